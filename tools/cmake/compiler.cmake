@@ -1,0 +1,31 @@
+# How every file is compiled.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+# Floating-point expressions mean what they say: no contraction that differs between call sites.
+add_compile_options(-Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers -ffp-contract=off)
+
+find_program(TANDEM_CCACHE ccache)
+if(TANDEM_CCACHE)
+  # The precompiled header is part of what a cached object depends on; its time stamp is not.
+  set(CMAKE_CXX_COMPILER_LAUNCHER
+      ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+      CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} ${TANDEM_CCACHE})
+endif()
+
+find_program(TANDEM_MOLD mold)
+if(TANDEM_MOLD)
+  add_link_options(-fuse-ld=mold)
+endif()
+
+if(TANDEM_SANITIZER)
+  add_compile_options(-fsanitize=${TANDEM_SANITIZER} -fno-omit-frame-pointer -g1)
+  add_link_options(-fsanitize=${TANDEM_SANITIZER})
+  if(TANDEM_SANITIZER STREQUAL "address")
+    add_compile_options(-fsanitize=undefined -fno-sanitize=vptr)
+    add_link_options(-fsanitize=undefined)
+  endif()
+endif()

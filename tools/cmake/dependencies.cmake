@@ -1,0 +1,49 @@
+# Debian's packages by their own CMake files or pkg-config; LibTorch from the folder that tools/setup
+# made. tools/setup names the packages and versions.
+find_package(PkgConfig REQUIRED)
+find_package(Threads REQUIRED)
+find_package(Protobuf REQUIRED)
+find_package(gRPC CONFIG REQUIRED)
+find_package(absl CONFIG REQUIRED)
+find_package(nlohmann_json 3.11 REQUIRED)
+find_package(yaml-cpp REQUIRED)
+find_package(CLI11 REQUIRED)
+pkg_check_modules(pcre2 REQUIRED IMPORTED_TARGET libpcre2-8)
+pkg_check_modules(utf8proc REQUIRED IMPORTED_TARGET libutf8proc)
+pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
+pkg_check_modules(hwy REQUIRED IMPORTED_TARGET libhwy)
+if(TANDEM_TESTS)
+  find_package(GTest REQUIRED)
+endif()
+
+execute_process(COMMAND ${CMAKE_SOURCE_DIR}/tools/setup --print
+                OUTPUT_VARIABLE TANDEM_LIBTORCH_DEFAULT OUTPUT_STRIP_TRAILING_WHITESPACE)
+set(TANDEM_LIBTORCH ${TANDEM_LIBTORCH_DEFAULT} CACHE PATH "LibTorch: a folder with include/ and lib/")
+if(NOT EXISTS ${TANDEM_LIBTORCH}/lib/libtorch_cpu.so)
+  message(FATAL_ERROR "LibTorch was looked for in ${TANDEM_LIBTORCH}; run tools/setup, or set TANDEM_LIBTORCH")
+endif()
+
+# Tensors, autograd, c10d with Gloo. libtorch_cpu loads two small CUDA libraries that lie beside it;
+# a machine needs no GPU.
+add_library(torch_cpu INTERFACE)
+target_include_directories(torch_cpu SYSTEM INTERFACE
+  ${TANDEM_LIBTORCH}/include ${TANDEM_LIBTORCH}/include/torch/csrc/api/include)
+target_compile_definitions(torch_cpu INTERFACE USE_C10D_GLOO AT_PER_OPERATOR_HEADERS)
+target_link_libraries(torch_cpu INTERFACE
+  ${TANDEM_LIBTORCH}/lib/libtorch_cpu.so ${TANDEM_LIBTORCH}/lib/libc10.so
+  ${TANDEM_LIBTORCH}/lib/libgomp.so.1)
+target_link_options(torch_cpu INTERFACE -Wl,-rpath,${TANDEM_LIBTORCH}/lib -Wl,--allow-shlib-undefined)
+
+if(TANDEM_CUDA)
+  set(CMAKE_CUDA_ARCHITECTURES 90 CACHE STRING "GPU architectures")
+  enable_language(CUDA)
+  find_package(CUDAToolkit 13.0 REQUIRED)
+  find_path(NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS} REQUIRED)
+  find_library(NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR} REQUIRED)
+  add_library(torch_cuda INTERFACE)
+  target_include_directories(torch_cuda SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS} ${NCCL_INCLUDE})
+  target_compile_definitions(torch_cuda INTERFACE TANDEM_CUDA USE_C10D_NCCL)
+  target_link_libraries(torch_cuda INTERFACE torch_cpu
+    -Wl,--no-as-needed ${TANDEM_LIBTORCH}/lib/libtorch_cuda.so -Wl,--as-needed
+    ${TANDEM_LIBTORCH}/lib/libc10_cuda.so CUDA::cudart ${NCCL_LIBRARY})
+endif()
