@@ -1,0 +1,122 @@
+// The parameter table: every parameter of a model with its name, shape, and where it lives. Built from
+// a ModelSpec alone, it allocates no tensor; the trainer's shards, the rollout's arena, the weight
+// update's manifest and the checkpoint's format are all derived from it.
+//
+// A Parameter is what a layer asks for. Projections that read the same input are one parameter with
+// several segments (q, k, v; gate, up) stacked along dim 0, so that one matrix product computes them;
+// a segment is a tensor of the Hugging Face folder. Names on the wire, in files and in errors are
+// those of the segments.
+//
+// Parameters are grouped in units: what FSDP gathers at once. A unit's flat buffer holds its
+// parameters one after another in table order, row-major, without gaps.
+#ifndef TANDEM_COMMON_MODEL_PARAMETER_TABLE_H_
+#define TANDEM_COMMON_MODEL_PARAMETER_TABLE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/model/model_spec.h"
+
+namespace tandem::model {
+
+// How a tensor is laid over one axis of a mesh.
+struct Placement {
+  enum class Kind { kReplicate, kShard };
+  Kind kind = Kind::kReplicate;
+  int dim = 0;  // of kShard; each segment is split on its own
+};
+
+struct Segment {
+  std::string name;            // "model.layers.0.self_attn.q_proj.weight"
+  std::vector<int64_t> shape;  // [rows, ...]
+  int64_t row = 0;             // first row within the parameter
+  int64_t offset = 0;          // first element within the unit's flat buffer
+  int64_t numel = 0;
+};
+
+struct Parameter {
+  std::string name;  // "model.layers.0.self_attn.qkv_proj.weight"
+  std::vector<int64_t> shape;
+  std::vector<Segment> segments;  // in row order; at least one
+  int unit = 0;                   // index into ParameterTable::units()
+  int64_t offset = 0;             // first element within the unit's flat buffer
+  int64_t numel = 0;
+  Placement tensor_parallel;    // over the tensor-parallel axis
+  bool trainable = true;        // frozen entries travel once
+  std::string group = "base";   // "base", "adapter NAME", "vision"
+  bool is_norm = false;         // drawn as ones, not from the normal distribution
+  bool is_bias = false;         // drawn as zeros
+};
+
+struct Unit {
+  std::string name;             // "embed", "layers.3", "head"
+  std::vector<int> parameters;  // indices into ParameterTable::parameters()
+  int64_t numel = 0;            // of the flat buffer, before padding
+};
+
+// Indices into ParameterTable::parameters(); -1 where the model has none.
+struct LayerParameters {
+  int input_norm = -1;
+  int qkv_weight = -1;  // [q_size + 2 kv_size, hidden]
+  int qkv_bias = -1;
+  int q_norm = -1;  // [head_dim]
+  int k_norm = -1;
+  int o_weight = -1;  // [hidden, q_size]
+  int o_bias = -1;
+  int post_attention_norm = -1;
+  int gate_up_weight = -1;  // [2 intermediate, hidden]: gate rows, then up rows
+  int gate_up_bias = -1;
+  int down_weight = -1;  // [hidden, intermediate]
+  int down_bias = -1;
+};
+
+class ParameterTable {
+ public:
+  explicit ParameterTable(const ModelSpec& spec);
+
+  const std::vector<Parameter>& parameters() const { return parameters_; }
+  const Parameter& parameter(int index) const { return parameters_[index]; }
+  // In the order of the forward pass: embed, layers.0 .. layers.N-1, head.
+  const std::vector<Unit>& units() const { return units_; }
+
+  int embedding() const { return embedding_; }
+  const LayerParameters& layer(int64_t i) const { return layers_[i]; }
+  int final_norm() const { return final_norm_; }
+  // The output projection [vocab, hidden]; the embedding itself where they are tied.
+  int lm_head() const { return lm_head_; }
+
+  int64_t num_parameters() const { return num_parameters_; }
+
+  // Every segment of the table in order of unit and offset: the model's canonical order of tensors.
+  struct SegmentRef {
+    int parameter;
+    int segment;
+  };
+  const std::vector<SegmentRef>& segments() const { return segment_order_; }
+  const Segment& segment(SegmentRef ref) const {
+    return parameters_[ref.parameter].segments[ref.segment];
+  }
+
+  // A name that a checkpoint may carry besides, though the table holds it under another: tied
+  // "lm_head.weight" stands for the embedding. Empty where `name` is no alias.
+  std::string AliasOf(const std::string& name) const;
+
+ private:
+  int Add(Unit& unit, Parameter parameter);
+
+  std::vector<Parameter> parameters_;
+  std::vector<Unit> units_;
+  std::vector<LayerParameters> layers_;
+  std::vector<SegmentRef> segment_order_;
+  int embedding_ = -1;
+  int final_norm_ = -1;
+  int lm_head_ = -1;
+  bool tied_ = false;
+  int64_t num_parameters_ = 0;
+};
+
+}  // namespace tandem::model
+
+#endif  // TANDEM_COMMON_MODEL_PARAMETER_TABLE_H_

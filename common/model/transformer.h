@@ -1,0 +1,80 @@
+// Transformer: the forward pass of a decoder-only model as a list of stages, written once for trainer
+// and rollout. A stage is a function of a boundary tensor and of the unit's parameters; constructing
+// the model allocates nothing.
+//
+//   Transformer model(spec);
+//   Rotary rotary = model.MakeRotary(positions, dtype);
+//   at::Tensor x = model.Embed(params, token_ids);                       // stage 0
+//   for (int64_t i = 0; i < spec.num_layers; ++i)
+//     x = model.Block(params, i, x, rotary, attention);                  // stages 1 .. num_layers
+//   at::Tensor hidden = model.FinalNorm(params, x);                      // stage num_layers + 1, with
+//   LogProbs out = model.HeadLogProbs(params, hidden, targets, temps);   // the head
+//
+// Every function is differentiable in grad mode and writes no graph otherwise. Thread-compatible:
+// const functions may run in several threads at once.
+#ifndef TANDEM_COMMON_MODEL_TRANSFORMER_H_
+#define TANDEM_COMMON_MODEL_TRANSFORMER_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+
+#include "common/model/attention.h"
+#include "common/model/model_spec.h"
+#include "common/model/parameter_provider.h"
+#include "common/model/parameter_table.h"
+
+namespace tandem::model {
+
+// Cosines and sines of the rotary embedding for the tokens of a batch, float32 [num_tokens,
+// head_dim / 2] each.
+struct Rotary {
+  at::Tensor cos;
+  at::Tensor sin;
+};
+
+// What the head says of the tokens that followed, float32 [num_rows] each.
+struct LogProbs {
+  at::Tensor logprobs;  // log softmax(logits / temperature)[target]
+  at::Tensor entropy;   // of softmax(logits / temperature), in nats
+};
+
+class Transformer {
+ public:
+  explicit Transformer(ModelSpec spec);
+
+  const ModelSpec& spec() const { return spec_; }
+  const ParameterTable& table() const { return table_; }
+
+  // positions: int64 [num_tokens].
+  Rotary MakeRotary(const at::Tensor& positions) const;
+
+  // token_ids: int64 [num_tokens], each in [0, vocab_size). Returns [num_tokens, hidden].
+  at::Tensor Embed(const ParameterProvider& params, const at::Tensor& token_ids) const;
+
+  // x, result: [num_tokens, hidden].
+  at::Tensor Block(const ParameterProvider& params, int64_t layer, const at::Tensor& x,
+                   const Rotary& rotary, Attention& attention) const;
+
+  at::Tensor FinalNorm(const ParameterProvider& params, const at::Tensor& x) const;
+
+  // hidden [num_rows, hidden] after FinalNorm; returns float32 logits [num_rows, vocab].
+  at::Tensor Logits(const ParameterProvider& params, const at::Tensor& hidden) const;
+
+  // Log-probs and entropies of `targets` (int64 [num_rows]) under logits divided by `temperatures`
+  // (float32 [num_rows], each > 0), computed in chunks of rows so that the full [num_rows, vocab]
+  // logits never exist, neither here nor in the backward pass, which computes them again.
+  // Gradients flow to hidden and to the head's weight from both results.
+  LogProbs HeadLogProbs(const ParameterProvider& params, const at::Tensor& hidden,
+                        const at::Tensor& targets, const at::Tensor& temperatures) const;
+
+ private:
+  ModelSpec spec_;
+  ParameterTable table_;
+  at::Tensor inverse_frequencies_;  // float32 [head_dim / 2], with the rope scaling applied
+};
+
+}  // namespace tandem::model
+
+#endif  // TANDEM_COMMON_MODEL_TRANSFORMER_H_
