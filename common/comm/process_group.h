@@ -1,0 +1,118 @@
+// ProcessGroup: collectives and point-to-point transfers among the ranks of one group, over Gloo on
+// CPUs and NCCL on GPUs behind one interface, with deadlines and errors that name the culprit.
+//
+//   ASSIGN_OR_RETURN(auto group, CreateGlooGroup({.name = "fsdp", .rank = 0, .size = 2, ...}));
+//   ASSIGN_OR_RETURN(auto work, group->AllGather(full, shard, "layers.3"));   // returns at once
+//   RETURN_IF_ERROR(work->Wait());                                            // within the deadline
+//
+// Threads: one thread per rank issues the operations of all its groups, in the same order on every
+// rank; results may be waited for on that thread only. Abort() may be called from any thread.
+// Errors: DEADLINE_EXCEEDED when an operation outlasts the group's timeout, UNAVAILABLE when a peer is
+// gone; both say group, operation, tag, bytes, rank and, where known, the peer. After an error the
+// group is broken: further operations answer FAILED_PRECONDITION, and a new group must be made.
+#ifndef TANDEM_COMMON_COMM_PROCESS_GROUP_H_
+#define TANDEM_COMMON_COMM_PROCESS_GROUP_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+namespace tandem::comm {
+
+// An operation under way. The tensors that it reads and writes are held by it and must not be touched
+// until Wait() has returned OK.
+class Work {
+ public:
+  virtual ~Work() = default;
+  // Blocks until the operation is done on this rank, at most until its deadline. On NCCL it makes the
+  // current stream wait and returns; errors surface at the next operation or at Synchronize().
+  virtual absl::Status Wait() = 0;
+  virtual bool IsCompleted() = 0;
+};
+
+enum class ReduceOp { kSum, kMax, kMin };
+
+class ProcessGroup {
+ public:
+  using WorkOr = absl::StatusOr<std::unique_ptr<Work>>;
+  virtual ~ProcessGroup() = default;
+
+  virtual const std::string& name() const = 0;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+
+  // `tag` says what the operation is for ("layers.3", "bucket 7"); it appears in errors and traces.
+  // Tensors are contiguous and on the group's device.
+
+  // full [size * n] = every rank's shard [n], in rank order; same dtype. `shard` may be the rank's own
+  // slice of `full`.
+  virtual WorkOr AllGather(at::Tensor full, at::Tensor shard, absl::string_view tag) = 0;
+  // shard [n] = sum over ranks of full[rank * n : (rank + 1) * n]. `full` may be overwritten.
+  virtual WorkOr ReduceScatter(at::Tensor shard, at::Tensor full, absl::string_view tag) = 0;
+  virtual WorkOr AllReduce(at::Tensor tensor, ReduceOp op, absl::string_view tag) = 0;
+  virtual WorkOr Broadcast(at::Tensor tensor, int root, absl::string_view tag) = 0;
+  // Point to point; messages between a pair of ranks arrive in the order in which they were sent.
+  virtual WorkOr Send(at::Tensor tensor, int to, absl::string_view tag) = 0;
+  virtual WorkOr Receive(at::Tensor tensor, int from, absl::string_view tag) = 0;
+  // Returns when every rank has entered. Blocks.
+  virtual absl::Status Barrier(absl::string_view tag) = 0;
+
+  // Ends all operations under way with an error, here and (by the closed connections) on the peers.
+  // Idempotent; safe from any thread.
+  virtual void Abort(absl::string_view reason) = 0;
+};
+
+// Where the ranks of a group find each other: a TCP store that one of them (or another process)
+// serves. `prefix` separates groups, and lives of a group, in one store.
+struct Rendezvous {
+  std::string host = "127.0.0.1";
+  int port = 0;
+  std::string prefix;
+};
+
+struct GroupOptions {
+  std::string name;  // for errors and traces: "fsdp", "update"
+  int rank = 0;
+  int size = 1;
+  Rendezvous rendezvous;
+  absl::Duration timeout = absl::Minutes(5);  // of rendezvous and of each operation
+  // Address that peers reach this rank at; empty: the interface that routes to the rendezvous host.
+  std::string advertise_host;
+};
+
+// Joins the group; returns when all ranks have. Blocks, at most for options.timeout, so never called
+// on an RPC thread. A group of size 1 needs no rendezvous.
+absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateGlooGroup(const GroupOptions& options);
+
+// The same over NCCL on the current CUDA device. UNIMPLEMENTED in a build without TANDEM_CUDA.
+absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateNcclGroup(const GroupOptions& options);
+
+// A rendezvous store served by this process until destruction.
+class StoreServer {
+ public:
+  // Listens on `port`, 0 for any.
+  static absl::StatusOr<std::unique_ptr<StoreServer>> Start(int port = 0);
+  virtual ~StoreServer() = default;
+  virtual int port() const = 0;
+};
+
+// A client of a rendezvous store, for small agreements besides groups (go, abort, addresses).
+class StoreClient {
+ public:
+  static absl::StatusOr<std::unique_ptr<StoreClient>> Connect(const Rendezvous& rendezvous,
+                                                              absl::Duration timeout);
+  virtual ~StoreClient() = default;
+  virtual absl::Status Set(const std::string& key, const std::string& value) = 0;
+  // Waits for the key, at most for `timeout`: DEADLINE_EXCEEDED names it.
+  virtual absl::StatusOr<std::string> Get(const std::string& key, absl::Duration timeout) = 0;
+};
+
+}  // namespace tandem::comm
+
+#endif  // TANDEM_COMMON_COMM_PROCESS_GROUP_H_
