@@ -1,0 +1,30 @@
+// PackedBatch: sequences laid end to end, without padding, as one micro-batch of one rank.
+#ifndef TANDEM_SERVICES_TRAINER_DATA_PACKED_BATCH_H_
+#define TANDEM_SERVICES_TRAINER_DATA_PACKED_BATCH_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace tandem::trainer {
+
+struct PackedBatch {
+  at::Tensor token_ids;             // int64 [num_tokens]
+  at::Tensor positions;             // int64 [num_tokens], from 0 in each sequence
+  std::vector<int64_t> cu_seqlens;  // [num_sequences + 1], first 0, last num_tokens
+  // The tokens that are predicted, in order of sequence and position: row i of the residual stream at
+  // `rows[i]` predicts `targets[i]`, the token after it. Rows that no loss needs are left out.
+  at::Tensor rows;          // int64 [num_rows]
+  at::Tensor targets;       // int64 [num_rows]
+  at::Tensor temperatures;  // float32 [num_rows]
+
+  int64_t num_tokens() const { return cu_seqlens.empty() ? 0 : cu_seqlens.back(); }
+  int64_t num_sequences() const {
+    return cu_seqlens.empty() ? 0 : static_cast<int64_t>(cu_seqlens.size()) - 1;
+  }
+};
+
+}  // namespace tandem::trainer
+
+#endif  // TANDEM_SERVICES_TRAINER_DATA_PACKED_BATCH_H_

@@ -1,0 +1,97 @@
+// ShardedModel: a model whose parameters and gradients are sharded over the ranks of a process group.
+//
+// Each unit of the parameter table is a flat buffer, padded at its end so that every rank owns exactly
+// 1/ranks of it. The owned shards are float32 masters. A unit is gathered in compute dtype just before
+// its stage runs (the next ones prefetched), freed after, gathered again for the backward pass, and its
+// gradients are reduce-scattered into float32 shards. No rank ever holds the whole model.
+//
+//   ASSIGN_OR_RETURN(auto model, ShardedModel::Create(options));
+//   RETURN_IF_ERROR(model->Load(folder));
+//   for (const PackedBatch& batch : micro_batches)               // the same number on every rank
+//     RETURN_IF_ERROR(model->ForwardBackward(batch, loss));
+//   ASSIGN_OR_RETURN(double norm, optimizer.Step(*model, lr));     // clips, updates, zeroes gradients
+//
+// Threads: every method is called by the rank's collective thread, in the same order on every rank; a
+// batch of no tokens takes part in the collectives all the same. A failed collective leaves the model
+// unusable (the group is broken); the process reports and ends.
+#ifndef TANDEM_SERVICES_TRAINER_FSDP_SHARDED_MODEL_H_
+#define TANDEM_SERVICES_TRAINER_FSDP_SHARDED_MODEL_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/comm/process_group.h"
+#include "common/io/model_folder.h"
+#include "common/model/transformer.h"
+#include "services/trainer/data/packed_batch.h"
+
+namespace tandem::trainer {
+
+struct ShardedModelOptions {
+  model::ModelSpec spec;
+  at::ScalarType compute_dtype = at::kFloat;  // kFloat or kBFloat16
+  comm::ProcessGroup* group = nullptr;        // outlives the model
+  int64_t prefetch_units = 1;
+  bool activation_checkpointing = false;
+  bool eager_attention = false;
+  // A frozen model (the reference) has no gradients.
+  bool trainable = true;
+};
+
+// What one rank owns of one unit.
+struct UnitShard {
+  at::Tensor master;  // float32 [padded_numel / ranks]
+  at::Tensor grad;    // float32, the same shape; sums over micro-batches and ranks
+  int64_t numel = 0;         // of the unit
+  int64_t padded_numel = 0;  // a multiple of ranks
+  int64_t offset = 0;        // first element of the unit that this rank owns
+};
+
+class ShardedModel {
+ public:
+  // Maps what the head says of a batch's rows to a scalar loss, already divided by global counts:
+  // gradients are summed over micro-batches and ranks, never averaged. The tensors require grad.
+  using LossFunction = std::function<at::Tensor(const model::LogProbs&)>;
+
+  static absl::StatusOr<std::unique_ptr<ShardedModel>> Create(ShardedModelOptions options);
+  virtual ~ShardedModel() = default;
+
+  virtual const model::Transformer& transformer() const = 0;
+
+  // Reads this rank's part of every tensor. Errors as model::LoadParameters: nothing is changed.
+  virtual absl::Status Load(const io::ModelFolder& folder) = 0;
+  // Draws the parameters; the same values for any number of ranks.
+  virtual absl::Status RandomInit(uint64_t seed) = 0;
+
+  // Log-probs and entropies of the batch's rows; no graph.
+  virtual absl::StatusOr<model::LogProbs> Forward(const PackedBatch& batch) = 0;
+
+  // Runs forward, loss and backward, and adds to the gradient shards. Returns the loss of this rank's
+  // rows (0 for an empty batch, for which `loss` is not called).
+  virtual absl::StatusOr<double> ForwardBackward(const PackedBatch& batch,
+                                                 const LossFunction& loss) = 0;
+
+  // In order of the table's units.
+  virtual std::vector<UnitShard>& shards() = 0;
+
+  // To be called after the masters have changed: what is derived from them (the shards in compute
+  // dtype) is made anew.
+  virtual void MastersChanged() = 0;
+
+  // Largest sum of bytes of tensors that this process has held: shards, gradients, gathered units and
+  // activations, counted at the allocator.
+  virtual int64_t peak_tensor_bytes() const = 0;
+  // Seconds since the last call of this, by phase: all_gather_wait, reduce_scatter_wait, forward,
+  // backward, head.
+  virtual std::vector<std::pair<std::string, double>> TakePhaseSeconds() = 0;
+};
+
+}  // namespace tandem::trainer
+
+#endif  // TANDEM_SERVICES_TRAINER_FSDP_SHARDED_MODEL_H_

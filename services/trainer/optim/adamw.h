@@ -1,0 +1,55 @@
+// AdamW with decoupled weight decay (1711.05101) over the shards of a ShardedModel, with clipping by
+// the global norm of the gradients.
+#ifndef TANDEM_SERVICES_TRAINER_OPTIM_ADAMW_H_
+#define TANDEM_SERVICES_TRAINER_OPTIM_ADAMW_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/comm/process_group.h"
+#include "services/trainer/fsdp/sharded_model.h"
+
+namespace tandem::trainer {
+
+struct AdamWOptions {
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0.01;
+  double grad_clip = 1.0;  // 0: no clipping
+};
+
+class AdamW {
+ public:
+  // Allocates two float32 moments for each shard. `group` is the model's.
+  AdamW(AdamWOptions options, ShardedModel& model, comm::ProcessGroup& group);
+
+  struct StepResult {
+    double grad_norm = 0;  // global, before clipping
+    bool skipped = false;  // the norm was not finite on some rank: nothing was changed, on any rank
+  };
+
+  // Clips, updates masters and moments, zeroes gradients, and tells the model. Collective.
+  absl::StatusOr<StepResult> Step(double learning_rate);
+
+  // State of a checkpoint: one pair of moments for each shard, and the number of steps.
+  std::vector<at::Tensor>& first_moments() { return first_moments_; }
+  std::vector<at::Tensor>& second_moments() { return second_moments_; }
+  int64_t num_steps() const { return num_steps_; }
+  void set_num_steps(int64_t steps) { num_steps_ = steps; }
+
+ private:
+  AdamWOptions options_;
+  ShardedModel& model_;
+  comm::ProcessGroup& group_;
+  std::vector<at::Tensor> first_moments_;
+  std::vector<at::Tensor> second_moments_;
+  int64_t num_steps_ = 0;
+};
+
+}  // namespace tandem::trainer
+
+#endif  // TANDEM_SERVICES_TRAINER_OPTIM_ADAMW_H_
