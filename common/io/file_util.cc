@@ -1,0 +1,94 @@
+#include "common/io/file_util.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdint>
+
+#include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
+#include "common/status/status_macros.h"
+
+namespace tandem::io {
+namespace {
+
+std::string WithoutTrailingSlashes(std::string path) {
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  return path;
+}
+
+}  // namespace
+
+FileDescriptor::~FileDescriptor() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+absl::Status FileDescriptor::Close(const std::string& path) {
+  if (fd_ < 0) return absl::OkStatus();
+  // The descriptor is gone whatever close(2) answers, EINTR included (Linux).
+  if (::close(std::exchange(fd_, -1)) != 0 && errno != EINTR) return ErrnoStatus(path, "close");
+  return absl::OkStatus();
+}
+
+absl::StatusOr<FileDescriptor> OpenFile(const std::string& path, int flags, int mode,
+                                        absl::string_view purpose) {
+  int fd;
+  do {
+    fd = ::open(path.c_str(), flags | O_CLOEXEC, mode);
+  } while (fd < 0 && errno == EINTR);
+  if (fd < 0) return ErrnoStatus(path, absl::StrCat("open to ", purpose));
+  return FileDescriptor(fd);
+}
+
+absl::Status WriteAll(int fd, absl::string_view bytes, const std::string& path) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(fd, bytes.data(), bytes.size());
+    if (written < 0) {
+      if (errno == EINTR) continue;
+      return ErrnoStatus(path, "write");
+    }
+    bytes.remove_prefix(static_cast<size_t>(written));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ErrnoStatus(const std::string& path, absl::string_view action) {
+  const int error = errno;
+  return absl::ErrnoToStatus(error, absl::StrCat(path, ": cannot ", action));
+}
+
+absl::Status AtPlace(absl::string_view place, absl::Status status) {
+  if (status.ok()) return status;
+  absl::Status out(status.code(), absl::StrCat(place, ": ", status.message()));
+  status.ForEachPayload([&out](absl::string_view url, const absl::Cord& payload) {
+    out.SetPayload(url, payload);
+  });
+  return out;
+}
+
+std::string TemporaryPathFor(const std::string& path) {
+  static std::atomic<uint64_t> next{0};
+  const std::string clean = WithoutTrailingSlashes(path);
+  const size_t slash = clean.rfind('/');
+  const std::string name = slash == std::string::npos ? clean : clean.substr(slash + 1);
+  // A dot first, so that readers that list a folder pass it by.
+  return absl::StrCat(ParentFolder(path), "/.", name, ".tmp-", ::getpid(), "-", next.fetch_add(1));
+}
+
+std::string ParentFolder(const std::string& path) {
+  const std::string clean = WithoutTrailingSlashes(path);
+  const size_t slash = clean.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : clean.substr(0, slash);
+}
+
+absl::Status SyncFolder(const std::string& folder) {
+  ASSIGN_OR_RETURN(FileDescriptor fd, OpenFile(folder, O_RDONLY | O_DIRECTORY, 0, "sync"));
+  // Some network file systems cannot sync a folder and say EINVAL; the rename is done all the same.
+  if (::fsync(fd.get()) != 0 && errno != EINVAL) return ErrnoStatus(folder, "sync the folder");
+  return fd.Close(folder);
+}
+
+}  // namespace tandem::io

@@ -1,0 +1,180 @@
+#include "common/io/jsonl.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/status/status_macros.h"
+
+namespace tandem::io {
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kReadBytes = size_t{256} << 10;
+
+// Splits what it reads into lines, holding one line and one read at most.
+class LineReader {
+ public:
+  LineReader(FileDescriptor fd, std::string path, int64_t max_line_bytes)
+      : fd_(std::move(fd)), path_(std::move(path)), max_line_bytes_(max_line_bytes) {}
+
+  // False at the end of the file. `line` holds until the next call; `complete` says that it had its
+  // end of line.
+  absl::StatusOr<bool> Next(absl::string_view* line, bool* complete) {
+    buffer_.erase(0, consumed_);
+    consumed_ = 0;
+    size_t searched = 0;
+    while (true) {
+      const size_t end = buffer_.find('\n', searched);
+      searched = buffer_.size();
+      const size_t length = end == std::string::npos ? buffer_.size() : end;
+      if (length > static_cast<size_t>(max_line_bytes_)) {
+        return absl::ResourceExhaustedError(
+            absl::StrCat("expected lines of at most ", max_line_bytes_, " bytes, found a longer one"));
+      }
+      if (end != std::string::npos || at_end_) {
+        if (end == std::string::npos && buffer_.empty()) return false;
+        *line = absl::string_view(buffer_).substr(0, length);
+        *complete = end != std::string::npos;
+        consumed_ = *complete ? end + 1 : length;
+        return true;
+      }
+      RETURN_IF_ERROR(Fill());
+    }
+  }
+
+ private:
+  absl::Status Fill() {
+    const size_t before = buffer_.size();
+    buffer_.resize(before + kReadBytes);
+    ssize_t count;
+    do {
+      count = ::read(fd_.get(), buffer_.data() + before, kReadBytes);
+    } while (count < 0 && errno == EINTR);
+    if (count < 0) return ErrnoStatus(path_, "read");
+    buffer_.resize(before + static_cast<size_t>(count));
+    at_end_ = count == 0;
+    return absl::OkStatus();
+  }
+
+  FileDescriptor fd_;
+  std::string path_;
+  int64_t max_line_bytes_;
+  std::string buffer_;
+  size_t consumed_ = 0;
+  bool at_end_ = false;
+};
+
+absl::StatusOr<json> ParseObject(absl::string_view line) {
+  try {
+    json value = json::parse(line.begin(), line.end());
+    if (value.is_object()) return value;
+    return absl::InvalidArgumentError(
+        absl::StrCat("expected a JSON object, found ", Describe(value)));
+  } catch (const std::exception& error) {
+    return absl::InvalidArgumentError(absl::StrCat("expected a JSON object: ", error.what()));
+  }
+}
+
+// The offset at which the last line begins, where that line lacks its end; the size of the file
+// otherwise.
+absl::StatusOr<int64_t> TornTailOffset(int fd, int64_t size, const std::string& path) {
+  char block[4096];
+  int64_t end = size;
+  while (end > 0) {
+    const int64_t begin = std::max<int64_t>(0, end - static_cast<int64_t>(sizeof(block)));
+    const ssize_t count = ::pread(fd, block, static_cast<size_t>(end - begin), begin);
+    if (count < 0 && errno == EINTR) continue;
+    if (count != end - begin) return ErrnoStatus(path, "read its tail");
+    for (int64_t i = count - 1; i >= 0; --i) {
+      if (block[i] == '\n') return begin + i + 1;
+    }
+    end = begin;
+  }
+  return 0;
+}
+
+}  // namespace
+
+absl::Status ForEachJsonLine(const std::string& path,
+                             const std::function<absl::Status(const JsonFields& row)>& fn,
+                             const JsonlOptions& options) {
+  ASSIGN_OR_RETURN(FileDescriptor fd, OpenFile(path, O_RDONLY, 0, "read"));
+  LineReader reader(std::move(fd), path, options.max_line_bytes);
+  for (int64_t number = 1;; ++number) {
+    const std::string place = absl::StrCat(path, ":", number);
+    absl::string_view line;
+    bool complete = false;
+    absl::StatusOr<bool> more = reader.Next(&line, &complete);
+    if (!more.ok()) return AtPlace(place, more.status());
+    if (!*more) return absl::OkStatus();
+    if (number == 1 && absl::StartsWith(line, "\xEF\xBB\xBF")) line.remove_prefix(3);
+    if (absl::StripAsciiWhitespace(line).empty()) continue;
+    absl::StatusOr<json> object = ParseObject(line);
+    if (!object.ok()) {
+      if (!complete && options.ignore_torn_tail) return absl::OkStatus();
+      return AtPlace(place, object.status());
+    }
+    absl::Status status = fn(JsonFields(*object, place));
+    if (!status.ok()) {
+      return absl::StartsWith(status.message(), place) ? status : AtPlace(place, status);
+    }
+  }
+}
+
+absl::StatusOr<std::vector<json>> ReadJsonLines(const std::string& path,
+                                                const JsonlOptions& options) {
+  std::vector<json> rows;
+  RETURN_IF_ERROR(ForEachJsonLine(
+      path,
+      [&rows](const JsonFields& row) {
+        rows.push_back(row.json());
+        return absl::OkStatus();
+      },
+      options));
+  return rows;
+}
+
+std::string ToJsonLine(const json& object) {
+  return object.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
+absl::StatusOr<JsonlWriter> JsonlWriter::Open(const std::string& path) {
+  ASSIGN_OR_RETURN(FileDescriptor fd, OpenFile(path, O_RDWR | O_CREAT | O_APPEND, 0666, "append"));
+  struct stat info;
+  if (::fstat(fd.get(), &info) != 0) return ErrnoStatus(path, "stat");
+  if (S_ISREG(info.st_mode) && info.st_size > 0) {
+    ASSIGN_OR_RETURN(const int64_t tail, TornTailOffset(fd.get(), info.st_size, path));
+    if (tail < info.st_size && ::ftruncate(fd.get(), tail) != 0) {
+      return ErrnoStatus(path, "cut off its torn last line");
+    }
+  }
+  return JsonlWriter(path, std::move(fd));
+}
+
+absl::Status JsonlWriter::Append(const json& object) {
+  struct stat before;
+  if (::fstat(fd_.get(), &before) != 0) return ErrnoStatus(path_, "stat");
+  absl::Status status = WriteAll(fd_.get(), ToJsonLine(object), path_);
+  // Half a line would spoil the next one too. Where even this fails, the next Open() repairs it.
+  if (!status.ok() && S_ISREG(before.st_mode) && ::ftruncate(fd_.get(), before.st_size) != 0) {
+    return AtPlace("half a line is left", std::move(status));
+  }
+  return status;
+}
+
+absl::Status JsonlWriter::Sync() {
+  if (::fsync(fd_.get()) != 0) return ErrnoStatus(path_, "sync");
+  return absl::OkStatus();
+}
+
+}  // namespace tandem::io

@@ -1,0 +1,38 @@
+// config.json and generation_config.json of a Hugging Face model folder.
+//
+//   ASSIGN_OR_RETURN(io::ModelConfig config, io::ReadModelConfig(dir));
+//   io::JsonFields fields = config.fields();
+//   ASSIGN_OR_RETURN(int64_t hidden_size, fields.Int("hidden_size"));
+#ifndef TANDEM_COMMON_IO_MODEL_CONFIG_H_
+#define TANDEM_COMMON_IO_MODEL_CONFIG_H_
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/io/json_fields.h"
+
+namespace tandem::io {
+
+struct ModelConfig {
+  std::string path;           // of config.json, for messages
+  nlohmann::json json;        // config.json, an object
+  nlohmann::json generation;  // generation_config.json; an empty object where there is none
+
+  // Every id that ends a text: those of both files, ascending, each once. Instruct models often name
+  // theirs in generation_config.json alone.
+  std::vector<int64_t> eos_token_ids;
+
+  // Valid while this config is.
+  JsonFields fields() const { return JsonFields(json, path); }
+};
+
+// Needs no weights. NOT_FOUND where the folder or its config.json is absent; INVALID_ARGUMENT, with
+// file and field, for what is no JSON or has an eos_token_id that is neither a number nor a list.
+absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& folder);
+
+}  // namespace tandem::io
+
+#endif  // TANDEM_COMMON_IO_MODEL_CONFIG_H_

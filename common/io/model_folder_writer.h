@@ -1,0 +1,92 @@
+// Writing a Hugging Face model folder that other tools load unchanged: weights as a stream, config and
+// tokenizer files from the folder that the model came from.
+//
+//   io::ModelFolderWriter::Options options;
+//   options.source_folder = base_model;
+//   ASSIGN_OR_RETURN(io::ModelFolderWriter writer,
+//                    io::ModelFolderWriter::Create(run_dir + "/model", declarations, options));
+//   for (const Piece& piece : pieces) RETURN_IF_ERROR(writer.Append(piece.tensor, piece.bytes));
+//   RETURN_IF_ERROR(writer.Commit());
+#ifndef TANDEM_COMMON_IO_MODEL_FOLDER_WRITER_H_
+#define TANDEM_COMMON_IO_MODEL_FOLDER_WRITER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "common/io/atomic_folder.h"
+#include "common/io/safetensors_writer.h"
+
+namespace tandem::io {
+
+// Owned and used by one thread at a time. The folder appears at Commit(), whole; a writer destroyed
+// before leaves nothing.
+class ModelFolderWriter {
+ public:
+  struct Options {
+    // Where config.json, generation_config.json, the tokenizer's files and the licence are copied
+    // from. Empty: `config` is all there is, and the caller adds files to temporary_path().
+    std::string source_folder;
+
+    // Merged into the source's config.json (RFC 7396), or the whole config.json without a source.
+    // `torch_dtype` (and `dtype`) follow the tensors by themselves where these have one dtype.
+    nlohmann::json config = nlohmann::json::object();
+
+    // One model.safetensors up to this size; above it shards of at most this size and an index. A
+    // tensor larger than that has a shard of its own.
+    int64_t max_shard_bytes = 5'000'000'000;
+
+    // What happens to a folder that is already there and not empty.
+    AtomicFolder::IfPresent if_present = AtomicFolder::kRefuse;
+  };
+
+  // Declares all tensors and copies the side files. INVALID_ARGUMENT and NOT_FOUND as the config
+  // reader and SafetensorsWriter say.
+  static absl::StatusOr<ModelFolderWriter> Create(const std::string& path,
+                                                  std::vector<TensorDeclaration> tensors,
+                                                  const Options& options);
+
+  ModelFolderWriter(ModelFolderWriter&&) = default;
+
+  // As SafetensorsWriter::Append(): in the order of the declaration, in pieces of any size.
+  absl::Status Append(absl::string_view name, absl::Span<const std::byte> bytes);
+
+  // FAILED_PRECONDITION where bytes are missing; ALREADY_EXISTS as Options says.
+  absl::Status Commit();
+
+  // The folder until Commit(), for files that the caller adds.
+  const std::string& temporary_path() const { return folder_.temporary_path(); }
+
+ private:
+  struct Shard {
+    std::string file;
+    std::vector<TensorDeclaration> tensors;
+    int64_t size_bytes = 0;
+    int64_t missing_bytes = 0;
+  };
+
+  ModelFolderWriter(AtomicFolder folder, std::vector<Shard> shards,
+                    AtomicFolder::IfPresent if_present);
+  static absl::StatusOr<std::vector<Shard>> PlanShards(std::vector<TensorDeclaration> tensors,
+                                                       int64_t max_shard_bytes);
+  absl::Status OpenShard();
+  absl::Status CommitCompleteShards();
+  absl::Status WriteIndex() const;
+
+  AtomicFolder folder_;
+  std::vector<Shard> shards_;
+  AtomicFolder::IfPresent if_present_;
+  size_t current_ = 0;  // the shard being written
+  std::optional<SafetensorsWriter> writer_;
+};
+
+}  // namespace tandem::io
+
+#endif  // TANDEM_COMMON_IO_MODEL_FOLDER_WRITER_H_

@@ -1,0 +1,60 @@
+#include "common/io/read_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "common/io/file_util.h"
+#include "common/status/status_macros.h"
+
+namespace tandem::io {
+
+absl::StatusOr<std::string> ReadFile(const std::string& path, int64_t max_bytes) {
+  ASSIGN_OR_RETURN(FileDescriptor fd, OpenFile(path, O_RDONLY, 0, "read"));
+  struct stat info;
+  if (::fstat(fd.get(), &info) != 0) return ErrnoStatus(path, "stat");
+  if (S_ISDIR(info.st_mode)) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": expected a file, found a folder"));
+  }
+  const auto too_large = [&] {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(path, ": expected at most ", max_bytes, " bytes, found more"));
+  };
+  if (S_ISREG(info.st_mode) && info.st_size > max_bytes) return too_large();
+
+  std::string bytes;
+  size_t piece = S_ISREG(info.st_mode) ? static_cast<size_t>(info.st_size) + 1 : size_t{64} << 10;
+  while (true) {
+    const size_t before = bytes.size();
+    bytes.resize(before + piece);
+    const ssize_t count = ::read(fd.get(), bytes.data() + before, piece);
+    if (count < 0 && errno != EINTR) return ErrnoStatus(path, "read");
+    bytes.resize(before + static_cast<size_t>(std::max<ssize_t>(count, 0)));
+    if (static_cast<int64_t>(bytes.size()) > max_bytes) return too_large();
+    if (count == 0) return bytes;
+    piece = size_t{64} << 10;
+  }
+}
+
+absl::StatusOr<nlohmann::json> ReadJsonFile(const std::string& path, int64_t max_bytes) {
+  ASSIGN_OR_RETURN(std::string text, ReadFile(path, max_bytes));
+  try {
+    nlohmann::json value = nlohmann::json::parse(text);
+    if (!value.is_object()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, ": expected a JSON object, found ", value.type_name()));
+    }
+    return value;
+  } catch (const std::exception& error) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": expected JSON: ", error.what()));
+  }
+}
+
+}  // namespace tandem::io

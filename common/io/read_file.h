@@ -1,0 +1,30 @@
+// Whole files into memory, never more than the caller allows.
+//
+//   ASSIGN_OR_RETURN(std::string text, io::ReadFile(path, /*max_bytes=*/1 << 20));
+//   ASSIGN_OR_RETURN(nlohmann::json config, io::ReadJsonFile(dir + "/config.json"));
+#ifndef TANDEM_COMMON_IO_READ_FILE_H_
+#define TANDEM_COMMON_IO_READ_FILE_H_
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace tandem::io {
+
+inline constexpr int64_t kDefaultMaxFileBytes = int64_t{1} << 30;
+inline constexpr int64_t kDefaultMaxJsonBytes = int64_t{256} << 20;
+
+// The bytes of a file, pipe or device. NOT_FOUND and the like as errno says; RESOURCE_EXHAUSTED where
+// there are more than `max_bytes`. Memory follows what is read, not what the file system claims.
+absl::StatusOr<std::string> ReadFile(const std::string& path,
+                                     int64_t max_bytes = kDefaultMaxFileBytes);
+
+// A file that holds one JSON object. INVALID_ARGUMENT names the file, line and column.
+absl::StatusOr<nlohmann::json> ReadJsonFile(const std::string& path,
+                                            int64_t max_bytes = kDefaultMaxJsonBytes);
+
+}  // namespace tandem::io
+
+#endif  // TANDEM_COMMON_IO_READ_FILE_H_
