@@ -29,6 +29,8 @@ add_library(torch_cpu INTERFACE)
 target_include_directories(torch_cpu SYSTEM INTERFACE
   ${TANDEM_LIBTORCH}/include ${TANDEM_LIBTORCH}/include/torch/csrc/api/include)
 target_compile_definitions(torch_cpu INTERFACE USE_C10D_GLOO AT_PER_OPERATOR_HEADERS)
+# Without it the templates behind at::parallel_for run serially. The runtime is LibTorch's own, below.
+target_compile_options(torch_cpu INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fopenmp>)
 target_link_libraries(torch_cpu INTERFACE
   ${TANDEM_LIBTORCH}/lib/libtorch_cpu.so ${TANDEM_LIBTORCH}/lib/libc10.so
   ${TANDEM_LIBTORCH}/lib/libgomp.so.1)
