@@ -3,7 +3,7 @@
 // the model allocates nothing.
 //
 //   Transformer model(spec);
-//   Rotary rotary = model.MakeRotary(positions, dtype);
+//   Rotary rotary = model.MakeRotary(positions);
 //   at::Tensor x = model.Embed(params, token_ids);                       // stage 0
 //   for (int64_t i = 0; i < spec.num_layers; ++i)
 //     x = model.Block(params, i, x, rotary, attention);                  // stages 1 .. num_layers
@@ -21,24 +21,13 @@
 #include <memory>
 
 #include "common/model/attention.h"
+#include "common/model/head.h"
 #include "common/model/model_spec.h"
 #include "common/model/parameter_provider.h"
 #include "common/model/parameter_table.h"
+#include "common/model/rotary.h"
 
 namespace tandem::model {
-
-// Cosines and sines of the rotary embedding for the tokens of a batch, float32 [num_tokens,
-// head_dim / 2] each.
-struct Rotary {
-  at::Tensor cos;
-  at::Tensor sin;
-};
-
-// What the head says of the tokens that followed, float32 [num_rows] each.
-struct LogProbs {
-  at::Tensor logprobs;  // log softmax(logits / temperature)[target]
-  at::Tensor entropy;   // of softmax(logits / temperature), in nats
-};
 
 class Transformer {
  public:

@@ -1,0 +1,15 @@
+#include "common/model/allocator.h"
+
+#include <malloc.h>
+
+#include <climits>
+#include <cstdlib>
+
+namespace tandem::model {
+
+void TuneAllocator() {
+  if (std::getenv("MALLOC_MMAP_THRESHOLD_") == nullptr) mallopt(M_MMAP_THRESHOLD, INT_MAX);
+  if (std::getenv("MALLOC_TRIM_THRESHOLD_") == nullptr) mallopt(M_TRIM_THRESHOLD, INT_MAX);
+}
+
+}  // namespace tandem::model

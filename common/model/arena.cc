@@ -1,0 +1,58 @@
+#include "common/model/arena.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+
+namespace tandem::model {
+namespace {
+
+constexpr int64_t kAlignment = 64;  // bytes: a cache line, and the widest vector
+
+int64_t Aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+}  // namespace
+
+Arena::Arena(const ParameterTable& table, at::ScalarType dtype, at::Device device)
+    : table_(table), dtype_(dtype) {
+  const at::NoGradGuard no_grad;
+  const int64_t element = static_cast<int64_t>(c10::elementSize(dtype));
+  int64_t size = 0;
+  for (const Parameter& parameter : table.parameters()) size += Aligned(parameter.numel * element);
+  storage_ = at::empty({size}, at::TensorOptions(at::kByte).device(device));
+  int64_t offset = 0;
+  for (const Parameter& parameter : table.parameters()) {
+    const int64_t bytes = parameter.numel * element;
+    parameters_.push_back(storage_.narrow(0, offset, bytes).view(dtype).view(parameter.shape));
+    offset += Aligned(bytes);
+  }
+}
+
+at::Tensor Arena::SegmentTensor(size_t i) const {
+  const ParameterTable::SegmentRef ref = table_.segments()[i];
+  const Segment& segment = table_.segment(ref);
+  return parameters_[ref.parameter].detach().narrow(0, segment.row, segment.shape[0]);
+}
+
+absl::Span<std::byte> Arena::SegmentBytes(size_t i) const {
+  const ParameterTable::SegmentRef ref = table_.segments()[i];
+  const Parameter& parameter = table_.parameter(ref.parameter);
+  const Segment& segment = table_.segment(ref);
+  const int64_t element = static_cast<int64_t>(c10::elementSize(dtype_));
+  std::byte* const start = static_cast<std::byte*>(parameters_[ref.parameter].data_ptr());
+  return {start + (segment.offset - parameter.offset) * element,
+          static_cast<size_t>(segment.numel * element)};
+}
+
+absl::Span<std::byte> Arena::bytes() const {
+  return {static_cast<std::byte*>(storage_.data_ptr()), static_cast<size_t>(storage_.numel())};
+}
+
+void Arena::RequireGrad() {
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (table_.parameters()[i].trainable) {
+      parameters_[i] = parameters_[i].detach().requires_grad_(true);
+    }
+  }
+}
+
+}  // namespace tandem::model

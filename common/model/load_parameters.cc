@@ -1,0 +1,194 @@
+#include "common/model/load_parameters.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/types/span.h"
+#include "common/status/status_macros.h"
+
+namespace tandem::model {
+namespace {
+
+constexpr size_t kMaxListed = 16;
+constexpr int64_t kElementsAtOnce = 1 << 16;
+
+std::optional<at::ScalarType> TorchType(io::DType dtype) {
+  switch (dtype) {
+    case io::DType::kF32:
+      return at::kFloat;
+    case io::DType::kBF16:
+      return at::kBFloat16;
+    case io::DType::kF16:
+      return at::kHalf;
+    default:
+      return std::nullopt;
+  }
+}
+
+bool IsIgnoredBuffer(const std::string& name) {
+  return absl::EndsWith(name, "rotary_emb.inv_freq");
+}
+
+void AppendList(const std::vector<std::string>& names, const char* kind, std::string& out) {
+  if (names.empty()) return;
+  const size_t listed = std::min(names.size(), kMaxListed);
+  absl::StrAppend(&out, out.empty() ? "" : "; ", names.size(), " ", kind, ": ",
+                  absl::StrJoin(absl::MakeConstSpan(names).first(listed), ", "),
+                  listed < names.size() ? ", ..." : "");
+}
+
+// Other names under which a checkpoint may hold the segment alone.
+std::vector<std::string> AliasesOf(const ParameterTable& table, const std::string& segment) {
+  const std::string head = "lm_head.weight";
+  if (table.AliasOf(head) == segment) return {head};
+  return {};
+}
+
+absl::StatusOr<io::TensorView> FindSegment(const ParameterTable& table,
+                                           const io::ModelFolder& folder,
+                                           const std::string& name) {
+  if (folder.Contains(name)) return folder.Find(name);
+  for (const std::string& alias : AliasesOf(table, name)) {
+    if (folder.Contains(alias)) return folder.Find(alias);
+  }
+  return folder.Find(name);
+}
+
+absl::Status CheckElementType(const io::ModelFolder& folder, const io::TensorView& tensor) {
+  if (TorchType(tensor.dtype).has_value()) return absl::OkStatus();
+  return absl::UnimplementedError(absl::StrCat(
+      folder.path(), ": tensor ", tensor.name, " has element type ", io::Name(tensor.dtype),
+      "; expected F32, BF16 or F16: export the model in one of these"));
+}
+
+// Tied parameters that the folder stores twice must agree, or one of them would be lost.
+absl::Status CheckTies(const ParameterTable& table, const io::ModelFolder& folder,
+                       const io::TensorView& tensor, const std::string& name) {
+  for (const std::string& alias : AliasesOf(table, name)) {
+    if (!folder.Contains(alias) || !folder.Contains(name)) continue;
+    ASSIGN_OR_RETURN(const io::TensorView other, folder.Find(alias));
+    if (other.dtype != tensor.dtype || other.shape != tensor.shape || other.bytes != tensor.bytes) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          folder.path(), ": config.json ties ", alias, " to ", name,
+          ", but the folder holds two different tensors; set \"tie_word_embeddings\" to false or "
+          "remove one"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string ParameterMismatch::ToString() const {
+  std::string text;
+  AppendList(missing, "missing", text);
+  AppendList(unexpected, "unexpected", text);
+  AppendList(misshapen, "misshapen", text);
+  return text;
+}
+
+ParameterMismatch CompareParameters(const ParameterTable& table, const io::ModelFolder& folder) {
+  ParameterMismatch mismatch;
+  absl::flat_hash_set<std::string> known;
+  for (const ParameterTable::SegmentRef ref : table.segments()) {
+    const Segment& segment = table.segment(ref);
+    known.insert(segment.name);
+    const absl::StatusOr<io::TensorView> tensor = FindSegment(table, folder, segment.name);
+    if (!tensor.ok()) {
+      mismatch.missing.push_back(segment.name);
+    } else if (tensor->shape != segment.shape) {
+      mismatch.misshapen.push_back(absl::StrCat(
+          segment.name, ": shape [", absl::StrJoin(tensor->shape, ", "), "] where [",
+          absl::StrJoin(segment.shape, ", "), "] was expected"));
+    }
+  }
+  for (const std::string& name : folder.names()) {
+    if (!known.contains(name) && table.AliasOf(name).empty() && !IsIgnoredBuffer(name)) {
+      mismatch.unexpected.push_back(name);
+    }
+  }
+  return mismatch;
+}
+
+absl::Status LoadParameters(const io::ModelFolder& folder, const ParameterTable& table,
+                            const SegmentSink& sink) {
+  const ParameterMismatch mismatch = CompareParameters(table, folder);
+  if (!mismatch.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(folder.path(), ": the tensors are not those that config.json describes: ",
+                     mismatch.ToString()));
+  }
+  for (const ParameterTable::SegmentRef ref : table.segments()) {
+    const std::string& name = table.segment(ref).name;
+    ASSIGN_OR_RETURN(const io::TensorView tensor, FindSegment(table, folder, name));
+    RETURN_IF_ERROR(CheckElementType(folder, tensor));
+    RETURN_IF_ERROR(CheckTies(table, folder, tensor, name));
+  }
+  for (const ParameterTable::SegmentRef ref : table.segments()) {
+    const std::string& name = table.segment(ref).name;
+    ASSIGN_OR_RETURN(const io::TensorView tensor, FindSegment(table, folder, name));
+    RETURN_IF_ERROR(sink(ref, tensor)) << "while loading " << name << " of " << folder.path();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LoadParameters(const io::ModelFolder& folder, Arena& arena) {
+  size_t i = 0;
+  return LoadParameters(
+      folder, arena.table(),
+      [&](ParameterTable::SegmentRef, const io::TensorView& tensor) -> absl::Status {
+        const at::Tensor segment = arena.SegmentTensor(i);
+        if (segment.is_cpu()) {
+          void* const out = arena.SegmentBytes(i++).data();
+          return CopyElements(tensor, 0, tensor.num_elements(), arena.dtype(), out);
+        }
+        at::Tensor staged = at::empty(segment.sizes(), arena.dtype());
+        RETURN_IF_ERROR(CopyElements(tensor, 0, tensor.num_elements(), arena.dtype(),
+                                     staged.mutable_data_ptr()));
+        segment.copy_(staged);
+        ++i;
+        return absl::OkStatus();
+      });
+}
+
+absl::Status CopyElements(const io::TensorView& tensor, int64_t first, int64_t count,
+                          at::ScalarType dtype, void* out) {
+  const std::optional<at::ScalarType> source_type = TorchType(tensor.dtype);
+  if (!source_type.has_value()) {
+    return absl::UnimplementedError(absl::StrCat("tensor ", tensor.name, " has element type ",
+                                                 io::Name(tensor.dtype),
+                                                 "; expected F32, BF16 or F16"));
+  }
+  if (first < 0 || count < 0 || first + count > tensor.num_elements()) {
+    return absl::OutOfRangeError(absl::StrCat("elements [", first, ", ", first + count,
+                                              ") of tensor ", tensor.name, ", which has ",
+                                              tensor.num_elements()));
+  }
+  const int64_t source_size = io::SizeOf(tensor.dtype);
+  const std::byte* source = tensor.bytes.data() + first * source_size;
+  if (*source_type == dtype) {
+    std::memcpy(out, source, static_cast<size_t>(count * source_size));
+    return absl::OkStatus();
+  }
+  // Through an aligned buffer, for the file's bytes may begin anywhere.
+  const at::Tensor aligned = at::empty({std::min(count, kElementsAtOnce)}, *source_type);
+  at::Tensor destination = at::from_blob(out, {count}, at::TensorOptions(dtype));
+  for (int64_t done = 0; done < count; done += kElementsAtOnce) {
+    const int64_t n = std::min(count - done, kElementsAtOnce);
+    std::memcpy(aligned.mutable_data_ptr(), source + done * source_size,
+                static_cast<size_t>(n * source_size));
+    destination.narrow(0, done, n).copy_(aligned.narrow(0, 0, n));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tandem::model

@@ -1,0 +1,39 @@
+// PackedAttention: causal attention over whole sequences that lie one after another in the batch,
+// without padding; the trainer's, and of scoring.
+#ifndef TANDEM_COMMON_MODEL_PACKED_ATTENTION_H_
+#define TANDEM_COMMON_MODEL_PACKED_ATTENTION_H_
+
+#include <ATen/core/Tensor.h>
+
+#include "common/model/attention.h"
+
+namespace tandem::model {
+
+class PackedAttention : public Attention {
+ public:
+  enum class Implementation {
+    kFast,   // our kernels on CPU, ATen elsewhere
+    kEager,  // plain ATen, the reference
+  };
+
+  // cu_seqlens: int64 [num_sequences + 1] on the CPU: 0, the end of the first sequence, ..., the
+  // number of tokens; never decreasing. Not copied.
+  explicit PackedAttention(at::Tensor cu_seqlens,
+                           Implementation implementation = Implementation::kFast)
+      : cu_seqlens_(std::move(cu_seqlens)), implementation_(implementation) {}
+
+  // Differentiable. The scores' memory is that of one block of queries.
+  at::Tensor Forward(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                     const AttentionParams& params) override;
+
+ private:
+  at::Tensor cu_seqlens_;
+  Implementation implementation_;
+};
+
+// The positions of the tokens of packed sequences, each counted from 0: int64 [num_tokens].
+at::Tensor PackedPositions(const at::Tensor& cu_seqlens);
+
+}  // namespace tandem::model
+
+#endif  // TANDEM_COMMON_MODEL_PACKED_ATTENTION_H_

@@ -1,0 +1,59 @@
+// PagedAttention: causal attention of a batch's new tokens over a paged cache; the rollout's, for
+// decoding and for prompts in chunks.
+//
+//   PagedAttention attention(cache, {{.first_token = 0, .num_tokens = 5, .context_length = 5,
+//                                     .blocks = table.data()}});
+//   x = model.Block(params, layer, x, rotary, attention);
+#ifndef TANDEM_COMMON_MODEL_PAGED_ATTENTION_H_
+#define TANDEM_COMMON_MODEL_PAGED_ATTENTION_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "common/model/attention.h"
+#include "common/model/paged_kv_cache.h"
+
+namespace tandem::model {
+
+// The new tokens of one sequence: the last `num_tokens` of its `context_length` tokens.
+struct PagedSequence {
+  int64_t first_token = 0;          // row of the batch
+  int64_t num_tokens = 0;           // rows of the batch
+  int64_t context_length = 0;       // tokens that the cache holds after this batch
+  const int32_t* blocks = nullptr;  // block ids of tokens 0 .. context_length - 1; outlives the call
+};
+
+// A row's result depends on the row and on its sequence's cache alone: keys are taken in a fixed order
+// in runs of a fixed length, whatever shares the batch and however the prompt was cut in chunks.
+// Accumulates in float32. Not differentiable. CPU.
+class PagedAttention : public Attention {
+ public:
+  // `cache` outlives the attention.
+  PagedAttention(const PagedKvCache& cache, std::vector<PagedSequence> sequences);
+
+  // Writes the new tokens' k and v into the cache, then attends.
+  at::Tensor Forward(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                     const AttentionParams& params) override;
+
+ private:
+  // A piece of work for one thread: some tokens of a sequence.
+  struct Tile {
+    int32_t sequence;
+    int32_t first_token;  // counted from the sequence's first new token
+    int32_t num_tokens;
+  };
+
+  void MakeTiles(int64_t heads_per_kv_head);
+
+  const PagedKvCache& cache_;
+  std::vector<PagedSequence> sequences_;
+  std::vector<Tile> tiles_;
+  int64_t num_scores_ = 0;    // pairs of a new token and a key, to weigh the work
+  bool decode_only_ = true;   // every sequence has one new token
+};
+
+}  // namespace tandem::model
+
+#endif  // TANDEM_COMMON_MODEL_PAGED_ATTENTION_H_

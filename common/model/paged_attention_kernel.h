@@ -1,0 +1,42 @@
+// The inner loops of PagedAttention, compiled once for each instruction set and chosen at run time.
+#ifndef TANDEM_COMMON_MODEL_PAGED_ATTENTION_KERNEL_H_
+#define TANDEM_COMMON_MODEL_PAGED_ATTENTION_KERNEL_H_
+
+#include <cstdint>
+
+namespace tandem::model {
+
+// Some consecutive new tokens of one sequence, and the query heads that share one KV head. Elements
+// are float or bfloat16 bits (uint16_t). Strides are in elements; the last dim is contiguous.
+template <typename T>
+struct AttendArgs {
+  const T* q = nullptr;  // first token, first head of the group
+  int64_t q_token_stride = 0;
+  int64_t q_head_stride = 0;
+  T* out = nullptr;  // [num_tokens, .., heads_per_kv_head, head_dim]
+  int64_t out_token_stride = 0;
+  int64_t num_tokens = 0;
+  int64_t heads_per_kv_head = 0;
+  int64_t head_dim = 0;
+  int64_t padded_head_dim = 0;
+  int64_t first_position = 0;  // of the first token; it sees the keys of positions 0 .. first_position
+
+  const T* keys = nullptr;    // of the KV head, in block 0
+  const T* values = nullptr;  // of the KV head, in block 0
+  int64_t key_block_stride = 0;
+  int64_t value_block_stride = 0;
+  int64_t block_size = 0;
+  const int32_t* blocks = nullptr;
+
+  float scale = 1.0f;
+  float softcap = 0.0f;
+  int64_t window = 0;
+  const float* sinks = nullptr;  // of the group's heads, or none
+};
+
+void Attend(const AttendArgs<float>& args);
+void Attend(const AttendArgs<uint16_t>& args);
+
+}  // namespace tandem::model
+
+#endif  // TANDEM_COMMON_MODEL_PAGED_ATTENTION_KERNEL_H_

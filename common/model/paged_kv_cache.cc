@@ -1,0 +1,73 @@
+#include "common/model/paged_kv_cache.h"
+
+#include <ATen/ops/empty.h>
+
+#include <cstring>
+#include <exception>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "common/status/status_macros.h"
+
+namespace tandem::model {
+namespace {
+
+int64_t RoundUp(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+
+int64_t BlockElements(const PagedKvCacheOptions& o) {
+  return o.num_kv_heads * o.block_size * (o.head_dim + RoundUp(o.head_dim, kKvTile));
+}
+
+void CopyRow(at::Tensor& blocks, int64_t from, int64_t to) {
+  const size_t bytes = blocks.nbytes() / blocks.size(0);
+  char* base = static_cast<char*>(blocks.mutable_data_ptr());
+  std::memcpy(base + to * bytes, base + from * bytes, bytes);
+}
+
+}  // namespace
+
+int64_t PagedKvCache::BytesPerBlock(const PagedKvCacheOptions& options) {
+  return options.num_layers * BlockElements(options) * (options.dtype == at::kFloat ? 4 : 2);
+}
+
+absl::StatusOr<PagedKvCache> PagedKvCache::Create(const PagedKvCacheOptions& o) {
+  if (o.num_layers < 1 || o.num_blocks < 1 || o.num_kv_heads < 1 || o.head_dim < 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "KV cache: expected positive sizes, found ", o.num_layers, " layers, ", o.num_blocks,
+        " blocks, ", o.num_kv_heads, " KV heads, head_dim ", o.head_dim));
+  }
+  if (o.block_size < kKvTile || o.block_size % kKvTile != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("block_size: expected a multiple of ", kKvTile,
+                                                   ", found ", o.block_size));
+  }
+  if (o.dtype != at::kFloat && o.dtype != at::kBFloat16) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "KV cache: expected dtype float32 or bfloat16, found ", c10::toString(o.dtype)));
+  }
+  PagedKvCache cache;
+  cache.options_ = o;
+  cache.padded_head_dim_ = RoundUp(o.head_dim, kKvTile);
+  const auto type = at::TensorOptions().dtype(o.dtype);
+  try {
+    for (int64_t layer = 0; layer < o.num_layers; ++layer) {
+      cache.keys_.push_back(at::empty(
+          {o.num_blocks, o.num_kv_heads, o.block_size / kKvTile, o.head_dim, kKvTile}, type));
+      cache.values_.push_back(
+          at::empty({o.num_blocks, o.num_kv_heads, o.block_size, cache.padded_head_dim_}, type));
+    }
+  } catch (const std::exception&) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("KV cache: the system refused ", o.num_blocks * BytesPerBlock(o) >> 20,
+                     " MiB; lower rollout.kv_cache_megabytes"));
+  }
+  return cache;
+}
+
+void PagedKvCache::CopyBlock(int64_t from, int64_t to) {
+  for (int64_t layer = 0; layer < options_.num_layers; ++layer) {
+    CopyRow(keys_[layer], from, to);
+    CopyRow(values_[layer], from, to);
+  }
+}
+
+}  // namespace tandem::model

@@ -1,0 +1,62 @@
+// PagedKvCache: the keys and values of every layer, in blocks of a fixed number of tokens.
+//
+//   ASSIGN_OR_RETURN(PagedKvCache cache, PagedKvCache::Create({.num_layers = 24, ...}));
+//   PagedAttention attention(cache, sequences);   // writes and reads it
+#ifndef TANDEM_COMMON_MODEL_PAGED_KV_CACHE_H_
+#define TANDEM_COMMON_MODEL_PAGED_KV_CACHE_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace tandem::model {
+
+// Keys lie in tiles of so many tokens, transposed, so that a vector register holds one dimension of
+// several keys and scores need no sum across lanes. Rows of values are padded to a multiple of it.
+inline constexpr int64_t kKvTile = 16;
+
+struct PagedKvCacheOptions {
+  int64_t num_layers = 0;
+  int64_t num_blocks = 0;
+  int64_t block_size = kKvTile;  // tokens; a multiple of kKvTile
+  int64_t num_kv_heads = 0;
+  int64_t head_dim = 0;
+  at::ScalarType dtype = at::kFloat;  // float32 or bfloat16, that of the model's activations
+};
+
+// Owns the storage; which block belongs to whom is the block manager's. Thread-compatible. Memory is
+// taken from the system when a block is first written.
+class PagedKvCache {
+ public:
+  // INVALID_ARGUMENT for sizes that do not fit; RESOURCE_EXHAUSTED where memory is refused.
+  static absl::StatusOr<PagedKvCache> Create(const PagedKvCacheOptions& options);
+
+  // Bytes that one block takes in all layers.
+  static int64_t BytesPerBlock(const PagedKvCacheOptions& options);
+
+  const PagedKvCacheOptions& options() const { return options_; }
+  int64_t padded_head_dim() const { return padded_head_dim_; }
+
+  // [num_blocks, num_kv_heads, block_size / kKvTile, head_dim, kKvTile]
+  const at::Tensor& keys(int64_t layer) const { return keys_[layer]; }
+  // [num_blocks, num_kv_heads, block_size, padded_head_dim]
+  const at::Tensor& values(int64_t layer) const { return values_[layer]; }
+
+  // Copies a block in every layer.
+  void CopyBlock(int64_t from, int64_t to);
+
+ private:
+  PagedKvCache() = default;
+
+  PagedKvCacheOptions options_;
+  int64_t padded_head_dim_ = 0;
+  std::vector<at::Tensor> keys_;
+  std::vector<at::Tensor> values_;
+};
+
+}  // namespace tandem::model
+
+#endif  // TANDEM_COMMON_MODEL_PAGED_KV_CACHE_H_

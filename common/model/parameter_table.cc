@@ -1,0 +1,139 @@
+#include "common/model/parameter_table.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace tandem::model {
+namespace {
+
+constexpr Placement kReplicate{Placement::Kind::kReplicate, 0};
+constexpr Placement kShardRows{Placement::Kind::kShard, 0};
+constexpr Placement kShardColumns{Placement::Kind::kShard, 1};
+
+int64_t Product(const std::vector<int64_t>& shape) {
+  int64_t product = 1;
+  for (int64_t size : shape) product *= size;
+  return product;
+}
+
+// Segments stacked along dim 0; offsets are filled in when the parameter is added to its unit.
+Parameter Stack(std::string name, std::vector<Segment> segments, Placement placement) {
+  Parameter parameter;
+  parameter.name = std::move(name);
+  parameter.shape = segments[0].shape;
+  parameter.shape[0] = 0;
+  for (Segment& segment : segments) {
+    segment.row = parameter.shape[0];
+    segment.numel = Product(segment.shape);
+    parameter.shape[0] += segment.shape[0];
+  }
+  parameter.segments = std::move(segments);
+  parameter.numel = Product(parameter.shape);
+  parameter.tensor_parallel = placement;
+  return parameter;
+}
+
+Parameter Single(std::string name, std::vector<int64_t> shape, Placement placement) {
+  Segment segment{name, std::move(shape)};
+  return Stack(std::move(name), {std::move(segment)}, placement);
+}
+
+Parameter Norm(std::string name, int64_t size) {
+  Parameter parameter = Single(std::move(name), {size}, kReplicate);
+  parameter.is_norm = true;
+  return parameter;
+}
+
+Parameter Bias(Parameter parameter) {
+  parameter.is_bias = true;
+  return parameter;
+}
+
+}  // namespace
+
+int ParameterTable::Add(Unit& unit, Parameter parameter) {
+  const int index = static_cast<int>(parameters_.size());
+  parameter.unit = static_cast<int>(units_.size());
+  parameter.offset = unit.numel;
+  int64_t offset = parameter.offset;
+  for (size_t i = 0; i < parameter.segments.size(); ++i) {
+    parameter.segments[i].offset = offset;
+    offset += parameter.segments[i].numel;
+    segment_order_.push_back({index, static_cast<int>(i)});
+  }
+  unit.numel += parameter.numel;
+  num_parameters_ += parameter.numel;
+  unit.parameters.push_back(index);
+  parameters_.push_back(std::move(parameter));
+  return index;
+}
+
+ParameterTable::ParameterTable(const ModelSpec& spec) : tied_(spec.tie_word_embeddings) {
+  const int64_t hidden = spec.hidden_size;
+  const int64_t q = spec.q_size();
+  const int64_t kv = spec.kv_size();
+  const int64_t inner = spec.intermediate_size;
+
+  Unit embed{"embed"};
+  embedding_ = Add(embed, Single("model.embed_tokens.weight", {spec.vocab_size, hidden}, kShardRows));
+  units_.push_back(std::move(embed));
+
+  for (int64_t i = 0; i < spec.num_layers; ++i) {
+    Unit unit{absl::StrCat("layers.", i)};
+    const std::string layer = absl::StrCat("model.layers.", i, ".");
+    const std::string attention = layer + "self_attn.";
+    const std::string mlp = layer + "mlp.";
+    LayerParameters at;
+    at.input_norm = Add(unit, Norm(layer + "input_layernorm.weight", hidden));
+    at.qkv_weight = Add(unit, Stack(attention + "qkv_proj.weight",
+                                    {{attention + "q_proj.weight", {q, hidden}},
+                                     {attention + "k_proj.weight", {kv, hidden}},
+                                     {attention + "v_proj.weight", {kv, hidden}}},
+                                    kShardRows));
+    if (spec.qkv_bias) {
+      at.qkv_bias = Add(unit, Bias(Stack(attention + "qkv_proj.bias",
+                                         {{attention + "q_proj.bias", {q}},
+                                          {attention + "k_proj.bias", {kv}},
+                                          {attention + "v_proj.bias", {kv}}},
+                                         kShardRows)));
+    }
+    if (spec.qk_norm) {
+      at.q_norm = Add(unit, Norm(attention + "q_norm.weight", spec.head_dim));
+      at.k_norm = Add(unit, Norm(attention + "k_norm.weight", spec.head_dim));
+    }
+    at.o_weight = Add(unit, Single(attention + "o_proj.weight", {hidden, q}, kShardColumns));
+    if (spec.output_bias) {
+      at.o_bias = Add(unit, Bias(Single(attention + "o_proj.bias", {hidden}, kReplicate)));
+    }
+    at.post_attention_norm = Add(unit, Norm(layer + "post_attention_layernorm.weight", hidden));
+    at.gate_up_weight = Add(unit, Stack(mlp + "gate_up_proj.weight",
+                                        {{mlp + "gate_proj.weight", {inner, hidden}},
+                                         {mlp + "up_proj.weight", {inner, hidden}}},
+                                        kShardRows));
+    if (spec.mlp_bias) {
+      at.gate_up_bias = Add(unit, Bias(Stack(mlp + "gate_up_proj.bias",
+                                             {{mlp + "gate_proj.bias", {inner}},
+                                              {mlp + "up_proj.bias", {inner}}},
+                                             kShardRows)));
+    }
+    at.down_weight = Add(unit, Single(mlp + "down_proj.weight", {hidden, inner}, kShardColumns));
+    if (spec.mlp_bias) {
+      at.down_bias = Add(unit, Bias(Single(mlp + "down_proj.bias", {hidden}, kReplicate)));
+    }
+    layers_.push_back(at);
+    units_.push_back(std::move(unit));
+  }
+
+  Unit head{"head"};
+  final_norm_ = Add(head, Norm("model.norm.weight", hidden));
+  lm_head_ = tied_ ? embedding_
+                   : Add(head, Single("lm_head.weight", {spec.vocab_size, hidden}, kShardRows));
+  units_.push_back(std::move(head));
+}
+
+std::string ParameterTable::AliasOf(const std::string& name) const {
+  return tied_ && name == "lm_head.weight" ? parameters_[embedding_].name : "";
+}
+
+}  // namespace tandem::model

@@ -1,0 +1,39 @@
+// Splits the fused projection in q, k and v, normalises the heads of q and k where the model does, and
+// rotates them by their positions.
+#ifndef TANDEM_COMMON_MODEL_ROTARY_H_
+#define TANDEM_COMMON_MODEL_ROTARY_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <optional>
+
+namespace tandem::model {
+
+// Cosines and sines of the rotary embedding for the tokens of a batch, float32 [num_tokens,
+// head_dim / 2] each.
+struct Rotary {
+  at::Tensor cos;
+  at::Tensor sin;
+};
+
+struct QkvShape {
+  int64_t num_heads = 0;
+  int64_t num_kv_heads = 0;
+  int64_t head_dim = 0;
+};
+
+struct Qkv {
+  at::Tensor q;  // [num_tokens, num_heads, head_dim]
+  at::Tensor k;  // [num_tokens, num_kv_heads, head_dim]
+  at::Tensor v;  // [num_tokens, num_kv_heads, head_dim], a view of the projection
+};
+
+// qkv: [num_tokens, (num_heads + 2 num_kv_heads) * head_dim]. q_norm, k_norm: [head_dim], or none.
+Qkv RotateQkv(const at::Tensor& qkv, const Rotary& rotary, const QkvShape& shape,
+              const std::optional<at::Tensor>& q_norm, const std::optional<at::Tensor>& k_norm,
+              double eps);
+
+}  // namespace tandem::model
+
+#endif  // TANDEM_COMMON_MODEL_ROTARY_H_

@@ -1,0 +1,15 @@
+// The gated activation of the feed-forward layer.
+#ifndef TANDEM_COMMON_MODEL_SWIGLU_H_
+#define TANDEM_COMMON_MODEL_SWIGLU_H_
+
+#include <ATen/core/Tensor.h>
+
+namespace tandem::model {
+
+// silu(gate) * up. gate_up: [num_tokens, 2 inner], gate first. Returns [num_tokens, inner].
+// Differentiable.
+at::Tensor SwiGlu(const at::Tensor& gate_up);
+
+}  // namespace tandem::model
+
+#endif  // TANDEM_COMMON_MODEL_SWIGLU_H_

@@ -1,0 +1,110 @@
+#include "common/model/transformer.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/add.h>
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/outer.h>
+
+#include <cmath>
+#include <numbers>
+#include <optional>
+#include <utility>
+
+#include "common/model/linear.h"
+#include "common/model/norm.h"
+#include "common/model/swiglu.h"
+
+namespace tandem::model {
+namespace {
+
+// Each step in float32, as the checkpoints' own code does it, for the last bit of a frequency is
+// multiplied by the position.
+at::Tensor InverseFrequencies(const ModelSpec& spec) {
+  const int64_t half = spec.head_dim / 2;
+  at::Tensor frequencies = at::empty({half}, at::kFloat);
+  float* out = frequencies.mutable_data_ptr<float>();
+  for (int64_t i = 0; i < half; ++i) {
+    const float exponent = static_cast<float>(2 * i) / static_cast<float>(spec.head_dim);
+    float frequency = 1.0f / std::pow(static_cast<float>(spec.rope.theta), exponent);
+    frequency /= static_cast<float>(spec.rope.linear_factor);
+    if (spec.rope.llama3.has_value()) {
+      // Waves longer than the original context are stretched by the factor, those well inside are
+      // left alone, and in between the two are mixed.
+      const Llama3RopeScaling& scaling = *spec.rope.llama3;
+      const double context = static_cast<double>(scaling.original_max_position_embeddings);
+      const double wavelength = 2.0 * std::numbers::pi / frequency;
+      if (wavelength > context / scaling.low_freq_factor) {
+        frequency = static_cast<float>(frequency / scaling.factor);
+      } else if (wavelength >= context / scaling.high_freq_factor) {
+        const double smooth = (context / wavelength - scaling.low_freq_factor) /
+                              (scaling.high_freq_factor - scaling.low_freq_factor);
+        frequency =
+            static_cast<float>((1.0 - smooth) * frequency / scaling.factor + smooth * frequency);
+      }
+    }
+    out[i] = frequency;
+  }
+  return frequencies;
+}
+
+std::optional<at::Tensor> Optional(const ParameterProvider& params, int index) {
+  if (index < 0) return std::nullopt;
+  return params.Get(index);
+}
+
+}  // namespace
+
+Transformer::Transformer(ModelSpec spec)
+    : spec_(std::move(spec)), table_(spec_), inverse_frequencies_(InverseFrequencies(spec_)) {}
+
+Rotary Transformer::MakeRotary(const at::Tensor& positions) const {
+  const at::NoGradGuard no_grad;
+  const at::Tensor angles =
+      at::outer(positions.to(at::kFloat), inverse_frequencies_.to(positions.device()));
+  return {angles.cos(), angles.sin()};
+}
+
+at::Tensor Transformer::Embed(const ParameterProvider& params, const at::Tensor& token_ids) const {
+  return at::embedding(params.Get(table_.embedding()), token_ids);
+}
+
+at::Tensor Transformer::Block(const ParameterProvider& params, int64_t layer, const at::Tensor& x,
+                              const Rotary& rotary, Attention& attention) const {
+  const LayerParameters& at = table_.layer(layer);
+  const QkvShape shape{spec_.num_heads, spec_.num_kv_heads, spec_.head_dim};
+  const double eps = spec_.rms_norm_eps;
+
+  const at::Tensor normed = RmsNorm(x, params.Get(at.input_norm), eps);  // [num_tokens, hidden]
+  const at::Tensor qkv = Linear(normed, params.Get(at.qkv_weight), Optional(params, at.qkv_bias));
+  const auto [q, k, v] = RotateQkv(qkv, rotary, shape, Optional(params, at.q_norm),
+                                   Optional(params, at.k_norm), eps);
+  AttentionParams attention_params;
+  attention_params.scale = 1.0 / std::sqrt(static_cast<double>(spec_.head_dim));
+  const at::Tensor attended = attention.Forward(layer, q, k, v, attention_params);
+  const at::Tensor delta = Linear(attended, params.Get(at.o_weight), Optional(params, at.o_bias));
+
+  const auto [residual, mlp_in] =
+      AddRmsNorm(x, delta, params.Get(at.post_attention_norm), eps);
+  const at::Tensor gate_up =  // [num_tokens, 2 intermediate]
+      Linear(mlp_in, params.Get(at.gate_up_weight), Optional(params, at.gate_up_bias));
+  const at::Tensor down =
+      Linear(SwiGlu(gate_up), params.Get(at.down_weight), Optional(params, at.down_bias));
+  return at::add(residual, down);
+}
+
+at::Tensor Transformer::FinalNorm(const ParameterProvider& params, const at::Tensor& x) const {
+  return RmsNorm(x, params.Get(table_.final_norm()), spec_.rms_norm_eps);
+}
+
+at::Tensor Transformer::Logits(const ParameterProvider& params, const at::Tensor& hidden) const {
+  return Linear(hidden, params.Get(table_.lm_head())).to(at::kFloat);
+}
+
+LogProbs Transformer::HeadLogProbs(const ParameterProvider& params, const at::Tensor& hidden,
+                                   const at::Tensor& targets,
+                                   const at::Tensor& temperatures) const {
+  return ChunkedLogProbs(hidden, params.Get(table_.lm_head()), targets, temperatures);
+}
+
+}  // namespace tandem::model
