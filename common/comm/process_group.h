@@ -21,6 +21,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 
 namespace tandem::comm {
@@ -33,6 +34,7 @@ class Work {
   // Blocks until the operation is done on this rank, at most until its deadline. On NCCL it makes the
   // current stream wait and returns; errors surface at the next operation or at Synchronize().
   virtual absl::Status Wait() = 0;
+  // True once Wait() would not block. Gloo's sends and receives say so only after Wait().
   virtual bool IsCompleted() = 0;
 };
 
@@ -63,6 +65,12 @@ class ProcessGroup {
   // Returns when every rank has entered. Blocks.
   virtual absl::Status Barrier(absl::string_view tag) = 0;
 
+  // Deadline of operations that are issued from now on, counted from their issue.
+  virtual void SetTimeout(absl::Duration timeout) = 0;
+
+  // OK, or why the group is broken. Any thread.
+  virtual absl::Status status() const = 0;
+
   // Ends all operations under way with an error, here and (by the closed connections) on the peers.
   // Idempotent; safe from any thread.
   virtual void Abort(absl::string_view reason) = 0;
@@ -84,6 +92,8 @@ struct GroupOptions {
   absl::Duration timeout = absl::Minutes(5);  // of rendezvous and of each operation
   // Address that peers reach this rank at; empty: the interface that routes to the rendezvous host.
   std::string advertise_host;
+  // Ends the rendezvous with CANCELLED when notified; may be null. Not used once the group is made.
+  const absl::Notification* cancel = nullptr;
 };
 
 // Joins the group; returns when all ranks have. Blocks, at most for options.timeout, so never called
@@ -106,11 +116,14 @@ class StoreServer {
 class StoreClient {
  public:
   static absl::StatusOr<std::unique_ptr<StoreClient>> Connect(const Rendezvous& rendezvous,
-                                                              absl::Duration timeout);
+                                                              absl::Duration timeout,
+                                                              const absl::Notification* cancel = nullptr);
   virtual ~StoreClient() = default;
   virtual absl::Status Set(const std::string& key, const std::string& value) = 0;
-  // Waits for the key, at most for `timeout`: DEADLINE_EXCEEDED names it.
-  virtual absl::StatusOr<std::string> Get(const std::string& key, absl::Duration timeout) = 0;
+  // Waits for the key, at most for `timeout`: DEADLINE_EXCEEDED names it; UNAVAILABLE where the store
+  // is gone; CANCELLED once `cancel`, where given, is notified.
+  virtual absl::StatusOr<std::string> Get(const std::string& key, absl::Duration timeout,
+                                          const absl::Notification* cancel = nullptr) = 0;
 };
 
 }  // namespace tandem::comm
