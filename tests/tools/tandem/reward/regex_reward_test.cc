@@ -1,0 +1,63 @@
+#include "tools/tandem/reward/regex_reward.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "tests/support/status_matchers.h"
+
+namespace tandem::reward {
+namespace {
+
+using ::tandem::testing::IsOkAndHolds;
+using ::tandem::testing::StatusIs;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+TEST(RegexReward, SearchesTheCompletionForTheOption) {
+  ASSERT_OK_AND_ASSIGN(const RewardFn reward,
+                       MakeRegexReward("<think>(?:(?!</think>).)*</think>\\s*\\d+$"));
+  EXPECT_THAT(reward({"well: <think>2+2</think> 4", "ignored ("}), IsOkAndHolds(1.0));
+  EXPECT_THAT(reward({"<think>2+2 4", "4"}), IsOkAndHolds(0.0));
+}
+
+TEST(RegexReward, SearchesForTheRowsAnswerWithoutAnOption) {
+  ASSERT_OK_AND_ASSIGN(const RewardFn reward, MakeRegexReward(""));
+  EXPECT_THAT(reward({"it is 18.", "\\b18\\b"}), IsOkAndHolds(1.0));
+  EXPECT_THAT(reward({"it is 180.", "\\b18\\b"}), IsOkAndHolds(0.0));
+  EXPECT_THAT(reward({"\xC3\xA9t\xC3\xA9", "^\\p{L}{3}$"}), IsOkAndHolds(1.0));
+  EXPECT_THAT(reward({"", "^$"}), IsOkAndHolds(1.0));
+}
+
+TEST(RegexReward, RefusesWhatIsNoPattern) {
+  EXPECT_THAT(MakeRegexReward("a(b"),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("reward.pattern"), HasSubstr("at byte 3"))));
+  ASSERT_OK_AND_ASSIGN(const RewardFn reward, MakeRegexReward(""));
+  EXPECT_THAT(reward({"x", "["}), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("answer")));
+  EXPECT_THAT(reward({"x", ""}), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("empty")));
+  EXPECT_THAT(MakeRegexReward(std::string(1 << 20, 'a')),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("at most")));
+}
+
+TEST(RegexReward, GivesUpOnPatternsThatWouldTakeForEver) {
+  const std::string text(5000, 'a');
+  for (const char* pattern : {"(a+)+$b", "^(a|aa)+$b", "(a*)*b", "(?:a?){40}a{40}c", "(.*)(.*)(.*)x",
+                              "(?=(a+))+\\1+b"}) {
+    ASSERT_OK_AND_ASSIGN(const RewardFn reward, MakeRegexReward(pattern));
+    EXPECT_THAT(reward({text, ""}), IsOkAndHolds(0.0)) << pattern;
+  }
+}
+
+TEST(RegexReward, DoesAnHonestSearchOfALongText) {
+  ASSERT_OK_AND_ASSIGN(const RewardFn reward, MakeRegexReward("answer:\\s*(\\d+)"));
+  EXPECT_THAT(reward({std::string(200'000, ' ') + "answer: 7", ""}), IsOkAndHolds(1.0));
+}
+
+TEST(RegexReward, SearchesTextThatIsNoUtf8) {
+  ASSERT_OK_AND_ASSIGN(const RewardFn reward, MakeRegexReward("18"));
+  EXPECT_THAT(reward({"\xFF\xC3 18 \x80", ""}), IsOkAndHolds(1.0));
+}
+
+}  // namespace
+}  // namespace tandem::reward

@@ -1,0 +1,47 @@
+#include "tools/tandem/reward/reward.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/status_matchers.h"
+
+namespace tandem::reward {
+namespace {
+
+using ::tandem::testing::IsOk;
+using ::tandem::testing::IsOkAndHolds;
+using ::tandem::testing::StatusIs;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+TEST(FindReward, KnowsEveryNameItLists) {
+  for (const std::string& name : RewardNames()) {
+    ASSERT_OK_AND_ASSIGN(const RewardFn reward, FindReward(name));
+    EXPECT_THAT(reward({"18", "18", "stop"}), IsOkAndHolds(1.0)) << name;
+    EXPECT_THAT(reward({"", "18", "length"}), IsOkAndHolds(0.0)) << name;
+  }
+}
+
+TEST(FindReward, TellsTheNearestNameOfATypo) {
+  EXPECT_THAT(FindReward("gms8k"),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("exact_match, gsm8k, prefix_match, regex"),
+                             HasSubstr("found \"gms8k\""), HasSubstr("did you mean gsm8k?"))));
+  EXPECT_THAT(FindReward("prefix-match"),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("mean prefix_match?")));
+}
+
+TEST(FindReward, SuggestsNothingWhereNothingIsNear) {
+  EXPECT_THAT(FindReward("humaneval"),
+              StatusIs(absl::StatusCode::kInvalidArgument, Not(HasSubstr("did you mean"))));
+  EXPECT_THAT(FindReward(""), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("regex")));
+}
+
+TEST(FindReward, RefusesAPatternForARewardThatHasNone) {
+  EXPECT_THAT(FindReward("gsm8k", {.pattern = "x"}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("reward.pattern")));
+  EXPECT_THAT(FindReward("regex", {.pattern = "x"}), IsOk());
+}
+
+}  // namespace
+}  // namespace tandem::reward

@@ -1,0 +1,114 @@
+#include "tools/tandem/reward/regex_reward.h"
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "common/status/status_macros.h"
+
+namespace tandem::reward {
+namespace {
+
+constexpr size_t kMaxPatternBytes = 16 << 10;
+// Items tried plus characters passed: about a second of work at most, and a thousand times what an
+// honest pattern needs.
+constexpr int64_t kMaxSearchWork = 50'000'000;
+constexpr uint32_t kMaxHeapKibibytes = 64 << 10;
+
+using Code = std::shared_ptr<pcre2_code>;
+
+std::string ErrorText(int error) {
+  PCRE2_UCHAR text[256];
+  if (pcre2_get_error_message(error, text, sizeof(text)) < 0) return absl::StrCat("error ", error);
+  return reinterpret_cast<const char*>(text);
+}
+
+PCRE2_SPTR Units(const std::string& text) { return reinterpret_cast<PCRE2_SPTR>(text.data()); }
+
+absl::StatusOr<Code> Compile(const std::string& pattern, const char* field) {
+  if (pattern.size() > kMaxPatternBytes) {
+    return absl::InvalidArgumentError(absl::StrCat(field, ": expected a pattern of at most ",
+                                                   kMaxPatternBytes, " bytes, found ",
+                                                   pattern.size()));
+  }
+  int error = 0;
+  PCRE2_SIZE offset = 0;
+  // Callouts before every item are what counts the work. PCRE2's own match limit begins anew at each
+  // position of the text, and so bounds nothing for a long one.
+  pcre2_code* code =
+      pcre2_compile(Units(pattern), pattern.size(),
+                    PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF | PCRE2_AUTO_CALLOUT, &error,
+                    &offset, nullptr);
+  if (code == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(field, ": expected a PCRE2 pattern; at byte ", offset, ": ", ErrorText(error),
+                     "; found \"", absl::Utf8SafeCHexEscape(pattern.substr(0, 80)), "\""));
+  }
+  return Code(code, [](pcre2_code* c) { pcre2_code_free(c); });
+}
+
+struct Work {
+  int64_t done = 0;
+  size_t position = 0;
+};
+
+// Called by PCRE2 before each item of the pattern; a positive answer would only backtrack, a negative
+// one ends the search.
+int CountWork(pcre2_callout_block* block, void* data) {
+  Work* work = static_cast<Work*>(data);
+  const size_t now = block->current_position;
+  work->done += 1 + static_cast<int64_t>(now > work->position ? now - work->position
+                                                              : work->position - now);
+  work->position = now;
+  return work->done > kMaxSearchWork ? PCRE2_ERROR_CALLOUT : 0;
+}
+
+absl::StatusOr<double> Search(const pcre2_code* code, const std::string& text) {
+  struct Free {
+    void operator()(pcre2_match_data* data) const { pcre2_match_data_free(data); }
+    void operator()(pcre2_match_context* context) const { pcre2_match_context_free(context); }
+  };
+  // Only whether there is a match matters: one pair of offsets.
+  const std::unique_ptr<pcre2_match_data, Free> match(pcre2_match_data_create(1, nullptr));
+  const std::unique_ptr<pcre2_match_context, Free> context(pcre2_match_context_create(nullptr));
+  if (match == nullptr || context == nullptr) {
+    return absl::ResourceExhaustedError("regex: no memory for a search");
+  }
+  Work work;
+  pcre2_set_callout(context.get(), CountWork, &work);
+  pcre2_set_heap_limit(context.get(), kMaxHeapKibibytes);
+  const int found =
+      pcre2_match(code, Units(text), text.size(), 0, 0, match.get(), context.get());
+  // 0 is a match with more groups than were asked for. Errors are the limits, reached by what the
+  // model wrote: not found.
+  return found >= 0 ? 1.0 : 0.0;
+}
+
+}  // namespace
+
+absl::StatusOr<RewardFn> MakeRegexReward(const std::string& pattern) {
+  if (pattern.empty()) {
+    return RewardFn([](const RewardInput& input) -> absl::StatusOr<double> {
+      if (input.answer.empty()) {
+        return absl::InvalidArgumentError(
+            "answer: expected a PCRE2 pattern, found an empty answer, which would be found anywhere; "
+            "fix the row or set reward.pattern");
+      }
+      ASSIGN_OR_RETURN(const Code code, Compile(input.answer, "answer"));
+      return Search(code.get(), input.completion);
+    });
+  }
+  ASSIGN_OR_RETURN(Code code, Compile(pattern, "reward.pattern"));
+  return RewardFn([code = std::move(code)](const RewardInput& input) {
+    return Search(code.get(), input.completion);
+  });
+}
+
+}  // namespace tandem::reward
