@@ -1,0 +1,92 @@
+#include "common/config/load.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "common/config/defaults.h"
+#include "common/config/merge.h"
+#include "common/config/validation.h"
+
+namespace tandem::config {
+namespace {
+
+constexpr size_t kMaxErrors = 50;
+// One more than the merger accepts, so that it can say so.
+constexpr std::streamsize kMaxReadBytes = (1 << 20) + 1;
+
+absl::Status Errors(const std::vector<std::string>& errors) {
+  if (errors.empty()) return absl::OkStatus();
+  const size_t shown = std::min(errors.size(), kMaxErrors);
+  std::string message = absl::StrJoin(errors.begin(), errors.begin() + shown, "\n");
+  if (shown < errors.size()) absl::StrAppend(&message, "\n... and ", errors.size() - shown, " more");
+  return absl::InvalidArgumentError(message);
+}
+
+// verl writes -1 for "never" and "all"; here that is 0.
+void TakeMinusOneAsZero(v1::RunConfig* config) {
+  if (config->rollout().top_k() == -1) config->mutable_rollout()->set_top_k(0);
+  if (config->data().test_limit() == -1) config->mutable_data()->set_test_limit(0);
+  if (config->trainer().test_freq() == -1) config->mutable_trainer()->set_test_freq(0);
+  if (config->trainer().save_freq() == -1) config->mutable_trainer()->set_save_freq(0);
+}
+
+}  // namespace
+
+absl::StatusOr<v1::RunConfig> LoadRunConfig(const std::vector<std::string>& files,
+                                            const std::vector<std::string>& overrides,
+                                            Places* places) {
+  v1::RunConfig config;
+  Merger merger(&config);
+  merger.MergeYaml(kDefaultsYaml, "");
+  std::vector<std::string> unreadable;
+  for (const std::string& file : files) {
+    std::error_code ignored;
+    if (std::filesystem::is_directory(file, ignored)) {
+      unreadable.push_back(absl::StrCat(file, ": expected a YAML file, found a folder"));
+      continue;
+    }
+    std::ifstream stream(file, std::ios::binary);
+    std::string text;
+    if (stream) {
+      text.resize(kMaxReadBytes);
+      stream.read(text.data(), kMaxReadBytes);
+      text.resize(stream.gcount());
+    }
+    if (!stream && !stream.eof()) {
+      unreadable.push_back(absl::StrCat(file, ": cannot read the configuration: ", strerror(errno)));
+      continue;
+    }
+    merger.MergeYaml(text, file);
+  }
+  for (const std::string& assignment : overrides) merger.MergeOverride(assignment);
+  std::vector<std::string> errors = std::move(unreadable);
+  errors.insert(errors.end(), merger.errors().begin(), merger.errors().end());
+  TakeMinusOneAsZero(&config);
+  // A value that could not be read kept its default; checking the rest is still worth while.
+  const std::vector<std::string> invalid = FindInvalidValues(config, merger.places());
+  errors.insert(errors.end(), invalid.begin(), invalid.end());
+  if (absl::Status status = Errors(errors); !status.ok()) return status;
+  if (config.run_dir().empty()) {
+    config.set_run_dir(
+        absl::FormatTime("runs/%Y%m%d-%H%M%S", absl::Now(), absl::LocalTimeZone()));
+  }
+  if (places != nullptr) *places = merger.places();
+  return config;
+}
+
+v1::RunConfig DefaultRunConfig() {
+  v1::RunConfig config;
+  Merger(&config).MergeYaml(kDefaultsYaml, "");
+  return config;
+}
+
+}  // namespace tandem::config

@@ -1,0 +1,203 @@
+#include "common/config/merge.h"
+
+#include <map>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "common/config/nearest.h"
+#include "common/config/scalar.h"
+
+namespace tandem::config {
+namespace {
+
+using google::protobuf::Descriptor;
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+
+// A configuration is a page of text. More is another file by mistake, and yaml-cpp's memory grows with
+// it.
+constexpr size_t kMaxYamlBytes = 1 << 20;
+constexpr size_t kMaxListLength = 100000;
+
+std::string Join(const std::string& path, const std::string& key) {
+  return path.empty() ? key : absl::StrCat(path, ".", key);
+}
+
+std::vector<std::string> FieldNames(const Descriptor& type) {
+  std::vector<std::string> out;
+  for (int i = 0; i < type.field_count(); ++i) out.push_back(type.field(i)->name());
+  return out;
+}
+
+bool IsSection(const FieldDescriptor& field) {
+  return field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE && !field.is_repeated();
+}
+
+// Paths of the fields called `key` anywhere below.
+void FindElsewhere(const Descriptor& type, const std::string& key, const std::string& path,
+                   std::vector<std::string>* out) {
+  for (int i = 0; i < type.field_count(); ++i) {
+    const FieldDescriptor& field = *type.field(i);
+    if (field.name() == key) out->push_back(Join(path, field.name()));
+    if (IsSection(field)) FindElsewhere(*field.message_type(), key, Join(path, field.name()), out);
+  }
+}
+
+}  // namespace
+
+void Merger::MergeYaml(absl::string_view text, const std::string& name) {
+  const Source source{name, /*has_lines=*/true, /*keep_places=*/!name.empty()};
+  if (text.size() > kMaxYamlBytes) {
+    return AddError(name, "",
+                    absl::StrFormat("expected a configuration of at most %d bytes, found %d",
+                                    kMaxYamlBytes, text.size()));
+  }
+  std::vector<YAML::Node> documents;
+  try {
+    documents = YAML::LoadAll(std::string(text));
+  } catch (const YAML::Exception& e) {
+    const std::string line = e.mark.is_null() ? "" : absl::StrCat(":", e.mark.line + 1);
+    return AddError(absl::StrCat(name, line), "", absl::StrCat("not valid YAML: ", e.msg));
+  }
+  if (documents.empty()) return;  // an empty file states nothing
+  if (documents.size() > 1) {
+    return AddError(name, "", absl::StrFormat("expected one YAML document, found %d",
+                                              documents.size()));
+  }
+  try {
+    MergeSection(source, documents[0], "", root_);
+  } catch (const YAML::Exception& e) {
+    AddError(name, "", absl::StrCat("not valid YAML: ", e.what()));
+  }
+}
+
+void Merger::MergeOverride(const std::string& assignment) {
+  const Source source{absl::StrCat("--set ", assignment), /*has_lines=*/false};
+  const std::vector<std::string> sides = absl::StrSplit(assignment, absl::MaxSplits('=', 1));
+  if (sides.size() != 2 || sides[0].empty()) {
+    return AddError(source.name, "", "expected KEY=VALUE, for instance actor.optim.lr=1e-6");
+  }
+  if (sides[1].size() > kMaxYamlBytes) {
+    return AddError(absl::StrCat("--set ", sides[0]), "", "the value is too large");
+  }
+  Message* section = root_;
+  const FieldDescriptor* field = nullptr;
+  std::string path;
+  for (const absl::string_view part : absl::StrSplit(sides[0], '.')) {
+    const std::string key(part);
+    if (field != nullptr) {
+      if (!IsSection(*field)) {
+        return AddError(source.name, path, absl::StrCat("has no keys below it, found '", key, "'"));
+      }
+      section = section->GetReflection()->MutableMessage(section, field);
+    }
+    path = Join(path, key);
+    field = section->GetDescriptor()->FindFieldByName(key);
+    if (field == nullptr) return AddError(source.name, path, UnknownKey(key, *section));
+  }
+  try {
+    MergeField(source, YAML::Load(sides[1]), path, *field, section);
+  } catch (const YAML::Exception& e) {
+    AddError(source.name, path, absl::StrCat("the value is not valid YAML: ", e.msg));
+  }
+}
+
+void Merger::MergeSection(const Source& source, const YAML::Node& node, const std::string& path,
+                          Message* message) {
+  if (node.IsNull()) return;  // a section whose keys are all commented out
+  if (!node.IsMap()) {
+    return AddError(PlaceOf(source, node), path,
+                    absl::StrFormat("expected a section of keys (%s), found %s",
+                                    absl::StrJoin(FieldNames(*message->GetDescriptor()), ", "),
+                                    node.IsSequence() ? "a list" : "a value"));
+  }
+  std::map<std::string, std::string> seen;
+  for (const auto& entry : node) {
+    const std::string place = PlaceOf(source, entry.first);
+    if (!entry.first.IsScalar()) {
+      AddError(place, path, "expected a key, found a list or section");
+      continue;
+    }
+    const std::string key = entry.first.Scalar();
+    const std::string key_path = Join(path, key);
+    const FieldDescriptor* field = message->GetDescriptor()->FindFieldByName(key);
+    if (field == nullptr) {
+      AddError(place, key_path, UnknownKey(key, *message));
+      continue;
+    }
+    if (const auto [first, fresh] = seen.emplace(key, place); !fresh) {
+      AddError(place, key_path, absl::StrCat("stated twice; the first is at ", first->second));
+      continue;
+    }
+    MergeField(source, entry.second, key_path, *field, message);
+    if (source.keep_places && places_.count(key_path) > 0) places_[key_path] = place;
+  }
+}
+
+void Merger::MergeField(const Source& source, const YAML::Node& node, const std::string& path,
+                        const FieldDescriptor& field, Message* message) {
+  if (IsSection(field)) {
+    MergeSection(source, node, path, message->GetReflection()->MutableMessage(message, &field));
+    return;
+  }
+  if (source.keep_places) places_[path] = PlaceOf(source, node);
+  if (field.is_repeated()) return MergeList(source, node, path, field, message);
+  const std::string problem = SetScalar(node, field, message);
+  if (!problem.empty()) AddError(PlaceOf(source, node), path, problem);
+}
+
+// A list replaces the former one as a whole. One value stands for a list of one: `train_files: a.jsonl`.
+void Merger::MergeList(const Source& source, const YAML::Node& node, const std::string& path,
+                       const FieldDescriptor& field, Message* message) {
+  const std::unique_ptr<Message> fresh(message->New());
+  std::string problem;
+  if (node.IsMap()) {
+    if (node.size() > 0) problem = "expected a list, found a section of keys";
+  } else if (node.IsSequence()) {
+    if (node.size() > kMaxListLength) {
+      problem = absl::StrFormat("expected at most %d elements, found %d", kMaxListLength,
+                                node.size());
+    }
+    for (size_t i = 0; i < node.size() && problem.empty(); ++i) {
+      problem = SetScalar(node[i], field, fresh.get());
+      if (!problem.empty()) problem = absl::StrFormat("element %d: %s", i, problem);
+    }
+  } else if (!node.IsNull()) {
+    problem = SetScalar(node, field, fresh.get());
+  }
+  if (!problem.empty()) return AddError(PlaceOf(source, node), path, problem);
+  message->GetReflection()->SwapFields(message, fresh.get(), {&field});
+}
+
+std::string Merger::PlaceOf(const Source& source, const YAML::Node& node) const {
+  if (!source.has_lines) return source.name;
+  const YAML::Mark mark = node.Mark();
+  return mark.is_null() ? source.name : absl::StrCat(source.name, ":", mark.line + 1);
+}
+
+std::string Merger::UnknownKey(const std::string& key, const Message& section) const {
+  const std::vector<std::string> known = FieldNames(*section.GetDescriptor());
+  std::string meant = Nearest(key, known);
+  if (meant.empty()) {
+    std::vector<std::string> elsewhere;
+    FindElsewhere(*root_->GetDescriptor(), key, "", &elsewhere);
+    meant = absl::StrJoin(elsewhere, "' or '");
+  }
+  return absl::StrCat("unknown key", meant.empty() ? "" : absl::StrCat("; did you mean '", meant, "'?"),
+                      " (known: ", absl::StrJoin(known, ", "), ")");
+}
+
+void Merger::AddError(const std::string& place, const std::string& path,
+                      const std::string& problem) {
+  std::string line = place;
+  for (const std::string& part : {path, problem}) {
+    if (!part.empty()) absl::StrAppend(&line, line.empty() ? "" : ": ", part);
+  }
+  errors_.push_back(std::move(line));
+}
+
+}  // namespace tandem::config

@@ -1,0 +1,59 @@
+// A YAML tree over a message: what the tree states replaces what the message holds.
+#ifndef TANDEM_COMMON_CONFIG_MERGE_H_
+#define TANDEM_COMMON_CONFIG_MERGE_H_
+
+#include <google/protobuf/message.h>
+#include <yaml-cpp/yaml.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "common/config/place.h"
+
+namespace tandem::config {
+
+// Merges sources into one message, section by section, and collects every error as a line
+// "PLACE: KEY: what is wrong". The walk follows the message's fields, so it ends however deep, wide or
+// cyclic (aliases) the YAML is.
+class Merger {
+ public:
+  // The message, the caller's, is at `*message` for the life of the merger.
+  explicit Merger(google::protobuf::Message* message) : root_(message) {}
+
+  // `name` stands in messages, with the line; "" for the defaults, whose places are not kept.
+  void MergeYaml(absl::string_view text, const std::string& name);
+  // "actor.optim.lr=3e-4".
+  void MergeOverride(const std::string& assignment);
+
+  const std::vector<std::string>& errors() const { return errors_; }
+  const Places& places() const { return places_; }
+
+ private:
+  // What a node's place is called: the file with the node's line, or the whole override.
+  struct Source {
+    std::string name;
+    bool has_lines = true;
+    bool keep_places = true;
+  };
+
+  void MergeSection(const Source& source, const YAML::Node& node, const std::string& path,
+                    google::protobuf::Message* message);
+  void MergeField(const Source& source, const YAML::Node& node, const std::string& path,
+                  const google::protobuf::FieldDescriptor& field,
+                  google::protobuf::Message* message);
+  void MergeList(const Source& source, const YAML::Node& node, const std::string& path,
+                 const google::protobuf::FieldDescriptor& field,
+                 google::protobuf::Message* message);
+  std::string PlaceOf(const Source& source, const YAML::Node& node) const;
+  std::string UnknownKey(const std::string& key, const google::protobuf::Message& section) const;
+  void AddError(const std::string& place, const std::string& path, const std::string& problem);
+
+  google::protobuf::Message* const root_;
+  std::vector<std::string> errors_;
+  Places places_;
+};
+
+}  // namespace tandem::config
+
+#endif  // TANDEM_COMMON_CONFIG_MERGE_H_

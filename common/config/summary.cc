@@ -1,0 +1,37 @@
+#include "common/config/summary.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace tandem::config {
+namespace {
+
+std::string Count(int64_t count, const char* noun) {
+  return absl::StrCat(count, " ", noun, count == 1 ? "" : "s");
+}
+
+}  // namespace
+
+BatchArithmetic ComputeBatch(const v1::RunConfig& config) {
+  BatchArithmetic out;
+  out.prompts = config.data().train_batch_size();
+  out.samples = out.prompts * config.rollout().n();
+  const int64_t mini_batch = config.actor().ppo_mini_batch_size();
+  out.mini_batch_prompts = mini_batch > 0 ? std::min(mini_batch, out.prompts) : out.prompts;
+  if (out.mini_batch_prompts > 0) {
+    const int64_t mini_batches =
+        (out.prompts + out.mini_batch_prompts - 1) / out.mini_batch_prompts;
+    out.optimizer_steps = mini_batches * std::max<int64_t>(1, config.actor().ppo_epochs());
+  }
+  return out;
+}
+
+std::string DescribeBatch(const v1::RunConfig& config) {
+  const BatchArithmetic batch = ComputeBatch(config);
+  return absl::StrCat(Count(batch.prompts, "prompt"), " x ", Count(config.rollout().n(), "sample"),
+                      " = ", Count(batch.samples, "sample"), " = ",
+                      Count(batch.optimizer_steps, "optimizer step"));
+}
+
+}  // namespace tandem::config

@@ -1,0 +1,26 @@
+// What the batch sizes of a configuration amount to.
+#ifndef TANDEM_COMMON_CONFIG_SUMMARY_H_
+#define TANDEM_COMMON_CONFIG_SUMMARY_H_
+
+#include <cstdint>
+#include <string>
+
+#include "tandem/config/v1/run_config.pb.h"
+
+namespace tandem::config {
+
+// One training step, over all ranks.
+struct BatchArithmetic {
+  int64_t prompts = 0;
+  int64_t samples = 0;
+  int64_t mini_batch_prompts = 0;
+  int64_t optimizer_steps = 0;  // of all epochs
+};
+BatchArithmetic ComputeBatch(const v1::RunConfig& config);
+
+// "32 prompts x 8 samples = 256 samples = 4 optimizer steps".
+std::string DescribeBatch(const v1::RunConfig& config);
+
+}  // namespace tandem::config
+
+#endif  // TANDEM_COMMON_CONFIG_SUMMARY_H_

@@ -1,0 +1,271 @@
+#include "common/config/validation.h"
+
+#include <cmath>
+#include <cstdint>
+#include <filesystem>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "common/config/nearest.h"
+#include "common/config/scalar.h"
+
+namespace tandem::config {
+namespace {
+
+// Keeps products of two counts within int64, and a typo from starting a billion processes.
+constexpr int64_t kMaxCount = 1000000000;
+constexpr int64_t kMaxProcesses = 65536;
+constexpr int64_t kMaxMegabytes = int64_t{1} << 24;
+constexpr double kMaxSeconds = 1e7;
+
+class Checker {
+ public:
+  explicit Checker(const Places& places) : places_(places) {}
+
+  void Fail(const std::string& key, absl::string_view problem) {
+    const auto place = places_.find(key);
+    lines_.push_back(absl::StrCat(
+        place == places_.end() ? "" : absl::StrCat(place->second, ": "), key, ": ", problem));
+  }
+
+  void Integer(const std::string& key, int64_t value, int64_t least, int64_t most = kMaxCount) {
+    if (value >= least && value <= most) return;
+    Fail(key, absl::StrFormat("expected an integer from %d to %d, found %d", least, most, value));
+  }
+
+  // `range` is how the condition reads: ">= 0", "in (0, 1]".
+  void Number(const std::string& key, double value, bool ok, absl::string_view range) {
+    if (ok && std::isfinite(value)) return;
+    Fail(key, absl::StrCat("expected a number ", range, ", found ", value));
+  }
+
+  void AtLeastZero(const std::string& key, double value) { Number(key, value, value >= 0, ">= 0"); }
+
+  void Seconds(const std::string& key, double value) {
+    Number(key, value, value > 0 && value <= kMaxSeconds, "of seconds in (0, 1e7]");
+  }
+
+  void Address(const std::string& key, const std::string& value) {
+    const size_t colon = value.rfind(':');
+    int port = 0;
+    if (colon != std::string::npos && colon > 0 && absl::SimpleAtoi(value.substr(colon + 1), &port) &&
+        port > 0 && port <= 65535) {
+      return;
+    }
+    Fail(key, absl::StrFormat("expected HOST:PORT, found \"%s\"", value));
+  }
+
+  // A choice that the contract describes and this version does not offer.
+  template <typename Enum>
+  void Supported(const std::string& key, Enum value, std::initializer_list<Enum> supported) {
+    std::vector<std::string> names;
+    for (const Enum one : supported) {
+      if (one == value) return;
+      names.push_back(Name(one));
+    }
+    Fail(key, absl::StrFormat("not supported yet: %s (supported: %s)", Name(value),
+                              absl::StrJoin(names, ", ")));
+  }
+
+  std::vector<std::string> Take() { return std::move(lines_); }
+
+ private:
+  template <typename Enum>
+  static std::string Name(Enum value) {
+    const auto* descriptor =
+        google::protobuf::GetEnumDescriptor<Enum>()->FindValueByNumber(static_cast<int>(value));
+    return descriptor == nullptr ? absl::StrCat(static_cast<int>(value)) : EnumValueName(*descriptor);
+  }
+
+  const Places& places_;
+  std::vector<std::string> lines_;
+};
+
+void CheckData(const v1::DataConfig& data, Checker* check) {
+  check->Integer("data.train_batch_size", data.train_batch_size(), 1);
+  check->Integer("data.max_prompt_length", data.max_prompt_length(), 1);
+  check->Integer("data.test_limit", data.test_limit(), 0);
+  if (data.prompt_key().empty()) check->Fail("data.prompt_key", "expected a key, found \"\"");
+  if (data.answer_key().empty()) check->Fail("data.answer_key", "expected a key, found \"\"");
+  if (!data.system_prompt().empty() && !data.chat_template()) {
+    check->Fail("data.system_prompt", "is used with data.chat_template only, which is false");
+  }
+}
+
+void CheckRollout(const v1::RolloutConfig& rollout, Checker* check) {
+  check->Integer("rollout.n", rollout.n(), 1);
+  check->AtLeastZero("rollout.temperature", rollout.temperature());
+  check->Integer("rollout.top_k", rollout.top_k(), 0);
+  check->Number("rollout.top_p", rollout.top_p(), rollout.top_p() > 0 && rollout.top_p() <= 1,
+                "in (0, 1]");
+  check->Number("rollout.min_p", rollout.min_p(), rollout.min_p() >= 0 && rollout.min_p() < 1,
+                "in [0, 1)");
+  check->Integer("rollout.max_tokens", rollout.max_tokens(), 1);
+  check->Integer("rollout.replicas", rollout.replicas(), 1, kMaxProcesses);
+  check->Integer("rollout.update_weights_bucket_megabytes",
+                 rollout.update_weights_bucket_megabytes(), 1, 65536);
+  check->Integer("rollout.block_size", rollout.block_size(), 1, 65536);
+  check->Integer("rollout.kv_cache_megabytes", rollout.kv_cache_megabytes(), 1, kMaxMegabytes);
+  check->Integer("rollout.max_num_seqs", rollout.max_num_seqs(), 1);
+  check->Integer("rollout.max_num_batched_tokens", rollout.max_num_batched_tokens(), 1);
+  check->Integer("rollout.threads", rollout.threads(), 0, kMaxProcesses);
+  check->Integer("rollout.max_model_len", rollout.max_model_len(), 0);
+  check->Seconds("rollout.request_timeout_s", rollout.request_timeout_s());
+  for (const std::string& address : rollout.endpoints()) check->Address("rollout.endpoints", address);
+  for (const std::string& stop : rollout.stop()) {
+    if (stop.empty()) check->Fail("rollout.stop", "expected text, found \"\"");
+  }
+  for (const int64_t id : rollout.stop_token_ids()) {
+    check->Integer("rollout.stop_token_ids", id, 0, INT32_MAX);
+  }
+  if (rollout.tensor_model_parallel_size() > 1) {
+    check->Fail("rollout.tensor_model_parallel_size",
+                absl::StrFormat("not supported yet: %d (supported: 1)",
+                                rollout.tensor_model_parallel_size()));
+  } else {
+    check->Integer("rollout.tensor_model_parallel_size", rollout.tensor_model_parallel_size(), 1,
+                   kMaxProcesses);
+  }
+}
+
+void CheckTrainer(const v1::TrainerConfig& trainer, Checker* check) {
+  check->Integer("trainer.ranks", trainer.ranks(), 1, kMaxProcesses);
+  check->Integer("trainer.total_steps", trainer.total_steps(), 0);
+  check->Integer("trainer.max_staleness", trainer.max_staleness(), 0);
+  check->Integer("trainer.test_freq", trainer.test_freq(), 0);
+  check->Integer("trainer.save_freq", trainer.save_freq(), 0);
+  check->Integer("trainer.max_tokens_per_micro_batch", trainer.max_tokens_per_micro_batch(), 1);
+  check->Integer("trainer.threads", trainer.threads(), 0, kMaxProcesses);
+  check->Integer("trainer.prefetch_units", trainer.prefetch_units(), 0);
+  check->Seconds("trainer.collective_timeout_s", trainer.collective_timeout_s());
+  check->Seconds("trainer.update_timeout_s", trainer.update_timeout_s());
+  if (!trainer.endpoint().empty()) check->Address("trainer.endpoint", trainer.endpoint());
+  check->Supported("trainer.mode", trainer.mode(),
+                   {v1::TRAINING_MODE_SYNC, v1::TRAINING_MODE_ONE_STEP_OFF});
+  check->Supported("trainer.sharding_strategy", trainer.sharding_strategy(),
+                   {v1::SHARDING_STRATEGY_FULL_SHARD});
+  if (trainer.pipeline_model_parallel_size() > 1) {
+    check->Fail("trainer.pipeline_model_parallel_size",
+                absl::StrFormat("not supported yet: %d (supported: 1)",
+                                trainer.pipeline_model_parallel_size()));
+  } else {
+    check->Integer("trainer.pipeline_model_parallel_size", trainer.pipeline_model_parallel_size(), 1,
+                   kMaxProcesses);
+  }
+}
+
+void CheckOptim(const v1::OptimConfig& optim, Checker* check) {
+  check->AtLeastZero("actor.optim.lr", optim.lr());
+  check->AtLeastZero("actor.optim.weight_decay", optim.weight_decay());
+  check->AtLeastZero("actor.optim.grad_clip", optim.grad_clip());
+  check->Number("actor.optim.eps", optim.eps(), optim.eps() > 0, "> 0");
+  check->Integer("actor.optim.warmup_steps", optim.warmup_steps(), 0);
+  check->Number("actor.optim.min_lr_ratio", optim.min_lr_ratio(),
+                optim.min_lr_ratio() >= 0 && optim.min_lr_ratio() <= 1, "in [0, 1]");
+  if (optim.betas_size() != 2) {
+    check->Fail("actor.optim.betas",
+                absl::StrFormat("expected two numbers in [0, 1), found %d", optim.betas_size()));
+    return;
+  }
+  for (const double beta : optim.betas()) {
+    check->Number("actor.optim.betas", beta, beta >= 0 && beta < 1, "in [0, 1)");
+  }
+}
+
+void CheckActor(const v1::RunConfig& config, Checker* check) {
+  const v1::ActorConfig& actor = config.actor();
+  CheckOptim(actor.optim(), check);
+  check->Integer("actor.ppo_epochs", actor.ppo_epochs(), 1);
+  check->Number("actor.clip_ratio_low", actor.clip_ratio_low(),
+                actor.clip_ratio_low() >= 0 && actor.clip_ratio_low() <= 1, "in [0, 1]");
+  check->AtLeastZero("actor.clip_ratio_high", actor.clip_ratio_high());
+  check->Number("actor.clip_ratio_c", actor.clip_ratio_c(),
+                actor.clip_ratio_c() == 0 || actor.clip_ratio_c() > 1, "> 1, or 0");
+  check->AtLeastZero("actor.kl_loss_coef", actor.kl_loss_coef());
+  check->Number("actor.entropy_coeff", actor.entropy_coeff(), true, "that is finite");
+  check->AtLeastZero("actor.loss_scale_factor", actor.loss_scale_factor());
+
+  const int64_t mini_batch = actor.ppo_mini_batch_size();
+  const int64_t batch = config.data().train_batch_size();
+  check->Integer("actor.ppo_mini_batch_size", mini_batch, 0);
+  if (mini_batch > 0 && batch > 0 && batch % mini_batch != 0) {
+    check->Fail("actor.ppo_mini_batch_size",
+                absl::StrFormat("expected a divisor of data.train_batch_size (%d prompts), found %d; "
+                                "0 takes the whole batch",
+                                batch, mini_batch));
+  }
+}
+
+void CheckReward(const v1::RewardConfig& reward, Checker* check) {
+  const std::vector<std::string> names = {"gsm8k", "exact_match", "prefix_match", "regex", "service"};
+  bool known = false;
+  for (const std::string& name : names) known = known || name == reward.name();
+  if (!known) {
+    const std::string nearest = Nearest(reward.name(), names);
+    check->Fail("reward.name",
+                absl::StrCat("expected one of ", absl::StrJoin(names, ", "), ", found \"",
+                             reward.name(), "\"",
+                             nearest.empty() ? "" : absl::StrCat("; did you mean '", nearest, "'?")));
+  }
+  if (reward.name() == "service" && reward.endpoint().empty()) {
+    check->Fail("reward.endpoint", "expected HOST:PORT, for reward.name is service");
+  }
+  if (!reward.endpoint().empty()) check->Address("reward.endpoint", reward.endpoint());
+  check->Seconds("reward.timeout_s", reward.timeout_s());
+}
+
+}  // namespace
+
+std::vector<std::string> FindInvalidValues(const v1::RunConfig& config, const Places& places) {
+  Checker check(places);
+  CheckData(config.data(), &check);
+  CheckRollout(config.rollout(), &check);
+  CheckTrainer(config.trainer(), &check);
+  CheckActor(config, &check);
+  CheckReward(config.reward(), &check);
+  check.Supported("numerics", config.numerics(), {v1::NUMERICS_FAST});
+  const int64_t longest = config.data().max_prompt_length() + config.rollout().max_tokens();
+  if (config.rollout().max_model_len() > 0 && longest > config.rollout().max_model_len()) {
+    check.Fail("rollout.max_model_len",
+               absl::StrFormat("expected at least data.max_prompt_length + rollout.max_tokens = %d, "
+                               "found %d; 0 takes what the model can",
+                               longest, config.rollout().max_model_len()));
+  }
+  return check.Take();
+}
+
+absl::Status CheckFiles(const v1::RunConfig& config, const FileNeeds& needs, const Places& places) {
+  Checker check(places);
+  const auto check_files = [&check](const std::string& key, const auto& files) {
+    if (files.empty()) check.Fail(key, "expected at least one file, found none");
+    for (const std::string& file : files) {
+      std::error_code error;
+      if (!std::filesystem::is_regular_file(file, error)) {
+        check.Fail(key, absl::StrCat("no file ", file, " (relative paths begin at the working ",
+                                     "directory)"));
+      }
+    }
+  };
+  if (needs.train_files) check_files("data.train_files", config.data().train_files());
+  if (needs.test_files) check_files("data.test_files", config.data().test_files());
+  if (needs.model) {
+    const std::string& path = config.model().path();
+    std::error_code error;
+    if (path.empty()) {
+      check.Fail("model.path", "expected a Hugging Face model folder, found \"\"");
+    } else if (!std::filesystem::is_directory(path, error)) {
+      check.Fail("model.path", absl::StrCat("no folder ", path, " (relative paths begin at the ",
+                                            "working directory)"));
+    } else if (!std::filesystem::is_regular_file(path + "/config.json", error)) {
+      check.Fail("model.path", absl::StrCat("expected a Hugging Face model folder, found no ", path,
+                                            "/config.json"));
+    }
+  }
+  const std::vector<std::string> lines = check.Take();
+  return lines.empty() ? absl::OkStatus() : absl::InvalidArgumentError(absl::StrJoin(lines, "\n"));
+}
+
+}  // namespace tandem::config

@@ -1,0 +1,191 @@
+#include "common/rpc/server.h"
+
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/security/server_credentials.h>
+#include <grpcpp/server_builder.h>
+#include <grpcpp/support/server_interceptor.h>
+#include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "common/status/status_macros.h"
+#include "common/telemetry/log.h"
+
+namespace tandem::rpc {
+namespace {
+
+using grpc::experimental::InterceptionHookPoints;
+using grpc::experimental::InterceptorBatchMethods;
+
+// Logs a call when its status is on its way out. One object per call, on gRPC's threads.
+class CallLogger final : public grpc::experimental::Interceptor {
+ public:
+  CallLogger(const char* method, std::shared_ptr<std::atomic<int64_t>> num_finished_calls)
+      : method_(method), num_finished_calls_(std::move(num_finished_calls)), start_(absl::Now()) {}
+
+  void Intercept(InterceptorBatchMethods* methods) override {
+    if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_STATUS)) {
+      num_finished_calls_->fetch_add(1);
+      if (telemetry::LogEnabled(telemetry::LogLevel::kDebug)) {
+        const grpc::Status status = methods->GetSendStatus();
+        const auto code = static_cast<absl::StatusCode>(status.error_code());
+        telemetry::LogDebug("rpc answered",
+                            {{"method", method_},
+                             {"code", status.ok() ? "OK" : absl::StatusCodeToString(code)},
+                             {"seconds", absl::ToDoubleSeconds(absl::Now() - start_)},
+                             {"message", status.error_message()}});
+      }
+    }
+    methods->Proceed();
+  }
+
+ private:
+  const char* const method_;
+  const std::shared_ptr<std::atomic<int64_t>> num_finished_calls_;
+  const absl::Time start_;
+};
+
+class CallLoggerFactory final : public grpc::experimental::ServerInterceptorFactoryInterface {
+ public:
+  explicit CallLoggerFactory(std::shared_ptr<std::atomic<int64_t>> num_finished_calls)
+      : num_finished_calls_(std::move(num_finished_calls)) {}
+
+  grpc::experimental::Interceptor* CreateServerInterceptor(
+      grpc::experimental::ServerRpcInfo* info) override {
+    return new CallLogger(info->method(), num_finished_calls_);
+  }
+
+ private:
+  const std::shared_ptr<std::atomic<int64_t>> num_finished_calls_;
+};
+
+struct HostPort {
+  std::string host;  // without the brackets of IPv6
+  int port = 0;
+};
+
+absl::StatusOr<HostPort> ParseListen(const std::string& listen) {
+  const size_t colon = listen.rfind(':');
+  HostPort out;
+  if (colon == std::string::npos || colon == 0 ||
+      !absl::SimpleAtoi(listen.substr(colon + 1), &out.port) || out.port < 0 || out.port > 65535) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "cannot listen on \"%s\": expected HOST:PORT, for instance 0.0.0.0:5000 or 127.0.0.1:0",
+        listen));
+  }
+  out.host = listen.substr(0, colon);
+  if (out.host.size() > 2 && out.host.front() == '[' && out.host.back() == ']') {
+    out.host = out.host.substr(1, out.host.size() - 2);
+  }
+  return out;
+}
+
+// gRPC only says that binding failed; asking the system once more tells why.
+std::string WhyBindFails(const HostPort& listen) {
+  addrinfo hints{};
+  hints.ai_flags = AI_PASSIVE;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int lookup =
+      getaddrinfo(listen.host.c_str(), absl::StrCat(listen.port).c_str(), &hints, &found);
+  if (lookup != 0) return gai_strerror(lookup);
+  std::string reason = "the reason is unknown";
+  for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {
+    const int fd = socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC, at->ai_protocol);
+    if (fd < 0) continue;
+    const int on = 1;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    if (bind(fd, at->ai_addr, at->ai_addrlen) != 0 || listen.port == 0 || ::listen(fd, 1) != 0) {
+      reason = std::strerror(errno);
+      if (errno == EADDRINUSE) absl::StrAppend(&reason, "; stop the other process or choose port 0");
+    }
+    close(fd);
+  }
+  freeaddrinfo(found);
+  return reason;
+}
+
+int Milliseconds(absl::Duration duration) {
+  return static_cast<int>(absl::ToInt64Milliseconds(duration));
+}
+
+// Health and reflection are switches of the process, to be set before the first builder exists.
+void EnablePlugins() {
+  static const bool done = [] {
+    grpc::EnableDefaultHealthCheckService(true);
+    grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+    return true;
+  }();
+  (void)done;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options,
+                                                      const std::vector<grpc::Service*>& services) {
+  ASSIGN_OR_RETURN(const HostPort listen, ParseListen(options.listen));
+  EnablePlugins();
+  std::unique_ptr<Server> out(new Server);
+  out->role_ = options.role.empty() ? "server" : options.role;
+  out->on_drain_ = std::move(options.on_drain);
+  out->num_finished_calls_ = std::make_shared<std::atomic<int64_t>>(0);
+
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort(options.listen, grpc::InsecureServerCredentials(), &out->port_);
+  builder.SetMaxReceiveMessageSize(static_cast<int>(options.max_message_bytes));
+  builder.SetMaxSendMessageSize(static_cast<int>(options.max_message_bytes));
+  // Two servers on one port would each get some of the calls.
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, Milliseconds(kPingInterval));
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, Milliseconds(kPingTimeout));
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+                             Milliseconds(kMinPingInterval));
+  for (grpc::Service* service : services) builder.RegisterService(service);
+  std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> interceptors;
+  interceptors.push_back(std::make_unique<CallLoggerFactory>(out->num_finished_calls_));
+  builder.experimental().SetInterceptorCreators(std::move(interceptors));
+
+  out->server_ = builder.BuildAndStart();
+  if (out->server_ == nullptr || out->port_ == 0) {
+    return absl::UnavailableError(absl::StrFormat("the %s cannot listen on %s: %s", out->role_,
+                                                  options.listen, WhyBindFails(listen)));
+  }
+  out->address_ =
+      absl::StrCat(options.listen.substr(0, options.listen.rfind(':')), ":", out->port_);
+  for (const std::string& name : options.health_names) out->SetServing(name, false);
+  return out;
+}
+
+Server::~Server() { Drain(absl::ZeroDuration()); }
+
+void Server::SetServing(const std::string& name, bool serving) {
+  absl::MutexLock lock(&health_mu_);
+  server_->GetHealthCheckService()->SetServingStatus(name, serving && !draining_);
+}
+
+void Server::Drain(absl::Duration grace) {
+  absl::MutexLock drain_lock(&drain_mu_);
+  if (drained_ || server_ == nullptr) return;
+  {
+    absl::MutexLock lock(&health_mu_);
+    draining_ = true;
+    server_->GetHealthCheckService()->SetServingStatus(false);
+  }
+  if (on_drain_) on_drain_();
+  const absl::Time deadline = absl::Now() + grace;
+  server_->Shutdown(absl::ToChronoTime(deadline));
+  server_->Wait();
+  drained_ = true;
+}
+
+}  // namespace tandem::rpc

@@ -1,0 +1,179 @@
+#include "common/telemetry/log.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+
+namespace tandem::telemetry {
+namespace {
+
+constexpr int64_t kNoVersion = -1;
+
+struct ContextText {
+  absl::Mutex mu;
+  std::string text ABSL_GUARDED_BY(mu);  // " run=... role=... rank=..."
+};
+
+// Never destroyed: threads log while the process exits.
+ContextText& Context() {
+  static ContextText* context = new ContextText;
+  return *context;
+}
+
+LogLevel LevelFromEnvironment() {
+  const char* text = std::getenv("TANDEM_LOG");
+  const std::string level = absl::AsciiStrToLower(text == nullptr ? "" : text);
+  if (level == "debug") return LogLevel::kDebug;
+  if (level == "warning") return LogLevel::kWarning;
+  if (level == "error") return LogLevel::kError;
+  return LogLevel::kInfo;
+}
+
+std::atomic<LogLevel>& Threshold() {
+  static std::atomic<LogLevel> level{LevelFromEnvironment()};
+  return level;
+}
+
+std::atomic<int64_t> policy_version_of_process{kNoVersion};
+std::atomic<LogSink> sink_of_process{nullptr};
+
+absl::string_view LevelName(LogLevel level) {
+  switch (level) {
+    case LogLevel::kDebug: return "DEBUG";
+    case LogLevel::kInfo: return "INFO";
+    case LogLevel::kWarning: return "WARNING";
+    case LogLevel::kError: return "ERROR";
+  }
+  return "INFO";
+}
+
+// One line stays one line: control characters are escaped.
+void AppendEscaped(absl::string_view text, std::string* out) {
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      *out += '\\';
+      *out += c;
+    } else if (c == '\n') {
+      *out += "\\n";
+    } else if (c == '\t') {
+      *out += "\\t";
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      absl::StrAppendFormat(out, "\\u%04x", c);
+    } else {
+      *out += c;
+    }
+  }
+}
+
+bool NeedsQuotes(absl::string_view text) {
+  if (text.empty()) return true;
+  for (const char c : text) {
+    if (static_cast<unsigned char>(c) <= 0x20 || c == '"' || c == '=' || c == '\\') return true;
+  }
+  return false;
+}
+
+std::string ShortestNumber(double value) {
+  char buffer[32];
+  const auto result = std::to_chars(buffer, buffer + sizeof(buffer), value);
+  return std::string(buffer, result.ptr);
+}
+
+// Six digits are enough for a reader; the exact number stands in metrics.
+std::string ReadableNumber(double value) { return absl::StrFormat("%.6g", value); }
+
+void WriteLine(absl::string_view line) {
+  if (const LogSink sink = sink_of_process.load(); sink != nullptr) {
+    sink(line);
+    return;
+  }
+  while (!line.empty()) {
+    const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
+    if (written < 0) {
+      if (errno == EINTR) continue;
+      return;  // nowhere to report it
+    }
+    line.remove_prefix(static_cast<size_t>(written));
+  }
+}
+
+}  // namespace
+
+std::string FieldValue::ToLogText() const {
+  if (const bool* value = std::get_if<bool>(&value_)) return *value ? "true" : "false";
+  if (const int64_t* value = std::get_if<int64_t>(&value_)) return absl::StrCat(*value);
+  if (const uint64_t* value = std::get_if<uint64_t>(&value_)) return absl::StrCat(*value);
+  if (const double* value = std::get_if<double>(&value_)) return ReadableNumber(*value);
+  const absl::string_view text = std::get<absl::string_view>(value_);
+  if (!NeedsQuotes(text)) return std::string(text);
+  std::string out = "\"";
+  AppendEscaped(text, &out);
+  out += '"';
+  return out;
+}
+
+std::string FieldValue::ToJson() const {
+  if (const double* value = std::get_if<double>(&value_)) {
+    const std::string number = ShortestNumber(*value);
+    return std::isfinite(*value) ? number : absl::StrCat("\"", number, "\"");
+  }
+  if (const absl::string_view* text = std::get_if<absl::string_view>(&value_)) {
+    std::string out = "\"";
+    AppendEscaped(*text, &out);
+    out += '"';
+    return out;
+  }
+  return ToLogText();
+}
+
+void SetLogContext(LogContext context) {
+  std::string text;
+  if (!context.run.empty()) absl::StrAppend(&text, " run=", FieldValue(context.run).ToLogText());
+  if (!context.role.empty()) absl::StrAppend(&text, " role=", FieldValue(context.role).ToLogText());
+  if (context.rank >= 0) absl::StrAppend(&text, " rank=", context.rank);
+  absl::MutexLock lock(&Context().mu);
+  Context().text = std::move(text);
+}
+
+void SetLogPolicyVersion(int64_t policy_version) { policy_version_of_process = policy_version; }
+
+void SetLogLevel(LogLevel level) { Threshold() = level; }
+
+bool LogEnabled(LogLevel level) { return level >= Threshold().load(std::memory_order_relaxed); }
+
+void SetLogSink(LogSink sink) { sink_of_process = sink; }
+
+void Log(LogLevel level, absl::string_view sentence, Fields fields) {
+  if (!LogEnabled(level)) return;
+  std::string line =
+      absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ ", absl::Now(), absl::UTCTimeZone());
+  absl::StrAppend(&line, LevelName(level), " ");
+  for (const char c : sentence) line += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+  {
+    absl::MutexLock lock(&Context().mu);
+    line += Context().text;
+  }
+  if (const int64_t version = policy_version_of_process.load(); version != kNoVersion) {
+    absl::StrAppend(&line, " policy_version=", version);
+  }
+  for (const Field& field : fields) {
+    absl::StrAppend(&line, " ", field.key, "=", field.value.ToLogText());
+  }
+  line += '\n';
+  WriteLine(line);
+}
+
+}  // namespace tandem::telemetry
