@@ -1,0 +1,40 @@
+// comm_peer PORT RANK SIZE ACTION: a rank of the group "test" in a process of its own. Joins, prints
+// "joined", then: "idle" does nothing until it is killed; "broadcast" takes part in broadcasts of one
+// MiB from rank 0 until one fails, and exits with 3.
+#include <ATen/ATen.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "common/comm/process_group.h"
+
+int main(int argc, char** argv) {
+  if (argc != 5) return 2;
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  tandem::comm::GroupOptions options;
+  options.name = "test";
+  options.rendezvous.port = std::atoi(argv[1]);
+  options.rendezvous.prefix = "test";
+  options.rank = std::atoi(argv[2]);
+  options.size = std::atoi(argv[3]);
+  options.timeout = absl::Seconds(60);
+  auto group = tandem::comm::CreateGlooGroup(options);
+  if (!group.ok()) {
+    std::fprintf(stderr, "%s\n", group.status().ToString().c_str());
+    return 1;
+  }
+  std::printf("joined\n");
+  std::fflush(stdout);
+  if (std::string(argv[4]) == "idle") {
+    while (true) pause();
+  }
+  at::Tensor bytes = at::zeros({1 << 20}, at::kByte);
+  while (true) {
+    auto work = (*group)->Broadcast(bytes, 0, "bytes");
+    if (!work.ok() || !(*work)->Wait().ok()) return 3;
+  }
+}

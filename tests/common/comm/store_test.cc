@@ -1,0 +1,87 @@
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "common/comm/process_group.h"
+#include "tests/support/status_matchers.h"
+
+namespace tandem::comm {
+namespace {
+
+using ::tandem::testing::IsOkAndHolds;
+using ::tandem::testing::StatusIs;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+Rendezvous At(int port, std::string prefix = "run") {
+  Rendezvous rendezvous;
+  rendezvous.port = port;
+  rendezvous.prefix = std::move(prefix);
+  return rendezvous;
+}
+
+TEST(Store, AWaitEndsWhenAnotherClientSetsTheKey) {
+  ASSERT_OK_AND_ASSIGN(auto server, StoreServer::Start());
+  ASSERT_OK_AND_ASSIGN(auto waiter, StoreClient::Connect(At(server->port()), absl::Seconds(10)));
+  ASSERT_OK_AND_ASSIGN(auto setter, StoreClient::Connect(At(server->port()), absl::Seconds(10)));
+  std::thread thread([&] { EXPECT_THAT(waiter->Get("go/1", absl::Seconds(10)), IsOkAndHolds(std::string("yes"))); });
+  EXPECT_OK(setter->Set("go/1", "yes"));
+  thread.join();
+}
+
+TEST(Store, PrefixesSeparateKeys) {
+  ASSERT_OK_AND_ASSIGN(auto server, StoreServer::Start());
+  ASSERT_OK_AND_ASSIGN(auto one, StoreClient::Connect(At(server->port(), "one"), absl::Seconds(10)));
+  ASSERT_OK_AND_ASSIGN(auto two, StoreClient::Connect(At(server->port(), "two"), absl::Seconds(10)));
+  ASSERT_OK(one->Set("key", "1"));
+  EXPECT_THAT(two->Get("key", absl::Milliseconds(150)),
+              StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("two/key")));
+  EXPECT_THAT(one->Get("key", absl::Seconds(10)), IsOkAndHolds(std::string("1")));
+}
+
+TEST(Store, AWaitCanBeCancelledAndTheClientUsedAgain) {
+  ASSERT_OK_AND_ASSIGN(auto server, StoreServer::Start());
+  ASSERT_OK_AND_ASSIGN(auto client, StoreClient::Connect(At(server->port()), absl::Seconds(10)));
+  absl::Notification cancel;
+  std::thread canceller([&cancel] { cancel.Notify(); });
+  EXPECT_THAT(client->Get("go/1", absl::Seconds(30), &cancel),
+              StatusIs(absl::StatusCode::kCancelled, HasSubstr("go/1")));
+  canceller.join();
+  ASSERT_OK(client->Set("go/2", ""));
+  EXPECT_THAT(client->Get("go/2", absl::Seconds(10)), IsOkAndHolds(std::string()));
+}
+
+TEST(Store, AWaitEndsWhenTheServerGoes) {
+  ASSERT_OK_AND_ASSIGN(auto server, StoreServer::Start());
+  ASSERT_OK_AND_ASSIGN(auto client, StoreClient::Connect(At(server->port()), absl::Seconds(10)));
+  std::thread thread([&] {
+    EXPECT_THAT(client->Get("never", absl::Seconds(60)), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("never")));
+  });
+  server.reset();
+  thread.join();
+}
+
+TEST(Store, AServerThatAcceptsAndStaysSilentIsGivenUpAtTheDeadline) {
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof(address);
+  ASSERT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), length), 0);
+  ASSERT_EQ(listen(fd, 4), 0);
+  ASSERT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length), 0);
+  EXPECT_THAT(StoreClient::Connect(At(ntohs(address.sin_port)), absl::Milliseconds(300)),
+              StatusIs(absl::StatusCode::kDeadlineExceeded, AllOf(HasSubstr("connect to store"), HasSubstr("127.0.0.1"))));
+  close(fd);
+}
+
+TEST(Store, APortOutOfRangeIsRefused) {
+  EXPECT_THAT(StoreServer::Start(70000), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("70000")));
+  EXPECT_THAT(StoreClient::Connect(At(0), absl::Seconds(1)),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("rendezvous port")));
+}
+
+}  // namespace
+}  // namespace tandem::comm
