@@ -22,6 +22,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -37,6 +39,7 @@ struct ShardedModelOptions {
   model::ModelSpec spec;
   at::ScalarType compute_dtype = at::kFloat;  // kFloat or kBFloat16
   comm::ProcessGroup* group = nullptr;        // outlives the model
+  at::Device device = at::kCPU;               // where shards and activations live; the group's
   int64_t prefetch_units = 1;
   bool activation_checkpointing = false;
   bool eager_attention = false;
@@ -47,7 +50,7 @@ struct ShardedModelOptions {
 // What one rank owns of one unit.
 struct UnitShard {
   at::Tensor master;  // float32 [padded_numel / ranks]
-  at::Tensor grad;    // float32, the same shape; sums over micro-batches and ranks
+  at::Tensor grad;    // float32, the same shape; sums over micro-batches and ranks. Frozen: undefined
   int64_t numel = 0;         // of the unit
   int64_t padded_numel = 0;  // a multiple of ranks
   int64_t offset = 0;        // first element of the unit that this rank owns
@@ -77,8 +80,11 @@ class ShardedModel {
   virtual absl::StatusOr<double> ForwardBackward(const PackedBatch& batch,
                                                  const LossFunction& loss) = 0;
 
-  // In order of the table's units.
+  // In order of the table's units. The gradients of units that no ForwardBackward has reached since
+  // ZeroGradients() are zeroed by this call, so ask anew after ZeroGradients().
   virtual std::vector<UnitShard>& shards() = 0;
+  // The next ForwardBackward begins a new sum. Costs nothing: the old sums are overwritten.
+  virtual void ZeroGradients() = 0;
 
   // To be called after the masters have changed: what is derived from them (the shards in compute
   // dtype) is made anew.
@@ -87,6 +93,8 @@ class ShardedModel {
   // Largest sum of bytes of tensors that this process has held: shards, gradients, gathered units and
   // activations, counted at the allocator.
   virtual int64_t peak_tensor_bytes() const = 0;
+  // Largest number of units that were gathered, or being gathered, at once.
+  virtual int peak_gathered_units() const = 0;
   // Seconds since the last call of this, by phase: all_gather_wait, reduce_scatter_wait, forward,
   // backward, head.
   virtual std::vector<std::pair<std::string, double>> TakePhaseSeconds() = 0;

@@ -32,7 +32,8 @@ class AdamW {
     bool skipped = false;  // the norm was not finite on some rank: nothing was changed, on any rank
   };
 
-  // Clips, updates masters and moments, zeroes gradients, and tells the model. Collective.
+  // Clips, updates masters and moments, zeroes gradients, and tells the model. Collective. Errors are
+  // those of the collective; the step was then not taken on this rank.
   absl::StatusOr<StepResult> Step(double learning_rate);
 
   // State of a checkpoint: one pair of moments for each shard, and the number of steps.
@@ -42,6 +43,10 @@ class AdamW {
   void set_num_steps(int64_t steps) { num_steps_ = steps; }
 
  private:
+  // As torch.nn.utils.clip_grad_norm_.
+  double ClipFactor(double grad_norm) const;
+  void Update(std::vector<UnitShard>& shards, double learning_rate, double clip_factor);
+
   AdamWOptions options_;
   ShardedModel& model_;
   comm::ProcessGroup& group_;

@@ -1,0 +1,27 @@
+#include "services/trainer/fsdp/buffer_pool.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace tandem::trainer {
+
+BufferPool::Buffer BufferPool::Acquire(int64_t numel, at::ScalarType dtype) {
+  // The latest that fits: its bytes are the likeliest to be in a cache.
+  const auto found = std::find_if(free_.rbegin(), free_.rend(), [&](const Buffer& buffer) {
+    return buffer.tensor.numel() == numel && buffer.tensor.scalar_type() == dtype;
+  });
+  if (found == free_.rend()) {
+    return {at::empty({numel}, at::TensorOptions(dtype).device(device_)), nullptr};
+  }
+  Buffer buffer = std::move(*found);
+  free_.erase(std::next(found).base());
+  return buffer;
+}
+
+void BufferPool::Release(at::Tensor tensor) {
+  free_.push_back({std::move(tensor), streams_.MarkCompute()});
+}
+
+}  // namespace tandem::trainer

@@ -1,0 +1,41 @@
+// BufferPool: flat device buffers that are used again and again, so that no step faults pages in or
+// asks an allocator. Units of one size share their buffers. One thread.
+#ifndef TANDEM_SERVICES_TRAINER_FSDP_BUFFER_POOL_H_
+#define TANDEM_SERVICES_TRAINER_FSDP_BUFFER_POOL_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "services/trainer/fsdp/device_streams.h"
+
+namespace tandem::trainer {
+
+class BufferPool {
+ public:
+  struct Buffer {
+    at::Tensor tensor;  // [numel], owns its memory
+    // The compute that used the buffer last: a collective that writes it must wait for this. Compute
+    // itself is in order.
+    std::shared_ptr<DeviceStreams::Mark> last_use;
+  };
+
+  // `streams` outlives the pool.
+  BufferPool(at::Device device, DeviceStreams& streams) : device_(device), streams_(streams) {}
+
+  // Holds what was there before. Throws c10::OutOfMemoryError.
+  Buffer Acquire(int64_t numel, at::ScalarType dtype);
+  // For reuse after the compute issued so far; collectives on it must have been waited for.
+  void Release(at::Tensor tensor);
+
+ private:
+  const at::Device device_;
+  DeviceStreams& streams_;
+  std::vector<Buffer> free_;
+};
+
+}  // namespace tandem::trainer
+
+#endif  // TANDEM_SERVICES_TRAINER_FSDP_BUFFER_POOL_H_

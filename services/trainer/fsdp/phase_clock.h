@@ -1,0 +1,50 @@
+// PhaseClock: where a step's seconds went. One thread.
+#ifndef TANDEM_SERVICES_TRAINER_FSDP_PHASE_CLOCK_H_
+#define TANDEM_SERVICES_TRAINER_FSDP_PHASE_CLOCK_H_
+
+#include <array>
+#include <chrono>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tandem::trainer {
+
+enum class Phase { kAllGatherWait, kReduceScatterWait, kForward, kBackward, kHead };
+
+class PhaseClock {
+ public:
+  // Adds its lifetime to a phase; scopes do not nest.
+  class Scope {
+   public:
+    Scope(PhaseClock& clock, Phase phase)
+        : seconds_(clock.seconds_[static_cast<size_t>(phase)]),
+          begin_(std::chrono::steady_clock::now()) {}
+    ~Scope() {
+      seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+    }
+    Scope(const Scope&) = delete;
+
+   private:
+    double& seconds_;
+    std::chrono::steady_clock::time_point begin_;
+  };
+
+  // The seconds since the last call of this.
+  std::vector<std::pair<std::string, double>> Take() {
+    static constexpr std::array<const char*, kNumPhases> kNames = {
+        "all_gather_wait", "reduce_scatter_wait", "forward", "backward", "head"};
+    std::vector<std::pair<std::string, double>> phases;
+    for (size_t i = 0; i < kNumPhases; ++i) phases.emplace_back(kNames[i], seconds_[i]);
+    seconds_.fill(0);
+    return phases;
+  }
+
+ private:
+  static constexpr size_t kNumPhases = 5;
+  std::array<double, kNumPhases> seconds_{};
+};
+
+}  // namespace tandem::trainer
+
+#endif  // TANDEM_SERVICES_TRAINER_FSDP_PHASE_CLOCK_H_

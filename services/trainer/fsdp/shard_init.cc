@@ -1,0 +1,59 @@
+#include "services/trainer/fsdp/shard_init.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+
+#include "absl/functional/function_ref.h"
+#include "common/model/load_parameters.h"
+#include "common/model/random_init.h"
+#include "common/status/status_macros.h"
+
+namespace tandem::trainer {
+namespace {
+
+// Writes elements [first, first + count) of a segment to `out`, float32 on the CPU.
+using Fill = absl::FunctionRef<absl::Status(int64_t first, int64_t count, void* out)>;
+
+// Calls `fill` for the part of the segment that the shard owns, if any.
+absl::Status FillOwned(const model::Segment& segment, const UnitShard& shard, Fill fill) {
+  const at::NoGradGuard no_grad;
+  const int64_t begin = std::max(segment.offset, shard.offset);
+  const int64_t end =
+      std::min(segment.offset + segment.numel, shard.offset + shard.master.numel());
+  if (begin >= end) return absl::OkStatus();
+  at::Tensor owned = shard.master.narrow(0, begin - shard.offset, end - begin);
+  if (owned.is_cpu()) return fill(begin - segment.offset, end - begin, owned.mutable_data_ptr());
+  const at::Tensor staged = at::empty({end - begin}, at::kFloat);
+  RETURN_IF_ERROR(fill(begin - segment.offset, end - begin, staged.mutable_data_ptr()));
+  owned.copy_(staged);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status LoadShards(const io::ModelFolder& folder, const model::ParameterTable& table,
+                        std::vector<UnitShard>& shards) {
+  return model::LoadParameters(
+      folder, table, [&](model::ParameterTable::SegmentRef ref, const io::TensorView& tensor) {
+        const int unit = table.parameter(ref.parameter).unit;
+        return FillOwned(table.segment(ref), shards[unit],
+                         [&](int64_t first, int64_t count, void* out) {
+                           return model::CopyElements(tensor, first, count, at::kFloat, out);
+                         });
+      });
+}
+
+void DrawShards(const model::ModelSpec& spec, uint64_t seed, const model::ParameterTable& table,
+                std::vector<UnitShard>& shards) {
+  for (const model::ParameterTable::SegmentRef ref : table.segments()) {
+    const int unit = table.parameter(ref.parameter).unit;
+    FillOwned(table.segment(ref), shards[unit], [&](int64_t first, int64_t count, void* out) {
+      model::RandomInit(spec, table, ref, seed, first, count, at::kFloat, out);
+      return absl::OkStatus();
+    }).IgnoreError();
+  }
+}
+
+}  // namespace tandem::trainer

@@ -1,0 +1,27 @@
+// Where the masters of a rank's shards get their values: a model folder, or a seed.
+#ifndef TANDEM_SERVICES_TRAINER_FSDP_SHARD_INIT_H_
+#define TANDEM_SERVICES_TRAINER_FSDP_SHARD_INIT_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/io/model_folder.h"
+#include "common/model/model_spec.h"
+#include "common/model/parameter_table.h"
+#include "services/trainer/fsdp/sharded_model.h"
+
+namespace tandem::trainer {
+
+// Reads what this rank owns of every tensor of the table; the other bytes of the files are not
+// touched. Errors as model::LoadParameters.
+absl::Status LoadShards(const io::ModelFolder& folder, const model::ParameterTable& table,
+                        std::vector<UnitShard>& shards);
+
+// As model::RandomInit: the same model for any number of ranks.
+void DrawShards(const model::ModelSpec& spec, uint64_t seed, const model::ParameterTable& table,
+                std::vector<UnitShard>& shards);
+
+}  // namespace tandem::trainer
+
+#endif  // TANDEM_SERVICES_TRAINER_FSDP_SHARD_INIT_H_

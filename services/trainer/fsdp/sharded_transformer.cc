@@ -1,0 +1,415 @@
+#include "services/trainer/fsdp/sharded_transformer.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <exception>
+#include <new>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "common/status/status_macros.h"
+#include "services/trainer/fsdp/shard_init.h"
+#include "services/trainer/fsdp/tensor_memory.h"
+
+namespace tandem::trainer {
+namespace {
+
+// Gradients of `outputs` with respect to those of `inputs` that require grad; undefined for the others
+// and for those that the outputs do not depend on. Frees the graph.
+std::vector<at::Tensor> GradientsOf(const std::vector<at::Tensor>& outputs,
+                                    const std::vector<at::Tensor>& output_gradients,
+                                    const std::vector<at::Tensor>& inputs) {
+  std::vector<at::Tensor> wanted;
+  for (const at::Tensor& input : inputs) {
+    if (input.requires_grad()) wanted.push_back(input);
+  }
+  std::vector<at::Tensor> gradients(inputs.size());
+  if (wanted.empty()) return gradients;
+  const std::vector<at::Tensor> found =
+      torch::autograd::grad(outputs, wanted, output_gradients, /*retain_graph=*/false,
+                            /*create_graph=*/false, /*allow_unused=*/true);
+  size_t next = 0;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i].requires_grad()) gradients[i] = found[next++];
+  }
+  return gradients;
+}
+
+std::string StageName(int64_t stage) {
+  return stage == 0 ? "embed" : absl::StrCat("layers.", stage - 1);
+}
+
+// Turns what LibTorch throws into a Status that names rank and stage.
+template <typename Result, typename Function>
+Result Guarded(int rank, const std::string& place, Function function) {
+  try {
+    return function();
+  } catch (const c10::OutOfMemoryError& e) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("rank ", rank, ", ", place, ": ", e.what_without_backtrace(),
+                     "; use smaller micro-batches or activation_checkpointing"));
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError(absl::StrCat("rank ", rank, ", ", place, ": out of memory"));
+  } catch (const c10::Error& e) {
+    return absl::InternalError(
+        absl::StrCat("rank ", rank, ", ", place, ": ", e.what_without_backtrace()));
+  } catch (const std::exception& e) {
+    return absl::InternalError(absl::StrCat("rank ", rank, ", ", place, ": ", e.what()));
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ShardedModel>> ShardedModel::Create(ShardedModelOptions options) {
+  if (options.group == nullptr) {
+    return absl::InvalidArgumentError("ShardedModelOptions.group is null; make a process group first");
+  }
+  if (options.compute_dtype != at::kFloat && options.compute_dtype != at::kBFloat16) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("compute dtype: expected float32 or bfloat16, found ",
+                     c10::toString(options.compute_dtype)));
+  }
+  if (options.prefetch_units < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("prefetch_units: expected 0 or more, found ", options.prefetch_units));
+  }
+  if (options.device.is_cpu()) TensorMemory::Install();
+  ASSIGN_OR_RETURN(std::unique_ptr<DeviceStreams> streams, DeviceStreams::Create(options.device));
+  const int rank = options.group->rank();
+  return Guarded<absl::StatusOr<std::unique_ptr<ShardedModel>>>(rank, "allocating shards", [&] {
+    return std::make_unique<ShardedTransformer>(std::move(options), std::move(streams));
+  });
+}
+
+ShardedTransformer::ShardedTransformer(ShardedModelOptions options,
+                                       std::unique_ptr<DeviceStreams> streams)
+    : options_(std::move(options)),
+      transformer_(options_.spec),
+      streams_(std::move(streams)),
+      pool_(options_.device, *streams_) {
+  const model::ParameterTable& table = transformer_.table();
+  const int64_t ranks = options_.group->size();
+  const at::TensorOptions float32 = at::TensorOptions(at::kFloat).device(options_.device);
+  std::vector<at::Tensor> gradients;
+  for (const model::Unit& unit : table.units()) {
+    UnitShard shard;
+    shard.numel = unit.numel;
+    const int64_t owned = (unit.numel + ranks - 1) / ranks;
+    shard.padded_numel = owned * ranks;
+    shard.offset = owned * options_.group->rank();
+    shard.master = at::zeros({owned}, float32);
+    if (options_.trainable) {
+      shard.grad = at::zeros({owned}, float32);
+      gradients.push_back(shard.grad);
+    }
+    compute_shards_.push_back(options_.compute_dtype == at::kFloat
+                                  ? shard.master
+                                  : at::zeros({owned}, float32.dtype(options_.compute_dtype)));
+    shards_.push_back(std::move(shard));
+  }
+  gatherer_ = std::make_unique<UnitGatherer>(
+      UnitGatherer::Options{.table = &table,
+                            .group = options_.group,
+                            .pool = &pool_,
+                            .streams = streams_.get(),
+                            .clock = &clock_,
+                            .prefetch = options_.prefetch_units,
+                            .trainable = options_.trainable},
+      compute_shards_);
+  if (options_.trainable) {
+    reducer_ = std::make_unique<GradientReducer>(
+        GradientReducer::Options{.table = &table,
+                                 .group = options_.group,
+                                 .pool = &pool_,
+                                 .streams = streams_.get(),
+                                 .clock = &clock_},
+        std::move(gradients));
+  }
+}
+
+absl::Status ShardedTransformer::Load(const io::ModelFolder& folder) {
+  return Guarded<absl::Status>(options_.group->rank(), "loading", [&]() -> absl::Status {
+    RETURN_IF_ERROR(LoadShards(folder, transformer_.table(), shards_));
+    MastersChanged();
+    return absl::OkStatus();
+  });
+}
+
+absl::Status ShardedTransformer::RandomInit(uint64_t seed) {
+  return Guarded<absl::Status>(options_.group->rank(), "drawing parameters", [&]() -> absl::Status {
+    DrawShards(transformer_.spec(), seed, transformer_.table(), shards_);
+    MastersChanged();
+    return absl::OkStatus();
+  });
+}
+
+std::vector<UnitShard>& ShardedTransformer::shards() {
+  if (reducer_ != nullptr) reducer_->ZeroUntouched();
+  return shards_;
+}
+
+void ShardedTransformer::ZeroGradients() {
+  if (reducer_ != nullptr) reducer_->Reset();
+}
+
+void ShardedTransformer::MastersChanged() {
+  if (options_.compute_dtype == at::kFloat) return;  // the masters are what is gathered
+  const at::NoGradGuard no_grad;
+  for (size_t u = 0; u < shards_.size(); ++u) compute_shards_[u].copy_(shards_[u].master);
+}
+
+absl::StatusOr<model::LogProbs> ShardedTransformer::Forward(const PackedBatch& batch) {
+  RETURN_IF_ERROR(CheckBatch(batch));
+  Pass pass;
+  auto result = Guarded<absl::StatusOr<model::LogProbs>>(
+      options_.group->rank(), "forward", [&]() -> absl::StatusOr<model::LogProbs> {
+        const at::NoGradGuard no_grad;
+        pass = MakePass(batch);
+        return ForwardSteps(pass);
+      });
+  gatherer_->End();
+  if (!result.ok()) return StatusBuilder(result.status()) << "in stage " << pass.place;
+  return result;
+}
+
+absl::StatusOr<double> ShardedTransformer::ForwardBackward(const PackedBatch& batch,
+                                                           const LossFunction& loss) {
+  if (!options_.trainable) {
+    return absl::FailedPreconditionError("ForwardBackward on a frozen model, which has no gradients");
+  }
+  RETURN_IF_ERROR(CheckBatch(batch));
+  Pass pass;
+  auto result = Guarded<absl::StatusOr<double>>(options_.group->rank(), "forward and backward",
+                                                [&]() -> absl::StatusOr<double> {
+                                                  const at::NoGradGuard no_grad;
+                                                  pass = MakePass(batch);
+                                                  return ForwardBackwardSteps(pass, loss);
+                                                });
+  gatherer_->End();
+  if (!result.ok()) return StatusBuilder(result.status()) << "in stage " << pass.place;
+  return result;
+}
+
+absl::Status ShardedTransformer::CheckBatch(const PackedBatch& batch) const {
+  const int64_t num_tokens = batch.num_tokens();
+  const auto check = [](const at::Tensor& tensor, int64_t size, at::ScalarType dtype,
+                        const char* name) -> absl::Status {
+    if (size == 0 && !tensor.defined()) return absl::OkStatus();
+    if (tensor.defined() && tensor.dim() == 1 && tensor.size(0) == size &&
+        tensor.scalar_type() == dtype) {
+      return absl::OkStatus();
+    }
+    return absl::InvalidArgumentError(
+        absl::StrCat("packed batch: ", name, " should be ", c10::toString(dtype), " [", size,
+                     "], found ",
+                     tensor.defined() ? absl::StrCat(c10::toString(tensor.scalar_type()), " of ",
+                                                     tensor.numel(), " elements")
+                                      : "nothing"));
+  };
+  const int64_t num_rows = batch.rows.defined() ? batch.rows.numel() : 0;
+  RETURN_IF_ERROR(check(batch.token_ids, num_tokens, at::kLong, "token_ids"));
+  RETURN_IF_ERROR(check(batch.positions, num_tokens, at::kLong, "positions"));
+  RETURN_IF_ERROR(check(batch.rows, num_rows, at::kLong, "rows"));
+  RETURN_IF_ERROR(check(batch.targets, num_rows, at::kLong, "targets"));
+  RETURN_IF_ERROR(check(batch.temperatures, num_rows, at::kFloat, "temperatures"));
+  if (num_rows > num_tokens) {
+    return absl::InvalidArgumentError(absl::StrCat("packed batch: ", num_rows,
+                                                   " rows are to be predicted from ", num_tokens,
+                                                   " tokens"));
+  }
+  return absl::OkStatus();
+}
+
+ShardedTransformer::Pass ShardedTransformer::MakePass(const PackedBatch& batch) const {
+  Pass pass;
+  pass.place = "batch";
+  pass.empty = batch.num_tokens() == 0 || !batch.rows.defined() || batch.rows.numel() == 0;
+  if (pass.empty) return pass;
+  pass.token_ids = batch.token_ids.to(options_.device);
+  pass.rows = batch.rows.to(options_.device);
+  pass.targets = batch.targets.to(options_.device);
+  pass.temperatures = batch.temperatures.to(options_.device);
+  pass.rotary = transformer_.MakeRotary(batch.positions.to(options_.device));
+  at::Tensor cu_seqlens = at::empty({static_cast<int64_t>(batch.cu_seqlens.size())}, at::kLong);
+  std::copy(batch.cu_seqlens.begin(), batch.cu_seqlens.end(),
+            cu_seqlens.mutable_data_ptr<int64_t>());
+  using Implementation = model::PackedAttention::Implementation;
+  pass.attention = std::make_unique<model::PackedAttention>(
+      std::move(cu_seqlens),
+      options_.eager_attention ? Implementation::kEager : Implementation::kFast);
+  // Rows are in order and distinct, so as many as there are tokens are all of them.
+  pass.all_rows = pass.rows.numel() == batch.num_tokens();
+  return pass;
+}
+
+at::Tensor ShardedTransformer::RunStage(Pass& pass, int64_t stage, const at::Tensor& input) const {
+  if (stage == 0) return transformer_.Embed(*gatherer_, pass.token_ids);
+  return transformer_.Block(*gatherer_, stage - 1, input, pass.rotary, *pass.attention);
+}
+
+at::Tensor ShardedTransformer::SelectRows(const Pass& pass, const at::Tensor& x) const {
+  return pass.all_rows ? x : x.index_select(0, pass.rows);
+}
+
+model::LogProbs ShardedTransformer::RunHead(const Pass& pass, const at::Tensor& selected) const {
+  return transformer_.HeadLogProbs(*gatherer_, transformer_.FinalNorm(*gatherer_, selected),
+                                   pass.targets, pass.temperatures);
+}
+
+std::vector<int> ShardedTransformer::HeadUnits() const {
+  std::vector<int> units = {head_unit()};
+  if (tied()) units.push_back(0);
+  return units;
+}
+
+std::vector<at::Tensor> ShardedTransformer::HeadLeaves() const {
+  std::vector<at::Tensor> leaves = gatherer_->leaves(head_unit());
+  if (tied()) leaves.push_back(gatherer_->Get(transformer_.table().embedding()));
+  return leaves;
+}
+
+absl::StatusOr<model::LogProbs> ShardedTransformer::ForwardSteps(Pass& pass) {
+  std::vector<std::vector<int>> steps;
+  for (int s = 0; s < num_stages(); ++s) steps.push_back({s});
+  steps.push_back(HeadUnits());
+  gatherer_->Begin(std::move(steps));
+
+  at::Tensor x;  // [num_tokens, hidden]
+  for (int64_t s = 0; s < num_stages(); ++s) {
+    pass.place = StageName(s);
+    RETURN_IF_ERROR(gatherer_->Enter(s));
+    const PhaseClock::Scope scope(clock_, Phase::kForward);
+    if (!pass.empty) x = RunStage(pass, s, x);
+  }
+  pass.place = "head";
+  RETURN_IF_ERROR(gatherer_->Enter(num_stages()));
+  if (pass.empty) {
+    const at::Tensor none = at::empty({0}, at::TensorOptions(at::kFloat).device(options_.device));
+    return model::LogProbs{none, none};
+  }
+  const PhaseClock::Scope scope(clock_, Phase::kHead);
+  return RunHead(pass, SelectRows(pass, x));
+}
+
+absl::StatusOr<double> ShardedTransformer::ForwardBackwardSteps(Pass& pass,
+                                                                const LossFunction& loss) {
+  std::vector<std::vector<int>> steps;
+  for (int s = 0; s < num_stages(); ++s) steps.push_back({s});
+  steps.push_back(HeadUnits());
+  for (int s = static_cast<int>(num_stages()) - 1; s >= 0; --s) steps.push_back({s});
+  gatherer_->Begin(std::move(steps));
+
+  double loss_value = 0;
+  std::vector<Boundary> boundaries(num_stages());
+  ASSIGN_OR_RETURN(at::Tensor x, ForwardStages(pass, boundaries));
+  ASSIGN_OR_RETURN(at::Tensor gradient, HeadStep(pass, std::move(x), loss, loss_value));
+  RETURN_IF_ERROR(BackwardStages(pass, boundaries, std::move(gradient)));
+  pass.place = "gradients";
+  RETURN_IF_ERROR(reducer_->Finish());
+  return loss_value;
+}
+
+absl::StatusOr<at::Tensor> ShardedTransformer::ForwardStages(Pass& pass,
+                                                             std::vector<Boundary>& boundaries) {
+  at::Tensor x;  // [num_tokens, hidden]
+  for (int64_t s = 0; s < num_stages(); ++s) {
+    pass.place = StageName(s);
+    RETURN_IF_ERROR(gatherer_->Enter(s));
+    if (pass.empty) continue;
+    const PhaseClock::Scope scope(clock_, Phase::kForward);
+    Boundary& boundary = boundaries[s];
+    if (x.defined()) boundary.input = x.detach().requires_grad_();
+    // The embedding's graph holds no activations, so computing it again would gain nothing.
+    const bool keep_graph = !options_.activation_checkpointing || s == 0;
+    const at::AutoGradMode grad_mode(keep_graph);
+    x = RunStage(pass, s, boundary.input);
+    if (keep_graph) boundary.output = x;
+    x = x.detach();
+  }
+  return x;
+}
+
+absl::StatusOr<at::Tensor> ShardedTransformer::HeadStep(Pass& pass, at::Tensor x,
+                                                        const LossFunction& loss,
+                                                        double& loss_value) {
+  pass.place = "head";
+  RETURN_IF_ERROR(gatherer_->Enter(num_stages()));
+  at::Tensor x_gradient;
+  std::vector<at::Tensor> gradients;
+  if (!pass.empty) {
+    const PhaseClock::Scope scope(clock_, Phase::kHead);
+    const at::AutoGradMode grad_mode(true);
+    const at::Tensor selected = SelectRows(pass, x).detach().requires_grad_();
+    model::LogProbs computed = RunHead(pass, selected);
+    // The loss sees leaves, so that its graph ends at the head's results.
+    const model::LogProbs leaves{computed.logprobs.detach().requires_grad_(),
+                                 computed.entropy.detach().requires_grad_()};
+    const at::Tensor loss_tensor = loss(leaves);
+    loss_value = loss_tensor.item<double>();
+    std::vector<at::Tensor> loss_gradients(2);
+    if (loss_tensor.requires_grad()) {
+      loss_gradients = GradientsOf({loss_tensor}, {}, {leaves.logprobs, leaves.entropy});
+    }
+    std::vector<at::Tensor> outputs;
+    std::vector<at::Tensor> output_gradients;
+    for (size_t i = 0; i < 2; ++i) {
+      if (!loss_gradients[i].defined()) continue;
+      outputs.push_back(i == 0 ? computed.logprobs : computed.entropy);
+      output_gradients.push_back(loss_gradients[i]);
+    }
+    computed = {};
+    std::vector<at::Tensor> inputs = HeadLeaves();
+    inputs.push_back(selected);
+    gradients.resize(inputs.size());
+    if (!outputs.empty()) gradients = GradientsOf(outputs, output_gradients, inputs);
+    x_gradient = std::move(gradients.back());
+    gradients.pop_back();
+    if (x_gradient.defined() && !pass.all_rows) {
+      const at::NoGradGuard no_grad;
+      at::Tensor spread = at::zeros(x.sizes(), x_gradient.options());
+      spread.index_copy_(0, pass.rows, x_gradient);  // rows are distinct
+      x_gradient = std::move(spread);
+    }
+  }
+  const size_t own = transformer_.table().units()[head_unit()].parameters.size();
+  const absl::Span<const at::Tensor> all(gradients);
+  const PhaseClock::Scope scope(clock_, Phase::kHead);
+  RETURN_IF_ERROR(reducer_->Add(head_unit(), all.subspan(0, pass.empty ? 0 : own), true));
+  if (tied()) {
+    // The embedding's own stage adds to this and sends it off.
+    RETURN_IF_ERROR(reducer_->Add(0, all.subspan(pass.empty ? 0 : own), false));
+  }
+  return x_gradient;
+}
+
+absl::Status ShardedTransformer::BackwardStages(Pass& pass, std::vector<Boundary>& boundaries,
+                                                at::Tensor gradient) {
+  for (int64_t s = num_stages() - 1; s >= 0; --s) {
+    pass.place = absl::StrCat(StageName(s), ", backward");
+    RETURN_IF_ERROR(gatherer_->Enter(2 * num_stages() - s));
+    std::vector<at::Tensor> gradients;
+    if (gradient.defined()) {
+      const PhaseClock::Scope scope(clock_, Phase::kBackward);
+      Boundary boundary = std::exchange(boundaries[s], Boundary());  // freed with this scope
+      if (!boundary.output.defined()) {
+        const at::AutoGradMode grad_mode(true);
+        boundary.output = RunStage(pass, s, boundary.input);
+      }
+      std::vector<at::Tensor> inputs = gatherer_->leaves(static_cast<int>(s));
+      if (boundary.input.defined()) inputs.push_back(boundary.input);
+      gradients = GradientsOf({boundary.output}, {gradient}, inputs);
+      gradient = at::Tensor();
+      if (boundary.input.defined()) {
+        gradient = std::move(gradients.back());
+        gradients.pop_back();
+      }
+    }
+    RETURN_IF_ERROR(reducer_->Add(static_cast<int>(s), gradients, true));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tandem::trainer

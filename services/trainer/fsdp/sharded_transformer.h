@@ -1,0 +1,97 @@
+// ShardedTransformer: the ShardedModel of a Transformer, stage by stage.
+//
+// The stages are embed, the blocks, and the head; a training pass walks forward through all of them
+// and back through all but the head, whose backward follows its forward at once. At each stage the
+// boundary tensor is detached, so that the backward pass is a plain loop over the stages that every
+// rank runs alike, and no collective hangs on the order in which autograd visits a graph.
+#ifndef TANDEM_SERVICES_TRAINER_FSDP_SHARDED_TRANSFORMER_H_
+#define TANDEM_SERVICES_TRAINER_FSDP_SHARDED_TRANSFORMER_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/model/packed_attention.h"
+#include "common/model/rotary.h"
+#include "services/trainer/fsdp/buffer_pool.h"
+#include "services/trainer/fsdp/device_streams.h"
+#include "services/trainer/fsdp/gradient_reducer.h"
+#include "services/trainer/fsdp/phase_clock.h"
+#include "services/trainer/fsdp/sharded_model.h"
+#include "services/trainer/fsdp/unit_gatherer.h"
+
+namespace tandem::trainer {
+
+class ShardedTransformer : public ShardedModel {
+ public:
+  ShardedTransformer(ShardedModelOptions options, std::unique_ptr<DeviceStreams> streams);
+
+  const model::Transformer& transformer() const override { return transformer_; }
+  absl::Status Load(const io::ModelFolder& folder) override;
+  absl::Status RandomInit(uint64_t seed) override;
+  absl::StatusOr<model::LogProbs> Forward(const PackedBatch& batch) override;
+  absl::StatusOr<double> ForwardBackward(const PackedBatch& batch,
+                                         const LossFunction& loss) override;
+  std::vector<UnitShard>& shards() override;
+  void ZeroGradients() override;
+  void MastersChanged() override;
+  int64_t peak_tensor_bytes() const override { return streams_->peak_tensor_bytes(); }
+  int peak_gathered_units() const override { return gatherer_->peak_units(); }
+  std::vector<std::pair<std::string, double>> TakePhaseSeconds() override { return clock_.Take(); }
+
+ private:
+  // A batch on the device, and what its stages share.
+  struct Pass {
+    bool empty = false;
+    at::Tensor token_ids, rows, targets, temperatures;
+    model::Rotary rotary;
+    std::unique_ptr<model::PackedAttention> attention;
+    bool all_rows = false;  // the head sees every token
+    std::string place;      // the stage under way, for errors
+  };
+  // A stage's input and output with the graph between them, from its forward to its backward.
+  struct Boundary {
+    at::Tensor input;   // undefined for the embedding
+    at::Tensor output;  // undefined while the graph must be computed again
+  };
+
+  int64_t num_stages() const { return transformer_.spec().num_layers + 1; }  // without the head
+  int head_unit() const { return static_cast<int>(num_stages()); }
+  bool tied() const { return transformer_.table().lm_head() == transformer_.table().embedding(); }
+  std::vector<int> HeadUnits() const;
+  std::vector<at::Tensor> HeadLeaves() const;
+
+  // INVALID_ARGUMENT where the batch's parts do not fit together.
+  absl::Status CheckBatch(const PackedBatch& batch) const;
+  Pass MakePass(const PackedBatch& batch) const;
+  at::Tensor RunStage(Pass& pass, int64_t stage, const at::Tensor& input) const;
+  at::Tensor SelectRows(const Pass& pass, const at::Tensor& x) const;
+  model::LogProbs RunHead(const Pass& pass, const at::Tensor& selected) const;
+
+  absl::StatusOr<model::LogProbs> ForwardSteps(Pass& pass);
+  absl::StatusOr<double> ForwardBackwardSteps(Pass& pass, const LossFunction& loss);
+  // Forward of all stages; fills `boundaries` and answers the residual stream.
+  absl::StatusOr<at::Tensor> ForwardStages(Pass& pass, std::vector<Boundary>& boundaries);
+  // Head, loss and the head's backward. Answers the gradient of the residual stream.
+  absl::StatusOr<at::Tensor> HeadStep(Pass& pass, at::Tensor x, const LossFunction& loss,
+                                      double& loss_value);
+  absl::Status BackwardStages(Pass& pass, std::vector<Boundary>& boundaries, at::Tensor gradient);
+
+  const ShardedModelOptions options_;
+  const model::Transformer transformer_;
+  const std::unique_ptr<DeviceStreams> streams_;
+  BufferPool pool_;
+  PhaseClock clock_;
+  std::vector<UnitShard> shards_;
+  std::vector<at::Tensor> compute_shards_;  // of each unit; the masters themselves in float32
+  std::unique_ptr<UnitGatherer> gatherer_;
+  std::unique_ptr<GradientReducer> reducer_;  // null where frozen
+};
+
+}  // namespace tandem::trainer
+
+#endif  // TANDEM_SERVICES_TRAINER_FSDP_SHARDED_TRANSFORMER_H_

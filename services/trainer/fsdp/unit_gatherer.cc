@@ -1,0 +1,107 @@
+#include "services/trainer/fsdp/unit_gatherer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status/status_macros.h"
+
+namespace tandem::trainer {
+
+UnitGatherer::UnitGatherer(const Options& options, std::vector<at::Tensor> shards)
+    : options_(options), alone_(options.group->size() == 1) {
+  const model::ParameterTable& table = *options.table;
+  index_in_unit_.resize(table.parameters().size());
+  for (size_t u = 0; u < shards.size(); ++u) {
+    Unit unit;
+    unit.shard = std::move(shards[u]);
+    unit.flat = std::make_unique<FlatUnit>(
+        table, static_cast<int>(u), unit.shard.numel() * options.group->size(),
+        unit.shard.scalar_type(), unit.shard.device(), options.trainable);
+    if (alone_) unit.flat->Attach(unit.shard);
+    const std::vector<int>& parameters = table.units()[u].parameters;
+    for (size_t i = 0; i < parameters.size(); ++i) index_in_unit_[parameters[i]] = static_cast<int>(i);
+    units_.push_back(std::move(unit));
+  }
+}
+
+void UnitGatherer::Begin(std::vector<std::vector<int>> steps) { steps_ = std::move(steps); }
+
+bool UnitGatherer::InWindow(int unit, size_t step) const {
+  const size_t end = std::min(steps_.size(), step + 1 + static_cast<size_t>(options_.prefetch));
+  for (size_t s = step; s < end; ++s) {
+    if (std::find(steps_[s].begin(), steps_[s].end(), unit) != steps_[s].end()) return true;
+  }
+  return false;
+}
+
+absl::Status UnitGatherer::Enter(size_t step) {
+  if (alone_) return absl::OkStatus();
+  for (int u = 0; u < static_cast<int>(units_.size()); ++u) {
+    if (units_[u].memory.defined() && !InWindow(u, step)) Free(u);
+  }
+  const size_t end = std::min(steps_.size(), step + 1 + static_cast<size_t>(options_.prefetch));
+  for (size_t s = step; s < end; ++s) {
+    for (const int unit : steps_[s]) RETURN_IF_ERROR(Start(unit));
+  }
+  for (const int unit : steps_[step]) RETURN_IF_ERROR(Finish(unit));
+  return absl::OkStatus();
+}
+
+absl::Status UnitGatherer::Start(int index) {
+  Unit& unit = units_[index];
+  if (unit.memory.defined()) return absl::OkStatus();
+  BufferPool::Buffer buffer = options_.pool->Acquire(unit.shard.numel() * options_.group->size(),
+                                                     unit.shard.scalar_type());
+  unit.memory = std::move(buffer.tensor);
+  peak_units_ = std::max(peak_units_, ++num_units_held_);
+  comm::ProcessGroup::WorkOr work = absl::InternalError("not issued");
+  options_.streams->IssueAfter(buffer.last_use.get(), [&] {
+    work = options_.group->AllGather(unit.memory, unit.shard, options_.table->units()[index].name);
+  });
+  ASSIGN_OR_RETURN(unit.work, std::move(work));
+  return absl::OkStatus();
+}
+
+absl::Status UnitGatherer::Finish(int index) {
+  Unit& unit = units_[index];
+  if (unit.work != nullptr) {
+    const PhaseClock::Scope scope(*options_.clock, Phase::kAllGatherWait);
+    RETURN_IF_ERROR(unit.work->Wait());
+    unit.work.reset();
+  }
+  if (!unit.flat->attached()) unit.flat->Attach(unit.memory);
+  return absl::OkStatus();
+}
+
+void UnitGatherer::Free(int index) {
+  Unit& unit = units_[index];
+  if (unit.flat->attached()) unit.flat->Detach();
+  if (unit.work != nullptr) {
+    // Only after an error elsewhere. The work keeps the memory alive; it is not used again.
+    unit.work->Wait().IgnoreError();
+    unit.work.reset();
+    unit.memory.reset();
+  } else {
+    options_.pool->Release(std::move(unit.memory));
+    unit.memory = at::Tensor();
+  }
+  --num_units_held_;
+}
+
+void UnitGatherer::End() {
+  for (int u = 0; u < static_cast<int>(units_.size()); ++u) {
+    if (units_[u].memory.defined()) Free(u);
+  }
+  steps_.clear();
+}
+
+const at::Tensor& UnitGatherer::Get(int index) const {
+  const model::Parameter& parameter = options_.table->parameter(index);
+  const Unit& unit = units_[parameter.unit];
+  TORCH_INTERNAL_ASSERT(unit.flat->attached(), "parameter ", parameter.name,
+                        " was asked for while its unit is not gathered");
+  return unit.flat->leaves()[index_in_unit_[index]];
+}
+
+}  // namespace tandem::trainer
