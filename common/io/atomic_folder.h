@@ -1,5 +1,5 @@
-// A folder of files that appears whole or not at all: it is filled under a temporary name beside the
-// target and renamed at the end.
+// A folder of files that appears whole or not at all: it is filled under a temporary name beside
+// the target and renamed at the end.
 //
 //   ASSIGN_OR_RETURN(io::AtomicFolder folder, io::AtomicFolder::Create(run_dir + "/model"));
 //   RETURN_IF_ERROR(io::WriteFileAtomically(folder.temporary_path() + "/config.json", text));

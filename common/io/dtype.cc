@@ -51,8 +51,8 @@ absl::StatusOr<DType> ParseDType(absl::string_view name) {
     if (entry.name == name || entry.torch_name == name) return entry.dtype;
     absl::StrAppend(&known, known.empty() ? "" : ", ", entry.name);
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "dtype: expected one of ", known, "; found \"", absl::CHexEscape(name.substr(0, 64)), "\""));
+  return absl::InvalidArgumentError(absl::StrCat("dtype: expected one of ", known, "; found \"",
+                                                 absl::CHexEscape(name.substr(0, 64)), "\""));
 }
 
 }  // namespace tandem::io

@@ -62,9 +62,8 @@ absl::Status ErrnoStatus(const std::string& path, absl::string_view action) {
 absl::Status AtPlace(absl::string_view place, absl::Status status) {
   if (status.ok()) return status;
   absl::Status out(status.code(), absl::StrCat(place, ": ", status.message()));
-  status.ForEachPayload([&out](absl::string_view url, const absl::Cord& payload) {
-    out.SetPayload(url, payload);
-  });
+  status.ForEachPayload(
+      [&out](absl::string_view url, const absl::Cord& payload) { out.SetPayload(url, payload); });
   return out;
 }
 

@@ -14,16 +14,18 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 
 namespace tandem::io {
 
-// Refers to `object`, which must outlive it. Every error is INVALID_ARGUMENT. The plain readers want
-// the field to be there; the Or readers answer `otherwise` where it is absent or null, and still
-// refuse another type.
+// Refers to `object`, which must outlive it. Every error is INVALID_ARGUMENT. The plain readers
+// want the field to be there; the Or readers answer `otherwise` where it is absent or null, and
+// still refuse another type.
 class JsonFields {
  public:
-  JsonFields(const nlohmann::json& object, std::string place)
-      : object_(object), place_(std::move(place)) {}
+  // `source` is the text that `object` was parsed from, where that is at hand.
+  JsonFields(const nlohmann::json& object, std::string place, absl::string_view source = {})
+      : object_(object), place_(std::move(place)), source_(source) {}
 
   // Present and not null.
   bool Has(const std::string& key) const;
@@ -48,6 +50,8 @@ class JsonFields {
 
   const nlohmann::json& json() const { return object_; }
   const std::string& place() const { return place_; }
+  // For readers that mind the order of keys, which json() does not keep.
+  absl::string_view source() const { return source_; }
 
  private:
   const nlohmann::json* Find(const std::string& key) const;  // null where absent or null
@@ -59,6 +63,7 @@ class JsonFields {
 
   const nlohmann::json& object_;
   std::string place_;
+  absl::string_view source_;
 };
 
 // A short description of a value for messages: `the string "ab..."`, `the number 3`, `an array`.

@@ -38,8 +38,8 @@ class LineReader {
       searched = buffer_.size();
       const size_t length = end == std::string::npos ? buffer_.size() : end;
       if (length > static_cast<size_t>(max_line_bytes_)) {
-        return absl::ResourceExhaustedError(
-            absl::StrCat("expected lines of at most ", max_line_bytes_, " bytes, found a longer one"));
+        return absl::ResourceExhaustedError(absl::StrCat(
+            "expected lines of at most ", max_line_bytes_, " bytes, found a longer one"));
       }
       if (end != std::string::npos || at_end_) {
         if (end == std::string::npos && buffer_.empty()) return false;
@@ -124,7 +124,7 @@ absl::Status ForEachJsonLine(const std::string& path,
       if (!complete && options.ignore_torn_tail) return absl::OkStatus();
       return AtPlace(place, object.status());
     }
-    absl::Status status = fn(JsonFields(*object, place));
+    absl::Status status = fn(JsonFields(*object, place, line));
     if (!status.ok()) {
       return absl::StartsWith(status.message(), place) ? status : AtPlace(place, status);
     }

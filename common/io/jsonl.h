@@ -1,7 +1,7 @@
 // JSON lines: one object a line, for data sets, rollouts and metrics.
 //
 //   RETURN_IF_ERROR(io::ForEachJsonLine(path, [&](const io::JsonFields& row) -> absl::Status {
-//     ASSIGN_OR_RETURN(std::string prompt, row.String("prompt"));   // "FILE:LINE: prompt: expected ..."
+//     ASSIGN_OR_RETURN(std::string prompt, row.String("prompt"));  // or "FILE:LINE: prompt: ..."
 //     prompts.push_back(std::move(prompt));
 //     return absl::OkStatus();
 //   }));
@@ -27,8 +27,9 @@ namespace tandem::io {
 struct JsonlOptions {
   int64_t max_line_bytes = int64_t{64} << 20;
 
-  // A last line without its end of line that is no JSON: the writer died while writing it. Files that
-  // a run appends to are read with true; in a data set it means that rows are missing, an error.
+  // A last line without its end of line that is no JSON: the writer died while writing it. Files
+  // that a run appends to are read with true; in a data set it means that rows are missing, an
+  // error.
   bool ignore_torn_tail = false;
 };
 
@@ -44,12 +45,12 @@ absl::Status ForEachJsonLine(const std::string& path,
 absl::StatusOr<std::vector<nlohmann::json>> ReadJsonLines(const std::string& path,
                                                           const JsonlOptions& options = {});
 
-// The object as one line, its end included. Bytes that are not UTF-8 become U+FFFD; a number that is
-// not finite becomes null.
+// The object as one line, its end included. Bytes that are not UTF-8 become U+FFFD; a number that
+// is not finite becomes null.
 std::string ToJsonLine(const nlohmann::json& object);
 
-// Appends lines to a file; each is with the kernel when Append() returns, so a reader, or a crash of
-// this process, sees it. Owned and used by one thread at a time.
+// Appends lines to a file; each is with the kernel when Append() returns, so a reader, or a crash
+// of this process, sees it. Owned and used by one thread at a time.
 class JsonlWriter {
  public:
   // Makes the file where there is none. A torn last line, left by a crash, is cut off first.

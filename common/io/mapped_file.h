@@ -11,8 +11,8 @@
 namespace tandem::io {
 
 // Owns the mapping; move-only; any number of threads may read. Costs address space, not memory. The
-// mapping is of the file as it was: a rename over its name does no harm, but a file that is cut short
-// in place while mapped kills the reader (SIGBUS), so files here are only ever replaced.
+// mapping is of the file as it was: a rename over its name does no harm, but a file that is cut
+// short in place while mapped kills the reader (SIGBUS), so files here are only ever replaced.
 class MappedFile {
  public:
   // INVALID_ARGUMENT where the path is no regular file.

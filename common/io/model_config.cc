@@ -36,9 +36,9 @@ absl::Status AddEosIds(const JsonFields& fields, std::set<int64_t>* ids) {
 absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& folder) {
   std::error_code error;
   if (!std::filesystem::is_directory(folder, error)) {
-    return absl::NotFoundError(absl::StrCat(folder, ": expected a model folder, found ",
-                                            std::filesystem::exists(folder, error) ? "a file"
-                                                                                   : "nothing"));
+    return absl::NotFoundError(
+        absl::StrCat(folder, ": expected a model folder, found ",
+                     std::filesystem::exists(folder, error) ? "a file" : "nothing"));
   }
   ModelConfig config;
   config.path = folder + "/config.json";

@@ -21,8 +21,8 @@ struct ModelConfig {
   nlohmann::json json;        // config.json, an object
   nlohmann::json generation;  // generation_config.json; an empty object where there is none
 
-  // Every id that ends a text: those of both files, ascending, each once. Instruct models often name
-  // theirs in generation_config.json alone.
+  // Every id that ends a text: those of both files, ascending, each once. Instruct models often
+  // name theirs in generation_config.json alone.
   std::vector<int64_t> eos_token_ids;
 
   // Valid while this config is.

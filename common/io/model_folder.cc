@@ -36,8 +36,9 @@ absl::StatusOr<ShardTensors> ReadIndex(const std::string& index_path) {
     ASSIGN_OR_RETURN(std::string name, weight_map.String(tensor));
     // A name, not a path: an index from elsewhere must not reach into other folders.
     if (name.empty() || name.find('/') != std::string::npos || name.front() == '.') {
-      return weight_map.Error(tensor, absl::StrCat("expected a file's name in the same folder, found ",
-                                                   Describe(file)));
+      return weight_map.Error(
+          tensor,
+          absl::StrCat("expected a file's name in the same folder, found ", Describe(file)));
     }
     shards[name].push_back(tensor);
   }
@@ -95,9 +96,9 @@ absl::Status ModelFolder::OpenSharded(const std::string& index_path) {
     ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::Open(absl::StrCat(path_, "/", name)));
     for (const std::string& tensor : tensors) {
       if (file.Contains(tensor)) continue;
-      return absl::NotFoundError(absl::StrCat(
-          file.path(), ": tensor \"", tensor, "\" is not in this file, though ", index_path,
-          " says so; download both again or fix weight_map"));
+      return absl::NotFoundError(absl::StrCat(file.path(), ": tensor \"", tensor,
+                                              "\" is not in this file, though ", index_path,
+                                              " says so; download both again or fix weight_map"));
     }
     files_.push_back(std::move(file));
     const std::set<absl::string_view> wanted(tensors.begin(), tensors.end());

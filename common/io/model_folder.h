@@ -39,8 +39,8 @@ class ModelFolder {
   const std::vector<std::string>& names() const { return names_; }
 
   // A file's metadata may say that one name shares another's data ({"model.embed_tokens.weight":
-  // "lm_head.weight"}, for tied weights): such names are found too, though names() lists only what is
-  // stored; the view then bears the stored name. NOT_FOUND otherwise.
+  // "lm_head.weight"}, for tied weights): such names are found too, though names() lists only what
+  // is stored; the view then bears the stored name. NOT_FOUND otherwise.
   absl::StatusOr<TensorView> Find(absl::string_view name) const;
   bool Contains(absl::string_view name) const { return index_.contains(name); }
 

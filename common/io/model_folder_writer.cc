@@ -96,8 +96,8 @@ absl::StatusOr<ModelFolderWriter> ModelFolderWriter::Create(const std::string& p
   SetDType(tensors, &config);
   config.merge_patch(options.config);
   if (!config.is_object()) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": config: expected a JSON object, found ",
-                                                   Describe(config)));
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": config: expected a JSON object, found ", Describe(config)));
   }
   absl::StatusOr<std::vector<Shard>> shards =
       PlanShards(std::move(tensors), options.max_shard_bytes);

@@ -1,5 +1,5 @@
-// Writing a Hugging Face model folder that other tools load unchanged: weights as a stream, config and
-// tokenizer files from the folder that the model came from.
+// Writing a Hugging Face model folder that other tools load unchanged: weights as a stream, config
+// and tokenizer files from the folder that the model came from.
 //
 //   io::ModelFolderWriter::Options options;
 //   options.source_folder = base_model;

@@ -16,8 +16,9 @@ namespace tandem::io {
 inline constexpr int64_t kDefaultMaxFileBytes = int64_t{1} << 30;
 inline constexpr int64_t kDefaultMaxJsonBytes = int64_t{256} << 20;
 
-// The bytes of a file, pipe or device. NOT_FOUND and the like as errno says; RESOURCE_EXHAUSTED where
-// there are more than `max_bytes`. Memory follows what is read, not what the file system claims.
+// The bytes of a file, pipe or device. NOT_FOUND and the like as errno says; RESOURCE_EXHAUSTED
+// where there are more than `max_bytes`. Memory follows what is read, not what the file system
+// claims.
 absl::StatusOr<std::string> ReadFile(const std::string& path,
                                      int64_t max_bytes = kDefaultMaxFileBytes);
 

@@ -34,13 +34,13 @@ absl::StatusOr<SafetensorsHeader> ReadHeader(absl::Span<const std::byte> file,
   }
   const int64_t available = file_bytes - kSafetensorsLengthBytes;
   if (static_cast<int64_t>(header_bytes) > available) {
-    return absl::DataLossError(
-        absl::StrCat("expected a header of ", header_bytes, " bytes, found ", available,
-                     "; the file is cut short: copy or download it again"));
+    return absl::DataLossError(absl::StrCat("expected a header of ", header_bytes, " bytes, found ",
+                                            available,
+                                            "; the file is cut short: copy or download it again"));
   }
   *data_begin = kSafetensorsLengthBytes + static_cast<int64_t>(header_bytes);
-  const absl::string_view text(
-      reinterpret_cast<const char*>(file.data()) + kSafetensorsLengthBytes, header_bytes);
+  const absl::string_view text(reinterpret_cast<const char*>(file.data()) + kSafetensorsLengthBytes,
+                               header_bytes);
   return ParseSafetensorsHeader(text, file_bytes - *data_begin);
 }
 

@@ -21,8 +21,9 @@
 
 namespace tandem::io {
 
-// A tensor in a mapped file. `bytes` are valid as long as the file is open, little-endian, row-major,
-// and begin at any address: the format does not promise alignment, so copy, or check before casting.
+// A tensor in a mapped file. `bytes` are valid as long as the file is open, little-endian,
+// row-major, and begin at any address: the format does not promise alignment, so copy, or check
+// before casting.
 struct TensorView {
   std::string name;
   DType dtype = DType::kF32;
@@ -32,13 +33,13 @@ struct TensorView {
   int64_t num_elements() const { return static_cast<int64_t>(bytes.size()) / SizeOf(dtype); }
 };
 
-// An open file, wholly checked. Move-only; reading is safe from any number of threads. Opening costs
-// the header; a tensor's bytes come from disk when they are touched. See MappedFile for what may be
-// done to the file meanwhile.
+// An open file, wholly checked. Move-only; reading is safe from any number of threads. Opening
+// costs the header; a tensor's bytes come from disk when they are touched. See MappedFile for what
+// may be done to the file meanwhile.
 class SafetensorsFile {
  public:
-  // NOT_FOUND where there is no file; DATA_LOSS, with the file and the tensor, where it is cut short
-  // or its header does not fit its size.
+  // NOT_FOUND where there is no file; DATA_LOSS, with the file and the tensor, where it is cut
+  // short or its header does not fit its size.
   static absl::StatusOr<SafetensorsFile> Open(const std::string& path);
 
   SafetensorsFile(SafetensorsFile&&) = default;

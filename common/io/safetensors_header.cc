@@ -27,7 +27,8 @@ std::string Quoted(absl::string_view name) {
 }
 
 // Builds the header while the text is read, without a tree of JSON values between: a header may be
-// 100 MB, and only one shape of JSON is allowed. Returning false stops the parser; `problem` says why.
+// 100 MB, and only one shape of JSON is allowed. Returning false stops the parser; `problem` says
+// why.
 class HeaderHandler : public nlohmann::json_sax<json> {
  public:
   SafetensorsHeader header;
@@ -83,8 +84,8 @@ class HeaderHandler : public nlohmann::json_sax<json> {
       if (in_metadata_ || field_ == "dtype" || field_ == "shape" || field_ == "data_offsets") {
         return true;
       }
-      return Fail(absl::StrCat("expected dtype, shape and data_offsets, found the field ",
-                               Quoted(field_)));
+      return Fail(
+          absl::StrCat("expected dtype, shape and data_offsets, found the field ", Quoted(field_)));
     }
     in_metadata_ = value == kMetadataKey;
     tensor_ = TensorInfo();
@@ -125,8 +126,8 @@ class HeaderHandler : public nlohmann::json_sax<json> {
       return true;
     }
     if (list_.size() != 2) {
-      return Fail(absl::StrCat("data_offsets: expected [begin, end], found ", list_.size(),
-                               " numbers"));
+      return Fail(
+          absl::StrCat("data_offsets: expected [begin, end], found ", list_.size(), " numbers"));
     }
     has_offsets_ = true;
     tensor_.begin = list_[0];
@@ -143,29 +144,28 @@ class HeaderHandler : public nlohmann::json_sax<json> {
     if (depth_ == 0) return Fail(absl::StrCat("expected an object of tensors, found ", found));
     if (depth_ == 1) return Fail(absl::StrCat("expected an object for each tensor, found ", found));
     if (in_metadata_) {
-      return Fail(absl::StrCat(kMetadataKey, ": ", Quoted(field_), ": expected a string, found ",
-                               found));
+      return Fail(
+          absl::StrCat(kMetadataKey, ": ", Quoted(field_), ": expected a string, found ", found));
     }
-    return Fail(absl::StrCat(
-        field_, ": expected ",
-        field_ == "dtype" ? "a string" : "an array of integers that are not negative", ", found ",
-        found));
+    return Fail(
+        absl::StrCat(field_, ": expected ",
+                     field_ == "dtype" ? "a string" : "an array of integers that are not negative",
+                     ", found ", found));
   }
 
   bool Fail(const std::string& message) {
-    problem = tensor_.name.empty()
-                  ? message
-                  : absl::StrCat("tensor ", Quoted(tensor_.name), ": ", message);
+    problem = tensor_.name.empty() ? message
+                                   : absl::StrCat("tensor ", Quoted(tensor_.name), ": ", message);
     return false;
   }
 
-  int depth_ = 0;             // 1 in the outer object, 2 in a tensor's or the metadata's
+  int depth_ = 0;  // 1 in the outer object, 2 in a tensor's or the metadata's
   bool in_metadata_ = false;
   bool in_list_ = false;
   bool has_dtype_ = false, has_shape_ = false, has_offsets_ = false;
   std::string field_;
   std::vector<int64_t> list_;
-  TensorInfo tensor_;         // the one being read
+  TensorInfo tensor_;  // the one being read
   absl::flat_hash_set<std::string> names_;
 };
 
@@ -184,15 +184,16 @@ absl::Status CheckRanges(const std::vector<TensorInfo>& tensors, int64_t data_by
     absl::StatusOr<int64_t> expected = TensorBytes(tensor.dtype, tensor.shape);
     if (!expected.ok()) return Bad(tensor, std::string(expected.status().message()));
     if (tensor.end - tensor.begin != *expected) {
-      return Bad(tensor, absl::StrCat("expected ", *expected, " bytes for ", Name(tensor.dtype),
-                                      " of shape [", absl::StrJoin(tensor.shape, ", "),
-                                      "], found data_offsets ", range, " of ",
-                                      tensor.end - tensor.begin));
+      return Bad(tensor,
+                 absl::StrCat("expected ", *expected, " bytes for ", Name(tensor.dtype),
+                              " of shape [", absl::StrJoin(tensor.shape, ", "),
+                              "], found data_offsets ", range, " of ", tensor.end - tensor.begin));
     }
     if (tensor.end > data_bytes) {
-      return Bad(tensor, absl::StrCat("data_offsets ", range, " lie outside the file's ", data_bytes,
-                                      " bytes of data; the file is cut short or its header lies: "
-                                      "copy or download it again"));
+      return Bad(tensor,
+                 absl::StrCat("data_offsets ", range, " lie outside the file's ", data_bytes,
+                              " bytes of data; the file is cut short or its header lies: "
+                              "copy or download it again"));
     }
     if (tensor.begin < covered) {
       return Bad(tensor, absl::StrCat("data_offsets ", range, " overlap those of tensor ",
@@ -205,9 +206,8 @@ absl::Status CheckRanges(const std::vector<TensorInfo>& tensors, int64_t data_by
     previous = &tensor;
   }
   if (covered != data_bytes) {
-    return absl::DataLossError(absl::StrCat("expected ", covered,
-                                            " bytes of data, as the header says, found ",
-                                            data_bytes));
+    return absl::DataLossError(absl::StrCat(
+        "expected ", covered, " bytes of data, as the header says, found ", data_bytes));
   }
   return absl::OkStatus();
 }
@@ -225,8 +225,8 @@ absl::StatusOr<int64_t> TensorBytes(DType dtype, const std::vector<int64_t>& sha
     overflow |= __builtin_mul_overflow(bytes, size, &bytes);
   }
   if (overflow) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "shape [", absl::StrJoin(shape, ", "), "] has more bytes than 63 bits can count"));
+    return absl::InvalidArgumentError(absl::StrCat("shape [", absl::StrJoin(shape, ", "),
+                                                   "] has more bytes than 63 bits can count"));
   }
   return bytes;
 }

@@ -38,7 +38,8 @@ absl::StatusOr<int64_t> TensorBytes(DType dtype, const std::vector<int64_t>& sha
 // tensor's range lies in the data section, has the size that dtype and shape say, and the ranges
 // cover the section without gap or overlap. DATA_LOSS otherwise, naming the tensor. Memory is in
 // proportion to the header, whatever sizes it claims.
-absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(absl::string_view json, int64_t data_bytes);
+absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(absl::string_view json,
+                                                         int64_t data_bytes);
 
 }  // namespace tandem::io
 

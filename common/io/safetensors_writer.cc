@@ -59,15 +59,16 @@ absl::StatusOr<SafetensorsWriter> SafetensorsWriter::Create(
     const std::string place = absl::StrCat(path, ": tensor \"", tensor.name, "\"");
     if (tensor.name.empty() || tensor.name == "__metadata__" || !names.insert(tensor.name).second) {
       return absl::InvalidArgumentError(
-          absl::StrCat(place, ": expected a name of its own, found one that is empty, reserved or "
-                              "declared before"));
+          absl::StrCat(place,
+                       ": expected a name of its own, found one that is empty, reserved or "
+                       "declared before"));
     }
     absl::StatusOr<int64_t> bytes = TensorBytes(tensor.dtype, tensor.shape);
     if (!bytes.ok()) return AtPlace(place, bytes.status());
     if (tensor.shape.size() > kMaxTensorDimensions ||
         __builtin_add_overflow(total, *bytes, &total)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          place, ": too many dimensions, or more than 2^63 bytes in one file"));
+      return absl::InvalidArgumentError(
+          absl::StrCat(place, ": too many dimensions, or more than 2^63 bytes in one file"));
     }
     sizes.push_back(*bytes);
   }
@@ -113,10 +114,10 @@ absl::Status SafetensorsWriter::Append(absl::string_view name, absl::Span<const 
 
 absl::Status SafetensorsWriter::Commit() {
   if (current_ < tensors_.size()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        file_.path(), ": tensor \"", tensors_[current_].name, "\": expected ", size_bytes_[current_],
-        " bytes, found ", written_bytes_, " at the end; ", tensors_.size() - current_ - 1,
-        " tensors after it have none"));
+    return absl::FailedPreconditionError(
+        absl::StrCat(file_.path(), ": tensor \"", tensors_[current_].name, "\": expected ",
+                     size_bytes_[current_], " bytes, found ", written_bytes_, " at the end; ",
+                     tensors_.size() - current_ - 1, " tensors after it have none"));
   }
   return file_.Commit();
 }

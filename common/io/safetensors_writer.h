@@ -1,7 +1,8 @@
-// Writing a safetensors file as a stream: the tensors are declared first, then their bytes follow in
-// that order, in pieces of any size, so no tensor need be in memory whole.
+// Writing a safetensors file as a stream: the tensors are declared first, then their bytes follow
+// in that order, in pieces of any size, so no tensor need be in memory whole.
 //
-//   ASSIGN_OR_RETURN(io::SafetensorsWriter writer, io::SafetensorsWriter::Create(path, declarations));
+//   ASSIGN_OR_RETURN(io::SafetensorsWriter writer,
+//                    io::SafetensorsWriter::Create(path, declarations));
 //   for (const Piece& piece : pieces) RETURN_IF_ERROR(writer.Append(piece.tensor, piece.bytes));
 //   RETURN_IF_ERROR(writer.Commit());
 #ifndef TANDEM_COMMON_IO_SAFETENSORS_WRITER_H_
@@ -32,8 +33,8 @@ struct TensorDeclaration {
 // before leaves nothing.
 class SafetensorsWriter {
  public:
-  // INVALID_ARGUMENT for a name that is empty, reserved or declared twice, or a size beyond 63 bits.
-  // The data begins at a multiple of 8 bytes; tensors follow each other without padding.
+  // INVALID_ARGUMENT for a name that is empty, reserved or declared twice, or a size beyond 63
+  // bits. The data begins at a multiple of 8 bytes; tensors follow each other without padding.
   static absl::StatusOr<SafetensorsWriter> Create(
       const std::string& path, std::vector<TensorDeclaration> tensors,
       const std::map<std::string, std::string>& metadata = {{"format", "pt"}});

@@ -65,9 +65,11 @@ TEST(ForEachJsonLine, NamesFileLineAndWhatWasExpected) {
   TemporaryFolder folder;
   const std::string place = (folder / "a") + ":3: ";
   folder.Write("a", "{\"x\":1}\n\nnope\n{\"x\":2}\n");
-  EXPECT_THAT(ReadX(folder / "a"), StatusIs(kInvalid, StartsWith(place + "expected a JSON object")));
+  EXPECT_THAT(ReadX(folder / "a"),
+              StatusIs(kInvalid, StartsWith(place + "expected a JSON object")));
   folder.Write("a", "{\"x\":1}\n\n[1]\n");
-  EXPECT_THAT(ReadX(folder / "a"), StatusIs(kInvalid, place + "expected a JSON object, found an array of 1"));
+  EXPECT_THAT(ReadX(folder / "a"),
+              StatusIs(kInvalid, place + "expected a JSON object, found an array of 1"));
   folder.Write("a", "{\"x\":1}\n\n{\"x\":\"1\"}\n");
   EXPECT_THAT(ReadX(folder / "a"),
               StatusIs(kInvalid, place + "x: expected an integer, found the string \"1\""));
@@ -102,7 +104,8 @@ TEST(ForEachJsonLine, PassesOverATornTailOnlyWhenAskedTo) {
   EXPECT_THAT(values, ElementsAre(1, 2));
   // A bad line that is complete is no torn tail.
   folder.Write("a", "{\"x\":1}\n{\"x\":\n");
-  EXPECT_THAT(ReadX(folder / "a", {.ignore_torn_tail = true}), StatusIs(kInvalid, HasSubstr(":2: ")));
+  EXPECT_THAT(ReadX(folder / "a", {.ignore_torn_tail = true}),
+              StatusIs(kInvalid, HasSubstr(":2: ")));
 }
 
 TEST(ForEachJsonLine, NamesTheFileThatIsMissing) {

@@ -62,26 +62,28 @@ TEST(ModelFolder, FindsTensorsAcrossShards) {
   EXPECT_THAT(model.names(), ElementsAre("a", "b", "c"));
   ASSERT_OK_AND_ASSIGN(const TensorView b, model.Find("b"));
   EXPECT_EQ(b.bytes[0], std::byte{'2'});
-  EXPECT_THAT(model.Find("d"), StatusIs(kNotFound, AllOf(HasSubstr("\"d\""), HasSubstr(folder.path()))));
+  EXPECT_THAT(model.Find("d"),
+              StatusIs(kNotFound, AllOf(HasSubstr("\"d\""), HasSubstr(folder.path()))));
 }
 
 TEST(ModelFolder, NamesTheMissingShardAndWhoAsksForIt) {
   TemporaryFolder folder;
   WriteShards(folder);
   std::filesystem::remove(folder / "s-2.safetensors");
-  EXPECT_THAT(ModelFolder::Open(folder.path()),
-              StatusIs(kNotFound, AllOf(HasSubstr(folder / "model.safetensors.index.json"),
-                                        HasSubstr("1 of 3 shards missing"),
-                                        HasSubstr("s-2.safetensors"),
-                                        Not(HasSubstr("s-1.safetensors")))));
+  EXPECT_THAT(
+      ModelFolder::Open(folder.path()),
+      StatusIs(kNotFound, AllOf(HasSubstr(folder / "model.safetensors.index.json"),
+                                HasSubstr("1 of 3 shards missing"), HasSubstr("s-2.safetensors"),
+                                Not(HasSubstr("s-1.safetensors")))));
 }
 
 TEST(ModelFolder, NamesTheTensorThatItsShardLacks) {
   TemporaryFolder folder;
   WriteShards(folder);
   folder.Write("s-2.safetensors", OneTensor("other", "2"));
-  EXPECT_THAT(ModelFolder::Open(folder.path()),
-              StatusIs(kNotFound, AllOf(HasSubstr(folder / "s-2.safetensors"), HasSubstr("\"b\""))));
+  EXPECT_THAT(
+      ModelFolder::Open(folder.path()),
+      StatusIs(kNotFound, AllOf(HasSubstr(folder / "s-2.safetensors"), HasSubstr("\"b\""))));
 }
 
 TEST(ModelFolder, NamesTheShardThatIsDamaged) {
@@ -121,7 +123,8 @@ TEST(ModelFolder, TellsWhatAFolderWithoutWeightsLacks) {
   EXPECT_THAT(ModelFolder::Open(folder / "no"), StatusIs(kNotFound, HasSubstr("found nothing")));
   EXPECT_THAT(ModelFolder::Open(folder.path()), StatusIs(kNotFound, HasSubstr("config.json")));
   folder.Write("config.json", "{}");
-  EXPECT_THAT(ModelFolder::Open(folder.path()), StatusIs(kNotFound, HasSubstr("model.safetensors")));
+  EXPECT_THAT(ModelFolder::Open(folder.path()),
+              StatusIs(kNotFound, HasSubstr("model.safetensors")));
   folder.Write("pytorch_model.bin", "x");
   EXPECT_THAT(ModelFolder::Open(folder.path()), StatusIs(kNotFound, HasSubstr("convert it")));
 }
@@ -157,8 +160,9 @@ TEST(ModelConfig, NamesTheFileAndFieldOfABadEndId) {
   folder.Write("config.json", "{}");
   for (const char* value : {"\"</s>\"", "[1, \"2\"]", "-1", "1.5"}) {
     folder.Write("generation_config.json", std::string("{\"eos_token_id\": ") + value + "}");
-    EXPECT_THAT(ReadModelConfig(folder.path()),
-                StatusIs(kInvalid, HasSubstr((folder / "generation_config.json") + ": eos_token_id: ")));
+    EXPECT_THAT(
+        ReadModelConfig(folder.path()),
+        StatusIs(kInvalid, HasSubstr((folder / "generation_config.json") + ": eos_token_id: ")));
   }
 }
 

@@ -28,7 +28,8 @@ absl::Span<const std::byte> Bytes(const std::string& text) {
 
 // A source folder with everything that a model has.
 void WriteSource(const TemporaryFolder& folder) {
-  folder.Write("config.json", R"({"hidden_size": 64, "torch_dtype": "bfloat16", "eos_token_id": 2})");
+  folder.Write("config.json",
+               R"({"hidden_size": 64, "torch_dtype": "bfloat16", "eos_token_id": 2})");
   folder.Write("generation_config.json", R"({"eos_token_id": [2, 5]})");
   folder.Write("tokenizer.json", "{}");
   folder.Write("chat_template.jinja", "x");
@@ -87,7 +88,8 @@ TEST(ModelFolderWriter, SplitsLargeModelsIntoShardsWithAnIndex) {
   EXPECT_EQ(model.size_bytes(), 24);
   ASSERT_OK_AND_ASSIGN(const TensorView c, model.Find("c"));
   EXPECT_EQ(c.bytes[11], std::byte{'c'});
-  EXPECT_THAT(Slurp(folder / "model/model.safetensors.index.json"), HasSubstr("\"total_size\": 24"));
+  EXPECT_THAT(Slurp(folder / "model/model.safetensors.index.json"),
+              HasSubstr("\"total_size\": 24"));
 }
 
 TEST(ModelFolderWriter, GivesATensorLargerThanAShardOneOfItsOwn) {
@@ -122,7 +124,8 @@ TEST(ModelFolderWriter, LeavesTheOldModelUntilTheNewOneIsWhole) {
     ASSERT_OK_AND_ASSIGN(ModelFolderWriter writer,
                          ModelFolderWriter::Create(folder / "model", kTensors, options));
     ASSERT_OK(writer.Append("a", Bytes("aaaa")));
-    EXPECT_THAT(writer.Commit(), StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("\"a\"")));
+    EXPECT_THAT(writer.Commit(),
+                StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("\"a\"")));
   }
   EXPECT_THAT(NamesIn(folder / "model"), ElementsAre("old"));
   EXPECT_THAT(NamesIn(folder.path()), ElementsAre("model"));

@@ -32,9 +32,8 @@ std::string ErrorOfHeader(const std::string& header) {
   return ErrorOf(SafetensorsBytes(header, "12345678"));
 }
 
-constexpr char kGood[] =
-    R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
-    R"("b":{"dtype":"F16","shape":[2,1],"data_offsets":[4,8]}})";
+constexpr char kGood[] = R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
+                         R"("b":{"dtype":"F16","shape":[2,1],"data_offsets":[4,8]}})";
 
 TEST(DamagedSafetensors, IsNamedAtEveryLengthItCanBeCutTo) {
   const std::string whole = SafetensorsBytes(kGood, "12345678");
@@ -53,7 +52,8 @@ TEST(DamagedSafetensors, TellsTheTensorThatIsCutOff) {
 TEST(DamagedSafetensors, ClaimsNoMoreHeaderThanThereIs) {
   EXPECT_THAT(ErrorOf(LittleEndian64(~uint64_t{0}) + "{}"), HasSubstr("at most 100000000 bytes"));
   EXPECT_THAT(ErrorOf(LittleEndian64(uint64_t{1} << 63) + "{}"), HasSubstr("at most"));
-  EXPECT_THAT(ErrorOf(LittleEndian64(99'000'000) + "{}"), HasSubstr("found 2; the file is cut short"));
+  EXPECT_THAT(ErrorOf(LittleEndian64(99'000'000) + "{}"),
+              HasSubstr("found 2; the file is cut short"));
   EXPECT_THAT(ErrorOf(LittleEndian64(0)), HasSubstr("header"));
 }
 
@@ -70,9 +70,8 @@ TEST(DamagedSafetensors, HasRangesThatDoNotFit) {
               HasSubstr("end before they begin"));
   EXPECT_THAT(ErrorOfHeader(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})"),
               HasSubstr("expected 8 bytes for F32 of shape [2]"));
-  EXPECT_THAT(
-      ErrorOfHeader(R"({"a":{"dtype":"U8","shape":[16],"data_offsets":[0,16]}})"),
-      HasSubstr("outside the file's 8 bytes"));
+  EXPECT_THAT(ErrorOfHeader(R"({"a":{"dtype":"U8","shape":[16],"data_offsets":[0,16]}})"),
+              HasSubstr("outside the file's 8 bytes"));
 }
 
 TEST(DamagedSafetensors, ClaimsSizesBeyondCounting) {
@@ -91,12 +90,15 @@ TEST(DamagedSafetensors, ClaimsSizesBeyondCounting) {
 }
 
 TEST(DamagedSafetensors, HasFieldsOfTheWrongKind) {
-  const auto field = [](const std::string& fields) { return ErrorOfHeader("{\"w\":{" + fields + "}}"); };
+  const auto field = [](const std::string& fields) {
+    return ErrorOfHeader("{\"w\":{" + fields + "}}");
+  };
   const std::string dtype = R"("dtype":"U8")", shape = R"("shape":[8])",
                     offsets = R"("data_offsets":[0,8])";
   EXPECT_THAT(field(R"("dtype":"Q7",)" + shape + "," + offsets),
               AllOf(HasSubstr("tensor \"w\""), HasSubstr("found \"Q7\"")));
-  EXPECT_THAT(field(R"("dtype":7,)" + shape + "," + offsets), HasSubstr("dtype: expected a string"));
+  EXPECT_THAT(field(R"("dtype":7,)" + shape + "," + offsets),
+              HasSubstr("dtype: expected a string"));
   EXPECT_THAT(field(shape + "," + offsets), HasSubstr("expected a dtype"));
   EXPECT_THAT(field(dtype + "," + offsets), HasSubstr("expected a shape"));
   EXPECT_THAT(field(dtype + "," + shape), HasSubstr("expected data_offsets"));
@@ -121,7 +123,8 @@ TEST(DamagedSafetensors, HasAHeaderThatIsNoTableOfTensors) {
   EXPECT_THAT(ErrorOfHeader(std::string("{\"\xFF\":{}}")), HasSubstr("expected JSON"));
   EXPECT_THAT(ErrorOfHeader(R"({"__metadata__":{"format":1}})"), HasSubstr("expected a string"));
   EXPECT_THAT(ErrorOfHeader(R"({"__metadata__":{"format":{}}})"), HasSubstr("found an object"));
-  EXPECT_THAT(ErrorOfHeader(std::string("{\"w\":") + std::string(1 << 20, '[')), HasSubstr("array"));
+  EXPECT_THAT(ErrorOfHeader(std::string("{\"w\":") + std::string(1 << 20, '[')),
+              HasSubstr("array"));
 }
 
 TEST(DamagedSafetensors, NamesATensorTwice) {
@@ -133,9 +136,9 @@ TEST(DamagedSafetensors, NamesATensorTwice) {
 TEST(DamagedSafetensors, HasMoreDimensionsThanAnyTensor) {
   std::string shape = "1";
   for (int i = 0; i < 100; ++i) shape += ",1";
-  EXPECT_THAT(ErrorOfHeader("{\"a\":{\"dtype\":\"U8\",\"shape\":[" + shape +
-                            "],\"data_offsets\":[0,1]}}"),
-              HasSubstr("at most 64 numbers"));
+  EXPECT_THAT(
+      ErrorOfHeader("{\"a\":{\"dtype\":\"U8\",\"shape\":[" + shape + "],\"data_offsets\":[0,1]}}"),
+      HasSubstr("at most 64 numbers"));
 }
 
 TEST(DamagedSafetensors, NeverCrashesTheReaderWhateverByteIsChanged) {

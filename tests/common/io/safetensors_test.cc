@@ -77,8 +77,8 @@ TEST(SafetensorsFile, NamesTheTensorThatIsNotThere) {
   TemporaryFolder folder;
   const std::string path = folder.Write("a", SafetensorsBytes("{}", ""));
   ASSERT_OK_AND_ASSIGN(const SafetensorsFile file, SafetensorsFile::Open(path));
-  EXPECT_THAT(file.Find("w"), StatusIs(absl::StatusCode::kNotFound,
-                                       AllOf(HasSubstr(path), HasSubstr("\"w\""))));
+  EXPECT_THAT(file.Find("w"),
+              StatusIs(absl::StatusCode::kNotFound, AllOf(HasSubstr(path), HasSubstr("\"w\""))));
 }
 
 TEST(SafetensorsFile, ReadsAPublishedModel) {
@@ -121,7 +121,8 @@ TEST(SafetensorsWriter, RefusesBytesOutOfTurnOrTooMany) {
       SafetensorsWriter writer,
       SafetensorsWriter::Create(folder / "a", {{"a", DType::kU8, {2}}, {"b", DType::kU8, {1}}}));
   const auto bad = absl::StatusCode::kInvalidArgument;
-  EXPECT_THAT(writer.Append("b", Bytes("x")), StatusIs(bad, HasSubstr("expected bytes of tensor \"a\"")));
+  EXPECT_THAT(writer.Append("b", Bytes("x")),
+              StatusIs(bad, HasSubstr("expected bytes of tensor \"a\"")));
   EXPECT_THAT(writer.Append("a", Bytes("xyz")), StatusIs(bad, HasSubstr("expected 2 more bytes")));
   ASSERT_OK(writer.Append("a", Bytes("xy")));
   EXPECT_THAT(writer.Append("a", Bytes("z")), StatusIs(bad, HasSubstr("\"b\"")));

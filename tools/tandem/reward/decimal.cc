@@ -10,7 +10,8 @@
 namespace tandem::reward {
 namespace {
 
-// Larger exponents would make long texts of short ones; the 9999 of "1e9999" is a number of its own.
+// Larger exponents would make long texts of short ones; the 9999 of "1e9999" is a number of its
+// own.
 constexpr int kMaxExponent = 999;
 
 bool DigitAt(absl::string_view text, size_t i) {
@@ -93,7 +94,7 @@ Decimal Normalized(bool negative, std::string integer, std::string fraction, int
     fraction.insert(0, integer.substr(integer.size() - places));
     integer.resize(integer.size() - places);
   }
-  integer.erase(0, integer.find_first_not_of('0'));  // npos: all of it
+  integer.erase(0, integer.find_first_not_of('0'));    // npos: all of it
   fraction.erase(fraction.find_last_not_of('0') + 1);  // npos + 1 = 0: all of it
   if (integer.empty() && fraction.empty()) return "0";
   Decimal out = negative ? "-" : "";

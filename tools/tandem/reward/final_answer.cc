@@ -31,7 +31,8 @@ std::optional<absl::string_view> LastBoxed(absl::string_view text) {
   size_t last_position = 0;
   for (size_t i = 0; i < text.size(); ++i) {
     if (text[i] == '\\') {
-      // An escaped brace is text. A letter after a backslash begins a command and is no brace anyway.
+      // An escaped brace is text. A letter after a backslash begins a command and is no brace
+      // anyway.
       ++i;
     } else if (text[i] == '{') {
       open.push_back({i, OpensBox(text, i)});
@@ -64,10 +65,10 @@ absl::StatusOr<double> FinalAnswerReward(const RewardInput& input) {
   const std::optional<Decimal> expected = FinalNumber(answer);
   if (!expected.has_value()) {
     constexpr size_t kLongest = 80;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "answer: expected a number, after \"####\" where there is one; found \"",
-        absl::Utf8SafeCHexEscape(answer.substr(0, kLongest)),
-        "\"; fix the row or choose another reward"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("answer: expected a number, after \"####\" where there is one; found \"",
+                     absl::Utf8SafeCHexEscape(answer.substr(0, kLongest)),
+                     "\"; fix the row or choose another reward"));
   }
   return FinalNumber(input.completion) == expected ? 1.0 : 0.0;
 }

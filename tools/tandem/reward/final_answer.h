@@ -16,7 +16,8 @@ namespace tandem::reward {
 std::optional<absl::string_view> LastBoxed(absl::string_view text);
 
 // What a completion gives as its answer. A box settles it, even one without a number or with a
-// \frac, whose last number would be the denominator: nullopt then. Otherwise the text's last number.
+// \frac, whose last number would be the denominator: nullopt then. Otherwise the text's last
+// number.
 std::optional<Decimal> FinalNumber(absl::string_view text);
 
 absl::StatusOr<double> FinalAnswerReward(const RewardInput& input);

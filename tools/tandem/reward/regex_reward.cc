@@ -40,8 +40,8 @@ absl::StatusOr<Code> Compile(const std::string& pattern, const char* field) {
   }
   int error = 0;
   PCRE2_SIZE offset = 0;
-  // Callouts before every item are what counts the work. PCRE2's own match limit begins anew at each
-  // position of the text, and so bounds nothing for a long one.
+  // Callouts before every item are what counts the work. PCRE2's own match limit begins anew at
+  // each position of the text, and so bounds nothing for a long one.
   pcre2_code* code =
       pcre2_compile(Units(pattern), pattern.size(),
                     PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF | PCRE2_AUTO_CALLOUT, &error,
@@ -59,13 +59,13 @@ struct Work {
   size_t position = 0;
 };
 
-// Called by PCRE2 before each item of the pattern; a positive answer would only backtrack, a negative
-// one ends the search.
+// Called by PCRE2 before each item of the pattern; a positive answer would only backtrack, a
+// negative one ends the search.
 int CountWork(pcre2_callout_block* block, void* data) {
   Work* work = static_cast<Work*>(data);
   const size_t now = block->current_position;
-  work->done += 1 + static_cast<int64_t>(now > work->position ? now - work->position
-                                                              : work->position - now);
+  work->done +=
+      1 + static_cast<int64_t>(now > work->position ? now - work->position : work->position - now);
   work->position = now;
   return work->done > kMaxSearchWork ? PCRE2_ERROR_CALLOUT : 0;
 }
@@ -84,8 +84,7 @@ absl::StatusOr<double> Search(const pcre2_code* code, const std::string& text) {
   Work work;
   pcre2_set_callout(context.get(), CountWork, &work);
   pcre2_set_heap_limit(context.get(), kMaxHeapKibibytes);
-  const int found =
-      pcre2_match(code, Units(text), text.size(), 0, 0, match.get(), context.get());
+  const int found = pcre2_match(code, Units(text), text.size(), 0, 0, match.get(), context.get());
   // 0 is a match with more groups than were asked for. Errors are the limits, reached by what the
   // model wrote: not found.
   return found >= 0 ? 1.0 : 0.0;
@@ -98,7 +97,8 @@ absl::StatusOr<RewardFn> MakeRegexReward(const std::string& pattern) {
     return RewardFn([](const RewardInput& input) -> absl::StatusOr<double> {
       if (input.answer.empty()) {
         return absl::InvalidArgumentError(
-            "answer: expected a PCRE2 pattern, found an empty answer, which would be found anywhere; "
+            "answer: expected a PCRE2 pattern, found an empty answer, which would be found "
+            "anywhere; "
             "fix the row or set reward.pattern");
       }
       ASSIGN_OR_RETURN(const Code code, Compile(input.answer, "answer"));

@@ -39,10 +39,10 @@ absl::Status UnknownName(absl::string_view name) {
       });
   // Beyond half of its letters the nearest name is not what was meant.
   const bool is_near = EditDistance(shown, nearest) <= nearest.size() / 2;
-  return absl::InvalidArgumentError(absl::StrCat(
-      "reward.name: expected one of ", absl::StrJoin(names, ", "), "; found \"",
-      absl::Utf8SafeCHexEscape(shown), "\"",
-      is_near ? absl::StrCat(", did you mean ", nearest, "?") : ""));
+  return absl::InvalidArgumentError(
+      absl::StrCat("reward.name: expected one of ", absl::StrJoin(names, ", "), "; found \"",
+                   absl::Utf8SafeCHexEscape(shown), "\"",
+                   is_near ? absl::StrCat(", did you mean ", nearest, "?") : ""));
 }
 
 }  // namespace
@@ -53,9 +53,8 @@ absl::StatusOr<RewardFn> FindReward(absl::string_view name, const RewardOptions&
   if (name == "regex") return MakeRegexReward(options.pattern);
   if (!options.pattern.empty()) {
     if (name == "exact_match" || name == "gsm8k" || name == "prefix_match") {
-      return absl::InvalidArgumentError(
-          absl::StrCat("reward.pattern: expected none for the reward ", name,
-                       "; only regex has a pattern"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "reward.pattern: expected none for the reward ", name, "; only regex has a pattern"));
     }
   }
   if (name == "exact_match") return RewardFn(ExactMatchReward);

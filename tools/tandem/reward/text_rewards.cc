@@ -10,16 +10,20 @@
 namespace tandem::reward {
 namespace {
 
-constexpr char32_t kEnd = 0x110000;         // beyond the last code point
-constexpr char32_t kStrayByte = 0x110100;   // plus the byte's value
+constexpr char32_t kEnd = 0x110000;        // beyond the last code point
+constexpr char32_t kStrayByte = 0x110100;  // plus the byte's value
 
 // The sequence that starts at `text`: its length, or 1 where the bytes are no UTF-8. Overlong forms
 // and surrogates are decoded as they stand; it is equality that matters here.
 size_t DecodeOne(absl::string_view text, char32_t* code_point) {
   const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
   const uint8_t first = byte(0);
-  const size_t length = first < 0x80 ? 1 : first < 0xC2 ? 0 : first < 0xE0 ? 2 : first < 0xF0 ? 3
-                        : first < 0xF5 ? 4 : 0;
+  const size_t length = first < 0x80   ? 1
+                        : first < 0xC2 ? 0
+                        : first < 0xE0 ? 2
+                        : first < 0xF0 ? 3
+                        : first < 0xF5 ? 4
+                                       : 0;
   *code_point = length == 1 ? first : kStrayByte + first;
   if (length <= 1 || length > text.size()) return 1;
   char32_t value = first & (0x7F >> length);

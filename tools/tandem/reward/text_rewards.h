@@ -9,8 +9,8 @@ namespace tandem::reward {
 
 absl::StatusOr<double> ExactMatchReward(const RewardInput& input);
 
-// k / n, where n counts the answer's code points and its end, and k those of them, from the first on,
-// that the completion has too.
+// k / n, where n counts the answer's code points and its end, and k those of them, from the first
+// on, that the completion has too.
 absl::StatusOr<double> PrefixMatchReward(const RewardInput& input);
 
 }  // namespace tandem::reward

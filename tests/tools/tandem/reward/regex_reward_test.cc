@@ -34,7 +34,8 @@ TEST(RegexReward, RefusesWhatIsNoPattern) {
               StatusIs(absl::StatusCode::kInvalidArgument,
                        AllOf(HasSubstr("reward.pattern"), HasSubstr("at byte 3"))));
   ASSERT_OK_AND_ASSIGN(const RewardFn reward, MakeRegexReward(""));
-  EXPECT_THAT(reward({"x", "["}), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("answer")));
+  EXPECT_THAT(reward({"x", "["}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("answer")));
   EXPECT_THAT(reward({"x", ""}), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("empty")));
   EXPECT_THAT(MakeRegexReward(std::string(1 << 20, 'a')),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("at most")));
@@ -42,8 +43,8 @@ TEST(RegexReward, RefusesWhatIsNoPattern) {
 
 TEST(RegexReward, GivesUpOnPatternsThatWouldTakeForEver) {
   const std::string text(5000, 'a');
-  for (const char* pattern : {"(a+)+$b", "^(a|aa)+$b", "(a*)*b", "(?:a?){40}a{40}c", "(.*)(.*)(.*)x",
-                              "(?=(a+))+\\1+b"}) {
+  for (const char* pattern :
+       {"(a+)+$b", "^(a|aa)+$b", "(a*)*b", "(?:a?){40}a{40}c", "(.*)(.*)(.*)x", "(?=(a+))+\\1+b"}) {
     ASSERT_OK_AND_ASSIGN(const RewardFn reward, MakeRegexReward(pattern));
     EXPECT_THAT(reward({text, ""}), IsOkAndHolds(0.0)) << pattern;
   }
