@@ -1,0 +1,152 @@
+#include "common/tokenizer/added_tokens.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/status/status_macros.h"
+#include "common/tokenizer/unicode.h"
+
+namespace tandem::tokenizer {
+namespace {
+
+constexpr size_t kMaxTokenBytes = 4096;
+
+absl::StatusOr<AddedToken> ReadToken(const JsonNode& node) {
+  AddedToken token;
+  ASSIGN_OR_RETURN(const JsonNode content, node.Field("content"));
+  ASSIGN_OR_RETURN(token.content, content.String());
+  if (token.content.size() > kMaxTokenBytes) {
+    return content.Error(absl::StrCat("a token of ", token.content.size(), " bytes; at most ",
+                                      kMaxTokenBytes));
+  }
+  ASSIGN_OR_RETURN(token.single_word, node.BoolOr("single_word", false));
+  ASSIGN_OR_RETURN(token.lstrip, node.BoolOr("lstrip", false));
+  ASSIGN_OR_RETURN(token.rstrip, node.BoolOr("rstrip", false));
+  ASSIGN_OR_RETURN(token.special, node.BoolOr("special", false));
+  ASSIGN_OR_RETURN(token.normalized, node.BoolOr("normalized", !token.special));
+  return token;
+}
+
+}  // namespace
+
+void AddedTokens::Trie::Insert(absl::string_view content, int32_t id) {
+  if (content.empty()) return;
+  size_t node = 0;
+  for (char c : content) {
+    const auto byte = static_cast<unsigned char>(c);
+    const auto it = nodes_[node].next.find(byte);
+    if (it != nodes_[node].next.end()) {
+      node = static_cast<size_t>(it->second);
+      continue;
+    }
+    const size_t created = nodes_.size();
+    nodes_[node].next.emplace(byte, static_cast<int32_t>(created));
+    nodes_.emplace_back();
+    node = created;
+  }
+  if (nodes_[node].id < 0) nodes_[node].id = id;  // of equal contents the first wins
+}
+
+size_t AddedTokens::Trie::LongestAt(absl::string_view text, size_t offset, int32_t* id) const {
+  size_t longest = 0;
+  size_t node = 0;
+  for (size_t i = offset; i < text.size(); ++i) {
+    const auto it = nodes_[node].next.find(static_cast<unsigned char>(text[i]));
+    if (it == nodes_[node].next.end()) break;
+    node = static_cast<size_t>(it->second);
+    if (nodes_[node].id >= 0) {
+      longest = i + 1 - offset;
+      *id = nodes_[node].id;
+    }
+  }
+  return longest;
+}
+
+void AddedTokens::Add(const AddedToken& token, const Vocabulary& vocabulary) {
+  if (token.content.empty()) return;
+  if (token.special && specials_.insert(token.content).second) special_order_.push_back(token);
+  std::optional<int32_t> id = TokenToId(token.content);
+  if (id.has_value() && by_id_[*id] == token) return;
+  if (!id.has_value()) id = vocabulary.TokenToId(token.content);
+  if (!id.has_value()) {
+    const auto model_size = static_cast<int32_t>(vocabulary.size());
+    id = model_size;
+    if (max_id_.has_value() && (*max_id_ >= model_size || model_size == 0)) id = *max_id_ + 1;
+    ++num_beyond_model_;
+  }
+  ids_[token.content] = *id;
+  by_id_[*id] = token;
+  max_id_ = std::max(max_id_.value_or(*id), *id);
+  if (!specials_.contains(token.content)) classic_order_.push_back(token);
+}
+
+absl::StatusOr<AddedTokens> AddedTokens::Read(const JsonNode& node, const Vocabulary& vocabulary,
+                                              const Normalizer* normalizer) {
+  AddedTokens out;
+  ASSIGN_OR_RETURN(const size_t count, node.ArraySize());
+  for (size_t i = 0; i < count; ++i) {
+    ASSIGN_OR_RETURN(const AddedToken token, ReadToken(node.At(i)));
+    out.Add(token, vocabulary);
+  }
+  for (const auto* order : {&out.special_order_, &out.classic_order_}) {
+    for (const AddedToken& token : *order) {
+      const int32_t id = *out.TokenToId(token.content);
+      if (!token.normalized) {
+        out.raw_.Insert(token.content, id);
+        continue;
+      }
+      std::string content = token.content;
+      if (normalizer != nullptr) {
+        RETURN_IF_ERROR(normalizer->Apply(&content));
+      }
+      out.normalized_.Insert(content, id);
+    }
+  }
+  return out;
+}
+
+std::vector<Segment> AddedTokens::Cut(absl::string_view text, bool normalized) const {
+  const Trie& trie = normalized ? normalized_ : raw_;
+  std::vector<Segment> out;
+  size_t done = 0;
+  for (size_t i = 0; i < text.size() && !trie.empty();) {
+    int32_t id = 0;
+    const size_t length = trie.LongestAt(text, i, &id);
+    if (length == 0) {
+      ++i;
+      continue;
+    }
+    size_t begin = i, end = i + length, n;
+    i = end;  // also where the token is not taken: matches never overlap
+    const AddedToken& token = by_id_.at(id);
+    if (token.single_word &&
+        ((begin > 0 && IsWord(DecodeBefore(text, begin, &n))) ||
+         (end < text.size() && IsWord(DecodeAt(text, end, &n))))) {
+      continue;
+    }
+    if (token.lstrip) {
+      while (begin > done && IsWhitespace(DecodeBefore(text, begin, &n))) begin -= n;
+    }
+    if (token.rstrip) {
+      while (end < text.size() && IsWhitespace(DecodeAt(text, end, &n))) end += n;
+    }
+    if (done < begin) out.push_back({{done, begin}, std::nullopt});
+    out.push_back({{begin, end}, id});
+    done = end;
+  }
+  if (done < text.size()) out.push_back({{done, text.size()}, std::nullopt});
+  return out;
+}
+
+std::optional<int32_t> AddedTokens::TokenToId(absl::string_view content) const {
+  const auto it = ids_.find(content);
+  if (it == ids_.end()) return std::nullopt;
+  return it->second;
+}
+
+const AddedToken* AddedTokens::IdToToken(int32_t id) const {
+  const auto it = by_id_.find(id);
+  return it == by_id_.end() ? nullptr : &it->second;
+}
+
+}  // namespace tandem::tokenizer

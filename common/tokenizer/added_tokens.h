@@ -1,0 +1,90 @@
+// The "added_tokens" of tokenizer.json: tokens that are cut out of the text before the model sees it.
+#ifndef TANDEM_COMMON_TOKENIZER_ADDED_TOKENS_H_
+#define TANDEM_COMMON_TOKENIZER_ADDED_TOKENS_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "common/tokenizer/json_node.h"
+#include "common/tokenizer/normalizer.h"
+#include "common/tokenizer/regex.h"
+#include "common/tokenizer/vocabulary.h"
+
+namespace tandem::tokenizer {
+
+struct AddedToken {
+  std::string content;
+  bool single_word = false;  // not inside a word
+  bool lstrip = false;       // takes the white space before it
+  bool rstrip = false;       // takes the white space behind it
+  bool normalized = false;   // looked for in normalized text, by its normalized content
+  bool special = false;      // left out of decoded text on request
+
+  bool operator==(const AddedToken&) const = default;
+};
+
+// A part of a text: an added token, or the text between two.
+struct Segment {
+  Match range;
+  std::optional<int32_t> id;
+};
+
+// Immutable after Read().
+class AddedTokens {
+ public:
+  AddedTokens() = default;
+  // A token that the model has keeps the model's id, others get the next free one, as the reference
+  // does whatever id the file names. `normalizer` may be null.
+  static absl::StatusOr<AddedTokens> Read(const JsonNode& node, const Vocabulary& vocabulary,
+                                          const Normalizer* normalizer);
+
+  // Cuts raw text at the tokens that are not normalized, or normalized text at those that are.
+  std::vector<Segment> Cut(absl::string_view text, bool normalized) const;
+
+  std::optional<int32_t> TokenToId(absl::string_view content) const;
+  const AddedToken* IdToToken(int32_t id) const;
+  bool IsSpecial(absl::string_view content) const { return specials_.contains(content); }
+  // How many are not in the model's vocabulary.
+  size_t num_beyond_model() const { return num_beyond_model_; }
+
+ private:
+  // Byte trie; finds the longest token that starts at a place.
+  class Trie {
+   public:
+    Trie() : nodes_(1) {}
+    void Insert(absl::string_view content, int32_t id);
+    bool empty() const { return nodes_.size() == 1; }
+    bool MayStart(unsigned char byte) const { return nodes_[0].next.contains(byte); }
+    // Length of the longest token at `offset`, 0 for none; sets `*id`.
+    size_t LongestAt(absl::string_view text, size_t offset, int32_t* id) const;
+
+   private:
+    struct Node {
+      absl::flat_hash_map<unsigned char, int32_t> next;
+      int32_t id = -1;
+    };
+    std::vector<Node> nodes_;
+  };
+
+  void Add(const AddedToken& token, const Vocabulary& vocabulary);
+
+  absl::flat_hash_map<std::string, int32_t> ids_;
+  absl::flat_hash_map<int32_t, AddedToken> by_id_;
+  absl::flat_hash_set<std::string> specials_;
+  std::vector<AddedToken> special_order_;
+  std::vector<AddedToken> classic_order_;
+  std::optional<int32_t> max_id_;
+  size_t num_beyond_model_ = 0;
+  Trie raw_, normalized_;
+};
+
+}  // namespace tandem::tokenizer
+
+#endif  // TANDEM_COMMON_TOKENIZER_ADDED_TOKENS_H_

@@ -1,0 +1,20 @@
+// GPT-2's printable characters for the 256 bytes: what byte-level tokenizers write their vocabulary in.
+#ifndef TANDEM_COMMON_TOKENIZER_BYTE_LEVEL_H_
+#define TANDEM_COMMON_TOKENIZER_BYTE_LEVEL_H_
+
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace tandem::tokenizer {
+
+// Appends a character for each byte.
+void AppendByteLevel(absl::string_view bytes, std::string* out);
+
+// Appends the bytes that the characters of `token` stand for; `token` itself where one of its
+// characters stands for none.
+void AppendFromByteLevel(absl::string_view token, std::string* out);
+
+}  // namespace tandem::tokenizer
+
+#endif  // TANDEM_COMMON_TOKENIZER_BYTE_LEVEL_H_

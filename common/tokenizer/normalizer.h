@@ -1,0 +1,34 @@
+// The "normalizer" of tokenizer.json: rewrites text before it is split.
+#ifndef TANDEM_COMMON_TOKENIZER_NORMALIZER_H_
+#define TANDEM_COMMON_TOKENIZER_NORMALIZER_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/tokenizer/json_node.h"
+#include "common/tokenizer/regex.h"
+
+namespace tandem::tokenizer {
+
+// Immutable; any thread may call Apply().
+class Normalizer {
+ public:
+  virtual ~Normalizer() = default;
+  // Rewrites `*text`, valid UTF-8 before and after.
+  virtual absl::Status Apply(std::string* text) const = 0;
+};
+
+// NFC, NFD, NFKC, NFKD, Lowercase, Strip, Prepend, Replace, Sequence; Unimplemented names others.
+absl::StatusOr<std::unique_ptr<Normalizer>> ReadNormalizer(const JsonNode& node, int depth = 0);
+
+// A pattern as {"String": "..."} or {"Regex": "..."}.
+absl::StatusOr<Regex> ReadPattern(const JsonNode& node);
+
+// How deep Sequences may nest.
+inline constexpr int kMaxSequenceDepth = 16;
+
+}  // namespace tandem::tokenizer
+
+#endif  // TANDEM_COMMON_TOKENIZER_NORMALIZER_H_

@@ -1,0 +1,38 @@
+// The "post_processor" of tokenizer.json: the special tokens around an encoded text.
+#ifndef TANDEM_COMMON_TOKENIZER_POST_PROCESSOR_H_
+#define TANDEM_COMMON_TOKENIZER_POST_PROCESSOR_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/tokenizer/json_node.h"
+
+namespace tandem::tokenizer {
+
+// Immutable after Read().
+class PostProcessor {
+ public:
+  // TemplateProcessing (its template for a single text), ByteLevel (which changes offsets only) and
+  // Sequence; Unimplemented names others.
+  static absl::StatusOr<PostProcessor> Read(const JsonNode& node);
+
+  // `ids` with the special tokens.
+  std::vector<int32_t> Apply(std::vector<int32_t> ids) const;
+
+ private:
+  struct Part {
+    bool is_text;
+    std::vector<int32_t> ids;  // of a special token
+  };
+  using Template = std::vector<Part>;
+
+  static absl::Status ReadInto(const JsonNode& node, int depth, PostProcessor* out);
+  static absl::StatusOr<Template> ReadTemplate(const JsonNode& node);
+
+  std::vector<Template> templates_;  // applied one after the other
+};
+
+}  // namespace tandem::tokenizer
+
+#endif  // TANDEM_COMMON_TOKENIZER_POST_PROCESSOR_H_
