@@ -34,6 +34,8 @@ absl::Status Errors(const std::vector<std::string>& errors) {
 // verl writes -1 for "never" and "all"; here that is 0.
 void TakeMinusOneAsZero(v1::RunConfig* config) {
   if (config->rollout().top_k() == -1) config->mutable_rollout()->set_top_k(0);
+  v1::ValKwargs* val = config->mutable_rollout()->mutable_val_kwargs();
+  if (val->top_k() == -1) val->set_top_k(0);
   if (config->data().test_limit() == -1) config->mutable_data()->set_test_limit(0);
   if (config->trainer().test_freq() == -1) config->mutable_trainer()->set_test_freq(0);
   if (config->trainer().save_freq() == -1) config->mutable_trainer()->set_save_freq(0);

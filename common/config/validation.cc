@@ -114,6 +114,12 @@ void CheckRollout(const v1::RolloutConfig& rollout, Checker* check) {
   check->Integer("rollout.threads", rollout.threads(), 0, kMaxProcesses);
   check->Integer("rollout.max_model_len", rollout.max_model_len(), 0);
   check->Seconds("rollout.request_timeout_s", rollout.request_timeout_s());
+  const v1::ValKwargs& val = rollout.val_kwargs();
+  check->AtLeastZero("rollout.val_kwargs.temperature", val.temperature());
+  check->Integer("rollout.val_kwargs.n", val.n(), 1);
+  check->Integer("rollout.val_kwargs.top_k", val.top_k(), 0);
+  check->Number("rollout.val_kwargs.top_p", val.top_p(), val.top_p() > 0 && val.top_p() <= 1,
+                "in (0, 1]");
   for (const std::string& address : rollout.endpoints()) check->Address("rollout.endpoints", address);
   for (const std::string& stop : rollout.stop()) {
     if (stop.empty()) check->Fail("rollout.stop", "expected text, found \"\"");
