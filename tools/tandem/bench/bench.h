@@ -1,0 +1,40 @@
+// The benchmarks of `tandem bench`: each names its work on the command line, so that a peer can be given
+// the same, and answers one JSON object.
+#ifndef TANDEM_TOOLS_TANDEM_BENCH_BENCH_H_
+#define TANDEM_TOOLS_TANDEM_BENCH_BENCH_H_
+
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "tools/tandem/commands/command.h"
+
+namespace tandem::bench {
+
+void AddGenerate(CLI::App& bench, commands::Runner& runner);
+void AddTrain(CLI::App& bench, commands::Runner& runner);
+void AddSync(CLI::App& bench, commands::Runner& runner);
+void AddRl(CLI::App& bench, commands::Runner& runner);
+
+// The middle value; of an even number the mean of the two in the middle. 0 for none.
+double Median(std::vector<double> values);
+
+// The ids that torch.randint(1, vocab_size, [count]) draws from a CPU generator seeded with `seed`.
+class TorchRandint {
+ public:
+  TorchRandint(uint64_t seed, int64_t vocab_size);
+  std::vector<uint32_t> Draw(int64_t count);
+
+ private:
+  std::mt19937 generator_;
+  const int64_t range_;
+};
+
+// Best of several reads of a buffer of `size_bytes` by `threads` threads, in bytes per second.
+double MeasureReadBandwidth(int64_t size_bytes, int threads);
+
+}  // namespace tandem::bench
+
+#endif  // TANDEM_TOOLS_TANDEM_BENCH_BENCH_H_

@@ -1,0 +1,25 @@
+// The yardstick of a weight update: bare collectives that move the same bytes in the same buckets
+// between the same number of processes, with prebuilt buffers and nothing else.
+#ifndef TANDEM_TOOLS_TANDEM_BENCH_RAW_TRANSFER_H_
+#define TANDEM_TOOLS_TANDEM_BENCH_RAW_TRANSFER_H_
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+
+namespace tandem::bench {
+
+struct RawTransfer {
+  int trainer_ranks = 1;
+  int rollouts = 1;
+  int64_t size_bytes = 0;
+  int64_t bucket_bytes = 0;
+};
+
+// Starts a process for each rank, gathers each bucket to the first trainer rank and broadcasts it from
+// there to the rollouts, back to back, five times; returns the median of the seconds.
+absl::StatusOr<double> MeasureRawTransfer(const RawTransfer& transfer);
+
+}  // namespace tandem::bench
+
+#endif  // TANDEM_TOOLS_TANDEM_BENCH_RAW_TRANSFER_H_

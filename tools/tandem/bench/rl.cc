@@ -1,0 +1,100 @@
+// tandem bench rl: seconds of a whole training step, on the run that a configuration describes.
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "common/status/status_macros.h"
+#include "nlohmann/json.hpp"
+#include "tools/tandem/bench/bench.h"
+#include "tools/tandem/commands/run_options.h"
+#include "tools/tandem/commands/session.h"
+#include "tools/tandem/driver/training_loop.h"
+
+namespace tandem::bench {
+namespace {
+
+struct Options {
+  commands::RunOptions run;
+  int64_t steps = 20;
+};
+
+absl::Status Run(const Options& options) {
+  commands::Session session;
+  commands::ScratchFolder scratch;
+  commands::RunOptions run = options.run;
+  run.overrides.insert(run.overrides.end(), {absl::StrCat("trainer.total_steps=", options.steps),
+                                             "trainer.test_freq=0", "trainer.save_freq=0",
+                                             absl::StrCat("run_dir=", scratch.path())});
+  config::FileNeeds needs;
+  needs.train_files = true;
+  ASSIGN_OR_RETURN(const config::v1::RunConfig config, commands::ResolveConfig(run, needs));
+  absl::StatusOr<std::unique_ptr<driver::Rewarder>> rewarder =
+      driver::Rewarder::Create(config.reward());
+  if (!rewarder.ok()) return commands::Misuse(rewarder.status());
+  ASSIGN_OR_RETURN(auto tokenizer, driver::LoadTokenizerIfAny(config.model().path()));
+  ASSIGN_OR_RETURN(
+      driver::PromptSource source,
+      driver::PromptSource::Load(
+          {config.data().train_files().begin(), config.data().train_files().end()}, config.data(),
+          tokenizer.get(), config.seed()));
+  ASSIGN_OR_RETURN(driver::RunFolder folder, driver::RunFolder::Create(config));
+  RETURN_IF_ERROR(session.Explain(
+      session.Open(config, {.local = run.local || config.trainer().endpoint().empty()})));
+  driver::Progress progress("bench rl", options.steps);
+  std::map<std::string, std::vector<double>> phases;
+  std::vector<double> step_seconds;
+  const driver::LoopContext context{
+      .config = config,
+      .trainer = session.trainer(),
+      .fleet = session.fleet_or_null(),
+      .rewarder = rewarder->get(),
+      .train = source,
+      .test = nullptr,
+      .folder = folder,
+      .progress = progress,
+      .interrupted = [&session] { return session.interrupted(); },
+      .on_step =
+          [&](int64_t step, const driver::Metrics& metrics) {
+            if (step <= std::min<int64_t>(1, options.steps - 1)) return;  // the first warms up
+            for (const auto& [name, value] : metrics) {
+              if (name == "timing_s/step") step_seconds.push_back(value);
+              if (name.rfind("timing_s/", 0) == 0) phases[name.substr(9)].push_back(value);
+            }
+          },
+  };
+  const absl::StatusOr<driver::RunSummary> summary = driver::RunReinforcement(context);
+  RETURN_IF_ERROR(session.Explain(summary.status()));
+  nlohmann::json medians = nlohmann::json::object();
+  for (const auto& [name, values] : phases) medians[name] = Median(values);
+  double total = 0;
+  for (const double seconds : step_seconds) total += seconds;
+  const double mean = total / static_cast<double>(std::max<size_t>(1, step_seconds.size()));
+  const double samples =
+      static_cast<double>(config.data().train_batch_size() * config.rollout().n());
+  const nlohmann::json line = {{"bench", "rl"},
+                               {"steps", options.steps},
+                               {"seconds_per_step", mean},
+                               {"median_seconds_per_step", Median(step_seconds)},
+                               {"samples_per_step", samples},
+                               {"samples_per_second", samples / mean},
+                               {"generated_tokens_per_second", progress.tokens_per_second()},
+                               {"final_reward", summary->rewards.back()},
+                               {"phases", medians}};
+  std::printf("%s\n", line.dump().c_str());
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddRl(CLI::App& bench, commands::Runner& runner) {
+  CLI::App* command = bench.add_subcommand("rl", "Seconds of a whole training step");
+  auto options = std::make_shared<Options>();
+  commands::AddRunOptions(*command, options->run);
+  command->add_option("--steps", options->steps, "Training steps")->capture_default_str();
+  command->add_flag("--json", "The output is JSON in any case")->group("");
+  command->callback([&runner, options] { runner = [options] { return Run(*options); }; });
+}
+
+}  // namespace tandem::bench

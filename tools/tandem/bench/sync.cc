@@ -1,0 +1,149 @@
+// tandem bench sync: seconds and bytes of a weight update, beside bare collectives of the same bytes.
+#include <cstdio>
+#include <map>
+#include <memory>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/io/model_config.h"
+#include "common/model/model_spec.h"
+#include "common/status/status_macros.h"
+#include "nlohmann/json.hpp"
+#include "tools/tandem/bench/bench.h"
+#include "tools/tandem/bench/raw_transfer.h"
+#include "tools/tandem/commands/run_options.h"
+#include "tools/tandem/commands/session.h"
+
+namespace tandem::bench {
+namespace {
+
+struct Options {
+  std::string model;
+  int64_t trainer_ranks = 2;
+  int64_t rollouts = 2;
+  std::string transport = "broadcast";
+  std::string dtype = "float32";
+  int repeats = 5;
+  bool no_shared_memory = false;
+  std::vector<std::string> overrides;
+};
+
+// A step on one short sequence, so that there is a new version to publish.
+absl::Status MakeNewVersion(commands::Session& session, int64_t step, int64_t vocab_size) {
+  TorchRandint randint(static_cast<uint64_t>(step), vocab_size);
+  common::v1::Sample sample;
+  sample.set_sample_id(absl::StrCat(step));
+  sample.set_group_id(absl::StrCat(step));
+  sample.set_temperature(1);
+  for (const auto kind :
+       {common::v1::SEGMENT_KIND_PROMPT, common::v1::SEGMENT_KIND_SAMPLED}) {
+    const std::vector<uint32_t> ids = randint.Draw(8);
+    common::v1::Segment* segment = sample.add_segments();
+    segment->set_kind(kind);
+    segment->mutable_token_ids()->Add(ids.begin(), ids.end());
+  }
+  return session.trainer()
+      .TrainStep(step, trainer::v1::OBJECTIVE_SUPERVISED, {sample})
+      .status();
+}
+
+absl::Status Run(const Options& options) {
+  commands::Session session;
+  commands::ScratchFolder scratch;
+  if (options.transport != "broadcast") {
+    return commands::Misuse(absl::InvalidArgumentError(
+        absl::StrCat("--transport ", options.transport, ": only broadcast is there")));
+  }
+  commands::RunOptions run;
+  run.overrides = {absl::StrCat("model.path='", options.model, "'"),
+                   absl::StrCat("model.dtype=", options.dtype),
+                   absl::StrCat("trainer.ranks=", options.trainer_ranks),
+                   absl::StrCat("rollout.replicas=", options.rollouts),
+                   absl::StrCat("run_dir=", scratch.path())};
+  run.overrides.insert(run.overrides.end(), options.overrides.begin(), options.overrides.end());
+  ASSIGN_OR_RETURN(const config::v1::RunConfig config, commands::ResolveConfig(run, {}));
+  ASSIGN_OR_RETURN(const io::ModelConfig model_config, io::ReadModelConfig(options.model));
+  ASSIGN_OR_RETURN(const model::ModelSpec spec,
+                   model::ParseModelSpec(model_config.json, model_config.path));
+  RETURN_IF_ERROR(session.Explain(session.Open(config, {.local = true})));
+
+  // The first update makes groups, arenas and buffers; it is not timed.
+  RETURN_IF_ERROR(session.Explain(session.trainer().PublishWeights(session.fleet()).status()));
+  std::vector<double> seconds, pauses, raw_seconds;
+  std::map<std::string, std::vector<double>> busy, exposed;
+  int64_t size_bytes = 0;
+  for (int repeat = 1; repeat <= options.repeats; ++repeat) {
+    RETURN_IF_ERROR(session.Explain(MakeNewVersion(session, repeat, spec.vocab_size)));
+    const auto response = session.trainer().PublishWeights(session.fleet());
+    RETURN_IF_ERROR(session.Explain(response.status()));
+    seconds.push_back(response->seconds());
+    size_bytes = response->size_bytes();
+    double pause = 0;
+    for (const auto& replica : response->replicas()) {
+      pause = std::max(pause, replica.pause_seconds());
+    }
+    pauses.push_back(pause);
+    for (const auto& phase : response->phases()) {
+      busy[phase.phase()].push_back(phase.busy());
+      exposed[phase.phase()].push_back(phase.exposed());
+    }
+    // Taken in turn with the updates, so that both see the same machine.
+    ASSIGN_OR_RETURN(
+        raw_seconds.emplace_back(),
+        MeasureRawTransfer({.trainer_ranks = static_cast<int>(options.trainer_ranks),
+                            .rollouts = static_cast<int>(options.rollouts),
+                            .size_bytes = size_bytes,
+                            .bucket_bytes =
+                                config.rollout().update_weights_bucket_megabytes() * 1000000}));
+  }
+  nlohmann::json phases = nlohmann::json::object();
+  for (const auto& [name, values] : busy) {
+    phases[name] = {{"busy", Median(values)}, {"exposed", Median(exposed[name])}};
+  }
+  const double update_s = Median(seconds);
+  const double raw_s = Median(raw_seconds);
+  const double gigabytes = static_cast<double>(size_bytes) / 1e9;
+  const nlohmann::json line = {{"bench", "sync"},
+                               {"model", options.model},
+                               {"dtype", options.dtype},
+                               {"transport", options.transport},
+                               {"trainer_ranks", options.trainer_ranks},
+                               {"rollouts", options.rollouts},
+                               {"bytes", size_bytes},
+                               {"seconds", update_s},
+                               {"gigabytes_per_second", gigabytes / update_s},
+                               {"raw_seconds", raw_s},
+                               {"raw_gigabytes_per_second", gigabytes / raw_s},
+                               {"ratio_to_raw", raw_s / update_s},
+                               {"pause_seconds", Median(pauses)},
+                               {"phases", phases},
+                               {"repeats", options.repeats}};
+  std::printf("%s\n", line.dump().c_str());
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddSync(CLI::App& bench, commands::Runner& runner) {
+  CLI::App* command = bench.add_subcommand("sync", "Seconds and bytes of a weight update");
+  auto options = std::make_shared<Options>();
+  command->add_option("--model", options->model, "Hugging Face folder")->required();
+  command->add_option("--trainer-ranks", options->trainer_ranks, "Processes of the trainer")
+      ->capture_default_str();
+  command->add_option("--rollouts", options->rollouts, "Rollout replicas")->capture_default_str();
+  command->add_option("--transport", options->transport, "How the bytes travel")
+      ->capture_default_str();
+  command->add_option("--dtype", options->dtype, "float32 or bfloat16")->capture_default_str();
+  command->add_option("--repeats", options->repeats, "Updates; the median is reported")
+      ->check(CLI::Range(1, 100))
+      ->capture_default_str();
+  command->add_flag("--no-shared-memory", options->no_shared_memory,
+                    "Sockets between ranks of one host, as broadcast always does");
+  command->add_option("--set", options->overrides, "Overrides a value of the configuration")
+      ->allow_extra_args(false);
+  command->add_flag("--json", "The output is JSON in any case")->group("");
+  command->callback([&runner, options] { runner = [options] { return Run(*options); }; });
+}
+
+}  // namespace tandem::bench

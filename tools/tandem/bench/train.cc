@@ -1,0 +1,143 @@
+// tandem bench train: tokens per second of the sharded trainer, on the work of a supervised step.
+#include <cstdio>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/io/model_config.h"
+#include "common/model/model_spec.h"
+#include "common/status/status_macros.h"
+#include "nlohmann/json.hpp"
+#include "tools/tandem/bench/bench.h"
+#include "tools/tandem/commands/run_options.h"
+#include "tools/tandem/commands/session.h"
+
+namespace tandem::bench {
+namespace {
+
+using common::v1::Sample;
+
+struct Options {
+  std::string model;
+  int64_t ranks = 2;
+  int64_t batch = 8;
+  int64_t sequence_length = 256;
+  int64_t steps = 6;
+  std::string dtype = "bfloat16";
+  std::vector<std::string> overrides;
+};
+
+// Every token of a sequence but the first is trained on.
+Sample ToSample(int64_t index, const uint32_t* ids, int64_t count) {
+  Sample sample;
+  sample.set_sample_id(absl::StrCat(index));
+  sample.set_group_id(absl::StrCat(index));
+  sample.set_temperature(1);
+  common::v1::Segment* prompt = sample.add_segments();
+  prompt->set_kind(common::v1::SEGMENT_KIND_PROMPT);
+  prompt->add_token_ids(ids[0]);
+  common::v1::Segment* rest = sample.add_segments();
+  rest->set_kind(common::v1::SEGMENT_KIND_SAMPLED);
+  rest->mutable_token_ids()->Add(ids + 1, ids + count);
+  return sample;
+}
+
+absl::Status Run(const Options& options) {
+  commands::Session session;
+  commands::ScratchFolder scratch;
+  commands::RunOptions run;
+  run.overrides = {absl::StrCat("model.path='", options.model, "'"),
+                   absl::StrCat("model.dtype=", options.dtype),
+                   absl::StrCat("trainer.ranks=", options.ranks),
+                   absl::StrCat("trainer.max_tokens_per_micro_batch=",
+                                options.batch * (options.sequence_length + 1)),
+                   absl::StrCat("trainer.total_steps=", options.steps + 1),
+                   absl::StrCat("run_dir=", scratch.path()),
+                   "trainer.threads=1",
+                   "actor.optim.lr=1e-3",
+                   "actor.optim.betas=[0.9, 0.999]",
+                   "actor.optim.weight_decay=0.01",
+                   "actor.optim.grad_clip=1"};
+  run.overrides.insert(run.overrides.end(), options.overrides.begin(), options.overrides.end());
+  ASSIGN_OR_RETURN(const config::v1::RunConfig config, commands::ResolveConfig(run, {}));
+  ASSIGN_OR_RETURN(const io::ModelConfig model_config, io::ReadModelConfig(options.model));
+  ASSIGN_OR_RETURN(const model::ModelSpec spec,
+                   model::ParseModelSpec(model_config.json, model_config.path));
+  RETURN_IF_ERROR(session.Explain(
+      session.Open(config, {.local = true, .needs_rollouts = false})));
+
+  TorchRandint randint(7, spec.vocab_size);
+  const int64_t sequences = options.ranks * options.batch;
+  const int64_t length = options.sequence_length + 1;
+  nlohmann::json losses = nlohmann::json::array();
+  nlohmann::json grad_norms = nlohmann::json::array();
+  nlohmann::json phases = nlohmann::json::object();
+  std::vector<double> step_seconds;
+  double seconds = 0;
+  double peak_tensor_bytes = 0;
+  for (int64_t step = 1; step <= options.steps + 1; ++step) {
+    const std::vector<uint32_t> ids = randint.Draw(sequences * length);
+    std::vector<Sample> samples;
+    for (int64_t i = 0; i < sequences; ++i) {
+      samples.push_back(ToSample(i, ids.data() + i * length, length));
+    }
+    const absl::Time start = absl::Now();
+    const auto response =
+        session.trainer().TrainStep(step, trainer::v1::OBJECTIVE_SUPERVISED, samples);
+    RETURN_IF_ERROR(session.Explain(response.status()));
+    const double elapsed = absl::ToDoubleSeconds(absl::Now() - start);
+    const auto& metrics = response->metrics();
+    losses.push_back(metrics.at("train/loss"));
+    grad_norms.push_back(metrics.at("actor/grad_norm"));
+    if (const auto peak = metrics.find("perf/peak_tensor_bytes"); peak != metrics.end()) {
+      peak_tensor_bytes = std::max(peak_tensor_bytes, peak->second);
+    }
+    if (step == 1) continue;  // not timed: buffers are made, pages touched
+    seconds += elapsed;
+    step_seconds.push_back(elapsed);
+    for (const auto& [name, value] : metrics) {
+      if (name.rfind("timing_s/", 0) != 0) continue;
+      const std::string phase = name.substr(9);
+      phases[phase] = phases.value(phase, 0.0) + value / static_cast<double>(options.steps);
+    }
+  }
+  const double tokens = static_cast<double>(sequences * options.sequence_length);
+  const nlohmann::json line = {
+      {"bench", "train"},
+      {"model", options.model},
+      {"dtype", options.dtype},
+      {"ranks", options.ranks},
+      {"batch", options.batch},
+      {"sequence_length", options.sequence_length},
+      {"steps", options.steps},
+      {"tokens_per_second", tokens * static_cast<double>(options.steps) / seconds},
+      {"median_step_seconds", Median(step_seconds)},
+      {"losses", losses},
+      {"grad_norms", grad_norms},
+      {"peak_tensor_bytes", peak_tensor_bytes},
+      {"phases", phases}};
+  std::printf("%s\n", line.dump().c_str());
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddTrain(CLI::App& bench, commands::Runner& runner) {
+  CLI::App* command = bench.add_subcommand("train", "Tokens per second of training");
+  auto options = std::make_shared<Options>();
+  command->add_option("--model", options->model, "Hugging Face folder")->required();
+  command->add_option("--ranks", options->ranks, "Processes")->capture_default_str();
+  command->add_option("--batch", options->batch, "Sequences per rank")->capture_default_str();
+  command->add_option("--sequence-length", options->sequence_length, "Tokens trained on in each")
+      ->capture_default_str();
+  command->add_option("--steps", options->steps, "Timed steps, after one that is not")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  command->add_option("--dtype", options->dtype, "float32 or bfloat16")->capture_default_str();
+  command->add_option("--set", options->overrides, "Overrides a value of the configuration")
+      ->allow_extra_args(false);
+  command->add_flag("--json", "The output is JSON in any case")->group("");
+  command->callback([&runner, options] { runner = [options] { return Run(*options); }; });
+}
+
+}  // namespace tandem::bench

@@ -1,0 +1,96 @@
+// tandem eval: the mean reward of a model's completions on a data set.
+#include <cstdio>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/status/status_macros.h"
+#include "nlohmann/json.hpp"
+#include "tools/tandem/commands/command.h"
+#include "tools/tandem/commands/run_options.h"
+#include "tools/tandem/commands/session.h"
+#include "tools/tandem/driver/evaluator.h"
+
+namespace tandem::commands {
+namespace {
+
+struct Options {
+  RunOptions run;
+  std::string model;
+  std::vector<std::string> data;
+  std::string reward;
+};
+
+// The flags are shorthands for configuration values; they win over --config, --set wins over them.
+RunOptions WithShorthands(const Options& options) {
+  RunOptions run = options.run;
+  std::vector<std::string> shorthands;
+  if (!options.model.empty()) {
+    shorthands.push_back(absl::StrCat("model.path='", options.model, "'"));
+    if (run.config_files.empty()) shorthands.push_back("model.dtype=float32");
+  }
+  if (!options.data.empty()) {
+    std::string list;
+    for (const std::string& file : options.data) {
+      absl::StrAppend(&list, list.empty() ? "" : ", ", "'", file, "'");
+    }
+    shorthands.push_back(absl::StrCat("data.test_files=[", list, "]"));
+  }
+  if (!options.reward.empty()) shorthands.push_back(absl::StrCat("reward.name=", options.reward));
+  run.overrides.insert(run.overrides.begin(), shorthands.begin(), shorthands.end());
+  return run;
+}
+
+absl::Status RunEval(const Options& options) {
+  Session session;
+  ScratchFolder scratch;
+  config::FileNeeds needs;
+  needs.test_files = true;
+  ASSIGN_OR_RETURN(config::v1::RunConfig config, ResolveConfig(WithShorthands(options), needs));
+  config.set_run_dir(scratch.path());
+  absl::StatusOr<std::unique_ptr<driver::Rewarder>> rewarder =
+      driver::Rewarder::Create(config.reward());
+  if (!rewarder.ok()) return Misuse(rewarder.status());
+  ASSIGN_OR_RETURN(auto tokenizer, driver::LoadTokenizerIfAny(config.model().path()));
+  ASSIGN_OR_RETURN(
+      const driver::PromptSource source,
+      driver::PromptSource::Load(
+          {config.data().test_files().begin(), config.data().test_files().end()}, config.data(),
+          tokenizer.get(), config.seed()));
+  SessionOptions session_options;
+  // Rollouts that are up serve what they serve; otherwise the model's folder is served here.
+  session_options.local = options.run.local || config.rollout().endpoints().empty();
+  session_options.needs_trainer = false;
+  session_options.rollout_model = config.model().path();
+  RETURN_IF_ERROR(session.Explain(session.Open(config, session_options)));
+  absl::StatusOr<driver::EvalResult> result =
+      driver::Evaluate(config, source, session.fleet(), **rewarder);
+  RETURN_IF_ERROR(session.Explain(result.status()));
+  absl::FPrintF(stderr, "%s: mean %s %.4f over %d prompts x %d samples, temperature %g\n",
+                config.model().path(), config.reward().name(), result->mean_reward,
+                result->groups.size(), config.rollout().val_kwargs().n(),
+                config.rollout().val_kwargs().temperature());
+  const nlohmann::json line = {{"reward", result->mean_reward},
+                               {"prompts", result->groups.size()},
+                               {"samples", result->groups.size() *
+                                               config.rollout().val_kwargs().n()}};
+  std::printf("%s\n", line.dump().c_str());
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddEval(CLI::App& app, Runner& runner) {
+  CLI::App* command = app.add_subcommand("eval", "Mean reward of a model on a data set");
+  auto options = std::make_shared<Options>();
+  AddRunOptions(*command, options->run);
+  command->get_option("--config")->required(false);
+  command->add_option("--model", options->model, "Hugging Face folder (model.path)");
+  command->add_option("--data", options->data, "JSONL file (data.test_files)")
+      ->allow_extra_args(false);
+  command->add_option("--reward", options->reward, "Name of the reward (reward.name)");
+  command->add_flag("--json", "The output is JSON in any case")->group("");
+  command->callback([&runner, options] { runner = [options] { return RunEval(*options); }; });
+}
+
+}  // namespace tandem::commands

@@ -1,0 +1,160 @@
+// tandem generate: completions of prompts.
+#include <cstdio>
+#include <memory>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "common/io/jsonl.h"
+#include "common/status/status_macros.h"
+#include "common/tokenizer/tokenizer.h"
+#include "nlohmann/json.hpp"
+#include "tools/tandem/commands/command.h"
+#include "tools/tandem/commands/model_session.h"
+#include "tools/tandem/driver/prompt_source.h"
+#include "tools/tandem/driver/rewarder.h"
+
+namespace tandem::commands {
+namespace {
+
+using nlohmann::json;
+
+struct Options {
+  ModelOptions model;
+  std::string prompt;
+  std::string input;
+  int64_t max_tokens = 128;
+  double temperature = 1;
+  int64_t top_k = 0;
+  double top_p = 1;
+  double min_p = 0;
+  std::optional<uint64_t> seed;
+  int32_t n = 1;
+  bool ignore_eos = false;
+  bool processed_logprobs = false;
+  bool as_json = false;
+  std::vector<std::string> stop;
+};
+
+absl::StatusOr<driver::Prompt> ReadPrompt(const io::JsonFields& row,
+                                          const tokenizer::Tokenizer* tokenizer) {
+  driver::Prompt prompt;
+  if (row.Has("ids")) {
+    ASSIGN_OR_RETURN(const std::vector<int64_t> ids, row.IntList("ids"));
+    for (size_t i = 0; i < ids.size(); ++i) {
+      if (ids[i] < 0 || ids[i] > UINT32_MAX) {
+        return row.Error("ids", absl::StrCat("[", i, "]: ", ids[i], " is no token id"));
+      }
+      prompt.token_ids.push_back(static_cast<uint32_t>(ids[i]));
+    }
+    return prompt;
+  }
+  if (row.Has("prompt")) {
+    ASSIGN_OR_RETURN(prompt.text, row.String("prompt"));
+    return prompt;
+  }
+  if (!row.Has("messages")) return row.Error("prompt", "expected prompt, ids or messages");
+  if (tokenizer == nullptr) {
+    return row.Error("messages", "a chat needs the model's chat template: give --model DIR");
+  }
+  tokenizer::ChatOptions chat;
+  chat.add_generation_prompt = true;
+  ASSIGN_OR_RETURN(prompt.text, tokenizer->RenderChat(nlohmann::ordered_json::parse(row.source())["messages"], chat));
+  ASSIGN_OR_RETURN(const std::vector<int32_t> ids,
+                   tokenizer->Encode(prompt.text, /*add_special_tokens=*/false));
+  prompt.token_ids.assign(ids.begin(), ids.end());
+  return prompt;
+}
+
+json ToJson(const driver::Completion& completion, size_t index, bool has_text, bool processed) {
+  json line = {{"ids", completion.token_ids},
+               {"text", has_text ? json(completion.text) : json()},
+               {"logprobs", completion.logprobs},
+               {"finish_reason", driver::FinishReasonName(completion.finish_reason)},
+               {"policy_version", completion.version_spans.empty()
+                                      ? json()
+                                      : json(completion.version_spans.back().policy_version())},
+               {"index", index}};
+  if (processed) line["processed_logprobs"] = completion.processed_logprobs;
+  return line;
+}
+
+absl::Status RunGenerate(const Options& options) {
+  Session session;
+  ScratchFolder scratch;
+  if (options.prompt.empty() == options.input.empty()) {
+    return Misuse(absl::InvalidArgumentError("give either --prompt TEXT or --input FILE.jsonl"));
+  }
+  std::unique_ptr<tokenizer::Tokenizer> tokenizer;
+  if (!options.model.model.empty()) {
+    ASSIGN_OR_RETURN(tokenizer, driver::LoadTokenizerIfAny(options.model.model));
+  }
+  std::vector<driver::Prompt> prompts;
+  if (!options.prompt.empty()) {
+    prompts.emplace_back().text = options.prompt;
+  } else {
+    RETURN_IF_ERROR(io::ForEachJsonLine(options.input, [&](const io::JsonFields& row) {
+      absl::StatusOr<driver::Prompt> prompt = ReadPrompt(row, tokenizer.get());
+      if (prompt.ok()) prompts.push_back(*std::move(prompt));
+      return prompt.status();
+    }));
+  }
+  config::v1::RunConfig config;
+  RETURN_IF_ERROR(session.Explain(
+      OpenModelSession(options.model, Side::kRollout, scratch, session, config)));
+  ASSIGN_OR_RETURN(const auto info, session.fleet().GetServerInfo(0));
+
+  rollout::v1::SamplingParams params;
+  params.set_temperature(options.temperature);
+  params.set_top_k(options.top_k);
+  params.set_top_p(options.top_p);
+  params.set_min_p(options.min_p);
+  params.set_n(options.n);
+  params.set_max_tokens(options.max_tokens);
+  params.set_ignore_eos(options.ignore_eos);
+  params.set_processed_logprobs(options.processed_logprobs);
+  if (options.seed.has_value()) params.set_seed(*options.seed);
+  for (const std::string& stop : options.stop) params.add_stop(stop);
+  absl::StatusOr<std::vector<driver::Group>> groups =
+      session.fleet().Generate(std::move(prompts), params, info.has_tokenizer());
+  RETURN_IF_ERROR(session.Explain(groups.status()));
+  const bool as_json = options.as_json || !options.input.empty() || !info.has_tokenizer();
+  for (const driver::Group& group : *groups) {
+    for (size_t i = 0; i < group.completions.size(); ++i) {
+      const driver::Completion& completion = group.completions[i];
+      const std::string line =
+          as_json ? io::ToJsonLine(ToJson(completion, i, info.has_tokenizer(),
+                                          options.processed_logprobs))
+                  : absl::StrCat(completion.text, "\n");
+      std::fwrite(line.data(), 1, line.size(), stdout);
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddGenerate(CLI::App& app, Runner& runner) {
+  CLI::App* command = app.add_subcommand("generate", "Samples completions of prompts");
+  auto options = std::make_shared<Options>();
+  AddModelOptions(*command, options->model);
+  command->add_option("--prompt", options->prompt, "One prompt as text");
+  command->add_option("--input", options->input,
+                      R"(JSONL of {"prompt"}, {"ids"} or {"messages"}; /dev/stdin for a pipe)");
+  command->add_option("--max-tokens", options->max_tokens, "Longest completion")
+      ->capture_default_str();
+  command->add_option("--temperature", options->temperature, "0 is greedy")->capture_default_str();
+  command->add_option("--top-k", options->top_k, "Keeps the k likeliest tokens; 0: all");
+  command->add_option("--top-p", options->top_p, "Keeps the likeliest tokens up to probability p");
+  command->add_option("--min-p", options->min_p, "Drops tokens below p times the likeliest");
+  command->add_option("--seed", options->seed, "Makes the samples repeatable");
+  command->add_option("--n", options->n, "Samples of each prompt")->capture_default_str();
+  command->add_option("--stop", options->stop, "String that ends a completion")
+      ->allow_extra_args(false);
+  command->add_flag("--ignore-eos", options->ignore_eos, "Goes on past the end of sequence");
+  command->add_flag("--processed-logprobs", options->processed_logprobs,
+                    "Adds log-probs of the logits divided by the temperature");
+  command->add_flag("--json", options->as_json, "One JSON object a sample");
+  command->callback([&runner, options] { runner = [options] { return RunGenerate(*options); }; });
+}
+
+}  // namespace tandem::commands

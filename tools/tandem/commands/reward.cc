@@ -1,0 +1,50 @@
+// tandem reward: judges completions by a built-in reward.
+#include <cstdio>
+#include <memory>
+
+#include "common/io/jsonl.h"
+#include "common/status/status_macros.h"
+#include "nlohmann/json.hpp"
+#include "tools/tandem/commands/command.h"
+#include "tools/tandem/reward/reward.h"
+
+namespace tandem::commands {
+namespace {
+
+struct Options {
+  std::string name;
+  std::string input;
+  std::string pattern;
+};
+
+absl::Status RunReward(const Options& options) {
+  absl::StatusOr<reward::RewardFn> judge =
+      reward::FindReward(options.name, {.pattern = options.pattern});
+  if (!judge.ok()) return Misuse(judge.status());
+  return io::ForEachJsonLine(options.input, [&](const io::JsonFields& row) -> absl::Status {
+    reward::RewardInput input;
+    ASSIGN_OR_RETURN(input.completion, row.String("completion"));
+    ASSIGN_OR_RETURN(input.answer, row.StringOr("answer", ""));
+    ASSIGN_OR_RETURN(input.finish_reason, row.StringOr("finish_reason", "stop"));
+    ASSIGN_OR_RETURN(const double value, (*judge)(input));
+    std::printf("%s", io::ToJsonLine({{"reward", value}}).c_str());
+    return absl::OkStatus();
+  });
+}
+
+}  // namespace
+
+void AddReward(CLI::App& app, Runner& runner) {
+  CLI::App* command = app.add_subcommand("reward", "Judges completions by a built-in reward");
+  auto options = std::make_shared<Options>();
+  command->add_option("--name", options->name, "gsm8k, exact_match, prefix_match or regex")
+      ->required();
+  command
+      ->add_option("--input", options->input,
+                   R"(JSONL of {"completion", "answer", "finish_reason"}; /dev/stdin for a pipe)")
+      ->required();
+  command->add_option("--pattern", options->pattern, "Pattern of regex");
+  command->callback([&runner, options] { runner = [options] { return RunReward(*options); }; });
+}
+
+}  // namespace tandem::commands

@@ -1,0 +1,50 @@
+#include "tools/tandem/commands/run_options.h"
+
+#include <filesystem>
+#include <memory>
+
+#include "common/config/load.h"
+#include "common/status/status_macros.h"
+#include "tools/tandem/commands/command.h"
+
+namespace tandem::commands {
+namespace {
+
+constexpr char kMisuseUrl[] = "tandem/misuse";
+
+}  // namespace
+
+absl::Status Misuse(absl::Status status) {
+  if (!status.ok()) status.SetPayload(kMisuseUrl, absl::Cord("1"));
+  return status;
+}
+
+bool IsMisuse(const absl::Status& status) { return status.GetPayload(kMisuseUrl).has_value(); }
+
+void AddRunOptions(CLI::App& command, RunOptions& options) {
+  command.add_option("--config", options.config_files, "YAML files, later ones win")->required();
+  command.add_option("--set", options.overrides, "Overrides a value: actor.optim.lr=3e-4")
+      ->allow_extra_args(false);
+  command.add_flag("--local", options.local,
+                   "Starts the ranks and replicas that the configuration names on this machine");
+}
+
+absl::StatusOr<config::v1::RunConfig> ResolveConfig(const RunOptions& options,
+                                                    const config::FileNeeds& needs,
+                                                    config::Places* places) {
+  config::Places own_places;
+  if (places == nullptr) places = &own_places;
+  absl::StatusOr<config::v1::RunConfig> config =
+      config::LoadRunConfig(options.config_files, options.overrides, places);
+  if (!config.ok()) return Misuse(config.status());
+  absl::Status files = config::CheckFiles(*config, needs, *places);
+  if (!files.ok()) return Misuse(files);
+  // Services may run in another folder.
+  if (!config->model().path().empty()) {
+    config->mutable_model()->set_path(std::filesystem::absolute(config->model().path()).string());
+  }
+  config->set_run_dir(std::filesystem::absolute(config->run_dir()).string());
+  return config;
+}
+
+}  // namespace tandem::commands

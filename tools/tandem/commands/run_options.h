@@ -1,0 +1,32 @@
+// The options of commands that work on a run: --config, --set, --local, and what they resolve to.
+#ifndef TANDEM_TOOLS_TANDEM_COMMANDS_RUN_OPTIONS_H_
+#define TANDEM_TOOLS_TANDEM_COMMANDS_RUN_OPTIONS_H_
+
+#include <string>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/status/statusor.h"
+#include "common/config/place.h"
+#include "common/config/validation.h"
+#include "tandem/config/v1/run_config.pb.h"
+
+namespace tandem::commands {
+
+struct RunOptions {
+  std::vector<std::string> config_files;
+  std::vector<std::string> overrides;
+  bool local = false;
+  bool dry_run = false;
+};
+
+void AddRunOptions(CLI::App& command, RunOptions& options);
+
+// The configuration, checked, with absolute paths of model and run_dir. A misuse where it is wrong.
+absl::StatusOr<config::v1::RunConfig> ResolveConfig(const RunOptions& options,
+                                                    const config::FileNeeds& needs,
+                                                    config::Places* places = nullptr);
+
+}  // namespace tandem::commands
+
+#endif  // TANDEM_TOOLS_TANDEM_COMMANDS_RUN_OPTIONS_H_

@@ -1,0 +1,101 @@
+#include "tools/tandem/commands/run_report.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/config/summary.h"
+#include "nlohmann/json.hpp"
+
+namespace tandem::commands {
+
+void PrintPlan(const config::v1::RunConfig& config, const model::ModelSpec& spec,
+               const driver::PromptSource& train, bool supervised) {
+  const int64_t ranks = config.trainer().ranks();
+  const double parameters = static_cast<double>(spec.num_parameters());
+  const bool bf16 = config.model().dtype() == config::v1::ELEMENT_TYPE_BFLOAT16;
+  // Float32 masters, gradients and two moments; in bfloat16 a copy of the shard besides.
+  const double shard_mib = parameters / ranks * (bf16 ? 18 : 16) / (1 << 20);
+  absl::FPrintF(stderr,
+                "model    %s, %.2fM parameters, %s; on %d ranks %.1f MiB each of parameters, "
+                "gradients and optimizer\n",
+                spec.architecture, parameters / 1e6, bf16 ? "bfloat16" : "float32", ranks,
+                shard_mib);
+  absl::FPrintF(stderr, "data     %d prompts", train.prompts().size());
+  if (train.num_too_long() > 0) {
+    absl::FPrintF(stderr, " (%d longer than data.max_prompt_length = %d tokens are left out)",
+                  train.num_too_long(), config.data().max_prompt_length());
+  }
+  absl::FPrintF(stderr, "\nstep     %s\n",
+                supervised ? absl::StrCat(config.data().train_batch_size(),
+                                          " rows = 1 optimizer step")
+                           : config::DescribeBatch(config));
+  absl::FPrintF(stderr, "run      %d steps into %s\n", config.trainer().total_steps(),
+                config.run_dir());
+}
+
+std::string PlotPoints(const std::vector<std::pair<double, double>>& points, int width,
+                       int height) {
+  if (points.empty()) return "";
+  double x_min = points[0].first, x_max = points[0].first;
+  double y_min = points[0].second, y_max = points[0].second;
+  for (const auto& [x, y] : points) {
+    x_min = std::min(x_min, x);
+    x_max = std::max(x_max, x);
+    y_min = std::min(y_min, y);
+    y_max = std::max(y_max, y);
+  }
+  if (y_max - y_min < 1e-9) {
+    y_min -= 0.05;
+    y_max += 0.05;
+  }
+  std::vector<std::string> grid(height, std::string(width, ' '));
+  const auto column = [&](double x) {
+    return x_max > x_min ? static_cast<int>(std::lround((x - x_min) / (x_max - x_min) * (width - 1)))
+                         : 0;
+  };
+  const auto row = [&](double y) {
+    return static_cast<int>(std::lround((y_max - y) / (y_max - y_min) * (height - 1)));
+  };
+  for (const auto& [x, y] : points) grid[row(y)][column(x)] = '*';
+  std::string text;
+  for (int i = 0; i < height; ++i) {
+    const double y = y_max - (y_max - y_min) * i / std::max(1, height - 1);
+    absl::StrAppend(&text, absl::StrFormat("%8.3f |", y), grid[i], "\n");
+  }
+  absl::StrAppend(&text, std::string(9, ' '), "+", std::string(width, '-'), "\n");
+  absl::StrAppend(&text, absl::StrFormat("%10s%-*.0f%*.0f\n", "", width / 2, x_min,
+                                         width - width / 2, x_max));
+  return text;
+}
+
+void PrintSummary(const config::v1::RunConfig& config, const driver::RunSummary& summary) {
+  std::vector<std::pair<double, double>> points;
+  for (size_t i = 0; i < summary.rewards.size(); ++i) {
+    points.emplace_back(static_cast<double>(i + 1), summary.rewards[i]);
+  }
+  if (points.size() > 1) {
+    absl::FPrintF(stderr, "\ntraining reward by step\n%s\n", PlotPoints(points, 64, 12));
+  }
+  nlohmann::json line = {{"steps", summary.steps},
+                         {"seconds", summary.seconds},
+                         {"run_dir", config.run_dir()},
+                         {"model", config.run_dir() + "/model"}};
+  if (!summary.evaluations.empty()) {
+    absl::FPrintF(stderr, "%8s  %s\n", "step", "evaluation reward");
+    double best = summary.evaluations[0].second;
+    for (const auto& [step, reward] : summary.evaluations) {
+      absl::FPrintF(stderr, "%8d  %.4f\n", step, reward);
+      best = std::max(best, reward);
+    }
+    line["reward_before"] = summary.evaluations.front().second;
+    line["reward_after"] = summary.evaluations.back().second;
+    line["reward_best"] = best;
+  }
+  std::printf("%s\n", line.dump().c_str());
+  std::fflush(stdout);
+}
+
+}  // namespace tandem::commands

@@ -1,0 +1,88 @@
+#include "tools/tandem/commands/session.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/rpc/channel.h"
+#include "common/status/status_macros.h"
+#include "tools/tandem/commands/command.h"
+
+namespace tandem::commands {
+
+Session::Session() = default;
+
+Session::~Session() {
+  // A generation that nobody waits for would hold up the processes' drain.
+  if (fleet_ != nullptr && interrupted_) fleet_->AbortAll();
+}
+
+absl::Status Session::Open(const config::v1::RunConfig& config, const SessionOptions& options) {
+  const absl::Duration request_timeout = absl::Seconds(config.rollout().request_timeout_s());
+  std::string trainer_address = config.trainer().endpoint();
+  std::vector<driver::RolloutFleet::Replica> replicas;
+  if (options.local) {
+    driver::LocalClusterOptions cluster_options;
+    cluster_options.with_trainer = options.needs_trainer;
+    cluster_options.with_rollouts = options.needs_rollouts;
+    cluster_options.rollout_model = options.rollout_model;
+    cluster_options.interrupted = [this] { return termination_.received() != 0; };
+    ASSIGN_OR_RETURN(cluster_, driver::LocalCluster::Start(config, cluster_options));
+    trainer_address = cluster_->trainer_address();
+    replicas = cluster_->replicas();
+  } else {
+    if (options.needs_trainer && trainer_address.empty()) {
+      return Misuse(absl::InvalidArgumentError(
+          "no trainer: give trainer.endpoint (HOST:PORT), or --local to start one here"));
+    }
+    if (options.needs_rollouts && config.rollout().endpoints().empty()) {
+      return Misuse(absl::InvalidArgumentError(
+          "no rollouts: give rollout.endpoints (HOST:PORT, ...), or --local to start them here"));
+    }
+    for (const std::string& endpoint : config.rollout().endpoints()) {
+      replicas.push_back({absl::StrCat("rollout-", replicas.size()), endpoint});
+    }
+    if (options.needs_trainer) {
+      RETURN_IF_ERROR(
+          rpc::WaitUntilHealthy(rpc::MakeChannel(trainer_address), "", absl::Seconds(60)))
+          << "trainer at " << trainer_address;
+    }
+    for (const auto& replica : replicas) {
+      if (!options.needs_rollouts) break;
+      RETURN_IF_ERROR(
+          rpc::WaitUntilHealthy(rpc::MakeChannel(replica.address), "", absl::Seconds(60)))
+          << replica.id << " at " << replica.address;
+    }
+  }
+  if (options.needs_trainer) {
+    trainer_ = std::make_unique<driver::TrainerClient>(
+        trainer_address, request_timeout, absl::Seconds(config.trainer().update_timeout_s()));
+  }
+  if (options.needs_rollouts) {
+    fleet_ = std::make_unique<driver::RolloutFleet>(std::move(replicas), request_timeout);
+  }
+  termination_.OnSignal([this] {
+    interrupted_ = true;
+    // Generation ends with what it has; a training step is let finish.
+    if (fleet_ != nullptr) fleet_->AbortAll();
+  });
+  return absl::OkStatus();
+}
+
+absl::Status Session::Explain(absl::Status status) {
+  if (interrupted_ || termination_.received() != 0) return absl::CancelledError("interrupted");
+  return cluster_ != nullptr ? cluster_->Explain(status) : status;
+}
+
+ScratchFolder::ScratchFolder() {
+  std::string pattern = (std::filesystem::temp_directory_path() / "tandem-XXXXXX").string();
+  path_ = mkdtemp(pattern.data()) != nullptr ? pattern : "";
+}
+
+ScratchFolder::~ScratchFolder() {
+  std::error_code ignored;
+  if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+}
+
+}  // namespace tandem::commands

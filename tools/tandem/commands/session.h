@@ -1,0 +1,67 @@
+// Session: the services that a command talks to, started here or already up, and the interrupt that
+// ends it.
+#ifndef TANDEM_TOOLS_TANDEM_COMMANDS_SESSION_H_
+#define TANDEM_TOOLS_TANDEM_COMMANDS_SESSION_H_
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "common/rpc/termination_signal.h"
+#include "tandem/config/v1/run_config.pb.h"
+#include "tools/tandem/driver/local_cluster.h"
+#include "tools/tandem/driver/rollout_fleet.h"
+#include "tools/tandem/driver/trainer_client.h"
+
+namespace tandem::commands {
+
+struct SessionOptions {
+  bool local = false;  // start processes; otherwise connect to the configuration's endpoints
+  bool needs_trainer = true;
+  bool needs_rollouts = true;
+  std::string rollout_model;  // see LocalClusterOptions
+};
+
+// Made first in a command, before it starts threads. Used by the command's thread.
+class Session {
+ public:
+  Session();
+  ~Session();
+
+  // Starts or connects. Errors name what is not there.
+  absl::Status Open(const config::v1::RunConfig& config, const SessionOptions& options);
+
+  driver::TrainerClient& trainer() { return *trainer_; }
+  driver::RolloutFleet& fleet() { return *fleet_; }
+  driver::RolloutFleet* fleet_or_null() { return fleet_.get(); }
+  bool interrupted() const { return interrupted_; }
+
+  // The outcome as the user should see it: CANCELLED after an interrupt, otherwise with the process
+  // that ended as its cause.
+  absl::Status Explain(absl::Status status);
+
+ private:
+  std::atomic<bool> interrupted_{false};
+  std::unique_ptr<driver::LocalCluster> cluster_;
+  std::unique_ptr<driver::TrainerClient> trainer_;
+  std::unique_ptr<driver::RolloutFleet> fleet_;
+  // Destroyed first: its callback uses the rest.
+  rpc::TerminationSignal termination_;
+};
+
+// A folder under the system's temporary folder, removed at destruction: the run_dir of commands that
+// leave nothing behind.
+class ScratchFolder {
+ public:
+  ScratchFolder();
+  ~ScratchFolder();
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+}  // namespace tandem::commands
+
+#endif  // TANDEM_TOOLS_TANDEM_COMMANDS_SESSION_H_

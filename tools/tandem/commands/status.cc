@@ -1,0 +1,126 @@
+// tandem status: what running services are and how they do.
+#include <cstdio>
+#include <memory>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
+#include "common/rpc/channel.h"
+#include "common/rpc/status_conversion.h"
+#include "common/status/status_macros.h"
+#include "nlohmann/json.hpp"
+#include "tandem/rollout/v1/rollout_service.grpc.pb.h"
+#include "tandem/trainer/v1/trainer_service.grpc.pb.h"
+#include "tools/tandem/commands/command.h"
+
+namespace tandem::commands {
+namespace {
+
+using nlohmann::json;
+
+constexpr absl::Duration kTimeout = absl::Seconds(5);
+
+struct Options {
+  std::string trainer;
+  std::vector<std::string> rollouts;
+  bool as_json = false;
+};
+
+std::string Lower(const std::string& name, absl::string_view prefix) {
+  return absl::AsciiStrToLower(absl::StripPrefix(name, prefix));
+}
+
+json AskTrainer(const std::string& address) {
+  json line = {{"role", "trainer"}, {"address", address}};
+  auto stub = trainer::v1::TrainerService::NewStub(rpc::MakeChannel(address));
+  auto context = rpc::MakeContext(kTimeout);
+  trainer::v1::GetModelInfoResponse info;
+  const absl::Status status =
+      rpc::FromGrpcStatus(stub->GetModelInfo(context.get(), {}, &info));
+  if (!status.ok()) {
+    line["state"] = "unreachable";
+    line["error"] = std::string(status.message());
+    return line;
+  }
+  line["state"] = "up";
+  line["policy_version"] = info.policy_version();
+  line["step"] = info.step();
+  line["incarnation"] = info.incarnation();
+  line["model"] = info.architecture();
+  line["parameters"] = info.num_parameters();
+  line["ranks"] = info.num_ranks();
+  line["dtype"] = info.dtype();
+  return line;
+}
+
+json AskRollout(const std::string& address) {
+  json line = {{"role", "rollout"}, {"address", address}};
+  auto stub = rollout::v1::RolloutService::NewStub(rpc::MakeChannel(address));
+  auto context = rpc::MakeContext(kTimeout);
+  rollout::v1::GetServerInfoResponse info;
+  const absl::Status status =
+      rpc::FromGrpcStatus(stub->GetServerInfo(context.get(), {}, &info));
+  if (!status.ok()) {
+    line["state"] = "unreachable";
+    line["error"] = std::string(status.message());
+    return line;
+  }
+  line["state"] = Lower(rollout::v1::RolloutState_Name(info.state()), "ROLLOUT_STATE_");
+  line["policy_version"] = info.policy_version();
+  line["model"] = info.architecture();
+  line["dtype"] = info.dtype();
+  line["running"] = info.num_running_requests();
+  line["waiting"] = info.num_waiting_requests();
+  line["kv_blocks"] = info.num_kv_blocks();
+  line["free_kv_blocks"] = info.num_free_kv_blocks();
+  line["generated_tokens"] = info.num_generated_tokens();
+  line["preemptions"] = info.num_preemptions();
+  return line;
+}
+
+void Print(const json& line, bool as_json) {
+  if (as_json) {
+    std::printf("%s\n", line.dump().c_str());
+    return;
+  }
+  std::string text = absl::StrFormat("%-8s %-22s %-12s", line["role"].get<std::string>(),
+                                     line["address"].get<std::string>(),
+                                     line["state"].get<std::string>());
+  for (const auto& [key, value] : line.items()) {
+    if (key == "role" || key == "address" || key == "state") continue;
+    absl::StrAppend(&text, " ", key, "=", value.is_string() ? value.get<std::string>() : value.dump());
+  }
+  std::printf("%s\n", text.c_str());
+}
+
+absl::Status RunStatus(const Options& options) {
+  if (options.trainer.empty() && options.rollouts.empty()) {
+    return Misuse(absl::InvalidArgumentError("give --trainer HOST:PORT and/or --rollout HOST:PORT"));
+  }
+  int unreachable = 0;
+  const auto report = [&](const json& line) {
+    if (line["state"] == "unreachable") ++unreachable;
+    Print(line, options.as_json);
+  };
+  if (!options.trainer.empty()) report(AskTrainer(options.trainer));
+  for (const std::string& address : options.rollouts) report(AskRollout(address));
+  if (unreachable > 0) {
+    return absl::UnavailableError(absl::StrCat(unreachable, " services do not answer"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddStatus(CLI::App& app, Runner& runner) {
+  CLI::App* command = app.add_subcommand("status", "What running services are and how they do");
+  auto options = std::make_shared<Options>();
+  command->add_option("--trainer", options->trainer, "HOST:PORT of the trainer's leader");
+  command->add_option("--rollout", options->rollouts, "HOST:PORT of a rollout")
+      ->allow_extra_args(false);
+  command->add_flag("--json", options->as_json, "One JSON object a service");
+  command->callback([&runner, options] { runner = [options] { return RunStatus(*options); }; });
+}
+
+}  // namespace tandem::commands

@@ -1,0 +1,134 @@
+// tandem train and tandem sft: a run from configuration to trained model.
+#include <memory>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/config/summary.h"
+#include "common/io/model_folder.h"
+#include "common/model/model_spec.h"
+#include "common/status/status_macros.h"
+#include "common/tokenizer/tokenizer.h"
+#include "tools/tandem/commands/command.h"
+#include "tools/tandem/commands/run_options.h"
+#include "tools/tandem/commands/run_report.h"
+#include "tools/tandem/commands/session.h"
+#include "tools/tandem/driver/training_loop.h"
+
+namespace tandem::commands {
+namespace {
+
+enum class Kind { kReinforcement, kSupervised };
+
+// What the configuration asks for, read before any process starts, so that mistakes show at once.
+struct RunInputs {
+  config::v1::RunConfig config;
+  model::ModelSpec spec;
+  std::unique_ptr<tokenizer::Tokenizer> tokenizer;  // null where the folder has none
+  uint32_t eos_token_id = 0;
+  std::optional<driver::PromptSource> train;
+  std::optional<driver::PromptSource> test;
+  std::unique_ptr<driver::Rewarder> rewarder;
+};
+
+absl::StatusOr<RunInputs> ReadInputs(Kind kind, const RunOptions& options) {
+  RunInputs inputs;
+  config::FileNeeds needs;
+  needs.train_files = true;
+  ASSIGN_OR_RETURN(inputs.config, ResolveConfig(options, needs));
+  const config::v1::RunConfig& config = inputs.config;
+  const bool evaluates = config.trainer().test_freq() > 0;
+  if (evaluates && config.data().test_files().empty()) {
+    return Misuse(absl::InvalidArgumentError(
+        "trainer.test_freq asks for evaluations, and data.test_files names no file"));
+  }
+  ASSIGN_OR_RETURN(const io::ModelConfig model_config, io::ReadModelConfig(config.model().path()));
+  ASSIGN_OR_RETURN(inputs.spec, model::ParseModelSpec(model_config.json, model_config.path));
+  ASSIGN_OR_RETURN(inputs.tokenizer, driver::LoadTokenizerIfAny(config.model().path()));
+  if (kind == Kind::kSupervised) {
+    if (inputs.tokenizer == nullptr) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          config.model().path(), " has no tokenizer.json, which the answers of sft need"));
+    }
+    if (inputs.tokenizer->eos_id().has_value()) {
+      inputs.eos_token_id = static_cast<uint32_t>(*inputs.tokenizer->eos_id());
+    } else if (!model_config.eos_token_ids.empty()) {
+      inputs.eos_token_id = static_cast<uint32_t>(model_config.eos_token_ids[0]);
+    } else {
+      return absl::FailedPreconditionError(
+          absl::StrCat(config.model().path(), " names no end-of-sequence token"));
+    }
+  }
+  const auto load = [&](const auto& files) {
+    return driver::PromptSource::Load({files.begin(), files.end()}, config.data(),
+                                      inputs.tokenizer.get(), config.seed());
+  };
+  ASSIGN_OR_RETURN(inputs.train, load(config.data().train_files()));
+  if (evaluates) {
+    ASSIGN_OR_RETURN(inputs.test, load(config.data().test_files()));
+  }
+  if (kind == Kind::kReinforcement || evaluates) {
+    absl::StatusOr<std::unique_ptr<driver::Rewarder>> rewarder =
+        driver::Rewarder::Create(config.reward());
+    if (!rewarder.ok()) return Misuse(rewarder.status());
+    inputs.rewarder = *std::move(rewarder);
+  }
+  return inputs;
+}
+
+absl::Status RunTraining(Kind kind, const RunOptions& options) {
+  Session session;
+  ASSIGN_OR_RETURN(RunInputs inputs, ReadInputs(kind, options));
+  const config::v1::RunConfig& config = inputs.config;
+  PrintPlan(config, inputs.spec, *inputs.train, kind == Kind::kSupervised);
+  if (options.dry_run) return absl::OkStatus();
+
+  const bool evaluates = inputs.test.has_value();
+  const bool needs_rollouts = kind == Kind::kReinforcement || evaluates;
+  ASSIGN_OR_RETURN(driver::RunFolder folder, driver::RunFolder::Create(config));
+  RETURN_IF_ERROR(session.Explain(
+      session.Open(config, {.local = options.local, .needs_rollouts = needs_rollouts})));
+  driver::Progress progress(kind == Kind::kSupervised ? "sft" : "train",
+                            config.trainer().total_steps());
+  driver::LoopContext context{
+      .config = config,
+      .trainer = session.trainer(),
+      .fleet = session.fleet_or_null(),
+      .rewarder = inputs.rewarder.get(),
+      .train = *inputs.train,
+      .test = evaluates ? &*inputs.test : nullptr,
+      .folder = folder,
+      .progress = progress,
+      .interrupted = [&session] { return session.interrupted(); },
+      .on_step = nullptr,
+  };
+  absl::StatusOr<driver::RunSummary> summary =
+      kind == Kind::kSupervised
+          ? driver::RunSupervised(context, *inputs.tokenizer, inputs.eos_token_id)
+          : driver::RunReinforcement(context);
+  if (!summary.ok()) return session.Explain(summary.status());
+  PrintSummary(config, *summary);
+  return absl::OkStatus();
+}
+
+void Add(CLI::App& app, Runner& runner, Kind kind, const char* name, const char* description) {
+  CLI::App* command = app.add_subcommand(name, description);
+  auto options = std::make_shared<RunOptions>();
+  AddRunOptions(*command, *options);
+  command->add_flag("--dry-run", options->dry_run, "Checks everything and prints the plan");
+  command->callback([&runner, options, kind] {
+    runner = [options, kind] { return RunTraining(kind, *options); };
+  });
+}
+
+}  // namespace
+
+void AddTrain(CLI::App& app, Runner& runner) {
+  Add(app, runner, Kind::kReinforcement, "train", "Trains a policy by reinforcement learning");
+}
+
+void AddSft(CLI::App& app, Runner& runner) {
+  Add(app, runner, Kind::kSupervised, "sft", "Trains a policy on the rows' answers (a warm start)");
+}
+
+}  // namespace tandem::commands

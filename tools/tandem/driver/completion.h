@@ -1,0 +1,46 @@
+// What the driver passes around: a prompt of the data set, its completions, and their rewards.
+#ifndef TANDEM_TOOLS_TANDEM_DRIVER_COMPLETION_H_
+#define TANDEM_TOOLS_TANDEM_DRIVER_COMPLETION_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "nlohmann/json.hpp"
+#include "tandem/common/v1/sample.pb.h"
+
+namespace tandem::driver {
+
+struct Prompt {
+  int64_t row = 0;                  // line of the data set, from 0, over all files
+  std::vector<uint32_t> token_ids;  // what the model sees; empty: the rollout tokenises `text`
+  std::string text;                 // rendered; empty where the row gave ids
+  std::string answer;
+  nlohmann::json fields;            // the whole row
+};
+
+struct Completion {
+  std::vector<uint32_t> token_ids;  // sampled, the stop id included
+  std::vector<float> logprobs;      // raw: of the logits as they are
+  std::vector<float> processed_logprobs;  // of logits / temperature: what training compares with
+  std::string text;
+  common::v1::FinishReason finish_reason = common::v1::FINISH_REASON_UNSPECIFIED;
+  std::vector<common::v1::VersionSpan> version_spans;
+  double reward = 0;
+};
+
+// A prompt and all its completions: what trains whole or is dropped.
+struct Group {
+  Prompt prompt;
+  std::vector<Completion> completions;
+
+  double mean_reward() const {
+    double sum = 0;
+    for (const Completion& completion : completions) sum += completion.reward;
+    return completions.empty() ? 0 : sum / static_cast<double>(completions.size());
+  }
+};
+
+}  // namespace tandem::driver
+
+#endif  // TANDEM_TOOLS_TANDEM_DRIVER_COMPLETION_H_

@@ -1,0 +1,32 @@
+// Evaluation: completions of the test prompts, judged, never trained on.
+#ifndef TANDEM_TOOLS_TANDEM_DRIVER_EVALUATOR_H_
+#define TANDEM_TOOLS_TANDEM_DRIVER_EVALUATOR_H_
+
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "tandem/config/v1/run_config.pb.h"
+#include "tandem/rollout/v1/sampling.pb.h"
+#include "tools/tandem/driver/prompt_source.h"
+#include "tools/tandem/driver/rewarder.h"
+#include "tools/tandem/driver/rollout_fleet.h"
+
+namespace tandem::driver {
+
+// How a training step samples.
+rollout::v1::SamplingParams TrainSampling(const config::v1::RunConfig& config);
+// How an evaluation samples; the same seed at every evaluation.
+rollout::v1::SamplingParams EvalSampling(const config::v1::RunConfig& config);
+
+struct EvalResult {
+  double mean_reward = 0;  // over prompts, of the mean over samples
+  std::vector<Group> groups;
+};
+
+// Evaluates all prompts of `source`, or the first data.test_limit.
+absl::StatusOr<EvalResult> Evaluate(const config::v1::RunConfig& config, const PromptSource& source,
+                                    RolloutFleet& fleet, Rewarder& rewarder);
+
+}  // namespace tandem::driver
+
+#endif  // TANDEM_TOOLS_TANDEM_DRIVER_EVALUATOR_H_

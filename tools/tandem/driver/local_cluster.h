@@ -1,0 +1,81 @@
+// LocalCluster: the trainer ranks and rollout replicas of a run as child processes of this one, on
+// this machine.
+#ifndef TANDEM_TOOLS_TANDEM_DRIVER_LOCAL_CLUSTER_H_
+#define TANDEM_TOOLS_TANDEM_DRIVER_LOCAL_CLUSTER_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/rpc/child_process.h"
+#include "tandem/config/v1/run_config.pb.h"
+#include "tools/tandem/driver/rollout_fleet.h"
+
+namespace tandem::driver {
+
+struct LocalClusterOptions {
+  bool with_trainer = true;
+  bool with_rollouts = true;
+  // Commit this Hugging Face folder as version 0 instead of waiting for a trainer.
+  std::string rollout_model;
+  // Everything that is up answers health checks by then.
+  absl::Duration start_timeout = absl::Minutes(5);
+  // Asked while waiting; true ends the start with CANCELLED.
+  std::function<bool()> interrupted;
+};
+
+// Owns its processes: they are stopped when it is destroyed, and killed by the kernel when this
+// process dies. Called from one thread.
+class LocalCluster {
+ public:
+  // Writes `run_dir`/config.yaml (the configuration as given) and starts the processes; their output
+  // goes to `run_dir`/logs. Returns when all are healthy. A process that ends or does not come up in
+  // time is an error that names it, how it ended, and the last lines of its log.
+  static absl::StatusOr<std::unique_ptr<LocalCluster>> Start(const config::v1::RunConfig& config,
+                                                             const LocalClusterOptions& options);
+  ~LocalCluster();
+
+  // Address of the trainer's leader; empty without a trainer.
+  const std::string& trainer_address() const { return trainer_address_; }
+  const std::vector<RolloutFleet::Replica>& replicas() const { return replicas_; }
+
+  // OK while every process runs; otherwise names the one that ended, how, and its last words. Waits
+  // `settle` for processes that are just ending, so that an error seen on a connection finds its cause.
+  absl::Status Health(absl::Duration settle = absl::ZeroDuration());
+
+  // The error of a call, with the process that ended as its cause where one did.
+  absl::Status Explain(const absl::Status& status);
+
+  // SIGTERM to all, SIGKILL after `grace`.
+  void Stop(absl::Duration grace = absl::Seconds(10));
+
+ private:
+  struct Member {
+    std::unique_ptr<rpc::ChildProcess> process;
+    std::string log_path;
+    std::string ready_path;
+  };
+
+  LocalCluster() = default;
+  absl::StatusOr<Member> Spawn(const std::string& name, std::vector<std::string> argv,
+                               std::vector<std::pair<std::string, std::string>> environment,
+                               const std::string& run_dir);
+  absl::StatusOr<std::string> AwaitReady(Member& member, const std::string& health_name,
+                                         const LocalClusterOptions& options,
+                                         absl::Time deadline);
+
+  std::vector<Member> members_;
+  std::string trainer_address_;
+  std::vector<RolloutFleet::Replica> replicas_;
+};
+
+// The folder that this program lies in, where the service binaries are looked for.
+std::string BinaryFolder();
+
+}  // namespace tandem::driver
+
+#endif  // TANDEM_TOOLS_TANDEM_DRIVER_LOCAL_CLUSTER_H_

@@ -1,0 +1,48 @@
+// Progress: one line on stderr that says how a run stands: rewritten in place on a terminal, otherwise
+// a new line now and then.
+#ifndef TANDEM_TOOLS_TANDEM_DRIVER_PROGRESS_H_
+#define TANDEM_TOOLS_TANDEM_DRIVER_PROGRESS_H_
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+
+namespace tandem::driver {
+
+// Used by one thread, but for AddTokens().
+class Progress {
+ public:
+  Progress(std::string title, int64_t total_steps);
+  ~Progress();
+
+  // Tokens sampled or trained on, from any thread; the rate is shown.
+  void AddTokens(int64_t count) { tokens_ += count; }
+
+  // Step `step` is done. `facts` are shown as they are: "reward 0.812", "version 12".
+  void Update(int64_t step, const std::vector<std::string>& facts);
+
+  // A line of its own, above the progress line.
+  void Note(const std::string& text);
+
+  // Tokens per second since the start.
+  double tokens_per_second() const;
+
+ private:
+  void Clear();
+
+  const std::string title_;
+  const int64_t total_steps_;
+  const absl::Time start_;
+  const bool terminal_;
+  absl::Time last_shown_;
+  int64_t first_step_ = -1;
+  bool line_open_ = false;
+  std::atomic<int64_t> tokens_{0};
+};
+
+}  // namespace tandem::driver
+
+#endif  // TANDEM_TOOLS_TANDEM_DRIVER_PROGRESS_H_

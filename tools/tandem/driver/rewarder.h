@@ -1,0 +1,30 @@
+// Rewarder: judges groups, by a built-in reward or by a RewardService that others serve.
+#ifndef TANDEM_TOOLS_TANDEM_DRIVER_REWARDER_H_
+#define TANDEM_TOOLS_TANDEM_DRIVER_REWARDER_H_
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "tandem/config/v1/run_config.pb.h"
+#include "tools/tandem/driver/completion.h"
+
+namespace tandem::driver {
+
+class Rewarder {
+ public:
+  // INVALID_ARGUMENT for an unknown name, a bad pattern, or `service` without an endpoint.
+  static absl::StatusOr<std::unique_ptr<Rewarder>> Create(const config::v1::RewardConfig& config);
+  virtual ~Rewarder() = default;
+
+  // Sets the reward of every completion. The error names the row.
+  virtual absl::Status Judge(std::vector<Group>& groups) = 0;
+};
+
+// "stop", "length" or "aborted", as in files.
+const char* FinishReasonName(common::v1::FinishReason reason);
+
+}  // namespace tandem::driver
+
+#endif  // TANDEM_TOOLS_TANDEM_DRIVER_REWARDER_H_

@@ -1,0 +1,53 @@
+// RunFolder: what a run leaves on disk.
+//
+//   run_dir/config.yaml        the resolved configuration
+//   run_dir/metrics.jsonl      one object a step, verl's metric names
+//   run_dir/rollouts/N.jsonl   the samples of step N
+//   run_dir/logs/              what the processes said
+//   run_dir/checkpoints/       sharded checkpoints
+//   run_dir/model/             the trained model, a Hugging Face folder
+#ifndef TANDEM_TOOLS_TANDEM_DRIVER_RUN_FOLDER_H_
+#define TANDEM_TOOLS_TANDEM_DRIVER_RUN_FOLDER_H_
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/io/jsonl.h"
+#include "tandem/config/v1/run_config.pb.h"
+#include "tools/tandem/driver/completion.h"
+
+namespace tandem::driver {
+
+using Metrics = std::map<std::string, double>;
+
+// Used by one thread.
+class RunFolder {
+ public:
+  // Makes the folder and writes the configuration. What an earlier run left there is moved into a
+  // folder previous-N inside it, never overwritten.
+  static absl::StatusOr<RunFolder> Create(const config::v1::RunConfig& config);
+
+  const std::string& path() const { return path_; }
+  std::string model_path() const { return path_ + "/model"; }
+  std::string checkpoint_path(int64_t step) const;
+
+  // Adds a line to metrics.jsonl; `step` becomes training/global_step.
+  absl::Status WriteMetrics(int64_t step, const Metrics& metrics);
+
+  // One line a sample, in the form that `tandem replay` reads.
+  absl::Status WriteRollouts(int64_t step, const std::vector<Group>& groups, double temperature);
+
+ private:
+  RunFolder(std::string path, io::JsonlWriter metrics)
+      : path_(std::move(path)), metrics_(std::move(metrics)) {}
+
+  std::string path_;
+  io::JsonlWriter metrics_;
+};
+
+}  // namespace tandem::driver
+
+#endif  // TANDEM_TOOLS_TANDEM_DRIVER_RUN_FOLDER_H_

@@ -1,0 +1,27 @@
+// From what the driver holds to what the trainer trains on.
+#ifndef TANDEM_TOOLS_TANDEM_DRIVER_SAMPLE_BUILDER_H_
+#define TANDEM_TOOLS_TANDEM_DRIVER_SAMPLE_BUILDER_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/tokenizer/tokenizer.h"
+#include "tandem/common/v1/sample.pb.h"
+#include "tools/tandem/driver/completion.h"
+
+namespace tandem::driver {
+
+// The groups' samples, group after group.
+std::vector<common::v1::Sample> ToSamples(int64_t step, const std::vector<Group>& groups,
+                                          double temperature);
+
+// A prompt with its expected answer and the end of sequence as the completion, for supervised
+// training.
+absl::StatusOr<common::v1::Sample> ToSupervisedSample(int64_t step, const Prompt& prompt,
+                                                      const tokenizer::Tokenizer& tokenizer,
+                                                      uint32_t eos_token_id);
+
+}  // namespace tandem::driver
+
+#endif  // TANDEM_TOOLS_TANDEM_DRIVER_SAMPLE_BUILDER_H_

@@ -1,0 +1,100 @@
+#include "tools/tandem/driver/trainer_client.h"
+
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/rpc/channel.h"
+#include "common/rpc/status_conversion.h"
+#include "common/status/status_macros.h"
+
+namespace tandem::driver {
+
+std::string NewUuid() {
+  static thread_local std::mt19937_64 generator{std::random_device{}()};
+  const uint64_t high = (generator() & ~uint64_t{0xF000}) | 0x4000;
+  const uint64_t low = (generator() & ~(uint64_t{3} << 62)) | (uint64_t{1} << 63);
+  return absl::StrFormat("%08x-%04x-%04x-%04x-%012x", high >> 32, (high >> 16) & 0xFFFF,
+                         high & 0xFFFF, low >> 48, low & 0xFFFFFFFFFFFF);
+}
+
+TrainerClient::TrainerClient(std::string address, absl::Duration step_timeout,
+                             absl::Duration update_timeout)
+    : address_(std::move(address)),
+      step_timeout_(step_timeout),
+      update_timeout_(update_timeout),
+      stub_(trainer::v1::TrainerService::NewStub(rpc::MakeChannel(address_))) {}
+
+absl::Status TrainerClient::Named(const grpc::Status& status) const {
+  RETURN_IF_ERROR(rpc::FromGrpcStatus(status)) << "trainer at " << address_;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<trainer::v1::GetModelInfoResponse> TrainerClient::GetModelInfo() {
+  auto context = rpc::MakeContext(absl::Seconds(30));
+  trainer::v1::GetModelInfoResponse response;
+  RETURN_IF_ERROR(Named(stub_->GetModelInfo(context.get(), {}, &response)));
+  return response;
+}
+
+absl::StatusOr<trainer::v1::TrainStepResponse> TrainerClient::TrainStep(
+    int64_t step, trainer::v1::Objective objective,
+    const std::vector<common::v1::Sample>& samples) {
+  auto context = rpc::MakeContext(step_timeout_);
+  trainer::v1::TrainStepResponse response;
+  auto writer = stub_->TrainStep(context.get(), &response);
+  trainer::v1::TrainStepRequest message;
+  message.mutable_header()->set_request_id(NewUuid());
+  message.mutable_header()->set_step(step);
+  message.mutable_header()->set_objective(objective);
+  // A refused stream ends early; its status says why.
+  bool open = writer->Write(message);
+  for (size_t i = 0; open && i < samples.size(); ++i) {
+    *message.mutable_sample() = samples[i];
+    open = writer->Write(message);
+  }
+  writer->WritesDone();
+  RETURN_IF_ERROR(Named(writer->Finish()));
+  return response;
+}
+
+absl::StatusOr<trainer::v1::PublishWeightsResponse> TrainerClient::PublishWeights(
+    const RolloutFleet& fleet) {
+  // The trainer keeps the update's own deadline; the call outlasts it, so that the answer names the
+  // culprit.
+  auto context = rpc::MakeContext(update_timeout_ + absl::Seconds(30));
+  trainer::v1::PublishWeightsRequest request;
+  request.set_request_id(NewUuid());
+  request.set_policy_version(-1);
+  for (const RolloutFleet::Replica& replica : fleet.replicas()) {
+    auto* added = request.add_replicas();
+    added->set_replica_id(replica.id);
+    added->add_rank_addresses(replica.address);
+  }
+  trainer::v1::PublishWeightsResponse response;
+  RETURN_IF_ERROR(Named(stub_->PublishWeights(context.get(), request, &response)));
+  return response;
+}
+
+absl::StatusOr<trainer::v1::ComputeLogProbsResponse> TrainerClient::ComputeLogProbs(
+    const trainer::v1::ComputeLogProbsRequest& request) {
+  auto context = rpc::MakeContext(step_timeout_);
+  trainer::v1::ComputeLogProbsResponse response;
+  RETURN_IF_ERROR(Named(stub_->ComputeLogProbs(context.get(), request, &response)));
+  return response;
+}
+
+absl::StatusOr<trainer::v1::SaveCheckpointResponse> TrainerClient::SaveCheckpoint(
+    const std::string& path, trainer::v1::CheckpointFormat format) {
+  auto context = rpc::MakeContext(step_timeout_);
+  trainer::v1::SaveCheckpointRequest request;
+  request.set_request_id(NewUuid());
+  request.set_path(path);
+  request.set_format(format);
+  trainer::v1::SaveCheckpointResponse response;
+  RETURN_IF_ERROR(Named(stub_->SaveCheckpoint(context.get(), request, &response)));
+  return response;
+}
+
+}  // namespace tandem::driver

@@ -1,0 +1,53 @@
+// TrainerClient: the driver's end of the trainer service.
+#ifndef TANDEM_TOOLS_TANDEM_DRIVER_TRAINER_CLIENT_H_
+#define TANDEM_TOOLS_TANDEM_DRIVER_TRAINER_CLIENT_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "tandem/trainer/v1/trainer_service.grpc.pb.h"
+#include "tools/tandem/driver/rollout_fleet.h"
+
+namespace tandem::driver {
+
+// Every call blocks the calling thread until its answer or deadline. Thread-safe.
+class TrainerClient {
+ public:
+  TrainerClient(std::string address, absl::Duration step_timeout, absl::Duration update_timeout);
+
+  absl::StatusOr<trainer::v1::GetModelInfoResponse> GetModelInfo();
+
+  // Streams header and samples.
+  absl::StatusOr<trainer::v1::TrainStepResponse> TrainStep(
+      int64_t step, trainer::v1::Objective objective,
+      const std::vector<common::v1::Sample>& samples);
+
+  absl::StatusOr<trainer::v1::PublishWeightsResponse> PublishWeights(const RolloutFleet& fleet);
+
+  absl::StatusOr<trainer::v1::ComputeLogProbsResponse> ComputeLogProbs(
+      const trainer::v1::ComputeLogProbsRequest& request);
+
+  absl::StatusOr<trainer::v1::SaveCheckpointResponse> SaveCheckpoint(
+      const std::string& path, trainer::v1::CheckpointFormat format);
+
+  const std::string& address() const { return address_; }
+
+ private:
+  // Names the trainer in an error.
+  absl::Status Named(const grpc::Status& status) const;
+
+  const std::string address_;
+  const absl::Duration step_timeout_;
+  const absl::Duration update_timeout_;
+  std::unique_ptr<trainer::v1::TrainerService::Stub> stub_;
+};
+
+// A random UUID (version 4), for request_id.
+std::string NewUuid();
+
+}  // namespace tandem::driver
+
+#endif  // TANDEM_TOOLS_TANDEM_DRIVER_TRAINER_CLIENT_H_

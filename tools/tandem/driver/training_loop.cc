@@ -1,0 +1,273 @@
+#include "tools/tandem/driver/training_loop.h"
+
+#include <algorithm>
+#include <future>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "common/status/status_macros.h"
+#include "tools/tandem/driver/sample_builder.h"
+
+namespace tandem::driver {
+namespace {
+
+class Stopwatch {
+ public:
+  // Seconds since construction or the last lap.
+  double Lap() {
+    const absl::Time now = absl::Now();
+    const double seconds = absl::ToDoubleSeconds(now - last_);
+    last_ = now;
+    return seconds;
+  }
+
+ private:
+  absl::Time last_ = absl::Now();
+};
+
+// What both objectives share: publishing, evaluating, saving, reporting.
+class Loop {
+ public:
+  explicit Loop(const LoopContext& context)
+      : c_(context), total_steps_(context.config.trainer().total_steps()) {}
+
+ protected:
+  absl::Status CheckInterrupted() const {
+    return c_.interrupted() ? absl::CancelledError("interrupted") : absl::OkStatus();
+  }
+
+  absl::Status Publish(Metrics& metrics) {
+    Stopwatch watch;
+    ASSIGN_OR_RETURN(const auto response, c_.trainer.PublishWeights(*c_.fleet));
+    metrics["timing_s/update_weights"] += watch.Lap();
+    double pause = 0;
+    for (const auto& replica : response.replicas()) pause = std::max(pause, replica.pause_seconds());
+    metrics["update_weights/pause_s"] = pause;
+    metrics["update_weights/bytes"] = static_cast<double>(response.size_bytes());
+    metrics["training/policy_version"] = static_cast<double>(response.policy_version());
+    return absl::OkStatus();
+  }
+
+  bool EvaluationIsDue(int64_t step) const {
+    const int64_t freq = c_.config.trainer().test_freq();
+    return c_.test != nullptr && freq > 0 && (step % freq == 0 || step == total_steps_);
+  }
+
+  absl::Status RunEvaluation(int64_t step, Metrics& metrics) {
+    Stopwatch watch;
+    ASSIGN_OR_RETURN(EvalResult result, Evaluate(c_.config, *c_.test, *c_.fleet, *c_.rewarder));
+    metrics["timing_s/testing"] = watch.Lap();
+    metrics[absl::StrCat("val-core/", c_.config.reward().name(), "/reward/mean@",
+                         c_.config.rollout().val_kwargs().n())] = result.mean_reward;
+    summary_.evaluations.emplace_back(step, result.mean_reward);
+    c_.progress.Note(absl::StrFormat("step %d: evaluation reward %.4f on %d prompts", step,
+                                     result.mean_reward, result.groups.size()));
+    return absl::OkStatus();
+  }
+
+  // The line of step 0: the policy before training.
+  absl::Status WriteInitial(const Metrics& metrics) {
+    RETURN_IF_ERROR(c_.folder.WriteMetrics(0, metrics));
+    if (c_.on_step) c_.on_step(0, metrics);
+    return absl::OkStatus();
+  }
+
+  absl::Status FinishStep(int64_t step, Metrics& metrics, std::vector<std::string> facts) {
+    const int64_t save_freq = c_.config.trainer().save_freq();
+    if (save_freq > 0 && step % save_freq == 0) {
+      Stopwatch watch;
+      RETURN_IF_ERROR(c_.trainer
+                          .SaveCheckpoint(c_.folder.checkpoint_path(step),
+                                          trainer::v1::CHECKPOINT_FORMAT_SHARDED)
+                          .status());
+      metrics["timing_s/save_checkpoint"] = watch.Lap();
+    }
+    RETURN_IF_ERROR(c_.folder.WriteMetrics(step, metrics));
+    if (c_.on_step) c_.on_step(step, metrics);
+    if (!summary_.evaluations.empty()) {
+      facts.push_back(absl::StrFormat("eval %.3f", summary_.evaluations.back().second));
+    }
+    c_.progress.Update(step, facts);
+    summary_.steps = step;
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<RunSummary> Finish() {
+    RETURN_IF_ERROR(c_.trainer
+                        .SaveCheckpoint(c_.folder.model_path(),
+                                        trainer::v1::CHECKPOINT_FORMAT_HUGGING_FACE)
+                        .status());
+    summary_.seconds = absl::ToDoubleSeconds(absl::Now() - start_);
+    return std::move(summary_);
+  }
+
+  const LoopContext& c_;
+  const int64_t total_steps_;
+  const absl::Time start_ = absl::Now();
+  RunSummary summary_;
+};
+
+class ReinforcementLoop : public Loop {
+ public:
+  using Loop::Loop;
+
+  absl::StatusOr<RunSummary> Run() {
+    Metrics initial;
+    RETURN_IF_ERROR(Publish(initial));
+    if (c_.test != nullptr && c_.config.trainer().test_freq() > 0) {
+      RETURN_IF_ERROR(RunEvaluation(0, initial));
+    }
+    RETURN_IF_ERROR(WriteInitial(initial));
+    const bool ahead = c_.config.trainer().mode() == config::v1::TRAINING_MODE_ONE_STEP_OFF;
+    std::future<absl::StatusOr<std::vector<Group>>> next = StartGeneration(1);
+    for (int64_t step = 1; step <= total_steps_; ++step) {
+      RETURN_IF_ERROR(CheckInterrupted());
+      Stopwatch whole;
+      Stopwatch watch;
+      Metrics metrics;
+      ASSIGN_OR_RETURN(std::vector<Group> groups, next.get());
+      metrics["timing_s/gen"] = watch.Lap();
+      if (ahead && step < total_steps_) {
+        // The next samples come from the version that this step begins with: one step off.
+        if (step > 1) RETURN_IF_ERROR(Publish(metrics));
+        next = StartGeneration(step + 1);
+      }
+      RETURN_IF_ERROR(Train(step, std::move(groups), metrics));
+      const bool evaluate = EvaluationIsDue(step);
+      if (!ahead || evaluate || step == total_steps_) {
+        if (ahead && step < total_steps_) next.wait();
+        RETURN_IF_ERROR(Publish(metrics));
+      }
+      if (evaluate) RETURN_IF_ERROR(RunEvaluation(step, metrics));
+      if (!ahead && step < total_steps_) next = StartGeneration(step + 1);
+      metrics["timing_s/step"] = whole.Lap();
+      metrics["perf/throughput"] = metrics["perf/total_num_tokens"] / metrics["timing_s/step"];
+      RETURN_IF_ERROR(FinishStep(
+          step, metrics,
+          {absl::StrFormat("reward %.3f", summary_.rewards.back()),
+           absl::StrFormat("version %.0f", metrics["training/policy_version"])}));
+    }
+    return Finish();
+  }
+
+ private:
+  std::future<absl::StatusOr<std::vector<Group>>> StartGeneration(int64_t step) {
+    std::vector<Prompt> prompts = c_.train.Next(c_.config.data().train_batch_size());
+    rollout::v1::SamplingParams params = TrainSampling(c_.config);
+    // Another seed for each step; the fleet mixes in the prompt, the engine the sample.
+    params.set_seed(c_.config.seed() * 0x9E3779B97F4A7C15ULL + static_cast<uint64_t>(step));
+    return std::async(std::launch::async, [this, prompts = std::move(prompts), params]() mutable {
+      return c_.fleet->Generate(std::move(prompts), params, /*return_text=*/true,
+                                [this](int64_t tokens) { c_.progress.AddTokens(tokens); });
+    });
+  }
+
+  absl::Status Train(int64_t step, std::vector<Group> groups, Metrics& metrics) {
+    Stopwatch watch;
+    const size_t generated = groups.size();
+    // A group trains whole or not at all.
+    groups.erase(std::remove_if(groups.begin(), groups.end(),
+                                [](const Group& group) {
+                                  return std::any_of(
+                                      group.completions.begin(), group.completions.end(),
+                                      [](const Completion& completion) {
+                                        return completion.finish_reason ==
+                                               common::v1::FINISH_REASON_ABORTED;
+                                      });
+                                }),
+                 groups.end());
+    metrics["rollout/dropped_groups"] = static_cast<double>(generated - groups.size());
+    if (groups.empty()) {
+      return absl::AbortedError(absl::StrCat("step ", step, ": every group was aborted"));
+    }
+    RETURN_IF_ERROR(c_.rewarder->Judge(groups));
+    metrics["timing_s/reward"] = watch.Lap();
+    const double temperature = c_.config.rollout().temperature();
+    RETURN_IF_ERROR(c_.folder.WriteRollouts(step, groups, temperature));
+    double staleness = 0;
+    int64_t samples = 0;
+    double reward = 0;
+    for (const Group& group : groups) {
+      reward += group.mean_reward();
+      for (const Completion& completion : group.completions) {
+        ++samples;
+        if (completion.version_spans.empty()) continue;
+        staleness += version_ - static_cast<double>(completion.version_spans[0].policy_version());
+      }
+    }
+    summary_.rewards.push_back(reward / static_cast<double>(groups.size()));
+    metrics["training/off_policy/trajectory_staleness/mean"] =
+        step == 1 ? 0 : staleness / static_cast<double>(samples);
+    watch.Lap();
+    ASSIGN_OR_RETURN(const auto response,
+                     c_.trainer.TrainStep(step, trainer::v1::OBJECTIVE_POLICY_GRADIENT,
+                                          ToSamples(step, groups, temperature)));
+    for (const auto& [name, value] : response.metrics()) metrics[name] = value;
+    metrics["timing_s/train_step"] = watch.Lap();
+    version_ = static_cast<double>(response.policy_version());
+    metrics["training/policy_version"] = version_;
+    return absl::OkStatus();
+  }
+
+  double version_ = 0;  // of the trainer's policy
+};
+
+class SupervisedLoop : public Loop {
+ public:
+  SupervisedLoop(const LoopContext& context, const tokenizer::Tokenizer& tokenizer,
+                 uint32_t eos_token_id)
+      : Loop(context), tokenizer_(tokenizer), eos_token_id_(eos_token_id) {}
+
+  absl::StatusOr<RunSummary> Run() {
+    const bool evaluates = c_.test != nullptr && c_.config.trainer().test_freq() > 0;
+    if (evaluates) {
+      Metrics initial;
+      RETURN_IF_ERROR(Publish(initial));
+      RETURN_IF_ERROR(RunEvaluation(0, initial));
+      RETURN_IF_ERROR(WriteInitial(initial));
+    }
+    for (int64_t step = 1; step <= total_steps_; ++step) {
+      RETURN_IF_ERROR(CheckInterrupted());
+      Stopwatch watch;
+      std::vector<common::v1::Sample> samples;
+      int64_t tokens = 0;
+      for (const Prompt& prompt : c_.train.Next(c_.config.data().train_batch_size())) {
+        ASSIGN_OR_RETURN(samples.emplace_back(),
+                         ToSupervisedSample(step, prompt, tokenizer_, eos_token_id_));
+        for (const auto& segment : samples.back().segments()) tokens += segment.token_ids_size();
+      }
+      ASSIGN_OR_RETURN(
+          const auto response,
+          c_.trainer.TrainStep(step, trainer::v1::OBJECTIVE_SUPERVISED, samples));
+      c_.progress.AddTokens(tokens);
+      Metrics metrics(response.metrics().begin(), response.metrics().end());
+      if (EvaluationIsDue(step)) {
+        RETURN_IF_ERROR(Publish(metrics));
+        RETURN_IF_ERROR(RunEvaluation(step, metrics));
+      }
+      metrics["timing_s/step"] = watch.Lap();
+      RETURN_IF_ERROR(
+          FinishStep(step, metrics, {absl::StrFormat("loss %.4f", metrics["train/loss"])}));
+    }
+    return Finish();
+  }
+
+ private:
+  const tokenizer::Tokenizer& tokenizer_;
+  const uint32_t eos_token_id_;
+};
+
+}  // namespace
+
+absl::StatusOr<RunSummary> RunReinforcement(const LoopContext& context) {
+  return ReinforcementLoop(context).Run();
+}
+
+absl::StatusOr<RunSummary> RunSupervised(const LoopContext& context,
+                                         const tokenizer::Tokenizer& tokenizer,
+                                         uint32_t eos_token_id) {
+  return SupervisedLoop(context, tokenizer, eos_token_id).Run();
+}
+
+}  // namespace tandem::driver

@@ -1,0 +1,59 @@
+// The driver's loop: generate, judge, train, publish. `sync` takes the four in turn; `one_step_off`
+// generates the next step's samples while a step trains.
+#ifndef TANDEM_TOOLS_TANDEM_DRIVER_TRAINING_LOOP_H_
+#define TANDEM_TOOLS_TANDEM_DRIVER_TRAINING_LOOP_H_
+
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/tokenizer/tokenizer.h"
+#include "tandem/config/v1/run_config.pb.h"
+#include "tools/tandem/driver/evaluator.h"
+#include "tools/tandem/driver/progress.h"
+#include "tools/tandem/driver/prompt_source.h"
+#include "tools/tandem/driver/rewarder.h"
+#include "tools/tandem/driver/rollout_fleet.h"
+#include "tools/tandem/driver/run_folder.h"
+#include "tools/tandem/driver/trainer_client.h"
+
+namespace tandem::driver {
+
+// What a loop works with; everything outlives it. Pointers may be null where stated.
+struct LoopContext {
+  const config::v1::RunConfig& config;
+  TrainerClient& trainer;
+  RolloutFleet* fleet;       // null: no rollouts (supervised training without evaluation)
+  Rewarder* rewarder;        // null likewise
+  PromptSource& train;
+  PromptSource* test;        // null: no evaluation
+  RunFolder& folder;
+  Progress& progress;
+  std::function<bool()> interrupted;
+  // Told of each step's metrics, after they are written.
+  std::function<void(int64_t step, const Metrics&)> on_step;
+};
+
+// What a run came to.
+struct RunSummary {
+  // Evaluations in order: step and mean reward.
+  std::vector<std::pair<int64_t, double>> evaluations;
+  // Mean training reward of each step.
+  std::vector<double> rewards;
+  int64_t steps = 0;
+  double seconds = 0;
+};
+
+// Runs trainer.total_steps steps of reinforcement learning and writes run_dir/model. CANCELLED when
+// interrupted.
+absl::StatusOr<RunSummary> RunReinforcement(const LoopContext& context);
+
+// Runs trainer.total_steps steps of supervised training on the rows' answers and writes run_dir/model.
+absl::StatusOr<RunSummary> RunSupervised(const LoopContext& context,
+                                         const tokenizer::Tokenizer& tokenizer,
+                                         uint32_t eos_token_id);
+
+}  // namespace tandem::driver
+
+#endif  // TANDEM_TOOLS_TANDEM_DRIVER_TRAINING_LOOP_H_
