@@ -1,0 +1,119 @@
+#include "common/weights/bucket_plan.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status/status_macros.h"
+
+namespace tandem::weights {
+namespace {
+
+constexpr int64_t kGrain = 8;  // no element is cut
+
+absl::StatusOr<TransferPlan> PlanWithoutBuckets(Manifest manifest) {
+  RETURN_IF_ERROR(CheckManifest(manifest));
+  TransferPlan plan;
+  plan.manifest = std::move(manifest);
+  for (const TensorEntry& tensor : plan.manifest.tensors()) {
+    ASSIGN_OR_RETURN(const int64_t bytes, TensorBytes(tensor));
+    plan.tensor_bytes.push_back(bytes);
+    plan.total_bytes += bytes;
+  }
+  return plan;
+}
+
+}  // namespace
+
+std::string TransferPlan::BucketName(int bucket) const {
+  const Bucket& b = buckets[bucket];
+  return absl::StrCat("bucket ", bucket, " of ", buckets.size(), ", from ",
+                      b.pieces_size() > 0 ? manifest.tensors(b.pieces(0).tensor()).name() : "nothing");
+}
+
+absl::StatusOr<TransferPlan> MakeTransferPlan(Manifest manifest, int64_t bucket_bytes) {
+  if (bucket_bytes <= 0 || bucket_bytes > kMaxBucketBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("bucket size: expected 1 to ", kMaxBucketBytes,
+                                                   " bytes, found ", bucket_bytes));
+  }
+  ASSIGN_OR_RETURN(TransferPlan plan, PlanWithoutBuckets(std::move(manifest)));
+  const int64_t capacity = std::max(kGrain, bucket_bytes / kGrain * kGrain);
+  if (plan.total_bytes / capacity >= kMaxBuckets) {
+    return absl::InvalidArgumentError(absl::StrCat("bucket size: ", bucket_bytes, " bytes would make more than ",
+                                                   kMaxBuckets, " buckets of a model of ", plan.total_bytes,
+                                                   "; make it larger"));
+  }
+  for (int tensor = 0; tensor < plan.manifest.tensors_size(); ++tensor) {
+    for (int64_t offset = 0; offset < plan.tensor_bytes[tensor];) {
+      if (plan.buckets.empty() || plan.buckets.back().size_bytes() == capacity) plan.buckets.emplace_back();
+      Bucket& bucket = plan.buckets.back();
+      auto& piece = *bucket.add_pieces();
+      piece.set_tensor(tensor);
+      piece.set_tensor_offset(offset);
+      piece.set_bucket_offset(bucket.size_bytes());
+      piece.set_size_bytes(std::min(capacity - bucket.size_bytes(), plan.tensor_bytes[tensor] - offset));
+      bucket.set_size_bytes(bucket.size_bytes() + piece.size_bytes());
+      offset += piece.size_bytes();
+    }
+  }
+  for (const Bucket& bucket : plan.buckets) {
+    plan.largest_bucket_bytes = std::max(plan.largest_bucket_bytes, bucket.size_bytes());
+  }
+  return plan;
+}
+
+absl::StatusOr<TransferPlan> CheckTransferPlan(
+    Manifest manifest, const google::protobuf::RepeatedPtrField<Bucket>& buckets) {
+  ASSIGN_OR_RETURN(TransferPlan plan, PlanWithoutBuckets(std::move(manifest)));
+  if (buckets.size() > kMaxBuckets) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("buckets: expected at most ", kMaxBuckets, ", found ", buckets.size()));
+  }
+  int tensor = 0;      // where the stream stands
+  int64_t offset = 0;  // within it
+  const auto skip_complete = [&] {
+    while (tensor < plan.manifest.tensors_size() && offset == plan.tensor_bytes[tensor]) {
+      ++tensor;
+      offset = 0;
+    }
+  };
+  skip_complete();
+  for (int b = 0; b < buckets.size(); ++b) {
+    int64_t size = 0;
+    for (const auto& piece : buckets[b].pieces()) {
+      const auto wrong = [&](absl::string_view what) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "bucket ", b, ": ", what, ": expected tensor ", tensor, " (",
+            tensor < plan.manifest.tensors_size() ? plan.manifest.tensors(tensor).name() : "none is left",
+            ") from byte ", offset, " at byte ", size, " of the bucket, found tensor ", piece.tensor(),
+            " from byte ", piece.tensor_offset(), " at byte ", piece.bucket_offset(), ", ",
+            piece.size_bytes(), " bytes"));
+      };
+      if (tensor == plan.manifest.tensors_size()) return wrong("more than the tensors hold");
+      if (piece.tensor() != tensor || piece.tensor_offset() != offset || piece.bucket_offset() != size) {
+        return wrong("a gap, an overlap or another order");
+      }
+      if (piece.size_bytes() <= 0 || piece.size_bytes() > plan.tensor_bytes[tensor] - offset ||
+          piece.size_bytes() > kMaxBucketBytes - size) {
+        return wrong("the size is out of range");
+      }
+      size += piece.size_bytes();
+      offset += piece.size_bytes();
+      skip_complete();
+    }
+    if (size == 0 || size != buckets[b].size_bytes()) {
+      return absl::InvalidArgumentError(absl::StrCat("bucket ", b, ": size_bytes is ",
+                                                     buckets[b].size_bytes(), ", its pieces have ", size));
+    }
+    plan.largest_bucket_bytes = std::max(plan.largest_bucket_bytes, size);
+  }
+  if (tensor < plan.manifest.tensors_size()) {
+    return absl::InvalidArgumentError(absl::StrCat("buckets: tensor ", plan.manifest.tensors(tensor).name(),
+                                                   " is covered up to byte ", offset, " of ",
+                                                   plan.tensor_bytes[tensor]));
+  }
+  plan.buckets.assign(buckets.begin(), buckets.end());
+  return plan;
+}
+
+}  // namespace tandem::weights

@@ -1,0 +1,71 @@
+#include "common/weights/raw_baseline.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/status/status_macros.h"
+
+namespace tandem::weights {
+namespace {
+
+absl::Status WaitAll(std::vector<std::unique_ptr<comm::Work>>& works) {
+  for (auto& work : works) RETURN_IF_ERROR(work->Wait());
+  works.clear();
+  return absl::OkStatus();
+}
+
+absl::Status Gather(std::vector<at::Tensor>& buckets, comm::ProcessGroup& group) {
+  if (group.size() == 1) return absl::OkStatus();
+  std::vector<std::unique_ptr<comm::Work>> works;
+  for (at::Tensor& bucket : buckets) {
+    const int64_t part = bucket.numel() / group.size();
+    if (part == 0) continue;
+    for (int rank = 1; rank < group.size(); ++rank) {
+      if (group.rank() != 0 && group.rank() != rank) continue;
+      at::Tensor slice = bucket.narrow(0, rank * part, part);
+      auto work = group.rank() == 0 ? group.Receive(slice, rank, "raw gather") : group.Send(slice, 0, "raw gather");
+      RETURN_IF_ERROR(work.status());
+      works.push_back(*std::move(work));
+    }
+  }
+  return WaitAll(works);
+}
+
+absl::Status Broadcast(std::vector<at::Tensor>& buckets, comm::ProcessGroup& group) {
+  std::vector<std::unique_ptr<comm::Work>> works;
+  for (at::Tensor& bucket : buckets) {
+    ASSIGN_OR_RETURN(auto work, group.Broadcast(bucket, 0, "raw broadcast"));
+    works.push_back(std::move(work));
+  }
+  return WaitAll(works);
+}
+
+}  // namespace
+
+absl::StatusOr<double> MeasureRawTransfer(const TransferPlan& plan, comm::ProcessGroup* trainer_group,
+                                          comm::ProcessGroup* update_group, int repeats) {
+  std::vector<at::Tensor> buckets;
+  for (const Bucket& bucket : plan.buckets) buckets.push_back(at::ones({bucket.size_bytes()}, at::kByte));
+  std::vector<double> seconds;
+  for (int i = 0; i < std::max(1, repeats); ++i) {
+    if (trainer_group != nullptr) RETURN_IF_ERROR(trainer_group->Barrier("raw"));
+    if (update_group != nullptr) RETURN_IF_ERROR(update_group->Barrier("raw"));
+    const auto start = std::chrono::steady_clock::now();
+    if (trainer_group != nullptr) RETURN_IF_ERROR(Gather(buckets, *trainer_group));
+    if (update_group != nullptr) {
+      RETURN_IF_ERROR(Broadcast(buckets, *update_group));
+      // The leader's clock stops when the last receiver has everything, as an update's does.
+      RETURN_IF_ERROR(update_group->Barrier("raw"));
+    }
+    seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+  std::sort(seconds.begin(), seconds.end());
+  return seconds[seconds.size() / 2];
+}
+
+}  // namespace tandem::weights

@@ -1,0 +1,21 @@
+// The bare collectives that an update is measured against: the same bytes and buckets, prebuilt
+// buffers, back to back, nothing packed, unpacked, digested or overlapped by us.
+#ifndef TANDEM_COMMON_WEIGHTS_RAW_BASELINE_H_
+#define TANDEM_COMMON_WEIGHTS_RAW_BASELINE_H_
+
+#include "absl/status/statusor.h"
+#include "common/comm/process_group.h"
+#include "common/weights/bucket_plan.h"
+
+namespace tandem::weights {
+
+// Seconds of the median of `repeats` rounds: each gathers every bucket to rank 0 of `trainer_group` in
+// equal parts, then broadcasts every bucket from rank 0 of `update_group`. Called by all ranks of both
+// groups at once, on their collective threads; a rank of one only passes null for the other. Answers
+// the leader's clock on the leader, the rank's own elsewhere.
+absl::StatusOr<double> MeasureRawTransfer(const TransferPlan& plan, comm::ProcessGroup* trainer_group,
+                                          comm::ProcessGroup* update_group, int repeats);
+
+}  // namespace tandem::weights
+
+#endif  // TANDEM_COMMON_WEIGHTS_RAW_BASELINE_H_
