@@ -27,7 +27,8 @@ absl::Status Errors(const std::vector<std::string>& errors) {
   if (errors.empty()) return absl::OkStatus();
   const size_t shown = std::min(errors.size(), kMaxErrors);
   std::string message = absl::StrJoin(errors.begin(), errors.begin() + shown, "\n");
-  if (shown < errors.size()) absl::StrAppend(&message, "\n... and ", errors.size() - shown, " more");
+  if (shown < errors.size())
+    absl::StrAppend(&message, "\n... and ", errors.size() - shown, " more");
   return absl::InvalidArgumentError(message);
 }
 
@@ -64,7 +65,8 @@ absl::StatusOr<v1::RunConfig> LoadRunConfig(const std::vector<std::string>& file
       text.resize(stream.gcount());
     }
     if (!stream && !stream.eof()) {
-      unreadable.push_back(absl::StrCat(file, ": cannot read the configuration: ", strerror(errno)));
+      unreadable.push_back(
+          absl::StrCat(file, ": cannot read the configuration: ", strerror(errno)));
       continue;
     }
     merger.MergeYaml(text, file);
@@ -78,8 +80,7 @@ absl::StatusOr<v1::RunConfig> LoadRunConfig(const std::vector<std::string>& file
   errors.insert(errors.end(), invalid.begin(), invalid.end());
   if (absl::Status status = Errors(errors); !status.ok()) return status;
   if (config.run_dir().empty()) {
-    config.set_run_dir(
-        absl::FormatTime("runs/%Y%m%d-%H%M%S", absl::Now(), absl::LocalTimeZone()));
+    config.set_run_dir(absl::FormatTime("runs/%Y%m%d-%H%M%S", absl::Now(), absl::LocalTimeZone()));
   }
   if (places != nullptr) *places = merger.places();
   return config;

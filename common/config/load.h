@@ -2,11 +2,12 @@
 //
 //   config::Places places;
 //   ASSIGN_OR_RETURN(config::v1::RunConfig config,
-//                    config::LoadRunConfig({"run.yaml", "more.yaml"}, {"actor.optim.lr=3e-4"}, &places));
+//                    config::LoadRunConfig({"run.yaml", "more.yaml"}, {"actor.optim.lr=3e-4"},
+//                    &places));
 //   RETURN_IF_ERROR(config::CheckFiles(config, {.train_files = true}, places));
 //
-// Precedence: common/config/defaults.yaml, then the files in order, then the overrides. Sections merge
-// key by key, lists replace one another.
+// Precedence: common/config/defaults.yaml, then the files in order, then the overrides. Sections
+// merge key by key, lists replace one another.
 #ifndef TANDEM_COMMON_CONFIG_LOAD_H_
 #define TANDEM_COMMON_CONFIG_LOAD_H_
 
@@ -19,9 +20,9 @@
 
 namespace tandem::config {
 
-// Every value is stated in what it returns, run_dir included. All errors are INVALID_ARGUMENT, as many
-// as can be found in one go, a line each: "run.yaml:12: actor.optim.lrr: unknown key; did you mean
-// 'lr'? (known: ...)". `places`, where given, receives where the values were stated.
+// Every value is stated in what it returns, run_dir included. All errors are INVALID_ARGUMENT, as
+// many as can be found in one go, a line each: "run.yaml:12: actor.optim.lrr: unknown key; did you
+// mean 'lr'? (known: ...)". `places`, where given, receives where the values were stated.
 absl::StatusOr<v1::RunConfig> LoadRunConfig(const std::vector<std::string>& files,
                                             const std::vector<std::string>& overrides,
                                             Places* places = nullptr);

@@ -18,8 +18,8 @@ using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
-// A configuration is a page of text. More is another file by mistake, and yaml-cpp's memory grows with
-// it.
+// A configuration is a page of text. More is another file by mistake, and yaml-cpp's memory grows
+// with it.
 constexpr size_t kMaxYamlBytes = 1 << 20;
 constexpr size_t kMaxListLength = 100000;
 
@@ -65,8 +65,8 @@ void Merger::MergeYaml(absl::string_view text, const std::string& name) {
   }
   if (documents.empty()) return;  // an empty file states nothing
   if (documents.size() > 1) {
-    return AddError(name, "", absl::StrFormat("expected one YAML document, found %d",
-                                              documents.size()));
+    return AddError(name, "",
+                    absl::StrFormat("expected one YAML document, found %d", documents.size()));
   }
   try {
     MergeSection(source, documents[0], "", root_);
@@ -150,7 +150,8 @@ void Merger::MergeField(const Source& source, const YAML::Node& node, const std:
   if (!problem.empty()) AddError(PlaceOf(source, node), path, problem);
 }
 
-// A list replaces the former one as a whole. One value stands for a list of one: `train_files: a.jsonl`.
+// A list replaces the former one as a whole. One value stands for a list of one: `train_files:
+// a.jsonl`.
 void Merger::MergeList(const Source& source, const YAML::Node& node, const std::string& path,
                        const FieldDescriptor& field, Message* message) {
   const std::unique_ptr<Message> fresh(message->New());
@@ -159,8 +160,8 @@ void Merger::MergeList(const Source& source, const YAML::Node& node, const std::
     if (node.size() > 0) problem = "expected a list, found a section of keys";
   } else if (node.IsSequence()) {
     if (node.size() > kMaxListLength) {
-      problem = absl::StrFormat("expected at most %d elements, found %d", kMaxListLength,
-                                node.size());
+      problem =
+          absl::StrFormat("expected at most %d elements, found %d", kMaxListLength, node.size());
     }
     for (size_t i = 0; i < node.size() && problem.empty(); ++i) {
       problem = SetScalar(node[i], field, fresh.get());
@@ -187,7 +188,8 @@ std::string Merger::UnknownKey(const std::string& key, const Message& section) c
     FindElsewhere(*root_->GetDescriptor(), key, "", &elsewhere);
     meant = absl::StrJoin(elsewhere, "' or '");
   }
-  return absl::StrCat("unknown key", meant.empty() ? "" : absl::StrCat("; did you mean '", meant, "'?"),
+  return absl::StrCat("unknown key",
+                      meant.empty() ? "" : absl::StrCat("; did you mean '", meant, "'?"),
                       " (known: ", absl::StrJoin(known, ", "), ")");
 }
 

@@ -14,8 +14,8 @@
 namespace tandem::config {
 
 // Merges sources into one message, section by section, and collects every error as a line
-// "PLACE: KEY: what is wrong". The walk follows the message's fields, so it ends however deep, wide or
-// cyclic (aliases) the YAML is.
+// "PLACE: KEY: what is wrong". The walk follows the message's fields, so it ends however deep, wide
+// or cyclic (aliases) the YAML is.
 class Merger {
  public:
   // The message, the caller's, is at `*message` for the life of the merger.

@@ -38,8 +38,8 @@ std::string Nearest(absl::string_view text, const std::vector<std::string>& cand
     // A word left out at either end is a typo too: lr_schedule for schedule.
     const bool part = text.size() >= 4 && candidate.size() >= 4 &&
                       (absl::StrContains(candidate, text) || absl::StrContains(text, candidate));
-    const size_t distance = part ? std::min<size_t>(EditDistance(text, candidate), 2)
-                                 : EditDistance(text, candidate);
+    const size_t distance =
+        part ? std::min<size_t>(EditDistance(text, candidate), 2) : EditDistance(text, candidate);
     if (distance < fewest) {
       fewest = distance;
       nearest = candidate;

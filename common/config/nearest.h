@@ -9,7 +9,8 @@
 
 namespace tandem::config {
 
-// The candidate that is the fewest edits (insert, delete, replace, swap neighbours) away from `text`, or
+// The candidate that is the fewest edits (insert, delete, replace, swap neighbours) away from
+// `text`, or
 // "" where even that one is further than a typo would be.
 std::string Nearest(absl::string_view text, const std::vector<std::string>& candidates);
 

@@ -7,8 +7,8 @@
 
 namespace tandem::config {
 
-// Key path ("actor.optim.lr") -> place ("run.yaml:12", "--set actor.optim.lr=3"). Keys that kept their
-// default are absent.
+// Key path ("actor.optim.lr") -> place ("run.yaml:12", "--set actor.optim.lr=3"). Keys that kept
+// their default are absent.
 using Places = std::map<std::string, std::string>;
 
 }  // namespace tandem::config

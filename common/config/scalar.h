@@ -11,8 +11,8 @@
 namespace tandem::config {
 
 // Sets the field (appends, where it is repeated) from `node` and returns "", or leaves the message
-// unchanged and returns what was expected and what was found. Numbers must be written plain; strings
-// take any scalar.
+// unchanged and returns what was expected and what was found. Numbers must be written plain;
+// strings take any scalar.
 std::string SetScalar(const YAML::Node& node, const google::protobuf::FieldDescriptor& field,
                       google::protobuf::Message* message);
 

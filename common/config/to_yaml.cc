@@ -66,8 +66,8 @@ std::string Value(const Message& message, const FieldDescriptor& field, int inde
                  ? "true"
                  : "false";
     case FieldDescriptor::CPPTYPE_ENUM:
-      return EnumValueName(*(one ? r.GetEnum(message, &field)
-                                 : r.GetRepeatedEnum(message, &field, index)));
+      return EnumValueName(
+          *(one ? r.GetEnum(message, &field) : r.GetRepeatedEnum(message, &field, index)));
     default:
       return Quoted(one ? r.GetString(message, &field)
                         : r.GetRepeatedString(message, &field, index));
@@ -78,8 +78,7 @@ bool IsUnset(const Message& message, const FieldDescriptor& field) {
   const Reflection& r = *message.GetReflection();
   if (field.is_repeated()) return false;
   if (field.has_presence()) return !r.HasField(message, &field);
-  return field.cpp_type() == FieldDescriptor::CPPTYPE_ENUM &&
-         r.GetEnumValue(message, &field) == 0;
+  return field.cpp_type() == FieldDescriptor::CPPTYPE_ENUM && r.GetEnumValue(message, &field) == 0;
 }
 
 void WriteSection(const Message& message, int indent, std::string* out) {

@@ -8,8 +8,9 @@
 
 namespace tandem::config {
 
-// States every value, in the order of the proto; an empty list is []. Numbers are exact. A value that
-// was never set (none, in what LoadRunConfig() returns) is left out, so that its default applies.
+// States every value, in the order of the proto; an empty list is []. Numbers are exact. A value
+// that was never set (none, in what LoadRunConfig() returns) is left out, so that its default
+// applies.
 std::string ToYaml(const v1::RunConfig& config);
 
 }  // namespace tandem::config

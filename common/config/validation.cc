@@ -27,8 +27,8 @@ class Checker {
 
   void Fail(const std::string& key, absl::string_view problem) {
     const auto place = places_.find(key);
-    lines_.push_back(absl::StrCat(
-        place == places_.end() ? "" : absl::StrCat(place->second, ": "), key, ": ", problem));
+    lines_.push_back(absl::StrCat(place == places_.end() ? "" : absl::StrCat(place->second, ": "),
+                                  key, ": ", problem));
   }
 
   void Integer(const std::string& key, int64_t value, int64_t least, int64_t most = kMaxCount) {
@@ -51,8 +51,8 @@ class Checker {
   void Address(const std::string& key, const std::string& value) {
     const size_t colon = value.rfind(':');
     int port = 0;
-    if (colon != std::string::npos && colon > 0 && absl::SimpleAtoi(value.substr(colon + 1), &port) &&
-        port > 0 && port <= 65535) {
+    if (colon != std::string::npos && colon > 0 &&
+        absl::SimpleAtoi(value.substr(colon + 1), &port) && port > 0 && port <= 65535) {
       return;
     }
     Fail(key, absl::StrFormat("expected HOST:PORT, found \"%s\"", value));
@@ -77,7 +77,8 @@ class Checker {
   static std::string Name(Enum value) {
     const auto* descriptor =
         google::protobuf::GetEnumDescriptor<Enum>()->FindValueByNumber(static_cast<int>(value));
-    return descriptor == nullptr ? absl::StrCat(static_cast<int>(value)) : EnumValueName(*descriptor);
+    return descriptor == nullptr ? absl::StrCat(static_cast<int>(value))
+                                 : EnumValueName(*descriptor);
   }
 
   const Places& places_;
@@ -120,7 +121,8 @@ void CheckRollout(const v1::RolloutConfig& rollout, Checker* check) {
   check->Integer("rollout.val_kwargs.top_k", val.top_k(), 0);
   check->Number("rollout.val_kwargs.top_p", val.top_p(), val.top_p() > 0 && val.top_p() <= 1,
                 "in (0, 1]");
-  for (const std::string& address : rollout.endpoints()) check->Address("rollout.endpoints", address);
+  for (const std::string& address : rollout.endpoints())
+    check->Address("rollout.endpoints", address);
   for (const std::string& stop : rollout.stop()) {
     if (stop.empty()) check->Fail("rollout.stop", "expected text, found \"\"");
   }
@@ -158,8 +160,8 @@ void CheckTrainer(const v1::TrainerConfig& trainer, Checker* check) {
                 absl::StrFormat("not supported yet: %d (supported: 1)",
                                 trainer.pipeline_model_parallel_size()));
   } else {
-    check->Integer("trainer.pipeline_model_parallel_size", trainer.pipeline_model_parallel_size(), 1,
-                   kMaxProcesses);
+    check->Integer("trainer.pipeline_model_parallel_size", trainer.pipeline_model_parallel_size(),
+                   1, kMaxProcesses);
   }
 }
 
@@ -198,23 +200,25 @@ void CheckActor(const v1::RunConfig& config, Checker* check) {
   const int64_t batch = config.data().train_batch_size();
   check->Integer("actor.ppo_mini_batch_size", mini_batch, 0);
   if (mini_batch > 0 && batch > 0 && batch % mini_batch != 0) {
-    check->Fail("actor.ppo_mini_batch_size",
-                absl::StrFormat("expected a divisor of data.train_batch_size (%d prompts), found %d; "
-                                "0 takes the whole batch",
-                                batch, mini_batch));
+    check->Fail(
+        "actor.ppo_mini_batch_size",
+        absl::StrFormat("expected a divisor of data.train_batch_size (%d prompts), found %d; "
+                        "0 takes the whole batch",
+                        batch, mini_batch));
   }
 }
 
 void CheckReward(const v1::RewardConfig& reward, Checker* check) {
-  const std::vector<std::string> names = {"gsm8k", "exact_match", "prefix_match", "regex", "service"};
+  const std::vector<std::string> names = {"gsm8k", "exact_match", "prefix_match", "regex",
+                                          "service"};
   bool known = false;
   for (const std::string& name : names) known = known || name == reward.name();
   if (!known) {
     const std::string nearest = Nearest(reward.name(), names);
-    check->Fail("reward.name",
-                absl::StrCat("expected one of ", absl::StrJoin(names, ", "), ", found \"",
-                             reward.name(), "\"",
-                             nearest.empty() ? "" : absl::StrCat("; did you mean '", nearest, "'?")));
+    check->Fail(
+        "reward.name",
+        absl::StrCat("expected one of ", absl::StrJoin(names, ", "), ", found \"", reward.name(),
+                     "\"", nearest.empty() ? "" : absl::StrCat("; did you mean '", nearest, "'?")));
   }
   if (reward.name() == "service" && reward.endpoint().empty()) {
     check->Fail("reward.endpoint", "expected HOST:PORT, for reward.name is service");
@@ -235,10 +239,11 @@ std::vector<std::string> FindInvalidValues(const v1::RunConfig& config, const Pl
   check.Supported("numerics", config.numerics(), {v1::NUMERICS_FAST});
   const int64_t longest = config.data().max_prompt_length() + config.rollout().max_tokens();
   if (config.rollout().max_model_len() > 0 && longest > config.rollout().max_model_len()) {
-    check.Fail("rollout.max_model_len",
-               absl::StrFormat("expected at least data.max_prompt_length + rollout.max_tokens = %d, "
-                               "found %d; 0 takes what the model can",
-                               longest, config.rollout().max_model_len()));
+    check.Fail(
+        "rollout.max_model_len",
+        absl::StrFormat("expected at least data.max_prompt_length + rollout.max_tokens = %d, "
+                        "found %d; 0 takes what the model can",
+                        longest, config.rollout().max_model_len()));
   }
   return check.Take();
 }

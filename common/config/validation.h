@@ -11,8 +11,8 @@
 
 namespace tandem::config {
 
-// One line for each value out of its range, each contradiction, and each choice that is described but
-// "not supported yet". Looks at no file.
+// One line for each value out of its range, each contradiction, and each choice that is described
+// but "not supported yet". Looks at no file.
 std::vector<std::string> FindInvalidValues(const v1::RunConfig& config, const Places& places = {});
 
 // Which of the files that a configuration names a command is going to read.
@@ -22,8 +22,8 @@ struct FileNeeds {
   bool test_files = false;
 };
 
-// INVALID_ARGUMENT with a line for each that is not stated or not there. The services skip it: what they
-// read, they check as they read it.
+// INVALID_ARGUMENT with a line for each that is not stated or not there. The services skip it: what
+// they read, they check as they read it.
 absl::Status CheckFiles(const v1::RunConfig& config, const FileNeeds& needs,
                         const Places& places = {});
 

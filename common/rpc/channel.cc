@@ -16,6 +16,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "common/rpc/grpc_log.h"
 #include "common/rpc/status_conversion.h"
 
 namespace tandem::rpc {
@@ -55,8 +56,8 @@ int Milliseconds(absl::Duration duration) {
 grpc::ByteBuffer EncodeHealthRequest(const std::string& service_name) {
   std::string bytes;
   if (!service_name.empty()) {
-    bytes += static_cast<char>(
-        WireFormatLite::MakeTag(1, WireFormatLite::WIRETYPE_LENGTH_DELIMITED));
+    bytes +=
+        static_cast<char>(WireFormatLite::MakeTag(1, WireFormatLite::WIRETYPE_LENGTH_DELIMITED));
     uint8_t size[10];
     const uint8_t* end = google::protobuf::io::CodedOutputStream::WriteVarint32ToArray(
         static_cast<uint32_t>(service_name.size()), size);
@@ -93,6 +94,7 @@ absl::Duration Remaining(absl::Time deadline) { return deadline - absl::Now(); }
 
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
                                            const ChannelOptions& options) {
+  RouteGrpcLog();
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(static_cast<int>(options.max_message_bytes));
   arguments.SetMaxSendMessageSize(static_cast<int>(options.max_message_bytes));
@@ -155,10 +157,10 @@ absl::Status WaitUntilHealthy(const std::shared_ptr<grpc::Channel>& channel,
     absl::SleepFor(std::clamp(Remaining(deadline), absl::ZeroDuration(), poll));
     poll = std::min(poll * 2, kLongestPoll);
   }
-  return absl::DeadlineExceededError(absl::StrFormat(
-      "%s was not healthy within %s; last answer: %s",
-      service_name.empty() ? "the server" : absl::StrCat("service ", service_name),
-      absl::FormatDuration(timeout), last));
+  return absl::DeadlineExceededError(
+      absl::StrFormat("%s was not healthy within %s; last answer: %s",
+                      service_name.empty() ? "the server" : absl::StrCat("service ", service_name),
+                      absl::FormatDuration(timeout), last));
 }
 
 }  // namespace tandem::rpc

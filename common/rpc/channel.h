@@ -26,21 +26,21 @@ namespace tandem::rpc {
 // Largest message that either side sends or receives.
 inline constexpr int64_t kDefaultMaxMessageBytes = 16 << 20;
 
-// Both sides of a connection ping it when it is quiet, so that a peer that vanished without closing it
-// is noticed. A server refuses peers that ping more often than kMinPingInterval.
+// Both sides of a connection ping it when it is quiet, so that a peer that vanished without closing
+// it is noticed. A server refuses peers that ping more often than kMinPingInterval.
 inline constexpr absl::Duration kPingInterval = absl::Seconds(30);
 inline constexpr absl::Duration kPingTimeout = absl::Seconds(30);
 inline constexpr absl::Duration kMinPingInterval = absl::Seconds(10);
 
 struct ChannelOptions {
   int64_t max_message_bytes = kDefaultMaxMessageBytes;
-  // Repeats calls that failed with UNAVAILABLE before an answer began. Every call of our services may
-  // be repeated (they carry a request_id); turn it off where a failure is to be seen at once.
+  // Repeats calls that failed with UNAVAILABLE before an answer began. Every call of our services
+  // may be repeated (they carry a request_id); turn it off where a failure is to be seen at once.
   bool retry = true;
 };
 
-// Returns at once; the connection is made by the first call. HTTP proxies of the environment are not
-// used: services talk to each other directly.
+// Returns at once; the connection is made by the first call. HTTP proxies of the environment are
+// not used: services talk to each other directly.
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
                                            const ChannelOptions& options = {});
 
@@ -53,8 +53,8 @@ struct ContextOptions {
 std::unique_ptr<grpc::ClientContext> MakeContext(absl::Duration timeout,
                                                  const ContextOptions& options = {});
 
-// Asks grpc.health.v1 once: whether `service_name` ("" for the process) is SERVING. UNAVAILABLE where
-// nobody answers, NOT_FOUND where the server does not know the name.
+// Asks grpc.health.v1 once: whether `service_name` ("" for the process) is SERVING. UNAVAILABLE
+// where nobody answers, NOT_FOUND where the server does not know the name.
 absl::StatusOr<bool> IsServing(const std::shared_ptr<grpc::Channel>& channel,
                                const std::string& service_name, absl::Duration timeout);
 

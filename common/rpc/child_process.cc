@@ -26,8 +26,8 @@ extern char** environ;
 namespace tandem::rpc {
 namespace {
 
-// The thread that forks. The kernel's "parent death signal" fires when the thread that forked ends, not
-// the process, so children must come from a thread that lives as long as the process.
+// The thread that forks. The kernel's "parent death signal" fires when the thread that forked ends,
+// not the process, so children must come from a thread that lives as long as the process.
 class Forker {
  public:
   static Forker& Get() {
@@ -56,8 +56,8 @@ class Forker {
         std::function<void()> next;
         {
           absl::MutexLock lock(&mu_);
-          mu_.Await(absl::Condition(+[](std::deque<std::function<void()>>* w) { return !w->empty(); },
-                                    &work_));
+          mu_.Await(absl::Condition(
+              +[](std::deque<std::function<void()>>* w) { return !w->empty(); }, &work_));
           next = std::move(work_.front());
           work_.pop_front();
         }
@@ -73,8 +73,7 @@ class Forker {
 absl::StatusOr<std::string> FindProgram(const std::string& program) {
   if (absl::StrContains(program, "/")) {
     if (access(program.c_str(), X_OK) == 0) return program;
-    return absl::NotFoundError(
-        absl::StrFormat("cannot run %s: %s", program, strerror(errno)));
+    return absl::NotFoundError(absl::StrFormat("cannot run %s: %s", program, strerror(errno)));
   }
   const char* path = std::getenv("PATH");
   for (const absl::string_view folder : absl::StrSplit(path == nullptr ? "" : path, ':')) {
@@ -87,7 +86,8 @@ absl::StatusOr<std::string> FindProgram(const std::string& program) {
 std::vector<std::string> ChildEnvironment(const std::map<std::string, std::string>& additions) {
   std::map<std::string, std::string> all;
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
-    const std::pair<std::string, std::string> split = absl::StrSplit(*entry, absl::MaxSplits('=', 1));
+    const std::pair<std::string, std::string> split =
+        absl::StrSplit(*entry, absl::MaxSplits('=', 1));
     all[split.first] = split.second;
   }
   for (const auto& [key, value] : additions) all[key] = value;
@@ -172,9 +172,9 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(ChildProcessOp
   const std::vector<char*> argv = Pointers(arguments);
   const std::vector<char*> envp = Pointers(environment);
 
-  Descriptor log(options.log_path.empty()
-                     ? fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3)
-                     : open(options.log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  Descriptor log(options.log_path.empty() ? fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3)
+                                          : open(options.log_path.c_str(),
+                                                 O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
   if (log.get() < 0) {
     return absl::UnavailableError(absl::StrFormat("%s: cannot open its log %s: %s", options.name,
                                                   options.log_path, strerror(errno)));
@@ -187,9 +187,8 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(ChildProcessOp
   Descriptor read_end(error_pipe[0]);
   Descriptor write_end(error_pipe[1]);
 
-  const ExecPlan plan{program.c_str(),  argv.data(),
-                      envp.data(),      log.get(),
-                      write_end.get(),  options.own_process_group,
+  const ExecPlan plan{program.c_str(), argv.data(),     envp.data(),
+                      log.get(),       write_end.get(), options.own_process_group,
                       getpid()};
   int fork_error = 0;
   const pid_t pid = Forker::Get().Run([&plan, &fork_error] {
@@ -265,7 +264,8 @@ void ChildProcess::Stop(absl::Duration grace) {
 std::string ChildProcess::ExitDescription() {
   absl::MutexLock lock(&mu_);
   if (!ended_) return "running";
-  if (WIFSIGNALED(wait_status_)) return absl::StrCat("killed by ", SignalName(WTERMSIG(wait_status_)));
+  if (WIFSIGNALED(wait_status_))
+    return absl::StrCat("killed by ", SignalName(WTERMSIG(wait_status_)));
   return absl::StrCat("exited with ", WEXITSTATUS(wait_status_));
 }
 

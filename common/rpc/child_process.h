@@ -1,9 +1,10 @@
 // A child process that cannot outlive its parent.
 //
 //   ASSIGN_OR_RETURN(auto rank, rpc::ChildProcess::Start({.name = "trainer rank 0",
-//                                                         .argv = {"build/bin/tandem-trainer", ...},
-//                                                         .environment = {{"RANK", "0"}},
-//                                                         .log_path = run_dir + "/trainer-0.log"}));
+//                                                         .argv = {"build/bin/tandem-trainer",
+//                                                         ...}, .environment = {{"RANK", "0"}},
+//                                                         .log_path = run_dir +
+//                                                         "/trainer-0.log"}));
 //   rank->Terminate();
 //   if (!rank->Wait(absl::Seconds(20))) rank->Kill();
 #ifndef TANDEM_COMMON_RPC_CHILD_PROCESS_H_
@@ -36,8 +37,8 @@ struct ChildProcessOptions {
   // stdout and stderr are appended to this file; where empty, both go to this process's stderr, for
   // stdout belongs to data.
   std::string log_path;
-  // A process group of its own: Ctrl-C in the terminal reaches the parent only, which then stops the
-  // child in order; signals go to all that the child started.
+  // A process group of its own: Ctrl-C in the terminal reaches the parent only, which then stops
+  // the child in order; signals go to all that the child started.
   bool own_process_group = true;
   // Called once, on a thread of its own, when the child has ended. It must not destroy the child.
   std::function<void()> on_exit;
@@ -68,8 +69,8 @@ class ChildProcess {
   // Asks with SIGTERM, insists with SIGKILL after `grace`; returns when the child has ended.
   void Stop(absl::Duration grace);
 
-  // How it ended: OK for exit status 0, otherwise an error with ExitDescription(); FAILED_PRECONDITION
-  // while it runs.
+  // How it ended: OK for exit status 0, otherwise an error with ExitDescription();
+  // FAILED_PRECONDITION while it runs.
   absl::Status ExitStatus();
   // "running", "exited with 1", "killed by SIGKILL".
   std::string ExitDescription();

@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "common/rpc/grpc_log.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
 
@@ -106,7 +107,8 @@ std::string WhyBindFails(const HostPort& listen) {
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
     if (bind(fd, at->ai_addr, at->ai_addrlen) != 0 || listen.port == 0 || ::listen(fd, 1) != 0) {
       reason = std::strerror(errno);
-      if (errno == EADDRINUSE) absl::StrAppend(&reason, "; stop the other process or choose port 0");
+      if (errno == EADDRINUSE)
+        absl::StrAppend(&reason, "; stop the other process or choose port 0");
     }
     close(fd);
   }
@@ -120,6 +122,7 @@ int Milliseconds(absl::Duration duration) {
 
 // Health and reflection are switches of the process, to be set before the first builder exists.
 void EnablePlugins() {
+  RouteGrpcLog();
   static const bool done = [] {
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();

@@ -33,7 +33,8 @@ struct ServerOptions {
   // Stands in messages: "trainer", "rollout".
   std::string role;
   int64_t max_message_bytes = kDefaultMaxMessageBytes;
-  // Health names that answer NOT_SERVING until SetServing() says otherwise. "" serves from the start.
+  // Health names that answer NOT_SERVING until SetServing() says otherwise. "" serves from the
+  // start.
   std::vector<std::string> health_names;
   // Called by Drain() after health has turned, before calls are waited for: ends streams that would
   // otherwise last as long as their client, and refuses new work.

@@ -122,8 +122,8 @@ std::vector<Any> DecodeDetails(const std::string& bytes) {
   CodedInputStream coded(reinterpret_cast<const uint8_t*>(bytes.data()),
                          static_cast<int>(bytes.size()));
   while (const uint32_t tag = coded.ReadTag()) {
-    const uint32_t details_tag = WireFormatLite::MakeTag(
-        kDetailsField, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
+    const uint32_t details_tag =
+        WireFormatLite::MakeTag(kDetailsField, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
     if (tag != details_tag) {
       if (!WireFormatLite::SkipField(&coded, tag)) break;
       continue;

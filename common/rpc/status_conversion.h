@@ -1,15 +1,16 @@
 // The one mapping between absl::Status, which our code returns, and grpc::Status, which the wire
-// carries. Codes map one to one. A payload (type URL -> bytes) travels as an Any of a google.rpc.Status
-// in the error details and comes back as a payload, so any gRPC client can read it.
+// carries. Codes map one to one. A payload (type URL -> bytes) travels as an Any of a
+// google.rpc.Status in the error details and comes back as a payload, so any gRPC client can read
+// it.
 //
 //   return rpc::ToGrpcStatus(rpc::InvalidField("sampling.temperature", "expected >= 0, found -1"));
 //
 //   absl::Status status = rpc::FromGrpcStatus(stub->BeginUpdate(...));
 //   if (auto params = rpc::GetDetail<common::v1::UnloadedParams>(status)) ...
 //
-// Trailers of more than 8 KiB are refused by other clients' defaults, which would hide the error. So
-// a message is cut, UnloadedParams keeps the first names of each list, and other details that do not
-// fit are left out.
+// Trailers of more than 8 KiB are refused by other clients' defaults, which would hide the error.
+// So a message is cut, UnloadedParams keeps the first names of each list, and other details that do
+// not fit are left out.
 #ifndef TANDEM_COMMON_RPC_STATUS_CONVERSION_H_
 #define TANDEM_COMMON_RPC_STATUS_CONVERSION_H_
 
@@ -34,7 +35,8 @@ absl::Status FromGrpcStatus(const grpc::Status& status);
 // "type.googleapis.com/tandem.common.v1.BadField"
 std::string DetailTypeUrl(const google::protobuf::Descriptor& descriptor);
 
-// Adds the detail to the error, instead of an earlier one of the same type. An OK status stays as is.
+// Adds the detail to the error, instead of an earlier one of the same type. An OK status stays as
+// is.
 void AttachDetail(absl::Status& status, const google::protobuf::Message& detail);
 
 // The detail of type T, or nullopt where the status has none that parses.

@@ -35,7 +35,8 @@ int TerminationSignal::Wait() { return WaitFor(absl::InfiniteDuration()); }
 
 int TerminationSignal::WaitFor(absl::Duration timeout) {
   absl::MutexLock lock(&mu_);
-  mu_.AwaitWithTimeout(absl::Condition(+[](int* received) { return *received != 0; }, &received_),
+  mu_.AwaitWithTimeout(absl::Condition(
+                           +[](int* received) { return *received != 0; }, &received_),
                        timeout);
   return received_;
 }

@@ -19,9 +19,9 @@
 
 namespace tandem::rpc {
 
-// Blocks both signals in the thread that constructs it, hence in those that this thread starts later,
-// and waits for them on a thread of its own. A second signal ends the process at once with 128 + its
-// number. At most one per process. Thread-safe.
+// Blocks both signals in the thread that constructs it, hence in those that this thread starts
+// later, and waits for them on a thread of its own. A second signal ends the process at once with
+// 128 + its number. At most one per process. Thread-safe.
 class TerminationSignal {
  public:
   TerminationSignal();

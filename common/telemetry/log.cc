@@ -52,10 +52,14 @@ std::atomic<LogSink> sink_of_process{nullptr};
 
 absl::string_view LevelName(LogLevel level) {
   switch (level) {
-    case LogLevel::kDebug: return "DEBUG";
-    case LogLevel::kInfo: return "INFO";
-    case LogLevel::kWarning: return "WARNING";
-    case LogLevel::kError: return "ERROR";
+    case LogLevel::kDebug:
+      return "DEBUG";
+    case LogLevel::kInfo:
+      return "INFO";
+    case LogLevel::kWarning:
+      return "WARNING";
+    case LogLevel::kError:
+      return "ERROR";
   }
   return "INFO";
 }
@@ -158,8 +162,7 @@ void SetLogSink(LogSink sink) { sink_of_process = sink; }
 
 void Log(LogLevel level, absl::string_view sentence, Fields fields) {
   if (!LogEnabled(level)) return;
-  std::string line =
-      absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ ", absl::Now(), absl::UTCTimeZone());
+  std::string line = absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ ", absl::Now(), absl::UTCTimeZone());
   absl::StrAppend(&line, LevelName(level), " ");
   for (const char c : sentence) line += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
   {

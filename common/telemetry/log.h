@@ -30,10 +30,10 @@ class FieldValue {
  public:
   template <typename T, std::enable_if_t<std::is_arithmetic_v<T>, int> = 0>
   FieldValue(T value) : value_(Widen(value)) {}  // NOLINT: implicit, so that fields read as a table
-  FieldValue(absl::string_view text) : value_(text) {}    // NOLINT
-  FieldValue(std::string_view text)                       // NOLINT
+  FieldValue(absl::string_view text) : value_(text) {}  // NOLINT
+  FieldValue(std::string_view text)                     // NOLINT
       : value_(absl::string_view(text.data(), text.size())) {}
-  FieldValue(const std::string& text) : value_(text) {}  // NOLINT
+  FieldValue(const std::string& text) : value_(text) {}              // NOLINT
   FieldValue(const char* text) : value_(absl::string_view(text)) {}  // NOLINT
 
   // As it is written in a log line; text is quoted where it has spaces, quotes or '='.
@@ -45,10 +45,14 @@ class FieldValue {
   using Variant = std::variant<bool, int64_t, uint64_t, double, absl::string_view>;
   template <typename T>
   static Variant Widen(T value) {
-    if constexpr (std::is_same_v<T, bool>) return value;
-    else if constexpr (std::is_floating_point_v<T>) return static_cast<double>(value);
-    else if constexpr (std::is_signed_v<T>) return static_cast<int64_t>(value);
-    else return static_cast<uint64_t>(value);
+    if constexpr (std::is_same_v<T, bool>)
+      return value;
+    else if constexpr (std::is_floating_point_v<T>)
+      return static_cast<double>(value);
+    else if constexpr (std::is_signed_v<T>)
+      return static_cast<int64_t>(value);
+    else
+      return static_cast<uint64_t>(value);
   }
 
   Variant value_;

@@ -15,7 +15,8 @@ class ConfigTest : public ::testing::Test {
  protected:
   ConfigTest() {
     const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
-    folder_ = ::testing::TempDir() + "tandem_config_" + std::to_string(getpid()) + "_" + info->name();
+    folder_ =
+        ::testing::TempDir() + "tandem_config_" + std::to_string(getpid()) + "_" + info->name();
     std::filesystem::create_directories(folder_);
   }
   ~ConfigTest() override { std::filesystem::remove_all(folder_); }

@@ -27,8 +27,8 @@ using google::protobuf::FieldDescriptor;
 // "OptimConfig.lr" -> the comment above it, on one line.
 std::map<std::string, std::string> FieldComments() {
   const char* source = std::getenv("TANDEM_SOURCE");
-  std::ifstream file(absl::StrCat(source == nullptr ? "." : source,
-                                  "/proto/tandem/config/v1/run_config.proto"));
+  std::ifstream file(
+      absl::StrCat(source == nullptr ? "." : source, "/proto/tandem/config/v1/run_config.proto"));
   std::map<std::string, std::string> out;
   std::string message, comment, line;
   while (std::getline(file, line)) {
@@ -54,7 +54,8 @@ std::string StatedDefault(const std::string& comment) {
   if (at == std::string::npos) return "";
   const std::string rest = comment.substr(at + 8);
   for (size_t i = 0; i < rest.size(); ++i) {
-    const bool ends = (rest[i] == '.' || rest[i] == ':') && (i + 1 == rest.size() || rest[i + 1] == ' ');
+    const bool ends =
+        (rest[i] == '.' || rest[i] == ':') && (i + 1 == rest.size() || rest[i + 1] == ' ');
     if (ends) return rest.substr(0, i);
   }
   return rest;
@@ -92,8 +93,8 @@ TEST(Defaults, AreWhatTheCommentsOfTheProtoState) {
   int compared = 0;
   ForEachLeaf(*v1::RunConfig::descriptor(), defaults, "",
               [&](const FieldDescriptor& field, const YAML::Node& value, const std::string& key) {
-                const auto comment = comments.find(
-                    absl::StrCat(field.containing_type()->name(), ".", field.name()));
+                const auto comment =
+                    comments.find(absl::StrCat(field.containing_type()->name(), ".", field.name()));
                 ASSERT_NE(comment, comments.end()) << key;
                 const std::string stated = StatedDefault(comment->second);
                 if (stated.empty() || key == "run_dir") return;  // computed, or empty by nature
@@ -112,7 +113,8 @@ TEST(Defaults, FieldsWithoutAStatedDefaultAreEmpty) {
                 const std::string& comment =
                     comments.at(absl::StrCat(field.containing_type()->name(), ".", field.name()));
                 if (!StatedDefault(comment).empty()) return;
-                EXPECT_TRUE(field.is_repeated() ? value.size() == 0 : value.Scalar().empty()) << key;
+                EXPECT_TRUE(field.is_repeated() ? value.size() == 0 : value.Scalar().empty())
+                    << key;
               });
 }
 

@@ -67,7 +67,8 @@ seed: 18446744073709551615
 }
 
 TEST_F(LoadTest, LaterFilesAndThenOverridesWin) {
-  const std::string first = Write("a.yaml", "rollout: {n: 2, max_tokens: 7}\ndata: {train_files: [x, y]}\n");
+  const std::string first =
+      Write("a.yaml", "rollout: {n: 2, max_tokens: 7}\ndata: {train_files: [x, y]}\n");
   const std::string second = Write("b.yaml", "rollout: {n: 3}\ndata: {train_files: [z]}\n");
   ASSERT_OK_AND_ASSIGN(const v1::RunConfig config,
                        LoadRunConfig({first, second}, {"rollout.n=4", "actor.optim={lr: 0.5}"}));
@@ -91,8 +92,9 @@ TEST_F(LoadTest, OverridesTakeScalarsListsAndEmptySections) {
 }
 
 TEST_F(LoadTest, AnEmptyFileAndEmptySectionsStateNothing) {
-  ASSERT_OK_AND_ASSIGN(const v1::RunConfig config,
-                       LoadRunConfig({Write("a.yaml", ""), Write("b.yaml", "actor:\n  optim:\n")}, {}));
+  ASSERT_OK_AND_ASSIGN(
+      const v1::RunConfig config,
+      LoadRunConfig({Write("a.yaml", ""), Write("b.yaml", "actor:\n  optim:\n")}, {}));
   EXPECT_EQ(config.actor().optim().lr(), 1e-6);
 }
 
@@ -111,10 +113,11 @@ TEST_F(LoadTest, TakesMinusOneForNeverAndAllAsVerlWritesIt) {
 }
 
 TEST_F(LoadTest, AnUnknownKeyIsAnsweredWithFileLineAndNearestName) {
-  EXPECT_THAT(ErrorOf("actor:\n  optim:\n    # a comment\n    lrr: 3e-4\n"),
-              AllOf(StartsWith("run.yaml:4: actor.optim.lrr: unknown key; did you mean 'lr'? (known: lr, "
-                               "betas, weight_decay"),
-                    Not(HasSubstr("\n"))));
+  EXPECT_THAT(
+      ErrorOf("actor:\n  optim:\n    # a comment\n    lrr: 3e-4\n"),
+      AllOf(StartsWith("run.yaml:4: actor.optim.lrr: unknown key; did you mean 'lr'? (known: lr, "
+                       "betas, weight_decay"),
+            Not(HasSubstr("\n"))));
   EXPECT_THAT(ErrorOf("rolout: {n: 2}"),
               StartsWith("run.yaml:1: rolout: unknown key; did you mean 'rollout'?"));
 }
@@ -124,17 +127,20 @@ TEST_F(LoadTest, AKeyInTheWrongSectionIsAnsweredWithTheRightOne) {
 }
 
 TEST_F(LoadTest, AKeyThatIsNearNothingGetsTheListOnly) {
-  EXPECT_THAT(ErrorOf("reward: {frobnicate: 1}"),
-              "run.yaml:1: reward.frobnicate: unknown key (known: name, endpoint, pattern, timeout_s)");
+  EXPECT_THAT(
+      ErrorOf("reward: {frobnicate: 1}"),
+      "run.yaml:1: reward.frobnicate: unknown key (known: name, endpoint, pattern, timeout_s)");
 }
 
 TEST_F(LoadTest, OverridesAreTheirOwnPlace) {
-  EXPECT_THAT(LoadRunConfig({}, {"actor.optim.lrr=3"}),
-              StatusIs(kInvalid, StartsWith("--set actor.optim.lrr=3: actor.optim.lrr: unknown key; "
-                                            "did you mean 'lr'?")));
+  EXPECT_THAT(
+      LoadRunConfig({}, {"actor.optim.lrr=3"}),
+      StatusIs(kInvalid, StartsWith("--set actor.optim.lrr=3: actor.optim.lrr: unknown key; "
+                                    "did you mean 'lr'?")));
   EXPECT_THAT(LoadRunConfig({}, {"actr.optim.lr=3"}),
               StatusIs(kInvalid, HasSubstr("actr: unknown key; did you mean 'actor'?")));
-  EXPECT_THAT(LoadRunConfig({}, {"seed.x=3"}), StatusIs(kInvalid, HasSubstr("has no keys below it")));
+  EXPECT_THAT(LoadRunConfig({}, {"seed.x=3"}),
+              StatusIs(kInvalid, HasSubstr("has no keys below it")));
   EXPECT_THAT(LoadRunConfig({}, {"seed"}), StatusIs(kInvalid, HasSubstr("expected KEY=VALUE")));
   EXPECT_THAT(LoadRunConfig({}, {"=3"}), StatusIs(kInvalid, HasSubstr("expected KEY=VALUE")));
   EXPECT_THAT(LoadRunConfig({}, {"seed=[1"}), StatusIs(kInvalid, HasSubstr("not valid YAML")));
@@ -144,10 +150,12 @@ TEST_F(LoadTest, OverridesAreTheirOwnPlace) {
 TEST_F(LoadTest, WrongTypesSayWhatWasExpectedAndFound) {
   EXPECT_EQ(ErrorOf("rollout:\n  n: many\n"),
             "run.yaml:2: rollout.n: expected an integer, found \"many\"");
-  EXPECT_EQ(ErrorOf("rollout: {n: 1.5}"), "run.yaml:1: rollout.n: expected an integer, found \"1.5\"");
+  EXPECT_EQ(ErrorOf("rollout: {n: 1.5}"),
+            "run.yaml:1: rollout.n: expected an integer, found \"1.5\"");
   EXPECT_EQ(ErrorOf("rollout: {n: '3'}"),
             "run.yaml:1: rollout.n: expected an integer, found \"3\" in quotes");
-  EXPECT_EQ(ErrorOf("rollout: {n: [3]}"), "run.yaml:1: rollout.n: expected an integer, found a list of 1");
+  EXPECT_EQ(ErrorOf("rollout: {n: [3]}"),
+            "run.yaml:1: rollout.n: expected an integer, found a list of 1");
   EXPECT_EQ(ErrorOf("rollout: {n: }"), "run.yaml:1: rollout.n: expected an integer, found nothing");
   EXPECT_EQ(ErrorOf("rollout: {n: {a: 1}}"),
             "run.yaml:1: rollout.n: expected an integer, found a section of keys");
@@ -159,7 +167,8 @@ TEST_F(LoadTest, WrongTypesSayWhatWasExpectedAndFound) {
             "run.yaml:1: actor.optim.lr: expected a finite number, found \"1e999\"");
   EXPECT_EQ(ErrorOf("model: {random_init: 2}"),
             "run.yaml:1: model.random_init: expected true or false, found \"2\"");
-  EXPECT_EQ(ErrorOf("model: {path: [a]}"), "run.yaml:1: model.path: expected text, found a list of 1");
+  EXPECT_EQ(ErrorOf("model: {path: [a]}"),
+            "run.yaml:1: model.path: expected text, found a list of 1");
   EXPECT_EQ(ErrorOf("data:\n  train_files:\n    a: 1\n"),
             "run.yaml:3: data.train_files: expected a list, found a section of keys");
   EXPECT_EQ(ErrorOf("actor: {optim: {betas: [0.9, x]}}"),
@@ -172,12 +181,14 @@ TEST_F(LoadTest, WrongTypesSayWhatWasExpectedAndFound) {
 TEST_F(LoadTest, IntegersOutOfRangeAreRefused) {
   EXPECT_THAT(ErrorOf("rollout: {n: 99999999999999999999}"),
               HasSubstr("expected an integer from -9223372036854775808 to 9223372036854775807"));
-  EXPECT_THAT(ErrorOf("seed: -1"), HasSubstr("expected an integer from 0 to 18446744073709551615, found \"-1\""));
+  EXPECT_THAT(ErrorOf("seed: -1"),
+              HasSubstr("expected an integer from 0 to 18446744073709551615, found \"-1\""));
 }
 
 TEST_F(LoadTest, UnknownEnumValuesListTheKnownOnes) {
   EXPECT_EQ(ErrorOf("trainer: {mode: asink}"),
-            "run.yaml:1: trainer.mode: expected one of sync, one_step_off, async, found \"asink\"; did you "
+            "run.yaml:1: trainer.mode: expected one of sync, one_step_off, async, found \"asink\"; "
+            "did you "
             "mean 'async'?");
   EXPECT_THAT(ErrorOf("trainer: {mode: unspecified}"), HasSubstr("expected one of sync"));
   EXPECT_THAT(ErrorOf("trainer: {mode: 1}"), HasSubstr("expected one of sync"));
@@ -189,24 +200,30 @@ TEST_F(LoadTest, DuplicateKeysNameBothPlaces) {
 }
 
 TEST_F(LoadTest, AllErrorsAreReportedALineEach) {
-  const std::string message = ErrorOf("rollout:\n  n: many\n  tpo_p: 1\n  temperature: -1\nsed: 1\n");
+  const std::string message =
+      ErrorOf("rollout:\n  n: many\n  tpo_p: 1\n  temperature: -1\nsed: 1\n");
   EXPECT_THAT(message, HasSubstr("run.yaml:2: rollout.n: expected an integer"));
-  EXPECT_THAT(message, HasSubstr("\nrun.yaml:3: rollout.tpo_p: unknown key; did you mean 'top_p'?"));
+  EXPECT_THAT(message,
+              HasSubstr("\nrun.yaml:3: rollout.tpo_p: unknown key; did you mean 'top_p'?"));
   EXPECT_THAT(message, HasSubstr("\nrun.yaml:5: sed: unknown key; did you mean 'seed'?"));
-  EXPECT_THAT(message, HasSubstr("\nrun.yaml:4: rollout.temperature: expected a number >= 0, found -1"));
+  EXPECT_THAT(message,
+              HasSubstr("\nrun.yaml:4: rollout.temperature: expected a number >= 0, found -1"));
 }
 
 TEST_F(LoadTest, BrokenYamlIsAnsweredWithTheLine) {
-  EXPECT_THAT(ErrorOf("rollout:\n  n: [1, 2\nseed: 1\n"), StartsWith("run.yaml:3: not valid YAML: "));
+  EXPECT_THAT(ErrorOf("rollout:\n  n: [1, 2\nseed: 1\n"),
+              StartsWith("run.yaml:3: not valid YAML: "));
   EXPECT_THAT(ErrorOf("a: 1\n---\nb: 2\n"), HasSubstr("expected one YAML document, found 2"));
   EXPECT_THAT(ErrorOf("model: {path: *nowhere}"), HasSubstr("not valid YAML"));
 }
 
 TEST_F(LoadTest, FilesThatCannotBeReadAreNamed) {
-  EXPECT_THAT(LoadRunConfig({folder_ + "/none.yaml"}, {}),
-              StatusIs(kInvalid, HasSubstr("none.yaml: cannot read the configuration: No such file")));
+  EXPECT_THAT(
+      LoadRunConfig({folder_ + "/none.yaml"}, {}),
+      StatusIs(kInvalid, HasSubstr("none.yaml: cannot read the configuration: No such file")));
   EXPECT_THAT(LoadRunConfig({folder_}, {}), StatusIs(kInvalid, HasSubstr("found a folder")));
-  EXPECT_THAT(LoadRunConfig({"/dev/zero"}, {}), StatusIs(kInvalid, HasSubstr("at most 1048576 bytes")));
+  EXPECT_THAT(LoadRunConfig({"/dev/zero"}, {}),
+              StatusIs(kInvalid, HasSubstr("at most 1048576 bytes")));
 }
 
 TEST_F(LoadTest, DeepNestingAndAliasBombsAreBounded) {

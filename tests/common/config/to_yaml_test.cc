@@ -46,7 +46,8 @@ TEST_F(ToYamlTest, NumbersKeepEveryBit) {
 TEST_F(ToYamlTest, AnyTextRoundTrips) {
   ASSERT_OK_AND_ASSIGN(v1::RunConfig config, LoadRunConfig({}, {}));
   config.mutable_data()->set_chat_template(true);
-  config.mutable_data()->set_system_prompt("two\nlines\twith \"quotes\", \\ and 'more' # no comment\r\x01\x7f");
+  config.mutable_data()->set_system_prompt(
+      "two\nlines\twith \"quotes\", \\ and 'more' # no comment\r\x01\x7f");
   config.mutable_data()->set_prompt_prefix("null");
   config.mutable_data()->set_prompt_suffix(" - 漢字 é \xf0\x9f\x98\x80: {x} [y] \xe2\x80\xa8 ");
   config.mutable_data()->add_train_files("1e5");
@@ -61,7 +62,8 @@ TEST_F(ToYamlTest, EveryEnumValueRoundTrips) {
   ASSERT_OK_AND_ASSIGN(v1::RunConfig config, LoadRunConfig({}, {}));
   for (int mode = 1; mode <= v1::LossAggMode_MAX; ++mode) {
     config.mutable_actor()->set_loss_agg_mode(static_cast<v1::LossAggMode>(mode));
-    config.mutable_actor()->set_kl_loss_type(static_cast<v1::KlLossType>(1 + mode % v1::KlLossType_MAX));
+    config.mutable_actor()->set_kl_loss_type(
+        static_cast<v1::KlLossType>(1 + mode % v1::KlLossType_MAX));
     ExpectRoundTrip(config);
   }
 }

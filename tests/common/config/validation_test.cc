@@ -28,25 +28,63 @@ std::string ErrorOf(const std::string& assignment) {
 }
 
 TEST_F(ValidationTest, ValuesOutOfRangeAreRefusedWithTheKey) {
-  for (const char* assignment :
-       {"data.train_batch_size=0", "data.max_prompt_length=0", "data.test_limit=-2", "rollout.n=0",
-        "rollout.temperature=-0.1", "rollout.top_k=-2", "rollout.top_p=0", "rollout.top_p=1.1",
-        "rollout.min_p=1", "rollout.max_tokens=0", "rollout.replicas=0", "rollout.replicas=1000000",
-        "rollout.update_weights_bucket_megabytes=0", "rollout.block_size=0",
-        "rollout.kv_cache_megabytes=0", "rollout.max_num_seqs=0", "rollout.max_num_batched_tokens=0",
-        "rollout.threads=-1", "rollout.max_model_len=-1", "rollout.request_timeout_s=0",
-        "rollout.val_kwargs.n=0", "rollout.val_kwargs.top_p=2", "rollout.endpoints=[nohost]", "rollout.stop=['']", "rollout.stop_token_ids=[-1]",
-        "trainer.ranks=0", "trainer.total_steps=-1", "trainer.max_staleness=-1",
-        "trainer.test_freq=-2", "trainer.save_freq=-2", "trainer.max_tokens_per_micro_batch=0",
-        "trainer.threads=-1", "trainer.prefetch_units=-1", "trainer.collective_timeout_s=0",
-        "trainer.update_timeout_s=-1", "trainer.endpoint=host", "actor.optim.lr=-1",
-        "actor.optim.betas=[0.9]", "actor.optim.betas=[0.9, 1]", "actor.optim.betas=[-0.1, 0.9]",
-        "actor.optim.weight_decay=-1", "actor.optim.grad_clip=-1", "actor.optim.eps=0",
-        "actor.optim.warmup_steps=-1", "actor.optim.min_lr_ratio=2", "actor.ppo_mini_batch_size=-1",
-        "actor.ppo_epochs=0", "actor.clip_ratio_low=-1", "actor.clip_ratio_high=-1",
-        "actor.clip_ratio_c=0.5", "actor.kl_loss_coef=-1", "actor.loss_scale_factor=-1",
-        "reward.name=gsm9k", "reward.name=service", "reward.timeout_s=0",
-        "data.system_prompt=be brief", "data.prompt_key="}) {
+  for (const char* assignment : {"data.train_batch_size=0",
+                                 "data.max_prompt_length=0",
+                                 "data.test_limit=-2",
+                                 "rollout.n=0",
+                                 "rollout.temperature=-0.1",
+                                 "rollout.top_k=-2",
+                                 "rollout.top_p=0",
+                                 "rollout.top_p=1.1",
+                                 "rollout.min_p=1",
+                                 "rollout.max_tokens=0",
+                                 "rollout.replicas=0",
+                                 "rollout.replicas=1000000",
+                                 "rollout.update_weights_bucket_megabytes=0",
+                                 "rollout.block_size=0",
+                                 "rollout.kv_cache_megabytes=0",
+                                 "rollout.max_num_seqs=0",
+                                 "rollout.max_num_batched_tokens=0",
+                                 "rollout.threads=-1",
+                                 "rollout.max_model_len=-1",
+                                 "rollout.request_timeout_s=0",
+                                 "rollout.val_kwargs.n=0",
+                                 "rollout.val_kwargs.top_p=2",
+                                 "rollout.endpoints=[nohost]",
+                                 "rollout.stop=['']",
+                                 "rollout.stop_token_ids=[-1]",
+                                 "trainer.ranks=0",
+                                 "trainer.total_steps=-1",
+                                 "trainer.max_staleness=-1",
+                                 "trainer.test_freq=-2",
+                                 "trainer.save_freq=-2",
+                                 "trainer.max_tokens_per_micro_batch=0",
+                                 "trainer.threads=-1",
+                                 "trainer.prefetch_units=-1",
+                                 "trainer.collective_timeout_s=0",
+                                 "trainer.update_timeout_s=-1",
+                                 "trainer.endpoint=host",
+                                 "actor.optim.lr=-1",
+                                 "actor.optim.betas=[0.9]",
+                                 "actor.optim.betas=[0.9, 1]",
+                                 "actor.optim.betas=[-0.1, 0.9]",
+                                 "actor.optim.weight_decay=-1",
+                                 "actor.optim.grad_clip=-1",
+                                 "actor.optim.eps=0",
+                                 "actor.optim.warmup_steps=-1",
+                                 "actor.optim.min_lr_ratio=2",
+                                 "actor.ppo_mini_batch_size=-1",
+                                 "actor.ppo_epochs=0",
+                                 "actor.clip_ratio_low=-1",
+                                 "actor.clip_ratio_high=-1",
+                                 "actor.clip_ratio_c=0.5",
+                                 "actor.kl_loss_coef=-1",
+                                 "actor.loss_scale_factor=-1",
+                                 "reward.name=gsm9k",
+                                 "reward.name=service",
+                                 "reward.timeout_s=0",
+                                 "data.system_prompt=be brief",
+                                 "data.prompt_key="}) {
     const std::string key = std::string(assignment).substr(0, std::string(assignment).find('='));
     EXPECT_THAT(ErrorOf(assignment), HasSubstr(key == "reward.name" ? "reward." : key + ": "));
   }
@@ -90,19 +128,22 @@ TEST_F(ValidationTest, RewardNamesHaveANearestOne) {
 }
 
 TEST_F(ValidationTest, FilesAreLookedForOnlyWhereNeeded) {
-  const std::string path = Write("run.yaml", "model: {path: " + folder_ + "/m}\ndata:\n  train_files: [" +
-                                                 folder_ + "/none.jsonl]\n");
+  const std::string path =
+      Write("run.yaml", "model: {path: " + folder_ + "/m}\ndata:\n  train_files: [" + folder_ +
+                            "/none.jsonl]\n");
   Places places;
   ASSERT_OK_AND_ASSIGN(const v1::RunConfig config, LoadRunConfig({path}, {}, &places));
   EXPECT_OK(CheckFiles(config, {.model = false}));
-  EXPECT_THAT(CheckFiles(config, {.model = true, .train_files = true, .test_files = true}, places),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       AllOf(HasSubstr(path + ":3: data.train_files: no file " + folder_ + "/none.jsonl"),
-                             HasSubstr("\ndata.test_files: expected at least one file, found none"),
-                             HasSubstr("\n" + path + ":1: model.path: no folder " + folder_ + "/m"))));
+  EXPECT_THAT(
+      CheckFiles(config, {.model = true, .train_files = true, .test_files = true}, places),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               AllOf(HasSubstr(path + ":3: data.train_files: no file " + folder_ + "/none.jsonl"),
+                     HasSubstr("\ndata.test_files: expected at least one file, found none"),
+                     HasSubstr("\n" + path + ":1: model.path: no folder " + folder_ + "/m"))));
   std::filesystem::create_directories(folder_ + "/m");
   EXPECT_THAT(CheckFiles(config, {}),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("found no " + folder_ + "/m/config.json")));
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("found no " + folder_ + "/m/config.json")));
   Write("m/config.json", "{}");
   EXPECT_OK(CheckFiles(config, {}));
 }
