@@ -21,7 +21,18 @@
 namespace tandem::driver {
 namespace {
 
-// A port that is free now, for the trainer's rendezvous.
+std::string LastLines(const std::string& path, size_t count) {
+  std::ifstream file(path);
+  std::deque<std::string> lines;
+  for (std::string line; std::getline(file, line);) {
+    lines.push_back(line);
+    if (lines.size() > count) lines.pop_front();
+  }
+  return absl::StrJoin(lines, "\n    ");
+}
+
+}  // namespace
+
 absl::StatusOr<int> FreePort() {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return absl::ErrnoToStatus(errno, "socket");
@@ -36,18 +47,6 @@ absl::StatusOr<int> FreePort() {
   if (!bound) return absl::ErrnoToStatus(saved_errno, "no free port on 127.0.0.1");
   return ntohs(address.sin_port);
 }
-
-std::string LastLines(const std::string& path, size_t count) {
-  std::ifstream file(path);
-  std::deque<std::string> lines;
-  for (std::string line; std::getline(file, line);) {
-    lines.push_back(line);
-    if (lines.size() > count) lines.pop_front();
-  }
-  return absl::StrJoin(lines, "\n    ");
-}
-
-}  // namespace
 
 std::string BinaryFolder() {
   std::error_code error;

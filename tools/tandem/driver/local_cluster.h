@@ -73,6 +73,9 @@ class LocalCluster {
   std::vector<RolloutFleet::Replica> replicas_;
 };
 
+// A port of 127.0.0.1 that is free now, for a rendezvous.
+absl::StatusOr<int> FreePort();
+
 // The folder that this program lies in, where the service binaries are looked for.
 std::string BinaryFolder();
 

@@ -61,8 +61,11 @@ class Loop {
     metrics[absl::StrCat("val-core/", c_.config.reward().name(), "/reward/mean@",
                          c_.config.rollout().val_kwargs().n())] = result.mean_reward;
     summary_.evaluations.emplace_back(step, result.mean_reward);
-    c_.progress.Note(absl::StrFormat("step %d: evaluation reward %.4f on %d prompts", step,
-                                     result.mean_reward, result.groups.size()));
+    // A bar, so that a reader sees the reward climb from line to line.
+    const int bar = static_cast<int>(std::clamp(result.mean_reward, 0.0, 1.0) * 40);
+    c_.progress.Note(absl::StrFormat("step %4d  evaluation %.4f |%-40s| %d prompts", step,
+                                     result.mean_reward, std::string(bar, '#'),
+                                     result.groups.size()));
     return absl::OkStatus();
   }
 

@@ -1,0 +1,82 @@
+// tandem-bench-raw: one rank of MeasureRawTransfer(), started by `tandem bench sync`.
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "common/comm/process_group.h"
+#include "common/io/atomic_file.h"
+#include "common/model/allocator.h"
+#include "common/status/status_macros.h"
+#include "common/weights/bucket_plan.h"
+#include "common/weights/raw_baseline.h"
+
+namespace {
+
+struct Work {
+  int rank, trainer_ranks, rollouts;
+  int64_t size_bytes, bucket_bytes;
+  int port;
+  std::string result_path;
+};
+
+absl::StatusOr<std::unique_ptr<tandem::comm::ProcessGroup>> Join(const Work& work,
+                                                                 const std::string& name, int rank,
+                                                                 int size) {
+  tandem::comm::GroupOptions options;
+  options.name = name;
+  options.rank = rank;
+  options.size = size;
+  options.rendezvous = {.host = "127.0.0.1", .port = work.port, .prefix = name};
+  options.timeout = absl::Minutes(1);
+  return tandem::comm::CreateGlooGroup(options);
+}
+
+absl::Status Run(const Work& work) {
+  std::unique_ptr<tandem::comm::StoreServer> store;
+  if (work.rank == 0) {
+    ASSIGN_OR_RETURN(store, tandem::comm::StoreServer::Start(work.port));
+  }
+  // One tensor of bytes, cut as the model's stream is.
+  tandem::common::v1::Manifest manifest;
+  auto* tensor = manifest.add_tensors();
+  tensor->set_name("stream");
+  tensor->set_dtype("float32");
+  tensor->add_shape(work.size_bytes / 4);
+  ASSIGN_OR_RETURN(const auto plan,
+                   tandem::weights::MakeTransferPlan(manifest, work.bucket_bytes));
+  std::unique_ptr<tandem::comm::ProcessGroup> trainers, update;
+  if (work.rank < work.trainer_ranks) {
+    ASSIGN_OR_RETURN(trainers, Join(work, "raw-trainer", work.rank, work.trainer_ranks));
+  }
+  if (work.rank == 0 || work.rank >= work.trainer_ranks) {
+    const int rank = work.rank == 0 ? 0 : work.rank - work.trainer_ranks + 1;
+    ASSIGN_OR_RETURN(update, Join(work, "raw-update", rank, work.rollouts + 1));
+  }
+  ASSIGN_OR_RETURN(const double seconds, tandem::weights::MeasureRawTransfer(
+                                             plan, trainers.get(), update.get(), /*repeats=*/5));
+  if (work.rank == 0) {
+    RETURN_IF_ERROR(tandem::io::WriteFileAtomically(work.result_path, absl::StrCat(seconds)));
+  }
+  // Rank 0 serves the store: it leaves last.
+  if (trainers != nullptr) RETURN_IF_ERROR(trainers->Barrier("raw end"));
+  if (update != nullptr) RETURN_IF_ERROR(update->Barrier("raw end"));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 8) {
+    std::fprintf(stderr, "tandem-bench-raw is started by tandem bench sync\n");
+    return 2;
+  }
+  tandem::model::TuneAllocator();
+  const absl::Status status =
+      Run({.rank = std::atoi(argv[1]), .trainer_ranks = std::atoi(argv[2]),
+           .rollouts = std::atoi(argv[3]), .size_bytes = std::atoll(argv[4]),
+           .bucket_bytes = std::atoll(argv[5]), .port = std::atoi(argv[6]),
+           .result_path = argv[7]});
+  if (!status.ok()) std::fprintf(stderr, "tandem-bench-raw: %s\n", status.ToString().c_str());
+  return status.ok() ? 0 : 1;
+}
