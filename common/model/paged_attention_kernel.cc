@@ -166,8 +166,6 @@ HWY_INLINE void SoftmaxRun(float* scores, int64_t n, int64_t first, int64_t last
     *maximum = new_maximum;
   }
   const auto shift = hn::Set(d, new_maximum);
-  // Lane by lane in tiles of 16, so that the order of the sum is the same for every vector length of
-  // up to 16 lanes only within a machine; across machines the last bits may differ.
   auto total = hn::Zero(d);
   for (int64_t j = 0; j < n; j += lanes) {
     const auto p = hn::Exp(d, hn::Sub(hn::LoadU(d, scores + j), shift));

@@ -1,0 +1,50 @@
+// ArenaPair: the weights that are live and those that come next. Two arenas at fixed addresses; a
+// commit changes which of them is live.
+#ifndef TANDEM_SERVICES_ROLLOUT_ENGINE_ARENA_PAIR_H_
+#define TANDEM_SERVICES_ROLLOUT_ENGINE_ARENA_PAIR_H_
+
+#include <array>
+#include <cstdint>
+#include <memory>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "common/model/arena.h"
+
+namespace tandem::rollout {
+
+// Thread-safe; the contents are not: the live arena is only read, and the staged one is its stager's
+// alone. After a flip nobody reads the formerly live one any more: the engine thread does not, for it
+// is the one that flips, and other readers are the stager.
+class ArenaPair {
+ public:
+  // Allocates the first arena that is staged; the second one with the second update. `table` outlives
+  // the pair.
+  ArenaPair(const model::ParameterTable& table, at::ScalarType dtype)
+      : table_(table), dtype_(dtype) {}
+
+  // Version of the live arena; -1 where there is none.
+  int64_t live_version() const;
+  // The live arena, or null.
+  std::shared_ptr<const model::Arena> live() const;
+
+  // The arena that is not live, for writing; the same until the next Flip(). RESOURCE_EXHAUSTED where
+  // it cannot be allocated.
+  absl::StatusOr<std::shared_ptr<model::Arena>> Staged();
+
+  // The staged arena, which must have been asked for, becomes live.
+  void Flip(int64_t version);
+
+ private:
+  const model::ParameterTable& table_;
+  const at::ScalarType dtype_;
+  mutable absl::Mutex mu_;
+  std::array<std::shared_ptr<model::Arena>, 2> arenas_ ABSL_GUARDED_BY(mu_);
+  int live_ ABSL_GUARDED_BY(mu_) = -1;
+  int64_t live_version_ ABSL_GUARDED_BY(mu_) = -1;
+};
+
+}  // namespace tandem::rollout
+
+#endif  // TANDEM_SERVICES_ROLLOUT_ENGINE_ARENA_PAIR_H_

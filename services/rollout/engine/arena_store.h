@@ -1,0 +1,55 @@
+// ArenaStore: the engine's two arenas as the receiver of weight updates sees them.
+#ifndef TANDEM_SERVICES_ROLLOUT_ENGINE_ARENA_STORE_H_
+#define TANDEM_SERVICES_ROLLOUT_ENGINE_ARENA_STORE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "services/rollout/engine/engine.h"
+#include "services/rollout/receive/weight_store.h"
+
+namespace tandem::rollout {
+
+// Threads as WeightStore says. The manifest's type is the engine's compute type: bytes are received
+// where they are used.
+class ArenaStore : public WeightStore {
+ public:
+  // `engine` outlives the store. A commit waits up to `commit_timeout` for the end of a step, or of
+  // the requests in flight where the engine's policy is to wait for them.
+  static absl::StatusOr<std::unique_ptr<ArenaStore>> Create(Engine& engine,
+                                                            absl::Duration commit_timeout);
+
+  const common::v1::Manifest& manifest() const override { return manifest_; }
+  int64_t live_version() const override { return engine_.weights().live_version(); }
+  std::string live_model_digest() const override;
+
+  absl::Status PrepareStaging() override;
+  absl::Span<std::byte> Staged(int index) override { return staged_->SegmentBytes(index); }
+  // Keeps the memory for the next update.
+  void DropStaged() override { staged_ = nullptr; }
+  absl::StatusOr<CommitResult> Commit(int64_t policy_version,
+                                      const std::string& model_digest) override;
+  absl::Span<const std::byte> Live(int index) const override;
+
+ private:
+  ArenaStore(Engine& engine, absl::Duration commit_timeout, common::v1::Manifest manifest)
+      : engine_(engine), commit_timeout_(commit_timeout), manifest_(std::move(manifest)) {}
+
+  Engine& engine_;
+  const absl::Duration commit_timeout_;
+  const common::v1::Manifest manifest_;
+  std::shared_ptr<model::Arena> staged_;  // the receiver's thread
+  mutable absl::Mutex mu_;
+  std::string live_model_digest_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace tandem::rollout
+
+#endif  // TANDEM_SERVICES_ROLLOUT_ENGINE_ARENA_STORE_H_

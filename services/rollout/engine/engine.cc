@@ -1,0 +1,255 @@
+#include "services/rollout/engine/engine.h"
+
+#include <algorithm>
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/rpc/status_conversion.h"
+#include "common/status/status_macros.h"
+#include "common/telemetry/log.h"
+
+namespace tandem::rollout {
+namespace {
+
+uint64_t DrawSeed() {
+  std::random_device device;
+  return (static_cast<uint64_t>(device()) << 32) | device();
+}
+
+std::vector<int32_t> StopIds(const GenerationRequest& request, const std::vector<int32_t>& eos) {
+  std::vector<int32_t> ids = request.stop_token_ids;
+  if (!request.ignore_eos) ids.insert(ids.end(), eos.begin(), eos.end());
+  std::sort(ids.begin(), ids.end());
+  return ids;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& requested,
+                                                       const model::Transformer& model,
+                                                       const tokenizer::Tokenizer* tokenizer) {
+  EngineOptions options = requested;
+  const model::ModelSpec& spec = model.spec();
+  if (options.scheduler.max_num_seqs < 1 || options.scheduler.max_num_batched_tokens < 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "rollout.max_num_seqs and rollout.max_num_batched_tokens: expected 1 or more, found ",
+        options.scheduler.max_num_seqs, " and ", options.scheduler.max_num_batched_tokens));
+  }
+  if (options.max_model_len < 0 || options.max_model_len > spec.max_position_embeddings) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "rollout.max_model_len: expected 0 or at most the model's max_position_embeddings ",
+        spec.max_position_embeddings, ", found ", options.max_model_len));
+  }
+  if (options.max_model_len == 0) options.max_model_len = spec.max_position_embeddings;
+
+  model::PagedKvCacheOptions cache{.num_layers = spec.num_layers,
+                                   .num_blocks = 1,
+                                   .block_size = options.block_size,
+                                   .num_kv_heads = spec.num_kv_heads,
+                                   .head_dim = spec.head_dim,
+                                   .dtype = options.dtype};
+  const int64_t longest = (options.max_model_len + options.block_size - 1) / options.block_size;
+  // More than every sequence at its longest is of no use.
+  cache.num_blocks = std::min(options.kv_cache_bytes / model::PagedKvCache::BytesPerBlock(cache),
+                              options.scheduler.max_num_seqs * (longest + 1));
+  if (cache.num_blocks < 2) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "rollout.kv_cache_megabytes: a block of ", options.block_size, " tokens takes ",
+        model::PagedKvCache::BytesPerBlock(cache), " bytes and two are needed at least, found ",
+        options.kv_cache_bytes, " bytes"));
+  }
+  // What the cache cannot hold is no context either, so that each request can run alone.
+  options.max_model_len = std::min(options.max_model_len, cache.num_blocks * options.block_size);
+  ASSIGN_OR_RETURN(auto runner, ModelRunner::Create(model, cache));
+  std::unique_ptr<Engine> engine(new Engine(options, model, tokenizer, std::move(runner)));
+  engine->thread_ = std::thread([raw = engine.get()] { raw->Loop(); });
+  return engine;
+}
+
+Engine::Engine(const EngineOptions& options, const model::Transformer& model,
+               const tokenizer::Tokenizer* tokenizer, std::unique_ptr<ModelRunner> runner)
+    : options_(options),
+      model_(model),
+      tokenizer_(tokenizer),
+      limits_{.vocab_size = model.spec().vocab_size,
+              .max_model_len = options.max_model_len,
+              .has_tokenizer = tokenizer != nullptr},
+      weights_(model.table(), options.dtype),
+      runner_(std::move(runner)),
+      blocks_(runner_->cache().options().num_blocks, options.block_size),
+      scheduler_(options.scheduler, blocks_) {
+  UpdateInfo();
+}
+
+Engine::~Engine() {
+  {
+    absl::MutexLock lock(&mu_);
+    stopping_ = true;
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void Engine::Post(Command command) {
+  absl::MutexLock lock(&mu_);
+  inbox_.push_back(std::move(command));
+}
+
+absl::StatusOr<int64_t> Engine::Accept(std::unique_ptr<ActiveRequest> request) {
+  if (weights_.live_version() < 0) {
+    return rpc::WithReason(
+        absl::FailedPreconditionError(
+            "the rollout is STALE: no weights are committed yet; publish them first"),
+        "STALE");
+  }
+  absl::MutexLock lock(&mu_);
+  if (draining_ || stopping_) return absl::UnavailableError("the rollout is draining");
+  if (num_requests_ >= options_.max_num_requests) {
+    return rpc::WithReason(
+        absl::ResourceExhaustedError(
+            absl::StrCat("the queue holds ", num_requests_, " requests, its limit; retry later")),
+        "QUEUE_FULL", {{"retry_after_seconds", "1"}});
+  }
+  ++num_requests_;
+  const int64_t arrival = next_arrival_++;
+  request->arrival = arrival;
+  // Commands are copyable, a request is not.
+  auto shared = std::make_shared<std::unique_ptr<ActiveRequest>>(std::move(request));
+  inbox_.push_back([this, shared] { Enqueue(std::move(*shared)); });
+  return arrival;
+}
+
+absl::StatusOr<int64_t> Engine::Submit(GenerationRequest spec, GenerationCallbacks callbacks) {
+  RETURN_IF_ERROR(CheckRequest(spec, limits_));
+  auto request = std::make_unique<ActiveRequest>();
+  const int64_t room = limits_.max_model_len - static_cast<int64_t>(spec.prompt_ids.size());
+  request->max_tokens = std::min(spec.max_tokens.value_or(room), room);
+  request->seed = spec.seed.has_value() ? *spec.seed : DrawSeed();
+  request->stop_ids = StopIds(spec, options_.eos_token_ids);
+  request->num_queued_tokens =
+      static_cast<int64_t>(spec.prompt_ids.size()) + spec.n * request->max_tokens;
+  request->spec = std::move(spec);
+  request->callbacks = std::move(callbacks);
+  return Accept(std::move(request));
+}
+
+absl::StatusOr<int64_t> Engine::Score(ScoreRequest spec,
+                                      std::function<void(absl::StatusOr<ScoreResult>)> done) {
+  RETURN_IF_ERROR(CheckRequest(spec, limits_));
+  auto request = std::make_unique<ActiveRequest>();
+  request->scores = true;
+  request->score_temperature = spec.temperature;
+  request->on_score = std::move(done);
+  request->num_queued_tokens = static_cast<int64_t>(spec.token_ids.size());
+  request->spec.prompt_ids = std::move(spec.token_ids);
+  return Accept(std::move(request));
+}
+
+void Engine::Cancel(int64_t handle) {
+  Post([this, handle] {
+    const auto of_handle = [&](const auto& request) { return request->arrival == handle; };
+    const auto held = std::find_if(held_.begin(), held_.end(), of_handle);
+    if (held != held_.end()) {
+      std::unique_ptr<ActiveRequest> request = std::move(*held);
+      held_.erase(held);
+      Enqueue(std::move(request), /*hold=*/false);
+    }
+    const auto found = requests_.find(handle);
+    if (found == requests_.end()) return;
+    FinishRequest(*found->second, absl::CancelledError("the caller cancelled"));
+  });
+}
+
+void Engine::Abort(std::vector<std::string> request_ids, bool all,
+                   std::function<void(int64_t)> done) {
+  Post([this, ids = std::move(request_ids), all, done = std::move(done)] {
+    const auto named = [&](const ActiveRequest& request) {
+      return all || std::find(ids.begin(), ids.end(), request.spec.id) != ids.end();
+    };
+    for (auto& held : std::exchange(held_, {})) {
+      const bool hold = !named(*held);
+      Enqueue(std::move(held), hold);
+    }
+    std::vector<ActiveRequest*> chosen;
+    for (const auto& [arrival, request] : requests_) {
+      if (named(*request)) chosen.push_back(request.get());
+    }
+    for (ActiveRequest* request : chosen) AbortRequest(*request);
+    done(static_cast<int64_t>(chosen.size()));
+  });
+}
+
+void Engine::Pause(PauseMode mode, std::function<void(int64_t)> done) {
+  Post([this, mode, done = std::move(done)] {
+    const auto stand_still = [this, done] {
+      paused_ = true;
+      UpdateInfo();
+      done(static_cast<int64_t>(requests_.size()));
+    };
+    if (mode == PauseMode::kWait && !paused_ && !requests_.empty()) {
+      when_idle_.push_back(stand_still);
+      return;
+    }
+    if (mode == PauseMode::kAbort) AbortAll();
+    stand_still();
+  });
+}
+
+void Engine::Resume(std::function<void()> done) {
+  Post([this, done = std::move(done)] {
+    paused_ = false;
+    UpdateInfo();
+    done();
+  });
+}
+
+absl::StatusOr<CommitResult> Engine::Commit(int64_t version, absl::Time deadline) {
+  struct Shared {
+    absl::Mutex mu;
+    bool given_up ABSL_GUARDED_BY(mu) = false;
+    bool done ABSL_GUARDED_BY(mu) = false;
+    CommitResult result ABSL_GUARDED_BY(mu);
+  };
+  auto shared = std::make_shared<Shared>();
+  const Command flip = [this, version, shared] {
+    absl::MutexLock lock(&shared->mu);
+    if (shared->given_up) return;
+    FlipWeights(version, shared->result);
+    shared->done = true;
+  };
+  Post([this, flip] {
+    // A paused engine would wait for ever: there the requests are kept.
+    const bool wait = options_.in_flight == InFlightPolicy::kWait && !paused_ && !requests_.empty();
+    if (wait) {
+      when_idle_.push_back(flip);
+    } else {
+      flip();
+    }
+  });
+  absl::MutexLock lock(&shared->mu);
+  if (!shared->mu.AwaitWithDeadline(absl::Condition(&shared->done), deadline)) {
+    shared->given_up = true;
+    return absl::DeadlineExceededError(absl::StrCat(
+        "version ", version, " was not committed: the engine did not come to the end of a step",
+        options_.in_flight == InFlightPolicy::kWait ? " or of its requests" : "", " in time"));
+  }
+  return shared->result;
+}
+
+void Engine::Drain(absl::Time deadline) {
+  {
+    absl::MutexLock lock(&mu_);
+    draining_ = true;
+  }
+  Post([this, deadline] { drain_deadline_ = std::min(drain_deadline_, deadline); });
+}
+
+EngineInfo Engine::Info() const {
+  absl::MutexLock lock(&mu_);
+  EngineInfo info = info_;
+  info.policy_version = weights_.live_version();
+  info.draining = draining_;
+  return info;
+}
+
+}  // namespace tandem::rollout

@@ -1,0 +1,294 @@
+// The engine thread: steps, and what happens between them.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/telemetry/log.h"
+#include "services/rollout/engine/engine.h"
+#include "services/rollout/sampler/uniform.h"
+
+namespace tandem::rollout {
+
+void Engine::Loop() {
+  while (RunCommands()) {
+    if (!CanStep()) continue;
+    Step();
+    finished_.clear();
+    RunWhenIdle();
+    UpdateInfo();
+  }
+  // Nobody is left waiting for an answer.
+  for (auto& held : std::exchange(held_, {})) Enqueue(std::move(held), /*hold=*/false);
+  while (!requests_.empty()) {
+    FinishRequest(*requests_.begin()->second, absl::CancelledError("the rollout has stopped"));
+  }
+  RunWhenIdle();
+}
+
+bool Engine::CanStep() const { return !paused_ && live_ != nullptr && !requests_.empty(); }
+
+bool Engine::RunCommands() {
+  std::vector<Command> commands;
+  bool stopping;
+  {
+    const bool can_step = CanStep();
+    absl::MutexLock lock(&mu_);
+    const auto has_news = [this] {
+      mu_.AssertHeld();
+      return stopping_ || !inbox_.empty();
+    };
+    if (!can_step) {
+      // An idle engine has nothing to drain, so it waits for news alone.
+      const absl::Time until = requests_.empty() ? absl::InfiniteFuture() : drain_deadline_;
+      mu_.AwaitWithDeadline(absl::Condition(&has_news), until);
+    }
+    commands.swap(inbox_);
+    stopping = stopping_;
+  }
+  for (const Command& command : commands) command();
+  if (drain_deadline_ != absl::InfiniteFuture() && !requests_.empty() &&
+      (paused_ || absl::Now() >= drain_deadline_)) {
+    AbortAll();
+  }
+  if (!commands.empty()) {
+    finished_.clear();
+    RunWhenIdle();
+    UpdateInfo();
+  }
+  return !stopping;
+}
+
+void Engine::RunWhenIdle() {
+  if (!requests_.empty()) return;
+  for (const Command& command : std::exchange(when_idle_, {})) command();
+  for (auto& request : std::exchange(held_, {})) Enqueue(std::move(request));
+}
+
+void Engine::Enqueue(std::unique_ptr<ActiveRequest> request, bool hold) {
+  if (hold && !when_idle_.empty()) {
+    held_.push_back(std::move(request));
+    return;
+  }
+  ActiveRequest& active = *request;
+  requests_.emplace(active.arrival, std::move(request));
+  num_queued_tokens_ += active.num_queued_tokens;
+  if (active.scores && active.spec.prompt_ids.size() < 2) {
+    FinishRequest(active, absl::OkStatus());
+    return;
+  }
+  MakeSamples(active, tokenizer_);
+  scheduler_.Add(active.samples.front().get());
+}
+
+void Engine::Step() {
+  const StepPlan plan = scheduler_.Plan();
+  if (plan.sequences.empty()) {
+    // Limits and the cache's size rule it out; were it to happen, waiting would be for ever.
+    FinishRequest(*requests_.begin()->second,
+                  absl::InternalError("the scheduler found no room for the oldest request"));
+    return;
+  }
+  std::vector<RunItem> items;
+  std::vector<SampleRow> rows;
+  std::vector<SampleState*> sampled;  // one for each row
+  int64_t logits_row = 0;
+  for (const PlannedSequence& planned : plan.sequences) {
+    auto& sample = static_cast<SampleState&>(*planned.sequence);
+    const ActiveRequest& request = *sample.request;
+    RunItem item{.sequence = &sample, .num_tokens = planned.num_tokens};
+    item.scores = request.scores;
+    item.score_temperature = request.score_temperature;
+    item.samples = !request.scores && planned.reaches_end();
+    items.push_back(item);
+    if (!item.samples) continue;
+    for (int32_t i = 0; i < sample.num_samples; ++i) {
+      SampleState* target = sample.num_samples > 1 ? request.samples[i].get() : &sample;
+      const double uniform = Uniform(request.seed, target->index, sample.num_sampled());
+      rows.push_back({logits_row, request.spec.filter, uniform});
+      sampled.push_back(target);
+    }
+    ++logits_row;
+  }
+
+  const absl::StatusOr<StepOutput> output = runner_->Run(*live_, items, plan.block_copies);
+  if (!output.ok()) {
+    telemetry::LogError("a step failed", {{"error", output.status().ToString()}});
+    for (const PlannedSequence& planned : plan.sequences) {
+      FinishRequest(*static_cast<SampleState*>(planned.sequence)->request, output.status());
+    }
+    return;
+  }
+  scheduler_.Complete(plan);
+  std::vector<SampledToken> tokens(rows.size());
+  if (!rows.empty()) {
+    Sample(output->logits.const_data_ptr<float>(), model_.spec().vocab_size, rows,
+           absl::MakeSpan(tokens));
+  }
+  for (size_t i = 0; i < items.size(); ++i) {
+    auto& sample = static_cast<SampleState&>(*plan.sequences[i].sequence);
+    if (items[i].scores) CollectScore(sample, output->scores[i]);
+    if (items[i].samples && sample.num_sampled() == 0) {
+      CountDown(*sample.request, sample.num_prompt_tokens);
+    }
+    if (items[i].samples && sample.num_samples > 1) ForkGroup(*sample.request);
+  }
+  for (size_t i = 0; i < sampled.size(); ++i) Collect(*sampled[i], tokens[i]);
+}
+
+void Engine::ForkGroup(ActiveRequest& request) {
+  SampleState& first = *request.samples.front();
+  first.num_samples = 1;
+  for (size_t i = 1; i < request.samples.size(); ++i) {
+    SampleState& copy = *request.samples[i];
+    copy.tokens = first.tokens;
+    scheduler_.Fork(first, &copy);
+  }
+}
+
+void Engine::Collect(SampleState& sample, const SampledToken& token) {
+  ActiveRequest& request = *sample.request;
+  if (request.done) return;
+  if (token.id < 0) {
+    FinishRequest(request,
+                  absl::InternalError(absl::StrCat("the model's logits are not finite under version ",
+                                                   version_, "; the weights may have diverged")));
+    return;
+  }
+  ++num_generated_tokens_;
+  CountDown(request, 1);
+  const absl::StatusOr<FinishReason> reason = AddToken(sample, token, version_);
+  if (!reason.ok()) {
+    FinishRequest(request, reason.status());
+  } else if (*reason != FinishReason::kNone) {
+    FinishSample(sample, *reason);
+  } else if (request.spec.stream) {
+    request.callbacks.on_chunk(TakeChunk(sample, FinishReason::kNone));
+  }
+}
+
+void Engine::CollectScore(SampleState& sample, const std::vector<float>& logprobs) {
+  ActiveRequest& request = *sample.request;
+  if (request.done) return;
+  request.score_logprobs.insert(request.score_logprobs.end(), logprobs.begin(), logprobs.end());
+  if (sample.num_pending() == 0) FinishRequest(request, absl::OkStatus());
+}
+
+void Engine::FinishSample(SampleState& sample, FinishReason reason) {
+  ActiveRequest& request = *sample.request;
+  scheduler_.Remove(&sample);
+  sample.finished = true;
+  CountDown(request, request.max_tokens - std::max<int64_t>(0, sample.num_sampled()));
+  --request.num_unfinished;
+  request.callbacks.on_chunk(TakeChunk(sample, reason));
+  if (request.num_unfinished == 0) FinishRequest(request, absl::OkStatus());
+}
+
+void Engine::FinishRequest(ActiveRequest& request, const absl::Status& status) {
+  if (request.done) return;
+  request.done = true;
+  for (const auto& sample : request.samples) scheduler_.Remove(sample.get());
+  num_queued_tokens_ -= request.num_queued_tokens;
+  const auto found = requests_.find(request.arrival);
+  finished_.push_back(std::move(found->second));
+  requests_.erase(found);
+  {
+    absl::MutexLock lock(&mu_);
+    --num_requests_;
+  }
+  UpdateInfo();
+  if (!request.scores) {
+    request.callbacks.on_done(status);
+  } else if (status.ok()) {
+    request.on_score(ScoreResult{std::move(request.score_logprobs), version_});
+  } else {
+    request.on_score(status);
+  }
+}
+
+void Engine::CountDown(ActiveRequest& request, int64_t num_tokens) {
+  request.num_queued_tokens -= num_tokens;
+  num_queued_tokens_ -= num_tokens;
+}
+
+void Engine::AbortRequest(ActiveRequest& request) {
+  if (request.scores) {
+    FinishRequest(request, absl::AbortedError("the request was aborted"));
+    return;
+  }
+  for (const auto& sample : request.samples) {
+    if (!sample->finished) FinishSample(*sample, FinishReason::kAborted);
+  }
+}
+
+void Engine::AbortAll() {
+  for (auto& held : std::exchange(held_, {})) Enqueue(std::move(held), /*hold=*/false);
+  while (!requests_.empty()) AbortRequest(*requests_.begin()->second);
+}
+
+void Engine::FlipWeights(int64_t version, CommitResult& result) {
+  const absl::Time start = absl::Now();
+  std::vector<ActiveRequest*> started;
+  for (const Sequence* sequence : scheduler_.running()) {
+    ActiveRequest* request = static_cast<const SampleState*>(sequence)->request;
+    if (started.empty() || started.back() != request) started.push_back(request);
+  }
+  const int64_t num_started = static_cast<int64_t>(started.size());
+  switch (options_.in_flight) {
+    case InFlightPolicy::kAbort:
+      for (ActiveRequest* request : started) {
+        if (request->scores) continue;
+        AbortRequest(*request);
+        ++result.num_aborted_requests;
+      }
+      break;
+    case InFlightPolicy::kWait:
+    case InFlightPolicy::kKeepRecompute:
+      scheduler_.RecomputeAll();
+      result.num_recomputed_requests = num_started;
+      break;
+    case InFlightPolicy::kKeepKv:
+      for (Sequence* sequence : scheduler_.running()) sequence->may_publish = false;
+      break;
+  }
+  RestartScores();
+  weights_.Flip(version);
+  live_ = weights_.live();
+  version_ = version;
+  blocks_.SetRoot(RootHash(options_.model_name, version, ""));
+  result.pause_seconds = absl::ToDoubleSeconds(absl::Now() - start);
+  telemetry::SetLogPolicyVersion(version);
+  if (options_.on_commit) options_.on_commit(version);
+}
+
+void Engine::RestartScores() {
+  // A score is of one version: those under way begin again.
+  for (const auto& [arrival, request] : requests_) {
+    if (!request->scores) continue;
+    SampleState* sample = request->samples.front().get();
+    scheduler_.Remove(sample);
+    request->score_logprobs.clear();
+    scheduler_.Add(sample);
+  }
+}
+
+void Engine::UpdateInfo() {
+  EngineInfo info;
+  int64_t last = -1;
+  for (const Sequence* sequence : scheduler_.running()) {
+    info.num_running_requests += sequence->arrival != last ? 1 : 0;
+    last = sequence->arrival;
+  }
+  info.num_waiting_requests =
+      static_cast<int64_t>(requests_.size() + held_.size()) - info.num_running_requests;
+  info.paused = paused_;
+  info.num_queued_tokens = num_queued_tokens_;
+  info.num_kv_blocks = blocks_.num_blocks();
+  info.num_free_kv_blocks = blocks_.num_free();
+  info.num_generated_tokens = num_generated_tokens_;
+  info.scheduler = scheduler_.stats();
+  absl::MutexLock lock(&mu_);
+  info_ = info;
+}
+
+}  // namespace tandem::rollout

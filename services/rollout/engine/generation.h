@@ -1,0 +1,74 @@
+// What goes into the engine and what comes out of it: requests, and the tokens of their samples.
+#ifndef TANDEM_SERVICES_ROLLOUT_ENGINE_GENERATION_H_
+#define TANDEM_SERVICES_ROLLOUT_ENGINE_GENERATION_H_
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "services/rollout/sampler/sampler.h"
+
+namespace tandem::rollout {
+
+struct GenerationRequest {
+  std::string id;                   // names it in Abort()
+  std::vector<int32_t> prompt_ids;
+  FilterParams filter;              // temperature, top_k, top_p, min_p
+  std::optional<uint64_t> seed;     // drawn where unset
+  int32_t n = 1;
+  std::optional<int64_t> max_tokens;  // unset: what the context leaves
+  int64_t min_tokens = 0;             // sampled before an end counts
+  std::vector<int32_t> stop_token_ids;
+  std::vector<std::string> stop;
+  bool ignore_eos = false;
+  bool return_text = false;
+  bool stream = false;  // a chunk for each step; otherwise one for each finished sample
+};
+
+enum class FinishReason { kNone, kStop, kLength, kAborted };
+
+// Weights that sampled the tokens [begin, end) of a chunk.
+struct VersionSpan {
+  int64_t policy_version = 0;
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+
+// New tokens of one sample.
+struct SampleChunk {
+  int32_t index = 0;
+  std::vector<int32_t> token_ids;
+  std::vector<float> logprobs;            // raw
+  std::vector<float> processed_logprobs;  // of logits / temperature
+  std::string text;                       // complete characters
+  std::vector<VersionSpan> version_spans;
+  FinishReason finish_reason = FinishReason::kNone;  // set in a sample's last chunk
+  bool first = false;                                // a sample's first chunk
+  int64_t num_prompt_tokens = 0;
+  int64_t num_cached_tokens = 0;
+  uint64_t seed = 0;
+};
+
+// Called on the engine thread: they hand over and return. After on_done nothing more is called; it is
+// called exactly once, unless the engine is destroyed first.
+struct GenerationCallbacks {
+  std::function<void(SampleChunk chunk)> on_chunk;
+  std::function<void(absl::Status status)> on_done;
+};
+
+struct ScoreRequest {
+  std::vector<int32_t> token_ids;
+  double temperature = 1.0;
+};
+
+struct ScoreResult {
+  std::vector<float> logprobs;  // one fewer than the tokens
+  int64_t policy_version = 0;
+};
+
+}  // namespace tandem::rollout
+
+#endif  // TANDEM_SERVICES_ROLLOUT_ENGINE_GENERATION_H_

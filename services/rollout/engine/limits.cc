@@ -1,0 +1,115 @@
+#include "services/rollout/engine/limits.h"
+
+#include <cmath>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "common/rpc/status_conversion.h"
+#include "common/status/status_macros.h"
+
+namespace tandem::rollout {
+namespace {
+
+constexpr size_t kMaxStops = 64;
+constexpr size_t kMaxStopBytes = 1024;
+
+template <typename T>
+absl::Status Expected(absl::string_view field, absl::string_view expected, const T& found) {
+  return rpc::InvalidField(field, absl::StrCat("expected ", expected, ", found ", found));
+}
+
+absl::Status CheckIds(const std::vector<int32_t>& ids, absl::string_view field,
+                      const RequestLimits& limits) {
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] < 0 || ids[i] >= limits.vocab_size) {
+      // Ids came as uint32.
+      return Expected(absl::StrCat(field, "[", i, "]"),
+                      absl::StrCat("an id below the vocabulary's size ", limits.vocab_size),
+                      static_cast<uint32_t>(ids[i]));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckTemperature(double temperature, absl::string_view field, bool zero_allowed) {
+  if (std::isfinite(temperature) && (temperature > 0.0 || (zero_allowed && temperature == 0.0))) {
+    return absl::OkStatus();
+  }
+  return Expected(field, zero_allowed ? "a finite number >= 0" : "a finite number > 0", temperature);
+}
+
+}  // namespace
+
+absl::Status CheckRequest(const GenerationRequest& request, const RequestLimits& limits) {
+  const int64_t prompt = static_cast<int64_t>(request.prompt_ids.size());
+  if (prompt == 0) return rpc::InvalidField("token_ids", "expected a prompt, found no tokens");
+  if (prompt >= limits.max_model_len) {
+    return rpc::WithReason(
+        Expected("token_ids",
+                 absl::StrCat("fewer than ", limits.max_model_len,
+                              " tokens (the longest sequence of prompt and completion)"),
+                 prompt),
+        "CONTEXT_TOO_LONG",
+        {{"max_model_len", absl::StrCat(limits.max_model_len)}, {"found", absl::StrCat(prompt)}});
+  }
+  RETURN_IF_ERROR(CheckIds(request.prompt_ids, "token_ids.ids", limits));
+  RETURN_IF_ERROR(CheckTemperature(request.filter.temperature, "sampling.temperature", true));
+  if (request.filter.top_k < 0) {
+    return Expected("sampling.top_k", "0 (all) or more", request.filter.top_k);
+  }
+  if (!(request.filter.top_p > 0.0 && request.filter.top_p <= 1.0)) {
+    return Expected("sampling.top_p", "a number in (0, 1]", request.filter.top_p);
+  }
+  if (!(request.filter.min_p >= 0.0 && request.filter.min_p <= 1.0)) {
+    return Expected("sampling.min_p", "a number in [0, 1]", request.filter.min_p);
+  }
+  if (request.n < 1 || request.n > kMaxSamples) {
+    return Expected("sampling.n", absl::StrCat("1 to ", kMaxSamples), request.n);
+  }
+  if (request.max_tokens.has_value() && *request.max_tokens < 1) {
+    return Expected("sampling.max_tokens", "1 or more", *request.max_tokens);
+  }
+  if (request.min_tokens < 0) {
+    return Expected("sampling.min_tokens", "0 or more", request.min_tokens);
+  }
+  if (request.max_tokens.has_value() && request.min_tokens > *request.max_tokens) {
+    return Expected("sampling.min_tokens",
+                    absl::StrCat("at most max_tokens, which is ", *request.max_tokens),
+                    request.min_tokens);
+  }
+  RETURN_IF_ERROR(CheckIds(request.stop_token_ids, "sampling.stop_token_ids", limits));
+  if (request.stop.size() > kMaxStops) {
+    return Expected("sampling.stop", absl::StrCat("at most ", kMaxStops, " strings"),
+                    request.stop.size());
+  }
+  for (size_t i = 0; i < request.stop.size(); ++i) {
+    if (request.stop[i].empty() || request.stop[i].size() > kMaxStopBytes) {
+      return Expected(absl::StrCat("sampling.stop[", i, "]"),
+                      absl::StrCat("1 to ", kMaxStopBytes, " bytes"), request.stop[i].size());
+    }
+  }
+  if (!limits.has_tokenizer && !request.stop.empty()) {
+    return rpc::InvalidField("sampling.stop", "stop strings need a tokenizer, and the model's folder "
+                                              "has no tokenizer.json; use stop_token_ids");
+  }
+  if (!limits.has_tokenizer && request.return_text) {
+    return rpc::InvalidField("return_text",
+                             "text needs a tokenizer, and the model's folder has no tokenizer.json");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckRequest(const ScoreRequest& request, const RequestLimits& limits) {
+  const int64_t length = static_cast<int64_t>(request.token_ids.size());
+  if (length == 0) return rpc::InvalidField("token_ids", "expected tokens, found none");
+  if (length > limits.max_model_len) {
+    return rpc::WithReason(
+        Expected("token_ids", absl::StrCat("at most ", limits.max_model_len, " tokens"), length),
+        "CONTEXT_TOO_LONG",
+        {{"max_model_len", absl::StrCat(limits.max_model_len)}, {"found", absl::StrCat(length)}});
+  }
+  RETURN_IF_ERROR(CheckIds(request.token_ids, "token_ids", limits));
+  return CheckTemperature(request.temperature, "temperature", false);
+}
+
+}  // namespace tandem::rollout

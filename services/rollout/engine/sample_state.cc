@@ -1,0 +1,77 @@
+#include "services/rollout/engine/sample_state.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/status/status_macros.h"
+
+namespace tandem::rollout {
+
+void MakeSamples(ActiveRequest& request, const tokenizer::Tokenizer* tokenizer) {
+  const GenerationRequest& spec = request.spec;
+  const bool wants_text = spec.return_text || !spec.stop.empty();
+  for (int32_t index = 0; index < spec.n; ++index) {
+    auto sample = std::make_unique<SampleState>();
+    sample->arrival = request.arrival;
+    sample->index = index;
+    sample->request = &request;
+    sample->num_prompt_tokens = static_cast<int64_t>(spec.prompt_ids.size());
+    sample->chunk.index = index;
+    sample->chunk.first = true;
+    if (wants_text && tokenizer != nullptr) sample->text.emplace(*tokenizer, spec.stop);
+    request.samples.push_back(std::move(sample));
+  }
+  SampleState& first = *request.samples.front();
+  first.tokens = spec.prompt_ids;
+  first.num_samples = spec.n;
+  first.may_use_cache = !request.scores;
+  request.num_unfinished = spec.n;
+}
+
+absl::StatusOr<FinishReason> AddToken(SampleState& sample, const SampledToken& token,
+                                      int64_t policy_version) {
+  const ActiveRequest& request = *sample.request;
+  SampleChunk& chunk = sample.chunk;
+  sample.tokens.push_back(token.id);
+  chunk.token_ids.push_back(token.id);
+  chunk.logprobs.push_back(token.logprob);
+  chunk.processed_logprobs.push_back(token.processed_logprob);
+  const int64_t end = static_cast<int64_t>(chunk.token_ids.size());
+  if (chunk.version_spans.empty() || chunk.version_spans.back().policy_version != policy_version) {
+    chunk.version_spans.push_back({policy_version, end - 1, end});
+  } else {
+    chunk.version_spans.back().end = end;
+  }
+
+  const bool may_stop = sample.num_sampled() >= request.spec.min_tokens;
+  const bool stop_id = may_stop && std::binary_search(request.stop_ids.begin(),
+                                                      request.stop_ids.end(), token.id);
+  bool stop_string = false;
+  if (sample.text.has_value()) {
+    ASSIGN_OR_RETURN(stop_string, sample.text->Push(token.id, may_stop));
+  }
+  if (stop_id || stop_string) return FinishReason::kStop;
+  if (sample.num_sampled() >= request.max_tokens) return FinishReason::kLength;
+  return FinishReason::kNone;
+}
+
+SampleChunk TakeChunk(SampleState& sample, FinishReason reason) {
+  const ActiveRequest& request = *sample.request;
+  SampleChunk out = std::exchange(sample.chunk, SampleChunk{});
+  sample.chunk.index = out.index;
+  out.finish_reason = reason;
+  if (out.first) {
+    out.num_prompt_tokens = sample.num_prompt_tokens;
+    out.num_cached_tokens = sample.num_cached;
+    out.seed = request.seed;
+  }
+  if (sample.text.has_value()) {
+    // Text that does not decode is left out; its tokens are there.
+    if (reason != FinishReason::kNone) sample.text->Finish().IgnoreError();
+    std::string text = sample.text->Take();
+    if (request.spec.return_text) out.text = std::move(text);
+  }
+  return out;
+}
+
+}  // namespace tandem::rollout

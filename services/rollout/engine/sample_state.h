@@ -1,0 +1,62 @@
+// A request while the engine works on it, and each of its samples.
+#ifndef TANDEM_SERVICES_ROLLOUT_ENGINE_SAMPLE_STATE_H_
+#define TANDEM_SERVICES_ROLLOUT_ENGINE_SAMPLE_STATE_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "services/rollout/engine/generation.h"
+#include "services/rollout/engine/text_output.h"
+#include "services/rollout/sampler/sampler.h"
+#include "services/rollout/scheduler/sequence.h"
+
+namespace tandem::rollout {
+
+struct ActiveRequest;
+
+// A sequence with what was sampled of it and not yet handed over.
+struct SampleState : Sequence {
+  ActiveRequest* request = nullptr;
+  bool finished = false;
+  SampleChunk chunk;
+  std::optional<TextOutput> text;
+};
+
+struct ActiveRequest {
+  GenerationRequest spec;
+  GenerationCallbacks callbacks;
+  int64_t arrival = 0;
+  uint64_t seed = 0;
+  int64_t max_tokens = 0;  // resolved against the context
+  std::vector<std::unique_ptr<SampleState>> samples;
+  int64_t num_unfinished = 0;
+  std::vector<int32_t> stop_ids;  // in force, sorted
+  int64_t num_queued_tokens = 0;  // that it may still take, its prompt included until it is computed
+  bool done = false;
+
+  // Of a Score() call: has one sample, which is scored and never sampled.
+  bool scores = false;
+  double score_temperature = 1.0;
+  std::vector<float> score_logprobs;
+  std::function<void(absl::StatusOr<ScoreResult>)> on_score;
+};
+
+// The samples of a request, the first ready to be scheduled. `tokenizer` may be null where no text is
+// wanted.
+void MakeSamples(ActiveRequest& request, const tokenizer::Tokenizer* tokenizer);
+
+// Adds a sampled token to the sample and its chunk, and says whether it ends the sample.
+absl::StatusOr<FinishReason> AddToken(SampleState& sample, const SampledToken& token,
+                                      int64_t policy_version);
+
+// What is to be handed over now; the sample's chunk is empty afterwards. With a reason it is the
+// last, and carries the rest of the text.
+SampleChunk TakeChunk(SampleState& sample, FinishReason reason);
+
+}  // namespace tandem::rollout
+
+#endif  // TANDEM_SERVICES_ROLLOUT_ENGINE_SAMPLE_STATE_H_

@@ -1,0 +1,93 @@
+// BlockManager: who holds which block of the KV cache, and which full blocks can be used again.
+//
+//   BlockManager blocks(num_blocks, block_size);
+//   blocks.SetRoot(RootHash(model, policy_version, salt));
+//   PrefixMatch match = blocks.MatchPrefix(prompt, prompt.size() - 1);   // retained for the caller
+//   std::optional<int32_t> block = blocks.Allocate();
+//   blocks.Publish(*block, BlockHash(parent, tokens_of_block));          // once it is full and computed
+//   blocks.Release(*block);
+#ifndef TANDEM_SERVICES_ROLLOUT_KV_CACHE_BLOCK_MANAGER_H_
+#define TANDEM_SERVICES_ROLLOUT_KV_CACHE_BLOCK_MANAGER_H_
+
+#include <cstdint>
+#include <list>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+
+namespace tandem::rollout {
+
+// Names a full block by its tokens, all tokens before them, and the weights that computed it.
+using BlockHash = std::pair<uint64_t, uint64_t>;
+
+// The hash before the first block. Whatever it is made of (model, policy version, salt) tells caches
+// apart: after a change no older block can be found, and no flush is needed.
+BlockHash RootHash(absl::string_view model, int64_t policy_version, absl::string_view salt);
+
+BlockHash ChainHash(const BlockHash& parent, absl::Span<const int32_t> tokens);
+
+// The full blocks found of a prompt.
+struct PrefixMatch {
+  std::vector<int32_t> blocks;
+  BlockHash hash;  // of the last one, or the root
+};
+
+// Counts references; a block without any is free. A free block that was published keeps its contents
+// until it is needed for others, the least recently used first. Owned by the engine thread.
+class BlockManager {
+ public:
+  BlockManager(int64_t num_blocks, int64_t block_size);
+
+  int64_t num_blocks() const { return static_cast<int64_t>(blocks_.size()); }
+  int64_t block_size() const { return block_size_; }
+  // Blocks that Allocate() can give, those that keep reusable contents among them.
+  int64_t num_free() const { return static_cast<int64_t>(free_.size() + reusable_.size()); }
+  int64_t BlocksFor(int64_t num_tokens) const {
+    return (num_tokens + block_size_ - 1) / block_size_;
+  }
+
+  // Blocks published from now on, and prefixes looked up, start here.
+  void SetRoot(const BlockHash& root) { root_ = root; }
+  const BlockHash& root() const { return root_; }
+
+  // Full blocks that hold the beginning of `tokens`, at most `max_tokens` of them; each is retained
+  // for the caller.
+  PrefixMatch MatchPrefix(absl::Span<const int32_t> tokens, int64_t max_tokens);
+
+  // A block of undefined contents with one reference, or none where all are held.
+  std::optional<int32_t> Allocate();
+
+  void Retain(int32_t block) { Take(block); }
+  void Release(int32_t block);
+  bool IsShared(int32_t block) const { return blocks_[block].references > 1; }
+
+  // The block is full and computed, and will not be written again. Where another block has the same
+  // hash already, this one stays private.
+  void Publish(int32_t block, const BlockHash& hash);
+
+ private:
+  struct Block {
+    int32_t references = 0;
+    bool published = false;
+    BlockHash hash;
+    std::list<int32_t>::iterator reusable;  // valid where published and without references
+  };
+
+  void Take(int32_t block);
+
+  const int64_t block_size_;
+  BlockHash root_;
+  std::vector<Block> blocks_;
+  std::vector<int32_t> free_;     // without contents
+  std::list<int32_t> reusable_;   // published, without references; least recently used first
+  absl::flat_hash_map<BlockHash, int32_t> published_;
+};
+
+}  // namespace tandem::rollout
+
+#endif  // TANDEM_SERVICES_ROLLOUT_KV_CACHE_BLOCK_MANAGER_H_

@@ -1,0 +1,103 @@
+#include "services/rollout/runner/model_runner.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <c10/core/InferenceMode.h>
+
+#include <algorithm>
+#include <exception>
+
+#include "absl/strings/str_cat.h"
+#include "common/model/paged_attention.h"
+#include "common/status/status_macros.h"
+
+namespace tandem::rollout {
+
+absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Create(
+    const model::Transformer& model, const model::PagedKvCacheOptions& cache_options) {
+  ASSIGN_OR_RETURN(model::PagedKvCache cache, model::PagedKvCache::Create(cache_options));
+  return std::unique_ptr<ModelRunner>(new ModelRunner(model, std::move(cache)));
+}
+
+absl::StatusOr<StepOutput> ModelRunner::Run(
+    const model::ParameterProvider& params, absl::Span<const RunItem> items,
+    absl::Span<const std::pair<int32_t, int32_t>> block_copies) {
+  try {
+    for (const auto& [from, to] : block_copies) cache_.CopyBlock(from, to);
+    return RunUnchecked(params, items);
+  } catch (const std::exception& error) {
+    return absl::InternalError(absl::StrCat("the model's forward pass failed: ", error.what()));
+  }
+}
+
+StepOutput ModelRunner::RunUnchecked(const model::ParameterProvider& params,
+                                     absl::Span<const RunItem> items) {
+  const c10::InferenceMode inference;
+  int64_t num_tokens = 0;
+  int64_t num_sampling = 0;
+  for (const RunItem& item : items) {
+    num_tokens += item.num_tokens;
+    num_sampling += item.samples ? 1 : 0;
+  }
+
+  at::Tensor token_ids = at::empty({num_tokens}, at::kLong);
+  at::Tensor positions = at::empty({num_tokens}, at::kLong);
+  at::Tensor last_rows = at::empty({num_sampling}, at::kLong);
+  int64_t* ids = token_ids.mutable_data_ptr<int64_t>();
+  int64_t* position = positions.mutable_data_ptr<int64_t>();
+  int64_t* last_row = last_rows.mutable_data_ptr<int64_t>();
+  std::vector<model::PagedSequence> sequences;
+  sequences.reserve(items.size());
+  int64_t row = 0;
+  for (const RunItem& item : items) {
+    const Sequence& sequence = *item.sequence;
+    sequences.push_back({.first_token = row,
+                         .num_tokens = item.num_tokens,
+                         .context_length = sequence.num_computed + item.num_tokens,
+                         .blocks = sequence.blocks.data()});
+    for (int64_t i = 0; i < item.num_tokens; ++i, ++row) {
+      position[row] = sequence.num_computed + i;
+      ids[row] = sequence.tokens[sequence.num_computed + i];
+    }
+    if (item.samples) *last_row++ = row - 1;
+  }
+
+  const model::Rotary rotary = model_.MakeRotary(positions);
+  model::PagedAttention attention(cache_, std::move(sequences));
+  at::Tensor x = model_.Embed(params, token_ids);  // [num_tokens, hidden]
+  for (int64_t layer = 0; layer < model_.spec().num_layers; ++layer) {
+    x = model_.Block(params, layer, x, rotary, attention);
+  }
+
+  StepOutput out;
+  out.scores.resize(items.size());
+  if (num_sampling > 0) {
+    const at::Tensor sampled = num_sampling == num_tokens ? x : x.index_select(0, last_rows);
+    out.logits = model_.Logits(params, model_.FinalNorm(params, sampled)).contiguous();
+  }
+  Score(params, x, items, out);
+  return out;
+}
+
+void ModelRunner::Score(const model::ParameterProvider& params, const at::Tensor& x,
+                        absl::Span<const RunItem> items, StepOutput& out) {
+  int64_t row = 0;
+  for (size_t i = 0; i < items.size(); row += items[i].num_tokens, ++i) {
+    const RunItem& item = items[i];
+    if (!item.scores) continue;
+    const Sequence& sequence = *item.sequence;
+    const int64_t next = sequence.num_computed + 1;  // the token that the first row predicts
+    const int64_t count = std::min(item.num_tokens, sequence.num_tokens() - next);
+    if (count <= 0) continue;
+    at::Tensor targets = at::empty({count}, at::kLong);
+    std::copy_n(sequence.tokens.begin() + next, count, targets.mutable_data_ptr<int64_t>());
+    const at::Tensor temperatures = at::full({count}, item.score_temperature, at::kFloat);
+    const at::Tensor hidden = model_.FinalNorm(params, x.narrow(0, row, count));
+    const at::Tensor logprobs =
+        model_.HeadLogProbs(params, hidden, targets, temperatures).logprobs.contiguous();
+    const float* data = logprobs.const_data_ptr<float>();
+    out.scores[i].assign(data, data + count);
+  }
+}
+
+}  // namespace tandem::rollout

@@ -1,0 +1,69 @@
+// ModelRunner: the tensors of a step. Builds the flat batch of what the scheduler planned, runs the
+// model's stages over the paged cache, and returns logits for the tokens that are sampled.
+//
+//   ASSIGN_OR_RETURN(auto runner, ModelRunner::Create(model, cache_options));
+//   ASSIGN_OR_RETURN(StepOutput out, runner->Run(arena, {{&sequence, 5, .samples = true}}, copies));
+#ifndef TANDEM_SERVICES_ROLLOUT_RUNNER_MODEL_RUNNER_H_
+#define TANDEM_SERVICES_ROLLOUT_RUNNER_MODEL_RUNNER_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/model/paged_kv_cache.h"
+#include "common/model/parameter_provider.h"
+#include "common/model/transformer.h"
+#include "services/rollout/scheduler/sequence.h"
+
+namespace tandem::rollout {
+
+// The part of a step that one sequence takes: its tokens from num_computed on.
+struct RunItem {
+  const Sequence* sequence = nullptr;
+  int64_t num_tokens = 0;
+  bool samples = false;             // wants the logits that follow its last token
+  bool scores = false;              // wants the log-prob of every given token that follows
+  double score_temperature = 1.0;   // > 0
+};
+
+struct StepOutput {
+  at::Tensor logits;  // float32 [number of items that sample, vocab], in the order of items
+  // For each item, in order: the log-probs of the tokens after its own, where it scores.
+  std::vector<std::vector<float>> scores;
+};
+
+// Owns the KV cache. Used by the engine thread; ATen's threads share the work.
+class ModelRunner {
+ public:
+  // `model` outlives the runner.
+  static absl::StatusOr<std::unique_ptr<ModelRunner>> Create(
+      const model::Transformer& model, const model::PagedKvCacheOptions& cache_options);
+
+  // Copies blocks, then computes. INTERNAL, with LibTorch's words, where an operation throws; the
+  // items' cache contents are undefined then.
+  absl::StatusOr<StepOutput> Run(const model::ParameterProvider& params,
+                                 absl::Span<const RunItem> items,
+                                 absl::Span<const std::pair<int32_t, int32_t>> block_copies);
+
+  const model::PagedKvCache& cache() const { return cache_; }
+
+ private:
+  ModelRunner(const model::Transformer& model, model::PagedKvCache cache)
+      : model_(model), cache_(std::move(cache)) {}
+
+  StepOutput RunUnchecked(const model::ParameterProvider& params, absl::Span<const RunItem> items);
+  void Score(const model::ParameterProvider& params, const at::Tensor& x,
+             absl::Span<const RunItem> items, StepOutput& out);
+
+  const model::Transformer& model_;
+  model::PagedKvCache cache_;
+};
+
+}  // namespace tandem::rollout
+
+#endif  // TANDEM_SERVICES_ROLLOUT_RUNNER_MODEL_RUNNER_H_

@@ -1,0 +1,143 @@
+#include "services/rollout/sampler/sampler.h"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "services/rollout/sampler/filter.h"
+#include "services/rollout/sampler/row_kernel.h"
+
+namespace tandem::rollout {
+namespace {
+
+// Keeps a quotient by a temperature finite.
+constexpr double kLowestTemperature = 1e-30;
+
+// The entry of `weights` at which the running sum passes `target`; else the last one with a weight.
+int64_t Walk(const float* weights, int64_t n, double target) {
+  double sum = 0.0;
+  int64_t last = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    if (weights[i] <= 0.0f) continue;
+    last = i;
+    sum += weights[i];
+    if (sum > target) break;
+  }
+  return last;
+}
+
+// Draws from all entries that rank at or before `last`, by the sums of their blocks.
+int32_t DrawFromRow(const Row& row, const std::optional<Candidate>& last,
+                    const std::vector<double>& block_sums, double total, double uniform) {
+  double target = uniform * total;
+  size_t block = 0;
+  size_t chosen = 0;
+  for (; block < block_sums.size(); ++block) {
+    if (block_sums[block] <= 0.0) continue;
+    chosen = block;
+    if (target < block_sums[block]) break;
+    target -= block_sums[block];
+  }
+  const int64_t begin = static_cast<int64_t>(chosen) * kSumBlock;
+  const int64_t n = std::min(kSumBlock, row.size - begin);
+  float weights[kSumBlock];
+  Exp(row.logits + begin, n, row.maximum, row.inverse_temperature, weights);
+  if (last.has_value()) {
+    for (int64_t i = 0; i < n; ++i) {
+      const Candidate entry{row.logits[begin + i], static_cast<int32_t>(begin + i)};
+      if (RanksBefore(*last, entry)) weights[i] = 0.0f;
+    }
+  }
+  return static_cast<int32_t>(begin + Walk(weights, n, target));
+}
+
+int32_t DrawFromCandidates(const Row& row, std::vector<Candidate> candidates,
+                           const std::optional<Candidate>& last, double uniform) {
+  if (last.has_value()) {
+    std::erase_if(candidates, [&](const Candidate& c) { return RanksBefore(*last, c); });
+  }
+  const int64_t n = static_cast<int64_t>(candidates.size());
+  std::vector<float> weights(n);
+  for (int64_t i = 0; i < n; ++i) weights[i] = candidates[i].logit;
+  Exp(weights.data(), n, row.maximum, row.inverse_temperature, weights.data());
+  double total = 0.0;
+  for (const float weight : weights) total += weight;
+  return candidates[Walk(weights.data(), n, uniform * total)].id;
+}
+
+// The stricter of two thresholds.
+void Tighten(std::optional<Candidate>& last, const Candidate& other) {
+  if (!last.has_value() || RanksBefore(other, *last)) last = other;
+}
+
+SampledToken SampleOne(const float* logits, int64_t vocab_size, const SampleRow& request) {
+  const RowExtremes extremes = Extremes(logits, vocab_size);
+  if (!std::isfinite(extremes.maximum)) return {};
+  const FilterParams& params = request.params;
+  const bool greedy = params.temperature == 0.0;
+  const bool scaled = !greedy && params.temperature != 1.0;
+
+  std::vector<double> block_sums((vocab_size + kSumBlock - 1) / kSumBlock);
+  const double raw_total = SumExp(logits, vocab_size, extremes.maximum, 1.0f,
+                                  scaled || greedy ? nullptr : block_sums.data());
+  Row row{logits, vocab_size, extremes.maximum, extremes.minimum, 1.0f};
+  double total = raw_total;  // of all tokens at the temperature
+  if (scaled) {
+    row.inverse_temperature =
+        static_cast<float>(1.0 / std::max(params.temperature, kLowestTemperature));
+    total = SumExp(logits, vocab_size, row.maximum, row.inverse_temperature, block_sums.data());
+  }
+
+  SampledToken token;
+  if (greedy) {
+    Candidate first;
+    int64_t next;
+    CollectAtLeast(logits, 0, vocab_size, row.maximum, &first, 1, &next);
+    token.id = first.id;
+  } else {
+    std::optional<Candidate> last;
+    const bool cut = params.top_k > 0 && params.top_k < vocab_size;
+    std::vector<Candidate> candidates;
+    if (cut) candidates = TopK(row, params.top_k);
+    if (params.top_p < 1.0) {
+      Tighten(last, cut ? TopPLast(row, candidates, params.top_p) : TopPLast(row, params.top_p));
+    }
+    if (params.min_p > 0.0) Tighten(last, MinPLast(row, params.min_p));
+    if (cut) {
+      token.id = DrawFromCandidates(row, std::move(candidates), last, request.uniform);
+    } else {
+      double kept = total;
+      if (last.has_value()) {
+        kept = SumExpKept(logits, vocab_size, row.maximum, row.inverse_temperature, *last,
+                          block_sums.data());
+      }
+      token.id = DrawFromRow(row, last, block_sums, kept, request.uniform);
+    }
+  }
+
+  const double below = static_cast<double>(logits[token.id]) - row.maximum;
+  token.logprob = static_cast<float>(below - std::log(raw_total));
+  token.processed_logprob = token.logprob;
+  if (scaled) {
+    token.processed_logprob =
+        static_cast<float>(below * row.inverse_temperature - std::log(total));
+  }
+  return token;
+}
+
+}  // namespace
+
+void Sample(const float* logits, int64_t vocab_size, absl::Span<const SampleRow> rows,
+            absl::Span<SampledToken> out) {
+  at::parallel_for(0, static_cast<int64_t>(rows.size()), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      out[i] = SampleOne(logits + rows[i].row * vocab_size, vocab_size, rows[i]);
+    }
+  });
+}
+
+}  // namespace tandem::rollout

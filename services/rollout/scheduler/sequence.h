@@ -1,0 +1,52 @@
+// Sequence: one line of tokens, given or sampled, and what the cache holds of it. The unit that the
+// scheduler moves.
+#ifndef TANDEM_SERVICES_ROLLOUT_SCHEDULER_SEQUENCE_H_
+#define TANDEM_SERVICES_ROLLOUT_SCHEDULER_SEQUENCE_H_
+
+#include <cstdint>
+#include <set>
+#include <tuple>
+#include <vector>
+
+#include "services/rollout/kv_cache/block_manager.h"
+
+namespace tandem::rollout {
+
+struct Sequence {
+  // Priority: the lower comes first.
+  int64_t arrival = 0;  // of the request
+  int32_t index = 0;    // of the sample
+
+  std::vector<int32_t> tokens;  // the prompt, then what was sampled
+  int64_t num_prompt_tokens = 0;
+
+  // Samples that its next token stands for: n until the prompt is computed and the group is forked.
+  int32_t num_samples = 1;
+
+  // False: every position is computed anew, for its log-prob is wanted.
+  bool may_use_cache = true;
+  // False: the cache holds what other weights computed, so its blocks are not for others.
+  bool may_publish = true;
+
+  // Written by the scheduler.
+  int64_t num_computed = 0;      // leading tokens whose keys and values are in the cache
+  int64_t num_cached = 0;        // of them, found there when the sequence was admitted
+  std::vector<int32_t> blocks;   // of tokens 0 .. num_computed - 1 and of those being computed
+  int64_t num_hashed_blocks = 0; // leading blocks that `hash` stands for
+  BlockHash hash;
+
+  int64_t num_tokens() const { return static_cast<int64_t>(tokens.size()); }
+  int64_t num_pending() const { return num_tokens() - num_computed; }
+  int64_t num_sampled() const { return num_tokens() - num_prompt_tokens; }
+};
+
+struct ByPriority {
+  bool operator()(const Sequence* a, const Sequence* b) const {
+    return std::tie(a->arrival, a->index) < std::tie(b->arrival, b->index);
+  }
+};
+using SequenceQueue = std::set<Sequence*, ByPriority>;
+
+}  // namespace tandem::rollout
+
+#endif  // TANDEM_SERVICES_ROLLOUT_SCHEDULER_SEQUENCE_H_

@@ -1,0 +1,104 @@
+#include "services/rollout/service/generate_reactor.h"
+
+#include <utility>
+
+#include "common/rpc/status_conversion.h"
+#include "common/status/status_macros.h"
+#include "services/rollout/service/convert.h"
+
+namespace tandem::rollout {
+
+GenerateReactor* GenerateReactor::Start(Engine& engine, const tokenizer::Tokenizer* tokenizer,
+                                        const v1::GenerateRequest& request) {
+  std::shared_ptr<GenerateReactor> reactor(new GenerateReactor(engine));
+  {
+    absl::MutexLock lock(&reactor->mu_);
+    reactor->self_ = reactor;
+  }
+  const absl::Status status = reactor->Submit(tokenizer, request);
+  if (!status.ok()) reactor->OnEngineDone(status);
+  return reactor.get();
+}
+
+absl::Status GenerateReactor::Submit(const tokenizer::Tokenizer* tokenizer,
+                                     const v1::GenerateRequest& request) {
+  ASSIGN_OR_RETURN(GenerationRequest spec, FromProto(request, tokenizer));
+  if (spec.id.empty()) spec.id = DrawRequestId();
+  request_id_ = spec.id;
+  processed_logprobs_ = request.sampling().processed_logprobs();
+  std::shared_ptr<GenerateReactor> self;
+  {
+    absl::MutexLock lock(&mu_);
+    self = self_;
+  }
+  ASSIGN_OR_RETURN(
+      const int64_t handle,
+      engine_.Submit(std::move(spec),
+                     {.on_chunk = [self](SampleChunk chunk) { self->OnChunk(std::move(chunk)); },
+                      .on_done = [self](absl::Status status) { self->OnEngineDone(status); }}));
+  absl::MutexLock lock(&mu_);
+  handle_ = handle;
+  if (cancelled_) engine_.Cancel(handle);
+  return absl::OkStatus();
+}
+
+void GenerateReactor::OnChunk(SampleChunk chunk) {
+  absl::MutexLock lock(&mu_);
+  if (cancelled_) return;
+  const int32_t index = chunk.index;
+  const auto [at, is_new] = pending_.try_emplace(index);
+  if (is_new) {
+    at->second = std::move(chunk);
+    order_.push_back(index);
+  } else {
+    Merge(std::move(chunk), at->second);
+  }
+  Continue();
+}
+
+void GenerateReactor::OnEngineDone(const absl::Status& status) {
+  absl::MutexLock lock(&mu_);
+  engine_done_ = true;
+  status_ = status;
+  Continue();
+}
+
+void GenerateReactor::OnWriteDone(bool ok) {
+  absl::MutexLock lock(&mu_);
+  is_writing_ = false;
+  if (!ok) {
+    cancelled_ = true;
+    if (handle_ >= 0) engine_.Cancel(handle_);
+  }
+  Continue();
+}
+
+void GenerateReactor::OnCancel() {
+  absl::MutexLock lock(&mu_);
+  cancelled_ = true;
+  if (handle_ >= 0) engine_.Cancel(handle_);
+  Continue();
+}
+
+void GenerateReactor::OnDone() {
+  std::shared_ptr<GenerateReactor> self;  // outlives the lock, which is its own
+  absl::MutexLock lock(&mu_);
+  self = std::move(self_);
+}
+
+void GenerateReactor::Continue() {
+  if (is_writing_ || finished_) return;
+  if (!order_.empty() && !cancelled_) {
+    const auto next = pending_.find(order_.front());
+    order_.pop_front();
+    writing_ = ToProto(std::move(next->second), request_id_, processed_logprobs_);
+    pending_.erase(next);
+    is_writing_ = true;
+    StartWrite(&writing_);
+  } else if (engine_done_) {
+    finished_ = true;
+    Finish(rpc::ToGrpcStatus(status_));
+  }
+}
+
+}  // namespace tandem::rollout

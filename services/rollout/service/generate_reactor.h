@@ -1,0 +1,62 @@
+// One Generate call: hands the request to the engine and writes what comes back.
+#ifndef TANDEM_SERVICES_ROLLOUT_SERVICE_GENERATE_REACTOR_H_
+#define TANDEM_SERVICES_ROLLOUT_SERVICE_GENERATE_REACTOR_H_
+
+#include <grpcpp/support/server_callback.h>
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "services/rollout/engine/engine.h"
+#include "tandem/rollout/v1/rollout_service.pb.h"
+
+namespace tandem::rollout {
+
+// A client that reads slowly never holds up the engine, nor is memory spent on messages: tokens that
+// are not written yet wait as one chunk for each sample. When the call is cancelled, whatever the
+// reason, so is the request. Owns itself from Start() until gRPC and the engine are both done with it.
+class GenerateReactor final : public grpc::ServerWriteReactor<v1::GenerateResponse> {
+ public:
+  // A reactor for gRPC, which finishes at once where the request is not acceptable.
+  static GenerateReactor* Start(Engine& engine, const tokenizer::Tokenizer* tokenizer,
+                                const v1::GenerateRequest& request);
+
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override;
+  void OnDone() override;
+
+ private:
+  explicit GenerateReactor(Engine& engine) : engine_(engine) {}
+
+  absl::Status Submit(const tokenizer::Tokenizer* tokenizer, const v1::GenerateRequest& request);
+  void OnChunk(SampleChunk chunk);
+  void OnEngineDone(const absl::Status& status);
+  // Starts the next write, or finishes, where neither is under way.
+  void Continue() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  Engine& engine_;
+  std::string request_id_;
+  bool processed_logprobs_ = false;
+
+  absl::Mutex mu_;
+  std::shared_ptr<GenerateReactor> self_ ABSL_GUARDED_BY(mu_);  // gRPC's share of the ownership
+  int64_t handle_ ABSL_GUARDED_BY(mu_) = -1;
+  bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
+  std::map<int32_t, SampleChunk> pending_ ABSL_GUARDED_BY(mu_);  // by sample
+  std::deque<int32_t> order_ ABSL_GUARDED_BY(mu_);               // of the pending samples
+  v1::GenerateResponse writing_ ABSL_GUARDED_BY(mu_);
+  bool is_writing_ ABSL_GUARDED_BY(mu_) = false;
+  bool engine_done_ ABSL_GUARDED_BY(mu_) = false;
+  bool finished_ ABSL_GUARDED_BY(mu_) = false;
+  absl::Status status_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace tandem::rollout
+
+#endif  // TANDEM_SERVICES_ROLLOUT_SERVICE_GENERATE_REACTOR_H_

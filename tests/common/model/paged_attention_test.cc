@@ -1,0 +1,234 @@
+#include "common/model/paged_attention.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Parallel.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/randn.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "tests/support/status_matchers.h"
+
+namespace tandem::model {
+namespace {
+
+struct Shape {
+  int64_t num_heads;
+  int64_t num_kv_heads;
+  int64_t head_dim;
+};
+
+struct Inputs {
+  at::Tensor q;  // [num_tokens, num_heads, head_dim]
+  at::Tensor k;  // [num_tokens, num_kv_heads, head_dim]
+  at::Tensor v;
+};
+
+Inputs RandomInputs(const Shape& shape, int64_t num_tokens, uint64_t seed,
+                    at::ScalarType dtype = at::kFloat) {
+  auto generator = at::make_generator<at::CPUGeneratorImpl>(seed);
+  // Views of one fused tensor, as the projection gives them.
+  const int64_t heads = shape.num_heads + 2 * shape.num_kv_heads;
+  const at::Tensor fused =
+      at::randn({num_tokens, heads, shape.head_dim}, generator, at::kFloat).to(dtype);
+  return {fused.narrow(1, 0, shape.num_heads), fused.narrow(1, shape.num_heads, shape.num_kv_heads),
+          fused.narrow(1, shape.num_heads + shape.num_kv_heads, shape.num_kv_heads)};
+}
+
+// One sequence, one token after the other, in float64.
+at::Tensor Reference(const Inputs& in, const AttentionParams& params) {
+  const at::Tensor q = in.q.to(at::kDouble).contiguous();
+  const at::Tensor k = in.k.to(at::kDouble).contiguous();
+  const at::Tensor v = in.v.to(at::kDouble).contiguous();
+  const int64_t n = q.size(0), heads = q.size(1), dim = q.size(2), group = heads / k.size(1);
+  at::Tensor out = at::zeros({n, heads * dim}, at::kDouble);
+  const auto qa = q.accessor<double, 3>(), ka = k.accessor<double, 3>(),
+             va = v.accessor<double, 3>();
+  auto oa = out.accessor<double, 2>();
+  for (int64_t t = 0; t < n; ++t) {
+    for (int64_t h = 0; h < heads; ++h) {
+      const int64_t first = params.window > 0 ? std::max<int64_t>(0, t + 1 - params.window) : 0;
+      std::vector<double> p;
+      double sum = params.sinks.has_value() ? std::exp((*params.sinks)[h].item<double>()) : 0.0;
+      for (int64_t j = first; j <= t; ++j) {
+        double score = 0.0;
+        for (int64_t i = 0; i < dim; ++i) score += qa[t][h][i] * ka[j][h / group][i];
+        score *= params.scale;
+        if (params.softcap > 0) score = params.softcap * std::tanh(score / params.softcap);
+        p.push_back(std::exp(score));
+        sum += p.back();
+      }
+      for (int64_t j = first; j <= t; ++j) {
+        for (int64_t i = 0; i < dim; ++i) {
+          oa[t][h * dim + i] += p[j - first] / sum * va[j][h / group][i];
+        }
+      }
+    }
+  }
+  return out;
+}
+
+class PagedAttentionTest : public ::testing::Test {
+ protected:
+  void MakeCache(const Shape& shape, at::ScalarType dtype = at::kFloat, int64_t block_size = 16) {
+    ASSERT_OK_AND_ASSIGN(PagedKvCache cache, PagedKvCache::Create({.num_layers = 1,
+                                                                   .num_blocks = 64,
+                                                                   .block_size = block_size,
+                                                                   .num_kv_heads = shape.num_kv_heads,
+                                                                   .head_dim = shape.head_dim,
+                                                                   .dtype = dtype}));
+    cache_ = std::make_unique<PagedKvCache>(std::move(cache));
+    // What was there before must not matter.
+    for (const at::Tensor& t : {cache_->keys(0), cache_->values(0)}) {
+      t.fill_(std::numeric_limits<float>::quiet_NaN());
+    }
+  }
+
+  // Feeds a sequence in chunks of `chunk` tokens and returns all rows.
+  at::Tensor InChunks(const Inputs& in, int64_t chunk, const std::vector<int32_t>& blocks,
+                      const AttentionParams& params) {
+    std::vector<at::Tensor> rows;
+    const int64_t n = in.q.size(0);
+    for (int64_t begin = 0; begin < n; begin += chunk) {
+      const int64_t count = std::min(chunk, n - begin);
+      PagedAttention attention(*cache_, {{.first_token = 0,
+                                          .num_tokens = count,
+                                          .context_length = begin + count,
+                                          .blocks = blocks.data()}});
+      rows.push_back(attention.Forward(0, in.q.narrow(0, begin, count), in.k.narrow(0, begin, count),
+                                       in.v.narrow(0, begin, count), params));
+    }
+    return at::cat(rows);
+  }
+
+  std::unique_ptr<PagedKvCache> cache_;
+};
+
+std::vector<int32_t> Blocks(int32_t count, int32_t first = 0, int32_t stride = 1) {
+  std::vector<int32_t> blocks;
+  for (int32_t i = 0; i < count; ++i) blocks.push_back(first + i * stride);
+  return blocks;
+}
+
+AttentionParams Params(int64_t head_dim) {
+  return {.scale = 1.0 / std::sqrt(static_cast<double>(head_dim))};
+}
+
+double Difference(const at::Tensor& a, const at::Tensor& b) {
+  return (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>();
+}
+
+TEST_F(PagedAttentionTest, AgreesWithAPlainLoop) {
+  for (const Shape& shape : {Shape{4, 4, 64}, Shape{8, 2, 64}, Shape{14, 2, 32}, Shape{6, 2, 12},
+                             Shape{3, 1, 80}, Shape{5, 5, 7}, Shape{40, 1, 16}}) {
+    MakeCache(shape);
+    const Inputs in = RandomInputs(shape, 150, 1);
+    const at::Tensor out = InChunks(in, 150, Blocks(10, 50, -3), Params(shape.head_dim));
+    EXPECT_LT(Difference(out, Reference(in, Params(shape.head_dim))), 2e-6) << shape.head_dim;
+  }
+}
+
+TEST_F(PagedAttentionTest, HonoursScaleSoftcapWindowAndSinks) {
+  const Shape shape{4, 2, 24};
+  MakeCache(shape);
+  const Inputs in = RandomInputs(shape, 300, 2);
+  AttentionParams params{.scale = 0.9, .softcap = 2.0, .window = 37};
+  EXPECT_LT(Difference(InChunks(in, 300, Blocks(19), params), Reference(in, params)), 5e-6);
+  params.sinks = at::randn({4}, at::make_generator<at::CPUGeneratorImpl>(3), at::kFloat);
+  EXPECT_LT(Difference(InChunks(in, 1, Blocks(19), params), Reference(in, params)), 5e-6);
+}
+
+TEST_F(PagedAttentionTest, ARowIsTheSameBitForBitHoweverThePromptIsCut) {
+  const Shape shape{6, 2, 40};
+  MakeCache(shape);
+  const Inputs in = RandomInputs(shape, 290, 4);
+  const at::Tensor whole = InChunks(in, 290, Blocks(19), Params(40));
+  for (const int64_t chunk : {1, 5, 16, 64, 131}) {
+    EXPECT_TRUE(InChunks(in, chunk, Blocks(19, 20), Params(40)).equal(whole)) << chunk;
+  }
+}
+
+TEST_F(PagedAttentionTest, ARowIsTheSameBitForBitWhateverSharesTheBatch) {
+  const Shape shape{4, 2, 32};
+  MakeCache(shape);
+  // A sequence that decodes its token 100, and prompts of other lengths.
+  const Inputs in = RandomInputs(shape, 101, 5);
+  const std::vector<int32_t> blocks = Blocks(7);
+  const at::Tensor alone = InChunks(in, 1, blocks, Params(32)).narrow(0, 100, 1);
+  const Inputs other = RandomInputs(shape, 61, 6);
+  const std::vector<int32_t> blocks_a = Blocks(2, 20), blocks_b = Blocks(3, 30);
+  const auto joined = [&](const at::Tensor& mine, const at::Tensor& theirs) {
+    return at::cat({theirs.narrow(0, 0, 20), mine.narrow(0, 100, 1), theirs.narrow(0, 20, 41)});
+  };
+  PagedAttention attention(*cache_, {{0, 20, 20, blocks_a.data()},
+                                     {20, 1, 101, blocks.data()},
+                                     {21, 41, 41, blocks_b.data()}});
+  const at::Tensor out = attention.Forward(0, joined(in.q, other.q), joined(in.k, other.k),
+                                           joined(in.v, other.v), Params(32));
+  EXPECT_TRUE(out.narrow(0, 20, 1).equal(alone));
+}
+
+TEST_F(PagedAttentionTest, ThreadsDoNotChangeTheResult) {
+  const Shape shape{8, 4, 64};
+  MakeCache(shape);
+  const Inputs in = RandomInputs(shape, 200, 7);
+  const at::Tensor many = InChunks(in, 200, Blocks(13), Params(64));
+  const int threads = at::get_num_threads();
+  at::set_num_threads(1);
+  const at::Tensor one = InChunks(in, 200, Blocks(13), Params(64));
+  at::set_num_threads(threads);
+  EXPECT_TRUE(many.equal(one));
+}
+
+TEST_F(PagedAttentionTest, BFloat16IsRoundedOnceAtTheEnd) {
+  const Shape shape{4, 2, 64};
+  MakeCache(shape, at::kBFloat16);
+  const Inputs in = RandomInputs(shape, 80, 8, at::kBFloat16);
+  const at::Tensor out = InChunks(in, 33, Blocks(5), Params(64));
+  ASSERT_EQ(out.scalar_type(), at::kBFloat16);
+  const at::Tensor reference = Reference(in, Params(64));
+  EXPECT_LT(Difference(out, reference), 0.008 * reference.abs().max().item<double>());
+}
+
+TEST_F(PagedAttentionTest, LargerBlocksGiveTheSameBits) {
+  const Shape shape{4, 2, 20};
+  const Inputs in = RandomInputs(shape, 140, 9);
+  MakeCache(shape);
+  const at::Tensor small = InChunks(in, 11, Blocks(9, 3), Params(20));
+  MakeCache(shape, at::kFloat, /*block_size=*/48);
+  EXPECT_TRUE(InChunks(in, 11, Blocks(3, 5), Params(20)).equal(small));
+}
+
+TEST_F(PagedAttentionTest, ACopiedBlockHoldsTheSame) {
+  const Shape shape{2, 1, 16};
+  MakeCache(shape);
+  const Inputs in = RandomInputs(shape, 20, 10);
+  InChunks(in, 20, Blocks(2), Params(16));
+  cache_->CopyBlock(0, 9);
+  cache_->CopyBlock(1, 4);
+  const std::vector<int32_t> original = {0, 1}, copied = {9, 4};
+  const Inputs next = RandomInputs(shape, 1, 11);
+  PagedAttention on_copy(*cache_, {{0, 1, 21, copied.data()}});
+  const at::Tensor a = on_copy.Forward(0, next.q, next.k, next.v, Params(16));
+  PagedAttention on_original(*cache_, {{0, 1, 21, original.data()}});
+  EXPECT_TRUE(on_original.Forward(0, next.q, next.k, next.v, Params(16)).equal(a));
+}
+
+TEST(PagedKvCacheTest, RefusesSizesThatDoNotFit) {
+  EXPECT_THAT(PagedKvCache::Create({.num_layers = 1, .num_blocks = 4, .block_size = 12,
+                                    .num_kv_heads = 1, .head_dim = 8})
+                  .status(),
+              testing::StatusIs(absl::StatusCode::kInvalidArgument,
+                                ::testing::HasSubstr("block_size")));
+  EXPECT_THAT(PagedKvCache::Create({.num_layers = 1, .num_blocks = 4, .num_kv_heads = 1,
+                                    .head_dim = 8, .dtype = at::kHalf})
+                  .status(),
+              testing::StatusIs(absl::StatusCode::kInvalidArgument, ::testing::HasSubstr("dtype")));
+}
+
+}  // namespace
+}  // namespace tandem::model

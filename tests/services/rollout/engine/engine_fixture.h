@@ -1,0 +1,210 @@
+// An engine over a small model, and requests that are waited for.
+#ifndef TANDEM_TESTS_SERVICES_ROLLOUT_ENGINE_ENGINE_FIXTURE_H_
+#define TANDEM_TESTS_SERVICES_ROLLOUT_ENGINE_ENGINE_FIXTURE_H_
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "common/io/model_folder.h"
+#include "common/model/load_parameters.h"
+#include "common/model/random_init.h"
+#include "common/model/transformer.h"
+#include "services/rollout/engine/engine.h"
+#include "tests/support/status_matchers.h"
+
+namespace tandem::rollout {
+
+// Generous: a test that reaches it has failed.
+inline constexpr absl::Duration kPatience = absl::Seconds(60);
+
+// A small random Qwen2-like model: GQA, biases, a head_dim of its own.
+inline model::ModelSpec SmallSpec() {
+  model::ModelSpec spec;
+  spec.architecture = "Qwen2ForCausalLM";
+  spec.vocab_size = 97;
+  spec.hidden_size = 48;
+  spec.intermediate_size = 80;
+  spec.num_layers = 2;
+  spec.num_heads = 6;
+  spec.num_kv_heads = 2;
+  spec.head_dim = 12;
+  spec.max_position_embeddings = 512;
+  spec.qkv_bias = true;
+  spec.initializer_range = 0.2;
+  return spec;
+}
+
+// What became of one request.
+class Outcome {
+ public:
+  GenerationCallbacks callbacks() {
+    return {.on_chunk =
+                [this](SampleChunk chunk) {
+                  absl::MutexLock lock(&mu_);
+                  samples_[chunk.index].push_back(std::move(chunk));
+                },
+            .on_done =
+                [this](absl::Status status) {
+                  status_ = std::move(status);
+                  done_.Notify();
+                }};
+  }
+
+  ::testing::AssertionResult Wait() {
+    if (!done_.WaitForNotificationWithTimeout(kPatience)) {
+      return ::testing::AssertionFailure() << "the request did not end";
+    }
+    return ::testing::AssertionSuccess();
+  }
+  // Waits until so many tokens of a sample are here.
+  ::testing::AssertionResult WaitForTokens(int32_t index, size_t count) {
+    absl::MutexLock lock(&mu_);
+    const auto enough = [&] {
+      mu_.AssertHeld();
+      return done_.HasBeenNotified() || CountLocked(index) >= count;
+    };
+    if (!mu_.AwaitWithTimeout(absl::Condition(&enough), kPatience)) {
+      return ::testing::AssertionFailure() << "too few tokens";
+    }
+    return ::testing::AssertionSuccess();
+  }
+
+  const absl::Status& status() const { return status_; }
+  bool done() const { return done_.HasBeenNotified(); }
+
+  std::vector<SampleChunk> chunks(int32_t index) {
+    absl::MutexLock lock(&mu_);
+    return samples_[index];
+  }
+  // A sample's chunks as one.
+  SampleChunk sample(int32_t index = 0) {
+    SampleChunk all;
+    for (const SampleChunk& chunk : chunks(index)) {
+      const int64_t offset = static_cast<int64_t>(all.token_ids.size());
+      if (chunk.first) {
+        all.num_prompt_tokens = chunk.num_prompt_tokens;
+        all.num_cached_tokens = chunk.num_cached_tokens;
+        all.seed = chunk.seed;
+      }
+      Append(chunk.token_ids, all.token_ids);
+      Append(chunk.logprobs, all.logprobs);
+      Append(chunk.processed_logprobs, all.processed_logprobs);
+      for (VersionSpan span : chunk.version_spans) {
+        all.version_spans.push_back(
+            {span.policy_version, span.begin + offset, span.end + offset});
+      }
+      all.text += chunk.text;
+      all.finish_reason = chunk.finish_reason;
+    }
+    return all;
+  }
+
+ private:
+  template <typename T>
+  static void Append(const std::vector<T>& from, std::vector<T>& to) {
+    to.insert(to.end(), from.begin(), from.end());
+  }
+  size_t CountLocked(int32_t index) {
+    size_t count = 0;
+    for (const SampleChunk& chunk : samples_[index]) count += chunk.token_ids.size();
+    return count;
+  }
+
+  absl::Mutex mu_;
+  std::map<int32_t, std::vector<SampleChunk>> samples_;
+  absl::Status status_;
+  absl::Notification done_;
+};
+
+class EngineTest : public ::testing::Test {
+ protected:
+  // An engine over random weights of `spec`, version 0 committed.
+  void StartRandom(EngineOptions options, model::ModelSpec spec = SmallSpec()) {
+    Start(std::move(options), std::move(spec));
+    CommitRandom(/*version=*/0, /*seed=*/1);
+  }
+
+  // Over a folder's weights.
+  void StartFolder(EngineOptions options, const std::string& path) {
+    ASSERT_OK_AND_ASSIGN(io::ModelFolder folder, io::ModelFolder::Open(path));
+    ASSERT_OK_AND_ASSIGN(model::ModelSpec spec,
+                         model::ParseModelSpec(folder.config().json, folder.config().path));
+    for (const int64_t id : folder.config().eos_token_ids) {
+      options.eos_token_ids.push_back(static_cast<int32_t>(id));
+    }
+    Start(std::move(options), std::move(spec));
+    ASSERT_OK_AND_ASSIGN(auto arena, engine_->weights().Staged());
+    ASSERT_OK(model::LoadParameters(folder, *arena));
+    ASSERT_OK(engine_->Commit(0, absl::Now() + kPatience).status());
+  }
+
+  void Start(EngineOptions options, model::ModelSpec spec) {
+    model_ = std::make_unique<model::Transformer>(std::move(spec));
+    ASSERT_OK_AND_ASSIGN(engine_, Engine::Create(options, *model_, tokenizer_.get()));
+  }
+
+  void CommitRandom(int64_t version, uint64_t seed) {
+    ASSERT_OK_AND_ASSIGN(auto arena, engine_->weights().Staged());
+    model::RandomInit(model_->spec(), seed, *arena);
+    ASSERT_OK(engine_->Commit(version, absl::Now() + kPatience).status());
+  }
+
+  // Submits; the outcome must outlive the engine's work on it.
+  int64_t Submit(const GenerationRequest& request, Outcome& outcome) {
+    const absl::StatusOr<int64_t> handle = engine_->Submit(request, outcome.callbacks());
+    EXPECT_OK(handle.status());
+    return handle.value_or(-1);
+  }
+
+  SampleChunk Generate(const GenerationRequest& request) {
+    Outcome outcome;
+    Submit(request, outcome);
+    EXPECT_TRUE(outcome.Wait());
+    EXPECT_OK(outcome.status());
+    return outcome.sample();
+  }
+
+  absl::StatusOr<ScoreResult> Score(const ScoreRequest& request) {
+    absl::Notification done;
+    absl::StatusOr<ScoreResult> result = absl::UnknownError("no answer");
+    const auto handle = engine_->Score(request, [&](absl::StatusOr<ScoreResult> answer) {
+      result = std::move(answer);
+      done.Notify();
+    });
+    if (!handle.ok()) return handle.status();
+    EXPECT_TRUE(done.WaitForNotificationWithTimeout(kPatience));
+    return result;
+  }
+
+  std::unique_ptr<tokenizer::Tokenizer> tokenizer_;
+  std::unique_ptr<model::Transformer> model_;
+  std::unique_ptr<Engine> engine_;  // ends before what it uses
+};
+
+inline GenerationRequest Greedy(std::vector<int32_t> prompt, int64_t max_tokens) {
+  GenerationRequest request;
+  request.prompt_ids = std::move(prompt);
+  request.filter.temperature = 0.0;
+  request.max_tokens = max_tokens;
+  return request;
+}
+
+// `count` ids that differ from those of another `salt`.
+inline std::vector<int32_t> Prompt(int64_t count, int32_t salt = 0, int32_t vocab_size = 97) {
+  std::vector<int32_t> ids;
+  for (int64_t i = 0; i < count; ++i) {
+    ids.push_back(static_cast<int32_t>((i * 31 + salt * 7 + i * i) % vocab_size));
+  }
+  return ids;
+}
+
+}  // namespace tandem::rollout
+
+#endif  // TANDEM_TESTS_SERVICES_ROLLOUT_ENGINE_ENGINE_FIXTURE_H_

@@ -1,0 +1,118 @@
+#include "services/rollout/kv_cache/block_manager.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <vector>
+
+namespace tandem::rollout {
+namespace {
+
+std::vector<int32_t> Tokens(int32_t count, int32_t first = 0) {
+  std::vector<int32_t> tokens(count);
+  std::iota(tokens.begin(), tokens.end(), first);
+  return tokens;
+}
+
+// Computes and publishes the full blocks of a prompt, and gives them back.
+std::vector<int32_t> Fill(BlockManager& blocks, const std::vector<int32_t>& tokens) {
+  BlockHash hash = blocks.root();
+  std::vector<int32_t> ids;
+  const int64_t size = blocks.block_size();
+  for (int64_t i = 0; (i + 1) * size <= static_cast<int64_t>(tokens.size()); ++i) {
+    hash = ChainHash(hash, absl::MakeConstSpan(tokens).subspan(i * size, size));
+    ids.push_back(*blocks.Allocate());
+    blocks.Publish(ids.back(), hash);
+  }
+  for (auto id = ids.rbegin(); id != ids.rend(); ++id) blocks.Release(*id);
+  return ids;
+}
+
+TEST(BlockManagerTest, GivesEachBlockOnceAndAgainWhenItIsReleased) {
+  BlockManager blocks(2, 4);
+  const int32_t a = *blocks.Allocate();
+  const int32_t b = *blocks.Allocate();
+  EXPECT_NE(a, b);
+  EXPECT_FALSE(blocks.Allocate().has_value());
+  blocks.Release(a);
+  EXPECT_EQ(blocks.num_free(), 1);
+  EXPECT_EQ(*blocks.Allocate(), a);
+}
+
+TEST(BlockManagerTest, ASharedBlockIsFreeWhenItsLastHolderReleasesIt) {
+  BlockManager blocks(1, 4);
+  const int32_t a = *blocks.Allocate();
+  blocks.Retain(a);
+  EXPECT_TRUE(blocks.IsShared(a));
+  blocks.Release(a);
+  EXPECT_FALSE(blocks.IsShared(a));
+  EXPECT_EQ(blocks.num_free(), 0);
+  blocks.Release(a);
+  EXPECT_EQ(blocks.num_free(), 1);
+}
+
+TEST(BlockManagerTest, FindsTheFullBlocksOfAKnownPrefix) {
+  BlockManager blocks(8, 4);
+  const std::vector<int32_t> ids = Fill(blocks, Tokens(12));
+  std::vector<int32_t> other = Tokens(12);
+  other[9] = 77;
+
+  const PrefixMatch match = blocks.MatchPrefix(other, 11);
+
+  EXPECT_EQ(match.blocks, std::vector<int32_t>(ids.begin(), ids.begin() + 2));
+  EXPECT_EQ(blocks.num_free(), 6);
+}
+
+TEST(BlockManagerTest, NeverMatchesMoreThanItIsAskedFor) {
+  BlockManager blocks(8, 4);
+  Fill(blocks, Tokens(8));
+  EXPECT_EQ(blocks.MatchPrefix(Tokens(8), 7).blocks.size(), 1u);
+}
+
+TEST(BlockManagerTest, ABlockIsKnownByAllTokensBeforeIt) {
+  BlockManager blocks(8, 4);
+  Fill(blocks, Tokens(8));
+  EXPECT_TRUE(blocks.MatchPrefix(Tokens(4, 4), 4).blocks.empty());
+}
+
+TEST(BlockManagerTest, AnotherVersionFindsNothing) {
+  BlockManager blocks(8, 4);
+  blocks.SetRoot(RootHash("m", 1, ""));
+  Fill(blocks, Tokens(8));
+  for (const BlockHash& root :
+       {RootHash("m", 2, ""), RootHash("n", 1, ""), RootHash("m", 1, "salt")}) {
+    blocks.SetRoot(root);
+    EXPECT_TRUE(blocks.MatchPrefix(Tokens(8), 8).blocks.empty());
+  }
+  blocks.SetRoot(RootHash("m", 1, ""));
+  EXPECT_EQ(blocks.MatchPrefix(Tokens(8), 8).blocks.size(), 2u);
+}
+
+TEST(BlockManagerTest, TheLeastRecentlyUsedContentsGoFirst) {
+  BlockManager blocks(4, 4);
+  Fill(blocks, Tokens(8, 0));
+  Fill(blocks, Tokens(8, 100));
+  // Used again: now the other prompt is the older one.
+  for (const int32_t block : blocks.MatchPrefix(Tokens(8, 0), 8).blocks) blocks.Release(block);
+
+  const int32_t first = *blocks.Allocate();
+  const int32_t second = *blocks.Allocate();
+
+  EXPECT_TRUE(blocks.MatchPrefix(Tokens(8, 100), 8).blocks.empty());
+  EXPECT_EQ(blocks.MatchPrefix(Tokens(8, 0), 8).blocks.size(), 2u);
+  blocks.Release(first);
+  blocks.Release(second);
+}
+
+TEST(BlockManagerTest, EqualContentsAreKnownOnce) {
+  BlockManager blocks(4, 4);
+  Fill(blocks, Tokens(4));
+  const std::vector<int32_t> again = Fill(blocks, Tokens(4));
+  const PrefixMatch match = blocks.MatchPrefix(Tokens(4), 4);
+  ASSERT_EQ(match.blocks.size(), 1u);
+  EXPECT_NE(match.blocks[0], again[0]);
+  EXPECT_EQ(blocks.num_free(), 3);
+}
+
+}  // namespace
+}  // namespace tandem::rollout

@@ -1,0 +1,196 @@
+#include "services/rollout/sampler/sampler.h"
+
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "services/rollout/sampler/uniform.h"
+
+namespace tandem::rollout {
+namespace {
+
+std::vector<float> RandomLogits(int64_t n, uint32_t seed, float spread = 3.0f) {
+  std::mt19937 generator(seed);
+  std::normal_distribution<float> normal(0.0f, spread);
+  std::vector<float> logits(n);
+  for (float& logit : logits) logit = normal(generator);
+  return logits;
+}
+
+SampledToken SampleOne(const std::vector<float>& logits, const FilterParams& params,
+                       double uniform) {
+  const SampleRow row{0, params, uniform};
+  SampledToken token;
+  Sample(logits.data(), static_cast<int64_t>(logits.size()), {&row, 1}, {&token, 1});
+  return token;
+}
+
+// The probabilities that the filters leave, by sorting everything, in float64.
+std::vector<double> Reference(const std::vector<float>& logits, const FilterParams& params) {
+  const size_t n = logits.size();
+  std::vector<size_t> rank(n);
+  std::iota(rank.begin(), rank.end(), size_t{0});
+  std::stable_sort(rank.begin(), rank.end(),
+                   [&](size_t a, size_t b) { return logits[a] > logits[b]; });
+  std::vector<double> weight(n);
+  for (size_t i = 0; i < n; ++i) {
+    weight[i] = std::exp((logits[i] - logits[rank[0]]) / params.temperature);
+  }
+  size_t kept = params.top_k > 0 ? std::min<size_t>(params.top_k, n) : n;
+  double total = 0.0;
+  for (size_t i = 0; i < kept; ++i) total += weight[rank[i]];
+  double sum = 0.0;
+  for (size_t i = 0; i < kept; ++i) {
+    sum += weight[rank[i]];
+    if (sum >= params.top_p * total) kept = i + 1;
+  }
+  while (kept > 1 && weight[rank[kept - 1]] < params.min_p) --kept;
+  std::vector<double> p(n, 0.0);
+  total = 0.0;
+  for (size_t i = 0; i < kept; ++i) total += weight[rank[i]];
+  for (size_t i = 0; i < kept; ++i) p[rank[i]] = weight[rank[i]] / total;
+  return p;
+}
+
+// The sampler walks the ids in order, so uniforms in the middle of each token's share hit it.
+void ExpectSameDistribution(const std::vector<float>& logits, const FilterParams& params) {
+  const std::vector<double> p = Reference(logits, params);
+  double before = 0.0;
+  for (size_t id = 0; id < p.size(); ++id) {
+    if (p[id] > 1e-5) {
+      EXPECT_EQ(SampleOne(logits, params, before + p[id] / 2).id, static_cast<int32_t>(id))
+          << "temperature " << params.temperature << " top_k " << params.top_k << " top_p "
+          << params.top_p << " min_p " << params.min_p << " vocabulary " << logits.size();
+    }
+    before += p[id];
+  }
+}
+
+TEST(SamplerTest, DrawsFromTheDistributionThatTheFiltersLeave) {
+  for (const int64_t size : {1, 7, 100, 513, 1500}) {
+    const std::vector<float> logits = RandomLogits(size, 1);
+    for (const double temperature : {1.0, 0.5, 2.5}) {
+      for (const int64_t top_k : {0, 1, 5, 50, 600}) {
+        for (const double top_p : {1.0, 0.9, 0.3}) {
+          for (const double min_p : {0.0, 0.05}) {
+            ExpectSameDistribution(logits, {temperature, top_k, top_p, min_p});
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(SamplerTest, AgreesWithTheDistributionByChiSquare) {
+  const std::vector<float> logits = RandomLogits(50, 2, 1.0f);
+  const FilterParams params{.temperature = 0.8};
+  const std::vector<double> p = Reference(logits, params);
+  constexpr int kDraws = 100000;
+  std::vector<int> count(p.size());
+  std::vector<SampleRow> rows(kDraws);
+  for (int i = 0; i < kDraws; ++i) rows[i] = {0, params, Uniform(17, i % 8, i / 8)};
+  std::vector<SampledToken> tokens(kDraws);
+  Sample(logits.data(), 50, rows, absl::MakeSpan(tokens));
+  for (const SampledToken& token : tokens) ++count[token.id];
+  double chi_square = 0.0;
+  for (size_t i = 0; i < p.size(); ++i) {
+    const double expected = p[i] * kDraws;
+    chi_square += (count[i] - expected) * (count[i] - expected) / expected;
+  }
+  EXPECT_LT(chi_square, 86.0);  // 49 degrees of freedom: exceeded once in a thousand
+}
+
+TEST(SamplerTest, AnswersRawAndProcessedLogProbs) {
+  const std::vector<float> logits = RandomLogits(3000, 3);
+  const SampledToken token = SampleOne(logits, {.temperature = 0.6, .top_k = 20}, 0.4);
+  const auto log_softmax = [&](double temperature) {
+    double sum = 0.0;
+    for (const float logit : logits) sum += std::exp(logit / temperature);
+    return logits[token.id] / temperature - std::log(sum);
+  };
+  EXPECT_NEAR(token.logprob, log_softmax(1.0), 1e-5);
+  EXPECT_NEAR(token.processed_logprob, log_softmax(0.6), 1e-5);
+}
+
+TEST(SamplerTest, GreedyTakesTheLowestIdAmongEquals) {
+  std::vector<float> logits = RandomLogits(1000, 4);
+  logits[700] = logits[313] = logits[999] = 50.0f;
+  const SampledToken token = SampleOne(logits, {.temperature = 0.0}, 0.99);
+  EXPECT_EQ(token.id, 313);
+  EXPECT_NEAR(token.logprob, std::log(1.0 / 3.0), 1e-5);
+  EXPECT_EQ(token.processed_logprob, token.logprob);
+}
+
+TEST(SamplerTest, TopKKeepsTheLowestIdsAmongEquals) {
+  const std::vector<float> logits(400, 1.0f);
+  EXPECT_EQ(SampleOne(logits, {.top_k = 3}, 0.999).id, 2);
+  EXPECT_EQ(SampleOne(logits, {.top_p = 0.5}, 0.999).id, 199);
+}
+
+TEST(SamplerTest, AResultDependsOnItsRowAlone) {
+  constexpr int64_t kVocab = 777;
+  std::vector<float> logits = RandomLogits(kVocab * 16, 5);
+  std::vector<SampleRow> rows;
+  for (int64_t i = 0; i < 16; ++i) {
+    rows.push_back({i, {.temperature = 0.5 + 0.1 * i, .top_k = i * 3, .top_p = 1.0 - 0.03 * i},
+                    Uniform(9, 0, i)});
+  }
+  std::vector<SampledToken> together(16), alone(16);
+  Sample(logits.data(), kVocab, rows, absl::MakeSpan(together));
+  for (int64_t i = 0; i < 16; ++i) {
+    const SampleRow row{0, rows[i].params, rows[i].uniform};
+    Sample(logits.data() + i * kVocab, kVocab, {&row, 1}, {&alone[i], 1});
+    EXPECT_EQ(together[i].id, alone[i].id);
+    EXPECT_EQ(together[i].logprob, alone[i].logprob);
+    EXPECT_EQ(together[i].processed_logprob, alone[i].processed_logprob);
+  }
+}
+
+TEST(SamplerTest, MaskedLogitsAreNeverDrawn) {
+  std::vector<float> logits(64, -std::numeric_limits<float>::infinity());
+  logits[40] = 1.0f;
+  logits[63] = 1.0f;
+  EXPECT_EQ(SampleOne(logits, {}, 0.0).id, 40);
+  EXPECT_EQ(SampleOne(logits, {}, 0.9999999).id, 63);
+  EXPECT_EQ(SampleOne(logits, {.top_p = 0.4}, 0.9).id, 40);
+}
+
+TEST(SamplerTest, LogitsThatAreNotFiniteGiveNoToken) {
+  std::vector<float> logits = RandomLogits(100, 6);
+  logits[99] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_EQ(SampleOne(logits, {}, 0.5).id, -1);
+  logits[99] = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(SampleOne(logits, {.temperature = 0.0}, 0.5).id, -1);
+}
+
+TEST(SamplerTest, ExtremeParametersStayWithinTheVocabulary) {
+  const std::vector<float> logits = RandomLogits(1000, 7, 30.0f);
+  const int32_t best = SampleOne(logits, {.temperature = 0.0}, 0.0).id;
+  for (const double uniform : {0.0, 0.5, std::nextafter(1.0, 0.0)}) {
+    EXPECT_EQ(SampleOne(logits, {.temperature = 1e-300}, uniform).id, best);
+    EXPECT_EQ(SampleOne(logits, {.top_p = 1e-300}, uniform).id, best);
+    EXPECT_EQ(SampleOne(logits, {.min_p = 1.0}, uniform).id, best);
+    const int32_t any = SampleOne(logits, {.temperature = 1e300}, uniform).id;
+    EXPECT_GE(any, 0);
+    EXPECT_LT(any, 1000);
+  }
+}
+
+TEST(UniformTest, DiffersBySeedSampleAndPosition) {
+  EXPECT_EQ(Uniform(1, 2, 3), Uniform(1, 2, 3));
+  EXPECT_NE(Uniform(1, 2, 3), Uniform(2, 2, 3));
+  EXPECT_NE(Uniform(1, 2, 3), Uniform(1, 3, 2));
+  EXPECT_NE(Uniform(1, 0, 1), Uniform(1, 1, 0));
+  double sum = 0.0;
+  for (int i = 0; i < 10000; ++i) sum += Uniform(42, i % 10, i / 10);
+  EXPECT_NEAR(sum / 10000, 0.5, 0.02);
+}
+
+}  // namespace
+}  // namespace tandem::rollout

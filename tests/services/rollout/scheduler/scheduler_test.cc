@@ -1,0 +1,210 @@
+#include "services/rollout/scheduler/scheduler.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <memory>
+#include <random>
+#include <vector>
+
+namespace tandem::rollout {
+namespace {
+
+using ::testing::ElementsAre;
+
+class SchedulerTest : public ::testing::Test {
+ protected:
+  static constexpr int64_t kBlockSize = 4;
+
+  void Start(int64_t num_blocks, const SchedulerOptions& options) {
+    blocks_ = std::make_unique<BlockManager>(num_blocks, kBlockSize);
+    scheduler_ = std::make_unique<Scheduler>(options, *blocks_);
+  }
+
+  Sequence* Make(int64_t num_prompt_tokens, int32_t first_token = -1) {
+    Sequence& s = sequences_.emplace_back();
+    s.arrival = static_cast<int64_t>(sequences_.size());
+    if (first_token < 0) first_token = static_cast<int32_t>(1000 * s.arrival);
+    for (int64_t i = 0; i < num_prompt_tokens; ++i) {
+      s.tokens.push_back(first_token + static_cast<int32_t>(i));
+    }
+    s.num_prompt_tokens = num_prompt_tokens;
+    return &s;
+  }
+  Sequence* Add(int64_t num_prompt_tokens, int32_t first_token = -1) {
+    Sequence* s = Make(num_prompt_tokens, first_token);
+    scheduler_->Add(s);
+    return s;
+  }
+
+  // Plans a step, completes it, and samples a token for each sequence that reaches its end. Answers
+  // the tokens that each planned sequence computed.
+  std::vector<std::pair<Sequence*, int64_t>> Step() {
+    const StepPlan plan = scheduler_->Plan();
+    for (const PlannedSequence& p : plan.sequences) CheckBlocks(p);
+    std::vector<std::pair<Sequence*, int64_t>> out;
+    std::vector<Sequence*> sampled;
+    int64_t total = 0;
+    for (const PlannedSequence& p : plan.sequences) {
+      out.emplace_back(p.sequence, p.num_tokens);
+      total += p.num_tokens;
+      if (p.reaches_end()) sampled.push_back(p.sequence);
+    }
+    EXPECT_EQ(total, plan.num_tokens);
+    scheduler_->Complete(plan);
+    for (Sequence* s : sampled) s->tokens.push_back(7);
+    return out;
+  }
+
+  // Every token has its block, and what is written belongs to the sequence alone.
+  void CheckBlocks(const PlannedSequence& p) {
+    const Sequence& s = *p.sequence;
+    ASSERT_GE(static_cast<int64_t>(s.blocks.size()) * kBlockSize, s.num_computed + p.num_tokens);
+    for (int64_t i = s.num_computed; i < s.num_computed + p.num_tokens; ++i) {
+      EXPECT_FALSE(blocks_->IsShared(s.blocks[i / kBlockSize]));
+    }
+  }
+
+  std::deque<Sequence> sequences_;
+  std::unique_ptr<BlockManager> blocks_;
+  std::unique_ptr<Scheduler> scheduler_;
+};
+
+TEST_F(SchedulerTest, DecodesFirstThenAdmitsInOrderOfArrival) {
+  Start(100, {.max_num_seqs = 8, .max_num_batched_tokens = 10});
+  Sequence* a = Add(6);
+  Step();
+  Sequence* b = Add(6);
+  Sequence* c = Add(6);
+  EXPECT_THAT(Step(), ElementsAre(std::pair(a, 1), std::pair(b, 6), std::pair(c, 3)));
+  EXPECT_THAT(Step(), ElementsAre(std::pair(a, 1), std::pair(b, 1), std::pair(c, 3)));
+  EXPECT_THAT(Step(), ElementsAre(std::pair(a, 1), std::pair(b, 1), std::pair(c, 1)));
+}
+
+TEST_F(SchedulerTest, ALongPromptIsComputedInChunks) {
+  Start(100, {.max_num_batched_tokens = 8});
+  Sequence* a = Add(20);
+  EXPECT_THAT(Step(), ElementsAre(std::pair(a, 8)));
+  EXPECT_THAT(Step(), ElementsAre(std::pair(a, 8)));
+  EXPECT_THAT(Step(), ElementsAre(std::pair(a, 4)));
+  EXPECT_EQ(a->num_sampled(), 1);
+}
+
+TEST_F(SchedulerTest, AGroupIsAdmittedWhenAllItsSamplesHaveRoom) {
+  Start(100, {.max_num_seqs = 4});
+  Sequence* a = Add(3);
+  Step();
+  Sequence* group = Make(3);
+  group->num_samples = 4;
+  scheduler_->Add(group);
+  EXPECT_THAT(Step(), ElementsAre(std::pair(a, 1)));
+  scheduler_->Remove(a);
+  EXPECT_THAT(Step(), ElementsAre(std::pair(group, 3)));
+}
+
+TEST_F(SchedulerTest, AForkSharesBlocksAndTheFirstWriterCopiesTheLastOne) {
+  Start(100, {});
+  Sequence* a = Add(6);
+  Step();
+  Sequence* b = Make(6);
+  b->arrival = a->arrival;
+  b->index = 1;
+  b->tokens.back() = a->tokens[5];
+  b->tokens = a->tokens;
+  scheduler_->Fork(*a, b);
+  EXPECT_EQ(b->blocks, a->blocks);
+
+  const std::vector<int32_t> before = a->blocks;
+  const StepPlan plan = scheduler_->Plan();
+
+  // One copy for two holders: the other goes on writing in place.
+  EXPECT_THAT(plan.block_copies, ElementsAre(std::pair(before[1], a->blocks[1])));
+  EXPECT_EQ(b->blocks, before);
+  EXPECT_EQ(a->blocks[0], b->blocks[0]);
+  EXPECT_NE(a->blocks[1], b->blocks[1]);
+}
+
+TEST_F(SchedulerTest, APromptThatIsKnownIsNotComputedAgain) {
+  Start(100, {});
+  Sequence* a = Add(10, /*first_token=*/5);
+  Step();
+  scheduler_->Remove(a);
+  Sequence* b = Add(10, /*first_token=*/5);
+  EXPECT_THAT(Step(), ElementsAre(std::pair(b, 2)));
+  EXPECT_EQ(b->num_cached, 8);
+}
+
+TEST_F(SchedulerTest, EqualPromptsThatArriveTogetherAreComputedOnce) {
+  Start(100, {});
+  Sequence* a = Add(10, /*first_token=*/5);
+  Sequence* b = Add(10, /*first_token=*/5);
+  EXPECT_THAT(Step(), ElementsAre(std::pair(a, 10)));
+  EXPECT_THAT(Step(), ElementsAre(std::pair(a, 1), std::pair(b, 2)));
+}
+
+TEST_F(SchedulerTest, TheLatestArrivalGivesWayWhenBlocksRunOut) {
+  Start(4, {});
+  Sequence* a = Add(8);
+  Sequence* b = Add(8);
+  Step();
+  EXPECT_THAT(Step(), ElementsAre(std::pair(a, 1)));
+  EXPECT_TRUE(b->blocks.empty());
+  EXPECT_TRUE(scheduler_->waiting().contains(b));
+  EXPECT_EQ(scheduler_->stats().num_preemptions, 1);
+  scheduler_->Remove(a);
+  // Its prompt is still in the cache, but for the token that was sampled.
+  const auto step = Step();
+  ASSERT_EQ(step.size(), 1u);
+  EXPECT_EQ(step[0].first, b);
+}
+
+TEST_F(SchedulerTest, RemovedSequencesHoldNothing) {
+  Start(10, {});
+  Sequence* a = Add(9);
+  Sequence* b = Add(9);
+  Step();
+  scheduler_->Remove(a);
+  scheduler_->Remove(b);
+  scheduler_->Remove(b);
+  EXPECT_EQ(blocks_->num_free(), 10);
+  EXPECT_TRUE(Step().empty());
+}
+
+TEST_F(SchedulerTest, RecomputingKeepsTokensAndOrder) {
+  Start(100, {});
+  Sequence* a = Add(9);
+  Sequence* b = Add(5);
+  Step();
+  EXPECT_EQ(scheduler_->RecomputeAll(), 2);
+  EXPECT_EQ(blocks_->num_free(), 100);
+  blocks_->SetRoot(RootHash("m", 2, ""));
+  EXPECT_THAT(Step(), ElementsAre(std::pair(a, 10), std::pair(b, 6)));
+}
+
+TEST_F(SchedulerTest, EveryRequestEndsUnderAnyLoad) {
+  for (uint32_t seed = 0; seed < 30; ++seed) {
+    std::mt19937 random(seed);
+    sequences_.clear();
+    Start(/*num_blocks=*/8, {.max_num_seqs = 1 + seed % 7, .max_num_batched_tokens = 1 + seed % 13});
+    std::vector<Sequence*> open;
+    for (int i = 0; i < 12; ++i) {
+      // Some share prompts; at 28 tokens the longest fills all but one block.
+      open.push_back(Add(1 + random() % 20, /*first_token=*/random() % 2 == 0 ? 5 : -1));
+    }
+    int steps = 0;
+    while (!open.empty()) {
+      ASSERT_LT(++steps, 5000) << "seed " << seed;
+      ASSERT_FALSE(Step().empty()) << "seed " << seed;
+      std::erase_if(open, [&](Sequence* s) {
+        if (s->num_sampled() < 8) return false;
+        scheduler_->Remove(s);
+        return true;
+      });
+    }
+    EXPECT_EQ(blocks_->num_free(), 8);
+  }
+}
+
+}  // namespace
+}  // namespace tandem::rollout
