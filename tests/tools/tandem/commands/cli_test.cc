@@ -1,0 +1,105 @@
+// The program from outside: exit codes, streams, and what a mistake is answered with.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "nlohmann/json.hpp"
+#include "tests/support/program.h"
+#include "tests/support/tiny_model.h"
+
+namespace tandem {
+namespace {
+
+using ::tandem::testing::ProgramResult;
+using ::tandem::testing::RunProgram;
+using ::tandem::testing::TempFolder;
+using ::tandem::testing::WriteTinyModel;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+TEST(Cli, HelpExitsWithZeroAndABadFlagWithTwo) {
+  EXPECT_EQ(RunProgram("tandem", {"--help"}).exit_code, 0);
+  EXPECT_EQ(RunProgram("tandem", {"train", "--help"}).exit_code, 0);
+  EXPECT_EQ(RunProgram("tandem", {"train", "--no-such-flag"}).exit_code, 2);
+  EXPECT_EQ(RunProgram("tandem", {"no-such-command"}).exit_code, 2);
+  EXPECT_EQ(RunProgram("tandem", {}).exit_code, 2);
+}
+
+TEST(Cli, ATypoInAConfigNamesFileLineAndTheNearestKey) {
+  const TempFolder folder;
+  const std::string config =
+      folder.Write("run.yaml", "model:\n  path: /nowhere\nactor:\n  optim:\n    lrr: 1e-3\n");
+
+  const ProgramResult result = RunProgram("tandem", {"train", "--config", config});
+
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("run.yaml:5"), HasSubstr("lrr"), HasSubstr("'lr'")));
+  EXPECT_EQ(result.out, "");
+}
+
+TEST(Cli, DryRunChecksDataAndPrintsTheArithmetic) {
+  const TempFolder folder;
+  const std::string model = WriteTinyModel(folder);
+  const std::string data = folder.Write("train.jsonl", R"({"prompt": "1+2=", "answer": "3"})");
+  const std::string config = folder.Write("run.yaml", "data: {train_batch_size: 4}\n");
+
+  const ProgramResult result = RunProgram(
+      "tandem", {"train", "--config", config, "--set", "model.path=" + model, "--set",
+                 "data.train_files=[" + data + "]", "--set", "rollout.n=8", "--dry-run"});
+
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("4 prompts x 8 samples = 32 samples"));
+}
+
+TEST(Cli, RewardAnswersEachLine) {
+  const TempFolder folder;
+  const std::string input = folder.Write(
+      "in.jsonl",
+      R"({"completion": "so 1,000 eggs.", "answer": "10*100\n#### 1000"})" "\n"
+      R"({"completion": "12", "answer": "123", "finish_reason": "length"})" "\n");
+
+  const ProgramResult gsm8k = RunProgram("tandem", {"reward", "--name", "gsm8k", "--input", input});
+  const ProgramResult prefix =
+      RunProgram("tandem", {"reward", "--name", "prefix_match", "--input", input});
+
+  EXPECT_EQ(gsm8k.out, "{\"reward\":1.0}\n{\"reward\":0.0}\n");
+  EXPECT_THAT(prefix.out, ::testing::EndsWith("{\"reward\":0.5}\n"));
+  EXPECT_EQ(RunProgram("tandem", {"reward", "--name", "gsm8", "--input", input}).exit_code, 2);
+}
+
+TEST(Cli, TokenizeGivesIdsAndBack) {
+  const TempFolder folder;
+  const std::string model = WriteTinyModel(folder);
+  const std::string text = folder.Write("text.jsonl", R"({"text": "1+2="})");
+  const std::string ids = folder.Write("ids.jsonl", R"({"ids": [3, 12, 4, 13]})");
+
+  EXPECT_EQ(RunProgram("tandem", {"tokenize", "--model", model, "--input", text}).out,
+            "{\"ids\":[3,12,4,13]}\n");
+  EXPECT_EQ(RunProgram("tandem", {"tokenize", "--decode", "--model", model, "--input", ids}).out,
+            "{\"text\":\"1+2=\"}\n");
+}
+
+TEST(Cli, ABadLineIsNamed) {
+  const TempFolder folder;
+  const std::string model = WriteTinyModel(folder);
+  const std::string input = folder.Write("in.jsonl", "{\"text\": \"1\"}\n{\"text\": 5}\n");
+
+  const ProgramResult result =
+      RunProgram("tandem", {"tokenize", "--model", model, "--input", input});
+
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("in.jsonl:2"), HasSubstr("text")));
+}
+
+TEST(Cli, AMissingModelFolderIsNamedBeforeAnythingStarts) {
+  const TempFolder folder;
+  const std::string input = folder.Write("in.jsonl", R"({"ids": [1, 2]})");
+
+  const ProgramResult result = RunProgram(
+      "tandem", {"score", "--model", folder / "nothing", "--side", "rollout", "--input", input});
+
+  EXPECT_NE(result.exit_code, 0);
+  EXPECT_THAT(result.err, HasSubstr("nothing"));
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,104 @@
+#include "tools/tandem/driver/prompt_source.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "tests/support/status_matchers.h"
+#include "tests/support/temp_folder.h"
+#include "tests/support/tiny_model.h"
+
+namespace tandem::driver {
+namespace {
+
+using ::tandem::testing::StatusIs;
+using ::tandem::testing::TempFolder;
+using ::tandem::testing::WriteTinyModel;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+config::v1::DataConfig DataConfig() {
+  config::v1::DataConfig config;
+  config.set_prompt_key("prompt");
+  config.set_answer_key("answer");
+  config.set_max_prompt_length(8);
+  config.set_shuffle(true);
+  return config;
+}
+
+std::vector<int64_t> Rows(const std::vector<Prompt>& prompts) {
+  std::vector<int64_t> rows;
+  for (const Prompt& prompt : prompts) rows.push_back(prompt.row);
+  return rows;
+}
+
+TEST(PromptSource, TokenisesPrefixPromptAndSuffix) {
+  const TempFolder folder;
+  ASSERT_OK_AND_ASSIGN(auto tokenizer, LoadTokenizerIfAny(WriteTinyModel(folder)));
+  const std::string data = folder.Write("data.jsonl", R"({"prompt": "1+2", "answer": "3"})");
+  config::v1::DataConfig config = DataConfig();
+  config.set_prompt_prefix(",");
+  config.set_prompt_suffix("=");
+
+  ASSERT_OK_AND_ASSIGN(PromptSource source, PromptSource::Load({data}, config, tokenizer.get(), 0));
+
+  ASSERT_EQ(source.prompts().size(), 1);
+  EXPECT_EQ(source.prompts()[0].text, ",1+2=");
+  EXPECT_THAT(source.prompts()[0].token_ids, ElementsAre(14, 3, 12, 4, 13));
+  EXPECT_EQ(source.prompts()[0].answer, "3");
+}
+
+TEST(PromptSource, GivesEveryRowOnceAnEpochInAnOrderOfTheSeed) {
+  const TempFolder folder;
+  std::string text;
+  for (int i = 0; i < 20; ++i) text += R"({"prompt": [1, 2], "answer": ""})" "\n";
+  const std::string data = folder.Write("data.jsonl", text);
+  ASSERT_OK_AND_ASSIGN(PromptSource a, PromptSource::Load({data}, DataConfig(), nullptr, 7));
+  ASSERT_OK_AND_ASSIGN(PromptSource b, PromptSource::Load({data}, DataConfig(), nullptr, 7));
+  ASSERT_OK_AND_ASSIGN(PromptSource c, PromptSource::Load({data}, DataConfig(), nullptr, 8));
+
+  const std::vector<int64_t> first = Rows(a.Next(20));
+  const std::vector<int64_t> second = Rows(a.Next(20));
+
+  EXPECT_EQ(std::set<int64_t>(first.begin(), first.end()).size(), 20);
+  EXPECT_EQ(std::set<int64_t>(second.begin(), second.end()).size(), 20);
+  EXPECT_NE(first, second);
+  EXPECT_NE(first, Rows(c.Next(20)));
+  std::vector<int64_t> pieces = Rows(b.Next(15));
+  for (int64_t row : Rows(b.Next(5))) pieces.push_back(row);
+  EXPECT_EQ(pieces, first);
+}
+
+TEST(PromptSource, LeavesLongPromptsOutAndCountsThem) {
+  const TempFolder folder;
+  const std::string data = folder.Write(
+      "data.jsonl", R"({"prompt": [1, 2, 3, 4, 5, 6, 7, 8, 9]})" "\n" R"({"prompt": [1]})" "\n");
+
+  ASSERT_OK_AND_ASSIGN(PromptSource source,
+                       PromptSource::Load({data}, DataConfig(), nullptr, 0));
+
+  EXPECT_EQ(source.num_too_long(), 1);
+  EXPECT_THAT(Rows(source.Next(2)), ElementsAre(1, 1));
+}
+
+TEST(PromptSource, NamesFileLineAndKeyOfABadRow) {
+  const TempFolder folder;
+  const std::string data =
+      folder.Write("data.jsonl", R"({"prompt": [1]})" "\n" R"({"question": "x"})" "\n");
+
+  EXPECT_THAT(PromptSource::Load({data}, DataConfig(), nullptr, 0).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       ::testing::AllOf(HasSubstr(data + ":2"), HasSubstr("'prompt'"))));
+}
+
+TEST(PromptSource, RefusesTextWithoutATokenizer) {
+  const TempFolder folder;
+  const std::string data = folder.Write("data.jsonl", R"({"prompt": "1+2"})");
+
+  EXPECT_THAT(PromptSource::Load({data}, DataConfig(), nullptr, 0).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("tokenizer")));
+}
+
+}  // namespace
+}  // namespace tandem::driver
