@@ -76,15 +76,21 @@ absl::StatusOr<std::vector<TensorDigest>> BroadcastTransport::SendBuckets(const 
     return source.Start(bucket, Buffer(plan, bucket), times);
   };
 
-  if (count > 0) RETURN_IF_ERROR(start(0));
+  if (count > 0) {
+    RETURN_IF_ERROR(start(0));
+  }
   for (int b = 0; b < count; ++b) {
     const Clock::time_point wait_start = Clock::now();
     RETURN_IF_ERROR(source.Finish(b)) << "phase gather, " << plan.BucketName(b);
     times.Waited("gather", gather_start[b % 2], wait_start);
     // The next broadcast is queued before the last one is waited for, so that the wire never idles.
     RETURN_IF_ERROR(Launch(plan, group, b, Buffer(plan, b), flights[b % 2])) << "phase wire";
-    if (b > 0) RETURN_IF_ERROR(Land(flights[(b - 1) % 2], times)) << "phase wire";
-    if (b + 1 < count) RETURN_IF_ERROR(start(b + 1)) << "phase gather, " << plan.BucketName(b + 1);
+    if (b > 0) {
+      RETURN_IF_ERROR(Land(flights[(b - 1) % 2], times)) << "phase wire";
+    }
+    if (b + 1 < count) {
+      RETURN_IF_ERROR(start(b + 1)) << "phase gather, " << plan.BucketName(b + 1);
+    }
     const Clock::time_point digest_start = Clock::now();
     const auto* bytes = static_cast<const std::byte*>(buffers_[b % 2].data_ptr());
     for (const auto& piece : plan.buckets[b].pieces()) {
@@ -92,7 +98,9 @@ absl::StatusOr<std::vector<TensorDigest>> BroadcastTransport::SendBuckets(const 
     }
     times.Worked("verify", digest_start);
   }
-  if (count > 0) RETURN_IF_ERROR(Land(flights[(count - 1) % 2], times)) << "phase wire";
+  if (count > 0) {
+    RETURN_IF_ERROR(Land(flights[(count - 1) % 2], times)) << "phase wire";
+  }
   return digests.digests();
 }
 

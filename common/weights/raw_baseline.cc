@@ -53,10 +53,16 @@ absl::StatusOr<double> MeasureRawTransfer(const TransferPlan& plan, comm::Proces
   for (const Bucket& bucket : plan.buckets) buckets.push_back(at::ones({bucket.size_bytes()}, at::kByte));
   std::vector<double> seconds;
   for (int i = 0; i < std::max(1, repeats); ++i) {
-    if (trainer_group != nullptr) RETURN_IF_ERROR(trainer_group->Barrier("raw"));
-    if (update_group != nullptr) RETURN_IF_ERROR(update_group->Barrier("raw"));
+    if (trainer_group != nullptr) {
+      RETURN_IF_ERROR(trainer_group->Barrier("raw"));
+    }
+    if (update_group != nullptr) {
+      RETURN_IF_ERROR(update_group->Barrier("raw"));
+    }
     const auto start = std::chrono::steady_clock::now();
-    if (trainer_group != nullptr) RETURN_IF_ERROR(Gather(buckets, *trainer_group));
+    if (trainer_group != nullptr) {
+      RETURN_IF_ERROR(Gather(buckets, *trainer_group));
+    }
     if (update_group != nullptr) {
       RETURN_IF_ERROR(Broadcast(buckets, *update_group));
       // The leader's clock stops when the last receiver has everything, as an update's does.

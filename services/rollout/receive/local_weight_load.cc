@@ -1,0 +1,66 @@
+#include "services/rollout/receive/local_weight_load.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/model/load_parameters.h"
+#include "common/status/status_macros.h"
+#include "common/telemetry/log.h"
+#include "common/weights/digest.h"
+#include "common/weights/manifest.h"
+
+namespace tandem::rollout {
+namespace {
+
+absl::Status Stage(const io::ModelFolder& folder, const model::ParameterTable& table, WeightStore& store,
+                   std::vector<weights::TensorDigest>& digests) {
+  const auto& manifest = store.manifest();
+  return model::LoadParameters(
+      folder, table,
+      [&](model::ParameterTable::SegmentRef ref, const io::TensorView& tensor) -> absl::Status {
+        const model::Segment& segment = table.segment(ref);
+        const int index = static_cast<int>(digests.size());
+        if (index >= manifest.tensors_size() || manifest.tensors(index).name() != segment.name) {
+          return absl::InternalError(absl::StrCat("tensor ", segment.name, " is not number ", index, " of the manifest"));
+        }
+        const std::string& dtype = manifest.tensors(index).dtype();
+        const absl::Span<std::byte> bytes = store.Staged(index);
+        const at::ScalarType type = dtype == "bfloat16"  ? at::kBFloat16
+                                    : dtype == "float16" ? at::kHalf
+                                                         : at::kFloat;
+        if (static_cast<int64_t>(bytes.size()) != segment.numel * static_cast<int64_t>(c10::elementSize(type))) {
+          return absl::InternalError(absl::StrCat("tensor ", segment.name, ": its memory has ", bytes.size(), " bytes"));
+        }
+        RETURN_IF_ERROR(model::CopyElements(tensor, 0, segment.numel, type, bytes.data()));
+        weights::TensorDigest& digest = digests.emplace_back();
+        digest.set_name(segment.name);
+        digest.set_digest(weights::HexDigest(bytes));
+        return absl::OkStatus();
+      });
+}
+
+}  // namespace
+
+absl::Status LoadLocalWeights(const io::ModelFolder& folder, const model::ParameterTable& table,
+                              WeightReceiver& receiver, int64_t policy_version) {
+  return receiver.RunExclusive([&](WeightStore& store) -> absl::Status {
+    if (store.live_version() >= policy_version) {
+      return absl::FailedPreconditionError(absl::StrCat("version ", store.live_version(), " is live; ",
+                                                        folder.path(), " would be version ", policy_version));
+    }
+    RETURN_IF_ERROR(store.PrepareStaging());
+    std::vector<weights::TensorDigest> digests;
+    absl::Status status = Stage(folder, table, store, digests);
+    if (status.ok()) status = store.Commit(policy_version, weights::ModelDigest(digests)).status();
+    if (!status.ok()) {
+      store.DropStaged();
+      return status;
+    }
+    telemetry::SetLogPolicyVersion(policy_version);
+    telemetry::LogInfo("weights loaded", {{"folder", folder.path()}, {"bytes", folder.size_bytes()}});
+    return absl::OkStatus();
+  });
+}
+
+}  // namespace tandem::rollout

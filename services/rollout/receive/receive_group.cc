@@ -1,0 +1,83 @@
+#include "services/rollout/receive/receive_group.h"
+
+#include <algorithm>
+
+#include "absl/time/clock.h"
+#include "common/status/status_macros.h"
+
+namespace tandem::rollout {
+namespace {
+
+absl::Duration Left(absl::Time deadline) { return std::max(absl::Milliseconds(1), deadline - absl::Now()); }
+
+comm::Rendezvous ToRendezvous(const common::v1::GroupRendezvous& rendezvous) {
+  return {rendezvous.host(), rendezvous.port(), rendezvous.prefix()};
+}
+
+}  // namespace
+
+void ReceiveGroup::UseRendezvous(const common::v1::GroupRendezvous& rendezvous) {
+  const std::string key = rendezvous.SerializeAsString();
+  if (key != key_) Drop();
+  key_ = key;
+}
+
+absl::Status ReceiveGroup::WaitForKey(const common::v1::GroupRendezvous& rendezvous, const std::string& key,
+                                      absl::Time deadline, const absl::Notification* cancel) {
+  UseRendezvous(rendezvous);
+  if (store_ == nullptr) {
+    ASSIGN_OR_RETURN(store_, comm::StoreClient::Connect(ToRendezvous(rendezvous), Left(deadline), cancel));
+  }
+  const auto value = store_->Get(key, Left(deadline), cancel);
+  if (!value.ok()) store_.reset();
+  return value.status();
+}
+
+absl::StatusOr<comm::ProcessGroup*> ReceiveGroup::Join(const common::v1::GroupRendezvous& rendezvous,
+                                                       absl::Time deadline, const absl::Notification* cancel) {
+  UseRendezvous(rendezvous);
+  std::shared_ptr<comm::ProcessGroup> group;
+  {
+    absl::MutexLock lock(&mu_);
+    group = group_;
+  }
+  if (group == nullptr) {
+    comm::GroupOptions options;
+    options.name = "update";
+    options.rank = rendezvous.rank();
+    options.size = rendezvous.size();
+    options.rendezvous = ToRendezvous(rendezvous);
+    options.timeout = Left(deadline);
+    options.cancel = cancel;
+    ASSIGN_OR_RETURN(group, rendezvous.backend() == "nccl" ? comm::CreateNcclGroup(options)
+                                                           : comm::CreateGlooGroup(options));
+    absl::MutexLock lock(&mu_);
+    group_ = group;
+  }
+  // An abort that came before the group was there to be aborted.
+  if (cancel != nullptr && cancel->HasBeenNotified()) return absl::CancelledError("the update was dropped");
+  group->SetTimeout(Left(deadline));
+  return group.get();
+}
+
+void ReceiveGroup::Drop() {
+  std::shared_ptr<comm::ProcessGroup> group;
+  {
+    absl::MutexLock lock(&mu_);
+    group.swap(group_);
+  }
+  if (group != nullptr) group->Abort("the update group is left");
+  store_.reset();
+  key_.clear();
+}
+
+void ReceiveGroup::Abort(absl::string_view reason) {
+  std::shared_ptr<comm::ProcessGroup> group;
+  {
+    absl::MutexLock lock(&mu_);
+    group = group_;
+  }
+  if (group != nullptr) group->Abort(reason);
+}
+
+}  // namespace tandem::rollout

@@ -1,0 +1,25 @@
+// Checks of what a trainer says about an update, without state.
+#ifndef TANDEM_SERVICES_ROLLOUT_RECEIVE_UPDATE_CHECKS_H_
+#define TANDEM_SERVICES_ROLLOUT_RECEIVE_UPDATE_CHECKS_H_
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "tandem/rollout/v1/weight_service.pb.h"
+
+namespace tandem::rollout {
+
+inline constexpr absl::Duration kMaxUpdateTimeout = absl::Hours(24);
+
+// INVALID_ARGUMENT names the field that is out of range.
+absl::Status CheckBeginRequest(const rollout::v1::BeginUpdateRequest& request);
+
+// The request's timeout, within 0 and kMaxUpdateTimeout.
+absl::StatusOr<absl::Duration> UpdateTimeout(const rollout::v1::BeginUpdateRequest& request);
+
+// Whether two requests open the same update: all but what a repeat says anew.
+bool SameUpdate(rollout::v1::BeginUpdateRequest a, rollout::v1::BeginUpdateRequest b);
+
+}  // namespace tandem::rollout
+
+#endif  // TANDEM_SERVICES_ROLLOUT_RECEIVE_UPDATE_CHECKS_H_

@@ -1,0 +1,463 @@
+#include "services/rollout/receive/weight_receiver.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/rpc/status_conversion.h"
+#include "common/status/status_macros.h"
+#include "common/telemetry/log.h"
+#include "common/weights/digest.h"
+#include "common/weights/manifest.h"
+#include "common/weights/tensor_sink.h"
+#include "services/rollout/receive/update_checks.h"
+
+namespace tandem::rollout {
+namespace {
+
+// Updates that are over and still known by name, so that late and repeated calls get their answer.
+constexpr size_t kMaxClosed = 64;
+
+absl::Status NotOpen(const std::string& update_id, absl::string_view why) {
+  return absl::NotFoundError(absl::StrCat("update ", update_id, " is not open: ", why));
+}
+
+absl::Status ShutDownError() { return absl::UnavailableError("the rollout is shutting down"); }
+
+}  // namespace
+
+WeightReceiver::WeightReceiver(WeightStore* store) : store_(store), worker_([this] { OnDeadline(); }) {}
+
+WeightReceiver::~WeightReceiver() { Shutdown(); }
+
+void WeightReceiver::Make(Calls& calls) {
+  for (auto& call : calls) call();
+  calls.clear();
+}
+
+v1::GetManifestResponse WeightReceiver::GetManifest() const {
+  v1::GetManifestResponse response;
+  *response.mutable_manifest() = store_->manifest();
+  response.set_policy_version(store_->live_version());
+  return response;
+}
+
+absl::Status WeightReceiver::CheckIncarnation(int64_t incarnation, Calls& calls) {
+  if (shut_down_) return ShutDownError();
+  if (incarnation < newest_incarnation_) {
+    return rpc::WithReason(
+        absl::FailedPreconditionError(absl::StrCat("incarnation ", incarnation, " is over; the newest is ",
+                                                   newest_incarnation_)),
+        "STALE_INCARNATION",
+        {{"expected", absl::StrCat(newest_incarnation_)}, {"actual", absl::StrCat(incarnation)}});
+  }
+  if (incarnation > newest_incarnation_) {
+    if (open_ != nullptr && open_->state != State::kCommitting) {
+      Close(open_, NotOpen(open_->request.update_id(), absl::StrCat("incarnation ", incarnation, " has begun")),
+            calls);
+    }
+    newest_incarnation_ = incarnation;
+    plan_ = nullptr;
+  }
+  return absl::OkStatus();
+}
+
+const WeightReceiver::Closed* WeightReceiver::FindClosed(const std::string& update_id) const {
+  for (const Closed& closed : closed_) {
+    if (closed.update_id == update_id) return &closed;
+  }
+  return nullptr;
+}
+
+absl::StatusOr<WeightReceiver::UpdatePtr> WeightReceiver::FindOpen(const std::string& update_id) const {
+  if (open_ != nullptr && open_->request.update_id() == update_id) return open_;
+  if (const Closed* closed = FindClosed(update_id); closed != nullptr) {
+    return closed->committed ? NotOpen(update_id, "it is committed") : closed->status;
+  }
+  return NotOpen(update_id, "it was never begun");
+}
+
+void WeightReceiver::Remember(Closed closed) {
+  closed_.push_back(std::move(closed));
+  if (closed_.size() > kMaxClosed) closed_.pop_front();
+}
+
+void WeightReceiver::Close(const UpdatePtr& update, absl::Status status, Calls& calls) {
+  update->state = State::kClosed;
+  update->closed_because = status;
+  if (!update->cancel.HasBeenNotified()) update->cancel.Notify();
+  Closed closed;
+  closed.update_id = update->request.update_id();
+  closed.status = status;
+  Remember(std::move(closed));
+  open_ = nullptr;
+  telemetry::LogWarning("weight update dropped", {{"update_id", update->request.update_id()},
+                                                  {"version", update->request.policy_version()},
+                                                  {"reason", status.message()}});
+  auto waiters = std::make_shared<Update>();
+  waiters->begin_waiters.swap(update->begin_waiters);
+  waiters->verify_waiters.swap(update->verify_waiters);
+  waiters->commit_waiters.swap(update->commit_waiters);
+  calls.push_back([this, waiters, status] {
+    group_.Abort(status.message());
+    // Behind the update's own task, if that is under way: only then is the arena nobody's.
+    worker_.Add([this] {
+      group_.Drop();
+      transport_.reset();
+      store_->DropStaged();
+    });
+    for (auto& waiter : waiters->begin_waiters) waiter(status);
+    for (auto& waiter : waiters->verify_waiters) waiter(status);
+    for (auto& waiter : waiters->commit_waiters) waiter(status);
+  });
+}
+
+absl::StatusOr<bool> WeightReceiver::TakePlan(const v1::BeginUpdateRequest& request, Update& update) {
+  if (!request.has_manifest()) {
+    if (plan_ == nullptr || plan_->manifest.digest() != request.manifest_digest()) return false;
+    update.plan = plan_;
+    return true;
+  }
+  if (request.manifest().digest() != request.manifest_digest()) {
+    return rpc::InvalidField("manifest_digest", absl::StrCat("expected ", request.manifest().digest(),
+                                                             ", as in manifest, found ", request.manifest_digest()));
+  }
+  RETURN_IF_ERROR(weights::CheckManifest(request.manifest()));
+  RETURN_IF_ERROR(weights::CheckSameTensors(store_->manifest(), request.manifest()));
+  ASSIGN_OR_RETURN(weights::TransferPlan plan,
+                   weights::CheckTransferPlan(request.manifest(), request.buckets()));
+  plan_ = std::make_shared<const weights::TransferPlan>(std::move(plan));
+  update.plan = plan_;
+  return true;
+}
+
+void WeightReceiver::BeginUpdate(const v1::BeginUpdateRequest& request, Done<v1::BeginUpdateResponse> done) {
+  Calls calls;
+  const auto answer = [&](absl::StatusOr<v1::BeginUpdateResponse> response) {
+    calls.push_back([done, response = std::move(response)] { done(response); });
+  };
+  const auto begin = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) -> absl::Status {
+    RETURN_IF_ERROR(CheckBeginRequest(request));
+    RETURN_IF_ERROR(CheckIncarnation(request.incarnation(), calls));
+    v1::BeginUpdateResponse ready;
+    ready.set_ready(true);
+    if (const Closed* closed = FindClosed(request.update_id()); closed != nullptr) {
+      RETURN_IF_ERROR(closed->status);
+      answer(ready);
+      return absl::OkStatus();
+    }
+    if (open_ != nullptr && open_->request.update_id() == request.update_id()) {
+      if (!SameUpdate(open_->request, request)) {
+        return rpc::InvalidField("update_id", "this update was begun with other contents");
+      }
+      if (open_->ready) answer(ready);
+      else open_->begin_waiters.push_back(done);
+      return absl::OkStatus();
+    }
+    if (open_ != nullptr) {
+      return rpc::WithReason(absl::FailedPreconditionError(absl::StrCat(
+                                 "update ", open_->request.update_id(), " is open; abort it first")),
+                             "UPDATE_IN_PROGRESS", {{"update_id", open_->request.update_id()}});
+    }
+    if (request.policy_version() <= store_->live_version()) {
+      return rpc::WithReason(
+          absl::FailedPreconditionError(absl::StrCat("policy_version: expected more than ", store_->live_version(),
+                                                     ", which is live, found ", request.policy_version())),
+          "VERSION_NOT_NEWER",
+          {{"live", absl::StrCat(store_->live_version())}, {"actual", absl::StrCat(request.policy_version())}});
+    }
+    auto update = std::make_shared<Update>();
+    ASSIGN_OR_RETURN(const bool known, TakePlan(request, *update));
+    if (!known) {
+      answer(v1::BeginUpdateResponse());
+      return absl::OkStatus();
+    }
+    ASSIGN_OR_RETURN(const absl::Duration timeout, UpdateTimeout(request));
+    update->deadline = absl::Now() + timeout;
+    update->request = request;
+    update->request.clear_manifest();
+    update->request.clear_buckets();
+    update->begin_waiters.push_back(done);
+    open_ = update;
+    calls.push_back([this, update] {
+      worker_.SetAlarm(update->deadline);
+      AddTask(update, [this, update] { RunUpdate(update); });
+    });
+    return absl::OkStatus();
+  };
+  {
+    absl::MutexLock lock(&mu_);
+    if (const absl::Status status = begin(); !status.ok()) answer(status);
+  }
+  Make(calls);
+}
+
+void WeightReceiver::AddTask(const UpdatePtr& update, std::function<void()> task) {
+  if (worker_.Add(std::move(task))) return;
+  Calls calls;
+  {
+    absl::MutexLock lock(&mu_);
+    if (update->state != State::kClosed) Close(update, ShutDownError(), calls);
+  }
+  Make(calls);
+}
+
+void WeightReceiver::RunUpdate(const UpdatePtr& update) {
+  absl::Status status = store_->PrepareStaging();
+  std::vector<Done<v1::BeginUpdateResponse>> waiters;
+  {
+    absl::MutexLock lock(&mu_);
+    if (update->state == State::kClosed) return;
+    if (status.ok()) {
+      update->ready = true;
+      update->state = State::kReceiving;
+      waiters.swap(update->begin_waiters);
+    }
+  }
+  v1::BeginUpdateResponse ready;
+  ready.set_ready(true);
+  for (auto& waiter : waiters) waiter(ready);
+
+  v1::VerifyUpdateResponse verified;
+  if (status.ok()) status = Receive(update, verified);
+
+  Calls calls;
+  {
+    absl::MutexLock lock(&mu_);
+    if (update->state == State::kClosed) return;
+    if (!status.ok()) {
+      Close(update, status, calls);
+    } else {
+      update->verified = std::move(verified);
+      update->state = update->verify_waiters.empty() ? State::kStaged : State::kVerified;
+      for (auto& waiter : update->verify_waiters) {
+        calls.push_back([waiter, response = update->verified] { waiter(response); });
+      }
+      update->verify_waiters.clear();
+    }
+  }
+  Make(calls);
+}
+
+absl::Status WeightReceiver::Receive(const UpdatePtr& update, v1::VerifyUpdateResponse& verified) {
+  const auto& rendezvous = update->request.rendezvous();
+  weights::PhaseTimes times;
+  absl::Status status =
+      group_.WaitForKey(rendezvous, absl::StrCat("go/", update->request.update_id()), update->deadline, &update->cancel);
+  absl::StatusOr<comm::ProcessGroup*> group = nullptr;
+  if (status.ok()) {
+    group = group_.Join(rendezvous, update->deadline, &update->cancel);
+    status = group.status();
+  }
+  std::unique_ptr<weights::TensorSink> sink;
+  if (status.ok()) {
+    ASSIGN_OR_RETURN(sink, weights::TensorSink::Create(*update->plan, [this](int i) { return store_->Staged(i); }));
+    if (transport_ == nullptr || transport_->name() != update->request.transport()) {
+      ASSIGN_OR_RETURN(transport_, weights::MakeTransport(update->request.transport()));
+    }
+    status = transport_->Receive(*update->plan, **group, *sink, times);
+  }
+  if (!status.ok()) {
+    // The group or its rendezvous: the cause is elsewhere, unless the sender finds no other.
+    const auto code = absl::IsDeadlineExceeded(status) ? absl::StatusCode::kDeadlineExceeded : absl::StatusCode::kAborted;
+    return rpc::WithReason(absl::Status(code, absl::StrCat("rank ", rendezvous.rank(), ", phase transfer: ",
+                                                           status.message())),
+                           "TRANSFER_FAILED", {{"phase", "transfer"}});
+  }
+  for (const auto& digest : sink->digests()) *verified.add_digests() = digest;
+  verified.set_model_digest(weights::ModelDigest(sink->digests()));
+  for (const auto& phase : times.phases()) *verified.add_phases() = phase;
+  return absl::OkStatus();
+}
+
+void WeightReceiver::VerifyUpdate(const v1::VerifyUpdateRequest& request, Done<v1::VerifyUpdateResponse> done) {
+  Calls calls;
+  const auto verify = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) -> absl::Status {
+    RETURN_IF_ERROR(CheckIncarnation(request.incarnation(), calls));
+    ASSIGN_OR_RETURN(const UpdatePtr update, FindOpen(request.update_id()));
+    if (update->state == State::kBegun || update->state == State::kReceiving) {
+      update->verify_waiters.push_back(done);
+      return absl::OkStatus();
+    }
+    if (update->state == State::kStaged) update->state = State::kVerified;
+    calls.push_back([done, response = update->verified] { done(response); });
+    return absl::OkStatus();
+  };
+  {
+    absl::MutexLock lock(&mu_);
+    if (const absl::Status status = verify(); !status.ok()) calls.push_back([done, status] { done(status); });
+  }
+  Make(calls);
+}
+
+void WeightReceiver::CommitUpdate(const v1::CommitUpdateRequest& request, Done<v1::CommitUpdateResponse> done) {
+  Calls calls;
+  const auto commit = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) -> absl::Status {
+    RETURN_IF_ERROR(CheckIncarnation(request.incarnation(), calls));
+    if (const Closed* closed = FindClosed(request.update_id()); closed != nullptr && closed->committed) {
+      calls.push_back([done, response = closed->commit] { done(response); });
+      return absl::OkStatus();
+    }
+    ASSIGN_OR_RETURN(const UpdatePtr update, FindOpen(request.update_id()));
+    if (update->state != State::kVerified && update->state != State::kCommitting) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("update ", request.update_id(), " is not verified; call VerifyUpdate first"));
+    }
+    if (request.policy_version() != update->request.policy_version()) {
+      return absl::FailedPreconditionError(absl::StrCat("policy_version: expected ",
+                                                        update->request.policy_version(), ", found ",
+                                                        request.policy_version()));
+    }
+    if (request.model_digest() != update->verified.model_digest()) {
+      return absl::FailedPreconditionError(absl::StrCat("model_digest: ", update->verified.model_digest(),
+                                                        " is staged, found ", request.model_digest()));
+    }
+    update->commit_waiters.push_back(done);
+    if (update->state == State::kCommitting) return absl::OkStatus();
+    update->state = State::kCommitting;
+    calls.push_back([this, update] { AddTask(update, [this, update] { RunCommit(update); }); });
+    return absl::OkStatus();
+  };
+  {
+    absl::MutexLock lock(&mu_);
+    if (const absl::Status status = commit(); !status.ok()) calls.push_back([done, status] { done(status); });
+  }
+  Make(calls);
+}
+
+void WeightReceiver::RunCommit(const UpdatePtr& update) {
+  {
+    absl::MutexLock lock(&mu_);
+    if (update->state == State::kClosed) return;
+  }
+  const int64_t version = update->request.policy_version();
+  const absl::StatusOr<CommitResult> result = store_->Commit(version, update->verified.model_digest());
+  absl::StatusOr<v1::CommitUpdateResponse> response = result.status();
+  std::vector<Done<v1::CommitUpdateResponse>> waiters;
+  {
+    absl::MutexLock lock(&mu_);
+    waiters.swap(update->commit_waiters);
+    if (!result.ok()) {
+      if (update->state == State::kCommitting) update->state = State::kVerified;  // to be repeated
+    } else {
+      Closed closed;
+      closed.update_id = update->request.update_id();
+      closed.committed = true;
+      closed.commit.set_policy_version(version);
+      closed.commit.set_pause_seconds(result->pause_seconds);
+      closed.commit.set_num_recomputed_requests(result->num_recomputed_requests);
+      closed.commit.set_num_aborted_requests(result->num_aborted_requests);
+      response = closed.commit;
+      Remember(std::move(closed));
+      update->state = State::kClosed;
+      if (open_ == update) open_ = nullptr;
+    }
+  }
+  if (response.ok()) {
+    telemetry::SetLogPolicyVersion(version);
+    telemetry::LogInfo("weights committed", {{"pause_seconds", response->pause_seconds()},
+                                             {"bytes", update->plan->total_bytes}});
+  } else {
+    worker_.SetAlarm(update->deadline);
+  }
+  for (auto& waiter : waiters) waiter(response);
+}
+
+absl::Status WeightReceiver::AbortUpdate(const v1::AbortUpdateRequest& request) {
+  Calls calls;
+  const auto abort = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) -> absl::Status {
+    RETURN_IF_ERROR(CheckIncarnation(request.incarnation(), calls));
+    if (const Closed* closed = FindClosed(request.update_id()); closed != nullptr) {
+      if (!closed->committed) return absl::OkStatus();
+      return absl::FailedPreconditionError(absl::StrCat("update ", request.update_id(), " is committed"));
+    }
+    const absl::Status status = NotOpen(request.update_id(), absl::StrCat("it was aborted: ", request.reason()));
+    if (open_ != nullptr && open_->request.update_id() == request.update_id()) {
+      if (open_->state == State::kCommitting) {
+        return absl::FailedPreconditionError(absl::StrCat("update ", request.update_id(), " is being committed"));
+      }
+      Close(open_, status, calls);
+    } else if (!request.update_id().empty()) {
+      // Its BeginUpdate may still be on the way.
+      Closed closed;
+      closed.update_id = request.update_id();
+      closed.status = status;
+      Remember(std::move(closed));
+    }
+    return absl::OkStatus();
+  };
+  absl::Status status;
+  {
+    absl::MutexLock lock(&mu_);
+    status = abort();
+  }
+  Make(calls);
+  return status;
+}
+
+void WeightReceiver::OnDeadline() {
+  Calls calls;
+  {
+    absl::MutexLock lock(&mu_);
+    if (open_ == nullptr || open_->state == State::kCommitting) return;
+    if (absl::Now() < open_->deadline) {
+      calls.push_back([this, deadline = open_->deadline] { worker_.SetAlarm(deadline); });
+    } else {
+      Close(open_, absl::DeadlineExceededError(absl::StrCat("update ", open_->request.update_id(),
+                                                            " was not committed by its deadline")),
+            calls);
+    }
+  }
+  Make(calls);
+}
+
+absl::StatusOr<v1::GetDigestsResponse> WeightReceiver::DigestLive() const {
+  if (store_->live_version() < 0) return absl::FailedPreconditionError("nothing is committed yet");
+  v1::GetDigestsResponse response;
+  response.set_policy_version(store_->live_version());
+  std::vector<weights::TensorDigest> digests;
+  for (int i = 0; i < store_->manifest().tensors_size(); ++i) {
+    weights::TensorDigest& digest = digests.emplace_back();
+    digest.set_name(store_->manifest().tensors(i).name());
+    digest.set_digest(weights::HexDigest(store_->Live(i)));
+    *response.add_digests() = digest;
+  }
+  response.set_model_digest(weights::ModelDigest(digests));
+  return response;
+}
+
+void WeightReceiver::GetDigests(Done<v1::GetDigestsResponse> done) {
+  if (!worker_.Add([this, done] { done(DigestLive()); })) done(ShutDownError());
+}
+
+absl::Status WeightReceiver::RunExclusive(const std::function<absl::Status(WeightStore&)>& body) {
+  absl::Status status;
+  absl::Notification finished;
+  if (!worker_.Add([&] {
+        status = body(*store_);
+        finished.Notify();
+      })) {
+    return ShutDownError();
+  }
+  finished.WaitForNotification();
+  return status;
+}
+
+int64_t WeightReceiver::updating_to() const {
+  absl::MutexLock lock(&mu_);
+  return open_ == nullptr ? -1 : open_->request.policy_version();
+}
+
+void WeightReceiver::Shutdown() {
+  Calls calls;
+  {
+    absl::MutexLock lock(&mu_);
+    shut_down_ = true;
+    if (open_ != nullptr && open_->state != State::kCommitting) Close(open_, ShutDownError(), calls);
+  }
+  Make(calls);
+  worker_.Stop();
+}
+
+}  // namespace tandem::rollout

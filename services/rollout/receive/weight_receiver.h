@@ -1,0 +1,132 @@
+// WeightReceiver: the state machine behind rollout.v1.WeightService on one rank.
+//
+//   STALE or SERVING(version)
+//     BeginUpdate ─► BEGUN ─(go key)─► RECEIVING ─► STAGED ─VerifyUpdate─► VERIFIED ─CommitUpdate─► SERVING
+//     AbortUpdate, a failure or the deadline lead from any of them back, and drop what was staged
+//
+// The protocol is that of weight_service.proto. One thread of its own does everything that takes time:
+// it makes room, waits for the go key, joins the group, receives, digests and commits, in the order in
+// which it was asked; it alone touches the store's arenas. RPC threads only check, note and return; the
+// answers come through callbacks, on this thread or the caller's.
+//
+// Any thread may call any method. `mu_` is never held while the store, the group or a callback is
+// called.
+#ifndef TANDEM_SERVICES_ROLLOUT_RECEIVE_WEIGHT_RECEIVER_H_
+#define TANDEM_SERVICES_ROLLOUT_RECEIVE_WEIGHT_RECEIVER_H_
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/time.h"
+#include "common/weights/bucket_plan.h"
+#include "common/weights/transport.h"
+#include "services/rollout/receive/receive_group.h"
+#include "services/rollout/receive/weight_store.h"
+#include "services/rollout/receive/worker.h"
+#include "tandem/rollout/v1/weight_service.pb.h"
+
+namespace tandem::rollout {
+
+class WeightReceiver {
+ public:
+  template <typename Response>
+  using Done = std::function<void(absl::StatusOr<Response>)>;
+
+  // `store` outlives the receiver.
+  explicit WeightReceiver(WeightStore* store);
+  ~WeightReceiver();
+
+  v1::GetManifestResponse GetManifest() const;
+  void BeginUpdate(const v1::BeginUpdateRequest& request, Done<v1::BeginUpdateResponse> done);
+  void VerifyUpdate(const v1::VerifyUpdateRequest& request, Done<v1::VerifyUpdateResponse> done);
+  void CommitUpdate(const v1::CommitUpdateRequest& request, Done<v1::CommitUpdateResponse> done);
+  absl::Status AbortUpdate(const v1::AbortUpdateRequest& request);
+  void GetDigests(Done<v1::GetDigestsResponse> done);
+
+  // Runs `body` on the receiver's thread, so that no update touches the store meanwhile, and returns
+  // its status. Blocks. UNAVAILABLE after Shutdown().
+  absl::Status RunExclusive(const std::function<absl::Status(WeightStore&)>& body);
+
+  // The version that is on its way, -1 where none is.
+  int64_t updating_to() const;
+
+  // Drops an open update, answers every call that waits with UNAVAILABLE, and refuses new ones. Called
+  // when the process drains, before the server waits for its calls. Idempotent.
+  void Shutdown();
+
+ private:
+  enum class State { kBegun, kReceiving, kStaged, kVerified, kCommitting, kClosed };
+
+  struct Update {
+    v1::BeginUpdateRequest request;  // without manifest and buckets
+    std::shared_ptr<const weights::TransferPlan> plan;
+    absl::Time deadline;
+    absl::Notification cancel;
+    State state = State::kBegun;  // this and the following under mu_
+    bool ready = false;
+    absl::Status closed_because;
+    v1::VerifyUpdateResponse verified;  // once kStaged
+    std::vector<Done<v1::BeginUpdateResponse>> begin_waiters;
+    std::vector<Done<v1::VerifyUpdateResponse>> verify_waiters;
+    std::vector<Done<v1::CommitUpdateResponse>> commit_waiters;
+  };
+  using UpdatePtr = std::shared_ptr<Update>;
+
+  // An update that is over: committed (OK), failed or aborted.
+  struct Closed {
+    std::string update_id;
+    bool committed = false;
+    absl::Status status;
+    v1::CommitUpdateResponse commit;
+  };
+
+  // Calls to make once mu_ has been released.
+  using Calls = std::vector<std::function<void()>>;
+
+  absl::Status CheckIncarnation(int64_t incarnation, Calls& calls) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::StatusOr<UpdatePtr> FindOpen(const std::string& update_id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  const Closed* FindClosed(const std::string& update_id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Ends an open update with an error: nothing of it is left once the calls have been made.
+  void Close(const UpdatePtr& update, absl::Status status, Calls& calls) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Remember(Closed closed) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Sets `update`'s plan; false where the request leaves it out and it is not known.
+  absl::StatusOr<bool> TakePlan(const v1::BeginUpdateRequest& request, Update& update)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  static void Make(Calls& calls);
+
+  // Adds a task for an open update, which is closed where the worker has stopped.
+  void AddTask(const UpdatePtr& update, std::function<void()> task);
+
+  // On the worker.
+  void RunUpdate(const UpdatePtr& update);
+  absl::Status Receive(const UpdatePtr& update, v1::VerifyUpdateResponse& verified);
+  void RunCommit(const UpdatePtr& update);
+  void OnDeadline();
+  absl::StatusOr<v1::GetDigestsResponse> DigestLive() const;
+
+  WeightStore* const store_;
+  ReceiveGroup group_;
+  std::unique_ptr<weights::Transport> transport_;  // worker only
+
+  mutable absl::Mutex mu_;
+  int64_t newest_incarnation_ ABSL_GUARDED_BY(mu_) = -1;
+  std::shared_ptr<const weights::TransferPlan> plan_ ABSL_GUARDED_BY(mu_);  // of the newest incarnation
+  UpdatePtr open_ ABSL_GUARDED_BY(mu_);
+  std::deque<Closed> closed_ ABSL_GUARDED_BY(mu_);
+  bool shut_down_ ABSL_GUARDED_BY(mu_) = false;
+
+  Worker worker_;  // last: its thread uses the above
+};
+
+}  // namespace tandem::rollout
+
+#endif  // TANDEM_SERVICES_ROLLOUT_RECEIVE_WEIGHT_RECEIVER_H_

@@ -1,0 +1,55 @@
+// ReplicaClient: the WeightService of every rank of one rollout replica.
+//
+// Calls go to all ranks at once and come back when all have answered; errors name replica, rank, address
+// and phase. Any thread, one call at a time.
+#ifndef TANDEM_SERVICES_TRAINER_PUBLISH_REPLICA_CLIENT_H_
+#define TANDEM_SERVICES_TRAINER_PUBLISH_REPLICA_CLIENT_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "tandem/rollout/v1/weight_service.grpc.pb.h"
+
+namespace tandem::trainer {
+
+// One rollout engine and the addresses HOST:PORT of its ranks.
+struct ReplicaEndpoint {
+  std::string id;
+  std::vector<std::string> rank_addresses;
+
+  bool operator==(const ReplicaEndpoint&) const = default;
+};
+
+// What one rank answered.
+template <typename Response>
+struct RankAnswer {
+  absl::Status status;
+  Response response;
+};
+
+class ReplicaClient {
+ public:
+  using Stub = rollout::v1::WeightService::Stub;
+
+  explicit ReplicaClient(ReplicaEndpoint endpoint);
+
+  const ReplicaEndpoint& endpoint() const { return endpoint_; }
+  const std::string& id() const { return endpoint_.id; }
+  int num_ranks() const { return static_cast<int>(endpoint_.rank_addresses.size()); }
+  Stub& stub(int rank) { return *stubs_[rank]; }
+
+  // "replica r0, rank 1 (127.0.0.1:5000), phase commit: ..." with the details kept.
+  absl::Status Explain(int rank, const char* phase, const absl::Status& status) const;
+
+ private:
+  const ReplicaEndpoint endpoint_;
+  std::vector<std::unique_ptr<Stub>> stubs_;
+};
+
+}  // namespace tandem::trainer
+
+#endif  // TANDEM_SERVICES_TRAINER_PUBLISH_REPLICA_CLIENT_H_

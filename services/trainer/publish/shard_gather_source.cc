@@ -1,0 +1,182 @@
+#include "services/trainer/publish/shard_gather_source.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
+#include "common/status/status_macros.h"
+
+namespace tandem::trainer {
+namespace {
+
+constexpr int32_t kEnd = -1;
+
+absl::StatusOr<at::ScalarType> WireType(const std::string& dtype) {
+  if (dtype == "float32") return at::kFloat;
+  if (dtype == "bfloat16") return at::kBFloat16;
+  if (dtype == "float16") return at::kHalf;
+  return absl::InvalidArgumentError(absl::StrCat("wire dtype: cannot cast to '", dtype, "'"));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ShardGatherSource>> ShardGatherSource::Create(const weights::TransferPlan& plan,
+                                                                             ShardedWeights shards,
+                                                                             comm::ProcessGroup* group) {
+  if (shards.ranks > 1 && (group == nullptr || group->size() != shards.ranks || group->rank() != shards.rank)) {
+    return absl::InvalidArgumentError(absl::StrCat("the shards of rank ", shards.rank, " of ", shards.ranks,
+                                                   " need the group of these ranks"));
+  }
+  auto source = absl::WrapUnique(new ShardGatherSource(plan, std::move(shards), group));
+  const std::string& dtype = plan.manifest.tensors(0).dtype();
+  for (const auto& tensor : plan.manifest.tensors()) {
+    if (tensor.dtype() != dtype) {
+      return absl::InvalidArgumentError(absl::StrCat("tensor ", tensor.name(), " is ", tensor.dtype(),
+                                                     ", others are ", dtype, "; one type is expected"));
+    }
+  }
+  ASSIGN_OR_RETURN(source->wire_type_, WireType(dtype));
+  source->element_size_ = static_cast<int64_t>(c10::elementSize(source->wire_type_));
+
+  int64_t elements = 0;
+  for (const auto& unit : source->shards_.units) {
+    source->unit_start_.push_back(elements);
+    elements += unit.numel;
+    const int64_t shard = unit.padded_numel / source->shards_.ranks;
+    if (unit.padded_numel < unit.numel || shard * source->shards_.ranks != unit.padded_numel ||
+        !unit.master.defined() || unit.master.numel() != shard || !unit.master.is_contiguous()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("unit ", source->unit_start_.size() - 1, ": expected a contiguous shard of 1/",
+                       source->shards_.ranks, " of ", unit.padded_numel, " elements"));
+    }
+  }
+  if (elements * source->element_size_ != plan.total_bytes) {
+    return absl::InvalidArgumentError(absl::StrCat("the units hold ", elements, " elements, the manifest ",
+                                                   plan.total_bytes / source->element_size_));
+  }
+  int64_t bytes = 0;
+  for (const auto& bucket : plan.buckets) {
+    source->bucket_start_.push_back(bytes / source->element_size_);
+    bytes += bucket.size_bytes();
+  }
+  return source;
+}
+
+std::vector<ShardGatherSource::Run> ShardGatherSource::RunsOf(int rank, int bucket) const {
+  const int64_t begin = bucket_start_[bucket];
+  const int64_t end = begin + plan_.buckets[bucket].size_bytes() / element_size_;
+  std::vector<Run> runs;
+  // The last unit that begins at or before the bucket, and on from there.
+  auto first = std::upper_bound(unit_start_.begin(), unit_start_.end(), begin) - unit_start_.begin() - 1;
+  for (size_t u = std::max<int64_t>(0, first); u < shards_.units.size() && unit_start_[u] < end; ++u) {
+    const auto& unit = shards_.units[u];
+    const int64_t shard = unit.padded_numel / shards_.ranks;
+    const int64_t shard_begin = unit_start_[u] + rank * shard;
+    const int64_t shard_end = std::min(shard_begin + shard, unit_start_[u] + unit.numel);
+    const int64_t run_begin = std::max(begin, shard_begin);
+    const int64_t run_end = std::min(end, shard_end);
+    if (run_begin >= run_end) continue;
+    runs.push_back({static_cast<int>(u), run_begin - shard_begin, run_begin - begin, run_end - run_begin});
+  }
+  return runs;
+}
+
+at::Tensor ShardGatherSource::View(const at::Tensor& bytes, int64_t first, int64_t count) const {
+  return bytes.narrow(0, first * element_size_, count * element_size_).view(wire_type_);
+}
+
+void ShardGatherSource::Pack(const Run& run, at::Tensor destination) const {
+  at::NoGradGuard no_grad;
+  destination.copy_(shards_.units[run.unit].master.detach().view({-1}).narrow(0, run.shard_offset, run.count));
+}
+
+absl::Status ShardGatherSource::Tell(int rank, int32_t word, Slot& slot) {
+  at::Tensor message = at::full({1}, word, at::kInt);
+  ASSIGN_OR_RETURN(auto work, group_->Send(message, rank, "gather control"));
+  slot.works.push_back(std::move(work));
+  slot.held.push_back(std::move(message));
+  return absl::OkStatus();
+}
+
+absl::Status ShardGatherSource::WaitFor(Slot& slot, int bucket) {
+  absl::Status status;
+  for (auto& work : slot.works) {
+    const absl::Status one = work->Wait();
+    if (status.ok()) status = one;
+  }
+  slot.works.clear();
+  slot.held.clear();
+  RETURN_IF_ERROR(status) << "gathering bucket " << bucket;
+  return absl::OkStatus();
+}
+
+absl::Status ShardGatherSource::Start(int bucket, at::Tensor buffer, weights::PhaseTimes& times) {
+  Slot& slot = slots_[bucket % 2];
+  for (int rank = 1; rank < shards_.ranks; ++rank) {
+    RETURN_IF_ERROR(Tell(rank, bucket, slot));
+    for (const Run& run : RunsOf(rank, bucket)) {
+      at::Tensor place = View(buffer, run.bucket_offset, run.count);
+      ASSIGN_OR_RETURN(auto work, group_->Receive(place, rank, plan_.BucketName(bucket)));
+      slot.works.push_back(std::move(work));
+    }
+  }
+  const auto pack_start = weights::PhaseTimes::Clock::now();
+  for (const Run& run : RunsOf(0, bucket)) Pack(run, View(buffer, run.bucket_offset, run.count));
+  times.Worked("pack", pack_start);
+  return absl::OkStatus();
+}
+
+absl::Status ShardGatherSource::Finish(int bucket) { return WaitFor(slots_[bucket % 2], bucket); }
+
+absl::Status ShardGatherSource::Drain() {
+  absl::Status status = WaitFor(slots_[0], 0);
+  status.Update(WaitFor(slots_[1], 1));
+  return status;
+}
+
+absl::Status ShardGatherSource::End() {
+  for (int rank = 1; rank < shards_.ranks; ++rank) RETURN_IF_ERROR(Tell(rank, kEnd, slots_[0]));
+  return Drain();
+}
+
+absl::Status ShardGatherSource::SendBucket(int bucket, at::Tensor staging, Slot& slot) {
+  int64_t used = 0;
+  for (const Run& run : RunsOf(shards_.rank, bucket)) {
+    at::Tensor piece = View(staging, used, run.count);
+    used += run.count;
+    Pack(run, piece);
+    ASSIGN_OR_RETURN(auto work, group_->Send(piece, 0, plan_.BucketName(bucket)));
+    slot.works.push_back(std::move(work));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ShardGatherSource::Follow() {
+  if (shards_.ranks == 1) return absl::OkStatus();
+  // A rank's runs of a bucket are never more than the bucket.
+  std::array<at::Tensor, 2> staging;
+  at::Tensor word = at::zeros({1}, at::kInt);
+  for (int turn = 0;; ++turn) {
+    ASSIGN_OR_RETURN(auto work, group_->Receive(word, 0, "gather control"));
+    RETURN_IF_ERROR(work->Wait());
+    const int bucket = word.item<int32_t>();
+    if (bucket == kEnd) break;
+    if (bucket < 0 || bucket >= static_cast<int>(plan_.buckets.size())) {
+      return absl::InternalError(absl::StrCat("the leader asks for bucket ", bucket, " of ", plan_.buckets.size(),
+                                              "; all ranks must run with the same configuration"));
+    }
+    Slot& slot = slots_[turn % 2];
+    RETURN_IF_ERROR(WaitFor(slot, bucket));
+    at::Tensor& buffer = staging[turn % 2];
+    if (!buffer.defined()) buffer = at::empty({plan_.largest_bucket_bytes}, at::kByte);
+    RETURN_IF_ERROR(SendBucket(bucket, buffer, slot));
+  }
+  return Drain();
+}
+
+}  // namespace tandem::trainer

@@ -1,0 +1,99 @@
+// ShardGatherSource: the trainer's side of an update's data. Every rank holds a slice of every unit;
+// bucket by bucket they cast what is theirs to the wire type and send it to the leader, straight to its
+// place in the bucket's buffer. The leader never holds more than the two buckets that are under way.
+//
+// The leader decides before each bucket whether it is gathered, and says so to the other ranks in a
+// message of four bytes; so however an update ends, all ranks have issued the same operations, and the
+// trainer's group is as good as before.
+//
+//   leader:  source.Start(0, buffer) ... source.Finish(n) ... source.End();      // by a Transport
+//   others:  RETURN_IF_ERROR(source.Follow());                                   // until End()
+//
+// Threads: the rank's collective thread. Errors are those of the trainer's group, which is then broken.
+#ifndef TANDEM_SERVICES_TRAINER_PUBLISH_SHARD_GATHER_SOURCE_H_
+#define TANDEM_SERVICES_TRAINER_PUBLISH_SHARD_GATHER_SOURCE_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/comm/process_group.h"
+#include "common/weights/bucket_plan.h"
+#include "common/weights/transport.h"
+
+namespace tandem::trainer {
+
+// What one rank holds of the model: of each unit of the parameter table, in its order, the slice
+// [rank * padded_numel / ranks, (rank + 1) * padded_numel / ranks) of the flat buffer.
+struct ShardedWeights {
+  struct Unit {
+    at::Tensor master;         // [padded_numel / ranks], float32, on the CPU
+    int64_t numel = 0;         // of the unit
+    int64_t padded_numel = 0;  // a multiple of ranks
+  };
+  int ranks = 1;
+  int rank = 0;
+  std::vector<Unit> units;
+};
+
+class ShardGatherSource : public weights::BucketSource {
+ public:
+  // `plan` and `group` outlive the source; `group` may be null where there is one rank. The masters are
+  // read in place, so they must not change while an update runs. INVALID_ARGUMENT where the units are
+  // not the plan's tensors, or the plan mixes element types.
+  static absl::StatusOr<std::unique_ptr<ShardGatherSource>> Create(const weights::TransferPlan& plan,
+                                                                   ShardedWeights shards,
+                                                                   comm::ProcessGroup* group);
+
+  // The leader (rank 0).
+  absl::Status Start(int bucket, at::Tensor buffer, weights::PhaseTimes& times) override;
+  absl::Status Finish(int bucket) override;
+  // Completes what has been started, after a failure of the transport: the other ranks have sent it.
+  absl::Status Drain();
+  // Lets the other ranks' Follow() return. After Drain() or the last Finish(). A Start() after it begins
+  // anew with the next Follow().
+  absl::Status End();
+
+  // The other ranks: takes part until the leader ends.
+  absl::Status Follow();
+
+ private:
+  // Elements that one rank holds of a bucket without a gap.
+  struct Run {
+    int unit;
+    int64_t shard_offset;
+    int64_t bucket_offset;
+    int64_t count;
+  };
+  struct Slot {
+    std::vector<std::unique_ptr<comm::Work>> works;
+    std::vector<at::Tensor> held;
+  };
+
+  ShardGatherSource(const weights::TransferPlan& plan, ShardedWeights shards, comm::ProcessGroup* group)
+      : plan_(plan), shards_(std::move(shards)), group_(group) {}
+
+  std::vector<Run> RunsOf(int rank, int bucket) const;
+  void Pack(const Run& run, at::Tensor destination) const;
+  at::Tensor View(const at::Tensor& bytes, int64_t first, int64_t count) const;
+  absl::Status WaitFor(Slot& slot, int bucket);
+  absl::Status Tell(int rank, int32_t word, Slot& slot);
+  absl::Status SendBucket(int bucket, at::Tensor staging, Slot& slot);
+
+  const weights::TransferPlan& plan_;
+  const ShardedWeights shards_;
+  comm::ProcessGroup* const group_;
+  at::ScalarType wire_type_ = at::kFloat;
+  int64_t element_size_ = 4;
+  std::vector<int64_t> unit_start_;    // elements of the canonical stream before each unit
+  std::vector<int64_t> bucket_start_;  // elements of the canonical stream before each bucket
+  std::array<Slot, 2> slots_;
+};
+
+}  // namespace tandem::trainer
+
+#endif  // TANDEM_SERVICES_TRAINER_PUBLISH_SHARD_GATHER_SOURCE_H_

@@ -1,0 +1,280 @@
+#include "services/trainer/publish/weight_publisher.h"
+
+#include <algorithm>
+#include <chrono>
+#include <set>
+#include <utility>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/comm/local_address.h"
+#include "common/status/status_macros.h"
+#include "common/telemetry/log.h"
+#include "services/trainer/publish/rank_calls.h"
+
+namespace tandem::trainer {
+namespace {
+
+using rollout::v1::GetManifestRequest;
+using rollout::v1::GetManifestResponse;
+using Clock = weights::PhaseTimes::Clock;
+
+std::string HostOf(const std::string& address) { return address.substr(0, address.rfind(':')); }
+
+std::vector<ReplicaClient*> Clients(const auto& members) {
+  std::vector<ReplicaClient*> clients;
+  for (const auto* member : members) clients.push_back(member->client.get());
+  return clients;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<WeightPublisher>> WeightPublisher::Create(Options options) {
+  if (options.plan == nullptr || options.source == nullptr) {
+    return absl::InvalidArgumentError("a publisher needs a plan and a source");
+  }
+  auto publisher = absl::WrapUnique(new WeightPublisher(std::move(options)));
+  ASSIGN_OR_RETURN(publisher->transport_, weights::MakeTransport(publisher->options_.transport));
+  ASSIGN_OR_RETURN(publisher->store_server_, comm::StoreServer::Start(publisher->options_.store_port));
+  return publisher;
+}
+
+absl::StatusOr<PublishReport> WeightPublisher::Publish(int64_t version,
+                                                       const std::vector<ReplicaEndpoint>& replicas,
+                                                       absl::Duration timeout) {
+  const auto start = Clock::now();
+  auto report = PublishAll(version, replicas, absl::Now() + timeout);
+  if (!report.ok()) {
+    telemetry::LogError("weight update failed", {{"version", version}, {"error", report.status().message()}});
+  }
+  RETURN_IF_ERROR(options_.source->End()) << "the trainer's group";
+  RETURN_IF_ERROR(report.status());
+  last_version_ = version;
+  report->seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  return report;
+}
+
+absl::StatusOr<PublishReport> WeightPublisher::PublishAll(int64_t version,
+                                                          const std::vector<ReplicaEndpoint>& replicas,
+                                                          absl::Time deadline) {
+  RETURN_IF_ERROR(UpdateMembers(replicas));
+  PublishReport report;
+  report.policy_version = version;
+  report.size_bytes = options_.plan->total_bytes;
+  std::vector<Member*> members;
+  for (const ReplicaEndpoint& endpoint : replicas) {
+    Member& member = members_[endpoint.id];
+    member.result = report.replicas.size();
+    members.push_back(&member);
+    report.replicas.emplace_back().id = endpoint.id;
+  }
+  const auto ask_start = Clock::now();
+  RETURN_IF_ERROR(AskMembers(version, deadline, report, members));
+  report.times.Worked("begin", ask_start);
+
+  absl::Status status;
+  for (bool try_again = true; !members.empty() && try_again;) {
+    status = RunAttempt(version, deadline, members, report, try_again);
+  }
+  if (options_.policy == UpdatePolicy::kAll) {
+    RETURN_IF_ERROR(status);
+  }
+  const bool any = std::any_of(report.replicas.begin(), report.replicas.end(),
+                               [](const auto& replica) { return replica.committed; });
+  if (!any) {
+    RETURN_IF_ERROR(status);
+    for (const auto& replica : report.replicas) RETURN_IF_ERROR(replica.error);
+  }
+  return report;
+}
+
+absl::Status WeightPublisher::UpdateMembers(const std::vector<ReplicaEndpoint>& replicas) {
+  if (replicas.empty()) return absl::InvalidArgumentError("replicas: expected at least one, found none");
+  std::set<std::string> ids;
+  for (const ReplicaEndpoint& endpoint : replicas) {
+    if (endpoint.id.empty() || endpoint.rank_addresses.empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("replica '", endpoint.id, "': expected an id and the addresses of its ranks"));
+    }
+    if (!ids.insert(endpoint.id).second) {
+      return absl::InvalidArgumentError(absl::StrCat("replica ", endpoint.id, " is listed twice"));
+    }
+    const auto it = members_.find(endpoint.id);
+    if (it != members_.end() && it->second.client->endpoint() == endpoint) continue;
+    Member& member = members_[endpoint.id];
+    member.client = std::make_unique<ReplicaClient>(endpoint);
+    member.knows_manifest = false;
+  }
+  for (auto it = members_.begin(); it != members_.end();) {
+    it = ids.count(it->first) > 0 ? std::next(it) : members_.erase(it);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WeightPublisher::AskMembers(int64_t version, absl::Time deadline, PublishReport& report,
+                                         std::vector<Member*>& members) {
+  // Between updates nobody is asked again: a rank that has restarted shows in its answer to BeginUpdate.
+  const auto must_ask = [&](const Member* member) { return !member->knows_manifest || version == last_version_; };
+  RankCalls<GetManifestRequest, GetManifestResponse> calls(Clients(members));
+  calls.Start(&WeightServiceAsync::GetManifest, deadline, [](int, int) { return GetManifestRequest(); }, nullptr,
+              [&](int replica, int) { return must_ask(members[replica]); });
+  calls.WaitUntil(absl::InfiniteFuture());
+
+  std::vector<Member*> remaining;
+  for (size_t i = 0; i < members.size(); ++i) {
+    auto& result = report.replicas[members[i]->result];
+    bool live = must_ask(members[i]);
+    absl::Status error;
+    for (int rank = 0; rank < members[i]->client->num_ranks(); ++rank) {
+      const auto& answer = calls.answers()[i][rank];
+      if (!answer.status.ok() && error.ok()) error = members[i]->client->Explain(rank, "begin", answer.status);
+      live = live && answer.response.policy_version() == version;
+    }
+    if (!error.ok()) {
+      if (options_.policy == UpdatePolicy::kAll) return error;
+      result.error = error;
+      members[i]->knows_manifest = false;
+    } else if (live) {
+      result.committed = true;
+    } else {
+      remaining.push_back(members[i]);
+    }
+  }
+  members = std::move(remaining);
+  return absl::OkStatus();
+}
+
+std::string WeightPublisher::AdvertiseHost(const std::vector<Member*>& members) const {
+  if (!options_.advertise_host.empty()) return options_.advertise_host;
+  // One address for all: loopback only where every replica is on this host.
+  std::string loopback = "127.0.0.1";
+  for (const Member* member : members) {
+    for (const std::string& address : member->client->endpoint().rank_addresses) {
+      const auto local = comm::LocalAddressTowards(HostOf(address));
+      if (local.ok() && !absl::StartsWith(*local, "127.") && *local != "::1") return *local;
+    }
+  }
+  return loopback;
+}
+
+void WeightPublisher::DropGroup() {
+  if (group_ != nullptr) group_->Abort("the update group is made anew");
+  group_.reset();
+  store_.reset();
+  group_members_.clear();
+}
+
+absl::StatusOr<comm::ProcessGroup*> WeightPublisher::GetGroup(int size, absl::Time deadline,
+                                                              const absl::Notification* cancel) {
+  if (group_ != nullptr) return group_.get();
+  comm::GroupOptions options;
+  options.name = "update";
+  options.rank = 0;
+  options.size = size;
+  options.rendezvous = {rendezvous_.host(), rendezvous_.port(), rendezvous_.prefix()};
+  options.timeout = std::max(absl::Milliseconds(1), deadline - absl::Now());
+  options.cancel = cancel;
+  ASSIGN_OR_RETURN(group_, options_.backend == "nccl" ? comm::CreateNcclGroup(options)
+                                                      : comm::CreateGlooGroup(options));
+  return group_.get();
+}
+
+absl::Status WeightPublisher::RunAttempt(int64_t version, absl::Time deadline, std::vector<Member*>& members,
+                                         PublishReport& report, bool& try_again) {
+  try_again = false;
+  std::vector<std::string> ids;
+  int size = 1;
+  for (const Member* member : members) {
+    ids.push_back(member->client->id());
+    size += member->client->num_ranks();
+  }
+  const bool all_know = std::all_of(members.begin(), members.end(), [](const Member* m) { return m->knows_manifest; });
+  if (group_members_ != ids || !all_know || group_ == nullptr || !group_->status().ok()) DropGroup();
+  const bool reused = group_ != nullptr;
+  if (!reused) {
+    rendezvous_.set_backend(options_.backend);
+    rendezvous_.set_host(AdvertiseHost(members));
+    rendezvous_.set_port(store_server_->port());
+    rendezvous_.set_prefix(absl::StrCat("update/", options_.incarnation, "/", num_groups_++));
+    ASSIGN_OR_RETURN(store_, comm::StoreClient::Connect({"127.0.0.1", rendezvous_.port(), rendezvous_.prefix()},
+                                                        deadline - absl::Now()));
+    group_members_ = ids;
+  }
+
+  // Under kAvailable a replica that stands still must leave the others time to go on without it.
+  const absl::Time attempt_deadline =
+      options_.policy == UpdatePolicy::kAvailable && members.size() > 1
+          ? absl::Now() + (deadline - absl::Now()) / 2
+          : deadline;
+  UpdateAttempt::Options options;
+  options.incarnation = options_.incarnation;
+  options.policy_version = version;
+  options.transport = options_.transport;
+  options.rendezvous = rendezvous_;
+  options.deadline = attempt_deadline;
+  options.blame_grace = options_.blame_grace;
+  UpdateAttempt attempt(*options_.plan, options, Clients(members));
+
+  weights::PhaseTimes times = report.times;
+  const auto begin_start = Clock::now();
+  absl::Status status = attempt.Begin(/*with_manifest=*/!all_know);
+  times.Worked("begin", begin_start);
+  absl::Status gather;
+  if (status.ok()) {
+    for (Member* member : members) member->knows_manifest = true;
+    status = attempt.Transfer(
+        *store_,
+        [&](const absl::Notification* cancel) { return GetGroup(size, attempt_deadline, cancel); }, *transport_,
+        *options_.source, times);
+    gather = options_.source->Drain();
+  }
+  if (status.ok()) status = attempt.Verify(times);
+  if (status.ok()) {
+    status = attempt.Commit(times);
+    report.times = std::move(times);
+    report.model_digest = attempt.model_digest();
+    for (size_t i = 0; i < members.size(); ++i) {
+      auto& result = report.replicas[members[i]->result];
+      result.committed = attempt.committed()[i];
+      result.error = attempt.failures()[i];
+      result.pause_seconds = attempt.pause_seconds()[i];
+      if (!result.committed) members[i]->knows_manifest = false;
+    }
+    if (!status.ok()) {
+      DropGroup();
+      RETURN_IF_ERROR(status) << "other replicas have committed; publish again once it is back";
+    }
+    return status;
+  }
+
+  DropGroup();
+  attempt.Abort(status);
+  RETURN_IF_ERROR(gather) << "the trainer's group";
+  std::vector<Member*> healthy;
+  for (size_t i = 0; i < members.size(); ++i) {
+    if (attempt.failures()[i].ok()) {
+      healthy.push_back(members[i]);
+      if (attempt.needs_manifest()) members[i]->knows_manifest = false;
+    } else {
+      report.replicas[members[i]->result].error = attempt.failures()[i];
+      members[i]->knows_manifest = false;
+    }
+  }
+  const bool nobody_failed = healthy.size() == members.size();
+  if (nobody_failed) {
+    // A rank that restarted, or a connection that went while the group was idle: once more in a new one.
+    try_again = (attempt.needs_manifest() || reused) && absl::Now() < deadline;
+  } else if (options_.policy == UpdatePolicy::kAvailable) {
+    try_again = !healthy.empty() && absl::Now() < deadline;
+  }
+  if (options_.policy == UpdatePolicy::kAvailable) members = healthy;
+  if (try_again) {
+    telemetry::LogWarning("weight update begins anew", {{"version", version},
+                                                        {"replicas", healthy.size()},
+                                                        {"reason", status.message()}});
+  }
+  return status;
+}
+
+}  // namespace tandem::trainer

@@ -1,0 +1,118 @@
+// WeightPublisher: makes the trainer's current weights live on the rollouts, as one transaction.
+//
+//   ASSIGN_OR_RETURN(auto publisher, WeightPublisher::Create(options));          // the leader
+//   ASSIGN_OR_RETURN(PublishReport report, publisher->Publish(version, replicas, timeout));
+//   // the other ranks, at the same place in their order of collectives:  source->Follow()
+//
+// It serves the rendezvous store of the update groups, holds the channels to the replicas, and keeps
+// the group and the agreement on the manifest from one update to the next; both are made anew when the
+// set of replicas changes, when a replica has restarted, and after a failure.
+//
+// Threads: Publish() is called on the leader's collective thread and blocks, at most until its timeout
+// (and a few seconds in which a failed update is taken back). Each call lets the other ranks' Follow()
+// return, whatever happens, unless the trainer's own group is broken.
+#ifndef TANDEM_SERVICES_TRAINER_PUBLISH_WEIGHT_PUBLISHER_H_
+#define TANDEM_SERVICES_TRAINER_PUBLISH_WEIGHT_PUBLISHER_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/comm/process_group.h"
+#include "common/weights/bucket_plan.h"
+#include "common/weights/transport.h"
+#include "services/trainer/publish/replica_client.h"
+#include "services/trainer/publish/shard_gather_source.h"
+#include "services/trainer/publish/update_attempt.h"
+
+namespace tandem::trainer {
+
+// What an update does when some replicas fail.
+enum class UpdatePolicy {
+  kAll,        // a failure before the first commit aborts everywhere; the old version serves
+  kAvailable,  // the others go on without them
+};
+
+struct PublishReport {
+  struct Replica {
+    std::string id;
+    bool committed = false;
+    absl::Status error;
+    double pause_seconds = 0;
+  };
+  int64_t policy_version = 0;
+  std::string model_digest;  // empty where every replica had the version already
+  int64_t size_bytes = 0;
+  double seconds = 0;
+  weights::PhaseTimes times;  // begin, pack, gather, wire, verify, unpack, commit
+  std::vector<Replica> replicas;
+};
+
+class WeightPublisher {
+ public:
+  struct Options {
+    const weights::TransferPlan* plan = nullptr;  // outlives the publisher
+    ShardGatherSource* source = nullptr;          // likewise
+    int64_t incarnation = 0;
+    UpdatePolicy policy = UpdatePolicy::kAll;
+    std::string backend = "gloo";  // or "nccl"
+    std::string transport = "broadcast";
+    int store_port = 0;  // 0: any
+    // Address at which the replicas reach this host; empty: that of the route to the replicas.
+    std::string advertise_host;
+    absl::Duration blame_grace = absl::Seconds(5);
+  };
+
+  static absl::StatusOr<std::unique_ptr<WeightPublisher>> Create(Options options);
+
+  // Under kAll: OK where every replica serves `version`. Under kAvailable: OK where at least one does;
+  // the report says which. A repeat of a version that is live everywhere answers at once. Errors:
+  // INVALID_ARGUMENT for a list of replicas that is empty or names one twice; UNAVAILABLE and
+  // DEADLINE_EXCEEDED for a replica that is lost or slow; FAILED_PRECONDITION with UnloadedParams where
+  // the models differ; DATA_LOSS names the tensor that arrived damaged.
+  absl::StatusOr<PublishReport> Publish(int64_t version, const std::vector<ReplicaEndpoint>& replicas,
+                                        absl::Duration timeout);
+
+ private:
+  struct Member {
+    std::unique_ptr<ReplicaClient> client;
+    bool knows_manifest = false;
+    size_t result = 0;  // index into the report's replicas
+  };
+
+  explicit WeightPublisher(Options options) : options_(std::move(options)) {}
+
+  absl::StatusOr<PublishReport> PublishAll(int64_t version, const std::vector<ReplicaEndpoint>& replicas,
+                                           absl::Time deadline);
+  absl::Status UpdateMembers(const std::vector<ReplicaEndpoint>& replicas);
+  // Asks the members where they stand; takes out those that have the version and, under kAvailable,
+  // those that do not answer.
+  absl::Status AskMembers(int64_t version, absl::Time deadline, PublishReport& report,
+                          std::vector<Member*>& members);
+  absl::Status RunAttempt(int64_t version, absl::Time deadline, std::vector<Member*>& members,
+                          PublishReport& report, bool& try_again);
+  absl::StatusOr<comm::ProcessGroup*> GetGroup(int size, absl::Time deadline, const absl::Notification* cancel);
+  void DropGroup();
+  std::string AdvertiseHost(const std::vector<Member*>& members) const;
+
+  const Options options_;
+  std::unique_ptr<comm::StoreServer> store_server_;
+  std::unique_ptr<weights::Transport> transport_;
+  std::map<std::string, Member> members_;  // by replica id
+
+  // The group of the last update; null before the first and after a failure.
+  std::unique_ptr<comm::ProcessGroup> group_;
+  std::vector<std::string> group_members_;
+  common::v1::GroupRendezvous rendezvous_;
+  std::unique_ptr<comm::StoreClient> store_;  // of the group's prefix
+  int num_groups_ = 0;
+  int64_t last_version_ = -1;
+};
+
+}  // namespace tandem::trainer
+
+#endif  // TANDEM_SERVICES_TRAINER_PUBLISH_WEIGHT_PUBLISHER_H_

@@ -1,0 +1,79 @@
+// A WeightStore of two arenas in plain memory, whose commit is a swap.
+#ifndef TANDEM_TESTS_FAKES_FAKE_WEIGHT_STORE_H_
+#define TANDEM_TESTS_FAKES_FAKE_WEIGHT_STORE_H_
+
+#include <atomic>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/synchronization/mutex.h"
+#include "common/weights/manifest.h"
+#include "services/rollout/receive/weight_store.h"
+
+namespace tandem::testing {
+
+class FakeWeightStore : public rollout::WeightStore {
+ public:
+  explicit FakeWeightStore(common::v1::Manifest manifest) : manifest_(std::move(manifest)) {}
+
+  const common::v1::Manifest& manifest() const override { return manifest_; }
+  int64_t live_version() const override { return live_version_; }
+  std::string live_model_digest() const override {
+    absl::MutexLock lock(&mu_);
+    return live_model_digest_;
+  }
+
+  absl::Status PrepareStaging() override {
+    if (!prepare_error.ok()) return prepare_error;
+    staged_.clear();
+    for (const auto& tensor : manifest_.tensors()) staged_.emplace_back(*weights::TensorBytes(tensor), '\x5a');
+    return absl::OkStatus();
+  }
+  absl::Span<std::byte> Staged(int index) override {
+    if (on_staged) on_staged(index);
+    return {reinterpret_cast<std::byte*>(staged_[index].data()), staged_[index].size()};
+  }
+  void DropStaged() override {
+    staged_.clear();
+    ++num_dropped;
+  }
+  absl::StatusOr<rollout::CommitResult> Commit(int64_t version, const std::string& digest) override {
+    if (!commit_error.ok()) return std::exchange(commit_error, absl::OkStatus());
+    absl::MutexLock lock(&mu_);
+    live_.swap(staged_);
+    live_version_ = version;
+    live_model_digest_ = digest;
+    ++num_commits;
+    return rollout::CommitResult{.pause_seconds = 0.25};
+  }
+  absl::Span<const std::byte> Live(int index) const override {
+    if (live_.empty()) return {};
+    return {reinterpret_cast<const std::byte*>(live_[index].data()), live_[index].size()};
+  }
+
+  // What is live, read by the test between updates.
+  std::string LiveBytes(int index) const {
+    absl::MutexLock lock(&mu_);
+    return live_.empty() ? "" : live_[index];
+  }
+
+  std::function<void(int)> on_staged;  // before the receiver looks for a tensor's memory
+  absl::Status prepare_error;
+  absl::Status commit_error;  // once
+  std::atomic<int> num_commits{0};
+  std::atomic<int> num_dropped{0};
+
+ private:
+  const common::v1::Manifest manifest_;
+  std::vector<std::string> staged_;
+  std::atomic<int64_t> live_version_{-1};
+  mutable absl::Mutex mu_;
+  std::vector<std::string> live_;
+  std::string live_model_digest_;
+};
+
+}  // namespace tandem::testing
+
+#endif  // TANDEM_TESTS_FAKES_FAKE_WEIGHT_STORE_H_

@@ -1,0 +1,89 @@
+// A small model of given shapes with numbers that are all different, as manifest, shards and bytes.
+#ifndef TANDEM_TESTS_FAKES_TEST_MODEL_H_
+#define TANDEM_TESTS_FAKES_TEST_MODEL_H_
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "common/weights/bucket_plan.h"
+#include "common/weights/manifest.h"
+
+namespace tandem::testing {
+
+// units[u][t] is the shape of tensor "u<u>.t<t>".
+struct TestModel {
+  std::vector<std::vector<std::vector<int64_t>>> units;
+  std::string dtype = "float32";
+  double offset = 0;  // another offset is another set of weights
+
+  static TestModel Small(std::string dtype = "float32") {
+    return {{{{7, 5}}, {{3, 4}, {11}, {2, 3, 5}}, {{1}, {64, 3}}}, std::move(dtype)};
+  }
+
+  weights::Manifest manifest() const {
+    weights::Manifest manifest;
+    for (size_t u = 0; u < units.size(); ++u) {
+      for (size_t t = 0; t < units[u].size(); ++t) {
+        auto& tensor = *manifest.add_tensors();
+        tensor.set_name("u" + std::to_string(u) + ".t" + std::to_string(t));
+        for (const int64_t size : units[u][t]) tensor.add_shape(size);
+        tensor.set_dtype(dtype);
+        tensor.set_trainable(true);
+      }
+    }
+    manifest.set_digest(weights::ManifestDigest(manifest));
+    return manifest;
+  }
+
+  static int64_t Numel(const std::vector<int64_t>& shape) {
+    int64_t numel = 1;
+    for (const int64_t size : shape) numel *= size;
+    return numel;
+  }
+
+  int64_t UnitNumel(size_t u) const {
+    int64_t numel = 0;
+    for (const auto& shape : units[u]) numel += Numel(shape);
+    return numel;
+  }
+
+  at::ScalarType type() const { return dtype == "bfloat16" ? at::kBFloat16 : at::kFloat; }
+
+  // The unit's flat buffer in float32, without padding.
+  at::Tensor Flat(size_t u) const {
+    return (at::arange(UnitNumel(u), at::kDouble) * 0.37 + (1.0 + static_cast<double>(u) + offset)).to(at::kFloat);
+  }
+
+  // The bytes that tensor i of the manifest has on the wire.
+  std::string Bytes(int index) const {
+    for (size_t u = 0; u < units.size(); ++u) {
+      int64_t element = 0;
+      for (const auto& shape : units[u]) {
+        if (index-- == 0) {
+          at::Tensor part = Flat(u).narrow(0, element, Numel(shape)).to(type()).contiguous();
+          return std::string(static_cast<const char*>(part.data_ptr()), part.nbytes());
+        }
+        element += Numel(shape);
+      }
+    }
+    return "";
+  }
+
+  // A rank's slice of the unit's padded flat buffer.
+  at::Tensor Shard(size_t u, int rank, int ranks) const {
+    const int64_t padded = Padded(u, ranks);
+    at::Tensor full = at::full({padded}, -1e9, at::kFloat);  // padding never travels
+    full.narrow(0, 0, UnitNumel(u)).copy_(Flat(u));
+    return full.narrow(0, rank * (padded / ranks), padded / ranks).clone();
+  }
+
+  int64_t Padded(size_t u, int ranks) const { return (UnitNumel(u) + ranks - 1) / ranks * ranks; }
+};
+
+}  // namespace tandem::testing
+
+#endif  // TANDEM_TESTS_FAKES_TEST_MODEL_H_

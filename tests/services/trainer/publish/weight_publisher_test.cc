@@ -1,0 +1,170 @@
+// Whole updates over Gloo and gRPC, in one process.
+#include "services/trainer/publish/weight_publisher.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include "tests/support/status_matchers.h"
+#include "tests/fakes/weight_pair.h"
+
+namespace tandem::trainer {
+namespace {
+
+using ::tandem::testing::Endpoint;
+using ::tandem::testing::ExpectLive;
+using ::tandem::testing::FakeRollout;
+using ::tandem::testing::FakeTrainer;
+using ::tandem::testing::StatusIs;
+using ::tandem::testing::TestModel;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+TestModel WithOffset(TestModel model, double offset) {
+  model.offset = offset;
+  return model;
+}
+
+struct Shape {
+  int ranks;
+  int64_t bucket_bytes;
+  std::string dtype;
+};
+
+class UpdateTest : public ::testing::TestWithParam<Shape> {};
+
+TEST_P(UpdateTest, EveryReplicaGetsTheTrainersBytes) {
+  const TestModel model = TestModel::Small(GetParam().dtype);
+  FakeRollout one(model), two(model);
+  ASSERT_OK_AND_ASSIGN(auto trainer, FakeTrainer::Create(model, {.ranks = GetParam().ranks,
+                                                                 .bucket_bytes = GetParam().bucket_bytes}));
+  for (int version = 3; version < 6; ++version) {
+    const TestModel weights = WithOffset(model, version);
+    trainer->SetWeights(weights);
+    ASSERT_OK_AND_ASSIGN(const PublishReport report,
+                         trainer->Publish(version, {Endpoint("one", one), Endpoint("two", two)}));
+    ExpectLive(one, weights, version);
+    ExpectLive(two, weights, version);
+    EXPECT_EQ(report.model_digest, one.store.live_model_digest());
+    EXPECT_EQ(report.replicas.size(), 2u);
+    EXPECT_TRUE(report.replicas[0].committed && report.replicas[1].committed);
+    EXPECT_EQ(report.replicas[0].pause_seconds, 0.25);
+    EXPECT_EQ(report.size_bytes, trainer->plan.total_bytes);
+    EXPECT_LE(report.times.exposed_sum(), report.seconds);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, UpdateTest,
+                         ::testing::Values(Shape{1, 256, "float32"}, Shape{2, 256, "float32"},
+                                           Shape{3, 8, "float32"}, Shape{2, 1 << 20, "bfloat16"},
+                                           Shape{3, 104, "bfloat16"}),
+                         [](const auto& info) {
+                           return "Ranks" + std::to_string(info.param.ranks) + "Bucket" +
+                                  std::to_string(info.param.bucket_bytes) + info.param.dtype;
+                         });
+
+TEST(WeightPublisher, AVersionThatIsLiveEverywhereIsNotSentAgain) {
+  const TestModel model = TestModel::Small();
+  FakeRollout rollout(model);
+  ASSERT_OK_AND_ASSIGN(auto trainer, FakeTrainer::Create(model, {}));
+  ASSERT_OK(trainer->Publish(1, {Endpoint("r", rollout)}).status());
+  ASSERT_OK_AND_ASSIGN(const PublishReport report, trainer->Publish(1, {Endpoint("r", rollout)}));
+  EXPECT_TRUE(report.replicas[0].committed);
+  EXPECT_EQ(rollout.store.num_commits, 1);
+}
+
+TEST(WeightPublisher, AReplicaThatJoinsGetsTheVersionThatTheOthersHave) {
+  const TestModel model = TestModel::Small();
+  FakeRollout one(model), two(model);
+  ASSERT_OK_AND_ASSIGN(auto trainer, FakeTrainer::Create(model, {}));
+  ASSERT_OK(trainer->Publish(1, {Endpoint("one", one)}).status());
+  ASSERT_OK(trainer->Publish(1, {Endpoint("one", one), Endpoint("two", two)}).status());
+  ExpectLive(two, model, 1);
+  EXPECT_EQ(one.store.num_commits, 1);
+  ASSERT_OK(trainer->Publish(2, {Endpoint("one", one), Endpoint("two", two)}).status());
+  ExpectLive(one, model, 2);
+  ExpectLive(two, model, 2);
+}
+
+TEST(WeightPublisher, OtherParametersAreListedBeforeAnythingIsWritten) {
+  const TestModel model = TestModel::Small();
+  TestModel other = model;
+  other.units[1][0] = {4, 3};
+  other.units[2].push_back({2});
+  FakeRollout rollout(other);
+  ASSERT_OK_AND_ASSIGN(auto trainer, FakeTrainer::Create(model, {}));
+  const absl::Status status = trainer->Publish(1, {Endpoint("r", rollout)}).status();
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kFailedPrecondition,
+                               AllOf(HasSubstr("replica r, rank 0"), HasSubstr("1 missing: u2.t2"),
+                                     HasSubstr("u1.t0 is float32[3, 4], expected float32[4, 3]"))));
+  const auto details = rpc::GetDetail<common::v1::UnloadedParams>(status);
+  ASSERT_TRUE(details.has_value());
+  EXPECT_EQ(details->missing(0), "u2.t2");
+  EXPECT_EQ(details->mismatched(0).name(), "u1.t0");
+  EXPECT_EQ(rollout.store.live_version(), -1);
+  EXPECT_OK(trainer->Barrier());
+}
+
+TEST(WeightPublisher, AnUnreachableReplicaIsNamedAndTheTrainersGroupStaysWhole) {
+  const TestModel model = TestModel::Small();
+  FakeRollout rollout(model);
+  ASSERT_OK_AND_ASSIGN(auto trainer, FakeTrainer::Create(model, {}));
+  EXPECT_THAT(trainer->Publish(1, {Endpoint("r", rollout), {"gone", {"127.0.0.1:1"}}}),
+              StatusIs(absl::StatusCode::kUnavailable, AllOf(HasSubstr("replica gone, rank 0 (127.0.0.1:1)"),
+                                                             HasSubstr("phase begin"))));
+  EXPECT_EQ(rollout.store.live_version(), -1);
+  EXPECT_OK(trainer->Barrier());
+  EXPECT_OK(trainer->Publish(1, {Endpoint("r", rollout)}).status());
+}
+
+TEST(WeightPublisher, UnderAvailableTheOthersGoOn) {
+  const TestModel model = TestModel::Small();
+  FakeRollout rollout(model);
+  ASSERT_OK_AND_ASSIGN(auto trainer, FakeTrainer::Create(model, {.policy = UpdatePolicy::kAvailable}));
+  ASSERT_OK_AND_ASSIGN(const PublishReport report,
+                       trainer->Publish(1, {{"gone", {"127.0.0.1:1"}}, Endpoint("r", rollout)}));
+  EXPECT_FALSE(report.replicas[0].committed);
+  EXPECT_THAT(report.replicas[0].error, StatusIs(absl::StatusCode::kUnavailable, HasSubstr("replica gone")));
+  EXPECT_TRUE(report.replicas[1].committed);
+  ExpectLive(rollout, model, 1);
+}
+
+TEST(WeightPublisher, AReplicaOfSeveralRanksCommitsWhole) {
+  const TestModel model = TestModel::Small();
+  FakeRollout rank0(model), rank1(model);
+  ASSERT_OK_AND_ASSIGN(auto trainer, FakeTrainer::Create(model, {}));
+  ASSERT_OK(trainer->Publish(1, {{"r", {rank0.address(), rank1.address()}}}).status());
+  ExpectLive(rank0, model, 1);
+  ExpectLive(rank1, model, 1);
+}
+
+TEST(WeightPublisher, AnOlderTrainerIsRefused) {
+  const TestModel model = TestModel::Small();
+  FakeRollout rollout(model);
+  ASSERT_OK_AND_ASSIGN(auto newer, FakeTrainer::Create(model, {.incarnation = 5}));
+  ASSERT_OK_AND_ASSIGN(auto older, FakeTrainer::Create(model, {.incarnation = 4}));
+  ASSERT_OK(newer->Publish(1, {Endpoint("r", rollout)}).status());
+  EXPECT_THAT(older->Publish(2, {Endpoint("r", rollout)}),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("incarnation 4 is over")));
+  ExpectLive(rollout, model, 1);
+}
+
+TEST(WeightPublisher, ACommitThatFailsForAMomentIsRepeated) {
+  const TestModel model = TestModel::Small();
+  FakeRollout rollout(model);
+  rollout.store.commit_error = absl::UnavailableError("the scheduler is busy");
+  ASSERT_OK_AND_ASSIGN(auto trainer, FakeTrainer::Create(model, {}));
+  EXPECT_OK(trainer->Publish(1, {Endpoint("r", rollout)}).status());
+  ExpectLive(rollout, model, 1);
+}
+
+TEST(WeightPublisher, ListsOfReplicasThatMakeNoSenseAreRefused) {
+  const TestModel model = TestModel::Small();
+  ASSERT_OK_AND_ASSIGN(auto trainer, FakeTrainer::Create(model, {}));
+  EXPECT_THAT(trainer->Publish(1, {}), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("at least one")));
+  EXPECT_THAT(trainer->Publish(1, {{"a", {"x:1"}}, {"a", {"x:2"}}}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("listed twice")));
+  EXPECT_OK(trainer->Barrier());
+}
+
+}  // namespace
+}  // namespace tandem::trainer
