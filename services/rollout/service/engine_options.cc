@@ -1,0 +1,47 @@
+#include "services/rollout/service/engine_options.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace tandem::rollout {
+namespace {
+
+InFlightPolicy FromProto(config::v1::InFlightPolicy policy) {
+  switch (policy) {
+    case config::v1::IN_FLIGHT_POLICY_ABORT:
+      return InFlightPolicy::kAbort;
+    case config::v1::IN_FLIGHT_POLICY_WAIT:
+      return InFlightPolicy::kWait;
+    case config::v1::IN_FLIGHT_POLICY_KEEP_KV:
+      return InFlightPolicy::kKeepKv;
+    default:
+      return InFlightPolicy::kKeepRecompute;
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<EngineOptions> MakeEngineOptions(const config::v1::RunConfig& config,
+                                                const io::ModelConfig& folder) {
+  const config::v1::RolloutConfig& rollout = config.rollout();
+  if (rollout.tensor_model_parallel_size() > 1) {
+    return absl::UnimplementedError(
+        absl::StrCat("rollout.tensor_model_parallel_size: expected 1, found ",
+                     rollout.tensor_model_parallel_size(), "; use more rollout.replicas instead"));
+  }
+  EngineOptions options;
+  options.model_name = folder.path;
+  options.dtype =
+      config.model().dtype() == config::v1::ELEMENT_TYPE_FLOAT32 ? at::kFloat : at::kBFloat16;
+  options.block_size = rollout.block_size();
+  options.kv_cache_bytes = rollout.kv_cache_megabytes() << 20;
+  options.scheduler.max_num_seqs = rollout.max_num_seqs();
+  options.scheduler.max_num_batched_tokens = rollout.max_num_batched_tokens();
+  options.max_model_len = rollout.max_model_len();
+  options.in_flight = FromProto(rollout.in_flight());
+  for (const int64_t id : folder.eos_token_ids) {
+    options.eos_token_ids.push_back(static_cast<int32_t>(id));
+  }
+  return options;
+}
+
+}  // namespace tandem::rollout

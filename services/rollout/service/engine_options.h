@@ -1,0 +1,18 @@
+// The engine's options out of the run's configuration and the model's folder.
+#ifndef TANDEM_SERVICES_ROLLOUT_SERVICE_ENGINE_OPTIONS_H_
+#define TANDEM_SERVICES_ROLLOUT_SERVICE_ENGINE_OPTIONS_H_
+
+#include "absl/status/statusor.h"
+#include "common/io/model_config.h"
+#include "services/rollout/engine/engine.h"
+#include "tandem/config/v1/run_config.pb.h"
+
+namespace tandem::rollout {
+
+// UNIMPLEMENTED for what no engine here does (a replica of several tensor-parallel ranks).
+absl::StatusOr<EngineOptions> MakeEngineOptions(const config::v1::RunConfig& config,
+                                                const io::ModelConfig& folder);
+
+}  // namespace tandem::rollout
+
+#endif  // TANDEM_SERVICES_ROLLOUT_SERVICE_ENGINE_OPTIONS_H_

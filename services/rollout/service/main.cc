@@ -1,0 +1,116 @@
+// tandem-rollout: one replica of the rollout service.
+//
+//   tandem-rollout --config run_dir/config.yaml --listen 127.0.0.1:0 --ready-file run_dir/rollout-0
+//   tandem-rollout --model /models/qwen --dtype bfloat16 --listen 127.0.0.1:5000
+//
+// With --model it serves the folder's weights as version 0; without, it waits for a trainer's.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "common/config/load.h"
+#include "common/model/allocator.h"
+#include "common/rpc/process.h"
+#include "common/rpc/termination_signal.h"
+#include "common/telemetry/log.h"
+#include "services/rollout/service/rollout_process.h"
+
+namespace tandem::rollout {
+namespace {
+
+constexpr int kExitFailure = 1;
+constexpr int kExitMisuse = 2;
+// From SIGTERM to the end, at most.
+constexpr absl::Duration kGrace = absl::Seconds(20);
+
+struct CommandLine {
+  std::vector<std::string> configs;
+  std::vector<std::string> overrides;
+  std::string model;
+  std::string dtype;
+  std::string listen = "127.0.0.1:0";
+  std::string ready_file;
+  bool die_with_parent = false;
+};
+
+absl::StatusOr<RolloutProcessOptions> MakeOptions(const CommandLine& command_line) {
+  std::vector<std::string> overrides = command_line.overrides;
+  std::string dtype = command_line.dtype;
+  // A folder on its own is computed as its reference is.
+  if (dtype.empty() && command_line.configs.empty()) dtype = "float32";
+  if (!dtype.empty()) overrides.push_back("model.dtype=" + dtype);
+  RolloutProcessOptions options;
+  auto config = config::LoadRunConfig(command_line.configs, overrides);
+  if (!config.ok()) return config.status();
+  options.config = *std::move(config);
+  if (!command_line.model.empty()) options.config.mutable_model()->set_path(command_line.model);
+  if (options.config.model().path().empty()) {
+    return absl::InvalidArgumentError("model.path: expected a folder; give --model DIR or --config FILE");
+  }
+  options.listen = command_line.listen;
+  options.ready_file = command_line.ready_file;
+  options.commit_folder = !command_line.model.empty();
+  return options;
+}
+
+int Run(const CommandLine& command_line, rpc::TerminationSignal& termination) {
+  const absl::StatusOr<RolloutProcessOptions> options = MakeOptions(command_line);
+  if (!options.ok()) {
+    std::cerr << "tandem-rollout: " << options.status().message() << "\n";
+    return kExitMisuse;
+  }
+  telemetry::SetLogContext({.role = "rollout"});
+  try {
+    auto process = RolloutProcess::Start(*options);
+    if (!process.ok()) {
+      telemetry::LogError("the rollout cannot start", {{"error", process.status().ToString()}});
+      return kExitFailure;
+    }
+    const int signal = termination.Wait();
+    telemetry::LogInfo("the rollout drains", {{"signal", signal}});
+    (*process)->Drain(kGrace);
+  } catch (const std::exception& error) {
+    telemetry::LogError("the rollout ends", {{"error", error.what()}});
+    std::fflush(nullptr);
+    std::_Exit(kExitFailure);
+  }
+  telemetry::LogInfo("the rollout has ended");
+  return 0;
+}
+
+}  // namespace
+}  // namespace tandem::rollout
+
+int main(int argc, char** argv) {
+  tandem::model::TuneAllocator();
+  CLI::App app("One replica of Tandem's rollout service.", "tandem-rollout");
+  tandem::rollout::CommandLine command_line;
+  app.add_option("--config", command_line.configs, "Configuration file; may be given several times");
+  app.add_option("--set", command_line.overrides, "Override KEY=VALUE; may be given several times");
+  app.add_option("--model", command_line.model,
+                 "Hugging Face folder to serve as version 0, without a trainer");
+  app.add_option("--dtype", command_line.dtype, "Type of the computation")
+      ->check(CLI::IsMember({"float32", "bfloat16"}));
+  app.add_option("--listen", command_line.listen, "HOST:PORT; port 0 takes a free one");
+  app.add_option("--ready-file", command_line.ready_file,
+                 "The address is written here once the process serves");
+  app.add_flag("--die-with-parent", command_line.die_with_parent,
+               "End when the process that started this one ends");
+  app.set_version_flag("--version", TANDEM_VERSION);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : tandem::rollout::kExitMisuse;
+  }
+  const char* parent = std::getenv("TANDEM_PARENT_PID");
+  if (command_line.die_with_parent || parent != nullptr) {
+    tandem::rpc::DieWithParent(parent == nullptr ? 0 : std::atoi(parent));
+  }
+  // Before other threads exist, so that they leave the signals to it.
+  tandem::rpc::TerminationSignal termination;
+  return tandem::rollout::Run(command_line, termination);
+}

@@ -1,0 +1,107 @@
+#include "services/rollout/service/rollout_service.h"
+
+#include <string>
+#include <vector>
+
+#include "common/rpc/status_conversion.h"
+#include "services/rollout/service/generate_reactor.h"
+#include "services/rollout/service/score_reactor.h"
+
+namespace tandem::rollout {
+
+grpc::ServerWriteReactor<v1::GenerateResponse>* RolloutServiceImpl::Generate(
+    grpc::CallbackServerContext*, const v1::GenerateRequest* request) {
+  return GenerateReactor::Start(engine_, tokenizer_, *request);
+}
+
+grpc::ServerUnaryReactor* RolloutServiceImpl::Abort(grpc::CallbackServerContext* context,
+                                                    const v1::AbortRequest* request,
+                                                    v1::AbortResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  std::vector<std::string> ids(request->request_ids().begin(), request->request_ids().end());
+  engine_.Abort(std::move(ids), request->all(), [reactor, response](int64_t num_aborted) {
+    response->set_num_aborted(num_aborted);
+    reactor->Finish(grpc::Status::OK);
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* RolloutServiceImpl::Pause(grpc::CallbackServerContext* context,
+                                                    const v1::PauseRequest* request,
+                                                    v1::PauseResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  PauseMode mode = PauseMode::kKeep;
+  switch (request->mode()) {
+    case v1::PAUSE_MODE_UNSPECIFIED:
+    case v1::PAUSE_MODE_KEEP:
+      break;
+    case v1::PAUSE_MODE_ABORT:
+      mode = PauseMode::kAbort;
+      break;
+    case v1::PAUSE_MODE_WAIT:
+      mode = PauseMode::kWait;
+      break;
+    default:
+      reactor->Finish(rpc::ToGrpcStatus(
+          rpc::InvalidField("mode", "expected KEEP, ABORT or WAIT, found another number")));
+      return reactor;
+  }
+  engine_.Pause(mode, [reactor, response](int64_t num_frozen) {
+    response->set_num_frozen_requests(num_frozen);
+    reactor->Finish(grpc::Status::OK);
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* RolloutServiceImpl::Resume(grpc::CallbackServerContext* context,
+                                                     const v1::ResumeRequest*,
+                                                     v1::ResumeResponse*) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  engine_.Resume([reactor] { reactor->Finish(grpc::Status::OK); });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* RolloutServiceImpl::Score(grpc::CallbackServerContext*,
+                                                    const v1::ScoreRequest* request,
+                                                    v1::ScoreResponse* response) {
+  return ScoreReactor::Start(engine_, *request, response);
+}
+
+v1::RolloutState RolloutServiceImpl::State(const EngineInfo& info, int64_t updating_to) const {
+  if (info.draining) return v1::ROLLOUT_STATE_DRAINING;
+  if (info.policy_version < 0) return v1::ROLLOUT_STATE_STALE;
+  if (info.paused) return v1::ROLLOUT_STATE_PAUSED;
+  return updating_to >= 0 ? v1::ROLLOUT_STATE_UPDATING : v1::ROLLOUT_STATE_SERVING;
+}
+
+grpc::ServerUnaryReactor* RolloutServiceImpl::GetServerInfo(grpc::CallbackServerContext* context,
+                                                            const v1::GetServerInfoRequest*,
+                                                            v1::GetServerInfoResponse* response) {
+  const EngineInfo info = engine_.Info();
+  const model::ModelSpec& spec = engine_.model().spec();
+  const int64_t updating_to = updating_to_();
+  response->set_state(State(info, updating_to));
+  response->set_policy_version(info.policy_version);
+  response->set_updating_to_version(updating_to);
+  response->set_architecture(spec.architecture);
+  response->set_vocab_size(spec.vocab_size);
+  response->set_max_model_len(engine_.limits().max_model_len);
+  response->set_dtype(engine_.options().dtype == at::kBFloat16 ? "bfloat16" : "float32");
+  response->set_has_tokenizer(tokenizer_ != nullptr);
+  response->set_num_running_requests(info.num_running_requests);
+  response->set_num_waiting_requests(info.num_waiting_requests);
+  response->set_num_queued_tokens(info.num_queued_tokens);
+  response->set_num_kv_blocks(info.num_kv_blocks);
+  response->set_num_free_kv_blocks(info.num_free_kv_blocks);
+  response->set_num_generated_tokens(info.num_generated_tokens);
+  response->set_num_prefilled_tokens(info.scheduler.num_prefilled_tokens);
+  response->set_num_cached_tokens(info.scheduler.num_cached_tokens);
+  response->set_num_preemptions(info.scheduler.num_preemptions);
+  for (const int32_t id : engine_.options().eos_token_ids) response->add_eos_token_ids(id);
+  response->set_build_version(TANDEM_VERSION);
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(grpc::Status::OK);
+  return reactor;
+}
+
+}  // namespace tandem::rollout

@@ -1,0 +1,51 @@
+// RolloutServiceImpl: the gRPC face of the engine.
+#ifndef TANDEM_SERVICES_ROLLOUT_SERVICE_ROLLOUT_SERVICE_H_
+#define TANDEM_SERVICES_ROLLOUT_SERVICE_ROLLOUT_SERVICE_H_
+
+#include <cstdint>
+#include <functional>
+
+#include "common/tokenizer/tokenizer.h"
+#include "services/rollout/engine/engine.h"
+#include "tandem/rollout/v1/rollout_service.grpc.pb.h"
+
+namespace tandem::rollout {
+
+// Translates calls: reactors check, hand over and return, and the engine thread finishes them. What is
+// passed in outlives the service; `tokenizer` may be null, `updating_to` answers the version that is on
+// its way, or -1.
+class RolloutServiceImpl : public v1::RolloutService::CallbackService {
+ public:
+  RolloutServiceImpl(Engine& engine, const tokenizer::Tokenizer* tokenizer,
+                     std::function<int64_t()> updating_to)
+      : engine_(engine), tokenizer_(tokenizer), updating_to_(std::move(updating_to)) {}
+
+  grpc::ServerWriteReactor<v1::GenerateResponse>* Generate(
+      grpc::CallbackServerContext* context, const v1::GenerateRequest* request) override;
+  grpc::ServerUnaryReactor* Abort(grpc::CallbackServerContext* context,
+                                  const v1::AbortRequest* request,
+                                  v1::AbortResponse* response) override;
+  grpc::ServerUnaryReactor* Pause(grpc::CallbackServerContext* context,
+                                  const v1::PauseRequest* request,
+                                  v1::PauseResponse* response) override;
+  grpc::ServerUnaryReactor* Resume(grpc::CallbackServerContext* context,
+                                   const v1::ResumeRequest* request,
+                                   v1::ResumeResponse* response) override;
+  grpc::ServerUnaryReactor* Score(grpc::CallbackServerContext* context,
+                                  const v1::ScoreRequest* request,
+                                  v1::ScoreResponse* response) override;
+  grpc::ServerUnaryReactor* GetServerInfo(grpc::CallbackServerContext* context,
+                                          const v1::GetServerInfoRequest* request,
+                                          v1::GetServerInfoResponse* response) override;
+
+ private:
+  v1::RolloutState State(const EngineInfo& info, int64_t updating_to) const;
+
+  Engine& engine_;
+  const tokenizer::Tokenizer* tokenizer_;
+  const std::function<int64_t()> updating_to_;
+};
+
+}  // namespace tandem::rollout
+
+#endif  // TANDEM_SERVICES_ROLLOUT_SERVICE_ROLLOUT_SERVICE_H_

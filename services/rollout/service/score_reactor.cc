@@ -1,0 +1,50 @@
+#include "services/rollout/service/score_reactor.h"
+
+#include <utility>
+
+#include "common/rpc/status_conversion.h"
+#include "services/rollout/service/convert.h"
+
+namespace tandem::rollout {
+
+ScoreReactor* ScoreReactor::Start(Engine& engine, const v1::ScoreRequest& request,
+                                  v1::ScoreResponse* response) {
+  std::shared_ptr<ScoreReactor> reactor(new ScoreReactor(engine, response));
+  {
+    absl::MutexLock lock(&reactor->mu_);
+    reactor->self_ = reactor;
+  }
+  const absl::StatusOr<int64_t> handle = engine.Score(
+      FromProto(request),
+      [reactor](const absl::StatusOr<ScoreResult>& result) { reactor->OnScore(result); });
+  if (!handle.ok()) {
+    reactor->Finish(rpc::ToGrpcStatus(handle.status()));
+    return reactor.get();
+  }
+  absl::MutexLock lock(&reactor->mu_);
+  reactor->handle_ = *handle;
+  if (reactor->cancelled_) engine.Cancel(*handle);
+  return reactor.get();
+}
+
+void ScoreReactor::OnScore(const absl::StatusOr<ScoreResult>& result) {
+  if (result.ok()) {
+    response_->mutable_logprobs()->Add(result->logprobs.begin(), result->logprobs.end());
+    response_->set_policy_version(result->policy_version);
+  }
+  Finish(rpc::ToGrpcStatus(result.status()));
+}
+
+void ScoreReactor::OnCancel() {
+  absl::MutexLock lock(&mu_);
+  cancelled_ = true;
+  if (handle_ >= 0) engine_.Cancel(handle_);
+}
+
+void ScoreReactor::OnDone() {
+  std::shared_ptr<ScoreReactor> self;  // outlives the lock, which is its own
+  absl::MutexLock lock(&mu_);
+  self = std::move(self_);
+}
+
+}  // namespace tandem::rollout

@@ -1,0 +1,41 @@
+// One Score call.
+#ifndef TANDEM_SERVICES_ROLLOUT_SERVICE_SCORE_REACTOR_H_
+#define TANDEM_SERVICES_ROLLOUT_SERVICE_SCORE_REACTOR_H_
+
+#include <grpcpp/support/server_callback.h>
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "services/rollout/engine/engine.h"
+#include "tandem/rollout/v1/rollout_service.pb.h"
+
+namespace tandem::rollout {
+
+// Owns itself, as GenerateReactor does.
+class ScoreReactor final : public grpc::ServerUnaryReactor {
+ public:
+  static ScoreReactor* Start(Engine& engine, const v1::ScoreRequest& request,
+                             v1::ScoreResponse* response);
+
+  void OnCancel() override;
+  void OnDone() override;
+
+ private:
+  ScoreReactor(Engine& engine, v1::ScoreResponse* response)
+      : engine_(engine), response_(response) {}
+  void OnScore(const absl::StatusOr<ScoreResult>& result);
+
+  Engine& engine_;
+  v1::ScoreResponse* const response_;
+  absl::Mutex mu_;
+  std::shared_ptr<ScoreReactor> self_ ABSL_GUARDED_BY(mu_);  // gRPC's share of the ownership
+  int64_t handle_ ABSL_GUARDED_BY(mu_) = -1;
+  bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+}  // namespace tandem::rollout
+
+#endif  // TANDEM_SERVICES_ROLLOUT_SERVICE_SCORE_REACTOR_H_

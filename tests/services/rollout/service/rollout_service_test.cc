@@ -1,0 +1,308 @@
+// The service over a real connection: streams, cancellation, errors, health, drain.
+#include <gmock/gmock.h>
+#include <grpcpp/create_channel.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "common/config/load.h"
+#include "common/rpc/channel.h"
+#include "common/rpc/status_conversion.h"
+#include "services/rollout/service/rollout_process.h"
+#include "tandem/common/v1/error.pb.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/test_data.h"
+
+namespace tandem::rollout {
+namespace {
+
+using ::tandem::testing::StatusIs;
+using ::testing::HasSubstr;
+
+constexpr absl::Duration kTimeout = absl::Seconds(60);
+constexpr char kStories[] = "models/tinystories-656k";
+constexpr char kRolloutName[] = "tandem.rollout.v1.RolloutService";
+constexpr char kWeightName[] = "tandem.rollout.v1.WeightService";
+
+class RolloutServiceTest : public ::testing::Test {
+ protected:
+  void Start(bool commit_folder = true) {
+    RolloutProcessOptions options;
+    options.config = config::DefaultRunConfig();
+    options.config.mutable_model()->set_path(testing::TestData(kStories));
+    options.config.mutable_model()->set_dtype(config::v1::ELEMENT_TYPE_FLOAT32);
+    options.config.mutable_rollout()->set_kv_cache_megabytes(16);
+    options.config.mutable_rollout()->set_threads(2);
+    options.commit_folder = commit_folder;
+    ASSERT_OK_AND_ASSIGN(process_, RolloutProcess::Start(options));
+    channel_ = rpc::MakeChannel(process_->address());
+    stub_ = v1::RolloutService::NewStub(channel_);
+  }
+
+  struct Sample {
+    std::vector<uint32_t> ids;
+    std::vector<float> logprobs;
+    std::string text;
+    common::v1::FinishReason finish = common::v1::FINISH_REASON_UNSPECIFIED;
+    int num_messages = 0;
+    v1::GenerateResponse first;
+  };
+
+  // Reads a stream to its end.
+  absl::Status Generate(const v1::GenerateRequest& request, std::map<int32_t, Sample>& samples) {
+    const auto context = rpc::MakeContext(kTimeout);
+    const auto reader = stub_->Generate(context.get(), request);
+    v1::GenerateResponse response;
+    while (reader->Read(&response)) {
+      Sample& sample = samples[response.index()];
+      if (sample.num_messages++ == 0) sample.first = response;
+      sample.ids.insert(sample.ids.end(), response.token_ids().begin(),
+                        response.token_ids().end());
+      sample.logprobs.insert(sample.logprobs.end(), response.logprobs().begin(),
+                             response.logprobs().end());
+      sample.text += response.text();
+      sample.finish = response.finish_reason();
+    }
+    return rpc::FromGrpcStatus(reader->Finish());
+  }
+
+  v1::GetServerInfoResponse Info() {
+    v1::GetServerInfoResponse info;
+    const auto context = rpc::MakeContext(kTimeout);
+    EXPECT_OK(rpc::FromGrpcStatus(stub_->GetServerInfo(context.get(), {}, &info)));
+    return info;
+  }
+
+  static v1::GenerateRequest Request(std::initializer_list<uint32_t> ids, int64_t max_tokens) {
+    v1::GenerateRequest request;
+    request.mutable_token_ids()->mutable_ids()->Add(ids.begin(), ids.end());
+    request.mutable_sampling()->set_max_tokens(max_tokens);
+    request.mutable_sampling()->set_temperature(0.0);
+    request.mutable_sampling()->set_ignore_eos(true);
+    return request;
+  }
+
+  std::unique_ptr<RolloutProcess> process_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<v1::RolloutService::Stub> stub_;
+};
+
+TEST_F(RolloutServiceTest, StreamsTheReferencesContinuation) {
+  SKIP_WITHOUT_DATA(kStories);
+  Start();
+  std::ifstream file(testing::TestData(std::string(kStories) + "/greedy_3.jsonl"));
+  std::string line;
+  std::getline(file, line);
+  const auto golden = nlohmann::json::parse(line);
+  v1::GenerateRequest request = Request({}, golden["greedy_ids"].size());
+  request.set_text(golden["prompt"].get<std::string>());
+  request.set_stream(true);
+  request.set_return_text(true);
+  request.set_request_id("r-1");
+
+  std::map<int32_t, Sample> samples;
+  ASSERT_OK(Generate(request, samples));
+
+  ASSERT_EQ(samples.size(), 1u);
+  EXPECT_EQ(samples[0].ids, golden["greedy_ids"].get<std::vector<uint32_t>>());
+  EXPECT_EQ(samples[0].logprobs.size(), samples[0].ids.size());
+  EXPECT_EQ(samples[0].finish, common::v1::FINISH_REASON_LENGTH);
+  EXPECT_EQ(samples[0].first.request_id(), "r-1");
+  EXPECT_EQ(samples[0].first.num_prompt_tokens(),
+            static_cast<int64_t>(golden["prompt_ids"].size()));
+  EXPECT_EQ(samples[0].first.version_spans(0).policy_version(), 0);
+}
+
+TEST_F(RolloutServiceTest, AnswersEachSampleInOneMessageUnlessToldToStream) {
+  SKIP_WITHOUT_DATA(kStories);
+  Start();
+  v1::GenerateRequest request = Request({1, 80, 147}, 12);
+  request.mutable_sampling()->set_temperature(1.0);
+  request.mutable_sampling()->set_n(4);
+  request.mutable_sampling()->set_seed(9);
+  std::map<int32_t, Sample> samples;
+  ASSERT_OK(Generate(request, samples));
+  ASSERT_EQ(samples.size(), 4u);
+  for (auto& [index, sample] : samples) {
+    EXPECT_EQ(sample.num_messages, 1);
+    EXPECT_EQ(sample.ids.size(), 12u);
+    EXPECT_EQ(sample.first.seed(), 9u);
+  }
+  EXPECT_NE(samples[0].ids, samples[1].ids);
+}
+
+TEST_F(RolloutServiceTest, ABadRequestNamesItsFieldAndHarmsNobody) {
+  SKIP_WITHOUT_DATA(kStories);
+  Start();
+  std::map<int32_t, Sample> none;
+  const auto field = [&](const v1::GenerateRequest& request) {
+    const absl::Status status = Generate(request, none);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    const auto detail = rpc::GetDetail<common::v1::BadField>(status);
+    return detail.has_value() ? detail->field() : "";
+  };
+  EXPECT_EQ(field({}), "prompt");
+  EXPECT_EQ(field(Request({}, 3)), "token_ids");
+  EXPECT_EQ(field(Request({1, 2048}, 3)), "token_ids.ids[1]");
+  EXPECT_EQ(field(Request({4294967295u}, 3)), "token_ids.ids[0]");
+  v1::GenerateRequest request = Request({1}, 3);
+  request.mutable_sampling()->set_temperature(-1);
+  EXPECT_EQ(field(request), "sampling.temperature");
+  v1::GenerateRequest long_prompt = Request({}, 3);
+  for (int i = 0; i < 512; ++i) long_prompt.mutable_token_ids()->add_ids(5);
+  EXPECT_EQ(field(long_prompt), "token_ids");
+
+  std::map<int32_t, Sample> samples;
+  EXPECT_OK(Generate(Request({1, 80}, 3), samples));
+}
+
+TEST_F(RolloutServiceTest, ACancelledCallFreesItsBlocks) {
+  SKIP_WITHOUT_DATA(kStories);
+  Start();
+  v1::GenerateRequest request = Request({1, 80, 147}, 500);
+  request.mutable_sampling()->set_n(64);
+  request.set_stream(true);
+  {
+    const auto context = rpc::MakeContext(kTimeout);
+    const auto reader = stub_->Generate(context.get(), request);
+    v1::GenerateResponse response;
+    ASSERT_TRUE(reader->Read(&response));
+    context->TryCancel();
+    while (reader->Read(&response)) {
+    }
+    EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  }
+  const absl::Time deadline = absl::Now() + kTimeout;
+  v1::GetServerInfoResponse info = Info();
+  while (info.num_running_requests() > 0 && absl::Now() < deadline) info = Info();
+  EXPECT_EQ(info.num_free_kv_blocks(), info.num_kv_blocks());
+  EXPECT_EQ(info.num_queued_tokens(), 0);
+  EXPECT_LT(info.num_generated_tokens(), 64 * 500);
+}
+
+TEST_F(RolloutServiceTest, AnAbortReturnsWhatWasSampled) {
+  SKIP_WITHOUT_DATA(kStories);
+  Start();
+  v1::GenerateRequest request = Request({1, 80, 147}, 500);
+  request.set_request_id("long");
+  request.set_stream(true);
+  request.mutable_sampling()->set_n(32);
+  const auto context = rpc::MakeContext(kTimeout);
+  const auto reader = stub_->Generate(context.get(), request);
+  v1::GenerateResponse response;
+  ASSERT_TRUE(reader->Read(&response));
+  v1::AbortRequest abort;
+  abort.add_request_ids("long");
+  abort.add_request_ids("unknown");
+  v1::AbortResponse aborted;
+  const auto abort_context = rpc::MakeContext(kTimeout);
+  ASSERT_OK(rpc::FromGrpcStatus(stub_->Abort(abort_context.get(), abort, &aborted)));
+  EXPECT_EQ(aborted.num_aborted(), 1);
+  std::map<int32_t, common::v1::FinishReason> finish;
+  do {
+    finish[response.index()] = response.finish_reason();
+  } while (reader->Read(&response));
+  EXPECT_OK(rpc::FromGrpcStatus(reader->Finish()));
+  EXPECT_EQ(finish.size(), 32u);
+  for (const auto& [index, reason] : finish) EXPECT_EQ(reason, common::v1::FINISH_REASON_ABORTED);
+}
+
+TEST_F(RolloutServiceTest, ScoresWhatItGenerates) {
+  SKIP_WITHOUT_DATA(kStories);
+  Start();
+  std::map<int32_t, Sample> samples;
+  ASSERT_OK(Generate(Request({1, 80, 147, 201}, 30), samples));
+  v1::ScoreRequest request;
+  for (const uint32_t id : {1, 80, 147, 201}) request.add_token_ids(id);
+  for (const uint32_t id : samples[0].ids) request.add_token_ids(id);
+  v1::ScoreResponse response;
+  const auto context = rpc::MakeContext(kTimeout);
+  ASSERT_OK(rpc::FromGrpcStatus(stub_->Score(context.get(), request, &response)));
+  ASSERT_EQ(response.logprobs_size(), 33);
+  for (int i = 0; i < 30; ++i) {
+    EXPECT_NEAR(response.logprobs(3 + i), samples[0].logprobs[i], 1e-4);
+  }
+}
+
+TEST_F(RolloutServiceTest, IsStaleUntilACommit) {
+  SKIP_WITHOUT_DATA(kStories);
+  Start(/*commit_folder=*/false);
+  EXPECT_EQ(Info().state(), v1::ROLLOUT_STATE_STALE);
+  EXPECT_EQ(Info().policy_version(), -1);
+  std::map<int32_t, Sample> none;
+  const absl::Status status = Generate(Request({1}, 3), none);
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("STALE")));
+  EXPECT_THAT(rpc::IsServing(channel_, kRolloutName, kTimeout),
+              testing::IsOkAndHolds(false));
+  EXPECT_THAT(rpc::IsServing(channel_, kWeightName, kTimeout), testing::IsOkAndHolds(true));
+}
+
+TEST_F(RolloutServiceTest, SaysWhatItIs) {
+  SKIP_WITHOUT_DATA(kStories);
+  Start();
+  const v1::GetServerInfoResponse info = Info();
+  EXPECT_EQ(info.state(), v1::ROLLOUT_STATE_SERVING);
+  EXPECT_EQ(info.policy_version(), 0);
+  EXPECT_EQ(info.updating_to_version(), -1);
+  EXPECT_EQ(info.architecture(), "LlamaForCausalLM");
+  EXPECT_EQ(info.vocab_size(), 2048);
+  EXPECT_EQ(info.max_model_len(), 512);
+  EXPECT_EQ(info.dtype(), "float32");
+  EXPECT_TRUE(info.has_tokenizer());
+  EXPECT_THAT(info.eos_token_ids(), ::testing::ElementsAre(2));
+  EXPECT_THAT(rpc::IsServing(channel_, kRolloutName, kTimeout), testing::IsOkAndHolds(true));
+}
+
+TEST_F(RolloutServiceTest, APauseHoldsRequestsUntilTheResume) {
+  SKIP_WITHOUT_DATA(kStories);
+  Start();
+  v1::PauseResponse paused;
+  const auto pause_context = rpc::MakeContext(kTimeout);
+  ASSERT_OK(rpc::FromGrpcStatus(stub_->Pause(pause_context.get(), {}, &paused)));
+  EXPECT_EQ(Info().state(), v1::ROLLOUT_STATE_PAUSED);
+  std::map<int32_t, Sample> samples;
+  absl::Status status;
+  std::thread client([&] { status = Generate(Request({1, 80}, 5), samples); });
+  const absl::Time deadline = absl::Now() + kTimeout;
+  while (Info().num_waiting_requests() == 0 && absl::Now() < deadline) {
+  }
+  EXPECT_EQ(Info().num_generated_tokens(), 0);
+  v1::ResumeResponse resumed;
+  const auto resume_context = rpc::MakeContext(kTimeout);
+  EXPECT_OK(rpc::FromGrpcStatus(stub_->Resume(resume_context.get(), {}, &resumed)));
+  client.join();
+  EXPECT_OK(status);
+  EXPECT_EQ(samples[0].ids.size(), 5u);
+}
+
+TEST_F(RolloutServiceTest, ADrainHandsBackWhatDoesNotEndInTime) {
+  SKIP_WITHOUT_DATA(kStories);
+  Start();
+  v1::GenerateRequest request = Request({1, 80}, 500);
+  request.mutable_sampling()->set_n(256);
+  request.set_stream(true);
+  const auto context = rpc::MakeContext(kTimeout);
+  const auto reader = stub_->Generate(context.get(), request);
+  v1::GenerateResponse response;
+  ASSERT_TRUE(reader->Read(&response));
+  std::thread drain([&] { process_->Drain(absl::Milliseconds(500)); });
+  std::map<int32_t, common::v1::FinishReason> finish;
+  do {
+    finish[response.index()] = response.finish_reason();
+  } while (reader->Read(&response));
+  reader->Finish();
+  drain.join();
+  EXPECT_FALSE(finish.empty());
+  std::map<int32_t, Sample> none;
+  EXPECT_FALSE(Generate(Request({1}, 3), none).ok());
+}
+
+}  // namespace
+}  // namespace tandem::rollout
