@@ -1,18 +1,179 @@
 #include "common/model/head.h"
 
-#include <ATen/ops/log_softmax.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/gather.h>
+#include <ATen/ops/logsumexp.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
+
+#include "common/model/cpu_dispatch.h"
+#include "common/model/kernels/log_probs.h"
 #include "common/model/linear.h"
 
 namespace tandem::model {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// Logits that exist at once: 64 MiB. Fixed by the vocabulary alone, never by the batch.
+constexpr int64_t kLogitsAtOnce = int64_t{1} << 24;
+
+int64_t ChunkRows(int64_t vocab) {
+  return std::clamp<int64_t>(kLogitsAtOnce / vocab / 64 * 64, 64, 1024);
+}
+
+bool IsFloatOnCpu(const at::Tensor& logits) {
+  return logits.is_cpu() && logits.scalar_type() == at::kFloat;
+}
+
+// float32 [rows, vocab]; float64 for float64 inputs.
+at::Tensor ChunkLogits(const at::Tensor& hidden, const at::Tensor& weight) {
+  const at::ScalarType type = weight.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  at::Tensor logits = at::empty({hidden.size(0), weight.size(0)}, hidden.options().dtype(type));
+  MultiplyTransposed(hidden, weight, logits);
+  return logits;
+}
+
+// Per row, all [num_rows].
+struct HeadOutput {
+  at::Tensor logprobs;
+  at::Tensor entropy;
+  at::Tensor log_sum_exp;  // of the scaled logits
+};
+
+HeadOutput EmptyOutput(const at::Tensor& hidden) {
+  const at::ScalarType type = hidden.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const at::TensorOptions options = hidden.options().dtype(type).requires_grad(false);
+  const int64_t rows = hidden.size(0);
+  return {at::empty({rows}, options), at::empty({rows}, options), at::empty({rows}, options)};
+}
+
+void ReadChunk(const at::Tensor& logits, const at::Tensor& targets, const at::Tensor& temperatures,
+               HeadOutput& out) {
+  if (IsFloatOnCpu(logits)) {
+    kernels::LogProbsForward args{logits.size(1), logits.const_data_ptr<float>()};
+    args.targets = targets.const_data_ptr<int64_t>();
+    args.temperatures = temperatures.const_data_ptr<float>();
+    args.log_probs = out.logprobs.mutable_data_ptr<float>();
+    args.entropy = out.entropy.mutable_data_ptr<float>();
+    args.log_sum_exp = out.log_sum_exp.mutable_data_ptr<float>();
+    ForRows(logits.size(0), args.vocab, [&](int64_t begin, int64_t end) {
+      kernels::LogProbsRows(args, begin, end);
+    });
+    return;
+  }
+  const at::Tensor scaled = logits / temperatures.unsqueeze(1);
+  const at::Tensor log_sum_exp = at::logsumexp(scaled, 1);
+  const at::Tensor log_p = scaled - log_sum_exp.unsqueeze(1);
+  out.log_sum_exp.copy_(log_sum_exp);
+  out.logprobs.copy_(log_p.gather(1, targets.unsqueeze(1)).squeeze(1));
+  out.entropy.copy_(-(log_p.exp() * log_p).sum(1));
+}
+
+// Turns the chunk's logits into their gradient, in place where the kernels do it.
+at::Tensor ChunkGradient(at::Tensor logits, const at::Tensor& targets,
+                         const at::Tensor& temperatures, const HeadOutput& forward,
+                         const at::Tensor& grad_logprobs, const at::Tensor& grad_entropy) {
+  if (IsFloatOnCpu(logits)) {
+    kernels::LogProbsBackward args{logits.size(1), logits.mutable_data_ptr<float>()};
+    args.targets = targets.const_data_ptr<int64_t>();
+    args.temperatures = temperatures.const_data_ptr<float>();
+    args.entropy = forward.entropy.const_data_ptr<float>();
+    args.log_sum_exp = forward.log_sum_exp.const_data_ptr<float>();
+    args.grad_log_probs = grad_logprobs.const_data_ptr<float>();
+    args.grad_entropy = grad_entropy.const_data_ptr<float>();
+    ForRows(logits.size(0), args.vocab, [&](int64_t begin, int64_t end) {
+      kernels::LogProbsBackwardRows(args, begin, end);
+    });
+    return logits;
+  }
+  const at::Tensor scale = temperatures.reciprocal().unsqueeze(1);
+  const at::Tensor log_p = logits * scale - forward.log_sum_exp.unsqueeze(1);
+  at::Tensor grad = log_p + forward.entropy.unsqueeze(1);
+  grad = (grad * grad_entropy.unsqueeze(1) + grad_logprobs.unsqueeze(1)) * log_p.exp() * -1;
+  const at::Tensor index = targets.unsqueeze(1);
+  return grad.scatter_add(1, index, grad_logprobs.unsqueeze(1)) * scale;
+}
+
+HeadOutput Forward(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets,
+                   const at::Tensor& temperatures) {
+  HeadOutput out = EmptyOutput(hidden);
+  const int64_t rows = hidden.size(0);
+  const int64_t chunk = ChunkRows(weight.size(0));
+  for (int64_t row = 0; row < rows; row += chunk) {
+    const int64_t n = std::min(chunk, rows - row);
+    HeadOutput part{out.logprobs.narrow(0, row, n), out.entropy.narrow(0, row, n),
+                    out.log_sum_exp.narrow(0, row, n)};
+    ReadChunk(ChunkLogits(hidden.narrow(0, row, n), weight), targets.narrow(0, row, n),
+              temperatures.narrow(0, row, n), part);
+  }
+  return out;
+}
+
+struct LogProbsFunction : torch::autograd::Function<LogProbsFunction> {
+  static variable_list forward(AutogradContext* ctx, const at::Tensor& hidden,
+                               const at::Tensor& weight, const at::Tensor& targets,
+                               const at::Tensor& temperatures) {
+    HeadOutput out = Forward(hidden, weight, targets, temperatures);
+    ctx->save_for_backward({hidden, weight, targets, temperatures, out.entropy, out.log_sum_exp});
+    return {out.logprobs, out.entropy};
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const variable_list saved = ctx->get_saved_variables();
+    const at::Tensor& hidden = saved[0];
+    const at::Tensor& weight = saved[1];
+    const HeadOutput forward{{}, saved[4], saved[5]};
+    const at::Tensor grad_logprobs = grads[0].contiguous();
+    const at::Tensor grad_entropy = grads[1].contiguous();
+    const bool want_hidden = ctx->needs_input_grad(0);
+    const bool want_weight = ctx->needs_input_grad(1);
+    const int64_t rows = hidden.size(0);
+    const int64_t chunk = ChunkRows(weight.size(0));
+
+    at::Tensor grad_hidden = want_hidden ? at::empty_like(hidden) : at::Tensor();
+    // Summed over the chunks in float32 and rounded once.
+    at::Tensor grad_weight =
+        want_weight ? at::zeros(weight.sizes(), weight.options().dtype(saved[4].scalar_type()))
+                    : at::Tensor();
+    for (int64_t row = 0; row < rows; row += chunk) {
+      const int64_t n = std::min(chunk, rows - row);
+      const at::Tensor x = hidden.narrow(0, row, n);
+      const HeadOutput part{{}, forward.entropy.narrow(0, row, n),
+                            forward.log_sum_exp.narrow(0, row, n)};
+      const at::Tensor grad_logits =
+          ChunkGradient(ChunkLogits(x, weight), saved[2].narrow(0, row, n),
+                        saved[3].narrow(0, row, n), part, grad_logprobs.narrow(0, row, n),
+                        grad_entropy.narrow(0, row, n));
+      if (want_hidden) {
+        at::Tensor grad_x = grad_hidden.narrow(0, row, n);
+        MultiplyPlain(grad_logits, weight, grad_x);
+      }
+      if (want_weight) MultiplyOverRows(grad_logits, x, grad_weight, /*accumulate=*/true);
+    }
+    if (want_weight) grad_weight = grad_weight.to(weight.scalar_type());
+    return {grad_hidden, grad_weight, at::Tensor(), at::Tensor()};
+  }
+};
+
+}  // namespace
 
 LogProbs ChunkedLogProbs(const at::Tensor& hidden, const at::Tensor& weight,
                          const at::Tensor& targets, const at::Tensor& temperatures) {
-  const at::Tensor logits =
-      Linear(hidden, weight).to(at::kFloat) / temperatures.unsqueeze(1);
-  const at::Tensor logprobs = at::log_softmax(logits, -1);
-  return {logprobs.gather(1, targets.unsqueeze(1)).squeeze(1),
-          -(logprobs.exp() * logprobs).sum(-1)};
+  const at::Tensor x = hidden.contiguous();
+  const at::Tensor matrix = weight.contiguous();
+  const at::Tensor ids = targets.contiguous();
+  const at::Tensor scales = temperatures.contiguous();
+  if (NeedsGraph({x, matrix})) {
+    variable_list out = LogProbsFunction::apply(x, matrix, ids, scales);
+    return {std::move(out[0]), std::move(out[1])};
+  }
+  HeadOutput out = Forward(x, matrix, ids, scales);
+  return {std::move(out.logprobs), std::move(out.entropy)};
 }
 
 }  // namespace tandem::model

@@ -1,12 +1,158 @@
 #include "common/model/linear.h"
 
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/linear.h>
+#include <ATen/ops/mm.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "common/model/cpu_dispatch.h"
+#include "common/model/kernels/row_ops.h"
 
 namespace tandem::model {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+bool HasBFloat16Hardware() {
+#if defined(__x86_64__)
+  static const bool has = __builtin_cpu_supports("avx512bf16") != 0;
+  return has;
+#else
+  return false;
+#endif
+}
+
+// Element (i, j) of a matrix with one stride of 1; `transposed` swaps rows and columns.
+kernels::ConstMatrix View(const at::Tensor& matrix, bool transposed) {
+  const int64_t stride = matrix.size(1);
+  return {matrix.const_data_ptr(), ElementOf(matrix), transposed ? 1 : stride,
+          transposed ? stride : 1};
+}
+
+kernels::Product Into(at::Tensor& out, int64_t k) {
+  kernels::Product product;
+  product.m = out.size(0);
+  product.n = out.size(1);
+  product.k = k;
+  product.c = out.mutable_data_ptr();
+  product.c_type = ElementOf(out);
+  product.c_row_stride = out.size(1);
+  return product;
+}
+
+// Ours also mix the types: logits and their gradients stay float32 beside bfloat16 weights.
+bool OursTake(const at::Tensor& a, const at::Tensor& b) {
+  return KernelsTake({a}) && KernelsTake({b}) && OwnProducts(a.scalar_type()) &&
+         OwnProducts(b.scalar_type());
+}
+
+at::Tensor Forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                   const kernels::PackedMatrix* packed) {
+  const at::Tensor in = x.contiguous();
+  const at::Tensor added = bias.defined() ? bias.contiguous() : bias;
+  at::Tensor out = at::empty({in.size(0), weight.size(0)}, in.options());
+  kernels::Product product = Into(out, in.size(1));
+  product.a = View(in, false);
+  const at::Tensor matrix = weight.contiguous();
+  product.b = View(matrix, true);
+  product.packed_b = packed;
+  if (added.defined()) product.bias = added.const_data_ptr();
+  Multiply(product);
+  return out;
+}
+
+struct LinearFunction : torch::autograd::Function<LinearFunction> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
+                            const std::optional<at::Tensor>& bias) {
+    ctx->save_for_backward({x, weight});
+    ctx->saved_data["has_bias"] = bias.has_value();
+    return Forward(x, weight, bias.value_or(at::Tensor()), nullptr);
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const variable_list saved = ctx->get_saved_variables();
+    const at::Tensor x = saved[0].contiguous();
+    const at::Tensor weight = saved[1].contiguous();
+    const at::Tensor grad = grads[0].contiguous();
+    variable_list result(3);
+    if (ctx->needs_input_grad(0)) {
+      result[0] = at::empty_like(x);
+      MultiplyPlain(grad, weight, result[0]);
+    }
+    if (ctx->needs_input_grad(1)) {
+      result[1] = at::empty_like(weight);
+      MultiplyOverRows(grad, x, result[1]);
+    }
+    // needs_input_grad() counts only the tensors that were there.
+    if (ctx->saved_data["has_bias"].toBool() && ctx->needs_input_grad(2)) {
+      const int64_t size = grad.size(1);
+      result[2] = SumOverRows(grad.size(0), size, [&](int64_t begin, int64_t end, float* out) {
+                    kernels::AddRowsTo(ElementOf(grad), size, grad.const_data_ptr(), begin, end,
+                                       out);
+                  }).to(grad.scalar_type());
+    }
+    return result;
+  }
+};
+
+}  // namespace
+
+bool OwnProducts(at::ScalarType type) {
+  if (type == at::kBFloat16) return !HasBFloat16Hardware();
+  return type == at::kFloat;
+}
 
 at::Tensor Linear(const at::Tensor& x, const at::Tensor& weight,
-                  const std::optional<at::Tensor>& bias) {
-  return at::linear(x, weight, bias);
+                  const std::optional<at::Tensor>& bias, const kernels::PackedMatrix* packed) {
+  const at::Tensor added = bias.value_or(at::Tensor());
+  if (!KernelsTake({x, weight, added}) || !OwnProducts(x.scalar_type())) {
+    return at::linear(x, weight, bias);
+  }
+  if (NeedsGraph({x, weight, added})) return LinearFunction::apply(x, weight, bias);
+  return Forward(x, weight, added, packed);
+}
+
+void MultiplyTransposed(const at::Tensor& x, const at::Tensor& weight, at::Tensor& out) {
+  if (!OursTake(x, weight)) {
+    out.copy_(at::mm(x.to(weight.scalar_type()), weight.t()));
+    return;
+  }
+  kernels::Product product = Into(out, x.size(1));
+  product.a = View(x, false);
+  product.b = View(weight, true);
+  Multiply(product);
+}
+
+void MultiplyPlain(const at::Tensor& grad, const at::Tensor& weight, at::Tensor& out) {
+  if (!OursTake(grad, weight)) {
+    out.copy_(at::mm(grad.to(weight.scalar_type()), weight));
+    return;
+  }
+  kernels::Product product = Into(out, grad.size(1));
+  product.a = View(grad, false);
+  product.b = View(weight, false);
+  Multiply(product);
+}
+
+void MultiplyOverRows(const at::Tensor& grad, const at::Tensor& x, at::Tensor& out,
+                      bool accumulate) {
+  if (!OursTake(grad, x)) {
+    const at::Tensor result = at::mm(grad.to(x.scalar_type()).t(), x);
+    if (accumulate) {
+      out.add_(result);
+    } else {
+      out.copy_(result);
+    }
+    return;
+  }
+  kernels::Product product = Into(out, grad.size(0));
+  product.a = View(grad, true);
+  product.b = View(x, false);
+  product.accumulate = accumulate;
+  Multiply(product);
 }
 
 }  // namespace tandem::model

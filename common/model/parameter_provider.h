@@ -9,6 +9,10 @@
 
 namespace tandem::model {
 
+namespace kernels {
+class PackedMatrix;
+}
+
 class ParameterProvider {
  public:
   virtual ~ParameterProvider() = default;
@@ -17,6 +21,10 @@ class ParameterProvider {
   // until the provider's owner releases the parameter's unit; asking for a parameter whose unit is
   // not there is a programming mistake and aborts. Called by the thread that runs the forward.
   virtual const at::Tensor& Get(int index) const = 0;
+
+  // The same matrix in the order in which the CPU's matrix product reads it (packed_weights.h), where
+  // the provider keeps one; else null. It is used where no gradient is wanted, and gives the same bits.
+  virtual const kernels::PackedMatrix* Packed(int index) const { return nullptr; }
 };
 
 }  // namespace tandem::model

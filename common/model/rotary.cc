@@ -1,13 +1,180 @@
 #include "common/model/rotary.h"
 
+#include <ATen/ops/empty.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <utility>
+
+#include "common/model/cpu_dispatch.h"
 #include "common/model/eager_ops.h"
+#include "common/model/kernels/row_ops.h"
 
 namespace tandem::model {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// One of q and k: the heads from column `column` of the projection on.
+struct Heads {
+  int64_t count;
+  int64_t column;
+};
+
+struct Rotated {
+  at::Tensor out;          // [num_tokens, heads, head_dim]
+  at::Tensor inverse_rms;  // float32 [num_tokens, heads], where there is a norm and asked for
+};
+
+const char* At(const at::Tensor& tensor, int64_t element) {
+  return static_cast<const char*>(tensor.const_data_ptr()) + element * tensor.element_size();
+}
+
+at::Tensor ContiguousOr(const std::optional<at::Tensor>& tensor) {
+  return tensor.has_value() ? tensor->contiguous() : at::Tensor();
+}
+
+Rotated Rotate(const at::Tensor& qkv, const at::Tensor& cos, const at::Tensor& sin,
+               const QkvShape& shape, const Heads& heads, const at::Tensor& norm, double eps,
+               bool for_backward) {
+  const int64_t rows = qkv.size(0);
+  const int64_t width = heads.count * shape.head_dim;
+  Rotated rotated{at::empty({rows, heads.count, shape.head_dim}, qkv.options()), {}};
+  kernels::RotateForward args{ElementOf(qkv), heads.count, shape.head_dim};
+  args.in = At(qkv, heads.column);
+  args.in_row_stride = qkv.stride(0);
+  args.out = rotated.out.mutable_data_ptr();
+  args.out_row_stride = width;
+  args.cos = cos.const_data_ptr<float>();
+  args.sin = sin.const_data_ptr<float>();
+  if (norm.defined()) {
+    args.norm_weight = norm.const_data_ptr();
+    args.eps = static_cast<float>(eps);
+    if (for_backward) {
+      rotated.inverse_rms = at::empty({rows, heads.count}, at::kFloat);
+      args.inverse_rms = rotated.inverse_rms.mutable_data_ptr<float>();
+    }
+  }
+  ForRows(rows, width, [&](int64_t begin, int64_t end) { kernels::RotateRows(args, begin, end); });
+  return rotated;
+}
+
+// Writes the heads' columns of grad_qkv; returns the norm's gradient, or an undefined tensor.
+at::Tensor RotateBack(const at::Tensor& grad_out, const at::Tensor& qkv, const at::Tensor& cos,
+                      const at::Tensor& sin, const QkvShape& shape, const Heads& heads,
+                      const at::Tensor& norm, const at::Tensor& inverse_rms,
+                      const at::Tensor& grad_qkv) {
+  if (!grad_out.defined()) {
+    grad_qkv.narrow(1, heads.column, heads.count * shape.head_dim).zero_();
+    return at::Tensor();
+  }
+  const at::Tensor grad = grad_out.contiguous();
+  const int64_t rows = grad.size(0);
+  const int64_t width = heads.count * shape.head_dim;
+  kernels::RotateBackward args{ElementOf(grad), heads.count, shape.head_dim};
+  args.grad_out = grad.const_data_ptr();
+  args.grad_out_row_stride = width;
+  args.grad_in = const_cast<char*>(At(grad_qkv, heads.column));
+  args.grad_in_row_stride = grad_qkv.stride(0);
+  args.cos = cos.const_data_ptr<float>();
+  args.sin = sin.const_data_ptr<float>();
+  if (!norm.defined()) {
+    ForRows(rows, width, [&](int64_t begin, int64_t end) {
+      kernels::RotateBackwardRows(args, begin, end, nullptr);
+    });
+    return at::Tensor();
+  }
+  args.norm_weight = norm.const_data_ptr();
+  args.in = At(qkv, heads.column);
+  args.in_row_stride = qkv.stride(0);
+  args.inverse_rms = inverse_rms.const_data_ptr<float>();
+  // Rows of the sum are tokens; a token's heads are as much work as `width` elements.
+  const at::Tensor grad_norm =
+      SumOverRows(rows, shape.head_dim, [&](int64_t begin, int64_t end, float* out) {
+        kernels::RotateBackwardRows(args, begin, end, out);
+      });
+  return grad_norm.to(norm.scalar_type());
+}
+
+struct RotateQkvFunction : torch::autograd::Function<RotateQkvFunction> {
+  static variable_list forward(AutogradContext* ctx, const at::Tensor& qkv, const at::Tensor& cos,
+                               const at::Tensor& sin, int64_t num_heads, int64_t num_kv_heads,
+                               int64_t head_dim, const std::optional<at::Tensor>& q_norm,
+                               const std::optional<at::Tensor>& k_norm, double eps) {
+    const QkvShape shape{num_heads, num_kv_heads, head_dim};
+    const at::Tensor q_weight = ContiguousOr(q_norm);
+    const at::Tensor k_weight = ContiguousOr(k_norm);
+    const at::Tensor in = qkv.contiguous();
+    Rotated q = Rotate(in, cos, sin, shape, {num_heads, 0}, q_weight, eps, true);
+    Rotated k = Rotate(in, cos, sin, shape, {num_kv_heads, num_heads * head_dim}, k_weight, eps,
+                       true);
+    // The projection itself is needed only to undo a norm.
+    ctx->save_for_backward({cos, sin, q_weight.defined() ? in : at::Tensor(), q_weight, k_weight,
+                            q.inverse_rms, k.inverse_rms});
+    ctx->saved_data["shape"] = std::vector<int64_t>{num_heads, num_kv_heads, head_dim};
+    ctx->set_materialize_grads(false);
+    const int64_t v_column = (num_heads + num_kv_heads) * head_dim;
+    const at::Tensor v = in.narrow(1, v_column, num_kv_heads * head_dim)
+                             .unflatten(1, {num_kv_heads, head_dim});
+    return {q.out, k.out, v};
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const variable_list saved = ctx->get_saved_variables();
+    const std::vector<int64_t> sizes = ctx->saved_data["shape"].toIntVector();
+    const QkvShape shape{sizes[0], sizes[1], sizes[2]};
+    const Heads q_heads{shape.num_heads, 0};
+    const Heads k_heads{shape.num_kv_heads, shape.num_heads * shape.head_dim};
+    const int64_t v_column = k_heads.column + shape.num_kv_heads * shape.head_dim;
+    const int64_t v_size = shape.num_kv_heads * shape.head_dim;
+    variable_list result(9);
+    at::TensorOptions options;
+    for (const at::Tensor& grad : grads) {
+      if (grad.defined()) options = grad.options();
+    }
+    const at::Tensor grad_qkv = at::empty({saved[0].size(0), v_column + v_size}, options);
+    const at::Tensor grad_q_norm = RotateBack(grads[0], saved[2], saved[0], saved[1], shape, q_heads,
+                                              saved[3], saved[5], grad_qkv);
+    const at::Tensor grad_k_norm = RotateBack(grads[1], saved[2], saved[0], saved[1], shape, k_heads,
+                                              saved[4], saved[6], grad_qkv);
+    at::Tensor grad_v = grad_qkv.narrow(1, v_column, v_size);
+    if (grads[2].defined()) {
+      grad_v.copy_(grads[2].reshape({-1, v_size}));
+    } else {
+      grad_v.zero_();
+    }
+    result[0] = grad_qkv;
+    result[6] = grad_q_norm;
+    result[7] = grad_k_norm;
+    return result;
+  }
+};
+
+}  // namespace
 
 Qkv RotateQkv(const at::Tensor& qkv, const Rotary& rotary, const QkvShape& shape,
               const std::optional<at::Tensor>& q_norm, const std::optional<at::Tensor>& k_norm,
               double eps) {
-  return eager::RotateQkv(qkv, rotary, shape, q_norm, k_norm, eps);
+  const at::Tensor q_weight = ContiguousOr(q_norm);
+  const at::Tensor k_weight = ContiguousOr(k_norm);
+  if (!KernelsTake({qkv, q_weight, k_weight}) || rotary.cos.scalar_type() != at::kFloat) {
+    return eager::RotateQkv(qkv, rotary, shape, q_norm, k_norm, eps);
+  }
+  if (NeedsGraph({qkv, q_weight, k_weight})) {
+    variable_list out = RotateQkvFunction::apply(qkv, rotary.cos, rotary.sin, shape.num_heads,
+                                                 shape.num_kv_heads, shape.head_dim, q_norm, k_norm,
+                                                 eps);
+    return {std::move(out[0]), std::move(out[1]), std::move(out[2])};
+  }
+  const at::Tensor in = qkv.contiguous();
+  const int64_t k_column = shape.num_heads * shape.head_dim;
+  const int64_t kv_size = shape.num_kv_heads * shape.head_dim;
+  Rotated q = Rotate(in, rotary.cos, rotary.sin, shape, {shape.num_heads, 0}, q_weight, eps, false);
+  Rotated k = Rotate(in, rotary.cos, rotary.sin, shape, {shape.num_kv_heads, k_column}, k_weight,
+                     eps, false);
+  return {std::move(q.out), std::move(k.out),
+          in.narrow(1, k_column + kv_size, kv_size)
+              .unflatten(1, {shape.num_kv_heads, shape.head_dim})};
 }
 
 }  // namespace tandem::model

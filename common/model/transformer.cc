@@ -53,6 +53,11 @@ std::optional<at::Tensor> Optional(const ParameterProvider& params, int index) {
   return params.Get(index);
 }
 
+at::Tensor Project(const ParameterProvider& params, const at::Tensor& x, int weight,
+                   int bias = -1) {
+  return Linear(x, params.Get(weight), Optional(params, bias), params.Packed(weight));
+}
+
 }  // namespace
 
 Transformer::Transformer(ModelSpec spec)
@@ -76,20 +81,20 @@ at::Tensor Transformer::Block(const ParameterProvider& params, int64_t layer, co
   const double eps = spec_.rms_norm_eps;
 
   const at::Tensor normed = RmsNorm(x, params.Get(at.input_norm), eps);  // [num_tokens, hidden]
-  const at::Tensor qkv = Linear(normed, params.Get(at.qkv_weight), Optional(params, at.qkv_bias));
+  const at::Tensor qkv = Project(params, normed, at.qkv_weight, at.qkv_bias);
   const auto [q, k, v] = RotateQkv(qkv, rotary, shape, Optional(params, at.q_norm),
                                    Optional(params, at.k_norm), eps);
   AttentionParams attention_params;
   attention_params.scale = 1.0 / std::sqrt(static_cast<double>(spec_.head_dim));
   const at::Tensor attended = attention.Forward(layer, q, k, v, attention_params);
-  const at::Tensor delta = Linear(attended, params.Get(at.o_weight), Optional(params, at.o_bias));
+  const at::Tensor delta = Project(params, attended, at.o_weight, at.o_bias);
 
   const auto [residual, mlp_in] =
       AddRmsNorm(x, delta, params.Get(at.post_attention_norm), eps);
   const at::Tensor gate_up =  // [num_tokens, 2 intermediate]
-      Linear(mlp_in, params.Get(at.gate_up_weight), Optional(params, at.gate_up_bias));
+      Project(params, mlp_in, at.gate_up_weight, at.gate_up_bias);
   const at::Tensor down =
-      Linear(SwiGlu(gate_up), params.Get(at.down_weight), Optional(params, at.down_bias));
+      Project(params, SwiGlu(gate_up), at.down_weight, at.down_bias);
   return at::add(residual, down);
 }
 
@@ -98,7 +103,7 @@ at::Tensor Transformer::FinalNorm(const ParameterProvider& params, const at::Ten
 }
 
 at::Tensor Transformer::Logits(const ParameterProvider& params, const at::Tensor& hidden) const {
-  return Linear(hidden, params.Get(table_.lm_head())).to(at::kFloat);
+  return Project(params, hidden, table_.lm_head()).to(at::kFloat);
 }
 
 LogProbs Transformer::HeadLogProbs(const ParameterProvider& params, const at::Tensor& hidden,

@@ -1,0 +1,79 @@
+// Matrix products on the CPU, of float32 and bfloat16 matrices in float32 arithmetic.
+//
+//   Product p{.m = rows, .n = out, .k = in};
+//   p.a = {x, Element::kBFloat16, in, 1};
+//   p.b = {weight, Element::kBFloat16, 1, in};   // the transposed weight [out, in]
+//   p.c = y; p.c_type = Element::kBFloat16; p.c_row_stride = out;
+//   Multiply(p, parallel_for);
+//
+// An element of the result is one chain of fused multiply-adds in the order of k, so a row's bits do
+// not depend on the number of rows, threads or blocks, nor on whether the right side was packed ahead.
+#ifndef TANDEM_COMMON_MODEL_KERNELS_GEMM_H_
+#define TANDEM_COMMON_MODEL_KERNELS_GEMM_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "common/model/kernels/element.h"
+
+namespace tandem::model::kernels {
+
+// Calls body(begin, end) for ranges that cover [0, count), perhaps in several threads at once.
+using RangeBody = std::function<void(int64_t begin, int64_t end)>;
+using ParallelFor = std::function<void(int64_t count, const RangeBody& body)>;
+
+// Element (i, j) is data[i * row_stride + j * col_stride]; one of the strides is 1.
+struct ConstMatrix {
+  const void* data = nullptr;
+  Element type = Element::kFloat32;
+  int64_t row_stride = 0;
+  int64_t col_stride = 1;
+};
+
+// A right-hand side [k, n] in the order in which the inner loop reads it: panels of a few columns. In
+// its own element type; a product with it reads each weight once, in sequence.
+class PackedMatrix {
+ public:
+  PackedMatrix(const ConstMatrix& b, int64_t k, int64_t n, const ParallelFor& parallel_for);
+
+  const void* data() const { return data_.get(); }
+  Element type() const { return type_; }
+  int64_t k() const { return k_; }
+  int64_t n() const { return n_; }
+  int64_t size_bytes() const;
+
+  // Packs another matrix of the same sizes and type in its place.
+  void Repack(const ConstMatrix& b, const ParallelFor& parallel_for);
+
+ private:
+  struct Free {
+    void operator()(void* data) const;
+  };
+  Element type_;
+  int64_t k_;
+  int64_t n_;
+  std::unique_ptr<void, Free> data_;
+};
+
+// C = A B + bias, or C += A B.
+struct Product {
+  int64_t m = 0;
+  int64_t n = 0;
+  int64_t k = 0;
+  ConstMatrix a;                           // [m, k]
+  ConstMatrix b;                           // [k, n]; unused where packed_b is set
+  const PackedMatrix* packed_b = nullptr;  // [k, n]
+  void* c = nullptr;                       // [m, n], row-major
+  Element c_type = Element::kFloat32;
+  int64_t c_row_stride = 0;
+  const void* bias = nullptr;  // [n], of C's type
+  bool accumulate = false;     // C is float32 and there is no bias
+};
+
+void Multiply(const Product& product, int num_threads, const ParallelFor& parallel_for);
+
+}  // namespace tandem::model::kernels
+
+#endif  // TANDEM_COMMON_MODEL_KERNELS_GEMM_H_

@@ -1,0 +1,35 @@
+// From a row of logits to what the head reports, and back.
+#ifndef TANDEM_COMMON_MODEL_KERNELS_LOG_PROBS_H_
+#define TANDEM_COMMON_MODEL_KERNELS_LOG_PROBS_H_
+
+#include <cstdint>
+
+namespace tandem::model::kernels {
+
+// Everything float32; logits [rows, vocab], the others [rows].
+struct LogProbsForward {
+  int64_t vocab = 0;
+  const float* logits = nullptr;
+  const int64_t* targets = nullptr;
+  const float* temperatures = nullptr;
+  float* log_probs = nullptr;
+  float* entropy = nullptr;
+  float* log_sum_exp = nullptr;  // of logits / temperature; or none
+};
+void LogProbsRows(const LogProbsForward& args, int64_t begin, int64_t end);
+
+struct LogProbsBackward {
+  int64_t vocab = 0;
+  float* logits = nullptr;  // becomes its gradient
+  const int64_t* targets = nullptr;
+  const float* temperatures = nullptr;
+  const float* entropy = nullptr;
+  const float* log_sum_exp = nullptr;
+  const float* grad_log_probs = nullptr;
+  const float* grad_entropy = nullptr;
+};
+void LogProbsBackwardRows(const LogProbsBackward& args, int64_t begin, int64_t end);
+
+}  // namespace tandem::model::kernels
+
+#endif  // TANDEM_COMMON_MODEL_KERNELS_LOG_PROBS_H_

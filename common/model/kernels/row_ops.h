@@ -1,0 +1,86 @@
+// The operations of a layer that work on each token alone, forward and backward, for ranges of rows.
+// All rows lie one after another unless a stride is given; every tensor of a call has the element type
+// `type`, float32 where the argument says so. A row's result depends on the row only.
+#ifndef TANDEM_COMMON_MODEL_KERNELS_ROW_OPS_H_
+#define TANDEM_COMMON_MODEL_KERNELS_ROW_OPS_H_
+
+#include <cstdint>
+
+#include "common/model/kernels/element.h"
+
+namespace tandem::model::kernels {
+
+struct RmsNormForward {
+  Element type = Element::kFloat32;
+  int64_t size = 0;
+  float eps = 0;
+  const void* x = nullptr;
+  const void* delta = nullptr;   // added to x first, or none
+  const void* weight = nullptr;  // [size]
+  void* sum = nullptr;           // x + delta, where there is a delta
+  void* out = nullptr;
+  float* inverse_rms = nullptr;  // [rows], or none
+};
+void RmsNormRows(const RmsNormForward& args, int64_t begin, int64_t end);
+
+struct RmsNormBackward {
+  Element type = Element::kFloat32;
+  int64_t size = 0;
+  const void* x = nullptr;  // what was normalised
+  const void* weight = nullptr;
+  const float* inverse_rms = nullptr;
+  const void* grad_out = nullptr;
+  const void* grad_sum = nullptr;  // added to grad_x, or none
+  void* grad_x = nullptr;
+};
+// grad_weight: float32 [size], to which the rows' share is added; or none.
+void RmsNormBackwardRows(const RmsNormBackward& args, int64_t begin, int64_t end,
+                         float* grad_weight);
+
+// gate_up: [rows, 2 size]; out: [rows, size].
+void SwiGluRows(Element type, int64_t size, const void* gate_up, void* out, int64_t begin,
+                int64_t end);
+void SwiGluBackwardRows(Element type, int64_t size, const void* gate_up, const void* grad_out,
+                        void* grad_gate_up, int64_t begin, int64_t end);
+
+// Heads of q or k: normalised where there is a weight, then rotated.
+struct RotateForward {
+  Element type = Element::kFloat32;
+  int64_t num_heads = 0;
+  int64_t head_dim = 0;
+  const void* in = nullptr;  // [rows, heads * head_dim]
+  int64_t in_row_stride = 0;
+  void* out = nullptr;  // as `in`
+  int64_t out_row_stride = 0;
+  const float* cos = nullptr;  // [rows, head_dim / 2]
+  const float* sin = nullptr;
+  const void* norm_weight = nullptr;  // [head_dim], or none
+  float eps = 0;
+  float* inverse_rms = nullptr;  // [rows, num_heads], or none
+};
+void RotateRows(const RotateForward& args, int64_t begin, int64_t end);
+
+struct RotateBackward {
+  Element type = Element::kFloat32;
+  int64_t num_heads = 0;
+  int64_t head_dim = 0;
+  const void* grad_out = nullptr;
+  int64_t grad_out_row_stride = 0;
+  void* grad_in = nullptr;
+  int64_t grad_in_row_stride = 0;
+  const float* cos = nullptr;
+  const float* sin = nullptr;
+  const void* norm_weight = nullptr;  // or none, and then neither of the following
+  const void* in = nullptr;           // the forward's
+  int64_t in_row_stride = 0;
+  const float* inverse_rms = nullptr;
+};
+// grad_weight: float32 [head_dim], to which the rows' share is added; or none.
+void RotateBackwardRows(const RotateBackward& args, int64_t begin, int64_t end, float* grad_weight);
+
+// out[j] += rows [begin, end) of x[., j], x: [rows, size].
+void AddRowsTo(Element type, int64_t size, const void* x, int64_t begin, int64_t end, float* out);
+
+}  // namespace tandem::model::kernels
+
+#endif  // TANDEM_COMMON_MODEL_KERNELS_ROW_OPS_H_
