@@ -1,7 +1,8 @@
-// The two ends of weight updates in one process: rollouts that serve WeightService over fake stores, and
-// trainer ranks as threads.
+// The two ends of weight updates in one process: rollouts over fake stores, and trainer ranks as threads.
 #ifndef TANDEM_TESTS_FAKES_WEIGHT_PAIR_H_
 #define TANDEM_TESTS_FAKES_WEIGHT_PAIR_H_
+
+#include <gtest/gtest.h>
 
 #include <memory>
 #include <string>
@@ -9,44 +10,14 @@
 #include <utility>
 #include <vector>
 
-#include "common/rpc/server.h"
 #include "common/status/status_macros.h"
 #include "common/weights/bucket_plan.h"
-#include "services/rollout/receive/weight_receiver.h"
-#include "services/rollout/receive/weight_service.h"
 #include "services/trainer/publish/shard_gather_source.h"
 #include "services/trainer/publish/weight_publisher.h"
-#include "tests/fakes/fake_weight_store.h"
+#include "tests/fakes/fake_rollout.h"
 #include "tests/fakes/test_model.h"
 
 namespace tandem::testing {
-
-// One rollout rank at an address of its own.
-class FakeRollout {
- public:
-  explicit FakeRollout(const TestModel& model, std::string listen = "127.0.0.1:0")
-      : store(model.manifest()), receiver(&store), service_(&receiver) {
-    rpc::ServerOptions options;
-    options.listen = std::move(listen);
-    options.role = "rollout";
-    auto server = rpc::Server::Start(options, {&service_});
-    if (server.ok()) server_ = *std::move(server);
-    else status = server.status();
-  }
-  ~FakeRollout() {
-    receiver.Shutdown();
-    server_.reset();
-  }
-  const std::string& address() const { return server_->address(); }
-
-  absl::Status status;  // of the start
-  FakeWeightStore store;
-  rollout::WeightReceiver receiver;
-
- private:
-  rollout::WeightServiceImpl service_;
-  std::unique_ptr<rpc::Server> server_;
-};
 
 // The ranks of a trainer; the publisher belongs to rank 0.
 class FakeTrainer {

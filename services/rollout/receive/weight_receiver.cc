@@ -333,12 +333,13 @@ void WeightReceiver::RunCommit(const UpdatePtr& update) {
   }
   const int64_t version = update->request.policy_version();
   const absl::StatusOr<CommitResult> result = store_->Commit(version, update->verified.model_digest());
-  absl::StatusOr<v1::CommitUpdateResponse> response = result.status();
+  absl::StatusOr<v1::CommitUpdateResponse> response = v1::CommitUpdateResponse();
   std::vector<Done<v1::CommitUpdateResponse>> waiters;
   {
     absl::MutexLock lock(&mu_);
     waiters.swap(update->commit_waiters);
     if (!result.ok()) {
+      response = result.status();
       if (update->state == State::kCommitting) update->state = State::kVerified;  // to be repeated
     } else {
       Closed closed;

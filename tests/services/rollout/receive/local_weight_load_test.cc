@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 TEST(LocalWeightLoad, AFolderBecomesVersionZeroByteForByte) {
   SKIP_WITHOUT_DATA("models/tinystories-656k");
   ASSERT_OK_AND_ASSIGN(const auto folder, io::ModelFolder::Open(testing::TestData("models/tinystories-656k")));
-  ASSERT_OK_AND_ASSIGN(const auto spec, model::ModelSpecFromConfig(folder.config()));
+  ASSERT_OK_AND_ASSIGN(const auto spec, model::ParseModelSpec(folder.config().json, folder.config().path));
   const model::ParameterTable table(spec);
   for (const auto& [wire, type] : {std::pair(io::DType::kF32, at::kFloat), std::pair(io::DType::kBF16, at::kBFloat16)}) {
     ASSERT_OK_AND_ASSIGN(const auto manifest, weights::MakeManifest(table, wire));

@@ -1,0 +1,166 @@
+// Rollouts that are killed or stopped in the middle of a weight update.
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+#include <cstdio>
+
+#include "absl/time/clock.h"
+#include "tests/fakes/weight_pair.h"
+#include "tests/support/status_matchers.h"
+
+extern char** environ;
+
+namespace tandem {
+namespace {
+
+using ::tandem::testing::Endpoint;
+using ::tandem::testing::ExpectLive;
+using ::tandem::testing::FakeRollout;
+using ::tandem::testing::FakeTrainer;
+using ::tandem::testing::StatusIs;
+using ::tandem::testing::TestModel;
+using ::testing::AllOf;
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class RolloutProcess {
+ public:
+  RolloutProcess(std::string action, int tensor) {
+    int fds[2];
+    EXPECT_EQ(pipe(fds), 0);
+    posix_spawn_file_actions_t files;
+    posix_spawn_file_actions_init(&files);
+    posix_spawn_file_actions_adddup2(&files, fds[1], 1);
+    posix_spawn_file_actions_addclose(&files, fds[0]);
+    std::vector<std::string> args = {FAILING_ROLLOUT, std::move(action), std::to_string(tensor)};
+    std::vector<char*> argv;
+    for (std::string& arg : args) argv.push_back(arg.data());
+    argv.push_back(nullptr);
+    EXPECT_EQ(posix_spawn(&pid_, argv[0], &files, nullptr, argv.data(), environ), 0);
+    posix_spawn_file_actions_destroy(&files);
+    close(fds[1]);
+    FILE* out = fdopen(fds[0], "r");
+    std::array<char, 128> line{};
+    EXPECT_NE(std::fgets(line.data(), line.size(), out), nullptr);
+    std::fclose(out);
+    address_ = line.data();
+    address_ = address_.substr(0, address_.find('\n'));
+  }
+  ~RolloutProcess() { Kill(); }
+  void Kill() {
+    if (pid_ < 0) return;
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+    pid_ = -1;
+  }
+  trainer::ReplicaEndpoint endpoint(std::string id) const { return {std::move(id), {address_}}; }
+
+ private:
+  pid_t pid_ = -1;
+  std::string address_;
+};
+
+TestModel Version(int64_t version) {
+  TestModel model = TestModel::Small();
+  model.offset = static_cast<double>(version);
+  return model;
+}
+
+class WeightUpdateFault : public ::testing::TestWithParam<int> {};
+
+TEST_P(WeightUpdateFault, AKilledReplicaIsNamedTheOthersKeepTheOldVersionAndTheNextUpdateSucceeds) {
+  FakeRollout survivor(Version(0));
+  ASSERT_OK_AND_ASSIGN(auto trainer, FakeTrainer::Create(Version(0), {.bucket_bytes = 64}));
+  trainer->SetWeights(Version(1));
+  ASSERT_OK(trainer->Publish(1, {Endpoint("survivor", survivor)}).status());
+
+  RolloutProcess victim("kill", GetParam());
+  trainer->SetWeights(Version(2));
+  const absl::Time start = absl::Now();
+  EXPECT_THAT(trainer->Publish(2, {Endpoint("survivor", survivor), victim.endpoint("victim")}),
+              StatusIs(absl::StatusCode::kUnavailable,
+                       AllOf(HasSubstr("replica victim, rank 0"), HasSubstr("phase"), Not(HasSubstr("replica survivor")))));
+  EXPECT_LT(absl::Now() - start, absl::Seconds(30));
+  ExpectLive(survivor, Version(1), 1);
+  EXPECT_OK(trainer->Barrier());
+
+  RolloutProcess back("live", 0);
+  ASSERT_OK_AND_ASSIGN(const auto report,
+                       trainer->Publish(2, {Endpoint("survivor", survivor), back.endpoint("victim")}));
+  ExpectLive(survivor, Version(2), 2);
+  EXPECT_TRUE(report.replicas[0].committed && report.replicas[1].committed);
+  EXPECT_EQ(report.model_digest, survivor.store.live_model_digest());
+}
+
+INSTANTIATE_TEST_SUITE_P(AtTensor, WeightUpdateFault, ::testing::Values(0, 2, 5));
+
+TEST(WeightUpdateFault, AStoppedReplicaIsNamedWithinTheDeadline) {
+  FakeRollout survivor(Version(0));
+  RolloutProcess victim("stop", 2);
+  ASSERT_OK_AND_ASSIGN(auto trainer, FakeTrainer::Create(Version(0), {.bucket_bytes = 64}));
+  EXPECT_THAT(trainer->Publish(1, {Endpoint("survivor", survivor), victim.endpoint("victim")}, absl::Seconds(2)),
+              StatusIs(AnyOf(absl::StatusCode::kDeadlineExceeded, absl::StatusCode::kUnavailable),
+                       AllOf(HasSubstr("replica victim, rank 0"), Not(HasSubstr("replica survivor")))));
+  EXPECT_EQ(survivor.store.live_version(), -1);
+  EXPECT_OK(trainer->Barrier());
+  victim.Kill();
+  EXPECT_OK(trainer->Publish(1, {Endpoint("survivor", survivor)}).status());
+  ExpectLive(survivor, Version(0), 1);
+}
+
+TEST(WeightUpdateFault, UnderAvailableTheSurvivorsGoOnWithoutAKilledReplica) {
+  FakeRollout survivor(Version(0));
+  RolloutProcess victim("kill", 2);
+  ASSERT_OK_AND_ASSIGN(auto trainer, FakeTrainer::Create(Version(0), {.bucket_bytes = 64,
+                                                                      .policy = trainer::UpdatePolicy::kAvailable}));
+  ASSERT_OK_AND_ASSIGN(const auto report,
+                       trainer->Publish(1, {victim.endpoint("victim"), Endpoint("survivor", survivor)}));
+  EXPECT_FALSE(report.replicas[0].committed);
+  EXPECT_THAT(report.replicas[0].error, StatusIs(absl::StatusCode::kUnavailable, HasSubstr("replica victim")));
+  EXPECT_TRUE(report.replicas[1].committed);
+  ExpectLive(survivor, Version(0), 1);
+}
+
+TEST(WeightUpdateFault, UnderAvailableAStoppedReplicaLeavesTimeForTheOthers) {
+  FakeRollout survivor(Version(0));
+  RolloutProcess victim("stop", 2);
+  ASSERT_OK_AND_ASSIGN(auto trainer, FakeTrainer::Create(Version(0), {.bucket_bytes = 64,
+                                                                      .policy = trainer::UpdatePolicy::kAvailable}));
+  ASSERT_OK_AND_ASSIGN(
+      const auto report,
+      trainer->Publish(1, {victim.endpoint("victim"), Endpoint("survivor", survivor)}, absl::Seconds(10)));
+  EXPECT_FALSE(report.replicas[0].committed);
+  EXPECT_TRUE(report.replicas[1].committed);
+  ExpectLive(survivor, Version(0), 1);
+}
+
+TEST(WeightUpdateFault, ARolloutThatRestartsAtTheSameAddressGetsTheNextVersion) {
+  ASSERT_OK_AND_ASSIGN(auto trainer, FakeTrainer::Create(Version(0), {.bucket_bytes = 64}));
+  FakeRollout other(Version(0));
+  auto rollout = std::make_unique<FakeRollout>(Version(0));
+  ASSERT_OK(rollout->status);
+  const std::string address = rollout->address();
+  ASSERT_OK(trainer->Publish(1, {{"r", {address}}, Endpoint("other", other)}).status());
+  rollout.reset();
+  EXPECT_THAT(trainer->Publish(2, {{"r", {address}}, Endpoint("other", other)}, absl::Seconds(20)),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("replica r")));
+  ExpectLive(other, Version(0), 1);
+  rollout = std::make_unique<FakeRollout>(Version(0), address);
+  ASSERT_OK(rollout->status);
+  ASSERT_OK(trainer->Publish(2, {{"r", {address}}, Endpoint("other", other)}).status());
+  ExpectLive(*rollout, Version(0), 2);
+  ExpectLive(other, Version(0), 2);
+  // And without a failed update in between.
+  rollout.reset();
+  rollout = std::make_unique<FakeRollout>(Version(0), address);
+  ASSERT_OK(rollout->status);
+  ASSERT_OK(trainer->Publish(3, {{"r", {address}}, Endpoint("other", other)}).status());
+  ExpectLive(*rollout, Version(0), 3);
+}
+
+}  // namespace
+}  // namespace tandem
