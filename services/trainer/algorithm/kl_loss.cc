@@ -1,0 +1,23 @@
+#include "services/trainer/algorithm/kl_loss.h"
+
+#include <ATen/ATen.h>
+
+namespace tandem::trainer {
+
+at::Tensor KlLoss(const at::Tensor& logprobs, const at::Tensor& ref_logprobs,
+                  KlEstimator estimator) {
+  const at::Tensor difference = logprobs - ref_logprobs;
+  switch (estimator) {
+    case KlEstimator::kK1:
+      return difference;
+    case KlEstimator::kK2:
+      return 0.5 * difference.square();
+    case KlEstimator::kK3: {
+      const at::Tensor d = difference.clamp(-20.0, 20.0);
+      return ((-d).exp() + d - 1.0).clamp(-10.0, 10.0);
+    }
+  }
+  return difference;
+}
+
+}  // namespace tandem::trainer

@@ -1,0 +1,62 @@
+// UpdateStatistics: what a step's optimizer updates looked like, summed over rows, micro-batches and
+// ranks, so that what is reported does not depend on how the work was spread.
+#ifndef TANDEM_SERVICES_TRAINER_ALGORITHM_UPDATE_STATISTICS_H_
+#define TANDEM_SERVICES_TRAINER_ALGORITHM_UPDATE_STATISTICS_H_
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+
+#include <array>
+#include <cstddef>
+#include <map>
+#include <string>
+
+#include "absl/status/status.h"
+#include "common/comm/process_group.h"
+
+namespace tandem::trainer {
+
+// By verl's names. Sorted, so that every rank and every run lists them alike.
+using Metrics = std::map<std::string, double>;
+
+// Of one rank, until Reduce(). Used by the collective thread.
+class UpdateStatistics {
+ public:
+  // Sums; those of tokens are already divided by the tokens of their mini-batch.
+  enum Sum {
+    kLoss,
+    kPolicyLoss,
+    kKlLoss,
+    kClipFraction,
+    kClipFractionLower,
+    kPolicyKl,  // old against present
+    kEntropy,
+    kProbDifference,  // |p of the trainer - p of the rollout|, and its square and count
+    kProbDifferenceSquare,
+    kProbDifferenceCount,
+    kNumSums,
+  };
+
+  void Add(Sum sum, double value) { sums_[sum] += value; }
+
+  // Compares the probabilities of sampled tokens; those that the rollout did not state (NaN) are left
+  // out.
+  void AddProbDifferences(const at::Tensor& logprobs, const at::Tensor& rollout_logprobs);
+
+  // Sums over the ranks. Collective: every rank calls it, with or without rows. `device` is the one that
+  // the group moves tensors on.
+  absl::Status Reduce(comm::ProcessGroup& group, at::Device device);
+
+  // After Reduce().
+  double Get(Sum sum) const { return sums_[sum]; }
+  // training/rollout_probs_diff_{mean,max,std}; none where nothing was compared.
+  void AddProbDifferenceMetrics(Metrics& metrics) const;
+
+ private:
+  std::array<double, kNumSums> sums_{};
+  double max_prob_difference_ = 0;
+};
+
+}  // namespace tandem::trainer
+
+#endif  // TANDEM_SERVICES_TRAINER_ALGORITHM_UPDATE_STATISTICS_H_

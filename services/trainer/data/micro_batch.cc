@@ -1,0 +1,60 @@
+#include "services/trainer/data/micro_batch.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <limits>
+
+namespace tandem::trainer {
+namespace {
+
+template <typename T>
+at::Tensor ToTensor(const std::vector<T>& values, at::ScalarType dtype) {
+  at::Tensor out = at::empty({static_cast<int64_t>(values.size())}, dtype);
+  std::copy(values.begin(), values.end(), out.data_ptr<T>());
+  return out;
+}
+
+}  // namespace
+
+MicroBatch PackMicroBatch(const TrainingBatch& batch, absl::Span<const int64_t> indices,
+                          absl::Span<const double> token_weights) {
+  std::vector<int64_t> token_ids, positions, rows, targets, sequence_index;
+  std::vector<float> temperatures, weights, advantages, rollout_logprobs;
+  MicroBatch out;
+  out.packed.cu_seqlens = {0};
+  for (int64_t index : indices) {
+    const Sequence& sequence = batch.sequences[index];
+    const int64_t begin = out.packed.cu_seqlens.back();
+    const int64_t length = sequence.num_input_tokens();
+    for (int64_t i = 0; i < length; ++i) {
+      token_ids.push_back(sequence.token_ids[i]);
+      positions.push_back(i);
+    }
+    for (size_t t = 0; t < sequence.trained.size(); ++t) {
+      const int64_t position = sequence.trained[t];
+      rows.push_back(begin + position - 1);
+      targets.push_back(sequence.token_ids[position]);
+      temperatures.push_back(static_cast<float>(sequence.temperature));
+      sequence_index.push_back(index);
+      weights.push_back(static_cast<float>(token_weights[index]));
+      advantages.push_back(sequence.advantages.empty() ? 0.0f : sequence.advantages[t]);
+      rollout_logprobs.push_back(sequence.rollout_logprobs.empty()
+                                     ? std::numeric_limits<float>::quiet_NaN()
+                                     : sequence.rollout_logprobs[t]);
+    }
+    out.packed.cu_seqlens.push_back(begin + length);
+  }
+  out.packed.token_ids = ToTensor(token_ids, at::kLong);
+  out.packed.positions = ToTensor(positions, at::kLong);
+  out.packed.rows = ToTensor(rows, at::kLong);
+  out.packed.targets = ToTensor(targets, at::kLong);
+  out.packed.temperatures = ToTensor(temperatures, at::kFloat);
+  out.sequence_index = ToTensor(sequence_index, at::kLong);
+  out.loss_weights = ToTensor(weights, at::kFloat);
+  out.advantages = ToTensor(advantages, at::kFloat);
+  out.rollout_logprobs = ToTensor(rollout_logprobs, at::kFloat);
+  return out;
+}
+
+}  // namespace tandem::trainer

@@ -1,0 +1,38 @@
+// MicroBatch: sequences packed for the model, with what the losses need to know of each predicted
+// token, row by row in the same order.
+#ifndef TANDEM_SERVICES_TRAINER_DATA_MICRO_BATCH_H_
+#define TANDEM_SERVICES_TRAINER_DATA_MICRO_BATCH_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "services/trainer/data/packed_batch.h"
+#include "services/trainer/data/training_batch.h"
+
+namespace tandem::trainer {
+
+struct MicroBatch {
+  PackedBatch packed;
+  at::Tensor sequence_index;  // int64 [num_rows], into TrainingBatch::sequences
+  // float32 [num_rows] each:
+  at::Tensor loss_weights;      // of each token's loss in the sum that is minimised
+  at::Tensor advantages;        // 0 where the batch has none
+  at::Tensor rollout_logprobs;  // NaN where the rollout gave none
+  at::Tensor old_logprobs;      // undefined until computed
+  at::Tensor ref_logprobs;      // undefined until computed
+
+  int64_t num_rows() const { return packed.rows.numel(); }
+};
+
+// Packs the sequences `indices` of the batch. token_weights: for each sequence of the batch, the weight
+// of one of its tokens (see algorithm/loss_aggregation.h). On the CPU; an empty list gives an empty
+// micro-batch.
+MicroBatch PackMicroBatch(const TrainingBatch& batch, absl::Span<const int64_t> indices,
+                          absl::Span<const double> token_weights);
+
+}  // namespace tandem::trainer
+
+#endif  // TANDEM_SERVICES_TRAINER_DATA_MICRO_BATCH_H_

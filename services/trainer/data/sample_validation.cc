@@ -1,0 +1,147 @@
+#include "services/trainer/data/sample_validation.h"
+
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "common/rpc/status_conversion.h"
+#include "common/status/status_macros.h"
+
+namespace tandem::trainer {
+namespace {
+
+using common::v1::Segment;
+
+// A log-prob is at most 0; kernels may round a certain token's a little above it.
+constexpr float kLargestLogProb = 1e-3f;
+
+absl::Status CheckLength(absl::string_view place, absl::string_view list, int length, int num_tokens) {
+  if (length == 0 || length == num_tokens) return absl::OkStatus();
+  return rpc::InvalidField(absl::StrCat(place, ".", list),
+                           absl::StrCat("expected one for each of the ", num_tokens,
+                                        " token_ids, or none; found ", length));
+}
+
+absl::Status CheckVersionSpans(const Segment& segment, absl::string_view place) {
+  int64_t expected = 0;
+  for (int i = 0; i < segment.version_spans_size(); ++i) {
+    const common::v1::VersionSpan& span = segment.version_spans(i);
+    if (span.begin() != expected || span.end() <= span.begin()) {
+      return rpc::InvalidField(
+          absl::StrCat(place, ".version_spans[", i, "]"),
+          absl::StrCat("expected a span that begins at ", expected, " and is not empty; found [",
+                       span.begin(), ", ", span.end(), ")"));
+    }
+    expected = span.end();
+  }
+  if (segment.version_spans_size() > 0 && expected != segment.token_ids_size()) {
+    return rpc::InvalidField(absl::StrCat(place, ".version_spans"),
+                             absl::StrCat("expected to end at ", segment.token_ids_size(),
+                                          ", the number of token_ids; found ", expected));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateSampled(const Segment& segment, absl::string_view place,
+                             const SampleLimits& limits) {
+  const int num_tokens = segment.token_ids_size();
+  RETURN_IF_ERROR(CheckLength(place, "logprobs", segment.logprobs_size(), num_tokens));
+  RETURN_IF_ERROR(CheckLength(place, "loss_mask", segment.loss_mask_size(), num_tokens));
+  RETURN_IF_ERROR(CheckLength(place, "advantages", segment.advantages_size(), num_tokens));
+  RETURN_IF_ERROR(CheckVersionSpans(segment, place));
+  for (int i = 0; i < segment.logprobs_size(); ++i) {
+    // Written so that NaN is refused as well.
+    if (!(segment.logprobs(i) <= kLargestLogProb) || std::isinf(segment.logprobs(i))) {
+      return rpc::InvalidField(absl::StrCat(place, ".logprobs[", i, "]"),
+                               absl::StrCat("expected a finite log-probability, at most 0; found ",
+                                            segment.logprobs(i)));
+    }
+  }
+  for (int i = 0; i < segment.advantages_size(); ++i) {
+    if (!std::isfinite(segment.advantages(i))) {
+      return rpc::InvalidField(absl::StrCat(place, ".advantages[", i, "]"),
+                               absl::StrCat("expected a finite number; found ", segment.advantages(i)));
+    }
+  }
+  if (limits.needs_rollout_logprobs && segment.logprobs_size() == 0 && num_tokens > 0) {
+    return rpc::InvalidField(absl::StrCat(place, ".logprobs"),
+                             "expected the rollout's log-probs, which "
+                             "algorithm.rollout_correction.bypass_mode makes the ratio of; found none");
+  }
+  return absl::OkStatus();
+}
+
+// What only sampled segments have.
+absl::Status ValidateGiven(const Segment& segment, absl::string_view place) {
+  const absl::string_view list = segment.logprobs_size() > 0        ? "logprobs"
+                                 : segment.version_spans_size() > 0 ? "version_spans"
+                                 : segment.loss_mask_size() > 0     ? "loss_mask"
+                                 : segment.advantages_size() > 0    ? "advantages"
+                                                                    : "";
+  if (list.empty()) return absl::OkStatus();
+  return rpc::InvalidField(absl::StrCat(place, ".", list),
+                           "expected none, for the segment was not sampled; set kind to "
+                           "SEGMENT_KIND_SAMPLED for tokens that are trained on");
+}
+
+}  // namespace
+
+absl::Status ValidateSample(const common::v1::Sample& sample, absl::string_view place,
+                            const SampleLimits& limits) {
+  int64_t num_tokens = 0;
+  int num_with_advantages = 0;
+  int num_without = 0;
+  for (int s = 0; s < sample.segments_size(); ++s) {
+    const Segment& segment = sample.segments(s);
+    const std::string at = absl::StrCat(place, ".segments[", s, "]");
+    for (int i = 0; i < segment.token_ids_size(); ++i) {
+      if (segment.token_ids(i) >= static_cast<uint64_t>(limits.vocab_size)) {
+        return rpc::InvalidField(absl::StrCat(at, ".token_ids[", i, "]"),
+                                 absl::StrCat(segment.token_ids(i), " is outside the vocabulary of ",
+                                              limits.vocab_size));
+      }
+    }
+    switch (segment.kind()) {
+      case common::v1::SEGMENT_KIND_SAMPLED:
+        RETURN_IF_ERROR(ValidateSampled(segment, at, limits));
+        if (segment.token_ids_size() > 0) {
+          ++(segment.advantages_size() > 0 ? num_with_advantages : num_without);
+        }
+        break;
+      case common::v1::SEGMENT_KIND_PROMPT:
+      case common::v1::SEGMENT_KIND_ENVIRONMENT:
+        RETURN_IF_ERROR(ValidateGiven(segment, at));
+        break;
+      default:
+        return rpc::InvalidField(absl::StrCat(at, ".kind"),
+                                 absl::StrCat("expected SEGMENT_KIND_PROMPT, SEGMENT_KIND_SAMPLED or "
+                                              "SEGMENT_KIND_ENVIRONMENT; found ",
+                                              static_cast<int>(segment.kind())));
+    }
+    num_tokens += segment.token_ids_size();
+  }
+  if (num_tokens == 0) {
+    return rpc::InvalidField(absl::StrCat(place, ".segments"), "expected tokens; found none");
+  }
+  if (num_tokens > limits.max_position_embeddings) {
+    return rpc::InvalidField(
+        absl::StrCat(place, ".segments"),
+        absl::StrCat("expected at most ", limits.max_position_embeddings,
+                     " tokens together (max_position_embeddings); found ", num_tokens));
+  }
+  if (!std::isfinite(sample.temperature()) || sample.temperature() < 0) {
+    return rpc::InvalidField(absl::StrCat(place, ".temperature"),
+                             absl::StrCat("expected a number from 0; found ", sample.temperature()));
+  }
+  if (!limits.needs_advantages) return absl::OkStatus();
+  if (num_with_advantages > 0 && num_without > 0) {
+    return rpc::InvalidField(absl::StrCat(place, ".segments"),
+                             "expected advantages on all sampled segments or on none; found both");
+  }
+  if (num_with_advantages == 0 && !std::isfinite(sample.reward())) {
+    return rpc::InvalidField(absl::StrCat(place, ".reward"),
+                             absl::StrCat("expected a finite number; found ", sample.reward()));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tandem::trainer

@@ -1,0 +1,78 @@
+#include "services/trainer/data/training_batch.h"
+
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+
+namespace tandem::trainer {
+namespace {
+
+Sequence MakeSequence(const common::v1::Sample& sample) {
+  Sequence out;
+  out.temperature = sample.temperature() == 0 ? 1.0 : sample.temperature();
+  out.reward = sample.reward();
+  out.is_cut = sample.finish_reason() == common::v1::FINISH_REASON_LENGTH;
+  bool seen_sampled = false;
+  for (const common::v1::Segment& segment : sample.segments()) {
+    const bool sampled = segment.kind() == common::v1::SEGMENT_KIND_SAMPLED;
+    seen_sampled |= sampled;
+    if (sampled) out.response_tokens += segment.token_ids_size();
+    if (!seen_sampled) out.prompt_tokens += segment.token_ids_size();
+    for (int i = 0; i < segment.token_ids_size(); ++i) {
+      const int64_t position = static_cast<int64_t>(out.token_ids.size());
+      out.token_ids.push_back(segment.token_ids(i));
+      const bool masked = segment.loss_mask_size() > 0 && !segment.loss_mask(i);
+      if (!sampled || masked || position == 0) continue;
+      out.trained.push_back(position);
+      out.rollout_logprobs.push_back(segment.logprobs_size() > 0
+                                         ? segment.logprobs(i)
+                                         : std::numeric_limits<float>::quiet_NaN());
+      if (segment.advantages_size() > 0) out.advantages.push_back(segment.advantages(i));
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+int64_t TrainingBatch::num_trained_tokens() const {
+  int64_t sum = 0;
+  for (const Sequence& sequence : sequences) sum += static_cast<int64_t>(sequence.trained.size());
+  return sum;
+}
+
+int64_t TrainingBatch::num_tokens() const {
+  int64_t sum = 0;
+  for (const Sequence& sequence : sequences) sum += static_cast<int64_t>(sequence.token_ids.size());
+  return sum;
+}
+
+TrainingBatch MakeTrainingBatch(absl::Span<const common::v1::Sample> samples) {
+  TrainingBatch batch;
+  batch.sequences.reserve(samples.size());
+  absl::flat_hash_map<std::string, int64_t> group_of;
+  for (const common::v1::Sample& sample : samples) {
+    Sequence sequence = MakeSequence(sample);
+    if (sample.group_id().empty()) {
+      sequence.group = batch.num_groups++;
+    } else {
+      const auto [at, is_new] = group_of.try_emplace(sample.group_id(), batch.num_groups);
+      if (is_new) ++batch.num_groups;
+      sequence.group = at->second;
+    }
+    batch.sequences.push_back(std::move(sequence));
+  }
+  return batch;
+}
+
+Sequence MakeScoredSequence(std::vector<int64_t> token_ids, double temperature) {
+  Sequence out;
+  out.token_ids = std::move(token_ids);
+  out.temperature = temperature == 0 ? 1.0 : temperature;
+  for (int64_t i = 1; i < static_cast<int64_t>(out.token_ids.size()); ++i) out.trained.push_back(i);
+  return out;
+}
+
+}  // namespace tandem::trainer
