@@ -16,6 +16,7 @@ GradientReducer::GradientReducer(const Options& options, std::vector<at::Tensor>
 
 void GradientReducer::Lay(int unit, absl::Span<const at::Tensor> gradients, bool overwrite,
                           at::Tensor& flat) const {
+  const PhaseClock::Scope scope(*options_.clock, Phase::kBackward);
   const model::Unit& layout = options_.table->units()[unit];
   for (size_t i = 0; i < layout.parameters.size(); ++i) {
     const model::Parameter& parameter = options_.table->parameter(layout.parameters[i]);

@@ -376,7 +376,6 @@ absl::StatusOr<at::Tensor> ShardedTransformer::HeadStep(Pass& pass, at::Tensor x
   }
   const size_t own = transformer_.table().units()[head_unit()].parameters.size();
   const absl::Span<const at::Tensor> all(gradients);
-  const PhaseClock::Scope scope(clock_, Phase::kHead);
   RETURN_IF_ERROR(reducer_->Add(head_unit(), all.subspan(0, pass.empty ? 0 : own), true));
   if (tied()) {
     // The embedding's own stage adds to this and sends it off.

@@ -1,0 +1,124 @@
+// The gradients of the sharded model are those of plain autograd over whole parameters, whatever the
+// number of ranks and micro-batches.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "tests/fakes/local_process_group.h"
+#include "tests/services/trainer/fsdp/sharded_test_support.h"
+#include "tests/support/status_matchers.h"
+
+namespace tandem::trainer {
+namespace {
+
+constexpr uint64_t kSeed = 11;
+
+struct Case {
+  std::string name;
+  int ranks = 2;
+  int micro_batches = 1;
+  int sequences = 6;
+  int64_t stride = 1;
+  bool tied = false;
+  bool qk_norm = false;
+  bool bias = true;
+  bool checkpointing = false;
+  int64_t prefetch = 1;
+  int64_t kv_heads = 2;
+};
+
+model::ModelSpec SpecOf(const Case& c) {
+  model::ModelSpec spec = SmallSpec();
+  spec.tie_word_embeddings = c.tied;
+  spec.qk_norm = c.qk_norm;
+  spec.qkv_bias = c.bias;
+  spec.output_bias = c.bias && c.qk_norm;
+  spec.mlp_bias = c.bias && c.qk_norm;
+  spec.num_kv_heads = c.kv_heads;
+  return spec;
+}
+
+class GradientEquality : public ::testing::TestWithParam<Case> {};
+
+TEST_P(GradientEquality, WithPlainAutogradOverWholeParameters) {
+  const Case& c = GetParam();
+  const model::ModelSpec spec = SpecOf(c);
+  const std::vector<TokenSequence> sequences = RandomSequences(c.sequences, 9, spec.vocab_size, 3);
+
+  WholeModel whole(spec, kSeed);
+  double expected_loss = 0;
+  for (const TokenSequence& sequence : sequences) {
+    const at::Tensor loss = TestLoss(whole.Forward(Pack({sequence}, c.stride)));
+    loss.backward();
+    expected_loss += loss.item<double>();
+  }
+  const std::vector<at::Tensor> expected = whole.FlatGradients();
+
+  testing::LocalWorld world(c.ranks);
+  std::vector<double> losses(c.ranks);
+  world.Run([&](comm::ProcessGroup& group) {
+    ShardedModelOptions options;
+    options.spec = spec;
+    options.group = &group;
+    options.activation_checkpointing = c.checkpointing;
+    options.prefetch_units = c.prefetch;
+    ASSERT_OK_AND_ASSIGN(auto model, ShardedModel::Create(options));
+    SetParameters(*model, kSeed);
+    // Twice, so that buffers are used again and the second sum replaces the first.
+    for (int repeat = 0; repeat < 2; ++repeat) {
+      double loss = 0;
+      model->ZeroGradients();
+      for (const PackedBatch& batch :
+           Deal(sequences, group.rank(), c.ranks, c.micro_batches, c.stride)) {
+        ASSERT_OK_AND_ASSIGN(const double part, model->ForwardBackward(batch, TestLoss));
+        loss += part;
+      }
+      losses[group.rank()] = loss;
+      const std::vector<at::Tensor> actual = GatherShards(*model, group, &UnitShard::grad);
+      ASSERT_EQ(actual.size(), expected.size());
+      for (size_t u = 0; u < actual.size(); ++u) {
+        EXPECT_LT(RelativeDifference(actual[u], expected[u]), 1e-5)
+            << "rank " << group.rank() << ", unit " << u;
+      }
+    }
+    if (c.ranks > 1) {
+      EXPECT_LE(model->peak_gathered_units(), c.prefetch + 1 + (c.tied ? 1 : 0));
+    }
+  });
+  double loss = 0;
+  for (const double part : losses) loss += part;
+  EXPECT_NEAR(loss, expected_loss, 1e-5 * std::abs(expected_loss));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, GradientEquality,
+    ::testing::Values(
+        Case{.name = "OneRank", .ranks = 1},
+        Case{.name = "OneRankTiedMicroBatches", .ranks = 1, .micro_batches = 3, .tied = true},
+        Case{.name = "OneRankCheckpointing", .ranks = 1, .checkpointing = true},
+        Case{.name = "TwoRanks", .ranks = 2},
+        Case{.name = "TwoRanksTied", .ranks = 2, .tied = true},
+        Case{.name = "TwoRanksCheckpointing", .ranks = 2, .checkpointing = true},
+        Case{.name = "TwoRanksTiedCheckpointing", .ranks = 2, .tied = true, .checkpointing = true},
+        Case{.name = "TwoRanksNoPrefetch", .ranks = 2, .tied = true, .prefetch = 0},
+        Case{.name = "TwoRanksPrefetchThree", .ranks = 2, .prefetch = 3},
+        Case{.name = "TwoRanksPrefetchAll", .ranks = 2, .tied = true, .prefetch = 20},
+        Case{.name = "ThreeRanks", .ranks = 3},
+        Case{.name = "ThreeRanksTiedMicroBatches", .ranks = 3, .micro_batches = 2, .tied = true},
+        Case{.name = "ThreeRanksEmptyBatches", .ranks = 3, .micro_batches = 3, .sequences = 4},
+        Case{.name = "ThreeRanksTiedEmptyBatches", .ranks = 3, .micro_batches = 2, .sequences = 2,
+             .tied = true, .checkpointing = true},
+        Case{.name = "FourRanks", .ranks = 4, .sequences = 9},
+        Case{.name = "FourRanksQkNorm", .ranks = 4, .qk_norm = true, .bias = false},
+        Case{.name = "FourRanksAllBiases", .ranks = 4, .micro_batches = 2, .sequences = 9,
+             .qk_norm = true},
+        Case{.name = "TwoRanksOneKvHead", .ranks = 2, .kv_heads = 1},
+        Case{.name = "TwoRanksAllKvHeads", .ranks = 2, .kv_heads = 4},
+        Case{.name = "TwoRanksSelectedRows", .ranks = 2, .stride = 3, .tied = true},
+        Case{.name = "ThreeRanksSelectedRows", .ranks = 3, .micro_batches = 2, .stride = 2,
+             .checkpointing = true}),
+    [](const ::testing::TestParamInfo<Case>& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace tandem::trainer

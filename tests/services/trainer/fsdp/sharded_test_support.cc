@@ -1,0 +1,171 @@
+#include "tests/services/trainer/fsdp/sharded_test_support.h"
+
+#include <random>
+
+#include "common/model/random_init.h"
+
+namespace tandem::trainer {
+namespace {
+
+// Element `first + i` of a unit moves by a little that depends on its place.
+void Perturb(int unit, int64_t first, at::Tensor flat) {
+  const at::Tensor index = at::arange(first, first + flat.numel(), at::kDouble);
+  flat.add_((index * 0.37 + unit).sin().mul(0.02).to(at::kFloat));
+}
+
+// Each unit whole, in one piece.
+std::vector<at::Tensor> FlatUnits(const model::ModelSpec& spec, const model::ParameterTable& table,
+                                  uint64_t seed) {
+  std::vector<at::Tensor> flats;
+  for (const model::Unit& unit : table.units()) flats.push_back(at::zeros({unit.numel}));
+  for (const auto ref : table.segments()) {
+    const model::Segment& segment = table.segment(ref);
+    at::Tensor& flat = flats[table.parameter(ref.parameter).unit];
+    model::RandomInit(spec, table, ref, seed, 0, segment.numel, at::kFloat,
+                      flat.mutable_data_ptr<float>() + segment.offset);
+  }
+  for (size_t u = 0; u < flats.size(); ++u) Perturb(static_cast<int>(u), 0, flats[u]);
+  return flats;
+}
+
+}  // namespace
+
+model::ModelSpec SmallSpec() {
+  model::ModelSpec spec;
+  spec.architecture = "Qwen2ForCausalLM";
+  spec.vocab_size = 61;
+  spec.hidden_size = 20;
+  spec.intermediate_size = 28;
+  spec.num_layers = 3;
+  spec.num_heads = 4;
+  spec.num_kv_heads = 2;
+  spec.head_dim = 8;
+  spec.max_position_embeddings = 128;
+  spec.initializer_range = 0.2;
+  spec.qkv_bias = true;
+  return spec;
+}
+
+std::vector<TokenSequence> RandomSequences(int count, int64_t longest, int64_t vocab_size,
+                                           uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<TokenSequence> sequences(count);
+  for (TokenSequence& sequence : sequences) {
+    sequence.resize(2 + random() % (longest - 1));
+    for (int64_t& id : sequence) id = static_cast<int64_t>(random() % vocab_size);
+  }
+  return sequences;
+}
+
+PackedBatch Pack(const std::vector<TokenSequence>& sequences, int64_t stride) {
+  std::vector<int64_t> ids, positions, rows, targets;
+  PackedBatch batch;
+  batch.cu_seqlens.push_back(0);
+  for (const TokenSequence& sequence : sequences) {
+    for (size_t i = 0; i + 1 < sequence.size(); ++i) {
+      if (i % stride == 0) {
+        rows.push_back(static_cast<int64_t>(ids.size()));
+        targets.push_back(sequence[i + 1]);
+      }
+      ids.push_back(sequence[i]);
+      positions.push_back(static_cast<int64_t>(i));
+    }
+    batch.cu_seqlens.push_back(static_cast<int64_t>(ids.size()));
+  }
+  batch.token_ids = at::tensor(ids, at::kLong);
+  batch.positions = at::tensor(positions, at::kLong);
+  batch.rows = at::tensor(rows, at::kLong);
+  batch.targets = at::tensor(targets, at::kLong);
+  batch.temperatures = at::ones({static_cast<int64_t>(rows.size())});
+  return batch;
+}
+
+std::vector<PackedBatch> Deal(const std::vector<TokenSequence>& sequences, int rank, int ranks,
+                              int micro_batches, int64_t stride) {
+  std::vector<PackedBatch> batches;
+  for (int m = 0; m < micro_batches; ++m) {
+    std::vector<TokenSequence> mine;
+    for (size_t i = 0; i < sequences.size(); ++i) {
+      if (static_cast<int>(i % (ranks * micro_batches)) == m * ranks + rank) {
+        mine.push_back(sequences[i]);
+      }
+    }
+    batches.push_back(Pack(mine, stride));
+  }
+  return batches;
+}
+
+at::Tensor TestLoss(const model::LogProbs& out) {
+  return (-0.05 * out.logprobs - 0.01 * out.entropy + 0.002 * out.logprobs.square()).sum();
+}
+
+void SetParameters(ShardedModel& model, uint64_t seed) {
+  const std::vector<at::Tensor> flats =
+      FlatUnits(model.transformer().spec(), model.transformer().table(), seed);
+  for (size_t u = 0; u < flats.size(); ++u) {
+    UnitShard& shard = model.shards()[u];
+    const int64_t end = std::min(shard.numel, shard.offset + shard.master.numel());
+    if (end <= shard.offset) continue;
+    shard.master.narrow(0, 0, end - shard.offset)
+        .copy_(flats[u].narrow(0, shard.offset, end - shard.offset));
+  }
+  model.MastersChanged();
+}
+
+WholeModel::WholeModel(const model::ModelSpec& spec, uint64_t seed) : transformer_(spec) {
+  const model::ParameterTable& table = transformer_.table();
+  const std::vector<at::Tensor> flats = FlatUnits(spec, table, seed);
+  for (const model::Parameter& parameter : table.parameters()) {
+    parameters_.push_back(flats[parameter.unit]
+                              .narrow(0, parameter.offset, parameter.numel)
+                              .view(parameter.shape)
+                              .clone()
+                              .requires_grad_());
+  }
+}
+
+model::LogProbs WholeModel::Forward(const PackedBatch& batch) const {
+  const model::Rotary rotary = transformer_.MakeRotary(batch.positions);
+  model::PackedAttention attention(at::tensor(batch.cu_seqlens, at::kLong),
+                                   model::PackedAttention::Implementation::kEager);
+  at::Tensor x = transformer_.Embed(*this, batch.token_ids);
+  for (int64_t i = 0; i < transformer_.spec().num_layers; ++i) {
+    x = transformer_.Block(*this, i, x, rotary, attention);
+  }
+  const at::Tensor hidden = transformer_.FinalNorm(*this, x.index_select(0, batch.rows));
+  return transformer_.HeadLogProbs(*this, hidden, batch.targets, batch.temperatures);
+}
+
+std::vector<at::Tensor> WholeModel::FlatGradients() const {
+  const model::ParameterTable& table = transformer_.table();
+  std::vector<at::Tensor> flats;
+  for (const model::Unit& unit : table.units()) flats.push_back(at::zeros({unit.numel}));
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const model::Parameter& parameter = table.parameter(static_cast<int>(i));
+    if (!parameters_[i].grad().defined()) continue;
+    flats[parameter.unit]
+        .narrow(0, parameter.offset, parameter.numel)
+        .copy_(parameters_[i].grad().flatten());
+  }
+  return flats;
+}
+
+std::vector<at::Tensor> GatherShards(ShardedModel& model, comm::ProcessGroup& group,
+                                     at::Tensor UnitShard::*part) {
+  std::vector<at::Tensor> whole;
+  for (UnitShard& shard : model.shards()) {
+    at::Tensor full = at::empty({shard.padded_numel});
+    auto work = group.AllGather(full, shard.*part, "test");
+    if (!work.ok() || !(*work)->Wait().ok()) return {};
+    whole.push_back(full.narrow(0, 0, shard.numel));
+  }
+  return whole;
+}
+
+double RelativeDifference(const at::Tensor& actual, const at::Tensor& expected) {
+  if (actual.sizes() != expected.sizes()) return INFINITY;
+  const double largest = expected.abs().max().item<double>();
+  return (actual - expected).abs().max().item<double>() / std::max(largest, 1e-30);
+}
+
+}  // namespace tandem::trainer
