@@ -100,6 +100,7 @@ absl::StatusOr<AddedTokens> AddedTokens::Read(const JsonNode& node, const Vocabu
         RETURN_IF_ERROR(normalizer->Apply(&content));
       }
       out.normalized_.Insert(content, id);
+      if (out.by_id_[id].normalized) out.normalized_content_[id] = content;
     }
   }
   return out;
@@ -142,6 +143,13 @@ std::optional<int32_t> AddedTokens::TokenToId(absl::string_view content) const {
   const auto it = ids_.find(content);
   if (it == ids_.end()) return std::nullopt;
   return it->second;
+}
+
+const std::string* AddedTokens::DecodedForm(int32_t id) const {
+  const auto it = normalized_content_.find(id);
+  if (it != normalized_content_.end()) return &it->second;
+  const AddedToken* token = IdToToken(id);
+  return token == nullptr ? nullptr : &token->content;
 }
 
 const AddedToken* AddedTokens::IdToToken(int32_t id) const {

@@ -51,6 +51,9 @@ class AddedTokens {
   std::optional<int32_t> TokenToId(absl::string_view content) const;
   const AddedToken* IdToToken(int32_t id) const;
   bool IsSpecial(absl::string_view content) const { return specials_.contains(content); }
+  // The token as the decoder gets it: a normalized one in the form that it is found in. Null when no
+  // added token has the id.
+  const std::string* DecodedForm(int32_t id) const;
   // How many are not in the model's vocabulary.
   size_t num_beyond_model() const { return num_beyond_model_; }
 
@@ -77,6 +80,7 @@ class AddedTokens {
 
   absl::flat_hash_map<std::string, int32_t> ids_;
   absl::flat_hash_map<int32_t, AddedToken> by_id_;
+  absl::flat_hash_map<int32_t, std::string> normalized_content_;
   absl::flat_hash_set<std::string> specials_;
   std::vector<AddedToken> special_order_;
   std::vector<AddedToken> classic_order_;

@@ -112,9 +112,9 @@ absl::StatusOr<const std::string*> Tokenizer::ShownToken(int32_t id,
     return absl::InvalidArgumentError(
         absl::StrCat("ids: ", id, " is not a token id; expected 0 or more"));
   }
-  const std::string* token = IdToToken(id);
-  if (token != nullptr && skip_special_tokens && added_tokens_.IsSpecial(*token)) return nullptr;
-  return token;
+  if (skip_special_tokens && IsSpecial(id)) return nullptr;
+  const std::string* added = added_tokens_.DecodedForm(id);
+  return added != nullptr ? added : model_->vocabulary().IdToToken(id);
 }
 
 absl::StatusOr<std::string> Tokenizer::Decode(absl::Span<const int32_t> ids,

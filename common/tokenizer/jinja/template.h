@@ -23,8 +23,8 @@ namespace tandem::tokenizer::jinja {
 
 // What a template may spend. A chat needs a small part of it.
 struct Limits {
-  int64_t max_steps = 20'000'000;             // expressions and statements evaluated
-  int64_t max_work_bytes = int64_t{1} << 30;  // text and list elements made, in all
+  int64_t max_steps = 10'000'000;              // expressions and statements evaluated
+  int64_t max_work_bytes = int64_t{256} << 20;  // text and list elements made, in all
   int64_t max_output_bytes = 64 << 20;
   int max_call_depth = 100;  // macros in macros
 };

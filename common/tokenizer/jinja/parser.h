@@ -1,0 +1,17 @@
+// From a template's tokens to its tree.
+#ifndef TANDEM_COMMON_TOKENIZER_JINJA_PARSER_H_
+#define TANDEM_COMMON_TOKENIZER_JINJA_PARSER_H_
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "common/tokenizer/jinja/ast.h"
+
+namespace tandem::tokenizer::jinja::internal {
+
+// InvalidArgument with the line of what is wrong; Unimplemented for a statement that is left out.
+// Trees are at most a few hundred nodes deep, so that walking them cannot exhaust the stack.
+absl::StatusOr<Block> Parse(absl::string_view source);
+
+}  // namespace tandem::tokenizer::jinja::internal
+
+#endif  // TANDEM_COMMON_TOKENIZER_JINJA_PARSER_H_
