@@ -1,0 +1,109 @@
+#include "services/trainer/service/leader_server.h"
+
+#include <ATen/Parallel.h>
+
+#include <optional>
+#include <utility>
+
+#include "common/io/dtype.h"
+#include "common/status/status_macros.h"
+#include "common/telemetry/log.h"
+#include "common/weights/manifest.h"
+
+namespace tandem::trainer {
+namespace {
+
+constexpr char kHealthName[] = "tandem.trainer.v1.TrainerService";
+constexpr size_t kMaxWaitingCommands = 64;
+// After the calls are done the collective thread has nothing left but to notice it.
+constexpr absl::Duration kThreadGrace = absl::Seconds(5);
+
+absl::StatusOr<v1::GetModelInfoResponse> DescribeModel(TrainerEngine& engine, int64_t incarnation) {
+  const model::ModelSpec& spec = engine.spec();
+  const model::ParameterTable& table = engine.policy().transformer().table();
+  const io::DType dtype =
+      engine.compute_dtype() == at::kBFloat16 ? io::DType::kBF16 : io::DType::kF32;
+  v1::GetModelInfoResponse out;
+  out.set_incarnation(incarnation);
+  out.set_architecture(spec.architecture);
+  out.set_num_parameters(table.num_parameters());
+  out.set_vocab_size(spec.vocab_size);
+  out.set_max_position_embeddings(spec.max_position_embeddings);
+  out.set_num_ranks(engine.group().size());
+  out.set_dtype(std::string(io::TorchName(dtype)));
+  out.set_build_version(TANDEM_VERSION);
+  ASSIGN_OR_RETURN(*out.mutable_manifest(), weights::MakeManifest(table, dtype));
+  return out;
+}
+
+}  // namespace
+
+LeaderServer::LeaderServer(LeaderServerOptions options, TrainerEngine& engine,
+                           RankPublisher& publisher,
+                           std::vector<std::unique_ptr<ControlLink>> links)
+    : options_(std::move(options)),
+      queue_(kMaxWaitingCommands),
+      worker_(engine, publisher, options_.config),
+      team_(std::move(links), [this](const RankCommand& command) { return worker_.Handle(command); }) {}
+
+absl::StatusOr<std::unique_ptr<LeaderServer>> LeaderServer::Start(
+    LeaderServerOptions options, TrainerEngine& engine, RankPublisher& publisher,
+    std::vector<std::unique_ptr<ControlLink>> links) {
+  std::unique_ptr<LeaderServer> out(
+      new LeaderServer(std::move(options), engine, publisher, std::move(links)));
+  ASSIGN_OR_RETURN(v1::GetModelInfoResponse info, DescribeModel(engine, out->options_.incarnation));
+  out->leader_ = std::make_unique<TrainerLeader>(out->options_.config, std::move(info), engine,
+                                                 out->team_, out->status_);
+  out->service_ = std::make_unique<TrainerService>(*out->leader_, out->queue_);
+
+  rpc::ServerOptions server_options;
+  server_options.listen = out->options_.listen;
+  server_options.role = "trainer";
+  server_options.health_names = {kHealthName};
+  server_options.on_drain = [status = &out->status_] {
+    const absl::Status failure = status->Refusal();
+    status->Close(failure.ok() ? absl::UnavailableError("the trainer is stopping") : failure);
+  };
+  ASSIGN_OR_RETURN(out->server_, rpc::Server::Start(std::move(server_options), {out->service_.get()}));
+  out->collective_thread_ = std::thread([server = out.get()] { server->RunCollectiveThread(); });
+  out->server_->SetServing(kHealthName, true);
+  return out;
+}
+
+void LeaderServer::RunCollectiveThread() {
+  at::set_num_threads(options_.num_threads);
+  bool failed = false;
+  while (!queue_.IsFinished()) {
+    std::optional<CommandQueue::Command> command = queue_.Next(options_.heartbeat_interval);
+    if (command.has_value()) {
+      (*command)();
+    } else if (!failed && team_.size() > 1) {
+      leader_->Heartbeat().IgnoreError();  // a loss shows in the status
+    }
+    if (!failed && status_.Get().state() == v1::TRAINER_STATE_FAILED) {
+      failed = true;
+      server_->SetServing(kHealthName, false);
+      if (options_.on_failed) options_.on_failed();
+    }
+  }
+  if (!failed) team_.Stop();
+  collective_thread_done_.Notify();
+}
+
+absl::Status LeaderServer::Stop(absl::Duration grace) {
+  stopped_ = true;
+  server_->Drain(grace);
+  queue_.Close();
+  if (!collective_thread_done_.WaitForNotificationWithTimeout(kThreadGrace)) {
+    return absl::DeadlineExceededError("a command was still being carried out when the grace was over");
+  }
+  if (status_.Get().state() == v1::TRAINER_STATE_FAILED) return status_.Refusal();
+  return absl::OkStatus();
+}
+
+LeaderServer::~LeaderServer() {
+  if (server_ != nullptr && !stopped_) Stop(absl::ZeroDuration()).IgnoreError();
+  if (collective_thread_.joinable()) collective_thread_.join();
+}
+
+}  // namespace tandem::trainer

@@ -1,0 +1,83 @@
+// LeaderServer: the leader's two halves put together: the collective thread, which carries out one
+// command after another and a heartbeat in between, and the gRPC server that fills its queue.
+//
+//   ASSIGN_OR_RETURN(auto server, LeaderServer::Start({...}, engine, publisher, std::move(links)));
+//   termination.Wait();                                   // a signal, or on_failed
+//   const absl::Status end = server->Stop(absl::Seconds(20));
+#ifndef TANDEM_SERVICES_TRAINER_SERVICE_LEADER_SERVER_H_
+#define TANDEM_SERVICES_TRAINER_SERVICE_LEADER_SERVER_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/time.h"
+#include "common/rpc/server.h"
+#include "services/trainer/service/command_queue.h"
+#include "services/trainer/service/control_link.h"
+#include "services/trainer/service/rank_team.h"
+#include "services/trainer/service/rank_worker.h"
+#include "services/trainer/service/trainer_engine.h"
+#include "services/trainer/service/trainer_leader.h"
+#include "services/trainer/service/trainer_service.h"
+#include "services/trainer/service/trainer_status.h"
+#include "tandem/config/v1/run_config.pb.h"
+
+namespace tandem::trainer {
+
+struct LeaderServerOptions {
+  config::v1::RunConfig config;
+  int64_t incarnation = 0;
+  std::string listen = "127.0.0.1:0";
+  int num_threads = 1;  // of the collective thread's kernels
+  absl::Duration heartbeat_interval = absl::Seconds(1);
+  // Called once, on the collective thread, when a rank was lost. It should set something and return.
+  std::function<void()> on_failed;
+};
+
+// Start() and Stop() belong to one thread; the rest looks after itself. From Start() on the engine is the
+// collective thread's.
+class LeaderServer {
+ public:
+  // links[i] leads to rank i + 1. Serves when it returns.
+  static absl::StatusOr<std::unique_ptr<LeaderServer>> Start(
+      LeaderServerOptions options, TrainerEngine& engine, RankPublisher& publisher,
+      std::vector<std::unique_ptr<ControlLink>> links);
+  // Stops without grace where Stop() was not called.
+  ~LeaderServer();
+
+  // HOST:PORT with the real port.
+  const std::string& address() const { return server_->address(); }
+  TrainerStatus& status() { return status_; }
+
+  // Health turns, new calls are refused, those that were taken are finished within `grace`, the other
+  // ranks are told to end. OK; or what made the trainer fail; or DEADLINE_EXCEEDED where a command still
+  // runs, after which the process can only be ended.
+  absl::Status Stop(absl::Duration grace);
+
+ private:
+  LeaderServer(LeaderServerOptions options, TrainerEngine& engine, RankPublisher& publisher,
+               std::vector<std::unique_ptr<ControlLink>> links);
+  void RunCollectiveThread();
+
+  const LeaderServerOptions options_;
+  TrainerStatus status_;
+  CommandQueue queue_;
+  RankWorker worker_;
+  RankTeam team_;
+  std::unique_ptr<TrainerLeader> leader_;
+  std::unique_ptr<TrainerService> service_;
+  std::unique_ptr<rpc::Server> server_;
+  absl::Notification collective_thread_done_;
+  std::thread collective_thread_;
+  bool stopped_ = false;
+};
+
+}  // namespace tandem::trainer
+
+#endif  // TANDEM_SERVICES_TRAINER_SERVICE_LEADER_SERVER_H_

@@ -1,0 +1,187 @@
+#include "services/trainer/service/rank_worker.h"
+
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+#include <google/protobuf/util/delimited_message_util.h>
+
+#include <exception>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status/status_macros.h"
+#include "services/trainer/checkpoint/hugging_face_export.h"
+#include "services/trainer/checkpoint/sharded_checkpoint.h"
+#include "services/trainer/data/training_batch.h"
+
+namespace tandem::trainer {
+namespace {
+
+RankResult Fatal(absl::Status status) { return {std::move(status), true, ""}; }
+RankResult Refused(absl::Status status) { return {std::move(status), false, ""}; }
+RankResult Done(std::string payload = "") { return {absl::OkStatus(), false, std::move(payload)}; }
+
+struct TrainStepCommand {
+  v1::TrainStepHeader header;
+  std::vector<common::v1::Sample> samples;
+};
+
+absl::StatusOr<TrainStepCommand> DecodeTrainStep(const std::string& payload) {
+  google::protobuf::io::ArrayInputStream stream(payload.data(), static_cast<int>(payload.size()));
+  TrainStepCommand out;
+  bool clean_end = false;
+  v1::TrainStepRequest request;
+  while (google::protobuf::util::ParseDelimitedFromZeroCopyStream(&request, &stream, &clean_end)) {
+    if (request.has_header()) {
+      out.header = std::move(*request.mutable_header());
+    } else {
+      out.samples.push_back(std::move(*request.mutable_sample()));
+    }
+    request.Clear();
+  }
+  if (!clean_end) return absl::InternalError("the command of a training step is garbled");
+  return out;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> EncodeTrainStep(const v1::TrainStepHeader& header,
+                                            const std::vector<common::v1::Sample>& samples) {
+  std::string out;
+  google::protobuf::io::StringOutputStream stream(&out);
+  v1::TrainStepRequest request;
+  *request.mutable_header() = header;
+  request.mutable_header()->clear_driver_state();  // the leader's to keep
+  bool written = google::protobuf::util::SerializeDelimitedToZeroCopyStream(request, &stream);
+  for (const common::v1::Sample& sample : samples) {
+    *request.mutable_sample() = sample;
+    written = written && google::protobuf::util::SerializeDelimitedToZeroCopyStream(request, &stream);
+  }
+  if (!written) return absl::InternalError("a sample cannot be serialized");
+  return out;
+}
+
+RankWorker::RankWorker(TrainerEngine& engine, RankPublisher& publisher,
+                       const config::v1::RunConfig& config)
+    : engine_(engine), publisher_(publisher), model_path_(config.model().path()) {}
+
+RankResult RankWorker::Handle(const RankCommand& command) {
+  RankResult result;
+  try {
+    result = Run(command);
+  } catch (const std::exception& error) {
+    const std::string text(error.what());  // LibTorch adds a stack trace after the first line
+    result = Fatal(absl::InternalError(absl::StrCat("rank ", engine_.group().rank(), ": ",
+                                                    Name(command.opcode), ": ",
+                                                    text.substr(0, text.find('\n')))));
+  }
+  if (result.fatal) engine_.group().Abort(result.status.message());
+  return result;
+}
+
+RankResult RankWorker::Run(const RankCommand& command) {
+  switch (command.opcode) {
+    case Opcode::kPing:
+    case Opcode::kStop:
+      return Done();
+    case Opcode::kTrainStep:
+      return TrainStep(command.payload);
+    case Opcode::kComputeLogProbs:
+      return ComputeLogProbs(command.payload);
+    case Opcode::kPublish:
+      return Publish(command.payload);
+    case Opcode::kExport:
+      return Export(command.payload);
+    case Opcode::kWriteShard:
+      return WriteShard(command.payload);
+    case Opcode::kVerifyShard:
+      return VerifyShard(command.payload);
+    case Opcode::kReadShard:
+      return ReadShard(command.payload);
+  }
+  return Fatal(absl::InternalError(
+      absl::StrCat("unknown command ", static_cast<int64_t>(command.opcode),
+                   "; all ranks must run the same build")));
+}
+
+RankResult RankWorker::TrainStep(const std::string& payload) {
+  absl::StatusOr<TrainStepCommand> command = DecodeTrainStep(payload);
+  if (!command.ok()) return Fatal(command.status());
+  absl::StatusOr<StepResult> result = engine_.TrainStep(
+      command->header.objective(), command->header.step(), MakeTrainingBatch(command->samples));
+  if (!result.ok()) return Fatal(result.status());
+  v1::TrainStepResponse report;
+  report.set_step(command->header.step());
+  report.set_policy_version(result->weights_changed ? 1 : 0);  // by how much it grows
+  report.mutable_metrics()->insert(result->metrics.begin(), result->metrics.end());
+  return Done(report.SerializeAsString());
+}
+
+RankResult RankWorker::ComputeLogProbs(const std::string& payload) {
+  v1::ComputeLogProbsRequest request;
+  if (!request.ParseFromString(payload)) return Fatal(absl::InternalError("garbled command"));
+  TrainingBatch batch;
+  for (const auto& sequence : request.sequences()) {
+    batch.sequences.push_back(
+        MakeScoredSequence({sequence.token_ids().begin(), sequence.token_ids().end()},
+                           sequence.temperature()));
+  }
+  absl::StatusOr<std::vector<std::vector<float>>> logprobs = engine_.ComputeLogProbs(batch);
+  if (!logprobs.ok()) return Fatal(logprobs.status());
+  if (engine_.group().rank() != 0) return Done();  // the leader's own answer is enough
+  v1::ComputeLogProbsResponse response;
+  for (const std::vector<float>& values : *logprobs) {
+    response.add_sequences()->mutable_logprobs()->Add(values.begin(), values.end());
+  }
+  return Done(response.SerializeAsString());
+}
+
+RankResult RankWorker::Publish(const std::string& payload) {
+  v1::PublishWeightsRequest request;
+  if (!request.ParseFromString(payload)) return Fatal(absl::InternalError("garbled command"));
+  absl::StatusOr<v1::PublishWeightsResponse> response = publisher_.Publish(request);
+  if (response.ok()) return Done(response->SerializeAsString());
+  // A rollout's failure is told to the caller; only a broken group of our own ends the trainer.
+  return engine_.group().status().ok() ? Refused(response.status()) : Fatal(response.status());
+}
+
+RankResult RankWorker::Export(const std::string& path) {
+  HuggingFaceExport options;
+  options.path = path;
+  options.source_folder = model_path_;
+  options.dtype = engine_.compute_dtype();
+  absl::StatusOr<ExportResult> result =
+      ExportHuggingFace(engine_.policy(), engine_.group(), options);
+  if (!result.ok()) return Fatal(result.status());
+  if (!result->written.ok()) return Refused(result->written);
+  return Done(absl::StrCat(result->size_bytes));
+}
+
+RankResult RankWorker::WriteShard(const std::string& folder) {
+  const comm::ProcessGroup& group = engine_.group();
+  absl::StatusOr<ShardFile> file = trainer::WriteShard(folder, group.rank(), group.size(),
+                                                       engine_.policy(), engine_.optimizer());
+  if (!file.ok()) return Refused(file.status());
+  return Done(absl::StrCat(file->name, " ", file->size_bytes, " ", file->digest));
+}
+
+RankResult RankWorker::VerifyShard(const std::string& folder) {
+  const comm::ProcessGroup& group = engine_.group();
+  const auto verify = [&]() -> absl::Status {
+    ASSIGN_OR_RETURN(const CheckpointManifest manifest, ReadManifest(folder));
+    RETURN_IF_ERROR(CheckManifest(manifest, folder, group.size(), engine_.policy()));
+    return trainer::VerifyShard(folder, manifest, group.rank(), engine_.policy());
+  };
+  absl::Status status = verify();
+  return status.ok() ? Done() : Refused(std::move(status));
+}
+
+RankResult RankWorker::ReadShard(const std::string& folder) {
+  const auto read = [&]() -> absl::Status {
+    ASSIGN_OR_RETURN(const CheckpointManifest manifest, ReadManifest(folder));
+    return trainer::ReadShard(folder, manifest, engine_.group().rank(), engine_.policy(),
+                              engine_.optimizer());
+  };
+  absl::Status status = read();
+  return status.ok() ? Done() : Fatal(std::move(status));
+}
+
+}  // namespace tandem::trainer

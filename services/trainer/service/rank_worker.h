@@ -1,0 +1,49 @@
+// RankWorker: runs the leader's commands on one rank's engine. Every rank has one, the leader too.
+#ifndef TANDEM_SERVICES_TRAINER_SERVICE_RANK_WORKER_H_
+#define TANDEM_SERVICES_TRAINER_SERVICE_RANK_WORKER_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "services/trainer/service/rank_command.h"
+#include "services/trainer/service/rank_publisher.h"
+#include "services/trainer/service/trainer_engine.h"
+#include "tandem/common/v1/sample.pb.h"
+#include "tandem/trainer/v1/trainer_service.pb.h"
+
+namespace tandem::trainer {
+
+// The command of a training step: its header, then the samples, length-delimited.
+absl::StatusOr<std::string> EncodeTrainStep(const v1::TrainStepHeader& header,
+                                            const std::vector<common::v1::Sample>& samples);
+
+// Threads: the collective thread. Exceptions of LibTorch become errors here.
+class RankWorker {
+ public:
+  // Both outlive it.
+  RankWorker(TrainerEngine& engine, RankPublisher& publisher, const config::v1::RunConfig& config);
+
+  // Never throws. Where the result is fatal, the engine's group has been aborted, so that the other
+  // ranks do not wait for this one.
+  RankResult Handle(const RankCommand& command);
+
+ private:
+  RankResult Run(const RankCommand& command);
+  RankResult TrainStep(const std::string& payload);
+  RankResult ComputeLogProbs(const std::string& payload);
+  RankResult Publish(const std::string& payload);
+  RankResult Export(const std::string& path);
+  RankResult WriteShard(const std::string& folder);
+  RankResult VerifyShard(const std::string& folder);
+  RankResult ReadShard(const std::string& folder);
+
+  TrainerEngine& engine_;
+  RankPublisher& publisher_;
+  const std::string model_path_;
+};
+
+}  // namespace tandem::trainer
+
+#endif  // TANDEM_SERVICES_TRAINER_SERVICE_RANK_WORKER_H_

@@ -1,0 +1,20 @@
+// What unary requests must be like before they are queued.
+#ifndef TANDEM_SERVICES_TRAINER_SERVICE_REQUEST_VALIDATION_H_
+#define TANDEM_SERVICES_TRAINER_SERVICE_REQUEST_VALIDATION_H_
+
+#include "absl/status/status.h"
+#include "services/trainer/data/sample_validation.h"
+#include "tandem/trainer/v1/trainer_service.pb.h"
+
+namespace tandem::trainer {
+
+// INVALID_ARGUMENT with a BadField, as ValidateSample().
+absl::Status ValidateComputeLogProbs(const v1::ComputeLogProbsRequest& request,
+                                     const SampleLimits& limits);
+
+// Every replica has a name of its own and addresses.
+absl::Status ValidatePublishWeights(const v1::PublishWeightsRequest& request);
+
+}  // namespace tandem::trainer
+
+#endif  // TANDEM_SERVICES_TRAINER_SERVICE_REQUEST_VALIDATION_H_

@@ -1,0 +1,129 @@
+#include "services/trainer/service/train_step_reactor.h"
+
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/rpc/status_conversion.h"
+#include "common/status/status_macros.h"
+#include "services/trainer/data/training_batch.h"
+
+namespace tandem::trainer {
+namespace {
+
+// A bound on what one call can make the leader hold, far above what a step has.
+constexpr int64_t kMaxStepTokens = int64_t{64} << 20;
+constexpr size_t kMaxStepSamples = size_t{1} << 20;
+
+bool HasTrainedToken(const common::v1::Sample& sample) {
+  const TrainingBatch batch = MakeTrainingBatch({&sample, 1});
+  return batch.num_trained_tokens() > 0;
+}
+
+}  // namespace
+
+TrainStepReactor::TrainStepReactor(grpc::CallbackServerContext* context, TrainerLeader& leader,
+                                   CommandQueue& queue, v1::TrainStepResponse* response)
+    : context_(context), leader_(leader), queue_(queue), response_(response) {
+  const absl::Status refusal = leader_.status().Refusal();
+  if (!refusal.ok()) {
+    Finish(rpc::ToGrpcStatus(refusal));
+  } else {
+    StartRead(&message_);
+  }
+}
+
+void TrainStepReactor::OnReadDone(bool ok) {
+  if (context_->IsCancelled()) {
+    Finish(grpc::Status(grpc::StatusCode::CANCELLED, "the caller went away"));
+    return;
+  }
+  if (!ok) {  // the caller has closed its side
+    const absl::Status complete = CheckComplete();
+    if (!complete.ok()) {
+      Finish(rpc::ToGrpcStatus(complete));
+    } else {
+      Submit(std::move(samples_));
+    }
+    return;
+  }
+  const absl::Status taken = message_.has_sample() ? TakeSample() : TakeHeader();
+  if (!taken.ok()) {
+    Finish(rpc::ToGrpcStatus(taken));
+  } else if (!submitted_) {
+    StartRead(&message_);
+  }
+}
+
+absl::Status TrainStepReactor::TakeHeader() {
+  if (!message_.has_header() || header_.has_value()) {
+    return rpc::InvalidField("content", header_.has_value()
+                                            ? "expected a sample; found a second header or nothing"
+                                            : "expected a header; found nothing");
+  }
+  header_ = message_.header();
+  ASSIGN_OR_RETURN(const TrainerLeader::HeaderMeaning meaning, leader_.CheckHeader(*header_));
+  if (meaning == TrainerLeader::HeaderMeaning::kRepeat) {
+    submitted_ = true;
+    Submit(std::nullopt);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TrainStepReactor::TakeSample() {
+  const std::string place = absl::StrCat("samples[", samples_.size(), "]");
+  if (!header_.has_value()) {
+    return rpc::InvalidField("header", "expected before the first sample; found none");
+  }
+  common::v1::Sample& sample = *message_.mutable_sample();
+  RETURN_IF_ERROR(ValidateSample(sample, place, leader_.LimitsFor(header_->objective())));
+  if (!sample.sample_id().empty() && !sample_ids_.insert(sample.sample_id()).second) {
+    return rpc::InvalidField(absl::StrCat(place, ".sample_id"),
+                             absl::StrCat("expected an id that no other sample of the step has; found \"",
+                                          sample.sample_id(), "\" again"));
+  }
+  for (const common::v1::Segment& segment : sample.segments()) num_tokens_ += segment.token_ids_size();
+  if (num_tokens_ > kMaxStepTokens || samples_.size() >= kMaxStepSamples) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        place, ": a step takes at most ", kMaxStepSamples, " samples and ", kMaxStepTokens,
+        " tokens; make data.train_batch_size smaller"));
+  }
+  samples_.push_back(std::move(sample));
+  return absl::OkStatus();
+}
+
+absl::Status TrainStepReactor::CheckComplete() const {
+  if (!header_.has_value()) return rpc::InvalidField("header", "expected a header; found nothing");
+  if (header_->num_samples() != 0 &&
+      header_->num_samples() != static_cast<int64_t>(samples_.size())) {
+    return rpc::InvalidField("header.num_samples",
+                             absl::StrCat("expected ", header_->num_samples(),
+                                          " samples, as the header says; found ", samples_.size(),
+                                          " before the stream ended"));
+  }
+  if (samples_.empty()) return rpc::InvalidField("samples", "expected at least one; found none");
+  for (const common::v1::Sample& sample : samples_) {
+    if (HasTrainedToken(sample)) return absl::OkStatus();
+  }
+  return rpc::InvalidField("samples",
+                           absl::StrCat("expected a token to train on: sampled, not masked out, and not "
+                                        "the first of its sample; found none in ",
+                                        samples_.size(), " samples"));
+}
+
+void TrainStepReactor::Submit(std::optional<std::vector<common::v1::Sample>> samples) {
+  // std::function wants what it holds to be copyable.
+  auto shared = std::make_shared<std::optional<std::vector<common::v1::Sample>>>(std::move(samples));
+  const absl::Status queued = queue_.Submit([this, shared] {
+    if (context_->IsCancelled()) {
+      Finish(grpc::Status(grpc::StatusCode::CANCELLED, "the caller went away before the step began"));
+      return;
+    }
+    absl::StatusOr<v1::TrainStepResponse> result = leader_.TrainStep(*header_, *shared);
+    if (result.ok()) *response_ = *std::move(result);
+    Finish(rpc::ToGrpcStatus(result.status()));
+  });
+  if (!queued.ok()) Finish(rpc::ToGrpcStatus(queued));
+}
+
+}  // namespace tandem::trainer

@@ -1,0 +1,49 @@
+// One TrainStep call: reads the header and the samples, validates each as it comes, and queues the step.
+#ifndef TANDEM_SERVICES_TRAINER_SERVICE_TRAIN_STEP_REACTOR_H_
+#define TANDEM_SERVICES_TRAINER_SERVICE_TRAIN_STEP_REACTOR_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/status.h"
+#include "services/trainer/service/command_queue.h"
+#include "services/trainer/service/trainer_leader.h"
+#include "tandem/trainer/v1/trainer_service.grpc.pb.h"
+
+namespace tandem::trainer {
+
+// Owns itself: deleted when gRPC is done with the call. gRPC's threads call one after the other; the
+// collective thread touches it last, with Finish().
+class TrainStepReactor final : public grpc::ServerReadReactor<v1::TrainStepRequest> {
+ public:
+  TrainStepReactor(grpc::CallbackServerContext* context, TrainerLeader& leader, CommandQueue& queue,
+                   v1::TrainStepResponse* response);
+
+  void OnReadDone(bool ok) override;
+  void OnDone() override { delete this; }
+
+ private:
+  // OK: go on reading. A step that can be queued without further samples sets `submitted_`.
+  absl::Status TakeHeader();
+  absl::Status TakeSample();
+  absl::Status CheckComplete() const;
+  void Submit(std::optional<std::vector<common::v1::Sample>> samples);
+
+  grpc::CallbackServerContext* const context_;
+  TrainerLeader& leader_;
+  CommandQueue& queue_;
+  v1::TrainStepResponse* const response_;
+  v1::TrainStepRequest message_;
+  std::optional<v1::TrainStepHeader> header_;
+  std::vector<common::v1::Sample> samples_;
+  absl::flat_hash_set<std::string> sample_ids_;
+  int64_t num_tokens_ = 0;
+  bool submitted_ = false;
+};
+
+}  // namespace tandem::trainer
+
+#endif  // TANDEM_SERVICES_TRAINER_SERVICE_TRAIN_STEP_REACTOR_H_

@@ -1,0 +1,141 @@
+#include "services/trainer/service/trainer_engine.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "common/io/model_config.h"
+#include "common/io/model_folder.h"
+#include "common/status/status_macros.h"
+#include "services/trainer/data/micro_batch.h"
+#include "services/trainer/data/micro_batch_plan.h"
+#include "services/trainer/optim/lr_schedule.h"
+
+namespace tandem::trainer {
+namespace {
+
+AdamWOptions MakeAdamWOptions(const config::v1::OptimConfig& config) {
+  AdamWOptions out;
+  if (config.betas_size() == 2) {
+    out.beta1 = config.betas(0);
+    out.beta2 = config.betas(1);
+  }
+  out.eps = config.eps();
+  out.weight_decay = config.weight_decay();
+  out.grad_clip = config.grad_clip();
+  return out;
+}
+
+}  // namespace
+
+TrainerEngine::TrainerEngine(const config::v1::RunConfig& config, comm::ProcessGroup& group,
+                             at::Device device)
+    : config_(config),
+      group_(group),
+      device_(device),
+      compute_dtype_(config.model().dtype() == config::v1::ELEMENT_TYPE_FLOAT32 ? at::kFloat
+                                                                                : at::kBFloat16) {}
+
+absl::StatusOr<std::unique_ptr<TrainerEngine>> TrainerEngine::Create(
+    const config::v1::RunConfig& config, comm::ProcessGroup& group, at::Device device) {
+  const std::string& path = config.model().path();
+  if (path.empty()) return absl::InvalidArgumentError("model.path: expected a model folder, found nothing");
+  const bool random_init = config.model().random_init();
+  std::optional<io::ModelFolder> folder;
+  io::ModelConfig model_config;
+  if (random_init) {
+    ASSIGN_OR_RETURN(model_config, io::ReadModelConfig(path));
+  } else {
+    ASSIGN_OR_RETURN(folder, io::ModelFolder::Open(path));
+    model_config = folder->config();
+  }
+  std::unique_ptr<TrainerEngine> engine(new TrainerEngine(config, group, device));
+  ShardedModelOptions options;
+  ASSIGN_OR_RETURN(options.spec, model::ParseModelSpec(model_config.json, model_config.path));
+  options.compute_dtype = engine->compute_dtype_;
+  options.group = &group;
+  options.device = device;
+  options.prefetch_units = config.trainer().prefetch_units();
+  options.activation_checkpointing = config.trainer().activation_checkpointing() ==
+                                     config::v1::ACTIVATION_CHECKPOINTING_FULL;
+  options.eager_attention =
+      config.model().attn_implementation() == config::v1::ATTENTION_IMPLEMENTATION_EAGER;
+
+  const auto fill = [&](ShardedModel& model) {
+    return random_init ? model.RandomInit(config.seed()) : model.Load(*folder);
+  };
+  ASSIGN_OR_RETURN(engine->policy_, ShardedModel::Create(options));
+  RETURN_IF_ERROR(fill(*engine->policy_)) << "while loading the policy";
+  if (config.actor().use_kl_loss()) {
+    options.trainable = false;
+    ASSIGN_OR_RETURN(engine->reference_, ShardedModel::Create(options));
+    RETURN_IF_ERROR(fill(*engine->reference_)) << "while loading the reference";
+  }
+  engine->optimizer_ =
+      std::make_unique<AdamW>(MakeAdamWOptions(config.actor().optim()), *engine->policy_, group);
+  engine->training_step_ =
+      std::make_unique<TrainingStep>(MakeTrainingStepOptions(config), *engine->policy_,
+                                     engine->reference_.get(), *engine->optimizer_, group);
+  return engine;
+}
+
+absl::StatusOr<StepResult> TrainerEngine::TrainStep(v1::Objective objective, int64_t step,
+                                                    TrainingBatch batch) {
+  const double learning_rate =
+      LearningRate(config_.actor().optim(), step - 1, config_.trainer().total_steps());
+  policy_->TakePhaseSeconds();  // those of calls before the step
+  ASSIGN_OR_RETURN(StepResult result,
+                   objective == v1::OBJECTIVE_SUPERVISED
+                       ? training_step_->Supervised(batch, learning_rate)
+                       : training_step_->PolicyGradient(std::move(batch), learning_rate));
+  for (const auto& [phase, seconds] : policy_->TakePhaseSeconds()) {
+    result.metrics["timing_s/fsdp/" + phase] = seconds;
+  }
+  result.metrics["perf/peak_tensor_bytes"] = static_cast<double>(policy_->peak_tensor_bytes());
+  return result;
+}
+
+absl::StatusOr<std::vector<std::vector<float>>> TrainerEngine::ComputeLogProbs(
+    const TrainingBatch& batch) {
+  std::vector<int64_t> lengths, first_row;
+  int64_t num_rows = 0;
+  for (const Sequence& sequence : batch.sequences) {
+    lengths.push_back(sequence.num_input_tokens());
+    first_row.push_back(num_rows);
+    num_rows += static_cast<int64_t>(sequence.trained.size());
+  }
+  const std::vector<double> no_weights(batch.sequences.size(), 0.0);
+  const MicroBatchPlan plan =
+      PlanMicroBatches(lengths, group_.size(), config_.trainer().max_tokens_per_micro_batch());
+
+  // Every rank fills in the rows that it computes; the sum over ranks has them all.
+  at::Tensor rows = at::zeros({std::max<int64_t>(1, num_rows)}, at::kFloat);
+  for (const std::vector<int64_t>& indices : plan[group_.rank()]) {
+    const MicroBatch micro_batch = PackMicroBatch(batch, indices, no_weights);
+    ASSIGN_OR_RETURN(const model::LogProbs out, policy_->Forward(micro_batch.packed));
+    if (micro_batch.num_rows() == 0) continue;
+    const at::Tensor logprobs = out.logprobs.to(at::kCPU);
+    int64_t at = 0;
+    for (int64_t index : indices) {
+      const auto count = static_cast<int64_t>(batch.sequences[index].trained.size());
+      rows.narrow(0, first_row[index], count).copy_(logprobs.narrow(0, at, count));
+      at += count;
+    }
+  }
+  rows = rows.to(device_);
+  ASSIGN_OR_RETURN(auto work, group_.AllReduce(rows, comm::ReduceOp::kSum, "log-probs"));
+  RETURN_IF_ERROR(work->Wait());
+  rows = rows.to(at::kCPU);
+
+  std::vector<std::vector<float>> out;
+  const float* values = rows.const_data_ptr<float>();
+  for (size_t i = 0; i < batch.sequences.size(); ++i) {
+    const float* begin = values + first_row[i];
+    out.emplace_back(begin, begin + batch.sequences[i].trained.size());
+  }
+  return out;
+}
+
+}  // namespace tandem::trainer

@@ -1,0 +1,64 @@
+// TrainerEngine: what one rank of the trainer holds: its shards of the policy and, where a KL loss is
+// used, of the frozen reference, the optimizer, and the training step.
+//
+// Threads: the rank's collective thread; the methods are collective, every rank calls them in the same
+// order with the same arguments. Errors of TrainStep() and ComputeLogProbs() leave the group unusable.
+#ifndef TANDEM_SERVICES_TRAINER_SERVICE_TRAINER_ENGINE_H_
+#define TANDEM_SERVICES_TRAINER_SERVICE_TRAINER_ENGINE_H_
+
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/comm/process_group.h"
+#include "common/model/model_spec.h"
+#include "services/trainer/algorithm/training_step.h"
+#include "services/trainer/data/training_batch.h"
+#include "services/trainer/fsdp/sharded_model.h"
+#include "services/trainer/optim/adamw.h"
+#include "tandem/config/v1/run_config.pb.h"
+#include "tandem/trainer/v1/trainer_service.pb.h"
+
+namespace tandem::trainer {
+
+class TrainerEngine {
+ public:
+  // Reads the model that the configuration names, or draws it. `group` outlives the engine and moves
+  // tensors on `device`. Collective. Errors: those of the model's folder, naming file and tensor;
+  // UNIMPLEMENTED for a setting that this trainer does not know.
+  static absl::StatusOr<std::unique_ptr<TrainerEngine>> Create(const config::v1::RunConfig& config,
+                                                               comm::ProcessGroup& group,
+                                                               at::Device device);
+
+  const model::ModelSpec& spec() const { return policy_->transformer().spec(); }
+  at::ScalarType compute_dtype() const { return compute_dtype_; }
+  comm::ProcessGroup& group() { return group_; }
+  ShardedModel& policy() { return *policy_; }
+  AdamW& optimizer() { return *optimizer_; }
+
+  // Step number `step`, from 1, which the learning rate follows from. Beside the step's own metrics:
+  // timing_s/fsdp/PHASE and perf/peak_tensor_bytes, both of this rank.
+  absl::StatusOr<StepResult> TrainStep(v1::Objective objective, int64_t step, TrainingBatch batch);
+
+  // For each sequence, one log-prob for each of its trained tokens; the same on every rank.
+  absl::StatusOr<std::vector<std::vector<float>>> ComputeLogProbs(const TrainingBatch& batch);
+
+ private:
+  TrainerEngine(const config::v1::RunConfig& config, comm::ProcessGroup& group, at::Device device);
+
+  const config::v1::RunConfig config_;
+  comm::ProcessGroup& group_;
+  const at::Device device_;
+  at::ScalarType compute_dtype_;
+  std::unique_ptr<ShardedModel> policy_;
+  std::unique_ptr<ShardedModel> reference_;  // null where no KL loss is used
+  std::unique_ptr<AdamW> optimizer_;
+  std::unique_ptr<TrainingStep> training_step_;
+};
+
+}  // namespace tandem::trainer
+
+#endif  // TANDEM_SERVICES_TRAINER_SERVICE_TRAINER_ENGINE_H_

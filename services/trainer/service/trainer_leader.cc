@@ -1,0 +1,311 @@
+#include "services/trainer/service/trainer_leader.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "common/io/atomic_folder.h"
+#include "common/rpc/status_conversion.h"
+#include "common/status/status_macros.h"
+#include "common/telemetry/log.h"
+#include "services/trainer/checkpoint/sharded_checkpoint.h"
+#include "services/trainer/service/rank_worker.h"
+
+namespace tandem::trainer {
+namespace {
+
+// The folder without links, dots and a trailing slash, as far as it exists.
+absl::StatusOr<std::filesystem::path> Canonical(const std::string& path) {
+  std::error_code error;
+  std::filesystem::path out = std::filesystem::weakly_canonical(std::filesystem::absolute(path), error);
+  if (error) return absl::InvalidArgumentError(absl::StrCat(path, ": ", error.message()));
+  return out.has_filename() ? out : out.parent_path();
+}
+
+absl::StatusOr<ShardFile> ParseShardFile(const std::string& payload) {
+  const std::vector<std::string> parts = absl::StrSplit(payload, ' ');
+  ShardFile file;
+  if (parts.size() != 3 || !absl::SimpleAtoi(parts[1], &file.size_bytes)) {
+    return absl::InternalError(absl::StrCat("a rank answered \"", payload, "\" about its shard"));
+  }
+  file.name = parts[0];
+  file.digest = parts[2];
+  return file;
+}
+
+absl::Status StepOutOfOrder(int64_t actual, int64_t last) {
+  return rpc::WithReason(
+      absl::FailedPreconditionError(
+          last == 0 ? absl::StrFormat("step %d: expected step 1, the first", actual)
+                    : absl::StrFormat("step %d: expected step %d, the next, or %d, which was applied last",
+                                      actual, last + 1, last)),
+      "STEP_OUT_OF_ORDER",
+      {{"expected", absl::StrCat(last + 1)}, {"actual", absl::StrCat(actual)}});
+}
+
+}  // namespace
+
+TrainerLeader::TrainerLeader(const config::v1::RunConfig& config, v1::GetModelInfoResponse model_info,
+                             TrainerEngine& engine, RankTeam& team, TrainerStatus& status)
+    : config_(config),
+      model_info_(std::move(model_info)),
+      engine_(engine),
+      team_(team),
+      status_(status) {
+  status_.SetState(v1::TRAINER_STATE_READY);
+}
+
+v1::GetModelInfoResponse TrainerLeader::GetModelInfo() const {
+  v1::GetModelInfoResponse out = model_info_;
+  absl::MutexLock lock(&mu_);
+  out.set_policy_version(policy_version_);
+  out.set_step(step_);
+  return out;
+}
+
+SampleLimits TrainerLeader::LimitsFor(v1::Objective objective) const {
+  SampleLimits out;
+  out.vocab_size = model_info_.vocab_size();
+  out.max_position_embeddings = model_info_.max_position_embeddings();
+  out.needs_advantages = objective == v1::OBJECTIVE_POLICY_GRADIENT;
+  out.needs_rollout_logprobs =
+      out.needs_advantages && config_.algorithm().rollout_correction().bypass_mode();
+  return out;
+}
+
+absl::Status TrainerLeader::CheckIncarnation(int64_t incarnation) const {
+  if (incarnation == 0 || incarnation == model_info_.incarnation()) return absl::OkStatus();
+  return rpc::WithReason(
+      absl::FailedPreconditionError(absl::StrFormat(
+          "the call is for incarnation %d of the trainer and this is %d: it was started anew; ask "
+          "GetModelInfo and begin from there",
+          incarnation, model_info_.incarnation())),
+      "STALE_INCARNATION",
+      {{"expected", absl::StrCat(model_info_.incarnation())}, {"actual", absl::StrCat(incarnation)}});
+}
+
+absl::StatusOr<TrainerLeader::HeaderMeaning> TrainerLeader::CheckHeader(
+    const v1::TrainStepHeader& header) const {
+  RETURN_IF_ERROR(CheckIncarnation(header.incarnation()));
+  if (header.objective() != v1::OBJECTIVE_SUPERVISED &&
+      header.objective() != v1::OBJECTIVE_POLICY_GRADIENT) {
+    return rpc::InvalidField("header.objective",
+                             absl::StrCat("expected OBJECTIVE_SUPERVISED or OBJECTIVE_POLICY_GRADIENT; "
+                                          "found ",
+                                          static_cast<int>(header.objective())));
+  }
+  absl::MutexLock lock(&mu_);
+  if (header.step() == running_step_ && running_step_ != 0) return HeaderMeaning::kRepeat;
+  if (header.step() == step_ && last_response_.has_value()) return HeaderMeaning::kRepeat;
+  // The step after the one that is being done may wait for it in the queue.
+  const int64_t last = std::max(step_, running_step_);
+  if (header.step() != last + 1) return StepOutOfOrder(header.step(), last);
+  return HeaderMeaning::kNew;
+}
+
+absl::StatusOr<std::vector<RankResult>> TrainerLeader::RunOnRanks(Opcode opcode,
+                                                                  std::string payload) {
+  RETURN_IF_ERROR(status_.Refusal());
+  absl::StatusOr<std::vector<RankResult>> results = team_.Run({opcode, std::move(payload)});
+  if (!results.ok()) {
+    telemetry::LogError("the trainer cannot go on", {{"error", results.status().message()}});
+    status_.SetFailed(results.status());
+    return results.status();
+  }
+  for (size_t rank = 0; rank < results->size(); ++rank) {
+    absl::Status status = std::move((*results)[rank].status);
+    RETURN_IF_ERROR(std::move(status)) << "on trainer rank " << rank;
+  }
+  return results;
+}
+
+absl::StatusOr<v1::TrainStepResponse> TrainerLeader::TrainStep(
+    const v1::TrainStepHeader& header,
+    const std::optional<std::vector<common::v1::Sample>>& samples) {
+  {
+    absl::MutexLock lock(&mu_);
+    if (header.step() == step_ && last_response_.has_value()) return *last_response_;
+    if (header.step() != step_ + 1) return StepOutOfOrder(header.step(), step_);
+    if (!samples.has_value()) {
+      return absl::AbortedError(absl::StrFormat(
+          "step %d was being done when the call came, and was not completed; send it again",
+          header.step()));
+    }
+  }
+  ASSIGN_OR_RETURN(std::string payload, EncodeTrainStep(header, *samples));
+  {
+    absl::MutexLock lock(&mu_);
+    running_step_ = header.step();
+  }
+  ScopedTrainerState state(status_, v1::TRAINER_STATE_TRAINING);
+  const auto results = RunOnRanks(Opcode::kTrainStep, std::move(payload));
+  v1::TrainStepResponse response;
+  absl::MutexLock lock(&mu_);
+  running_step_ = 0;
+  RETURN_IF_ERROR(results.status());
+  if (!response.ParseFromString((*results)[0].payload)) {
+    return absl::InternalError("the result of the step is garbled");
+  }
+  policy_version_ += response.policy_version();
+  step_ = header.step();
+  driver_state_ = header.driver_state();
+  response.set_policy_version(policy_version_);
+  last_response_ = response;
+  status_.SetProgress(policy_version_, step_);
+  telemetry::SetLogPolicyVersion(policy_version_);
+  const auto& metrics = response.metrics();
+  const auto loss = metrics.find(header.objective() == v1::OBJECTIVE_SUPERVISED ? "train/loss"
+                                                                                : "actor/loss");
+  telemetry::LogInfo("step done", {{"step", step_},
+                                   {"samples", samples->size()},
+                                   {"loss", loss == metrics.end() ? 0.0 : loss->second},
+                                   {"seconds", metrics.at("timing_s/update_actor")}});
+  return response;
+}
+
+absl::StatusOr<v1::ComputeLogProbsResponse> TrainerLeader::ComputeLogProbs(
+    const v1::ComputeLogProbsRequest& request) {
+  ASSIGN_OR_RETURN(const std::vector<RankResult> results,
+                   RunOnRanks(Opcode::kComputeLogProbs, request.SerializeAsString()));
+  v1::ComputeLogProbsResponse response;
+  if (!response.ParseFromString(results[0].payload)) {
+    return absl::InternalError("the result of the ranks is garbled");
+  }
+  absl::MutexLock lock(&mu_);
+  response.set_policy_version(policy_version_);
+  return response;
+}
+
+absl::StatusOr<v1::PublishWeightsResponse> TrainerLeader::PublishWeights(
+    const v1::PublishWeightsRequest& request) {
+  RETURN_IF_ERROR(CheckIncarnation(request.incarnation()));
+  v1::PublishWeightsRequest command = request;
+  {
+    absl::MutexLock lock(&mu_);
+    if (request.policy_version() >= 0 && request.policy_version() != policy_version_) {
+      return rpc::WithReason(
+          absl::FailedPreconditionError(absl::StrFormat(
+              "the call is for policy version %d and the policy is at %d; ask GetModelInfo",
+              request.policy_version(), policy_version_)),
+          "VERSION_MISMATCH",
+          {{"expected", absl::StrCat(policy_version_)},
+           {"actual", absl::StrCat(request.policy_version())}});
+    }
+    command.set_policy_version(policy_version_);
+  }
+  command.set_incarnation(model_info_.incarnation());
+  ScopedTrainerState state(status_, v1::TRAINER_STATE_PUBLISHING);
+  ASSIGN_OR_RETURN(const std::vector<RankResult> results,
+                   RunOnRanks(Opcode::kPublish, command.SerializeAsString()));
+  v1::PublishWeightsResponse response;
+  if (!response.ParseFromString(results[0].payload)) {
+    return absl::InternalError("the result of the update is garbled");
+  }
+  return response;
+}
+
+absl::StatusOr<std::string> TrainerLeader::ResolvePath(const std::string& path) const {
+  if (path.empty()) return rpc::InvalidField("path", "expected a folder, found nothing");
+  ASSIGN_OR_RETURN(const std::filesystem::path run_dir, Canonical(config_.run_dir()));
+  ASSIGN_OR_RETURN(const std::filesystem::path resolved, Canonical(path));
+  const auto mismatch =
+      std::mismatch(run_dir.begin(), run_dir.end(), resolved.begin(), resolved.end());
+  if (mismatch.first != run_dir.end() || mismatch.second == resolved.end()) {
+    return rpc::InvalidField("path", absl::StrCat("expected a folder under ", run_dir.string(),
+                                                  ", the run's; found ", resolved.string()));
+  }
+  return resolved.string();
+}
+
+absl::StatusOr<v1::SaveCheckpointResponse> TrainerLeader::SaveCheckpoint(
+    const v1::SaveCheckpointRequest& request) {
+  ASSIGN_OR_RETURN(const std::string path, ResolvePath(request.path()));
+  ScopedTrainerState state(status_, v1::TRAINER_STATE_CHECKPOINTING);
+  v1::SaveCheckpointResponse response;
+  if (request.format() == v1::CHECKPOINT_FORMAT_HUGGING_FACE) {
+    ASSIGN_OR_RETURN(const std::vector<RankResult> results, RunOnRanks(Opcode::kExport, path));
+    int64_t size_bytes = 0;
+    if (!absl::SimpleAtoi(results[0].payload, &size_bytes)) {
+      return absl::InternalError("the size of the checkpoint is garbled");
+    }
+    response.set_size_bytes(size_bytes);
+  } else {
+    ASSIGN_OR_RETURN(const int64_t size_bytes, SaveSharded(path));
+    response.set_size_bytes(size_bytes);
+  }
+  absl::MutexLock lock(&mu_);
+  response.set_policy_version(policy_version_);
+  telemetry::LogInfo("checkpoint written",
+                     {{"path", path}, {"step", step_}, {"bytes", response.size_bytes()}});
+  return response;
+}
+
+absl::StatusOr<int64_t> TrainerLeader::SaveSharded(const std::string& path) {
+  CheckpointManifest manifest;
+  manifest.architecture = engine_.spec().architecture;
+  manifest.num_ranks = team_.size();
+  manifest.optimizer_steps = engine_.optimizer().num_steps();
+  manifest.units = DescribeUnits(engine_.policy());
+  {
+    absl::MutexLock lock(&mu_);
+    manifest.policy_version = policy_version_;
+    manifest.step = step_;
+    manifest.driver_state = driver_state_;
+    if (last_response_.has_value()) manifest.last_response = last_response_->SerializeAsString();
+  }
+  ASSIGN_OR_RETURN(io::AtomicFolder folder, io::AtomicFolder::Create(path));
+  ASSIGN_OR_RETURN(const std::vector<RankResult> results,
+                   RunOnRanks(Opcode::kWriteShard, folder.temporary_path()));
+  int64_t size_bytes = 0;
+  for (const RankResult& result : results) {
+    ASSIGN_OR_RETURN(ShardFile file, ParseShardFile(result.payload));
+    size_bytes += file.size_bytes;
+    manifest.files.push_back(std::move(file));
+  }
+  RETURN_IF_ERROR(WriteManifest(folder.temporary_path(), manifest));
+  RETURN_IF_ERROR(folder.Commit(io::AtomicFolder::kReplace));
+  return size_bytes;
+}
+
+absl::StatusOr<v1::LoadCheckpointResponse> TrainerLeader::LoadCheckpoint(
+    const v1::LoadCheckpointRequest& request) {
+  ASSIGN_OR_RETURN(const std::string path, ResolvePath(request.path()));
+  ScopedTrainerState state(status_, v1::TRAINER_STATE_CHECKPOINTING);
+  ASSIGN_OR_RETURN(const CheckpointManifest manifest, ReadManifest(path));
+  v1::TrainStepResponse last_response;
+  if (!last_response.ParseFromString(manifest.last_response)) {
+    return absl::DataLossError(absl::StrCat(path, "/manifest.json: last_response is garbled"));
+  }
+  // Every rank has read its file through before any changes its weights.
+  RETURN_IF_ERROR(RunOnRanks(Opcode::kVerifyShard, path).status());
+  RETURN_IF_ERROR(RunOnRanks(Opcode::kReadShard, path).status());
+
+  absl::MutexLock lock(&mu_);
+  // One version names one set of bytes for ever, also beside those that this process has published.
+  policy_version_ =
+      1 + std::max({policy_version_, manifest.policy_version, request.min_policy_version()});
+  step_ = manifest.step;
+  driver_state_ = manifest.driver_state;
+  last_response_.reset();
+  if (!manifest.last_response.empty()) {
+    last_response.set_policy_version(policy_version_);
+    last_response_ = std::move(last_response);
+  }
+  status_.SetProgress(policy_version_, step_);
+  telemetry::SetLogPolicyVersion(policy_version_);
+  telemetry::LogInfo("checkpoint loaded", {{"path", path}, {"step", step_}});
+  v1::LoadCheckpointResponse response;
+  response.set_policy_version(policy_version_);
+  response.set_step(step_);
+  response.set_driver_state(driver_state_);
+  return response;
+}
+
+absl::Status TrainerLeader::Heartbeat() { return RunOnRanks(Opcode::kPing, "").status(); }
+
+}  // namespace tandem::trainer

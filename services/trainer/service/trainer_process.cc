@@ -1,0 +1,189 @@
+#include "services/trainer/service/trainer_process.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "common/comm/process_group.h"
+#include "common/rpc/process.h"
+#include "common/status/status_macros.h"
+#include "common/telemetry/log.h"
+#include "services/trainer/service/control_link.h"
+#include "services/trainer/service/follower.h"
+#include "services/trainer/service/leader_server.h"
+#include "services/trainer/service/rank_publisher.h"
+#include "services/trainer/service/rank_worker.h"
+#include "services/trainer/service/trainer_engine.h"
+
+namespace tandem::trainer {
+namespace {
+
+constexpr absl::Duration kDrainGrace = absl::Seconds(20);
+// After a failure every answer is at hand; only callers that are slow to read it are waited for.
+constexpr absl::Duration kFailureGrace = absl::Seconds(3);
+
+int NumThreads(const config::v1::RunConfig& config) {
+  if (config.trainer().threads() > 0) return static_cast<int>(config.trainer().threads());
+  const int64_t processes = config.trainer().ranks() + config.rollout().replicas();
+  return static_cast<int>(std::max<int64_t>(1, std::thread::hardware_concurrency() /
+                                                   std::max<int64_t>(1, processes)));
+}
+
+// How this rank meets the others.
+class Meeting {
+ public:
+  static absl::StatusOr<Meeting> Arrange(const TrainerProcessOptions& options) {
+    const comm::LaunchEnvironment& environment = options.environment;
+    Meeting out;
+    out.rendezvous.host = environment.master_host;
+    out.rendezvous.port = environment.master_port;
+    out.rendezvous.prefix = "tandem-trainer";
+    if (environment.world_size == 1) return out;
+    // torchrun's agent may serve the store itself, and keeps it over restarts of the ranks.
+    const char* agent_store = std::getenv("TORCHELASTIC_USE_AGENT_STORE");
+    if (agent_store != nullptr && std::string(agent_store) == "True") {
+      const char* restarts = std::getenv("TORCHELASTIC_RESTART_COUNT");
+      absl::StrAppend(&out.rendezvous.prefix, "/", restarts == nullptr ? "0" : restarts);
+    } else if (environment.rank == 0) {
+      ASSIGN_OR_RETURN(out.store, comm::StoreServer::Start(environment.master_port));
+    }
+    return out;
+  }
+
+  comm::Rendezvous rendezvous;
+  std::unique_ptr<comm::StoreServer> store;  // of the leader
+};
+
+absl::StatusOr<at::Device> ChooseDevice(const comm::LaunchEnvironment& environment) {
+  if (!at::hasCUDA()) return at::Device(at::kCPU);
+  const at::Device device(at::kCUDA, static_cast<at::DeviceIndex>(environment.local_rank));
+  try {
+    c10::impl::VirtualGuardImpl(at::kCUDA).setDevice(device);
+  } catch (const std::exception& error) {
+    return absl::UnavailableError(absl::StrFormat("GPU %d (LOCAL_RANK) cannot be used: %s",
+                                                  environment.local_rank, error.what()));
+  }
+  return device;
+}
+
+absl::StatusOr<std::unique_ptr<comm::ProcessGroup>> JoinGroup(const TrainerProcessOptions& options,
+                                                              const comm::Rendezvous& rendezvous,
+                                                              at::Device device,
+                                                              const absl::Notification* cancel) {
+  comm::GroupOptions group;
+  group.name = "fsdp";
+  group.rank = options.environment.rank;
+  group.size = options.environment.world_size;
+  group.rendezvous = rendezvous;
+  group.rendezvous.prefix = absl::StrCat(rendezvous.prefix, "/fsdp");
+  group.timeout = absl::Seconds(options.config.trainer().collective_timeout_s());
+  group.cancel = cancel;
+  return device.is_cuda() ? comm::CreateNcclGroup(group) : comm::CreateGlooGroup(group);
+}
+
+absl::Status RunLeader(const TrainerProcessOptions& options, TrainerEngine& engine,
+                       RankPublisher& publisher, std::vector<std::unique_ptr<ControlLink>> links,
+                       rpc::TerminationSignal& termination) {
+  LeaderServerOptions server_options;
+  server_options.config = options.config;
+  // Larger for every later life, as long as the clock goes forward.
+  server_options.incarnation = absl::ToUnixMillis(absl::Now());
+  server_options.listen = options.listen;
+  server_options.num_threads = NumThreads(options.config);
+  server_options.on_failed = [&termination] { termination.Trigger(SIGTERM); };
+  ASSIGN_OR_RETURN(std::unique_ptr<LeaderServer> server,
+                   LeaderServer::Start(std::move(server_options), engine, publisher, std::move(links)));
+  telemetry::LogInfo("the trainer serves", {{"address", server->address()},
+                                            {"parameters", engine.spec().num_parameters()},
+                                            {"ranks", engine.group().size()}});
+  if (!options.ready_file.empty()) {
+    RETURN_IF_ERROR(rpc::WriteReadyFile(options.ready_file, server->address()));
+  }
+  termination.Wait();
+  const bool failed = server->status().Get().state() == v1::TRAINER_STATE_FAILED;
+  absl::Status end = server->Stop(failed ? kFailureGrace : kDrainGrace);
+  if (!end.ok()) server.release();  // its thread may never end; the process does
+  return end;
+}
+
+absl::Status RunOtherRank(const TrainerProcessOptions& options, TrainerEngine& engine,
+                          RankPublisher& publisher, ControlLink& link, rpc::TerminationSignal& termination) {
+  RankWorker worker(engine, publisher, options.config);
+  std::optional<absl::Time> told_to_end;
+  // The leader drains and then says stop. A rank that was told alone leaves by itself.
+  const auto must_leave = [&] {
+    if (termination.received() == 0) return false;
+    if (!told_to_end.has_value()) told_to_end = absl::Now();
+    return absl::Now() - *told_to_end > kDrainGrace;
+  };
+  return RunFollower(
+      link, [&worker](const RankCommand& command) { return worker.Handle(command); }, must_leave);
+}
+
+}  // namespace
+
+absl::Status CheckTrainerProcess(const TrainerProcessOptions& options) {
+  if (options.config.trainer().ranks() != options.environment.world_size) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "trainer.ranks is %d and the launcher started %d (WORLD_SIZE); set them to the same number",
+        options.config.trainer().ranks(), options.environment.world_size));
+  }
+  if (options.environment.world_size > 1 && options.environment.master_port == 0) {
+    return absl::InvalidArgumentError(
+        "MASTER_PORT: expected the port of the rendezvous, which several ranks need; found none");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RunTrainerProcess(const TrainerProcessOptions& options,
+                               rpc::TerminationSignal& termination) {
+  at::set_num_threads(NumThreads(options.config));
+  const comm::LaunchEnvironment& environment = options.environment;
+  const absl::Duration timeout = absl::Seconds(options.config.trainer().collective_timeout_s());
+  // Shared: the signal may come when this function has returned.
+  auto cancel = std::make_shared<absl::Notification>();
+  termination.OnSignal([cancel] { cancel->Notify(); });
+
+  ASSIGN_OR_RETURN(Meeting meeting, Meeting::Arrange(options));
+  std::vector<std::unique_ptr<ControlLink>> links;
+  for (int follower = 1; follower < environment.world_size; ++follower) {
+    if (environment.rank != 0 && environment.rank != follower) continue;
+    ASSIGN_OR_RETURN(links.emplace_back(),
+                     ControlLink::Join(meeting.rendezvous, environment.rank, follower, timeout,
+                                       cancel.get()));
+  }
+  ASSIGN_OR_RETURN(const at::Device device, ChooseDevice(environment));
+  ASSIGN_OR_RETURN(std::unique_ptr<comm::ProcessGroup> group,
+                   JoinGroup(options, meeting.rendezvous, device, cancel.get()));
+  ASSIGN_OR_RETURN(std::unique_ptr<TrainerEngine> engine,
+                   TrainerEngine::Create(options.config, *group, device));
+  ASSIGN_OR_RETURN(std::unique_ptr<RankPublisher> publisher,
+                   RankPublisher::Create(*engine, options.config));
+
+  absl::Status end = environment.rank == 0
+                         ? RunLeader(options, *engine, *publisher, std::move(links), termination)
+                         : RunOtherRank(options, *engine, *publisher, *links[0], termination);
+  if (!end.ok()) {
+    // Nothing here may be destroyed while a thread is left in it; the caller ends the process.
+    publisher.release();
+    engine.release();
+    group.release();
+  }
+  return end;
+}
+
+}  // namespace tandem::trainer

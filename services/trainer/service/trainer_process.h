@@ -1,0 +1,31 @@
+// RunTrainerProcess: one rank of the trainer from its start to its end.
+#ifndef TANDEM_SERVICES_TRAINER_SERVICE_TRAINER_PROCESS_H_
+#define TANDEM_SERVICES_TRAINER_SERVICE_TRAINER_PROCESS_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "common/comm/launch_environment.h"
+#include "common/rpc/termination_signal.h"
+#include "tandem/config/v1/run_config.pb.h"
+
+namespace tandem::trainer {
+
+struct TrainerProcessOptions {
+  config::v1::RunConfig config;
+  comm::LaunchEnvironment environment;
+  std::string listen = "127.0.0.1:0";  // of the leader
+  std::string ready_file;              // written by the leader once it serves; empty: none
+};
+
+// INVALID_ARGUMENT where the configuration and the launcher do not agree.
+absl::Status CheckTrainerProcess(const TrainerProcessOptions& options);
+
+// Blocks until the process is told to end (OK) or cannot go on. A process that a failure ends should
+// leave with _Exit: what waits in broken groups may not come back.
+absl::Status RunTrainerProcess(const TrainerProcessOptions& options,
+                               rpc::TerminationSignal& termination);
+
+}  // namespace tandem::trainer
+
+#endif  // TANDEM_SERVICES_TRAINER_SERVICE_TRAINER_PROCESS_H_

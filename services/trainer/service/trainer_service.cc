@@ -1,0 +1,92 @@
+#include "services/trainer/service/trainer_service.h"
+
+#include <utility>
+
+#include "common/rpc/status_conversion.h"
+#include "services/trainer/service/request_validation.h"
+#include "services/trainer/service/train_step_reactor.h"
+#include "services/trainer/service/watch_reactor.h"
+
+namespace tandem::trainer {
+namespace {
+
+grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const absl::Status& status) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(rpc::ToGrpcStatus(status));
+  return reactor;
+}
+
+}  // namespace
+
+template <typename Response>
+grpc::ServerUnaryReactor* TrainerService::Enqueue(grpc::CallbackServerContext* context,
+                                                  Response* response,
+                                                  std::function<absl::StatusOr<Response>()> call) {
+  const absl::Status refusal = leader_.status().Refusal();
+  if (!refusal.ok()) return Answer(context, refusal);
+  // Context, request and response live until Finish().
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const absl::Status queued = queue_.Submit([context, reactor, response, call = std::move(call)] {
+    if (context->IsCancelled()) {
+      reactor->Finish(grpc::Status(grpc::StatusCode::CANCELLED, "the caller went away"));
+      return;
+    }
+    absl::StatusOr<Response> result = call();
+    if (result.ok()) *response = *std::move(result);
+    reactor->Finish(rpc::ToGrpcStatus(result.status()));
+  });
+  if (!queued.ok()) reactor->Finish(rpc::ToGrpcStatus(queued));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* TrainerService::GetModelInfo(grpc::CallbackServerContext* context,
+                                                       const v1::GetModelInfoRequest* request,
+                                                       v1::GetModelInfoResponse* response) {
+  *response = leader_.GetModelInfo();
+  return Answer(context, leader_.status().Refusal());  // OK while the trainer lives
+}
+
+grpc::ServerReadReactor<v1::TrainStepRequest>* TrainerService::TrainStep(
+    grpc::CallbackServerContext* context, v1::TrainStepResponse* response) {
+  return new TrainStepReactor(context, leader_, queue_, response);
+}
+
+grpc::ServerUnaryReactor* TrainerService::ComputeLogProbs(
+    grpc::CallbackServerContext* context, const v1::ComputeLogProbsRequest* request,
+    v1::ComputeLogProbsResponse* response) {
+  const absl::Status valid =
+      ValidateComputeLogProbs(*request, leader_.LimitsFor(v1::OBJECTIVE_SUPERVISED));
+  if (!valid.ok()) return Answer(context, valid);
+  return Enqueue<v1::ComputeLogProbsResponse>(
+      context, response, [this, request] { return leader_.ComputeLogProbs(*request); });
+}
+
+grpc::ServerUnaryReactor* TrainerService::PublishWeights(grpc::CallbackServerContext* context,
+                                                         const v1::PublishWeightsRequest* request,
+                                                         v1::PublishWeightsResponse* response) {
+  const absl::Status valid = ValidatePublishWeights(*request);
+  if (!valid.ok()) return Answer(context, valid);
+  return Enqueue<v1::PublishWeightsResponse>(
+      context, response, [this, request] { return leader_.PublishWeights(*request); });
+}
+
+grpc::ServerUnaryReactor* TrainerService::SaveCheckpoint(grpc::CallbackServerContext* context,
+                                                         const v1::SaveCheckpointRequest* request,
+                                                         v1::SaveCheckpointResponse* response) {
+  return Enqueue<v1::SaveCheckpointResponse>(
+      context, response, [this, request] { return leader_.SaveCheckpoint(*request); });
+}
+
+grpc::ServerUnaryReactor* TrainerService::LoadCheckpoint(grpc::CallbackServerContext* context,
+                                                         const v1::LoadCheckpointRequest* request,
+                                                         v1::LoadCheckpointResponse* response) {
+  return Enqueue<v1::LoadCheckpointResponse>(
+      context, response, [this, request] { return leader_.LoadCheckpoint(*request); });
+}
+
+grpc::ServerWriteReactor<v1::WatchResponse>* TrainerService::Watch(
+    grpc::CallbackServerContext* context, const v1::WatchRequest* request) {
+  return new WatchReactor(leader_.status());
+}
+
+}  // namespace tandem::trainer
