@@ -83,7 +83,7 @@ void WeightReceiver::Remember(Closed closed) {
   if (closed_.size() > kMaxClosed) closed_.pop_front();
 }
 
-void WeightReceiver::Close(const UpdatePtr& update, absl::Status status, Calls& calls) {
+void WeightReceiver::Close(UpdatePtr update, absl::Status status, Calls& calls) {
   update->state = State::kClosed;
   update->closed_because = status;
   if (!update->cancel.HasBeenNotified()) update->cancel.Notify();

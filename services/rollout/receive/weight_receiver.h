@@ -96,7 +96,7 @@ class WeightReceiver {
   absl::StatusOr<UpdatePtr> FindOpen(const std::string& update_id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   const Closed* FindClosed(const std::string& update_id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Ends an open update with an error: nothing of it is left once the calls have been made.
-  void Close(const UpdatePtr& update, absl::Status status, Calls& calls) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Close(UpdatePtr update, absl::Status status, Calls& calls) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Remember(Closed closed) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Sets `update`'s plan; false where the request leaves it out and it is not known.
   absl::StatusOr<bool> TakePlan(const v1::BeginUpdateRequest& request, Update& update)
