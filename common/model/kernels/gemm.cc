@@ -3,12 +3,10 @@
 #include "hwy/foreach_target.h"  // first, so that all of this is compiled for every target
 
 #include <algorithm>
-#include <cstdlib>
-#include <cstring>
-#include <new>
 
 #include "common/model/kernels/gemm.h"
 #include "common/model/kernels/pack-inl.h"
+#include "common/model/kernels/scratch.h"
 #include "common/model/kernels/tile-inl.h"
 #include "hwy/highway.h"
 
@@ -211,30 +209,6 @@ int64_t RoundUp(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-void* Allocate(int64_t bytes) {
-  const size_t size = static_cast<size_t>(RoundUp(std::max<int64_t>(bytes, 1), 64));
-  void* const data = std::aligned_alloc(64, size);
-  if (data == nullptr) throw std::bad_alloc();
-  return data;
-}
-
-struct FreeMemory {
-  void operator()(void* data) const { std::free(data); }
-};
-using Buffer = std::unique_ptr<void, FreeMemory>;
-
-// A thread's working memory, kept between products: well under a mebibyte, except for a task of one
-// panel of a very deep matrix.
-float* ThreadScratch(int64_t floats) {
-  thread_local Buffer buffer;
-  thread_local int64_t capacity = 0;
-  if (floats > capacity) {
-    buffer.reset(Allocate(floats * 4));
-    capacity = floats;
-  }
-  return static_cast<float*>(buffer.get());
-}
-
 // What is the same for all tasks of a product.
 struct Grid {
   int64_t width = HWY_DYNAMIC_DISPATCH(PanelWidth)();
@@ -299,7 +273,7 @@ void MultiplyFewRows(const Product& p, const Grid& grid, const ParallelFor& para
 
 void MultiplyManyRows(const Product& p, const Grid& grid, const ParallelFor& parallel_for) {
   const int64_t at_once = std::max(grid.width, kPackedElements / p.k / grid.width * grid.width);
-  const Buffer packed(Allocate(std::min(at_once, RoundUp(p.n, grid.width)) * p.k * 4));
+  const Buffer packed = AllocateBytes(std::min(at_once, RoundUp(p.n, grid.width)) * p.k * 4);
   for (int64_t col = 0; col < p.n; col += at_once) {
     const int64_t cols = std::min(at_once, p.n - col);
     parallel_for((cols + grid.width - 1) / grid.width, [&](int64_t begin, int64_t end) {
@@ -316,11 +290,9 @@ void Inline(int64_t count, const RangeBody& body) {
 
 }  // namespace
 
-void PackedMatrix::Free::operator()(void* data) const { std::free(data); }
-
 PackedMatrix::PackedMatrix(const ConstMatrix& b, int64_t k, int64_t n,
                            const ParallelFor& parallel_for)
-    : type_(b.type), k_(k), n_(n), data_(Allocate(size_bytes())) {
+    : type_(b.type), k_(k), n_(n), data_(AllocateBytes(size_bytes())) {
   Repack(b, parallel_for);
 }
 

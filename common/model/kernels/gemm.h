@@ -14,9 +14,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <memory>
 
 #include "common/model/kernels/element.h"
+#include "common/model/kernels/scratch.h"
 
 namespace tandem::model::kernels {
 
@@ -48,13 +48,10 @@ class PackedMatrix {
   void Repack(const ConstMatrix& b, const ParallelFor& parallel_for);
 
  private:
-  struct Free {
-    void operator()(void* data) const;
-  };
   Element type_;
   int64_t k_;
   int64_t n_;
-  std::unique_ptr<void, Free> data_;
+  Buffer data_;
 };
 
 // C = A B + bias, or C += A B.
@@ -72,6 +69,7 @@ struct Product {
   bool accumulate = false;     // C is float32 and there is no bias
 };
 
+// At most num_threads tasks run at once, by way of parallel_for.
 void Multiply(const Product& product, int num_threads, const ParallelFor& parallel_for);
 
 }  // namespace tandem::model::kernels

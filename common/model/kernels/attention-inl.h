@@ -1,0 +1,136 @@
+// What attention's forward and backward kernels share: blocks of queries, keys in panels, and the rows
+// of scores between them.
+#if defined(TANDEM_COMMON_MODEL_KERNELS_ATTENTION_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef TANDEM_COMMON_MODEL_KERNELS_ATTENTION_INL_H_
+#undef TANDEM_COMMON_MODEL_KERNELS_ATTENTION_INL_H_
+#else
+#define TANDEM_COMMON_MODEL_KERNELS_ATTENTION_INL_H_
+#endif
+
+#include <algorithm>
+
+#include "common/model/kernels/attention.h"
+#include "common/model/kernels/pack-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tandem::model::kernels::HWY_NAMESPACE {
+
+constexpr int64_t kWidth = kTileCols;
+// Rows of a block of queries, about: whole tiles, few enough that little lies above the diagonal.
+constexpr int64_t kQueryRows = 48;
+// Keys of a block; a multiple of every panel's width. Counted from the sequence's start, so that the
+// order of a row's sums is its own.
+constexpr int64_t kKeyBlock = 256;
+
+inline int64_t RoundUpTo(int64_t value, int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+// The sizes of one task.
+struct Extent {
+  int64_t first;   // token of the batch
+  int64_t length;  // tokens of the sequence
+  int64_t padded;  // length in whole panels
+  int64_t group;   // query heads of the key-value head
+  int64_t dim;
+  int64_t width;         // dim in whole panels
+  int64_t block_tokens;  // of a block of queries
+};
+
+inline Extent ExtentOf(const AttentionShape& shape, int64_t sequence) {
+  Extent e;
+  e.first = shape.cu_seqlens[sequence];
+  e.length = shape.cu_seqlens[sequence + 1] - e.first;
+  e.padded = RoundUpTo(e.length, kWidth);
+  e.group = shape.num_heads / shape.num_kv_heads;
+  e.dim = shape.head_dim;
+  e.width = RoundUpTo(e.dim, kWidth);
+  e.block_tokens = std::max<int64_t>(1, kQueryRows / e.group);
+  return e;
+}
+
+// Rows of a sequence's k or v: to[t * width + j], with zeros beyond dim.
+template <typename T>
+void UnpackRows(const T* from, int64_t stride, const Extent& e, float* to) {
+  for (int64_t t = 0; t < e.length; ++t) {
+    CopyRow(from + t * stride, e.dim, to + t * e.width);
+    std::fill(to + t * e.width + e.dim, to + (t + 1) * e.width, 0.0f);
+  }
+}
+
+// The same transposed, in panels of kWidth tokens: to[panel][j][token].
+template <typename T>
+void UnpackTransposed(const T* from, int64_t stride, const Extent& e, float* to) {
+  for (int64_t t = 0; t < e.length; t += kWidth) {
+    PackTransposed(from + t * stride, stride, std::min(kWidth, e.length - t), e.dim, to + t * e.dim);
+  }
+}
+
+// The query heads of tokens [token, token + count) times `scale`: row (t * group + g) holds head g.
+// With `width` >= dim, zeros beyond dim.
+template <typename T>
+void UnpackQueries(const T* from, int64_t stride, int64_t head, int64_t token, int64_t count,
+                   const Extent& e, float scale, int64_t width, float* to) {
+  const Floats d;
+  const FloatVec scales = hn::Set(d, scale);
+  for (int64_t t = 0; t < count; ++t) {
+    for (int64_t g = 0; g < e.group; ++g) {
+      const T* const row = from + (e.first + token + t) * stride + (head + g) * e.dim;
+      float* const out = to + (t * e.group + g) * width;
+      int64_t j = 0;
+      for (; j + static_cast<int64_t>(kLanes) <= e.dim; j += kLanes) {
+        hn::StoreU(hn::Mul(LoadFloats(d, row + j), scales), d, out + j);
+      }
+      for (; j < e.dim; ++j) out[j] = ToFloat(row[j]) * scale;
+      for (; j < width; ++j) out[j] = 0.0f;
+    }
+  }
+}
+
+// c [rows, cols] = a [rows, depth] times panels of kWidth columns, each depth x kWidth.
+inline void MultiplyPanels(const float* a, int64_t rows, int64_t depth, const float* panels,
+                           int64_t cols, float* c, int64_t c_row) {
+  for (int64_t j = 0; j < cols; j += kWidth) {
+    for (int64_t i = 0; i < rows; i += kTileRows) {
+      TileOfRows<true>(std::min<int64_t>(kTileRows, rows - i), depth, a + i * depth, depth, 1,
+                       panels + j * depth, kWidth, c + i * c_row + j, c_row);
+    }
+  }
+}
+
+// c [rows, width] (+)= a [rows, depth] times b [depth, width], row-major; element (i, k) of a at
+// a[i * a_row + k * a_k].
+template <bool kFirst>
+void MultiplyRows(const float* a, ptrdiff_t a_row, ptrdiff_t a_k, int64_t rows, int64_t depth,
+                  const float* b, int64_t width, float* c) {
+  for (int64_t j = 0; j < width; j += kWidth) {
+    for (int64_t i = 0; i < rows; i += kTileRows) {
+      TileOfRows<kFirst>(std::min<int64_t>(kTileRows, rows - i), depth, a + i * a_row, a_row, a_k,
+                         b + j, width, c + i * width + j, width);
+    }
+  }
+}
+
+// The keys of a block of `keys` (from `key` on) that token `t` sees: [begin, end) within the block.
+struct Visible {
+  int64_t begin;
+  int64_t end;
+};
+inline Visible VisibleOf(int64_t t, int64_t key, int64_t keys, int64_t window) {
+  const int64_t oldest = window > 0 ? t + 1 - window : 0;
+  return {std::clamp<int64_t>(oldest - key, 0, keys), std::clamp<int64_t>(t + 1 - key, 0, keys)};
+}
+
+// True in the lanes from `begin` to `end`, of the register that starts at column `j`.
+HWY_INLINE hn::Mask<Floats> LanesBetween(int64_t j, int64_t begin, int64_t end) {
+  const Floats d;
+  const int64_t lanes = kLanes;
+  const auto upper = hn::FirstN(d, static_cast<size_t>(std::clamp<int64_t>(end - j, 0, lanes)));
+  const auto lower = hn::FirstN(d, static_cast<size_t>(std::clamp<int64_t>(begin - j, 0, lanes)));
+  return hn::AndNot(lower, upper);
+}
+
+}  // namespace tandem::model::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

@@ -1,0 +1,180 @@
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "common/model/kernels/attention_backward.cc"
+#include "hwy/foreach_target.h"  // first, so that all of this is compiled for every target
+
+#include <algorithm>
+
+#include "common/model/kernels/attention-inl.h"
+#include "common/model/kernels/attention.h"
+#include "common/model/kernels/attention_tasks.h"
+#include "hwy/contrib/math/math-inl.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tandem::model::kernels::HWY_NAMESPACE {
+
+// Scores become probabilities, and the probabilities' gradients those of the scores:
+// p = exp(score - log_sum_exp), dscore = p (dp - delta).
+void SoftmaxRowBackward(float* scores, float* grads, int64_t cols, Visible visible,
+                        float log_sum_exp, float delta) {
+  const Floats d;
+  const FloatVec offset = hn::Set(d, log_sum_exp);
+  const FloatVec deltas = hn::Set(d, delta);
+  const int64_t first = visible.begin / kLanes * kLanes;
+  int64_t j = 0;
+  for (; j < cols; j += kLanes) {
+    if (j < first || j >= visible.end) {
+      hn::StoreU(hn::Zero(d), d, scores + j);
+      hn::StoreU(hn::Zero(d), d, grads + j);
+      continue;
+    }
+    const auto seen = LanesBetween(j, visible.begin, visible.end);
+    const FloatVec e = hn::Exp(d, hn::Sub(hn::LoadU(d, scores + j), offset));
+    const FloatVec p = hn::IfThenElseZero(seen, e);
+    hn::StoreU(p, d, scores + j);
+    hn::StoreU(hn::Mul(p, hn::Sub(hn::LoadU(d, grads + j), deltas)), d, grads + j);
+  }
+}
+
+template <typename T>
+float Dot(const T* a, const T* b, int64_t size) {
+  const Floats d;
+  FloatVec sums = hn::Zero(d);
+  int64_t j = 0;
+  for (; j + static_cast<int64_t>(kLanes) <= size; j += kLanes) {
+    sums = hn::MulAdd(LoadFloats(d, a + j), LoadFloats(d, b + j), sums);
+  }
+  float total = Sum(sums);
+  for (; j < size; ++j) total += ToFloat(a[j]) * ToFloat(b[j]);
+  return total;
+}
+
+int64_t BackwardScratch(const AttentionShape& shape, int64_t length) {
+  const int64_t group = shape.num_heads / shape.num_kv_heads;
+  const int64_t rows = std::max(kQueryRows, group);
+  const int64_t width = RoundUpTo(shape.head_dim, kWidth);
+  return RoundUpTo(length, kWidth) * (2 * shape.head_dim + 3 * width) +
+         rows * (2 * shape.head_dim + 3 * width + 2 * kKeyBlock + 2);
+}
+
+template <typename T>
+void BackwardTask(const AttentionShape& shape, const AttentionTask& task,
+                  const AttentionGradients& gradients, float* scratch) {
+  const Extent e = ExtentOf(shape, task.sequence);
+  const int64_t head = task.kv_head * e.group;
+  const int64_t max_rows = e.block_tokens * e.group;
+  // Of the sequence.
+  float* const key_panels = scratch;
+  float* const value_panels = key_panels + e.padded * e.dim;
+  float* const keys = value_panels + e.padded * e.dim;       // [length, width]
+  float* const grad_keys = keys + e.padded * e.width;        // [length, width]
+  float* const grad_values = grad_keys + e.padded * e.width;  // [length, width]
+  // Of the block of queries. The first of each pair is the left side of a product, the second a right
+  // side, whose rows fill whole panels.
+  float* const queries = grad_values + e.padded * e.width;       // [rows, dim]
+  float* const query_rows = queries + max_rows * e.dim;          // [rows, width]
+  float* const grad_outs = query_rows + max_rows * e.width;      // [rows, dim]
+  float* const grad_out_rows = grad_outs + max_rows * e.dim;     // [rows, width]
+  float* const grad_queries = grad_out_rows + max_rows * e.width;  // [rows, width]
+  float* const scores = grad_queries + max_rows * e.width;       // [rows, kKeyBlock]
+  float* const grad_scores = scores + max_rows * kKeyBlock;      // [rows, kKeyBlock]
+  float* const log_sums = grad_scores + max_rows * kKeyBlock;    // [rows]
+  float* const deltas = log_sums + max_rows;                     // [rows]
+
+  const T* const k =
+      static_cast<const T*>(shape.k) + e.first * shape.k_stride + task.kv_head * e.dim;
+  const T* const v =
+      static_cast<const T*>(shape.v) + e.first * shape.v_stride + task.kv_head * e.dim;
+  const T* const q = static_cast<const T*>(shape.q);
+  const T* const out = static_cast<const T*>(gradients.out);
+  const T* const grad_out = static_cast<const T*>(gradients.grad_out);
+  const int64_t out_stride = shape.num_heads * e.dim;
+  UnpackTransposed(k, shape.k_stride, e, key_panels);
+  UnpackTransposed(v, shape.v_stride, e, value_panels);
+  UnpackRows(k, shape.k_stride, e, keys);
+  std::fill(grad_keys, grad_values + e.padded * e.width, 0.0f);
+
+  for (int64_t token = 0; token < e.length; token += e.block_tokens) {
+    const int64_t tokens = std::min(e.block_tokens, e.length - token);
+    const int64_t rows = tokens * e.group;
+    UnpackQueries(q, shape.q_stride, head, token, tokens, e, shape.scale, e.dim, queries);
+    UnpackQueries(q, shape.q_stride, head, token, tokens, e, shape.scale, e.width, query_rows);
+    UnpackQueries(grad_out, out_stride, head, token, tokens, e, 1.0f, e.dim, grad_outs);
+    UnpackQueries(grad_out, out_stride, head, token, tokens, e, 1.0f, e.width, grad_out_rows);
+    for (int64_t i = 0; i < rows; ++i) {
+      const int64_t row = (e.first + token + i / e.group) * shape.num_heads + head + i % e.group;
+      log_sums[i] = gradients.log_sum_exp[row];
+      deltas[i] = Dot(out + row * e.dim, grad_out + row * e.dim, e.dim);
+    }
+    std::fill(grad_queries, grad_queries + rows * e.width, 0.0f);
+    const int64_t oldest = shape.window > 0 ? std::max<int64_t>(0, token + 1 - shape.window) : 0;
+    for (int64_t key = oldest / kKeyBlock * kKeyBlock; key < token + tokens; key += kKeyBlock) {
+      const int64_t num_keys = std::min(kKeyBlock, token + tokens - key);
+      const int64_t cols = RoundUpTo(num_keys, kWidth);
+      MultiplyPanels(queries, rows, e.dim, key_panels + key * e.dim, cols, scores, kKeyBlock);
+      MultiplyPanels(grad_outs, rows, e.dim, value_panels + key * e.dim, cols, grad_scores,
+                     kKeyBlock);
+      for (int64_t i = 0; i < rows; ++i) {
+        const Visible visible = VisibleOf(token + i / e.group, key, num_keys, shape.window);
+        SoftmaxRowBackward(scores + i * kKeyBlock, grad_scores + i * kKeyBlock, cols, visible,
+                           log_sums[i], deltas[i]);
+      }
+      MultiplyRows<false>(grad_scores, kKeyBlock, 1, rows, num_keys, keys + key * e.width, e.width,
+                          grad_queries);
+      // Transposed: a row of the result is a key. The queries carry the scale already.
+      MultiplyRows<false>(grad_scores, 1, kKeyBlock, num_keys, rows, query_rows, e.width,
+                          grad_keys + key * e.width);
+      MultiplyRows<false>(scores, 1, kKeyBlock, num_keys, rows, grad_out_rows, e.width,
+                          grad_values + key * e.width);
+    }
+    T* const grad_q = static_cast<T*>(gradients.grad_q);
+    const Floats d;
+    for (int64_t i = 0; i < rows; ++i) {
+      const int64_t row = (e.first + token + i / e.group) * shape.num_heads + head + i % e.group;
+      float* const from = grad_queries + i * e.width;
+      for (int64_t j = 0; j < e.width; j += kLanes) {
+        hn::StoreU(hn::Mul(hn::LoadU(d, from + j), hn::Set(d, shape.scale)), d, from + j);
+      }
+      CopyRow(from, e.dim, grad_q + row * e.dim);
+    }
+  }
+  for (int64_t t = 0; t < e.length; ++t) {
+    const int64_t row = (e.first + t) * shape.num_kv_heads + task.kv_head;
+    CopyRow(grad_keys + t * e.width, e.dim, static_cast<T*>(gradients.grad_k) + row * e.dim);
+    CopyRow(grad_values + t * e.width, e.dim, static_cast<T*>(gradients.grad_v) + row * e.dim);
+  }
+}
+
+void RunBackwardTask(const AttentionShape& shape, const AttentionTask& task,
+                     const AttentionGradients& gradients, float* scratch) {
+  if (shape.type == Element::kFloat32) return BackwardTask<float>(shape, task, gradients, scratch);
+  BackwardTask<BFloat16>(shape, task, gradients, scratch);
+}
+
+}  // namespace tandem::model::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+
+namespace tandem::model::kernels {
+namespace {
+
+HWY_EXPORT(BackwardScratch);
+HWY_EXPORT(RunBackwardTask);
+
+}  // namespace
+
+void AttentionBackward(const AttentionShape& shape, const AttentionGradients& gradients,
+                       int num_threads, const ParallelFor& parallel_for) {
+  // The keys' gradients are sums over all queries, so a sequence's queries stay together.
+  RunAttentionTasks(
+      shape, /*max_queries=*/0, num_threads, parallel_for,
+      [&](int64_t length) { return HWY_DYNAMIC_DISPATCH(BackwardScratch)(shape, length); },
+      [&](const AttentionTask& task, float* scratch) {
+        HWY_DYNAMIC_DISPATCH(RunBackwardTask)(shape, task, gradients, scratch);
+      });
+}
+
+}  // namespace tandem::model::kernels
+
+#endif  // HWY_ONCE

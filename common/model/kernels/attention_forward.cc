@@ -1,0 +1,156 @@
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "common/model/kernels/attention_forward.cc"
+#include "hwy/foreach_target.h"  // first, so that all of this is compiled for every target
+
+#include <algorithm>
+#include <cmath>
+
+#include "common/model/kernels/attention-inl.h"
+#include "common/model/kernels/attention.h"
+#include "common/model/kernels/attention_tasks.h"
+#include "hwy/contrib/math/math-inl.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tandem::model::kernels::HWY_NAMESPACE {
+
+// Lower than every score; finite, so that differences are numbers.
+constexpr float kLowest = -1e30f;
+
+// A running softmax over a row of scores: `most` of them all and the `sum` of exp(score - most).
+struct Running {
+  float most;
+  float sum;
+};
+
+// Turns scores into exp(score - most), zero where the token does not see the key, and returns the factor
+// by which what was summed before has shrunk.
+float SoftmaxRow(float* scores, int64_t cols, Visible visible, Running& running) {
+  const Floats d;
+  const int64_t first = visible.begin / kLanes * kLanes;
+  FloatVec most = hn::Set(d, running.most);
+  for (int64_t j = first; j < visible.end; j += kLanes) {
+    const auto seen = LanesBetween(j, visible.begin, visible.end);
+    most = hn::Max(most, hn::IfThenElse(seen, hn::LoadU(d, scores + j), most));
+  }
+  const float new_most = hn::GetLane(hn::MaxOfLanes(d, most));
+  const FloatVec offset = hn::Set(d, new_most);
+  FloatVec sums = hn::Zero(d);
+  int64_t j = 0;
+  for (; j < first; j += kLanes) hn::StoreU(hn::Zero(d), d, scores + j);
+  for (; j < visible.end; j += kLanes) {
+    const auto seen = LanesBetween(j, visible.begin, visible.end);
+    const FloatVec e = hn::Exp(d, hn::Sub(hn::LoadU(d, scores + j), offset));
+    const FloatVec masked = hn::IfThenElseZero(seen, e);
+    sums = hn::Add(sums, masked);
+    hn::StoreU(masked, d, scores + j);
+  }
+  for (; j < cols; j += kLanes) hn::StoreU(hn::Zero(d), d, scores + j);
+  const float shrunk = new_most == running.most ? 1.0f : std::exp(running.most - new_most);
+  running.sum = running.sum * shrunk + Sum(sums);
+  running.most = new_most;
+  return shrunk;
+}
+
+void ScaleRow(float* row, int64_t width, float factor) {
+  const Floats d;
+  const FloatVec factors = hn::Set(d, factor);
+  for (int64_t j = 0; j < width; j += kLanes) {
+    hn::StoreU(hn::Mul(hn::LoadU(d, row + j), factors), d, row + j);
+  }
+}
+
+int64_t ForwardScratch(const AttentionShape& shape, int64_t length) {
+  const int64_t group = shape.num_heads / shape.num_kv_heads;
+  const int64_t rows = std::max(kQueryRows, group);
+  const int64_t width = RoundUpTo(shape.head_dim, kWidth);
+  return RoundUpTo(length, kWidth) * (shape.head_dim + width) +
+         rows * (shape.head_dim + kKeyBlock + width + 2);
+}
+
+template <typename T>
+void ForwardTask(const AttentionShape& shape, const AttentionTask& task, T* out, float* log_sum_exp,
+                 float* scratch) {
+  const Extent e = ExtentOf(shape, task.sequence);
+  const int64_t head = task.kv_head * e.group;
+  const int64_t max_rows = e.block_tokens * e.group;
+  float* const keys = scratch;                             // panels
+  float* const values = keys + e.padded * e.dim;           // [length, width]
+  float* const queries = values + e.padded * e.width;      // [rows, dim]
+  float* const scores = queries + max_rows * e.dim;        // [rows, kKeyBlock]
+  float* const sums = scores + max_rows * kKeyBlock;       // [rows, width]
+  Running* const running = reinterpret_cast<Running*>(sums + max_rows * e.width);
+
+  const T* const q = static_cast<const T*>(shape.q);
+  Extent seen = e;  // the keys that the task's last query sees
+  seen.length = task.end;
+  UnpackTransposed(static_cast<const T*>(shape.k) + e.first * shape.k_stride + task.kv_head * e.dim,
+                   shape.k_stride, seen, keys);
+  UnpackRows(static_cast<const T*>(shape.v) + e.first * shape.v_stride + task.kv_head * e.dim,
+             shape.v_stride, seen, values);
+
+  for (int64_t token = task.begin; token < task.end; token += e.block_tokens) {
+    const int64_t tokens = std::min(e.block_tokens, task.end - token);
+    const int64_t rows = tokens * e.group;
+    UnpackQueries(q, shape.q_stride, head, token, tokens, e, shape.scale, e.dim, queries);
+    std::fill(running, running + rows, Running{kLowest, 0.0f});
+    std::fill(sums, sums + rows * e.width, 0.0f);
+    const int64_t oldest = shape.window > 0 ? std::max<int64_t>(0, token + 1 - shape.window) : 0;
+    for (int64_t key = oldest / kKeyBlock * kKeyBlock; key < token + tokens; key += kKeyBlock) {
+      const int64_t num_keys = std::min(kKeyBlock, token + tokens - key);
+      const int64_t cols = RoundUpTo(num_keys, kWidth);
+      MultiplyPanels(queries, rows, e.dim, keys + key * e.dim, cols, scores, kKeyBlock);
+      for (int64_t i = 0; i < rows; ++i) {
+        const Visible visible = VisibleOf(token + i / e.group, key, num_keys, shape.window);
+        const float shrunk = SoftmaxRow(scores + i * kKeyBlock, cols, visible, running[i]);
+        if (shrunk != 1.0f) ScaleRow(sums + i * e.width, e.width, shrunk);
+      }
+      MultiplyRows<false>(scores, kKeyBlock, 1, rows, num_keys, values + key * e.width, e.width,
+                          sums);
+    }
+    for (int64_t i = 0; i < rows; ++i) {
+      const int64_t row = (e.first + token + i / e.group) * shape.num_heads + head + i % e.group;
+      ScaleRow(sums + i * e.width, e.width, 1.0f / running[i].sum);
+      CopyRow(sums + i * e.width, e.dim, out + row * e.dim);
+      if (log_sum_exp != nullptr) log_sum_exp[row] = running[i].most + std::log(running[i].sum);
+    }
+  }
+}
+
+void RunForwardTask(const AttentionShape& shape, const AttentionTask& task, void* out,
+                    float* log_sum_exp, float* scratch) {
+  if (shape.type == Element::kFloat32) {
+    return ForwardTask(shape, task, static_cast<float*>(out), log_sum_exp, scratch);
+  }
+  ForwardTask(shape, task, static_cast<BFloat16*>(out), log_sum_exp, scratch);
+}
+
+}  // namespace tandem::model::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+
+namespace tandem::model::kernels {
+namespace {
+
+HWY_EXPORT(ForwardScratch);
+HWY_EXPORT(RunForwardTask);
+
+// Queries of a task; the keys are unpacked again for each.
+constexpr int64_t kMaxQueries = 1024;
+
+}  // namespace
+
+void AttentionForward(const AttentionShape& shape, void* out, float* log_sum_exp, int num_threads,
+                      const ParallelFor& parallel_for) {
+  RunAttentionTasks(
+      shape, kMaxQueries, num_threads, parallel_for,
+      [&](int64_t length) { return HWY_DYNAMIC_DISPATCH(ForwardScratch)(shape, length); },
+      [&](const AttentionTask& task, float* scratch) {
+        HWY_DYNAMIC_DISPATCH(RunForwardTask)(shape, task, out, log_sum_exp, scratch);
+      });
+}
+
+}  // namespace tandem::model::kernels
+
+#endif  // HWY_ONCE

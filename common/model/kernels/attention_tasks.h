@@ -1,0 +1,31 @@
+// How the tasks of attention are shared out among threads.
+#ifndef TANDEM_COMMON_MODEL_KERNELS_ATTENTION_TASKS_H_
+#define TANDEM_COMMON_MODEL_KERNELS_ATTENTION_TASKS_H_
+
+#include <cstdint>
+#include <functional>
+
+#include "common/model/kernels/attention.h"
+
+namespace tandem::model::kernels {
+
+// One sequence, one key-value head, and the queries [begin, end) of it.
+struct AttentionTask {
+  int64_t sequence;
+  int64_t kv_head;
+  int64_t begin;
+  int64_t end;
+};
+
+// Calls run(task, scratch) for every task, the long ones first, in up to num_threads threads that take
+// the next task as they become free. scratch holds scratch_floats(length of the sequence) floats and is
+// aligned to 64 bytes. Sequences longer than max_queries are cut there, so that one long sequence keeps
+// several threads busy; 0: never.
+void RunAttentionTasks(const AttentionShape& shape, int64_t max_queries, int num_threads,
+                       const ParallelFor& parallel_for,
+                       const std::function<int64_t(int64_t length)>& scratch_floats,
+                       const std::function<void(const AttentionTask&, float* scratch)>& run);
+
+}  // namespace tandem::model::kernels
+
+#endif  // TANDEM_COMMON_MODEL_KERNELS_ATTENTION_TASKS_H_
