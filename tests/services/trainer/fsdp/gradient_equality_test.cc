@@ -19,6 +19,7 @@ struct Case {
   int ranks = 2;
   int micro_batches = 1;
   int sequences = 6;
+  int64_t longest = 9;
   int64_t stride = 1;
   bool tied = false;
   bool qk_norm = false;
@@ -44,7 +45,7 @@ class GradientEquality : public ::testing::TestWithParam<Case> {};
 TEST_P(GradientEquality, WithPlainAutogradOverWholeParameters) {
   const Case& c = GetParam();
   const model::ModelSpec spec = SpecOf(c);
-  const std::vector<TokenSequence> sequences = RandomSequences(c.sequences, 9, spec.vocab_size, 3);
+  const std::vector<TokenSequence> sequences = RandomSequences(c.sequences, c.longest, spec.vocab_size, 3);
 
   WholeModel whole(spec, kSeed);
   double expected_loss = 0;
@@ -113,6 +114,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{.name = "FourRanksQkNorm", .ranks = 4, .qk_norm = true, .bias = false},
         Case{.name = "FourRanksAllBiases", .ranks = 4, .micro_batches = 2, .sequences = 9,
              .qk_norm = true},
+        Case{.name = "TwoRanksLongerSequences", .ranks = 2, .longest = 150},
         Case{.name = "TwoRanksOneKvHead", .ranks = 2, .kv_heads = 1},
         Case{.name = "TwoRanksAllKvHeads", .ranks = 2, .kv_heads = 4},
         Case{.name = "TwoRanksSelectedRows", .ranks = 2, .stride = 3, .tied = true},
