@@ -48,6 +48,7 @@ absl::StatusOr<trainer::v1::TrainStepResponse> TrainerClient::TrainStep(
   message.mutable_header()->set_request_id(NewUuid());
   message.mutable_header()->set_step(step);
   message.mutable_header()->set_objective(objective);
+  message.mutable_header()->set_num_samples(static_cast<int64_t>(samples.size()));
   // A refused stream ends early; its status says why.
   bool open = writer->Write(message);
   for (size_t i = 0; open && i < samples.size(); ++i) {
