@@ -13,7 +13,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "common/comm/bounded_store.h"
+#include "common/comm/rendezvous_store.h"
 #include "common/comm/check_tensors.h"
 #include "common/comm/local_address.h"
 #include "common/comm/process_group.h"
@@ -325,7 +325,7 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateGlooGroup(const GroupOptions
   auto abandoned = std::make_shared<std::atomic<bool>>(false);
   std::function<Backend()> call = [rank = options.rank, size = options.size, timeout = options.timeout,
                                    rendezvous = options.rendezvous, address, abandoned] {
-    auto store = BoundedStore::Connect(rendezvous, timeout, abandoned);
+    auto store = RendezvousStore::Connect(rendezvous, timeout, abandoned);
     auto settings = c10d::ProcessGroupGloo::Options::create(ToMilliseconds(timeout + kBackendSlack));
     settings->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(address));
     return c10::make_intrusive<c10d::ProcessGroupGloo>(std::move(store), rank, size, std::move(settings));

@@ -1,9 +1,12 @@
+#include <ATen/core/Tensor.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <thread>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "common/comm/store_connection.h"
 #include "common/comm/process_group.h"
 #include "tests/support/status_matchers.h"
 
@@ -73,8 +76,61 @@ TEST(Store, AServerThatAcceptsAndStaysSilentIsGivenUpAtTheDeadline) {
   ASSERT_EQ(listen(fd, 4), 0);
   ASSERT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length), 0);
   EXPECT_THAT(StoreClient::Connect(At(ntohs(address.sin_port)), absl::Milliseconds(300)),
-              StatusIs(absl::StatusCode::kDeadlineExceeded, AllOf(HasSubstr("connect to store"), HasSubstr("127.0.0.1"))));
+              StatusIs(absl::StatusCode::kDeadlineExceeded, AllOf(HasSubstr("store 127.0.0.1"), HasSubstr("connecting"))));
   close(fd);
+}
+
+TEST(Store, GarbageEndsItsConnectionAndNoOther) {
+  ASSERT_OK_AND_ASSIGN(auto server, StoreServer::Start());
+  ASSERT_OK_AND_ASSIGN(auto client, StoreClient::Connect(At(server->port()), absl::Seconds(10)));
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(server->port());
+  ASSERT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  const std::string garbage(1000, '\xff');
+  ASSERT_GT(send(fd, garbage.data(), garbage.size(), MSG_NOSIGNAL), 0);
+  char byte;
+  EXPECT_LE(recv(fd, &byte, 1, 0), 0);  // closed, or reset
+  close(fd);
+  ASSERT_OK(client->Set("key", std::string(100000, 'x')));
+  EXPECT_THAT(client->Get("key", absl::Seconds(10)), IsOkAndHolds(std::string(100000, 'x')));
+}
+
+TEST(Store, AConnectThatIsCancelledEnds) {
+  absl::Notification cancel;
+  cancel.Notify();
+  EXPECT_THAT(StoreClient::Connect(At(1), absl::Seconds(60), &cancel),
+              StatusIs(absl::StatusCode::kCancelled, HasSubstr("127.0.0.1:1")));
+}
+
+TEST(Store, OurClientsUseTheStoreThatTorchrunServes) {
+  c10d::TCPStoreOptions options;
+  options.port = 0;
+  options.isServer = true;
+  options.waitWorkers = false;
+  const auto theirs = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+  ASSERT_OK_AND_ASSIGN(auto connection, StoreConnection::Open(At(theirs->getPort()), absl::Now() + absl::Seconds(20), nullptr));
+  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  ASSERT_OK(connection->Set("key", "value", deadline));
+  EXPECT_OK(connection->WaitFor("key", deadline, nullptr));
+  EXPECT_THAT(connection->Check("other", deadline, nullptr), IsOkAndHolds(false));
+  EXPECT_THAT(connection->Read("key", deadline, nullptr), IsOkAndHolds(std::string("value")));
+  EXPECT_THAT(connection->Add("count", 3, deadline), IsOkAndHolds(int64_t{3}));
+  EXPECT_THAT(connection->Add("count", 4, deadline), IsOkAndHolds(int64_t{7}));
+}
+
+TEST(Store, TheirClientsUseOurs) {
+  ASSERT_OK_AND_ASSIGN(auto server, StoreServer::Start());
+  c10d::TCPStoreOptions options;
+  options.port = server->port();
+  options.waitWorkers = false;
+  const auto theirs = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+  theirs->set("a", std::vector<uint8_t>{1, 2});
+  EXPECT_TRUE(theirs->check({"a"}));
+  EXPECT_FALSE(theirs->check({"b"}));
+  EXPECT_EQ(theirs->add("n", 5), 5);
 }
 
 TEST(Store, APortOutOfRangeIsRefused) {

@@ -1,0 +1,218 @@
+#include "common/comm/store_connection.h"
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/comm/store_wire.h"
+#include "common/status/status_macros.h"
+
+namespace tandem::comm {
+namespace {
+
+constexpr absl::Duration kLook = absl::Milliseconds(20);         // between looks at `cancelled`
+constexpr absl::Duration kGrace = absl::Milliseconds(100);       // for an answer that is on its way
+constexpr absl::Duration kLongestPause = absl::Milliseconds(8);  // between looks for a key
+constexpr absl::Duration kRetryPause = absl::Milliseconds(50);   // between attempts to connect
+
+// OK once `fd` is ready for `events`.
+absl::Status PollUntil(int fd, short events, absl::Time deadline, const Cancelled& cancelled) {
+  while (true) {
+    if (cancelled && cancelled()) return absl::CancelledError("cancelled");
+    const absl::Duration left = deadline - absl::Now();
+    pollfd entry{fd, events, 0};
+    const absl::Duration wait = std::clamp(left, absl::ZeroDuration(), cancelled ? kLook : absl::Seconds(10));
+    // Rounded up, lest the last millisecond be spent spinning.
+    const int ready = poll(&entry, 1, static_cast<int>(absl::ToInt64Milliseconds(wait + absl::Microseconds(999))));
+    if (ready > 0) return absl::OkStatus();
+    if (ready < 0 && errno != EINTR) return absl::UnavailableError(std::strerror(errno));
+    if (ready == 0 && left <= absl::ZeroDuration()) return absl::DeadlineExceededError("deadline exceeded");
+  }
+}
+
+absl::StatusOr<int> ConnectTo(const addrinfo& address, absl::Time deadline, const Cancelled& cancelled) {
+  const int fd = socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return absl::UnavailableError(std::strerror(errno));
+  absl::Status status;
+  if (connect(fd, address.ai_addr, address.ai_addrlen) != 0) {
+    if (errno == EINPROGRESS) {
+      status = PollUntil(fd, POLLOUT, deadline, cancelled);
+      int error = 0;
+      socklen_t length = sizeof(error);
+      if (status.ok() && getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) == 0 && error != 0) {
+        status = absl::UnavailableError(std::strerror(error));
+      }
+    } else {
+      status = absl::UnavailableError(std::strerror(errno));
+    }
+  }
+  if (!status.ok()) {
+    close(fd);
+    return status;
+  }
+  const int on = 1;
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  return fd;
+}
+
+absl::StatusOr<int> ConnectOnce(const Rendezvous& rendezvous, absl::Time deadline, const Cancelled& cancelled) {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (const int error = getaddrinfo(rendezvous.host.c_str(), std::to_string(rendezvous.port).c_str(), &hints, &found);
+      error != 0) {
+    return absl::UnavailableError(absl::StrCat("cannot resolve: ", gai_strerror(error)));
+  }
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> addresses(found, &freeaddrinfo);
+  absl::Status last = absl::UnavailableError("no address");
+  for (const addrinfo* a = addresses.get(); a != nullptr; a = a->ai_next) {
+    absl::StatusOr<int> fd = ConnectTo(*a, deadline, cancelled);
+    if (fd.ok() || absl::IsCancelled(fd.status())) return fd;
+    last = fd.status();
+  }
+  return last;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<StoreConnection>> StoreConnection::Open(const Rendezvous& rendezvous,
+                                                                       absl::Time deadline,
+                                                                       const Cancelled& cancelled) {
+  const std::string place = absl::StrCat("store ", rendezvous.host, ":", rendezvous.port);
+  while (true) {
+    const absl::StatusOr<int> fd = ConnectOnce(rendezvous, deadline, cancelled);
+    if (fd.ok()) {
+      auto connection = absl::WrapUnique(new StoreConnection(*fd, place, rendezvous.prefix));
+      // The server's process has to answer, not just its host.
+      std::string hello;
+      AppendInteger(hello, StoreQuery::kValidate);
+      AppendInteger(hello, kStoreMagic);
+      AppendInteger(hello, StoreQuery::kPing);
+      AppendInteger<uint32_t>(hello, 42);
+      uint32_t echo = 0;
+      RETURN_IF_ERROR(connection->WriteBytes(hello, deadline, cancelled)) << "connecting";
+      RETURN_IF_ERROR(connection->ReadBytes(&echo, sizeof(echo), deadline, cancelled)) << "connecting";
+      if (echo != 42) return absl::UnavailableError(absl::StrCat(place, ": it is no rendezvous store"));
+      return connection;
+    }
+    if (absl::IsCancelled(fd.status())) return absl::CancelledError(absl::StrCat(place, ": connect: cancelled"));
+    if (absl::Now() + kRetryPause >= deadline) {
+      return absl::DeadlineExceededError(absl::StrCat(place, ": cannot connect: ", fd.status().message()));
+    }
+    absl::SleepFor(kRetryPause);
+  }
+}
+
+StoreConnection::~StoreConnection() {
+  if (fd_ >= 0) close(fd_);
+}
+
+absl::Status StoreConnection::Close(absl::Status why) {
+  // Half a message may be on the wire: nothing can follow it.
+  if (fd_ >= 0) close(fd_);
+  fd_ = -1;
+  return absl::Status(why.code(), absl::StrCat(place_, ": ", why.message()));
+}
+
+absl::Status StoreConnection::Poll(short events, absl::Time deadline, const Cancelled& cancelled) {
+  if (fd_ < 0) return absl::UnavailableError("the connection is closed");
+  return PollUntil(fd_, events, deadline, cancelled);
+}
+
+absl::Status StoreConnection::WriteBytes(const std::string& bytes, absl::Time deadline, const Cancelled& cancelled) {
+  for (size_t done = 0; done < bytes.size();) {
+    if (const absl::Status status = Poll(POLLOUT, deadline, cancelled); !status.ok()) return Close(status);
+    const ssize_t n = send(fd_, bytes.data() + done, bytes.size() - done, MSG_NOSIGNAL);
+    if (n > 0) done += static_cast<size_t>(n);
+    else if (n < 0 && errno != EAGAIN && errno != EINTR) return Close(absl::UnavailableError(std::strerror(errno)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StoreConnection::ReadBytes(void* data, size_t size, absl::Time deadline, const Cancelled& cancelled) {
+  for (size_t done = 0; done < size;) {
+    if (const absl::Status status = Poll(POLLIN, deadline, cancelled); !status.ok()) return Close(status);
+    const ssize_t n = recv(fd_, static_cast<char*>(data) + done, size - done, 0);
+    if (n > 0) done += static_cast<size_t>(n);
+    else if (n == 0) return Close(absl::UnavailableError("it has closed the connection"));
+    else if (errno != EAGAIN && errno != EINTR) return Close(absl::UnavailableError(std::strerror(errno)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StoreConnection::Set(const std::string& key, const std::string& value, absl::Time deadline) {
+  std::string query;
+  AppendInteger(query, StoreQuery::kSet);
+  AppendString(query, Full(key));
+  AppendString(query, value);
+  return WriteBytes(query, deadline, nullptr);
+}
+
+absl::StatusOr<bool> StoreConnection::Check(const std::string& key, absl::Time deadline,
+                                            const Cancelled& cancelled) {
+  std::string query;
+  AppendInteger(query, StoreQuery::kCheck);
+  AppendInteger<uint64_t>(query, 1);
+  AppendString(query, Full(key));
+  RETURN_IF_ERROR(WriteBytes(query, deadline, cancelled));
+  uint8_t answer = kNotReady;
+  RETURN_IF_ERROR(ReadBytes(&answer, sizeof(answer), deadline, cancelled));
+  return answer == kReady;
+}
+
+absl::Status StoreConnection::WaitFor(const std::string& key, absl::Time deadline, const Cancelled& cancelled) {
+  const auto what = [&](absl::string_view end) { return absl::StrCat(place_, ": wait for key ", Full(key), ": ", end); };
+  // A query that has been sent is given a moment to be answered, so that the connection can be used again.
+  absl::Time cancelled_at = absl::InfiniteFuture();
+  const auto given_up = [&] {
+    if (cancelled && cancelled() && cancelled_at == absl::InfiniteFuture()) cancelled_at = absl::Now();
+    return absl::Now() > cancelled_at + kGrace;
+  };
+  for (absl::Duration pause = absl::Milliseconds(1);; pause = std::min(pause * 2, kLongestPause)) {
+    absl::StatusOr<bool> there = Check(key, std::max(deadline, absl::Now() + kGrace), given_up);
+    if (!there.ok()) return absl::Status(there.status().code(), what(there.status().message()));
+    if (*there) return absl::OkStatus();
+    if (cancelled && cancelled()) return absl::CancelledError(what("cancelled"));
+    if (absl::Now() >= deadline) return absl::DeadlineExceededError(what("deadline exceeded"));
+    absl::SleepFor(std::min(pause, std::max(absl::ZeroDuration(), deadline - absl::Now())));
+  }
+}
+
+absl::StatusOr<std::string> StoreConnection::Read(const std::string& key, absl::Time deadline,
+                                                  const Cancelled& cancelled) {
+  std::string query;
+  AppendInteger(query, StoreQuery::kGet);
+  AppendString(query, Full(key));
+  RETURN_IF_ERROR(WriteBytes(query, deadline, cancelled));
+  uint64_t size = 0;
+  RETURN_IF_ERROR(ReadBytes(&size, sizeof(size), deadline, cancelled));
+  if (size > kMaxStoreString) return Close(absl::UnavailableError(absl::StrCat("a value of ", size, " bytes")));
+  std::string value(size, '\0');
+  RETURN_IF_ERROR(ReadBytes(value.data(), value.size(), deadline, cancelled));
+  return value;
+}
+
+absl::StatusOr<int64_t> StoreConnection::Add(const std::string& key, int64_t delta, absl::Time deadline) {
+  std::string query;
+  AppendInteger(query, StoreQuery::kAdd);
+  AppendString(query, Full(key));
+  AppendInteger(query, delta);
+  RETURN_IF_ERROR(WriteBytes(query, deadline, nullptr));
+  int64_t value = 0;
+  RETURN_IF_ERROR(ReadBytes(&value, sizeof(value), deadline, nullptr));
+  return value;
+}
+
+}  // namespace tandem::comm

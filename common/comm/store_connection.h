@@ -1,0 +1,59 @@
+// StoreConnection: a client's connection to a rendezvous store, with a deadline for every call.
+#ifndef TANDEM_COMMON_COMM_STORE_CONNECTION_H_
+#define TANDEM_COMMON_COMM_STORE_CONNECTION_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/comm/process_group.h"
+
+namespace tandem::comm {
+
+// Ends a wait early when it answers true; asked every few milliseconds. May be null.
+using Cancelled = std::function<bool()>;
+
+// One thread at a time. After an error the connection is closed and every call answers UNAVAILABLE.
+// Errors: DEADLINE_EXCEEDED, CANCELLED, UNAVAILABLE where the store is gone.
+class StoreConnection {
+ public:
+  // Tries until the deadline, for the store may not be up yet.
+  static absl::StatusOr<std::unique_ptr<StoreConnection>> Open(const Rendezvous& rendezvous,
+                                                               absl::Time deadline,
+                                                               const Cancelled& cancelled);
+  ~StoreConnection();
+  StoreConnection(const StoreConnection&) = delete;
+  StoreConnection& operator=(const StoreConnection&) = delete;
+
+  absl::Status Set(const std::string& key, const std::string& value, absl::Time deadline);
+  // Whether the key is there.
+  absl::StatusOr<bool> Check(const std::string& key, absl::Time deadline, const Cancelled& cancelled);
+  // Waits until the key is there. The connection stays usable after a deadline or a cancellation, unless
+  // the store did not answer either.
+  absl::Status WaitFor(const std::string& key, absl::Time deadline, const Cancelled& cancelled);
+  // The value of a key that is there.
+  absl::StatusOr<std::string> Read(const std::string& key, absl::Time deadline, const Cancelled& cancelled);
+  absl::StatusOr<int64_t> Add(const std::string& key, int64_t delta, absl::Time deadline);
+
+ private:
+  StoreConnection(int fd, std::string place, std::string prefix)
+      : fd_(fd), place_(std::move(place)), prefix_(std::move(prefix)) {}
+
+  std::string Full(const std::string& key) const { return "/" + prefix_ + "/" + key; }
+  absl::Status WriteBytes(const std::string& bytes, absl::Time deadline, const Cancelled& cancelled);
+  absl::Status ReadBytes(void* data, size_t size, absl::Time deadline, const Cancelled& cancelled);
+  absl::Status Poll(short events, absl::Time deadline, const Cancelled& cancelled);
+  absl::Status Close(absl::Status why);
+
+  int fd_;
+  const std::string place_;  // "store 127.0.0.1:4711"
+  const std::string prefix_;
+};
+
+}  // namespace tandem::comm
+
+#endif  // TANDEM_COMMON_COMM_STORE_CONNECTION_H_

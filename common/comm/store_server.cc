@@ -1,0 +1,261 @@
+// The rendezvous store: one thread over poll(), a map, and the queries of store_wire.h.
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <list>
+#include <map>
+#include <thread>
+#include <vector>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "common/comm/process_group.h"
+#include "common/comm/store_wire.h"
+#include "common/status/status_macros.h"
+
+namespace tandem::comm {
+namespace {
+
+// A connection's bytes, and how far they have been understood.
+struct Peer {
+  int fd = -1;
+  bool validated = false;
+  bool broken = false;
+  std::string in;
+  std::string out;
+};
+
+// Takes a query's arguments from the front of a peer's bytes; remembers whether they were all there.
+class Reader {
+ public:
+  explicit Reader(absl::string_view bytes) : bytes_(bytes) {}
+
+  template <typename T>
+  T Integer() {
+    T value{};
+    if (!Has(sizeof(T))) return value;
+    std::memcpy(&value, bytes_.data() + used_, sizeof(T));
+    used_ += sizeof(T);
+    return value;
+  }
+  std::string String() {
+    const auto size = Integer<uint64_t>();
+    if (size > kMaxStoreString) wrong_ = true;
+    if (wrong_ || !Has(size)) return "";
+    std::string text(bytes_.substr(used_, size));
+    used_ += size;
+    return text;
+  }
+  void Wrong() { wrong_ = true; }
+
+  bool complete() const { return complete_; }
+  bool wrong() const { return wrong_; }
+  size_t used() const { return used_; }
+
+ private:
+  bool Has(uint64_t size) {
+    if (complete_ && bytes_.size() - used_ < size) complete_ = false;
+    return complete_;
+  }
+
+  const absl::string_view bytes_;
+  size_t used_ = 0;
+  bool complete_ = true;
+  bool wrong_ = false;
+};
+
+class PollingStoreServer : public StoreServer {
+ public:
+  static absl::StatusOr<std::unique_ptr<StoreServer>> Start(int port) {
+    const auto fail = [port](absl::string_view what, int fd) {
+      const absl::Status status = absl::UnavailableError(
+          absl::StrCat("store: cannot ", what, " port ", port, ": ", std::strerror(errno)));
+      if (fd >= 0) close(fd);
+      return status;
+    };
+    // One socket for IPv6 and IPv4, or IPv4 alone where the host has no IPv6.
+    sockaddr_storage address{};
+    socklen_t length = 0;
+    int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    const int on = 1, off = 0;
+    if (fd >= 0) {
+      auto& v6 = reinterpret_cast<sockaddr_in6&>(address);
+      v6.sin6_family = AF_INET6;
+      v6.sin6_addr = in6addr_any;
+      v6.sin6_port = htons(static_cast<uint16_t>(port));
+      length = sizeof(v6);
+      setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+    } else {
+      fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+      auto& v4 = reinterpret_cast<sockaddr_in&>(address);
+      v4.sin_family = AF_INET;
+      v4.sin_addr.s_addr = htonl(INADDR_ANY);
+      v4.sin_port = htons(static_cast<uint16_t>(port));
+      length = sizeof(v4);
+    }
+    if (fd < 0) return fail("open a socket for", fd);
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    if (bind(fd, reinterpret_cast<sockaddr*>(&address), length) != 0) return fail("bind", fd);
+    if (listen(fd, 1024) != 0) return fail("listen on", fd);
+    length = sizeof(address);
+    if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0) return fail("read the name of", fd);
+    // The port is at the same place in both kinds of address.
+    const int bound = ntohs(reinterpret_cast<sockaddr_in&>(address).sin_port);
+    const int wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (wake < 0) return fail("make a wake-up for", fd);
+    return absl::WrapUnique<StoreServer>(new PollingStoreServer(fd, wake, bound));
+  }
+
+  ~PollingStoreServer() override {
+    const uint64_t one = 1;
+    while (write(wake_fd_, &one, sizeof(one)) < 0 && errno == EINTR) {
+    }
+    thread_.join();
+    for (const Peer& peer : peers_) close(peer.fd);
+    close(listen_fd_);
+    close(wake_fd_);
+  }
+
+  int port() const override { return port_; }
+
+ private:
+  PollingStoreServer(int listen_fd, int wake_fd, int port)
+      : listen_fd_(listen_fd), wake_fd_(wake_fd), port_(port), thread_([this] { Run(); }) {}
+
+  void Run() {
+    while (true) {
+      std::vector<pollfd> entries = {{wake_fd_, POLLIN, 0}, {listen_fd_, POLLIN, 0}};
+      for (const Peer& peer : peers_) {
+        entries.push_back({peer.fd, static_cast<short>(peer.out.empty() ? POLLIN : POLLIN | POLLOUT), 0});
+      }
+      if (poll(entries.data(), entries.size(), -1) < 0) continue;  // EINTR
+      if (entries[0].revents != 0) return;
+      size_t index = 2;
+      for (auto peer = peers_.begin(); peer != peers_.end();) {
+        if (entries[index++].revents != 0) Serve(*peer);
+        if (peer->broken) {
+          close(peer->fd);
+          peer = peers_.erase(peer);
+        } else {
+          ++peer;
+        }
+      }
+      if (entries[1].revents != 0) Accept();
+    }
+  }
+
+  void Accept() {
+    const int fd = accept4(listen_fd_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0) return;
+    const int on = 1;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    peers_.emplace_back().fd = fd;
+  }
+
+  void Serve(Peer& peer) {
+    char buffer[16384];
+    while (true) {
+      const ssize_t n = recv(peer.fd, buffer, sizeof(buffer), 0);
+      if (n > 0) {
+        peer.in.append(buffer, static_cast<size_t>(n));
+        if (n == sizeof(buffer)) continue;
+      } else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
+        peer.broken = true;
+      }
+      break;
+    }
+    size_t used = 0;
+    while (!peer.broken && used < peer.in.size()) {
+      Reader reader(absl::string_view(peer.in).substr(used));
+      Answer(reader, peer);
+      if (reader.wrong()) peer.broken = true;
+      if (!reader.complete()) break;
+      used += reader.used();
+    }
+    peer.in.erase(0, used);
+    while (!peer.broken && !peer.out.empty()) {
+      const ssize_t n = send(peer.fd, peer.out.data(), peer.out.size(), MSG_NOSIGNAL);
+      if (n > 0) peer.out.erase(0, static_cast<size_t>(n));
+      else if (errno == EAGAIN || errno == EINTR) break;
+      else peer.broken = true;
+    }
+  }
+
+  // Answers one query, if all of it is there.
+  void Answer(Reader& reader, Peer& peer) {
+    const auto query = reader.Integer<StoreQuery>();
+    if (!peer.validated && query != StoreQuery::kValidate) return reader.Wrong();
+    switch (query) {
+      case StoreQuery::kValidate:
+        if (reader.Integer<uint32_t>() != kStoreMagic && reader.complete()) return reader.Wrong();
+        peer.validated = reader.complete();
+        return;
+      case StoreQuery::kPing: {
+        const auto nonce = reader.Integer<uint32_t>();
+        if (reader.complete()) AppendInteger(peer.out, nonce);
+        return;
+      }
+      case StoreQuery::kSet: {
+        const std::string key = reader.String();
+        std::string value = reader.String();
+        if (reader.complete() && !reader.wrong()) values_[key] = std::move(value);
+        return;
+      }
+      case StoreQuery::kGet: {
+        const auto it = values_.find(reader.String());
+        if (!reader.complete()) return;
+        if (it == values_.end()) return reader.Wrong();  // to be waited for first
+        return AppendString(peer.out, it->second);
+      }
+      case StoreQuery::kAdd: {
+        const std::string key = reader.String();
+        const auto delta = reader.Integer<int64_t>();
+        if (!reader.complete() || reader.wrong()) return;
+        int64_t value = 0;
+        if (const auto it = values_.find(key); it != values_.end() && !absl::SimpleAtoi(it->second, &value)) {
+          return reader.Wrong();
+        }
+        value = static_cast<int64_t>(static_cast<uint64_t>(value) + static_cast<uint64_t>(delta));
+        values_[key] = absl::StrCat(value);
+        return AppendInteger(peer.out, value);
+      }
+      case StoreQuery::kCheck: {
+        const auto count = reader.Integer<uint64_t>();
+        if (count > kMaxStoreKeys) return reader.Wrong();
+        bool all = true;
+        for (uint64_t i = 0; i < count && reader.complete() && !reader.wrong(); ++i) {
+          all = values_.count(reader.String()) > 0 && all;
+        }
+        if (reader.complete()) AppendInteger(peer.out, all ? kReady : kNotReady);
+        return;
+      }
+    }
+    reader.Wrong();
+  }
+
+  const int listen_fd_;
+  const int wake_fd_;
+  const int port_;
+  std::list<Peer> peers_;                      // of the thread
+  std::map<std::string, std::string> values_;  // of the thread
+  std::thread thread_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<StoreServer>> StoreServer::Start(int port) {
+  if (port < 0 || port > 65535) {
+    return absl::InvalidArgumentError(absl::StrCat("store port: expected 0 to 65535, found ", port));
+  }
+  return PollingStoreServer::Start(port);
+}
+
+}  // namespace tandem::comm

@@ -1,0 +1,50 @@
+// The wire of the rendezvous store, which is that of c10d's TCPStore, so that our clients can use the
+// store that torchrun serves and c10d's can use ours. Ours differ in what they promise: every step has a
+// deadline, nothing is looked up in DNS but the name that was given, and failures are statuses.
+//
+// A query is a byte that says what it is, then its arguments: integers as they lie in memory, strings
+// with their length (8 bytes) before them. Every connection begins with kValidate and kStoreMagic.
+//
+//   kSet key value            no answer          kAdd key int64          answers int64, the new value
+//   kGet key                  answers a string   kCheck count keys...    answers a byte, kReady or not
+//   kPing uint32              answers the same
+#ifndef TANDEM_COMMON_COMM_STORE_WIRE_H_
+#define TANDEM_COMMON_COMM_STORE_WIRE_H_
+
+#include <cstdint>
+#include <cstring>
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace tandem::comm {
+
+enum class StoreQuery : uint8_t {
+  kValidate = 0,
+  kSet = 1,
+  kGet = 3,
+  kAdd = 4,
+  kCheck = 5,
+  kPing = 13,
+};
+
+inline constexpr uint32_t kStoreMagic = 0x3C85F7CE;
+inline constexpr uint8_t kReady = 0;
+inline constexpr uint8_t kNotReady = 1;
+// Longer strings are no rendezvous: the connection is closed.
+inline constexpr uint64_t kMaxStoreString = 8 << 20;
+inline constexpr uint64_t kMaxStoreKeys = 1 << 16;
+
+template <typename T>
+void AppendInteger(std::string& out, T value) {
+  out.append(reinterpret_cast<const char*>(&value), sizeof(value));
+}
+
+inline void AppendString(std::string& out, absl::string_view text) {
+  AppendInteger<uint64_t>(out, text.size());
+  out.append(text.data(), text.size());
+}
+
+}  // namespace tandem::comm
+
+#endif  // TANDEM_COMMON_COMM_STORE_WIRE_H_
