@@ -1,0 +1,59 @@
+#include "services/trainer/algorithm/advantages.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/services/trainer/algorithm/golden.h"
+
+namespace tandem::trainer {
+namespace {
+
+class AdvantagesGolden : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    golden_ = ReadGolden()["advantages"];
+    rewards_ = golden_["rewards"].get<std::vector<double>>();
+    groups_ = golden_["groups"].get<std::vector<int64_t>>();
+  }
+
+  nlohmann::json golden_;
+  std::vector<double> rewards_;
+  std::vector<int64_t> groups_;
+};
+
+TEST_F(AdvantagesGolden, AreDividedByTheUnbiasedDeviationOfTheGroup) {
+  const auto actual = GroupAdvantages(rewards_, groups_, 4, /*divide_by_std=*/true);
+  for (size_t i = 0; i < actual.size(); ++i) {
+    EXPECT_NEAR(actual[i], golden_["divided"][i].get<double>(), 1e-12) << "sample " << i;
+  }
+}
+
+TEST_F(AdvantagesGolden, AreOnlyCentredForDrGrpo) {
+  const auto actual = GroupAdvantages(rewards_, groups_, 4, /*divide_by_std=*/false);
+  for (size_t i = 0; i < actual.size(); ++i) {
+    EXPECT_NEAR(actual[i], golden_["centred"][i].get<double>(), 1e-12) << "sample " << i;
+  }
+}
+
+TEST(Advantages, OfAGroupOfOneAreItsReward) {
+  const auto actual = GroupAdvantages({2.5}, {0}, 1, /*divide_by_std=*/true);
+  EXPECT_NEAR(actual[0], 2.5, 1e-5);
+}
+
+TEST(Advantages, ThatCameWithASampleStayAndItsRewardCountsInTheGroup) {
+  TrainingBatch batch;
+  batch.num_groups = 1;
+  batch.sequences.resize(2);
+  batch.sequences[0].trained = {1, 2};
+  batch.sequences[0].reward = 1.0;
+  batch.sequences[1].trained = {1, 2};
+  batch.sequences[1].reward = 0.0;
+  batch.sequences[1].advantages = {0.25f, -4.0f};
+
+  AssignAdvantages(batch, /*divide_by_std=*/false);
+
+  EXPECT_EQ(batch.sequences[0].advantages, std::vector<float>({0.5f, 0.5f}));
+  EXPECT_EQ(batch.sequences[1].advantages, std::vector<float>({0.25f, -4.0f}));
+}
+
+}  // namespace
+}  // namespace tandem::trainer

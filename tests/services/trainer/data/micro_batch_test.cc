@@ -1,0 +1,101 @@
+#include "services/trainer/data/micro_batch.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <google/protobuf/text_format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace tandem::trainer {
+namespace {
+
+using ::testing::ElementsAre;
+
+common::v1::Sample Parse(const std::string& text) {
+  common::v1::Sample out;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &out));
+  return out;
+}
+
+std::vector<int64_t> Integers(const at::Tensor& tensor) {
+  return {tensor.const_data_ptr<int64_t>(), tensor.const_data_ptr<int64_t>() + tensor.numel()};
+}
+std::vector<float> Floats(const at::Tensor& tensor) {
+  return {tensor.const_data_ptr<float>(), tensor.const_data_ptr<float>() + tensor.numel()};
+}
+
+// Two turns with a tool's answer between them, one token of the second masked out.
+const char kTwoTurns[] = R"(
+  group_id: "a"
+  segments { kind: SEGMENT_KIND_PROMPT token_ids: [10, 11] }
+  segments { kind: SEGMENT_KIND_SAMPLED token_ids: [20, 21] logprobs: [-0.5, -0.25] }
+  segments { kind: SEGMENT_KIND_ENVIRONMENT token_ids: [30, 31, 32] }
+  segments { kind: SEGMENT_KIND_SAMPLED token_ids: [22, 23, 24] loss_mask: [true, false, true] }
+  temperature: 0.5 reward: 2 finish_reason: FINISH_REASON_LENGTH)";
+const char kShort[] = R"(
+  group_id: "b"
+  segments { kind: SEGMENT_KIND_PROMPT token_ids: [12] }
+  segments { kind: SEGMENT_KIND_SAMPLED token_ids: [25, 26] logprobs: [-1, -2] })";
+
+TEST(TrainingBatch, TrainsOnSampledTokensOfTheLossMaskOnly) {
+  const TrainingBatch batch = MakeTrainingBatch({Parse(kTwoTurns), Parse(kShort)});
+
+  ASSERT_EQ(batch.sequences.size(), 2u);
+  const Sequence& first = batch.sequences[0];
+  EXPECT_THAT(first.token_ids, ElementsAre(10, 11, 20, 21, 30, 31, 32, 22, 23, 24));
+  EXPECT_THAT(first.trained, ElementsAre(2, 3, 7, 9));
+  EXPECT_EQ(first.prompt_tokens, 2);
+  EXPECT_EQ(first.response_tokens, 5);
+  EXPECT_TRUE(first.is_cut);
+  EXPECT_EQ(first.temperature, 0.5);
+  EXPECT_EQ(batch.sequences[1].temperature, 1.0);  // 0 counts as 1
+  EXPECT_EQ(batch.num_groups, 2);
+  EXPECT_EQ(batch.num_trained_tokens(), 6);
+}
+
+TEST(TrainingBatch, NumbersGroupsInOrderOfAppearanceAndTakesNamelessSamplesForGroups) {
+  const TrainingBatch batch = MakeTrainingBatch(
+      {Parse(kShort), Parse(kTwoTurns), Parse(kShort), Parse("segments { kind: SEGMENT_KIND_PROMPT }")});
+  EXPECT_EQ(batch.sequences[0].group, 0);
+  EXPECT_EQ(batch.sequences[1].group, 1);
+  EXPECT_EQ(batch.sequences[2].group, 0);
+  EXPECT_EQ(batch.sequences[3].group, 2);
+}
+
+TEST(TrainingBatch, PredictsNoTokenThatHasNoneBeforeIt) {
+  const TrainingBatch batch =
+      MakeTrainingBatch({Parse("segments { kind: SEGMENT_KIND_SAMPLED token_ids: [1, 2, 3] }")});
+  EXPECT_THAT(batch.sequences[0].trained, ElementsAre(1, 2));
+}
+
+TEST(MicroBatch, PacksSequencesWithoutPaddingAndRowsOfTrainedTokens) {
+  const TrainingBatch batch = MakeTrainingBatch({Parse(kTwoTurns), Parse(kShort)});
+
+  const MicroBatch actual = PackMicroBatch(batch, {0, 1}, {0.5, 0.25});
+
+  // The last token of each sequence predicts nothing and is left out.
+  EXPECT_THAT(Integers(actual.packed.token_ids),
+              ElementsAre(10, 11, 20, 21, 30, 31, 32, 22, 23, 12, 25));
+  EXPECT_THAT(Integers(actual.packed.positions), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8, 0, 1));
+  EXPECT_THAT(actual.packed.cu_seqlens, ElementsAre(0, 9, 11));
+  EXPECT_THAT(Integers(actual.packed.rows), ElementsAre(1, 2, 6, 8, 9, 10));
+  EXPECT_THAT(Integers(actual.packed.targets), ElementsAre(20, 21, 22, 24, 25, 26));
+  EXPECT_THAT(Floats(actual.packed.temperatures), ElementsAre(0.5, 0.5, 0.5, 0.5, 1, 1));
+  EXPECT_THAT(Integers(actual.sequence_index), ElementsAre(0, 0, 0, 0, 1, 1));
+  EXPECT_THAT(Floats(actual.loss_weights), ElementsAre(0.5, 0.5, 0.5, 0.5, 0.25, 0.25));
+  const std::vector<float> rollout = Floats(actual.rollout_logprobs);
+  EXPECT_EQ(rollout[1], -0.25f);
+  EXPECT_TRUE(std::isnan(rollout[2])) << "the second turn states none";
+  EXPECT_EQ(rollout[5], -2.0f);
+}
+
+TEST(MicroBatch, OfNothingIsEmpty) {
+  const MicroBatch actual = PackMicroBatch(TrainingBatch(), {}, {});
+  EXPECT_EQ(actual.packed.num_tokens(), 0);
+  EXPECT_EQ(actual.packed.num_sequences(), 0);
+  EXPECT_EQ(actual.num_rows(), 0);
+}
+
+}  // namespace
+}  // namespace tandem::trainer

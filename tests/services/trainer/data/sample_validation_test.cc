@@ -1,0 +1,108 @@
+#include "services/trainer/data/sample_validation.h"
+
+#include <gmock/gmock.h>
+#include <google/protobuf/text_format.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "common/rpc/status_conversion.h"
+#include "tandem/common/v1/error.pb.h"
+#include "tests/support/status_matchers.h"
+
+namespace tandem::trainer {
+namespace {
+
+using ::tandem::testing::IsOk;
+using ::tandem::testing::StatusIs;
+using ::testing::HasSubstr;
+
+constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+
+class SampleValidation : public ::testing::Test {
+ protected:
+  SampleValidation() {
+    EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(R"(
+      segments { kind: SEGMENT_KIND_PROMPT token_ids: [1, 2, 3] }
+      segments {
+        kind: SEGMENT_KIND_SAMPLED token_ids: [4, 5] logprobs: [-1, -0.5] loss_mask: [true, false]
+        version_spans { policy_version: 3 end: 1 } version_spans { policy_version: 4 begin: 1 end: 2 }
+      }
+      reward: 0.5 temperature: 1)", &sample_));
+    limits_.vocab_size = 4096;
+    limits_.max_position_embeddings = 8;
+    limits_.needs_advantages = true;
+  }
+
+  common::v1::Segment& sampled() { return *sample_.mutable_segments(1); }
+  absl::Status Validate() const { return ValidateSample(sample_, "samples[3]", limits_); }
+
+  common::v1::Sample sample_;
+  SampleLimits limits_;
+};
+
+TEST_F(SampleValidation, AcceptsACompleteSample) { EXPECT_THAT(Validate(), IsOk()); }
+
+TEST_F(SampleValidation, NamesTheTokenOutsideTheVocabulary) {
+  sampled().set_token_ids(1, 5000);
+
+  const absl::Status status = Validate();
+
+  EXPECT_THAT(status, StatusIs(kInvalid, "samples[3].segments[1].token_ids[1]: 5000 is outside the "
+                                         "vocabulary of 4096"));
+  const auto field = rpc::GetDetail<common::v1::BadField>(status);
+  ASSERT_TRUE(field.has_value());
+  EXPECT_EQ(field->field(), "samples[3].segments[1].token_ids[1]");
+}
+
+TEST_F(SampleValidation, RefusesListsOfUnequalLength) {
+  sampled().add_logprobs(-1);
+  EXPECT_THAT(Validate(), StatusIs(kInvalid, HasSubstr("samples[3].segments[1].logprobs: expected one "
+                                                       "for each of the 2 token_ids")));
+  sampled().clear_logprobs();
+  sampled().add_loss_mask(true);
+  EXPECT_THAT(Validate(), StatusIs(kInvalid, HasSubstr("loss_mask")));
+}
+
+TEST_F(SampleValidation, RefusesASequenceLongerThanTheModels) {
+  limits_.max_position_embeddings = 4;
+  EXPECT_THAT(Validate(), StatusIs(kInvalid, HasSubstr("at most 4 tokens")));
+}
+
+TEST_F(SampleValidation, RefusesASampleWithoutTokensAndASegmentWithoutKind) {
+  sample_.mutable_segments(0)->set_kind(common::v1::SEGMENT_KIND_UNSPECIFIED);
+  EXPECT_THAT(Validate(), StatusIs(kInvalid, HasSubstr("samples[3].segments[0].kind")));
+  sample_.clear_segments();
+  EXPECT_THAT(Validate(), StatusIs(kInvalid, HasSubstr("expected tokens; found none")));
+}
+
+TEST_F(SampleValidation, RefusesNumbersThatAreNotFinite) {
+  sampled().set_logprobs(0, std::numeric_limits<float>::quiet_NaN());
+  EXPECT_THAT(Validate(), StatusIs(kInvalid, HasSubstr("logprobs[0]")));
+  sampled().set_logprobs(0, -1);
+  sample_.set_reward(std::numeric_limits<double>::infinity());
+  EXPECT_THAT(Validate(), StatusIs(kInvalid, HasSubstr("samples[3].reward")));
+  sample_.set_reward(0);
+  sample_.set_temperature(-1);
+  EXPECT_THAT(Validate(), StatusIs(kInvalid, HasSubstr("samples[3].temperature")));
+}
+
+TEST_F(SampleValidation, RefusesVersionSpansWithAGap) {
+  sampled().mutable_version_spans(1)->set_begin(2);
+  EXPECT_THAT(Validate(), StatusIs(kInvalid, HasSubstr("version_spans[1]")));
+}
+
+TEST_F(SampleValidation, RefusesLogProbsOfWhatWasNotSampled) {
+  sample_.mutable_segments(0)->add_logprobs(-1);
+  EXPECT_THAT(Validate(), StatusIs(kInvalid, HasSubstr("samples[3].segments[0].logprobs")));
+}
+
+TEST_F(SampleValidation, WantsRolloutLogProbsWhereTheRatioIsMadeOfThem) {
+  limits_.needs_rollout_logprobs = true;
+  EXPECT_THAT(Validate(), IsOk());
+  sampled().clear_logprobs();
+  EXPECT_THAT(Validate(), StatusIs(kInvalid, HasSubstr("bypass_mode")));
+}
+
+}  // namespace
+}  // namespace tandem::trainer

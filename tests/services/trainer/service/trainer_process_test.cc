@@ -1,0 +1,146 @@
+// tandem-trainer as processes: their end, in order and otherwise.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <thread>
+
+#include "common/rpc/channel.h"
+#include "tests/services/trainer/service/trainer_processes.h"
+#include "tests/services/trainer/service/trainer_test_support.h"
+#include "tests/support/status_matchers.h"
+
+namespace tandem::trainer {
+namespace {
+
+using ::tandem::testing::IsOk;
+using ::tandem::testing::StatusIs;
+using ::testing::HasSubstr;
+
+class TrainerProcessTest : public ::testing::Test {
+ protected:
+  TrainerProcessTest()
+      : folder_(MakeFolder(::testing::UnitTest::GetInstance()->current_test_info()->name())),
+        config_(TinyConfig(folder_)) {}
+
+  const std::string folder_;
+  config::v1::RunConfig config_;
+};
+
+TEST_F(TrainerProcessTest, OfTwoRanksEndsInOrderWhenAsked) {
+  config_.mutable_trainer()->set_ranks(2);
+  ASSERT_OK_AND_ASSIGN(auto trainer, TrainerProcesses::Start(folder_, config_));
+  TrainerClient client(trainer->address());
+  ASSERT_THAT(client.TrainStep(1, v1::OBJECTIVE_SUPERVISED, RandomSamples(2, 2, 1)), IsOk());
+
+  EXPECT_TRUE(trainer->StopInOrder());
+}
+
+TEST_F(TrainerProcessTest, NamesARankThatWasKilledAndEndsEveryProcess) {
+  config_.mutable_trainer()->set_ranks(3);
+  ASSERT_OK_AND_ASSIGN(auto trainer, TrainerProcesses::Start(folder_, config_));
+  TrainerClient client(trainer->address());
+  ASSERT_THAT(client.TrainStep(1, v1::OBJECTIVE_SUPERVISED, RandomSamples(2, 2, 1)), IsOk());
+  auto context = rpc::MakeContext(absl::Seconds(60));
+  auto watch = client.stub().Watch(context.get(), {});
+
+  trainer->rank(2).Kill();
+
+  // Whoever asks now, or watches, is told; within seconds, for the heartbeat finds out by itself.
+  v1::WatchResponse state;
+  while (watch->Read(&state) && state.state() != v1::TRAINER_STATE_FAILED) {
+  }
+  EXPECT_EQ(state.state(), v1::TRAINER_STATE_FAILED);
+  EXPECT_THAT(state.error(), HasSubstr("trainer rank 2 of 3 was lost"));
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_TRUE(trainer->rank(rank).Wait(absl::Seconds(30))) << "rank " << rank;
+    EXPECT_EQ(trainer->rank(rank).ExitDescription(), "exited with 1") << "rank " << rank;
+  }
+}
+
+TEST_F(TrainerProcessTest, AnswersUnavailableToTheStepThatARankWasKilledIn) {
+  config_.mutable_trainer()->set_ranks(3);
+  // Many small micro-batches: the step lasts until the rank is gone.
+  config_.mutable_trainer()->set_max_tokens_per_micro_batch(1);
+  config_.mutable_actor()->set_ppo_epochs(200);
+  ASSERT_OK_AND_ASSIGN(auto trainer, TrainerProcesses::Start(folder_, config_));
+  TrainerClient client(trainer->address());
+  auto context = rpc::MakeContext(absl::Seconds(120));
+  auto watch = client.stub().Watch(context.get(), {});
+  absl::Status answer;
+  std::thread step([&] {
+    answer = client.TrainStep(1, v1::OBJECTIVE_POLICY_GRADIENT, RandomSamples(8, 8, 1)).status();
+  });
+  v1::WatchResponse state;
+  while (watch->Read(&state) && state.state() != v1::TRAINER_STATE_TRAINING) {
+  }
+
+  trainer->rank(1).Kill();
+
+  step.join();
+  EXPECT_THAT(answer, StatusIs(absl::StatusCode::kUnavailable, HasSubstr("trainer rank 1 of 3 was lost")));
+  for (int rank : {0, 2}) {
+    EXPECT_TRUE(trainer->rank(rank).Wait(absl::Seconds(30))) << "rank " << rank;
+    EXPECT_EQ(trainer->rank(rank).ExitDescription(), "exited with 1") << "rank " << rank;
+  }
+}
+
+TEST_F(TrainerProcessTest, OfTheOtherRanksEndsWhenTheLeaderIsKilled) {
+  config_.mutable_trainer()->set_ranks(3);
+  ASSERT_OK_AND_ASSIGN(auto trainer, TrainerProcesses::Start(folder_, config_));
+
+  trainer->rank(0).Kill();
+
+  for (int rank : {1, 2}) {
+    EXPECT_TRUE(trainer->rank(rank).Wait(absl::Seconds(30))) << "rank " << rank;
+    EXPECT_EQ(trainer->rank(rank).ExitDescription(), "exited with 1") << "rank " << rank;
+  }
+}
+
+TEST_F(TrainerProcessTest, SavesTheSameFolderOnTwoRanksAsItStartedFrom) {
+  config_.mutable_trainer()->set_ranks(2);
+  ASSERT_OK_AND_ASSIGN(auto trainer, TrainerProcesses::Start(folder_ + "/a", config_));
+  TrainerClient client(trainer->address());
+  const auto samples = RandomSamples(3, 2, 4);
+  ASSERT_THAT(client.TrainStep(1, v1::OBJECTIVE_SUPERVISED, samples), IsOk());
+  const std::string model = config_.run_dir() + "/model";
+  ASSERT_THAT(client.Save(model, v1::CHECKPOINT_FORMAT_HUGGING_FACE), IsOk());
+  const std::string sharded = config_.run_dir() + "/sharded";
+  ASSERT_THAT(client.Save(sharded, v1::CHECKPOINT_FORMAT_SHARDED), IsOk());
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> expected, client.LogProbs(samples));
+  ASSERT_THAT(client.TrainStep(2, v1::OBJECTIVE_SUPERVISED, samples), IsOk());
+  ASSERT_THAT(client.Load(sharded), IsOk());
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> reloaded, client.LogProbs(samples));
+  EXPECT_EQ(reloaded, expected);
+  EXPECT_TRUE(trainer->StopInOrder());
+
+  config_.mutable_model()->set_path(model);
+  config_.mutable_model()->set_random_init(false);
+  config_.mutable_trainer()->set_ranks(1);
+  ASSERT_OK_AND_ASSIGN(auto other, TrainerProcesses::Start(folder_ + "/b", config_));
+  TrainerClient other_client(other->address());
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> actual, other_client.LogProbs(samples));
+  ASSERT_EQ(actual.size(), expected.size());
+  for (size_t i = 0; i < actual.size(); ++i) EXPECT_NEAR(actual[i], expected[i], 1e-6);
+  EXPECT_THAT(other_client.Load(sharded),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("was written by 2 ranks")));
+}
+
+TEST(TrainerCommandLine, AnswersMisuseWithTwo) {
+  const std::string binary = std::string(std::getenv("TANDEM_BIN")) + "/tandem-trainer";
+  const std::string folder = MakeFolder("misuse");
+  const std::vector<std::vector<std::string>> misuses = {
+      {}, {"--confg", "x"}, {"--config", folder + "/absent.yaml"}};
+  for (const std::vector<std::string>& arguments : misuses) {
+    rpc::ChildProcessOptions options;
+    options.argv = {binary};
+    options.argv.insert(options.argv.end(), arguments.begin(), arguments.end());
+    options.log_path = folder + "/log";
+    ASSERT_OK_AND_ASSIGN(auto process, rpc::ChildProcess::Start(std::move(options)));
+    ASSERT_TRUE(process->Wait(absl::Seconds(30)));
+    EXPECT_EQ(process->ExitDescription(), "exited with 2");
+  }
+}
+
+}  // namespace
+}  // namespace tandem::trainer

@@ -1,0 +1,272 @@
+// The service in this process with one rank and a tiny random model.
+#include "services/trainer/service/trainer_service.h"
+
+#include <gmock/gmock.h>
+#include <google/protobuf/util/message_differencer.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+#include "common/comm/process_group.h"
+#include "common/rpc/channel.h"
+#include "common/rpc/status_conversion.h"
+#include "services/trainer/service/leader_server.h"
+#include "tandem/common/v1/error.pb.h"
+#include "tests/services/trainer/service/trainer_test_support.h"
+#include "tests/support/status_matchers.h"
+
+namespace tandem::trainer {
+namespace {
+
+using ::tandem::testing::IsOk;
+using ::tandem::testing::StatusIs;
+using ::testing::HasSubstr;
+
+constexpr int64_t kIncarnation = 77;
+
+// A trainer of one rank that serves.
+class OneRank {
+ public:
+  explicit OneRank(const config::v1::RunConfig& config) {
+    group_ = *comm::CreateGlooGroup({.name = "fsdp"});
+    auto engine = TrainerEngine::Create(config, *group_, at::kCPU);
+    EXPECT_THAT(engine, IsOk());
+    engine_ = *std::move(engine);
+    publisher_ = *RankPublisher::Create(*engine_, config);
+    LeaderServerOptions options;
+    options.config = config;
+    options.incarnation = kIncarnation;
+    server_ = *LeaderServer::Start(std::move(options), *engine_, *publisher_, {});
+  }
+
+  LeaderServer& server() { return *server_; }
+
+ private:
+  std::unique_ptr<comm::ProcessGroup> group_;
+  std::unique_ptr<TrainerEngine> engine_;
+  std::unique_ptr<RankPublisher> publisher_;
+  std::unique_ptr<LeaderServer> server_;
+};
+
+class TrainerServiceTest : public ::testing::Test {
+ protected:
+  TrainerServiceTest()
+      : folder_(MakeFolder(::testing::UnitTest::GetInstance()->current_test_info()->name())),
+        config_(TinyConfig(folder_)),
+        trainer_(config_),
+        client_(trainer_.server().address()),
+        samples_(RandomSamples(3, 4, 5)) {}
+
+  double Loss(const v1::TrainStepResponse& response) { return response.metrics().at("train/loss"); }
+
+  const std::string folder_;
+  const config::v1::RunConfig config_;
+  OneRank trainer_;
+  TrainerClient client_;
+  const std::vector<common::v1::Sample> samples_;
+};
+
+TEST_F(TrainerServiceTest, SaysWhatTheModelIs) {
+  ASSERT_OK_AND_ASSIGN(const auto info, client_.GetModelInfo());
+
+  EXPECT_EQ(info.architecture(), "Qwen2ForCausalLM");
+  EXPECT_EQ(info.incarnation(), kIncarnation);
+  EXPECT_EQ(info.policy_version(), 0);
+  EXPECT_EQ(info.step(), 0);
+  EXPECT_EQ(info.vocab_size(), kVocabSize);
+  EXPECT_EQ(info.max_position_embeddings(), kMaxLength);
+  EXPECT_EQ(info.num_ranks(), 1);
+  EXPECT_EQ(info.dtype(), "float32");
+  EXPECT_EQ(info.manifest().tensors(0).name(), "model.embed_tokens.weight");
+}
+
+TEST_F(TrainerServiceTest, LowersTheLossOfWhatItIsShown) {
+  ASSERT_OK_AND_ASSIGN(const auto first, client_.TrainStep(1, v1::OBJECTIVE_SUPERVISED, samples_));
+  double last = Loss(first);
+  EXPECT_NEAR(last, std::log(kVocabSize), 1.0);
+  for (int64_t step = 2; step <= 8; ++step) {
+    ASSERT_OK_AND_ASSIGN(const auto response,
+                         client_.TrainStep(step, v1::OBJECTIVE_SUPERVISED, samples_));
+    EXPECT_LT(Loss(response), last);
+    EXPECT_EQ(response.policy_version(), step);
+    last = Loss(response);
+  }
+}
+
+TEST_F(TrainerServiceTest, AnswersARepeatWithTheStoredResultAndReadsNoSamples) {
+  ASSERT_OK_AND_ASSIGN(const auto first, client_.TrainStep(1, v1::OBJECTIVE_SUPERVISED, samples_));
+  v1::TrainStepHeader header;
+  header.set_step(1);
+  header.set_objective(v1::OBJECTIVE_SUPERVISED);
+
+  ASSERT_OK_AND_ASSIGN(const auto repeat, client_.TrainStep(header, {}));
+
+  EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(repeat, first))
+      << repeat.ShortDebugString();
+  ASSERT_OK_AND_ASSIGN(const auto info, client_.GetModelInfo());
+  EXPECT_EQ(info.policy_version(), 1);
+}
+
+TEST_F(TrainerServiceTest, RefusesAStepOutOfOrderAndAnotherIncarnation) {
+  const auto skipped = client_.TrainStep(2, v1::OBJECTIVE_SUPERVISED, samples_);
+  EXPECT_THAT(skipped, StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("expected step 1")));
+  const auto info = rpc::GetDetail<common::v1::ErrorInfo>(skipped.status());
+  ASSERT_TRUE(info.has_value());
+  EXPECT_EQ(info->reason(), "STEP_OUT_OF_ORDER");
+  EXPECT_THAT(info->metadata().at("expected"), "1");
+
+  v1::TrainStepHeader header;
+  header.set_step(1);
+  header.set_objective(v1::OBJECTIVE_SUPERVISED);
+  header.set_incarnation(kIncarnation - 1);
+  EXPECT_THAT(client_.TrainStep(header, samples_),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("incarnation 76")));
+}
+
+TEST_F(TrainerServiceTest, RefusesABadSampleAndChangesNothing) {
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> before, client_.LogProbs(samples_));
+  std::vector<common::v1::Sample> bad = samples_;
+  bad[3].mutable_segments(1)->set_token_ids(0, 5000);
+
+  EXPECT_THAT(client_.TrainStep(1, v1::OBJECTIVE_SUPERVISED, bad),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("samples[3].segments[1].token_ids[0]: 5000 is outside")));
+
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> after, client_.LogProbs(samples_));
+  EXPECT_EQ(after, before);
+  EXPECT_THAT(client_.TrainStep(1, v1::OBJECTIVE_SUPERVISED, samples_), IsOk());
+}
+
+TEST_F(TrainerServiceTest, RefusesAStreamThatEndsEarlyOrHoldsNothingToTrainOn) {
+  v1::TrainStepHeader header;
+  header.set_step(1);
+  header.set_objective(v1::OBJECTIVE_SUPERVISED);
+  EXPECT_THAT(client_.TrainStep(header, {}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("at least one")));
+  header.set_num_samples(100);
+  EXPECT_THAT(client_.TrainStep(header, samples_),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("expected 100 samples")));
+  header.set_num_samples(0);
+  std::vector<common::v1::Sample> prompts = samples_;
+  for (common::v1::Sample& sample : prompts) sample.mutable_segments()->RemoveLast();
+  EXPECT_THAT(client_.TrainStep(header, prompts),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("a token to train on")));
+}
+
+TEST_F(TrainerServiceTest, RaisesTheProbabilityOfWhatWasRewardedAndReportsTheRolloutsMismatch) {
+  std::vector<common::v1::Sample> judged = samples_;
+  for (common::v1::Sample& sample : judged) {
+    sample.set_reward(sample.index() == 0 ? 1 : 0);
+    common::v1::Segment& sampled = *sample.mutable_segments(1);
+    ASSERT_OK_AND_ASSIGN(const std::vector<float> logprobs, client_.LogProbs({sample}));
+    const int64_t prompt = sample.segments(0).token_ids_size();
+    for (int t = 0; t < sampled.token_ids_size(); ++t) sampled.add_logprobs(logprobs[prompt - 1 + t]);
+  }
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> before, client_.LogProbs({judged[0]}));
+
+  ASSERT_OK_AND_ASSIGN(const auto response,
+                       client_.TrainStep(1, v1::OBJECTIVE_POLICY_GRADIENT, judged));
+
+  const auto& metrics = response.metrics();
+  EXPECT_NEAR(metrics.at("training/rollout_probs_diff_max"), 0, 1e-6);
+  EXPECT_NEAR(metrics.at("actor/ppo_kl"), 0, 1e-9);
+  EXPECT_EQ(metrics.at("actor/pg_clipfrac"), 0);
+  EXPECT_NEAR(metrics.at("critic/rewards/mean"), 0.25, 1e-9);
+  EXPECT_GT(metrics.at("actor/grad_norm"), 0);
+  EXPECT_GT(metrics.at("actor/entropy"), 0);
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> after, client_.LogProbs({judged[0]}));
+  const auto sampled_sum = [&](const std::vector<float>& logprobs) {
+    double sum = 0;
+    for (size_t i = judged[0].segments(0).token_ids_size() - 1; i < logprobs.size(); ++i) {
+      sum += logprobs[i];
+    }
+    return sum;
+  };
+  EXPECT_GT(sampled_sum(after), sampled_sum(before));
+}
+
+TEST_F(TrainerServiceTest, ComesBackToAShardedCheckpointAndItsStep) {
+  ASSERT_THAT(client_.TrainStep(1, v1::OBJECTIVE_SUPERVISED, samples_), IsOk());
+  const std::string path = config_.run_dir() + "/checkpoints/1";
+  ASSERT_THAT(client_.Save(path, v1::CHECKPOINT_FORMAT_SHARDED), IsOk());
+  ASSERT_OK_AND_ASSIGN(const auto second, client_.TrainStep(2, v1::OBJECTIVE_SUPERVISED, samples_));
+
+  ASSERT_OK_AND_ASSIGN(const auto loaded, client_.Load(path, /*min_policy_version=*/9));
+
+  EXPECT_EQ(loaded.step(), 1);
+  EXPECT_EQ(loaded.driver_state(), "state after 1");
+  EXPECT_EQ(loaded.policy_version(), 10);
+  // The moments came back too: the same step has the same result.
+  ASSERT_OK_AND_ASSIGN(const auto again, client_.TrainStep(2, v1::OBJECTIVE_SUPERVISED, samples_));
+  EXPECT_EQ(Loss(again), Loss(second));
+  EXPECT_EQ(again.metrics().at("actor/grad_norm"), second.metrics().at("actor/grad_norm"));
+  ASSERT_OK_AND_ASSIGN(const auto third, client_.TrainStep(3, v1::OBJECTIVE_SUPERVISED, samples_));
+  EXPECT_LT(Loss(third), Loss(second));
+  EXPECT_EQ(third.policy_version(), 12);
+}
+
+TEST_F(TrainerServiceTest, RefusesADamagedCheckpointAndChangesNothing) {
+  ASSERT_THAT(client_.TrainStep(1, v1::OBJECTIVE_SUPERVISED, samples_), IsOk());
+  const std::string path = config_.run_dir() + "/damaged";
+  ASSERT_THAT(client_.Save(path, v1::CHECKPOINT_FORMAT_SHARDED), IsOk());
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> before, client_.LogProbs(samples_));
+  {
+    std::fstream file(path + "/rank-0-of-1.safetensors", std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(-5, std::ios::end);
+    file.put('\x5a');
+  }
+
+  EXPECT_THAT(client_.Load(path),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("rank-0-of-1.safetensors is damaged")));
+  EXPECT_THAT(client_.Load(config_.run_dir() + "/absent"),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("manifest.json")));
+
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> after, client_.LogProbs(samples_));
+  EXPECT_EQ(after, before);
+}
+
+TEST_F(TrainerServiceTest, WritesAHuggingFaceFolderThatAnotherTrainerStartsFrom) {
+  ASSERT_THAT(client_.TrainStep(1, v1::OBJECTIVE_SUPERVISED, samples_), IsOk());
+  const std::string path = config_.run_dir() + "/model";
+  ASSERT_THAT(client_.Save(path, v1::CHECKPOINT_FORMAT_HUGGING_FACE), IsOk());
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> expected, client_.LogProbs(samples_));
+
+  config::v1::RunConfig config = config_;
+  config.mutable_model()->set_path(path);
+  config.mutable_model()->set_random_init(false);
+  OneRank other(config);
+  TrainerClient other_client(other.server().address());
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> actual, other_client.LogProbs(samples_));
+
+  EXPECT_EQ(actual, expected);
+}
+
+TEST_F(TrainerServiceTest, RefusesToWriteOutsideTheRunsFolder) {
+  EXPECT_THAT(client_.Save(config_.run_dir() + "/../elsewhere", v1::CHECKPOINT_FORMAT_SHARDED),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("expected a folder under")));
+  EXPECT_THAT(client_.Save(config_.run_dir(), v1::CHECKPOINT_FORMAT_SHARDED),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("expected a folder under")));
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/elsewhere"));
+}
+
+TEST_F(TrainerServiceTest, BeginsAWatchWithThePresentState) {
+  ASSERT_THAT(client_.TrainStep(1, v1::OBJECTIVE_SUPERVISED, samples_), IsOk());
+  auto context = rpc::MakeContext(absl::Seconds(30));
+  auto reader = client_.stub().Watch(context.get(), {});
+  v1::WatchResponse response;
+
+  ASSERT_TRUE(reader->Read(&response));
+  EXPECT_EQ(response.step(), 1);
+  EXPECT_EQ(response.policy_version(), 1);
+
+  ASSERT_THAT(trainer_.server().Stop(absl::Seconds(10)), IsOk());
+  while (reader->Read(&response)) {
+  }
+  EXPECT_EQ(response.state(), v1::TRAINER_STATE_DRAINING);
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+}
+
+}  // namespace
+}  // namespace tandem::trainer
