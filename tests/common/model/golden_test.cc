@@ -1,0 +1,166 @@
+// Small random checkpoints of every family, against what transformers computed on them in float32
+// (tests/parity/model_golden.py): log-probs, entropies, and gradients of a loss of both.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "common/io/model_folder.h"
+#include "common/model/arena.h"
+#include "common/model/load_parameters.h"
+#include "common/model/packed_attention.h"
+#include "common/model/packed_weights.h"
+#include "common/model/transformer.h"
+#include "tests/support/status_matchers.h"
+
+namespace tandem::model {
+namespace {
+
+using nlohmann::json;
+
+struct Batch {
+  std::vector<int64_t> ids;
+  std::vector<int64_t> cu_seqlens = {0};
+  std::vector<int64_t> rows;  // tokens that have a successor
+  std::vector<int64_t> targets;
+  std::vector<double> logprobs;
+  std::vector<double> entropies;
+};
+
+Batch Pack(const json& golden) {
+  Batch batch;
+  for (size_t s = 0; s < golden["sequences"].size(); ++s) {
+    const std::vector<int64_t> ids = golden["sequences"][s];
+    for (size_t t = 0; t < ids.size(); ++t) {
+      if (t + 1 < ids.size()) {
+        batch.rows.push_back(static_cast<int64_t>(batch.ids.size()));
+        batch.targets.push_back(ids[t + 1]);
+      }
+      batch.ids.push_back(ids[t]);
+    }
+    batch.cu_seqlens.push_back(static_cast<int64_t>(batch.ids.size()));
+    for (double x : golden["logprobs"][s]) batch.logprobs.push_back(x);
+    for (double x : golden["entropies"][s]) batch.entropies.push_back(x);
+  }
+  return batch;
+}
+
+class Golden : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    const char* source = std::getenv("TANDEM_SOURCE");
+    const std::string path = std::string(source == nullptr ? "." : source) +
+                             "/tests/common/model/golden/" + GetParam();
+    std::ifstream file(path + "/golden.json");
+    ASSERT_TRUE(file) << path << ": set TANDEM_SOURCE to the root of the checkout";
+    golden_ = json::parse(file);
+    batch_ = Pack(golden_);
+    ASSERT_OK_AND_ASSIGN(const io::ModelFolder folder, io::ModelFolder::Open(path));
+    ASSERT_OK_AND_ASSIGN(const ModelSpec spec,
+                         ParseModelSpec(folder.config().json, folder.config().path));
+    model_ = std::make_unique<Transformer>(spec);
+    arena_ = std::make_unique<Arena>(model_->table(), at::kFloat);
+    ASSERT_OK(LoadParameters(folder, *arena_));
+  }
+
+  LogProbs Forward(const ParameterProvider& params,
+                   PackedAttention::Implementation implementation =
+                       PackedAttention::Implementation::kFast) const {
+    const at::Tensor cu_seqlens = at::tensor(batch_.cu_seqlens, at::kLong);
+    PackedAttention attention(cu_seqlens, implementation);
+    const Rotary rotary = model_->MakeRotary(PackedPositions(cu_seqlens));
+    at::Tensor x = model_->Embed(params, at::tensor(batch_.ids, at::kLong));
+    for (int64_t i = 0; i < model_->spec().num_layers; ++i) {
+      x = model_->Block(params, i, x, rotary, attention);
+    }
+    const at::Tensor hidden =
+        model_->FinalNorm(params, x.index_select(0, at::tensor(batch_.rows, at::kLong)));
+    return model_->HeadLogProbs(params, hidden, at::tensor(batch_.targets, at::kLong),
+                                at::ones({hidden.size(0)}));
+  }
+
+  static void ExpectNear(const at::Tensor& found, const std::vector<double>& expected,
+                         double tolerance) {
+    ASSERT_EQ(found.numel(), static_cast<int64_t>(expected.size()));
+    const at::Tensor difference = (found.to(at::kDouble) - at::tensor(expected, at::kDouble)).abs();
+    EXPECT_LT(difference.max().item<double>(), tolerance);
+  }
+
+  json golden_;
+  Batch batch_;
+  std::unique_ptr<Transformer> model_;
+  std::unique_ptr<Arena> arena_;
+};
+
+TEST_P(Golden, LogProbsAndEntropiesAreThoseOfTransformers) {
+  const at::NoGradGuard no_grad;
+  const LogProbs out = Forward(*arena_);
+  ExpectNear(out.logprobs, batch_.logprobs, 2e-5);
+  ExpectNear(out.entropy, batch_.entropies, 2e-5);
+}
+
+TEST_P(Golden, PackedWeightsGiveTheSameBits) {
+  const at::NoGradGuard no_grad;
+  const PackedWeights packed(*arena_);
+  EXPECT_TRUE(at::equal(Forward(*arena_).logprobs, Forward(packed).logprobs));
+}
+
+TEST_P(Golden, BFloat16StaysClose) {
+  const at::NoGradGuard no_grad;
+  Arena half(model_->table(), at::kBFloat16);
+  for (size_t i = 0; i < model_->table().segments().size(); ++i) {
+    half.SegmentTensor(i).copy_(arena_->SegmentTensor(i));
+  }
+  const at::Tensor difference =
+      Forward(half).logprobs.to(at::kDouble) - at::tensor(batch_.logprobs, at::kDouble);
+  EXPECT_LT(difference.abs().max().item<double>(), 0.5);
+  EXPECT_LT(difference.abs().mean().item<double>(), 0.05);
+}
+
+TEST_P(Golden, GradientsAreThoseOfTransformers) {
+  arena_->RequireGrad();
+  const at::AutoGradMode grad(true);
+  const LogProbs out = Forward(*arena_);
+  (out.logprobs.mean() + 0.1 * out.entropy.mean()).backward();
+  const ParameterTable& table = model_->table();
+  size_t compared = 0;
+  for (const ParameterTable::SegmentRef ref : table.segments()) {
+    const Segment& segment = table.segment(ref);
+    ASSERT_TRUE(golden_["gradients"].contains(segment.name)) << segment.name;
+    const json& expected = golden_["gradients"][segment.name];
+    const at::Tensor found = arena_->Get(ref.parameter)
+                                 .grad()
+                                 .narrow(0, segment.row, segment.shape[0])
+                                 .flatten()
+                                 .to(at::kDouble);
+    const double size = std::sqrt(expected[1].get<double>());
+    EXPECT_NEAR(found.sum().item<double>(), expected[0].get<double>(), 1e-4 * (size + 1e-3))
+        << segment.name;
+    EXPECT_NEAR(found.norm().item<double>(), size, 1e-4 * (size + 1e-3)) << segment.name;
+    for (size_t i = 0; i < expected[2].size(); ++i) {
+      EXPECT_NEAR(found[static_cast<int64_t>(i)].item<double>(), expected[2][i].get<double>(),
+                  1e-4 * (size + 1e-3))
+          << segment.name << " element " << i;
+    }
+    ++compared;
+  }
+  EXPECT_EQ(compared, golden_["gradients"].size());
+}
+
+INSTANTIATE_TEST_SUITE_P(Checkpoints, Golden,
+                         ::testing::Values("llama", "llama3-rope-tied", "llama-linear-rope",
+                                           "qwen2", "qwen2-tied", "qwen3", "qwen3-tied"),
+                         [](const ::testing::TestParamInfo<const char*>& info) {
+                           std::string name = info.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace tandem::model
