@@ -125,7 +125,7 @@ absl::Status UpdateAttempt::Transfer(comm::StoreClient& store, const GetGroup& g
   // once and by name, whatever the collective says.
   verify_calls_ = std::make_unique<VerifyCalls>(replicas_);
   verify_calls_->Start(
-      &WeightServiceAsync::VerifyUpdate, options_.deadline,
+      &WeightServiceAsync::VerifyUpdate, options_.deadline + options_.blame_grace,
       [this](int, int) { return MakeRequest<VerifyUpdateRequest>(); },
       [this](int replica, int rank, const absl::Status& status) {
         FailFast(replicas_[replica]->Explain(rank, "transfer", status));
@@ -159,7 +159,7 @@ absl::Status UpdateAttempt::Transfer(comm::StoreClient& store, const GetGroup& g
 
 absl::Status UpdateAttempt::Explain(const absl::Status& transfer) {
   // The ranks that live say at once that their transfer has ended; those that say nothing are the cause.
-  verify_calls_->WaitUntil(std::min(options_.deadline, absl::Now() + options_.blame_grace));
+  verify_calls_->WaitUntil(absl::Now() + options_.blame_grace);
   verify_calls_->Cancel();
   verify_calls_->WaitUntil(absl::InfiniteFuture());
   for (int replica = 0; replica < static_cast<int>(replicas_.size()); ++replica) {

@@ -18,7 +18,12 @@ namespace {
 
 using rollout::v1::GetManifestRequest;
 using rollout::v1::GetManifestResponse;
+using ManifestCalls = RankCalls<GetManifestRequest, GetManifestResponse>;
 using Clock = weights::PhaseTimes::Clock;
+
+// Longer than a channel's first pauses between attempts to connect.
+constexpr absl::Duration kReconnectFor = absl::Seconds(3);
+constexpr absl::Duration kReconnectPause = absl::Milliseconds(100);
 
 std::string HostOf(const std::string& address) { return address.substr(0, address.rfind(':')); }
 
@@ -101,8 +106,11 @@ absl::Status WeightPublisher::UpdateMembers(const std::vector<ReplicaEndpoint>& 
       return absl::InvalidArgumentError(absl::StrCat("replica ", endpoint.id, " is listed twice"));
     }
     const auto it = members_.find(endpoint.id);
-    if (it != members_.end() && it->second.client->endpoint() == endpoint) continue;
+    const bool same = it != members_.end() && it->second.client->endpoint() == endpoint;
+    if (same && !it->second.failed) continue;
     Member& member = members_[endpoint.id];
+    member.failed = same;
+    member.client.reset();  // and its channel, whose pauses between attempts have grown
     member.client = std::make_unique<ReplicaClient>(endpoint);
     member.knows_manifest = false;
   }
@@ -116,10 +124,21 @@ absl::Status WeightPublisher::AskMembers(int64_t version, absl::Time deadline, P
                                          std::vector<Member*>& members) {
   // Between updates nobody is asked again: a rank that has restarted shows in its answer to BeginUpdate.
   const auto must_ask = [&](const Member* member) { return !member->knows_manifest || version == last_version_; };
-  RankCalls<GetManifestRequest, GetManifestResponse> calls(Clients(members));
-  calls.Start(&WeightServiceAsync::GetManifest, deadline, [](int, int) { return GetManifestRequest(); }, nullptr,
-              [&](int replica, int) { return must_ask(members[replica]); });
-  calls.WaitUntil(absl::InfiniteFuture());
+  // A replica that was away is given a moment: its channel tries to connect only now and then.
+  const absl::Time give_up = std::min(deadline, absl::Now() + kReconnectFor);
+  std::unique_ptr<ManifestCalls> calls;
+  while (true) {
+    calls = std::make_unique<ManifestCalls>(Clients(members));
+    calls->Start(&WeightServiceAsync::GetManifest, deadline, [](int, int) { return GetManifestRequest(); }, nullptr,
+                 [&](int replica, int) { return must_ask(members[replica]); });
+    calls->WaitUntil(absl::InfiniteFuture());  // each call has the deadline
+    bool again = false;
+    for (size_t i = 0; i < members.size(); ++i) {
+      for (const auto& answer : calls->answers()[i]) again |= members[i]->failed && absl::IsUnavailable(answer.status);
+    }
+    if (!again || absl::Now() + kReconnectPause >= give_up) break;
+    absl::SleepFor(kReconnectPause);
+  }
 
   std::vector<Member*> remaining;
   for (size_t i = 0; i < members.size(); ++i) {
@@ -127,12 +146,12 @@ absl::Status WeightPublisher::AskMembers(int64_t version, absl::Time deadline, P
     bool live = must_ask(members[i]);
     absl::Status error;
     for (int rank = 0; rank < members[i]->client->num_ranks(); ++rank) {
-      const auto& answer = calls.answers()[i][rank];
+      const auto& answer = calls->answers()[i][rank];
       if (!answer.status.ok() && error.ok()) error = members[i]->client->Explain(rank, "begin", answer.status);
       live = live && answer.response.policy_version() == version;
     }
+    members[i]->failed = !error.ok();
     if (!error.ok()) {
-      if (options_.policy == UpdatePolicy::kAll) return error;
       result.error = error;
       members[i]->knows_manifest = false;
     } else if (live) {
@@ -140,6 +159,9 @@ absl::Status WeightPublisher::AskMembers(int64_t version, absl::Time deadline, P
     } else {
       remaining.push_back(members[i]);
     }
+  }
+  if (options_.policy == UpdatePolicy::kAll) {
+    for (const Member* member : members) RETURN_IF_ERROR(report.replicas[member->result].error);
   }
   members = std::move(remaining);
   return absl::OkStatus();
@@ -239,7 +261,10 @@ absl::Status WeightPublisher::RunAttempt(int64_t version, absl::Time deadline, s
       result.committed = attempt.committed()[i];
       result.error = attempt.failures()[i];
       result.pause_seconds = attempt.pause_seconds()[i];
-      if (!result.committed) members[i]->knows_manifest = false;
+      if (!result.committed) {
+        members[i]->knows_manifest = false;
+        members[i]->failed = true;
+      }
     }
     if (!status.ok()) {
       DropGroup();
@@ -259,6 +284,7 @@ absl::Status WeightPublisher::RunAttempt(int64_t version, absl::Time deadline, s
     } else {
       report.replicas[members[i]->result].error = attempt.failures()[i];
       members[i]->knows_manifest = false;
+      members[i]->failed = true;
     }
   }
   const bool nobody_failed = healthy.size() == members.size();

@@ -81,6 +81,7 @@ class WeightPublisher {
   struct Member {
     std::unique_ptr<ReplicaClient> client;
     bool knows_manifest = false;
+    bool failed = false;  // when it was last spoken to
     size_t result = 0;  // index into the report's replicas
   };
 
