@@ -1,7 +1,7 @@
-"""Writes tests/services/trainer/golden/algorithm.json: the formulas of services/trainer/algorithm as
+"""Writes tests/services/trainer/algorithm/golden.json: the formulas of services/trainer/algorithm as
 PyTorch computes them in float64 on padded, masked matrices, gradients by autograd.
 
-usage: python tests/parity/algorithm_golden.py > tests/services/trainer/golden/algorithm.json
+usage: python tests/parity/algorithm_golden.py > tests/services/trainer/algorithm/golden.json
 """
 import json
 import sys
@@ -114,7 +114,7 @@ def aggregation():
                  "seq_mean_token_sum_norm"):
         value = aggregate(losses, mask, mode, 7.0)
         (grad,) = torch.autograd.grad(value, losses)
-        out["modes"][mode] = {"value": float(value), "grad": grad[taken].tolist()}
+        out["modes"][mode] = {"value": float(value.detach()), "grad": grad[taken].tolist()}
     return out
 
 
@@ -145,8 +145,8 @@ def whole():
     return {"lengths": lengths, "logits": logits[taken].tolist(), "targets": targets[taken].tolist(),
             "old": old[taken].tolist(), "ref": ref[taken].tolist(), "advantages": adv[taken].tolist(),
             "low": 0.2, "high": 0.28, "dual": 3.0, "kl_coef": 0.05, "entropy_coeff": 0.01,
-            "pg_loss": float(pg_loss), "kl_loss": float(kl_loss), "loss": float(loss),
-            "grad": grad[taken].tolist(), "supervised": float(supervised),
+            "pg_loss": float(pg_loss.detach()), "kl_loss": float(kl_loss.detach()), "loss": float(loss.detach()),
+            "grad": grad[taken].tolist(), "supervised": float(supervised.detach()),
             "supervised_grad": supervised_grad[taken].tolist()}
 
 

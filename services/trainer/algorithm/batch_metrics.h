@@ -7,12 +7,12 @@
 
 namespace tandem::trainer {
 
-// {prompt,response}_length/{mean,max,min}, response_length/clip_ratio (the share of completions that
-// ended at the limit of tokens), perf/total_num_tokens.
+// {prompt,response}_length/{mean,max,min}, response_length/clip_ratio (the share of completions
+// that ended at the limit of tokens), perf/total_num_tokens.
 void AddLengthMetrics(const TrainingBatch& batch, Metrics& metrics);
 
-// critic/{score,rewards,advantages}/{mean,max,min}: scores and rewards of completions, advantages of
-// tokens that are trained on.
+// critic/{score,rewards,advantages}/{mean,max,min}: scores and rewards of completions, advantages
+// of tokens that are trained on.
 void AddRewardMetrics(const TrainingBatch& batch, Metrics& metrics);
 
 }  // namespace tandem::trainer

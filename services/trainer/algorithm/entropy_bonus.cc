@@ -4,7 +4,8 @@
 
 namespace tandem::trainer {
 
-at::Tensor EntropyBonus(const at::Tensor& entropies, const at::Tensor& weights, double coefficient) {
+at::Tensor EntropyBonus(const at::Tensor& entropies, const at::Tensor& weights,
+                        double coefficient) {
   return (entropies * weights).sum() * -coefficient;
 }
 

@@ -25,9 +25,7 @@ class PhaseTimer {
  public:
   PhaseTimer(Metrics& metrics, std::string name)
       : metrics_(metrics), name_(std::move(name)), start_(Clock::now()) {}
-  ~PhaseTimer() {
-    metrics_[name_] += std::chrono::duration<double>(Clock::now() - start_).count();
-  }
+  ~PhaseTimer() { metrics_[name_] += std::chrono::duration<double>(Clock::now() - start_).count(); }
 
  private:
   Metrics& metrics_;
@@ -73,8 +71,9 @@ TrainingStepOptions MakeTrainingStepOptions(const config::v1::RunConfig& config)
     default:
       out.aggregation = LossAggregation::kTokenMean;
   }
-  out.loss_scale = actor.loss_scale_factor() > 0 ? actor.loss_scale_factor()
-                                                 : static_cast<double>(config.rollout().max_tokens());
+  out.loss_scale = actor.loss_scale_factor() > 0
+                       ? actor.loss_scale_factor()
+                       : static_cast<double>(config.rollout().max_tokens());
   out.use_kl_loss = actor.use_kl_loss();
   out.kl_loss_coef = actor.kl_loss_coef();
   switch (actor.kl_loss_type()) {
@@ -224,8 +223,7 @@ std::vector<TrainingStep::MiniBatch> TrainingStep::SplitBatch(const TrainingBatc
       mini_batch.num_tokens += static_cast<double>(sequence.trained.size());
     }
     if (mini_batch.num_tokens == 0) continue;
-    const std::vector<double> weights =
-        TokenWeights(aggregation, num_trained, options_.loss_scale);
+    const std::vector<double> weights = TokenWeights(aggregation, num_trained, options_.loss_scale);
     std::vector<double> weight_of(batch.sequences.size(), 0.0);
     for (size_t i = 0; i < indices.size(); ++i) weight_of[indices[i]] = weights[i];
 
@@ -284,8 +282,8 @@ at::Tensor TrainingStep::PolicyGradientLoss(const MicroBatch& micro_batch,
   at::Tensor loss = (policy.loss * weights).sum();
   statistics.Add(Sum::kPolicyLoss, share * WeightedSum(policy.loss, weights));
   if (options_.use_kl_loss) {
-    const at::Tensor kl = KlLoss(out.logprobs, micro_batch.ref_logprobs.to(device),
-                                 options_.kl_estimator);
+    const at::Tensor kl =
+        KlLoss(out.logprobs, micro_batch.ref_logprobs.to(device), options_.kl_estimator);
     loss = loss + (kl * weights).sum() * options_.kl_loss_coef;
     statistics.Add(Sum::kKlLoss, share * WeightedSum(kl, weights));
   }

@@ -3,9 +3,9 @@
 //   TrainingStep step(MakeTrainingStepOptions(config), policy, reference, optimizer, group);
 //   ASSIGN_OR_RETURN(StepResult result, step.PolicyGradient(batch, learning_rate));
 //
-// Every rank calls it with the same batch and computes its share. Threads: the collective thread only.
-// Errors are those of the collectives, after which the policy is unusable; the batch has been validated
-// before (data/sample_validation.h).
+// Every rank calls it with the same batch and computes its share. Threads: the collective thread
+// only. Errors are those of the collectives, after which the policy is unusable; the batch has been
+// validated before (data/sample_validation.h).
 #ifndef TANDEM_SERVICES_TRAINER_ALGORITHM_TRAINING_STEP_H_
 #define TANDEM_SERVICES_TRAINER_ALGORITHM_TRAINING_STEP_H_
 

@@ -1,5 +1,5 @@
-// UpdateStatistics: what a step's optimizer updates looked like, summed over rows, micro-batches and
-// ranks, so that what is reported does not depend on how the work was spread.
+// UpdateStatistics: what a step's optimizer updates looked like, summed over rows, micro-batches
+// and ranks, so that what is reported does not depend on how the work was spread.
 #ifndef TANDEM_SERVICES_TRAINER_ALGORITHM_UPDATE_STATISTICS_H_
 #define TANDEM_SERVICES_TRAINER_ALGORITHM_UPDATE_STATISTICS_H_
 
@@ -39,12 +39,12 @@ class UpdateStatistics {
 
   void Add(Sum sum, double value) { sums_[sum] += value; }
 
-  // Compares the probabilities of sampled tokens; those that the rollout did not state (NaN) are left
-  // out.
+  // Compares the probabilities of sampled tokens; those that the rollout did not state (NaN) are
+  // left out.
   void AddProbDifferences(const at::Tensor& logprobs, const at::Tensor& rollout_logprobs);
 
-  // Sums over the ranks. Collective: every rank calls it, with or without rows. `device` is the one that
-  // the group moves tensors on.
+  // Sums over the ranks. Collective: every rank calls it, with or without rows. `device` is the one
+  // that the group moves tensors on.
   absl::Status Reduce(comm::ProcessGroup& group, at::Device device);
 
   // After Reduce().

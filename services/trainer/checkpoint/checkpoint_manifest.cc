@@ -78,8 +78,9 @@ absl::StatusOr<CheckpointManifest> ReadManifest(const std::string& folder) {
   ASSIGN_OR_RETURN(const std::string format, fields.String("format"));
   ASSIGN_OR_RETURN(const int64_t version, fields.Int("format_version"));
   if (format != kFormat || version != kFormatVersion) {
-    return fields.Error("format", absl::StrFormat("expected %s of version %d, found %s of version %d",
-                                                  kFormat, kFormatVersion, format, version));
+    return fields.Error(
+        "format", absl::StrFormat("expected %s of version %d, found %s of version %d", kFormat,
+                                  kFormatVersion, format, version));
   }
   CheckpointManifest out;
   ASSIGN_OR_RETURN(out.architecture, fields.String("architecture"));
@@ -109,8 +110,8 @@ absl::StatusOr<CheckpointManifest> ReadManifest(const std::string& folder) {
     }
   }
   if (num_ranks < 1 || num_ranks != static_cast<int64_t>(out.files.size())) {
-    return fields.Error("ranks", absl::StrCat("expected ", out.files.size(), ", one for each of files; ",
-                                              "found ", num_ranks));
+    return fields.Error("ranks", absl::StrCat("expected ", out.files.size(),
+                                              ", one for each of files; ", "found ", num_ranks));
   }
   if (out.policy_version < 0 || out.step < 0 || out.optimizer_steps < 0) {
     return fields.Error("step", "expected counters that are not negative");
@@ -123,8 +124,8 @@ absl::Status CheckManifest(const CheckpointManifest& manifest, const std::string
                            int num_ranks, ShardedModel& model) {
   if (manifest.num_ranks != num_ranks) {
     return absl::FailedPreconditionError(absl::StrFormat(
-        "%s was written by %d ranks and this trainer has %d; start it with trainer.ranks: %d", folder,
-        manifest.num_ranks, num_ranks, manifest.num_ranks));
+        "%s was written by %d ranks and this trainer has %d; start it with trainer.ranks: %d",
+        folder, manifest.num_ranks, num_ranks, manifest.num_ranks));
   }
   const std::vector<CheckpointUnit> units = DescribeUnits(model);
   if (manifest.units == units) return absl::OkStatus();
@@ -150,7 +151,8 @@ absl::Status CheckManifest(const CheckpointManifest& manifest, const std::string
       mismatch.set_name(unit.name);
       mismatch.set_expected(absl::StrCat("float32[", unit.numel, "]"));
       mismatch.set_actual(absl::StrCat("float32[", found->numel, "]"));
-      note(absl::StrCat("unit ", unit.name, " has ", found->numel, " elements, expected ", unit.numel));
+      note(absl::StrCat("unit ", unit.name, " has ", found->numel, " elements, expected ",
+                        unit.numel));
     }
   }
   for (const CheckpointUnit& unit : manifest.units) {

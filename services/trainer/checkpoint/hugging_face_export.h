@@ -1,5 +1,5 @@
-// Writing the sharded policy as a Hugging Face folder, without any rank ever holding the whole model:
-// the leader receives one piece of one shard at a time and appends it to the file.
+// Writing the sharded policy as a Hugging Face folder, without any rank ever holding the whole
+// model: the leader receives one piece of one shard at a time and appends it to the file.
 #ifndef TANDEM_SERVICES_TRAINER_CHECKPOINT_HUGGING_FACE_EXPORT_H_
 #define TANDEM_SERVICES_TRAINER_CHECKPOINT_HUGGING_FACE_EXPORT_H_
 
@@ -16,8 +16,8 @@
 namespace tandem::trainer {
 
 struct HuggingFaceExport {
-  std::string path;           // of the folder; replaced where it exists
-  std::string source_folder;  // config.json and the tokenizer's files are copied from here
+  std::string path;                   // of the folder; replaced where it exists
+  std::string source_folder;          // config.json and the tokenizer's files are copied from here
   at::ScalarType dtype = at::kFloat;  // kFloat or kBFloat16
 };
 
@@ -27,8 +27,8 @@ struct ExportResult {
   int64_t size_bytes = 0;  // of the tensors
 };
 
-// Collective: every rank calls it; rank 0 writes. The status is that of the collectives; a full disk is
-// no reason for the ranks to part, so it is told in the result.
+// Collective: every rank calls it; rank 0 writes. The status is that of the collectives; a full
+// disk is no reason for the ranks to part, so it is told in the result.
 absl::StatusOr<ExportResult> ExportHuggingFace(ShardedModel& model, comm::ProcessGroup& group,
                                                const HuggingFaceExport& options);
 

@@ -53,9 +53,9 @@ absl::StatusOr<io::SafetensorsFile> OpenShard(const std::string& folder,
       const std::string name = TensorName(units[u], kind);
       ASSIGN_OR_RETURN(const io::TensorView view, file.Find(name));
       if (view.dtype != io::DType::kF32 || view.num_elements() != shards[u].master.numel()) {
-        return absl::DataLossError(absl::StrFormat("%s: %s: expected %d float32 elements, found %d %s",
-                                                   path, name, shards[u].master.numel(),
-                                                   view.num_elements(), io::TorchName(view.dtype)));
+        return absl::DataLossError(absl::StrFormat(
+            "%s: %s: expected %d float32 elements, found %d %s", path, name,
+            shards[u].master.numel(), view.num_elements(), io::TorchName(view.dtype)));
       }
     }
   }

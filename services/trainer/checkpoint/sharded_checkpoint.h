@@ -1,9 +1,9 @@
-// The sharded checkpoint on disk: what a rank writes and reads, and the manifest that ties the ranks'
-// files together. The format is described in format.md, beside this file.
+// The sharded checkpoint on disk: what a rank writes and reads, and the manifest that ties the
+// ranks' files together. The format is described in format.md, beside this file.
 //
-// Saving: the leader makes an io::AtomicFolder, every rank calls WriteShard() into its temporary path,
-// the leader adds the manifest and commits. Loading: every rank calls VerifyShard(); when all have
-// answered OK, every rank calls ReadShard().
+// Saving: the leader makes an io::AtomicFolder, every rank calls WriteShard() into its temporary
+// path, the leader adds the manifest and commits. Loading: every rank calls VerifyShard(); when all
+// have answered OK, every rank calls ReadShard().
 #ifndef TANDEM_SERVICES_TRAINER_CHECKPOINT_SHARDED_CHECKPOINT_H_
 #define TANDEM_SERVICES_TRAINER_CHECKPOINT_SHARDED_CHECKPOINT_H_
 

@@ -27,9 +27,9 @@ struct MicroBatch {
   int64_t num_rows() const { return packed.rows.numel(); }
 };
 
-// Packs the sequences `indices` of the batch. token_weights: for each sequence of the batch, the weight
-// of one of its tokens (see algorithm/loss_aggregation.h). On the CPU; an empty list gives an empty
-// micro-batch.
+// Packs the sequences `indices` of the batch. token_weights: for each sequence of the batch, the
+// weight of one of its tokens (see algorithm/loss_aggregation.h). On the CPU; an empty list gives
+// an empty micro-batch.
 MicroBatch PackMicroBatch(const TrainingBatch& batch, absl::Span<const int64_t> indices,
                           absl::Span<const double> token_weights);
 

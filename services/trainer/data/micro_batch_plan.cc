@@ -22,17 +22,16 @@ std::vector<Bin> Spread(absl::Span<const int64_t> longest_first, absl::Span<cons
                         size_t num_bins) {
   std::vector<Bin> bins(num_bins);
   for (int64_t item : longest_first) {
-    const auto least = std::min_element(bins.begin(), bins.end(), [](const Bin& a, const Bin& b) {
-      return a.tokens < b.tokens;
-    });
+    const auto least = std::min_element(
+        bins.begin(), bins.end(), [](const Bin& a, const Bin& b) { return a.tokens < b.tokens; });
     least->Add(item, lengths[item]);
   }
   return bins;
 }
 
 // Longest first, each to the first bin with room: within 11/9 of the fewest bins.
-std::vector<Bin> FirstFit(absl::Span<const int64_t> longest_first, absl::Span<const int64_t> lengths,
-                          int64_t max_tokens) {
+std::vector<Bin> FirstFit(absl::Span<const int64_t> longest_first,
+                          absl::Span<const int64_t> lengths, int64_t max_tokens) {
   std::vector<Bin> bins;
   for (int64_t item : longest_first) {
     const auto with_room = std::find_if(bins.begin(), bins.end(), [&](const Bin& bin) {
@@ -68,7 +67,8 @@ MicroBatchPlan PlanMicroBatches(absl::Span<const int64_t> lengths, int num_ranks
 
   MicroBatchPlan plan(num_ranks);
   for (int r = 0; r < num_ranks; ++r) {
-    // Even micro-batches keep the ranks in step; where spreading would break the limit, full ones stay.
+    // Even micro-batches keep the ranks in step; where spreading would break the limit, full ones
+    // stay.
     std::vector<Bin> even = Spread(ranks[r].items, lengths, num_micro_batches);
     const bool fits = std::all_of(even.begin(), even.end(), [&](const Bin& bin) {
       return bin.tokens <= max_tokens || bin.items.size() == 1;

@@ -9,14 +9,14 @@
 
 namespace tandem::trainer {
 
-// plan[rank][micro_batch] lists indices into the lengths, ascending. Every rank has the same number of
-// micro-batches, at least one; some may be empty.
+// plan[rank][micro_batch] lists indices into the lengths, ascending. Every rank has the same number
+// of micro-batches, at least one; some may be empty.
 using MicroBatchPlan = std::vector<std::vector<std::vector<int64_t>>>;
 
-// Spreads sequences over the ranks so that each gets about the same number of tokens, then over as few
-// micro-batches as hold at most `max_tokens` each; a longer sequence is a micro-batch of its own.
-// Sequences of length 0 are left out. The same arguments give the same plan on every rank: it follows
-// from lengths alone.
+// Spreads sequences over the ranks so that each gets about the same number of tokens, then over as
+// few micro-batches as hold at most `max_tokens` each; a longer sequence is a micro-batch of its
+// own. Sequences of length 0 are left out. The same arguments give the same plan on every rank: it
+// follows from lengths alone.
 MicroBatchPlan PlanMicroBatches(absl::Span<const int64_t> lengths, int num_ranks,
                                 int64_t max_tokens);
 

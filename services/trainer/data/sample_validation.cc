@@ -14,7 +14,8 @@ using common::v1::Segment;
 // A log-prob is at most 0; kernels may round a certain token's a little above it.
 constexpr float kLargestLogProb = 1e-3f;
 
-absl::Status CheckLength(absl::string_view place, absl::string_view list, int length, int num_tokens) {
+absl::Status CheckLength(absl::string_view place, absl::string_view list, int length,
+                         int num_tokens) {
   if (length == 0 || length == num_tokens) return absl::OkStatus();
   return rpc::InvalidField(absl::StrCat(place, ".", list),
                            absl::StrCat("expected one for each of the ", num_tokens,
@@ -58,14 +59,16 @@ absl::Status ValidateSampled(const Segment& segment, absl::string_view place,
   }
   for (int i = 0; i < segment.advantages_size(); ++i) {
     if (!std::isfinite(segment.advantages(i))) {
-      return rpc::InvalidField(absl::StrCat(place, ".advantages[", i, "]"),
-                               absl::StrCat("expected a finite number; found ", segment.advantages(i)));
+      return rpc::InvalidField(
+          absl::StrCat(place, ".advantages[", i, "]"),
+          absl::StrCat("expected a finite number; found ", segment.advantages(i)));
     }
   }
   if (limits.needs_rollout_logprobs && segment.logprobs_size() == 0 && num_tokens > 0) {
-    return rpc::InvalidField(absl::StrCat(place, ".logprobs"),
-                             "expected the rollout's log-probs, which "
-                             "algorithm.rollout_correction.bypass_mode makes the ratio of; found none");
+    return rpc::InvalidField(
+        absl::StrCat(place, ".logprobs"),
+        "expected the rollout's log-probs, which "
+        "algorithm.rollout_correction.bypass_mode makes the ratio of; found none");
   }
   return absl::OkStatus();
 }
@@ -96,8 +99,8 @@ absl::Status ValidateSample(const common::v1::Sample& sample, absl::string_view 
     for (int i = 0; i < segment.token_ids_size(); ++i) {
       if (segment.token_ids(i) >= static_cast<uint64_t>(limits.vocab_size)) {
         return rpc::InvalidField(absl::StrCat(at, ".token_ids[", i, "]"),
-                                 absl::StrCat(segment.token_ids(i), " is outside the vocabulary of ",
-                                              limits.vocab_size));
+                                 absl::StrCat(segment.token_ids(i),
+                                              " is outside the vocabulary of ", limits.vocab_size));
       }
     }
     switch (segment.kind()) {
@@ -112,10 +115,11 @@ absl::Status ValidateSample(const common::v1::Sample& sample, absl::string_view 
         RETURN_IF_ERROR(ValidateGiven(segment, at));
         break;
       default:
-        return rpc::InvalidField(absl::StrCat(at, ".kind"),
-                                 absl::StrCat("expected SEGMENT_KIND_PROMPT, SEGMENT_KIND_SAMPLED or "
-                                              "SEGMENT_KIND_ENVIRONMENT; found ",
-                                              static_cast<int>(segment.kind())));
+        return rpc::InvalidField(
+            absl::StrCat(at, ".kind"),
+            absl::StrCat("expected SEGMENT_KIND_PROMPT, SEGMENT_KIND_SAMPLED or "
+                         "SEGMENT_KIND_ENVIRONMENT; found ",
+                         static_cast<int>(segment.kind())));
     }
     num_tokens += segment.token_ids_size();
   }
@@ -129,8 +133,9 @@ absl::Status ValidateSample(const common::v1::Sample& sample, absl::string_view 
                      " tokens together (max_position_embeddings); found ", num_tokens));
   }
   if (!std::isfinite(sample.temperature()) || sample.temperature() < 0) {
-    return rpc::InvalidField(absl::StrCat(place, ".temperature"),
-                             absl::StrCat("expected a number from 0; found ", sample.temperature()));
+    return rpc::InvalidField(
+        absl::StrCat(place, ".temperature"),
+        absl::StrCat("expected a number from 0; found ", sample.temperature()));
   }
   if (!limits.needs_advantages) return absl::OkStatus();
   if (num_with_advantages > 0 && num_without > 0) {

@@ -1,5 +1,5 @@
-// What a sample must be before a training step may read it. Checked as samples arrive, so that a bad
-// one is refused while nothing has been changed.
+// What a sample must be before a training step may read it. Checked as samples arrive, so that a
+// bad one is refused while nothing has been changed.
 #ifndef TANDEM_SERVICES_TRAINER_DATA_SAMPLE_VALIDATION_H_
 #define TANDEM_SERVICES_TRAINER_DATA_SAMPLE_VALIDATION_H_
 

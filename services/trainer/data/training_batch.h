@@ -1,6 +1,6 @@
 // TrainingBatch: the samples of one step as the algorithm sees them: sequences of tokens, which of
-// these are trained on, and what is known about each. Every rank holds the same batch and computes its
-// share of it.
+// these are trained on, and what is known about each. Every rank holds the same batch and computes
+// its share of it.
 #ifndef TANDEM_SERVICES_TRAINER_DATA_TRAINING_BATCH_H_
 #define TANDEM_SERVICES_TRAINER_DATA_TRAINING_BATCH_H_
 
@@ -39,8 +39,8 @@ struct TrainingBatch {
   int64_t num_tokens() const;
 };
 
-// The samples have been validated. Samples without a group_id are groups of their own. A temperature of
-// 0 counts as 1.
+// The samples have been validated. Samples without a group_id are groups of their own. A
+// temperature of 0 counts as 1.
 TrainingBatch MakeTrainingBatch(absl::Span<const common::v1::Sample> samples);
 
 // A sequence all of whose tokens but the first are predicted.

@@ -11,7 +11,8 @@ absl::Status CommandQueue::Submit(Command command) {
   if (closed_) return absl::UnavailableError("the trainer is stopping and takes no more calls");
   if (waiting_.size() >= max_waiting_) {
     return absl::ResourceExhaustedError(absl::StrCat(
-        waiting_.size(), " calls wait for the trainer already, which does one at a time; try again later"));
+        waiting_.size(),
+        " calls wait for the trainer already, which does one at a time; try again later"));
   }
   waiting_.push_back(std::move(command));
   return absl::OkStatus();

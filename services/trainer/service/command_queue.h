@@ -1,5 +1,5 @@
-// CommandQueue: calls that wait for the collective thread, first come, first served, and no more than a
-// fixed number of them.
+// CommandQueue: calls that wait for the collective thread, first come, first served, and no more
+// than a fixed number of them.
 #ifndef TANDEM_SERVICES_TRAINER_SERVICE_COMMAND_QUEUE_H_
 #define TANDEM_SERVICES_TRAINER_SERVICE_COMMAND_QUEUE_H_
 

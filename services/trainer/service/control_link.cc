@@ -38,7 +38,8 @@ absl::StatusOr<std::unique_ptr<ControlLink>> ControlLink::Join(const comm::Rende
 
 absl::Status ControlLink::Send(const Message& message, absl::string_view tag) {
   const int peer = 1 - group_->rank();
-  const int64_t header[] = {message.kind, message.flags, static_cast<int64_t>(message.bytes.size())};
+  const int64_t header[] = {message.kind, message.flags,
+                            static_cast<int64_t>(message.bytes.size())};
   at::Tensor head = at::empty({3}, at::kLong);
   std::memcpy(head.mutable_data_ptr(), header, sizeof(header));
   RETURN_IF_ERROR(Finish(group_->Send(head, peer, tag)));
@@ -58,8 +59,9 @@ absl::StatusOr<ControlLink::Message> ControlLink::Receive(absl::string_view tag)
   out.flags = header[1];
   const int64_t size = header[2];
   if (size < 0 || size > kMaxMessageBytes) {
-    return absl::InternalError(absl::StrCat("control message of ", size, " bytes; expected at most ",
-                                            kMaxMessageBytes, ": the ranks do not agree"));
+    return absl::InternalError(absl::StrCat("control message of ", size,
+                                            " bytes; expected at most ", kMaxMessageBytes,
+                                            ": the ranks do not agree"));
   }
   if (size == 0) return out;
   at::Tensor body = at::empty({size}, at::kByte);

@@ -1,6 +1,6 @@
-// ControlLink: the wire between the leader and one other rank, over a Gloo group of just these two. One
-// group for each pair, and not one for all: an error then names the rank that it comes from, and the
-// links to the others go on, so that they can tell what they saw.
+// ControlLink: the wire between the leader and one other rank, over a Gloo group of just these two.
+// One group for each pair, and not one for all: an error then names the rank that it comes from,
+// and the links to the others go on, so that they can tell what they saw.
 //
 // Threads: the collective thread of its rank. Errors are the group's: UNAVAILABLE as soon as the
 // peer's process has ended, DEADLINE_EXCEEDED after the timeout.
@@ -24,10 +24,9 @@ class ControlLink {
  public:
   // Joins leader and rank `follower`; `rank` is the caller's. Returns when both are there, or with
   // CANCELLED once `cancel`, which may be null, is notified.
-  static absl::StatusOr<std::unique_ptr<ControlLink>> Join(const comm::Rendezvous& rendezvous,
-                                                           int rank, int follower,
-                                                           absl::Duration timeout,
-                                                           const absl::Notification* cancel = nullptr);
+  static absl::StatusOr<std::unique_ptr<ControlLink>> Join(
+      const comm::Rendezvous& rendezvous, int rank, int follower, absl::Duration timeout,
+      const absl::Notification* cancel = nullptr);
 
   absl::Status SendCommand(const RankCommand& command);
   absl::StatusOr<RankCommand> ReceiveCommand();

@@ -11,8 +11,9 @@
 namespace tandem::trainer {
 
 // Returns OK when the leader says stop; otherwise why this rank cannot go on: the leader is gone, a
-// command's result was fatal, or `must_leave` answers true while the rank is idle (it was told to end and
-// the leader has not said stop for too long). The leader has been told, as far as it listens.
+// command's result was fatal, or `must_leave` answers true while the rank is idle (it was told to
+// end and the leader has not said stop for too long). The leader has been told, as far as it
+// listens.
 absl::Status RunFollower(ControlLink& link,
                          const std::function<RankResult(const RankCommand&)>& handler,
                          const std::function<bool()>& must_leave);

@@ -44,7 +44,8 @@ LeaderServer::LeaderServer(LeaderServerOptions options, TrainerEngine& engine,
     : options_(std::move(options)),
       queue_(kMaxWaitingCommands),
       worker_(engine, publisher, options_.config),
-      team_(std::move(links), [this](const RankCommand& command) { return worker_.Handle(command); }) {}
+      team_(std::move(links),
+            [this](const RankCommand& command) { return worker_.Handle(command); }) {}
 
 absl::StatusOr<std::unique_ptr<LeaderServer>> LeaderServer::Start(
     LeaderServerOptions options, TrainerEngine& engine, RankPublisher& publisher,
@@ -64,7 +65,8 @@ absl::StatusOr<std::unique_ptr<LeaderServer>> LeaderServer::Start(
     const absl::Status failure = status->Refusal();
     status->Close(failure.ok() ? absl::UnavailableError("the trainer is stopping") : failure);
   };
-  ASSIGN_OR_RETURN(out->server_, rpc::Server::Start(std::move(server_options), {out->service_.get()}));
+  ASSIGN_OR_RETURN(out->server_,
+                   rpc::Server::Start(std::move(server_options), {out->service_.get()}));
   out->collective_thread_ = std::thread([server = out.get()] { server->RunCollectiveThread(); });
   out->server_->SetServing(kHealthName, true);
   return out;
@@ -95,7 +97,8 @@ absl::Status LeaderServer::Stop(absl::Duration grace) {
   server_->Drain(grace);
   queue_.Close();
   if (!collective_thread_done_.WaitForNotificationWithTimeout(kThreadGrace)) {
-    return absl::DeadlineExceededError("a command was still being carried out when the grace was over");
+    return absl::DeadlineExceededError(
+        "a command was still being carried out when the grace was over");
   }
   if (status_.Get().state() == v1::TRAINER_STATE_FAILED) return status_.Refusal();
   return absl::OkStatus();

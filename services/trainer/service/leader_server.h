@@ -36,12 +36,13 @@ struct LeaderServerOptions {
   std::string listen = "127.0.0.1:0";
   int num_threads = 1;  // of the collective thread's kernels
   absl::Duration heartbeat_interval = absl::Seconds(1);
-  // Called once, on the collective thread, when a rank was lost. It should set something and return.
+  // Called once, on the collective thread, when a rank was lost. It should set something and
+  // return.
   std::function<void()> on_failed;
 };
 
-// Start() and Stop() belong to one thread; the rest looks after itself. From Start() on the engine is the
-// collective thread's.
+// Start() and Stop() belong to one thread; the rest looks after itself. From Start() on the engine
+// is the collective thread's.
 class LeaderServer {
  public:
   // links[i] leads to rank i + 1. Serves when it returns.
@@ -55,9 +56,9 @@ class LeaderServer {
   const std::string& address() const { return server_->address(); }
   TrainerStatus& status() { return status_; }
 
-  // Health turns, new calls are refused, those that were taken are finished within `grace`, the other
-  // ranks are told to end. OK; or what made the trainer fail; or DEADLINE_EXCEEDED where a command still
-  // runs, after which the process can only be ended.
+  // Health turns, new calls are refused, those that were taken are finished within `grace`, the
+  // other ranks are told to end. OK; or what made the trainer fail; or DEADLINE_EXCEEDED where a
+  // command still runs, after which the process can only be ended.
   absl::Status Stop(absl::Duration grace);
 
  private:

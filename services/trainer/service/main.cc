@@ -78,7 +78,8 @@ int main(int argc, char** argv) {
   app.add_option("--config", command_line.configs, "Configuration file; may be given several times")
       ->required();
   app.add_option("--set", command_line.overrides, "Override KEY=VALUE; may be given several times");
-  app.add_option("--listen", command_line.listen, "HOST:PORT of the leader; port 0 takes a free one");
+  app.add_option("--listen", command_line.listen,
+                 "HOST:PORT of the leader; port 0 takes a free one");
   app.add_option("--ready-file", command_line.ready_file,
                  "The leader writes its address here once it serves");
   app.add_flag("--die-with-parent", command_line.die_with_parent,

@@ -11,8 +11,8 @@
 namespace tandem::trainer {
 
 enum class Opcode : int64_t {
-  kPing = 1,         // nothing: shows that the rank is there
-  kTrainStep,        // TrainStepRequests, length-delimited  -> TrainStepResponse, policy_version: growth
+  kPing = 1,   // nothing: shows that the rank is there
+  kTrainStep,  // TrainStepRequests, length-delimited  -> TrainStepResponse, policy_version: growth
   kComputeLogProbs,  // ComputeLogProbsRequest               -> ComputeLogProbsResponse
   kPublish,          // PublishWeightsRequest, version set   -> PublishWeightsResponse
   kExport,           // path of a Hugging Face folder        -> int64 size in bytes, in decimal
@@ -24,15 +24,24 @@ enum class Opcode : int64_t {
 
 inline const char* Name(Opcode opcode) {
   switch (opcode) {
-    case Opcode::kPing: return "heartbeat";
-    case Opcode::kTrainStep: return "TrainStep";
-    case Opcode::kComputeLogProbs: return "ComputeLogProbs";
-    case Opcode::kPublish: return "PublishWeights";
-    case Opcode::kExport: return "SaveCheckpoint (Hugging Face)";
-    case Opcode::kWriteShard: return "SaveCheckpoint (sharded)";
-    case Opcode::kVerifyShard: return "LoadCheckpoint (verify)";
-    case Opcode::kReadShard: return "LoadCheckpoint (read)";
-    case Opcode::kStop: return "stop";
+    case Opcode::kPing:
+      return "heartbeat";
+    case Opcode::kTrainStep:
+      return "TrainStep";
+    case Opcode::kComputeLogProbs:
+      return "ComputeLogProbs";
+    case Opcode::kPublish:
+      return "PublishWeights";
+    case Opcode::kExport:
+      return "SaveCheckpoint (Hugging Face)";
+    case Opcode::kWriteShard:
+      return "SaveCheckpoint (sharded)";
+    case Opcode::kVerifyShard:
+      return "LoadCheckpoint (verify)";
+    case Opcode::kReadShard:
+      return "LoadCheckpoint (read)";
+    case Opcode::kStop:
+      return "stop";
   }
   return "unknown command";
 }

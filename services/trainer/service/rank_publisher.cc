@@ -64,8 +64,8 @@ absl::StatusOr<v1::PublishWeightsResponse> RankPublisher::Lead(
   }
   std::vector<ReplicaEndpoint> replicas;
   for (const v1::RolloutReplica& replica : request.replicas()) {
-    replicas.push_back({replica.replica_id(),
-                        {replica.rank_addresses().begin(), replica.rank_addresses().end()}});
+    replicas.push_back(
+        {replica.replica_id(), {replica.rank_addresses().begin(), replica.rank_addresses().end()}});
   }
   ASSIGN_OR_RETURN(const PublishReport report,
                    publisher_->Publish(request.policy_version(), replicas,
@@ -75,7 +75,8 @@ absl::StatusOr<v1::PublishWeightsResponse> RankPublisher::Lead(
   response.set_model_digest(report.model_digest);
   response.set_size_bytes(report.size_bytes);
   response.set_seconds(report.seconds);
-  for (const common::v1::PhaseSeconds& phase : report.times.phases()) *response.add_phases() = phase;
+  for (const common::v1::PhaseSeconds& phase : report.times.phases())
+    *response.add_phases() = phase;
   for (const PublishReport::Replica& replica : report.replicas) {
     v1::ReplicaResult& result = *response.add_replicas();
     result.set_replica_id(replica.id);

@@ -1,5 +1,5 @@
-// RankPublisher: one rank's part in making weights live on rollouts. The leader runs the transaction;
-// the others send their shards of each bucket when the leader asks.
+// RankPublisher: one rank's part in making weights live on rollouts. The leader runs the
+// transaction; the others send their shards of each bucket when the leader asks.
 #ifndef TANDEM_SERVICES_TRAINER_SERVICE_RANK_PUBLISHER_H_
 #define TANDEM_SERVICES_TRAINER_SERVICE_RANK_PUBLISHER_H_
 
@@ -22,12 +22,13 @@ class RankPublisher {
   static absl::StatusOr<std::unique_ptr<RankPublisher>> Create(TrainerEngine& engine,
                                                                const config::v1::RunConfig& config);
 
-  // The request states version and incarnation. The answer is the leader's; other ranks' is empty. An
-  // error is fatal for the trainer only where the engine's group is broken after it.
+  // The request states version and incarnation. The answer is the leader's; other ranks' is empty.
+  // An error is fatal for the trainer only where the engine's group is broken after it.
   absl::StatusOr<v1::PublishWeightsResponse> Publish(const v1::PublishWeightsRequest& request);
 
  private:
-  RankPublisher(TrainerEngine& engine, const config::v1::RunConfig& config, weights::TransferPlan plan);
+  RankPublisher(TrainerEngine& engine, const config::v1::RunConfig& config,
+                weights::TransferPlan plan);
   absl::StatusOr<v1::PublishWeightsResponse> Lead(const v1::PublishWeightsRequest& request);
 
   TrainerEngine& engine_;

@@ -63,7 +63,8 @@ void RankTeam::Stop() {
 
 absl::Status RankTeam::Diagnose(Opcode opcode, const std::vector<Trouble>& lost,
                                 const std::vector<Trouble>& failed) const {
-  // A rank that is gone explains what the others saw; otherwise the one with an error of its own does.
+  // A rank that is gone explains what the others saw; otherwise the one with an error of its own
+  // does.
   const Trouble* culprit = lost.empty() ? nullptr : &lost.front();
   for (const Trouble& trouble : failed) {
     if (culprit == nullptr && !IsConsequence(trouble.status)) culprit = &trouble;
@@ -71,18 +72,20 @@ absl::Status RankTeam::Diagnose(Opcode opcode, const std::vector<Trouble>& lost,
   if (culprit == nullptr) culprit = &failed.front();
 
   std::string names;
-  for (const Trouble& trouble : lost) absl::StrAppend(&names, names.empty() ? "" : ", ", trouble.rank);
+  for (const Trouble& trouble : lost)
+    absl::StrAppend(&names, names.empty() ? "" : ", ", trouble.rank);
   const bool is_lost = !lost.empty();
   if (!is_lost) names = absl::StrCat(culprit->rank);
-  const char* what = !is_lost ? "failed"
+  const char* what = !is_lost                                    ? "failed"
                      : absl::IsDeadlineExceeded(culprit->status) ? "does not answer"
-                                                                : "was lost";
-  return rpc::WithReason(
-      absl::UnavailableError(absl::StrFormat(
-          "trainer rank %s of %d %s during %s: %s. The trainer ends; start it again and load the last "
-          "checkpoint",
-          names, size(), what, Name(opcode), culprit->status.message())),
-      is_lost ? "RANK_LOST" : "RANK_FAILED", {{"rank", names}, {"during", Name(opcode)}});
+                                                                 : "was lost";
+  return rpc::WithReason(absl::UnavailableError(absl::StrFormat(
+                             "trainer rank %s of %d %s during %s: %s. The trainer ends; start it "
+                             "again and load the last "
+                             "checkpoint",
+                             names, size(), what, Name(opcode), culprit->status.message())),
+                         is_lost ? "RANK_LOST" : "RANK_FAILED",
+                         {{"rank", names}, {"during", Name(opcode)}});
 }
 
 }  // namespace tandem::trainer

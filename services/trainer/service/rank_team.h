@@ -1,8 +1,8 @@
-// RankTeam: how the leader has all ranks run a command, and how it finds out which of them is to blame
-// when one does not.
+// RankTeam: how the leader has all ranks run a command, and how it finds out which of them is to
+// blame when one does not.
 //
-// Owned by the leader and used by its collective thread. After an error of Run() the team is unusable:
-// the process reports and ends.
+// Owned by the leader and used by its collective thread. After an error of Run() the team is
+// unusable: the process reports and ends.
 #ifndef TANDEM_SERVICES_TRAINER_SERVICE_RANK_TEAM_H_
 #define TANDEM_SERVICES_TRAINER_SERVICE_RANK_TEAM_H_
 

@@ -53,7 +53,8 @@ absl::StatusOr<std::string> EncodeTrainStep(const v1::TrainStepHeader& header,
   bool written = google::protobuf::util::SerializeDelimitedToZeroCopyStream(request, &stream);
   for (const common::v1::Sample& sample : samples) {
     *request.mutable_sample() = sample;
-    written = written && google::protobuf::util::SerializeDelimitedToZeroCopyStream(request, &stream);
+    written =
+        written && google::protobuf::util::SerializeDelimitedToZeroCopyStream(request, &stream);
   }
   if (!written) return absl::InternalError("a sample cannot be serialized");
   return out;
@@ -97,9 +98,9 @@ RankResult RankWorker::Run(const RankCommand& command) {
     case Opcode::kReadShard:
       return ReadShard(command.payload);
   }
-  return Fatal(absl::InternalError(
-      absl::StrCat("unknown command ", static_cast<int64_t>(command.opcode),
-                   "; all ranks must run the same build")));
+  return Fatal(
+      absl::InternalError(absl::StrCat("unknown command ", static_cast<int64_t>(command.opcode),
+                                       "; all ranks must run the same build")));
 }
 
 RankResult RankWorker::TrainStep(const std::string& payload) {
@@ -120,9 +121,8 @@ RankResult RankWorker::ComputeLogProbs(const std::string& payload) {
   if (!request.ParseFromString(payload)) return Fatal(absl::InternalError("garbled command"));
   TrainingBatch batch;
   for (const auto& sequence : request.sequences()) {
-    batch.sequences.push_back(
-        MakeScoredSequence({sequence.token_ids().begin(), sequence.token_ids().end()},
-                           sequence.temperature()));
+    batch.sequences.push_back(MakeScoredSequence(
+        {sequence.token_ids().begin(), sequence.token_ids().end()}, sequence.temperature()));
   }
   absl::StatusOr<std::vector<std::vector<float>>> logprobs = engine_.ComputeLogProbs(batch);
   if (!logprobs.ok()) return Fatal(logprobs.status());

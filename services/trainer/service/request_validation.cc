@@ -37,20 +37,21 @@ absl::Status ValidateComputeLogProbs(const v1::ComputeLogProbsRequest& request,
     for (int i = 0; i < sequence.token_ids_size(); ++i) {
       if (sequence.token_ids(i) >= static_cast<uint64_t>(limits.vocab_size)) {
         return rpc::InvalidField(absl::StrCat(place, ".token_ids[", i, "]"),
-                                 absl::StrCat(sequence.token_ids(i), " is outside the vocabulary of ",
-                                              limits.vocab_size));
+                                 absl::StrCat(sequence.token_ids(i),
+                                              " is outside the vocabulary of ", limits.vocab_size));
       }
     }
     if (!std::isfinite(sequence.temperature()) || sequence.temperature() < 0) {
-      return rpc::InvalidField(absl::StrCat(place, ".temperature"),
-                               absl::StrCat("expected a number from 0; found ", sequence.temperature()));
+      return rpc::InvalidField(
+          absl::StrCat(place, ".temperature"),
+          absl::StrCat("expected a number from 0; found ", sequence.temperature()));
     }
     num_tokens += sequence.token_ids_size();
   }
   if (num_tokens > kMaxScoredTokens) {
-    return rpc::InvalidField("sequences", absl::StrCat("expected at most ", kMaxScoredTokens,
-                                                       " tokens together; found ", num_tokens,
-                                                       ": ask in several calls"));
+    return rpc::InvalidField(
+        "sequences", absl::StrCat("expected at most ", kMaxScoredTokens, " tokens together; found ",
+                                  num_tokens, ": ask in several calls"));
   }
   return absl::OkStatus();
 }

@@ -78,15 +78,17 @@ absl::Status TrainStepReactor::TakeSample() {
   common::v1::Sample& sample = *message_.mutable_sample();
   RETURN_IF_ERROR(ValidateSample(sample, place, leader_.LimitsFor(header_->objective())));
   if (!sample.sample_id().empty() && !sample_ids_.insert(sample.sample_id()).second) {
-    return rpc::InvalidField(absl::StrCat(place, ".sample_id"),
-                             absl::StrCat("expected an id that no other sample of the step has; found \"",
-                                          sample.sample_id(), "\" again"));
+    return rpc::InvalidField(
+        absl::StrCat(place, ".sample_id"),
+        absl::StrCat("expected an id that no other sample of the step has; found \"",
+                     sample.sample_id(), "\" again"));
   }
-  for (const common::v1::Segment& segment : sample.segments()) num_tokens_ += segment.token_ids_size();
+  for (const common::v1::Segment& segment : sample.segments())
+    num_tokens_ += segment.token_ids_size();
   if (num_tokens_ > kMaxStepTokens || samples_.size() >= kMaxStepSamples) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        place, ": a step takes at most ", kMaxStepSamples, " samples and ", kMaxStepTokens,
-        " tokens; make data.train_batch_size smaller"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat(place, ": a step takes at most ", kMaxStepSamples, " samples and ",
+                     kMaxStepTokens, " tokens; make data.train_batch_size smaller"));
   }
   samples_.push_back(std::move(sample));
   return absl::OkStatus();
@@ -96,27 +98,29 @@ absl::Status TrainStepReactor::CheckComplete() const {
   if (!header_.has_value()) return rpc::InvalidField("header", "expected a header; found nothing");
   if (header_->num_samples() != 0 &&
       header_->num_samples() != static_cast<int64_t>(samples_.size())) {
-    return rpc::InvalidField("header.num_samples",
-                             absl::StrCat("expected ", header_->num_samples(),
-                                          " samples, as the header says; found ", samples_.size(),
-                                          " before the stream ended"));
+    return rpc::InvalidField(
+        "header.num_samples",
+        absl::StrCat("expected ", header_->num_samples(), " samples, as the header says; found ",
+                     samples_.size(), " before the stream ended"));
   }
   if (samples_.empty()) return rpc::InvalidField("samples", "expected at least one; found none");
   for (const common::v1::Sample& sample : samples_) {
     if (HasTrainedToken(sample)) return absl::OkStatus();
   }
-  return rpc::InvalidField("samples",
-                           absl::StrCat("expected a token to train on: sampled, not masked out, and not "
-                                        "the first of its sample; found none in ",
-                                        samples_.size(), " samples"));
+  return rpc::InvalidField(
+      "samples", absl::StrCat("expected a token to train on: sampled, not masked out, and not "
+                              "the first of its sample; found none in ",
+                              samples_.size(), " samples"));
 }
 
 void TrainStepReactor::Submit(std::optional<std::vector<common::v1::Sample>> samples) {
   // std::function wants what it holds to be copyable.
-  auto shared = std::make_shared<std::optional<std::vector<common::v1::Sample>>>(std::move(samples));
+  auto shared =
+      std::make_shared<std::optional<std::vector<common::v1::Sample>>>(std::move(samples));
   const absl::Status queued = queue_.Submit([this, shared] {
     if (context_->IsCancelled()) {
-      Finish(grpc::Status(grpc::StatusCode::CANCELLED, "the caller went away before the step began"));
+      Finish(
+          grpc::Status(grpc::StatusCode::CANCELLED, "the caller went away before the step began"));
       return;
     }
     absl::StatusOr<v1::TrainStepResponse> result = leader_.TrainStep(*header_, *shared);

@@ -1,4 +1,5 @@
-// One TrainStep call: reads the header and the samples, validates each as it comes, and queues the step.
+// One TrainStep call: reads the header and the samples, validates each as it comes, and queues the
+// step.
 #ifndef TANDEM_SERVICES_TRAINER_SERVICE_TRAIN_STEP_REACTOR_H_
 #define TANDEM_SERVICES_TRAINER_SERVICE_TRAIN_STEP_REACTOR_H_
 
@@ -15,8 +16,8 @@
 
 namespace tandem::trainer {
 
-// Owns itself: deleted when gRPC is done with the call. gRPC's threads call one after the other; the
-// collective thread touches it last, with Finish().
+// Owns itself: deleted when gRPC is done with the call. gRPC's threads call one after the other;
+// the collective thread touches it last, with Finish().
 class TrainStepReactor final : public grpc::ServerReadReactor<v1::TrainStepRequest> {
  public:
   TrainStepReactor(grpc::CallbackServerContext* context, TrainerLeader& leader, CommandQueue& queue,

@@ -41,7 +41,8 @@ TrainerEngine::TrainerEngine(const config::v1::RunConfig& config, comm::ProcessG
 absl::StatusOr<std::unique_ptr<TrainerEngine>> TrainerEngine::Create(
     const config::v1::RunConfig& config, comm::ProcessGroup& group, at::Device device) {
   const std::string& path = config.model().path();
-  if (path.empty()) return absl::InvalidArgumentError("model.path: expected a model folder, found nothing");
+  if (path.empty())
+    return absl::InvalidArgumentError("model.path: expected a model folder, found nothing");
   const bool random_init = config.model().random_init();
   std::optional<io::ModelFolder> folder;
   io::ModelConfig model_config;
@@ -58,8 +59,8 @@ absl::StatusOr<std::unique_ptr<TrainerEngine>> TrainerEngine::Create(
   options.group = &group;
   options.device = device;
   options.prefetch_units = config.trainer().prefetch_units();
-  options.activation_checkpointing = config.trainer().activation_checkpointing() ==
-                                     config::v1::ACTIVATION_CHECKPOINTING_FULL;
+  options.activation_checkpointing =
+      config.trainer().activation_checkpointing() == config::v1::ACTIVATION_CHECKPOINTING_FULL;
   options.eager_attention =
       config.model().attn_implementation() == config::v1::ATTENTION_IMPLEMENTATION_EAGER;
 

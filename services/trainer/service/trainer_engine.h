@@ -1,8 +1,9 @@
-// TrainerEngine: what one rank of the trainer holds: its shards of the policy and, where a KL loss is
-// used, of the frozen reference, the optimizer, and the training step.
+// TrainerEngine: what one rank of the trainer holds: its shards of the policy and, where a KL loss
+// is used, of the frozen reference, the optimizer, and the training step.
 //
-// Threads: the rank's collective thread; the methods are collective, every rank calls them in the same
-// order with the same arguments. Errors of TrainStep() and ComputeLogProbs() leave the group unusable.
+// Threads: the rank's collective thread; the methods are collective, every rank calls them in the
+// same order with the same arguments. Errors of TrainStep() and ComputeLogProbs() leave the group
+// unusable.
 #ifndef TANDEM_SERVICES_TRAINER_SERVICE_TRAINER_ENGINE_H_
 #define TANDEM_SERVICES_TRAINER_SERVICE_TRAINER_ENGINE_H_
 
@@ -26,9 +27,9 @@ namespace tandem::trainer {
 
 class TrainerEngine {
  public:
-  // Reads the model that the configuration names, or draws it. `group` outlives the engine and moves
-  // tensors on `device`. Collective. Errors: those of the model's folder, naming file and tensor;
-  // UNIMPLEMENTED for a setting that this trainer does not know.
+  // Reads the model that the configuration names, or draws it. `group` outlives the engine and
+  // moves tensors on `device`. Collective. Errors: those of the model's folder, naming file and
+  // tensor; UNIMPLEMENTED for a setting that this trainer does not know.
   static absl::StatusOr<std::unique_ptr<TrainerEngine>> Create(const config::v1::RunConfig& config,
                                                                comm::ProcessGroup& group,
                                                                at::Device device);
@@ -39,8 +40,8 @@ class TrainerEngine {
   ShardedModel& policy() { return *policy_; }
   AdamW& optimizer() { return *optimizer_; }
 
-  // Step number `step`, from 1, which the learning rate follows from. Beside the step's own metrics:
-  // timing_s/fsdp/PHASE and perf/peak_tensor_bytes, both of this rank.
+  // Step number `step`, from 1, which the learning rate follows from. Beside the step's own
+  // metrics: timing_s/fsdp/PHASE and perf/peak_tensor_bytes, both of this rank.
   absl::StatusOr<StepResult> TrainStep(v1::Objective objective, int64_t step, TrainingBatch batch);
 
   // For each sequence, one log-prob for each of its trained tokens; the same on every rank.

@@ -22,7 +22,8 @@ namespace {
 // The folder without links, dots and a trailing slash, as far as it exists.
 absl::StatusOr<std::filesystem::path> Canonical(const std::string& path) {
   std::error_code error;
-  std::filesystem::path out = std::filesystem::weakly_canonical(std::filesystem::absolute(path), error);
+  std::filesystem::path out =
+      std::filesystem::weakly_canonical(std::filesystem::absolute(path), error);
   if (error) return absl::InvalidArgumentError(absl::StrCat(path, ": ", error.message()));
   return out.has_filename() ? out : out.parent_path();
 }
@@ -42,16 +43,18 @@ absl::Status StepOutOfOrder(int64_t actual, int64_t last) {
   return rpc::WithReason(
       absl::FailedPreconditionError(
           last == 0 ? absl::StrFormat("step %d: expected step 1, the first", actual)
-                    : absl::StrFormat("step %d: expected step %d, the next, or %d, which was applied last",
-                                      actual, last + 1, last)),
+                    : absl::StrFormat(
+                          "step %d: expected step %d, the next, or %d, which was applied last",
+                          actual, last + 1, last)),
       "STEP_OUT_OF_ORDER",
       {{"expected", absl::StrCat(last + 1)}, {"actual", absl::StrCat(actual)}});
 }
 
 }  // namespace
 
-TrainerLeader::TrainerLeader(const config::v1::RunConfig& config, v1::GetModelInfoResponse model_info,
-                             TrainerEngine& engine, RankTeam& team, TrainerStatus& status)
+TrainerLeader::TrainerLeader(const config::v1::RunConfig& config,
+                             v1::GetModelInfoResponse model_info, TrainerEngine& engine,
+                             RankTeam& team, TrainerStatus& status)
     : config_(config),
       model_info_(std::move(model_info)),
       engine_(engine),
@@ -86,7 +89,8 @@ absl::Status TrainerLeader::CheckIncarnation(int64_t incarnation) const {
           "GetModelInfo and begin from there",
           incarnation, model_info_.incarnation())),
       "STALE_INCARNATION",
-      {{"expected", absl::StrCat(model_info_.incarnation())}, {"actual", absl::StrCat(incarnation)}});
+      {{"expected", absl::StrCat(model_info_.incarnation())},
+       {"actual", absl::StrCat(incarnation)}});
 }
 
 absl::StatusOr<TrainerLeader::HeaderMeaning> TrainerLeader::CheckHeader(
@@ -94,10 +98,11 @@ absl::StatusOr<TrainerLeader::HeaderMeaning> TrainerLeader::CheckHeader(
   RETURN_IF_ERROR(CheckIncarnation(header.incarnation()));
   if (header.objective() != v1::OBJECTIVE_SUPERVISED &&
       header.objective() != v1::OBJECTIVE_POLICY_GRADIENT) {
-    return rpc::InvalidField("header.objective",
-                             absl::StrCat("expected OBJECTIVE_SUPERVISED or OBJECTIVE_POLICY_GRADIENT; "
-                                          "found ",
-                                          static_cast<int>(header.objective())));
+    return rpc::InvalidField(
+        "header.objective",
+        absl::StrCat("expected OBJECTIVE_SUPERVISED or OBJECTIVE_POLICY_GRADIENT; "
+                     "found ",
+                     static_cast<int>(header.objective())));
   }
   absl::MutexLock lock(&mu_);
   if (header.step() == running_step_ && running_step_ != 0) return HeaderMeaning::kRepeat;
@@ -159,8 +164,8 @@ absl::StatusOr<v1::TrainStepResponse> TrainerLeader::TrainStep(
   status_.SetProgress(policy_version_, step_);
   telemetry::SetLogPolicyVersion(policy_version_);
   const auto& metrics = response.metrics();
-  const auto loss = metrics.find(header.objective() == v1::OBJECTIVE_SUPERVISED ? "train/loss"
-                                                                                : "actor/loss");
+  const auto loss =
+      metrics.find(header.objective() == v1::OBJECTIVE_SUPERVISED ? "train/loss" : "actor/loss");
   telemetry::LogInfo("step done", {{"step", step_},
                                    {"samples", samples->size()},
                                    {"loss", loss == metrics.end() ? 0.0 : loss->second},

@@ -1,10 +1,10 @@
-// TrainerLeader: the trainer as one thing: the counters of the run (step, policy version, the driver's
-// state, the stored answer of the last step) and the operations that change them, each carried out by all
-// ranks.
+// TrainerLeader: the trainer as one thing: the counters of the run (step, policy version, the
+// driver's state, the stored answer of the last step) and the operations that change them, each
+// carried out by all ranks.
 //
-// Threads: the operations run on the collective thread, one at a time; CheckHeader(), GetModelInfo() and
-// status() may be called from any. When a rank is lost the operation answers UNAVAILABLE naming it, the
-// status turns to FAILED, and every later operation answers the same.
+// Threads: the operations run on the collective thread, one at a time; CheckHeader(),
+// GetModelInfo() and status() may be called from any. When a rank is lost the operation answers
+// UNAVAILABLE naming it, the status turns to FAILED, and every later operation answers the same.
 #ifndef TANDEM_SERVICES_TRAINER_SERVICE_TRAINER_LEADER_H_
 #define TANDEM_SERVICES_TRAINER_SERVICE_TRAINER_LEADER_H_
 
@@ -29,8 +29,8 @@ namespace tandem::trainer {
 
 class TrainerLeader {
  public:
-  // `model_info` states what does not change: architecture, sizes, manifest, incarnation. `engine` is
-  // this rank's, which `team` runs commands on; all three outlive the leader.
+  // `model_info` states what does not change: architecture, sizes, manifest, incarnation. `engine`
+  // is this rank's, which `team` runs commands on; all three outlive the leader.
   TrainerLeader(const config::v1::RunConfig& config, v1::GetModelInfoResponse model_info,
                 TrainerEngine& engine, RankTeam& team, TrainerStatus& status);
 
@@ -38,11 +38,11 @@ class TrainerLeader {
   TrainerStatus& status() { return status_; }
 
   // What the first message of a step means. FAILED_PRECONDITION for another incarnation
-  // (STALE_INCARNATION) or another step than the next (STEP_OUT_OF_ORDER); INVALID_ARGUMENT for a header
-  // that is not complete. Advice, given early: TrainStep() checks again when its turn comes.
+  // (STALE_INCARNATION) or another step than the next (STEP_OUT_OF_ORDER); INVALID_ARGUMENT for a
+  // header that is not complete. Advice, given early: TrainStep() checks again when its turn comes.
   enum class HeaderMeaning {
-    kNew,      // read the samples, then TrainStep()
-    kRepeat,   // a step that is done or being done: TrainStep() without samples answers it
+    kNew,     // read the samples, then TrainStep()
+    kRepeat,  // a step that is done or being done: TrainStep() without samples answers it
   };
   absl::StatusOr<HeaderMeaning> CheckHeader(const v1::TrainStepHeader& header) const;
 
@@ -51,21 +51,25 @@ class TrainerLeader {
 
   // `samples` are valid and hold a token to train on; nullopt for a repeat.
   absl::StatusOr<v1::TrainStepResponse> TrainStep(
-      const v1::TrainStepHeader& header, const std::optional<std::vector<common::v1::Sample>>& samples);
+      const v1::TrainStepHeader& header,
+      const std::optional<std::vector<common::v1::Sample>>& samples);
   // The request is valid.
   absl::StatusOr<v1::ComputeLogProbsResponse> ComputeLogProbs(
       const v1::ComputeLogProbsRequest& request);
-  absl::StatusOr<v1::PublishWeightsResponse> PublishWeights(const v1::PublishWeightsRequest& request);
-  absl::StatusOr<v1::SaveCheckpointResponse> SaveCheckpoint(const v1::SaveCheckpointRequest& request);
-  absl::StatusOr<v1::LoadCheckpointResponse> LoadCheckpoint(const v1::LoadCheckpointRequest& request);
+  absl::StatusOr<v1::PublishWeightsResponse> PublishWeights(
+      const v1::PublishWeightsRequest& request);
+  absl::StatusOr<v1::SaveCheckpointResponse> SaveCheckpoint(
+      const v1::SaveCheckpointRequest& request);
+  absl::StatusOr<v1::LoadCheckpointResponse> LoadCheckpoint(
+      const v1::LoadCheckpointRequest& request);
 
   // Shows that all ranks are there; called now and then while nothing else is to be done.
   absl::Status Heartbeat();
 
  private:
   absl::Status CheckIncarnation(int64_t incarnation) const;
-  // Runs the command on all ranks. An error of the team fails the trainer; an error of a rank that it
-  // lives through is answered with the rank's name.
+  // Runs the command on all ranks. An error of the team fails the trainer; an error of a rank that
+  // it lives through is answered with the rank's name.
   absl::StatusOr<std::vector<RankResult>> RunOnRanks(Opcode opcode, std::string payload);
   absl::StatusOr<std::string> ResolvePath(const std::string& path) const;
   absl::StatusOr<int64_t> SaveSharded(const std::string& path);

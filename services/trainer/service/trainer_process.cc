@@ -39,8 +39,8 @@ constexpr absl::Duration kFailureGrace = absl::Seconds(3);
 int NumThreads(const config::v1::RunConfig& config) {
   if (config.trainer().threads() > 0) return static_cast<int>(config.trainer().threads());
   const int64_t processes = config.trainer().ranks() + config.rollout().replicas();
-  return static_cast<int>(std::max<int64_t>(1, std::thread::hardware_concurrency() /
-                                                   std::max<int64_t>(1, processes)));
+  return static_cast<int>(
+      std::max<int64_t>(1, std::thread::hardware_concurrency() / std::max<int64_t>(1, processes)));
 }
 
 // How this rank meets the others.
@@ -105,8 +105,9 @@ absl::Status RunLeader(const TrainerProcessOptions& options, TrainerEngine& engi
   server_options.listen = options.listen;
   server_options.num_threads = NumThreads(options.config);
   server_options.on_failed = [&termination] { termination.Trigger(SIGTERM); };
-  ASSIGN_OR_RETURN(std::unique_ptr<LeaderServer> server,
-                   LeaderServer::Start(std::move(server_options), engine, publisher, std::move(links)));
+  ASSIGN_OR_RETURN(
+      std::unique_ptr<LeaderServer> server,
+      LeaderServer::Start(std::move(server_options), engine, publisher, std::move(links)));
   telemetry::LogInfo("the trainer serves", {{"address", server->address()},
                                             {"parameters", engine.spec().num_parameters()},
                                             {"ranks", engine.group().size()}});
@@ -121,7 +122,8 @@ absl::Status RunLeader(const TrainerProcessOptions& options, TrainerEngine& engi
 }
 
 absl::Status RunOtherRank(const TrainerProcessOptions& options, TrainerEngine& engine,
-                          RankPublisher& publisher, ControlLink& link, rpc::TerminationSignal& termination) {
+                          RankPublisher& publisher, ControlLink& link,
+                          rpc::TerminationSignal& termination) {
   RankWorker worker(engine, publisher, options.config);
   std::optional<absl::Time> told_to_end;
   // The leader drains and then says stop. A rank that was told alone leaves by itself.
@@ -162,9 +164,8 @@ absl::Status RunTrainerProcess(const TrainerProcessOptions& options,
   std::vector<std::unique_ptr<ControlLink>> links;
   for (int follower = 1; follower < environment.world_size; ++follower) {
     if (environment.rank != 0 && environment.rank != follower) continue;
-    ASSIGN_OR_RETURN(links.emplace_back(),
-                     ControlLink::Join(meeting.rendezvous, environment.rank, follower, timeout,
-                                       cancel.get()));
+    ASSIGN_OR_RETURN(links.emplace_back(), ControlLink::Join(meeting.rendezvous, environment.rank,
+                                                             follower, timeout, cancel.get()));
   }
   ASSIGN_OR_RETURN(const at::Device device, ChooseDevice(environment));
   ASSIGN_OR_RETURN(std::unique_ptr<comm::ProcessGroup> group,

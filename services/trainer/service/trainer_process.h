@@ -21,8 +21,8 @@ struct TrainerProcessOptions {
 // INVALID_ARGUMENT where the configuration and the launcher do not agree.
 absl::Status CheckTrainerProcess(const TrainerProcessOptions& options);
 
-// Blocks until the process is told to end (OK) or cannot go on. A process that a failure ends should
-// leave with _Exit: what waits in broken groups may not come back.
+// Blocks until the process is told to end (OK) or cannot go on. A process that a failure ends
+// should leave with _Exit: what waits in broken groups may not come back.
 absl::Status RunTrainerProcess(const TrainerProcessOptions& options,
                                rpc::TerminationSignal& termination);
 

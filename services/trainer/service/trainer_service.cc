@@ -51,9 +51,9 @@ grpc::ServerReadReactor<v1::TrainStepRequest>* TrainerService::TrainStep(
   return new TrainStepReactor(context, leader_, queue_, response);
 }
 
-grpc::ServerUnaryReactor* TrainerService::ComputeLogProbs(
-    grpc::CallbackServerContext* context, const v1::ComputeLogProbsRequest* request,
-    v1::ComputeLogProbsResponse* response) {
+grpc::ServerUnaryReactor* TrainerService::ComputeLogProbs(grpc::CallbackServerContext* context,
+                                                          const v1::ComputeLogProbsRequest* request,
+                                                          v1::ComputeLogProbsResponse* response) {
   const absl::Status valid =
       ValidateComputeLogProbs(*request, leader_.LimitsFor(v1::OBJECTIVE_SUPERVISED));
   if (!valid.ok()) return Answer(context, valid);

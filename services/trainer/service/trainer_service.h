@@ -1,5 +1,5 @@
-// TrainerService: the RPCs, translated. A call is validated on gRPC's thread and put in the queue; the
-// collective thread carries it out and finishes it.
+// TrainerService: the RPCs, translated. A call is validated on gRPC's thread and put in the queue;
+// the collective thread carries it out and finishes it.
 //
 // Thread-safe. The leader and the queue outlive it; it outlives the server.
 #ifndef TANDEM_SERVICES_TRAINER_SERVICE_TRAINER_SERVICE_H_
@@ -21,8 +21,8 @@ class TrainerService final : public v1::TrainerService::CallbackService {
   grpc::ServerUnaryReactor* GetModelInfo(grpc::CallbackServerContext* context,
                                          const v1::GetModelInfoRequest* request,
                                          v1::GetModelInfoResponse* response) override;
-  grpc::ServerReadReactor<v1::TrainStepRequest>* TrainStep(grpc::CallbackServerContext* context,
-                                                           v1::TrainStepResponse* response) override;
+  grpc::ServerReadReactor<v1::TrainStepRequest>* TrainStep(
+      grpc::CallbackServerContext* context, v1::TrainStepResponse* response) override;
   grpc::ServerUnaryReactor* ComputeLogProbs(grpc::CallbackServerContext* context,
                                             const v1::ComputeLogProbsRequest* request,
                                             v1::ComputeLogProbsResponse* response) override;

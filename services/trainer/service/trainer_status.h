@@ -1,7 +1,7 @@
 // TrainerStatus: what the trainer is doing, for everyone who asks or watches.
 //
-// Thread-safe. Watchers are called with the lock held, in order, on the thread that made the change;
-// they take note and return. Lock order: this one's, then a watcher's own.
+// Thread-safe. Watchers are called with the lock held, in order, on the thread that made the
+// change; they take note and return. Lock order: this one's, then a watcher's own.
 #ifndef TANDEM_SERVICES_TRAINER_SERVICE_TRAINER_STATUS_H_
 #define TANDEM_SERVICES_TRAINER_SERVICE_TRAINER_STATUS_H_
 

@@ -7,8 +7,8 @@
 namespace tandem::trainer {
 
 WatchReactor::WatchReactor(TrainerStatus& status) : status_(status) {
-  subscription_ = status_.Subscribe(
-      [this](const v1::WatchResponse& response, const absl::Status* end) { OnChange(response, end); });
+  subscription_ = status_.Subscribe([this](const v1::WatchResponse& response,
+                                           const absl::Status* end) { OnChange(response, end); });
 }
 
 void WatchReactor::OnChange(const v1::WatchResponse& response, const absl::Status* end) {

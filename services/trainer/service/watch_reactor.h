@@ -1,5 +1,5 @@
-// One Watch call: the present state, then every change. A slow reader misses states in between, never
-// the last one.
+// One Watch call: the present state, then every change. A slow reader misses states in between,
+// never the last one.
 #ifndef TANDEM_SERVICES_TRAINER_SERVICE_WATCH_REACTOR_H_
 #define TANDEM_SERVICES_TRAINER_SERVICE_WATCH_REACTOR_H_
 

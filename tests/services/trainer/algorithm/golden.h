@@ -16,7 +16,7 @@ namespace tandem::trainer {
 inline nlohmann::json ReadGolden() {
   const char* source = std::getenv("TANDEM_SOURCE");
   auto json = io::ReadJsonFile(std::string(source == nullptr ? "." : source) +
-                               "/tests/services/trainer/golden/algorithm.json");
+                               "/tests/services/trainer/algorithm/golden.json");
   if (!json.ok()) throw std::runtime_error(json.status().ToString());
   return *json;
 }

@@ -23,7 +23,8 @@ at::Tensor Leaf(const nlohmann::json& values) { return Vector(values).requires_g
 at::Tensor Weights(LossAggregation mode, const std::vector<int64_t>& lengths, double scale) {
   const std::vector<double> of_sequence = TokenWeights(mode, lengths, scale);
   std::vector<double> of_token;
-  for (size_t i = 0; i < lengths.size(); ++i) of_token.insert(of_token.end(), lengths[i], of_sequence[i]);
+  for (size_t i = 0; i < lengths.size(); ++i)
+    of_token.insert(of_token.end(), lengths[i], of_sequence[i]);
   return at::tensor(of_token, at::kDouble);
 }
 
@@ -38,7 +39,8 @@ TEST(PolicyLoss, AndItsGradientAreThoseOfPyTorchForEveryBound) {
     EXPECT_EQ(Difference(actual.clipped, Vector(golden["clipped"])), 0);
     EXPECT_EQ(Difference(actual.clipped_lower, Vector(golden["clipped_lower"])), 0);
     EXPECT_LT(Difference(actual.log_ratio, Vector(golden["log_ratio"])), kTolerance);
-    EXPECT_LT(Difference(Gradient(actual.loss.sum(), logprobs), Vector(golden["grad"])), kTolerance);
+    EXPECT_LT(Difference(Gradient(actual.loss.sum(), logprobs), Vector(golden["grad"])),
+              kTolerance);
   }
 }
 
@@ -50,7 +52,8 @@ TEST(KlLoss, AndItsGradientAreThoseOfPyTorchForEveryEstimator) {
     const at::Tensor logprobs = Leaf(golden["logprobs"]);
     const at::Tensor actual = KlLoss(logprobs, Vector(golden["ref"]), estimator);
     EXPECT_LT(Difference(actual, Vector(golden[name]["value"])), kTolerance) << name;
-    EXPECT_LT(Difference(Gradient(actual.sum(), logprobs), Vector(golden[name]["grad"])), kTolerance)
+    EXPECT_LT(Difference(Gradient(actual.sum(), logprobs), Vector(golden[name]["grad"])),
+              kTolerance)
         << name;
   }
 }
@@ -102,7 +105,8 @@ TEST_F(WholeLoss, OfThePolicyWithKlAndEntropyHasPyTorchsGradient) {
                           (kl * weights).sum() * golden_["kl_coef"].get<double>() +
                           EntropyBonus(entropy_, weights, golden_["entropy_coeff"]);
 
-  EXPECT_NEAR((policy.loss * weights).sum().item<double>(), golden_["pg_loss"].get<double>(), kTolerance);
+  EXPECT_NEAR((policy.loss * weights).sum().item<double>(), golden_["pg_loss"].get<double>(),
+              kTolerance);
   EXPECT_NEAR(loss.item<double>(), golden_["loss"].get<double>(), kTolerance);
   EXPECT_LT(Difference(Gradient(loss, logits_), Matrix(golden_["grad"])), kTolerance);
 }

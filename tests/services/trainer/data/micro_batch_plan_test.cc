@@ -43,7 +43,8 @@ TEST(MicroBatchPlan, HoldsEverySequenceOnceWithinTheTokenBudget) {
 }
 
 TEST(MicroBatchPlan, GivesEveryRankTheSameNumberOfMicroBatches) {
-  const std::vector<int64_t> lengths = {100, 3, 3, 3};  // the budget fits one rank's in one, the rest too
+  const std::vector<int64_t> lengths = {100, 3, 3,
+                                        3};  // the budget fits one rank's in one, the rest too
 
   const MicroBatchPlan plan = PlanMicroBatches(lengths, 3, 4);
 

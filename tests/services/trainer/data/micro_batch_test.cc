@@ -55,8 +55,8 @@ TEST(TrainingBatch, TrainsOnSampledTokensOfTheLossMaskOnly) {
 }
 
 TEST(TrainingBatch, NumbersGroupsInOrderOfAppearanceAndTakesNamelessSamplesForGroups) {
-  const TrainingBatch batch = MakeTrainingBatch(
-      {Parse(kShort), Parse(kTwoTurns), Parse(kShort), Parse("segments { kind: SEGMENT_KIND_PROMPT }")});
+  const TrainingBatch batch = MakeTrainingBatch({Parse(kShort), Parse(kTwoTurns), Parse(kShort),
+                                                 Parse("segments { kind: SEGMENT_KIND_PROMPT }")});
   EXPECT_EQ(batch.sequences[0].group, 0);
   EXPECT_EQ(batch.sequences[1].group, 1);
   EXPECT_EQ(batch.sequences[2].group, 0);

@@ -28,7 +28,8 @@ class SampleValidation : public ::testing::Test {
         kind: SEGMENT_KIND_SAMPLED token_ids: [4, 5] logprobs: [-1, -0.5] loss_mask: [true, false]
         version_spans { policy_version: 3 end: 1 } version_spans { policy_version: 4 begin: 1 end: 2 }
       }
-      reward: 0.5 temperature: 1)", &sample_));
+      reward: 0.5 temperature: 1)",
+                                                              &sample_));
     limits_.vocab_size = 4096;
     limits_.max_position_embeddings = 8;
     limits_.needs_advantages = true;
@@ -48,8 +49,9 @@ TEST_F(SampleValidation, NamesTheTokenOutsideTheVocabulary) {
 
   const absl::Status status = Validate();
 
-  EXPECT_THAT(status, StatusIs(kInvalid, "samples[3].segments[1].token_ids[1]: 5000 is outside the "
-                                         "vocabulary of 4096"));
+  EXPECT_THAT(status, StatusIs(kInvalid,
+                               "samples[3].segments[1].token_ids[1]: 5000 is outside the "
+                               "vocabulary of 4096"));
   const auto field = rpc::GetDetail<common::v1::BadField>(status);
   ASSERT_TRUE(field.has_value());
   EXPECT_EQ(field->field(), "samples[3].segments[1].token_ids[1]");
@@ -57,8 +59,9 @@ TEST_F(SampleValidation, NamesTheTokenOutsideTheVocabulary) {
 
 TEST_F(SampleValidation, RefusesListsOfUnequalLength) {
   sampled().add_logprobs(-1);
-  EXPECT_THAT(Validate(), StatusIs(kInvalid, HasSubstr("samples[3].segments[1].logprobs: expected one "
-                                                       "for each of the 2 token_ids")));
+  EXPECT_THAT(Validate(),
+              StatusIs(kInvalid, HasSubstr("samples[3].segments[1].logprobs: expected one "
+                                           "for each of the 2 token_ids")));
   sampled().clear_logprobs();
   sampled().add_loss_mask(true);
   EXPECT_THAT(Validate(), StatusIs(kInvalid, HasSubstr("loss_mask")));

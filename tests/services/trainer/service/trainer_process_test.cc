@@ -78,7 +78,8 @@ TEST_F(TrainerProcessTest, AnswersUnavailableToTheStepThatARankWasKilledIn) {
   trainer->rank(1).Kill();
 
   step.join();
-  EXPECT_THAT(answer, StatusIs(absl::StatusCode::kUnavailable, HasSubstr("trainer rank 1 of 3 was lost")));
+  EXPECT_THAT(answer,
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("trainer rank 1 of 3 was lost")));
   for (int rank : {0, 2}) {
     EXPECT_TRUE(trainer->rank(rank).Wait(absl::Seconds(30))) << "rank " << rank;
     EXPECT_EQ(trainer->rank(rank).ExitDescription(), "exited with 1") << "rank " << rank;

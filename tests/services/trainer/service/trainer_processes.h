@@ -39,8 +39,8 @@ class TrainerProcesses {
  public:
   // Starts config.trainer().ranks() processes and waits until the leader serves. Logs and the ready
   // file lie in `folder`.
-  static absl::StatusOr<std::unique_ptr<TrainerProcesses>> Start(const std::string& folder,
-                                                                 const config::v1::RunConfig& config) {
+  static absl::StatusOr<std::unique_ptr<TrainerProcesses>> Start(
+      const std::string& folder, const config::v1::RunConfig& config) {
     std::unique_ptr<TrainerProcesses> out(new TrainerProcesses);
     std::filesystem::create_directories(folder);
     const std::string config_path = folder + "/config.yaml";
@@ -52,8 +52,8 @@ class TrainerProcesses {
     for (int64_t rank = 0; rank < config.trainer().ranks(); ++rank) {
       rpc::ChildProcessOptions options;
       options.name = absl::StrCat("trainer rank ", rank);
-      options.argv = {absl::StrCat(bin == nullptr ? "build/bin" : bin, "/tandem-trainer"), "--config",
-                      config_path, "--ready-file", ready_file};
+      options.argv = {absl::StrCat(bin == nullptr ? "build/bin" : bin, "/tandem-trainer"),
+                      "--config", config_path, "--ready-file", ready_file};
       options.environment = {{"RANK", absl::StrCat(rank)},
                              {"LOCAL_RANK", absl::StrCat(rank)},
                              {"WORLD_SIZE", absl::StrCat(config.trainer().ranks())},

@@ -111,7 +111,8 @@ TEST_F(TrainerServiceTest, AnswersARepeatWithTheStoredResultAndReadsNoSamples) {
 
 TEST_F(TrainerServiceTest, RefusesAStepOutOfOrderAndAnotherIncarnation) {
   const auto skipped = client_.TrainStep(2, v1::OBJECTIVE_SUPERVISED, samples_);
-  EXPECT_THAT(skipped, StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("expected step 1")));
+  EXPECT_THAT(skipped,
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("expected step 1")));
   const auto info = rpc::GetDetail<common::v1::ErrorInfo>(skipped.status());
   ASSERT_TRUE(info.has_value());
   EXPECT_EQ(info->reason(), "STEP_OUT_OF_ORDER");
@@ -162,7 +163,8 @@ TEST_F(TrainerServiceTest, RaisesTheProbabilityOfWhatWasRewardedAndReportsTheRol
     common::v1::Segment& sampled = *sample.mutable_segments(1);
     ASSERT_OK_AND_ASSIGN(const std::vector<float> logprobs, client_.LogProbs({sample}));
     const int64_t prompt = sample.segments(0).token_ids_size();
-    for (int t = 0; t < sampled.token_ids_size(); ++t) sampled.add_logprobs(logprobs[prompt - 1 + t]);
+    for (int t = 0; t < sampled.token_ids_size(); ++t)
+      sampled.add_logprobs(logprobs[prompt - 1 + t]);
   }
   ASSERT_OK_AND_ASSIGN(const std::vector<float> before, client_.LogProbs({judged[0]}));
 
@@ -213,13 +215,14 @@ TEST_F(TrainerServiceTest, RefusesADamagedCheckpointAndChangesNothing) {
   ASSERT_THAT(client_.Save(path, v1::CHECKPOINT_FORMAT_SHARDED), IsOk());
   ASSERT_OK_AND_ASSIGN(const std::vector<float> before, client_.LogProbs(samples_));
   {
-    std::fstream file(path + "/rank-0-of-1.safetensors", std::ios::in | std::ios::out | std::ios::binary);
+    std::fstream file(path + "/rank-0-of-1.safetensors",
+                      std::ios::in | std::ios::out | std::ios::binary);
     file.seekp(-5, std::ios::end);
     file.put('\x5a');
   }
 
-  EXPECT_THAT(client_.Load(path),
-              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("rank-0-of-1.safetensors is damaged")));
+  EXPECT_THAT(client_.Load(path), StatusIs(absl::StatusCode::kDataLoss,
+                                           HasSubstr("rank-0-of-1.safetensors is damaged")));
   EXPECT_THAT(client_.Load(config_.run_dir() + "/absent"),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("manifest.json")));
 

@@ -13,16 +13,18 @@ TEST(TrainerStatus, TellsAWatcherThePresentStateFirstAndThenEveryChange) {
   TrainerStatus status;
   status.SetState(v1::TRAINER_STATE_READY);
   std::vector<v1::TrainerState> seen;
-  const int64_t id = status.Subscribe(
-      [&](const v1::WatchResponse& response, const absl::Status*) { seen.push_back(response.state()); });
+  const int64_t id = status.Subscribe([&](const v1::WatchResponse& response, const absl::Status*) {
+    seen.push_back(response.state());
+  });
 
   status.SetState(v1::TRAINER_STATE_TRAINING);
   status.SetState(v1::TRAINER_STATE_READY);
   status.Unsubscribe(id);
   status.SetState(v1::TRAINER_STATE_TRAINING);
 
-  EXPECT_EQ(seen, std::vector<v1::TrainerState>({v1::TRAINER_STATE_READY, v1::TRAINER_STATE_TRAINING,
-                                                 v1::TRAINER_STATE_READY}));
+  EXPECT_EQ(seen,
+            std::vector<v1::TrainerState>(
+                {v1::TRAINER_STATE_READY, v1::TRAINER_STATE_TRAINING, v1::TRAINER_STATE_READY}));
 }
 
 TEST(TrainerStatus, StaysFailedWithTheFirstError) {

@@ -41,7 +41,8 @@ void WriteTinyModel(const std::string& folder) {
     "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_act": "silu",
     "vocab_size": )" << kVocabSize << R"(, "hidden_size": 20, "intermediate_size": 36,
     "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 10,
-    "max_position_embeddings": )" << kMaxLength << R"(, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
+    "max_position_embeddings": )" << kMaxLength
+                                         << R"(, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
     "initializer_range": 0.08, "tie_word_embeddings": false, "eos_token_id": 0, "torch_dtype": "float32"
   })";
 }
@@ -131,11 +132,11 @@ absl::StatusOr<std::vector<float>> TrainerClient::LogProbs(
       sequence.mutable_token_ids()->MergeFrom(segment.token_ids());
     }
   }
-  ASSIGN_OR_RETURN(const auto response,
-                   Unary<v1::ComputeLogProbsResponse>(
-                       [&](grpc::ClientContext* context, auto* response) {
-                         return stub_->ComputeLogProbs(context, request, response);
-                       }));
+  ASSIGN_OR_RETURN(
+      const auto response,
+      Unary<v1::ComputeLogProbsResponse>([&](grpc::ClientContext* context, auto* response) {
+        return stub_->ComputeLogProbs(context, request, response);
+      }));
   std::vector<float> out;
   for (const auto& sequence : response.sequences()) {
     out.insert(out.end(), sequence.logprobs().begin(), sequence.logprobs().end());

@@ -21,7 +21,8 @@ inline constexpr int64_t kMaxLength = 48;
 // A folder of its own under the test's temporary folder, empty.
 std::string MakeFolder(const std::string& name);
 
-// Writes the config.json of a Qwen2 model of two layers, sizes that ranks do not divide; no weights.
+// Writes the config.json of a Qwen2 model of two layers, sizes that ranks do not divide; no
+// weights.
 void WriteTinyModel(const std::string& folder);
 
 // The defaults with a tiny random model in float32 and `folder`/run as run_dir.
@@ -42,8 +43,10 @@ class TrainerClient {
                                                   const std::vector<common::v1::Sample>& samples);
   // Log-probs of the samples' tokens, all sequences one after another.
   absl::StatusOr<std::vector<float>> LogProbs(const std::vector<common::v1::Sample>& samples);
-  absl::StatusOr<v1::SaveCheckpointResponse> Save(const std::string& path, v1::CheckpointFormat format);
-  absl::StatusOr<v1::LoadCheckpointResponse> Load(const std::string& path, int64_t min_policy_version = 0);
+  absl::StatusOr<v1::SaveCheckpointResponse> Save(const std::string& path,
+                                                  v1::CheckpointFormat format);
+  absl::StatusOr<v1::LoadCheckpointResponse> Load(const std::string& path,
+                                                  int64_t min_policy_version = 0);
 
   v1::TrainerService::Stub& stub() { return *stub_; }
 
