@@ -89,7 +89,7 @@ void AddEval(CLI::App& app, Runner& runner) {
   command->add_option("--data", options->data, "JSONL file (data.test_files)")
       ->allow_extra_args(false);
   command->add_option("--reward", options->reward, "Name of the reward (reward.name)");
-  command->add_flag("--json", "The output is JSON in any case")->group("");
+  command->add_flag_callback("--json", [] {}, "The output is JSON in any case")->group("");
   command->callback([&runner, options] { runner = [options] { return RunEval(*options); }; });
 }
 

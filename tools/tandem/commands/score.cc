@@ -97,7 +97,7 @@ void AddScore(CLI::App& app, Runner& runner) {
   command->add_option("--side", options->side, "Which service computes: trainer or rollout")
       ->check(CLI::IsMember({"trainer", "rollout"}))
       ->capture_default_str();
-  command->add_flag("--json", "The output is JSON in any case")->group("");
+  command->add_flag_callback("--json", [] {}, "The output is JSON in any case")->group("");
   command->callback([&runner, options] { runner = [options] { return RunScore(*options); }; });
 }
 
