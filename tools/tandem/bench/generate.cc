@@ -60,6 +60,8 @@ absl::Status Run(const Options& options) {
   model.overrides.insert(
       model.overrides.begin(),
       {absl::StrCat("rollout.max_num_seqs=", std::max<int64_t>(options.batch, 1)),
+       absl::StrCat("data.max_prompt_length=", options.prompt_tokens),
+       absl::StrCat("rollout.max_tokens=", options.new_tokens),
        absl::StrCat("rollout.max_model_len=", length)});
   ASSIGN_OR_RETURN(const io::ModelConfig model_config, io::ReadModelConfig(model.model));
   ASSIGN_OR_RETURN(const model::ModelSpec spec,

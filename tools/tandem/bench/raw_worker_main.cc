@@ -9,6 +9,7 @@
 #include "common/model/allocator.h"
 #include "common/status/status_macros.h"
 #include "common/weights/bucket_plan.h"
+#include "common/weights/manifest.h"
 #include "common/weights/raw_baseline.h"
 
 namespace {
@@ -43,6 +44,7 @@ absl::Status Run(const Work& work) {
   tensor->set_name("stream");
   tensor->set_dtype("float32");
   tensor->add_shape(work.size_bytes / 4);
+  manifest.set_digest(tandem::weights::ManifestDigest(manifest));
   ASSIGN_OR_RETURN(const auto plan,
                    tandem::weights::MakeTransferPlan(manifest, work.bucket_bytes));
   std::unique_ptr<tandem::comm::ProcessGroup> trainers, update;

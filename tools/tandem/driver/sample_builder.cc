@@ -43,7 +43,7 @@ std::vector<Sample> ToSamples(int64_t step, const std::vector<Group>& groups, do
   return samples;
 }
 
-absl::StatusOr<Sample> ToSupervisedSample(int64_t step, const Prompt& prompt,
+absl::StatusOr<Sample> ToSupervisedSample(int64_t step, int64_t index, const Prompt& prompt,
                                           const tokenizer::Tokenizer& tokenizer,
                                           uint32_t eos_token_id) {
   // Prompt and answer are tokenised apart, as they are at generation: there the completion begins
@@ -53,7 +53,7 @@ absl::StatusOr<Sample> ToSupervisedSample(int64_t step, const Prompt& prompt,
   std::vector<uint32_t> completion(answer.begin(), answer.end());
   completion.push_back(eos_token_id);
   Sample sample;
-  sample.set_sample_id(absl::StrCat(step, "/", prompt.row));
+  sample.set_sample_id(absl::StrCat(step, "/", index));
   sample.set_group_id(sample.sample_id());
   sample.set_temperature(1);
   sample.set_finish_reason(common::v1::FINISH_REASON_STOP);

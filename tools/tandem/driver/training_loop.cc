@@ -237,7 +237,8 @@ class SupervisedLoop : public Loop {
       int64_t tokens = 0;
       for (const Prompt& prompt : c_.train.Next(c_.config.data().train_batch_size())) {
         ASSIGN_OR_RETURN(samples.emplace_back(),
-                         ToSupervisedSample(step, prompt, tokenizer_, eos_token_id_));
+                         ToSupervisedSample(step, static_cast<int64_t>(samples.size()), prompt,
+                                            tokenizer_, eos_token_id_));
         for (const auto& segment : samples.back().segments()) tokens += segment.token_ids_size();
       }
       ASSIGN_OR_RETURN(

@@ -45,7 +45,7 @@ TEST(SampleBuilder, EndsASupervisedCompletionWithTheEndOfSequence) {
   prompt.answer = "3";
 
   ASSERT_OK_AND_ASSIGN(const common::v1::Sample sample,
-                       ToSupervisedSample(1, prompt, *tokenizer, 0));
+                       ToSupervisedSample(1, 0, prompt, *tokenizer, 0));
 
   EXPECT_THAT(sample.segments(0).token_ids(), ElementsAre(3, 12, 4, 13));
   EXPECT_THAT(sample.segments(1).token_ids(), ElementsAre(5, 0));
@@ -59,7 +59,7 @@ TEST(SampleBuilder, TrainsAnEmptyAnswerOnTheEndOfSequenceAlone) {
   prompt.token_ids = {3};
 
   ASSERT_OK_AND_ASSIGN(const common::v1::Sample sample,
-                       ToSupervisedSample(1, prompt, *tokenizer, 0));
+                       ToSupervisedSample(1, 0, prompt, *tokenizer, 0));
 
   EXPECT_THAT(sample.segments(1).token_ids(), ElementsAre(0));
 }
