@@ -14,21 +14,54 @@ int64_t ArenaPair::live_version() const {
 
 std::shared_ptr<const model::Arena> ArenaPair::live() const {
   absl::MutexLock lock(&mu_);
-  return live_ < 0 ? nullptr : arenas_[live_];
+  return live_ < 0 ? nullptr : slots_[live_].arena;
 }
+
+namespace {
+
+absl::Status Refused(const model::ParameterTable& table, absl::string_view what,
+                     const std::exception& error) {
+  return absl::ResourceExhaustedError(absl::StrCat(what, " of ", table.num_parameters(),
+                                                   " parameters does not fit in memory: ",
+                                                   error.what()));
+}
+
+}  // namespace
 
 absl::StatusOr<std::shared_ptr<model::Arena>> ArenaPair::Staged() {
   absl::MutexLock lock(&mu_);
-  std::shared_ptr<model::Arena>& idle = arenas_[live_ == 0 ? 1 : 0];
+  std::shared_ptr<model::Arena>& idle = slots_[live_ == 0 ? 1 : 0].arena;
   if (idle != nullptr) return idle;
   try {
     idle = std::make_shared<model::Arena>(table_, dtype_);
   } catch (const std::exception& error) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("the staged weights take ", table_.num_parameters() >> 20,
-                     "Mi parameters more, which the system refused: ", error.what()));
+    return Refused(table_, "the staged arena", error);
   }
   return idle;
+}
+
+absl::Status ArenaPair::Derive() {
+  Slot* slot;
+  {
+    absl::MutexLock lock(&mu_);
+    slot = &slots_[live_ == 0 ? 1 : 0];
+  }
+  // Without the lock: until the flip the idle slot is the stager's.
+  try {
+    if (slot->packed != nullptr) {
+      slot->packed->Repack();
+    } else {
+      slot->packed = std::make_unique<model::PackedWeights>(*slot->arena);
+    }
+  } catch (const std::exception& error) {
+    return Refused(table_, "the packed copy", error);
+  }
+  return absl::OkStatus();
+}
+
+const model::ParameterProvider* ArenaPair::live_parameters() const {
+  absl::MutexLock lock(&mu_);
+  return live_ < 0 ? nullptr : slots_[live_].packed.get();
 }
 
 void ArenaPair::Flip(int64_t version) {

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "common/model/arena.h"
+#include "common/model/packed_weights.h"
 
 namespace tandem::rollout {
 
@@ -33,14 +34,26 @@ class ArenaPair {
   // it cannot be allocated.
   absl::StatusOr<std::shared_ptr<model::Arena>> Staged();
 
-  // The staged arena, which must have been asked for, becomes live.
+  // Derives from the staged arena, which must have been asked for, the layouts that the forward pass
+  // reads. By its stager, when the contents are final. RESOURCE_EXHAUSTED as Staged().
+  absl::Status Derive();
+
+  // The staged arena, with what was derived of it, becomes live.
   void Flip(int64_t version);
 
+  // What the forward pass reads of the live arena, or null; valid until the flip after the next.
+  const model::ParameterProvider* live_parameters() const;
+
  private:
+  struct Slot {
+    std::shared_ptr<model::Arena> arena;
+    std::unique_ptr<model::PackedWeights> packed;  // of the arena
+  };
+
   const model::ParameterTable& table_;
   const at::ScalarType dtype_;
   mutable absl::Mutex mu_;
-  std::array<std::shared_ptr<model::Arena>, 2> arenas_ ABSL_GUARDED_BY(mu_);
+  std::array<Slot, 2> slots_ ABSL_GUARDED_BY(mu_);
   int live_ ABSL_GUARDED_BY(mu_) = -1;
   int64_t live_version_ ABSL_GUARDED_BY(mu_) = -1;
 };

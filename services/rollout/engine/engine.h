@@ -108,8 +108,8 @@ class Engine {
   // The arenas; the staged one is filled by whoever receives weights.
   ArenaPair& weights() { return weights_; }
 
-  // Makes the staged arena live between two steps and stamps `version`. Blocks until then (with
-  // policy kWait, until requests in flight are done). DEADLINE_EXCEEDED: it is not committed and will
+  // Makes the staged arena live between two steps and stamps `version`. By the stager; blocks until
+  // then (with policy kWait, until requests in flight are done). DEADLINE_EXCEEDED: it is not committed and will
   // not be.
   absl::StatusOr<CommitResult> Commit(int64_t version, absl::Time deadline);
 
@@ -155,6 +155,8 @@ class Engine {
   void AbortRequest(ActiveRequest& request);
   void AbortAll();
   void FlipWeights(int64_t version, CommitResult& result);
+  // Requests for generation that hold blocks, or tokens that were sampled.
+  std::vector<ActiveRequest*> BegunRequests() const;
   void RestartScores();
   void RunWhenIdle();
   void UpdateInfo();
@@ -173,7 +175,7 @@ class Engine {
   std::vector<std::unique_ptr<ActiveRequest>> finished_;        // kept until the step is over
   std::vector<std::unique_ptr<ActiveRequest>> held_;  // came while older ones are waited for
   std::vector<Command> when_idle_;                    // waits for `requests_` to be empty
-  std::shared_ptr<const model::Arena> live_;
+  const model::ParameterProvider* live_ = nullptr;
   int64_t version_ = -1;
   int64_t num_queued_tokens_ = 0;
   int64_t num_generated_tokens_ = 0;

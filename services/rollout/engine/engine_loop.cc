@@ -228,24 +228,16 @@ void Engine::AbortAll() {
 
 void Engine::FlipWeights(int64_t version, CommitResult& result) {
   const absl::Time start = absl::Now();
-  std::vector<ActiveRequest*> started;
-  for (const Sequence* sequence : scheduler_.running()) {
-    ActiveRequest* request = static_cast<const SampleState*>(sequence)->request;
-    if (started.empty() || started.back() != request) started.push_back(request);
-  }
-  const int64_t num_started = static_cast<int64_t>(started.size());
+  const std::vector<ActiveRequest*> begun = BegunRequests();
   switch (options_.in_flight) {
     case InFlightPolicy::kAbort:
-      for (ActiveRequest* request : started) {
-        if (request->scores) continue;
-        AbortRequest(*request);
-        ++result.num_aborted_requests;
-      }
+      for (ActiveRequest* request : begun) AbortRequest(*request);
+      result.num_aborted_requests = static_cast<int64_t>(begun.size());
       break;
     case InFlightPolicy::kWait:
     case InFlightPolicy::kKeepRecompute:
       scheduler_.RecomputeAll();
-      result.num_recomputed_requests = num_started;
+      result.num_recomputed_requests = static_cast<int64_t>(begun.size());
       break;
     case InFlightPolicy::kKeepKv:
       for (Sequence* sequence : scheduler_.running()) sequence->may_publish = false;
@@ -253,12 +245,26 @@ void Engine::FlipWeights(int64_t version, CommitResult& result) {
   }
   RestartScores();
   weights_.Flip(version);
-  live_ = weights_.live();
+  live_ = weights_.live_parameters();
   version_ = version;
   blocks_.SetRoot(RootHash(options_.model_name, version, ""));
   result.pause_seconds = absl::ToDoubleSeconds(absl::Now() - start);
   telemetry::SetLogPolicyVersion(version);
   if (options_.on_commit) options_.on_commit(version);
+}
+
+std::vector<ActiveRequest*> Engine::BegunRequests() const {
+  std::vector<ActiveRequest*> begun;
+  for (const auto& [arrival, request] : requests_) {
+    const auto has_begun = [this](const std::unique_ptr<SampleState>& sample) {
+      return scheduler_.running().contains(sample.get()) || sample->num_sampled() > 0;
+    };
+    if (!request->scores &&
+        std::any_of(request->samples.begin(), request->samples.end(), has_begun)) {
+      begun.push_back(request.get());
+    }
+  }
+  return begun;
 }
 
 void Engine::RestartScores() {

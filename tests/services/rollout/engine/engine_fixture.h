@@ -146,6 +146,7 @@ class EngineTest : public ::testing::Test {
   }
 
   void Start(EngineOptions options, model::ModelSpec spec) {
+    engine_.reset();
     model_ = std::make_unique<model::Transformer>(std::move(spec));
     ASSERT_OK_AND_ASSIGN(engine_, Engine::Create(options, *model_, tokenizer_.get()));
   }
