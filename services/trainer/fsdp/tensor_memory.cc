@@ -3,49 +3,156 @@
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/util/Exception.h>
-#include <malloc.h>
+#include <sys/mman.h>
 
-#include <atomic>
+#include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdlib>
+#include <limits>
+#include <map>
 #include <mutex>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 
 namespace tandem::trainer {
 namespace {
 
-std::atomic<int64_t> current{0};
-std::atomic<int64_t> peak{0};
-
-// A block begins with its size; the tensor's bytes follow at the alignment that kernels expect.
+// A block begins with its sizes; the tensor's bytes follow at the alignment that kernels expect.
+struct Header {
+  size_t tensor_bytes;
+  size_t block_bytes;  // with the header; 0 where the block is the C library's
+};
 constexpr size_t kHeaderBytes = 64;
+static_assert(sizeof(Header) <= kHeaderBytes);
 
-void Free(void* data) {
-  if (data == nullptr) return;
-  std::byte* const block = static_cast<std::byte*>(data) - kHeaderBytes;
-  current.fetch_sub(static_cast<int64_t>(*reinterpret_cast<size_t*>(block)),
-                    std::memory_order_relaxed);
-  std::free(block);
+#if defined(__SANITIZE_ADDRESS__)
+// Every tensor a block of its own, so that use after free is seen.
+constexpr size_t kSmallestCached = std::numeric_limits<size_t>::max();
+#else
+constexpr size_t kSmallestCached = size_t{64} << 10;
+#endif
+constexpr int64_t kSlackBytes = int64_t{64} << 20;
+
+// Eight sizes to each power of two, so that lengths that differ a little share blocks.
+size_t RoundUp(size_t size_bytes) {
+  const size_t step = std::max(kSmallestCached / 8, std::bit_floor(size_bytes) / 8);
+  return (size_bytes + step - 1) / step * step;
 }
 
-class CountingAllocator : public c10::Allocator {
+// Blocks and their count. Any thread.
+class Blocks {
+ public:
+  void* Take(size_t tensor_bytes) {
+    const size_t wanted = tensor_bytes + kHeaderBytes;
+    Header* header = nullptr;
+    if (wanted < kSmallestCached) {
+      void* block = nullptr;
+      if (posix_memalign(&block, kHeaderBytes, wanted) == 0) {
+        header = static_cast<Header*>(block);
+        header->block_bytes = 0;
+      }
+    } else {
+      header = TakeCached(RoundUp(wanted));
+    }
+    TORCH_CHECK_WITH(OutOfMemoryError, header != nullptr, "a tensor of ", tensor_bytes,
+                     " bytes does not fit in memory, beside the ", current(),
+                     " bytes of tensors that are there");
+    header->tensor_bytes = tensor_bytes;
+    absl::MutexLock lock(&mu_);
+    current_ += static_cast<int64_t>(tensor_bytes);
+    peak_ = std::max(peak_, current_);
+    return reinterpret_cast<std::byte*>(header) + kHeaderBytes;
+  }
+
+  void Return(void* data) {
+    if (data == nullptr) return;
+    Header* const header =
+        reinterpret_cast<Header*>(static_cast<std::byte*>(data) - kHeaderBytes);
+    absl::MutexLock lock(&mu_);
+    current_ -= static_cast<int64_t>(header->tensor_bytes);
+    if (header->block_bytes == 0) {
+      std::free(header);
+      return;
+    }
+    free_[header->block_bytes].push_back(header);
+    cached_ += static_cast<int64_t>(header->block_bytes);
+    ReleaseAbove(peak_ + peak_ / 4 + kSlackBytes - current_);
+  }
+
+  int64_t current() const {
+    absl::MutexLock lock(&mu_);
+    return current_;
+  }
+  int64_t peak() const {
+    absl::MutexLock lock(&mu_);
+    return peak_;
+  }
+  int64_t cached() const {
+    absl::MutexLock lock(&mu_);
+    return cached_;
+  }
+
+ private:
+  // Null where the system has no more memory.
+  Header* TakeCached(size_t block_bytes) {
+    absl::MutexLock lock(&mu_);
+    const auto found = free_.lower_bound(block_bytes);
+    if (found != free_.end() && found->first <= block_bytes + block_bytes / 4) {
+      Header* const header = found->second.back();
+      found->second.pop_back();
+      cached_ -= static_cast<int64_t>(found->first);
+      if (found->second.empty()) free_.erase(found);
+      return header;
+    }
+    for (int attempt = 0; attempt < 2; ++attempt) {
+      void* const block = mmap(nullptr, block_bytes, PROT_READ | PROT_WRITE,
+                               MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      if (block != MAP_FAILED) {
+        Header* const header = static_cast<Header*>(block);
+        header->block_bytes = block_bytes;
+        return header;
+      }
+      ReleaseAbove(0);
+    }
+    return nullptr;
+  }
+
+  // The largest first: they are the fewest.
+  void ReleaseAbove(int64_t limit) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    while (cached_ > limit && !free_.empty()) {
+      const auto last = std::prev(free_.end());
+      munmap(last->second.back(), last->first);
+      cached_ -= static_cast<int64_t>(last->first);
+      last->second.pop_back();
+      if (last->second.empty()) free_.erase(last);
+    }
+  }
+
+  mutable absl::Mutex mu_;
+  std::map<size_t, std::vector<Header*>> free_ ABSL_GUARDED_BY(mu_);  // by block_bytes
+  int64_t current_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t peak_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t cached_ ABSL_GUARDED_BY(mu_) = 0;
+};
+
+// Never destroyed: tensors of static storage outlive everything else.
+Blocks& blocks() {
+  static Blocks* const blocks = new Blocks;
+  return *blocks;
+}
+
+void Free(void* data) { blocks().Return(data); }
+
+class Allocator : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t size_bytes) override {
     if (size_bytes == 0) return {nullptr, nullptr, &Free, c10::Device(c10::kCPU)};
-    void* block = nullptr;
-    const int error = posix_memalign(&block, kHeaderBytes, size_bytes + kHeaderBytes);
-    TORCH_CHECK_WITH(OutOfMemoryError, error == 0, "a tensor of ", size_bytes,
-                     " bytes does not fit in memory, beside the ", TensorMemory::current_bytes(),
-                     " bytes of tensors that are there");
-    *static_cast<size_t*>(block) = size_bytes;
-    const int64_t now = current.fetch_add(static_cast<int64_t>(size_bytes), std::memory_order_relaxed) +
-                        static_cast<int64_t>(size_bytes);
-    int64_t seen = peak.load(std::memory_order_relaxed);
-    while (now > seen && !peak.compare_exchange_weak(seen, now, std::memory_order_relaxed)) {
-    }
-    void* const data = static_cast<std::byte*>(block) + kHeaderBytes;
+    void* const data = blocks().Take(size_bytes);
     return {data, data, &Free, c10::Device(c10::kCPU)};
   }
-
   c10::DeleterFnPtr raw_deleter() const override { return &Free; }
   void copy_data(void* to, const void* from, size_t size_bytes) const override {
     default_copy_data(to, from, size_bytes);
@@ -57,16 +164,13 @@ class CountingAllocator : public c10::Allocator {
 void TensorMemory::Install() {
   static std::once_flag once;
   std::call_once(once, [] {
-    static CountingAllocator* const allocator = new CountingAllocator;
+    static Allocator* const allocator = new Allocator;
     c10::SetCPUAllocator(allocator, /*priority=*/100);
-    // Never hand memory back to the system: what a step needs, the next one needs again.
-    mallopt(M_MMAP_THRESHOLD, 1 << 30);
-    mallopt(M_TRIM_THRESHOLD, 0x7fffffff);
-    mallopt(M_TOP_PAD, 64 << 20);
   });
 }
 
-int64_t TensorMemory::current_bytes() { return current.load(std::memory_order_relaxed); }
-int64_t TensorMemory::peak_bytes() { return peak.load(std::memory_order_relaxed); }
+int64_t TensorMemory::current_bytes() { return blocks().current(); }
+int64_t TensorMemory::peak_bytes() { return blocks().peak(); }
+int64_t TensorMemory::cached_bytes() { return blocks().cached(); }
 
 }  // namespace tandem::trainer
