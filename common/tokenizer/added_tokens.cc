@@ -16,8 +16,8 @@ absl::StatusOr<AddedToken> ReadToken(const JsonNode& node) {
   ASSIGN_OR_RETURN(const JsonNode content, node.Field("content"));
   ASSIGN_OR_RETURN(token.content, content.String());
   if (token.content.size() > kMaxTokenBytes) {
-    return content.Error(absl::StrCat("a token of ", token.content.size(), " bytes; at most ",
-                                      kMaxTokenBytes));
+    return content.Error(
+        absl::StrCat("a token of ", token.content.size(), " bytes; at most ", kMaxTokenBytes));
   }
   ASSIGN_OR_RETURN(token.single_word, node.BoolOr("single_word", false));
   ASSIGN_OR_RETURN(token.lstrip, node.BoolOr("lstrip", false));
@@ -120,9 +120,8 @@ std::vector<Segment> AddedTokens::Cut(absl::string_view text, bool normalized) c
     size_t begin = i, end = i + length, n;
     i = end;  // also where the token is not taken: matches never overlap
     const AddedToken& token = by_id_.at(id);
-    if (token.single_word &&
-        ((begin > 0 && IsWord(DecodeBefore(text, begin, &n))) ||
-         (end < text.size() && IsWord(DecodeAt(text, end, &n))))) {
+    if (token.single_word && ((begin > 0 && IsWord(DecodeBefore(text, begin, &n))) ||
+                              (end < text.size() && IsWord(DecodeAt(text, end, &n))))) {
       continue;
     }
     if (token.lstrip) {

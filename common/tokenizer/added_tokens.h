@@ -1,4 +1,5 @@
-// The "added_tokens" of tokenizer.json: tokens that are cut out of the text before the model sees it.
+// The "added_tokens" of tokenizer.json: tokens that are cut out of the text before the model sees
+// it.
 #ifndef TANDEM_COMMON_TOKENIZER_ADDED_TOKENS_H_
 #define TANDEM_COMMON_TOKENIZER_ADDED_TOKENS_H_
 
@@ -51,8 +52,8 @@ class AddedTokens {
   std::optional<int32_t> TokenToId(absl::string_view content) const;
   const AddedToken* IdToToken(int32_t id) const;
   bool IsSpecial(absl::string_view content) const { return specials_.contains(content); }
-  // The token as the decoder gets it: a normalized one in the form that it is found in. Null when no
-  // added token has the id.
+  // The token as the decoder gets it: a normalized one in the form that it is found in. Null when
+  // no added token has the id.
   const std::string* DecodedForm(int32_t id) const;
   // How many are not in the model's vocabulary.
   size_t num_beyond_model() const { return num_beyond_model_; }

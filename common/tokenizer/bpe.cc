@@ -115,8 +115,7 @@ absl::Status Bpe::ReadMerges(const JsonNode& merges) {
       return merges.At(i).Error(absl::StrCat("'", right, "' is shorter than the prefix '",
                                              continuing_subword_prefix_, "'"));
     }
-    const std::string merged =
-        absl::StrCat(left, right.substr(continuing_subword_prefix_.size()));
+    const std::string merged = absl::StrCat(left, right.substr(continuing_subword_prefix_.size()));
     const auto merged_id = vocabulary_.TokenToId(merged);
     if (!left_id.has_value() || !right_id.has_value() || !merged_id.has_value()) {
       const absl::string_view absent = !left_id ? left : !right_id ? right : merged;
@@ -181,23 +180,22 @@ absl::StatusOr<std::vector<int32_t>> Bpe::Characters(absl::string_view piece) co
       begin = end;
       continue;
     }
-    std::string bytes = absl::StrCat(begin == 0 ? "" : continuing_subword_prefix_,
-                                     piece.substr(begin, length),
-                                     end < piece.size() ? "" : end_of_word_suffix_);
+    std::string bytes =
+        absl::StrCat(begin == 0 ? "" : continuing_subword_prefix_, piece.substr(begin, length),
+                     end < piece.size() ? "" : end_of_word_suffix_);
     begin = end;
     const auto byte_id = [this](char b) { return byte_ids_[static_cast<unsigned char>(b)]; };
-    if (byte_fallback_ && std::all_of(bytes.begin(), bytes.end(),
-                                      [&](char b) { return byte_id(b) >= 0; })) {
+    if (byte_fallback_ &&
+        std::all_of(bytes.begin(), bytes.end(), [&](char b) { return byte_id(b) >= 0; })) {
       for (char b : bytes) ids.push_back(byte_id(b));
       continue;
     }
     if (!unk_token_.has_value()) continue;
     const std::optional<int32_t> unk_id = vocabulary_.TokenToId(*unk_token_);
     if (!unk_id.has_value()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("tokenizer.json: model.unk_token '", *unk_token_,
-                       "' is not in model.vocab, and the text has the unknown character '",
-                       bytes, "'"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "tokenizer.json: model.unk_token '", *unk_token_,
+          "' is not in model.vocab, and the text has the unknown character '", bytes, "'"));
     }
     if (unknown.has_value() && !fuse_unk_) ids.push_back(*unknown);
     unknown = unk_id;

@@ -70,7 +70,7 @@ class Bpe : public Model {
   bool fuse_unk_ = false;
   bool byte_fallback_ = false;
   bool ignore_merges_ = false;
-  std::array<int32_t, 256> byte_ids_;        // of "<0x..>", or -1
+  std::array<int32_t, 256> byte_ids_;         // of "<0x..>", or -1
   std::array<int32_t, 0x200> character_ids_;  // of the first code points, or -1
   WordCache cache_;
 };

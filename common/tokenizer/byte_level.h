@@ -1,4 +1,5 @@
-// GPT-2's printable characters for the 256 bytes: what byte-level tokenizers write their vocabulary in.
+// GPT-2's printable characters for the 256 bytes: what byte-level tokenizers write their vocabulary
+// in.
 #ifndef TANDEM_COMMON_TOKENIZER_BYTE_LEVEL_H_
 #define TANDEM_COMMON_TOKENIZER_BYTE_LEVEL_H_
 

@@ -23,6 +23,16 @@ constexpr absl::string_view kSpaceBody =
     "\\x{9}-\\x{d} \\x{85}\\x{a0}\\x{1680}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
     "\\x{2000}-\\x{200a}";
 
+// What PCRE2's properties lack beside newly assigned letters.
+constexpr absl::string_view kMoreAlphabetic =
+    "\\x{363}-\\x{36f}\\x{897}\\x{c04}\\x{cf3}\\x{f82}-\\x{f83}\\x{1dd3}-\\x{1de6}\\x{10d69}\\x{"
+    "10efc}"
+    "\\x{11080}-\\x{11081}\\x{11241}\\x{113b8}-\\x{113c0}\\x{113c2}\\x{113c5}\\x{113c7}-\\x{113ca}"
+    "\\x{113cc}-\\x{113cd}\\x{11f00}-\\x{11f01}\\x{11f03}\\x{11f34}-\\x{11f3a}\\x{11f3e}-\\x{11f40}"
+    "\\x{1e08f}\\x{1611e}-\\x{1612e}";
+constexpr absl::string_view kMoreLowercase =
+    "\\x{10fc}\\x{ab69}\\x{a7f2}-\\x{a7f4}\\x{1e030}-\\x{1e06d}";
+
 struct CategoryName {
   const char* name;
   Category category;
@@ -97,7 +107,8 @@ std::string Additions(absl::string_view prefix) {
   std::string body;
   for (const CategoryRange& range : AssignedSinceUnicode14()) {
     for (const CategoryName& name : kCategoryNames) {
-      if (name.category == range.category && absl::string_view(name.name).substr(0, prefix.size()) == prefix) {
+      if (name.category == range.category &&
+          absl::string_view(name.name).substr(0, prefix.size()) == prefix) {
         absl::StrAppendFormat(&body, "\\x{%x}-\\x{%x}", static_cast<uint32_t>(range.first),
                               static_cast<uint32_t>(range.last));
       }
@@ -193,23 +204,27 @@ std::string CodePointSet::ToClassBody() const {
   return body;
 }
 
-std::optional<std::string> PropertyClassBody(absl::string_view name) {
+std::optional<std::string> PropertyClassBody(absl::string_view name, bool in_set) {
   std::string folded = Fold(name);
   if (const auto it = LongNames().find(folded); it != LongNames().end()) folded = it->second;
   if (folded == "whitespace" || name == "s") return std::string(kSpaceBody);
   if (name == "h" || folded == "asciihexdigit") return std::string("0-9A-Fa-f");
   if (name == "w" || folded == "word") {
-    // Oniguruma's \w also holds the superscript digits and fractions of Latin-1.
-    return absl::StrCat("\\x{b2}-\\x{b3}\\x{b9}\\x{bc}-\\x{be}\\x{24b6}-\\x{24e9}",
+    // Outside of a set, Oniguruma's \w also holds the superscript digits and fractions of Latin-1.
+    return absl::StrCat(in_set ? "" : "\\x{b2}-\\x{b3}\\x{b9}\\x{bc}-\\x{be}",
+                        "\\x{24b6}-\\x{24e9}",
                         "\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}",
                         CategoryBody("L"), CategoryBody("M"), CategoryBody("Nd"), "\\p{Nl}\\p{Pc}");
   }
   if (folded == "alnum") {
-    return absl::StrCat(CategoryBody("L"), CategoryBody("Nd"), "\\p{Alphabetic}");
+    return absl::StrCat(kMoreAlphabetic, CategoryBody("L"), CategoryBody("Nd"), "\\p{Alphabetic}");
   }
-  if (folded == "alphabetic") return absl::StrCat(CategoryBody("L"), "\\p{Alphabetic}");
-  if (folded == "uppercase" || folded == "lowercase") {
-    return absl::StrCat(Additions(folded == "uppercase" ? "Lu" : "Ll"), "\\p{", folded, "}");
+  if (folded == "alphabetic") {
+    return absl::StrCat(kMoreAlphabetic, CategoryBody("L"), "\\p{Alphabetic}");
+  }
+  if (folded == "uppercase") return absl::StrCat(Additions("Lu"), "\\p{uppercase}");
+  if (folded == "lowercase") {
+    return absl::StrCat(kMoreLowercase, Additions("Ll"), "\\p{lowercase}");
   }
   if (folded == "punct") return CategoryBody("P");
   if (folded == "any") return std::string("\\x{0}-\\x{10ffff}");
@@ -225,7 +240,12 @@ std::optional<std::string> PropertyClassBody(absl::string_view name) {
   // Scripts. What PCRE2 calls by the bare name are script extensions.
   std::string script = absl::StrCat("\\p{sc:", folded, "}");
   if (folded == "han") {
-    script = absl::StrCat("\\x{2b739}-\\x{2b739}\\x{2ebf0}-\\x{2ee5d}\\x{31350}-\\x{323af}", script);
+    script =
+        absl::StrCat("\\x{2b739}-\\x{2b739}\\x{2ebf0}-\\x{2ee5d}\\x{31350}-\\x{323af}", script);
+  }
+  if (folded == "hiragana") script = absl::StrCat("\\x{1b132}-\\x{1b132}", script);
+  if (folded == "latin") {
+    script = absl::StrCat("\\x{a7cb}-\\x{a7cd}\\x{a7da}-\\x{a7dc}\\x{1df25}-\\x{1df2a}", script);
   }
   const bool plain = std::all_of(folded.begin(), folded.end(), absl::ascii_isalnum);
   if (plain && CompileClass(script) != nullptr) return script;

@@ -10,7 +10,8 @@
 
 namespace tandem::tokenizer {
 
-// Sorted, disjoint ranges of code points without the surrogates. A value; not thread-safe to modify.
+// Sorted, disjoint ranges of code points without the surrogates. A value; not thread-safe to
+// modify.
 class CodePointSet {
  public:
   void Add(char32_t first, char32_t last);
@@ -33,9 +34,9 @@ class CodePointSet {
 
 // The inside of a PCRE2 class for a property by its name in \p{...} (case, spaces, '-' and '_' do
 // not matter) or for a short form "w", "d", "s", "h". As Oniguruma 6.9.10 (Unicode 16) has it. It
-// starts and ends with a range or a property, so a '-' beside it cannot make a range of it. Nullopt
-// when the name is unknown.
-std::optional<std::string> PropertyClassBody(absl::string_view name);
+// starts and ends so that a '-' beside it cannot make a range of it. `in_set`: the escape stands in
+// brackets, where Oniguruma's \w is a little smaller. Nullopt when the name is unknown.
+std::optional<std::string> PropertyClassBody(absl::string_view name, bool in_set);
 
 // The members of a class body, found by asking PCRE2 about every code point (some 50 ms).
 std::optional<CodePointSet> EvaluateClassBody(const std::string& body);

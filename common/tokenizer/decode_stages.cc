@@ -310,16 +310,16 @@ std::unique_ptr<DecodeStep> MakeReplaceStep(Regex pattern, std::string content) 
     Regex pattern;
     std::string content;
   };
-  const auto shared = std::make_shared<const Shared>(Shared{std::move(pattern), std::move(content)});
+  const auto shared =
+      std::make_shared<const Shared>(Shared{std::move(pattern), std::move(content)});
   return std::make_unique<Step>([shared](DecodeStage* next) {
     return std::make_unique<ReplaceStage>(shared->pattern, shared->content, next);
   });
 }
 
 std::unique_ptr<DecodeStep> MakeStripStep(char32_t content, size_t start, size_t stop) {
-  return std::make_unique<Step>([=](DecodeStage* next) {
-    return std::make_unique<StripStage>(content, start, stop, next);
-  });
+  return std::make_unique<Step>(
+      [=](DecodeStage* next) { return std::make_unique<StripStage>(content, start, stop, next); });
 }
 
 std::unique_ptr<DecodeStep> MakeMetaspaceStep(char32_t replacement, bool drop_first) {

@@ -14,8 +14,8 @@ namespace tandem::tokenizer {
 // Bytes written as GPT-2's characters; all tokens become one, ill-formed bytes U+FFFD. Holds back
 // bytes that may be the start of a character.
 std::unique_ptr<DecodeStep> MakeByteLevelStep();
-// "<0xE4>" tokens. A run of them is text if all of it is UTF-8, else one U+FFFD for each; so a run is
-// held back until it ends.
+// "<0xE4>" tokens. A run of them is text if all of it is UTF-8, else one U+FFFD for each; so a run
+// is held back until it ends.
 std::unique_ptr<DecodeStep> MakeByteFallbackStep();
 // All tokens become one.
 std::unique_ptr<DecodeStep> MakeFuseStep();

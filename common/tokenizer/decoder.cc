@@ -48,7 +48,8 @@ absl::StatusOr<std::unique_ptr<DecodeStep>> ReadMetaspace(const JsonNode& node) 
   }
   ASSIGN_OR_RETURN(const std::string scheme, node.StringOr("prepend_scheme", "always"));
   ASSIGN_OR_RETURN(const bool add_prefix_space, node.BoolOr("add_prefix_space", true));
-  return MakeMetaspaceStep(replacement, scheme == "first" || (scheme != "never" && add_prefix_space));
+  return MakeMetaspaceStep(replacement,
+                           scheme == "first" || (scheme != "never" && add_prefix_space));
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
 // The "decoder" of tokenizer.json: from tokens back to text, as the tokens come.
 //
-// A decoder is a chain of stages. The reference runs each over the whole list of tokens; here a stage
-// passes on what can no longer change, so that decoding a stream and decoding a list are the same
-// code and give the same text.
+// A decoder is a chain of stages. The reference runs each over the whole list of tokens; here a
+// stage passes on what can no longer change, so that decoding a stream and decoding a list are the
+// same code and give the same text.
 #ifndef TANDEM_COMMON_TOKENIZER_DECODER_H_
 #define TANDEM_COMMON_TOKENIZER_DECODER_H_
 
@@ -17,8 +17,8 @@
 
 namespace tandem::tokenizer {
 
-// One step of a decoder over one stream of tokens. A token arrives as any number of fragments, valid
-// UTF-8 each, and an end. Single-threaded.
+// One step of a decoder over one stream of tokens. A token arrives as any number of fragments,
+// valid UTF-8 each, and an end. Single-threaded.
 class DecodeStage {
  public:
   virtual ~DecodeStage() = default;

@@ -64,8 +64,8 @@ absl::Status JsonNode::Unimplemented(absl::string_view message) const {
 }
 
 absl::Status JsonNode::WrongType(absl::string_view expected) const {
-  return Error(
-      absl::StrCat("expected ", WithArticle(expected), ", found ", WithArticle(value_->type_name())));
+  return Error(absl::StrCat("expected ", WithArticle(expected), ", found ",
+                            WithArticle(value_->type_name())));
 }
 
 absl::Status JsonNode::ExpectObject() const {
@@ -108,11 +108,11 @@ absl::StatusOr<bool> JsonNode::Bool() const {
 
 absl::StatusOr<int64_t> JsonNode::Int(int64_t min, int64_t max) const {
   if (!value_->is_number_integer()) return WrongType("integer");
-  const bool too_big = value_->is_number_unsigned() &&
-                       value_->get<uint64_t>() > static_cast<uint64_t>(max);
+  const bool too_big =
+      value_->is_number_unsigned() && value_->get<uint64_t>() > static_cast<uint64_t>(max);
   if (too_big || value_->get<int64_t>() < min || value_->get<int64_t>() > max) {
-    return Error(absl::StrCat("expected an integer from ", min, " to ", max, ", found ",
-                              value_->dump()));
+    return Error(
+        absl::StrCat("expected an integer from ", min, " to ", max, ", found ", value_->dump()));
   }
   return value_->get<int64_t>();
 }

@@ -28,7 +28,8 @@ absl::StatusOr<std::string> ReadTextFile(const std::string& path);
 
 class JsonNode {
  public:
-  JsonNode(const nlohmann::json& value, std::string file) : value_(&value), file_(std::move(file)) {}
+  JsonNode(const nlohmann::json& value, std::string file)
+      : value_(&value), file_(std::move(file)) {}
 
   const nlohmann::json& value() const { return *value_; }
   bool is_null() const { return value_->is_null(); }

@@ -152,9 +152,9 @@ absl::StatusOr<std::unique_ptr<Normalizer>> ReadNormalizer(const JsonNode& node,
     }
     return std::make_unique<Sequence>(std::move(steps));
   }
-  return node.Unimplemented(absl::StrCat(
-      "a normalizer of type '", type,
-      "' is not supported; NFC, NFD, NFKC, NFKD, Lowercase, Strip, Prepend, Replace and Sequence are"));
+  return node.Unimplemented(absl::StrCat("a normalizer of type '", type,
+                                         "' is not supported; NFC, NFD, NFKC, NFKD, Lowercase, "
+                                         "Strip, Prepend, Replace and Sequence are"));
 }
 
 }  // namespace tandem::tokenizer

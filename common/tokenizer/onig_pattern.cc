@@ -37,8 +37,8 @@ class Translator {
   }
 
   absl::Status Unsupported(absl::string_view what) const {
-    return absl::UnimplementedError(absl::StrCat("pattern '", pattern_, "', offset ", pos_, ": ",
-                                                 what, " is not supported"));
+    return absl::UnimplementedError(
+        absl::StrCat("pattern '", pattern_, "', offset ", pos_, ": ", what, " is not supported"));
   }
 
   absl::Status Item() {
@@ -72,10 +72,12 @@ class Translator {
   absl::Status Interval() {
     size_t i = pos_ + 1;
     std::string low, high;
-    while (i < pattern_.size() && isdigit(static_cast<unsigned char>(pattern_[i]))) low += pattern_[i++];
+    while (i < pattern_.size() && isdigit(static_cast<unsigned char>(pattern_[i])))
+      low += pattern_[i++];
     const bool comma = i < pattern_.size() && pattern_[i] == ',';
     if (comma) ++i;
-    while (comma && i < pattern_.size() && isdigit(static_cast<unsigned char>(pattern_[i]))) high += pattern_[i++];
+    while (comma && i < pattern_.size() && isdigit(static_cast<unsigned char>(pattern_[i])))
+      high += pattern_[i++];
     if (i >= pattern_.size() || pattern_[i] != '}' || (low.empty() && high.empty())) {
       atom_ = out_.size();
       out_.append("\\{");  // a literal brace
@@ -111,7 +113,8 @@ class Translator {
     }
     size_t i = pos_ + 2;
     std::string flags;
-    while (i < pattern_.size() && (isalpha(static_cast<unsigned char>(pattern_[i])) || pattern_[i] == '-')) {
+    while (i < pattern_.size() &&
+           (isalpha(static_cast<unsigned char>(pattern_[i])) || pattern_[i] == '-')) {
       const char flag = pattern_[i];
       if (flag != 'i' && flag != 'm' && flag != 'x' && flag != '-') break;
       flags.push_back(flag == 'm' ? 's' : flag);
@@ -138,7 +141,7 @@ class Translator {
   }
 
   // At a '\': true when the escape names a class, which is then consumed.
-  absl::StatusOr<bool> TakeClassEscape(ClassEscape* escape) {
+  absl::StatusOr<bool> TakeClassEscape(bool in_set, ClassEscape* escape) {
     const char c = Peek(1);
     std::string name;
     size_t length = 2;
@@ -162,7 +165,7 @@ class Translator {
     } else {
       return false;
     }
-    std::optional<std::string> body = PropertyClassBody(name);
+    std::optional<std::string> body = PropertyClassBody(name, in_set);
     if (!body.has_value()) return Unsupported(absl::StrCat("the property '", name, "'"));
     escape->body = *std::move(body);
     pos_ += length;
@@ -191,13 +194,13 @@ class Translator {
   absl::Status Escape() {
     atom_ = out_.size();
     ClassEscape escape;
-    ASSIGN_OR_RETURN(const bool is_class, TakeClassEscape(&escape));
+    ASSIGN_OR_RETURN(const bool is_class, TakeClassEscape(/*in_set=*/false, &escape));
     if (is_class) {
       absl::StrAppend(&out_, escape.negated ? "[^" : "[", escape.body, "]");
       return absl::OkStatus();
     }
     if (Peek(1) == 'b' || Peek(1) == 'B') {
-      const std::string word = absl::StrCat("[", *PropertyClassBody("w"), "]");
+      const std::string word = absl::StrCat("[", *PropertyClassBody("w", /*in_set=*/false), "]");
       if (Peek(1) == 'b') {
         absl::StrAppend(&out_, "(?:(?<=", word, ")(?!", word, ")|(?<!", word, ")(?=", word, "))");
       } else {
@@ -279,7 +282,7 @@ class Translator {
         return Intersection(std::move(parts), depth);
       } else if (c == '\\') {
         ClassEscape escape;
-        ASSIGN_OR_RETURN(const bool is_class, TakeClassEscape(&escape));
+        ASSIGN_OR_RETURN(const bool is_class, TakeClassEscape(/*in_set=*/true, &escape));
         after_class = is_class;
         if (!is_class) {
           parts.body.append(CharacterEscape());
@@ -329,8 +332,10 @@ class Translator {
     std::optional<std::string> body;
     for (absl::string_view known : {"alpha", "alnum", "digit", "space", "word", "upper", "lower",
                                     "punct", "cntrl", "xdigit", "ascii"}) {
-      if (name == known) body = PropertyClassBody(name);
+      if (name == known) body = PropertyClassBody(name, /*in_set=*/true);
     }
+    if (name == "punct")
+      absl::StrAppend(&*body, *PropertyClassBody("symbol", true));  // as \p{Punct} is not
     if (!body.has_value()) return Unsupported(absl::StrCat("the class [:", name, ":]"));
     if (negated) {
       ASSIGN_OR_RETURN(const CodePointSet set, Computed(*body));
@@ -346,8 +351,8 @@ class Translator {
   const absl::string_view pattern_;
   size_t pos_ = 0;
   std::string out_;
-  size_t atom_ = 0;              // where the last atom starts in out_
-  std::vector<size_t> groups_;   // where the open groups start in out_
+  size_t atom_ = 0;             // where the last atom starts in out_
+  std::vector<size_t> groups_;  // where the open groups start in out_
   int computed_ = 0;
 };
 

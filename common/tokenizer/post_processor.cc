@@ -35,8 +35,7 @@ absl::StatusOr<PostProcessor::Template> PostProcessor::ReadTemplate(const JsonNo
     ASSIGN_OR_RETURN(const size_t num_ids, ids.ArraySize());
     Part part{false, {}};
     for (size_t k = 0; k < num_ids; ++k) {
-      ASSIGN_OR_RETURN(const int64_t value,
-                       ids.At(k).Int(0, std::numeric_limits<int32_t>::max()));
+      ASSIGN_OR_RETURN(const int64_t value, ids.At(k).Int(0, std::numeric_limits<int32_t>::max()));
       part.ids.push_back(static_cast<int32_t>(value));
     }
     out.push_back(std::move(part));

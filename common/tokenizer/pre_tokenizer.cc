@@ -129,9 +129,8 @@ class ByteLevel : public PreTokenizer {
     if (split_ != nullptr) {
       RETURN_IF_ERROR(split_->Apply(pieces));
     }
-    Rewrite(pieces, [](absl::string_view piece, size_t, std::string* out) {
-      AppendByteLevel(piece, out);
-    });
+    Rewrite(pieces,
+            [](absl::string_view piece, size_t, std::string* out) { AppendByteLevel(piece, out); });
     return absl::OkStatus();
   }
 
@@ -147,12 +146,12 @@ class Metaspace : public PreTokenizer {
       : replacement_(std::move(replacement)), prepend_(prepend), split_(split) {}
 
   absl::Status Apply(Pieces* pieces) const override {
-    const bool at_start = pieces->starts_input && !pieces->pieces.empty() &&
-                          pieces->pieces.front().begin == 0;
+    const bool at_start =
+        pieces->starts_input && !pieces->pieces.empty() && pieces->pieces.front().begin == 0;
     Rewrite(pieces, [&](absl::string_view piece, size_t i, std::string* out) {
       const bool has_prefix = absl::StartsWith(piece, " ") || absl::StartsWith(piece, replacement_);
-      const bool wanted = prepend_ == Prepend::kAlways ||
-                          (prepend_ == Prepend::kFirst && i == 0 && at_start);
+      const bool wanted =
+          prepend_ == Prepend::kAlways || (prepend_ == Prepend::kFirst && i == 0 && at_start);
       if (wanted && !has_prefix) out->append(replacement_);
       for (char c : piece) {
         if (c == ' ') {

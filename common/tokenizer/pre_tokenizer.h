@@ -14,8 +14,8 @@
 
 namespace tandem::tokenizer {
 
-// Text and the pieces of it, in order. Cutting changes `pieces`, rewriting replaces `text` too. Text
-// outside the pieces has been dropped.
+// Text and the pieces of it, in order. Cutting changes `pieces`, rewriting replaces `text` too.
+// Text outside the pieces has been dropped.
 struct Pieces {
   std::string text;
   std::vector<Match> pieces;

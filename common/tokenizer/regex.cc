@@ -57,8 +57,8 @@ struct Regex::Code {
 
 absl::StatusOr<Regex> Regex::Compile(absl::string_view pattern) {
   if (pattern.size() > kMaxPatternBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("pattern of ", pattern.size(),
-                                                   " bytes; at most ", kMaxPatternBytes));
+    return absl::InvalidArgumentError(
+        absl::StrCat("pattern of ", pattern.size(), " bytes; at most ", kMaxPatternBytes));
   }
   RETURN_IF_ERROR(ValidateUtf8(pattern)) << "in a pattern";
   ASSIGN_OR_RETURN(const std::string translated, TranslateOnigPattern(pattern));
@@ -74,9 +74,9 @@ absl::StatusOr<Regex> Regex::Compile(absl::string_view pattern) {
                              &error, &offset, context);
   pcre2_compile_context_free(context);
   if (code->code == nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat("pattern '", pattern, "' does not compile: ",
-                                                   ErrorText(error), " (in '", translated,
-                                                   "' at offset ", offset, ")"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("pattern '", pattern, "' does not compile: ", ErrorText(error), " (in '",
+                     translated, "' at offset ", offset, ")"));
   }
   code->jit = pcre2_jit_compile(code->code, PCRE2_JIT_COMPLETE) == 0;
   Regex regex;
@@ -121,9 +121,9 @@ absl::Status Regex::FindAll(absl::string_view text, std::vector<Match>* matches)
     }
     if (rc == PCRE2_ERROR_NOMATCH) return absl::OkStatus();
     if (rc < 0) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("pattern '", pattern_, "' failed at byte ", at, " of ", text.size(), ": ",
-                       ErrorText(rc), "; split the text"));
+      return absl::ResourceExhaustedError(absl::StrCat("pattern '", pattern_, "' failed at byte ",
+                                                       at, " of ", text.size(), ": ", ErrorText(rc),
+                                                       "; split the text"));
     }
     const PCRE2_SIZE* ends = pcre2_get_ovector_pointer(scratch.data());
     const Match match{ends[0], ends[1]};

@@ -27,8 +27,8 @@ struct Match {
 
 class Regex {
  public:
-  // `pattern` is in Oniguruma's Ruby syntax. InvalidArgument when it is malformed, Unimplemented when
-  // it holds a construct that PCRE2 cannot express.
+  // `pattern` is in Oniguruma's Ruby syntax. InvalidArgument when it is malformed, Unimplemented
+  // when it holds a construct that PCRE2 cannot express.
   static absl::StatusOr<Regex> Compile(absl::string_view pattern);
   // Matches `literal` itself; an empty one never matches.
   static Regex Literal(absl::string_view literal);

@@ -1,9 +1,10 @@
 // Text to token ids and back, from a Hugging Face model folder.
 //
 //   ASSIGN_OR_RETURN(auto tokenizer, Tokenizer::Load("/models/qwen"));
-//   ASSIGN_OR_RETURN(std::vector<int32_t> ids, tokenizer->Encode("Hello", /*add_special_tokens=*/true));
-//   ASSIGN_OR_RETURN(std::string text, tokenizer->Decode(ids, /*skip_special_tokens=*/true));
-//   ASSIGN_OR_RETURN(std::string prompt, tokenizer->RenderChat(messages, {.add_generation_prompt = true}));
+//   ASSIGN_OR_RETURN(std::vector<int32_t> ids, tokenizer->Encode("Hello",
+//   /*add_special_tokens=*/true)); ASSIGN_OR_RETURN(std::string text, tokenizer->Decode(ids,
+//   /*skip_special_tokens=*/true)); ASSIGN_OR_RETURN(std::string prompt,
+//   tokenizer->RenderChat(messages, {.add_generation_prompt = true}));
 //
 // Ids and text are those of Hugging Face's tokenizers 0.23 and, for chats, of transformers'
 // apply_chat_template. "truncation" and "padding" of tokenizer.json are not applied.
@@ -43,8 +44,8 @@ struct ChatOptions {
   nlohmann::ordered_json extra;
 };
 
-// Immutable after Load(), but for a bounded cache: any thread may call any method. Loading reads the
-// whole vocabulary: about half a second and 60 MiB for 150,000 tokens.
+// Immutable after Load(), but for a bounded cache: any thread may call any method. Loading reads
+// the whole vocabulary: about half a second and 60 MiB for 150,000 tokens.
 class Tokenizer {
  public:
   // Reads tokenizer.json and what lies beside it. NotFound without tokenizer.json; InvalidArgument
@@ -56,16 +57,16 @@ class Tokenizer {
   Tokenizer& operator=(const Tokenizer&) = delete;
 
   // Special tokens in the text are recognised either way; `add_special_tokens` adds those that the
-  // post-processor puts around a text. InvalidArgument with the byte offset when `text` is not UTF-8.
+  // post-processor puts around a text. InvalidArgument with the byte offset when `text` is not
+  // UTF-8.
   absl::StatusOr<std::vector<int32_t>> Encode(absl::string_view text,
                                               bool add_special_tokens) const;
 
   // Ids that no token has are left out, as the reference does; a negative one is InvalidArgument.
-  absl::StatusOr<std::string> Decode(absl::Span<const int32_t> ids,
-                                     bool skip_special_tokens) const;
+  absl::StatusOr<std::string> Decode(absl::Span<const int32_t> ids, bool skip_special_tokens) const;
 
-  // Renders messages [{"role", "content", ...}] with the chat template: "tool_use" where there is one
-  // and tools are given, else "default". FailedPrecondition without a template, InvalidArgument
+  // Renders messages [{"role", "content", ...}] with the chat template: "tool_use" where there is
+  // one and tools are given, else "default". FailedPrecondition without a template, InvalidArgument
   // with the template's line when it fails or raises.
   absl::StatusOr<std::string> RenderChat(const nlohmann::ordered_json& messages,
                                          const ChatOptions& options) const;
@@ -113,8 +114,8 @@ class Tokenizer {
   std::map<std::string, ChatTemplate> templates_;
 };
 
-// Decodes ids as they come: the texts that Push() and Finish() return are complete UTF-8 and together
-// what Decode() gives for all ids. Single-threaded; the tokenizer must outlive it.
+// Decodes ids as they come: the texts that Push() and Finish() return are complete UTF-8 and
+// together what Decode() gives for all ids. Single-threaded; the tokenizer must outlive it.
 class IncrementalDecoder {
  public:
   IncrementalDecoder(const Tokenizer& tokenizer, bool skip_special_tokens);

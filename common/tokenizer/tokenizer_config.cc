@@ -80,7 +80,8 @@ absl::StatusOr<TokenizerConfig> ReadTokenizerConfig(const std::string& folder) {
       RETURN_IF_ERROR(ReadTemplates(*templates, &config));
     }
   }
-  RETURN_IF_ERROR(ReadTemplateFile(absl::StrCat(folder, "/chat_template.jinja"), "default", &config));
+  RETURN_IF_ERROR(
+      ReadTemplateFile(absl::StrCat(folder, "/chat_template.jinja"), "default", &config));
   // Further templates have a folder.
   std::error_code error;
   std::vector<std::filesystem::path> more;

@@ -1,4 +1,5 @@
-// What lies beside tokenizer.json: tokenizer_config.json, special_tokens_map.json, chat_template.jinja.
+// What lies beside tokenizer.json: tokenizer_config.json, special_tokens_map.json,
+// chat_template.jinja.
 #ifndef TANDEM_COMMON_TOKENIZER_TOKENIZER_CONFIG_H_
 #define TANDEM_COMMON_TOKENIZER_TOKENIZER_CONFIG_H_
 

@@ -27,9 +27,9 @@ absl::Status ValidateUtf8(absl::string_view text);
 // Length of the longest prefix of `text` that is well-formed UTF-8.
 size_t ValidUtf8Prefix(absl::string_view text);
 
-// Bytes that an ill-formed sequence at the start of `bytes` covers when it is replaced by one U+FFFD
-// (the longest prefix of a well-formed sequence, at least 1). Sets `*incomplete` when more bytes
-// could still complete it.
+// Bytes that an ill-formed sequence at the start of `bytes` covers when it is replaced by one
+// U+FFFD (the longest prefix of a well-formed sequence, at least 1). Sets `*incomplete` when more
+// bytes could still complete it.
 size_t IllFormedLength(absl::string_view bytes, bool* incomplete);
 
 // Code point at `offset`; sets `*length` to its bytes.
@@ -41,8 +41,36 @@ size_t CountCodePoints(absl::string_view text);
 
 // General categories in utf8proc's order.
 enum Category : uint8_t {
-  kCn, kLu, kLl, kLt, kLm, kLo, kMn, kMc, kMe, kNd, kNl, kNo, kPc, kPd, kPs, kPe, kPi, kPf, kPo,
-  kSm, kSc, kSk, kSo, kZs, kZl, kZp, kCc, kCf, kCs, kCo
+  kCn,
+  kLu,
+  kLl,
+  kLt,
+  kLm,
+  kLo,
+  kMn,
+  kMc,
+  kMe,
+  kNd,
+  kNl,
+  kNo,
+  kPc,
+  kPd,
+  kPs,
+  kPe,
+  kPi,
+  kPf,
+  kPo,
+  kSm,
+  kSc,
+  kSk,
+  kSo,
+  kZs,
+  kZl,
+  kZp,
+  kCc,
+  kCf,
+  kCs,
+  kCo
 };
 
 struct CategoryRange {

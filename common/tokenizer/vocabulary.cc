@@ -29,8 +29,8 @@ absl::StatusOr<Vocabulary> Vocabulary::Read(const JsonNode& node) {
     vocabulary.ids_.emplace(stored, value);
     const auto [other, inserted] = vocabulary.by_id_.emplace(value, &stored);
     if (!inserted) {
-      return node.Error(absl::StrCat("tokens '", *other->second, "' and '", token,
-                                     "' share the id ", value));
+      return node.Error(
+          absl::StrCat("tokens '", *other->second, "' and '", token, "' share the id ", value));
     }
   }
   return vocabulary;

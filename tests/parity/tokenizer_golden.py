@@ -257,8 +257,12 @@ def tokenizer_goldens(r, n):
         cases = []
         for _ in range(2 * n):
             ids = [r.randrange(len(tokens) + 2) for _ in range(r.randint(0, 9))]
-            cases.append({"ids": ids, "text": t.decode(ids, skip_special_tokens=False),
-                          "text_without_special": t.decode(ids, skip_special_tokens=True)})
+            try:
+                cases.append({"ids": ids, "text": t.decode(ids, skip_special_tokens=False),
+                              "text_without_special": t.decode(ids, skip_special_tokens=True)})
+            except BaseException as error:  # the reference's Strip panics on a token shorter than `stop`
+                if type(error).__name__ != "PanicException":
+                    raise
         out.append({"name": "decoder_" + name, "tokenizer": doc, "vocab_size": t.get_vocab_size(True),
                     "decode": cases})
     return out

@@ -56,8 +56,8 @@ struct Block {
 
 // What `for` and `set` assign to.
 struct Target {
-  std::string name;           // empty: a tuple of parts
-  std::string attribute;      // of a namespace, when not empty
+  std::string name;       // empty: a tuple of parts
+  std::string attribute;  // of a namespace, when not empty
   std::vector<Target> parts;
 };
 

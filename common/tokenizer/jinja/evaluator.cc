@@ -16,8 +16,7 @@ constexpr int kMaxTreeDepth = 1200;
 // The innermost place that knows its line adds it.
 absl::Status WithLine(const absl::Status& status, int line) {
   if (absl::StartsWith(status.message(), "template line ")) return status;
-  return absl::Status(status.code(),
-                      absl::StrCat("template line ", line, ": ", status.message()));
+  return absl::Status(status.code(), absl::StrCat("template line ", line, ": ", status.message()));
 }
 
 class DepthGuard {
@@ -52,8 +51,8 @@ absl::StatusOr<std::string> Evaluator::Render(const Block& root, const Dict& var
 
 absl::Status Evaluator::Write(absl::string_view text) {
   if (static_cast<int64_t>(output_.size() + text.size()) > runtime_.limits().max_output_bytes) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "the template writes more than ", runtime_.limits().max_output_bytes, " bytes"));
+    return absl::ResourceExhaustedError(absl::StrCat("the template writes more than ",
+                                                     runtime_.limits().max_output_bytes, " bytes"));
   }
   RETURN_IF_ERROR(runtime_.Charge(static_cast<int64_t>(text.size())));
   output_.append(text.data(), text.size());
@@ -71,7 +70,8 @@ absl::StatusOr<Evaluator::Flow> Evaluator::Run(const Block& block, const ScopePt
 absl::StatusOr<Evaluator::Flow> Evaluator::Run(const Stmt& statement, const ScopePtr& scope) {
   const DepthGuard guard(&depth_);
   absl::Status status = runtime_.Step();
-  if (depth_ > kMaxTreeDepth) status = absl::ResourceExhaustedError("the template nests too deeply");
+  if (depth_ > kMaxTreeDepth)
+    status = absl::ResourceExhaustedError("the template nests too deeply");
   if (!status.ok()) return WithLine(status, statement.line);
   absl::StatusOr<Flow> flow = RunUnguarded(statement, scope);
   if (!flow.ok()) return WithLine(flow.status(), statement.line);
@@ -197,8 +197,7 @@ absl::Status Evaluator::RunLoop(const Stmt& statement, const ScopePtr& scope, co
     // Each turn has its own variables: a set in one is not seen in the next.
     const auto inner = std::make_shared<Scope>(scope);
     inner->variables["loop"] = Value(loop);
-    RETURN_IF_ERROR(
-        Assign(statement.targets[0], loop->items->items[loop->index], inner.get()));
+    RETURN_IF_ERROR(Assign(statement.targets[0], loop->items->items[loop->index], inner.get()));
     ASSIGN_OR_RETURN(const Flow flow, Run(statement.blocks[0], inner));
     if (flow == Flow::kBreak) break;
   }
@@ -236,9 +235,8 @@ absl::Status Evaluator::Assign(const Target& target, const Value& value, Scope* 
   if (!target.parts.empty()) {
     ASSIGN_OR_RETURN(const auto items, runtime_.Iterate(value));
     if (items->items.size() != target.parts.size()) {
-      return absl::InvalidArgumentError(absl::StrCat("expected ", target.parts.size(),
-                                                     " values to unpack, found ",
-                                                     items->items.size()));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "expected ", target.parts.size(), " values to unpack, found ", items->items.size()));
     }
     for (size_t i = 0; i < target.parts.size(); ++i) {
       RETURN_IF_ERROR(Assign(target.parts[i], items->items[i], scope));
@@ -251,9 +249,9 @@ absl::Status Evaluator::Assign(const Target& target, const Value& value, Scope* 
   }
   const Value object = Lookup(target.name, scope);
   if (!object.is_namespace()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "cannot assign attribute '", target.attribute, "' on '", target.name,
-        "': only a namespace has attributes that can be set"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("cannot assign attribute '", target.attribute, "' on '", target.name,
+                     "': only a namespace has attributes that can be set"));
   }
   for (auto& [name, old_value] : object.ns().attributes) {
     if (name == target.attribute) {
@@ -280,8 +278,8 @@ absl::StatusOr<Value> Evaluator::CallMacro(const Stmt& statement, const ScopePtr
                                            Arguments& arguments) {
   const DepthGuard guard(&call_depth_);
   if (call_depth_ > runtime_.limits().max_call_depth) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "macros call one another more than ", runtime_.limits().max_call_depth, " deep"));
+    return absl::ResourceExhaustedError(absl::StrCat("macros call one another more than ",
+                                                     runtime_.limits().max_call_depth, " deep"));
   }
   const auto inner = std::make_shared<Scope>(scope);
   std::vector<Value> rest;
@@ -328,7 +326,8 @@ Value Evaluator::Lookup(const std::string& name, const Scope* scope) {
 absl::StatusOr<Value> Evaluator::Eval(const Expr& expr, const ScopePtr& scope) {
   const DepthGuard guard(&depth_);
   absl::Status status = runtime_.Step();
-  if (depth_ > kMaxTreeDepth) status = absl::ResourceExhaustedError("the template nests too deeply");
+  if (depth_ > kMaxTreeDepth)
+    status = absl::ResourceExhaustedError("the template nests too deeply");
   if (!status.ok()) return WithLine(status, expr.line);
   absl::StatusOr<Value> value = EvalUnguarded(expr, scope);
   if (!value.ok()) return WithLine(value.status(), expr.line);
@@ -354,7 +353,8 @@ absl::StatusOr<Value> Evaluator::EvalUnguarded(const Expr& expr, const ScopePtr&
         ASSIGN_OR_RETURN(Value value, operand(i + 1));
         RETURN_IF_ERROR(runtime_.Charge(key.weight()));
         if (!dict.Set(key, std::move(value))) {
-          return absl::InvalidArgumentError(absl::StrCat("unhashable type: '", key.TypeName(), "'"));
+          return absl::InvalidArgumentError(
+              absl::StrCat("unhashable type: '", key.TypeName(), "'"));
         }
       }
       return runtime_.MakeDict(std::move(dict));

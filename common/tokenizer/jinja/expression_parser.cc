@@ -83,7 +83,8 @@ ExpressionParser::Result ExpressionParser::Tuple(bool conditional, absl::string_
   const auto at_end = [&] {
     const Token::Kind kind = tokens_.Peek().kind;
     return kind == Token::Kind::kStatementEnd || kind == Token::Kind::kOutputEnd ||
-           tokens_.IsOperator(")") || tokens_.IsOperator("=") || (!end.empty() && tokens_.IsName(end));
+           tokens_.IsOperator(")") || tokens_.IsOperator("=") ||
+           (!end.empty() && tokens_.IsName(end));
   };
   std::vector<ExprPtr> parts;
   bool is_tuple = false;
@@ -164,7 +165,8 @@ ExpressionParser::Result ExpressionParser::Sum() {
   while (tokens_.IsOperator("+") || tokens_.IsOperator("-")) {
     const Token op = tokens_.Next();
     ASSIGN_OR_RETURN(ExprPtr right, Concat());
-    ASSIGN_OR_RETURN(left, Binary(Kind::kBinary, op.line, op.text, std::move(left), std::move(right)));
+    ASSIGN_OR_RETURN(left,
+                     Binary(Kind::kBinary, op.line, op.text, std::move(left), std::move(right)));
   }
   return left;
 }
@@ -188,7 +190,8 @@ ExpressionParser::Result ExpressionParser::Product() {
          tokens_.IsOperator("%")) {
     const Token op = tokens_.Next();
     ASSIGN_OR_RETURN(ExprPtr right, Power());
-    ASSIGN_OR_RETURN(left, Binary(Kind::kBinary, op.line, op.text, std::move(left), std::move(right)));
+    ASSIGN_OR_RETURN(left,
+                     Binary(Kind::kBinary, op.line, op.text, std::move(left), std::move(right)));
   }
   return left;
 }
@@ -209,8 +212,8 @@ ExpressionParser::Result ExpressionParser::Unary(bool with_filters) {
   ASSIGN_OR_RETURN(ExprPtr expr, Primary());
   ASSIGN_OR_RETURN(expr, Postfix(std::move(expr)));
   for (; !signs.empty(); signs.pop_back()) {
-    MutableExpr sign = New(signs.back().text == "-" ? Kind::kNegative : Kind::kPositive,
-                           signs.back().line);
+    MutableExpr sign =
+        New(signs.back().text == "-" ? Kind::kNegative : Kind::kPositive, signs.back().line);
     sign->args.push_back(std::move(expr));
     ASSIGN_OR_RETURN(expr, Finish(std::move(sign)));
   }

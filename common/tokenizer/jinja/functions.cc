@@ -42,7 +42,8 @@ Result Range(Runtime& runtime, Arguments& args) {
 // dict(a=1) and namespace(a=1): a dictionary, or pairs, may come first.
 absl::StatusOr<Dict> ReadDict(Runtime& runtime, absl::string_view name, Arguments& args) {
   if (args.positional.size() > 1) {
-    return absl::InvalidArgumentError(absl::StrCat(name, "() takes at most one positional argument"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, "() takes at most one positional argument"));
   }
   Dict dict;
   if (!args.positional.empty() && args.positional[0].is_dict()) {
@@ -87,7 +88,8 @@ Result StrftimeNow(Runtime& runtime, Arguments& args) {
   ASSIGN_OR_RETURN(const std::string format,
                    ToString(bound[0] == nullptr ? Value() : *bound[0], "format"));
   if (format.empty()) return Value("");
-  if (format.size() > 1024) return absl::InvalidArgumentError("a time format of more than 1024 bytes");
+  if (format.size() > 1024)
+    return absl::InvalidArgumentError("a time format of more than 1024 bytes");
   const std::tm time = absl::ToTM(runtime.now(), absl::LocalTimeZone());
   std::string out(16384, '\0');
   out.resize(std::strftime(out.data(), out.size(), format.c_str(), &time));

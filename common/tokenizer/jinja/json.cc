@@ -92,8 +92,8 @@ absl::Status AppendDict(const Dict& dict, const JsonStyle& style, int level, std
     } else if (key.is_number()) {
       absl::StrAppend(out, "\"", NumberText(key), "\"");
     } else {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "keys must be str, int, float, bool or None, not ", key.TypeName()));
+      return absl::InvalidArgumentError(
+          absl::StrCat("keys must be str, int, float, bool or None, not ", key.TypeName()));
     }
     out->append(style.key_separator);
     RETURN_IF_ERROR(AppendJson(item->second, style, level + 1, out));

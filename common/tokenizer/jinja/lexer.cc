@@ -117,15 +117,16 @@ class Lexer {
   void Emit(Kind kind, std::string text) { tokens_.push_back({kind, std::move(text), line_}); }
 
   void Advance(size_t count) {
-    line_ += static_cast<int>(std::count(source_.begin() + static_cast<ptrdiff_t>(pos_),
-                                         source_.begin() + static_cast<ptrdiff_t>(pos_ + count),
-                                         '\n'));
+    line_ +=
+        static_cast<int>(std::count(source_.begin() + static_cast<ptrdiff_t>(pos_),
+                                    source_.begin() + static_cast<ptrdiff_t>(pos_ + count), '\n'));
     pos_ += count;
   }
 
   // Where the next tag opens, or the end.
   size_t NextTag() const {
-    for (size_t at = source_.find('{', pos_); at != std::string::npos; at = source_.find('{', at + 1)) {
+    for (size_t at = source_.find('{', pos_); at != std::string::npos;
+         at = source_.find('{', at + 1)) {
       const char next = at + 1 < source_.size() ? source_[at + 1] : '\0';
       if (next == '{' || next == '%' || next == '#') return at;
     }
@@ -221,9 +222,12 @@ class Lexer {
     at += minus ? 3 : 2;
     if (minus) at = SkipSpace(at);
     Advance(at - pos_);
-    for (size_t tag = source_.find("{%", pos_); tag != std::string::npos; tag = source_.find("{%", tag + 2)) {
+    for (size_t tag = source_.find("{%", pos_); tag != std::string::npos;
+         tag = source_.find("{%", tag + 2)) {
       size_t word = tag + 2;
-      const char sign = word < source_.size() && (source_[word] == '-' || source_[word] == '+') ? source_[word] : '\0';
+      const char sign = word < source_.size() && (source_[word] == '-' || source_[word] == '+')
+                            ? source_[word]
+                            : '\0';
       word = SkipSpace(word + (sign == '\0' ? 0 : 1));
       if (source_.compare(word, 6, "endraw") != 0) continue;
       const size_t end = SkipSpace(word + 6);
@@ -267,8 +271,9 @@ class Lexer {
       Advance(end - pos_);
       return absl::OkStatus();
     }
-    for (absl::string_view op : {"//", "**", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~",
-                                 "[", "]", "(", ")", "{", "}", ">", "<", "=", ".", ":", "|", ","}) {
+    for (absl::string_view op :
+         {"//", "**", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~", "[",
+          "]",  "(",  ")",  "{",  "}",  ">",  "<", "=", ".", ":", "|", ","}) {
       if (!absl::StartsWith(Rest(), op)) continue;
       if (op == "(" || op == "[" || op == "{") {
         open->push_back(op == "(" ? ')' : op == "[" ? ']' : '}');
@@ -283,7 +288,8 @@ class Lexer {
       return absl::OkStatus();
     }
     DecodeAt(source_, pos_, &length);
-    return ErrorAt(line_, absl::StrCat("unexpected character '", source_.substr(pos_, length), "'"));
+    return ErrorAt(line_,
+                   absl::StrCat("unexpected character '", source_.substr(pos_, length), "'"));
   }
 
   absl::Status Number() {
@@ -291,8 +297,8 @@ class Lexer {
     size_t at = pos_;
     const auto take_digits = [&] {
       while (at < source_.size() &&
-             (absl::ascii_isdigit(source_[at]) ||
-              (source_[at] == '_' && at + 1 < source_.size() && absl::ascii_isdigit(source_[at + 1])))) {
+             (absl::ascii_isdigit(source_[at]) || (source_[at] == '_' && at + 1 < source_.size() &&
+                                                   absl::ascii_isdigit(source_[at + 1])))) {
         if (source_[at] != '_') digits.push_back(source_[at]);
         ++at;
       }
@@ -316,7 +322,8 @@ class Lexer {
       }
       size_t exponent = at + 1;
       if (at < source_.size() && absl::ascii_tolower(source_[at]) == 'e') {
-        if (exponent < source_.size() && (source_[exponent] == '+' || source_[exponent] == '-')) ++exponent;
+        if (exponent < source_.size() && (source_[exponent] == '+' || source_[exponent] == '-'))
+          ++exponent;
         if (exponent < source_.size() && absl::ascii_isdigit(source_[exponent])) {
           is_float = true;
           digits.append(source_, at, exponent - at);

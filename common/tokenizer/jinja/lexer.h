@@ -12,10 +12,17 @@ namespace tandem::tokenizer::jinja::internal {
 
 struct Token {
   enum class Kind {
-    kText,           // between tags
-    kStatementBegin, kStatementEnd,  // {% %}
-    kOutputBegin, kOutputEnd,        // {{ }}
-    kName, kString, kInteger, kFloat, kOperator, kEnd
+    kText,  // between tags
+    kStatementBegin,
+    kStatementEnd,  // {% %}
+    kOutputBegin,
+    kOutputEnd,  // {{ }}
+    kName,
+    kString,
+    kInteger,
+    kFloat,
+    kOperator,
+    kEnd
   };
   Kind kind;
   std::string text;  // a string's value; the digits of a number without '_'

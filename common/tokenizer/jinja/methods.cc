@@ -77,7 +77,8 @@ Result RemoveAffixMethod(Runtime&, const std::string& text, const std::string& n
   ASSIGN_OR_RETURN(const auto bound, Bind(name, args, {"affix"}));
   ASSIGN_OR_RETURN(const std::string affix,
                    ToString(bound[0] == nullptr ? Value() : *bound[0], "the argument"));
-  if (name == "removeprefix" && absl::StartsWith(text, affix)) return Value(text.substr(affix.size()));
+  if (name == "removeprefix" && absl::StartsWith(text, affix))
+    return Value(text.substr(affix.size()));
   if (name == "removesuffix" && absl::EndsWith(text, affix)) {
     return Value(text.substr(0, text.size() - affix.size()));
   }
@@ -91,6 +92,15 @@ Result CaseMethod(Runtime& runtime, const std::string& text, const std::string& 
   if (name == "upper") return Value(Upper(text));
   if (name == "lower" || name == "casefold") return Value(Lower(text));
   if (name == "capitalize") return Value(Capitalize(text));
+  if (name == "swapcase") {
+    std::string out;
+    for (size_t i = 0, length; i < text.size(); i += length) {
+      const bool upper = GeneralCategory(DecodeAt(text, i, &length)) == kLu;
+      const std::string character = text.substr(i, length);
+      out.append(upper ? Lower(character) : Upper(character));
+    }
+    return Value(std::move(out));
+  }
   return Value(Title(text));
 }
 
@@ -129,7 +139,8 @@ Result JoinMethod(Runtime& runtime, const std::string& text, const std::string& 
   ASSIGN_OR_RETURN(const auto bound, Bind(name, args, {"iterable"}));
   if (bound[0] == nullptr) return absl::InvalidArgumentError("join() takes an argument");
   ASSIGN_OR_RETURN(const auto items, runtime.Iterate(*bound[0]));
-  for (const Value& item : items->items) RETURN_IF_ERROR(ToString(item, "what join() joins").status());
+  for (const Value& item : items->items)
+    RETURN_IF_ERROR(ToString(item, "what join() joins").status());
   Arguments join;
   join.positional = {Value(items), Value(text)};
   return runtime.CallFilter("join", join);
@@ -163,7 +174,8 @@ Result IsMethod(Runtime& runtime, const std::string& text, const std::string& na
 Result PadMethod(Runtime& runtime, const std::string& text, const std::string& name,
                  Arguments& args) {
   ASSIGN_OR_RETURN(const auto bound, Bind(name, args, {"width", "fillchar"}));
-  if (bound[0] == nullptr) return absl::InvalidArgumentError(absl::StrCat(name, "() takes a width"));
+  if (bound[0] == nullptr)
+    return absl::InvalidArgumentError(absl::StrCat(name, "() takes a width"));
   ASSIGN_OR_RETURN(const int64_t width, ToInteger(*bound[0], "width"));
   std::string fill = name == "zfill" ? "0" : " ";
   if (bound[1] != nullptr) {
@@ -179,7 +191,8 @@ Result PadMethod(Runtime& runtime, const std::string& text, const std::string& n
   if (name == "rjust" || name == "zfill") left = missing;
   if (name == "center") left = missing / 2 + (missing & width & 1);
   std::string out;
-  const size_t sign = name == "zfill" && !text.empty() && (text[0] == '-' || text[0] == '+') ? 1 : 0;
+  const size_t sign =
+      name == "zfill" && !text.empty() && (text[0] == '-' || text[0] == '+') ? 1 : 0;
   out.append(text, 0, sign);
   for (int64_t i = 0; i < left; ++i) out.append(fill);
   out.append(text, sign);
@@ -196,7 +209,8 @@ Result PartitionMethod(Runtime& runtime, const std::string& text, const std::str
   const size_t at = name == "partition" ? text.find(separator) : text.rfind(separator);
   std::vector<Value> parts;
   if (at == std::string::npos) {
-    parts = name == "partition" ? std::vector<Value>{text, "", ""} : std::vector<Value>{"", "", text};
+    parts =
+        name == "partition" ? std::vector<Value>{text, "", ""} : std::vector<Value>{"", "", text};
   } else {
     parts = {text.substr(0, at), separator, text.substr(at + separator.size())};
   }
@@ -223,10 +237,13 @@ Result FormatMethod(Runtime& runtime, const std::string& text, const std::string
     if (end == std::string::npos) return absl::InvalidArgumentError("expected '}' in a format");
     const std::string field = text.substr(i + 1, end - i - 1);
     i = end;
-    const bool is_number = !field.empty() && std::all_of(field.begin(), field.end(), absl::ascii_isdigit);
+    const bool is_number =
+        !field.empty() && std::all_of(field.begin(), field.end(), absl::ascii_isdigit);
     const Value* value = nullptr;
     if (field.empty() || is_number) {
-      const size_t position = field.empty() ? automatic++ : field.size() > 6 ? SIZE_MAX : std::stoul(field);
+      const size_t position = field.empty()      ? automatic++
+                              : field.size() > 6 ? SIZE_MAX
+                                                 : std::stoul(field);
       if (position < args.positional.size()) value = &args.positional[position];
     } else {
       for (const auto& [key, named] : args.named) {
@@ -259,6 +276,7 @@ const absl::flat_hash_map<std::string, StringMethod>& StringMethods() {
       {"casefold", CaseMethod},
       {"capitalize", CaseMethod},
       {"title", CaseMethod},
+      {"swapcase", CaseMethod},
       {"find", FindMethod},
       {"rfind", FindMethod},
       {"index", FindMethod},
@@ -315,7 +333,8 @@ Result CallListMethod(Runtime& runtime, const Value& object, const std::string& 
                       Arguments& args) {
   if (name == "copy") return object;
   ASSIGN_OR_RETURN(const auto bound, Bind(name, args, {"value"}));
-  if (bound[0] == nullptr) return absl::InvalidArgumentError(absl::StrCat(name, "() takes a value"));
+  if (bound[0] == nullptr)
+    return absl::InvalidArgumentError(absl::StrCat(name, "() takes a value"));
   const List& list = object.list();
   RETURN_IF_ERROR(runtime.Charge(list.weight / 8));
   int64_t count = 0;

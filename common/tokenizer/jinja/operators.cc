@@ -21,7 +21,8 @@ int64_t FloorDivide(int64_t a, int64_t b) {
 }
 
 absl::StatusOr<Value> Power(int64_t base, int64_t exponent) {
-  if (exponent < 0) return Value(std::pow(static_cast<double>(base), static_cast<double>(exponent)));
+  if (exponent < 0)
+    return Value(std::pow(static_cast<double>(base), static_cast<double>(exponent)));
   int64_t result = 1;
   while (exponent > 0) {
     if ((exponent & 1) != 0 && __builtin_mul_overflow(result, base, &result)) return Overflow("**");
@@ -33,13 +34,20 @@ absl::StatusOr<Value> Power(int64_t base, int64_t exponent) {
 
 absl::StatusOr<Value> Integers(absl::string_view op, int64_t a, int64_t b) {
   int64_t result;
-  if (op == "+") return __builtin_add_overflow(a, b, &result) ? Overflow(op) : absl::StatusOr<Value>(Value(result));
-  if (op == "-") return __builtin_sub_overflow(a, b, &result) ? Overflow(op) : absl::StatusOr<Value>(Value(result));
-  if (op == "*") return __builtin_mul_overflow(a, b, &result) ? Overflow(op) : absl::StatusOr<Value>(Value(result));
+  if (op == "+")
+    return __builtin_add_overflow(a, b, &result) ? Overflow(op)
+                                                 : absl::StatusOr<Value>(Value(result));
+  if (op == "-")
+    return __builtin_sub_overflow(a, b, &result) ? Overflow(op)
+                                                 : absl::StatusOr<Value>(Value(result));
+  if (op == "*")
+    return __builtin_mul_overflow(a, b, &result) ? Overflow(op)
+                                                 : absl::StatusOr<Value>(Value(result));
   if (op == "**") return Power(a, b);
   if (b == 0) return absl::InvalidArgumentError("division by zero");
   if (op == "/") return Value(static_cast<double>(a) / static_cast<double>(b));
-  if (a == std::numeric_limits<int64_t>::min() && b == -1) return op == "%" ? absl::StatusOr<Value>(Value(0)) : Overflow(op);
+  if (a == std::numeric_limits<int64_t>::min() && b == -1)
+    return op == "%" ? absl::StatusOr<Value>(Value(0)) : Overflow(op);
   if (op == "//") return Value(FloorDivide(a, b));
   return Value(a - FloorDivide(a, b) * b);
 }
@@ -62,9 +70,9 @@ absl::StatusOr<Value> Runtime::Binary(absl::string_view op, const Value& a, cons
   if (a.is_undefined()) return absl::InvalidArgumentError(a.undefined_what());
   if (op == "%" && a.is_string()) {
     const std::vector<Value> one{b};
-    ASSIGN_OR_RETURN(std::string text,
-                     FormatPercent(*this, a.string(),
-                                   b.is_list() && b.list().is_tuple ? b.list().items : one));
+    ASSIGN_OR_RETURN(
+        std::string text,
+        FormatPercent(*this, a.string(), b.is_list() && b.list().is_tuple ? b.list().items : one));
     return Value(std::move(text));
   }
   if (b.is_undefined()) return absl::InvalidArgumentError(b.undefined_what());
@@ -133,8 +141,8 @@ absl::StatusOr<bool> Runtime::Contains(const Value& container, const Value& item
   if (container.is_string()) {
     if (!item.is_string()) {
       if (item.is_undefined()) return absl::InvalidArgumentError(item.undefined_what());
-      return absl::InvalidArgumentError(absl::StrCat(
-          "'in <string>' requires string as left operand, not ", item.TypeName()));
+      return absl::InvalidArgumentError(
+          absl::StrCat("'in <string>' requires string as left operand, not ", item.TypeName()));
     }
     RETURN_IF_ERROR(Charge(container.weight() / 8));
     return absl::StrContains(container.string(), item.string());
@@ -202,10 +210,11 @@ absl::StatusOr<std::string> FormatPercent(Runtime& runtime, const std::string& f
       const auto parsed = absl::ParsedFormat<'s'>::New(spec);
       if (parsed == nullptr) return absl::InvalidArgumentError("bad format");
       out += absl::StrFormat(*parsed, piece);
-    } else if (kind == 'd' || kind == 'i' || kind == 'u' || kind == 'x' || kind == 'X' || kind == 'o') {
+    } else if (kind == 'd' || kind == 'i' || kind == 'u' || kind == 'x' || kind == 'X' ||
+               kind == 'o') {
       if (!value.is_number()) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("%", std::string(1, kind), " format: a number is required, not ", value.TypeName()));
+        return absl::InvalidArgumentError(absl::StrCat(
+            "%", std::string(1, kind), " format: a number is required, not ", value.TypeName()));
       }
       spec += kind == 'i' || kind == 'u' ? 'd' : kind;
       int64_t whole = 0;

@@ -44,8 +44,9 @@ class Parser {
       switch (token.kind) {
         case Token::Kind::kEnd:
           if (ends.empty()) return block;
-          return ErrorAt(opened_at, absl::StrCat("expected '{% ", absl::StrJoin(ends, " %}' or '{% "),
-                                                 " %}' before the end of the template"));
+          return ErrorAt(opened_at,
+                         absl::StrCat("expected '{% ", absl::StrJoin(ends, " %}' or '{% "),
+                                      " %}' before the end of the template"));
         case Token::Kind::kText: {
           auto text = New(Kind::kText, token.line);
           text->text = token.text;
@@ -108,11 +109,11 @@ class Parser {
       RETURN_IF_ERROR(EndTag());
       return statement;
     }
-    for (absl::string_view known : {"include", "import", "from", "extends", "block", "autoescape",
-                                    "do", "trans"}) {
+    for (absl::string_view known :
+         {"include", "import", "from", "extends", "block", "autoescape", "do", "trans"}) {
       if (name.text == known) {
-        return absl::UnimplementedError(absl::StrCat("template line ", name.line, ": the statement '",
-                                                     known, "' is not supported"));
+        return absl::UnimplementedError(absl::StrCat(
+            "template line ", name.line, ": the statement '", known, "' is not supported"));
       }
     }
     return ErrorAt(name.line, absl::StrCat("unknown statement '", name.text, "'"));
@@ -335,8 +336,8 @@ class Parser {
 absl::StatusOr<Block> Parse(absl::string_view source) {
   constexpr size_t kMaxSourceBytes = 4 << 20;
   if (source.size() > kMaxSourceBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("a template of ", source.size(),
-                                                   " bytes; at most ", kMaxSourceBytes));
+    return absl::InvalidArgumentError(
+        absl::StrCat("a template of ", source.size(), " bytes; at most ", kMaxSourceBytes));
   }
   ASSIGN_OR_RETURN(std::vector<Token> tokens, Tokenize(source));
   return Parser(std::move(tokens)).Template();

@@ -53,7 +53,8 @@ std::optional<size_t> Position(int64_t index, size_t length) {
   return static_cast<size_t>(index);
 }
 
-// The elements that [start:stop:step] takes from a sequence of `length`, as Python's slice.indices().
+// The elements that [start:stop:step] takes from a sequence of `length`, as Python's
+// slice.indices().
 absl::StatusOr<std::vector<size_t>> SlicePositions(const Value& start, const Value& stop,
                                                    const Value& step, int64_t length) {
   for (const Value* bound : {&start, &stop, &step}) {
@@ -101,9 +102,8 @@ absl::Status Runtime::Step() {
 
 absl::Status Runtime::Charge(int64_t bytes) {
   if (bytes > limits_.max_work_bytes - work_) {
-    return absl::ResourceExhaustedError(absl::StrCat("the template made more than ",
-                                                     limits_.max_work_bytes,
-                                                     " bytes of text and lists"));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "the template made more than ", limits_.max_work_bytes, " bytes of text and lists"));
   }
   work_ += bytes;
   return absl::OkStatus();
@@ -213,9 +213,8 @@ absl::StatusOr<Value> Runtime::GetSlice(const Value& object, const Value& start,
     const std::string& text = object.string();
     RETURN_IF_ERROR(ChargeProduct(static_cast<int64_t>(text.size()), 2));
     const std::vector<size_t> offsets = CodePointOffsets(text);
-    ASSIGN_OR_RETURN(
-        const std::vector<size_t> positions,
-        SlicePositions(start, stop, step, static_cast<int64_t>(offsets.size()) - 1));
+    ASSIGN_OR_RETURN(const std::vector<size_t> positions,
+                     SlicePositions(start, stop, step, static_cast<int64_t>(offsets.size()) - 1));
     std::string out;
     for (size_t i : positions) out.append(text, offsets[i], offsets[i + 1] - offsets[i]);
     return Value(std::move(out));

@@ -18,8 +18,8 @@
 
 namespace tandem::tokenizer::jinja {
 
-// The budget of one rendering, and the operations that need it. Single-threaded, lives as long as the
-// rendering.
+// The budget of one rendering, and the operations that need it. Single-threaded, lives as long as
+// the rendering.
 class Runtime {
  public:
   Runtime(const Limits& limits, absl::Time now) : limits_(limits), now_(now) {}

@@ -100,7 +100,8 @@ Result Items(Runtime& runtime, const std::string& name, Arguments& args) {
   RETURN_IF_ERROR(Bind(name, args, {"value"}).status());
   const Value& value = args.positional[0];
   if (value.is_undefined()) return runtime.MakeList({});
-  if (!value.is_dict()) return absl::InvalidArgumentError("Can only get item pairs from a mapping.");
+  if (!value.is_dict())
+    return absl::InvalidArgumentError("Can only get item pairs from a mapping.");
   Arguments none;
   return runtime.CallMethod(value, "items", none);
 }
@@ -171,7 +172,8 @@ Result Sort(Runtime& runtime, const std::string& name, Arguments& args) {
 }
 
 Result DictSort(Runtime& runtime, const std::string& name, Arguments& args) {
-  ASSIGN_OR_RETURN(const auto bound, Bind(name, args, {"value", "case_sensitive", "by", "reverse"}));
+  ASSIGN_OR_RETURN(const auto bound,
+                   Bind(name, args, {"value", "case_sensitive", "by", "reverse"}));
   if (!bound[0]->is_dict()) return absl::InvalidArgumentError("dictsort() takes a dictionary");
   const bool case_sensitive = bound[1] != nullptr && bound[1]->Truthy();
   std::string by = "key";
@@ -316,10 +318,43 @@ Result Select(Runtime& runtime, const std::string& name, Arguments& args) {
   return runtime.MakeList(std::move(out));
 }
 
+// Pairs of a value and the items that have it, in the order of the values.
+Result GroupBy(Runtime& runtime, const std::string& name, Arguments& args) {
+  ASSIGN_OR_RETURN(const auto bound,
+                   Bind(name, args, {"value", "attribute", "default", "case_sensitive"}));
+  if (bound[1] == nullptr) return absl::InvalidArgumentError("groupby() takes an attribute");
+  ASSIGN_OR_RETURN(const auto items, runtime.Iterate(*bound[0]));
+  const bool case_sensitive = bound[3] != nullptr && bound[3]->Truthy();
+  std::vector<Sorted> entries;
+  for (const Value& item : items->items) {
+    ASSIGN_OR_RETURN(Value key, Attribute(runtime, item, *bound[1]));
+    if (key.is_undefined() && bound[2] != nullptr) key = *bound[2];
+    ASSIGN_OR_RETURN(Value pair, runtime.MakeList({key, item}, true));
+    entries.push_back({SortKey(key, case_sensitive), std::move(pair)});
+  }
+  RETURN_IF_ERROR(SortBy(runtime, false, &entries));
+  std::vector<Value> out;
+  for (size_t begin = 0; begin < entries.size();) {
+    size_t end = begin;
+    std::vector<Value> group;
+    while (end < entries.size() && entries[end].key.Equals(entries[begin].key)) {
+      group.push_back(entries[end++].item.list().items[1]);
+    }
+    ASSIGN_OR_RETURN(Value members, runtime.MakeList(std::move(group)));
+    ASSIGN_OR_RETURN(
+        Value pair,
+        runtime.MakeList({entries[begin].item.list().items[0], std::move(members)}, true));
+    out.push_back(std::move(pair));
+    begin = end;
+  }
+  return runtime.MakeList(std::move(out));
+}
+
 // batch(n): rows of n. slice(n): n columns.
 Result BatchOrSlice(Runtime& runtime, const std::string& name, Arguments& args) {
   ASSIGN_OR_RETURN(const auto bound, Bind(name, args, {"value", "count", "fill_with"}));
-  if (bound[1] == nullptr) return absl::InvalidArgumentError(absl::StrCat(name, "() takes a count"));
+  if (bound[1] == nullptr)
+    return absl::InvalidArgumentError(absl::StrCat(name, "() takes a count"));
   ASSIGN_OR_RETURN(const auto items, runtime.Iterate(*bound[0]));
   ASSIGN_OR_RETURN(const int64_t count, ToInteger(*bound[1], "count"));
   if (count < 1) return absl::InvalidArgumentError("count must be 1 or more");
@@ -364,14 +399,31 @@ const absl::flat_hash_map<std::string, Filter>& Filters() {
 }  // namespace
 
 FilterTable SequenceFilters() {
-  return {{"default", Default},   {"d", Default},          {"length", LengthFilter},
-          {"count", LengthFilter}, {"join", Join},         {"first", FirstOrLast},
-          {"last", FirstOrLast},  {"list", ListFilter},    {"reverse", Reverse},
-          {"items", Items},       {"attr", AttrFilter},    {"sort", Sort},
-          {"dictsort", DictSort}, {"unique", Unique},      {"min", MinOrMax},
-          {"max", MinOrMax},      {"sum", Sum},            {"map", Map},
-          {"select", Select},     {"reject", Select},      {"selectattr", Select},
-          {"rejectattr", Select}, {"batch", BatchOrSlice}, {"slice", BatchOrSlice}};
+  return {{"default", Default},
+          {"d", Default},
+          {"length", LengthFilter},
+          {"count", LengthFilter},
+          {"join", Join},
+          {"first", FirstOrLast},
+          {"last", FirstOrLast},
+          {"list", ListFilter},
+          {"reverse", Reverse},
+          {"items", Items},
+          {"attr", AttrFilter},
+          {"sort", Sort},
+          {"dictsort", DictSort},
+          {"unique", Unique},
+          {"min", MinOrMax},
+          {"max", MinOrMax},
+          {"sum", Sum},
+          {"map", Map},
+          {"select", Select},
+          {"reject", Select},
+          {"selectattr", Select},
+          {"rejectattr", Select},
+          {"batch", BatchOrSlice},
+          {"slice", BatchOrSlice},
+          {"groupby", GroupBy}};
 }
 
 bool HasFilter(absl::string_view name) { return Filters().contains(name); }

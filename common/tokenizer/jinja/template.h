@@ -1,7 +1,7 @@
 // Jinja templates as Hugging Face's chat templates use them.
 //
-//   ASSIGN_OR_RETURN(jinja::Template t, jinja::Template::Parse("{% for m in messages %}{{ m.role }}{% endfor %}"));
-//   ASSIGN_OR_RETURN(std::string text, t.Render(context));
+//   ASSIGN_OR_RETURN(jinja::Template t, jinja::Template::Parse("{% for m in messages %}{{ m.role
+//   }}{% endfor %}")); ASSIGN_OR_RETURN(std::string text, t.Render(context));
 //
 // The language is Jinja 3.1's in the environment that transformers sets up: trim_blocks and
 // lstrip_blocks on, loop controls, no autoescape, immutable sandbox, tojson that leaves HTML alone,
@@ -23,7 +23,7 @@ namespace tandem::tokenizer::jinja {
 
 // What a template may spend. A chat needs a small part of it.
 struct Limits {
-  int64_t max_steps = 10'000'000;              // expressions and statements evaluated
+  int64_t max_steps = 10'000'000;               // expressions and statements evaluated
   int64_t max_work_bytes = int64_t{256} << 20;  // text and list elements made, in all
   int64_t max_output_bytes = 64 << 20;
   int max_call_depth = 100;  // macros in macros

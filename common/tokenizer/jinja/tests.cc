@@ -34,8 +34,10 @@ const absl::flat_hash_map<std::string, Predicate>& Predicates() {
        }},
       {"callable", [](const Value& v) { return v.is_callable() || v.is_loop(); }},
       {"escaped", [](const Value&) { return false; }},
-      {"lower", [](const Value& v) { return v.Str() == Lower(v.Str()) && v.Str() != Upper(v.Str()); }},
-      {"upper", [](const Value& v) { return v.Str() == Upper(v.Str()) && v.Str() != Lower(v.Str()); }},
+      {"lower",
+       [](const Value& v) { return v.Str() == Lower(v.Str()) && v.Str() != Upper(v.Str()); }},
+      {"upper",
+       [](const Value& v) { return v.Str() == Upper(v.Str()) && v.Str() != Lower(v.Str()); }},
       {"filter", [](const Value& v) { return v.is_string() && HasFilter(v.string()); }},
       {"test", [](const Value& v) { return v.is_string() && HasTest(v.string()); }},
   };
@@ -45,10 +47,10 @@ const absl::flat_hash_map<std::string, Predicate>& Predicates() {
 // Tests of two values that are comparisons.
 const absl::flat_hash_map<std::string, std::string>& Comparisons() {
   static const auto* const comparisons = new absl::flat_hash_map<std::string, std::string>{
-      {"eq", "=="}, {"equalto", "=="}, {"==", "=="}, {"ne", "!="},       {"!=", "!="},
-      {"lt", "<"},  {"lessthan", "<"}, {"<", "<"},   {"le", "<="},       {"<=", "<="},
-      {"gt", ">"},  {"greaterthan", ">"}, {">", ">"}, {"ge", ">="},      {">=", ">="},
-      {"in", "in"}};
+      {"eq", "=="}, {"equalto", "=="}, {"==", "=="},      {"ne", "!="},
+      {"!=", "!="}, {"lt", "<"},       {"lessthan", "<"}, {"<", "<"},
+      {"le", "<="}, {"<=", "<="},      {"gt", ">"},       {"greaterthan", ">"},
+      {">", ">"},   {"ge", ">="},      {">=", ">="},      {"in", "in"}};
   return *comparisons;
 }
 

@@ -69,7 +69,8 @@ std::vector<size_t> CodePointOffsets(absl::string_view text) {
 
 std::string Upper(absl::string_view text) {
   std::string out;
-  for (size_t i = 0, length; i < text.size(); i += length) AppendUpper(DecodeAt(text, i, &length), &out);
+  for (size_t i = 0, length; i < text.size(); i += length)
+    AppendUpper(DecodeAt(text, i, &length), &out);
   return out;
 }
 
@@ -122,7 +123,8 @@ std::vector<std::string> SplitText(absl::string_view text,
     while (!text.empty() && allowed()) {
       size_t word = 0, length;
       if (from_right) {
-        while (word < text.size() && !IsPythonSpace(DecodeBefore(text, text.size() - word, &length))) {
+        while (word < text.size() &&
+               !IsPythonSpace(DecodeBefore(text, text.size() - word, &length))) {
           word += length;
         }
         out.emplace_back(text.substr(text.size() - word));

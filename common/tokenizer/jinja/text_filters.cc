@@ -140,16 +140,15 @@ Result Format(Runtime& runtime, const std::string&, Arguments& args) {
   if (!args.named.empty()) {
     return absl::UnimplementedError("the filter 'format' takes no named values");
   }
-  ASSIGN_OR_RETURN(
-      std::string text,
-      FormatPercent(runtime, format,
-                    std::vector<Value>(args.positional.begin() + 1, args.positional.end())));
+  ASSIGN_OR_RETURN(std::string text, FormatPercent(runtime, format,
+                                                   std::vector<Value>(args.positional.begin() + 1,
+                                                                      args.positional.end())));
   return Value(std::move(text));
 }
 
 Result ToJson(Runtime& runtime, const std::string& name, Arguments& args) {
-  ASSIGN_OR_RETURN(const auto bound, Bind(name, args, {"x", "ensure_ascii", "indent", "separators",
-                                                       "sort_keys"}));
+  ASSIGN_OR_RETURN(const auto bound,
+                   Bind(name, args, {"x", "ensure_ascii", "indent", "separators", "sort_keys"}));
   JsonStyle style;
   style.ensure_ascii = bound[1] != nullptr && bound[1]->Truthy();
   style.sort_keys = bound[4] != nullptr && bound[4]->Truthy();
@@ -172,8 +171,8 @@ Result ToJson(Runtime& runtime, const std::string& name, Arguments& args) {
   }
   const auto level = static_cast<int64_t>(style.indent.has_value() ? style.indent->size() : 0);
   RETURN_IF_ERROR(runtime.ChargeProduct(
-      bound[0]->weight(), 1 + bound[0]->depth() * level / 4 +
-                              static_cast<int64_t>(style.item_separator.size()) / 4));
+      bound[0]->weight(),
+      1 + bound[0]->depth() * level / 4 + static_cast<int64_t>(style.item_separator.size()) / 4));
   std::string out;
   RETURN_IF_ERROR(AppendJson(*bound[0], style, 0, &out));
   return Value(std::move(out));
@@ -193,7 +192,8 @@ Result WordCount(Runtime& runtime, const std::string& name, Arguments& args) {
 }
 
 Result Truncate(Runtime& runtime, const std::string& name, Arguments& args) {
-  ASSIGN_OR_RETURN(const auto bound, Bind(name, args, {"s", "length", "killwords", "end", "leeway"}));
+  ASSIGN_OR_RETURN(const auto bound,
+                   Bind(name, args, {"s", "length", "killwords", "end", "leeway"}));
   ASSIGN_OR_RETURN(const std::string text, runtime.ToText(*bound[0]));
   int64_t length = 255, leeway = 5;
   std::string end = "...";
@@ -281,7 +281,8 @@ Result Round(Runtime&, const std::string& name, Arguments& args) {
   if (bound[2] != nullptr) {
     ASSIGN_OR_RETURN(method, ToString(*bound[2], "method"));
   }
-  if (precision < -300 || precision > 300) return absl::InvalidArgumentError("precision is too large");
+  if (precision < -300 || precision > 300)
+    return absl::InvalidArgumentError("precision is too large");
   const double value = bound[0]->number();
   if (method == "common") {
     if (bound[0]->is_integral() && precision >= 0) return *bound[0];
@@ -304,11 +305,11 @@ Result Round(Runtime&, const std::string& name, Arguments& args) {
 }  // namespace
 
 FilterTable TextFilters() {
-  return {{"upper", TextMethod}, {"lower", TextMethod},       {"capitalize", TextMethod},
-          {"title", TextMethod}, {"trim", Trim},              {"center", Center},
-          {"replace", Replace},  {"string", String},          {"safe", String},
-          {"escape", Escape},    {"e", Escape},               {"forceescape", Escape},
-          {"indent", Indent},    {"format", Format},          {"tojson", ToJson},
+  return {{"upper", TextMethod},  {"lower", TextMethod},   {"capitalize", TextMethod},
+          {"title", TextMethod},  {"trim", Trim},          {"center", Center},
+          {"replace", Replace},   {"string", String},      {"safe", String},
+          {"escape", Escape},     {"e", Escape},           {"forceescape", Escape},
+          {"indent", Indent},     {"format", Format},      {"tojson", ToJson},
           {"truncate", Truncate}, {"wordcount", WordCount}};
 }
 

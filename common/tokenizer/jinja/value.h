@@ -85,10 +85,10 @@ struct None {};
 class Value {
  public:
   Value() : data_(None{}) {}
-  Value(bool v) : data_(v) {}        // NOLINT: values are written as they are
-  Value(int64_t v) : data_(v) {}     // NOLINT
+  Value(bool v) : data_(v) {}          // NOLINT: values are written as they are
+  Value(int64_t v) : data_(v) {}       // NOLINT
   Value(int v) : data_(int64_t{v}) {}  // NOLINT
-  Value(double v) : data_(v) {}      // NOLINT
+  Value(double v) : data_(v) {}        // NOLINT
   Value(std::string v) : data_(std::make_shared<const std::string>(std::move(v))) {}  // NOLINT
   Value(absl::string_view v) : Value(std::string(v)) {}                               // NOLINT
   Value(const char* v) : Value(std::string(v)) {}                                     // NOLINT

@@ -1,0 +1,148 @@
+// Files that are wrong, by accident or on purpose.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+#include <string>
+
+#include "common/tokenizer/tokenizer.h"
+#include "tests/common/tokenizer/tokenizer_fixture.h"
+#include "tests/support/status_matchers.h"
+
+namespace tandem::tokenizer {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+
+void ExpectError(const std::string& json, absl::StatusCode code, const std::string& text) {
+  SCOPED_TRACE(json);
+  EXPECT_THAT(LoadJson(json),
+              testing::StatusIs(code, AllOf(HasSubstr("tokenizer.json"), HasSubstr(text))));
+}
+
+TEST(TokenizerErrors, SaysWhichFileIsAbsent) {
+  EXPECT_THAT(
+      Tokenizer::Load("/no/such/folder"),
+      testing::StatusIs(absl::StatusCode::kNotFound, HasSubstr("/no/such/folder/tokenizer.json")));
+}
+
+TEST(TokenizerErrors, NamesTheKey) {
+  ExpectError("{", kInvalid, "not valid JSON");
+  ExpectError("[]", kInvalid, "expected an object");
+  ExpectError("{}", kInvalid, "'model' is missing");
+  ExpectError(R"({"model": 3})", kInvalid, "model: expected an object, found a number");
+  ExpectError(R"({"model": {"type": "WordLevel"}})", kInvalid, "model: 'vocab' is missing");
+  ExpectError(R"({"model": {"type": "WordLevel", "vocab": []}})", kInvalid, "model.vocab");
+  ExpectError(WordLevelJson("{}", R"(, "normalizer": {"type": 1})"), kInvalid, "normalizer.type");
+  ExpectError(
+      WordLevelJson("{}",
+                    R"(, "decoder": {"type": "Strip", "content": "ab", "start": 0, "stop": 0})"),
+      kInvalid, "decoder.content");
+  ExpectError(
+      WordLevelJson("{}",
+                    R"(, "decoder": {"type": "Strip", "content": "a", "start": -1, "stop": 0})"),
+      kInvalid, "decoder.start");
+  ExpectError(WordLevelJson("{}", R"(, "added_tokens": [{"id": 0}])"), kInvalid,
+              "added_tokens[0]: 'content'");
+  ExpectError(
+      WordLevelJson(
+          "{}",
+          R"(, "pre_tokenizer": {"type": "Split", "pattern": {"Regex": "("}, "behavior": "Isolated"})"),
+      kInvalid, "pre_tokenizer.pattern.Regex");
+  ExpectError(
+      WordLevelJson(
+          "{}",
+          R"(, "pre_tokenizer": {"type": "Split", "pattern": {"String": "a"}, "behavior": "Odd"})"),
+      kInvalid, "pre_tokenizer.behavior");
+  ExpectError(
+      WordLevelJson(
+          "{}",
+          R"(, "post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "x"}}], "special_tokens": {}})"),
+      kInvalid, "post_processor.single[0].SpecialToken.id");
+}
+
+TEST(TokenizerErrors, NamesATypeThatIsNotSupported) {
+  ExpectError(R"({"model": {"type": "Unigram"}})", absl::StatusCode::kUnimplemented, "Unigram");
+  ExpectError(WordLevelJson("{}", R"(, "normalizer": {"type": "Precompiled"})"),
+              absl::StatusCode::kUnimplemented, "Precompiled");
+  ExpectError(WordLevelJson("{}", R"(, "decoder": {"type": "WordPiece"})"),
+              absl::StatusCode::kUnimplemented, "WordPiece");
+  ExpectError(WordLevelJson("{}", R"(, "pre_tokenizer": {"type": "UnicodeScripts"})"),
+              absl::StatusCode::kUnimplemented, "UnicodeScripts");
+  ExpectError(WordLevelJson("{}", R"(, "post_processor": {"type": "BertProcessing"})"),
+              absl::StatusCode::kUnimplemented, "BertProcessing");
+}
+
+TEST(TokenizerErrors, RefusesIdsThatAreNoIds) {
+  for (const char* id :
+       {"-1", "2147483648", "18446744073709551615", "1.5", "\"1\"", "null", "[]"}) {
+    ExpectError(WordLevelJson(std::string(R"({"token": )") + id + "}"), kInvalid, "'token'");
+  }
+  ExpectError(WordLevelJson(R"({"one": 1, "two": 1})"), kInvalid, "share the id 1");
+  EXPECT_OK(LoadJson(WordLevelJson(R"({"far": 2147483647})")).status());
+}
+
+TEST(TokenizerErrors, RefusesDeepNesting) {
+  std::string nested = R"({"type": "NFC"})";
+  for (int i = 0; i < 5000; ++i)
+    nested = R"({"type": "Sequence", "normalizers": [)" + nested + "]}";
+  ExpectError(WordLevelJson("{}", ", \"normalizer\": " + nested), kInvalid, "nest too deeply");
+}
+
+TEST(TokenizerErrors, NamesTheConfigurationFileThatIsWrong) {
+  const ModelFolder folder;
+  folder.Write("tokenizer.json", WordLevelJson("{}"));
+  folder.Write("tokenizer_config.json", R"({"eos_token": 7})");
+  EXPECT_THAT(Tokenizer::Load(folder.path()),
+              testing::StatusIs(kInvalid,
+                                HasSubstr("tokenizer_config.json: eos_token: expected a string")));
+}
+
+// Any value of a good file replaced by any other: an error or a tokenizer, never a crash.
+TEST(TokenizerErrors, SurvivesMutatedFiles) {
+  const nlohmann::json good = nlohmann::json::parse(R"({
+    "added_tokens": [{"id": 3, "content": "<s>", "lstrip": true, "normalized": true, "special": true}],
+    "normalizer": {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "_"},
+      {"type": "Replace", "pattern": {"Regex": " +"}, "content": "_"}, {"type": "Strip"}]},
+    "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+      {"type": "Split", "pattern": {"Regex": "[a-c]+"}, "behavior": "Isolated", "invert": false},
+      {"type": "Metaspace", "replacement": "_", "prepend_scheme": "first"}, {"type": "ByteLevel"}]},
+    "post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>"}},
+      {"Sequence": {"id": "A"}}], "special_tokens": {"<s>": {"ids": [3]}}},
+    "decoder": {"type": "Sequence", "decoders": [{"type": "ByteFallback"}, {"type": "Fuse"},
+      {"type": "Strip", "content": " ", "start": 1, "stop": 1}, {"type": "ByteLevel"}]},
+    "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"], "unk_token": "a"}})");
+  const std::vector<nlohmann::json> values = {nullptr,
+                                              true,
+                                              -1,
+                                              1e300,
+                                              4294967296,
+                                              "",
+                                              "a",
+                                              "\xF0\x9F\x98\x80",
+                                              "ByteLevel",
+                                              "Sequence",
+                                              nlohmann::json::array(),
+                                              nlohmann::json::object(),
+                                              nlohmann::json::array({1, "a"}),
+                                              good};
+  const nlohmann::json flat = good.flatten();
+  std::mt19937 random(1);
+  for (const auto& [pointer, unused] : flat.items()) {
+    // The value at the pointer and each of its parents.
+    for (nlohmann::json::json_pointer at(pointer); !at.empty(); at = at.parent_pointer()) {
+      nlohmann::json bad = good;
+      bad[at] = values[random() % values.size()];
+      const auto tokenizer = LoadJson(bad.dump());
+      if (!tokenizer.ok()) continue;
+      const auto ids = (*tokenizer)->Encode("abc ab <s> x", true);
+      if (ids.ok()) (void)(*tokenizer)->Decode(*ids, false);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tandem::tokenizer
