@@ -15,6 +15,7 @@ namespace tandem::trainer {
 namespace {
 
 constexpr int32_t kEnd = -1;
+constexpr int kAskAhead = 1;
 
 absl::StatusOr<at::ScalarType> WireType(const std::string& dtype) {
   if (dtype == "float32") return at::kFloat;
@@ -115,33 +116,71 @@ absl::Status ShardGatherSource::WaitFor(Slot& slot, int bucket) {
   return absl::OkStatus();
 }
 
-absl::Status ShardGatherSource::Start(int bucket, at::Tensor buffer, weights::PhaseTimes& times) {
-  Slot& slot = slots_[bucket % 2];
+absl::Status ShardGatherSource::Ask(int bucket) {
   for (int rank = 1; rank < shards_.ranks; ++rank) {
-    RETURN_IF_ERROR(Tell(rank, bucket, slot));
+    RETURN_IF_ERROR(Tell(rank, bucket, asking_));
+  }
+  next_ask_ = bucket + 1;
+  return absl::OkStatus();
+}
+
+absl::Status ShardGatherSource::PostReceives(int bucket, const at::Tensor& buffer, Slot& slot) {
+  for (int rank = 1; rank < shards_.ranks; ++rank) {
     for (const Run& run : RunsOf(rank, bucket)) {
       at::Tensor place = View(buffer, run.bucket_offset, run.count);
       ASSIGN_OR_RETURN(auto work, group_->Receive(place, rank, plan_.BucketName(bucket)));
       slot.works.push_back(std::move(work));
     }
   }
+  return absl::OkStatus();
+}
+
+absl::Status ShardGatherSource::Start(int bucket, at::Tensor buffer, weights::PhaseTimes& times) {
+  if (bucket != next_start_) {
+    RETURN_IF_ERROR(Drain());
+    next_start_ = next_ask_ = bucket;
+  }
+  ++next_start_;
+  const int last_to_ask = std::min<int>(bucket + kAskAhead, static_cast<int>(plan_.buckets.size()) - 1);
+  while (next_ask_ <= last_to_ask) {
+    RETURN_IF_ERROR(Ask(next_ask_));
+  }
+  RETURN_IF_ERROR(PostReceives(bucket, buffer, slots_[bucket % 2]));
   const auto pack_start = weights::PhaseTimes::Clock::now();
   for (const Run& run : RunsOf(0, bucket)) Pack(run, View(buffer, run.bucket_offset, run.count));
   times.Worked("pack", pack_start);
   return absl::OkStatus();
 }
 
-absl::Status ShardGatherSource::Finish(int bucket) { return WaitFor(slots_[bucket % 2], bucket); }
+absl::Status ShardGatherSource::Finish(int bucket) {
+  RETURN_IF_ERROR(WaitFor(slots_[bucket % 2], bucket));
+  // Its messages have long arrived: the last of them was read before the bucket's bytes were sent.
+  if (next_start_ == static_cast<int>(plan_.buckets.size())) return WaitFor(asking_, bucket);
+  return absl::OkStatus();
+}
 
 absl::Status ShardGatherSource::Drain() {
-  absl::Status status = WaitFor(slots_[0], 0);
+  absl::Status status;
+  for (; status.ok() && next_start_ < next_ask_; ++next_start_) {
+    Slot& slot = slots_[next_start_ % 2];
+    status = WaitFor(slot, next_start_);
+    at::Tensor unwanted = at::empty({plan_.buckets[next_start_].size_bytes()}, at::kByte);
+    if (status.ok()) status = PostReceives(next_start_, unwanted, slot);
+    slot.held.push_back(std::move(unwanted));
+  }
+  next_start_ = next_ask_ = 0;
+  status.Update(WaitFor(slots_[0], 0));
   status.Update(WaitFor(slots_[1], 1));
+  status.Update(WaitFor(asking_, 0));
   return status;
 }
 
 absl::Status ShardGatherSource::End() {
-  for (int rank = 1; rank < shards_.ranks; ++rank) RETURN_IF_ERROR(Tell(rank, kEnd, slots_[0]));
-  return Drain();
+  RETURN_IF_ERROR(Drain());
+  for (int rank = 1; rank < shards_.ranks; ++rank) {
+    RETURN_IF_ERROR(Tell(rank, kEnd, asking_));
+  }
+  return WaitFor(asking_, 0);
 }
 
 absl::Status ShardGatherSource::SendBucket(int bucket, at::Tensor staging, Slot& slot) {
@@ -176,7 +215,9 @@ absl::Status ShardGatherSource::Follow() {
     if (!buffer.defined()) buffer = at::empty({plan_.largest_bucket_bytes}, at::kByte);
     RETURN_IF_ERROR(SendBucket(bucket, buffer, slot));
   }
-  return Drain();
+  absl::Status status = WaitFor(slots_[0], 0);
+  status.Update(WaitFor(slots_[1], 1));
+  return status;
 }
 
 }  // namespace tandem::trainer

@@ -2,9 +2,10 @@
 // bucket by bucket they cast what is theirs to the wire type and send it to the leader, straight to its
 // place in the bucket's buffer. The leader never holds more than the two buckets that are under way.
 //
-// The leader decides before each bucket whether it is gathered, and says so to the other ranks in a
-// message of four bytes; so however an update ends, all ranks have issued the same operations, and the
-// trainer's group is as good as before.
+// The leader decides which buckets are gathered, and says so to the other ranks in a message of four
+// bytes for each, one bucket ahead, so that they pack while it gathers. What it has asked for it takes,
+// needed or not; so however an update ends, all ranks have issued the same operations, and the trainer's
+// group is as good as before.
 //
 //   leader:  source.Start(0, buffer) ... source.Finish(n) ... source.End();      // by a Transport
 //   others:  RETURN_IF_ERROR(source.Follow());                                   // until End()
@@ -52,10 +53,9 @@ class ShardGatherSource : public weights::BucketSource {
   // The leader (rank 0).
   absl::Status Start(int bucket, at::Tensor buffer, weights::PhaseTimes& times) override;
   absl::Status Finish(int bucket) override;
-  // Completes what has been started, after a failure of the transport: the other ranks have sent it.
+  // Completes what has been asked for, after a failure of the transport. A Start() after it begins anew.
   absl::Status Drain();
-  // Lets the other ranks' Follow() return. After Drain() or the last Finish(). A Start() after it begins
-  // anew with the next Follow().
+  // Drains, and lets the other ranks' Follow() return. A Start() after it begins with the next Follow().
   absl::Status End();
 
   // The other ranks: takes part until the leader ends.
@@ -81,6 +81,8 @@ class ShardGatherSource : public weights::BucketSource {
   void Pack(const Run& run, at::Tensor destination) const;
   at::Tensor View(const at::Tensor& bytes, int64_t first, int64_t count) const;
   absl::Status WaitFor(Slot& slot, int bucket);
+  absl::Status Ask(int bucket);
+  absl::Status PostReceives(int bucket, const at::Tensor& buffer, Slot& slot);
   absl::Status Tell(int rank, int32_t word, Slot& slot);
   absl::Status SendBucket(int bucket, at::Tensor staging, Slot& slot);
 
@@ -91,7 +93,10 @@ class ShardGatherSource : public weights::BucketSource {
   int64_t element_size_ = 4;
   std::vector<int64_t> unit_start_;    // elements of the canonical stream before each unit
   std::vector<int64_t> bucket_start_;  // elements of the canonical stream before each bucket
-  std::array<Slot, 2> slots_;
+  std::array<Slot, 2> slots_;  // by the bucket's number
+  Slot asking_;                // the messages that ask
+  int next_start_ = 0;         // bucket
+  int next_ask_ = 0;           // bucket; at most next_start_ + 1 after a Start()
 };
 
 }  // namespace tandem::trainer
