@@ -59,9 +59,9 @@ void Scheduler::Admit(StepPlan& plan) {
       ReleaseBlocks(sequence);
       break;
     }
-    sequence->num_cached = sequence->num_computed;
+    if (sequence->num_sampled() == 0) sequence->num_cached = sequence->num_computed;
     sequence->may_publish = true;
-    stats_.num_cached_tokens += sequence->num_cached;
+    stats_.num_cached_tokens += sequence->num_computed;
     it = waiting_.erase(it);
     running_.insert(sequence);
     slots += sequence->num_samples;
@@ -177,7 +177,6 @@ void Scheduler::ReleaseBlocks(Sequence* sequence) {
   }
   sequence->blocks.clear();
   sequence->num_computed = 0;
-  sequence->num_cached = 0;
   sequence->num_hashed_blocks = 0;
 }
 

@@ -30,7 +30,7 @@ struct Sequence {
 
   // Written by the scheduler.
   int64_t num_computed = 0;      // leading tokens whose keys and values are in the cache
-  int64_t num_cached = 0;        // of them, found there when the sequence was admitted
+  int64_t num_cached = 0;        // of the prompt, found in the cache when it was first admitted
   std::vector<int32_t> blocks;   // of tokens 0 .. num_computed - 1 and of those being computed
   int64_t num_hashed_blocks = 0; // leading blocks that `hash` stands for
   BlockHash hash;
