@@ -45,8 +45,8 @@ struct LayerCache {
     T* key = keys + block * key_block_stride + kv_head * block_size * head_dim +
              within / kKvTile * kKvTile * head_dim + within % kKvTile;
     for (int64_t i = 0; i < head_dim; ++i) key[i * kKvTile] = k[i];
-    T* value = values + block * value_block_stride +
-               (kv_head * block_size + within) * padded_head_dim;
+    T* value =
+        values + block * value_block_stride + (kv_head * block_size + within) * padded_head_dim;
     std::memcpy(value, v, head_dim * sizeof(T));
     std::memset(value + head_dim, 0, (padded_head_dim - head_dim) * sizeof(T));
   }
@@ -73,7 +73,8 @@ void WriteTokens(const LayerCache<T>& cache, const PagedSequence& sequence, int6
   }
 }
 
-// Calls fn(i) for every i below n; threads take the next one as they finish, for the work is uneven.
+// Calls fn(i) for every i below n; threads take the next one as they finish, for the work is
+// uneven.
 template <typename Fn>
 void ForEach(int64_t n, bool parallel, const Fn& fn) {
   const int64_t threads = parallel ? std::min<int64_t>(n, at::get_num_threads()) : 1;
@@ -108,9 +109,10 @@ void PagedAttention::MakeTiles(int64_t heads_per_kv_head) {
 }
 
 template <typename T>
-static void Run(const PagedKvCache& paged, int64_t layer, const std::vector<PagedSequence>& sequences,
-                int64_t num_tiles, const auto& tile_at, bool parallel, bool decode_only,
-                const at::Tensor& q_tensor, const at::Tensor& k_tensor, const at::Tensor& v_tensor,
+static void Run(const PagedKvCache& paged, int64_t layer,
+                const std::vector<PagedSequence>& sequences, int64_t num_tiles, const auto& tile_at,
+                bool parallel, bool decode_only, const at::Tensor& q_tensor,
+                const at::Tensor& k_tensor, const at::Tensor& v_tensor,
                 const AttentionParams& params, const at::Tensor& sinks, at::Tensor& out) {
   const LayerCache<T> cache(paged, layer);
   const View<T> q(q_tensor), k(k_tensor), v(v_tensor);

@@ -19,15 +19,16 @@ namespace tandem::model {
 
 // The new tokens of one sequence: the last `num_tokens` of its `context_length` tokens.
 struct PagedSequence {
-  int64_t first_token = 0;          // row of the batch
-  int64_t num_tokens = 0;           // rows of the batch
-  int64_t context_length = 0;       // tokens that the cache holds after this batch
-  const int32_t* blocks = nullptr;  // block ids of tokens 0 .. context_length - 1; outlives the call
+  int64_t first_token = 0;     // row of the batch
+  int64_t num_tokens = 0;      // rows of the batch
+  int64_t context_length = 0;  // tokens that the cache holds after this batch
+  const int32_t* blocks =
+      nullptr;  // block ids of tokens 0 .. context_length - 1; outlives the call
 };
 
-// A row's result depends on the row and on its sequence's cache alone: keys are taken in a fixed order
-// in runs of a fixed length, whatever shares the batch and however the prompt was cut in chunks.
-// Accumulates in float32. Not differentiable. CPU.
+// A row's result depends on the row and on its sequence's cache alone: keys are taken in a fixed
+// order in runs of a fixed length, whatever shares the batch and however the prompt was cut in
+// chunks. Accumulates in float32. Not differentiable. CPU.
 class PagedAttention : public Attention {
  public:
   // `cache` outlives the attention.
@@ -50,8 +51,8 @@ class PagedAttention : public Attention {
   const PagedKvCache& cache_;
   std::vector<PagedSequence> sequences_;
   std::vector<Tile> tiles_;
-  int64_t num_scores_ = 0;    // pairs of a new token and a key, to weigh the work
-  bool decode_only_ = true;   // every sequence has one new token
+  int64_t num_scores_ = 0;   // pairs of a new token and a key, to weigh the work
+  bool decode_only_ = true;  // every sequence has one new token
 };
 
 }  // namespace tandem::model

@@ -138,8 +138,8 @@ HWY_INLINE void AddValues(const float* p, int64_t n, const T* values, int64_t pa
   }
 }
 
-// One row of scores of a run becomes probabilities relative to the row's maximum so far. Keys outside
-// [first, last) are masked. `n` is a multiple of the tile.
+// One row of scores of a run becomes probabilities relative to the row's maximum so far. Keys
+// outside [first, last) are masked. `n` is a multiple of the tile.
 HWY_INLINE void SoftmaxRun(float* scores, int64_t n, int64_t first, int64_t last, float softcap,
                            float* maximum, float* sum, float* acc, int64_t padded_head_dim) {
   const DF d;

@@ -19,7 +19,8 @@ struct AttendArgs {
   int64_t heads_per_kv_head = 0;
   int64_t head_dim = 0;
   int64_t padded_head_dim = 0;
-  int64_t first_position = 0;  // of the first token; it sees the keys of positions 0 .. first_position
+  int64_t first_position =
+      0;  // of the first token; it sees the keys of positions 0 .. first_position
 
   const T* keys = nullptr;    // of the KV head, in block 0
   const T* values = nullptr;  // of the KV head, in block 0

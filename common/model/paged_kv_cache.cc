@@ -37,8 +37,8 @@ absl::StatusOr<PagedKvCache> PagedKvCache::Create(const PagedKvCacheOptions& o) 
         " blocks, ", o.num_kv_heads, " KV heads, head_dim ", o.head_dim));
   }
   if (o.block_size < kKvTile || o.block_size % kKvTile != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("block_size: expected a multiple of ", kKvTile,
-                                                   ", found ", o.block_size));
+    return absl::InvalidArgumentError(
+        absl::StrCat("block_size: expected a multiple of ", kKvTile, ", found ", o.block_size));
   }
   if (o.dtype != at::kFloat && o.dtype != at::kBFloat16) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -56,9 +56,9 @@ absl::StatusOr<PagedKvCache> PagedKvCache::Create(const PagedKvCacheOptions& o) 
           at::empty({o.num_blocks, o.num_kv_heads, o.block_size, cache.padded_head_dim_}, type));
     }
   } catch (const std::exception&) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("KV cache: the system refused ", o.num_blocks * BytesPerBlock(o) >> 20,
-                     " MiB; lower rollout.kv_cache_megabytes"));
+    return absl::ResourceExhaustedError(absl::StrCat("KV cache: the system refused ",
+                                                     o.num_blocks * BytesPerBlock(o) >> 20,
+                                                     " MiB; lower rollout.kv_cache_megabytes"));
   }
   return cache;
 }

@@ -27,8 +27,8 @@ struct PagedKvCacheOptions {
   at::ScalarType dtype = at::kFloat;  // float32 or bfloat16, that of the model's activations
 };
 
-// Owns the storage; which block belongs to whom is the block manager's. Thread-compatible. Memory is
-// taken from the system when a block is first written.
+// Owns the storage; which block belongs to whom is the block manager's. Thread-compatible. Memory
+// is taken from the system when a block is first written.
 class PagedKvCache {
  public:
   // INVALID_ARGUMENT for sizes that do not fit; RESOURCE_EXHAUSTED where memory is refused.

@@ -21,9 +21,8 @@ namespace {
 
 absl::Status Refused(const model::ParameterTable& table, absl::string_view what,
                      const std::exception& error) {
-  return absl::ResourceExhaustedError(absl::StrCat(what, " of ", table.num_parameters(),
-                                                   " parameters does not fit in memory: ",
-                                                   error.what()));
+  return absl::ResourceExhaustedError(absl::StrCat(
+      what, " of ", table.num_parameters(), " parameters does not fit in memory: ", error.what()));
 }
 
 }  // namespace

@@ -15,13 +15,13 @@
 
 namespace tandem::rollout {
 
-// Thread-safe; the contents are not: the live arena is only read, and the staged one is its stager's
-// alone. After a flip nobody reads the formerly live one any more: the engine thread does not, for it
-// is the one that flips, and other readers are the stager.
+// Thread-safe; the contents are not: the live arena is only read, and the staged one is its
+// stager's alone. After a flip nobody reads the formerly live one any more: the engine thread does
+// not, for it is the one that flips, and other readers are the stager.
 class ArenaPair {
  public:
-  // Allocates the first arena that is staged; the second one with the second update. `table` outlives
-  // the pair.
+  // Allocates the first arena that is staged; the second one with the second update. `table`
+  // outlives the pair.
   ArenaPair(const model::ParameterTable& table, at::ScalarType dtype)
       : table_(table), dtype_(dtype) {}
 
@@ -30,12 +30,12 @@ class ArenaPair {
   // The live arena, or null.
   std::shared_ptr<const model::Arena> live() const;
 
-  // The arena that is not live, for writing; the same until the next Flip(). RESOURCE_EXHAUSTED where
-  // it cannot be allocated.
+  // The arena that is not live, for writing; the same until the next Flip(). RESOURCE_EXHAUSTED
+  // where it cannot be allocated.
   absl::StatusOr<std::shared_ptr<model::Arena>> Staged();
 
-  // Derives from the staged arena, which must have been asked for, the layouts that the forward pass
-  // reads. By its stager, when the contents are final. RESOURCE_EXHAUSTED as Staged().
+  // Derives from the staged arena, which must have been asked for, the layouts that the forward
+  // pass reads. By its stager, when the contents are final. RESOURCE_EXHAUSTED as Staged().
   absl::Status Derive();
 
   // The staged arena, with what was derived of it, becomes live.

@@ -15,8 +15,7 @@ absl::StatusOr<std::unique_ptr<ArenaStore>> ArenaStore::Create(Engine& engine,
       engine.options().dtype == at::kBFloat16 ? io::DType::kBF16 : io::DType::kF32;
   ASSIGN_OR_RETURN(common::v1::Manifest manifest,
                    weights::MakeManifest(engine.model().table(), dtype));
-  return std::unique_ptr<ArenaStore>(
-      new ArenaStore(engine, commit_timeout, std::move(manifest)));
+  return std::unique_ptr<ArenaStore>(new ArenaStore(engine, commit_timeout, std::move(manifest)));
 }
 
 std::string ArenaStore::live_model_digest() const {

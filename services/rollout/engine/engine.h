@@ -6,9 +6,9 @@
 //   ASSIGN_OR_RETURN(CommitResult commit, engine->Commit(version, deadline));
 //   RETURN_IF_ERROR(engine->Submit(request, {.on_chunk = ..., .on_done = ...}));
 //
-// One thread of its own takes steps: schedule, run, sample, collect. Everything that changes what it
-// works on (requests, aborts, commits, pauses) is handed to that thread and takes effect between two
-// steps.
+// One thread of its own takes steps: schedule, run, sample, collect. Everything that changes what
+// it works on (requests, aborts, commits, pauses) is handed to that thread and takes effect between
+// two steps.
 #ifndef TANDEM_SERVICES_ROLLOUT_ENGINE_ENGINE_H_
 #define TANDEM_SERVICES_ROLLOUT_ENGINE_ENGINE_H_
 
@@ -85,16 +85,17 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Queues a request and answers a handle for Cancel(). At once: INVALID_ARGUMENT names the field; FAILED_PRECONDITION while nothing is
-  // committed; RESOURCE_EXHAUSTED where the queue is full; UNAVAILABLE while draining.
+  // Queues a request and answers a handle for Cancel(). At once: INVALID_ARGUMENT names the field;
+  // FAILED_PRECONDITION while nothing is committed; RESOURCE_EXHAUSTED where the queue is full;
+  // UNAVAILABLE while draining.
   absl::StatusOr<int64_t> Submit(GenerationRequest request, GenerationCallbacks callbacks);
 
   // As Submit(); `done` is called once.
   absl::StatusOr<int64_t> Score(ScoreRequest request,
                                 std::function<void(absl::StatusOr<ScoreResult>)> done);
 
-  // Ends a request whose caller is gone: frees its blocks before the next step and calls on_done with
-  // CANCELLED. Harmless for one that is done.
+  // Ends a request whose caller is gone: frees its blocks before the next step and calls on_done
+  // with CANCELLED. Harmless for one that is done.
   void Cancel(int64_t handle);
 
   // Ends requests with what they have; `done` gets how many there were. An empty list with `all`
@@ -109,12 +110,12 @@ class Engine {
   ArenaPair& weights() { return weights_; }
 
   // Makes the staged arena live between two steps and stamps `version`. By the stager; blocks until
-  // then (with policy kWait, until requests in flight are done). DEADLINE_EXCEEDED: it is not committed and will
-  // not be.
+  // then (with policy kWait, until requests in flight are done). DEADLINE_EXCEEDED: it is not
+  // committed and will not be.
   absl::StatusOr<CommitResult> Commit(int64_t version, absl::Time deadline);
 
-  // Refuses new requests; those in flight may finish until `deadline` and are aborted then. A paused
-  // engine aborts at once.
+  // Refuses new requests; those in flight may finish until `deadline` and are aborted then. A
+  // paused engine aborts at once.
   void Drain(absl::Time deadline);
 
   // As of the last step. Does not block.

@@ -14,10 +14,10 @@
 namespace tandem::rollout {
 
 struct GenerationRequest {
-  std::string id;                   // names it in Abort()
+  std::string id;  // names it in Abort()
   std::vector<int32_t> prompt_ids;
-  FilterParams filter;              // temperature, top_k, top_p, min_p
-  std::optional<uint64_t> seed;     // drawn where unset
+  FilterParams filter;           // temperature, top_k, top_p, min_p
+  std::optional<uint64_t> seed;  // drawn where unset
   int32_t n = 1;
   std::optional<int64_t> max_tokens;  // unset: what the context leaves
   int64_t min_tokens = 0;             // sampled before an end counts
@@ -52,8 +52,8 @@ struct SampleChunk {
   uint64_t seed = 0;
 };
 
-// Called on the engine thread: they hand over and return. After on_done nothing more is called; it is
-// called exactly once, unless the engine is destroyed first.
+// Called on the engine thread: they hand over and return. After on_done nothing more is called; it
+// is called exactly once, unless the engine is destroyed first.
 struct GenerationCallbacks {
   std::function<void(SampleChunk chunk)> on_chunk;
   std::function<void(absl::Status status)> on_done;

@@ -35,7 +35,8 @@ absl::Status CheckTemperature(double temperature, absl::string_view field, bool 
   if (std::isfinite(temperature) && (temperature > 0.0 || (zero_allowed && temperature == 0.0))) {
     return absl::OkStatus();
   }
-  return Expected(field, zero_allowed ? "a finite number >= 0" : "a finite number > 0", temperature);
+  return Expected(field, zero_allowed ? "a finite number >= 0" : "a finite number > 0",
+                  temperature);
 }
 
 }  // namespace
@@ -89,12 +90,13 @@ absl::Status CheckRequest(const GenerationRequest& request, const RequestLimits&
     }
   }
   if (!limits.has_tokenizer && !request.stop.empty()) {
-    return rpc::InvalidField("sampling.stop", "stop strings need a tokenizer, and the model's folder "
-                                              "has no tokenizer.json; use stop_token_ids");
+    return rpc::InvalidField("sampling.stop",
+                             "stop strings need a tokenizer, and the model's folder "
+                             "has no tokenizer.json; use stop_token_ids");
   }
   if (!limits.has_tokenizer && request.return_text) {
-    return rpc::InvalidField("return_text",
-                             "text needs a tokenizer, and the model's folder has no tokenizer.json");
+    return rpc::InvalidField(
+        "return_text", "text needs a tokenizer, and the model's folder has no tokenizer.json");
   }
   return absl::OkStatus();
 }

@@ -44,8 +44,8 @@ absl::StatusOr<FinishReason> AddToken(SampleState& sample, const SampledToken& t
   }
 
   const bool may_stop = sample.num_sampled() >= request.spec.min_tokens;
-  const bool stop_id = may_stop && std::binary_search(request.stop_ids.begin(),
-                                                      request.stop_ids.end(), token.id);
+  const bool stop_id =
+      may_stop && std::binary_search(request.stop_ids.begin(), request.stop_ids.end(), token.id);
   bool stop_string = false;
   if (sample.text.has_value()) {
     ASSIGN_OR_RETURN(stop_string, sample.text->Push(token.id, may_stop));

@@ -35,7 +35,8 @@ struct ActiveRequest {
   std::vector<std::unique_ptr<SampleState>> samples;
   int64_t num_unfinished = 0;
   std::vector<int32_t> stop_ids;  // in force, sorted
-  int64_t num_queued_tokens = 0;  // that it may still take, its prompt included until it is computed
+  int64_t num_queued_tokens =
+      0;  // that it may still take, its prompt included until it is computed
   bool done = false;
 
   // Of a Score() call: has one sample, which is scored and never sampled.
@@ -45,8 +46,8 @@ struct ActiveRequest {
   std::function<void(absl::StatusOr<ScoreResult>)> on_score;
 };
 
-// The samples of a request, the first ready to be scheduled. `tokenizer` may be null where no text is
-// wanted.
+// The samples of a request, the first ready to be scheduled. `tokenizer` may be null where no text
+// is wanted.
 void MakeSamples(ActiveRequest& request, const tokenizer::Tokenizer* tokenizer);
 
 // Adds a sampled token to the sample and its chunk, and says whether it ends the sample.

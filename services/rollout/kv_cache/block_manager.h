@@ -4,8 +4,8 @@
 //   blocks.SetRoot(RootHash(model, policy_version, salt));
 //   PrefixMatch match = blocks.MatchPrefix(prompt, prompt.size() - 1);   // retained for the caller
 //   std::optional<int32_t> block = blocks.Allocate();
-//   blocks.Publish(*block, BlockHash(parent, tokens_of_block));          // once it is full and computed
-//   blocks.Release(*block);
+//   blocks.Publish(*block, BlockHash(parent, tokens_of_block));          // once it is full and
+//   computed blocks.Release(*block);
 #ifndef TANDEM_SERVICES_ROLLOUT_KV_CACHE_BLOCK_MANAGER_H_
 #define TANDEM_SERVICES_ROLLOUT_KV_CACHE_BLOCK_MANAGER_H_
 
@@ -25,8 +25,8 @@ namespace tandem::rollout {
 // Names a full block by its tokens, all tokens before them, and the weights that computed it.
 using BlockHash = std::pair<uint64_t, uint64_t>;
 
-// The hash before the first block. Whatever it is made of (model, policy version, salt) tells caches
-// apart: after a change no older block can be found, and no flush is needed.
+// The hash before the first block. Whatever it is made of (model, policy version, salt) tells
+// caches apart: after a change no older block can be found, and no flush is needed.
 BlockHash RootHash(absl::string_view model, int64_t policy_version, absl::string_view salt);
 
 BlockHash ChainHash(const BlockHash& parent, absl::Span<const int32_t> tokens);
@@ -37,8 +37,9 @@ struct PrefixMatch {
   BlockHash hash;  // of the last one, or the root
 };
 
-// Counts references; a block without any is free. A free block that was published keeps its contents
-// until it is needed for others, the least recently used first. Owned by the engine thread.
+// Counts references; a block without any is free. A free block that was published keeps its
+// contents until it is needed for others, the least recently used first. Owned by the engine
+// thread.
 class BlockManager {
  public:
   BlockManager(int64_t num_blocks, int64_t block_size);
@@ -83,8 +84,8 @@ class BlockManager {
   const int64_t block_size_;
   BlockHash root_;
   std::vector<Block> blocks_;
-  std::vector<int32_t> free_;     // without contents
-  std::list<int32_t> reusable_;   // published, without references; least recently used first
+  std::vector<int32_t> free_;    // without contents
+  std::list<int32_t> reusable_;  // published, without references; least recently used first
   absl::flat_hash_map<BlockHash, int32_t> published_;
 };
 

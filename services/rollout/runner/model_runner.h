@@ -2,7 +2,8 @@
 // model's stages over the paged cache, and returns logits for the tokens that are sampled.
 //
 //   ASSIGN_OR_RETURN(auto runner, ModelRunner::Create(model, cache_options));
-//   ASSIGN_OR_RETURN(StepOutput out, runner->Run(arena, {{&sequence, 5, .samples = true}}, copies));
+//   ASSIGN_OR_RETURN(StepOutput out, runner->Run(arena, {{&sequence, 5, .samples = true}},
+//   copies));
 #ifndef TANDEM_SERVICES_ROLLOUT_RUNNER_MODEL_RUNNER_H_
 #define TANDEM_SERVICES_ROLLOUT_RUNNER_MODEL_RUNNER_H_
 
@@ -26,9 +27,9 @@ namespace tandem::rollout {
 struct RunItem {
   const Sequence* sequence = nullptr;
   int64_t num_tokens = 0;
-  bool samples = false;             // wants the logits that follow its last token
-  bool scores = false;              // wants the log-prob of every given token that follows
-  double score_temperature = 1.0;   // > 0
+  bool samples = false;            // wants the logits that follow its last token
+  bool scores = false;             // wants the log-prob of every given token that follows
+  double score_temperature = 1.0;  // > 0
 };
 
 struct StepOutput {

@@ -1,4 +1,5 @@
-// Which tokens a request may still draw: top-k, top-p and min-p as a threshold in the order of ranks.
+// Which tokens a request may still draw: top-k, top-p and min-p as a threshold in the order of
+// ranks.
 #ifndef TANDEM_SERVICES_ROLLOUT_SAMPLER_FILTER_H_
 #define TANDEM_SERVICES_ROLLOUT_SAMPLER_FILTER_H_
 
@@ -18,13 +19,13 @@ struct Row {
   float inverse_temperature = 1.0f;
 };
 
-// The k tokens that rank first, in the order of ids; 1 <= k <= row.size. One pass over the row with a
-// rising threshold; memory 2k.
+// The k tokens that rank first, in the order of ids; 1 <= k <= row.size. One pass over the row with
+// a rising threshold; memory 2k.
 std::vector<Candidate> TopK(const Row& row, int64_t k);
 
-// The last token, by rank, of the smallest set of likeliest tokens that holds the share `top_p` of the
-// whole weight: of a list of candidates, and of a whole row (by a histogram of the weights; only the
-// bin in which the share is reached is sorted).
+// The last token, by rank, of the smallest set of likeliest tokens that holds the share `top_p` of
+// the whole weight: of a list of candidates, and of a whole row (by a histogram of the weights;
+// only the bin in which the share is reached is sorted).
 Candidate TopPLast(const Row& row, const std::vector<Candidate>& candidates, double top_p);
 Candidate TopPLast(const Row& row, double top_p);
 

@@ -74,8 +74,7 @@ HWY_INLINE double SumBlocks(const float* row, int64_t n, float maximum, float in
       sum = hn::Add(sum, kept(Weight(d, x, top, inverse), x, i));
     }
     if (i < end) {
-      const auto x =
-          LoadTail(d, row + i, end - i, -std::numeric_limits<float>::infinity());
+      const auto x = LoadTail(d, row + i, end - i, -std::numeric_limits<float>::infinity());
       sum = hn::Add(sum, kept(Weight(d, x, top, inverse), x, i));
     }
     const double block_sum = hn::GetLane(hn::SumOfLanes(d, sum));

@@ -18,8 +18,8 @@ struct RowExtremes {
 // NaN where an entry is NaN.
 RowExtremes Extremes(const float* row, int64_t n);
 
-// Returns the sum of exp((row[i] - maximum) * inverse_temperature); the sum of each kSumBlock entries
-// goes to block_sums, where that is not null.
+// Returns the sum of exp((row[i] - maximum) * inverse_temperature); the sum of each kSumBlock
+// entries goes to block_sums, where that is not null.
 double SumExp(const float* row, int64_t n, float maximum, float inverse_temperature,
               double* block_sums);
 

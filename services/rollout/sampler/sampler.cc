@@ -123,8 +123,7 @@ SampledToken SampleOne(const float* logits, int64_t vocab_size, const SampleRow&
   token.logprob = static_cast<float>(below - std::log(raw_total));
   token.processed_logprob = token.logprob;
   if (scaled) {
-    token.processed_logprob =
-        static_cast<float>(below * row.inverse_temperature - std::log(total));
+    token.processed_logprob = static_cast<float>(below * row.inverse_temperature - std::log(total));
   }
   return token;
 }

@@ -1,5 +1,5 @@
-// The sampler: from a row of logits to a token and its log-probs, without a sort of the vocabulary and
-// without noise for every entry of it.
+// The sampler: from a row of logits to a token and its log-probs, without a sort of the vocabulary
+// and without noise for every entry of it.
 //
 //   std::vector<SampleRow> rows = {{.row = 0, .params = {.temperature = 0.7, .top_k = 50},
 //                                   .uniform = Uniform(seed, index, position)}};
@@ -14,8 +14,8 @@
 
 namespace tandem::rollout {
 
-// Filters apply in this order, each to what the one before it left: top_k, top_p, min_p. Among equal
-// logits the lower id ranks higher.
+// Filters apply in this order, each to what the one before it left: top_k, top_p, min_p. Among
+// equal logits the lower id ranks higher.
 struct FilterParams {
   double temperature = 1.0;  // 0: the likeliest token, the lowest id on ties
   int64_t top_k = 0;         // 0: all
@@ -31,14 +31,15 @@ struct SampleRow {
 };
 
 struct SampledToken {
-  int32_t id = -1;                  // -1: the row has logits that are not finite
-  float logprob = 0.0f;             // log softmax(logits)[id]
-  float processed_logprob = 0.0f;   // log softmax(logits / temperature)[id]; as logprob at 0
+  int32_t id = -1;                 // -1: the row has logits that are not finite
+  float logprob = 0.0f;            // log softmax(logits)[id]
+  float processed_logprob = 0.0f;  // log softmax(logits / temperature)[id]; as logprob at 0
 };
 
-// logits: [.., vocab_size] rows. A token is the inverse of the cumulative distribution at `uniform`,
-// walked in the order of ids. Rows are shared among ATen's threads; each is computed by one thread in
-// a fixed order, so the result depends on the row, its parameters and `uniform` alone.
+// logits: [.., vocab_size] rows. A token is the inverse of the cumulative distribution at
+// `uniform`, walked in the order of ids. Rows are shared among ATen's threads; each is computed by
+// one thread in a fixed order, so the result depends on the row, its parameters and `uniform`
+// alone.
 void Sample(const float* logits, int64_t vocab_size, absl::Span<const SampleRow> rows,
             absl::Span<SampledToken> out);
 

@@ -12,7 +12,8 @@ StepPlan Scheduler::Plan() {
   const int64_t preemptions = stats_.num_preemptions;
   PlanRunning(/*decodes=*/true, plan);
   PlanRunning(/*decodes=*/false, plan);
-  // Whoever was just made to wait would be admitted again, into the blocks that others are short of.
+  // Whoever was just made to wait would be admitted again, into the blocks that others are short
+  // of.
   if (stats_.num_preemptions == preemptions) Admit(plan);
   return plan;
 }
@@ -53,8 +54,8 @@ void Scheduler::Admit(StepPlan& plan) {
     }
     // Room to grow for those that run, lest they preempt each other at once.
     const int64_t reserve = std::min(slots, blocks_.num_blocks() / 32);
-    const int64_t needed = blocks_.BlocksFor(sequence->num_tokens()) -
-                           static_cast<int64_t>(sequence->blocks.size());
+    const int64_t needed =
+        blocks_.BlocksFor(sequence->num_tokens()) - static_cast<int64_t>(sequence->blocks.size());
     if (blocks_.num_free() < needed + reserve && !running_.empty()) {
       ReleaseBlocks(sequence);
       break;
@@ -186,8 +187,8 @@ std::optional<BlockHash> Scheduler::NextBlockHash(const Sequence& sequence) cons
       sequence.num_pending() < block_size) {
     return std::nullopt;
   }
-  return ChainHash(sequence.hash, absl::MakeConstSpan(sequence.tokens)
-                                      .subspan(sequence.num_computed, block_size));
+  return ChainHash(sequence.hash,
+                   absl::MakeConstSpan(sequence.tokens).subspan(sequence.num_computed, block_size));
 }
 
 int64_t Scheduler::NumSlots() const {

@@ -34,7 +34,8 @@ struct PlannedSequence {
 
 struct StepPlan {
   std::vector<PlannedSequence> sequences;
-  std::vector<std::pair<int32_t, int32_t>> block_copies;  // from, to; before the step, in this order
+  std::vector<std::pair<int32_t, int32_t>>
+      block_copies;  // from, to; before the step, in this order
   int64_t num_tokens = 0;
 };
 
@@ -44,11 +45,12 @@ struct SchedulerStats {
   int64_t num_cached_tokens = 0;     // found in the cache instead
 };
 
-// Sequences wait in the order of their arrival, then run until they are removed. A step first serves
-// those that decode, then prompts under way, then admits from the head of the queue, within the token
-// budget; a prompt that does not fit is computed in chunks. A group is admitted when all its samples
-// have room. When blocks run out, the latest arrival gives its own back and waits; it is computed
-// again later. As long as each sequence alone fits the cache, the first one always advances.
+// Sequences wait in the order of their arrival, then run until they are removed. A step first
+// serves those that decode, then prompts under way, then admits from the head of the queue, within
+// the token budget; a prompt that does not fit is computed in chunks. A group is admitted when all
+// its samples have room. When blocks run out, the latest arrival gives its own back and waits; it
+// is computed again later. As long as each sequence alone fits the cache, the first one always
+// advances.
 //
 // Sequences are the caller's and outlive their stay. Owned by the engine thread.
 class Scheduler {
@@ -61,8 +63,8 @@ class Scheduler {
   // Empty where nothing can run.
   StepPlan Plan();
 
-  // The step has been computed: counts its tokens and publishes blocks that it filled. Before tokens
-  // are appended or sequences are removed.
+  // The step has been computed: counts its tokens and publishes blocks that it filled. Before
+  // tokens are appended or sequences are removed.
   void Complete(const StepPlan& plan);
 
   // `copy`, an equal sequence that holds no blocks yet, shares the blocks of `of` and runs.
@@ -96,7 +98,8 @@ class Scheduler {
   BlockManager& blocks_;
   SequenceQueue waiting_;
   SequenceQueue running_;
-  // Blocks that this step fills first: another sequence that wants the same waits a step and shares.
+  // Blocks that this step fills first: another sequence that wants the same waits a step and
+  // shares.
   std::set<BlockHash> being_filled_;
   SchedulerStats stats_;
 };

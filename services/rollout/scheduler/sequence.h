@@ -29,10 +29,10 @@ struct Sequence {
   bool may_publish = true;
 
   // Written by the scheduler.
-  int64_t num_computed = 0;      // leading tokens whose keys and values are in the cache
-  int64_t num_cached = 0;        // of the prompt, found in the cache when it was first admitted
-  std::vector<int32_t> blocks;   // of tokens 0 .. num_computed - 1 and of those being computed
-  int64_t num_hashed_blocks = 0; // leading blocks that `hash` stands for
+  int64_t num_computed = 0;       // leading tokens whose keys and values are in the cache
+  int64_t num_cached = 0;         // of the prompt, found in the cache when it was first admitted
+  std::vector<int32_t> blocks;    // of tokens 0 .. num_computed - 1 and of those being computed
+  int64_t num_hashed_blocks = 0;  // leading blocks that `hash` stands for
   BlockHash hash;
 
   int64_t num_tokens() const { return static_cast<int64_t>(tokens.size()); }

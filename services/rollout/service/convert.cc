@@ -42,8 +42,9 @@ absl::StatusOr<GenerationRequest> FromProto(const v1::GenerateRequest& request,
     case v1::GenerateRequest::kText: {
       if (tokenizer == nullptr) {
         return rpc::InvalidField(
-            "text", "text needs a tokenizer, and the model's folder has no tokenizer.json; send "
-                    "token_ids");
+            "text",
+            "text needs a tokenizer, and the model's folder has no tokenizer.json; send "
+            "token_ids");
       }
       auto ids = tokenizer->Encode(request.text(), /*add_special_tokens=*/true);
       if (!ids.ok()) return rpc::InvalidField("text", ids.status().message());
@@ -118,8 +119,7 @@ void Merge(SampleChunk next, SampleChunk& chunk) {
         chunk.version_spans.back().policy_version == span.policy_version) {
       chunk.version_spans.back().end = span.end + offset;
     } else {
-      chunk.version_spans.push_back(
-          {span.policy_version, span.begin + offset, span.end + offset});
+      chunk.version_spans.push_back({span.policy_version, span.begin + offset, span.end + offset});
     }
   }
   chunk.finish_reason = next.finish_reason;

@@ -9,8 +9,9 @@
 
 namespace tandem::rollout {
 
-// INVALID_ARGUMENT names the field: no prompt, or text without a tokenizer (null) or that is no UTF-8.
-// Ranges are the engine's to check. An id that does not fit int32 becomes negative, which it refuses.
+// INVALID_ARGUMENT names the field: no prompt, or text without a tokenizer (null) or that is no
+// UTF-8. Ranges are the engine's to check. An id that does not fit int32 becomes negative, which it
+// refuses.
 absl::StatusOr<GenerationRequest> FromProto(const v1::GenerateRequest& request,
                                             const tokenizer::Tokenizer* tokenizer);
 ScoreRequest FromProto(const v1::ScoreRequest& request);

@@ -18,9 +18,10 @@
 
 namespace tandem::rollout {
 
-// A client that reads slowly never holds up the engine, nor is memory spent on messages: tokens that
-// are not written yet wait as one chunk for each sample. When the call is cancelled, whatever the
-// reason, so is the request. Owns itself from Start() until gRPC and the engine are both done with it.
+// A client that reads slowly never holds up the engine, nor is memory spent on messages: tokens
+// that are not written yet wait as one chunk for each sample. When the call is cancelled, whatever
+// the reason, so is the request. Owns itself from Start() until gRPC and the engine are both done
+// with it.
 class GenerateReactor final : public grpc::ServerWriteReactor<v1::GenerateResponse> {
  public:
   // A reactor for gRPC, which finishes at once where the request is not acceptable.

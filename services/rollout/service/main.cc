@@ -49,7 +49,8 @@ absl::StatusOr<RolloutProcessOptions> MakeOptions(const CommandLine& command_lin
   options.config = *std::move(config);
   if (!command_line.model.empty()) options.config.mutable_model()->set_path(command_line.model);
   if (options.config.model().path().empty()) {
-    return absl::InvalidArgumentError("model.path: expected a folder; give --model DIR or --config FILE");
+    return absl::InvalidArgumentError(
+        "model.path: expected a folder; give --model DIR or --config FILE");
   }
   options.listen = command_line.listen;
   options.ready_file = command_line.ready_file;
@@ -89,7 +90,8 @@ int main(int argc, char** argv) {
   tandem::model::TuneAllocator();
   CLI::App app("One replica of Tandem's rollout service.", "tandem-rollout");
   tandem::rollout::CommandLine command_line;
-  app.add_option("--config", command_line.configs, "Configuration file; may be given several times");
+  app.add_option("--config", command_line.configs,
+                 "Configuration file; may be given several times");
   app.add_option("--set", command_line.overrides, "Override KEY=VALUE; may be given several times");
   app.add_option("--model", command_line.model,
                  "Hugging Face folder to serve as version 0, without a trainer");

@@ -54,7 +54,8 @@ absl::Status RolloutProcess::Build(const RolloutProcessOptions& options) {
   engine_options.on_commit = [this](int64_t) { server_->SetServing(kRolloutName, true); };
   ASSIGN_OR_RETURN(engine_, Engine::Create(engine_options, *model_, tokenizer_.get()));
   ASSIGN_OR_RETURN(
-      store_, ArenaStore::Create(*engine_, absl::Seconds(options.config.rollout().request_timeout_s())));
+      store_,
+      ArenaStore::Create(*engine_, absl::Seconds(options.config.rollout().request_timeout_s())));
   receiver_ = std::make_unique<WeightReceiver>(store_.get());
   weight_service_ = std::make_unique<WeightServiceImpl>(receiver_.get());
   rollout_service_ = std::make_unique<RolloutServiceImpl>(
@@ -74,12 +75,11 @@ absl::Status RolloutProcess::Build(const RolloutProcessOptions& options) {
     RETURN_IF_ERROR(LoadLocalWeights(weights, model_->table(), *receiver_));
   }
   server_->SetServing(kWeightName, true);
-  telemetry::LogInfo("the rollout serves",
-                     {{"address", server_->address()},
-                      {"model", path},
-                      {"threads", at::get_num_threads()},
-                      {"kv_blocks", engine_->Info().num_kv_blocks},
-                      {"max_model_len", engine_->limits().max_model_len}});
+  telemetry::LogInfo("the rollout serves", {{"address", server_->address()},
+                                            {"model", path},
+                                            {"threads", at::get_num_threads()},
+                                            {"kv_blocks", engine_->Info().num_kv_blocks},
+                                            {"max_model_len", engine_->limits().max_model_len}});
   if (!options.ready_file.empty()) {
     RETURN_IF_ERROR(rpc::WriteReadyFile(options.ready_file, server_->address()));
   }

@@ -23,8 +23,8 @@ namespace tandem::rollout {
 struct RolloutProcessOptions {
   config::v1::RunConfig config;  // with every default stated
   std::string listen = "127.0.0.1:0";
-  std::string ready_file;        // none where empty
-  bool commit_folder = false;    // makes the weights of config.model.path live as version 0
+  std::string ready_file;      // none where empty
+  bool commit_folder = false;  // makes the weights of config.model.path live as version 0
 };
 
 // A rollout replica that serves. Start() and Drain() are the main thread's.

@@ -11,9 +11,9 @@
 
 namespace tandem::rollout {
 
-// Translates calls: reactors check, hand over and return, and the engine thread finishes them. What is
-// passed in outlives the service; `tokenizer` may be null, `updating_to` answers the version that is on
-// its way, or -1.
+// Translates calls: reactors check, hand over and return, and the engine thread finishes them. What
+// is passed in outlives the service; `tokenizer` may be null, `updating_to` answers the version
+// that is on its way, or -1.
 class RolloutServiceImpl : public v1::RolloutService::CallbackService {
  public:
   RolloutServiceImpl(Engine& engine, const tokenizer::Tokenizer* tokenizer,

@@ -75,12 +75,13 @@ at::Tensor Reference(const Inputs& in, const AttentionParams& params) {
 class PagedAttentionTest : public ::testing::Test {
  protected:
   void MakeCache(const Shape& shape, at::ScalarType dtype = at::kFloat, int64_t block_size = 16) {
-    ASSERT_OK_AND_ASSIGN(PagedKvCache cache, PagedKvCache::Create({.num_layers = 1,
-                                                                   .num_blocks = 64,
-                                                                   .block_size = block_size,
-                                                                   .num_kv_heads = shape.num_kv_heads,
-                                                                   .head_dim = shape.head_dim,
-                                                                   .dtype = dtype}));
+    ASSERT_OK_AND_ASSIGN(PagedKvCache cache,
+                         PagedKvCache::Create({.num_layers = 1,
+                                               .num_blocks = 64,
+                                               .block_size = block_size,
+                                               .num_kv_heads = shape.num_kv_heads,
+                                               .head_dim = shape.head_dim,
+                                               .dtype = dtype}));
     cache_ = std::make_unique<PagedKvCache>(std::move(cache));
     // What was there before must not matter.
     for (const at::Tensor& t : {cache_->keys(0), cache_->values(0)}) {
@@ -99,8 +100,9 @@ class PagedAttentionTest : public ::testing::Test {
                                           .num_tokens = count,
                                           .context_length = begin + count,
                                           .blocks = blocks.data()}});
-      rows.push_back(attention.Forward(0, in.q.narrow(0, begin, count), in.k.narrow(0, begin, count),
-                                       in.v.narrow(0, begin, count), params));
+      rows.push_back(attention.Forward(0, in.q.narrow(0, begin, count),
+                                       in.k.narrow(0, begin, count), in.v.narrow(0, begin, count),
+                                       params));
     }
     return at::cat(rows);
   }
@@ -164,9 +166,9 @@ TEST_F(PagedAttentionTest, ARowIsTheSameBitForBitWhateverSharesTheBatch) {
   const auto joined = [&](const at::Tensor& mine, const at::Tensor& theirs) {
     return at::cat({theirs.narrow(0, 0, 20), mine.narrow(0, 100, 1), theirs.narrow(0, 20, 41)});
   };
-  PagedAttention attention(*cache_, {{0, 20, 20, blocks_a.data()},
-                                     {20, 1, 101, blocks.data()},
-                                     {21, 41, 41, blocks_b.data()}});
+  PagedAttention attention(
+      *cache_,
+      {{0, 20, 20, blocks_a.data()}, {20, 1, 101, blocks.data()}, {21, 41, 41, blocks_b.data()}});
   const at::Tensor out = attention.Forward(0, joined(in.q, other.q), joined(in.k, other.k),
                                            joined(in.v, other.v), Params(32));
   EXPECT_TRUE(out.narrow(0, 20, 1).equal(alone));
@@ -219,15 +221,16 @@ TEST_F(PagedAttentionTest, ACopiedBlockHoldsTheSame) {
 }
 
 TEST(PagedKvCacheTest, RefusesSizesThatDoNotFit) {
-  EXPECT_THAT(PagedKvCache::Create({.num_layers = 1, .num_blocks = 4, .block_size = 12,
-                                    .num_kv_heads = 1, .head_dim = 8})
-                  .status(),
-              testing::StatusIs(absl::StatusCode::kInvalidArgument,
-                                ::testing::HasSubstr("block_size")));
-  EXPECT_THAT(PagedKvCache::Create({.num_layers = 1, .num_blocks = 4, .num_kv_heads = 1,
-                                    .head_dim = 8, .dtype = at::kHalf})
-                  .status(),
-              testing::StatusIs(absl::StatusCode::kInvalidArgument, ::testing::HasSubstr("dtype")));
+  EXPECT_THAT(
+      PagedKvCache::Create(
+          {.num_layers = 1, .num_blocks = 4, .block_size = 12, .num_kv_heads = 1, .head_dim = 8})
+          .status(),
+      testing::StatusIs(absl::StatusCode::kInvalidArgument, ::testing::HasSubstr("block_size")));
+  EXPECT_THAT(
+      PagedKvCache::Create(
+          {.num_layers = 1, .num_blocks = 4, .num_kv_heads = 1, .head_dim = 8, .dtype = at::kHalf})
+          .status(),
+      testing::StatusIs(absl::StatusCode::kInvalidArgument, ::testing::HasSubstr("dtype")));
 }
 
 }  // namespace

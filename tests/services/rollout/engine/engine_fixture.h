@@ -97,8 +97,7 @@ class Outcome {
       Append(chunk.logprobs, all.logprobs);
       Append(chunk.processed_logprobs, all.processed_logprobs);
       for (VersionSpan span : chunk.version_spans) {
-        all.version_spans.push_back(
-            {span.policy_version, span.begin + offset, span.end + offset});
+        all.version_spans.push_back({span.policy_version, span.begin + offset, span.end + offset});
       }
       all.text += chunk.text;
       all.finish_reason = chunk.finish_reason;

@@ -17,8 +17,8 @@ constexpr int64_t kTokens = 24;
 
 class InterruptionTest : public EngineTest {
  protected:
-  // Submits a streaming request and pauses the engine once it has sampled `count` tokens: exactly so
-  // many, for the pause takes effect before the next step.
+  // Submits a streaming request and pauses the engine once it has sampled `count` tokens: exactly
+  // so many, for the pause takes effect before the next step.
   int64_t SubmitAndPauseAt(GenerationRequest request, size_t count, Outcome& outcome) {
     request.stream = true;
     struct Gate {

@@ -55,9 +55,9 @@ TEST_F(TextTest, AStopStringEndsTheSampleAndIsLeftOut) {
     EXPECT_EQ(stopped.text, whole.text.substr(0, at));
     EXPECT_EQ(stopped.finish_reason, FinishReason::kStop);
     EXPECT_LT(stopped.token_ids.size(), whole.token_ids.size());
-    EXPECT_EQ(stopped.token_ids, std::vector<int32_t>(whole.token_ids.begin(),
-                                                      whole.token_ids.begin() +
-                                                          stopped.token_ids.size()));
+    EXPECT_EQ(stopped.token_ids,
+              std::vector<int32_t>(whole.token_ids.begin(),
+                                   whole.token_ids.begin() + stopped.token_ids.size()));
   }
 }
 

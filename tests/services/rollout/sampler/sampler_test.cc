@@ -138,7 +138,8 @@ TEST(SamplerTest, AResultDependsOnItsRowAlone) {
   std::vector<float> logits = RandomLogits(kVocab * 16, 5);
   std::vector<SampleRow> rows;
   for (int64_t i = 0; i < 16; ++i) {
-    rows.push_back({i, {.temperature = 0.5 + 0.1 * i, .top_k = i * 3, .top_p = 1.0 - 0.03 * i},
+    rows.push_back({i,
+                    {.temperature = 0.5 + 0.1 * i, .top_k = i * 3, .top_p = 1.0 - 0.03 * i},
                     Uniform(9, 0, i)});
   }
   std::vector<SampledToken> together(16), alone(16);

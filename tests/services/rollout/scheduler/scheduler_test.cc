@@ -186,7 +186,8 @@ TEST_F(SchedulerTest, EveryRequestEndsUnderAnyLoad) {
   for (uint32_t seed = 0; seed < 30; ++seed) {
     std::mt19937 random(seed);
     sequences_.clear();
-    Start(/*num_blocks=*/8, {.max_num_seqs = 1 + seed % 7, .max_num_batched_tokens = 1 + seed % 13});
+    Start(/*num_blocks=*/8,
+          {.max_num_seqs = 1 + seed % 7, .max_num_batched_tokens = 1 + seed % 13});
     std::vector<Sequence*> open;
     for (int i = 0; i < 12; ++i) {
       // Some share prompts; at 28 tokens the longest fills all but one block.

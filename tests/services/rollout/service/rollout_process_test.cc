@@ -48,8 +48,8 @@ TEST_F(RolloutProcessTest, ServesAFolderAndEndsInOrderOnSigterm) {
   SKIP_WITHOUT_DATA(kStories);
   const std::string ready = ::testing::TempDir() + "/rollout-process-test.ready";
   std::remove(ready.c_str());
-  const auto child = Start({"--model", testing::TestData(kStories), "--listen", "127.0.0.1:0",
-                            "--ready-file", ready});
+  const auto child = Start(
+      {"--model", testing::TestData(kStories), "--listen", "127.0.0.1:0", "--ready-file", ready});
   ASSERT_OK_AND_ASSIGN(const std::string address, rpc::WaitForReadyFile(ready, *child, kTimeout));
   EXPECT_OK(rpc::WaitUntilHealthy(rpc::MakeChannel(address), "tandem.rollout.v1.RolloutService",
                                   kTimeout));

@@ -63,8 +63,7 @@ class RolloutServiceTest : public ::testing::Test {
     while (reader->Read(&response)) {
       Sample& sample = samples[response.index()];
       if (sample.num_messages++ == 0) sample.first = response;
-      sample.ids.insert(sample.ids.end(), response.token_ids().begin(),
-                        response.token_ids().end());
+      sample.ids.insert(sample.ids.end(), response.token_ids().begin(), response.token_ids().end());
       sample.logprobs.insert(sample.logprobs.end(), response.logprobs().begin(),
                              response.logprobs().end());
       sample.text += response.text();
@@ -239,8 +238,7 @@ TEST_F(RolloutServiceTest, IsStaleUntilACommit) {
   std::map<int32_t, Sample> none;
   const absl::Status status = Generate(Request({1}, 3), none);
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("STALE")));
-  EXPECT_THAT(rpc::IsServing(channel_, kRolloutName, kTimeout),
-              testing::IsOkAndHolds(false));
+  EXPECT_THAT(rpc::IsServing(channel_, kRolloutName, kTimeout), testing::IsOkAndHolds(false));
   EXPECT_THAT(rpc::IsServing(channel_, kWeightName, kTimeout), testing::IsOkAndHolds(true));
 }
 
