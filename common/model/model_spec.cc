@@ -22,6 +22,12 @@ constexpr int64_t kMaxHeads = int64_t{1} << 14;
 constexpr int64_t kMaxHeadDim = int64_t{1} << 12;
 constexpr int64_t kMaxPositions = int64_t{1} << 31;
 
+// Negative ones stand for "none". Unsigned numbers are looked at as such, for large ones would wrap.
+bool IsTokenId(const json& value) {
+  if (value.is_number_unsigned()) return value.get<uint64_t>() <= uint64_t{kMaxVocab};
+  return value.is_number_integer();
+}
+
 // Typed access to the keys of one JSON object; the errors name the file and the key.
 class Reader {
  public:
@@ -71,7 +77,7 @@ class Reader {
     if (!Has(key)) return std::optional<int64_t>();
     // Some configs list several ids here; the first is the one that text begins with.
     const json& value = At(key).is_array() && !At(key).empty() ? At(key)[0] : At(key);
-    if (!value.is_number_integer()) return Invalid(key, "a token id");
+    if (!IsTokenId(value)) return Invalid(key, "a token id");
     if (value < 0) return std::optional<int64_t>();
     return std::optional<int64_t>(value.get<int64_t>());
   }
@@ -80,7 +86,7 @@ class Reader {
     if (!Has(key)) return ids;
     const json list = At(key).is_array() ? At(key) : json::array({At(key)});
     for (const json& id : list) {
-      if (!id.is_number_integer()) return Invalid(key, "a token id or a list of them");
+      if (!IsTokenId(id)) return Invalid(key, "a token id or a list of them");
       if (id >= 0) ids.push_back(id.get<int64_t>());
     }
     return ids;

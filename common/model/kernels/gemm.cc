@@ -30,7 +30,8 @@ HWY_BEFORE_NAMESPACE();
 namespace tandem::model::kernels::HWY_NAMESPACE {
 
 constexpr int64_t kBlockRows = kTileRows * 16;
-constexpr int64_t kBlockDepth = 384;
+// A panel so deep fills most of the first-level cache: 24 KiB.
+constexpr int64_t kBlockDepth = std::min<int64_t>(384, 6144 / kTileCols);
 
 int64_t PanelWidth() { return kTileCols; }
 int64_t BlockRows() { return kBlockRows; }
@@ -106,6 +107,18 @@ void MultiplyPanel(const Left& a, int64_t rows, int64_t depth, const B* panel, b
   }
 }
 
+// One or two rows and four or two panels, `deep` elements apart.
+template <typename B>
+void MultiplyThin(const Left& a, int64_t rows, int64_t depth, const B* panels, int64_t deep,
+                  bool first, float* c, int64_t c_row) {
+  if (rows == 1) {
+    if (first) return Tile<1, true, 4>(depth, a.data, a.row, a.k, panels, kTileCols, c, c_row, deep);
+    return Tile<1, false, 4>(depth, a.data, a.row, a.k, panels, kTileCols, c, c_row, deep);
+  }
+  if (first) return Tile<2, true, 2>(depth, a.data, a.row, a.k, panels, kTileCols, c, c_row, deep);
+  Tile<2, false, 2>(depth, a.data, a.row, a.k, panels, kTileCols, c, c_row, deep);
+}
+
 template <typename C>
 void FinishRow(const float* from, const C* bias, int64_t count, C* to) {
   const Floats d;
@@ -133,22 +146,36 @@ void MultiplyBlock(const Product& p, int64_t row, int64_t rows, int64_t col, int
   const bool in_place = p.accumulate;
   float* const out = static_cast<float*>(p.c) + row * p.c_row_stride + col;
   const int64_t width = num_panels * kTileCols;
-  for (int64_t k = 0; k < p.k; k += kBlockDepth) {
+  // Once even where there is nothing to add up: the result is then zero.
+  for (int64_t k = 0; k == 0 || k < p.k; k += kBlockDepth) {
     const int64_t depth = std::min(kBlockDepth, p.k - k);
     const Left left = PrepareLeft(p.a, row, rows, k, depth, scratch.left);
     const bool first = k == 0 && !p.accumulate;
+    const int64_t thin = rows == 1 ? 4 : 2;  // panels at once, where there are so few rows
     for (int64_t panel = 0; panel < num_panels; ++panel) {
       const int64_t offset = panel * kTileCols;
+      const int64_t start = (panel * p.k + k) * kTileCols;
+      if (rows <= 2 && !in_place && panel + thin <= num_panels) {
+        float* const c = scratch.result + offset;
+        if (panel_type == Element::kFloat32) {
+          MultiplyThin(left, rows, depth, static_cast<const float*>(panels) + start,
+                       p.k * kTileCols, first, c, width);
+        } else {
+          MultiplyThin(left, rows, depth, static_cast<const BFloat16*>(panels) + start,
+                       p.k * kTileCols, first, c, width);
+        }
+        panel += thin - 1;
+        continue;
+      }
       // The last panel may be narrower than the registers: its columns go by way of the scratch.
       const bool direct = in_place && offset + static_cast<int64_t>(kTileCols) <= cols;
       float* const c = direct ? out + offset : scratch.result + offset;
       const int64_t c_row = direct ? p.c_row_stride : width;
-      if (in_place && !direct && k == 0 && p.accumulate) {
+      if (in_place && !direct && k == 0) {
         for (int64_t i = 0; i < rows; ++i) {
           CopyRow(out + i * p.c_row_stride + offset, cols - offset, c + i * c_row);
         }
       }
-      const int64_t start = (panel * p.k + k) * kTileCols;
       if (panel_type == Element::kFloat32) {
         MultiplyPanel(left, rows, depth, static_cast<const float*>(panels) + start, first, c, c_row);
       } else if (rows <= static_cast<int64_t>(kTileRows)) {
@@ -272,7 +299,8 @@ void MultiplyFewRows(const Product& p, const Grid& grid, const ParallelFor& para
 }
 
 void MultiplyManyRows(const Product& p, const Grid& grid, const ParallelFor& parallel_for) {
-  const int64_t at_once = std::max(grid.width, kPackedElements / p.k / grid.width * grid.width);
+  const int64_t depth = std::max<int64_t>(p.k, 1);
+  const int64_t at_once = std::max(grid.width, kPackedElements / depth / grid.width * grid.width);
   const Buffer packed = AllocateBytes(std::min(at_once, RoundUp(p.n, grid.width)) * p.k * 4);
   for (int64_t col = 0; col < p.n; col += at_once) {
     const int64_t cols = std::min(at_once, p.n - col);

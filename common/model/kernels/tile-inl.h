@@ -14,40 +14,46 @@
 HWY_BEFORE_NAMESPACE();
 namespace tandem::model::kernels::HWY_NAMESPACE {
 
-// 12 of AVX2's 16 registers accumulate; 16 of AVX-512's 32 are enough to hide the latency.
+// 12 of AVX2's 16 registers accumulate; 16 of AVX-512's 32 are enough to hide the latency. Fewer than 8
+// would wait for one another, so one or two rows take several panels at once.
 constexpr size_t kTileRows = kLanes >= 16 ? 8 : (kLanes >= 8 ? 6 : 4);
 constexpr size_t kTileCols = 2 * kLanes;
 
-// C[i][j] = (kFirst ? 0 : C[i][j]) + sum over k of A[i][k] B[k][j], for kRows rows and kTileCols
-// columns. A[i][k] is at a[i * a_row + k * a_k], B[k][j] at b[k * b_k + j].
-template <size_t kRows, bool kFirst, typename B>
+// C[i][j] = (kFirst ? 0 : C[i][j]) + sum over k of A[i][k] B[k][j], for kRows rows and the columns of
+// kPanels panels. A[i][k] is at a[i * a_row + k * a_k]; B[k][j] of panel p at b[p * b_panel + k * b_k + j].
+template <size_t kRows, bool kFirst, size_t kPanels = 1, typename B>
 HWY_INLINE void Tile(size_t k_size, const float* HWY_RESTRICT a, ptrdiff_t a_row, ptrdiff_t a_k,
-                     const B* HWY_RESTRICT b, ptrdiff_t b_k, float* HWY_RESTRICT c,
-                     ptrdiff_t c_row) {
+                     const B* HWY_RESTRICT b, ptrdiff_t b_k, float* HWY_RESTRICT c, ptrdiff_t c_row,
+                     ptrdiff_t b_panel = 0) {
   const Floats d;
-  FloatVec left[kRows];
-  FloatVec right[kRows];
+  constexpr size_t kVectors = 2 * kPanels;
+  FloatVec sums[kRows][kVectors];
 #pragma GCC unroll 8
   for (size_t i = 0; i < kRows; ++i) {
-    left[i] = kFirst ? hn::Zero(d) : hn::LoadU(d, c + i * c_row);
-    right[i] = kFirst ? hn::Zero(d) : hn::LoadU(d, c + i * c_row + kLanes);
+#pragma GCC unroll 8
+    for (size_t v = 0; v < kVectors; ++v) {
+      sums[i][v] = kFirst ? hn::Zero(d) : hn::LoadU(d, c + i * c_row + v * kLanes);
+    }
   }
   for (size_t k = 0; k < k_size; ++k) {
-    const FloatVec b_left = LoadFloats(d, b);
-    const FloatVec b_right = LoadFloats(d, b + kLanes);
+    FloatVec row[kVectors];
+#pragma GCC unroll 8
+    for (size_t v = 0; v < kVectors; ++v) {
+      row[v] = LoadFloats(d, b + static_cast<ptrdiff_t>(v / 2) * b_panel + (v % 2) * kLanes);
+    }
 #pragma GCC unroll 8
     for (size_t i = 0; i < kRows; ++i) {
       const FloatVec value = hn::Set(d, a[i * a_row]);
-      left[i] = hn::MulAdd(value, b_left, left[i]);
-      right[i] = hn::MulAdd(value, b_right, right[i]);
+#pragma GCC unroll 8
+      for (size_t v = 0; v < kVectors; ++v) sums[i][v] = hn::MulAdd(value, row[v], sums[i][v]);
     }
     a += a_k;
     b += b_k;
   }
 #pragma GCC unroll 8
   for (size_t i = 0; i < kRows; ++i) {
-    hn::StoreU(left[i], d, c + i * c_row);
-    hn::StoreU(right[i], d, c + i * c_row + kLanes);
+#pragma GCC unroll 8
+    for (size_t v = 0; v < kVectors; ++v) hn::StoreU(sums[i][v], d, c + i * c_row + v * kLanes);
   }
 }
 

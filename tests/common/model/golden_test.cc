@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <fstream>
 #include <memory>
@@ -151,6 +153,21 @@ TEST_P(Golden, GradientsAreThoseOfTransformers) {
     ++compared;
   }
   EXPECT_EQ(compared, golden_["gradients"].size());
+}
+
+// A rank without samples takes part in every step all the same.
+TEST_P(Golden, ABatchWithoutTokensHasGradientsOfZero) {
+  batch_ = Batch();
+  arena_->RequireGrad();
+  const at::AutoGradMode grad(true);
+  const LogProbs out = Forward(*arena_);
+  ASSERT_EQ(out.logprobs.numel(), 0);
+  (out.logprobs.sum() + out.entropy.sum()).backward();
+  for (size_t i = 0; i < model_->table().parameters().size(); ++i) {
+    const at::Tensor gradient = arena_->Get(static_cast<int>(i)).grad();
+    ASSERT_TRUE(gradient.defined()) << model_->table().parameters()[i].name;
+    EXPECT_EQ(gradient.count_nonzero().item<int64_t>(), 0);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Checkpoints, Golden,

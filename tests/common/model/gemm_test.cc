@@ -1,0 +1,188 @@
+// The matrix product on every instruction set that this machine has.
+#include "common/model/kernels/gemm.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <thread>
+#include <tuple>
+#include <vector>
+
+#include "hwy/targets.h"
+
+namespace tandem::model::kernels {
+namespace {
+
+void InThisThread(int64_t count, const RangeBody& body) {
+  if (count > 0) body(0, count);
+}
+
+void InThreeThreads(int64_t count, const RangeBody& body) {
+  std::vector<std::thread> threads;
+  for (int64_t i = 0; i < 3; ++i) {
+    threads.emplace_back([&, i] {
+      if (count * i / 3 < count * (i + 1) / 3) body(count * i / 3, count * (i + 1) / 3);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+// Values that are exact in bfloat16.
+std::vector<float> Values(int64_t count, int seed) {
+  std::mt19937 random(seed);
+  std::vector<float> values(count);
+  for (float& value : values) {
+    value = static_cast<float>(static_cast<int>(random() % 255) - 127) / 64.0f;
+  }
+  return values;
+}
+
+// A matrix [rows, cols] in either element type and either order.
+struct Matrix {
+  Matrix(int64_t rows, int64_t cols, Element type, bool transposed, int seed)
+      : values(Values(rows * cols, seed)), rows(rows), cols(cols) {
+    std::vector<float> stored(values.size());
+    const int64_t row_stride = transposed ? 1 : cols;
+    const int64_t col_stride = transposed ? rows : 1;
+    for (int64_t i = 0; i < rows; ++i) {
+      for (int64_t j = 0; j < cols; ++j) {
+        stored[i * row_stride + j * col_stride] = values[i * cols + j];
+      }
+    }
+    bytes.resize(stored.size() * SizeOf(type));
+    for (size_t i = 0; i < stored.size(); ++i) {
+      BFloat16 half;
+      FromFloat(stored[i], half);
+      if (type == Element::kFloat32) std::memcpy(&bytes[4 * i], &stored[i], 4);
+      if (type == Element::kBFloat16) std::memcpy(&bytes[2 * i], &half, 2);
+    }
+    view = {bytes.data(), type, row_stride, col_stride};
+  }
+  std::vector<float> values;
+  int64_t rows, cols;
+  std::vector<char> bytes;
+  ConstMatrix view;
+};
+
+class GemmOnTarget : public ::testing::TestWithParam<int64_t> {
+ protected:
+  void SetUp() override {
+    hwy::SetSupportedTargetsForTest(GetParam());
+    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  }
+  void TearDown() override {
+    hwy::SetSupportedTargetsForTest(0);
+    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  }
+};
+
+TEST_P(GemmOnTarget, AgreesWithThePlainSumInEveryLayout) {
+  const std::vector<std::tuple<int64_t, int64_t, int64_t>> sizes = {
+      {1, 1, 1}, {1, 70, 400}, {2, 131, 17}, {5, 33, 64}, {13, 600, 10}, {150, 37, 800}, {3, 3, 0}, {300, 20, 0}};
+  for (const auto& [m, n, k] : sizes) {
+    for (int layout = 0; layout < 16; ++layout) {
+      const Element a_type = layout & 1 ? Element::kBFloat16 : Element::kFloat32;
+      const Element b_type = layout & 2 ? Element::kBFloat16 : Element::kFloat32;
+      const Matrix a(m, k, a_type, layout & 4, 1);
+      const Matrix b(k, n, b_type, layout & 8, 2);
+      const std::vector<float> bias = Values(n, 3);
+      std::vector<float> plain(m * n, -1.0f), packed(m * n, -1.0f), sum(m * n, 2.0f);
+      Product p;
+      p.m = m;
+      p.n = n;
+      p.k = k;
+      p.a = a.view;
+      p.b = b.view;
+      p.c = plain.data();
+      p.c_row_stride = n;
+      p.bias = bias.data();
+      Multiply(p, 1, InThisThread);
+      const PackedMatrix packed_b(b.view, k, n, InThreeThreads);
+      p.packed_b = &packed_b;
+      p.c = packed.data();
+      Multiply(p, 3, InThreeThreads);
+      p.packed_b = nullptr;
+      p.bias = nullptr;
+      p.accumulate = true;
+      p.c = sum.data();
+      Multiply(p, 3, InThreeThreads);
+      for (int64_t i = 0; i < m; ++i) {
+        for (int64_t j = 0; j < n; ++j) {
+          double expected = 0;
+          for (int64_t l = 0; l < k; ++l) {
+            expected += static_cast<double>(a.values[i * k + l]) * b.values[l * n + j];
+          }
+          const double tolerance = 1e-4 * (1 + std::sqrt(static_cast<double>(k)));
+          ASSERT_NEAR(plain[i * n + j], expected + bias[j], tolerance)
+              << m << "x" << n << "x" << k << " layout " << layout << " at " << i << ", " << j;
+          ASSERT_NEAR(sum[i * n + j], expected + 2, tolerance);
+        }
+      }
+      ASSERT_EQ(plain, packed) << m << "x" << n << "x" << k << " layout " << layout;
+    }
+  }
+}
+
+TEST_P(GemmOnTarget, ARowsBitsDoNotDependOnTheOtherRows) {
+  const int64_t n = 75, k = 500;
+  const Matrix a(200, k, Element::kFloat32, false, 1);
+  const Matrix b(k, n, Element::kFloat32, true, 2);
+  std::vector<float> all(200 * n);
+  Product p;
+  p.m = 200;
+  p.n = n;
+  p.k = k;
+  p.a = a.view;
+  p.b = b.view;
+  p.c = all.data();
+  p.c_row_stride = n;
+  Multiply(p, 3, InThreeThreads);
+  for (int64_t rows : {1, 2, 3, 7, 40}) {
+    std::vector<float> some(rows * n);
+    p.m = rows;
+    p.c = some.data();
+    Multiply(p, 1, InThisThread);
+    EXPECT_EQ(some, std::vector<float>(all.begin(), all.begin() + rows * n)) << rows;
+  }
+}
+
+TEST_P(GemmOnTarget, RoundsToTheNearestBFloat16) {
+  // 1 + 2^-8 lies half way between two bfloat16 values and goes to the even one.
+  const float values[] = {1.0f + 0x1p-8f, 1.0f + 0x1p-8f + 0x1p-20f, 1.0f + 3 * 0x1p-8f, INFINITY,
+                          NAN};
+  const float one = 1.0f;
+  BFloat16 out[5];
+  Product p;
+  p.m = 5;
+  p.n = 1;
+  p.k = 1;
+  p.a = {values, Element::kFloat32, 1, 1};
+  p.b = {&one, Element::kFloat32, 1, 1};
+  p.c = out;
+  p.c_type = Element::kBFloat16;
+  p.c_row_stride = 1;
+  Multiply(p, 1, InThisThread);
+  EXPECT_EQ(ToFloat(out[0]), 1.0f);
+  EXPECT_EQ(ToFloat(out[1]), 1.0f + 0x1p-7f);
+  EXPECT_EQ(ToFloat(out[2]), 1.0f + 2 * 0x1p-7f);
+  EXPECT_TRUE(std::isinf(ToFloat(out[3])));
+  EXPECT_TRUE(std::isnan(ToFloat(out[4])));
+}
+
+std::vector<int64_t> Targets() {
+  std::vector<int64_t> targets;
+  for (int64_t target : {int64_t{HWY_AVX3}, int64_t{HWY_AVX2}, int64_t{HWY_SCALAR}}) {
+    if ((hwy::SupportedTargets() & target) != 0) targets.push_back(target);
+  }
+  return targets;
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, GemmOnTarget, ::testing::ValuesIn(Targets()),
+                         [](const ::testing::TestParamInfo<int64_t>& info) {
+                           return std::string(hwy::TargetName(info.param)).substr(0, 8);
+                         });
+
+}  // namespace
+}  // namespace tandem::model::kernels

@@ -1,0 +1,201 @@
+#include "common/model/model_spec.h"
+
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+
+#include "common/model/parameter_table.h"
+#include "tests/support/status_matchers.h"
+
+namespace tandem::model {
+namespace {
+
+using nlohmann::json;
+using ::tandem::testing::IsOk;
+using ::tandem::testing::StatusIs;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+json LlamaConfig() {
+  return json::parse(R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama",
+    "vocab_size": 131, "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 3,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64,
+    "rms_norm_eps": 1e-5, "bos_token_id": 1, "eos_token_id": [2, 3]})");
+}
+
+json Changed(json config, const json& changes) {
+  config.merge_patch(changes);  // null removes
+  return config;
+}
+
+ModelSpec Parse(const json& config) {
+  absl::StatusOr<ModelSpec> spec = ParseModelSpec(config, "config.json");
+  EXPECT_OK(spec);
+  return spec.value_or(ModelSpec());
+}
+
+absl::Status ErrorOf(const json& changes) {
+  return ParseModelSpec(Changed(LlamaConfig(), changes), "m/config.json").status();
+}
+
+TEST(ModelSpec, ReadsLlama) {
+  const ModelSpec spec = Parse(LlamaConfig());
+  EXPECT_EQ(spec.architecture, "LlamaForCausalLM");
+  EXPECT_EQ(spec.head_dim, 6);
+  EXPECT_EQ(spec.q_size(), 24);
+  EXPECT_EQ(spec.kv_size(), 12);
+  EXPECT_EQ(spec.rope.theta, 10000.0);
+  EXPECT_FALSE(spec.qkv_bias || spec.mlp_bias || spec.qk_norm || spec.tie_word_embeddings);
+  EXPECT_THAT(spec.eos_token_ids, ElementsAre(2, 3));
+  EXPECT_EQ(spec.bos_token_id, 1);
+  EXPECT_EQ(spec.pad_token_id, std::nullopt);
+}
+
+TEST(ModelSpec, Qwen2HasBiasesOnQkvAlone) {
+  const ModelSpec spec = Parse(Changed(LlamaConfig(), {{"architectures", {"Qwen2ForCausalLM"}}}));
+  EXPECT_TRUE(spec.qkv_bias);
+  EXPECT_FALSE(spec.output_bias);
+}
+
+TEST(ModelSpec, Qwen3NormalisesHeadsOf128UnlessToldOtherwise) {
+  const json config = Changed(LlamaConfig(), {{"architectures", {"Qwen3ForCausalLM"}}});
+  EXPECT_TRUE(Parse(config).qk_norm);
+  EXPECT_EQ(Parse(config).head_dim, 128);
+  EXPECT_EQ(Parse(Changed(config, {{"head_dim", 10}})).head_dim, 10);
+}
+
+TEST(ModelSpec, ModelTypeStandsInForAbsentArchitectures) {
+  const json config = Changed(LlamaConfig(), {{"architectures", nullptr}, {"model_type", "qwen3"}});
+  EXPECT_EQ(Parse(config).architecture, "Qwen3ForCausalLM");
+}
+
+TEST(ModelSpec, RopeIsReadFromOldAndNewKeys) {
+  const json scaling = {{"rope_type", "llama3"},
+                        {"factor", 4.0},
+                        {"low_freq_factor", 1.0},
+                        {"high_freq_factor", 2.0},
+                        {"original_max_position_embeddings", 32}};
+  const ModelSpec old_keys =
+      Parse(Changed(LlamaConfig(), {{"rope_theta", 500000.0}, {"rope_scaling", scaling}}));
+  json parameters = scaling;
+  parameters["rope_theta"] = 500000.0;
+  const ModelSpec new_keys = Parse(Changed(LlamaConfig(), {{"rope_parameters", parameters}}));
+  for (const ModelSpec& spec : {old_keys, new_keys}) {
+    EXPECT_EQ(spec.rope.theta, 500000.0);
+    ASSERT_TRUE(spec.rope.llama3.has_value());
+    EXPECT_EQ(spec.rope.llama3->factor, 4.0);
+    EXPECT_EQ(spec.rope.llama3->original_max_position_embeddings, 32);
+  }
+  EXPECT_EQ(Parse(Changed(LlamaConfig(), {{"rope_scaling", {{"type", "linear"}, {"factor", 3.0}}}}))
+                .rope.linear_factor,
+            3.0);
+}
+
+TEST(ModelSpec, WhatIsNotSupportedIsNamed) {
+  EXPECT_THAT(ErrorOf({{"architectures", {"MixtralForCausalLM"}}}),
+              StatusIs(absl::StatusCode::kUnimplemented,
+                       AllOf(HasSubstr("m/config.json"), HasSubstr("MixtralForCausalLM"),
+                             HasSubstr("Qwen3ForCausalLM"))));
+  EXPECT_THAT(ErrorOf({{"hidden_act", "gelu"}}),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("gelu")));
+  EXPECT_THAT(ErrorOf({{"rope_scaling", {{"rope_type", "yarn"}, {"factor", 2}}}}),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("yarn")));
+  EXPECT_THAT(ErrorOf({{"quantization_config", {{"bits", 4}}}}),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("quantization_config")));
+  EXPECT_THAT(ErrorOf({{"use_sliding_window", true},
+                       {"sliding_window", 16},
+                       {"max_window_layers", 1}}),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("use_sliding_window")));
+  EXPECT_THAT(ErrorOf({{"layer_types", {"full_attention", "sliding_attention"}}}),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("layer_types")));
+}
+
+TEST(ModelSpec, AWindowThatNoLayerUsesIsNoObstacle) {
+  EXPECT_THAT(ErrorOf({{"use_sliding_window", false}, {"sliding_window", 16}}), IsOk());
+  EXPECT_THAT(ErrorOf({{"use_sliding_window", true},
+                       {"sliding_window", 16},
+                       {"max_window_layers", 28}}),
+              IsOk());
+}
+
+class BadValue : public ::testing::TestWithParam<std::pair<const char*, const char*>> {};
+
+TEST_P(BadValue, IsRefusedByName) {
+  const auto [key, value] = GetParam();
+  EXPECT_THAT(ErrorOf({{key, json::parse(value)}}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("m/config.json"), HasSubstr(key))));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Keys, BadValue,
+    ::testing::Values(std::pair("vocab_size", "0"), std::pair("vocab_size", "null"),
+                      std::pair("vocab_size", "1e3"), std::pair("hidden_size", "-4"),
+                      std::pair("hidden_size", "9223372036854775807"),
+                      std::pair("intermediate_size", "18446744073709551615"),
+                      std::pair("num_hidden_layers", "\"3\""),
+                      std::pair("num_attention_heads", "5"), std::pair("num_key_value_heads", "3"),
+                      std::pair("head_dim", "7"), std::pair("rms_norm_eps", "-1"),
+                      std::pair("rope_theta", "0"), std::pair("rope_scaling", "[1]"),
+                      std::pair("tie_word_embeddings", "1"), std::pair("eos_token_id", "\"</s>\""),
+                      std::pair("eos_token_id", "[1, null]"),
+                      std::pair("eos_token_id", "18446744073709551615"),
+                      std::pair("architectures", "[]")));
+
+TEST(ModelSpec, ConfigThatIsNoObjectIsRefused) {
+  EXPECT_THAT(ParseModelSpec(json::parse("[1]"), "x"),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("object")));
+}
+
+TEST(ParameterTable, UnitsHoldTheirParametersWithoutGaps) {
+  for (const char* architecture : {"LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"}) {
+    const ModelSpec spec = Parse(Changed(
+        LlamaConfig(), {{"architectures", {architecture}}, {"mlp_bias", true}, {"head_dim", 8}}));
+    const ParameterTable table(spec);
+    ASSERT_EQ(table.units().size(), 5);
+    EXPECT_EQ(table.units().front().name, "embed");
+    EXPECT_EQ(table.units()[2].name, "layers.1");
+    EXPECT_EQ(table.units().back().name, "head");
+    int64_t total = 0;
+    std::set<std::string> names;
+    for (size_t u = 0; u < table.units().size(); ++u) {
+      int64_t offset = 0;
+      for (int index : table.units()[u].parameters) {
+        const Parameter& parameter = table.parameter(index);
+        EXPECT_EQ(parameter.unit, static_cast<int>(u));
+        EXPECT_EQ(parameter.offset, offset);
+        int64_t row = 0;
+        for (const Segment& segment : parameter.segments) {
+          EXPECT_EQ(segment.offset, offset);
+          EXPECT_EQ(segment.row, row);
+          EXPECT_TRUE(names.insert(segment.name).second) << segment.name;
+          offset += segment.numel;
+          row += segment.shape[0];
+        }
+        EXPECT_EQ(row, parameter.shape[0]);
+        EXPECT_EQ(offset, parameter.offset + parameter.numel);
+      }
+      EXPECT_EQ(table.units()[u].numel, offset);
+      total += offset;
+    }
+    EXPECT_EQ(table.num_parameters(), total);
+    EXPECT_EQ(spec.num_parameters(), total);
+    EXPECT_EQ(table.segments().size(), names.size());
+  }
+}
+
+TEST(ParameterTable, TiedHeadIsTheEmbedding) {
+  const ParameterTable tied(Parse(Changed(LlamaConfig(), {{"tie_word_embeddings", true}})));
+  EXPECT_EQ(tied.lm_head(), tied.embedding());
+  EXPECT_EQ(tied.AliasOf("lm_head.weight"), "model.embed_tokens.weight");
+  EXPECT_EQ(tied.units().back().parameters.size(), 1);
+  const ParameterTable untied(Parse(LlamaConfig()));
+  EXPECT_NE(untied.lm_head(), untied.embedding());
+  EXPECT_EQ(untied.AliasOf("lm_head.weight"), "");
+}
+
+}  // namespace
+}  // namespace tandem::model
