@@ -22,14 +22,15 @@ using ::tandem::testing::TempFolder;
 using ::tandem::testing::TinyRun;
 using ::testing::HasSubstr;
 
-// Processes whose command line mentions `text`, other than this one and its shells.
+// Service processes whose command line mentions `text`.
 std::vector<pid_t> ServicesOf(const std::string& text) {
   std::vector<pid_t> pids;
   for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
     const std::string name = entry.path().filename();
     if (name.find_first_not_of("0123456789") != std::string::npos) continue;
-    std::string command = ReadWhole(entry.path() / "cmdline");
-    if (command.find("tandem-") == std::string::npos) continue;
+    const std::string command = ReadWhole(entry.path() / "cmdline");
+    const std::string program = std::filesystem::path(command.c_str()).filename();
+    if (program != "tandem-trainer" && program != "tandem-rollout") continue;
     if (command.find(text) != std::string::npos) pids.push_back(std::stoi(name));
   }
   return pids;

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/config/to_yaml.h"
@@ -158,20 +159,30 @@ absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(
 }
 
 absl::Status LocalCluster::Health(absl::Duration settle) {
+  // When one process is lost the others soon end too: all that ended are named, those that a signal
+  // ended first, for they are the cause.
   const absl::Time deadline = absl::Now() + settle;
+  std::vector<std::string> killed, exited;
   do {
+    killed.clear();
+    exited.clear();
     for (Member& member : members_) {
-      if (member.process->Wait(absl::ZeroDuration())) {
-        return absl::UnavailableError(absl::StrCat(
-            member.process->name(), " ", member.process->ExitDescription(), "; its log, ",
-            member.log_path, ", ends with\n    ", LastLines(member.log_path, 5)));
+      if (!member.process->Wait(absl::ZeroDuration())) continue;
+      const std::string how = member.process->ExitDescription();
+      std::string text = absl::StrCat(member.process->name(), " ", how);
+      if (absl::StrContains(how, "killed")) {
+        killed.push_back(std::move(text));
+      } else {
+        exited.push_back(absl::StrCat(text, "; its log, ", member.log_path, ", ends with\n    ",
+                                      LastLines(member.log_path, 5)));
       }
     }
     if (settle > absl::ZeroDuration() && !members_.empty()) {
       members_[0].process->Wait(std::min(settle, absl::Milliseconds(50)));
     }
-  } while (absl::Now() < deadline);
-  return absl::OkStatus();
+  } while (killed.empty() && absl::Now() < deadline);
+  killed.insert(killed.end(), exited.begin(), exited.end());
+  return killed.empty() ? absl::OkStatus() : absl::UnavailableError(absl::StrJoin(killed, "\n  "));
 }
 
 absl::Status LocalCluster::Explain(const absl::Status& status) {
