@@ -74,12 +74,15 @@ TEST(JinjaLimits, StopsDeepNesting) {
       "nest deeper");
   ExpectExhausts("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "deep");
   for (const std::string& source :
-       {"{{ " + Repeat("(", 100000) + " }}", "{{ " + Repeat("[", 100000) + " }}",
+       {"{{ " + Repeat("(", 100000) + "1" + Repeat(")", 100000) + " }}",
+        "{{ " + Repeat("[", 100000) + "1" + Repeat("]", 100000) + " }}",
+
         "{{ " + Repeat("-", 100000) + "1 }}", "{{ 1" + Repeat("+1", 100000) + " }}",
         "{{ x" + Repeat(".x", 100000) + " }}", "{{ " + Repeat("not ", 100000) + "1 }}",
         Repeat("{% if 1 %}", 100000), "{{ 1" + Repeat(" if 1 else 1", 100000) + " }}",
-        "{% for " + Repeat("(", 100000) + "a in b %}", "{{ 1" + Repeat("|abs", 100000) + " }}",
-        "{{ " + Repeat("{1:", 100000) + "1 }}"}) {
+        "{% for " + Repeat("(", 100000) + "a" + Repeat(")", 100000) + " in b %}",
+        "{{ 1" + Repeat("|abs", 100000) + " }}",
+        "{{ " + Repeat("{1:", 100000) + "1" + Repeat("}", 100000) + " }}"}) {
     EXPECT_THAT(Template::Parse(source),
                 testing::StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("deeper")))
         << source.substr(0, 30);
