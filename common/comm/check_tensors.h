@@ -31,6 +31,21 @@ inline absl::Status CheckShards(const at::Tensor& full, const at::Tensor& shard,
   return absl::OkStatus();
 }
 
+inline absl::Status CheckSlices(const at::Tensor& out, const at::Tensor& in, int size) {
+  RETURN_IF_ERROR(CheckTensor(out));
+  RETURN_IF_ERROR(CheckTensor(in));
+  if (out.scalar_type() != in.scalar_type() || out.numel() != in.numel()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "out is ", c10::toString(out.scalar_type()), " of ", out.numel(), " elements, in is ",
+        c10::toString(in.scalar_type()), " of ", in.numel(), "; expected the same"));
+  }
+  if (in.numel() % size != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(in.numel(), " elements cannot be cut into ", size, " slices"));
+  }
+  return absl::OkStatus();
+}
+
 inline absl::Status CheckGroup(const GroupOptions& options) {
   if (options.size < 1 || options.rank < 0 || options.rank >= options.size) {
     return absl::InvalidArgumentError(absl::StrCat("group ", options.name, ": rank ", options.rank,

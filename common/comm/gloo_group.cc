@@ -220,6 +220,15 @@ class GlooGroup : public ProcessGroup {
     });
   }
 
+  WorkOr AllToAll(at::Tensor out, at::Tensor in, absl::string_view tag) override {
+    Operation op = Describe("all_to_all", tag, in, -1);
+    RETURN_IF_ERROR(CheckSlices(out, in, size())) << state_->Describe(op);
+    return Start(op, out, in, [&](c10d::ProcessGroupGloo& backend) {
+      std::vector<int64_t> equal_slices;
+      return backend.alltoall_base(out, in, equal_slices, equal_slices);
+    });
+  }
+
   WorkOr AllReduce(at::Tensor tensor, ReduceOp reduce, absl::string_view tag) override {
     Operation op = Describe("all_reduce", tag, tensor, -1);
     RETURN_IF_ERROR(CheckTensor(tensor)) << state_->Describe(op);

@@ -168,6 +168,15 @@ class NcclGroup : public ProcessGroup {
     return Start(what, [&](c10d::ProcessGroupNCCL& backend) { return backend._reduce_scatter_base(shard, full); });
   }
 
+  WorkOr AllToAll(at::Tensor out, at::Tensor in, absl::string_view tag) override {
+    const std::string what = Describe("all_to_all", tag, in, "");
+    RETURN_IF_ERROR(CheckSlices(out, in, size())) << what;
+    return Start(what, [&](c10d::ProcessGroupNCCL& backend) {
+      std::vector<int64_t> equal_slices;
+      return backend.alltoall_base(out, in, equal_slices, equal_slices);
+    });
+  }
+
   WorkOr AllReduce(at::Tensor tensor, ReduceOp reduce, absl::string_view tag) override {
     const std::string what = Describe("all_reduce", tag, tensor, "");
     RETURN_IF_ERROR(CheckTensor(tensor)) << what;

@@ -57,6 +57,9 @@ class ProcessGroup {
   virtual WorkOr AllGather(at::Tensor full, at::Tensor shard, absl::string_view tag) = 0;
   // shard [n] = sum over ranks of full[rank * n : (rank + 1) * n]. `full` may be overwritten.
   virtual WorkOr ReduceScatter(at::Tensor shard, at::Tensor full, absl::string_view tag) = 0;
+  // Slice r of `out` [size * n] = slice `rank` of rank r's `in` [size * n]; same dtype. A sum of these
+  // slices in a wider type than the one that travels is a ReduceScatter at half the traffic.
+  virtual WorkOr AllToAll(at::Tensor out, at::Tensor in, absl::string_view tag) = 0;
   virtual WorkOr AllReduce(at::Tensor tensor, ReduceOp op, absl::string_view tag) = 0;
   virtual WorkOr Broadcast(at::Tensor tensor, int root, absl::string_view tag) = 0;
   // Point to point; messages between a pair of ranks arrive in the order in which they were sent.

@@ -30,6 +30,10 @@ class SingleRankGroup : public ProcessGroup {
     RETURN_IF_ERROR(CheckShards(full, shard, 1)) << name_ << ": reduce_scatter '" << tag << "'";
     return Copy(shard, full);
   }
+  WorkOr AllToAll(at::Tensor out, at::Tensor in, absl::string_view tag) override {
+    RETURN_IF_ERROR(CheckSlices(out, in, 1)) << name_ << ": all_to_all '" << tag << "'";
+    return Copy(out, in);
+  }
   WorkOr AllReduce(at::Tensor, ReduceOp, absl::string_view) override { return Done(); }
   WorkOr Broadcast(at::Tensor, int root, absl::string_view tag) override {
     if (root != 0) return NoPeer("broadcast", root, tag);

@@ -1,6 +1,7 @@
-// LocalWorld: a process group whose ranks are threads of one process. Collectives have the semantics of
-// comm::ProcessGroup, check that all ranks issue the same operation of the same size, and move no byte
-// before the last rank has issued it, so a result that is read without Wait() is a wrong one.
+// LocalWorld: a process group whose ranks are threads of one process. Collectives have the
+// semantics of comm::ProcessGroup, check that all ranks issue the same operation of the same size,
+// and move no byte before the last rank has issued it, so a result that is read without Wait() is a
+// wrong one.
 //
 //   LocalWorld world(3);
 //   world.Run([](comm::ProcessGroup& group) { ...; });   // on a thread for each rank
@@ -73,8 +74,8 @@ class LocalWorld {
       meeting->in.resize(size_);
       meeting->out.resize(size_);
     } else if (meeting->what != what && broken_.ok()) {
-      broken_ = absl::InternalError(
-          absl::StrCat("rank ", rank, " issued ", what, " where another rank issued ", meeting->what));
+      broken_ = absl::InternalError(absl::StrCat("rank ", rank, " issued ", what,
+                                                 " where another rank issued ", meeting->what));
     }
     meeting->in[rank] = std::move(in);
     meeting->out[rank] = std::move(out);
@@ -94,8 +95,8 @@ class LocalWorld {
       return meeting.done || !broken_.ok();
     };
     if (!mu_.AwaitWithTimeout(absl::Condition(&ready), timeout_)) {
-      broken_ = absl::DeadlineExceededError(absl::StrCat(
-          meeting.what, ": ", meeting.arrived, " of ", meeting.expected, " ranks came"));
+      broken_ = absl::DeadlineExceededError(absl::StrCat(meeting.what, ": ", meeting.arrived,
+                                                         " of ", meeting.expected, " ranks came"));
     }
     return meeting.done ? absl::OkStatus() : broken_;
   }
@@ -151,9 +152,21 @@ class LocalGroup : public comm::ProcessGroup {
       const int64_t n = m.out[0].numel();
       for (size_t r = 0; r < m.out.size(); ++r) {
         m.out[r].zero_();
-        for (const at::Tensor& in : m.in) m.out[r].add_(in.narrow(0, static_cast<int64_t>(r) * n, n));
+        for (const at::Tensor& in : m.in)
+          m.out[r].add_(in.narrow(0, static_cast<int64_t>(r) * n, n));
       }
       for (at::Tensor& in : m.in) in.fill_(-12345.0);  // it may be overwritten
+    });
+  }
+  WorkOr AllToAll(at::Tensor out, at::Tensor in, absl::string_view tag) override {
+    return Collective("AllToAll", tag, in, out, [](LocalWorld::Meeting& m) {
+      const int64_t ranks = static_cast<int64_t>(m.in.size());
+      const int64_t n = m.in[0].numel() / ranks;
+      for (int64_t to = 0; to < ranks; ++to) {
+        for (int64_t from = 0; from < ranks; ++from) {
+          m.out[to].narrow(0, from * n, n).copy_(m.in[from].narrow(0, to * n, n));
+        }
+      }
     });
   }
   WorkOr AllReduce(at::Tensor tensor, comm::ReduceOp op, absl::string_view tag) override {
@@ -196,8 +209,8 @@ class LocalGroup : public comm::ProcessGroup {
     if (const absl::Status status = world_.status(); !status.ok()) return status;
     return std::make_unique<LocalWork>(
         world_, world_.Enter(absl::StrCat("collective ", num_collectives_++),
-                             absl::StrCat(op, " '", tag, "' of ", in.numel(), " to ", out.numel(), " ",
-                                          c10::toString(in.scalar_type())),
+                             absl::StrCat(op, " '", tag, "' of ", in.numel(), " to ", out.numel(),
+                                          " ", c10::toString(in.scalar_type())),
                              world_.size(), rank_, in, out, std::move(perform)));
   }
   WorkOr PointToPoint(int from, int to, int64_t number, at::Tensor in, at::Tensor out) {

@@ -17,8 +17,8 @@ class BufferPool {
  public:
   struct Buffer {
     at::Tensor tensor;  // [numel], owns its memory
-    // The compute that used the buffer last: a collective that writes it must wait for this. Compute
-    // itself is in order.
+    // The compute that used the buffer last: a collective that writes it must wait for this.
+    // Compute itself is in order.
     std::shared_ptr<DeviceStreams::Mark> last_use;
   };
 

@@ -1,6 +1,7 @@
-// DeviceStreams: the order between a device's compute and its collectives. On a CPU both happen where
-// they are called and nothing is left to order; on CUDA collectives are issued from a side stream, so
-// that they run beside the compute stream (the thread's current one) and wait only for what they read.
+// DeviceStreams: the order between a device's compute and its collectives. On a CPU both happen
+// where they are called and nothing is left to order; on CUDA collectives are issued from a side
+// stream, so that they run beside the compute stream (the thread's current one) and wait only for
+// what they read.
 #ifndef TANDEM_SERVICES_TRAINER_FSDP_DEVICE_STREAMS_H_
 #define TANDEM_SERVICES_TRAINER_FSDP_DEVICE_STREAMS_H_
 
@@ -29,8 +30,8 @@ class DeviceStreams {
   // Everything that was issued to the compute stream until now. May be null: nothing to wait for.
   virtual std::shared_ptr<Mark> MarkCompute() = 0;
 
-  // Calls `issue` with the side stream current, after that stream was told to wait for `after` (null:
-  // for nothing). A collective issued there begins once the side stream has come to it.
+  // Calls `issue` with the side stream current, after that stream was told to wait for `after`
+  // (null: for nothing). A collective issued there begins once the side stream has come to it.
   virtual void IssueAfter(const Mark* after, absl::FunctionRef<void()> issue) = 0;
 
   // Most bytes of tensors that the device's allocator has held.

@@ -58,7 +58,8 @@ absl::StatusOr<std::unique_ptr<DeviceStreams>> CreateCudaStreams(c10::Device dev
   try {
     return std::make_unique<CudaStreams>(device);
   } catch (const std::exception& e) {
-    return absl::UnavailableError(absl::StrCat(device.str(), ": no stream could be made: ", e.what()));
+    return absl::UnavailableError(
+        absl::StrCat(device.str(), ": no stream could be made: ", e.what()));
   }
 }
 

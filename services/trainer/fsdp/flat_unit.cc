@@ -34,8 +34,7 @@ void FlatUnit::Attach(const at::Tensor& memory) {
 }
 
 void FlatUnit::Detach() {
-  flat_.storage().unsafeGetStorageImpl()->set_data_ptr_noswap(
-      at::DataPtr(nullptr, flat_.device()));
+  flat_.storage().unsafeGetStorageImpl()->set_data_ptr_noswap(at::DataPtr(nullptr, flat_.device()));
   attached_ = false;
 }
 

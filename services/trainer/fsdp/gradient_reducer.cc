@@ -1,7 +1,9 @@
 #include "services/trainer/fsdp/gradient_reducer.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/sum.h>
 
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -49,25 +51,34 @@ absl::Status GradientReducer::Add(int unit, absl::Span<const at::Tensor> gradien
   if (first) {
     // Compute writes it before the collective does, and compute is in order.
     state.full =
-        options_.pool->Acquire(state.shard.numel() * options_.group->size(), at::kFloat).tensor;
+        options_.pool->Acquire(state.shard.numel() * options_.group->size(), TravelType(unit))
+            .tensor;
   }
   Lay(unit, gradients, /*overwrite=*/first, state.full);
   return complete ? Start(unit) : absl::OkStatus();
+}
+
+at::ScalarType GradientReducer::TravelType(int unit) const {
+  return unit == options_.shared_unit ? at::kFloat : options_.compute_dtype;
 }
 
 absl::Status GradientReducer::Start(int unit) {
   Unit& state = units_[unit];
   in_flight_.unit = unit;
   in_flight_.full = std::exchange(state.full, at::Tensor());
-  in_flight_.sum = state.touched
-                       ? options_.pool->Acquire(state.shard.numel(), at::kFloat).tensor
-                       : state.shard;
+  in_flight_.sum =
+      state.touched ? options_.pool->Acquire(state.shard.numel(), at::kFloat).tensor : state.shard;
+  if (TravelType(unit) != at::kFloat) {
+    in_flight_.slices =
+        options_.pool->Acquire(in_flight_.full.numel(), in_flight_.full.scalar_type()).tensor;
+  }
+  const std::string tag = absl::StrCat("gradients of ", options_.table->units()[unit].name);
   const std::shared_ptr<DeviceStreams::Mark> laid = options_.streams->MarkCompute();
   comm::ProcessGroup::WorkOr work = absl::InternalError("not issued");
   options_.streams->IssueAfter(laid.get(), [&] {
-    work = options_.group->ReduceScatter(
-        in_flight_.sum, in_flight_.full,
-        absl::StrCat("gradients of ", options_.table->units()[unit].name));
+    work = in_flight_.slices.defined()
+               ? options_.group->AllToAll(in_flight_.slices, in_flight_.full, tag)
+               : options_.group->ReduceScatter(in_flight_.sum, in_flight_.full, tag);
   });
   ASSIGN_OR_RETURN(in_flight_.work, std::move(work));
   return absl::OkStatus();
@@ -79,11 +90,16 @@ absl::Status GradientReducer::Finish() {
     const PhaseClock::Scope scope(*options_.clock, Phase::kReduceScatterWait);
     RETURN_IF_ERROR(in_flight_.work->Wait());
   }
+  const at::NoGradGuard no_grad;
   InFlight done = std::exchange(in_flight_, InFlight());
   options_.pool->Release(std::move(done.full));
+  if (done.slices.defined()) {
+    at::sum_out(done.sum, done.slices.view({options_.group->size(), -1}), {0}, /*keepdim=*/false,
+                at::kFloat);
+    options_.pool->Release(std::move(done.slices));
+  }
   Unit& state = units_[done.unit];
   if (state.touched) {
-    const at::NoGradGuard no_grad;
     state.shard.add_(done.sum);
     options_.pool->Release(std::move(done.sum));
   }

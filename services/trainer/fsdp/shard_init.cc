@@ -20,8 +20,7 @@ using Fill = absl::FunctionRef<absl::Status(int64_t first, int64_t count, void* 
 absl::Status FillOwned(const model::Segment& segment, const UnitShard& shard, Fill fill) {
   const at::NoGradGuard no_grad;
   const int64_t begin = std::max(segment.offset, shard.offset);
-  const int64_t end =
-      std::min(segment.offset + segment.numel, shard.offset + shard.master.numel());
+  const int64_t end = std::min(segment.offset + segment.numel, shard.offset + shard.master.numel());
   if (begin >= end) return absl::OkStatus();
   at::Tensor owned = shard.master.narrow(0, begin - shard.offset, end - begin);
   if (owned.is_cpu()) return fill(begin - segment.offset, end - begin, owned.mutable_data_ptr());

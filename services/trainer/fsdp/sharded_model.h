@@ -1,19 +1,22 @@
-// ShardedModel: a model whose parameters and gradients are sharded over the ranks of a process group.
+// ShardedModel: a model whose parameters and gradients are sharded over the ranks of a process
+// group.
 //
-// Each unit of the parameter table is a flat buffer, padded at its end so that every rank owns exactly
-// 1/ranks of it. The owned shards are float32 masters. A unit is gathered in compute dtype just before
-// its stage runs (the next ones prefetched), freed after, gathered again for the backward pass, and its
-// gradients are reduce-scattered into float32 shards. No rank ever holds the whole model.
+// Each unit of the parameter table is a flat buffer, padded at its end so that every rank owns
+// exactly 1/ranks of it. The owned shards are float32 masters. A unit is gathered in compute dtype
+// just before its stage runs (the next ones prefetched), freed after, gathered again for the
+// backward pass, and its gradients are reduce-scattered into float32 shards. No rank ever holds the
+// whole model.
 //
 //   ASSIGN_OR_RETURN(auto model, ShardedModel::Create(options));
 //   RETURN_IF_ERROR(model->Load(folder));
 //   for (const PackedBatch& batch : micro_batches)               // the same number on every rank
 //     RETURN_IF_ERROR(model->ForwardBackward(batch, loss));
-//   ASSIGN_OR_RETURN(double norm, optimizer.Step(*model, lr));     // clips, updates, zeroes gradients
+//   ASSIGN_OR_RETURN(double norm, optimizer.Step(*model, lr));     // clips, updates, zeroes
+//   gradients
 //
-// Threads: every method is called by the rank's collective thread, in the same order on every rank; a
-// batch of no tokens takes part in the collectives all the same. A failed collective leaves the model
-// unusable (the group is broken); the process reports and ends.
+// Threads: every method is called by the rank's collective thread, in the same order on every rank;
+// a batch of no tokens takes part in the collectives all the same. A failed collective leaves the
+// model unusable (the group is broken); the process reports and ends.
 #ifndef TANDEM_SERVICES_TRAINER_FSDP_SHARDED_MODEL_H_
 #define TANDEM_SERVICES_TRAINER_FSDP_SHARDED_MODEL_H_
 
@@ -50,7 +53,7 @@ struct ShardedModelOptions {
 // What one rank owns of one unit.
 struct UnitShard {
   at::Tensor master;  // float32 [padded_numel / ranks]
-  at::Tensor grad;    // float32, the same shape; sums over micro-batches and ranks. Frozen: undefined
+  at::Tensor grad;  // float32, the same shape; sums over micro-batches and ranks. Frozen: undefined
   int64_t numel = 0;         // of the unit
   int64_t padded_numel = 0;  // a multiple of ranks
   int64_t offset = 0;        // first element of the unit that this rank owns
@@ -75,8 +78,8 @@ class ShardedModel {
   // Log-probs and entropies of the batch's rows; no graph.
   virtual absl::StatusOr<model::LogProbs> Forward(const PackedBatch& batch) = 0;
 
-  // Runs forward, loss and backward, and adds to the gradient shards. Returns the loss of this rank's
-  // rows (0 for an empty batch, for which `loss` is not called).
+  // Runs forward, loss and backward, and adds to the gradient shards. Returns the loss of this
+  // rank's rows (0 for an empty batch, for which `loss` is not called).
   virtual absl::StatusOr<double> ForwardBackward(const PackedBatch& batch,
                                                  const LossFunction& loss) = 0;
 
@@ -90,8 +93,8 @@ class ShardedModel {
   // dtype) is made anew.
   virtual void MastersChanged() = 0;
 
-  // Largest sum of bytes of tensors that this process has held: shards, gradients, gathered units and
-  // activations, counted at the allocator.
+  // Largest sum of bytes of tensors that this process has held: shards, gradients, gathered units
+  // and activations, counted at the allocator.
   virtual int64_t peak_tensor_bytes() const = 0;
   // Largest number of units that were gathered, or being gathered, at once.
   virtual int peak_gathered_units() const = 0;

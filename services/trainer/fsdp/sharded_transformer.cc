@@ -17,8 +17,8 @@
 namespace tandem::trainer {
 namespace {
 
-// Gradients of `outputs` with respect to those of `inputs` that require grad; undefined for the others
-// and for those that the outputs do not depend on. Frees the graph.
+// Gradients of `outputs` with respect to those of `inputs` that require grad; undefined for the
+// others and for those that the outputs do not depend on. Frees the graph.
 std::vector<at::Tensor> GradientsOf(const std::vector<at::Tensor>& outputs,
                                     const std::vector<at::Tensor>& output_gradients,
                                     const std::vector<at::Tensor>& inputs) {
@@ -52,7 +52,8 @@ Result Guarded(int rank, const std::string& place, Function function) {
         absl::StrCat("rank ", rank, ", ", place, ": ", e.what_without_backtrace(),
                      "; use smaller micro-batches or activation_checkpointing"));
   } catch (const std::bad_alloc&) {
-    return absl::ResourceExhaustedError(absl::StrCat("rank ", rank, ", ", place, ": out of memory"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("rank ", rank, ", ", place, ": out of memory"));
   } catch (const c10::Error& e) {
     return absl::InternalError(
         absl::StrCat("rank ", rank, ", ", place, ": ", e.what_without_backtrace()));
@@ -65,7 +66,8 @@ Result Guarded(int rank, const std::string& place, Function function) {
 
 absl::StatusOr<std::unique_ptr<ShardedModel>> ShardedModel::Create(ShardedModelOptions options) {
   if (options.group == nullptr) {
-    return absl::InvalidArgumentError("ShardedModelOptions.group is null; make a process group first");
+    return absl::InvalidArgumentError(
+        "ShardedModelOptions.group is null; make a process group first");
   }
   if (options.compute_dtype != at::kFloat && options.compute_dtype != at::kBFloat16) {
     return absl::InvalidArgumentError(
@@ -110,22 +112,25 @@ ShardedTransformer::ShardedTransformer(ShardedModelOptions options,
                                   : at::zeros({owned}, float32.dtype(options_.compute_dtype)));
     shards_.push_back(std::move(shard));
   }
-  gatherer_ = std::make_unique<UnitGatherer>(
-      UnitGatherer::Options{.table = &table,
-                            .group = options_.group,
-                            .pool = &pool_,
-                            .streams = streams_.get(),
-                            .clock = &clock_,
-                            .prefetch = options_.prefetch_units,
-                            .trainable = options_.trainable},
-      compute_shards_);
+  gatherer_ =
+      std::make_unique<UnitGatherer>(UnitGatherer::Options{.table = &table,
+                                                           .group = options_.group,
+                                                           .pool = &pool_,
+                                                           .streams = streams_.get(),
+                                                           .clock = &clock_,
+                                                           .prefetch = options_.prefetch_units,
+                                                           .trainable = options_.trainable},
+                                     compute_shards_);
   if (options_.trainable) {
     reducer_ = std::make_unique<GradientReducer>(
-        GradientReducer::Options{.table = &table,
-                                 .group = options_.group,
-                                 .pool = &pool_,
-                                 .streams = streams_.get(),
-                                 .clock = &clock_},
+        GradientReducer::Options{
+            .table = &table,
+            .group = options_.group,
+            .pool = &pool_,
+            .streams = streams_.get(),
+            .clock = &clock_,
+            .compute_dtype = options_.compute_dtype,
+            .shared_unit = tied() ? table.parameter(table.embedding()).unit : -1},
         std::move(gradients));
   }
 }
@@ -164,12 +169,12 @@ void ShardedTransformer::MastersChanged() {
 absl::StatusOr<model::LogProbs> ShardedTransformer::Forward(const PackedBatch& batch) {
   RETURN_IF_ERROR(CheckBatch(batch));
   Pass pass;
-  auto result = Guarded<absl::StatusOr<model::LogProbs>>(
-      options_.group->rank(), "forward", [&]() -> absl::StatusOr<model::LogProbs> {
-        const at::NoGradGuard no_grad;
-        pass = MakePass(batch);
-        return ForwardSteps(pass);
-      });
+  auto result = Guarded<absl::StatusOr<model::LogProbs>>(options_.group->rank(), "forward",
+                                                         [&]() -> absl::StatusOr<model::LogProbs> {
+                                                           const at::NoGradGuard no_grad;
+                                                           pass = MakePass(batch);
+                                                           return ForwardSteps(pass);
+                                                         });
   gatherer_->End();
   if (!result.ok()) return StatusBuilder(result.status()) << "in stage " << pass.place;
   return result;
@@ -178,7 +183,8 @@ absl::StatusOr<model::LogProbs> ShardedTransformer::Forward(const PackedBatch& b
 absl::StatusOr<double> ShardedTransformer::ForwardBackward(const PackedBatch& batch,
                                                            const LossFunction& loss) {
   if (!options_.trainable) {
-    return absl::FailedPreconditionError("ForwardBackward on a frozen model, which has no gradients");
+    return absl::FailedPreconditionError(
+        "ForwardBackward on a frozen model, which has no gradients");
   }
   RETURN_IF_ERROR(CheckBatch(batch));
   Pass pass;
@@ -202,12 +208,11 @@ absl::Status ShardedTransformer::CheckBatch(const PackedBatch& batch) const {
         tensor.scalar_type() == dtype) {
       return absl::OkStatus();
     }
-    return absl::InvalidArgumentError(
-        absl::StrCat("packed batch: ", name, " should be ", c10::toString(dtype), " [", size,
-                     "], found ",
-                     tensor.defined() ? absl::StrCat(c10::toString(tensor.scalar_type()), " of ",
-                                                     tensor.numel(), " elements")
-                                      : "nothing"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "packed batch: ", name, " should be ", c10::toString(dtype), " [", size, "], found ",
+        tensor.defined()
+            ? absl::StrCat(c10::toString(tensor.scalar_type()), " of ", tensor.numel(), " elements")
+            : "nothing"));
   };
   const int64_t num_rows = batch.rows.defined() ? batch.rows.numel() : 0;
   RETURN_IF_ERROR(check(batch.token_ids, num_tokens, at::kLong, "token_ids"));
@@ -216,9 +221,8 @@ absl::Status ShardedTransformer::CheckBatch(const PackedBatch& batch) const {
   RETURN_IF_ERROR(check(batch.targets, num_rows, at::kLong, "targets"));
   RETURN_IF_ERROR(check(batch.temperatures, num_rows, at::kFloat, "temperatures"));
   if (num_rows > num_tokens) {
-    return absl::InvalidArgumentError(absl::StrCat("packed batch: ", num_rows,
-                                                   " rows are to be predicted from ", num_tokens,
-                                                   " tokens"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "packed batch: ", num_rows, " rows are to be predicted from ", num_tokens, " tokens"));
   }
   return absl::OkStatus();
 }

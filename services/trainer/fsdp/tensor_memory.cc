@@ -69,8 +69,7 @@ class Blocks {
 
   void Return(void* data) {
     if (data == nullptr) return;
-    Header* const header =
-        reinterpret_cast<Header*>(static_cast<std::byte*>(data) - kHeaderBytes);
+    Header* const header = reinterpret_cast<Header*>(static_cast<std::byte*>(data) - kHeaderBytes);
     absl::MutexLock lock(&mu_);
     current_ -= static_cast<int64_t>(header->tensor_bytes);
     if (header->block_bytes == 0) {
@@ -108,8 +107,8 @@ class Blocks {
       return header;
     }
     for (int attempt = 0; attempt < 2; ++attempt) {
-      void* const block = mmap(nullptr, block_bytes, PROT_READ | PROT_WRITE,
-                               MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      void* const block =
+          mmap(nullptr, block_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
       if (block != MAP_FAILED) {
         Header* const header = static_cast<Header*>(block);
         header->block_bytes = block_bytes;

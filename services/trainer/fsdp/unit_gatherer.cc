@@ -20,7 +20,8 @@ UnitGatherer::UnitGatherer(const Options& options, std::vector<at::Tensor> shard
         unit.shard.scalar_type(), unit.shard.device(), options.trainable);
     if (alone_) unit.flat->Attach(unit.shard);
     const std::vector<int>& parameters = table.units()[u].parameters;
-    for (size_t i = 0; i < parameters.size(); ++i) index_in_unit_[parameters[i]] = static_cast<int>(i);
+    for (size_t i = 0; i < parameters.size(); ++i)
+      index_in_unit_[parameters[i]] = static_cast<int>(i);
     units_.push_back(std::move(unit));
   }
 }
@@ -51,8 +52,8 @@ absl::Status UnitGatherer::Enter(size_t step) {
 absl::Status UnitGatherer::Start(int index) {
   Unit& unit = units_[index];
   if (unit.memory.defined()) return absl::OkStatus();
-  BufferPool::Buffer buffer = options_.pool->Acquire(unit.shard.numel() * options_.group->size(),
-                                                     unit.shard.scalar_type());
+  BufferPool::Buffer buffer =
+      options_.pool->Acquire(unit.shard.numel() * options_.group->size(), unit.shard.scalar_type());
   unit.memory = std::move(buffer.tensor);
   peak_units_ = std::max(peak_units_, ++num_units_held_);
   comm::ProcessGroup::WorkOr work = absl::InternalError("not issued");

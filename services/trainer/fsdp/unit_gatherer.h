@@ -1,6 +1,6 @@
-// UnitGatherer: which units are whole, and when. A pass over the model is a list of steps, each with
-// the units that it reads; on entering a step its units and those of the next `prefetch` steps are
-// gathered or on their way, and no others are.
+// UnitGatherer: which units are whole, and when. A pass over the model is a list of steps, each
+// with the units that it reads; on entering a step its units and those of the next `prefetch` steps
+// are gathered or on their way, and no others are.
 //
 //   gatherer.Begin({{embed}, {layer 0}, {layer 1}, {head, embed}});
 //   for each step: RETURN_IF_ERROR(gatherer.Enter(step)); compute
@@ -39,8 +39,8 @@ class UnitGatherer : public model::ParameterProvider {
     bool trainable = true;
   };
 
-  // `shards`: this rank's part of each unit, in compute dtype, at addresses that stay. A group of one
-  // rank reads them in place: nothing is ever gathered.
+  // `shards`: this rank's part of each unit, in compute dtype, at addresses that stay. A group of
+  // one rank reads them in place: nothing is ever gathered.
   UnitGatherer(const Options& options, std::vector<at::Tensor> shards);
 
   void Begin(std::vector<std::vector<int>> steps);

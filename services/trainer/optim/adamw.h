@@ -1,5 +1,5 @@
-// AdamW with decoupled weight decay (1711.05101) over the shards of a ShardedModel, with clipping by
-// the global norm of the gradients.
+// AdamW with decoupled weight decay (1711.05101) over the shards of a ShardedModel, with clipping
+// by the global norm of the gradients.
 #ifndef TANDEM_SERVICES_TRAINER_OPTIM_ADAMW_H_
 #define TANDEM_SERVICES_TRAINER_OPTIM_ADAMW_H_
 
@@ -32,8 +32,8 @@ class AdamW {
     bool skipped = false;  // the norm was not finite on some rank: nothing was changed, on any rank
   };
 
-  // Clips, updates masters and moments, zeroes gradients, and tells the model. Collective. Errors are
-  // those of the collective; the step was then not taken on this rank.
+  // Clips, updates masters and moments, zeroes gradients, and tells the model. Collective. Errors
+  // are those of the collective; the step was then not taken on this rank.
   absl::StatusOr<StepResult> Step(double learning_rate);
 
   // State of a checkpoint: one pair of moments for each shard, and the number of steps.

@@ -43,6 +43,20 @@ TEST(GlooGroup, ReduceScatterSumsEachRanksSlice) {
   EXPECT_THAT(results, Each(IsOk()));
 }
 
+TEST(GlooGroup, AllToAllGivesEachRankItsSliceOfEveryRank) {
+  const auto results = RunRanks(3, [](ProcessGroup& group) -> absl::Status {
+    const at::Tensor in = (at::arange(6, at::kFloat) + 10 * group.rank()).to(at::kBFloat16);
+    at::Tensor out = at::zeros({6}, at::kBFloat16);
+    ASSIGN_OR_RETURN(auto work, group.AllToAll(out, in, "unit"));
+    RETURN_IF_ERROR(work->Wait());
+    const float first = 2.f * group.rank();
+    const at::Tensor expected =
+        at::tensor({first, first + 1, first + 10, first + 11, first + 20, first + 21});
+    return Expect(at::equal(out.to(at::kFloat), expected), "wrong values");
+  });
+  EXPECT_THAT(results, Each(IsOk()));
+}
+
 TEST(GlooGroup, ReducesBroadcastsAndMeetsAtBarriers) {
   const auto results = RunRanks(3, [](ProcessGroup& group) -> absl::Status {
     at::Tensor value = at::full({2}, group.rank() + 1, at::kDouble);

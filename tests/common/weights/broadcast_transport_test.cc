@@ -62,6 +62,7 @@ class FlippingGroup : public comm::ProcessGroup {
   int size() const override { return group_.size(); }
   WorkOr AllGather(at::Tensor, at::Tensor, absl::string_view) override { return absl::UnimplementedError(""); }
   WorkOr ReduceScatter(at::Tensor, at::Tensor, absl::string_view) override { return absl::UnimplementedError(""); }
+  WorkOr AllToAll(at::Tensor, at::Tensor, absl::string_view) override { return absl::UnimplementedError(""); }
   WorkOr AllReduce(at::Tensor, comm::ReduceOp, absl::string_view) override { return absl::UnimplementedError(""); }
   WorkOr Send(at::Tensor, int, absl::string_view) override { return absl::UnimplementedError(""); }
   WorkOr Receive(at::Tensor, int, absl::string_view) override { return absl::UnimplementedError(""); }

@@ -1,4 +1,5 @@
-// The sharded model over processes and Gloo: three processes find the gradients that one finds alone.
+// The sharded model over processes and Gloo: three processes find the gradients that one finds
+// alone.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>

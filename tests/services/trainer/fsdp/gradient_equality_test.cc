@@ -1,5 +1,5 @@
-// The gradients of the sharded model are those of plain autograd over whole parameters, whatever the
-// number of ranks and micro-batches.
+// The gradients of the sharded model are those of plain autograd over whole parameters, whatever
+// the number of ranks and micro-batches.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -45,7 +45,8 @@ class GradientEquality : public ::testing::TestWithParam<Case> {};
 TEST_P(GradientEquality, WithPlainAutogradOverWholeParameters) {
   const Case& c = GetParam();
   const model::ModelSpec spec = SpecOf(c);
-  const std::vector<TokenSequence> sequences = RandomSequences(c.sequences, c.longest, spec.vocab_size, 3);
+  const std::vector<TokenSequence> sequences =
+      RandomSequences(c.sequences, c.longest, spec.vocab_size, 3);
 
   WholeModel whole(spec, kSeed);
   double expected_loss = 0;
@@ -92,6 +93,37 @@ TEST_P(GradientEquality, WithPlainAutogradOverWholeParameters) {
   EXPECT_NEAR(loss, expected_loss, 1e-5 * std::abs(expected_loss));
 }
 
+// One sequence for each rank, so that what each rank computes is one micro-batch of a single rank,
+// and the sums differ in their order alone.
+TEST(GradientEqualityInBfloat16, OfRanksWithMicroBatchesOfOneRank) {
+  for (const bool tied : {false, true}) {
+    model::ModelSpec spec = SmallSpec();
+    spec.tie_word_embeddings = tied;
+    const std::vector<TokenSequence> sequences = RandomSequences(6, 9, spec.vocab_size, 3);
+    std::vector<at::Tensor> expected;
+    for (const int ranks : {1, 3}) {
+      testing::LocalWorld world(ranks);
+      world.Run([&](comm::ProcessGroup& group) {
+        ShardedModelOptions options;
+        options.spec = spec;
+        options.group = &group;
+        options.compute_dtype = at::kBFloat16;
+        ASSERT_OK_AND_ASSIGN(auto model, ShardedModel::Create(options));
+        SetParameters(*model, kSeed);
+        for (const PackedBatch& batch : Deal(sequences, group.rank(), ranks, 6 / ranks)) {
+          ASSERT_OK(model->ForwardBackward(batch, TestLoss).status());
+        }
+        const std::vector<at::Tensor> actual = GatherShards(*model, group, &UnitShard::grad);
+        if (ranks == 1) expected = actual;
+        ASSERT_EQ(actual.size(), expected.size());
+        for (size_t u = 0; u < actual.size(); ++u) {
+          EXPECT_LT(RelativeDifference(actual[u], expected[u]), 1e-6) << "unit " << u;
+        }
+      });
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Shapes, GradientEquality,
     ::testing::Values(
@@ -108,17 +140,27 @@ INSTANTIATE_TEST_SUITE_P(
         Case{.name = "ThreeRanks", .ranks = 3},
         Case{.name = "ThreeRanksTiedMicroBatches", .ranks = 3, .micro_batches = 2, .tied = true},
         Case{.name = "ThreeRanksEmptyBatches", .ranks = 3, .micro_batches = 3, .sequences = 4},
-        Case{.name = "ThreeRanksTiedEmptyBatches", .ranks = 3, .micro_batches = 2, .sequences = 2,
-             .tied = true, .checkpointing = true},
+        Case{.name = "ThreeRanksTiedEmptyBatches",
+             .ranks = 3,
+             .micro_batches = 2,
+             .sequences = 2,
+             .tied = true,
+             .checkpointing = true},
         Case{.name = "FourRanks", .ranks = 4, .sequences = 9},
         Case{.name = "FourRanksQkNorm", .ranks = 4, .qk_norm = true, .bias = false},
-        Case{.name = "FourRanksAllBiases", .ranks = 4, .micro_batches = 2, .sequences = 9,
+        Case{.name = "FourRanksAllBiases",
+             .ranks = 4,
+             .micro_batches = 2,
+             .sequences = 9,
              .qk_norm = true},
         Case{.name = "TwoRanksLongerSequences", .ranks = 2, .longest = 150},
         Case{.name = "TwoRanksOneKvHead", .ranks = 2, .kv_heads = 1},
         Case{.name = "TwoRanksAllKvHeads", .ranks = 2, .kv_heads = 4},
         Case{.name = "TwoRanksSelectedRows", .ranks = 2, .stride = 3, .tied = true},
-        Case{.name = "ThreeRanksSelectedRows", .ranks = 3, .micro_batches = 2, .stride = 2,
+        Case{.name = "ThreeRanksSelectedRows",
+             .ranks = 3,
+             .micro_batches = 2,
+             .stride = 2,
              .checkpointing = true}),
     [](const ::testing::TestParamInfo<Case>& info) { return info.param.name; });
 

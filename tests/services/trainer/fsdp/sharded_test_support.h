@@ -1,5 +1,5 @@
-// Small models and batches for tests of the sharded model, and the same computed on one process with
-// plain autograd over whole parameters.
+// Small models and batches for tests of the sharded model, and the same computed on one process
+// with plain autograd over whole parameters.
 #ifndef TANDEM_TESTS_SERVICES_TRAINER_FSDP_SHARDED_TEST_SUPPORT_H_
 #define TANDEM_TESTS_SERVICES_TRAINER_FSDP_SHARDED_TEST_SUPPORT_H_
 
@@ -28,16 +28,16 @@ std::vector<TokenSequence> RandomSequences(int count, int64_t longest, int64_t v
 // All sequences in one batch; every `stride`-th token is predicted from the one before it.
 PackedBatch Pack(const std::vector<TokenSequence>& sequences, int64_t stride = 1);
 
-// The batches of one rank: sequence i goes to batch i mod (ranks * micro_batches), so some are empty
-// where sequences are few.
+// The batches of one rank: sequence i goes to batch i mod (ranks * micro_batches), so some are
+// empty where sequences are few.
 std::vector<PackedBatch> Deal(const std::vector<TokenSequence>& sequences, int rank, int ranks,
                               int micro_batches, int64_t stride = 1);
 
 // A weighted sum of log-probs and entropies.
 at::Tensor TestLoss(const model::LogProbs& out);
 
-// Values that every rank can make for its shard: the seed's weights, and norms and biases that are not
-// all alike.
+// Values that every rank can make for its shard: the seed's weights, and norms and biases that are
+// not all alike.
 void SetParameters(ShardedModel& model, uint64_t seed);
 
 // The whole model on one process.

@@ -18,7 +18,8 @@ class FakeModel : public ShardedModel {
  public:
   explicit FakeModel(const std::vector<at::Tensor>& masters) : transformer_(SmallSpec()) {
     for (const at::Tensor& master : masters) {
-      shards_.push_back({master.clone(), at::zeros_like(master), master.numel(), master.numel(), 0});
+      shards_.push_back(
+          {master.clone(), at::zeros_like(master), master.numel(), master.numel(), 0});
     }
   }
   const model::Transformer& transformer() const override { return transformer_; }
@@ -60,7 +61,8 @@ struct ReferenceAdamW {
 
   double Step(const std::vector<at::Tensor>& gradients, double lr) {
     double squares = 0;
-    for (const at::Tensor& g : gradients) squares += g.to(at::kDouble).square().sum().item<double>();
+    for (const at::Tensor& g : gradients)
+      squares += g.to(at::kDouble).square().sum().item<double>();
     const double norm = std::sqrt(squares);
     const double factor =
         options.grad_clip > 0 ? std::min(1.0, options.grad_clip / (norm + 1e-6)) : 1.0;
@@ -103,8 +105,9 @@ void CompareWithReference(AdamWOptions options, double gradient_scale) {
     EXPECT_NEAR(result.grad_norm, norm, 1e-6 * norm);
     EXPECT_FALSE(result.skipped);
     for (size_t i = 0; i < gradients.size(); ++i) {
-      EXPECT_LT(RelativeDifference(model.shards()[i].master.to(at::kDouble), reference.parameters[i]),
-                2e-6)
+      EXPECT_LT(
+          RelativeDifference(model.shards()[i].master.to(at::kDouble), reference.parameters[i]),
+          2e-6)
           << "step " << step << ", shard " << i;
       EXPECT_EQ(model.shards()[i].grad.abs().max().item<float>(), 0.0f);
     }
@@ -121,9 +124,7 @@ TEST(AdamW, FollowsTheFormulaWhereTheNormIsClipped) {
   CompareWithReference({.beta1 = 0.8, .beta2 = 0.95, .weight_decay = 0.01, .grad_clip = 1}, 3.0);
 }
 
-TEST(AdamW, LeavesSmallGradientsUnclipped) {
-  CompareWithReference({.grad_clip = 1}, 1e-4);
-}
+TEST(AdamW, LeavesSmallGradientsUnclipped) { CompareWithReference({.grad_clip = 1}, 1e-4); }
 
 TEST(AdamW, ClipsByTheNormOverAllRanks) {
   testing::LocalWorld world(2);
@@ -146,8 +147,8 @@ TEST(AdamW, ClipsByTheNormOverAllRanks) {
 }
 
 TEST(AdamW, SkipsTheStepOnEveryRankWhereOneHasANonFiniteGradient) {
-  for (const float bad : {std::numeric_limits<float>::quiet_NaN(),
-                          std::numeric_limits<float>::infinity()}) {
+  for (const float bad :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
     testing::LocalWorld world(3);
     world.Run([&](comm::ProcessGroup& group) {
       FakeModel model({at::full({5}, 0.25)});

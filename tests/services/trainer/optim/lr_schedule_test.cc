@@ -17,7 +17,8 @@ config::v1::OptimConfig Config(config::v1::LrSchedule schedule, int64_t warmup, 
 }
 
 TEST(LearningRate, StaysAtLrWhereConstant) {
-  for (const auto schedule : {config::v1::LR_SCHEDULE_UNSPECIFIED, config::v1::LR_SCHEDULE_CONSTANT}) {
+  for (const auto schedule :
+       {config::v1::LR_SCHEDULE_UNSPECIFIED, config::v1::LR_SCHEDULE_CONSTANT}) {
     const auto config = Config(schedule, 0, 0.1);
     EXPECT_DOUBLE_EQ(LearningRate(config, 0, 100), 0.4);
     EXPECT_DOUBLE_EQ(LearningRate(config, 99, 100), 0.4);
