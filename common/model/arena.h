@@ -18,9 +18,9 @@
 
 namespace tandem::model {
 
-// A parameter's address is fixed for the arena's life and a multiple of 64 bytes; its segments follow
-// one another without gaps. Constructing allocates and leaves the contents undefined. The table must
-// outlive it. Threads may read at once; who writes keeps readers away.
+// A parameter's address is fixed for the arena's life and a multiple of 64 bytes; its segments
+// follow one another without gaps. Constructing allocates and leaves the contents undefined. The
+// table must outlive it. Threads may read at once; who writes keeps readers away.
 class Arena : public ParameterProvider {
  public:
   Arena(const ParameterTable& table, at::ScalarType dtype, at::Device device = at::kCPU);
@@ -37,8 +37,8 @@ class Arena : public ParameterProvider {
   // The allocation, gaps included.
   absl::Span<std::byte> bytes() const;
 
-  // Makes every trainable parameter a leaf that collects a gradient in Get(i).grad(); for references
-  // and tests.
+  // Makes every trainable parameter a leaf that collects a gradient in Get(i).grad(); for
+  // references and tests.
   void RequireGrad();
 
  private:

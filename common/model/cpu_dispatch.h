@@ -29,8 +29,8 @@ void ForRows(int64_t rows, int64_t size, const kernels::RangeBody& body);
 // One task at a time to each free thread.
 void ForTasks(int64_t tasks, const kernels::RangeBody& body);
 
-// The sum over rows of what add(begin, end, out) adds to out, float32 [size]. The rows are cut at the
-// same places whatever the number of threads, so the sum's bits do not depend on it.
+// The sum over rows of what add(begin, end, out) adds to out, float32 [size]. The rows are cut at
+// the same places whatever the number of threads, so the sum's bits do not depend on it.
 at::Tensor SumOverRows(int64_t rows, int64_t size,
                        const std::function<void(int64_t, int64_t, float*)>& add);
 

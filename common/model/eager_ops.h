@@ -1,6 +1,7 @@
-// The layers' operations written with ATen alone, differentiable through its autograd, on any device
-// and in any floating dtype. The CUDA path where no kernel of our own exists, and what the tests hold
-// the CPU kernels against. Computed in float32 (float64 for float64 inputs), rounded once at the end.
+// The layers' operations written with ATen alone, differentiable through its autograd, on any
+// device and in any floating dtype. The CUDA path where no kernel of our own exists, and what the
+// tests hold the CPU kernels against. Computed in float32 (float64 for float64 inputs), rounded
+// once at the end.
 #ifndef TANDEM_COMMON_MODEL_EAGER_OPS_H_
 #define TANDEM_COMMON_MODEL_EAGER_OPS_H_
 
@@ -25,8 +26,9 @@ Qkv RotateQkv(const at::Tensor& qkv, const Rotary& rotary, const QkvShape& shape
 // silu(gate) * up of gate_up [num_tokens, 2 inner].
 at::Tensor SwiGlu(const at::Tensor& gate_up);
 
-// Causal attention over packed sequences: cu_seqlens, int64 [num_sequences + 1] on the CPU, holds the
-// first token of each and the end. One sequence after the other, with the full matrix of scores.
+// Causal attention over packed sequences: cu_seqlens, int64 [num_sequences + 1] on the CPU, holds
+// the first token of each and the end. One sequence after the other, with the full matrix of
+// scores.
 at::Tensor PackedAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                            const at::Tensor& cu_seqlens, const AttentionParams& params);
 

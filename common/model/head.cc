@@ -61,9 +61,8 @@ void ReadChunk(const at::Tensor& logits, const at::Tensor& targets, const at::Te
     args.log_probs = out.logprobs.mutable_data_ptr<float>();
     args.entropy = out.entropy.mutable_data_ptr<float>();
     args.log_sum_exp = out.log_sum_exp.mutable_data_ptr<float>();
-    ForRows(logits.size(0), args.vocab, [&](int64_t begin, int64_t end) {
-      kernels::LogProbsRows(args, begin, end);
-    });
+    ForRows(logits.size(0), args.vocab,
+            [&](int64_t begin, int64_t end) { kernels::LogProbsRows(args, begin, end); });
     return;
   }
   const at::Tensor scaled = logits / temperatures.unsqueeze(1);
@@ -86,9 +85,8 @@ at::Tensor ChunkGradient(at::Tensor logits, const at::Tensor& targets,
     args.log_sum_exp = forward.log_sum_exp.const_data_ptr<float>();
     args.grad_log_probs = grad_logprobs.const_data_ptr<float>();
     args.grad_entropy = grad_entropy.const_data_ptr<float>();
-    ForRows(logits.size(0), args.vocab, [&](int64_t begin, int64_t end) {
-      kernels::LogProbsBackwardRows(args, begin, end);
-    });
+    ForRows(logits.size(0), args.vocab,
+            [&](int64_t begin, int64_t end) { kernels::LogProbsBackwardRows(args, begin, end); });
     return logits;
   }
   const at::Tensor scale = temperatures.reciprocal().unsqueeze(1);
@@ -143,12 +141,11 @@ struct LogProbsFunction : torch::autograd::Function<LogProbsFunction> {
     for (int64_t row = 0; row < rows; row += chunk) {
       const int64_t n = std::min(chunk, rows - row);
       const at::Tensor x = hidden.narrow(0, row, n);
-      const HeadOutput part{{}, forward.entropy.narrow(0, row, n),
-                            forward.log_sum_exp.narrow(0, row, n)};
-      const at::Tensor grad_logits =
-          ChunkGradient(ChunkLogits(x, weight), saved[2].narrow(0, row, n),
-                        saved[3].narrow(0, row, n), part, grad_logprobs.narrow(0, row, n),
-                        grad_entropy.narrow(0, row, n));
+      const HeadOutput part{
+          {}, forward.entropy.narrow(0, row, n), forward.log_sum_exp.narrow(0, row, n)};
+      const at::Tensor grad_logits = ChunkGradient(
+          ChunkLogits(x, weight), saved[2].narrow(0, row, n), saved[3].narrow(0, row, n), part,
+          grad_logprobs.narrow(0, row, n), grad_entropy.narrow(0, row, n));
       if (want_hidden) {
         at::Tensor grad_x = grad_hidden.narrow(0, row, n);
         MultiplyPlain(grad_logits, weight, grad_x);

@@ -13,8 +13,8 @@ struct LogProbs {
 };
 
 // hidden: [num_rows, hidden_size], weight: [vocab, hidden_size], targets: int64 [num_rows],
-// temperatures: float32 [num_rows], each > 0. Works in chunks of rows; the backward pass computes the
-// logits again. Differentiable in hidden and weight through both results.
+// temperatures: float32 [num_rows], each > 0. Works in chunks of rows; the backward pass computes
+// the logits again. Differentiable in hidden and weight through both results.
 LogProbs ChunkedLogProbs(const at::Tensor& hidden, const at::Tensor& weight,
                          const at::Tensor& targets, const at::Tensor& temperatures);
 

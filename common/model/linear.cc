@@ -89,10 +89,10 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     // needs_input_grad() counts only the tensors that were there.
     if (ctx->saved_data["has_bias"].toBool() && ctx->needs_input_grad(2)) {
       const int64_t size = grad.size(1);
-      result[2] = SumOverRows(grad.size(0), size, [&](int64_t begin, int64_t end, float* out) {
-                    kernels::AddRowsTo(ElementOf(grad), size, grad.const_data_ptr(), begin, end,
-                                       out);
-                  }).to(grad.scalar_type());
+      result[2] =
+          SumOverRows(grad.size(0), size, [&](int64_t begin, int64_t end, float* out) {
+            kernels::AddRowsTo(ElementOf(grad), size, grad.const_data_ptr(), begin, end, out);
+          }).to(grad.scalar_type());
     }
     return result;
   }

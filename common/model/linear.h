@@ -27,7 +27,8 @@ at::Tensor Linear(const at::Tensor& x, const at::Tensor& weight,
 void MultiplyTransposed(const at::Tensor& x, const at::Tensor& weight, at::Tensor& out);
 // grad weight: [rows, out] x [out, in]; the gradient of x.
 void MultiplyPlain(const at::Tensor& grad, const at::Tensor& weight, at::Tensor& out);
-// grad^T x: [rows, out] x [rows, in]; the gradient of the weight. accumulate: added to float32 `out`.
+// grad^T x: [rows, out] x [rows, in]; the gradient of the weight. accumulate: added to float32
+// `out`.
 void MultiplyOverRows(const at::Tensor& grad, const at::Tensor& x, at::Tensor& out,
                       bool accumulate = false);
 

@@ -54,8 +54,7 @@ std::vector<std::string> AliasesOf(const ParameterTable& table, const std::strin
 }
 
 absl::StatusOr<io::TensorView> FindSegment(const ParameterTable& table,
-                                           const io::ModelFolder& folder,
-                                           const std::string& name) {
+                                           const io::ModelFolder& folder, const std::string& name) {
   if (folder.Contains(name)) return folder.Find(name);
   for (const std::string& alias : AliasesOf(table, name)) {
     if (folder.Contains(alias)) return folder.Find(alias);
@@ -106,9 +105,9 @@ ParameterMismatch CompareParameters(const ParameterTable& table, const io::Model
     if (!tensor.ok()) {
       mismatch.missing.push_back(segment.name);
     } else if (tensor->shape != segment.shape) {
-      mismatch.misshapen.push_back(absl::StrCat(
-          segment.name, ": shape [", absl::StrJoin(tensor->shape, ", "), "] where [",
-          absl::StrJoin(segment.shape, ", "), "] was expected"));
+      mismatch.misshapen.push_back(
+          absl::StrCat(segment.name, ": shape [", absl::StrJoin(tensor->shape, ", "), "] where [",
+                       absl::StrJoin(segment.shape, ", "), "] was expected"));
     }
   }
   for (const std::string& name : folder.names()) {
@@ -123,9 +122,9 @@ absl::Status LoadParameters(const io::ModelFolder& folder, const ParameterTable&
                             const SegmentSink& sink) {
   const ParameterMismatch mismatch = CompareParameters(table, folder);
   if (!mismatch.empty()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(folder.path(), ": the tensors are not those that config.json describes: ",
-                     mismatch.ToString()));
+    return absl::FailedPreconditionError(absl::StrCat(
+        folder.path(),
+        ": the tensors are not those that config.json describes: ", mismatch.ToString()));
   }
   for (const ParameterTable::SegmentRef ref : table.segments()) {
     const std::string& name = table.segment(ref).name;

@@ -22,7 +22,8 @@ constexpr int64_t kMaxHeads = int64_t{1} << 14;
 constexpr int64_t kMaxHeadDim = int64_t{1} << 12;
 constexpr int64_t kMaxPositions = int64_t{1} << 31;
 
-// Negative ones stand for "none". Unsigned numbers are looked at as such, for large ones would wrap.
+// Negative ones stand for "none". Unsigned numbers are looked at as such, for large ones would
+// wrap.
 bool IsTokenId(const json& value) {
   if (value.is_number_unsigned()) return value.get<uint64_t>() <= uint64_t{kMaxVocab};
   return value.is_number_integer();
@@ -43,8 +44,8 @@ class Reader {
   }
   absl::Status Unsupported(const char* key, const std::string& supported) const {
     return absl::UnimplementedError(absl::StrCat(place_, ": \"", key, "\" is ",
-                                                 object_[key].dump().substr(0, 80), "; supported: ",
-                                                 supported));
+                                                 object_[key].dump().substr(0, 80),
+                                                 "; supported: ", supported));
   }
 
   absl::StatusOr<int64_t> Size(const char* key, int64_t most,
@@ -135,8 +136,8 @@ absl::StatusOr<Family> FindFamily(const Reader& config, const std::string& place
                             absl::StrJoin(known, ", "));
 }
 
-// transformers 5 writes "rope_parameters" with the base inside; older versions "rope_theta" beside an
-// optional "rope_scaling".
+// transformers 5 writes "rope_parameters" with the base inside; older versions "rope_theta" beside
+// an optional "rope_scaling".
 absl::StatusOr<RopeSpec> ParseRope(const Reader& config, const std::string& place) {
   RopeSpec rope;
   ASSIGN_OR_RETURN(rope.theta, config.Positive("rope_theta", rope.theta));
@@ -236,9 +237,9 @@ absl::StatusOr<ModelSpec> ParseModelSpec(const json& object, const std::string& 
     return absl::InvalidArgumentError(absl::StrCat(
         place, ": \"head_dim\" must be even, for rotary embeddings; found ", spec.head_dim));
   }
-  ASSIGN_OR_RETURN(spec.max_position_embeddings,
-                   config.Size("max_position_embeddings", kMaxPositions,
-                               family.max_position_embeddings));
+  ASSIGN_OR_RETURN(
+      spec.max_position_embeddings,
+      config.Size("max_position_embeddings", kMaxPositions, family.max_position_embeddings));
   ASSIGN_OR_RETURN(spec.rms_norm_eps, config.Positive("rms_norm_eps", spec.rms_norm_eps));
   ASSIGN_OR_RETURN(spec.initializer_range,
                    config.Positive("initializer_range", spec.initializer_range));
@@ -250,8 +251,9 @@ absl::StatusOr<ModelSpec> ParseModelSpec(const json& object, const std::string& 
   }
   if (config.Has("quantization_config")) {
     return absl::UnimplementedError(absl::StrCat(
-        place, ": \"quantization_config\": quantised checkpoints are not supported; export the "
-               "model in float32, bfloat16 or float16"));
+        place,
+        ": \"quantization_config\": quantised checkpoints are not supported; export the "
+        "model in float32, bfloat16 or float16"));
   }
   ASSIGN_OR_RETURN(spec.rope, ParseRope(config, place));
   RETURN_IF_ERROR(RefuseSlidingWindow(config, spec));

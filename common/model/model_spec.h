@@ -1,5 +1,5 @@
-// ModelSpec: what config.json of a Hugging Face folder says about a decoder-only transformer, for the
-// families that Tandem computes: Llama, Qwen2 (2.5) and Qwen3, dense.
+// ModelSpec: what config.json of a Hugging Face folder says about a decoder-only transformer, for
+// the families that Tandem computes: Llama, Qwen2 (2.5) and Qwen3, dense.
 //
 //   ASSIGN_OR_RETURN(nlohmann::json config, ...);
 //   ASSIGN_OR_RETURN(ModelSpec spec, ParseModelSpec(config, "model/config.json"));
@@ -60,8 +60,8 @@ struct ModelSpec {
   int64_t num_parameters() const;
 };
 
-// Reads a config.json. `place` names the file in errors. INVALID_ARGUMENT names the key: a missing or
-// non-positive size, heads that do not divide, a size so large that a product overflows.
+// Reads a config.json. `place` names the file in errors. INVALID_ARGUMENT names the key: a missing
+// or non-positive size, heads that do not divide, a size so large that a product overflows.
 // UNIMPLEMENTED: another architecture, activation, rope type, or sliding-window attention in use.
 absl::StatusOr<ModelSpec> ParseModelSpec(const nlohmann::json& config, const std::string& place);
 

@@ -18,7 +18,7 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 struct Normed {
-  at::Tensor sum;          // x, or x + delta
+  at::Tensor sum;  // x, or x + delta
   at::Tensor out;
   at::Tensor inverse_rms;  // float32 [num_tokens], where asked for
 };
@@ -86,8 +86,8 @@ struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    auto [grad_x, grad_weight] = Backward(ctx->get_saved_variables(), grads[0], at::Tensor(),
-                                          ctx->needs_input_grad(1));
+    auto [grad_x, grad_weight] =
+        Backward(ctx->get_saved_variables(), grads[0], at::Tensor(), ctx->needs_input_grad(1));
     return {grad_x, grad_weight, at::Tensor()};
   }
 };

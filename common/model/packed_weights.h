@@ -1,5 +1,6 @@
-// A model's matrices in the order in which the CPU's matrix product reads them: decoding a few tokens
-// then reads every weight once, in sequence. For models that compute often and change seldom.
+// A model's matrices in the order in which the CPU's matrix product reads them: decoding a few
+// tokens then reads every weight once, in sequence. For models that compute often and change
+// seldom.
 #ifndef TANDEM_COMMON_MODEL_PACKED_WEIGHTS_H_
 #define TANDEM_COMMON_MODEL_PACKED_WEIGHTS_H_
 
@@ -14,16 +15,16 @@
 
 namespace tandem::model {
 
-// The parameters of an arena, with a packed copy beside each matrix: twice the arena's memory. Where
-// the products are not ours (linear.h: a GPU, or bfloat16 in hardware) nothing is copied. Results are
-// the same bits with and without. The arena must outlive it.
+// The parameters of an arena, with a packed copy beside each matrix: twice the arena's memory.
+// Where the products are not ours (linear.h: a GPU, or bfloat16 in hardware) nothing is copied.
+// Results are the same bits with and without. The arena must outlive it.
 class PackedWeights : public ParameterProvider {
  public:
   explicit PackedWeights(const Arena& arena);
   ~PackedWeights() override;
 
-  // Copies the arena's present contents; to be called whenever they have changed, while nobody computes
-  // with them. One pass over the weights.
+  // Copies the arena's present contents; to be called whenever they have changed, while nobody
+  // computes with them. One pass over the weights.
   void Repack();
 
   const at::Tensor& Get(int index) const override { return arena_.Get(index); }

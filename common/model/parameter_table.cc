@@ -76,7 +76,8 @@ ParameterTable::ParameterTable(const ModelSpec& spec) : tied_(spec.tie_word_embe
   const int64_t inner = spec.intermediate_size;
 
   Unit embed{"embed"};
-  embedding_ = Add(embed, Single("model.embed_tokens.weight", {spec.vocab_size, hidden}, kShardRows));
+  embedding_ =
+      Add(embed, Single("model.embed_tokens.weight", {spec.vocab_size, hidden}, kShardRows));
   units_.push_back(std::move(embed));
 
   for (int64_t i = 0; i < spec.num_layers; ++i) {
@@ -112,10 +113,10 @@ ParameterTable::ParameterTable(const ModelSpec& spec) : tied_(spec.tie_word_embe
                                          {mlp + "up_proj.weight", {inner, hidden}}},
                                         kShardRows));
     if (spec.mlp_bias) {
-      at.gate_up_bias = Add(unit, Bias(Stack(mlp + "gate_up_proj.bias",
-                                             {{mlp + "gate_proj.bias", {inner}},
-                                              {mlp + "up_proj.bias", {inner}}},
-                                             kShardRows)));
+      at.gate_up_bias =
+          Add(unit, Bias(Stack(mlp + "gate_up_proj.bias",
+                               {{mlp + "gate_proj.bias", {inner}}, {mlp + "up_proj.bias", {inner}}},
+                               kShardRows)));
     }
     at.down_weight = Add(unit, Single(mlp + "down_proj.weight", {hidden, inner}, kShardColumns));
     if (spec.mlp_bias) {

@@ -1,11 +1,11 @@
-// The parameter table: every parameter of a model with its name, shape, and where it lives. Built from
-// a ModelSpec alone, it allocates no tensor; the trainer's shards, the rollout's arena, the weight
-// update's manifest and the checkpoint's format are all derived from it.
+// The parameter table: every parameter of a model with its name, shape, and where it lives. Built
+// from a ModelSpec alone, it allocates no tensor; the trainer's shards, the rollout's arena, the
+// weight update's manifest and the checkpoint's format are all derived from it.
 //
 // A Parameter is what a layer asks for. Projections that read the same input are one parameter with
-// several segments (q, k, v; gate, up) stacked along dim 0, so that one matrix product computes them;
-// a segment is a tensor of the Hugging Face folder. Names on the wire, in files and in errors are
-// those of the segments.
+// several segments (q, k, v; gate, up) stacked along dim 0, so that one matrix product computes
+// them; a segment is a tensor of the Hugging Face folder. Names on the wire, in files and in errors
+// are those of the segments.
 //
 // Parameters are grouped in units: what FSDP gathers at once. A unit's flat buffer holds its
 // parameters one after another in table order, row-major, without gaps.
@@ -43,11 +43,11 @@ struct Parameter {
   int unit = 0;                   // index into ParameterTable::units()
   int64_t offset = 0;             // first element within the unit's flat buffer
   int64_t numel = 0;
-  Placement tensor_parallel;    // over the tensor-parallel axis
-  bool trainable = true;        // frozen entries travel once
-  std::string group = "base";   // "base", "adapter NAME", "vision"
-  bool is_norm = false;         // drawn as ones, not from the normal distribution
-  bool is_bias = false;         // drawn as zeros
+  Placement tensor_parallel;   // over the tensor-parallel axis
+  bool trainable = true;       // frozen entries travel once
+  std::string group = "base";  // "base", "adapter NAME", "vision"
+  bool is_norm = false;        // drawn as ones, not from the normal distribution
+  bool is_bias = false;        // drawn as zeros
 };
 
 struct Unit {

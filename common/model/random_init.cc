@@ -45,8 +45,8 @@ std::array<float, 4> Normals(uint64_t key, uint64_t counter) {
   for (int i = 0; i < 4; i += 2) {
     // In (0, 1], so that the logarithm is finite.
     const float u = (static_cast<float>(words[i] >> 8) + 1.0f) * 0x1p-24f;
-    const float angle = 2.0f * std::numbers::pi_v<float> *
-                        (static_cast<float>(words[i + 1] >> 8) * 0x1p-24f);
+    const float angle =
+        2.0f * std::numbers::pi_v<float> * (static_cast<float>(words[i + 1] >> 8) * 0x1p-24f);
     const float radius = std::sqrt(-2.0f * std::log(u));
     normals[i] = radius * std::cos(angle);
     normals[i + 1] = radius * std::sin(angle);

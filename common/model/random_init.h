@@ -1,6 +1,6 @@
-// A model's random initial weights, drawn so that any part of them can be drawn on its own: an element
-// depends on the seed, its segment's name and its index within the segment alone. Ranks that hold
-// different shards thus start from one and the same model, however many they are.
+// A model's random initial weights, drawn so that any part of them can be drawn on its own: an
+// element depends on the seed, its segment's name and its index within the segment alone. Ranks
+// that hold different shards thus start from one and the same model, however many they are.
 #ifndef TANDEM_COMMON_MODEL_RANDOM_INIT_H_
 #define TANDEM_COMMON_MODEL_RANDOM_INIT_H_
 

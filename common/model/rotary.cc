@@ -106,16 +106,16 @@ struct RotateQkvFunction : torch::autograd::Function<RotateQkvFunction> {
     const at::Tensor k_weight = ContiguousOr(k_norm);
     const at::Tensor in = qkv.contiguous();
     Rotated q = Rotate(in, cos, sin, shape, {num_heads, 0}, q_weight, eps, true);
-    Rotated k = Rotate(in, cos, sin, shape, {num_kv_heads, num_heads * head_dim}, k_weight, eps,
-                       true);
+    Rotated k =
+        Rotate(in, cos, sin, shape, {num_kv_heads, num_heads * head_dim}, k_weight, eps, true);
     // The projection itself is needed only to undo a norm.
     ctx->save_for_backward({cos, sin, q_weight.defined() ? in : at::Tensor(), q_weight, k_weight,
                             q.inverse_rms, k.inverse_rms});
     ctx->saved_data["shape"] = std::vector<int64_t>{num_heads, num_kv_heads, head_dim};
     ctx->set_materialize_grads(false);
     const int64_t v_column = (num_heads + num_kv_heads) * head_dim;
-    const at::Tensor v = in.narrow(1, v_column, num_kv_heads * head_dim)
-                             .unflatten(1, {num_kv_heads, head_dim});
+    const at::Tensor v =
+        in.narrow(1, v_column, num_kv_heads * head_dim).unflatten(1, {num_kv_heads, head_dim});
     return {q.out, k.out, v};
   }
 
@@ -133,10 +133,10 @@ struct RotateQkvFunction : torch::autograd::Function<RotateQkvFunction> {
       if (grad.defined()) options = grad.options();
     }
     const at::Tensor grad_qkv = at::empty({saved[0].size(0), v_column + v_size}, options);
-    const at::Tensor grad_q_norm = RotateBack(grads[0], saved[2], saved[0], saved[1], shape, q_heads,
-                                              saved[3], saved[5], grad_qkv);
-    const at::Tensor grad_k_norm = RotateBack(grads[1], saved[2], saved[0], saved[1], shape, k_heads,
-                                              saved[4], saved[6], grad_qkv);
+    const at::Tensor grad_q_norm = RotateBack(grads[0], saved[2], saved[0], saved[1], shape,
+                                              q_heads, saved[3], saved[5], grad_qkv);
+    const at::Tensor grad_k_norm = RotateBack(grads[1], saved[2], saved[0], saved[1], shape,
+                                              k_heads, saved[4], saved[6], grad_qkv);
     at::Tensor grad_v = grad_qkv.narrow(1, v_column, v_size);
     if (grads[2].defined()) {
       grad_v.copy_(grads[2].reshape({-1, v_size}));
@@ -161,9 +161,9 @@ Qkv RotateQkv(const at::Tensor& qkv, const Rotary& rotary, const QkvShape& shape
     return eager::RotateQkv(qkv, rotary, shape, q_norm, k_norm, eps);
   }
   if (NeedsGraph({qkv, q_weight, k_weight})) {
-    variable_list out = RotateQkvFunction::apply(qkv, rotary.cos, rotary.sin, shape.num_heads,
-                                                 shape.num_kv_heads, shape.head_dim, q_norm, k_norm,
-                                                 eps);
+    variable_list out =
+        RotateQkvFunction::apply(qkv, rotary.cos, rotary.sin, shape.num_heads, shape.num_kv_heads,
+                                 shape.head_dim, q_norm, k_norm, eps);
     return {std::move(out[0]), std::move(out[1]), std::move(out[2])};
   }
   const at::Tensor in = qkv.contiguous();
@@ -172,9 +172,9 @@ Qkv RotateQkv(const at::Tensor& qkv, const Rotary& rotary, const QkvShape& shape
   Rotated q = Rotate(in, rotary.cos, rotary.sin, shape, {shape.num_heads, 0}, q_weight, eps, false);
   Rotated k = Rotate(in, rotary.cos, rotary.sin, shape, {shape.num_kv_heads, k_column}, k_weight,
                      eps, false);
-  return {std::move(q.out), std::move(k.out),
-          in.narrow(1, k_column + kv_size, kv_size)
-              .unflatten(1, {shape.num_kv_heads, shape.head_dim})};
+  return {
+      std::move(q.out), std::move(k.out),
+      in.narrow(1, k_column + kv_size, kv_size).unflatten(1, {shape.num_kv_heads, shape.head_dim})};
 }
 
 }  // namespace tandem::model

@@ -1,5 +1,5 @@
-// Splits the fused projection in q, k and v, normalises the heads of q and k where the model does, and
-// rotates them by their positions.
+// Splits the fused projection in q, k and v, normalises the heads of q and k where the model does,
+// and rotates them by their positions.
 #ifndef TANDEM_COMMON_MODEL_ROTARY_H_
 #define TANDEM_COMMON_MODEL_ROTARY_H_
 

@@ -82,19 +82,17 @@ at::Tensor Transformer::Block(const ParameterProvider& params, int64_t layer, co
 
   const at::Tensor normed = RmsNorm(x, params.Get(at.input_norm), eps);  // [num_tokens, hidden]
   const at::Tensor qkv = Project(params, normed, at.qkv_weight, at.qkv_bias);
-  const auto [q, k, v] = RotateQkv(qkv, rotary, shape, Optional(params, at.q_norm),
-                                   Optional(params, at.k_norm), eps);
+  const auto [q, k, v] =
+      RotateQkv(qkv, rotary, shape, Optional(params, at.q_norm), Optional(params, at.k_norm), eps);
   AttentionParams attention_params;
   attention_params.scale = 1.0 / std::sqrt(static_cast<double>(spec_.head_dim));
   const at::Tensor attended = attention.Forward(layer, q, k, v, attention_params);
   const at::Tensor delta = Project(params, attended, at.o_weight, at.o_bias);
 
-  const auto [residual, mlp_in] =
-      AddRmsNorm(x, delta, params.Get(at.post_attention_norm), eps);
+  const auto [residual, mlp_in] = AddRmsNorm(x, delta, params.Get(at.post_attention_norm), eps);
   const at::Tensor gate_up =  // [num_tokens, 2 intermediate]
       Project(params, mlp_in, at.gate_up_weight, at.gate_up_bias);
-  const at::Tensor down =
-      Project(params, SwiGlu(gate_up), at.down_weight, at.down_bias);
+  const at::Tensor down = Project(params, SwiGlu(gate_up), at.down_weight, at.down_bias);
   return at::add(residual, down);
 }
 

@@ -1,14 +1,14 @@
-// Transformer: the forward pass of a decoder-only model as a list of stages, written once for trainer
-// and rollout. A stage is a function of a boundary tensor and of the unit's parameters; constructing
-// the model allocates nothing.
+// Transformer: the forward pass of a decoder-only model as a list of stages, written once for
+// trainer and rollout. A stage is a function of a boundary tensor and of the unit's parameters;
+// constructing the model allocates nothing.
 //
 //   Transformer model(spec);
 //   Rotary rotary = model.MakeRotary(positions);
 //   at::Tensor x = model.Embed(params, token_ids);                       // stage 0
 //   for (int64_t i = 0; i < spec.num_layers; ++i)
 //     x = model.Block(params, i, x, rotary, attention);                  // stages 1 .. num_layers
-//   at::Tensor hidden = model.FinalNorm(params, x);                      // stage num_layers + 1, with
-//   LogProbs out = model.HeadLogProbs(params, hidden, targets, temps);   // the head
+//   at::Tensor hidden = model.FinalNorm(params, x);                      // stage num_layers + 1,
+//   with LogProbs out = model.HeadLogProbs(params, hidden, targets, temps);   // the head
 //
 // Every function is differentiable in grad mode and writes no graph otherwise. Thread-compatible:
 // const functions may run in several threads at once.

@@ -10,6 +10,8 @@ namespace tandem::tokenizer {
 namespace {
 
 constexpr size_t kMaxTokenBytes = 4096;
+// Of all tokens: a trie takes some 50 times as much.
+constexpr size_t kMaxTotalBytes = 4 << 20;
 
 absl::StatusOr<AddedToken> ReadToken(const JsonNode& node) {
   AddedToken token;
@@ -84,8 +86,13 @@ absl::StatusOr<AddedTokens> AddedTokens::Read(const JsonNode& node, const Vocabu
                                               const Normalizer* normalizer) {
   AddedTokens out;
   ASSIGN_OR_RETURN(const size_t count, node.ArraySize());
+  size_t total_bytes = 0;
   for (size_t i = 0; i < count; ++i) {
     ASSIGN_OR_RETURN(const AddedToken token, ReadToken(node.At(i)));
+    total_bytes += token.content.size();
+    if (total_bytes > kMaxTotalBytes) {
+      return node.Error(absl::StrCat("the tokens have more than ", kMaxTotalBytes, " bytes"));
+    }
     out.Add(token, vocabulary);
   }
   for (const auto* order : {&out.special_order_, &out.classic_order_}) {

@@ -167,15 +167,16 @@ absl::StatusOr<std::vector<int32_t>> Bpe::Characters(absl::string_view piece) co
   ids.reserve(piece.size());
   // An unknown token waits here for more unknown characters to fuse with. The reference writes it
   // out before the next known character, so after any byte tokens that come in between.
-  std::optional<int32_t> unknown;
+  constexpr int32_t kNone = -1;
+  int32_t unknown = kNone;
   for (size_t begin = 0; begin < piece.size();) {
     size_t length;
     DecodeAt(piece, begin, &length);
     const size_t end = begin + length;
     const std::optional<int32_t> id = CharacterId(piece, begin, end);
     if (id.has_value()) {
-      if (unknown.has_value()) ids.push_back(*unknown);
-      unknown.reset();
+      if (unknown != kNone) ids.push_back(unknown);
+      unknown = kNone;
       ids.push_back(*id);
       begin = end;
       continue;
@@ -197,10 +198,10 @@ absl::StatusOr<std::vector<int32_t>> Bpe::Characters(absl::string_view piece) co
           "tokenizer.json: model.unk_token '", *unk_token_,
           "' is not in model.vocab, and the text has the unknown character '", bytes, "'"));
     }
-    if (unknown.has_value() && !fuse_unk_) ids.push_back(*unknown);
-    unknown = unk_id;
+    if (unknown != kNone && !fuse_unk_) ids.push_back(unknown);
+    unknown = *unk_id;
   }
-  if (unknown.has_value()) ids.push_back(*unknown);
+  if (unknown != kNone) ids.push_back(unknown);
   return ids;
 }
 

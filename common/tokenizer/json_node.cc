@@ -9,7 +9,7 @@
 namespace tandem::tokenizer {
 namespace {
 
-constexpr uintmax_t kMaxFileBytes = uintmax_t{1} << 30;
+constexpr uintmax_t kMaxFileBytes = uintmax_t{256} << 20;
 
 std::string WithArticle(absl::string_view type) {
   if (type == "null") return "null";

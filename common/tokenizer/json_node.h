@@ -23,7 +23,7 @@ namespace tandem::tokenizer {
 // Reads and parses a file. NotFound when it does not exist, InvalidArgument with the place when it
 // is not JSON.
 absl::StatusOr<nlohmann::json> ReadJsonFile(const std::string& path);
-// The bytes of a file of at most 1 GiB. NotFound when it does not exist.
+// The bytes of a file of at most 256 MiB. NotFound when it does not exist.
 absl::StatusOr<std::string> ReadTextFile(const std::string& path);
 
 class JsonNode {

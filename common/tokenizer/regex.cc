@@ -14,6 +14,7 @@ namespace {
 constexpr size_t kMaxPatternBytes = 1 << 16;
 constexpr size_t kJitStackStart = 32 << 10;
 constexpr size_t kJitStackMax = 16 << 20;
+constexpr uint32_t kHeapLimitKib = 256 << 10;  // of the interpreter; PCRE2 would take 20 GB
 
 std::string ErrorText(int code) {
   PCRE2_UCHAR text[256];
@@ -28,7 +29,9 @@ class Scratch {
       : data_(pcre2_match_data_create(1, nullptr)),
         context_(pcre2_match_context_create(nullptr)),
         stack_(pcre2_jit_stack_create(kJitStackStart, kJitStackMax, nullptr)) {
-    if (context_ != nullptr) pcre2_jit_stack_assign(context_, nullptr, stack_);
+    if (context_ == nullptr) return;
+    pcre2_jit_stack_assign(context_, nullptr, stack_);
+    pcre2_set_heap_limit(context_, kHeapLimitKib);
   }
   ~Scratch() {
     pcre2_jit_stack_free(stack_);

@@ -8,6 +8,21 @@
 #include "common/tokenizer/unicode.h"
 
 namespace tandem::tokenizer {
+namespace {
+
+// Deeper JSON is refused before it is copied: copying recurses.
+constexpr int kMaxChatDepth = 100;
+
+bool DeeperThan(const nlohmann::ordered_json& json, int levels) {
+  if (!json.is_structured()) return false;
+  if (levels == 0) return true;
+  for (const auto& element : json) {
+    if (DeeperThan(element, levels - 1)) return true;
+  }
+  return false;
+}
+
+}  // namespace
 
 Tokenizer::~Tokenizer() = default;
 
@@ -144,6 +159,12 @@ absl::StatusOr<std::string> Tokenizer::RenderChat(const nlohmann::ordered_json& 
   if (!options.tools.is_null() && !options.tools.is_array()) {
     return absl::InvalidArgumentError(
         absl::StrCat("tools: expected an array or null, found ", options.tools.type_name()));
+  }
+  for (const auto* json : {&messages, &options.tools, &options.extra}) {
+    if (DeeperThan(*json, kMaxChatDepth)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "messages: the conversation nests deeper than ", kMaxChatDepth, " levels of JSON"));
+    }
   }
   auto it = templates_.find("default");
   if (!options.tools.is_null() && templates_.contains("tool_use")) it = templates_.find("tool_use");

@@ -15,6 +15,8 @@ namespace {
 
 using Clock = PhaseTimes::Clock;
 
+double Seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
+
 // A broadcast that is on its way.
 struct Flight {
   std::unique_ptr<comm::Work> work;
@@ -22,9 +24,10 @@ struct Flight {
 };
 
 absl::Status Launch(const TransferPlan& plan, comm::ProcessGroup& group, int bucket, at::Tensor buffer,
-                    Flight& flight) {
-  ASSIGN_OR_RETURN(flight.work, group.Broadcast(std::move(buffer), 0, plan.BucketName(bucket)));
+                    Flight& flight, PhaseTimes& times) {
   flight.start = Clock::now();
+  ASSIGN_OR_RETURN(flight.work, group.Broadcast(std::move(buffer), 0, plan.BucketName(bucket)));
+  times.Add("wire", 0, Seconds(Clock::now() - flight.start));  // its busy time is counted when it lands
   return absl::OkStatus();
 }
 
@@ -73,7 +76,11 @@ absl::StatusOr<std::vector<TensorDigest>> BroadcastTransport::SendBuckets(const 
   std::array<Clock::time_point, 2> gather_start;
   const auto start = [&](int bucket) -> absl::Status {
     gather_start[bucket % 2] = Clock::now();
-    return source.Start(bucket, Buffer(plan, bucket), times);
+    const double before = times.exposed_sum();
+    RETURN_IF_ERROR(source.Start(bucket, Buffer(plan, bucket), times));
+    const double packing = times.exposed_sum() - before;
+    times.Add("gather", 0, Seconds(Clock::now() - gather_start[bucket % 2]) - packing);
+    return absl::OkStatus();
   };
 
   if (count > 0) {
@@ -84,7 +91,7 @@ absl::StatusOr<std::vector<TensorDigest>> BroadcastTransport::SendBuckets(const 
     RETURN_IF_ERROR(source.Finish(b)) << "phase gather, " << plan.BucketName(b);
     times.Waited("gather", gather_start[b % 2], wait_start);
     // The next broadcast is queued before the last one is waited for, so that the wire never idles.
-    RETURN_IF_ERROR(Launch(plan, group, b, Buffer(plan, b), flights[b % 2])) << "phase wire";
+    RETURN_IF_ERROR(Launch(plan, group, b, Buffer(plan, b), flights[b % 2], times)) << "phase wire";
     if (b > 0) {
       RETURN_IF_ERROR(Land(flights[(b - 1) % 2], times)) << "phase wire";
     }
@@ -117,7 +124,7 @@ absl::Status BroadcastTransport::ReceiveBuckets(const TransferPlan& plan, comm::
   const int count = static_cast<int>(plan.buckets.size());
   std::array<Flight, 2> flights;
   for (int b = 0; b < std::min(count, 2); ++b) {
-    RETURN_IF_ERROR(Launch(plan, group, b, Buffer(plan, b), flights[b])) << "phase wire";
+    RETURN_IF_ERROR(Launch(plan, group, b, Buffer(plan, b), flights[b], times)) << "phase wire";
   }
   for (int b = 0; b < count; ++b) {
     RETURN_IF_ERROR(Land(flights[b % 2], times)) << "phase wire";
@@ -125,7 +132,7 @@ absl::Status BroadcastTransport::ReceiveBuckets(const TransferPlan& plan, comm::
     RETURN_IF_ERROR(sink.Unpack(b, Buffer(plan, b))) << "phase unpack, " << plan.BucketName(b);
     times.Worked("unpack", unpack_start);
     if (b + 2 < count) {
-      RETURN_IF_ERROR(Launch(plan, group, b + 2, Buffer(plan, b + 2), flights[b % 2])) << "phase wire";
+      RETURN_IF_ERROR(Launch(plan, group, b + 2, Buffer(plan, b + 2), flights[b % 2], times)) << "phase wire";
     }
     const Clock::time_point digest_start = Clock::now();
     RETURN_IF_ERROR(sink.Digest(b)) << "phase verify, " << plan.BucketName(b);

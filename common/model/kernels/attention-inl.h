@@ -1,5 +1,5 @@
-// What attention's forward and backward kernels share: blocks of queries, keys in panels, and the rows
-// of scores between them.
+// What attention's forward and backward kernels share: blocks of queries, keys in panels, and the
+// rows of scores between them.
 #if defined(TANDEM_COMMON_MODEL_KERNELS_ATTENTION_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TANDEM_COMMON_MODEL_KERNELS_ATTENTION_INL_H_
 #undef TANDEM_COMMON_MODEL_KERNELS_ATTENTION_INL_H_
@@ -18,8 +18,8 @@ namespace tandem::model::kernels::HWY_NAMESPACE {
 constexpr int64_t kWidth = kTileCols;
 // Rows of a block of queries, about: whole tiles, few enough that little lies above the diagonal.
 constexpr int64_t kQueryRows = 48;
-// Keys of a block; a multiple of every panel's width. Counted from the sequence's start, so that the
-// order of a row's sums is its own.
+// Keys of a block; a multiple of every panel's width. Counted from the sequence's start, so that
+// the order of a row's sums is its own.
 constexpr int64_t kKeyBlock = 256;
 
 inline int64_t RoundUpTo(int64_t value, int64_t multiple) {
@@ -62,7 +62,8 @@ void UnpackRows(const T* from, int64_t stride, const Extent& e, float* to) {
 template <typename T>
 void UnpackTransposed(const T* from, int64_t stride, const Extent& e, float* to) {
   for (int64_t t = 0; t < e.length; t += kWidth) {
-    PackTransposed(from + t * stride, stride, std::min(kWidth, e.length - t), e.dim, to + t * e.dim);
+    PackTransposed(from + t * stride, stride, std::min(kWidth, e.length - t), e.dim,
+                   to + t * e.dim);
   }
 }
 

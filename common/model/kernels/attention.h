@@ -1,10 +1,10 @@
 // Causal attention over packed sequences on the CPU, forward and backward.
 //
-// A task is a sequence and one of its key-value heads. Queries are taken in small blocks, with all query
-// heads of the group, and meet the keys in larger blocks up to the diagonal, with a running softmax; what
-// lies above the diagonal is not computed, and the scores' memory is that of one block. Keys and values
-// are converted and transposed once for a task. The backward pass computes the probabilities again from
-// the logarithm of their sum. Arithmetic is float32.
+// A task is a sequence and one of its key-value heads. Queries are taken in small blocks, with all
+// query heads of the group, and meet the keys in larger blocks up to the diagonal, with a running
+// softmax; what lies above the diagonal is not computed, and the scores' memory is that of one
+// block. Keys and values are converted and transposed once for a task. The backward pass computes
+// the probabilities again from the logarithm of their sum. Arithmetic is float32.
 #ifndef TANDEM_COMMON_MODEL_KERNELS_ATTENTION_H_
 #define TANDEM_COMMON_MODEL_KERNELS_ATTENTION_H_
 

@@ -1,6 +1,8 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "common/model/kernels/attention_backward.cc"
-#include "hwy/foreach_target.h"  // first, so that all of this is compiled for every target
+// clang-format off: first, so that all of this is compiled for every target
+#include "hwy/foreach_target.h"
+// clang-format on
 
 #include <algorithm>
 
@@ -66,20 +68,20 @@ void BackwardTask(const AttentionShape& shape, const AttentionTask& task,
   // Of the sequence.
   float* const key_panels = scratch;
   float* const value_panels = key_panels + e.padded * e.dim;
-  float* const keys = value_panels + e.padded * e.dim;       // [length, width]
-  float* const grad_keys = keys + e.padded * e.width;        // [length, width]
+  float* const keys = value_panels + e.padded * e.dim;        // [length, width]
+  float* const grad_keys = keys + e.padded * e.width;         // [length, width]
   float* const grad_values = grad_keys + e.padded * e.width;  // [length, width]
-  // Of the block of queries. The first of each pair is the left side of a product, the second a right
-  // side, whose rows fill whole panels.
-  float* const queries = grad_values + e.padded * e.width;       // [rows, dim]
-  float* const query_rows = queries + max_rows * e.dim;          // [rows, width]
-  float* const grad_outs = query_rows + max_rows * e.width;      // [rows, dim]
-  float* const grad_out_rows = grad_outs + max_rows * e.dim;     // [rows, width]
+  // Of the block of queries. The first of each pair is the left side of a product, the second a
+  // right side, whose rows fill whole panels.
+  float* const queries = grad_values + e.padded * e.width;         // [rows, dim]
+  float* const query_rows = queries + max_rows * e.dim;            // [rows, width]
+  float* const grad_outs = query_rows + max_rows * e.width;        // [rows, dim]
+  float* const grad_out_rows = grad_outs + max_rows * e.dim;       // [rows, width]
   float* const grad_queries = grad_out_rows + max_rows * e.width;  // [rows, width]
-  float* const scores = grad_queries + max_rows * e.width;       // [rows, kKeyBlock]
-  float* const grad_scores = scores + max_rows * kKeyBlock;      // [rows, kKeyBlock]
-  float* const log_sums = grad_scores + max_rows * kKeyBlock;    // [rows]
-  float* const deltas = log_sums + max_rows;                     // [rows]
+  float* const scores = grad_queries + max_rows * e.width;         // [rows, kKeyBlock]
+  float* const grad_scores = scores + max_rows * kKeyBlock;        // [rows, kKeyBlock]
+  float* const log_sums = grad_scores + max_rows * kKeyBlock;      // [rows]
+  float* const deltas = log_sums + max_rows;                       // [rows]
 
   const T* const k =
       static_cast<const T*>(shape.k) + e.first * shape.k_stride + task.kv_head * e.dim;

@@ -1,6 +1,8 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "common/model/kernels/attention_forward.cc"
-#include "hwy/foreach_target.h"  // first, so that all of this is compiled for every target
+// clang-format off: first, so that all of this is compiled for every target
+#include "hwy/foreach_target.h"
+// clang-format on
 
 #include <algorithm>
 #include <cmath>
@@ -23,8 +25,8 @@ struct Running {
   float sum;
 };
 
-// Turns scores into exp(score - most), zero where the token does not see the key, and returns the factor
-// by which what was summed before has shrunk.
+// Turns scores into exp(score - most), zero where the token does not see the key, and returns the
+// factor by which what was summed before has shrunk.
 float SoftmaxRow(float* scores, int64_t cols, Visible visible, Running& running) {
   const Floats d;
   const int64_t first = visible.begin / kLanes * kLanes;
@@ -74,11 +76,11 @@ void ForwardTask(const AttentionShape& shape, const AttentionTask& task, T* out,
   const Extent e = ExtentOf(shape, task.sequence);
   const int64_t head = task.kv_head * e.group;
   const int64_t max_rows = e.block_tokens * e.group;
-  float* const keys = scratch;                             // panels
-  float* const values = keys + e.padded * e.dim;           // [length, width]
-  float* const queries = values + e.padded * e.width;      // [rows, dim]
-  float* const scores = queries + max_rows * e.dim;        // [rows, kKeyBlock]
-  float* const sums = scores + max_rows * kKeyBlock;       // [rows, width]
+  float* const keys = scratch;                         // panels
+  float* const values = keys + e.padded * e.dim;       // [length, width]
+  float* const queries = values + e.padded * e.width;  // [rows, dim]
+  float* const scores = queries + max_rows * e.dim;    // [rows, kKeyBlock]
+  float* const sums = scores + max_rows * kKeyBlock;   // [rows, width]
   Running* const running = reinterpret_cast<Running*>(sums + max_rows * e.width);
 
   const T* const q = static_cast<const T*>(shape.q);

@@ -40,9 +40,9 @@ void RunAttentionTasks(const AttentionShape& shape, int64_t max_queries, int num
   const int64_t group = shape.num_heads / shape.num_kv_heads;
   const bool small = pairs * group * shape.head_dim < kParallelWork;
   if (num_threads > 1 && !small) {
-    std::stable_sort(tasks.begin(), tasks.end(), [](const AttentionTask& a, const AttentionTask& b) {
-      return Pairs(a) > Pairs(b);
-    });
+    std::stable_sort(
+        tasks.begin(), tasks.end(),
+        [](const AttentionTask& a, const AttentionTask& b) { return Pairs(a) > Pairs(b); });
   }
   const int64_t floats = scratch_floats(longest);
   std::atomic<size_t> next{0};

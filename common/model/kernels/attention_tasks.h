@@ -17,10 +17,10 @@ struct AttentionTask {
   int64_t end;
 };
 
-// Calls run(task, scratch) for every task, the long ones first, in up to num_threads threads that take
-// the next task as they become free. scratch holds scratch_floats(length of the sequence) floats and is
-// aligned to 64 bytes. Sequences longer than max_queries are cut there, so that one long sequence keeps
-// several threads busy; 0: never.
+// Calls run(task, scratch) for every task, the long ones first, in up to num_threads threads that
+// take the next task as they become free. scratch holds scratch_floats(length of the sequence)
+// floats and is aligned to 64 bytes. Sequences longer than max_queries are cut there, so that one
+// long sequence keeps several threads busy; 0: never.
 void RunAttentionTasks(const AttentionShape& shape, int64_t max_queries, int num_threads,
                        const ParallelFor& parallel_for,
                        const std::function<int64_t(int64_t length)>& scratch_floats,

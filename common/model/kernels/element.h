@@ -1,5 +1,5 @@
-// The element types of the CPU kernels. Kernels compute in float32 whatever they load and store, and
-// round once, to nearest even, when they store.
+// The element types of the CPU kernels. Kernels compute in float32 whatever they load and store,
+// and round once, to nearest even, when they store.
 #ifndef TANDEM_COMMON_MODEL_KERNELS_ELEMENT_H_
 #define TANDEM_COMMON_MODEL_KERNELS_ELEMENT_H_
 

@@ -1,6 +1,8 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "common/model/kernels/gemm.cc"
-#include "hwy/foreach_target.h"  // first, so that all of this is compiled for every target
+// clang-format off: first, so that all of this is compiled for every target
+#include "hwy/foreach_target.h"
+// clang-format on
 
 #include <algorithm>
 
@@ -24,8 +26,8 @@ struct Scratch {
 }  // namespace tandem::model::kernels
 #endif
 
-// The kernels, for each target. Blocks of A stay in the second-level cache while panels of B pass by in
-// the first.
+// The kernels, for each target. Blocks of A stay in the second-level cache while panels of B pass
+// by in the first.
 HWY_BEFORE_NAMESPACE();
 namespace tandem::model::kernels::HWY_NAMESPACE {
 
@@ -112,7 +114,8 @@ template <typename B>
 void MultiplyThin(const Left& a, int64_t rows, int64_t depth, const B* panels, int64_t deep,
                   bool first, float* c, int64_t c_row) {
   if (rows == 1) {
-    if (first) return Tile<1, true, 4>(depth, a.data, a.row, a.k, panels, kTileCols, c, c_row, deep);
+    if (first)
+      return Tile<1, true, 4>(depth, a.data, a.row, a.k, panels, kTileCols, c, c_row, deep);
     return Tile<1, false, 4>(depth, a.data, a.row, a.k, panels, kTileCols, c, c_row, deep);
   }
   if (first) return Tile<2, true, 2>(depth, a.data, a.row, a.k, panels, kTileCols, c, c_row, deep);
@@ -138,8 +141,8 @@ void FinishRows(const float* from, int64_t from_stride, int64_t rows, int64_t co
   }
 }
 
-// Rows [row, row + rows) and columns [col, col + cols) of the product. `panels` are those of the task,
-// the first of them at `col`; each is p.k deep.
+// Rows [row, row + rows) and columns [col, col + cols) of the product. `panels` are those of the
+// task, the first of them at `col`; each is p.k deep.
 void MultiplyBlock(const Product& p, int64_t row, int64_t rows, int64_t col, int64_t cols,
                    Element panel_type, const void* panels, const Scratch& scratch) {
   const int64_t num_panels = (cols + kTileCols - 1) / kTileCols;
@@ -177,7 +180,8 @@ void MultiplyBlock(const Product& p, int64_t row, int64_t rows, int64_t col, int
         }
       }
       if (panel_type == Element::kFloat32) {
-        MultiplyPanel(left, rows, depth, static_cast<const float*>(panels) + start, first, c, c_row);
+        MultiplyPanel(left, rows, depth, static_cast<const float*>(panels) + start, first, c,
+                      c_row);
       } else if (rows <= static_cast<int64_t>(kTileRows)) {
         // Each weight is used once: it is widened on its way into the register.
         MultiplyPanel(left, rows, depth, static_cast<const BFloat16*>(panels) + start, first, c,
@@ -277,13 +281,13 @@ void MultiplyColumns(const Product& p, const Grid& grid, int64_t first_col, int6
 
 // One block of rows: each task packs the columns that it needs into its own cache.
 void MultiplyFewRows(const Product& p, const Grid& grid, const ParallelFor& parallel_for) {
-  const int64_t task_cols =
-      TaskCols(grid, 1, p.n, std::min(kTaskCols, kPackedElementsOfTask / std::max<int64_t>(p.k, 1)));
+  const int64_t task_cols = TaskCols(
+      grid, 1, p.n, std::min(kTaskCols, kPackedElementsOfTask / std::max<int64_t>(p.k, 1)));
   const int64_t tasks = (p.n + task_cols - 1) / task_cols;
   parallel_for(tasks, [&](int64_t begin, int64_t end) {
     Scratch scratch;
-    scratch.left = ThreadScratch(grid.left_size + grid.panel_size + p.m * task_cols +
-                                 p.k * task_cols);
+    scratch.left =
+        ThreadScratch(grid.left_size + grid.panel_size + p.m * task_cols + p.k * task_cols);
     scratch.panel = scratch.left + grid.left_size;
     float* const packed = scratch.panel + grid.panel_size;
     scratch.result = packed + p.k * task_cols;

@@ -6,8 +6,9 @@
 //   p.c = y; p.c_type = Element::kBFloat16; p.c_row_stride = out;
 //   Multiply(p, parallel_for);
 //
-// An element of the result is one chain of fused multiply-adds in the order of k, so a row's bits do
-// not depend on the number of rows, threads or blocks, nor on whether the right side was packed ahead.
+// An element of the result is one chain of fused multiply-adds in the order of k, so a row's bits
+// do not depend on the number of rows, threads or blocks, nor on whether the right side was packed
+// ahead.
 #ifndef TANDEM_COMMON_MODEL_KERNELS_GEMM_H_
 #define TANDEM_COMMON_MODEL_KERNELS_GEMM_H_
 
@@ -32,8 +33,8 @@ struct ConstMatrix {
   int64_t col_stride = 1;
 };
 
-// A right-hand side [k, n] in the order in which the inner loop reads it: panels of a few columns. In
-// its own element type; a product with it reads each weight once, in sequence.
+// A right-hand side [k, n] in the order in which the inner loop reads it: panels of a few columns.
+// In its own element type; a product with it reads each weight once, in sequence.
 class PackedMatrix {
  public:
   PackedMatrix(const ConstMatrix& b, int64_t k, int64_t n, const ParallelFor& parallel_for);

@@ -1,6 +1,8 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "common/model/kernels/log_probs.cc"
-#include "hwy/foreach_target.h"  // first, so that all of this is compiled for every target
+// clang-format off: first, so that all of this is compiled for every target
+#include "hwy/foreach_target.h"
+// clang-format on
 
 #include <algorithm>
 #include <cmath>
@@ -26,7 +28,8 @@ float MaxOf(const float* x, int64_t size) {
   return result;
 }
 
-// With z = x * scale - offset, all of them at most 0: adds exp(z) to `sums` and z exp(z) to `weighted`.
+// With z = x * scale - offset, all of them at most 0: adds exp(z) to `sums` and z exp(z) to
+// `weighted`.
 template <class D>
 void AddExp(D d, const float* x, hn::Vec<D> scale, hn::Vec<D> offset, hn::Vec<D>& sums,
             hn::Vec<D>& weighted) {
@@ -73,8 +76,7 @@ void BackwardAt(D d, float* x, float scale, float log_sum_exp, float entropy, fl
   const auto log_p = hn::Max(
       hn::MulSub(hn::LoadU(d, x), hn::Set(d, scale), hn::Set(d, log_sum_exp)), hn::Set(d, -200.0f));
   const auto p = hn::Exp(d, log_p);
-  const auto entropy_slope =
-      hn::Mul(hn::Add(log_p, hn::Set(d, entropy)), hn::Set(d, grad_entropy));
+  const auto entropy_slope = hn::Mul(hn::Add(log_p, hn::Set(d, entropy)), hn::Set(d, grad_entropy));
   const auto slope = hn::Add(hn::Set(d, grad_log_prob), entropy_slope);
   hn::StoreU(hn::Neg(hn::Mul(hn::Mul(p, slope), hn::Set(d, scale))), d, x);
 }

@@ -22,7 +22,8 @@ void CopyRow(const T* from, int64_t count, To* to) {
   for (; i < count; ++i) FromFloat(ToFloat(from[i]), to[i]);
 }
 
-// Rows into a panel: to[k * kTileCols + j] is from[k * stride + j]; columns beyond `cols` become zero.
+// Rows into a panel: to[k * kTileCols + j] is from[k * stride + j]; columns beyond `cols` become
+// zero.
 template <typename T, typename To>
 void PackRows(const T* from, int64_t stride, int64_t cols, int64_t depth, To* to) {
   for (int64_t k = 0; k < depth; ++k) {

@@ -1,6 +1,8 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "common/model/kernels/row_ops.cc"
-#include "hwy/foreach_target.h"  // first, so that all of this is compiled for every target
+// clang-format off: first, so that all of this is compiled for every target
+#include "hwy/foreach_target.h"
+// clang-format on
 
 #include <algorithm>
 #include <cmath>
@@ -179,7 +181,8 @@ void SwiGluRows(Element type, int64_t size, const void* gate_up, void* out, int6
     return SwiGluRowsOf(size, static_cast<const float*>(gate_up), static_cast<float*>(out), begin,
                         end);
   }
-  SwiGluRowsOf(size, static_cast<const BFloat16*>(gate_up), static_cast<BFloat16*>(out), begin, end);
+  SwiGluRowsOf(size, static_cast<const BFloat16*>(gate_up), static_cast<BFloat16*>(out), begin,
+               end);
 }
 
 template <typename T>
@@ -209,14 +212,14 @@ void SwiGluBackwardRows(Element type, int64_t size, const void* gate_up, const v
                                 static_cast<float*>(grad_gate_up), begin, end);
   }
   SwiGluBackwardRowsOf(size, static_cast<const BFloat16*>(gate_up),
-                       static_cast<const BFloat16*>(grad_out),
-                       static_cast<BFloat16*>(grad_gate_up), begin, end);
+                       static_cast<const BFloat16*>(grad_out), static_cast<BFloat16*>(grad_gate_up),
+                       begin, end);
 }
 
 // Pairs (x[j], x[j + half]) turned by the angle of j; by its negative where kBack.
 template <bool kBack, class D, typename T>
-void RotateAt(D d, const T* first, const T* second, const float* cos, const float* sin, T* out_first,
-              T* out_second) {
+void RotateAt(D d, const T* first, const T* second, const float* cos, const float* sin,
+              T* out_first, T* out_second) {
   const auto a = LoadFloats(d, first);
   const auto b = LoadFloats(d, second);
   const auto c = hn::LoadU(d, cos);

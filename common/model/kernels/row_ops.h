@@ -1,6 +1,6 @@
-// The operations of a layer that work on each token alone, forward and backward, for ranges of rows.
-// All rows lie one after another unless a stride is given; every tensor of a call has the element type
-// `type`, float32 where the argument says so. A row's result depends on the row only.
+// The operations of a layer that work on each token alone, forward and backward, for ranges of
+// rows. All rows lie one after another unless a stride is given; every tensor of a call has the
+// element type `type`, float32 where the argument says so. A row's result depends on the row only.
 #ifndef TANDEM_COMMON_MODEL_KERNELS_ROW_OPS_H_
 #define TANDEM_COMMON_MODEL_KERNELS_ROW_OPS_H_
 

@@ -15,8 +15,9 @@ using Buffer = std::unique_ptr<void, FreeMemory>;
 // Aligned to 64 bytes. Throws std::bad_alloc.
 Buffer AllocateBytes(int64_t bytes);
 
-// This thread's own memory of at least so many floats, kept for its next call, which may move it. Its
-// contents are undefined. Usually around a mebibyte; a thread keeps the most that it ever asked for.
+// This thread's own memory of at least so many floats, kept for its next call, which may move it.
+// Its contents are undefined. Usually around a mebibyte; a thread keeps the most that it ever asked
+// for.
 float* ThreadScratch(int64_t floats);
 
 }  // namespace tandem::model::kernels

@@ -1,7 +1,7 @@
-// The inner loop of every matrix product here: a tile of C in registers, to which one column of A and
-// one row of B after another are added. Each element of C is one chain of fused multiply-adds in the
-// order of k, continued from what C holds; so it is the same bits however rows, columns and k are cut
-// into tiles and blocks, and whatever else is in the batch.
+// The inner loop of every matrix product here: a tile of C in registers, to which one column of A
+// and one row of B after another are added. Each element of C is one chain of fused multiply-adds
+// in the order of k, continued from what C holds; so it is the same bits however rows, columns and
+// k are cut into tiles and blocks, and whatever else is in the batch.
 #if defined(TANDEM_COMMON_MODEL_KERNELS_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TANDEM_COMMON_MODEL_KERNELS_TILE_INL_H_
 #undef TANDEM_COMMON_MODEL_KERNELS_TILE_INL_H_
@@ -14,13 +14,14 @@
 HWY_BEFORE_NAMESPACE();
 namespace tandem::model::kernels::HWY_NAMESPACE {
 
-// 12 of AVX2's 16 registers accumulate; 16 of AVX-512's 32 are enough to hide the latency. Fewer than 8
-// would wait for one another, so one or two rows take several panels at once.
+// 12 of AVX2's 16 registers accumulate; 16 of AVX-512's 32 are enough to hide the latency. Fewer
+// than 8 would wait for one another, so one or two rows take several panels at once.
 constexpr size_t kTileRows = kLanes >= 16 ? 8 : (kLanes >= 8 ? 6 : 4);
 constexpr size_t kTileCols = 2 * kLanes;
 
-// C[i][j] = (kFirst ? 0 : C[i][j]) + sum over k of A[i][k] B[k][j], for kRows rows and the columns of
-// kPanels panels. A[i][k] is at a[i * a_row + k * a_k]; B[k][j] of panel p at b[p * b_panel + k * b_k + j].
+// C[i][j] = (kFirst ? 0 : C[i][j]) + sum over k of A[i][k] B[k][j], for kRows rows and the columns
+// of kPanels panels. A[i][k] is at a[i * a_row + k * a_k]; B[k][j] of panel p at b[p * b_panel + k
+// * b_k + j].
 template <size_t kRows, bool kFirst, size_t kPanels = 1, typename B>
 HWY_INLINE void Tile(size_t k_size, const float* HWY_RESTRICT a, ptrdiff_t a_row, ptrdiff_t a_k,
                      const B* HWY_RESTRICT b, ptrdiff_t b_k, float* HWY_RESTRICT c, ptrdiff_t c_row,
@@ -71,11 +72,14 @@ HWY_INLINE void TileOfRows(size_t rows, size_t k_size, const float* a, ptrdiff_t
     case 4:
       return Tile<4, kFirst>(k_size, a, a_row, a_k, b, b_k, c, c_row);
     case 5:
-      return Tile<kTileRows < 5 ? kTileRows : 5, kFirst>(k_size, a, a_row, a_k, b, b_k, c, c_row);
+      return Tile < kTileRows < 5 ? kTileRows : 5,
+             kFirst > (k_size, a, a_row, a_k, b, b_k, c, c_row);
     case 6:
-      return Tile<kTileRows < 6 ? kTileRows : 6, kFirst>(k_size, a, a_row, a_k, b, b_k, c, c_row);
+      return Tile < kTileRows < 6 ? kTileRows : 6,
+             kFirst > (k_size, a, a_row, a_k, b, b_k, c, c_row);
     case 7:
-      return Tile<kTileRows < 7 ? kTileRows : 7, kFirst>(k_size, a, a_row, a_k, b, b_k, c, c_row);
+      return Tile < kTileRows < 7 ? kTileRows : 7,
+             kFirst > (k_size, a, a_row, a_k, b, b_k, c, c_row);
     default:
       return Tile<kTileRows, kFirst>(k_size, a, a_row, a_k, b, b_k, c, c_row);
   }

@@ -18,8 +18,8 @@ namespace tandem::model::kernels::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-using Floats = hn::ScalableTag<float>;      // a whole register
-using OneFloat = hn::CappedTag<float, 1>;   // for what is left at the end of a row
+using Floats = hn::ScalableTag<float>;     // a whole register
+using OneFloat = hn::CappedTag<float, 1>;  // for what is left at the end of a row
 using FloatVec = hn::Vec<Floats>;
 constexpr size_t kLanes = hn::MaxLanes(Floats());
 
@@ -45,8 +45,8 @@ template <class D>
 HWY_INLINE void StoreFloats(D d, hn::Vec<D> value, BFloat16* to) {
   const hn::RebindToSigned<D> bits;
   const hn::Rebind<uint16_t, D> half_bits;
-  const auto quiet = hn::IfThenElse(hn::IsNaN(value),
-                                    hn::BitCast(d, hn::Set(bits, 0x7FC00000)), value);
+  const auto quiet =
+      hn::IfThenElse(hn::IsNaN(value), hn::BitCast(d, hn::Set(bits, 0x7FC00000)), value);
   const auto raw = hn::BitCast(bits, quiet);
   const auto odd = hn::And(hn::ShiftRight<16>(raw), hn::Set(bits, 1));
   const auto rounded = hn::Add(hn::Add(raw, hn::Set(bits, 0x7FFF)), odd);
@@ -65,9 +65,7 @@ HWY_INLINE void StoreFloats(OneFloat d, hn::Vec<OneFloat> value, BFloat16* to) {
   FromFloat(hn::GetLane(value), *to);
 }
 
-HWY_INLINE float Sum(FloatVec value) {
-  return hn::GetLane(hn::SumOfLanes(Floats(), value));
-}
+HWY_INLINE float Sum(FloatVec value) { return hn::GetLane(hn::SumOfLanes(Floats(), value)); }
 
 }  // namespace tandem::model::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -118,9 +118,11 @@ absl::StatusOr<Evaluator::Flow> Evaluator::RunUnguarded(const Stmt& statement,
       }
       return Flow::kNext;
     }
-    case Stmt::Kind::kMacro:
-      scope->variables[statement.name] = MakeMacro(statement, scope);
+    case Stmt::Kind::kMacro: {
+      ASSIGN_OR_RETURN(Value macro, MakeMacro(statement, scope));
+      scope->variables[statement.name] = std::move(macro);
       return Flow::kNext;
+    }
     case Stmt::Kind::kCall:
       RETURN_IF_ERROR(RunCall(statement, scope));
       return Flow::kNext;
@@ -175,14 +177,17 @@ absl::Status Evaluator::RunLoop(const Stmt& statement, const ScopePtr& scope, co
   loop->depth = depth;
   if (statement.recursive) {
     // loop(children) runs the same body over them, and gives its output.
+    RETURN_IF_ERROR(Hold(scope));
     auto recurse = std::make_shared<Callable>();
     recurse->name = "loop";
     recurse->call = [this, &statement, scope, depth](Runtime&,
                                                      Arguments& args) -> absl::StatusOr<Value> {
       ASSIGN_OR_RETURN(const auto bound, Bind("loop", args, {"iterable"}));
       const DepthGuard guard(&call_depth_);
-      if (bound[0] == nullptr || call_depth_ > runtime_.limits().max_call_depth) {
-        return absl::ResourceExhaustedError("loop() recurses too deeply, or over nothing");
+      if (bound[0] == nullptr) return absl::InvalidArgumentError("loop() takes what to loop over");
+      if (call_depth_ > runtime_.limits().max_call_depth) {
+        return absl::ResourceExhaustedError(
+            absl::StrCat("loop() recurses more than ", runtime_.limits().max_call_depth, " deep"));
       }
       std::string outer = std::exchange(output_, std::string());
       const absl::Status status = RunLoop(statement, scope, *bound[0], depth + 1);
@@ -208,7 +213,7 @@ absl::Status Evaluator::RunLoop(const Stmt& statement, const ScopePtr& scope, co
 }
 
 absl::Status Evaluator::RunCall(const Stmt& statement, const ScopePtr& scope) {
-  const Value caller = MakeMacro(statement, scope);
+  ASSIGN_OR_RETURN(const Value caller, MakeMacro(statement, scope));
   ASSIGN_OR_RETURN(const Value value, EvalCall(*statement.exprs[0], scope, &caller));
   ASSIGN_OR_RETURN(const std::string text, runtime_.ToText(value));
   return Write(text);
@@ -264,8 +269,15 @@ absl::Status Evaluator::Assign(const Target& target, const Value& value, Scope* 
   return absl::OkStatus();
 }
 
-Value Evaluator::MakeMacro(const Stmt& statement, const ScopePtr& scope) {
-  if (captured_.empty() || captured_.back() != scope) captured_.push_back(scope);
+absl::Status Evaluator::Hold(const ScopePtr& scope) {
+  constexpr int64_t kScopeBytes = 1024;
+  if (!captured_.empty() && captured_.back() == scope) return absl::OkStatus();
+  captured_.push_back(scope);
+  return runtime_.Charge(kScopeBytes);
+}
+
+absl::StatusOr<Value> Evaluator::MakeMacro(const Stmt& statement, const ScopePtr& scope) {
+  RETURN_IF_ERROR(Hold(scope));
   auto macro = std::make_shared<Callable>();
   macro->name = statement.name;
   macro->call = [this, &statement, scope](Runtime&, Arguments& arguments) {

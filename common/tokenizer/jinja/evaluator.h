@@ -49,7 +49,9 @@ class Evaluator {
   absl::StatusOr<std::string> Capture(const Block& block, const ScopePtr& scope);
   absl::Status Write(absl::string_view text);
   absl::Status Assign(const Target& target, const Value& value, Scope* scope);
-  Value MakeMacro(const Stmt& statement, const ScopePtr& scope);
+  absl::StatusOr<Value> MakeMacro(const Stmt& statement, const ScopePtr& scope);
+  // Keeps a scope that a function holds, to take it apart at the end.
+  absl::Status Hold(const ScopePtr& scope);
   absl::StatusOr<Value> CallMacro(const Stmt& statement, const ScopePtr& scope,
                                   Arguments& arguments);
 

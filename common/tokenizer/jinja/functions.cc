@@ -100,12 +100,14 @@ Result StrftimeNow(Runtime& runtime, Arguments& args) {
 // joiner(", ") gives nothing the first time it is called.
 Result Joiner(Runtime&, Arguments& args) {
   ASSIGN_OR_RETURN(const auto bound, Bind("joiner", args, {"sep"}));
-  const Value separator = bound[0] == nullptr ? Value(", ") : *bound[0];
+  // Text only: joiners of joiners would make a chain without end.
+  ASSIGN_OR_RETURN(const std::string separator,
+                   ToString(bound[0] == nullptr ? Value(", ") : *bound[0], "sep"));
   auto joiner = std::make_shared<Callable>();
   joiner->name = "joiner";
   const auto used = std::make_shared<bool>(false);
   joiner->call = [separator, used](Runtime&, Arguments&) -> Result {
-    if (*used) return separator;
+    if (*used) return Value(separator);
     *used = true;
     return Value("");
   };

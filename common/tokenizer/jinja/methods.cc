@@ -355,8 +355,9 @@ Result CallLoopMethod(Runtime& runtime, const Value& object, const std::string& 
     return args.positional[loop.index % args.positional.size()];
   }
   ASSIGN_OR_RETURN(const Value now, runtime.MakeList(args.positional, true));
-  const bool changed = loop.changed == nullptr || !loop.changed->Equals(now);
-  if (changed) loop.changed = std::make_shared<const Value>(now);
+  ASSIGN_OR_RETURN(const std::string text, runtime.ToText(now));
+  const bool changed = loop.changed != text;
+  loop.changed = text;
   return Value(changed);
 }
 
@@ -375,6 +376,7 @@ bool HasMethod(const Value& object, absl::string_view name) {
 absl::StatusOr<Value> Runtime::CallMethod(const Value& object, const std::string& name,
                                           Arguments& arguments) {
   if (object.is_string()) {
+    RETURN_IF_ERROR(Charge(static_cast<int64_t>(object.string().size())));
     return StringMethods().at(name)(*this, object.string(), name, arguments);
   }
   if (object.is_dict()) return CallDictMethod(*this, object, name, arguments);

@@ -157,6 +157,11 @@ absl::StatusOr<Value> Runtime::GetAttribute(const Value& object, const std::stri
   if (HasMethod(object, name)) {
     auto method = std::make_shared<Callable>();
     method->name = name;
+    method->depth = object.depth() + 1;
+    if (method->depth > Value::kMaxDepth) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("methods nest deeper than ", Value::kMaxDepth, " levels"));
+    }
     method->call = [object, name](Runtime& runtime, Arguments& arguments) {
       return runtime.CallMethod(object, name, arguments);
     };
@@ -223,7 +228,10 @@ absl::StatusOr<Value> Runtime::GetSlice(const Value& object, const Value& start,
 }
 
 absl::StatusOr<std::shared_ptr<const List>> Runtime::Iterate(const Value& value) {
-  if (value.is_list()) return value.list_pointer();
+  if (value.is_list()) {
+    RETURN_IF_ERROR(Charge(static_cast<int64_t>(value.list().items.size())));
+    return value.list_pointer();
+  }
   std::vector<Value> items;
   if (value.is_dict()) {
     for (const auto& [key, unused] : value.dict().items()) items.push_back(key);

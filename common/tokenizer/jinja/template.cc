@@ -20,7 +20,11 @@ absl::StatusOr<std::string> Template::Render(const nlohmann::ordered_json& conte
     return absl::InvalidArgumentError("the variables of a template must be a JSON object");
   }
   const absl::Time now = options.now == absl::InfinitePast() ? absl::Now() : options.now;
-  return internal::Evaluator(options.limits, now).Render(*root_, variables.dict());
+  // A long conversation takes more work than a short one.
+  Limits limits = options.limits;
+  limits.max_work_bytes += 64 * variables.weight();
+  limits.max_output_bytes += 4 * variables.weight();
+  return internal::Evaluator(limits, now).Render(*root_, variables.dict());
 }
 
 }  // namespace tandem::tokenizer::jinja

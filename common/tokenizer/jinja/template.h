@@ -21,7 +21,7 @@
 
 namespace tandem::tokenizer::jinja {
 
-// What a template may spend. A chat needs a small part of it.
+// What a template may spend, beside what grows with its variables. A chat needs a small part of it.
 struct Limits {
   int64_t max_steps = 10'000'000;               // expressions and statements evaluated
   int64_t max_work_bytes = int64_t{256} << 20;  // text and list elements made, in all

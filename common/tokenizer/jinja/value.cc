@@ -205,6 +205,8 @@ absl::StatusOr<Value> Value::FromJson(const nlohmann::ordered_json& json, int de
 int Value::depth() const {
   if (is_list()) return list().depth;
   if (is_dict()) return dict().depth();
+  if (is_loop()) return loop().items->depth;
+  if (is_callable()) return callable().depth;
   return 0;
 }
 

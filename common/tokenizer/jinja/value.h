@@ -62,9 +62,8 @@ struct Arguments {
 
 struct Callable {
   std::string name;
+  int depth = 0;  // of the value that it holds
   std::function<absl::StatusOr<Value>(Runtime&, Arguments&)> call;
-  // The scope or loop whose life the call needs.
-  std::shared_ptr<void> owner;
 };
 
 // The `loop` of a for statement.
@@ -72,7 +71,7 @@ struct Loop {
   std::shared_ptr<const List> items;
   size_t index = 0;
   int depth = 1;
-  std::shared_ptr<const Value> changed;
+  std::optional<std::string> changed;       // what changed() was last called with, as text
   std::shared_ptr<const Callable> recurse;  // null unless the loop is recursive
 };
 

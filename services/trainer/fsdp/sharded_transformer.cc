@@ -166,18 +166,28 @@ void ShardedTransformer::MastersChanged() {
   for (size_t u = 0; u < shards_.size(); ++u) compute_shards_[u].copy_(shards_[u].master);
 }
 
-absl::StatusOr<model::LogProbs> ShardedTransformer::Forward(const PackedBatch& batch) {
+template <typename Result, typename Steps>
+absl::StatusOr<Result> ShardedTransformer::RunPass(const PackedBatch& batch, Steps steps) {
   RETURN_IF_ERROR(CheckBatch(batch));
+  const int rank = options_.group->rank();
   Pass pass;
-  auto result = Guarded<absl::StatusOr<model::LogProbs>>(options_.group->rank(), "forward",
-                                                         [&]() -> absl::StatusOr<model::LogProbs> {
-                                                           const at::NoGradGuard no_grad;
-                                                           pass = MakePass(batch);
-                                                           return ForwardSteps(pass);
-                                                         });
+  absl::StatusOr<Result> result = Guarded<absl::StatusOr<Result>>(rank, "forward and backward",
+                                                                  [&]() -> absl::StatusOr<Result> {
+                                                                    const at::NoGradGuard no_grad;
+                                                                    pass = MakePass(batch);
+                                                                    return steps(pass);
+                                                                  });
+  if (!result.ok() && options_.group->size() > 1) {
+    // The peers wait for collectives that this rank will not enter.
+    options_.group->Abort(result.status().message());
+  }
   gatherer_->End();
   if (!result.ok()) return StatusBuilder(result.status()) << "in stage " << pass.place;
   return result;
+}
+
+absl::StatusOr<model::LogProbs> ShardedTransformer::Forward(const PackedBatch& batch) {
+  return RunPass<model::LogProbs>(batch, [&](Pass& pass) { return ForwardSteps(pass); });
 }
 
 absl::StatusOr<double> ShardedTransformer::ForwardBackward(const PackedBatch& batch,
@@ -186,17 +196,7 @@ absl::StatusOr<double> ShardedTransformer::ForwardBackward(const PackedBatch& ba
     return absl::FailedPreconditionError(
         "ForwardBackward on a frozen model, which has no gradients");
   }
-  RETURN_IF_ERROR(CheckBatch(batch));
-  Pass pass;
-  auto result = Guarded<absl::StatusOr<double>>(options_.group->rank(), "forward and backward",
-                                                [&]() -> absl::StatusOr<double> {
-                                                  const at::NoGradGuard no_grad;
-                                                  pass = MakePass(batch);
-                                                  return ForwardBackwardSteps(pass, loss);
-                                                });
-  gatherer_->End();
-  if (!result.ok()) return StatusBuilder(result.status()) << "in stage " << pass.place;
-  return result;
+  return RunPass<double>(batch, [&](Pass& pass) { return ForwardBackwardSteps(pass, loss); });
 }
 
 absl::Status ShardedTransformer::CheckBatch(const PackedBatch& batch) const {

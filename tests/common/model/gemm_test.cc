@@ -80,7 +80,8 @@ class GemmOnTarget : public ::testing::TestWithParam<int64_t> {
 
 TEST_P(GemmOnTarget, AgreesWithThePlainSumInEveryLayout) {
   const std::vector<std::tuple<int64_t, int64_t, int64_t>> sizes = {
-      {1, 1, 1}, {1, 70, 400}, {2, 131, 17}, {5, 33, 64}, {13, 600, 10}, {150, 37, 800}, {3, 3, 0}, {300, 20, 0}};
+      {1, 1, 1},     {1, 70, 400},   {2, 131, 17}, {5, 33, 64},
+      {13, 600, 10}, {150, 37, 800}, {3, 3, 0},    {300, 20, 0}};
   for (const auto& [m, n, k] : sizes) {
     for (int layout = 0; layout < 16; ++layout) {
       const Element a_type = layout & 1 ? Element::kBFloat16 : Element::kFloat32;

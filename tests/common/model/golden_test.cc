@@ -57,8 +57,8 @@ class Golden : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
     const char* source = std::getenv("TANDEM_SOURCE");
-    const std::string path = std::string(source == nullptr ? "." : source) +
-                             "/tests/common/model/golden/" + GetParam();
+    const std::string path =
+        std::string(source == nullptr ? "." : source) + "/tests/common/model/golden/" + GetParam();
     std::ifstream file(path + "/golden.json");
     ASSERT_TRUE(file) << path << ": set TANDEM_SOURCE to the root of the checkout";
     golden_ = json::parse(file);

@@ -70,7 +70,8 @@ class LoadParametersTest : public ::testing::Test {
                                                                       : io::DType::kI64;
       declarations.push_back({name, dtype, tensor.sizes().vec()});
     }
-    auto writer = io::SafetensorsWriter::Create((path_ / "model.safetensors").string(), declarations);
+    auto writer =
+        io::SafetensorsWriter::Create((path_ / "model.safetensors").string(), declarations);
     EXPECT_OK(writer);
     for (const auto& [name, tensor] : tensors) {
       EXPECT_OK(writer->Append(name, {static_cast<const std::byte*>(tensor.const_data_ptr()),

@@ -105,20 +105,18 @@ TEST(ModelSpec, WhatIsNotSupportedIsNamed) {
               StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("yarn")));
   EXPECT_THAT(ErrorOf({{"quantization_config", {{"bits", 4}}}}),
               StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("quantization_config")));
-  EXPECT_THAT(ErrorOf({{"use_sliding_window", true},
-                       {"sliding_window", 16},
-                       {"max_window_layers", 1}}),
-              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("use_sliding_window")));
+  EXPECT_THAT(
+      ErrorOf({{"use_sliding_window", true}, {"sliding_window", 16}, {"max_window_layers", 1}}),
+      StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("use_sliding_window")));
   EXPECT_THAT(ErrorOf({{"layer_types", {"full_attention", "sliding_attention"}}}),
               StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("layer_types")));
 }
 
 TEST(ModelSpec, AWindowThatNoLayerUsesIsNoObstacle) {
   EXPECT_THAT(ErrorOf({{"use_sliding_window", false}, {"sliding_window", 16}}), IsOk());
-  EXPECT_THAT(ErrorOf({{"use_sliding_window", true},
-                       {"sliding_window", 16},
-                       {"max_window_layers", 28}}),
-              IsOk());
+  EXPECT_THAT(
+      ErrorOf({{"use_sliding_window", true}, {"sliding_window", 16}, {"max_window_layers", 28}}),
+      IsOk());
 }
 
 class BadValue : public ::testing::TestWithParam<std::pair<const char*, const char*>> {};

@@ -1,5 +1,5 @@
-// The operations of a layer against their ATen references: values, and gradients through autograd, for
-// sizes that fill whole registers and sizes that do not.
+// The operations of a layer against their ATen references: values, and gradients through autograd,
+// for sizes that fill whole registers and sizes that do not.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -47,7 +47,8 @@ Tensors Run(const Operation& operation, const Tensors& inputs, at::ScalarType dt
   return results;
 }
 
-// float32 against the float64 reference, bfloat16 against the float32 one on the same rounded inputs.
+// float32 against the float64 reference, bfloat16 against the float32 one on the same rounded
+// inputs.
 void ExpectSame(const Operation& operation, const Operation& reference, const Tensors& inputs) {
   at::NoGradGuard no_grad;
   const at::AutoGradMode grad(true);
@@ -157,7 +158,8 @@ TEST_P(OpsOfSize, LinearWithAndWithoutBiasAndItsGradients) {
 }
 
 // log_softmax over the whole matrix of logits.
-Tensors PlainLogProbs(const Tensors& in, const at::Tensor& targets, const at::Tensor& temperatures) {
+Tensors PlainLogProbs(const Tensors& in, const at::Tensor& targets,
+                      const at::Tensor& temperatures) {
   const at::Tensor logits = at::linear(in[0], in[1]) / temperatures.unsqueeze(1);
   const at::Tensor log_p = at::log_softmax(logits, -1);
   return {log_p.gather(1, targets.unsqueeze(1)).squeeze(1), -(log_p.exp() * log_p).sum(-1)};
@@ -171,8 +173,8 @@ TEST_P(OpsOfSize, HeadLogProbsAndEntropyAndTheirGradients) {
   const at::Tensor temperatures = at::rand({rows}) + 0.5;
   ExpectSame(
       [&](const Tensors& in) -> Tensors {
-        const at::Tensor scales = temperatures.to(in[0].scalar_type() == at::kDouble ? at::kDouble
-                                                                                     : at::kFloat);
+        const at::Tensor scales =
+            temperatures.to(in[0].scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
         LogProbs out = ChunkedLogProbs(in[0], in[1], targets, scales);
         return {out.logprobs, out.entropy};
       },
@@ -196,8 +198,7 @@ TEST(Head, KeepsNothingWhereNoGradientIsWanted) {
 TEST(Head, UnlikelyTokensHaveFiniteLogProbs) {
   at::Tensor hidden = at::full({1, 1}, 1000.0f);
   at::Tensor weight = at::tensor({1.0f, -1.0f, 0.0f}).view({3, 1});
-  const LogProbs out =
-      ChunkedLogProbs(hidden, weight, at::full({1}, 1, at::kLong), at::ones({1}));
+  const LogProbs out = ChunkedLogProbs(hidden, weight, at::full({1}, 1, at::kLong), at::ones({1}));
   EXPECT_FLOAT_EQ(out.logprobs.item<float>(), -2000.0f);
   EXPECT_FLOAT_EQ(out.entropy.item<float>(), 0.0f);
 }

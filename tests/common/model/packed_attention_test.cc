@@ -29,8 +29,8 @@ at::Tensor CuSeqlens(const std::vector<int64_t>& lengths) {
 }
 
 // The output and the gradients of q, k and v.
-std::vector<at::Tensor> Attend(Implementation implementation, const Shape& shape, const at::Tensor& q,
-                            const at::Tensor& k, const at::Tensor& v) {
+std::vector<at::Tensor> Attend(Implementation implementation, const Shape& shape,
+                               const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
   PackedAttention attention(CuSeqlens(shape.lengths), implementation);
   AttentionParams params;
   params.scale = 0.3;
@@ -65,7 +65,10 @@ class AttentionOfShape : public ::testing::TestWithParam<Shape> {
       const double difference =
           (expected[i].to(at::kDouble) - found[i].to(at::kDouble)).abs().max().item<double>();
       EXPECT_LT(difference, tolerance * (1 + expected[i].abs().max().item<double>()))
-          << (i == 0 ? "output" : i == 1 ? "dq" : i == 2 ? "dk" : "dv");
+          << (i == 0   ? "output"
+              : i == 1 ? "dq"
+              : i == 2 ? "dk"
+                       : "dv");
     }
   }
 
@@ -74,14 +77,14 @@ class AttentionOfShape : public ::testing::TestWithParam<Shape> {
 
 TEST_P(AttentionOfShape, AgreesWithAtenInFloat32) {
   ExpectClose(Attend(Implementation::kEager, GetParam(), q_.to(at::kDouble), k_.to(at::kDouble),
-                  v_.to(at::kDouble)),
+                     v_.to(at::kDouble)),
               Attend(Implementation::kFast, GetParam(), q_, k_, v_), 1e-5);
 }
 
 TEST_P(AttentionOfShape, AgreesWithAtenInBFloat16) {
   const at::Tensor q = q_.to(at::kBFloat16), k = k_.to(at::kBFloat16), v = v_.to(at::kBFloat16);
   ExpectClose(Attend(Implementation::kEager, GetParam(), q.to(at::kDouble), k.to(at::kDouble),
-                  v.to(at::kDouble)),
+                     v.to(at::kDouble)),
               Attend(Implementation::kFast, GetParam(), q, k, v), 2e-2);
 }
 
@@ -99,24 +102,24 @@ TEST_P(AttentionOfShape, ReadsStridedViewsOfAFusedProjection) {
   const at::Tensor found = attention.Forward(
       0, fused.narrow(1, 0, q_size).unflatten(1, {shape.num_heads, shape.head_dim}),
       fused.narrow(1, q_size, kv_size).unflatten(1, {shape.num_kv_heads, shape.head_dim}),
-      fused.narrow(1, q_size + kv_size, kv_size)
-          .unflatten(1, {shape.num_kv_heads, shape.head_dim}),
+      fused.narrow(1, q_size + kv_size, kv_size).unflatten(1, {shape.num_kv_heads, shape.head_dim}),
       params);
   EXPECT_TRUE(at::equal(expected, found));
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Shapes, AttentionOfShape,
-    ::testing::Values(Shape{"OneToken", 2, 1, 8, {1}},
-                      Shape{"Ragged", 4, 2, 16, {1, 7, 33, 2, 64, 1, 19}},
-                      Shape{"EmptySequences", 2, 2, 8, {0, 5, 0, 3, 0}},
-                      Shape{"SeveralBlocksOfKeys", 2, 1, 64, {530, 3, 257}},
-                      Shape{"CutInTasks", 1, 1, 8, {2100}},
-                      Shape{"OddHeadDim", 3, 3, 6, {17, 40}},
-                      Shape{"LargeGroup", 60, 1, 10, {13, 50}},
-                      Shape{"Window", 4, 2, 8, {40, 9, 600}, 5},
-                      Shape{"WideWindow", 2, 1, 16, {700}, 300}),
-    [](const ::testing::TestParamInfo<Shape>& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Shapes, AttentionOfShape,
+                         ::testing::Values(Shape{"OneToken", 2, 1, 8, {1}},
+                                           Shape{"Ragged", 4, 2, 16, {1, 7, 33, 2, 64, 1, 19}},
+                                           Shape{"EmptySequences", 2, 2, 8, {0, 5, 0, 3, 0}},
+                                           Shape{"SeveralBlocksOfKeys", 2, 1, 64, {530, 3, 257}},
+                                           Shape{"CutInTasks", 1, 1, 8, {2100}},
+                                           Shape{"OddHeadDim", 3, 3, 6, {17, 40}},
+                                           Shape{"LargeGroup", 60, 1, 10, {13, 50}},
+                                           Shape{"Window", 4, 2, 8, {40, 9, 600}, 5},
+                                           Shape{"WideWindow", 2, 1, 16, {700}, 300}),
+                         [](const ::testing::TestParamInfo<Shape>& info) {
+                           return info.param.name;
+                         });
 
 TEST(PackedAttention, ARowDoesNotDependOnWhatSharesTheBatch) {
   at::manual_seed(1);
@@ -128,8 +131,8 @@ TEST(PackedAttention, ARowDoesNotDependOnWhatSharesTheBatch) {
   PackedAttention alone(CuSeqlens({290}));
   const at::Tensor all = together.Forward(0, q, k, v, params);
   // The first 290 tokens of the middle sequence.
-  const at::Tensor part = alone.Forward(0, q.narrow(0, 20, 290), k.narrow(0, 20, 290),
-                                        v.narrow(0, 20, 290), params);
+  const at::Tensor part =
+      alone.Forward(0, q.narrow(0, 20, 290), k.narrow(0, 20, 290), v.narrow(0, 20, 290), params);
   EXPECT_TRUE(at::equal(all.narrow(0, 20, 290), part));
 }
 

@@ -1,5 +1,5 @@
-// Trained models that others published continue text as transformers does: the greedy ids beside them
-// were computed by it in float32.
+// Trained models that others published continue text as transformers does: the greedy ids beside
+// them were computed by it in float32.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -49,8 +49,7 @@ std::vector<int64_t> Predictions(const LoadedModel& loaded, const std::vector<in
   for (int64_t i = 0; i < model.spec().num_layers; ++i) {
     x = model.Block(loaded.arena, i, x, rotary, attention);
   }
-  const at::Tensor best =
-      model.Logits(loaded.arena, model.FinalNorm(loaded.arena, x)).argmax(-1);
+  const at::Tensor best = model.Logits(loaded.arena, model.FinalNorm(loaded.arena, x)).argmax(-1);
   return std::vector<int64_t>(best.const_data_ptr<int64_t>(),
                               best.const_data_ptr<int64_t>() + best.numel());
 }

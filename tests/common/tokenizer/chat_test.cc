@@ -72,6 +72,14 @@ TEST(Chat, SaysWhatIsWrong) {
               testing::StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("messages")));
 }
 
+TEST(Chat, RefusesDeeplyNestedMessages) {
+  std::string nested;
+  for (int i = 0; i < 20000; ++i) nested += "[";
+  for (int i = 0; i < 20000; ++i) nested += "]";
+  EXPECT_THAT(RenderWith(R"({"chat_template": "x"})", {}, Json::parse(nested)),
+              testing::StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("nests deeper")));
+}
+
 // Conversations that transformers rendered and encoded.
 TEST(Chat, RendersQwenAsTransformers) {
   SKIP_WITHOUT_DATA("chat/rendered_qwen.jsonl");

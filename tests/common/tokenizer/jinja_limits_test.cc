@@ -89,12 +89,35 @@ TEST(JinjaLimits, StopsDeepNesting) {
   }
 }
 
+TEST(JinjaLimits, StopsChainsOfMethodsAndLoops) {
+  ExpectExhausts(
+      "{% set ns = namespace(m='') %}{% for i in range(9999) %}{% set ns.m = [ns.m].index %}{% "
+      "endfor %}",
+      "nest deeper");
+  ExpectExhausts(
+      "{% set ns = namespace(l=1) %}{% for i in range(9999) %}{% for x in [ns.l] %}"
+      "{% set ns.l = loop %}{% endfor %}{% endfor %}",
+      "nest deeper");
+  ExpectExhausts("{% for a in [[1]] recursive %}{{ loop([a]) }}{% endfor %}", "deep");
+}
+
+TEST(JinjaLimits, PaysForWorkInsideOneStep) {
+  ExpectExhausts(
+      "{% set r = range(99999) %}{% for i in range(99999) %}{% set s = r | sum %}{% endfor %}",
+      "bytes of text");
+  ExpectExhausts(
+      "{% set t = 'ab' * 100000 %}{% for i in range(99999) %}{% set s = t.strip() %}{% endfor %}",
+      "bytes of text");
+}
+
 TEST(JinjaLimits, SurvivesObjectsThatHoldThemselves) {
   ASSERT_OK_AND_ASSIGN(
       const Template parsed,
-      Template::Parse("{% set a = namespace() %}{% set a.self = a %}{% set a.list = [a] %}"
-                      "{% macro m() %}x{% endmacro %}{% set a.macro = m %}{{ "
-                      "a.self.list[0].macro() }}{{ a }}"));
+      Template::Parse(
+          "{% set a = namespace() %}{% set a.self = a %}{% set a.list = [a] %}"
+          "{% macro m() %}x{% endmacro %}{% set a.macro = m %}"
+          "{% for x in [1] recursive %}{% set a.loop = loop %}{% endfor %}{% set z = a.loop %}{{ "
+          "a.self.list[0].macro() }}{{ a }}"));
   EXPECT_THAT(parsed.Render(Json::object(), Small()), testing::IsOkAndHolds("x<Namespace>"));
 }
 

@@ -197,6 +197,42 @@ TEST(ShardedModel, AnswersWhatTheGroupSaysWhereAPeerFails) {
   });
 }
 
+TEST(ShardedModel, ARankThatFailsAloneEndsTheWaitOfItsPeers) {
+  testing::LocalWorld world(2, absl::Minutes(10));
+  world.Run([&](comm::ProcessGroup& group) {
+    ShardedModelOptions options;
+    options.spec = SmallSpec();
+    options.group = &group;
+    ASSERT_OK_AND_ASSIGN(auto model, ShardedModel::Create(options));
+    SetParameters(*model, 1);
+    const auto loss = [&](const model::LogProbs& out) {
+      return group.rank() == 1 ? out.logprobs + at::ones({7}) : TestLoss(out);
+    };
+    EXPECT_THAT(
+        model->ForwardBackward(Pack({{1, 2, 3}}), loss),
+        StatusIs(group.rank() == 1 ? absl::StatusCode::kInternal : absl::StatusCode::kAborted,
+                 HasSubstr("rank 1")));
+  });
+}
+
+TEST(TensorMemory, KeepsFreedMemoryForTheNextTensor) {
+  TensorMemory::Install();
+  at::Tensor tensor = at::empty({1 << 20}, at::kFloat);
+  const void* const first = tensor.data_ptr();
+  const int64_t cached = TensorMemory::cached_bytes();
+  tensor = at::Tensor();
+  EXPECT_GE(TensorMemory::cached_bytes(), cached);
+  tensor = at::empty({(1 << 20) - 100}, at::kFloat);
+  EXPECT_EQ(tensor.data_ptr(), first);
+}
+
+TEST(TensorMemory, KeepsABoundedAmount) {
+  TensorMemory::Install();
+  for (int i = 1; i < 200; ++i) at::empty({i * 100000}, at::kFloat);
+  EXPECT_LE(TensorMemory::cached_bytes() + TensorMemory::current_bytes(),
+            TensorMemory::peak_bytes() * 5 / 4 + (64 << 20));
+}
+
 TEST(TensorMemory, CountsWhatTensorsHold) {
   TensorMemory::Install();
   const int64_t before = TensorMemory::current_bytes();
