@@ -1,4 +1,5 @@
-// What most files that use tensors include, compiled once. Files include what they use all the same.
+// What most files that use tensors include, compiled once. Files include what they use all the
+// same.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 

@@ -22,11 +22,12 @@ inline absl::Status CheckShards(const at::Tensor& full, const at::Tensor& shard,
   RETURN_IF_ERROR(CheckTensor(shard));
   if (full.scalar_type() != shard.scalar_type()) {
     return absl::InvalidArgumentError(absl::StrCat("full is ", c10::toString(full.scalar_type()),
-                                                   ", shard is ", c10::toString(shard.scalar_type())));
+                                                   ", shard is ",
+                                                   c10::toString(shard.scalar_type())));
   }
   if (full.numel() != shard.numel() * size) {
-    return absl::InvalidArgumentError(absl::StrCat("full has ", full.numel(), " elements, expected ",
-                                                   size, " x ", shard.numel()));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "full has ", full.numel(), " elements, expected ", size, " x ", shard.numel()));
   }
   return absl::OkStatus();
 }

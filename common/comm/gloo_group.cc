@@ -1,8 +1,9 @@
 // ProcessGroup over c10d's Gloo backend.
 //
-// Gloo has no abort. What it has: when a wait for a buffer times out, every connection of the context is
-// closed, which ends all operations on them here and, by the closed sockets, on the peers. Break() makes
-// that happen on purpose: it posts a receive that nobody sends to and lets it time out at once.
+// Gloo has no abort. What it has: when a wait for a buffer times out, every connection of the
+// context is closed, which ends all operations on them here and, by the closed sockets, on the
+// peers. Break() makes that happen on purpose: it posts a receive that nobody sends to and lets it
+// time out at once.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -13,10 +14,10 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "common/comm/rendezvous_store.h"
 #include "common/comm/check_tensors.h"
 #include "common/comm/local_address.h"
 #include "common/comm/process_group.h"
+#include "common/comm/rendezvous_store.h"
 #include "common/comm/run_with_deadline.h"
 #include "common/comm/single_rank_group.h"
 #include "common/status/status_macros.h"
@@ -51,18 +52,23 @@ struct Operation {
 class GlooState {
  public:
   GlooState(const GroupOptions& options, Backend backend)
-      : name(options.name), rank(options.rank), size(options.size), timeout_(options.timeout),
-        backend_(std::move(backend)), sent_(options.size, 0), received_(options.size, 0) {}
+      : name(options.name),
+        rank(options.rank),
+        size(options.size),
+        timeout_(options.timeout),
+        backend_(std::move(backend)),
+        sent_(options.size, 0),
+        received_(options.size, 0) {}
 
   const std::string name;
   const int rank;
   const int size;
 
   std::string Describe(const Operation& op) const {
-    return absl::StrCat("group ", name, ", rank ", rank, " of ", size, ": ", op.op, " '", op.tag, "' of ",
-                        op.bytes, " bytes",
-                        op.peer >= 0 ? absl::StrCat(op.op == "send" ? " to rank " : " from rank ", op.peer)
-                                     : "");
+    return absl::StrCat(
+        "group ", name, ", rank ", rank, " of ", size, ": ", op.op, " '", op.tag, "' of ", op.bytes,
+        " bytes",
+        op.peer >= 0 ? absl::StrCat(op.op == "send" ? " to rank " : " from rank ", op.peer) : "");
   }
 
   // Issues an operation on the backend; `call` throws what Gloo throws.
@@ -72,20 +78,23 @@ class GlooState {
     op.timeout = timeout_;
     op.deadline = absl::Now() + timeout_;
     if (!broken_.ok()) {
-      return absl::FailedPreconditionError(
-          absl::StrCat(Describe(op), ": the group is broken, make a new one; cause: ", broken_.message()));
+      return absl::FailedPreconditionError(absl::StrCat(
+          Describe(op), ": the group is broken, make a new one; cause: ", broken_.message()));
     }
     try {
       BackendWork work = call(*backend_);
       ++under_way_;
       return work;
     } catch (const std::exception& error) {
-      return BreakLocked(absl::UnavailableError(absl::StrCat(Describe(op), ": ", FirstLine(error.what()))));
+      return BreakLocked(
+          absl::UnavailableError(absl::StrCat(Describe(op), ": ", FirstLine(error.what()))));
     }
   }
 
   int NextSendTag(int to) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return sent_[to]++ & kMaxPeerTag; }
-  int NextReceiveTag(int from) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return received_[from]++ & kMaxPeerTag; }
+  int NextReceiveTag(int from) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return received_[from]++ & kMaxPeerTag;
+  }
 
   // Closes the connections. Answers the first reason.
   absl::Status Break(absl::Status reason) {
@@ -144,7 +153,10 @@ class GlooWork : public Work {
  public:
   GlooWork(std::shared_ptr<GlooState> state, Operation op, BackendWork work, at::Tensor first,
            at::Tensor second = {})
-      : state_(std::move(state)), op_(std::move(op)), work_(std::move(work)), first_(std::move(first)),
+      : state_(std::move(state)),
+        op_(std::move(op)),
+        work_(std::move(work)),
+        first_(std::move(first)),
         second_(std::move(second)) {}
 
   ~GlooWork() override {
@@ -170,15 +182,17 @@ class GlooWork : public Work {
   absl::Status Explain(const std::string& what) {
     const absl::Status earlier = state_->status();
     if (!earlier.ok()) {
-      return absl::Status(earlier.code(), absl::StrCat(state_->Describe(op_), ": ended, for the group broke: ",
-                                                       earlier.message()));
+      return absl::Status(
+          earlier.code(),
+          absl::StrCat(state_->Describe(op_), ": ended, for the group broke: ", earlier.message()));
     }
     absl::Status status;
     if (absl::Now() >= op_.deadline) {
       status = absl::DeadlineExceededError(absl::StrCat(state_->Describe(op_), ": not done after ",
                                                         absl::FormatDuration(op_.timeout)));
     } else {
-      status = absl::UnavailableError(absl::StrCat(state_->Describe(op_), ": a peer is gone: ", what));
+      status =
+          absl::UnavailableError(absl::StrCat(state_->Describe(op_), ": a peer is gone: ", what));
     }
     return state_->Break(std::move(status));
   }
@@ -286,12 +300,15 @@ class GlooGroup : public ProcessGroup {
   absl::Status status() const override { return state_->status(); }
 
   void Abort(absl::string_view reason) override {
-    state_->Break(absl::AbortedError(absl::StrCat("group ", name(), ", rank ", rank(), ": aborted: ", reason)))
+    state_
+        ->Break(absl::AbortedError(
+            absl::StrCat("group ", name(), ", rank ", rank(), ": aborted: ", reason)))
         .IgnoreError();
   }
 
  private:
-  static Operation Describe(const char* name, absl::string_view tag, const at::Tensor& tensor, int peer) {
+  static Operation Describe(const char* name, absl::string_view tag, const at::Tensor& tensor,
+                            int peer) {
     Operation op;
     op.op = name;
     op.tag = std::string(tag);
@@ -332,20 +349,22 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateGlooGroup(const GroupOptions
     ASSIGN_OR_RETURN(address, LocalAddressTowards(options.rendezvous.host));
   }
   auto abandoned = std::make_shared<std::atomic<bool>>(false);
-  std::function<Backend()> call = [rank = options.rank, size = options.size, timeout = options.timeout,
-                                   rendezvous = options.rendezvous, address, abandoned] {
+  std::function<Backend()> call = [rank = options.rank, size = options.size,
+                                   timeout = options.timeout, rendezvous = options.rendezvous,
+                                   address, abandoned] {
     auto store = RendezvousStore::Connect(rendezvous, timeout, abandoned);
-    auto settings = c10d::ProcessGroupGloo::Options::create(ToMilliseconds(timeout + kBackendSlack));
+    auto settings =
+        c10d::ProcessGroupGloo::Options::create(ToMilliseconds(timeout + kBackendSlack));
     settings->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(address));
-    return c10::make_intrusive<c10d::ProcessGroupGloo>(std::move(store), rank, size, std::move(settings));
+    return c10::make_intrusive<c10d::ProcessGroupGloo>(std::move(store), rank, size,
+                                                       std::move(settings));
   };
-  ASSIGN_OR_RETURN(
-      Backend backend,
-      RunWithDeadline<Backend>(
-          std::move(call), absl::Now() + options.timeout, options.cancel, abandoned,
-          absl::StrCat("group ", options.name, ", rank ", options.rank, " of ", options.size,
-                       ": rendezvous at ", options.rendezvous.host, ":", options.rendezvous.port, " as ",
-                       options.rendezvous.prefix)));
+  ASSIGN_OR_RETURN(Backend backend,
+                   RunWithDeadline<Backend>(
+                       std::move(call), absl::Now() + options.timeout, options.cancel, abandoned,
+                       absl::StrCat("group ", options.name, ", rank ", options.rank, " of ",
+                                    options.size, ": rendezvous at ", options.rendezvous.host, ":",
+                                    options.rendezvous.port, " as ", options.rendezvous.prefix)));
   return std::make_unique<GlooGroup>(std::make_shared<GlooState>(options, std::move(backend)));
 }
 

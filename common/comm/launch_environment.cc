@@ -13,10 +13,12 @@ namespace {
 
 using GetEnv = std::function<std::optional<std::string>(const std::string&)>;
 
-absl::StatusOr<int> ReadNumber(const GetEnv& get_env, const std::string& name, int least, int most) {
+absl::StatusOr<int> ReadNumber(const GetEnv& get_env, const std::string& name, int least,
+                               int most) {
   const std::optional<std::string> text = get_env(name);
   if (!text.has_value()) {
-    return absl::InvalidArgumentError(absl::StrCat(name, " is not set; set it, or start by torchrun"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, " is not set; set it, or start by torchrun"));
   }
   int value = 0;
   if (!absl::SimpleAtoi(*text, &value) || value < least || value > most) {
@@ -40,10 +42,11 @@ absl::StatusOr<int> Ordinal(const std::string& pod_name, int world_size) {
   size_t begin = pod_name.size();
   while (begin > 0 && std::isdigit(static_cast<unsigned char>(pod_name[begin - 1]))) --begin;
   int ordinal = 0;
-  if (begin == 0 || pod_name[begin - 1] != '-' || !absl::SimpleAtoi(pod_name.substr(begin), &ordinal) ||
-      ordinal >= world_size) {
-    return absl::InvalidArgumentError(absl::StrCat("POD_NAME: expected NAME-ORDINAL with an ordinal below ",
-                                                   "WORLD_SIZE (", world_size, "), found '", pod_name, "'"));
+  if (begin == 0 || pod_name[begin - 1] != '-' ||
+      !absl::SimpleAtoi(pod_name.substr(begin), &ordinal) || ordinal >= world_size) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("POD_NAME: expected NAME-ORDINAL with an ordinal below ", "WORLD_SIZE (",
+                     world_size, "), found '", pod_name, "'"));
   }
   return ordinal;
 }
@@ -79,7 +82,8 @@ absl::StatusOr<LaunchEnvironment> ReadLaunchEnvironment(const GetEnv& get_env) {
 
   if (const auto host = get_env("MASTER_ADDR"); host.has_value() && !host->empty()) {
     out.master_host = *host;
-  } else if (const auto leader = get_env("LWS_LEADER_ADDRESS"); leader.has_value() && !leader->empty()) {
+  } else if (const auto leader = get_env("LWS_LEADER_ADDRESS");
+             leader.has_value() && !leader->empty()) {
     out.master_host = *leader;
   }
   if (get_env("MASTER_PORT").has_value() || out.world_size > 1) {

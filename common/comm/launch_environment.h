@@ -1,5 +1,5 @@
-// What a launcher tells a process about its place in a group: torchrun's variables, with fallbacks for
-// Slurm, LeaderWorkerSet and a StatefulSet's ordinal.
+// What a launcher tells a process about its place in a group: torchrun's variables, with fallbacks
+// for Slurm, LeaderWorkerSet and a StatefulSet's ordinal.
 #ifndef TANDEM_COMMON_COMM_LAUNCH_ENVIRONMENT_H_
 #define TANDEM_COMMON_COMM_LAUNCH_ENVIRONMENT_H_
 
@@ -21,8 +21,8 @@ struct LaunchEnvironment {
 
 // `get_env` answers a variable or nullopt. RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT;
 // else SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID; else LWS_WORKER_INDEX, LWS_GROUP_SIZE,
-// LWS_LEADER_ADDRESS; else the ordinal at the end of POD_NAME with WORLD_SIZE. INVALID_ARGUMENT names
-// the variable that is missing, not a number, or out of range.
+// LWS_LEADER_ADDRESS; else the ordinal at the end of POD_NAME with WORLD_SIZE. INVALID_ARGUMENT
+// names the variable that is missing, not a number, or out of range.
 absl::StatusOr<LaunchEnvironment> ReadLaunchEnvironment(
     const std::function<std::optional<std::string>(const std::string&)>& get_env);
 

@@ -29,11 +29,10 @@ absl::StatusOr<std::string> LocalAddressTowards(const std::string& host) {
     socklen_t length = sizeof(local);
     char text[NI_MAXHOST];
     // Connecting a datagram socket only chooses the route.
-    const bool ok =
-        connect(fd, a->ai_addr, a->ai_addrlen) == 0 &&
-        getsockname(fd, reinterpret_cast<sockaddr*>(&local), &length) == 0 &&
-        getnameinfo(reinterpret_cast<sockaddr*>(&local), length, text, sizeof(text), nullptr, 0,
-                    NI_NUMERICHOST) == 0;
+    const bool ok = connect(fd, a->ai_addr, a->ai_addrlen) == 0 &&
+                    getsockname(fd, reinterpret_cast<sockaddr*>(&local), &length) == 0 &&
+                    getnameinfo(reinterpret_cast<sockaddr*>(&local), length, text, sizeof(text),
+                                nullptr, 0, NI_NUMERICHOST) == 0;
     if (!ok) why = std::strerror(errno);
     close(fd);
     if (ok) return std::string(text);

@@ -8,8 +8,9 @@
 
 namespace tandem::comm {
 
-// The local address, as a number, of the route to `host` (a name or an address): 127.0.0.1 where it is
-// this host's loopback. Sends nothing. UNAVAILABLE where the name does not resolve or nothing routes.
+// The local address, as a number, of the route to `host` (a name or an address): 127.0.0.1 where it
+// is this host's loopback. Sends nothing. UNAVAILABLE where the name does not resolve or nothing
+// routes.
 absl::StatusOr<std::string> LocalAddressTowards(const std::string& host);
 
 }  // namespace tandem::comm

@@ -1,9 +1,9 @@
 // ProcessGroup over c10d's NCCL backend; built with TANDEM_CUDA.
 //
-// An operation is a kernel on NCCL's stream: Wait() makes the current stream wait for it and returns. So
-// that one which never ends is still found, the group remembers what is under way, and looks at it
-// whenever an operation is issued or a barrier is waited for: past its deadline, the communicators are
-// aborted. c10d's own watchdog, which would end the process, is turned off.
+// An operation is a kernel on NCCL's stream: Wait() makes the current stream wait for it and
+// returns. So that one which never ends is still found, the group remembers what is under way, and
+// looks at it whenever an operation is issued or a barrier is waited for: past its deadline, the
+// communicators are aborted. c10d's own watchdog, which would end the process, is turned off.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -42,7 +42,10 @@ struct Operation {
 class NcclState {
  public:
   NcclState(const GroupOptions& options, Backend backend)
-      : name(options.name), rank(options.rank), size(options.size), timeout_(options.timeout),
+      : name(options.name),
+        rank(options.rank),
+        size(options.size),
+        timeout_(options.timeout),
         backend_(std::move(backend)) {}
 
   const std::string name;
@@ -94,16 +97,20 @@ class NcclState {
       const Operation& first = under_way_.front();
       try {
         if (first.work->isCompleted()) {
-          if (const std::exception_ptr error = first.work->exception()) std::rethrow_exception(error);
+          if (const std::exception_ptr error = first.work->exception())
+            std::rethrow_exception(error);
           under_way_.pop_front();
           continue;
         }
       } catch (const std::exception& error) {
-        BreakLocked(absl::UnavailableError(absl::StrCat(first.what, ": ", FirstLine(error.what())))).IgnoreError();
+        BreakLocked(absl::UnavailableError(absl::StrCat(first.what, ": ", FirstLine(error.what()))))
+            .IgnoreError();
         return;
       }
       if (absl::Now() >= first.deadline) {
-        BreakLocked(absl::DeadlineExceededError(absl::StrCat(first.what, ": not done by its deadline"))).IgnoreError();
+        BreakLocked(
+            absl::DeadlineExceededError(absl::StrCat(first.what, ": not done by its deadline")))
+            .IgnoreError();
       }
       return;
     }
@@ -130,14 +137,16 @@ class NcclState {
 
 class NcclWork : public Work {
  public:
-  NcclWork(std::shared_ptr<NcclState> state, BackendWork work) : state_(std::move(state)), work_(std::move(work)) {}
+  NcclWork(std::shared_ptr<NcclState> state, BackendWork work)
+      : state_(std::move(state)), work_(std::move(work)) {}
 
   absl::Status Wait() override {
     RETURN_IF_ERROR(state_->status());
     try {
       work_->wait();
     } catch (const std::exception& error) {
-      return state_->Break(absl::UnavailableError(absl::StrCat("group ", state_->name, ": ", FirstLine(error.what()))));
+      return state_->Break(absl::UnavailableError(
+          absl::StrCat("group ", state_->name, ": ", FirstLine(error.what()))));
     }
     return absl::OkStatus();
   }
@@ -159,13 +168,17 @@ class NcclGroup : public ProcessGroup {
   WorkOr AllGather(at::Tensor full, at::Tensor shard, absl::string_view tag) override {
     const std::string what = Describe("all_gather", tag, full, "");
     RETURN_IF_ERROR(CheckShards(full, shard, size())) << what;
-    return Start(what, [&](c10d::ProcessGroupNCCL& backend) { return backend._allgather_base(full, shard); });
+    return Start(what, [&](c10d::ProcessGroupNCCL& backend) {
+      return backend._allgather_base(full, shard);
+    });
   }
 
   WorkOr ReduceScatter(at::Tensor shard, at::Tensor full, absl::string_view tag) override {
     const std::string what = Describe("reduce_scatter", tag, full, "");
     RETURN_IF_ERROR(CheckShards(full, shard, size())) << what;
-    return Start(what, [&](c10d::ProcessGroupNCCL& backend) { return backend._reduce_scatter_base(shard, full); });
+    return Start(what, [&](c10d::ProcessGroupNCCL& backend) {
+      return backend._reduce_scatter_base(shard, full);
+    });
   }
 
   WorkOr AllToAll(at::Tensor out, at::Tensor in, absl::string_view tag) override {
@@ -223,7 +236,8 @@ class NcclGroup : public ProcessGroup {
   }
 
   absl::Status Barrier(absl::string_view tag) override {
-    ASSIGN_OR_RETURN(auto work, AllReduce(at::zeros({1}, at::device(at::kCUDA).dtype(at::kInt)), ReduceOp::kSum, tag));
+    ASSIGN_OR_RETURN(auto work, AllReduce(at::zeros({1}, at::device(at::kCUDA).dtype(at::kInt)),
+                                          ReduceOp::kSum, tag));
     while (!work->IsCompleted()) {
       RETURN_IF_ERROR(state_->Look());
       absl::SleepFor(kPollPause);
@@ -235,15 +249,17 @@ class NcclGroup : public ProcessGroup {
   absl::Status status() const override { return state_->status(); }
 
   void Abort(absl::string_view reason) override {
-    state_->Break(absl::AbortedError(absl::StrCat("group ", name(), ", rank ", rank(), ": aborted: ", reason)))
+    state_
+        ->Break(absl::AbortedError(
+            absl::StrCat("group ", name(), ", rank ", rank(), ": aborted: ", reason)))
         .IgnoreError();
   }
 
  private:
   std::string Describe(absl::string_view op, absl::string_view tag, const at::Tensor& tensor,
                        absl::string_view peer) const {
-    return absl::StrCat("group ", name(), ", rank ", rank(), " of ", size(), ": ", op, " '", tag, "' of ",
-                        tensor.defined() ? tensor.nbytes() : 0, " bytes", peer);
+    return absl::StrCat("group ", name(), ", rank ", rank(), " of ", size(), ": ", op, " '", tag,
+                        "' of ", tensor.defined() ? tensor.nbytes() : 0, " bytes", peer);
   }
 
   absl::Status CheckRank(int peer) const {
@@ -275,19 +291,23 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateNcclGroup(const GroupOptions
   setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0", /*overwrite=*/0);
   setenv("TORCH_NCCL_ENABLE_MONITORING", "0", /*overwrite=*/0);
   auto abandoned = std::make_shared<std::atomic<bool>>(false);
-  std::function<Backend()> call = [rank = options.rank, size = options.size, timeout = options.timeout,
-                                   rendezvous = options.rendezvous, abandoned] {
+  std::function<Backend()> call = [rank = options.rank, size = options.size,
+                                   timeout = options.timeout, rendezvous = options.rendezvous,
+                                   abandoned] {
     auto store = RendezvousStore::Connect(rendezvous, timeout, abandoned);
     auto settings = c10d::ProcessGroupNCCL::Options::create();
-    settings->timeout = std::chrono::milliseconds(std::max<int64_t>(1, absl::ToInt64Milliseconds(timeout)));
-    return c10::make_intrusive<c10d::ProcessGroupNCCL>(std::move(store), rank, size, std::move(settings));
+    settings->timeout =
+        std::chrono::milliseconds(std::max<int64_t>(1, absl::ToInt64Milliseconds(timeout)));
+    return c10::make_intrusive<c10d::ProcessGroupNCCL>(std::move(store), rank, size,
+                                                       std::move(settings));
   };
-  ASSIGN_OR_RETURN(
-      Backend backend,
-      RunWithDeadline<Backend>(std::move(call), absl::Now() + options.timeout, options.cancel, abandoned,
-                               absl::StrCat("group ", options.name, ", rank ", options.rank, " of ",
-                                            options.size, ": rendezvous")));
-  auto group = std::make_unique<NcclGroup>(std::make_shared<NcclState>(options, std::move(backend)));
+  ASSIGN_OR_RETURN(Backend backend,
+                   RunWithDeadline<Backend>(
+                       std::move(call), absl::Now() + options.timeout, options.cancel, abandoned,
+                       absl::StrCat("group ", options.name, ", rank ", options.rank, " of ",
+                                    options.size, ": rendezvous")));
+  auto group =
+      std::make_unique<NcclGroup>(std::make_shared<NcclState>(options, std::move(backend)));
   // The communicator is made by the first operation: now, so that this call answers for it.
   RETURN_IF_ERROR(group->Barrier("join"));
   return group;

@@ -3,13 +3,14 @@
 //
 //   ASSIGN_OR_RETURN(auto group, CreateGlooGroup({.name = "fsdp", .rank = 0, .size = 2, ...}));
 //   ASSIGN_OR_RETURN(auto work, group->AllGather(full, shard, "layers.3"));   // returns at once
-//   RETURN_IF_ERROR(work->Wait());                                            // within the deadline
+//   RETURN_IF_ERROR(work->Wait());                                            // within the
+//   deadline
 //
 // Threads: one thread per rank issues the operations of all its groups, in the same order on every
 // rank; results may be waited for on that thread only. Abort() may be called from any thread.
-// Errors: DEADLINE_EXCEEDED when an operation outlasts the group's timeout, UNAVAILABLE when a peer is
-// gone; both say group, operation, tag, bytes, rank and, where known, the peer. After an error the
-// group is broken: further operations answer FAILED_PRECONDITION, and a new group must be made.
+// Errors: DEADLINE_EXCEEDED when an operation outlasts the group's timeout, UNAVAILABLE when a peer
+// is gone; both say group, operation, tag, bytes, rank and, where known, the peer. After an error
+// the group is broken: further operations answer FAILED_PRECONDITION, and a new group must be made.
 #ifndef TANDEM_COMMON_COMM_PROCESS_GROUP_H_
 #define TANDEM_COMMON_COMM_PROCESS_GROUP_H_
 
@@ -26,13 +27,13 @@
 
 namespace tandem::comm {
 
-// An operation under way. The tensors that it reads and writes are held by it and must not be touched
-// until Wait() has returned OK.
+// An operation under way. The tensors that it reads and writes are held by it and must not be
+// touched until Wait() has returned OK.
 class Work {
  public:
   virtual ~Work() = default;
-  // Blocks until the operation is done on this rank, at most until its deadline. On NCCL it makes the
-  // current stream wait and returns; errors surface at the next operation or at Synchronize().
+  // Blocks until the operation is done on this rank, at most until its deadline. On NCCL it makes
+  // the current stream wait and returns; errors surface at the next operation or at Synchronize().
   virtual absl::Status Wait() = 0;
   // True once Wait() would not block. Gloo's sends and receives say so only after Wait().
   virtual bool IsCompleted() = 0;
@@ -52,13 +53,13 @@ class ProcessGroup {
   // `tag` says what the operation is for ("layers.3", "bucket 7"); it appears in errors and traces.
   // Tensors are contiguous and on the group's device.
 
-  // full [size * n] = every rank's shard [n], in rank order; same dtype. `shard` may be the rank's own
-  // slice of `full`.
+  // full [size * n] = every rank's shard [n], in rank order; same dtype. `shard` may be the rank's
+  // own slice of `full`.
   virtual WorkOr AllGather(at::Tensor full, at::Tensor shard, absl::string_view tag) = 0;
   // shard [n] = sum over ranks of full[rank * n : (rank + 1) * n]. `full` may be overwritten.
   virtual WorkOr ReduceScatter(at::Tensor shard, at::Tensor full, absl::string_view tag) = 0;
-  // Slice r of `out` [size * n] = slice `rank` of rank r's `in` [size * n]; same dtype. A sum of these
-  // slices in a wider type than the one that travels is a ReduceScatter at half the traffic.
+  // Slice r of `out` [size * n] = slice `rank` of rank r's `in` [size * n]; same dtype. A sum of
+  // these slices in a wider type than the one that travels is a ReduceScatter at half the traffic.
   virtual WorkOr AllToAll(at::Tensor out, at::Tensor in, absl::string_view tag) = 0;
   virtual WorkOr AllReduce(at::Tensor tensor, ReduceOp op, absl::string_view tag) = 0;
   virtual WorkOr Broadcast(at::Tensor tensor, int root, absl::string_view tag) = 0;
@@ -99,8 +100,8 @@ struct GroupOptions {
   const absl::Notification* cancel = nullptr;
 };
 
-// Joins the group; returns when all ranks have. Blocks, at most for options.timeout, so never called
-// on an RPC thread. A group of size 1 needs no rendezvous.
+// Joins the group; returns when all ranks have. Blocks, at most for options.timeout, so never
+// called on an RPC thread. A group of size 1 needs no rendezvous.
 absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateGlooGroup(const GroupOptions& options);
 
 // The same over NCCL on the current CUDA device. UNIMPLEMENTED in a build without TANDEM_CUDA.
@@ -118,13 +119,13 @@ class StoreServer {
 // A client of a rendezvous store, for small agreements besides groups (go, abort, addresses).
 class StoreClient {
  public:
-  static absl::StatusOr<std::unique_ptr<StoreClient>> Connect(const Rendezvous& rendezvous,
-                                                              absl::Duration timeout,
-                                                              const absl::Notification* cancel = nullptr);
+  static absl::StatusOr<std::unique_ptr<StoreClient>> Connect(
+      const Rendezvous& rendezvous, absl::Duration timeout,
+      const absl::Notification* cancel = nullptr);
   virtual ~StoreClient() = default;
   virtual absl::Status Set(const std::string& key, const std::string& value) = 0;
-  // Waits for the key, at most for `timeout`: DEADLINE_EXCEEDED names it; UNAVAILABLE where the store
-  // is gone; CANCELLED once `cancel`, where given, is notified.
+  // Waits for the key, at most for `timeout`: DEADLINE_EXCEEDED names it; UNAVAILABLE where the
+  // store is gone; CANCELLED once `cancel`, where given, is notified.
   virtual absl::StatusOr<std::string> Get(const std::string& key, absl::Duration timeout,
                                           const absl::Notification* cancel = nullptr) = 0;
 };

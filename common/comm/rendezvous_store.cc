@@ -22,19 +22,25 @@ milliseconds ToMilliseconds(absl::Duration d) {
 
 }  // namespace
 
-c10::intrusive_ptr<RendezvousStore> RendezvousStore::Connect(const Rendezvous& rendezvous, absl::Duration timeout,
-                                                             std::shared_ptr<std::atomic<bool>> stop) {
-  auto connection = StoreConnection::Open(rendezvous, absl::Now() + timeout, [stop] { return stop->load(); });
+c10::intrusive_ptr<RendezvousStore> RendezvousStore::Connect(
+    const Rendezvous& rendezvous, absl::Duration timeout, std::shared_ptr<std::atomic<bool>> stop) {
+  auto connection =
+      StoreConnection::Open(rendezvous, absl::Now() + timeout, [stop] { return stop->load(); });
   ThrowUnless(connection.status());
-  return c10::make_intrusive<RendezvousStore>(rendezvous, *std::move(connection), timeout, std::move(stop));
+  return c10::make_intrusive<RendezvousStore>(rendezvous, *std::move(connection), timeout,
+                                              std::move(stop));
 }
 
 RendezvousStore::RendezvousStore(Rendezvous rendezvous, std::unique_ptr<StoreConnection> connection,
                                  absl::Duration timeout, std::shared_ptr<std::atomic<bool>> stop)
-    : Store(ToMilliseconds(timeout)), rendezvous_(std::move(rendezvous)), stop_(std::move(stop)),
+    : Store(ToMilliseconds(timeout)),
+      rendezvous_(std::move(rendezvous)),
+      stop_(std::move(stop)),
       connection_(std::move(connection)) {}
 
-absl::Time RendezvousStore::Deadline() const { return absl::Now() + absl::Milliseconds(timeout_.count()); }
+absl::Time RendezvousStore::Deadline() const {
+  return absl::Now() + absl::Milliseconds(timeout_.count());
+}
 
 Cancelled RendezvousStore::Stopped() const {
   return [stop = stop_] { return stop->load(); };

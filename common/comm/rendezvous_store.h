@@ -20,11 +20,12 @@ namespace tandem::comm {
 // Errors are exceptions, as c10d expects. Any thread.
 class RendezvousStore : public c10d::Store {
  public:
-  static c10::intrusive_ptr<RendezvousStore> Connect(const Rendezvous& rendezvous, absl::Duration timeout,
+  static c10::intrusive_ptr<RendezvousStore> Connect(const Rendezvous& rendezvous,
+                                                     absl::Duration timeout,
                                                      std::shared_ptr<std::atomic<bool>> stop);
 
-  RendezvousStore(Rendezvous rendezvous, std::unique_ptr<StoreConnection> connection, absl::Duration timeout,
-                  std::shared_ptr<std::atomic<bool>> stop);
+  RendezvousStore(Rendezvous rendezvous, std::unique_ptr<StoreConnection> connection,
+                  absl::Duration timeout, std::shared_ptr<std::atomic<bool>> stop);
 
   c10::intrusive_ptr<c10d::Store> clone() override;
   void set(const std::string& key, const std::vector<uint8_t>& value) override;
@@ -34,7 +35,8 @@ class RendezvousStore : public c10d::Store {
   bool check(const std::vector<std::string>& keys) override;
   int64_t getNumKeys() override;
   void wait(const std::vector<std::string>& keys) override;
-  void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) override;
+  void wait(const std::vector<std::string>& keys,
+            const std::chrono::milliseconds& timeout) override;
 
  private:
   absl::Time Deadline() const;

@@ -1,6 +1,7 @@
 // RunWithDeadline: calls something that may block for ever and comes back in time all the same. The
-// call runs on a thread of its own; where the deadline passes or `cancel` is notified first, the thread
-// is left behind with `abandoned` set, and must end by itself soon. It may only touch what it shares.
+// call runs on a thread of its own; where the deadline passes or `cancel` is notified first, the
+// thread is left behind with `abandoned` set, and must end by itself soon. It may only touch what
+// it shares.
 #ifndef TANDEM_COMMON_COMM_RUN_WITH_DEADLINE_H_
 #define TANDEM_COMMON_COMM_RUN_WITH_DEADLINE_H_
 
@@ -68,7 +69,8 @@ absl::StatusOr<T> RunWithDeadline(std::function<T()> call, absl::Time deadline,
       return absl::DeadlineExceededError(absl::StrCat(what, ": deadline exceeded"));
     }
     // A Notification cannot be waited for together with the result: look at it now and then.
-    const absl::Time next = cancel == nullptr ? deadline : std::min(deadline, now + absl::Milliseconds(20));
+    const absl::Time next =
+        cancel == nullptr ? deadline : std::min(deadline, now + absl::Milliseconds(20));
     shared->mu.AwaitWithDeadline(absl::Condition(&done), next);
   }
   return *std::move(shared->result);

@@ -39,7 +39,9 @@ class SingleRankGroup : public ProcessGroup {
     if (root != 0) return NoPeer("broadcast", root, tag);
     return Done();
   }
-  WorkOr Send(at::Tensor, int to, absl::string_view tag) override { return NoPeer("send", to, tag); }
+  WorkOr Send(at::Tensor, int to, absl::string_view tag) override {
+    return NoPeer("send", to, tag);
+  }
   WorkOr Receive(at::Tensor, int from, absl::string_view tag) override {
     return NoPeer("receive", from, tag);
   }
@@ -52,7 +54,8 @@ class SingleRankGroup : public ProcessGroup {
   }
   void Abort(absl::string_view reason) override {
     absl::MutexLock lock(&mu_);
-    if (broken_.ok()) broken_ = absl::AbortedError(absl::StrCat("group ", name_, ": aborted: ", reason));
+    if (broken_.ok())
+      broken_ = absl::AbortedError(absl::StrCat("group ", name_, ": aborted: ", reason));
   }
 
  private:
@@ -66,8 +69,8 @@ class SingleRankGroup : public ProcessGroup {
     return Done();
   }
   WorkOr NoPeer(absl::string_view op, int peer, absl::string_view tag) const {
-    return absl::InvalidArgumentError(
-        absl::StrCat("group ", name_, ": ", op, " '", tag, "': no rank ", peer, " in a group of 1"));
+    return absl::InvalidArgumentError(absl::StrCat("group ", name_, ": ", op, " '", tag,
+                                                   "': no rank ", peer, " in a group of 1"));
   }
 
   const std::string name_;

@@ -39,9 +39,8 @@ class ConnectedStoreClient : public StoreClient {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<StoreClient>> StoreClient::Connect(const Rendezvous& rendezvous,
-                                                                  absl::Duration timeout,
-                                                                  const absl::Notification* cancel) {
+absl::StatusOr<std::unique_ptr<StoreClient>> StoreClient::Connect(
+    const Rendezvous& rendezvous, absl::Duration timeout, const absl::Notification* cancel) {
   if (rendezvous.port <= 0 || rendezvous.port > 65535) {
     return absl::InvalidArgumentError(
         absl::StrCat("rendezvous port: expected 1 to 65535, found ", rendezvous.port));

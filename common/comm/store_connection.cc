@@ -32,16 +32,20 @@ absl::Status PollUntil(int fd, short events, absl::Time deadline, const Cancelle
     if (cancelled && cancelled()) return absl::CancelledError("cancelled");
     const absl::Duration left = deadline - absl::Now();
     pollfd entry{fd, events, 0};
-    const absl::Duration wait = std::clamp(left, absl::ZeroDuration(), cancelled ? kLook : absl::Seconds(10));
+    const absl::Duration wait =
+        std::clamp(left, absl::ZeroDuration(), cancelled ? kLook : absl::Seconds(10));
     // Rounded up, lest the last millisecond be spent spinning.
-    const int ready = poll(&entry, 1, static_cast<int>(absl::ToInt64Milliseconds(wait + absl::Microseconds(999))));
+    const int ready = poll(
+        &entry, 1, static_cast<int>(absl::ToInt64Milliseconds(wait + absl::Microseconds(999))));
     if (ready > 0) return absl::OkStatus();
     if (ready < 0 && errno != EINTR) return absl::UnavailableError(std::strerror(errno));
-    if (ready == 0 && left <= absl::ZeroDuration()) return absl::DeadlineExceededError("deadline exceeded");
+    if (ready == 0 && left <= absl::ZeroDuration())
+      return absl::DeadlineExceededError("deadline exceeded");
   }
 }
 
-absl::StatusOr<int> ConnectTo(const addrinfo& address, absl::Time deadline, const Cancelled& cancelled) {
+absl::StatusOr<int> ConnectTo(const addrinfo& address, absl::Time deadline,
+                              const Cancelled& cancelled) {
   const int fd = socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return absl::UnavailableError(std::strerror(errno));
   absl::Status status;
@@ -66,12 +70,14 @@ absl::StatusOr<int> ConnectTo(const addrinfo& address, absl::Time deadline, cons
   return fd;
 }
 
-absl::StatusOr<int> ConnectOnce(const Rendezvous& rendezvous, absl::Time deadline, const Cancelled& cancelled) {
+absl::StatusOr<int> ConnectOnce(const Rendezvous& rendezvous, absl::Time deadline,
+                                const Cancelled& cancelled) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
-  if (const int error = getaddrinfo(rendezvous.host.c_str(), std::to_string(rendezvous.port).c_str(), &hints, &found);
+  if (const int error = getaddrinfo(rendezvous.host.c_str(),
+                                    std::to_string(rendezvous.port).c_str(), &hints, &found);
       error != 0) {
     return absl::UnavailableError(absl::StrCat("cannot resolve: ", gai_strerror(error)));
   }
@@ -103,13 +109,17 @@ absl::StatusOr<std::unique_ptr<StoreConnection>> StoreConnection::Open(const Ren
       AppendInteger<uint32_t>(hello, 42);
       uint32_t echo = 0;
       RETURN_IF_ERROR(connection->WriteBytes(hello, deadline, cancelled)) << "connecting";
-      RETURN_IF_ERROR(connection->ReadBytes(&echo, sizeof(echo), deadline, cancelled)) << "connecting";
-      if (echo != 42) return absl::UnavailableError(absl::StrCat(place, ": it is no rendezvous store"));
+      RETURN_IF_ERROR(connection->ReadBytes(&echo, sizeof(echo), deadline, cancelled))
+          << "connecting";
+      if (echo != 42)
+        return absl::UnavailableError(absl::StrCat(place, ": it is no rendezvous store"));
       return connection;
     }
-    if (absl::IsCancelled(fd.status())) return absl::CancelledError(absl::StrCat(place, ": connect: cancelled"));
+    if (absl::IsCancelled(fd.status()))
+      return absl::CancelledError(absl::StrCat(place, ": connect: cancelled"));
     if (absl::Now() + kRetryPause >= deadline) {
-      return absl::DeadlineExceededError(absl::StrCat(place, ": cannot connect: ", fd.status().message()));
+      return absl::DeadlineExceededError(
+          absl::StrCat(place, ": cannot connect: ", fd.status().message()));
     }
     absl::SleepFor(kRetryPause);
   }
@@ -131,28 +141,38 @@ absl::Status StoreConnection::Poll(short events, absl::Time deadline, const Canc
   return PollUntil(fd_, events, deadline, cancelled);
 }
 
-absl::Status StoreConnection::WriteBytes(const std::string& bytes, absl::Time deadline, const Cancelled& cancelled) {
+absl::Status StoreConnection::WriteBytes(const std::string& bytes, absl::Time deadline,
+                                         const Cancelled& cancelled) {
   for (size_t done = 0; done < bytes.size();) {
-    if (const absl::Status status = Poll(POLLOUT, deadline, cancelled); !status.ok()) return Close(status);
+    if (const absl::Status status = Poll(POLLOUT, deadline, cancelled); !status.ok())
+      return Close(status);
     const ssize_t n = send(fd_, bytes.data() + done, bytes.size() - done, MSG_NOSIGNAL);
-    if (n > 0) done += static_cast<size_t>(n);
-    else if (n < 0 && errno != EAGAIN && errno != EINTR) return Close(absl::UnavailableError(std::strerror(errno)));
+    if (n > 0)
+      done += static_cast<size_t>(n);
+    else if (n < 0 && errno != EAGAIN && errno != EINTR)
+      return Close(absl::UnavailableError(std::strerror(errno)));
   }
   return absl::OkStatus();
 }
 
-absl::Status StoreConnection::ReadBytes(void* data, size_t size, absl::Time deadline, const Cancelled& cancelled) {
+absl::Status StoreConnection::ReadBytes(void* data, size_t size, absl::Time deadline,
+                                        const Cancelled& cancelled) {
   for (size_t done = 0; done < size;) {
-    if (const absl::Status status = Poll(POLLIN, deadline, cancelled); !status.ok()) return Close(status);
+    if (const absl::Status status = Poll(POLLIN, deadline, cancelled); !status.ok())
+      return Close(status);
     const ssize_t n = recv(fd_, static_cast<char*>(data) + done, size - done, 0);
-    if (n > 0) done += static_cast<size_t>(n);
-    else if (n == 0) return Close(absl::UnavailableError("it has closed the connection"));
-    else if (errno != EAGAIN && errno != EINTR) return Close(absl::UnavailableError(std::strerror(errno)));
+    if (n > 0)
+      done += static_cast<size_t>(n);
+    else if (n == 0)
+      return Close(absl::UnavailableError("it has closed the connection"));
+    else if (errno != EAGAIN && errno != EINTR)
+      return Close(absl::UnavailableError(std::strerror(errno)));
   }
   return absl::OkStatus();
 }
 
-absl::Status StoreConnection::Set(const std::string& key, const std::string& value, absl::Time deadline) {
+absl::Status StoreConnection::Set(const std::string& key, const std::string& value,
+                                  absl::Time deadline) {
   std::string query;
   AppendInteger(query, StoreQuery::kSet);
   AppendString(query, Full(key));
@@ -172,12 +192,17 @@ absl::StatusOr<bool> StoreConnection::Check(const std::string& key, absl::Time d
   return answer == kReady;
 }
 
-absl::Status StoreConnection::WaitFor(const std::string& key, absl::Time deadline, const Cancelled& cancelled) {
-  const auto what = [&](absl::string_view end) { return absl::StrCat(place_, ": wait for key ", Full(key), ": ", end); };
-  // A query that has been sent is given a moment to be answered, so that the connection can be used again.
+absl::Status StoreConnection::WaitFor(const std::string& key, absl::Time deadline,
+                                      const Cancelled& cancelled) {
+  const auto what = [&](absl::string_view end) {
+    return absl::StrCat(place_, ": wait for key ", Full(key), ": ", end);
+  };
+  // A query that has been sent is given a moment to be answered, so that the connection can be used
+  // again.
   absl::Time cancelled_at = absl::InfiniteFuture();
   const auto given_up = [&] {
-    if (cancelled && cancelled() && cancelled_at == absl::InfiniteFuture()) cancelled_at = absl::Now();
+    if (cancelled && cancelled() && cancelled_at == absl::InfiniteFuture())
+      cancelled_at = absl::Now();
     return absl::Now() > cancelled_at + kGrace;
   };
   for (absl::Duration pause = absl::Milliseconds(1);; pause = std::min(pause * 2, kLongestPause)) {
@@ -198,13 +223,15 @@ absl::StatusOr<std::string> StoreConnection::Read(const std::string& key, absl::
   RETURN_IF_ERROR(WriteBytes(query, deadline, cancelled));
   uint64_t size = 0;
   RETURN_IF_ERROR(ReadBytes(&size, sizeof(size), deadline, cancelled));
-  if (size > kMaxStoreString) return Close(absl::UnavailableError(absl::StrCat("a value of ", size, " bytes")));
+  if (size > kMaxStoreString)
+    return Close(absl::UnavailableError(absl::StrCat("a value of ", size, " bytes")));
   std::string value(size, '\0');
   RETURN_IF_ERROR(ReadBytes(value.data(), value.size(), deadline, cancelled));
   return value;
 }
 
-absl::StatusOr<int64_t> StoreConnection::Add(const std::string& key, int64_t delta, absl::Time deadline) {
+absl::StatusOr<int64_t> StoreConnection::Add(const std::string& key, int64_t delta,
+                                             absl::Time deadline) {
   std::string query;
   AppendInteger(query, StoreQuery::kAdd);
   AppendString(query, Full(key));

@@ -31,12 +31,14 @@ class StoreConnection {
 
   absl::Status Set(const std::string& key, const std::string& value, absl::Time deadline);
   // Whether the key is there.
-  absl::StatusOr<bool> Check(const std::string& key, absl::Time deadline, const Cancelled& cancelled);
-  // Waits until the key is there. The connection stays usable after a deadline or a cancellation, unless
-  // the store did not answer either.
+  absl::StatusOr<bool> Check(const std::string& key, absl::Time deadline,
+                             const Cancelled& cancelled);
+  // Waits until the key is there. The connection stays usable after a deadline or a cancellation,
+  // unless the store did not answer either.
   absl::Status WaitFor(const std::string& key, absl::Time deadline, const Cancelled& cancelled);
   // The value of a key that is there.
-  absl::StatusOr<std::string> Read(const std::string& key, absl::Time deadline, const Cancelled& cancelled);
+  absl::StatusOr<std::string> Read(const std::string& key, absl::Time deadline,
+                                   const Cancelled& cancelled);
   absl::StatusOr<int64_t> Add(const std::string& key, int64_t delta, absl::Time deadline);
 
  private:
@@ -44,7 +46,8 @@ class StoreConnection {
       : fd_(fd), place_(std::move(place)), prefix_(std::move(prefix)) {}
 
   std::string Full(const std::string& key) const { return "/" + prefix_ + "/" + key; }
-  absl::Status WriteBytes(const std::string& bytes, absl::Time deadline, const Cancelled& cancelled);
+  absl::Status WriteBytes(const std::string& bytes, absl::Time deadline,
+                          const Cancelled& cancelled);
   absl::Status ReadBytes(void* data, size_t size, absl::Time deadline, const Cancelled& cancelled);
   absl::Status Poll(short events, absl::Time deadline, const Cancelled& cancelled);
   absl::Status Close(absl::Status why);

@@ -33,7 +33,8 @@ struct Peer {
   std::string out;
 };
 
-// Takes a query's arguments from the front of a peer's bytes; remembers whether they were all there.
+// Takes a query's arguments from the front of a peer's bytes; remembers whether they were all
+// there.
 class Reader {
  public:
   explicit Reader(absl::string_view bytes) : bytes_(bytes) {}
@@ -106,7 +107,8 @@ class PollingStoreServer : public StoreServer {
     if (bind(fd, reinterpret_cast<sockaddr*>(&address), length) != 0) return fail("bind", fd);
     if (listen(fd, 1024) != 0) return fail("listen on", fd);
     length = sizeof(address);
-    if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0) return fail("read the name of", fd);
+    if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0)
+      return fail("read the name of", fd);
     // The port is at the same place in both kinds of address.
     const int bound = ntohs(reinterpret_cast<sockaddr_in&>(address).sin_port);
     const int wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -134,7 +136,8 @@ class PollingStoreServer : public StoreServer {
     while (true) {
       std::vector<pollfd> entries = {{wake_fd_, POLLIN, 0}, {listen_fd_, POLLIN, 0}};
       for (const Peer& peer : peers_) {
-        entries.push_back({peer.fd, static_cast<short>(peer.out.empty() ? POLLIN : POLLIN | POLLOUT), 0});
+        entries.push_back(
+            {peer.fd, static_cast<short>(peer.out.empty() ? POLLIN : POLLIN | POLLOUT), 0});
       }
       if (poll(entries.data(), entries.size(), -1) < 0) continue;  // EINTR
       if (entries[0].revents != 0) return;
@@ -183,9 +186,12 @@ class PollingStoreServer : public StoreServer {
     peer.in.erase(0, used);
     while (!peer.broken && !peer.out.empty()) {
       const ssize_t n = send(peer.fd, peer.out.data(), peer.out.size(), MSG_NOSIGNAL);
-      if (n > 0) peer.out.erase(0, static_cast<size_t>(n));
-      else if (errno == EAGAIN || errno == EINTR) break;
-      else peer.broken = true;
+      if (n > 0)
+        peer.out.erase(0, static_cast<size_t>(n));
+      else if (errno == EAGAIN || errno == EINTR)
+        break;
+      else
+        peer.broken = true;
     }
   }
 
@@ -220,7 +226,8 @@ class PollingStoreServer : public StoreServer {
         const auto delta = reader.Integer<int64_t>();
         if (!reader.complete() || reader.wrong()) return;
         int64_t value = 0;
-        if (const auto it = values_.find(key); it != values_.end() && !absl::SimpleAtoi(it->second, &value)) {
+        if (const auto it = values_.find(key);
+            it != values_.end() && !absl::SimpleAtoi(it->second, &value)) {
           return reader.Wrong();
         }
         value = static_cast<int64_t>(static_cast<uint64_t>(value) + static_cast<uint64_t>(delta));
@@ -253,7 +260,8 @@ class PollingStoreServer : public StoreServer {
 
 absl::StatusOr<std::unique_ptr<StoreServer>> StoreServer::Start(int port) {
   if (port < 0 || port > 65535) {
-    return absl::InvalidArgumentError(absl::StrCat("store port: expected 0 to 65535, found ", port));
+    return absl::InvalidArgumentError(
+        absl::StrCat("store port: expected 0 to 65535, found ", port));
   }
   return PollingStoreServer::Start(port);
 }

@@ -1,13 +1,15 @@
-// The wire of the rendezvous store, which is that of c10d's TCPStore, so that our clients can use the
-// store that torchrun serves and c10d's can use ours. Ours differ in what they promise: every step has a
-// deadline, nothing is looked up in DNS but the name that was given, and failures are statuses.
+// The wire of the rendezvous store, which is that of c10d's TCPStore, so that our clients can use
+// the store that torchrun serves and c10d's can use ours. Ours differ in what they promise: every
+// step has a deadline, nothing is looked up in DNS but the name that was given, and failures are
+// statuses.
 //
-// A query is a byte that says what it is, then its arguments: integers as they lie in memory, strings
-// with their length (8 bytes) before them. Every connection begins with kValidate and kStoreMagic.
+// A query is a byte that says what it is, then its arguments: integers as they lie in memory,
+// strings with their length (8 bytes) before them. Every connection begins with kValidate and
+// kStoreMagic.
 //
-//   kSet key value            no answer          kAdd key int64          answers int64, the new value
-//   kGet key                  answers a string   kCheck count keys...    answers a byte, kReady or not
-//   kPing uint32              answers the same
+//   kSet key value            no answer          kAdd key int64          answers int64, the new
+//   value kGet key                  answers a string   kCheck count keys...    answers a byte,
+//   kReady or not kPing uint32              answers the same
 #ifndef TANDEM_COMMON_COMM_STORE_WIRE_H_
 #define TANDEM_COMMON_COMM_STORE_WIRE_H_
 

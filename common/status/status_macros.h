@@ -40,9 +40,8 @@ class StatusBuilder {
     const std::string note = note_.str();
     if (note.empty()) return std::move(status_);
     absl::Status out(status_.code(), std::string(status_.message()) + "; " + note);
-    status_.ForEachPayload([&out](absl::string_view url, const absl::Cord& payload) {
-      out.SetPayload(url, payload);
-    });
+    status_.ForEachPayload(
+        [&out](absl::string_view url, const absl::Cord& payload) { out.SetPayload(url, payload); });
     return out;
   }
 
@@ -52,19 +51,19 @@ class StatusBuilder {
 
 }  // namespace tandem
 
-#define RETURN_IF_ERROR(expression)                                                            \
-  if (absl::Status tandem_status_ = (expression); tandem_status_.ok()) {                        \
-  } else /* NOLINT */                                                                           \
+#define RETURN_IF_ERROR(expression)                                      \
+  if (absl::Status tandem_status_ = (expression); tandem_status_.ok()) { \
+  } else /* NOLINT */                                                    \
     return ::tandem::StatusBuilder(std::move(tandem_status_))
 
 #define TANDEM_CONCAT_INNER_(a, b) a##b
 #define TANDEM_CONCAT_(a, b) TANDEM_CONCAT_INNER_(a, b)
 
-#define ASSIGN_OR_RETURN(declaration, expression)                                              \
+#define ASSIGN_OR_RETURN(declaration, expression) \
   TANDEM_ASSIGN_OR_RETURN_(TANDEM_CONCAT_(tandem_status_or_, __LINE__), declaration, expression)
-#define TANDEM_ASSIGN_OR_RETURN_(holder, declaration, expression)                              \
-  auto holder = (expression);                                                                  \
-  if (!holder.ok()) return ::tandem::StatusBuilder(std::move(holder).status());                \
+#define TANDEM_ASSIGN_OR_RETURN_(holder, declaration, expression)               \
+  auto holder = (expression);                                                   \
+  if (!holder.ok()) return ::tandem::StatusBuilder(std::move(holder).status()); \
   declaration = *std::move(holder)
 
 #endif  // TANDEM_COMMON_STATUS_STATUS_MACROS_H_

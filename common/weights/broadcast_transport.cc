@@ -23,11 +23,12 @@ struct Flight {
   Clock::time_point start;
 };
 
-absl::Status Launch(const TransferPlan& plan, comm::ProcessGroup& group, int bucket, at::Tensor buffer,
-                    Flight& flight, PhaseTimes& times) {
+absl::Status Launch(const TransferPlan& plan, comm::ProcessGroup& group, int bucket,
+                    at::Tensor buffer, Flight& flight, PhaseTimes& times) {
   flight.start = Clock::now();
   ASSIGN_OR_RETURN(flight.work, group.Broadcast(std::move(buffer), 0, plan.BucketName(bucket)));
-  times.Add("wire", 0, Seconds(Clock::now() - flight.start));  // its busy time is counted when it lands
+  times.Add("wire", 0,
+            Seconds(Clock::now() - flight.start));  // its busy time is counted when it lands
   return absl::OkStatus();
 }
 
@@ -47,7 +48,8 @@ absl::Status BroadcastTransport::MakeBuffers(int64_t bytes) {
     try {
       buffer = at::empty({bytes}, at::kByte);
     } catch (const std::exception& error) {
-      return absl::ResourceExhaustedError(absl::StrCat("cannot allocate a bucket of ", bytes, " bytes"));
+      return absl::ResourceExhaustedError(
+          absl::StrCat("cannot allocate a bucket of ", bytes, " bytes"));
     }
   }
   return absl::OkStatus();
@@ -59,7 +61,8 @@ at::Tensor BroadcastTransport::Buffer(const TransferPlan& plan, int bucket) cons
 
 absl::StatusOr<std::vector<TensorDigest>> BroadcastTransport::Send(const TransferPlan& plan,
                                                                    comm::ProcessGroup& group,
-                                                                   BucketSource& source, PhaseTimes& times) {
+                                                                   BucketSource& source,
+                                                                   PhaseTimes& times) {
   auto digests = SendBuckets(plan, group, source, times);
   if (!digests.ok()) buffers_ = {};
   return digests;
@@ -101,7 +104,8 @@ absl::StatusOr<std::vector<TensorDigest>> BroadcastTransport::SendBuckets(const 
     const Clock::time_point digest_start = Clock::now();
     const auto* bytes = static_cast<const std::byte*>(buffers_[b % 2].data_ptr());
     for (const auto& piece : plan.buckets[b].pieces()) {
-      digests.Add(piece.tensor(), bytes + piece.bucket_offset(), piece.size_bytes(), plan.EndsTensor(piece));
+      digests.Add(piece.tensor(), bytes + piece.bucket_offset(), piece.size_bytes(),
+                  plan.EndsTensor(piece));
     }
     times.Worked("verify", digest_start);
   }
@@ -111,8 +115,8 @@ absl::StatusOr<std::vector<TensorDigest>> BroadcastTransport::SendBuckets(const 
   return digests.digests();
 }
 
-absl::Status BroadcastTransport::Receive(const TransferPlan& plan, comm::ProcessGroup& group, BucketSink& sink,
-                                         PhaseTimes& times) {
+absl::Status BroadcastTransport::Receive(const TransferPlan& plan, comm::ProcessGroup& group,
+                                         BucketSink& sink, PhaseTimes& times) {
   const absl::Status status = ReceiveBuckets(plan, group, sink, times);
   if (!status.ok()) buffers_ = {};
   return status;
@@ -132,7 +136,8 @@ absl::Status BroadcastTransport::ReceiveBuckets(const TransferPlan& plan, comm::
     RETURN_IF_ERROR(sink.Unpack(b, Buffer(plan, b))) << "phase unpack, " << plan.BucketName(b);
     times.Worked("unpack", unpack_start);
     if (b + 2 < count) {
-      RETURN_IF_ERROR(Launch(plan, group, b + 2, Buffer(plan, b + 2), flights[b % 2], times)) << "phase wire";
+      RETURN_IF_ERROR(Launch(plan, group, b + 2, Buffer(plan, b + 2), flights[b % 2], times))
+          << "phase wire";
     }
     const Clock::time_point digest_start = Clock::now();
     RETURN_IF_ERROR(sink.Digest(b)) << "phase verify, " << plan.BucketName(b);

@@ -9,18 +9,20 @@
 
 namespace tandem::weights {
 
-// Keeps its two buffers from one update to the next, except after an error: then the group may still
-// hold them.
+// Keeps its two buffers from one update to the next, except after an error: then the group may
+// still hold them.
 class BroadcastTransport : public Transport {
  public:
   absl::string_view name() const override { return "broadcast"; }
-  absl::StatusOr<std::vector<TensorDigest>> Send(const TransferPlan& plan, comm::ProcessGroup& group,
-                                                 BucketSource& source, PhaseTimes& times) override;
+  absl::StatusOr<std::vector<TensorDigest>> Send(const TransferPlan& plan,
+                                                 comm::ProcessGroup& group, BucketSource& source,
+                                                 PhaseTimes& times) override;
   absl::Status Receive(const TransferPlan& plan, comm::ProcessGroup& group, BucketSink& sink,
                        PhaseTimes& times) override;
 
  private:
-  absl::StatusOr<std::vector<TensorDigest>> SendBuckets(const TransferPlan& plan, comm::ProcessGroup& group,
+  absl::StatusOr<std::vector<TensorDigest>> SendBuckets(const TransferPlan& plan,
+                                                        comm::ProcessGroup& group,
                                                         BucketSource& source, PhaseTimes& times);
   absl::Status ReceiveBuckets(const TransferPlan& plan, comm::ProcessGroup& group, BucketSink& sink,
                               PhaseTimes& times);

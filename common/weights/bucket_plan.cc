@@ -27,8 +27,9 @@ absl::StatusOr<TransferPlan> PlanWithoutBuckets(Manifest manifest) {
 
 std::string TransferPlan::BucketName(int bucket) const {
   const Bucket& b = buckets[bucket];
-  return absl::StrCat("bucket ", bucket, " of ", buckets.size(), ", from ",
-                      b.pieces_size() > 0 ? manifest.tensors(b.pieces(0).tensor()).name() : "nothing");
+  return absl::StrCat(
+      "bucket ", bucket, " of ", buckets.size(), ", from ",
+      b.pieces_size() > 0 ? manifest.tensors(b.pieces(0).tensor()).name() : "nothing");
 }
 
 absl::StatusOr<TransferPlan> MakeTransferPlan(Manifest manifest, int64_t bucket_bytes) {
@@ -39,19 +40,21 @@ absl::StatusOr<TransferPlan> MakeTransferPlan(Manifest manifest, int64_t bucket_
   ASSIGN_OR_RETURN(TransferPlan plan, PlanWithoutBuckets(std::move(manifest)));
   const int64_t capacity = std::max(kGrain, bucket_bytes / kGrain * kGrain);
   if (plan.total_bytes / capacity >= kMaxBuckets) {
-    return absl::InvalidArgumentError(absl::StrCat("bucket size: ", bucket_bytes, " bytes would make more than ",
-                                                   kMaxBuckets, " buckets of a model of ", plan.total_bytes,
-                                                   "; make it larger"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("bucket size: ", bucket_bytes, " bytes would make more than ", kMaxBuckets,
+                     " buckets of a model of ", plan.total_bytes, "; make it larger"));
   }
   for (int tensor = 0; tensor < plan.manifest.tensors_size(); ++tensor) {
     for (int64_t offset = 0; offset < plan.tensor_bytes[tensor];) {
-      if (plan.buckets.empty() || plan.buckets.back().size_bytes() == capacity) plan.buckets.emplace_back();
+      if (plan.buckets.empty() || plan.buckets.back().size_bytes() == capacity)
+        plan.buckets.emplace_back();
       Bucket& bucket = plan.buckets.back();
       auto& piece = *bucket.add_pieces();
       piece.set_tensor(tensor);
       piece.set_tensor_offset(offset);
       piece.set_bucket_offset(bucket.size_bytes());
-      piece.set_size_bytes(std::min(capacity - bucket.size_bytes(), plan.tensor_bytes[tensor] - offset));
+      piece.set_size_bytes(
+          std::min(capacity - bucket.size_bytes(), plan.tensor_bytes[tensor] - offset));
       bucket.set_size_bytes(bucket.size_bytes() + piece.size_bytes());
       offset += piece.size_bytes();
     }
@@ -84,13 +87,15 @@ absl::StatusOr<TransferPlan> CheckTransferPlan(
       const auto wrong = [&](absl::string_view what) {
         return absl::InvalidArgumentError(absl::StrCat(
             "bucket ", b, ": ", what, ": expected tensor ", tensor, " (",
-            tensor < plan.manifest.tensors_size() ? plan.manifest.tensors(tensor).name() : "none is left",
-            ") from byte ", offset, " at byte ", size, " of the bucket, found tensor ", piece.tensor(),
-            " from byte ", piece.tensor_offset(), " at byte ", piece.bucket_offset(), ", ",
-            piece.size_bytes(), " bytes"));
+            tensor < plan.manifest.tensors_size() ? plan.manifest.tensors(tensor).name()
+                                                  : "none is left",
+            ") from byte ", offset, " at byte ", size, " of the bucket, found tensor ",
+            piece.tensor(), " from byte ", piece.tensor_offset(), " at byte ",
+            piece.bucket_offset(), ", ", piece.size_bytes(), " bytes"));
       };
       if (tensor == plan.manifest.tensors_size()) return wrong("more than the tensors hold");
-      if (piece.tensor() != tensor || piece.tensor_offset() != offset || piece.bucket_offset() != size) {
+      if (piece.tensor() != tensor || piece.tensor_offset() != offset ||
+          piece.bucket_offset() != size) {
         return wrong("a gap, an overlap or another order");
       }
       if (piece.size_bytes() <= 0 || piece.size_bytes() > plan.tensor_bytes[tensor] - offset ||
@@ -102,15 +107,15 @@ absl::StatusOr<TransferPlan> CheckTransferPlan(
       skip_complete();
     }
     if (size == 0 || size != buckets[b].size_bytes()) {
-      return absl::InvalidArgumentError(absl::StrCat("bucket ", b, ": size_bytes is ",
-                                                     buckets[b].size_bytes(), ", its pieces have ", size));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "bucket ", b, ": size_bytes is ", buckets[b].size_bytes(), ", its pieces have ", size));
     }
     plan.largest_bucket_bytes = std::max(plan.largest_bucket_bytes, size);
   }
   if (tensor < plan.manifest.tensors_size()) {
-    return absl::InvalidArgumentError(absl::StrCat("buckets: tensor ", plan.manifest.tensors(tensor).name(),
-                                                   " is covered up to byte ", offset, " of ",
-                                                   plan.tensor_bytes[tensor]));
+    return absl::InvalidArgumentError(
+        absl::StrCat("buckets: tensor ", plan.manifest.tensors(tensor).name(),
+                     " is covered up to byte ", offset, " of ", plan.tensor_bytes[tensor]));
   }
   plan.buckets.assign(buckets.begin(), buckets.end());
   return plan;

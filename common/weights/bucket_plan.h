@@ -1,7 +1,8 @@
-// TransferPlan: a manifest and its buckets, made from metadata alone, so that all ranks agree on them.
+// TransferPlan: a manifest and its buckets, made from metadata alone, so that all ranks agree on
+// them.
 //
-// A model's canonical stream is its tensors' bytes one after another in manifest order. Buckets cut it
-// every `bucket_bytes`; a tensor may span buckets and a bucket may hold many tensors.
+// A model's canonical stream is its tensors' bytes one after another in manifest order. Buckets cut
+// it every `bucket_bytes`; a tensor may span buckets and a bucket may hold many tensors.
 #ifndef TANDEM_COMMON_WEIGHTS_BUCKET_PLAN_H_
 #define TANDEM_COMMON_WEIGHTS_BUCKET_PLAN_H_
 
@@ -37,9 +38,9 @@ struct TransferPlan {
 // INVALID_ARGUMENT where it is not positive or beyond kMaxBucketBytes, or for a bad manifest.
 absl::StatusOr<TransferPlan> MakeTransferPlan(Manifest manifest, int64_t bucket_bytes);
 
-// The plan of a table that a peer sent. INVALID_ARGUMENT, naming bucket and tensor, unless the buckets
-// are the canonical stream: every byte of every tensor once, in order, without gaps. Allocates nothing
-// beyond what was received.
+// The plan of a table that a peer sent. INVALID_ARGUMENT, naming bucket and tensor, unless the
+// buckets are the canonical stream: every byte of every tensor once, in order, without gaps.
+// Allocates nothing beyond what was received.
 absl::StatusOr<TransferPlan> CheckTransferPlan(
     Manifest manifest, const google::protobuf::RepeatedPtrField<Bucket>& buckets);
 

@@ -38,7 +38,8 @@ std::string ModelDigest(const std::vector<common::v1::TensorDigest>& digests) {
   return hasher.Hex();
 }
 
-StreamDigests::StreamDigests(const common::v1::Manifest& manifest) : digests_(manifest.tensors_size()) {
+StreamDigests::StreamDigests(const common::v1::Manifest& manifest)
+    : digests_(manifest.tensors_size()) {
   const std::string nothing = HexDigest({});
   for (int i = 0; i < manifest.tensors_size(); ++i) {
     digests_[i].set_name(manifest.tensors(i).name());

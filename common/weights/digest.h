@@ -1,7 +1,8 @@
 // Digests of weights: xxh3-128, which depends on every byte and its position.
 //
-// A tensor's digest is over its wire bytes, little endian and row-major. A model's digest is over its
-// tensors' digests in manifest order, so that ranks that hold different tensors can be combined.
+// A tensor's digest is over its wire bytes, little endian and row-major. A model's digest is over
+// its tensors' digests in manifest order, so that ranks that hold different tensors can be
+// combined.
 #ifndef TANDEM_COMMON_WEIGHTS_DIGEST_H_
 #define TANDEM_COMMON_WEIGHTS_DIGEST_H_
 
@@ -38,8 +39,8 @@ std::string HexDigest(absl::Span<const std::byte> bytes);
 
 std::string ModelDigest(const std::vector<common::v1::TensorDigest>& digests);
 
-// Digests the tensors of a manifest from their bytes as they stream by in canonical order: tensor by
-// tensor, in any cuts. One thread.
+// Digests the tensors of a manifest from their bytes as they stream by in canonical order: tensor
+// by tensor, in any cuts. One thread.
 class StreamDigests {
  public:
   explicit StreamDigests(const common::v1::Manifest& manifest);

@@ -43,9 +43,10 @@ std::string FirstNames(const Names& names) {
 }  // namespace
 
 absl::StatusOr<Manifest> MakeManifest(const model::ParameterTable& table, io::DType wire_dtype) {
-  if (wire_dtype != io::DType::kF32 && wire_dtype != io::DType::kBF16 && wire_dtype != io::DType::kF16) {
-    return absl::InvalidArgumentError(absl::StrCat("wire dtype: expected float32, bfloat16 or float16, found ",
-                                                   io::TorchName(wire_dtype)));
+  if (wire_dtype != io::DType::kF32 && wire_dtype != io::DType::kBF16 &&
+      wire_dtype != io::DType::kF16) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "wire dtype: expected float32, bfloat16 or float16, found ", io::TorchName(wire_dtype)));
   }
   Manifest manifest;
   for (const auto& ref : table.segments()) {
@@ -92,8 +93,8 @@ absl::StatusOr<int64_t> TensorBytes(const TensorEntry& tensor) {
   int64_t bytes = io::SizeOf(*dtype);
   for (const int64_t size : tensor.shape()) {
     if (size < 0 || (size > 0 && bytes > kMaxModelBytes / size)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("tensor ", tensor.name(), ": ", Describe(tensor), " is no size of a tensor"));
+      return absl::InvalidArgumentError(absl::StrCat("tensor ", tensor.name(), ": ",
+                                                     Describe(tensor), " is no size of a tensor"));
     }
     bytes *= size;
   }
@@ -106,7 +107,8 @@ absl::StatusOr<int64_t> ManifestBytes(const Manifest& manifest) {
     ASSIGN_OR_RETURN(const int64_t bytes, TensorBytes(tensor));
     total += bytes;  // at most kMaxTensors x kMaxModelBytes: cannot overflow before the check
     if (total > kMaxModelBytes) {
-      return absl::InvalidArgumentError(absl::StrCat("manifest: more than ", kMaxModelBytes, " bytes"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("manifest: more than ", kMaxModelBytes, " bytes"));
     }
   }
   return total;
@@ -121,9 +123,11 @@ absl::Status CheckManifest(const Manifest& manifest) {
   absl::flat_hash_map<std::string, int> seen;
   for (int i = 0; i < manifest.tensors_size(); ++i) {
     const std::string& name = manifest.tensors(i).name();
-    if (name.empty()) return absl::InvalidArgumentError(absl::StrCat("manifest: tensor ", i, " has no name"));
+    if (name.empty())
+      return absl::InvalidArgumentError(absl::StrCat("manifest: tensor ", i, " has no name"));
     if (!seen.emplace(name, i).second) {
-      return absl::InvalidArgumentError(absl::StrCat("manifest: tensor ", name, " is listed twice"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("manifest: tensor ", name, " is listed twice"));
     }
   }
   if (const std::string digest = ManifestDigest(manifest); manifest.digest() != digest) {
@@ -161,30 +165,31 @@ absl::Status CheckSameTensors(const Manifest& expected, const Manifest& offered)
   const common::v1::UnloadedParams difference = CompareManifests(expected, offered);
   std::vector<std::string> parts;
   if (difference.missing_size() > 0) {
-    parts.push_back(absl::StrCat(difference.missing_size(), " missing: ", FirstNames(difference.missing())));
+    parts.push_back(
+        absl::StrCat(difference.missing_size(), " missing: ", FirstNames(difference.missing())));
   }
   if (difference.unexpected_size() > 0) {
-    parts.push_back(
-        absl::StrCat(difference.unexpected_size(), " unexpected: ", FirstNames(difference.unexpected())));
+    parts.push_back(absl::StrCat(difference.unexpected_size(),
+                                 " unexpected: ", FirstNames(difference.unexpected())));
   }
   if (difference.mismatched_size() > 0) {
     const auto& first = difference.mismatched(0);
-    parts.push_back(absl::StrCat(difference.mismatched_size(), " mismatched: ", first.name(), " is ",
-                                 first.actual(), ", expected ", first.expected()));
+    parts.push_back(absl::StrCat(difference.mismatched_size(), " mismatched: ", first.name(),
+                                 " is ", first.actual(), ", expected ", first.expected()));
   }
   if (parts.empty()) {
     for (int i = 0; i < expected.tensors_size(); ++i) {
       if (expected.tensors(i).name() != offered.tensors(i).name()) {
         return absl::FailedPreconditionError(absl::StrCat(
-            "manifests differ in order: tensor ", i, " is ", offered.tensors(i).name(), ", expected ",
-            expected.tensors(i).name(), "; both sides must run the same release"));
+            "manifests differ in order: tensor ", i, " is ", offered.tensors(i).name(),
+            ", expected ", expected.tensors(i).name(), "; both sides must run the same release"));
       }
     }
     return absl::OkStatus();
   }
-  absl::Status status = absl::FailedPreconditionError(absl::StrCat(
-      "the trainer's parameters are not the rollout's: ", absl::StrJoin(parts, "; "),
-      "; start both with the same model"));
+  absl::Status status = absl::FailedPreconditionError(
+      absl::StrCat("the trainer's parameters are not the rollout's: ", absl::StrJoin(parts, "; "),
+                   "; start both with the same model"));
   rpc::AttachDetail(status, difference);
   return status;
 }

@@ -1,8 +1,9 @@
 // Manifests: what the two sides of a weight update say about their tensors before bytes travel.
 //
 //   ASSIGN_OR_RETURN(Manifest mine, MakeManifest(table, io::DType::kBF16));
-//   RETURN_IF_ERROR(CheckManifest(theirs));                  // what a peer sent: sizes, names, digest
-//   RETURN_IF_ERROR(CheckSameTensors(mine, theirs));         // FAILED_PRECONDITION, UnloadedParams
+//   RETURN_IF_ERROR(CheckManifest(theirs));                  // what a peer sent: sizes, names,
+//   digest RETURN_IF_ERROR(CheckSameTensors(mine, theirs));         // FAILED_PRECONDITION,
+//   UnloadedParams
 #ifndef TANDEM_COMMON_WEIGHTS_MANIFEST_H_
 #define TANDEM_COMMON_WEIGHTS_MANIFEST_H_
 
@@ -27,7 +28,8 @@ using common::v1::TensorEntry;
 inline constexpr int kMaxTensors = 1 << 20;
 inline constexpr int64_t kMaxModelBytes = int64_t{1} << 46;
 
-// The table's tensors in canonical order, in the type that they have on the wire: kF32, kBF16 or kF16.
+// The table's tensors in canonical order, in the type that they have on the wire: kF32, kBF16 or
+// kF16.
 absl::StatusOr<Manifest> MakeManifest(const model::ParameterTable& table, io::DType wire_dtype);
 
 // xxh3-128 in hex over names, shapes, types and placements.
@@ -40,14 +42,15 @@ absl::StatusOr<int64_t> TensorBytes(const TensorEntry& tensor);
 // Bytes of all tensors; errors as CheckManifest.
 absl::StatusOr<int64_t> ManifestBytes(const Manifest& manifest);
 
-// INVALID_ARGUMENT for what no manifest can be: empty or repeated names, sizes out of range, a digest
-// that is not the contents'.
+// INVALID_ARGUMENT for what no manifest can be: empty or repeated names, sizes out of range, a
+// digest that is not the contents'.
 absl::Status CheckManifest(const Manifest& manifest);
 
 // What `offered` lacks, has besides, or describes otherwise than `expected`.
 common::v1::UnloadedParams CompareManifests(const Manifest& expected, const Manifest& offered);
 
-// OK where both list the same tensors in the same order; else FAILED_PRECONDITION with UnloadedParams.
+// OK where both list the same tensors in the same order; else FAILED_PRECONDITION with
+// UnloadedParams.
 absl::Status CheckSameTensors(const Manifest& expected, const Manifest& offered);
 
 }  // namespace tandem::weights

@@ -13,7 +13,8 @@ PhaseTimes::Clock::time_point PhaseTimes::Worked(absl::string_view phase, Clock:
   return Waited(phase, start, start);
 }
 
-PhaseTimes::Clock::time_point PhaseTimes::Waited(absl::string_view phase, Clock::time_point phase_start,
+PhaseTimes::Clock::time_point PhaseTimes::Waited(absl::string_view phase,
+                                                 Clock::time_point phase_start,
                                                  Clock::time_point wait_start) {
   const Clock::time_point now = Clock::now();
   Add(phase, Seconds(now - phase_start), Seconds(now - wait_start));

@@ -1,7 +1,8 @@
 // PhaseTimes: where the time of an update went, as the thread that runs it sees it.
 //
-// `exposed` is the thread's own time: what it did, or what it waited for; so the exposed times of all
-// phases add up to the whole. `busy` is how long the phase went on, hidden behind others or not.
+// `exposed` is the thread's own time: what it did, or what it waited for; so the exposed times of
+// all phases add up to the whole. `busy` is how long the phase went on, hidden behind others or
+// not.
 #ifndef TANDEM_COMMON_WEIGHTS_PHASE_TIMES_H_
 #define TANDEM_COMMON_WEIGHTS_PHASE_TIMES_H_
 

@@ -28,7 +28,8 @@ absl::Status Gather(std::vector<at::Tensor>& buckets, comm::ProcessGroup& group)
     for (int rank = 1; rank < group.size(); ++rank) {
       if (group.rank() != 0 && group.rank() != rank) continue;
       at::Tensor slice = bucket.narrow(0, rank * part, part);
-      auto work = group.rank() == 0 ? group.Receive(slice, rank, "raw gather") : group.Send(slice, 0, "raw gather");
+      auto work = group.rank() == 0 ? group.Receive(slice, rank, "raw gather")
+                                    : group.Send(slice, 0, "raw gather");
       RETURN_IF_ERROR(work.status());
       works.push_back(*std::move(work));
     }
@@ -47,10 +48,12 @@ absl::Status Broadcast(std::vector<at::Tensor>& buckets, comm::ProcessGroup& gro
 
 }  // namespace
 
-absl::StatusOr<double> MeasureRawTransfer(const TransferPlan& plan, comm::ProcessGroup* trainer_group,
+absl::StatusOr<double> MeasureRawTransfer(const TransferPlan& plan,
+                                          comm::ProcessGroup* trainer_group,
                                           comm::ProcessGroup* update_group, int repeats) {
   std::vector<at::Tensor> buckets;
-  for (const Bucket& bucket : plan.buckets) buckets.push_back(at::ones({bucket.size_bytes()}, at::kByte));
+  for (const Bucket& bucket : plan.buckets)
+    buckets.push_back(at::ones({bucket.size_bytes()}, at::kByte));
   std::vector<double> seconds;
   for (int i = 0; i < std::max(1, repeats); ++i) {
     if (trainer_group != nullptr) {
@@ -68,7 +71,8 @@ absl::StatusOr<double> MeasureRawTransfer(const TransferPlan& plan, comm::Proces
       // The leader's clock stops when the last receiver has everything, as an update's does.
       RETURN_IF_ERROR(update_group->Barrier("raw"));
     }
-    seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    seconds.push_back(
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
   std::sort(seconds.begin(), seconds.end());
   return seconds[seconds.size() / 2];

@@ -9,11 +9,13 @@
 
 namespace tandem::weights {
 
-absl::StatusOr<std::unique_ptr<TensorSink>> TensorSink::Create(const TransferPlan& plan, TensorMemory memory) {
+absl::StatusOr<std::unique_ptr<TensorSink>> TensorSink::Create(const TransferPlan& plan,
+                                                               TensorMemory memory) {
   for (int i = 0; i < plan.manifest.tensors_size(); ++i) {
     if (const auto size = static_cast<int64_t>(memory(i).size()); size != plan.tensor_bytes[i]) {
-      return absl::InternalError(absl::StrCat("tensor ", plan.manifest.tensors(i).name(), ": its memory has ",
-                                              size, " bytes, expected ", plan.tensor_bytes[i]));
+      return absl::InternalError(absl::StrCat("tensor ", plan.manifest.tensors(i).name(),
+                                              ": its memory has ", size, " bytes, expected ",
+                                              plan.tensor_bytes[i]));
     }
   }
   auto sink = absl::WrapUnique(new TensorSink(plan, std::move(memory)));
@@ -24,8 +26,8 @@ absl::StatusOr<std::unique_ptr<TensorSink>> TensorSink::Create(const TransferPla
 absl::Status TensorSink::Unpack(int bucket, const at::Tensor& buffer) {
   const auto* bytes = static_cast<const std::byte*>(buffer.data_ptr());
   for (const auto& piece : plan_.buckets[bucket].pieces()) {
-    std::memcpy(memory_(piece.tensor()).data() + piece.tensor_offset(), bytes + piece.bucket_offset(),
-                piece.size_bytes());
+    std::memcpy(memory_(piece.tensor()).data() + piece.tensor_offset(),
+                bytes + piece.bucket_offset(), piece.size_bytes());
   }
   return absl::OkStatus();
 }

@@ -19,7 +19,8 @@ using TensorMemory = std::function<absl::Span<std::byte>(int tensor)>;
 class TensorSink : public BucketSink {
  public:
   // INTERNAL names a tensor whose memory has another size than the plan.
-  static absl::StatusOr<std::unique_ptr<TensorSink>> Create(const TransferPlan& plan, TensorMemory memory);
+  static absl::StatusOr<std::unique_ptr<TensorSink>> Create(const TransferPlan& plan,
+                                                            TensorMemory memory);
 
   absl::Status Unpack(int bucket, const at::Tensor& buffer) override;
   absl::Status Digest(int bucket) override;
@@ -28,7 +29,8 @@ class TensorSink : public BucketSink {
   const std::vector<TensorDigest>& digests() const { return digests_; }
 
  private:
-  TensorSink(const TransferPlan& plan, TensorMemory memory) : plan_(plan), memory_(std::move(memory)) {}
+  TensorSink(const TransferPlan& plan, TensorMemory memory)
+      : plan_(plan), memory_(std::move(memory)) {}
 
   const TransferPlan& plan_;
   const TensorMemory memory_;

@@ -7,7 +7,8 @@ namespace tandem::weights {
 
 absl::StatusOr<std::unique_ptr<Transport>> MakeTransport(absl::string_view name) {
   if (name == "broadcast") return std::make_unique<BroadcastTransport>();
-  return absl::InvalidArgumentError(absl::StrCat("transport: expected broadcast, found '", name, "'"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("transport: expected broadcast, found '", name, "'"));
 }
 
 }  // namespace tandem::weights

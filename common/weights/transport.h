@@ -1,16 +1,16 @@
 // Transport: how the bytes of an update travel from the trainer's leader to the rollout ranks.
 //
-// The trainer's side draws buckets from a BucketSource, the rollout's side hands them to a BucketSink;
-// both know the plan, so nothing but bytes travels. Two buffers alternate on either side: while one is
-// on the wire, the other is filled or emptied.
+// The trainer's side draws buckets from a BucketSource, the rollout's side hands them to a
+// BucketSink; both know the plan, so nothing but bytes travels. Two buffers alternate on either
+// side: while one is on the wire, the other is filled or emptied.
 //
 //   ASSIGN_OR_RETURN(auto transport, MakeTransport("broadcast"));
 //   ASSIGN_OR_RETURN(auto digests, transport->Send(plan, group, source, times));     // rank 0
 //   RETURN_IF_ERROR(transport->Receive(plan, group, sink, times));                   // the others
 //
-// Threads: one object serves one rank, on its collective (or data-plane) thread. Errors: those of the
-// group, with bucket and first tensor added, and those of source or sink. After an error the group is
-// to be aborted and made anew.
+// Threads: one object serves one rank, on its collective (or data-plane) thread. Errors: those of
+// the group, with bucket and first tensor added, and those of source or sink. After an error the
+// group is to be aborted and made anew.
 #ifndef TANDEM_COMMON_WEIGHTS_TRANSPORT_H_
 #define TANDEM_COMMON_WEIGHTS_TRANSPORT_H_
 
@@ -54,10 +54,12 @@ class Transport {
   virtual ~Transport() = default;
   virtual absl::string_view name() const = 0;
   // Answers the digests of what was sent, computed while it passed.
-  virtual absl::StatusOr<std::vector<TensorDigest>> Send(const TransferPlan& plan, comm::ProcessGroup& group,
-                                                         BucketSource& source, PhaseTimes& times) = 0;
-  virtual absl::Status Receive(const TransferPlan& plan, comm::ProcessGroup& group, BucketSink& sink,
-                               PhaseTimes& times) = 0;
+  virtual absl::StatusOr<std::vector<TensorDigest>> Send(const TransferPlan& plan,
+                                                         comm::ProcessGroup& group,
+                                                         BucketSource& source,
+                                                         PhaseTimes& times) = 0;
+  virtual absl::Status Receive(const TransferPlan& plan, comm::ProcessGroup& group,
+                               BucketSink& sink, PhaseTimes& times) = 0;
 };
 
 // INVALID_ARGUMENT lists the names that there are.

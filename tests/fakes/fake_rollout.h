@@ -23,8 +23,10 @@ class FakeRollout {
     options.listen = std::move(listen);
     options.role = "rollout";
     auto server = rpc::Server::Start(options, {&service_});
-    if (server.ok()) server_ = *std::move(server);
-    else status = server.status();
+    if (server.ok())
+      server_ = *std::move(server);
+    else
+      status = server.status();
   }
   ~FakeRollout() {
     receiver.Shutdown();

@@ -28,7 +28,8 @@ class FakeWeightStore : public rollout::WeightStore {
   absl::Status PrepareStaging() override {
     if (!prepare_error.ok()) return prepare_error;
     staged_.clear();
-    for (const auto& tensor : manifest_.tensors()) staged_.emplace_back(*weights::TensorBytes(tensor), '\x5a');
+    for (const auto& tensor : manifest_.tensors())
+      staged_.emplace_back(*weights::TensorBytes(tensor), '\x5a');
     return absl::OkStatus();
   }
   absl::Span<std::byte> Staged(int index) override {
@@ -39,7 +40,8 @@ class FakeWeightStore : public rollout::WeightStore {
     staged_.clear();
     ++num_dropped;
   }
-  absl::StatusOr<rollout::CommitResult> Commit(int64_t version, const std::string& digest) override {
+  absl::StatusOr<rollout::CommitResult> Commit(int64_t version,
+                                               const std::string& digest) override {
     if (!commit_error.ok()) return std::exchange(commit_error, absl::OkStatus());
     absl::MutexLock lock(&mu_);
     live_.swap(staged_);

@@ -55,7 +55,8 @@ struct TestModel {
 
   // The unit's flat buffer in float32, without padding.
   at::Tensor Flat(size_t u) const {
-    return (at::arange(UnitNumel(u), at::kDouble) * 0.37 + (1.0 + static_cast<double>(u) + offset)).to(at::kFloat);
+    return (at::arange(UnitNumel(u), at::kDouble) * 0.37 + (1.0 + static_cast<double>(u) + offset))
+        .to(at::kFloat);
   }
 
   // The bytes that tensor i of the manifest has on the wire.

@@ -1,4 +1,5 @@
-// The two ends of weight updates in one process: rollouts over fake stores, and trainer ranks as threads.
+// The two ends of weight updates in one process: rollouts over fake stores, and trainer ranks as
+// threads.
 #ifndef TANDEM_TESTS_FAKES_WEIGHT_PAIR_H_
 #define TANDEM_TESTS_FAKES_WEIGHT_PAIR_H_
 
@@ -30,7 +31,8 @@ class FakeTrainer {
     absl::Duration blame_grace = absl::Milliseconds(500);
   };
 
-  static absl::StatusOr<std::unique_ptr<FakeTrainer>> Create(const TestModel& model, Options options) {
+  static absl::StatusOr<std::unique_ptr<FakeTrainer>> Create(const TestModel& model,
+                                                             Options options) {
     auto out = std::make_unique<FakeTrainer>();
     out->options_ = options;
     ASSIGN_OR_RETURN(out->plan, weights::MakeTransferPlan(model.manifest(), options.bucket_bytes));
@@ -54,10 +56,12 @@ class FakeTrainer {
       shards.rank = rank;
       shards.ranks = options.ranks;
       for (size_t u = 0; u < model.units.size(); ++u) {
-        shards.units.push_back({model.Shard(u, rank, options.ranks), model.UnitNumel(u), model.Padded(u, options.ranks)});
+        shards.units.push_back({model.Shard(u, rank, options.ranks), model.UnitNumel(u),
+                                model.Padded(u, options.ranks)});
       }
       out->shards_.push_back(shards);
-      ASSIGN_OR_RETURN(auto source, trainer::ShardGatherSource::Create(out->plan, shards, out->groups_[rank].get()));
+      ASSIGN_OR_RETURN(auto source, trainer::ShardGatherSource::Create(out->plan, shards,
+                                                                       out->groups_[rank].get()));
       out->sources_.push_back(std::move(source));
     }
     trainer::WeightPublisher::Options publisher;
@@ -71,14 +75,16 @@ class FakeTrainer {
   }
 
   // All ranks take part; answers the leader's result, or a follower's error.
-  absl::StatusOr<trainer::PublishReport> Publish(int64_t version,
-                                                 const std::vector<trainer::ReplicaEndpoint>& replicas,
-                                                 absl::Duration timeout = absl::Seconds(30)) {
+  absl::StatusOr<trainer::PublishReport> Publish(
+      int64_t version, const std::vector<trainer::ReplicaEndpoint>& replicas,
+      absl::Duration timeout = absl::Seconds(30)) {
     absl::StatusOr<trainer::PublishReport> report = absl::InternalError("not run");
     std::vector<absl::Status> results(options_.ranks);
     OnEveryRank([&](int rank) {
-      if (rank == 0) report = publisher_->Publish(version, replicas, timeout);
-      else results[rank] = sources_[rank]->Follow();
+      if (rank == 0)
+        report = publisher_->Publish(version, replicas, timeout);
+      else
+        results[rank] = sources_[rank]->Follow();
     });
     for (const absl::Status& result : results) RETURN_IF_ERROR(result) << "a follower";
     return report;
@@ -107,7 +113,8 @@ class FakeTrainer {
   template <typename Body>
   void OnEveryRank(const Body& body) {
     std::vector<std::thread> threads;
-    for (int rank = 1; rank < options_.ranks; ++rank) threads.emplace_back([&body, rank] { body(rank); });
+    for (int rank = 1; rank < options_.ranks; ++rank)
+      threads.emplace_back([&body, rank] { body(rank); });
     body(0);
     for (std::thread& thread : threads) thread.join();
   }
@@ -128,7 +135,8 @@ inline trainer::ReplicaEndpoint Endpoint(std::string id, const FakeRollout& roll
 inline void ExpectLive(const FakeRollout& rollout, const TestModel& model, int64_t version) {
   EXPECT_EQ(rollout.store.live_version(), version);
   for (int i = 0; i < rollout.store.manifest().tensors_size(); ++i) {
-    EXPECT_EQ(rollout.store.LiveBytes(i), model.Bytes(i)) << rollout.store.manifest().tensors(i).name();
+    EXPECT_EQ(rollout.store.LiveBytes(i), model.Bytes(i))
+        << rollout.store.manifest().tensors(i).name();
   }
 }
 

@@ -1,6 +1,6 @@
-// failing_rollout ACTION TENSOR: serves WeightService for TestModel::Small() and prints its address. In
-// the first update it kills ("kill") or stops ("stop") itself when the bytes of tensor number TENSOR
-// arrive; "live" does neither. Ends with its parent.
+// failing_rollout ACTION TENSOR: serves WeightService for TestModel::Small() and prints its
+// address. In the first update it kills ("kill") or stops ("stop") itself when the bytes of tensor
+// number TENSOR arrive; "live" does neither. Ends with its parent.
 #include <sys/prctl.h>
 #include <unistd.h>
 

@@ -82,14 +82,15 @@ TEST_P(WeightUpdateFault, AKilledReplicaIsNamedTheOthersKeepTheOldVersionAndTheN
   const absl::Time start = absl::Now();
   EXPECT_THAT(trainer->Publish(2, {Endpoint("survivor", survivor), victim.endpoint("victim")}),
               StatusIs(absl::StatusCode::kUnavailable,
-                       AllOf(HasSubstr("replica victim, rank 0"), HasSubstr("phase"), Not(HasSubstr("replica survivor")))));
+                       AllOf(HasSubstr("replica victim, rank 0"), HasSubstr("phase"),
+                             Not(HasSubstr("replica survivor")))));
   EXPECT_LT(absl::Now() - start, absl::Seconds(30));
   ExpectLive(survivor, Version(1), 1);
   EXPECT_OK(trainer->Barrier());
 
   RolloutProcess back("live", 0);
-  ASSERT_OK_AND_ASSIGN(const auto report,
-                       trainer->Publish(2, {Endpoint("survivor", survivor), back.endpoint("victim")}));
+  ASSERT_OK_AND_ASSIGN(const auto report, trainer->Publish(2, {Endpoint("survivor", survivor),
+                                                               back.endpoint("victim")}));
   ExpectLive(survivor, Version(2), 2);
   EXPECT_TRUE(report.replicas[0].committed && report.replicas[1].committed);
   EXPECT_EQ(report.model_digest, survivor.store.live_model_digest());
@@ -101,9 +102,11 @@ TEST(WeightUpdateFault, AStoppedReplicaIsNamedWithinTheDeadline) {
   FakeRollout survivor(Version(0));
   RolloutProcess victim("stop", 2);
   ASSERT_OK_AND_ASSIGN(auto trainer, FakeTrainer::Create(Version(0), {.bucket_bytes = 64}));
-  EXPECT_THAT(trainer->Publish(1, {Endpoint("survivor", survivor), victim.endpoint("victim")}, absl::Seconds(2)),
-              StatusIs(absl::StatusCode::kDeadlineExceeded,
-                       AllOf(HasSubstr("replica victim, rank 0"), Not(HasSubstr("replica survivor")))));
+  EXPECT_THAT(
+      trainer->Publish(1, {Endpoint("survivor", survivor), victim.endpoint("victim")},
+                       absl::Seconds(2)),
+      StatusIs(absl::StatusCode::kDeadlineExceeded,
+               AllOf(HasSubstr("replica victim, rank 0"), Not(HasSubstr("replica survivor")))));
   EXPECT_EQ(survivor.store.live_version(), -1);
   EXPECT_OK(trainer->Barrier());
   victim.Kill();
@@ -114,12 +117,14 @@ TEST(WeightUpdateFault, AStoppedReplicaIsNamedWithinTheDeadline) {
 TEST(WeightUpdateFault, UnderAvailableTheSurvivorsGoOnWithoutAKilledReplica) {
   FakeRollout survivor(Version(0));
   RolloutProcess victim("kill", 2);
-  ASSERT_OK_AND_ASSIGN(auto trainer, FakeTrainer::Create(Version(0), {.bucket_bytes = 64,
-                                                                      .policy = trainer::UpdatePolicy::kAvailable}));
-  ASSERT_OK_AND_ASSIGN(const auto report,
-                       trainer->Publish(1, {victim.endpoint("victim"), Endpoint("survivor", survivor)}));
+  ASSERT_OK_AND_ASSIGN(
+      auto trainer, FakeTrainer::Create(Version(0), {.bucket_bytes = 64,
+                                                     .policy = trainer::UpdatePolicy::kAvailable}));
+  ASSERT_OK_AND_ASSIGN(const auto report, trainer->Publish(1, {victim.endpoint("victim"),
+                                                               Endpoint("survivor", survivor)}));
   EXPECT_FALSE(report.replicas[0].committed);
-  EXPECT_THAT(report.replicas[0].error, StatusIs(absl::StatusCode::kUnavailable, HasSubstr("replica victim")));
+  EXPECT_THAT(report.replicas[0].error,
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("replica victim")));
   EXPECT_TRUE(report.replicas[1].committed);
   ExpectLive(survivor, Version(0), 1);
 }
@@ -127,11 +132,13 @@ TEST(WeightUpdateFault, UnderAvailableTheSurvivorsGoOnWithoutAKilledReplica) {
 TEST(WeightUpdateFault, UnderAvailableAStoppedReplicaLeavesTimeForTheOthers) {
   FakeRollout survivor(Version(0));
   RolloutProcess victim("stop", 2);
-  ASSERT_OK_AND_ASSIGN(auto trainer, FakeTrainer::Create(Version(0), {.bucket_bytes = 64,
-                                                                      .policy = trainer::UpdatePolicy::kAvailable}));
+  ASSERT_OK_AND_ASSIGN(
+      auto trainer, FakeTrainer::Create(Version(0), {.bucket_bytes = 64,
+                                                     .policy = trainer::UpdatePolicy::kAvailable}));
   ASSERT_OK_AND_ASSIGN(
       const auto report,
-      trainer->Publish(1, {victim.endpoint("victim"), Endpoint("survivor", survivor)}, absl::Seconds(10)));
+      trainer->Publish(1, {victim.endpoint("victim"), Endpoint("survivor", survivor)},
+                       absl::Seconds(10)));
   EXPECT_FALSE(report.replicas[0].committed);
   EXPECT_TRUE(report.replicas[1].committed);
   ExpectLive(survivor, Version(0), 1);

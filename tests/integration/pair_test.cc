@@ -73,10 +73,10 @@ TEST(Pair, ReplayOfRecordedSamplesTrainsAsTheRunDid) {
   std::vector<std::string> replay = train;
   replay[0] = "replay";
 
-  const ProgramResult result = RunProgram(
-      "tandem", With(replay, {"--input", folder / "run/rollouts/1.jsonl", "--set",
-                              "run_dir=" + (folder / "replay"), "--set", "trainer.ranks=1",
-                              "--set", "trainer.total_steps=1"}));
+  const ProgramResult result =
+      RunProgram("tandem", With(replay, {"--input", folder / "run/rollouts/1.jsonl", "--set",
+                                         "run_dir=" + (folder / "replay"), "--set",
+                                         "trainer.ranks=1", "--set", "trainer.total_steps=1"}));
 
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const auto replayed = JsonLines(result.out);
@@ -89,10 +89,10 @@ TEST(Pair, ReplayOfRecordedSamplesTrainsAsTheRunDid) {
 TEST(Pair, SupervisedTrainingLowersTheLoss) {
   const TempFolder folder;
 
-  const ProgramResult result =
-      RunProgram("tandem", With(TinyRun(folder, "sft"),
-                                {"--set", "trainer.total_steps=20", "--set", "trainer.test_freq=0",
-                                 "--set", "data.train_batch_size=24"}));
+  const ProgramResult result = RunProgram(
+      "tandem",
+      With(TinyRun(folder, "sft"), {"--set", "trainer.total_steps=20", "--set",
+                                    "trainer.test_freq=0", "--set", "data.train_batch_size=24"}));
 
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const auto metrics = JsonLines(ReadWhole(folder / "run/metrics.jsonl"));
@@ -106,11 +106,10 @@ TEST(Pair, LossesDoNotDependOnRanksOrMicroBatches) {
        {std::pair{"1", "4096"}, std::pair{"2", "4096"}, std::pair{"3", "17"}}) {
     const TempFolder folder;
     const ProgramResult result = RunProgram(
-        "tandem",
-        With(TinyRun(folder, "sft"),
-             {"--set", "trainer.total_steps=20", "--set", "trainer.test_freq=0", "--set",
-              std::string("trainer.ranks=") + ranks, "--set",
-              std::string("trainer.max_tokens_per_micro_batch=") + tokens}));
+        "tandem", With(TinyRun(folder, "sft"),
+                       {"--set", "trainer.total_steps=20", "--set", "trainer.test_freq=0", "--set",
+                        std::string("trainer.ranks=") + ranks, "--set",
+                        std::string("trainer.max_tokens_per_micro_batch=") + tokens}));
     ASSERT_EQ(result.exit_code, 0) << result.err;
     runs.push_back(JsonLines(ReadWhole(folder / "run/metrics.jsonl")));
   }

@@ -56,7 +56,8 @@ TEST_P(ProcessDeathTest, EndsTheRunNamingTheProcessAndLeavesNoOrphan) {
   std::future<ProgramResult> run =
       std::async(std::launch::async, [&] { return RunProgram("tandem", args, 180); });
   ASSERT_TRUE(Eventually(
-      [&] { return ReadWhole(folder / "run/metrics.jsonl").find("\n") != std::string::npos; }, 120));
+      [&] { return ReadWhole(folder / "run/metrics.jsonl").find("\n") != std::string::npos; },
+      120));
 
   pid_t victim = 0;
   for (const pid_t pid : ServicesOf(folder.path())) {
@@ -87,7 +88,8 @@ TEST(ProcessDeath, OfTheDriverTakesItsServicesWithIt) {
   std::future<ProgramResult> run =
       std::async(std::launch::async, [&] { return RunProgram("tandem", args, 180); });
   ASSERT_TRUE(Eventually(
-      [&] { return ReadWhole(folder / "run/metrics.jsonl").find("\n") != std::string::npos; }, 120));
+      [&] { return ReadWhole(folder / "run/metrics.jsonl").find("\n") != std::string::npos; },
+      120));
   const std::vector<pid_t> services = ServicesOf(folder.path());
   ASSERT_EQ(services.size(), 4);
   const std::string stat = ReadWhole("/proc/" + std::to_string(services[0]) + "/stat");

@@ -1,4 +1,5 @@
-// Generation and scoring of published models, through the services, against what transformers computed.
+// Generation and scoring of published models, through the services, against what transformers
+// computed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

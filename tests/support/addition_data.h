@@ -24,14 +24,16 @@ inline std::string WriteAdditions(const TempFolder& folder, const std::string& n
   return folder.Write(name, text);
 }
 
-// Arguments of a run of the tiny model on additions into `folder`/run: 2 ranks, 2 replicas, 3 steps.
+// Arguments of a run of the tiny model on additions into `folder`/run: 2 ranks, 2 replicas, 3
+// steps.
 inline std::vector<std::string> TinyRun(const TempFolder& folder, const std::string& command) {
   const std::string model = WriteTinyModel(folder);
   const std::string train = WriteAdditions(folder, "train.jsonl", 24);
   const std::string test = WriteAdditions(folder, "test.jsonl", 6);
   const std::string config = folder.Write("run.yaml", R"(
 model: {path: )" + model + R"(, dtype: float32, random_init: true}
-data: {train_files: [)" + train + R"(], test_files: [)" + test + R"(], train_batch_size: 4}
+data: {train_files: [)" + train + R"(], test_files: [)" + test +
+                                                          R"(], train_batch_size: 4}
 rollout: {n: 4, max_tokens: 4, replicas: 2, kv_cache_megabytes: 8}
 trainer: {ranks: 2, total_steps: 3, test_freq: 3, collective_timeout_s: 30}
 actor: {optim: {lr: 1e-3}}

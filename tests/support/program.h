@@ -42,8 +42,8 @@ inline ProgramResult RunProgram(const std::string& program, const std::vector<st
     for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
     return quoted + "'";
   };
-  std::string command = "timeout " + std::to_string(timeout_seconds) + " " +
-                        quote(BinaryPath(program));
+  std::string command =
+      "timeout " + std::to_string(timeout_seconds) + " " + quote(BinaryPath(program));
   for (const std::string& arg : args) command += " " + quote(arg);
   command += " </dev/null >" + quote(folder / "out") + " 2>" + quote(folder / "err");
   const int status = std::system(command.c_str());

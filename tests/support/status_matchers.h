@@ -44,8 +44,9 @@ MATCHER_P2(StatusIs, code, message, "is a status of the code whose message match
 
 #define TANDEM_TEST_CONCAT_INNER_(a, b) a##b
 #define TANDEM_TEST_CONCAT_(a, b) TANDEM_TEST_CONCAT_INNER_(a, b)
-#define ASSERT_OK_AND_ASSIGN(declaration, expression) \
-  TANDEM_ASSERT_OK_AND_ASSIGN_(TANDEM_TEST_CONCAT_(tandem_holder_, __LINE__), declaration, expression)
+#define ASSERT_OK_AND_ASSIGN(declaration, expression)                                      \
+  TANDEM_ASSERT_OK_AND_ASSIGN_(TANDEM_TEST_CONCAT_(tandem_holder_, __LINE__), declaration, \
+                               expression)
 #define TANDEM_ASSERT_OK_AND_ASSIGN_(holder, declaration, expression) \
   auto holder = (expression);                                         \
   ASSERT_TRUE(holder.ok()) << holder.status();                        \

@@ -13,8 +13,7 @@ namespace tandem::testing {
 class TempFolder {
  public:
   TempFolder() {
-    std::string pattern =
-        (std::filesystem::temp_directory_path() / "tandem-test-XXXXXX").string();
+    std::string pattern = (std::filesystem::temp_directory_path() / "tandem-test-XXXXXX").string();
     if (mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
     path_ = pattern;
   }

@@ -22,8 +22,8 @@ inline std::string TestData(const std::string& relative) { return TestDataRoot()
 }  // namespace tandem::testing
 
 // Skips the test, with the reason, where the file or folder of the data is absent.
-#define SKIP_WITHOUT_DATA(relative)                                                         \
-  if (!std::filesystem::exists(::tandem::testing::TestData(relative)))                      \
+#define SKIP_WITHOUT_DATA(relative)                                    \
+  if (!std::filesystem::exists(::tandem::testing::TestData(relative))) \
   GTEST_SKIP() << "no " << ::tandem::testing::TestData(relative) << "; set TANDEM_DATA"
 
 #endif  // TANDEM_TESTS_SUPPORT_TEST_DATA_H_

@@ -1,5 +1,5 @@
-// A model folder that is small enough for any test: a character tokenizer and a config.json; weights
-// are drawn anew (model.random_init).
+// A model folder that is small enough for any test: a character tokenizer and a config.json;
+// weights are drawn anew (model.random_init).
 #ifndef TANDEM_TESTS_SUPPORT_TINY_MODEL_H_
 #define TANDEM_TESTS_SUPPORT_TINY_MODEL_H_
 
@@ -10,7 +10,8 @@
 
 namespace tandem::testing {
 
-// Writes it into `folder`/model and returns that path. Vocabulary: <eos> 0, <unk> 1, digits 2 to 11,
+// Writes it into `folder`/model and returns that path. Vocabulary: <eos> 0, <unk> 1, digits 2 to
+// 11,
 // '+' 12, '=' 13, ',' 14.
 inline std::string WriteTinyModel(const TempFolder& folder,
                                   const std::string& architecture = "LlamaForCausalLM") {
@@ -21,11 +22,18 @@ inline std::string WriteTinyModel(const TempFolder& folder,
   const json tokenizer = {
       {"version", "1.0"},
       {"added_tokens",
-       {{{"id", 0}, {"content", "<eos>"}, {"single_word", false}, {"lstrip", false},
-         {"rstrip", false}, {"normalized", false}, {"special", true}}}},
+       {{{"id", 0},
+         {"content", "<eos>"},
+         {"single_word", false},
+         {"lstrip", false},
+         {"rstrip", false},
+         {"normalized", false},
+         {"special", true}}}},
       {"normalizer", nullptr},
       {"pre_tokenizer",
-       {{"type", "Split"}, {"pattern", {{"Regex", "."}}}, {"behavior", "Isolated"},
+       {{"type", "Split"},
+        {"pattern", {{"Regex", "."}}},
+        {"behavior", "Isolated"},
         {"invert", false}}},
       {"post_processor", nullptr},
       {"decoder", {{"type", "Fuse"}}},

@@ -13,8 +13,8 @@
 namespace tandem::rollout {
 namespace {
 
-absl::Status Stage(const io::ModelFolder& folder, const model::ParameterTable& table, WeightStore& store,
-                   std::vector<weights::TensorDigest>& digests) {
+absl::Status Stage(const io::ModelFolder& folder, const model::ParameterTable& table,
+                   WeightStore& store, std::vector<weights::TensorDigest>& digests) {
   const auto& manifest = store.manifest();
   return model::LoadParameters(
       folder, table,
@@ -22,15 +22,18 @@ absl::Status Stage(const io::ModelFolder& folder, const model::ParameterTable& t
         const model::Segment& segment = table.segment(ref);
         const int index = static_cast<int>(digests.size());
         if (index >= manifest.tensors_size() || manifest.tensors(index).name() != segment.name) {
-          return absl::InternalError(absl::StrCat("tensor ", segment.name, " is not number ", index, " of the manifest"));
+          return absl::InternalError(
+              absl::StrCat("tensor ", segment.name, " is not number ", index, " of the manifest"));
         }
         const std::string& dtype = manifest.tensors(index).dtype();
         const absl::Span<std::byte> bytes = store.Staged(index);
         const at::ScalarType type = dtype == "bfloat16"  ? at::kBFloat16
                                     : dtype == "float16" ? at::kHalf
                                                          : at::kFloat;
-        if (static_cast<int64_t>(bytes.size()) != segment.numel * static_cast<int64_t>(c10::elementSize(type))) {
-          return absl::InternalError(absl::StrCat("tensor ", segment.name, ": its memory has ", bytes.size(), " bytes"));
+        if (static_cast<int64_t>(bytes.size()) !=
+            segment.numel * static_cast<int64_t>(c10::elementSize(type))) {
+          return absl::InternalError(
+              absl::StrCat("tensor ", segment.name, ": its memory has ", bytes.size(), " bytes"));
         }
         RETURN_IF_ERROR(model::CopyElements(tensor, 0, segment.numel, type, bytes.data()));
         weights::TensorDigest& digest = digests.emplace_back();
@@ -46,8 +49,9 @@ absl::Status LoadLocalWeights(const io::ModelFolder& folder, const model::Parame
                               WeightReceiver& receiver, int64_t policy_version) {
   return receiver.RunExclusive([&](WeightStore& store) -> absl::Status {
     if (store.live_version() >= policy_version) {
-      return absl::FailedPreconditionError(absl::StrCat("version ", store.live_version(), " is live; ",
-                                                        folder.path(), " would be version ", policy_version));
+      return absl::FailedPreconditionError(absl::StrCat("version ", store.live_version(),
+                                                        " is live; ", folder.path(),
+                                                        " would be version ", policy_version));
     }
     RETURN_IF_ERROR(store.PrepareStaging());
     std::vector<weights::TensorDigest> digests;
@@ -58,7 +62,8 @@ absl::Status LoadLocalWeights(const io::ModelFolder& folder, const model::Parame
       return status;
     }
     telemetry::SetLogPolicyVersion(policy_version);
-    telemetry::LogInfo("weights loaded", {{"folder", folder.path()}, {"bytes", folder.size_bytes()}});
+    telemetry::LogInfo("weights loaded",
+                       {{"folder", folder.path()}, {"bytes", folder.size_bytes()}});
     return absl::OkStatus();
   });
 }

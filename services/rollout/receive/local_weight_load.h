@@ -1,4 +1,5 @@
-// Weights from a Hugging Face folder instead of a trainer: staged, digested and committed as an update.
+// Weights from a Hugging Face folder instead of a trainer: staged, digested and committed as an
+// update.
 #ifndef TANDEM_SERVICES_ROLLOUT_RECEIVE_LOCAL_WEIGHT_LOAD_H_
 #define TANDEM_SERVICES_ROLLOUT_RECEIVE_LOCAL_WEIGHT_LOAD_H_
 
@@ -11,9 +12,9 @@
 
 namespace tandem::rollout {
 
-// Makes the folder's weights live as `policy_version`. Blocks. `table` is that of the store's manifest.
-// Errors as model::LoadParameters, and FAILED_PRECONDITION where a version as new is live; the live
-// weights are untouched then.
+// Makes the folder's weights live as `policy_version`. Blocks. `table` is that of the store's
+// manifest. Errors as model::LoadParameters, and FAILED_PRECONDITION where a version as new is
+// live; the live weights are untouched then.
 absl::Status LoadLocalWeights(const io::ModelFolder& folder, const model::ParameterTable& table,
                               WeightReceiver& receiver, int64_t policy_version = 0);
 

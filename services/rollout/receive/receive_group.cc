@@ -8,7 +8,9 @@
 namespace tandem::rollout {
 namespace {
 
-absl::Duration Left(absl::Time deadline) { return std::max(absl::Milliseconds(1), deadline - absl::Now()); }
+absl::Duration Left(absl::Time deadline) {
+  return std::max(absl::Milliseconds(1), deadline - absl::Now());
+}
 
 comm::Rendezvous ToRendezvous(const common::v1::GroupRendezvous& rendezvous) {
   return {rendezvous.host(), rendezvous.port(), rendezvous.prefix()};
@@ -22,19 +24,22 @@ void ReceiveGroup::UseRendezvous(const common::v1::GroupRendezvous& rendezvous) 
   key_ = key;
 }
 
-absl::Status ReceiveGroup::WaitForKey(const common::v1::GroupRendezvous& rendezvous, const std::string& key,
-                                      absl::Time deadline, const absl::Notification* cancel) {
+absl::Status ReceiveGroup::WaitForKey(const common::v1::GroupRendezvous& rendezvous,
+                                      const std::string& key, absl::Time deadline,
+                                      const absl::Notification* cancel) {
   UseRendezvous(rendezvous);
   if (store_ == nullptr) {
-    ASSIGN_OR_RETURN(store_, comm::StoreClient::Connect(ToRendezvous(rendezvous), Left(deadline), cancel));
+    ASSIGN_OR_RETURN(store_,
+                     comm::StoreClient::Connect(ToRendezvous(rendezvous), Left(deadline), cancel));
   }
   const auto value = store_->Get(key, Left(deadline), cancel);
   if (!value.ok()) store_.reset();
   return value.status();
 }
 
-absl::StatusOr<comm::ProcessGroup*> ReceiveGroup::Join(const common::v1::GroupRendezvous& rendezvous,
-                                                       absl::Time deadline, const absl::Notification* cancel) {
+absl::StatusOr<comm::ProcessGroup*> ReceiveGroup::Join(
+    const common::v1::GroupRendezvous& rendezvous, absl::Time deadline,
+    const absl::Notification* cancel) {
   UseRendezvous(rendezvous);
   std::shared_ptr<comm::ProcessGroup> group;
   {
@@ -55,7 +60,8 @@ absl::StatusOr<comm::ProcessGroup*> ReceiveGroup::Join(const common::v1::GroupRe
     group_ = group;
   }
   // An abort that came before the group was there to be aborted.
-  if (cancel != nullptr && cancel->HasBeenNotified()) return absl::CancelledError("the update was dropped");
+  if (cancel != nullptr && cancel->HasBeenNotified())
+    return absl::CancelledError("the update was dropped");
   group->SetTimeout(Left(deadline));
   return group.get();
 }

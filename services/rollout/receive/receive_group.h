@@ -22,10 +22,10 @@ class ReceiveGroup {
   absl::Status WaitForKey(const common::v1::GroupRendezvous& rendezvous, const std::string& key,
                           absl::Time deadline, const absl::Notification* cancel);
 
-  // The group of the rendezvous: the present one where it is the same and works, else a new one. Its
-  // operations end at the deadline.
-  absl::StatusOr<comm::ProcessGroup*> Join(const common::v1::GroupRendezvous& rendezvous, absl::Time deadline,
-                                           const absl::Notification* cancel);
+  // The group of the rendezvous: the present one where it is the same and works, else a new one.
+  // Its operations end at the deadline.
+  absl::StatusOr<comm::ProcessGroup*> Join(const common::v1::GroupRendezvous& rendezvous,
+                                           absl::Time deadline, const absl::Notification* cancel);
 
   // Leaves the group, and closes its connections.
   void Drop();

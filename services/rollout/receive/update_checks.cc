@@ -11,11 +11,12 @@ using rollout::v1::BeginUpdateRequest;
 
 absl::StatusOr<absl::Duration> UpdateTimeout(const BeginUpdateRequest& request) {
   const auto& timeout = request.timeout();
-  const absl::Duration duration = absl::Seconds(timeout.seconds()) + absl::Nanoseconds(timeout.nanos());
+  const absl::Duration duration =
+      absl::Seconds(timeout.seconds()) + absl::Nanoseconds(timeout.nanos());
   if (duration <= absl::ZeroDuration() || duration > kMaxUpdateTimeout) {
     return rpc::InvalidField("timeout", absl::StrCat("expected more than 0 and at most ",
-                                                     absl::FormatDuration(kMaxUpdateTimeout), ", found ",
-                                                     absl::FormatDuration(duration)));
+                                                     absl::FormatDuration(kMaxUpdateTimeout),
+                                                     ", found ", absl::FormatDuration(duration)));
   }
   return duration;
 }
@@ -25,27 +26,31 @@ absl::Status CheckBeginRequest(const BeginUpdateRequest& request) {
     return rpc::InvalidField("update_id", "expected a UUID");
   }
   if (request.policy_version() < 0) {
-    return rpc::InvalidField("policy_version", absl::StrCat("expected >= 0, found ", request.policy_version()));
+    return rpc::InvalidField("policy_version",
+                             absl::StrCat("expected >= 0, found ", request.policy_version()));
   }
   if (request.has_base_version()) {
-    return rpc::InvalidField("base_version",
-                             absl::StrCat("transport '", request.transport(), "' applies to no base; leave it unset"));
+    return rpc::InvalidField("base_version", absl::StrCat("transport '", request.transport(),
+                                                          "' applies to no base; leave it unset"));
   }
   if (const auto transport = weights::MakeTransport(request.transport()); !transport.ok()) {
     return rpc::InvalidField("transport", transport.status().message());
   }
   const auto& rendezvous = request.rendezvous();
   if (rendezvous.backend() != "gloo" && rendezvous.backend() != "nccl") {
-    return rpc::InvalidField("rendezvous.backend",
-                             absl::StrCat("expected gloo or nccl, found '", rendezvous.backend(), "'"));
+    return rpc::InvalidField("rendezvous.backend", absl::StrCat("expected gloo or nccl, found '",
+                                                                rendezvous.backend(), "'"));
   }
-  if (rendezvous.host().empty()) return rpc::InvalidField("rendezvous.host", "expected a host, found nothing");
+  if (rendezvous.host().empty())
+    return rpc::InvalidField("rendezvous.host", "expected a host, found nothing");
   if (rendezvous.port() <= 0 || rendezvous.port() > 65535) {
-    return rpc::InvalidField("rendezvous.port", absl::StrCat("expected 1 to 65535, found ", rendezvous.port()));
+    return rpc::InvalidField("rendezvous.port",
+                             absl::StrCat("expected 1 to 65535, found ", rendezvous.port()));
   }
   if (rendezvous.size() < 2 || rendezvous.rank() < 1 || rendezvous.rank() >= rendezvous.size()) {
-    return rpc::InvalidField("rendezvous.rank", absl::StrCat("expected 1 to ", rendezvous.size() - 1, ", found ",
-                                                             rendezvous.rank(), " (0 sends)"));
+    return rpc::InvalidField("rendezvous.rank",
+                             absl::StrCat("expected 1 to ", rendezvous.size() - 1, ", found ",
+                                          rendezvous.rank(), " (0 sends)"));
   }
   return UpdateTimeout(request).status();
 }

@@ -27,7 +27,8 @@ absl::Status ShutDownError() { return absl::UnavailableError("the rollout is shu
 
 }  // namespace
 
-WeightReceiver::WeightReceiver(WeightStore* store) : store_(store), worker_([this] { OnDeadline(); }) {}
+WeightReceiver::WeightReceiver(WeightStore* store)
+    : store_(store), worker_([this] { OnDeadline(); }) {}
 
 WeightReceiver::~WeightReceiver() { Shutdown(); }
 
@@ -47,14 +48,16 @@ absl::Status WeightReceiver::CheckIncarnation(int64_t incarnation, Calls& calls)
   if (shut_down_) return ShutDownError();
   if (incarnation < newest_incarnation_) {
     return rpc::WithReason(
-        absl::FailedPreconditionError(absl::StrCat("incarnation ", incarnation, " is over; the newest is ",
-                                                   newest_incarnation_)),
+        absl::FailedPreconditionError(absl::StrCat(
+            "incarnation ", incarnation, " is over; the newest is ", newest_incarnation_)),
         "STALE_INCARNATION",
         {{"expected", absl::StrCat(newest_incarnation_)}, {"actual", absl::StrCat(incarnation)}});
   }
   if (incarnation > newest_incarnation_) {
     if (open_ != nullptr && open_->state != State::kCommitting) {
-      Close(open_, NotOpen(open_->request.update_id(), absl::StrCat("incarnation ", incarnation, " has begun")),
+      Close(open_,
+            NotOpen(open_->request.update_id(),
+                    absl::StrCat("incarnation ", incarnation, " has begun")),
             calls);
     }
     newest_incarnation_ = incarnation;
@@ -70,7 +73,8 @@ const WeightReceiver::Closed* WeightReceiver::FindClosed(const std::string& upda
   return nullptr;
 }
 
-absl::StatusOr<WeightReceiver::UpdatePtr> WeightReceiver::FindOpen(const std::string& update_id) const {
+absl::StatusOr<WeightReceiver::UpdatePtr> WeightReceiver::FindOpen(
+    const std::string& update_id) const {
   if (open_ != nullptr && open_->request.update_id() == update_id) return open_;
   if (const Closed* closed = FindClosed(update_id); closed != nullptr) {
     return closed->committed ? NotOpen(update_id, "it is committed") : closed->status;
@@ -113,15 +117,17 @@ void WeightReceiver::Close(UpdatePtr update, absl::Status status, Calls& calls) 
   });
 }
 
-absl::StatusOr<bool> WeightReceiver::TakePlan(const v1::BeginUpdateRequest& request, Update& update) {
+absl::StatusOr<bool> WeightReceiver::TakePlan(const v1::BeginUpdateRequest& request,
+                                              Update& update) {
   if (!request.has_manifest()) {
     if (plan_ == nullptr || plan_->manifest.digest() != request.manifest_digest()) return false;
     update.plan = plan_;
     return true;
   }
   if (request.manifest().digest() != request.manifest_digest()) {
-    return rpc::InvalidField("manifest_digest", absl::StrCat("expected ", request.manifest().digest(),
-                                                             ", as in manifest, found ", request.manifest_digest()));
+    return rpc::InvalidField("manifest_digest",
+                             absl::StrCat("expected ", request.manifest().digest(),
+                                          ", as in manifest, found ", request.manifest_digest()));
   }
   RETURN_IF_ERROR(weights::CheckManifest(request.manifest()));
   RETURN_IF_ERROR(weights::CheckSameTensors(store_->manifest(), request.manifest()));
@@ -132,7 +138,8 @@ absl::StatusOr<bool> WeightReceiver::TakePlan(const v1::BeginUpdateRequest& requ
   return true;
 }
 
-void WeightReceiver::BeginUpdate(const v1::BeginUpdateRequest& request, Done<v1::BeginUpdateResponse> done) {
+void WeightReceiver::BeginUpdate(const v1::BeginUpdateRequest& request,
+                                 Done<v1::BeginUpdateResponse> done) {
   Calls calls;
   const auto answer = [&](absl::StatusOr<v1::BeginUpdateResponse> response) {
     calls.push_back([done, response = std::move(response)] { done(response); });
@@ -151,21 +158,25 @@ void WeightReceiver::BeginUpdate(const v1::BeginUpdateRequest& request, Done<v1:
       if (!SameUpdate(open_->request, request)) {
         return rpc::InvalidField("update_id", "this update was begun with other contents");
       }
-      if (open_->ready) answer(ready);
-      else open_->begin_waiters.push_back(done);
+      if (open_->ready)
+        answer(ready);
+      else
+        open_->begin_waiters.push_back(done);
       return absl::OkStatus();
     }
     if (open_ != nullptr) {
-      return rpc::WithReason(absl::FailedPreconditionError(absl::StrCat(
-                                 "update ", open_->request.update_id(), " is open; abort it first")),
-                             "UPDATE_IN_PROGRESS", {{"update_id", open_->request.update_id()}});
+      return rpc::WithReason(
+          absl::FailedPreconditionError(
+              absl::StrCat("update ", open_->request.update_id(), " is open; abort it first")),
+          "UPDATE_IN_PROGRESS", {{"update_id", open_->request.update_id()}});
     }
     if (request.policy_version() <= store_->live_version()) {
-      return rpc::WithReason(
-          absl::FailedPreconditionError(absl::StrCat("policy_version: expected more than ", store_->live_version(),
-                                                     ", which is live, found ", request.policy_version())),
-          "VERSION_NOT_NEWER",
-          {{"live", absl::StrCat(store_->live_version())}, {"actual", absl::StrCat(request.policy_version())}});
+      return rpc::WithReason(absl::FailedPreconditionError(absl::StrCat(
+                                 "policy_version: expected more than ", store_->live_version(),
+                                 ", which is live, found ", request.policy_version())),
+                             "VERSION_NOT_NEWER",
+                             {{"live", absl::StrCat(store_->live_version())},
+                              {"actual", absl::StrCat(request.policy_version())}});
     }
     auto update = std::make_shared<Update>();
     ASSIGN_OR_RETURN(const bool known, TakePlan(request, *update));
@@ -244,7 +255,8 @@ absl::Status WeightReceiver::Receive(const UpdatePtr& update, v1::VerifyUpdateRe
   const auto& rendezvous = update->request.rendezvous();
   weights::PhaseTimes times;
   absl::Status status =
-      group_.WaitForKey(rendezvous, absl::StrCat("go/", update->request.update_id()), update->deadline, &update->cancel);
+      group_.WaitForKey(rendezvous, absl::StrCat("go/", update->request.update_id()),
+                        update->deadline, &update->cancel);
   absl::StatusOr<comm::ProcessGroup*> group = nullptr;
   if (status.ok()) {
     group = group_.Join(rendezvous, update->deadline, &update->cancel);
@@ -252,7 +264,8 @@ absl::Status WeightReceiver::Receive(const UpdatePtr& update, v1::VerifyUpdateRe
   }
   std::unique_ptr<weights::TensorSink> sink;
   if (status.ok()) {
-    ASSIGN_OR_RETURN(sink, weights::TensorSink::Create(*update->plan, [this](int i) { return store_->Staged(i); }));
+    ASSIGN_OR_RETURN(sink, weights::TensorSink::Create(
+                               *update->plan, [this](int i) { return store_->Staged(i); }));
     if (transport_ == nullptr || transport_->name() != update->request.transport()) {
       ASSIGN_OR_RETURN(transport_, weights::MakeTransport(update->request.transport()));
     }
@@ -260,9 +273,10 @@ absl::Status WeightReceiver::Receive(const UpdatePtr& update, v1::VerifyUpdateRe
   }
   if (!status.ok()) {
     // The group or its rendezvous: the cause is elsewhere, unless the sender finds no other.
-    const auto code = absl::IsDeadlineExceeded(status) ? absl::StatusCode::kDeadlineExceeded : absl::StatusCode::kAborted;
-    return rpc::WithReason(absl::Status(code, absl::StrCat("rank ", rendezvous.rank(), ", phase transfer: ",
-                                                           status.message())),
+    const auto code = absl::IsDeadlineExceeded(status) ? absl::StatusCode::kDeadlineExceeded
+                                                       : absl::StatusCode::kAborted;
+    return rpc::WithReason(absl::Status(code, absl::StrCat("rank ", rendezvous.rank(),
+                                                           ", phase transfer: ", status.message())),
                            "TRANSFER_FAILED", {{"phase", "transfer"}});
   }
   for (const auto& digest : sink->digests()) *verified.add_digests() = digest;
@@ -271,7 +285,8 @@ absl::Status WeightReceiver::Receive(const UpdatePtr& update, v1::VerifyUpdateRe
   return absl::OkStatus();
 }
 
-void WeightReceiver::VerifyUpdate(const v1::VerifyUpdateRequest& request, Done<v1::VerifyUpdateResponse> done) {
+void WeightReceiver::VerifyUpdate(const v1::VerifyUpdateRequest& request,
+                                  Done<v1::VerifyUpdateResponse> done) {
   Calls calls;
   const auto verify = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) -> absl::Status {
     RETURN_IF_ERROR(CheckIncarnation(request.incarnation(), calls));
@@ -286,32 +301,36 @@ void WeightReceiver::VerifyUpdate(const v1::VerifyUpdateRequest& request, Done<v
   };
   {
     absl::MutexLock lock(&mu_);
-    if (const absl::Status status = verify(); !status.ok()) calls.push_back([done, status] { done(status); });
+    if (const absl::Status status = verify(); !status.ok())
+      calls.push_back([done, status] { done(status); });
   }
   Make(calls);
 }
 
-void WeightReceiver::CommitUpdate(const v1::CommitUpdateRequest& request, Done<v1::CommitUpdateResponse> done) {
+void WeightReceiver::CommitUpdate(const v1::CommitUpdateRequest& request,
+                                  Done<v1::CommitUpdateResponse> done) {
   Calls calls;
   const auto commit = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) -> absl::Status {
     RETURN_IF_ERROR(CheckIncarnation(request.incarnation(), calls));
-    if (const Closed* closed = FindClosed(request.update_id()); closed != nullptr && closed->committed) {
+    if (const Closed* closed = FindClosed(request.update_id());
+        closed != nullptr && closed->committed) {
       calls.push_back([done, response = closed->commit] { done(response); });
       return absl::OkStatus();
     }
     ASSIGN_OR_RETURN(const UpdatePtr update, FindOpen(request.update_id()));
     if (update->state != State::kVerified && update->state != State::kCommitting) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("update ", request.update_id(), " is not verified; call VerifyUpdate first"));
+      return absl::FailedPreconditionError(absl::StrCat(
+          "update ", request.update_id(), " is not verified; call VerifyUpdate first"));
     }
     if (request.policy_version() != update->request.policy_version()) {
       return absl::FailedPreconditionError(absl::StrCat("policy_version: expected ",
-                                                        update->request.policy_version(), ", found ",
-                                                        request.policy_version()));
+                                                        update->request.policy_version(),
+                                                        ", found ", request.policy_version()));
     }
     if (request.model_digest() != update->verified.model_digest()) {
-      return absl::FailedPreconditionError(absl::StrCat("model_digest: ", update->verified.model_digest(),
-                                                        " is staged, found ", request.model_digest()));
+      return absl::FailedPreconditionError(
+          absl::StrCat("model_digest: ", update->verified.model_digest(), " is staged, found ",
+                       request.model_digest()));
     }
     update->commit_waiters.push_back(done);
     if (update->state == State::kCommitting) return absl::OkStatus();
@@ -321,7 +340,8 @@ void WeightReceiver::CommitUpdate(const v1::CommitUpdateRequest& request, Done<v
   };
   {
     absl::MutexLock lock(&mu_);
-    if (const absl::Status status = commit(); !status.ok()) calls.push_back([done, status] { done(status); });
+    if (const absl::Status status = commit(); !status.ok())
+      calls.push_back([done, status] { done(status); });
   }
   Make(calls);
 }
@@ -332,7 +352,8 @@ void WeightReceiver::RunCommit(const UpdatePtr& update) {
     if (update->state == State::kClosed) return;
   }
   const int64_t version = update->request.policy_version();
-  const absl::StatusOr<CommitResult> result = store_->Commit(version, update->verified.model_digest());
+  const absl::StatusOr<CommitResult> result =
+      store_->Commit(version, update->verified.model_digest());
   absl::StatusOr<v1::CommitUpdateResponse> response = v1::CommitUpdateResponse();
   std::vector<Done<v1::CommitUpdateResponse>> waiters;
   {
@@ -371,12 +392,15 @@ absl::Status WeightReceiver::AbortUpdate(const v1::AbortUpdateRequest& request) 
     RETURN_IF_ERROR(CheckIncarnation(request.incarnation(), calls));
     if (const Closed* closed = FindClosed(request.update_id()); closed != nullptr) {
       if (!closed->committed) return absl::OkStatus();
-      return absl::FailedPreconditionError(absl::StrCat("update ", request.update_id(), " is committed"));
+      return absl::FailedPreconditionError(
+          absl::StrCat("update ", request.update_id(), " is committed"));
     }
-    const absl::Status status = NotOpen(request.update_id(), absl::StrCat("it was aborted: ", request.reason()));
+    const absl::Status status =
+        NotOpen(request.update_id(), absl::StrCat("it was aborted: ", request.reason()));
     if (open_ != nullptr && open_->request.update_id() == request.update_id()) {
       if (open_->state == State::kCommitting) {
-        return absl::FailedPreconditionError(absl::StrCat("update ", request.update_id(), " is being committed"));
+        return absl::FailedPreconditionError(
+            absl::StrCat("update ", request.update_id(), " is being committed"));
       }
       Close(open_, status, calls);
     } else if (!request.update_id().empty()) {
@@ -405,8 +429,9 @@ void WeightReceiver::OnDeadline() {
     if (absl::Now() < open_->deadline) {
       calls.push_back([this, deadline = open_->deadline] { worker_.SetAlarm(deadline); });
     } else {
-      Close(open_, absl::DeadlineExceededError(absl::StrCat("update ", open_->request.update_id(),
-                                                            " was not committed by its deadline")),
+      Close(open_,
+            absl::DeadlineExceededError(absl::StrCat("update ", open_->request.update_id(),
+                                                     " was not committed by its deadline")),
             calls);
     }
   }
@@ -455,7 +480,8 @@ void WeightReceiver::Shutdown() {
   {
     absl::MutexLock lock(&mu_);
     shut_down_ = true;
-    if (open_ != nullptr && open_->state != State::kCommitting) Close(open_, ShutDownError(), calls);
+    if (open_ != nullptr && open_->state != State::kCommitting)
+      Close(open_, ShutDownError(), calls);
   }
   Make(calls);
   worker_.Stop();

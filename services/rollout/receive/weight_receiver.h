@@ -1,13 +1,14 @@
 // WeightReceiver: the state machine behind rollout.v1.WeightService on one rank.
 //
 //   STALE or SERVING(version)
-//     BeginUpdate ─► BEGUN ─(go key)─► RECEIVING ─► STAGED ─VerifyUpdate─► VERIFIED ─CommitUpdate─► SERVING
-//     AbortUpdate, a failure or the deadline lead from any of them back, and drop what was staged
+//     BeginUpdate ─► BEGUN ─(go key)─► RECEIVING ─► STAGED ─VerifyUpdate─► VERIFIED ─CommitUpdate─►
+//     SERVING AbortUpdate, a failure or the deadline lead from any of them back, and drop what was
+//     staged
 //
-// The protocol is that of weight_service.proto. One thread of its own does everything that takes time:
-// it makes room, waits for the go key, joins the group, receives, digests and commits, in the order in
-// which it was asked; it alone touches the store's arenas. RPC threads only check, note and return; the
-// answers come through callbacks, on this thread or the caller's.
+// The protocol is that of weight_service.proto. One thread of its own does everything that takes
+// time: it makes room, waits for the go key, joins the group, receives, digests and commits, in the
+// order in which it was asked; it alone touches the store's arenas. RPC threads only check, note
+// and return; the answers come through callbacks, on this thread or the caller's.
 //
 // Any thread may call any method. `mu_` is never held while the store, the group or a callback is
 // called.
@@ -52,15 +53,15 @@ class WeightReceiver {
   absl::Status AbortUpdate(const v1::AbortUpdateRequest& request);
   void GetDigests(Done<v1::GetDigestsResponse> done);
 
-  // Runs `body` on the receiver's thread, so that no update touches the store meanwhile, and returns
-  // its status. Blocks. UNAVAILABLE after Shutdown().
+  // Runs `body` on the receiver's thread, so that no update touches the store meanwhile, and
+  // returns its status. Blocks. UNAVAILABLE after Shutdown().
   absl::Status RunExclusive(const std::function<absl::Status(WeightStore&)>& body);
 
   // The version that is on its way, -1 where none is.
   int64_t updating_to() const;
 
-  // Drops an open update, answers every call that waits with UNAVAILABLE, and refuses new ones. Called
-  // when the process drains, before the server waits for its calls. Idempotent.
+  // Drops an open update, answers every call that waits with UNAVAILABLE, and refuses new ones.
+  // Called when the process drains, before the server waits for its calls. Idempotent.
   void Shutdown();
 
  private:
@@ -92,11 +93,14 @@ class WeightReceiver {
   // Calls to make once mu_ has been released.
   using Calls = std::vector<std::function<void()>>;
 
-  absl::Status CheckIncarnation(int64_t incarnation, Calls& calls) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  absl::StatusOr<UpdatePtr> FindOpen(const std::string& update_id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status CheckIncarnation(int64_t incarnation, Calls& calls)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::StatusOr<UpdatePtr> FindOpen(const std::string& update_id) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   const Closed* FindClosed(const std::string& update_id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Ends an open update with an error: nothing of it is left once the calls have been made.
-  void Close(UpdatePtr update, absl::Status status, Calls& calls) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Close(UpdatePtr update, absl::Status status, Calls& calls)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Remember(Closed closed) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Sets `update`'s plan; false where the request leaves it out and it is not known.
   absl::StatusOr<bool> TakePlan(const v1::BeginUpdateRequest& request, Update& update)
@@ -119,7 +123,8 @@ class WeightReceiver {
 
   mutable absl::Mutex mu_;
   int64_t newest_incarnation_ ABSL_GUARDED_BY(mu_) = -1;
-  std::shared_ptr<const weights::TransferPlan> plan_ ABSL_GUARDED_BY(mu_);  // of the newest incarnation
+  std::shared_ptr<const weights::TransferPlan> plan_
+      ABSL_GUARDED_BY(mu_);  // of the newest incarnation
   UpdatePtr open_ ABSL_GUARDED_BY(mu_);
   std::deque<Closed> closed_ ABSL_GUARDED_BY(mu_);
   bool shut_down_ ABSL_GUARDED_BY(mu_) = false;

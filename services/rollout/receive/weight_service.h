@@ -7,15 +7,17 @@
 
 namespace tandem::rollout {
 
-// Translates calls; no RPC thread ever waits. `receiver` outlives the server, and its Shutdown() is to
-// be called before the server waits for its calls (rpc::ServerOptions::on_drain).
+// Translates calls; no RPC thread ever waits. `receiver` outlives the server, and its Shutdown() is
+// to be called before the server waits for its calls (rpc::ServerOptions::on_drain).
 class WeightServiceImpl : public v1::WeightService::CallbackService {
  public:
   explicit WeightServiceImpl(WeightReceiver* receiver) : receiver_(receiver) {}
 
-  grpc::ServerUnaryReactor* GetManifest(grpc::CallbackServerContext* context, const v1::GetManifestRequest* request,
+  grpc::ServerUnaryReactor* GetManifest(grpc::CallbackServerContext* context,
+                                        const v1::GetManifestRequest* request,
                                         v1::GetManifestResponse* response) override;
-  grpc::ServerUnaryReactor* BeginUpdate(grpc::CallbackServerContext* context, const v1::BeginUpdateRequest* request,
+  grpc::ServerUnaryReactor* BeginUpdate(grpc::CallbackServerContext* context,
+                                        const v1::BeginUpdateRequest* request,
                                         v1::BeginUpdateResponse* response) override;
   grpc::ServerUnaryReactor* VerifyUpdate(grpc::CallbackServerContext* context,
                                          const v1::VerifyUpdateRequest* request,
@@ -23,9 +25,11 @@ class WeightServiceImpl : public v1::WeightService::CallbackService {
   grpc::ServerUnaryReactor* CommitUpdate(grpc::CallbackServerContext* context,
                                          const v1::CommitUpdateRequest* request,
                                          v1::CommitUpdateResponse* response) override;
-  grpc::ServerUnaryReactor* AbortUpdate(grpc::CallbackServerContext* context, const v1::AbortUpdateRequest* request,
+  grpc::ServerUnaryReactor* AbortUpdate(grpc::CallbackServerContext* context,
+                                        const v1::AbortUpdateRequest* request,
                                         v1::AbortUpdateResponse* response) override;
-  grpc::ServerUnaryReactor* GetDigests(grpc::CallbackServerContext* context, const v1::GetDigestsRequest* request,
+  grpc::ServerUnaryReactor* GetDigests(grpc::CallbackServerContext* context,
+                                       const v1::GetDigestsRequest* request,
                                        v1::GetDigestsResponse* response) override;
 
  private:

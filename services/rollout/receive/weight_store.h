@@ -1,5 +1,5 @@
-// WeightStore: what the receiving side of weight updates needs of the engine: two arenas, one live and
-// one staged, and the moment between two scheduler steps at which they change places.
+// WeightStore: what the receiving side of weight updates needs of the engine: two arenas, one live
+// and one staged, and the moment between two scheduler steps at which they change places.
 #ifndef TANDEM_SERVICES_ROLLOUT_RECEIVE_WEIGHT_STORE_H_
 #define TANDEM_SERVICES_ROLLOUT_RECEIVE_WEIGHT_STORE_H_
 
@@ -20,20 +20,21 @@ struct CommitResult {
   int64_t num_aborted_requests = 0;
 };
 
-// Implemented by the engine. manifest(), live_version() and live_model_digest() may be called from any
-// thread; the others are called by the receiver's thread only, one at a time.
+// Implemented by the engine. manifest(), live_version() and live_model_digest() may be called from
+// any thread; the others are called by the receiver's thread only, one at a time.
 class WeightStore {
  public:
   virtual ~WeightStore() = default;
 
-  // The tensors in canonical order, with their type in the arena, which is that of the wire. Constant.
+  // The tensors in canonical order, with their type in the arena, which is that of the wire.
+  // Constant.
   virtual const common::v1::Manifest& manifest() const = 0;
   // -1 while nothing is committed.
   virtual int64_t live_version() const = 0;
   virtual std::string live_model_digest() const = 0;
 
-  // Makes room for a new version; what was staged before is undefined. RESOURCE_EXHAUSTED where it does
-  // not fit. The live weights are not touched.
+  // Makes room for a new version; what was staged before is undefined. RESOURCE_EXHAUSTED where it
+  // does not fit. The live weights are not touched.
   virtual absl::Status PrepareStaging() = 0;
   // The bytes of tensor `index` of the manifest in the staged arena. Between PrepareStaging() and
   // Commit() or DropStaged(), always the same.
@@ -41,9 +42,10 @@ class WeightStore {
   // Forgets what was staged; may free it.
   virtual void DropStaged() = 0;
 
-  // Makes the staged arena live between two scheduler steps and stamps the version. Blocks until it is
-  // done. Repeatable after an error, with nothing changed.
-  virtual absl::StatusOr<CommitResult> Commit(int64_t policy_version, const std::string& model_digest) = 0;
+  // Makes the staged arena live between two scheduler steps and stamps the version. Blocks until it
+  // is done. Repeatable after an error, with nothing changed.
+  virtual absl::StatusOr<CommitResult> Commit(int64_t policy_version,
+                                              const std::string& model_digest) = 0;
 
   // The bytes of tensor `index` in the live arena; empty while nothing is committed.
   virtual absl::Span<const std::byte> Live(int index) const = 0;

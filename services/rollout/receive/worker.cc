@@ -6,7 +6,8 @@
 
 namespace tandem::rollout {
 
-Worker::Worker(std::function<void()> on_alarm) : on_alarm_(std::move(on_alarm)), thread_([this] { Run(); }) {}
+Worker::Worker(std::function<void()> on_alarm)
+    : on_alarm_(std::move(on_alarm)), thread_([this] { Run(); }) {}
 
 Worker::~Worker() { Stop(); }
 

@@ -42,11 +42,13 @@ class RankCalls {
   ~RankCalls() {
     Cancel();
     absl::MutexLock lock(&mu_);
-    mu_.Await(absl::Condition(+[](int* n) { return *n == 0; }, &under_way_));
+    mu_.Await(absl::Condition(
+        +[](int* n) { return *n == 0; }, &under_way_));
   }
 
   // `wanted` leaves out ranks whose answer then stays OK and empty; null calls all.
-  void Start(Method method, absl::Time deadline, const MakeRequest& make_request, OnFailure on_failure = nullptr,
+  void Start(Method method, absl::Time deadline, const MakeRequest& make_request,
+             OnFailure on_failure = nullptr,
              const std::function<bool(int replica, int rank)>& wanted = nullptr) {
     on_failure_ = std::move(on_failure);
     std::vector<Call*> starting;
@@ -78,7 +80,9 @@ class RankCalls {
   // True where all have answered by then.
   bool WaitUntil(absl::Time deadline) {
     absl::MutexLock lock(&mu_);
-    return mu_.AwaitWithDeadline(absl::Condition(+[](int* n) { return *n == 0; }, &under_way_), deadline);
+    return mu_.AwaitWithDeadline(absl::Condition(
+                                     +[](int* n) { return *n == 0; }, &under_way_),
+                                 deadline);
   }
 
   // Ends what is under way with CANCELLED.

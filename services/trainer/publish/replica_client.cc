@@ -17,9 +17,9 @@ ReplicaClient::ReplicaClient(ReplicaEndpoint endpoint) : endpoint_(std::move(end
 
 absl::Status ReplicaClient::Explain(int rank, const char* phase, const absl::Status& status) const {
   if (status.ok()) return status;
-  absl::Status out(status.code(),
-                   absl::StrCat("replica ", endpoint_.id, ", rank ", rank, " (", endpoint_.rank_addresses[rank],
-                                "), phase ", phase, ": ", status.message()));
+  absl::Status out(status.code(), absl::StrCat("replica ", endpoint_.id, ", rank ", rank, " (",
+                                               endpoint_.rank_addresses[rank], "), phase ", phase,
+                                               ": ", status.message()));
   status.ForEachPayload(
       [&out](absl::string_view url, const absl::Cord& payload) { out.SetPayload(url, payload); });
   return out;

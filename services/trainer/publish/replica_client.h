@@ -1,7 +1,7 @@
 // ReplicaClient: the WeightService of every rank of one rollout replica.
 //
-// Calls go to all ranks at once and come back when all have answered; errors name replica, rank, address
-// and phase. Any thread, one call at a time.
+// Calls go to all ranks at once and come back when all have answered; errors name replica, rank,
+// address and phase. Any thread, one call at a time.
 #ifndef TANDEM_SERVICES_TRAINER_PUBLISH_REPLICA_CLIENT_H_
 #define TANDEM_SERVICES_TRAINER_PUBLISH_REPLICA_CLIENT_H_
 

@@ -26,19 +26,20 @@ absl::StatusOr<at::ScalarType> WireType(const std::string& dtype) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ShardGatherSource>> ShardGatherSource::Create(const weights::TransferPlan& plan,
-                                                                             ShardedWeights shards,
-                                                                             comm::ProcessGroup* group) {
-  if (shards.ranks > 1 && (group == nullptr || group->size() != shards.ranks || group->rank() != shards.rank)) {
-    return absl::InvalidArgumentError(absl::StrCat("the shards of rank ", shards.rank, " of ", shards.ranks,
-                                                   " need the group of these ranks"));
+absl::StatusOr<std::unique_ptr<ShardGatherSource>> ShardGatherSource::Create(
+    const weights::TransferPlan& plan, ShardedWeights shards, comm::ProcessGroup* group) {
+  if (shards.ranks > 1 &&
+      (group == nullptr || group->size() != shards.ranks || group->rank() != shards.rank)) {
+    return absl::InvalidArgumentError(absl::StrCat("the shards of rank ", shards.rank, " of ",
+                                                   shards.ranks, " need the group of these ranks"));
   }
   auto source = absl::WrapUnique(new ShardGatherSource(plan, std::move(shards), group));
   const std::string& dtype = plan.manifest.tensors(0).dtype();
   for (const auto& tensor : plan.manifest.tensors()) {
     if (tensor.dtype() != dtype) {
-      return absl::InvalidArgumentError(absl::StrCat("tensor ", tensor.name(), " is ", tensor.dtype(),
-                                                     ", others are ", dtype, "; one type is expected"));
+      return absl::InvalidArgumentError(absl::StrCat("tensor ", tensor.name(), " is ",
+                                                     tensor.dtype(), ", others are ", dtype,
+                                                     "; one type is expected"));
     }
   }
   ASSIGN_OR_RETURN(source->wire_type_, WireType(dtype));
@@ -51,13 +52,14 @@ absl::StatusOr<std::unique_ptr<ShardGatherSource>> ShardGatherSource::Create(con
     const int64_t shard = unit.padded_numel / source->shards_.ranks;
     if (unit.padded_numel < unit.numel || shard * source->shards_.ranks != unit.padded_numel ||
         !unit.master.defined() || unit.master.numel() != shard || !unit.master.is_contiguous()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("unit ", source->unit_start_.size() - 1, ": expected a contiguous shard of 1/",
-                       source->shards_.ranks, " of ", unit.padded_numel, " elements"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "unit ", source->unit_start_.size() - 1, ": expected a contiguous shard of 1/",
+          source->shards_.ranks, " of ", unit.padded_numel, " elements"));
     }
   }
   if (elements * source->element_size_ != plan.total_bytes) {
-    return absl::InvalidArgumentError(absl::StrCat("the units hold ", elements, " elements, the manifest ",
+    return absl::InvalidArgumentError(absl::StrCat("the units hold ", elements,
+                                                   " elements, the manifest ",
                                                    plan.total_bytes / source->element_size_));
   }
   int64_t bytes = 0;
@@ -73,8 +75,10 @@ std::vector<ShardGatherSource::Run> ShardGatherSource::RunsOf(int rank, int buck
   const int64_t end = begin + plan_.buckets[bucket].size_bytes() / element_size_;
   std::vector<Run> runs;
   // The last unit that begins at or before the bucket, and on from there.
-  auto first = std::upper_bound(unit_start_.begin(), unit_start_.end(), begin) - unit_start_.begin() - 1;
-  for (size_t u = std::max<int64_t>(0, first); u < shards_.units.size() && unit_start_[u] < end; ++u) {
+  auto first =
+      std::upper_bound(unit_start_.begin(), unit_start_.end(), begin) - unit_start_.begin() - 1;
+  for (size_t u = std::max<int64_t>(0, first); u < shards_.units.size() && unit_start_[u] < end;
+       ++u) {
     const auto& unit = shards_.units[u];
     const int64_t shard = unit.padded_numel / shards_.ranks;
     const int64_t shard_begin = unit_start_[u] + rank * shard;
@@ -82,7 +86,8 @@ std::vector<ShardGatherSource::Run> ShardGatherSource::RunsOf(int rank, int buck
     const int64_t run_begin = std::max(begin, shard_begin);
     const int64_t run_end = std::min(end, shard_end);
     if (run_begin >= run_end) continue;
-    runs.push_back({static_cast<int>(u), run_begin - shard_begin, run_begin - begin, run_end - run_begin});
+    runs.push_back(
+        {static_cast<int>(u), run_begin - shard_begin, run_begin - begin, run_end - run_begin});
   }
   return runs;
 }
@@ -93,7 +98,8 @@ at::Tensor ShardGatherSource::View(const at::Tensor& bytes, int64_t first, int64
 
 void ShardGatherSource::Pack(const Run& run, at::Tensor destination) const {
   at::NoGradGuard no_grad;
-  destination.copy_(shards_.units[run.unit].master.detach().view({-1}).narrow(0, run.shard_offset, run.count));
+  destination.copy_(
+      shards_.units[run.unit].master.detach().view({-1}).narrow(0, run.shard_offset, run.count));
 }
 
 absl::Status ShardGatherSource::Tell(int rank, int32_t word, Slot& slot) {
@@ -141,7 +147,8 @@ absl::Status ShardGatherSource::Start(int bucket, at::Tensor buffer, weights::Ph
     next_start_ = next_ask_ = bucket;
   }
   ++next_start_;
-  const int last_to_ask = std::min<int>(bucket + kAskAhead, static_cast<int>(plan_.buckets.size()) - 1);
+  const int last_to_ask =
+      std::min<int>(bucket + kAskAhead, static_cast<int>(plan_.buckets.size()) - 1);
   while (next_ask_ <= last_to_ask) {
     RETURN_IF_ERROR(Ask(next_ask_));
   }
@@ -206,7 +213,8 @@ absl::Status ShardGatherSource::Follow() {
     const int bucket = word.item<int32_t>();
     if (bucket == kEnd) break;
     if (bucket < 0 || bucket >= static_cast<int>(plan_.buckets.size())) {
-      return absl::InternalError(absl::StrCat("the leader asks for bucket ", bucket, " of ", plan_.buckets.size(),
+      return absl::InternalError(absl::StrCat("the leader asks for bucket ", bucket, " of ",
+                                              plan_.buckets.size(),
                                               "; all ranks must run with the same configuration"));
     }
     Slot& slot = slots_[turn % 2];

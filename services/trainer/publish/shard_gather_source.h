@@ -1,16 +1,18 @@
-// ShardGatherSource: the trainer's side of an update's data. Every rank holds a slice of every unit;
-// bucket by bucket they cast what is theirs to the wire type and send it to the leader, straight to its
-// place in the bucket's buffer. The leader never holds more than the two buckets that are under way.
+// ShardGatherSource: the trainer's side of an update's data. Every rank holds a slice of every
+// unit; bucket by bucket they cast what is theirs to the wire type and send it to the leader,
+// straight to its place in the bucket's buffer. The leader never holds more than the two buckets
+// that are under way.
 //
-// The leader decides which buckets are gathered, and says so to the other ranks in a message of four
-// bytes for each, one bucket ahead, so that they pack while it gathers. What it has asked for it takes,
-// needed or not; so however an update ends, all ranks have issued the same operations, and the trainer's
-// group is as good as before.
+// The leader decides which buckets are gathered, and says so to the other ranks in a message of
+// four bytes for each, one bucket ahead, so that they pack while it gathers. What it has asked for
+// it takes, needed or not; so however an update ends, all ranks have issued the same operations,
+// and the trainer's group is as good as before.
 //
 //   leader:  source.Start(0, buffer) ... source.Finish(n) ... source.End();      // by a Transport
 //   others:  RETURN_IF_ERROR(source.Follow());                                   // until End()
 //
-// Threads: the rank's collective thread. Errors are those of the trainer's group, which is then broken.
+// Threads: the rank's collective thread. Errors are those of the trainer's group, which is then
+// broken.
 #ifndef TANDEM_SERVICES_TRAINER_PUBLISH_SHARD_GATHER_SOURCE_H_
 #define TANDEM_SERVICES_TRAINER_PUBLISH_SHARD_GATHER_SOURCE_H_
 
@@ -43,19 +45,20 @@ struct ShardedWeights {
 
 class ShardGatherSource : public weights::BucketSource {
  public:
-  // `plan` and `group` outlive the source; `group` may be null where there is one rank. The masters are
-  // read in place, so they must not change while an update runs. INVALID_ARGUMENT where the units are
-  // not the plan's tensors, or the plan mixes element types.
-  static absl::StatusOr<std::unique_ptr<ShardGatherSource>> Create(const weights::TransferPlan& plan,
-                                                                   ShardedWeights shards,
-                                                                   comm::ProcessGroup* group);
+  // `plan` and `group` outlive the source; `group` may be null where there is one rank. The masters
+  // are read in place, so they must not change while an update runs. INVALID_ARGUMENT where the
+  // units are not the plan's tensors, or the plan mixes element types.
+  static absl::StatusOr<std::unique_ptr<ShardGatherSource>> Create(
+      const weights::TransferPlan& plan, ShardedWeights shards, comm::ProcessGroup* group);
 
   // The leader (rank 0).
   absl::Status Start(int bucket, at::Tensor buffer, weights::PhaseTimes& times) override;
   absl::Status Finish(int bucket) override;
-  // Completes what has been asked for, after a failure of the transport. A Start() after it begins anew.
+  // Completes what has been asked for, after a failure of the transport. A Start() after it begins
+  // anew.
   absl::Status Drain();
-  // Drains, and lets the other ranks' Follow() return. A Start() after it begins with the next Follow().
+  // Drains, and lets the other ranks' Follow() return. A Start() after it begins with the next
+  // Follow().
   absl::Status End();
 
   // The other ranks: takes part until the leader ends.
@@ -74,7 +77,8 @@ class ShardGatherSource : public weights::BucketSource {
     std::vector<at::Tensor> held;
   };
 
-  ShardGatherSource(const weights::TransferPlan& plan, ShardedWeights shards, comm::ProcessGroup* group)
+  ShardGatherSource(const weights::TransferPlan& plan, ShardedWeights shards,
+                    comm::ProcessGroup* group)
       : plan_(plan), shards_(std::move(shards)), group_(group) {}
 
   std::vector<Run> RunsOf(int rank, int bucket) const;
@@ -93,10 +97,10 @@ class ShardGatherSource : public weights::BucketSource {
   int64_t element_size_ = 4;
   std::vector<int64_t> unit_start_;    // elements of the canonical stream before each unit
   std::vector<int64_t> bucket_start_;  // elements of the canonical stream before each bucket
-  std::array<Slot, 2> slots_;  // by the bucket's number
-  Slot asking_;                // the messages that ask
-  int next_start_ = 0;         // bucket
-  int next_ask_ = 0;           // bucket; at most next_start_ + 1 after a Start()
+  std::array<Slot, 2> slots_;          // by the bucket's number
+  Slot asking_;                        // the messages that ask
+  int next_start_ = 0;                 // bucket
+  int next_ask_ = 0;                   // bucket; at most next_start_ + 1 after a Start()
 };
 
 }  // namespace tandem::trainer

@@ -35,7 +35,8 @@ std::string MakeUuid() {
                          0x8000 | ((b >> 48) & 0x3fff), b & 0xffffffffffff);
 }
 
-// Whether a rank's answer says that its transfer ended because the group did, not through its fault.
+// Whether a rank's answer says that its transfer ended because the group did, not through its
+// fault.
 bool IsConsequence(const absl::Status& status) {
   const auto info = rpc::GetDetail<common::v1::ErrorInfo>(status);
   return info.has_value() && info->reason() == "TRANSFER_FAILED";
@@ -45,8 +46,13 @@ bool IsConsequence(const absl::Status& status) {
 
 UpdateAttempt::UpdateAttempt(const weights::TransferPlan& plan, Options options,
                              std::vector<ReplicaClient*> replicas)
-    : plan_(plan), options_(std::move(options)), replicas_(std::move(replicas)), update_id_(MakeUuid()),
-      failures_(replicas_.size()), committed_(replicas_.size(), false), pause_seconds_(replicas_.size(), 0) {}
+    : plan_(plan),
+      options_(std::move(options)),
+      replicas_(std::move(replicas)),
+      update_id_(MakeUuid()),
+      failures_(replicas_.size()),
+      committed_(replicas_.size(), false),
+      pause_seconds_(replicas_.size(), 0) {}
 
 UpdateAttempt::~UpdateAttempt() = default;
 
@@ -59,7 +65,8 @@ Request UpdateAttempt::MakeRequest() const {
   return request;
 }
 
-absl::Status UpdateAttempt::Blame(int replica, int rank, const char* phase, const absl::Status& status) {
+absl::Status UpdateAttempt::Blame(int replica, int rank, const char* phase,
+                                  const absl::Status& status) {
   absl::Status explained = replicas_[replica]->Explain(rank, phase, status);
   if (failures_[replica].ok()) failures_[replica] = explained;
   return explained;
@@ -89,7 +96,8 @@ absl::Status UpdateAttempt::Begin(bool with_manifest) {
     *request.mutable_rendezvous() = options_.rendezvous;
     request.mutable_rendezvous()->set_rank(first_rank[replica] + rank);
     request.mutable_rendezvous()->set_size(size);
-    const int64_t left = std::max<int64_t>(1, absl::ToInt64Milliseconds(options_.deadline - absl::Now()));
+    const int64_t left =
+        std::max<int64_t>(1, absl::ToInt64Milliseconds(options_.deadline - absl::Now()));
     request.mutable_timeout()->set_seconds(left / 1000);
     request.mutable_timeout()->set_nanos(static_cast<int32_t>(left % 1000) * 1000000);
     request.set_transport(options_.transport);
@@ -99,8 +107,10 @@ absl::Status UpdateAttempt::Begin(bool with_manifest) {
   for (int replica = 0; replica < static_cast<int>(replicas_.size()); ++replica) {
     for (int rank = 0; rank < replicas_[replica]->num_ranks(); ++rank) {
       const auto& answer = calls.answers()[replica][rank];
-      if (!answer.status.ok()) Blame(replica, rank, "begin", answer.status).IgnoreError();
-      else if (!answer.response.ready()) needs_manifest_ = true;
+      if (!answer.status.ok())
+        Blame(replica, rank, "begin", answer.status).IgnoreError();
+      else if (!answer.response.ready())
+        needs_manifest_ = true;
     }
   }
   RETURN_IF_ERROR(FirstFailure());
@@ -121,8 +131,8 @@ absl::Status UpdateAttempt::Transfer(comm::StoreClient& store, const GetGroup& g
                                      weights::PhaseTimes& times) {
   const auto start = weights::PhaseTimes::Clock::now();
   RETURN_IF_ERROR(store.Set(absl::StrCat("go/", update_id_), "go"));
-  // Asked now, answered when the last bucket is there: so a rank that goes down meanwhile is known at
-  // once and by name, whatever the collective says.
+  // Asked now, answered when the last bucket is there: so a rank that goes down meanwhile is known
+  // at once and by name, whatever the collective says.
   verify_calls_ = std::make_unique<VerifyCalls>(replicas_);
   verify_calls_->Start(
       &WeightServiceAsync::VerifyUpdate, options_.deadline + options_.blame_grace,
@@ -158,7 +168,8 @@ absl::Status UpdateAttempt::Transfer(comm::StoreClient& store, const GetGroup& g
 }
 
 absl::Status UpdateAttempt::Explain(const absl::Status& transfer) {
-  // The ranks that live say at once that their transfer has ended; those that say nothing are the cause.
+  // The ranks that live say at once that their transfer has ended; those that say nothing are the
+  // cause.
   verify_calls_->WaitUntil(absl::Now() + options_.blame_grace);
   verify_calls_->Cancel();
   verify_calls_->WaitUntil(absl::InfiniteFuture());
@@ -167,8 +178,9 @@ absl::Status UpdateAttempt::Explain(const absl::Status& transfer) {
       absl::Status status = verify_calls_->answers()[replica][rank].status;
       if (status.ok() || IsConsequence(status)) continue;
       if (absl::IsCancelled(status)) {
-        status = absl::DeadlineExceededError(absl::StrCat(
-            "no answer within ", absl::FormatDuration(options_.blame_grace), " after the transfer had failed"));
+        status = absl::DeadlineExceededError(
+            absl::StrCat("no answer within ", absl::FormatDuration(options_.blame_grace),
+                         " after the transfer had failed"));
       }
       Blame(replica, rank, "transfer", status).IgnoreError();
     }
@@ -194,14 +206,16 @@ absl::Status UpdateAttempt::Verify(weights::PhaseTimes& times) {
       int differ = 0;
       std::string first;
       if (answer.response.digests_size() != static_cast<int>(digests_.size())) {
-        first = absl::StrCat("expected ", digests_.size(), " digests, found ", answer.response.digests_size());
+        first = absl::StrCat("expected ", digests_.size(), " digests, found ",
+                             answer.response.digests_size());
         differ = 1;
       }
       for (int i = 0; differ == 0 && i < static_cast<int>(digests_.size()); ++i) {
         const auto& theirs = answer.response.digests(i);
-        if (theirs.digest() == digests_[i].digest() && theirs.name() == digests_[i].name()) continue;
-        first = absl::StrCat("tensor ", digests_[i].name(), " arrived with digest ", theirs.digest(), ", ",
-                             digests_[i].digest(), " was sent");
+        if (theirs.digest() == digests_[i].digest() && theirs.name() == digests_[i].name())
+          continue;
+        first = absl::StrCat("tensor ", digests_[i].name(), " arrived with digest ",
+                             theirs.digest(), ", ", digests_[i].digest(), " was sent");
         differ = 1;
       }
       if (differ > 0) Blame(replica, rank, "verify", absl::DataLossError(first)).IgnoreError();
@@ -237,7 +251,8 @@ absl::Status UpdateAttempt::Commit(weights::PhaseTimes& times) {
         const auto& answer = calls.answers()[replica][rank];
         if (answer.status.ok()) {
           done[replica][rank] = true;
-          pause_seconds_[replica] = std::max(pause_seconds_[replica], answer.response.pause_seconds());
+          pause_seconds_[replica] =
+              std::max(pause_seconds_[replica], answer.response.pause_seconds());
         } else {
           Blame(replica, rank, "commit", answer.status).IgnoreError();
           again |= absl::IsUnavailable(answer.status);

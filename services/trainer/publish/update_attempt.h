@@ -2,13 +2,12 @@
 //
 //   UpdateAttempt attempt(plan, options, replicas);
 //   absl::Status status = attempt.Begin(with_manifest);
-//   if (status.ok()) status = attempt.Transfer(...);    // while the ranks' answers to VerifyUpdate are awaited
-//   if (status.ok()) status = attempt.Verify();
-//   if (!status.ok()) { attempt.Abort(status); ... attempt.failed() ... }
-//   else status = attempt.Commit();
+//   if (status.ok()) status = attempt.Transfer(...);    // while the ranks' answers to VerifyUpdate
+//   are awaited if (status.ok()) status = attempt.Verify(); if (!status.ok()) {
+//   attempt.Abort(status); ... attempt.failed() ... } else status = attempt.Commit();
 //
-// Every wait ends by the deadline. Errors name replica, rank, phase and bucket or tensor. Threads: the
-// leader's collective thread.
+// Every wait ends by the deadline. Errors name replica, rank, phase and bucket or tensor. Threads:
+// the leader's collective thread.
 #ifndef TANDEM_SERVICES_TRAINER_PUBLISH_UPDATE_ATTEMPT_H_
 #define TANDEM_SERVICES_TRAINER_PUBLISH_UPDATE_ATTEMPT_H_
 
@@ -39,10 +38,13 @@ class UpdateAttempt {
     // How long ranks that say nothing are waited for once the transfer has failed.
     absl::Duration blame_grace = absl::Seconds(5);
   };
-  // Makes the update's group, or answers the one that is there. Waits end when `cancel` is notified.
-  using GetGroup = std::function<absl::StatusOr<comm::ProcessGroup*>(const absl::Notification* cancel)>;
+  // Makes the update's group, or answers the one that is there. Waits end when `cancel` is
+  // notified.
+  using GetGroup =
+      std::function<absl::StatusOr<comm::ProcessGroup*>(const absl::Notification* cancel)>;
 
-  UpdateAttempt(const weights::TransferPlan& plan, Options options, std::vector<ReplicaClient*> replicas);
+  UpdateAttempt(const weights::TransferPlan& plan, Options options,
+                std::vector<ReplicaClient*> replicas);
   ~UpdateAttempt();
 
   const std::string& update_id() const { return update_id_; }
@@ -52,22 +54,25 @@ class UpdateAttempt {
   absl::Status Begin(bool with_manifest);
   bool needs_manifest() const { return needs_manifest_; }
 
-  absl::Status Transfer(comm::StoreClient& store, const GetGroup& get_group, weights::Transport& transport,
-                        weights::BucketSource& source, weights::PhaseTimes& times);
+  absl::Status Transfer(comm::StoreClient& store, const GetGroup& get_group,
+                        weights::Transport& transport, weights::BucketSource& source,
+                        weights::PhaseTimes& times);
   absl::Status Verify(weights::PhaseTimes& times);
   absl::Status Commit(weights::PhaseTimes& times);
   // Drops the update on every rank that can be reached.
   void Abort(const absl::Status& reason);
 
   const std::string& model_digest() const { return model_digest_; }
-  // Of each replica: why it failed by itself, not because others did. All OK where nobody is to blame.
+  // Of each replica: why it failed by itself, not because others did. All OK where nobody is to
+  // blame.
   const std::vector<absl::Status>& failures() const { return failures_; }
   // Of each replica, after Commit().
   const std::vector<bool>& committed() const { return committed_; }
   const std::vector<double>& pause_seconds() const { return pause_seconds_; }
 
  private:
-  using VerifyCalls = RankCalls<rollout::v1::VerifyUpdateRequest, rollout::v1::VerifyUpdateResponse>;
+  using VerifyCalls =
+      RankCalls<rollout::v1::VerifyUpdateRequest, rollout::v1::VerifyUpdateResponse>;
 
   absl::Status Blame(int replica, int rank, const char* phase, const absl::Status& status);
   absl::Status FirstFailure() const;

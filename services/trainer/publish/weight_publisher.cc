@@ -41,7 +41,8 @@ absl::StatusOr<std::unique_ptr<WeightPublisher>> WeightPublisher::Create(Options
   }
   auto publisher = absl::WrapUnique(new WeightPublisher(std::move(options)));
   ASSIGN_OR_RETURN(publisher->transport_, weights::MakeTransport(publisher->options_.transport));
-  ASSIGN_OR_RETURN(publisher->store_server_, comm::StoreServer::Start(publisher->options_.store_port));
+  ASSIGN_OR_RETURN(publisher->store_server_,
+                   comm::StoreServer::Start(publisher->options_.store_port));
   return publisher;
 }
 
@@ -51,7 +52,8 @@ absl::StatusOr<PublishReport> WeightPublisher::Publish(int64_t version,
   const auto start = Clock::now();
   auto report = PublishAll(version, replicas, absl::Now() + timeout);
   if (!report.ok()) {
-    telemetry::LogError("weight update failed", {{"version", version}, {"error", report.status().message()}});
+    telemetry::LogError("weight update failed",
+                        {{"version", version}, {"error", report.status().message()}});
   }
   RETURN_IF_ERROR(options_.source->End()) << "the trainer's group";
   RETURN_IF_ERROR(report.status());
@@ -60,9 +62,8 @@ absl::StatusOr<PublishReport> WeightPublisher::Publish(int64_t version,
   return report;
 }
 
-absl::StatusOr<PublishReport> WeightPublisher::PublishAll(int64_t version,
-                                                          const std::vector<ReplicaEndpoint>& replicas,
-                                                          absl::Time deadline) {
+absl::StatusOr<PublishReport> WeightPublisher::PublishAll(
+    int64_t version, const std::vector<ReplicaEndpoint>& replicas, absl::Time deadline) {
   RETURN_IF_ERROR(UpdateMembers(replicas));
   PublishReport report;
   report.policy_version = version;
@@ -95,12 +96,13 @@ absl::StatusOr<PublishReport> WeightPublisher::PublishAll(int64_t version,
 }
 
 absl::Status WeightPublisher::UpdateMembers(const std::vector<ReplicaEndpoint>& replicas) {
-  if (replicas.empty()) return absl::InvalidArgumentError("replicas: expected at least one, found none");
+  if (replicas.empty())
+    return absl::InvalidArgumentError("replicas: expected at least one, found none");
   std::set<std::string> ids;
   for (const ReplicaEndpoint& endpoint : replicas) {
     if (endpoint.id.empty() || endpoint.rank_addresses.empty()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("replica '", endpoint.id, "': expected an id and the addresses of its ranks"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "replica '", endpoint.id, "': expected an id and the addresses of its ranks"));
     }
     if (!ids.insert(endpoint.id).second) {
       return absl::InvalidArgumentError(absl::StrCat("replica ", endpoint.id, " is listed twice"));
@@ -120,21 +122,26 @@ absl::Status WeightPublisher::UpdateMembers(const std::vector<ReplicaEndpoint>& 
   return absl::OkStatus();
 }
 
-absl::Status WeightPublisher::AskMembers(int64_t version, absl::Time deadline, PublishReport& report,
-                                         std::vector<Member*>& members) {
-  // Between updates nobody is asked again: a rank that has restarted shows in its answer to BeginUpdate.
-  const auto must_ask = [&](const Member* member) { return !member->knows_manifest || version == last_version_; };
+absl::Status WeightPublisher::AskMembers(int64_t version, absl::Time deadline,
+                                         PublishReport& report, std::vector<Member*>& members) {
+  // Between updates nobody is asked again: a rank that has restarted shows in its answer to
+  // BeginUpdate.
+  const auto must_ask = [&](const Member* member) {
+    return !member->knows_manifest || version == last_version_;
+  };
   // A replica that was away is given a moment: its channel tries to connect only now and then.
   const absl::Time give_up = std::min(deadline, absl::Now() + kReconnectFor);
   std::unique_ptr<ManifestCalls> calls;
   while (true) {
     calls = std::make_unique<ManifestCalls>(Clients(members));
-    calls->Start(&WeightServiceAsync::GetManifest, deadline, [](int, int) { return GetManifestRequest(); }, nullptr,
-                 [&](int replica, int) { return must_ask(members[replica]); });
+    calls->Start(
+        &WeightServiceAsync::GetManifest, deadline, [](int, int) { return GetManifestRequest(); },
+        nullptr, [&](int replica, int) { return must_ask(members[replica]); });
     calls->WaitUntil(absl::InfiniteFuture());  // each call has the deadline
     bool again = false;
     for (size_t i = 0; i < members.size(); ++i) {
-      for (const auto& answer : calls->answers()[i]) again |= members[i]->failed && absl::IsUnavailable(answer.status);
+      for (const auto& answer : calls->answers()[i])
+        again |= members[i]->failed && absl::IsUnavailable(answer.status);
     }
     if (!again || absl::Now() + kReconnectPause >= give_up) break;
     absl::SleepFor(kReconnectPause);
@@ -147,7 +154,8 @@ absl::Status WeightPublisher::AskMembers(int64_t version, absl::Time deadline, P
     absl::Status error;
     for (int rank = 0; rank < members[i]->client->num_ranks(); ++rank) {
       const auto& answer = calls->answers()[i][rank];
-      if (!answer.status.ok() && error.ok()) error = members[i]->client->Explain(rank, "begin", answer.status);
+      if (!answer.status.ok() && error.ok())
+        error = members[i]->client->Explain(rank, "begin", answer.status);
       live = live && answer.response.policy_version() == version;
     }
     members[i]->failed = !error.ok();
@@ -202,8 +210,9 @@ absl::StatusOr<comm::ProcessGroup*> WeightPublisher::GetGroup(int size, absl::Ti
   return group_.get();
 }
 
-absl::Status WeightPublisher::RunAttempt(int64_t version, absl::Time deadline, std::vector<Member*>& members,
-                                         PublishReport& report, bool& try_again) {
+absl::Status WeightPublisher::RunAttempt(int64_t version, absl::Time deadline,
+                                         std::vector<Member*>& members, PublishReport& report,
+                                         bool& try_again) {
   try_again = false;
   std::vector<std::string> ids;
   int size = 1;
@@ -211,16 +220,19 @@ absl::Status WeightPublisher::RunAttempt(int64_t version, absl::Time deadline, s
     ids.push_back(member->client->id());
     size += member->client->num_ranks();
   }
-  const bool all_know = std::all_of(members.begin(), members.end(), [](const Member* m) { return m->knows_manifest; });
-  if (group_members_ != ids || !all_know || group_ == nullptr || !group_->status().ok()) DropGroup();
+  const bool all_know = std::all_of(members.begin(), members.end(),
+                                    [](const Member* m) { return m->knows_manifest; });
+  if (group_members_ != ids || !all_know || group_ == nullptr || !group_->status().ok())
+    DropGroup();
   const bool reused = group_ != nullptr;
   if (!reused) {
     rendezvous_.set_backend(options_.backend);
     rendezvous_.set_host(AdvertiseHost(members));
     rendezvous_.set_port(store_server_->port());
     rendezvous_.set_prefix(absl::StrCat("update/", options_.incarnation, "/", num_groups_++));
-    ASSIGN_OR_RETURN(store_, comm::StoreClient::Connect({"127.0.0.1", rendezvous_.port(), rendezvous_.prefix()},
-                                                        deadline - absl::Now()));
+    ASSIGN_OR_RETURN(
+        store_, comm::StoreClient::Connect({"127.0.0.1", rendezvous_.port(), rendezvous_.prefix()},
+                                           deadline - absl::Now()));
     group_members_ = ids;
   }
 
@@ -247,8 +259,8 @@ absl::Status WeightPublisher::RunAttempt(int64_t version, absl::Time deadline, s
     for (Member* member : members) member->knows_manifest = true;
     status = attempt.Transfer(
         *store_,
-        [&](const absl::Notification* cancel) { return GetGroup(size, attempt_deadline, cancel); }, *transport_,
-        *options_.source, times);
+        [&](const absl::Notification* cancel) { return GetGroup(size, attempt_deadline, cancel); },
+        *transport_, *options_.source, times);
     gather = options_.source->Drain();
   }
   if (status.ok()) status = attempt.Verify(times);
@@ -289,16 +301,17 @@ absl::Status WeightPublisher::RunAttempt(int64_t version, absl::Time deadline, s
   }
   const bool nobody_failed = healthy.size() == members.size();
   if (nobody_failed) {
-    // A rank that restarted, or a connection that went while the group was idle: once more in a new one.
+    // A rank that restarted, or a connection that went while the group was idle: once more in a new
+    // one.
     try_again = (attempt.needs_manifest() || reused) && absl::Now() < deadline;
   } else if (options_.policy == UpdatePolicy::kAvailable) {
     try_again = !healthy.empty() && absl::Now() < deadline;
   }
   if (options_.policy == UpdatePolicy::kAvailable) members = healthy;
   if (try_again) {
-    telemetry::LogWarning("weight update begins anew", {{"version", version},
-                                                        {"replicas", healthy.size()},
-                                                        {"reason", status.message()}});
+    telemetry::LogWarning(
+        "weight update begins anew",
+        {{"version", version}, {"replicas", healthy.size()}, {"reason", status.message()}});
   }
   return status;
 }

@@ -4,13 +4,13 @@
 //   ASSIGN_OR_RETURN(PublishReport report, publisher->Publish(version, replicas, timeout));
 //   // the other ranks, at the same place in their order of collectives:  source->Follow()
 //
-// It serves the rendezvous store of the update groups, holds the channels to the replicas, and keeps
-// the group and the agreement on the manifest from one update to the next; both are made anew when the
-// set of replicas changes, when a replica has restarted, and after a failure.
+// It serves the rendezvous store of the update groups, holds the channels to the replicas, and
+// keeps the group and the agreement on the manifest from one update to the next; both are made anew
+// when the set of replicas changes, when a replica has restarted, and after a failure.
 //
-// Threads: Publish() is called on the leader's collective thread and blocks, at most until its timeout
-// (and a few seconds in which a failed update is taken back). Each call lets the other ranks' Follow()
-// return, whatever happens, unless the trainer's own group is broken.
+// Threads: Publish() is called on the leader's collective thread and blocks, at most until its
+// timeout (and a few seconds in which a failed update is taken back). Each call lets the other
+// ranks' Follow() return, whatever happens, unless the trainer's own group is broken.
 #ifndef TANDEM_SERVICES_TRAINER_PUBLISH_WEIGHT_PUBLISHER_H_
 #define TANDEM_SERVICES_TRAINER_PUBLISH_WEIGHT_PUBLISHER_H_
 
@@ -69,12 +69,13 @@ class WeightPublisher {
 
   static absl::StatusOr<std::unique_ptr<WeightPublisher>> Create(Options options);
 
-  // Under kAll: OK where every replica serves `version`. Under kAvailable: OK where at least one does;
-  // the report says which. A repeat of a version that is live everywhere answers at once. Errors:
-  // INVALID_ARGUMENT for a list of replicas that is empty or names one twice; UNAVAILABLE and
-  // DEADLINE_EXCEEDED for a replica that is lost or slow; FAILED_PRECONDITION with UnloadedParams where
-  // the models differ; DATA_LOSS names the tensor that arrived damaged.
-  absl::StatusOr<PublishReport> Publish(int64_t version, const std::vector<ReplicaEndpoint>& replicas,
+  // Under kAll: OK where every replica serves `version`. Under kAvailable: OK where at least one
+  // does; the report says which. A repeat of a version that is live everywhere answers at once.
+  // Errors: INVALID_ARGUMENT for a list of replicas that is empty or names one twice; UNAVAILABLE
+  // and DEADLINE_EXCEEDED for a replica that is lost or slow; FAILED_PRECONDITION with
+  // UnloadedParams where the models differ; DATA_LOSS names the tensor that arrived damaged.
+  absl::StatusOr<PublishReport> Publish(int64_t version,
+                                        const std::vector<ReplicaEndpoint>& replicas,
                                         absl::Duration timeout);
 
  private:
@@ -82,12 +83,13 @@ class WeightPublisher {
     std::unique_ptr<ReplicaClient> client;
     bool knows_manifest = false;
     bool failed = false;  // when it was last spoken to
-    size_t result = 0;  // index into the report's replicas
+    size_t result = 0;    // index into the report's replicas
   };
 
   explicit WeightPublisher(Options options) : options_(std::move(options)) {}
 
-  absl::StatusOr<PublishReport> PublishAll(int64_t version, const std::vector<ReplicaEndpoint>& replicas,
+  absl::StatusOr<PublishReport> PublishAll(int64_t version,
+                                           const std::vector<ReplicaEndpoint>& replicas,
                                            absl::Time deadline);
   absl::Status UpdateMembers(const std::vector<ReplicaEndpoint>& replicas);
   // Asks the members where they stand; takes out those that have the version and, under kAvailable,
@@ -96,7 +98,8 @@ class WeightPublisher {
                           std::vector<Member*>& members);
   absl::Status RunAttempt(int64_t version, absl::Time deadline, std::vector<Member*>& members,
                           PublishReport& report, bool& try_again);
-  absl::StatusOr<comm::ProcessGroup*> GetGroup(int size, absl::Time deadline, const absl::Notification* cancel);
+  absl::StatusOr<comm::ProcessGroup*> GetGroup(int size, absl::Time deadline,
+                                               const absl::Notification* cancel);
   void DropGroup();
   std::string AdvertiseHost(const std::vector<Member*>& members) const;
 

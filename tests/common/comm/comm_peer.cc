@@ -1,6 +1,6 @@
-// comm_peer PORT RANK SIZE ACTION: a rank of the group "test" in a process of its own. Joins, prints
-// "joined", then: "idle" does nothing until it is killed; "broadcast" takes part in broadcasts of one
-// MiB from rank 0 until one fails, and exits with 3.
+// comm_peer PORT RANK SIZE ACTION: a rank of the group "test" in a process of its own. Joins,
+// prints "joined", then: "idle" does nothing until it is killed; "broadcast" takes part in
+// broadcasts of one MiB from rank 0 until one fails, and exits with 3.
 #include <ATen/ATen.h>
 #include <sys/prctl.h>
 #include <unistd.h>

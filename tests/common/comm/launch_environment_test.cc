@@ -27,8 +27,11 @@ TEST(LaunchEnvironment, AnEmptyEnvironmentIsOneRank) {
 }
 
 TEST(LaunchEnvironment, ReadsTorchrun) {
-  ASSERT_OK_AND_ASSIGN(const LaunchEnvironment e, Read({{"RANK", "5"}, {"WORLD_SIZE", "8"}, {"LOCAL_RANK", "1"},
-                                                        {"MASTER_ADDR", "node0"}, {"MASTER_PORT", "29500"}}));
+  ASSERT_OK_AND_ASSIGN(const LaunchEnvironment e, Read({{"RANK", "5"},
+                                                        {"WORLD_SIZE", "8"},
+                                                        {"LOCAL_RANK", "1"},
+                                                        {"MASTER_ADDR", "node0"},
+                                                        {"MASTER_PORT", "29500"}}));
   EXPECT_EQ(e.rank, 5);
   EXPECT_EQ(e.world_size, 8);
   EXPECT_EQ(e.local_rank, 1);
@@ -37,35 +40,46 @@ TEST(LaunchEnvironment, ReadsTorchrun) {
 }
 
 TEST(LaunchEnvironment, ReadsSlurm) {
-  ASSERT_OK_AND_ASSIGN(const LaunchEnvironment e, Read({{"SLURM_PROCID", "3"}, {"SLURM_NTASKS", "4"}, {"SLURM_LOCALID", "1"},
-                                                        {"MASTER_ADDR", "n"}, {"MASTER_PORT", "1"}}));
+  ASSERT_OK_AND_ASSIGN(const LaunchEnvironment e, Read({{"SLURM_PROCID", "3"},
+                                                        {"SLURM_NTASKS", "4"},
+                                                        {"SLURM_LOCALID", "1"},
+                                                        {"MASTER_ADDR", "n"},
+                                                        {"MASTER_PORT", "1"}}));
   EXPECT_EQ(e.rank, 3);
   EXPECT_EQ(e.local_rank, 1);
 }
 
 TEST(LaunchEnvironment, ReadsLeaderWorkerSet) {
-  ASSERT_OK_AND_ASSIGN(const LaunchEnvironment e, Read({{"LWS_WORKER_INDEX", "1"}, {"LWS_GROUP_SIZE", "2"},
-                                                        {"LWS_LEADER_ADDRESS", "leader.svc"}, {"MASTER_PORT", "29500"}}));
+  ASSERT_OK_AND_ASSIGN(const LaunchEnvironment e, Read({{"LWS_WORKER_INDEX", "1"},
+                                                        {"LWS_GROUP_SIZE", "2"},
+                                                        {"LWS_LEADER_ADDRESS", "leader.svc"},
+                                                        {"MASTER_PORT", "29500"}}));
   EXPECT_EQ(e.rank, 1);
   EXPECT_EQ(e.local_rank, 0);
   EXPECT_EQ(e.master_host, "leader.svc");
 }
 
 TEST(LaunchEnvironment, ReadsAStatefulSetsOrdinal) {
-  ASSERT_OK_AND_ASSIGN(const LaunchEnvironment e, Read({{"POD_NAME", "tandem-trainer-2"}, {"WORLD_SIZE", "3"},
-                                                        {"MASTER_ADDR", "tandem-trainer-0"}, {"MASTER_PORT", "29500"}}));
+  ASSERT_OK_AND_ASSIGN(const LaunchEnvironment e, Read({{"POD_NAME", "tandem-trainer-2"},
+                                                        {"WORLD_SIZE", "3"},
+                                                        {"MASTER_ADDR", "tandem-trainer-0"},
+                                                        {"MASTER_PORT", "29500"}}));
   EXPECT_EQ(e.rank, 2);
 }
 
 TEST(LaunchEnvironment, NamesTheVariableThatIsWrong) {
-  EXPECT_THAT(Read({{"RANK", "1"}}), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("WORLD_SIZE")));
+  EXPECT_THAT(Read({{"RANK", "1"}}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("WORLD_SIZE")));
   EXPECT_THAT(Read({{"RANK", "2"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "1"}}),
-              StatusIs(absl::StatusCode::kInvalidArgument, AllOf(HasSubstr("RANK"), HasSubstr("0 to 1"), HasSubstr("'2'"))));
-  EXPECT_THAT(Read({{"RANK", "x"}, {"WORLD_SIZE", "2"}}), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'x'")));
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("RANK"), HasSubstr("0 to 1"), HasSubstr("'2'"))));
+  EXPECT_THAT(Read({{"RANK", "x"}, {"WORLD_SIZE", "2"}}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'x'")));
   EXPECT_THAT(Read({{"RANK", "0"}, {"WORLD_SIZE", "2"}}),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("MASTER_PORT is not set")));
   EXPECT_THAT(Read({{"POD_NAME", "trainer-x"}, {"WORLD_SIZE", "2"}}),
-              StatusIs(absl::StatusCode::kInvalidArgument, AllOf(HasSubstr("POD_NAME"), HasSubstr("trainer-x"))));
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("POD_NAME"), HasSubstr("trainer-x"))));
 }
 
 }  // namespace

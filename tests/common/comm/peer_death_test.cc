@@ -22,7 +22,8 @@ using ::testing::HasSubstr;
 class PeerProcess {
  public:
   PeerProcess(int port, int rank, int size, std::string action) {
-    std::vector<std::string> args = {COMM_PEER, std::to_string(port), std::to_string(rank), std::to_string(size), action};
+    std::vector<std::string> args = {COMM_PEER, std::to_string(port), std::to_string(rank),
+                                     std::to_string(size), action};
     std::vector<char*> argv;
     for (std::string& arg : args) argv.push_back(arg.data());
     argv.push_back(nullptr);
@@ -43,10 +44,12 @@ TEST(PeerDeath, APeerKilledDuringABroadcastIsUnavailableAtOnce) {
   PeerProcess peer(store->port(), 1, 2, "idle");
   ASSERT_OK_AND_ASSIGN(auto group, CreateGlooGroup(LocalOptions(store->port(), 0, 2)));
   // More than the sockets hold: the broadcast waits for the idle peer.
-  ASSERT_OK_AND_ASSIGN(auto work, group->Broadcast(at::zeros({64 << 20}, at::kByte), 0, "bucket 3"));
+  ASSERT_OK_AND_ASSIGN(auto work,
+                       group->Broadcast(at::zeros({64 << 20}, at::kByte), 0, "bucket 3"));
   peer.Signal(SIGKILL);
-  EXPECT_THAT(work->Wait(), StatusIs(absl::StatusCode::kUnavailable,
-                                     AllOf(HasSubstr("broadcast 'bucket 3'"), HasSubstr("67108864 bytes"))));
+  EXPECT_THAT(work->Wait(),
+              StatusIs(absl::StatusCode::kUnavailable,
+                       AllOf(HasSubstr("broadcast 'bucket 3'"), HasSubstr("67108864 bytes"))));
   EXPECT_THAT(group->status(), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("bucket 3")));
 }
 

@@ -82,7 +82,8 @@ TEST(GlooGroup, MessagesBetweenAPairArriveInOrder) {
     std::vector<std::unique_ptr<Work>> works;
     for (int i = 0; i < 8; ++i) {
       tensors.push_back(at::full({1000 + i}, group.rank() == 0 ? i : -1, at::kInt));
-      auto work = group.rank() == 0 ? group.Send(tensors[i], 1, "message") : group.Receive(tensors[i], 0, "message");
+      auto work = group.rank() == 0 ? group.Send(tensors[i], 1, "message")
+                                    : group.Receive(tensors[i], 0, "message");
       RETURN_IF_ERROR(work.status());
       works.push_back(*std::move(work));
     }
@@ -96,22 +97,21 @@ TEST(GlooGroup, MessagesBetweenAPairArriveInOrder) {
 }
 
 TEST(GlooGroup, AWaitThatOutlastsTheTimeoutNamesTheOperationAndBreaksTheGroup) {
-  const auto results = RunRanks(
-      2,
-      [](ProcessGroup& group) -> absl::Status {
-        at::Tensor bytes = at::zeros({64}, at::kByte);
-        group.SetTimeout(group.rank() == 0 ? absl::Milliseconds(200) : absl::Seconds(20));
-        ASSIGN_OR_RETURN(auto work, group.Receive(bytes, 1 - group.rank(), "bucket 7"));
-        const absl::Status status = work->Wait();
-        // The other rank hears of it by the closed connection, long before its own deadline.
-        RETURN_IF_ERROR(Expect(group.Broadcast(bytes, 0, "next").status().code() ==
-                                   absl::StatusCode::kFailedPrecondition,
-                               "the group still works"));
-        return status;
-      });
-  EXPECT_THAT(results[0], StatusIs(absl::StatusCode::kDeadlineExceeded,
-                                   AllOf(HasSubstr("group test, rank 0 of 2"), HasSubstr("receive 'bucket 7'"),
-                                         HasSubstr("64 bytes"), HasSubstr("from rank 1"))));
+  const auto results = RunRanks(2, [](ProcessGroup& group) -> absl::Status {
+    at::Tensor bytes = at::zeros({64}, at::kByte);
+    group.SetTimeout(group.rank() == 0 ? absl::Milliseconds(200) : absl::Seconds(20));
+    ASSIGN_OR_RETURN(auto work, group.Receive(bytes, 1 - group.rank(), "bucket 7"));
+    const absl::Status status = work->Wait();
+    // The other rank hears of it by the closed connection, long before its own deadline.
+    RETURN_IF_ERROR(Expect(
+        group.Broadcast(bytes, 0, "next").status().code() == absl::StatusCode::kFailedPrecondition,
+        "the group still works"));
+    return status;
+  });
+  EXPECT_THAT(results[0],
+              StatusIs(absl::StatusCode::kDeadlineExceeded,
+                       AllOf(HasSubstr("group test, rank 0 of 2"), HasSubstr("receive 'bucket 7'"),
+                             HasSubstr("64 bytes"), HasSubstr("from rank 1"))));
   EXPECT_THAT(results[1], StatusIs(absl::StatusCode::kUnavailable, HasSubstr("bucket 7")));
 }
 
@@ -130,7 +130,8 @@ TEST(GlooGroup, AbortFromAnotherThreadEndsWaitsHereAndOnPeers) {
   });
   EXPECT_THAT(results[0], StatusIs(absl::StatusCode::kUnavailable, HasSubstr("all_reduce 'all'")));
   EXPECT_THAT(results[1], StatusIs(absl::StatusCode::kUnavailable, HasSubstr("all_reduce 'all'")));
-  EXPECT_THAT(results[2], StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("the test says so")));
+  EXPECT_THAT(results[2],
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("the test says so")));
 }
 
 TEST(GlooGroup, AbortEndsALocalWait) {
@@ -146,7 +147,8 @@ TEST(GlooGroup, AbortEndsALocalWait) {
     aborter.join();
     return status;
   });
-  EXPECT_THAT(results[0], StatusIs(absl::StatusCode::kAborted, AllOf(HasSubstr("never"), HasSubstr("stop"))));
+  EXPECT_THAT(results[0],
+              StatusIs(absl::StatusCode::kAborted, AllOf(HasSubstr("never"), HasSubstr("stop"))));
   EXPECT_THAT(results[1], StatusIs(absl::StatusCode::kUnavailable, HasSubstr("never")));
 }
 
@@ -163,7 +165,8 @@ TEST(GlooGroup, RendezvousCanBeCancelled) {
   GroupOptions options = LocalOptions(store->port(), 0, 2);
   options.cancel = &cancel;
   std::thread canceller([&cancel] { cancel.Notify(); });
-  EXPECT_THAT(CreateGlooGroup(options), StatusIs(absl::StatusCode::kCancelled, HasSubstr("rendezvous")));
+  EXPECT_THAT(CreateGlooGroup(options),
+              StatusIs(absl::StatusCode::kCancelled, HasSubstr("rendezvous")));
   canceller.join();
 }
 
@@ -185,7 +188,8 @@ TEST(SingleRankGroup, NeedsNoStore) {
   EXPECT_OK(work->Wait());
   EXPECT_TRUE(at::equal(full, shard));
   EXPECT_OK(group->Barrier("end"));
-  EXPECT_THAT(group->Send(full, 0, "x"), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("no rank 0")));
+  EXPECT_THAT(group->Send(full, 0, "x"),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("no rank 0")));
   group->Abort("done");
   EXPECT_THAT(group->AllReduce(full, ReduceOp::kSum, "x"),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("done")));

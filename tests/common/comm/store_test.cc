@@ -6,8 +6,8 @@
 #include <thread>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
-#include "common/comm/store_connection.h"
 #include "common/comm/process_group.h"
+#include "common/comm/store_connection.h"
 #include "tests/support/status_matchers.h"
 
 namespace tandem::comm {
@@ -29,15 +29,19 @@ TEST(Store, AWaitEndsWhenAnotherClientSetsTheKey) {
   ASSERT_OK_AND_ASSIGN(auto server, StoreServer::Start());
   ASSERT_OK_AND_ASSIGN(auto waiter, StoreClient::Connect(At(server->port()), absl::Seconds(10)));
   ASSERT_OK_AND_ASSIGN(auto setter, StoreClient::Connect(At(server->port()), absl::Seconds(10)));
-  std::thread thread([&] { EXPECT_THAT(waiter->Get("go/1", absl::Seconds(10)), IsOkAndHolds(std::string("yes"))); });
+  std::thread thread([&] {
+    EXPECT_THAT(waiter->Get("go/1", absl::Seconds(10)), IsOkAndHolds(std::string("yes")));
+  });
   EXPECT_OK(setter->Set("go/1", "yes"));
   thread.join();
 }
 
 TEST(Store, PrefixesSeparateKeys) {
   ASSERT_OK_AND_ASSIGN(auto server, StoreServer::Start());
-  ASSERT_OK_AND_ASSIGN(auto one, StoreClient::Connect(At(server->port(), "one"), absl::Seconds(10)));
-  ASSERT_OK_AND_ASSIGN(auto two, StoreClient::Connect(At(server->port(), "two"), absl::Seconds(10)));
+  ASSERT_OK_AND_ASSIGN(auto one,
+                       StoreClient::Connect(At(server->port(), "one"), absl::Seconds(10)));
+  ASSERT_OK_AND_ASSIGN(auto two,
+                       StoreClient::Connect(At(server->port(), "two"), absl::Seconds(10)));
   ASSERT_OK(one->Set("key", "1"));
   EXPECT_THAT(two->Get("key", absl::Milliseconds(150)),
               StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("two/key")));
@@ -60,7 +64,8 @@ TEST(Store, AWaitEndsWhenTheServerGoes) {
   ASSERT_OK_AND_ASSIGN(auto server, StoreServer::Start());
   ASSERT_OK_AND_ASSIGN(auto client, StoreClient::Connect(At(server->port()), absl::Seconds(10)));
   std::thread thread([&] {
-    EXPECT_THAT(client->Get("never", absl::Seconds(60)), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("never")));
+    EXPECT_THAT(client->Get("never", absl::Seconds(60)),
+                StatusIs(absl::StatusCode::kUnavailable, HasSubstr("never")));
   });
   server.reset();
   thread.join();
@@ -76,7 +81,8 @@ TEST(Store, AServerThatAcceptsAndStaysSilentIsGivenUpAtTheDeadline) {
   ASSERT_EQ(listen(fd, 4), 0);
   ASSERT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length), 0);
   EXPECT_THAT(StoreClient::Connect(At(ntohs(address.sin_port)), absl::Milliseconds(300)),
-              StatusIs(absl::StatusCode::kDeadlineExceeded, AllOf(HasSubstr("store 127.0.0.1"), HasSubstr("connecting"))));
+              StatusIs(absl::StatusCode::kDeadlineExceeded,
+                       AllOf(HasSubstr("store 127.0.0.1"), HasSubstr("connecting"))));
   close(fd);
 }
 
@@ -111,7 +117,9 @@ TEST(Store, OurClientsUseTheStoreThatTorchrunServes) {
   options.isServer = true;
   options.waitWorkers = false;
   const auto theirs = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
-  ASSERT_OK_AND_ASSIGN(auto connection, StoreConnection::Open(At(theirs->getPort()), absl::Now() + absl::Seconds(20), nullptr));
+  ASSERT_OK_AND_ASSIGN(
+      auto connection,
+      StoreConnection::Open(At(theirs->getPort()), absl::Now() + absl::Seconds(20), nullptr));
   const absl::Time deadline = absl::Now() + absl::Seconds(20);
   ASSERT_OK(connection->Set("key", "value", deadline));
   EXPECT_OK(connection->WaitFor("key", deadline, nullptr));
@@ -134,7 +142,8 @@ TEST(Store, TheirClientsUseOurs) {
 }
 
 TEST(Store, APortOutOfRangeIsRefused) {
-  EXPECT_THAT(StoreServer::Start(70000), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("70000")));
+  EXPECT_THAT(StoreServer::Start(70000),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("70000")));
   EXPECT_THAT(StoreClient::Connect(At(0), absl::Seconds(1)),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("rendezvous port")));
 }

@@ -1,5 +1,3 @@
-#include "common/weights/transport.h"
-
 #include <cstring>
 #include <map>
 #include <set>
@@ -7,6 +5,7 @@
 
 #include "common/weights/digest.h"
 #include "common/weights/tensor_sink.h"
+#include "common/weights/transport.h"
 #include "tests/common/comm/local_ranks.h"
 #include "tests/fakes/test_model.h"
 #include "tests/support/status_matchers.h"
@@ -60,12 +59,22 @@ class FlippingGroup : public comm::ProcessGroup {
   const std::string& name() const override { return group_.name(); }
   int rank() const override { return group_.rank(); }
   int size() const override { return group_.size(); }
-  WorkOr AllGather(at::Tensor, at::Tensor, absl::string_view) override { return absl::UnimplementedError(""); }
-  WorkOr ReduceScatter(at::Tensor, at::Tensor, absl::string_view) override { return absl::UnimplementedError(""); }
-  WorkOr AllToAll(at::Tensor, at::Tensor, absl::string_view) override { return absl::UnimplementedError(""); }
-  WorkOr AllReduce(at::Tensor, comm::ReduceOp, absl::string_view) override { return absl::UnimplementedError(""); }
+  WorkOr AllGather(at::Tensor, at::Tensor, absl::string_view) override {
+    return absl::UnimplementedError("");
+  }
+  WorkOr ReduceScatter(at::Tensor, at::Tensor, absl::string_view) override {
+    return absl::UnimplementedError("");
+  }
+  WorkOr AllToAll(at::Tensor, at::Tensor, absl::string_view) override {
+    return absl::UnimplementedError("");
+  }
+  WorkOr AllReduce(at::Tensor, comm::ReduceOp, absl::string_view) override {
+    return absl::UnimplementedError("");
+  }
   WorkOr Send(at::Tensor, int, absl::string_view) override { return absl::UnimplementedError(""); }
-  WorkOr Receive(at::Tensor, int, absl::string_view) override { return absl::UnimplementedError(""); }
+  WorkOr Receive(at::Tensor, int, absl::string_view) override {
+    return absl::UnimplementedError("");
+  }
   absl::Status Barrier(absl::string_view) override { return absl::UnimplementedError(""); }
   void SetTimeout(absl::Duration) override {}
   absl::Status status() const override { return group_.status(); }
@@ -83,7 +92,8 @@ struct Memory {
   }
   TensorMemory view() {
     return [this](int i) {
-      return absl::Span<std::byte>(reinterpret_cast<std::byte*>(tensors[i].data()), tensors[i].size());
+      return absl::Span<std::byte>(reinterpret_cast<std::byte*>(tensors[i].data()),
+                                   tensors[i].size());
     };
   }
   std::vector<std::string> tensors;
@@ -109,11 +119,13 @@ TEST_P(BucketSizes, EveryReceiverHasTheSendersBytesAndDigestsAndPhasesAddUp) {
         RETURN_IF_ERROR(transport->Receive(plan, group, *sink, times));
         digests[group.rank()] = sink->digests();
         for (size_t i = 0; i < memory.tensors.size(); ++i) {
-          if (memory.tensors[i] != model.Bytes(i)) return absl::InternalError(absl::StrCat("tensor ", i));
+          if (memory.tensors[i] != model.Bytes(i))
+            return absl::InternalError(absl::StrCat("tensor ", i));
         }
       }
       const double whole = std::chrono::duration<double>(PhaseTimes::Clock::now() - start).count();
-      if (times.exposed_sum() > whole) return absl::InternalError("the parts are more than the whole");
+      if (times.exposed_sum() > whole)
+        return absl::InternalError("the parts are more than the whole");
       return absl::OkStatus();
     });
     for (const absl::Status& result : results) EXPECT_OK(result);
@@ -145,7 +157,8 @@ TEST(BroadcastTransport, AFlippedBitChangesTheDigestOfItsTensorOnly) {
     return absl::OkStatus();
   });
   for (const absl::Status& result : results) ASSERT_OK(result);
-  for (int i = 0; i < 6; ++i) EXPECT_EQ(digests[0][i].digest() == digests[1][i].digest(), i != 2) << i;
+  for (int i = 0; i < 6; ++i)
+    EXPECT_EQ(digests[0][i].digest() == digests[1][i].digest(), i != 2) << i;
 }
 
 TEST(BroadcastTransport, AReceiverThatLeavesEndsTheSendWithTheBucketsName) {
@@ -161,12 +174,14 @@ TEST(BroadcastTransport, AReceiverThatLeavesEndsTheSendWithTheBucketsName) {
     PhaseTimes times;
     return transport->Send(plan, group, source, times).status();
   });
-  EXPECT_THAT(results[0], StatusIs(absl::StatusCode::kUnavailable,
-                                   AllOf(HasSubstr("phase wire"), HasSubstr("bucket "), HasSubstr(" of 141"))));
+  EXPECT_THAT(results[0],
+              StatusIs(absl::StatusCode::kUnavailable,
+                       AllOf(HasSubstr("phase wire"), HasSubstr("bucket "), HasSubstr(" of 141"))));
 }
 
 TEST(BroadcastTransport, AnUnknownTransportIsRefused) {
-  EXPECT_THAT(MakeTransport("pigeon"), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("pigeon")));
+  EXPECT_THAT(MakeTransport("pigeon"),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("pigeon")));
 }
 
 }  // namespace

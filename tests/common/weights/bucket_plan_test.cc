@@ -33,7 +33,8 @@ TEST(TransferPlan, BucketsOfAnySizeCoverTheStreamAndPassTheReceiversCheck) {
 }
 
 TEST(TransferPlan, ATensorSpansBucketsAndABucketHoldsSeveralTensors) {
-  ASSERT_OK_AND_ASSIGN(const TransferPlan plan, MakeTransferPlan(TestModel::Small().manifest(), 200));
+  ASSERT_OK_AND_ASSIGN(const TransferPlan plan,
+                       MakeTransferPlan(TestModel::Small().manifest(), 200));
   EXPECT_EQ(plan.buckets[0].pieces_size(), 3);  // 140 bytes, 48 bytes, 12 of 44
   EXPECT_EQ(plan.buckets[1].pieces(0).tensor(), 2);
   EXPECT_EQ(plan.buckets[1].pieces(0).tensor_offset(), 12);
@@ -42,7 +43,8 @@ TEST(TransferPlan, ATensorSpansBucketsAndABucketHoldsSeveralTensors) {
 
 TEST(TransferPlan, SizesOutOfRangeAreRefused) {
   const Manifest manifest = TestModel::Small().manifest();
-  EXPECT_THAT(MakeTransferPlan(manifest, 0), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("found 0")));
+  EXPECT_THAT(MakeTransferPlan(manifest, 0),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("found 0")));
   EXPECT_THAT(MakeTransferPlan(manifest, kMaxBucketBytes + 1),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("bucket size")));
 }
@@ -68,18 +70,28 @@ using Buckets = google::protobuf::RepeatedPtrField<Bucket>;
 INSTANTIATE_TEST_SUITE_P(
     Damages, DamagedTable,
     ::testing::Values(
-        Damage{"LastBucketMissing", [](Buckets& t) { t.RemoveLast(); }, "u2.t1 is covered up to byte"},
+        Damage{"LastBucketMissing", [](Buckets& t) { t.RemoveLast(); },
+               "u2.t1 is covered up to byte"},
         Damage{"BucketTwice", [](Buckets& t) { *t.Add() = t[0]; }, "more than the tensors hold"},
-        Damage{"BucketsSwapped", [](Buckets& t) { t.SwapElements(0, 1); }, "bucket 0: a gap, an overlap"},
-        Damage{"PieceTooLong", [](Buckets& t) { t[0].mutable_pieces(0)->set_size_bytes(1000); }, "bucket 0: the size"},
-        Damage{"PieceNegative", [](Buckets& t) { t[0].mutable_pieces(0)->set_size_bytes(-8); }, "bucket 0: the size"},
-        Damage{"PieceOverflows",
-               [](Buckets& t) { t[0].mutable_pieces(0)->set_size_bytes(std::numeric_limits<int64_t>::max()); },
+        Damage{"BucketsSwapped", [](Buckets& t) { t.SwapElements(0, 1); },
+               "bucket 0: a gap, an overlap"},
+        Damage{"PieceTooLong", [](Buckets& t) { t[0].mutable_pieces(0)->set_size_bytes(1000); },
                "bucket 0: the size"},
-        Damage{"GapInBucket", [](Buckets& t) { t[0].mutable_pieces(1)->set_bucket_offset(144); }, "bucket 0: a gap"},
-        Damage{"NoSuchTensor", [](Buckets& t) { t[0].mutable_pieces(1)->set_tensor(99); }, "found tensor 99"},
-        Damage{"TensorNegative", [](Buckets& t) { t[0].mutable_pieces(0)->set_tensor(-1); }, "found tensor -1"},
-        Damage{"SizeOfBucketLies", [](Buckets& t) { t[1].set_size_bytes(1 << 30); }, "bucket 1: size_bytes"},
+        Damage{"PieceNegative", [](Buckets& t) { t[0].mutable_pieces(0)->set_size_bytes(-8); },
+               "bucket 0: the size"},
+        Damage{"PieceOverflows",
+               [](Buckets& t) {
+                 t[0].mutable_pieces(0)->set_size_bytes(std::numeric_limits<int64_t>::max());
+               },
+               "bucket 0: the size"},
+        Damage{"GapInBucket", [](Buckets& t) { t[0].mutable_pieces(1)->set_bucket_offset(144); },
+               "bucket 0: a gap"},
+        Damage{"NoSuchTensor", [](Buckets& t) { t[0].mutable_pieces(1)->set_tensor(99); },
+               "found tensor 99"},
+        Damage{"TensorNegative", [](Buckets& t) { t[0].mutable_pieces(0)->set_tensor(-1); },
+               "found tensor -1"},
+        Damage{"SizeOfBucketLies", [](Buckets& t) { t[1].set_size_bytes(1 << 30); },
+               "bucket 1: size_bytes"},
         Damage{"EmptyBucket", [](Buckets& t) { t.Add(); }, "bucket 6: size_bytes"}),
     [](const auto& info) { return info.param.name; });
 

@@ -44,9 +44,11 @@ TEST(Manifest, SizesThatNoTensorHasAreRefused) {
   tensor.set_dtype("float32");
   tensor.add_shape(int64_t{1} << 62);
   tensor.add_shape(int64_t{1} << 62);
-  EXPECT_THAT(TensorBytes(tensor), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("tensor w")));
+  EXPECT_THAT(TensorBytes(tensor),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("tensor w")));
   tensor.set_shape(0, -1);
-  EXPECT_THAT(TensorBytes(tensor), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("tensor w")));
+  EXPECT_THAT(TensorBytes(tensor),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("tensor w")));
   tensor.set_shape(0, 1);
   tensor.set_shape(1, 1);
   tensor.set_dtype("int7");
@@ -54,13 +56,16 @@ TEST(Manifest, SizesThatNoTensorHasAreRefused) {
 }
 
 TEST(Manifest, WhatNoManifestCanBeIsRefused) {
-  EXPECT_THAT(CheckManifest({}), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("found 0")));
+  EXPECT_THAT(CheckManifest({}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("found 0")));
   Manifest manifest = TestModel::Small().manifest();
   EXPECT_OK(CheckManifest(manifest));
   manifest.set_digest("00");
-  EXPECT_THAT(CheckManifest(manifest), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("digest 00")));
+  EXPECT_THAT(CheckManifest(manifest),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("digest 00")));
   manifest.mutable_tensors(1)->set_name(manifest.tensors(0).name());
-  EXPECT_THAT(CheckManifest(manifest), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("listed twice")));
+  EXPECT_THAT(CheckManifest(manifest),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("listed twice")));
 }
 
 TEST(Manifest, DifferencesAreListedByName) {

@@ -1,5 +1,5 @@
-// The benchmarks of `tandem bench`: each names its work on the command line, so that a peer can be given
-// the same, and answers one JSON object.
+// The benchmarks of `tandem bench`: each names its work on the command line, so that a peer can be
+// given the same, and answers one JSON object.
 #ifndef TANDEM_TOOLS_TANDEM_BENCH_BENCH_H_
 #define TANDEM_TOOLS_TANDEM_BENCH_BENCH_H_
 

@@ -68,11 +68,12 @@ absl::Status Run(const Options& options) {
                    model::ParseModelSpec(model_config.json, model_config.path));
   const int64_t element = model.dtype == "bfloat16" ? 2 : 4;
   const int64_t kv_bytes = 2 * spec.num_layers * spec.kv_size() * element * (length + 16);
-  model.overrides.insert(model.overrides.begin(),
-                         absl::StrCat("rollout.kv_cache_megabytes=",
-                                      std::max<int64_t>(64, 1 + options.batch * kv_bytes / 1000000)));
-  RETURN_IF_ERROR(session.Explain(commands::OpenModelSession(model, commands::Side::kRollout,
-                                                             scratch, session, config)));
+  model.overrides.insert(
+      model.overrides.begin(),
+      absl::StrCat("rollout.kv_cache_megabytes=",
+                   std::max<int64_t>(64, 1 + options.batch * kv_bytes / 1000000)));
+  RETURN_IF_ERROR(session.Explain(
+      commands::OpenModelSession(model, commands::Side::kRollout, scratch, session, config)));
   TorchRandint randint(1, spec.vocab_size);
   RETURN_IF_ERROR(TimeBatch(session.fleet(), randint, options, 4).status());  // warm-up
   std::vector<double> prefill, total;
@@ -121,7 +122,10 @@ void AddGenerate(CLI::App& bench, commands::Runner& runner) {
   command->add_option("--repeats", options->repeats, "Runs; the median is reported")
       ->check(CLI::Range(1, 100))
       ->capture_default_str();
-  command->add_flag_callback("--json", [] {}, "The output is JSON in any case")->group("");
+  command
+      ->add_flag_callback(
+          "--json", [] {}, "The output is JSON in any case")
+      ->group("");
   command->callback([&runner, options] { runner = [options] { return Run(*options); }; });
 }
 

@@ -16,8 +16,8 @@ struct RawTransfer {
   int64_t bucket_bytes = 0;
 };
 
-// Starts a process for each rank, gathers each bucket to the first trainer rank and broadcasts it from
-// there to the rollouts, back to back, five times; returns the median of the seconds.
+// Starts a process for each rank, gathers each bucket to the first trainer rank and broadcasts it
+// from there to the rollouts, back to back, five times; returns the median of the seconds.
 absl::StatusOr<double> MeasureRawTransfer(const RawTransfer& transfer);
 
 }  // namespace tandem::bench

@@ -45,8 +45,7 @@ absl::Status Run(const Work& work) {
   tensor->set_dtype("float32");
   tensor->add_shape(work.size_bytes / 4);
   manifest.set_digest(tandem::weights::ManifestDigest(manifest));
-  ASSIGN_OR_RETURN(const auto plan,
-                   tandem::weights::MakeTransferPlan(manifest, work.bucket_bytes));
+  ASSIGN_OR_RETURN(const auto plan, tandem::weights::MakeTransferPlan(manifest, work.bucket_bytes));
   std::unique_ptr<tandem::comm::ProcessGroup> trainers, update;
   if (work.rank < work.trainer_ranks) {
     ASSIGN_OR_RETURN(trainers, Join(work, "raw-trainer", work.rank, work.trainer_ranks));
@@ -74,11 +73,13 @@ int main(int argc, char** argv) {
     return 2;
   }
   tandem::model::TuneAllocator();
-  const absl::Status status =
-      Run({.rank = std::atoi(argv[1]), .trainer_ranks = std::atoi(argv[2]),
-           .rollouts = std::atoi(argv[3]), .size_bytes = std::atoll(argv[4]),
-           .bucket_bytes = std::atoll(argv[5]), .port = std::atoi(argv[6]),
-           .result_path = argv[7]});
+  const absl::Status status = Run({.rank = std::atoi(argv[1]),
+                                   .trainer_ranks = std::atoi(argv[2]),
+                                   .rollouts = std::atoi(argv[3]),
+                                   .size_bytes = std::atoll(argv[4]),
+                                   .bucket_bytes = std::atoll(argv[5]),
+                                   .port = std::atoi(argv[6]),
+                                   .result_path = argv[7]});
   if (!status.ok()) std::fprintf(stderr, "tandem-bench-raw: %s\n", status.ToString().c_str());
   return status.ok() ? 0 : 1;
 }

@@ -24,9 +24,9 @@ absl::Status Run(const Options& options) {
   commands::Session session;
   commands::ScratchFolder scratch;
   commands::RunOptions run = options.run;
-  run.overrides.insert(run.overrides.end(), {absl::StrCat("trainer.total_steps=", options.steps),
-                                             "trainer.test_freq=0", "trainer.save_freq=0",
-                                             absl::StrCat("run_dir=", scratch.path())});
+  run.overrides.insert(run.overrides.end(),
+                       {absl::StrCat("trainer.total_steps=", options.steps), "trainer.test_freq=0",
+                        "trainer.save_freq=0", absl::StrCat("run_dir=", scratch.path())});
   config::FileNeeds needs;
   needs.train_files = true;
   ASSIGN_OR_RETURN(const config::v1::RunConfig config, commands::ResolveConfig(run, needs));
@@ -34,11 +34,10 @@ absl::Status Run(const Options& options) {
       driver::Rewarder::Create(config.reward());
   if (!rewarder.ok()) return commands::Misuse(rewarder.status());
   ASSIGN_OR_RETURN(auto tokenizer, driver::LoadTokenizerIfAny(config.model().path()));
-  ASSIGN_OR_RETURN(
-      driver::PromptSource source,
-      driver::PromptSource::Load(
-          {config.data().train_files().begin(), config.data().train_files().end()}, config.data(),
-          tokenizer.get(), config.seed()));
+  ASSIGN_OR_RETURN(driver::PromptSource source,
+                   driver::PromptSource::Load(
+                       {config.data().train_files().begin(), config.data().train_files().end()},
+                       config.data(), tokenizer.get(), config.seed()));
   ASSIGN_OR_RETURN(driver::RunFolder folder, driver::RunFolder::Create(config));
   RETURN_IF_ERROR(session.Explain(
       session.Open(config, {.local = run.local || config.trainer().endpoint().empty()})));
@@ -93,7 +92,10 @@ void AddRl(CLI::App& bench, commands::Runner& runner) {
   auto options = std::make_shared<Options>();
   commands::AddRunOptions(*command, options->run);
   command->add_option("--steps", options->steps, "Training steps")->capture_default_str();
-  command->add_flag_callback("--json", [] {}, "The output is JSON in any case")->group("");
+  command
+      ->add_flag_callback(
+          "--json", [] {}, "The output is JSON in any case")
+      ->group("");
   command->callback([&runner, options] { runner = [options] { return Run(*options); }; });
 }
 

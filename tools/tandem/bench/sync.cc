@@ -1,4 +1,5 @@
-// tandem bench sync: seconds and bytes of a weight update, beside bare collectives of the same bytes.
+// tandem bench sync: seconds and bytes of a weight update, beside bare collectives of the same
+// bytes.
 #include <cstdio>
 #include <map>
 #include <memory>
@@ -36,16 +37,13 @@ absl::Status MakeNewVersion(commands::Session& session, int64_t step, int64_t vo
   sample.set_sample_id(absl::StrCat(step));
   sample.set_group_id(absl::StrCat(step));
   sample.set_temperature(1);
-  for (const auto kind :
-       {common::v1::SEGMENT_KIND_PROMPT, common::v1::SEGMENT_KIND_SAMPLED}) {
+  for (const auto kind : {common::v1::SEGMENT_KIND_PROMPT, common::v1::SEGMENT_KIND_SAMPLED}) {
     const std::vector<uint32_t> ids = randint.Draw(8);
     common::v1::Segment* segment = sample.add_segments();
     segment->set_kind(kind);
     segment->mutable_token_ids()->Add(ids.begin(), ids.end());
   }
-  return session.trainer()
-      .TrainStep(step, trainer::v1::OBJECTIVE_SUPERVISED, {sample})
-      .status();
+  return session.trainer().TrainStep(step, trainer::v1::OBJECTIVE_SUPERVISED, {sample}).status();
 }
 
 absl::Status Run(const Options& options) {
@@ -91,11 +89,11 @@ absl::Status Run(const Options& options) {
     // Taken in turn with the updates, so that both see the same machine.
     ASSIGN_OR_RETURN(
         raw_seconds.emplace_back(),
-        MeasureRawTransfer({.trainer_ranks = static_cast<int>(options.trainer_ranks),
-                            .rollouts = static_cast<int>(options.rollouts),
-                            .size_bytes = size_bytes,
-                            .bucket_bytes =
-                                config.rollout().update_weights_bucket_megabytes() * 1000000}));
+        MeasureRawTransfer(
+            {.trainer_ranks = static_cast<int>(options.trainer_ranks),
+             .rollouts = static_cast<int>(options.rollouts),
+             .size_bytes = size_bytes,
+             .bucket_bytes = config.rollout().update_weights_bucket_megabytes() * 1000000}));
   }
   nlohmann::json phases = nlohmann::json::object();
   for (const auto& [name, values] : busy) {
@@ -142,7 +140,10 @@ void AddSync(CLI::App& bench, commands::Runner& runner) {
                     "Sockets between ranks of one host, as broadcast always does");
   command->add_option("--set", options->overrides, "Overrides a value of the configuration")
       ->allow_extra_args(false);
-  command->add_flag_callback("--json", [] {}, "The output is JSON in any case")->group("");
+  command
+      ->add_flag_callback(
+          "--json", [] {}, "The output is JSON in any case")
+      ->group("");
   command->callback([&runner, options] { runner = [options] { return Run(*options); }; });
 }
 

@@ -63,8 +63,7 @@ absl::Status Run(const Options& options) {
   ASSIGN_OR_RETURN(const io::ModelConfig model_config, io::ReadModelConfig(options.model));
   ASSIGN_OR_RETURN(const model::ModelSpec spec,
                    model::ParseModelSpec(model_config.json, model_config.path));
-  RETURN_IF_ERROR(session.Explain(
-      session.Open(config, {.local = true, .needs_rollouts = false})));
+  RETURN_IF_ERROR(session.Explain(session.Open(config, {.local = true, .needs_rollouts = false})));
 
   TorchRandint randint(7, spec.vocab_size);
   const int64_t sequences = options.ranks * options.batch;
@@ -136,7 +135,10 @@ void AddTrain(CLI::App& bench, commands::Runner& runner) {
   command->add_option("--dtype", options->dtype, "float32 or bfloat16")->capture_default_str();
   command->add_option("--set", options->overrides, "Overrides a value of the configuration")
       ->allow_extra_args(false);
-  command->add_flag_callback("--json", [] {}, "The output is JSON in any case")->group("");
+  command
+      ->add_flag_callback(
+          "--json", [] {}, "The output is JSON in any case")
+      ->group("");
   command->callback([&runner, options] { runner = [options] { return Run(*options); }; });
 }
 

@@ -1,7 +1,8 @@
 // What the subcommands of `tandem` share: how they are registered and how they end.
 //
-// A subcommand is a function that adds itself to the parser with a callback that runs it. The program
-// exits 0 on success, 1 on failure, 2 on misuse (bad flags, bad configuration), 130 when interrupted.
+// A subcommand is a function that adds itself to the parser with a callback that runs it. The
+// program exits 0 on success, 1 on failure, 2 on misuse (bad flags, bad configuration), 130 when
+// interrupted.
 #ifndef TANDEM_TOOLS_TANDEM_COMMANDS_COMMAND_H_
 #define TANDEM_TOOLS_TANDEM_COMMANDS_COMMAND_H_
 

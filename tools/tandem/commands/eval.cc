@@ -52,11 +52,10 @@ absl::Status RunEval(const Options& options) {
       driver::Rewarder::Create(config.reward());
   if (!rewarder.ok()) return Misuse(rewarder.status());
   ASSIGN_OR_RETURN(auto tokenizer, driver::LoadTokenizerIfAny(config.model().path()));
-  ASSIGN_OR_RETURN(
-      const driver::PromptSource source,
-      driver::PromptSource::Load(
-          {config.data().test_files().begin(), config.data().test_files().end()}, config.data(),
-          tokenizer.get(), config.seed()));
+  ASSIGN_OR_RETURN(const driver::PromptSource source,
+                   driver::PromptSource::Load(
+                       {config.data().test_files().begin(), config.data().test_files().end()},
+                       config.data(), tokenizer.get(), config.seed()));
   SessionOptions session_options;
   // Rollouts that are up serve what they serve; otherwise the model's folder is served here.
   session_options.local = options.run.local || config.rollout().endpoints().empty();
@@ -70,10 +69,10 @@ absl::Status RunEval(const Options& options) {
                 config.model().path(), config.reward().name(), result->mean_reward,
                 result->groups.size(), config.rollout().val_kwargs().n(),
                 config.rollout().val_kwargs().temperature());
-  const nlohmann::json line = {{"reward", result->mean_reward},
-                               {"prompts", result->groups.size()},
-                               {"samples", result->groups.size() *
-                                               config.rollout().val_kwargs().n()}};
+  const nlohmann::json line = {
+      {"reward", result->mean_reward},
+      {"prompts", result->groups.size()},
+      {"samples", result->groups.size() * config.rollout().val_kwargs().n()}};
   std::printf("%s\n", line.dump().c_str());
   return absl::OkStatus();
 }
@@ -89,7 +88,10 @@ void AddEval(CLI::App& app, Runner& runner) {
   command->add_option("--data", options->data, "JSONL file (data.test_files)")
       ->allow_extra_args(false);
   command->add_option("--reward", options->reward, "Name of the reward (reward.name)");
-  command->add_flag_callback("--json", [] {}, "The output is JSON in any case")->group("");
+  command
+      ->add_flag_callback(
+          "--json", [] {}, "The output is JSON in any case")
+      ->group("");
   command->callback([&runner, options] { runner = [options] { return RunEval(*options); }; });
 }
 

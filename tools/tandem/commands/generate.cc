@@ -58,7 +58,8 @@ absl::StatusOr<driver::Prompt> ReadPrompt(const io::JsonFields& row,
   }
   tokenizer::ChatOptions chat;
   chat.add_generation_prompt = true;
-  ASSIGN_OR_RETURN(prompt.text, tokenizer->RenderChat(nlohmann::ordered_json::parse(row.source())["messages"], chat));
+  ASSIGN_OR_RETURN(prompt.text, tokenizer->RenderChat(
+                                    nlohmann::ordered_json::parse(row.source())["messages"], chat));
   ASSIGN_OR_RETURN(const std::vector<int32_t> ids,
                    tokenizer->Encode(prompt.text, /*add_special_tokens=*/false));
   prompt.token_ids.assign(ids.begin(), ids.end());
@@ -99,8 +100,8 @@ absl::Status RunGenerate(const Options& options) {
     }));
   }
   config::v1::RunConfig config;
-  RETURN_IF_ERROR(session.Explain(
-      OpenModelSession(options.model, Side::kRollout, scratch, session, config)));
+  RETURN_IF_ERROR(
+      session.Explain(OpenModelSession(options.model, Side::kRollout, scratch, session, config)));
   ASSIGN_OR_RETURN(const auto info, session.fleet().GetServerInfo(0));
 
   rollout::v1::SamplingParams params;
@@ -121,10 +122,9 @@ absl::Status RunGenerate(const Options& options) {
   for (const driver::Group& group : *groups) {
     for (size_t i = 0; i < group.completions.size(); ++i) {
       const driver::Completion& completion = group.completions[i];
-      const std::string line =
-          as_json ? io::ToJsonLine(ToJson(completion, i, info.has_tokenizer(),
-                                          options.processed_logprobs))
-                  : absl::StrCat(completion.text, "\n");
+      const std::string line = as_json ? io::ToJsonLine(ToJson(completion, i, info.has_tokenizer(),
+                                                               options.processed_logprobs))
+                                       : absl::StrCat(completion.text, "\n");
       std::fwrite(line.data(), 1, line.size(), stdout);
     }
   }

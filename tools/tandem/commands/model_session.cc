@@ -11,7 +11,8 @@ void AddModelOptions(CLI::App& command, ModelOptions& options) {
   command.add_option("--model", options.model, "Hugging Face folder; a service is started for it");
   command.add_option("--endpoint", options.endpoint, "HOST:PORT of a service that is up");
   command.add_option("--dtype", options.dtype, "float32 or bfloat16")->capture_default_str();
-  command.add_option("--set", options.overrides, "Overrides a value of the service's configuration")
+  command
+      .add_option("--set", options.overrides, "Overrides a value of the service's configuration")
       ->allow_extra_args(false);
 }
 

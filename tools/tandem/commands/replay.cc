@@ -26,8 +26,8 @@ struct Options {
   std::string input;
 };
 
-absl::Status AddIds(const io::JsonFields& row, const std::string& key,
-                    common::v1::SegmentKind kind, Sample& sample) {
+absl::Status AddIds(const io::JsonFields& row, const std::string& key, common::v1::SegmentKind kind,
+                    Sample& sample) {
   ASSIGN_OR_RETURN(const std::vector<int64_t> ids, row.IntList(key));
   Segment* segment = sample.add_segments();
   segment->set_kind(kind);
@@ -133,14 +133,13 @@ absl::Status RunReplay(const Options& options) {
                                   : static_cast<int64_t>(steps.size());
   config.mutable_trainer()->set_total_steps(total_steps);
   ASSIGN_OR_RETURN(driver::RunFolder folder, driver::RunFolder::Create(config));
-  RETURN_IF_ERROR(session.Explain(
-      session.Open(config, {.local = options.run.local, .needs_rollouts = false})));
+  RETURN_IF_ERROR(
+      session.Explain(session.Open(config, {.local = options.run.local, .needs_rollouts = false})));
   driver::Progress progress("replay", total_steps);
   for (int64_t step = 1; step <= total_steps; ++step) {
     if (session.interrupted()) return absl::CancelledError("interrupted");
-    const auto response =
-        session.trainer().TrainStep(step, trainer::v1::OBJECTIVE_POLICY_GRADIENT,
-                                    steps[(step - 1) % steps.size()]);
+    const auto response = session.trainer().TrainStep(step, trainer::v1::OBJECTIVE_POLICY_GRADIENT,
+                                                      steps[(step - 1) % steps.size()]);
     RETURN_IF_ERROR(session.Explain(response.status()));
     driver::Metrics metrics(response->metrics().begin(), response->metrics().end());
     metrics["training/policy_version"] = static_cast<double>(response->policy_version());
@@ -152,10 +151,10 @@ absl::Status RunReplay(const Options& options) {
     std::printf("%s", io::ToJsonLine(line).c_str());
     std::fflush(stdout);
   }
-  return session.Explain(session.trainer()
-                             .SaveCheckpoint(folder.model_path(),
-                                             trainer::v1::CHECKPOINT_FORMAT_HUGGING_FACE)
-                             .status());
+  return session.Explain(
+      session.trainer()
+          .SaveCheckpoint(folder.model_path(), trainer::v1::CHECKPOINT_FORMAT_HUGGING_FACE)
+          .status());
 }
 
 }  // namespace

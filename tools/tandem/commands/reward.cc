@@ -1,4 +1,6 @@
 // tandem reward: judges completions by a built-in reward.
+#include "tools/tandem/reward/reward.h"
+
 #include <cstdio>
 #include <memory>
 
@@ -6,7 +8,6 @@
 #include "common/status/status_macros.h"
 #include "nlohmann/json.hpp"
 #include "tools/tandem/commands/command.h"
-#include "tools/tandem/reward/reward.h"
 
 namespace tandem::commands {
 namespace {

@@ -29,9 +29,9 @@ void PrintPlan(const config::v1::RunConfig& config, const model::ModelSpec& spec
                   train.num_too_long(), config.data().max_prompt_length());
   }
   absl::FPrintF(stderr, "\nstep     %s\n",
-                supervised ? absl::StrCat(config.data().train_batch_size(),
-                                          " rows = 1 optimizer step")
-                           : config::DescribeBatch(config));
+                supervised
+                    ? absl::StrCat(config.data().train_batch_size(), " rows = 1 optimizer step")
+                    : config::DescribeBatch(config));
   absl::FPrintF(stderr, "run      %d steps into %s\n", config.trainer().total_steps(),
                 config.run_dir());
 }
@@ -47,14 +47,12 @@ std::string PlotPoints(const std::vector<std::pair<double, double>>& points, int
     y_min = std::min(y_min, y);
     y_max = std::max(y_max, y);
   }
-  if (y_max - y_min < 1e-9) {
-    y_min -= 0.05;
-    y_max += 0.05;
-  }
+  if (y_max - y_min < 1e-9) y_max = y_min + 0.1;
   std::vector<std::string> grid(height, std::string(width, ' '));
   const auto column = [&](double x) {
-    return x_max > x_min ? static_cast<int>(std::lround((x - x_min) / (x_max - x_min) * (width - 1)))
-                         : 0;
+    return x_max > x_min
+               ? static_cast<int>(std::lround((x - x_min) / (x_max - x_min) * (width - 1)))
+               : 0;
   };
   const auto row = [&](double y) {
     return static_cast<int>(std::lround((y_max - y) / (y_max - y_min) * (height - 1)));
@@ -66,8 +64,8 @@ std::string PlotPoints(const std::vector<std::pair<double, double>>& points, int
     absl::StrAppend(&text, absl::StrFormat("%8.3f |", y), grid[i], "\n");
   }
   absl::StrAppend(&text, std::string(9, ' '), "+", std::string(width, '-'), "\n");
-  absl::StrAppend(&text, absl::StrFormat("%10s%-*.0f%*.0f\n", "", width / 2, x_min,
-                                         width - width / 2, x_max));
+  absl::StrAppend(
+      &text, absl::StrFormat("%10s%-*.0f%*.0f\n", "", width / 2, x_min, width - width / 2, x_max));
   return text;
 }
 

@@ -60,8 +60,8 @@ absl::Status ScoreByTrainer(Session& session, const std::vector<Sequence>& seque
 }
 
 absl::Status ScoreByRollout(Session& session, const std::vector<Sequence>& sequences) {
-  auto stub = rollout::v1::RolloutService::NewStub(
-      rpc::MakeChannel(session.fleet().replicas()[0].address));
+  auto stub =
+      rollout::v1::RolloutService::NewStub(rpc::MakeChannel(session.fleet().replicas()[0].address));
   for (size_t i = 0; i < sequences.size(); ++i) {
     rollout::v1::ScoreRequest request;
     request.mutable_token_ids()->Add(sequences[i].begin(), sequences[i].end());
@@ -97,7 +97,10 @@ void AddScore(CLI::App& app, Runner& runner) {
   command->add_option("--side", options->side, "Which service computes: trainer or rollout")
       ->check(CLI::IsMember({"trainer", "rollout"}))
       ->capture_default_str();
-  command->add_flag_callback("--json", [] {}, "The output is JSON in any case")->group("");
+  command
+      ->add_flag_callback(
+          "--json", [] {}, "The output is JSON in any case")
+      ->group("");
   command->callback([&runner, options] { runner = [options] { return RunScore(*options); }; });
 }
 

@@ -50,8 +50,8 @@ class Session {
   rpc::TerminationSignal termination_;
 };
 
-// A folder under the system's temporary folder, removed at destruction: the run_dir of commands that
-// leave nothing behind.
+// A folder under the system's temporary folder, removed at destruction: the run_dir of commands
+// that leave nothing behind.
 class ScratchFolder {
  public:
   ScratchFolder();

@@ -36,8 +36,7 @@ json AskTrainer(const std::string& address) {
   auto stub = trainer::v1::TrainerService::NewStub(rpc::MakeChannel(address));
   auto context = rpc::MakeContext(kTimeout);
   trainer::v1::GetModelInfoResponse info;
-  const absl::Status status =
-      rpc::FromGrpcStatus(stub->GetModelInfo(context.get(), {}, &info));
+  const absl::Status status = rpc::FromGrpcStatus(stub->GetModelInfo(context.get(), {}, &info));
   if (!status.ok()) {
     line["state"] = "unreachable";
     line["error"] = std::string(status.message());
@@ -59,8 +58,7 @@ json AskRollout(const std::string& address) {
   auto stub = rollout::v1::RolloutService::NewStub(rpc::MakeChannel(address));
   auto context = rpc::MakeContext(kTimeout);
   rollout::v1::GetServerInfoResponse info;
-  const absl::Status status =
-      rpc::FromGrpcStatus(stub->GetServerInfo(context.get(), {}, &info));
+  const absl::Status status = rpc::FromGrpcStatus(stub->GetServerInfo(context.get(), {}, &info));
   if (!status.ok()) {
     line["state"] = "unreachable";
     line["error"] = std::string(status.message());
@@ -84,19 +82,21 @@ void Print(const json& line, bool as_json) {
     std::printf("%s\n", line.dump().c_str());
     return;
   }
-  std::string text = absl::StrFormat("%-8s %-22s %-12s", line["role"].get<std::string>(),
-                                     line["address"].get<std::string>(),
-                                     line["state"].get<std::string>());
+  std::string text =
+      absl::StrFormat("%-8s %-22s %-12s", line["role"].get<std::string>(),
+                      line["address"].get<std::string>(), line["state"].get<std::string>());
   for (const auto& [key, value] : line.items()) {
     if (key == "role" || key == "address" || key == "state") continue;
-    absl::StrAppend(&text, " ", key, "=", value.is_string() ? value.get<std::string>() : value.dump());
+    absl::StrAppend(&text, " ", key, "=",
+                    value.is_string() ? value.get<std::string>() : value.dump());
   }
   std::printf("%s\n", text.c_str());
 }
 
 absl::Status RunStatus(const Options& options) {
   if (options.trainer.empty() && options.rollouts.empty()) {
-    return Misuse(absl::InvalidArgumentError("give --trainer HOST:PORT and/or --rollout HOST:PORT"));
+    return Misuse(
+        absl::InvalidArgumentError("give --trainer HOST:PORT and/or --rollout HOST:PORT"));
   }
   int unreachable = 0;
   const auto report = [&](const json& line) {

@@ -16,12 +16,12 @@ struct Prompt {
   std::vector<uint32_t> token_ids;  // what the model sees; empty: the rollout tokenises `text`
   std::string text;                 // rendered; empty where the row gave ids
   std::string answer;
-  nlohmann::json fields;            // the whole row
+  nlohmann::json fields;  // the whole row
 };
 
 struct Completion {
-  std::vector<uint32_t> token_ids;  // sampled, the stop id included
-  std::vector<float> logprobs;      // raw: of the logits as they are
+  std::vector<uint32_t> token_ids;        // sampled, the stop id included
+  std::vector<float> logprobs;            // raw: of the logits as they are
   std::vector<float> processed_logprobs;  // of logits / temperature: what training compares with
   std::string text;
   common::v1::FinishReason finish_reason = common::v1::FINISH_REASON_UNSPECIFIED;

@@ -62,8 +62,8 @@ absl::StatusOr<LocalCluster::Member> LocalCluster::Spawn(
   member.ready_path = absl::StrCat(run_dir, "/logs/", name, ".ready");
   std::error_code ignored;
   std::filesystem::remove(member.ready_path, ignored);
-  argv.insert(argv.end(), {"--listen", "127.0.0.1:0", "--ready-file", member.ready_path,
-                           "--die-with-parent"});
+  argv.insert(argv.end(),
+              {"--listen", "127.0.0.1:0", "--ready-file", member.ready_path, "--die-with-parent"});
   rpc::ChildProcessOptions options;
   options.name = name;
   options.argv = std::move(argv);
@@ -73,8 +73,7 @@ absl::StatusOr<LocalCluster::Member> LocalCluster::Spawn(
   return member;
 }
 
-absl::StatusOr<std::string> LocalCluster::AwaitReady(Member& member,
-                                                     const std::string& health_name,
+absl::StatusOr<std::string> LocalCluster::AwaitReady(Member& member, const std::string& health_name,
                                                      const LocalClusterOptions& options,
                                                      absl::Time deadline) {
   // In slices, so that another member's end is seen at once.
@@ -84,17 +83,17 @@ absl::StatusOr<std::string> LocalCluster::AwaitReady(Member& member,
     absl::StatusOr<std::string> address =
         rpc::WaitForReadyFile(member.ready_path, *member.process, slice);
     if (address.ok()) {
-      RETURN_IF_ERROR(rpc::WaitUntilHealthy(rpc::MakeChannel(*address), health_name,
-                                            deadline - absl::Now()))
+      RETURN_IF_ERROR(
+          rpc::WaitUntilHealthy(rpc::MakeChannel(*address), health_name, deadline - absl::Now()))
           << member.process->name() << " at " << *address << " did not become healthy";
       return address;
     }
     RETURN_IF_ERROR(Health());
     if (options.interrupted && options.interrupted()) return absl::CancelledError("interrupted");
     if (absl::Now() >= deadline) {
-      return absl::DeadlineExceededError(absl::StrCat(
-          member.process->name(), " did not come up in time; its log, ", member.log_path,
-          ", ends with\n    ", LastLines(member.log_path, 5)));
+      return absl::DeadlineExceededError(
+          absl::StrCat(member.process->name(), " did not come up in time; its log, ",
+                       member.log_path, ", ends with\n    ", LastLines(member.log_path, 5)));
     }
   }
 }
@@ -117,16 +116,15 @@ absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(
   if (options.with_trainer) {
     ASSIGN_OR_RETURN(const int port, FreePort());
     for (int64_t rank = 0; rank < config.trainer().ranks(); ++rank) {
-      ASSIGN_OR_RETURN(
-          Member member,
-          cluster->Spawn(absl::StrCat("trainer-", rank),
-                         {bin + "/tandem-trainer", "--config", config_path},
-                         {{"RANK", absl::StrCat(rank)},
-                          {"LOCAL_RANK", absl::StrCat(rank)},
-                          {"WORLD_SIZE", absl::StrCat(config.trainer().ranks())},
-                          {"MASTER_ADDR", "127.0.0.1"},
-                          {"MASTER_PORT", absl::StrCat(port)}},
-                         run_dir));
+      ASSIGN_OR_RETURN(Member member,
+                       cluster->Spawn(absl::StrCat("trainer-", rank),
+                                      {bin + "/tandem-trainer", "--config", config_path},
+                                      {{"RANK", absl::StrCat(rank)},
+                                       {"LOCAL_RANK", absl::StrCat(rank)},
+                                       {"WORLD_SIZE", absl::StrCat(config.trainer().ranks())},
+                                       {"MASTER_ADDR", "127.0.0.1"},
+                                       {"MASTER_PORT", absl::StrCat(port)}},
+                                      run_dir));
       cluster->members_.push_back(std::move(member));
     }
   }

@@ -32,9 +32,9 @@ struct LocalClusterOptions {
 // process dies. Called from one thread.
 class LocalCluster {
  public:
-  // Writes `run_dir`/config.yaml (the configuration as given) and starts the processes; their output
-  // goes to `run_dir`/logs. Returns when all are healthy. A process that ends or does not come up in
-  // time is an error that names it, how it ended, and the last lines of its log.
+  // Writes `run_dir`/config.yaml (the configuration as given) and starts the processes; their
+  // output goes to `run_dir`/logs. Returns when all are healthy. A process that ends or does not
+  // come up in time is an error that names it, how it ended, and the last lines of its log.
   static absl::StatusOr<std::unique_ptr<LocalCluster>> Start(const config::v1::RunConfig& config,
                                                              const LocalClusterOptions& options);
   ~LocalCluster();
@@ -44,7 +44,8 @@ class LocalCluster {
   const std::vector<RolloutFleet::Replica>& replicas() const { return replicas_; }
 
   // OK while every process runs; otherwise names the one that ended, how, and its last words. Waits
-  // `settle` for processes that are just ending, so that an error seen on a connection finds its cause.
+  // `settle` for processes that are just ending, so that an error seen on a connection finds its
+  // cause.
   absl::Status Health(absl::Duration settle = absl::ZeroDuration());
 
   // The error of a call, with the process that ended as its cause where one did.
@@ -65,8 +66,7 @@ class LocalCluster {
                                std::vector<std::pair<std::string, std::string>> environment,
                                const std::string& run_dir);
   absl::StatusOr<std::string> AwaitReady(Member& member, const std::string& health_name,
-                                         const LocalClusterOptions& options,
-                                         absl::Time deadline);
+                                         const LocalClusterOptions& options, absl::Time deadline);
 
   std::vector<Member> members_;
   std::string trainer_address_;

@@ -1,5 +1,5 @@
-// Progress: one line on stderr that says how a run stands: rewritten in place on a terminal, otherwise
-// a new line now and then.
+// Progress: one line on stderr that says how a run stands: rewritten in place on a terminal,
+// otherwise a new line now and then.
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_PROGRESS_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_PROGRESS_H_
 

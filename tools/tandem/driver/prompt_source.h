@@ -1,5 +1,5 @@
-// PromptSource: the rows of JSONL data sets as prompts, tokenised as the run's configuration says, in
-// an order that depends on the seed alone.
+// PromptSource: the rows of JSONL data sets as prompts, tokenised as the run's configuration says,
+// in an order that depends on the seed alone.
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_PROMPT_SOURCE_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_PROMPT_SOURCE_H_
 
@@ -17,9 +17,9 @@ namespace tandem::driver {
 
 class PromptSource {
  public:
-  // Reads `files`. A row needs the prompt key (a string, a list of chat messages, or token ids); the
-  // answer key may be absent, the answer is then empty. INVALID_ARGUMENT names file, line and key.
-  // Prompts longer than max_prompt_length are left out and counted; an error if none is left.
+  // Reads `files`. A row needs the prompt key (a string, a list of chat messages, or token ids);
+  // the answer key may be absent, the answer is then empty. INVALID_ARGUMENT names file, line and
+  // key. Prompts longer than max_prompt_length are left out and counted; an error if none is left.
   // `tokenizer` may be null where every row gives ids.
   static absl::StatusOr<PromptSource> Load(const std::vector<std::string>& files,
                                            const config::v1::DataConfig& config,

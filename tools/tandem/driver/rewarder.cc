@@ -20,9 +20,8 @@ class BuiltInRewarder : public Rewarder {
   absl::Status Judge(std::vector<Group>& groups) override {
     for (Group& group : groups) {
       for (Completion& completion : group.completions) {
-        ASSIGN_OR_RETURN(
-            completion.reward,
-            fn_({completion.text, group.prompt.answer, FinishReasonName(completion.finish_reason)}));
+        ASSIGN_OR_RETURN(completion.reward, fn_({completion.text, group.prompt.answer,
+                                                 FinishReasonName(completion.finish_reason)}));
       }
     }
     return absl::OkStatus();
@@ -69,8 +68,7 @@ class ServiceRewarder : public Rewarder {
                      std::vector<Completion*>& pending) {
     auto context = rpc::MakeContext(timeout_);
     reward::v1::ComputeRewardsResponse response;
-    RETURN_IF_ERROR(
-        rpc::FromGrpcStatus(stub_->ComputeRewards(context.get(), request, &response)))
+    RETURN_IF_ERROR(rpc::FromGrpcStatus(stub_->ComputeRewards(context.get(), request, &response)))
         << "reward service at " << endpoint_;
     if (response.rewards_size() != static_cast<int>(pending.size())) {
       return absl::InternalError(absl::StrCat("reward service at ", endpoint_, " answered ",
@@ -79,8 +77,8 @@ class ServiceRewarder : public Rewarder {
     }
     for (size_t i = 0; i < pending.size(); ++i) {
       if (!std::isfinite(response.rewards(i))) {
-        return absl::InternalError(absl::StrCat("reward service at ", endpoint_,
-                                                " answered a reward that is not finite"));
+        return absl::InternalError(
+            absl::StrCat("reward service at ", endpoint_, " answered a reward that is not finite"));
       }
       pending[i]->reward = response.rewards(i);
     }
@@ -98,21 +96,22 @@ class ServiceRewarder : public Rewarder {
 
 const char* FinishReasonName(common::v1::FinishReason reason) {
   switch (reason) {
-    case common::v1::FINISH_REASON_STOP: return "stop";
-    case common::v1::FINISH_REASON_LENGTH: return "length";
-    default: return "aborted";
+    case common::v1::FINISH_REASON_STOP:
+      return "stop";
+    case common::v1::FINISH_REASON_LENGTH:
+      return "length";
+    default:
+      return "aborted";
   }
 }
 
-absl::StatusOr<std::unique_ptr<Rewarder>> Rewarder::Create(
-    const config::v1::RewardConfig& config) {
+absl::StatusOr<std::unique_ptr<Rewarder>> Rewarder::Create(const config::v1::RewardConfig& config) {
   if (config.name() == "service") {
     if (config.endpoint().empty()) {
       return absl::InvalidArgumentError(
           "reward.name is service, and reward.endpoint does not say where it is (HOST:PORT)");
     }
-    return std::make_unique<ServiceRewarder>(config.endpoint(),
-                                             absl::Seconds(config.timeout_s()));
+    return std::make_unique<ServiceRewarder>(config.endpoint(), absl::Seconds(config.timeout_s()));
   }
   ASSIGN_OR_RETURN(reward::RewardFn fn,
                    reward::FindReward(config.name(), {.pattern = config.pattern()}));

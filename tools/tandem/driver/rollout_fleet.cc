@@ -19,8 +19,8 @@ using rollout::v1::GenerateResponse;
 absl::Status Append(const GenerateResponse& response, bool want_processed,
                     std::vector<Completion>& completions) {
   if (response.index() < 0 || response.index() >= static_cast<int>(completions.size())) {
-    return absl::InternalError(absl::StrCat("sample index ", response.index(), " of ",
-                                            completions.size(), " samples"));
+    return absl::InternalError(
+        absl::StrCat("sample index ", response.index(), " of ", completions.size(), " samples"));
   }
   Completion& completion = completions[response.index()];
   const int64_t offset = static_cast<int64_t>(completion.token_ids.size());
@@ -56,7 +56,8 @@ absl::Status Append(const GenerateResponse& response, bool want_processed,
 
 }  // namespace
 
-// One Generate call. Owns itself: OnDone, the last that gRPC calls, hands over the outcome and deletes it.
+// One Generate call. Owns itself: OnDone, the last that gRPC calls, hands over the outcome and
+// deletes it.
 class RolloutFleet::Call : public grpc::ClientReadReactor<GenerateResponse> {
  public:
   using Done = std::function<void(absl::Status, std::vector<Completion>)>;
@@ -133,8 +134,7 @@ size_t RolloutFleet::PickReplica(int except) const {
   size_t best = links_.size();
   for (size_t i = 0; i < links_.size(); ++i) {
     if (static_cast<int>(i) == except && links_.size() > 1) continue;
-    if (best == links_.size() ||
-        links_[i]->outstanding_tokens < links_[best]->outstanding_tokens) {
+    if (best == links_.size() || links_[i]->outstanding_tokens < links_[best]->outstanding_tokens) {
       best = i;
     }
   }
@@ -182,12 +182,12 @@ absl::StatusOr<std::vector<Group>> RolloutFleet::Generate(
     request.set_return_text(return_text);
     const int64_t cost =
         static_cast<int64_t>(prompts[i].token_ids.size()) + params.n() * params.max_tokens();
-    auto* call = new Call(*links_[entry.replica], entry.context, std::move(request), cost, on_tokens,
-                          [inbox, i](absl::Status status, std::vector<Completion> completions) {
-                            absl::MutexLock lock(&inbox->mu);
-                            inbox->ended.push_back(
-                                {i, std::move(status), std::move(completions)});
-                          });
+    auto* call =
+        new Call(*links_[entry.replica], entry.context, std::move(request), cost, on_tokens,
+                 [inbox, i](absl::Status status, std::vector<Completion> completions) {
+                   absl::MutexLock lock(&inbox->mu);
+                   inbox->ended.push_back({i, std::move(status), std::move(completions)});
+                 });
     call->Start();
   };
   for (size_t i = 0; i < prompts.size(); ++i) start(i);
@@ -231,8 +231,8 @@ absl::StatusOr<std::vector<Group>> RolloutFleet::Generate(
 absl::StatusOr<rollout::v1::GetServerInfoResponse> RolloutFleet::GetServerInfo(size_t replica) {
   auto context = rpc::MakeContext(absl::Seconds(10));
   rollout::v1::GetServerInfoResponse response;
-  RETURN_IF_ERROR(rpc::FromGrpcStatus(
-      links_[replica]->stub->GetServerInfo(context.get(), {}, &response)))
+  RETURN_IF_ERROR(
+      rpc::FromGrpcStatus(links_[replica]->stub->GetServerInfo(context.get(), {}, &response)))
       << "rollout " << replicas_[replica].id << " at " << replicas_[replica].address;
   return response;
 }

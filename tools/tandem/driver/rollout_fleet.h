@@ -34,10 +34,9 @@ class RolloutFleet {
   // returns the groups in the order of the prompts. A prompt whose replica is gone is tried once on
   // another one. The first other error is returned, after the rest has been cancelled.
   // `on_tokens` is told of newly sampled tokens, from gRPC's threads.
-  absl::StatusOr<std::vector<Group>> Generate(std::vector<Prompt> prompts,
-                                              const rollout::v1::SamplingParams& params,
-                                              bool return_text,
-                                              const std::function<void(int64_t)>& on_tokens = nullptr);
+  absl::StatusOr<std::vector<Group>> Generate(
+      std::vector<Prompt> prompts, const rollout::v1::SamplingParams& params, bool return_text,
+      const std::function<void(int64_t)>& on_tokens = nullptr);
 
   absl::StatusOr<rollout::v1::GetServerInfoResponse> GetServerInfo(size_t replica);
 

@@ -24,8 +24,8 @@ absl::Status SetAside(const fs::path& path) {
   while (fs::exists(path / absl::StrCat("previous-", number))) ++number;
   const fs::path previous = path / absl::StrCat("previous-", number);
   fs::create_directory(previous);
-  for (const char* name : {"config.yaml", "metrics.jsonl", "rollouts", "logs", "checkpoints",
-                           "model", "trace.json"}) {
+  for (const char* name :
+       {"config.yaml", "metrics.jsonl", "rollouts", "logs", "checkpoints", "model", "trace.json"}) {
     if (fs::exists(path / name)) fs::rename(path / name, previous / name);
   }
   return absl::OkStatus();
@@ -45,8 +45,7 @@ absl::StatusOr<RunFolder> RunFolder::Create(const config::v1::RunConfig& config)
     return absl::PermissionDeniedError(
         absl::StrCat("run_dir ", path.string(), " can't be prepared: ", error.what()));
   }
-  RETURN_IF_ERROR(
-      io::WriteFileAtomically((path / "config.yaml").string(), config::ToYaml(config)));
+  RETURN_IF_ERROR(io::WriteFileAtomically((path / "config.yaml").string(), config::ToYaml(config)));
   ASSIGN_OR_RETURN(io::JsonlWriter metrics,
                    io::JsonlWriter::Open((path / "metrics.jsonl").string()));
   return RunFolder(path.string(), std::move(metrics));
@@ -64,7 +63,7 @@ absl::Status RunFolder::WriteMetrics(int64_t step, const Metrics& metrics) {
 }
 
 absl::Status RunFolder::WriteRollouts(int64_t step, const std::vector<Group>& groups,
-                                     double temperature) {
+                                      double temperature) {
   std::string text;
   for (const Group& group : groups) {
     for (size_t i = 0; i < group.completions.size(); ++i) {

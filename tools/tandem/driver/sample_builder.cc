@@ -33,8 +33,7 @@ std::vector<Sample> ToSamples(int64_t step, const std::vector<Group>& groups, do
       sample.set_temperature(temperature);
       sample.set_finish_reason(completion.finish_reason);
       AddSegment(sample, common::v1::SEGMENT_KIND_PROMPT, group.prompt.token_ids);
-      Segment* sampled =
-          AddSegment(sample, common::v1::SEGMENT_KIND_SAMPLED, completion.token_ids);
+      Segment* sampled = AddSegment(sample, common::v1::SEGMENT_KIND_SAMPLED, completion.token_ids);
       sampled->mutable_logprobs()->Add(completion.processed_logprobs.begin(),
                                        completion.processed_logprobs.end());
       for (const auto& span : completion.version_spans) *sampled->add_version_spans() = span;

@@ -18,7 +18,8 @@ std::vector<common::v1::Sample> ToSamples(int64_t step, const std::vector<Group>
 
 // A prompt with its expected answer and the end of sequence as the completion, for supervised
 // training: row `index` of the step.
-absl::StatusOr<common::v1::Sample> ToSupervisedSample(int64_t step, int64_t index, const Prompt& prompt,
+absl::StatusOr<common::v1::Sample> ToSupervisedSample(int64_t step, int64_t index,
+                                                      const Prompt& prompt,
                                                       const tokenizer::Tokenizer& tokenizer,
                                                       uint32_t eos_token_id);
 

@@ -42,7 +42,8 @@ class Loop {
     ASSIGN_OR_RETURN(const auto response, c_.trainer.PublishWeights(*c_.fleet));
     metrics["timing_s/update_weights"] += watch.Lap();
     double pause = 0;
-    for (const auto& replica : response.replicas()) pause = std::max(pause, replica.pause_seconds());
+    for (const auto& replica : response.replicas())
+      pause = std::max(pause, replica.pause_seconds());
     metrics["update_weights/pause_s"] = pause;
     metrics["update_weights/bytes"] = static_cast<double>(response.size_bytes());
     metrics["training/policy_version"] = static_cast<double>(response.policy_version());
@@ -97,10 +98,10 @@ class Loop {
   }
 
   absl::StatusOr<RunSummary> Finish() {
-    RETURN_IF_ERROR(c_.trainer
-                        .SaveCheckpoint(c_.folder.model_path(),
-                                        trainer::v1::CHECKPOINT_FORMAT_HUGGING_FACE)
-                        .status());
+    RETURN_IF_ERROR(
+        c_.trainer
+            .SaveCheckpoint(c_.folder.model_path(), trainer::v1::CHECKPOINT_FORMAT_HUGGING_FACE)
+            .status());
     summary_.seconds = absl::ToDoubleSeconds(absl::Now() - start_);
     return std::move(summary_);
   }
@@ -146,10 +147,10 @@ class ReinforcementLoop : public Loop {
       if (!ahead && step < total_steps_) next = StartGeneration(step + 1);
       metrics["timing_s/step"] = whole.Lap();
       metrics["perf/throughput"] = metrics["perf/total_num_tokens"] / metrics["timing_s/step"];
-      RETURN_IF_ERROR(FinishStep(
-          step, metrics,
-          {absl::StrFormat("reward %.3f", summary_.rewards.back()),
-           absl::StrFormat("version %.0f", metrics["training/policy_version"])}));
+      RETURN_IF_ERROR(
+          FinishStep(step, metrics,
+                     {absl::StrFormat("reward %.3f", summary_.rewards.back()),
+                      absl::StrFormat("version %.0f", metrics["training/policy_version"])}));
     }
     return Finish();
   }
@@ -172,12 +173,12 @@ class ReinforcementLoop : public Loop {
     // A group trains whole or not at all.
     groups.erase(std::remove_if(groups.begin(), groups.end(),
                                 [](const Group& group) {
-                                  return std::any_of(
-                                      group.completions.begin(), group.completions.end(),
-                                      [](const Completion& completion) {
-                                        return completion.finish_reason ==
-                                               common::v1::FINISH_REASON_ABORTED;
-                                      });
+                                  return std::any_of(group.completions.begin(),
+                                                     group.completions.end(),
+                                                     [](const Completion& completion) {
+                                                       return completion.finish_reason ==
+                                                              common::v1::FINISH_REASON_ABORTED;
+                                                     });
                                 }),
                  groups.end());
     metrics["rollout/dropped_groups"] = static_cast<double>(generated - groups.size());
@@ -241,9 +242,8 @@ class SupervisedLoop : public Loop {
                                             tokenizer_, eos_token_id_));
         for (const auto& segment : samples.back().segments()) tokens += segment.token_ids_size();
       }
-      ASSIGN_OR_RETURN(
-          const auto response,
-          c_.trainer.TrainStep(step, trainer::v1::OBJECTIVE_SUPERVISED, samples));
+      ASSIGN_OR_RETURN(const auto response,
+                       c_.trainer.TrainStep(step, trainer::v1::OBJECTIVE_SUPERVISED, samples));
       c_.progress.AddTokens(tokens);
       Metrics metrics(response.metrics().begin(), response.metrics().end());
       if (EvaluationIsDue(step)) {

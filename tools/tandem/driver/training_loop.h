@@ -24,10 +24,10 @@ namespace tandem::driver {
 struct LoopContext {
   const config::v1::RunConfig& config;
   TrainerClient& trainer;
-  RolloutFleet* fleet;       // null: no rollouts (supervised training without evaluation)
-  Rewarder* rewarder;        // null likewise
+  RolloutFleet* fleet;  // null: no rollouts (supervised training without evaluation)
+  Rewarder* rewarder;   // null likewise
   PromptSource& train;
-  PromptSource* test;        // null: no evaluation
+  PromptSource* test;  // null: no evaluation
   RunFolder& folder;
   Progress& progress;
   std::function<bool()> interrupted;
@@ -49,7 +49,8 @@ struct RunSummary {
 // interrupted.
 absl::StatusOr<RunSummary> RunReinforcement(const LoopContext& context);
 
-// Runs trainer.total_steps steps of supervised training on the rows' answers and writes run_dir/model.
+// Runs trainer.total_steps steps of supervised training on the rows' answers and writes
+// run_dir/model.
 absl::StatusOr<RunSummary> RunSupervised(const LoopContext& context,
                                          const tokenizer::Tokenizer& tokenizer,
                                          uint32_t eos_token_id);

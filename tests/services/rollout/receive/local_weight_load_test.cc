@@ -17,10 +17,13 @@ using ::testing::HasSubstr;
 
 TEST(LocalWeightLoad, AFolderBecomesVersionZeroByteForByte) {
   SKIP_WITHOUT_DATA("models/tinystories-656k");
-  ASSERT_OK_AND_ASSIGN(const auto folder, io::ModelFolder::Open(testing::TestData("models/tinystories-656k")));
-  ASSERT_OK_AND_ASSIGN(const auto spec, model::ParseModelSpec(folder.config().json, folder.config().path));
+  ASSERT_OK_AND_ASSIGN(const auto folder,
+                       io::ModelFolder::Open(testing::TestData("models/tinystories-656k")));
+  ASSERT_OK_AND_ASSIGN(const auto spec,
+                       model::ParseModelSpec(folder.config().json, folder.config().path));
   const model::ParameterTable table(spec);
-  for (const auto& [wire, type] : {std::pair(io::DType::kF32, at::kFloat), std::pair(io::DType::kBF16, at::kBFloat16)}) {
+  for (const auto& [wire, type] :
+       {std::pair(io::DType::kF32, at::kFloat), std::pair(io::DType::kBF16, at::kBFloat16)}) {
     ASSERT_OK_AND_ASSIGN(const auto manifest, weights::MakeManifest(table, wire));
     FakeWeightStore store(manifest);
     WeightReceiver receiver(&store);
@@ -30,7 +33,9 @@ TEST(LocalWeightLoad, AFolderBecomesVersionZeroByteForByte) {
     ASSERT_OK(model::LoadParameters(folder, expected));
     for (size_t i = 0; i < table.segments().size(); ++i) {
       const auto bytes = expected.SegmentBytes(i);
-      EXPECT_EQ(store.LiveBytes(i), std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size())) << i;
+      EXPECT_EQ(store.LiveBytes(i),
+                std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()))
+          << i;
     }
     EXPECT_THAT(LoadLocalWeights(folder, table, receiver),
                 StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("version 0 is live")));

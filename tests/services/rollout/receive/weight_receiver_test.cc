@@ -59,9 +59,12 @@ class WeightReceiverTest : public ::testing::Test {
     ASSERT_OK_AND_ASSIGN(client_, comm::StoreClient::Connect(Where("g0"), absl::Seconds(30)));
   }
 
-  comm::Rendezvous Where(const std::string& prefix) const { return {"127.0.0.1", server_->port(), prefix}; }
+  comm::Rendezvous Where(const std::string& prefix) const {
+    return {"127.0.0.1", server_->port(), prefix};
+  }
 
-  v1::BeginUpdateRequest BeginRequest(const std::string& id, int64_t version, absl::Duration timeout = absl::Seconds(30)) {
+  v1::BeginUpdateRequest BeginRequest(const std::string& id, int64_t version,
+                                      absl::Duration timeout = absl::Seconds(30)) {
     v1::BeginUpdateRequest request;
     request.set_request_id("q");
     request.set_incarnation(1);
@@ -76,7 +79,8 @@ class WeightReceiverTest : public ::testing::Test {
     request.mutable_rendezvous()->set_prefix("g0");
     request.mutable_rendezvous()->set_rank(1);
     request.mutable_rendezvous()->set_size(2);
-    request.mutable_timeout()->set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(timeout) % 1000000000));
+    request.mutable_timeout()->set_nanos(
+        static_cast<int32_t>(absl::ToInt64Nanoseconds(timeout) % 1000000000));
     request.mutable_timeout()->set_seconds(absl::ToInt64Seconds(timeout));
     request.set_transport("broadcast");
     return request;
@@ -103,7 +107,8 @@ class WeightReceiverTest : public ::testing::Test {
     return call.Wait();
   }
 
-  absl::StatusOr<v1::CommitUpdateResponse> Commit(const std::string& id, int64_t version, const std::string& digest) {
+  absl::StatusOr<v1::CommitUpdateResponse> Commit(const std::string& id, int64_t version,
+                                                  const std::string& digest) {
     auto request = Named<v1::CommitUpdateRequest>(id);
     request.set_policy_version(version);
     request.set_model_digest(digest);
@@ -133,7 +138,8 @@ class WeightReceiverTest : public ::testing::Test {
       at::Tensor buffer = at::zeros({plan_.buckets[b].size_bytes()}, at::kByte);
       for (const auto& piece : plan_.buckets[b].pieces()) {
         std::memcpy(static_cast<char*>(buffer.data_ptr()) + piece.bucket_offset(),
-                    model_.Bytes(piece.tensor()).data() + piece.tensor_offset(), piece.size_bytes());
+                    model_.Bytes(piece.tensor()).data() + piece.tensor_offset(),
+                    piece.size_bytes());
       }
       ASSIGN_OR_RETURN(auto work, group_->Broadcast(buffer, 0, "bucket"));
       RETURN_IF_ERROR(work->Wait());
@@ -144,7 +150,8 @@ class WeightReceiverTest : public ::testing::Test {
 
   void ExpectLive(int64_t version) {
     EXPECT_EQ(store_.live_version(), version);
-    for (int i = 0; i < plan_.manifest.tensors_size(); ++i) EXPECT_EQ(store_.LiveBytes(i), model_.Bytes(i)) << i;
+    for (int i = 0; i < plan_.manifest.tensors_size(); ++i)
+      EXPECT_EQ(store_.LiveBytes(i), model_.Bytes(i)) << i;
   }
 
   const TestModel model_ = TestModel::Small();
@@ -162,7 +169,8 @@ TEST_F(WeightReceiverTest, StatesItsManifestAndThatNothingIsLive) {
   EXPECT_EQ(response.policy_version(), -1);
   Call<v1::GetDigestsResponse> digests;
   receiver_.GetDigests(digests.done());
-  EXPECT_THAT(digests.Wait(), StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("nothing is committed")));
+  EXPECT_THAT(digests.Wait(),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("nothing is committed")));
 }
 
 TEST_F(WeightReceiverTest, CommitsWhatItReceivedAndAnswersRepeatsAlike) {
@@ -188,7 +196,8 @@ TEST_F(WeightReceiverTest, CommitsWhatItReceivedAndAnswersRepeatsAlike) {
   ASSERT_OK_AND_ASSIGN(const auto late_begin, Begin(BeginRequest("a", 7)));
   EXPECT_TRUE(late_begin.ready());
   EXPECT_EQ(receiver_.updating_to(), -1);
-  EXPECT_THAT(Abort("a"), StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("is committed")));
+  EXPECT_THAT(Abort("a"),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("is committed")));
   Call<v1::GetDigestsResponse> digests;
   receiver_.GetDigests(digests.done());
   ASSERT_OK_AND_ASSIGN(const auto live, digests.Wait());
@@ -233,10 +242,12 @@ TEST_F(WeightReceiverTest, AVerifyThatComesBeforeTheBytesWaitsForThem) {
 
 TEST_F(WeightReceiverTest, ACommitBeforeVerifyOrOfAnotherDigestIsRefused) {
   ASSERT_OK(Begin(BeginRequest("a", 1)).status());
-  EXPECT_THAT(Commit("a", 1, "x"), StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("not verified")));
+  EXPECT_THAT(Commit("a", 1, "x"),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("not verified")));
   ASSERT_OK(Send("a", all()));
   ASSERT_OK_AND_ASSIGN(const auto verified, Verify("a"));
-  EXPECT_THAT(Commit("a", 1, "x"), StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("model_digest")));
+  EXPECT_THAT(Commit("a", 1, "x"),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("model_digest")));
   EXPECT_THAT(Commit("a", 2, verified.model_digest()),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("policy_version")));
   EXPECT_EQ(store_.live_version(), -1);
@@ -251,7 +262,8 @@ TEST_F(WeightReceiverTest, CallsOfUpdatesThatAreNotOpenAreNotFound) {
 
 TEST_F(WeightReceiverTest, ABeginThatArrivesAfterItsAbortIsRefused) {
   EXPECT_OK(Abort("a"));
-  EXPECT_THAT(Begin(BeginRequest("a", 1)), StatusIs(absl::StatusCode::kNotFound, HasSubstr("the test says so")));
+  EXPECT_THAT(Begin(BeginRequest("a", 1)),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("the test says so")));
   ASSERT_OK_AND_ASSIGN(const auto ready, Begin(BeginRequest("b", 1)));
   EXPECT_TRUE(ready.ready());
 }
@@ -294,8 +306,8 @@ TEST_F(WeightReceiverTest, ALeaderThatGoesDownInTheMiddleEndsTheUpdate) {
   ASSERT_OK(Send("a", 2));
   group_->Abort("the leader dies");
   group_.reset();
-  EXPECT_THAT(Verify("a"), StatusIs(absl::StatusCode::kAborted,
-                                    AllOf(HasSubstr("phase transfer"), HasSubstr("bucket 2 of 6"))));
+  EXPECT_THAT(Verify("a"), StatusIs(absl::StatusCode::kAborted, AllOf(HasSubstr("phase transfer"),
+                                                                      HasSubstr("bucket 2 of 6"))));
   EXPECT_EQ(store_.live_version(), -1);
 }
 
@@ -323,17 +335,20 @@ TEST_F(WeightReceiverTest, AVerifiedUpdateThatIsNotCommittedIsDroppedAtTheDeadli
     status = Begin(BeginRequest("b", 1)).status();
   } while (Reason(status) == "UPDATE_IN_PROGRESS");
   EXPECT_OK(status);
-  EXPECT_THAT(Commit("a", 1, verified.model_digest()),
-              StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("not committed by its deadline")));
+  EXPECT_THAT(
+      Commit("a", 1, verified.model_digest()),
+      StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("not committed by its deadline")));
   EXPECT_EQ(store_.live_version(), -1);
 }
 
 TEST_F(WeightReceiverTest, AnotherUpdateOfTheSameIncarnationHasToWait) {
   ASSERT_OK(Begin(BeginRequest("a", 1)).status());
   const absl::Status status = Begin(BeginRequest("b", 2)).status();
-  EXPECT_THAT(status, StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("update a is open")));
+  EXPECT_THAT(status,
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("update a is open")));
   EXPECT_EQ(Reason(status), "UPDATE_IN_PROGRESS");
-  EXPECT_THAT(Begin(BeginRequest("a", 3)), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("other contents")));
+  EXPECT_THAT(Begin(BeginRequest("a", 3)),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("other contents")));
 }
 
 TEST_F(WeightReceiverTest, ANewerIncarnationDropsTheUpdateOfTheOlderWhichIsThenRefused) {
@@ -343,7 +358,8 @@ TEST_F(WeightReceiverTest, ANewerIncarnationDropsTheUpdateOfTheOlderWhichIsThenR
   ASSERT_OK_AND_ASSIGN(const auto ready, Begin(newer));
   EXPECT_TRUE(ready.ready());
   const absl::Status status = Verify("a").status();
-  EXPECT_THAT(status, StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("incarnation 1 is over")));
+  EXPECT_THAT(status,
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("incarnation 1 is over")));
   EXPECT_EQ(Reason(status), "STALE_INCARNATION");
   EXPECT_EQ(Reason(Abort("b")), "STALE_INCARNATION");
   EXPECT_EQ(receiver_.updating_to(), 1);
@@ -362,7 +378,8 @@ TEST_F(WeightReceiverTest, AVersionThatIsNotNewerIsRefused) {
 TEST_F(WeightReceiverTest, RequestsThatMakeNoSenseNameTheField) {
   auto request = BeginRequest("a", 1);
   request.mutable_rendezvous()->set_rank(0);
-  EXPECT_THAT(Begin(request), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("rendezvous.rank")));
+  EXPECT_THAT(Begin(request),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("rendezvous.rank")));
   request = BeginRequest("a", 1);
   request.clear_timeout();
   EXPECT_THAT(Begin(request), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("timeout")));
@@ -371,7 +388,8 @@ TEST_F(WeightReceiverTest, RequestsThatMakeNoSenseNameTheField) {
   EXPECT_THAT(Begin(request), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("pigeon")));
   request = BeginRequest("a", 1);
   request.set_base_version(0);
-  EXPECT_THAT(Begin(request), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("base_version")));
+  EXPECT_THAT(Begin(request),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("base_version")));
   request = BeginRequest("a", 1);
   request.mutable_buckets()->RemoveLast();
   EXPECT_THAT(Begin(request), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("u2.t1")));
@@ -380,7 +398,8 @@ TEST_F(WeightReceiverTest, RequestsThatMakeNoSenseNameTheField) {
 
 TEST_F(WeightReceiverTest, AnArenaThatDoesNotFitIsAnsweredAtOnceAndTheNextUpdateMayBegin) {
   store_.prepare_error = absl::ResourceExhaustedError("no room for a second arena");
-  EXPECT_THAT(Begin(BeginRequest("a", 1)), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("no room")));
+  EXPECT_THAT(Begin(BeginRequest("a", 1)),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("no room")));
   EXPECT_THAT(Verify("a"), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("no room")));
 }
 
@@ -389,7 +408,8 @@ TEST_F(WeightReceiverTest, ACommitThatFailsCanBeRepeated) {
   ASSERT_OK(Send("a", all()));
   ASSERT_OK_AND_ASSIGN(const auto verified, Verify("a"));
   store_.commit_error = absl::UnavailableError("busy");
-  EXPECT_THAT(Commit("a", 1, verified.model_digest()), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("busy")));
+  EXPECT_THAT(Commit("a", 1, verified.model_digest()),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("busy")));
   EXPECT_OK(Commit("a", 1, verified.model_digest()).status());
   ExpectLive(1);
 }
@@ -400,7 +420,8 @@ TEST_F(WeightReceiverTest, AfterShutdownEveryCallIsAnswered) {
   receiver_.VerifyUpdate(Named<v1::VerifyUpdateRequest>("a"), verify.done());
   receiver_.Shutdown();
   EXPECT_THAT(verify.Wait(), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("shutting down")));
-  EXPECT_THAT(Begin(BeginRequest("b", 1)), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("shutting down")));
+  EXPECT_THAT(Begin(BeginRequest("b", 1)),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("shutting down")));
   Call<v1::GetDigestsResponse> digests;
   receiver_.GetDigests(digests.done());
   EXPECT_THAT(digests.Wait(), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("shutting down")));

@@ -20,7 +20,8 @@ ShardedWeights Shards(const TestModel& model, int rank, int ranks) {
   shards.rank = rank;
   shards.ranks = ranks;
   for (size_t u = 0; u < model.units.size(); ++u) {
-    shards.units.push_back({model.Shard(u, rank, ranks), model.UnitNumel(u), model.Padded(u, ranks)});
+    shards.units.push_back(
+        {model.Shard(u, rank, ranks), model.UnitNumel(u), model.Padded(u, ranks)});
   }
   return shards;
 }
@@ -57,9 +58,11 @@ TEST(ShardGatherSource, BucketsAreTheCanonicalStreamWhateverTheRanksBucketsAndTy
     for (const int64_t bucket_bytes : {8, 136, 1 << 20}) {
       for (const std::string dtype : {"float32", "bfloat16"}) {
         const TestModel model = TestModel::Small(dtype);
-        ASSERT_OK_AND_ASSIGN(const auto plan, weights::MakeTransferPlan(model.manifest(), bucket_bytes));
+        ASSERT_OK_AND_ASSIGN(const auto plan,
+                             weights::MakeTransferPlan(model.manifest(), bucket_bytes));
         const auto results = comm::RunRanks(ranks, [&](comm::ProcessGroup& group) -> absl::Status {
-          ASSIGN_OR_RETURN(auto source, ShardGatherSource::Create(plan, Shards(model, group.rank(), ranks), &group));
+          ASSIGN_OR_RETURN(auto source, ShardGatherSource::Create(
+                                            plan, Shards(model, group.rank(), ranks), &group));
           if (group.rank() > 0) return source->Follow();
           std::string bytes;
           RETURN_IF_ERROR(GatherBuckets(*source, plan, plan.buckets.size(), bytes));
@@ -76,7 +79,8 @@ TEST(ShardGatherSource, AfterAnEndInTheMiddleTheGroupWorksAndTheNextUpdateIsWhol
   const TestModel model = TestModel::Small();
   ASSERT_OK_AND_ASSIGN(const auto plan, weights::MakeTransferPlan(model.manifest(), 64));
   const auto results = comm::RunRanks(2, [&](comm::ProcessGroup& group) -> absl::Status {
-    ASSIGN_OR_RETURN(auto source, ShardGatherSource::Create(plan, Shards(model, group.rank(), 2), &group));
+    ASSIGN_OR_RETURN(auto source,
+                     ShardGatherSource::Create(plan, Shards(model, group.rank(), 2), &group));
     std::string part, whole;
     if (group.rank() == 0) {
       weights::PhaseTimes times;

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cctype>
 
-#include "tests/support/status_matchers.h"
 #include "tests/fakes/weight_pair.h"
+#include "tests/support/status_matchers.h"
 
 namespace tandem::trainer {
 namespace {
@@ -35,8 +35,9 @@ class UpdateTest : public ::testing::TestWithParam<Shape> {};
 TEST_P(UpdateTest, EveryReplicaGetsTheTrainersBytes) {
   const TestModel model = TestModel::Small(GetParam().dtype);
   FakeRollout one(model), two(model);
-  ASSERT_OK_AND_ASSIGN(auto trainer, FakeTrainer::Create(model, {.ranks = GetParam().ranks,
-                                                                 .bucket_bytes = GetParam().bucket_bytes}));
+  ASSERT_OK_AND_ASSIGN(auto trainer,
+                       FakeTrainer::Create(model, {.ranks = GetParam().ranks,
+                                                   .bucket_bytes = GetParam().bucket_bytes}));
   for (int version = 3; version < 6; ++version) {
     const TestModel weights = WithOffset(model, version);
     trainer->SetWeights(weights);
@@ -108,9 +109,10 @@ TEST(WeightPublisher, AnUnreachableReplicaIsNamedAndTheTrainersGroupStaysWhole) 
   const TestModel model = TestModel::Small();
   FakeRollout rollout(model);
   ASSERT_OK_AND_ASSIGN(auto trainer, FakeTrainer::Create(model, {}));
-  EXPECT_THAT(trainer->Publish(1, {Endpoint("r", rollout), {"gone", {"127.0.0.1:1"}}}),
-              StatusIs(absl::StatusCode::kUnavailable, AllOf(HasSubstr("replica gone, rank 0 (127.0.0.1:1)"),
-                                                             HasSubstr("phase begin"))));
+  EXPECT_THAT(
+      trainer->Publish(1, {Endpoint("r", rollout), {"gone", {"127.0.0.1:1"}}}),
+      StatusIs(absl::StatusCode::kUnavailable,
+               AllOf(HasSubstr("replica gone, rank 0 (127.0.0.1:1)"), HasSubstr("phase begin"))));
   EXPECT_EQ(rollout.store.live_version(), -1);
   EXPECT_OK(trainer->Barrier());
   EXPECT_OK(trainer->Publish(1, {Endpoint("r", rollout)}).status());
@@ -119,11 +121,13 @@ TEST(WeightPublisher, AnUnreachableReplicaIsNamedAndTheTrainersGroupStaysWhole) 
 TEST(WeightPublisher, UnderAvailableTheOthersGoOn) {
   const TestModel model = TestModel::Small();
   FakeRollout rollout(model);
-  ASSERT_OK_AND_ASSIGN(auto trainer, FakeTrainer::Create(model, {.policy = UpdatePolicy::kAvailable}));
+  ASSERT_OK_AND_ASSIGN(auto trainer,
+                       FakeTrainer::Create(model, {.policy = UpdatePolicy::kAvailable}));
   ASSERT_OK_AND_ASSIGN(const PublishReport report,
                        trainer->Publish(1, {{"gone", {"127.0.0.1:1"}}, Endpoint("r", rollout)}));
   EXPECT_FALSE(report.replicas[0].committed);
-  EXPECT_THAT(report.replicas[0].error, StatusIs(absl::StatusCode::kUnavailable, HasSubstr("replica gone")));
+  EXPECT_THAT(report.replicas[0].error,
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("replica gone")));
   EXPECT_TRUE(report.replicas[1].committed);
   ExpectLive(rollout, model, 1);
 }
@@ -160,7 +164,8 @@ TEST(WeightPublisher, ACommitThatFailsForAMomentIsRepeated) {
 TEST(WeightPublisher, ListsOfReplicasThatMakeNoSenseAreRefused) {
   const TestModel model = TestModel::Small();
   ASSERT_OK_AND_ASSIGN(auto trainer, FakeTrainer::Create(model, {}));
-  EXPECT_THAT(trainer->Publish(1, {}), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("at least one")));
+  EXPECT_THAT(trainer->Publish(1, {}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("at least one")));
   EXPECT_THAT(trainer->Publish(1, {{"a", {"x:1"}}, {"a", {"x:2"}}}),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("listed twice")));
   EXPECT_OK(trainer->Barrier());

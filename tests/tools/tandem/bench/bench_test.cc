@@ -9,8 +9,8 @@ namespace {
 using ::testing::ElementsAre;
 
 TEST(TorchRandint, DrawsWhatTorchDraws) {
-  // torch.Generator().manual_seed(7); torch.randint(1, 4096, (2, 9)), of which the first six of each
-  // row; then torch.randint(1, 131, (1, 5)) from the same generator.
+  // torch.Generator().manual_seed(7); torch.randint(1, 4096, (2, 9)), of which the first six of
+  // each row; then torch.randint(1, 131, (1, 5)) from the same generator.
   TorchRandint wide(7, 4096);
   std::vector<uint32_t> ids = wide.Draw(18);
 

@@ -52,10 +52,11 @@ TEST(Cli, DryRunChecksDataAndPrintsTheArithmetic) {
 
 TEST(Cli, RewardAnswersEachLine) {
   const TempFolder folder;
-  const std::string input = folder.Write(
-      "in.jsonl",
-      R"({"completion": "so 1,000 eggs.", "answer": "10*100\n#### 1000"})" "\n"
-      R"({"completion": "12", "answer": "123", "finish_reason": "length"})" "\n");
+  const std::string input =
+      folder.Write("in.jsonl", R"({"completion": "so 1,000 eggs.", "answer": "10*100\n#### 1000"})"
+                               "\n"
+                               R"({"completion": "12", "answer": "123", "finish_reason": "length"})"
+                               "\n");
 
   const ProgramResult gsm8k = RunProgram("tandem", {"reward", "--name", "gsm8k", "--input", input});
   const ProgramResult prefix =

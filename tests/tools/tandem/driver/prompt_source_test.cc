@@ -52,7 +52,9 @@ TEST(PromptSource, TokenisesPrefixPromptAndSuffix) {
 TEST(PromptSource, GivesEveryRowOnceAnEpochInAnOrderOfTheSeed) {
   const TempFolder folder;
   std::string text;
-  for (int i = 0; i < 20; ++i) text += R"({"prompt": [1, 2], "answer": ""})" "\n";
+  for (int i = 0; i < 20; ++i)
+    text += R"({"prompt": [1, 2], "answer": ""})"
+            "\n";
   const std::string data = folder.Write("data.jsonl", text);
   ASSERT_OK_AND_ASSIGN(PromptSource a, PromptSource::Load({data}, DataConfig(), nullptr, 7));
   ASSERT_OK_AND_ASSIGN(PromptSource b, PromptSource::Load({data}, DataConfig(), nullptr, 7));
@@ -72,11 +74,12 @@ TEST(PromptSource, GivesEveryRowOnceAnEpochInAnOrderOfTheSeed) {
 
 TEST(PromptSource, LeavesLongPromptsOutAndCountsThem) {
   const TempFolder folder;
-  const std::string data = folder.Write(
-      "data.jsonl", R"({"prompt": [1, 2, 3, 4, 5, 6, 7, 8, 9]})" "\n" R"({"prompt": [1]})" "\n");
+  const std::string data = folder.Write("data.jsonl", R"({"prompt": [1, 2, 3, 4, 5, 6, 7, 8, 9]})"
+                                                      "\n"
+                                                      R"({"prompt": [1]})"
+                                                      "\n");
 
-  ASSERT_OK_AND_ASSIGN(PromptSource source,
-                       PromptSource::Load({data}, DataConfig(), nullptr, 0));
+  ASSERT_OK_AND_ASSIGN(PromptSource source, PromptSource::Load({data}, DataConfig(), nullptr, 0));
 
   EXPECT_EQ(source.num_too_long(), 1);
   EXPECT_THAT(Rows(source.Next(2)), ElementsAre(1, 1));
@@ -84,8 +87,10 @@ TEST(PromptSource, LeavesLongPromptsOutAndCountsThem) {
 
 TEST(PromptSource, NamesFileLineAndKeyOfABadRow) {
   const TempFolder folder;
-  const std::string data =
-      folder.Write("data.jsonl", R"({"prompt": [1]})" "\n" R"({"question": "x"})" "\n");
+  const std::string data = folder.Write("data.jsonl", R"({"prompt": [1]})"
+                                                      "\n"
+                                                      R"({"question": "x"})"
+                                                      "\n");
 
   EXPECT_THAT(PromptSource::Load({data}, DataConfig(), nullptr, 0).status(),
               StatusIs(absl::StatusCode::kInvalidArgument,
