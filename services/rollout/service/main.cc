@@ -6,7 +6,6 @@
 // With --model it serves the folder's weights as version 0; without, it waits for a trainer's.
 #include <CLI/CLI.hpp>
 #include <cstdio>
-#include <cstdlib>
 #include <exception>
 #include <iostream>
 #include <string>
@@ -14,27 +13,19 @@
 
 #include "common/config/load.h"
 #include "common/model/allocator.h"
-#include "common/rpc/process.h"
-#include "common/rpc/termination_signal.h"
+#include "common/rpc/service_program.h"
 #include "common/telemetry/log.h"
 #include "services/rollout/service/rollout_process.h"
 
 namespace tandem::rollout {
 namespace {
 
-constexpr int kExitFailure = 1;
-constexpr int kExitMisuse = 2;
 // From SIGTERM to the end, at most.
 constexpr absl::Duration kGrace = absl::Seconds(20);
 
-struct CommandLine {
-  std::vector<std::string> configs;
-  std::vector<std::string> overrides;
+struct CommandLine : rpc::ServiceFlags {
   std::string model;
   std::string dtype;
-  std::string listen = "127.0.0.1:0";
-  std::string ready_file;
-  bool die_with_parent = false;
 };
 
 absl::StatusOr<RolloutProcessOptions> MakeOptions(const CommandLine& command_line) {
@@ -62,14 +53,14 @@ int Run(const CommandLine& command_line, rpc::TerminationSignal& termination) {
   const absl::StatusOr<RolloutProcessOptions> options = MakeOptions(command_line);
   if (!options.ok()) {
     std::cerr << "tandem-rollout: " << options.status().message() << "\n";
-    return kExitMisuse;
+    return rpc::kExitMisuse;
   }
   telemetry::SetLogContext({.role = "rollout"});
   try {
     auto process = RolloutProcess::Start(*options);
     if (!process.ok()) {
       telemetry::LogError("the rollout cannot start", {{"error", process.status().ToString()}});
-      return kExitFailure;
+      return rpc::kExitFailure;
     }
     const int signal = termination.Wait();
     telemetry::LogInfo("the rollout drains", {{"signal", signal}});
@@ -77,7 +68,7 @@ int Run(const CommandLine& command_line, rpc::TerminationSignal& termination) {
   } catch (const std::exception& error) {
     telemetry::LogError("the rollout ends", {{"error", error.what()}});
     std::fflush(nullptr);
-    std::_Exit(kExitFailure);
+    std::_Exit(rpc::kExitFailure);
   }
   telemetry::LogInfo("the rollout has ended");
   return 0;
@@ -90,29 +81,13 @@ int main(int argc, char** argv) {
   tandem::model::TuneAllocator();
   CLI::App app("One replica of Tandem's rollout service.", "tandem-rollout");
   tandem::rollout::CommandLine command_line;
-  app.add_option("--config", command_line.configs,
-                 "Configuration file; may be given several times");
-  app.add_option("--set", command_line.overrides, "Override KEY=VALUE; may be given several times");
+  tandem::rpc::AddServiceFlags(app, command_line);
   app.add_option("--model", command_line.model,
                  "Hugging Face folder to serve as version 0, without a trainer");
   app.add_option("--dtype", command_line.dtype, "Type of the computation")
       ->check(CLI::IsMember({"float32", "bfloat16"}));
-  app.add_option("--listen", command_line.listen, "HOST:PORT; port 0 takes a free one");
-  app.add_option("--ready-file", command_line.ready_file,
-                 "The address is written here once the process serves");
-  app.add_flag("--die-with-parent", command_line.die_with_parent,
-               "End when the process that started this one ends");
-  app.set_version_flag("--version", TANDEM_VERSION);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : tandem::rollout::kExitMisuse;
-  }
-  const char* parent = std::getenv("TANDEM_PARENT_PID");
-  if (command_line.die_with_parent || parent != nullptr) {
-    tandem::rpc::DieWithParent(parent == nullptr ? 0 : std::atoi(parent));
-  }
-  // Before other threads exist, so that they leave the signals to it.
-  tandem::rpc::TerminationSignal termination;
-  return tandem::rollout::Run(command_line, termination);
+  return tandem::rpc::RunServiceProgram(app, command_line, argc, argv,
+                                        [&](tandem::rpc::TerminationSignal& termination) {
+                                          return tandem::rollout::Run(command_line, termination);
+                                        });
 }

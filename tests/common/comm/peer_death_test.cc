@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <latch>
 
 #include "common/comm/process_group.h"
 #include "tests/common/comm/local_ranks.h"
@@ -85,15 +86,18 @@ TEST(PeerDeath, TheSurvivorsOfAGroupHearOfADeathThatIsNotTheirNeighbours) {
   PeerProcess peer(store->port(), 2, 3, "idle");
   std::vector<absl::Status> results(2);
   std::vector<std::thread> threads;
+  std::latch connected(2);
   for (int rank = 0; rank < 2; ++rank) {
     threads.emplace_back([&, rank] {
       auto group = CreateGlooGroup(LocalOptions(store->port(), rank, 3));
+      connected.count_down();
       if (!group.ok()) {
         results[rank] = group.status();
         return;
       }
       // Rank 1 waits for rank 0 only; rank 0 for the peer that dies.
       auto work = (*group)->Receive(at::zeros({8}, at::kByte), rank == 0 ? 2 : 0, "piece");
+      connected.wait();
       if (rank == 0) peer.Signal(SIGKILL);
       results[rank] = work.ok() ? (*work)->Wait() : work.status();
     });

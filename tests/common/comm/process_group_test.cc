@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <latch>
+
 #include "absl/synchronization/notification.h"
 #include "tests/common/comm/local_ranks.h"
 #include "tests/support/status_matchers.h"
@@ -116,17 +118,21 @@ TEST(GlooGroup, AWaitThatOutlastsTheTimeoutNamesTheOperationAndBreaksTheGroup) {
 }
 
 TEST(GlooGroup, AbortFromAnotherThreadEndsWaitsHereAndOnPeers) {
-  const auto results = RunRanks(3, [](ProcessGroup& group) -> absl::Status {
+  std::latch waiting(2);
+  const auto results = RunRanks(3, [&](ProcessGroup& group) -> absl::Status {
     at::Tensor bytes = at::zeros({1 << 16}, at::kByte);
     if (group.rank() == 2) {
+      waiting.wait();
       std::thread aborter([&group] { group.Abort("the test says so"); });
       aborter.join();
       group.Abort("again");
       auto work = group.Broadcast(bytes, 0, "late");
       return work.status();
     }
-    ASSIGN_OR_RETURN(auto work, group.AllReduce(bytes, ReduceOp::kSum, "all"));
-    return work->Wait();
+    auto work = group.AllReduce(bytes, ReduceOp::kSum, "all");
+    waiting.count_down();
+    RETURN_IF_ERROR(work.status());
+    return (*work)->Wait();
   });
   EXPECT_THAT(results[0], StatusIs(absl::StatusCode::kUnavailable, HasSubstr("all_reduce 'all'")));
   EXPECT_THAT(results[1], StatusIs(absl::StatusCode::kUnavailable, HasSubstr("all_reduce 'all'")));

@@ -4,11 +4,13 @@
 #define TANDEM_TOOLS_TANDEM_BENCH_BENCH_H_
 
 #include <cstdint>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "CLI/CLI.hpp"
+#include "absl/status/status.h"
 #include "tools/tandem/commands/command.h"
 
 namespace tandem::bench {
@@ -17,6 +19,18 @@ void AddGenerate(CLI::App& bench, commands::Runner& runner);
 void AddTrain(CLI::App& bench, commands::Runner& runner);
 void AddSync(CLI::App& bench, commands::Runner& runner);
 void AddRl(CLI::App& bench, commands::Runner& runner);
+
+// What every benchmark's command ends with: --json, which is allowed and changes nothing, and
+// Run(options) as what is done once the command line is read.
+template <typename Options>
+void SetRun(CLI::App& command, commands::Runner& runner, std::shared_ptr<Options> options,
+            absl::Status (*run)(const Options&)) {
+  command
+      .add_flag_callback(
+          "--json", [] {}, "The output is JSON in any case")
+      ->group("");
+  command.callback([&runner, options, run] { runner = [options, run] { return run(*options); }; });
+}
 
 // The middle value; of an even number the mean of the two in the middle. 0 for none.
 double Median(std::vector<double> values);

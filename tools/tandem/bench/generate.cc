@@ -122,11 +122,7 @@ void AddGenerate(CLI::App& bench, commands::Runner& runner) {
   command->add_option("--repeats", options->repeats, "Runs; the median is reported")
       ->check(CLI::Range(1, 100))
       ->capture_default_str();
-  command
-      ->add_flag_callback(
-          "--json", [] {}, "The output is JSON in any case")
-      ->group("");
-  command->callback([&runner, options] { runner = [options] { return Run(*options); }; });
+  SetRun(*command, runner, options, Run);
 }
 
 }  // namespace tandem::bench

@@ -92,11 +92,7 @@ void AddRl(CLI::App& bench, commands::Runner& runner) {
   auto options = std::make_shared<Options>();
   commands::AddRunOptions(*command, options->run);
   command->add_option("--steps", options->steps, "Training steps")->capture_default_str();
-  command
-      ->add_flag_callback(
-          "--json", [] {}, "The output is JSON in any case")
-      ->group("");
-  command->callback([&runner, options] { runner = [options] { return Run(*options); }; });
+  SetRun(*command, runner, options, Run);
 }
 
 }  // namespace tandem::bench

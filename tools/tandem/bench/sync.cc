@@ -140,11 +140,7 @@ void AddSync(CLI::App& bench, commands::Runner& runner) {
                     "Sockets between ranks of one host, as broadcast always does");
   command->add_option("--set", options->overrides, "Overrides a value of the configuration")
       ->allow_extra_args(false);
-  command
-      ->add_flag_callback(
-          "--json", [] {}, "The output is JSON in any case")
-      ->group("");
-  command->callback([&runner, options] { runner = [options] { return Run(*options); }; });
+  SetRun(*command, runner, options, Run);
 }
 
 }  // namespace tandem::bench

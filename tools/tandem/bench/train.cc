@@ -135,11 +135,7 @@ void AddTrain(CLI::App& bench, commands::Runner& runner) {
   command->add_option("--dtype", options->dtype, "float32 or bfloat16")->capture_default_str();
   command->add_option("--set", options->overrides, "Overrides a value of the configuration")
       ->allow_extra_args(false);
-  command
-      ->add_flag_callback(
-          "--json", [] {}, "The output is JSON in any case")
-      ->group("");
-  command->callback([&runner, options] { runner = [options] { return Run(*options); }; });
+  SetRun(*command, runner, options, Run);
 }
 
 }  // namespace tandem::bench
