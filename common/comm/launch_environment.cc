@@ -56,6 +56,7 @@ absl::StatusOr<int> Ordinal(const std::string& pod_name, int world_size) {
 absl::StatusOr<LaunchEnvironment> ReadLaunchEnvironment(const GetEnv& get_env) {
   LaunchEnvironment out;
   bool local_rank_is_rank = true;
+  std::string local_world = "LOCAL_WORLD_SIZE";
   if (get_env("RANK").has_value() ||
       (get_env("WORLD_SIZE").has_value() && !get_env("POD_NAME").has_value())) {
     RETURN_IF_ERROR(ReadPlace(get_env, "RANK", "WORLD_SIZE", out));
@@ -65,6 +66,7 @@ absl::StatusOr<LaunchEnvironment> ReadLaunchEnvironment(const GetEnv& get_env) {
     }
   } else if (get_env("SLURM_PROCID").has_value()) {
     RETURN_IF_ERROR(ReadPlace(get_env, "SLURM_PROCID", "SLURM_NTASKS", out));
+    local_world = "SLURM_NTASKS_PER_NODE";
     if (get_env("SLURM_LOCALID").has_value()) {
       ASSIGN_OR_RETURN(out.local_rank, ReadNumber(get_env, "SLURM_LOCALID", 0, kMaxRanks));
       local_rank_is_rank = false;
@@ -78,7 +80,13 @@ absl::StatusOr<LaunchEnvironment> ReadLaunchEnvironment(const GetEnv& get_env) {
     local_rank_is_rank = false;
   }
   // Without a local rank the ranks are taken to share a host.
-  if (local_rank_is_rank) out.local_rank = out.rank;
+  if (local_rank_is_rank) {
+    out.local_rank = out.rank;
+    out.local_world_size = out.world_size;
+  }
+  if (get_env(local_world).has_value()) {
+    ASSIGN_OR_RETURN(out.local_world_size, ReadNumber(get_env, local_world, 1, out.world_size));
+  }
 
   if (const auto host = get_env("MASTER_ADDR"); host.has_value() && !host->empty()) {
     out.master_host = *host;

@@ -6,6 +6,10 @@
 namespace tandem::model {
 namespace {
 
+// On the thread that asks: the other cores belong to those who compute meanwhile with the weights
+// that these replace.
+void OnThisThread(int64_t count, const kernels::RangeBody& body) { body(0, count); }
+
 // The transposed weight [in, out], as the products' right side.
 kernels::ConstMatrix RightSide(const at::Tensor& weight) {
   return {weight.const_data_ptr(), ElementOf(weight), 1, weight.size(1)};
@@ -13,27 +17,34 @@ kernels::ConstMatrix RightSide(const at::Tensor& weight) {
 
 }  // namespace
 
-PackedWeights::PackedWeights(const Arena& arena) : arena_(arena) {
-  const ParameterTable& table = arena.table();
-  packed_.resize(table.parameters().size());
-  for (size_t i = 0; i < packed_.size(); ++i) {
-    const int index = static_cast<int>(i);
-    const at::Tensor& weight = arena.Get(index);
-    const bool is_looked_up_only = index == table.embedding() && index != table.lm_head();
-    if (weight.dim() != 2 || is_looked_up_only) continue;
-    if (!KernelsTake({weight}) || !OwnProducts(weight.scalar_type())) continue;
-    packed_[i] = std::make_unique<kernels::PackedMatrix>(RightSide(weight), weight.size(1),
-                                                         weight.size(0), ForTasks);
-  }
-}
+PackedWeights::PackedWeights(const Arena& arena)
+    : arena_(arena), entries_(arena.table().parameters().size()) {}
 
 PackedWeights::~PackedWeights() = default;
 
-void PackedWeights::Repack() {
-  for (size_t i = 0; i < packed_.size(); ++i) {
-    if (packed_[i] != nullptr) {
-      packed_[i]->Repack(RightSide(arena_.Get(static_cast<int>(i))), ForTasks);
-    }
+void PackedWeights::Invalidate() {
+  for (Entry& entry : entries_) entry.fresh = false;
+}
+
+void PackedWeights::Pack(int index) {
+  const ParameterTable& table = arena_.table();
+  const at::Tensor& weight = arena_.Get(index);
+  const bool is_looked_up_only = index == table.embedding() && index != table.lm_head();
+  if (weight.dim() != 2 || is_looked_up_only) return;
+  if (!KernelsTake({weight}) || !OwnProducts(weight.scalar_type())) return;
+  Entry& entry = entries_[index];
+  if (entry.matrix == nullptr) {
+    entry.matrix = std::make_unique<kernels::PackedMatrix>(RightSide(weight), weight.size(1),
+                                                           weight.size(0), OnThisThread);
+  } else {
+    entry.matrix->Repack(RightSide(weight), OnThisThread);
+  }
+  entry.fresh = true;
+}
+
+void PackedWeights::PackRest() {
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    if (!entries_[i].fresh) Pack(static_cast<int>(i));
   }
 }
 

@@ -20,19 +20,31 @@ namespace tandem::model {
 // Results are the same bits with and without. The arena must outlive it.
 class PackedWeights : public ParameterProvider {
  public:
+  // Nothing is packed yet: products read the arena.
   explicit PackedWeights(const Arena& arena);
   ~PackedWeights() override;
 
-  // Copies the arena's present contents; to be called whenever they have changed, while nobody
-  // computes with them. One pass over the weights.
-  void Repack();
+  // To be called before the arena's contents change, while nobody computes with them: what was
+  // packed counts no more. Its memory is kept.
+  void Invalidate();
+  // Copies the present contents of one parameter; of no effect on one that is never packed.
+  void Pack(int index);
+  // Packs those that are not packed since Invalidate().
+  void PackRest();
 
   const at::Tensor& Get(int index) const override { return arena_.Get(index); }
-  const kernels::PackedMatrix* Packed(int index) const override { return packed_[index].get(); }
+  const kernels::PackedMatrix* Packed(int index) const override {
+    return entries_[index].fresh ? entries_[index].matrix.get() : nullptr;
+  }
 
  private:
+  struct Entry {
+    std::unique_ptr<kernels::PackedMatrix> matrix;
+    bool fresh = false;
+  };
+
   const Arena& arena_;
-  std::vector<std::unique_ptr<kernels::PackedMatrix>> packed_;  // null where there is none
+  std::vector<Entry> entries_;  // one a parameter
 };
 
 }  // namespace tandem::model

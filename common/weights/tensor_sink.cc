@@ -5,12 +5,14 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
+#include "common/status/status_macros.h"
 #include "common/weights/digest.h"
 
 namespace tandem::weights {
 
 absl::StatusOr<std::unique_ptr<TensorSink>> TensorSink::Create(const TransferPlan& plan,
-                                                               TensorMemory memory) {
+                                                               TensorMemory memory,
+                                                               TensorFinished finished) {
   for (int i = 0; i < plan.manifest.tensors_size(); ++i) {
     if (const auto size = static_cast<int64_t>(memory(i).size()); size != plan.tensor_bytes[i]) {
       return absl::InternalError(absl::StrCat("tensor ", plan.manifest.tensors(i).name(),
@@ -18,7 +20,7 @@ absl::StatusOr<std::unique_ptr<TensorSink>> TensorSink::Create(const TransferPla
                                               plan.tensor_bytes[i]));
     }
   }
-  auto sink = absl::WrapUnique(new TensorSink(plan, std::move(memory)));
+  auto sink = absl::WrapUnique(new TensorSink(plan, std::move(memory), std::move(finished)));
   sink->digests_ = StreamDigests(plan.manifest).digests();
   return sink;
 }
@@ -36,6 +38,7 @@ absl::Status TensorSink::Digest(int bucket) {
   for (const auto& piece : plan_.buckets[bucket].pieces()) {
     if (!plan_.EndsTensor(piece)) continue;
     digests_[piece.tensor()].set_digest(HexDigest(memory_(piece.tensor())));
+    if (finished_ != nullptr) RETURN_IF_ERROR(finished_(piece.tensor()));
   }
   return absl::OkStatus();
 }

@@ -28,6 +28,7 @@ class FakeWeightStore : public rollout::WeightStore {
   absl::Status PrepareStaging() override {
     if (!prepare_error.ok()) return prepare_error;
     staged_.clear();
+    finished.clear();
     for (const auto& tensor : manifest_.tensors())
       staged_.emplace_back(*weights::TensorBytes(tensor), '\x5a');
     return absl::OkStatus();
@@ -35,6 +36,10 @@ class FakeWeightStore : public rollout::WeightStore {
   absl::Span<std::byte> Staged(int index) override {
     if (on_staged) on_staged(index);
     return {reinterpret_cast<std::byte*>(staged_[index].data()), staged_[index].size()};
+  }
+  absl::Status FinishTensor(int index) override {
+    finished.push_back(index);
+    return finish_error;
   }
   void DropStaged() override {
     staged_.clear();
@@ -63,7 +68,9 @@ class FakeWeightStore : public rollout::WeightStore {
 
   std::function<void(int)> on_staged;  // before the receiver looks for a tensor's memory
   absl::Status prepare_error;
+  absl::Status finish_error;
   absl::Status commit_error;  // once
+  std::vector<int> finished;  // since PrepareStaging(), in order
   std::atomic<int> num_commits{0};
   std::atomic<int> num_dropped{0};
 

@@ -29,29 +29,31 @@ absl::Status Refused(const model::ParameterTable& table, absl::string_view what,
 
 absl::StatusOr<std::shared_ptr<model::Arena>> ArenaPair::Staged() {
   absl::MutexLock lock(&mu_);
-  std::shared_ptr<model::Arena>& idle = slots_[live_ == 0 ? 1 : 0].arena;
-  if (idle != nullptr) return idle;
-  try {
-    idle = std::make_shared<model::Arena>(table_, dtype_);
-  } catch (const std::exception& error) {
-    return Refused(table_, "the staged arena", error);
+  Slot& slot = slots_[live_ == 0 ? 1 : 0];
+  if (slot.arena == nullptr) {
+    try {
+      slot.arena = std::make_shared<model::Arena>(table_, dtype_);
+      slot.packed = std::make_unique<model::PackedWeights>(*slot.arena);
+    } catch (const std::exception& error) {
+      return Refused(table_, "the staged arena", error);
+    }
   }
-  return idle;
+  slot.packed->Invalidate();
+  return slot.arena;
 }
 
-absl::Status ArenaPair::Derive() {
-  Slot* slot;
-  {
-    absl::MutexLock lock(&mu_);
-    slot = &slots_[live_ == 0 ? 1 : 0];
-  }
-  // Without the lock: until the flip the idle slot is the stager's.
+absl::Status ArenaPair::Derive(int parameter) {
   try {
-    if (slot->packed != nullptr) {
-      slot->packed->Repack();
-    } else {
-      slot->packed = std::make_unique<model::PackedWeights>(*slot->arena);
-    }
+    idle().packed->Pack(parameter);
+  } catch (const std::exception& error) {
+    return Refused(table_, "the packed copy", error);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ArenaPair::DeriveRest() {
+  try {
+    idle().packed->PackRest();
   } catch (const std::exception& error) {
     return Refused(table_, "the packed copy", error);
   }

@@ -30,13 +30,16 @@ class ArenaPair {
   // The live arena, or null.
   std::shared_ptr<const model::Arena> live() const;
 
-  // The arena that is not live, for writing; the same until the next Flip(). RESOURCE_EXHAUSTED
-  // where it cannot be allocated.
+  // The arena that is not live, for writing; the same until the next Flip(). What was derived from
+  // its former contents is void. RESOURCE_EXHAUSTED where it cannot be allocated.
   absl::StatusOr<std::shared_ptr<model::Arena>> Staged();
 
-  // Derives from the staged arena, which must have been asked for, the layouts that the forward
-  // pass reads. By its stager, when the contents are final. RESOURCE_EXHAUSTED as Staged().
-  absl::Status Derive();
+  // Derives from a parameter of the staged arena, which must have been asked for, the layout that
+  // the forward pass reads. By its stager, when the parameter's contents are final.
+  // RESOURCE_EXHAUSTED as Staged().
+  absl::Status Derive(int parameter);
+  // The same for the parameters that are still without.
+  absl::Status DeriveRest();
 
   // The staged arena, with what was derived of it, becomes live.
   void Flip(int64_t version);
@@ -47,8 +50,14 @@ class ArenaPair {
  private:
   struct Slot {
     std::shared_ptr<model::Arena> arena;
-    std::unique_ptr<model::PackedWeights> packed;  // of the arena
+    std::unique_ptr<model::PackedWeights> packed;  // of the arena, with which it comes
   };
+
+  // The slot that is not live. Until the flip its contents are the stager's, without the lock.
+  Slot& idle() {
+    absl::MutexLock lock(&mu_);
+    return slots_[live_ == 0 ? 1 : 0];
+  }
 
   const model::ParameterTable& table_;
   const at::ScalarType dtype_;

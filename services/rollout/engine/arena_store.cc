@@ -25,7 +25,17 @@ std::string ArenaStore::live_model_digest() const {
 
 absl::Status ArenaStore::PrepareStaging() {
   ASSIGN_OR_RETURN(staged_, engine_.weights().Staged());
+  num_finished_.assign(engine_.model().table().parameters().size(), 0);
   return absl::OkStatus();
+}
+
+absl::Status ArenaStore::FinishTensor(int index) {
+  const model::ParameterTable& table = engine_.model().table();
+  const int parameter = table.segments()[index].parameter;
+  if (++num_finished_[parameter] < table.parameter(parameter).segments.size()) {
+    return absl::OkStatus();
+  }
+  return engine_.weights().Derive(parameter);
 }
 
 absl::StatusOr<CommitResult> ArenaStore::Commit(int64_t policy_version,

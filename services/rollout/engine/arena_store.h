@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
@@ -32,6 +33,7 @@ class ArenaStore : public WeightStore {
 
   absl::Status PrepareStaging() override;
   absl::Span<std::byte> Staged(int index) override { return staged_->SegmentBytes(index); }
+  absl::Status FinishTensor(int index) override;
   // Keeps the memory for the next update.
   void DropStaged() override { staged_ = nullptr; }
   absl::StatusOr<CommitResult> Commit(int64_t policy_version,
@@ -45,7 +47,9 @@ class ArenaStore : public WeightStore {
   Engine& engine_;
   const absl::Duration commit_timeout_;
   const common::v1::Manifest manifest_;
-  std::shared_ptr<model::Arena> staged_;  // the receiver's thread
+  // The receiver's thread:
+  std::shared_ptr<model::Arena> staged_;
+  std::vector<size_t> num_finished_;  // segments of each parameter
   mutable absl::Mutex mu_;
   std::string live_model_digest_ ABSL_GUARDED_BY(mu_);
 };

@@ -204,7 +204,7 @@ void Engine::Resume(std::function<void()> done) {
 }
 
 absl::StatusOr<CommitResult> Engine::Commit(int64_t version, absl::Time deadline) {
-  RETURN_IF_ERROR(weights_.Derive());
+  RETURN_IF_ERROR(weights_.DeriveRest());
   struct Shared {
     absl::Mutex mu;
     bool given_up ABSL_GUARDED_BY(mu) = false;

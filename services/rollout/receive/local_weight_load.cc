@@ -39,7 +39,7 @@ absl::Status Stage(const io::ModelFolder& folder, const model::ParameterTable& t
         weights::TensorDigest& digest = digests.emplace_back();
         digest.set_name(segment.name);
         digest.set_digest(weights::HexDigest(bytes));
-        return absl::OkStatus();
+        return store.FinishTensor(index);
       });
 }
 

@@ -265,7 +265,8 @@ absl::Status WeightReceiver::Receive(const UpdatePtr& update, v1::VerifyUpdateRe
   std::unique_ptr<weights::TensorSink> sink;
   if (status.ok()) {
     ASSIGN_OR_RETURN(sink, weights::TensorSink::Create(
-                               *update->plan, [this](int i) { return store_->Staged(i); }));
+                               *update->plan, [this](int i) { return store_->Staged(i); },
+                               [this](int i) { return store_->FinishTensor(i); }));
     if (transport_ == nullptr || transport_->name() != update->request.transport()) {
       ASSIGN_OR_RETURN(transport_, weights::MakeTransport(update->request.transport()));
     }

@@ -1,5 +1,6 @@
 #include "services/trainer/service/rank_publisher.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,6 +11,23 @@
 #include "common/weights/manifest.h"
 
 namespace tandem::trainer {
+namespace {
+
+// So many buckets, where the model is small, that gathering, wire and unpacking overlap; but none
+// so small that its latency counts.
+constexpr int64_t kFewestBuckets = 8;
+constexpr int64_t kSmallestBucketBytes = int64_t{4} << 20;
+
+int64_t BucketBytes(const config::v1::RunConfig& config, const weights::Manifest& manifest) {
+  const int64_t most = config.rollout().update_weights_bucket_megabytes() * (int64_t{1} << 20);
+  int64_t total = 0;
+  for (const auto& tensor : manifest.tensors()) {
+    total += weights::TensorBytes(tensor).value_or(0);
+  }
+  return std::min(most, std::max(total / kFewestBuckets, kSmallestBucketBytes));
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<RankPublisher>> RankPublisher::Create(
     TrainerEngine& engine, const config::v1::RunConfig& config) {
@@ -17,10 +35,9 @@ absl::StatusOr<std::unique_ptr<RankPublisher>> RankPublisher::Create(
       engine.compute_dtype() == at::kBFloat16 ? io::DType::kBF16 : io::DType::kF32;
   ASSIGN_OR_RETURN(weights::Manifest manifest,
                    weights::MakeManifest(engine.policy().transformer().table(), dtype));
+  const int64_t bucket_bytes = BucketBytes(config, manifest);
   ASSIGN_OR_RETURN(weights::TransferPlan plan,
-                   weights::MakeTransferPlan(
-                       std::move(manifest),
-                       config.rollout().update_weights_bucket_megabytes() * (int64_t{1} << 20)));
+                   weights::MakeTransferPlan(std::move(manifest), bucket_bytes));
   std::unique_ptr<RankPublisher> out(new RankPublisher(engine, config, std::move(plan)));
 
   ShardedWeights shards;

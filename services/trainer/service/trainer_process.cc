@@ -36,11 +36,12 @@ constexpr absl::Duration kDrainGrace = absl::Seconds(20);
 // After a failure every answer is at hand; only callers that are slow to read it are waited for.
 constexpr absl::Duration kFailureGrace = absl::Seconds(3);
 
-int NumThreads(const config::v1::RunConfig& config) {
-  if (config.trainer().threads() > 0) return static_cast<int>(config.trainer().threads());
-  const int64_t processes = config.trainer().ranks() + config.rollout().replicas();
-  return static_cast<int>(
-      std::max<int64_t>(1, std::thread::hardware_concurrency() / std::max<int64_t>(1, processes)));
+int NumThreads(const TrainerProcessOptions& options) {
+  if (const int64_t given = options.config.trainer().threads(); given > 0) {
+    return static_cast<int>(given);
+  }
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  return std::max(1, cores / options.environment.local_world_size);
 }
 
 // How this rank meets the others.
@@ -103,7 +104,7 @@ absl::Status RunLeader(const TrainerProcessOptions& options, TrainerEngine& engi
   // Larger for every later life, as long as the clock goes forward.
   server_options.incarnation = absl::ToUnixMillis(absl::Now());
   server_options.listen = options.listen;
-  server_options.num_threads = NumThreads(options.config);
+  server_options.num_threads = NumThreads(options);
   server_options.on_failed = [&termination] { termination.Trigger(SIGTERM); };
   ASSIGN_OR_RETURN(
       std::unique_ptr<LeaderServer> server,
@@ -153,7 +154,7 @@ absl::Status CheckTrainerProcess(const TrainerProcessOptions& options) {
 
 absl::Status RunTrainerProcess(const TrainerProcessOptions& options,
                                rpc::TerminationSignal& termination) {
-  at::set_num_threads(NumThreads(options.config));
+  at::set_num_threads(NumThreads(options));
   const comm::LaunchEnvironment& environment = options.environment;
   const absl::Duration timeout = absl::Seconds(options.config.trainer().collective_timeout_s());
   // Shared: the signal may come when this function has returned.

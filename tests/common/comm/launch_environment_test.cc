@@ -30,11 +30,13 @@ TEST(LaunchEnvironment, ReadsTorchrun) {
   ASSERT_OK_AND_ASSIGN(const LaunchEnvironment e, Read({{"RANK", "5"},
                                                         {"WORLD_SIZE", "8"},
                                                         {"LOCAL_RANK", "1"},
+                                                        {"LOCAL_WORLD_SIZE", "4"},
                                                         {"MASTER_ADDR", "node0"},
                                                         {"MASTER_PORT", "29500"}}));
   EXPECT_EQ(e.rank, 5);
   EXPECT_EQ(e.world_size, 8);
   EXPECT_EQ(e.local_rank, 1);
+  EXPECT_EQ(e.local_world_size, 4);
   EXPECT_EQ(e.master_host, "node0");
   EXPECT_EQ(e.master_port, 29500);
 }
@@ -43,10 +45,12 @@ TEST(LaunchEnvironment, ReadsSlurm) {
   ASSERT_OK_AND_ASSIGN(const LaunchEnvironment e, Read({{"SLURM_PROCID", "3"},
                                                         {"SLURM_NTASKS", "4"},
                                                         {"SLURM_LOCALID", "1"},
+                                                        {"SLURM_NTASKS_PER_NODE", "2"},
                                                         {"MASTER_ADDR", "n"},
                                                         {"MASTER_PORT", "1"}}));
   EXPECT_EQ(e.rank, 3);
   EXPECT_EQ(e.local_rank, 1);
+  EXPECT_EQ(e.local_world_size, 2);
 }
 
 TEST(LaunchEnvironment, ReadsLeaderWorkerSet) {

@@ -109,8 +109,27 @@ TEST_P(Golden, LogProbsAndEntropiesAreThoseOfTransformers) {
 
 TEST_P(Golden, PackedWeightsGiveTheSameBits) {
   const at::NoGradGuard no_grad;
-  const PackedWeights packed(*arena_);
-  EXPECT_TRUE(at::equal(Forward(*arena_).logprobs, Forward(packed).logprobs));
+  PackedWeights packed(*arena_);
+  const LogProbs plain = Forward(*arena_);
+  EXPECT_TRUE(at::equal(plain.logprobs, Forward(packed).logprobs)) << "nothing is packed";
+  packed.Pack(model_->table().layer(0).qkv_weight);
+  EXPECT_TRUE(at::equal(plain.logprobs, Forward(packed).logprobs)) << "one is packed";
+  packed.PackRest();
+  EXPECT_TRUE(at::equal(plain.logprobs, Forward(packed).logprobs));
+}
+
+TEST_P(Golden, PackedWeightsFollowTheArena) {
+  const at::NoGradGuard no_grad;
+  PackedWeights packed(*arena_);
+  packed.PackRest();
+  packed.Invalidate();
+  for (size_t i = 0; i < model_->table().segments().size(); ++i) {
+    arena_->SegmentTensor(i).mul_(0.5);
+  }
+  const LogProbs plain = Forward(*arena_);
+  EXPECT_TRUE(at::equal(plain.logprobs, Forward(packed).logprobs)) << "before it is packed anew";
+  packed.PackRest();
+  EXPECT_TRUE(at::equal(plain.logprobs, Forward(packed).logprobs));
 }
 
 TEST_P(Golden, BFloat16StaysClose) {

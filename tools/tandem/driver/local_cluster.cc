@@ -5,9 +5,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <deque>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -98,6 +100,16 @@ absl::StatusOr<std::string> LocalCluster::AwaitReady(Member& member, const std::
   }
 }
 
+namespace {
+
+int64_t RolloutThreads(const config::v1::RunConfig& config) {
+  if (config.rollout().threads() > 0) return config.rollout().threads();
+  const int64_t cores = std::thread::hardware_concurrency();
+  return std::max<int64_t>(1, cores / config.rollout().replicas());
+}
+
+}  // namespace
+
 absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(
     const config::v1::RunConfig& config, const LocalClusterOptions& options) {
   const std::string& run_dir = config.run_dir();
@@ -122,6 +134,7 @@ absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(
                                       {{"RANK", absl::StrCat(rank)},
                                        {"LOCAL_RANK", absl::StrCat(rank)},
                                        {"WORLD_SIZE", absl::StrCat(config.trainer().ranks())},
+                                       {"LOCAL_WORLD_SIZE", absl::StrCat(config.trainer().ranks())},
                                        {"MASTER_ADDR", "127.0.0.1"},
                                        {"MASTER_PORT", absl::StrCat(port)}},
                                       run_dir));
@@ -131,7 +144,8 @@ absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(
   const size_t first_rollout = cluster->members_.size();
   if (options.with_rollouts) {
     for (int64_t replica = 0; replica < config.rollout().replicas(); ++replica) {
-      std::vector<std::string> argv = {bin + "/tandem-rollout", "--config", config_path};
+      std::vector<std::string> argv = {bin + "/tandem-rollout", "--config", config_path, "--set",
+                                       absl::StrCat("rollout.threads=", RolloutThreads(config))};
       if (!options.rollout_model.empty()) {
         argv.insert(argv.end(), {"--model", options.rollout_model});
       }

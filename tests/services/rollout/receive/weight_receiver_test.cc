@@ -2,6 +2,7 @@
 #include "services/rollout/receive/weight_receiver.h"
 
 #include <cstring>
+#include <numeric>
 
 #include "common/comm/process_group.h"
 #include "common/rpc/status_conversion.h"
@@ -203,6 +204,23 @@ TEST_F(WeightReceiverTest, CommitsWhatItReceivedAndAnswersRepeatsAlike) {
   ASSERT_OK_AND_ASSIGN(const auto live, digests.Wait());
   EXPECT_EQ(live.model_digest(), verified.model_digest());
   EXPECT_EQ(live.policy_version(), 7);
+}
+
+TEST_F(WeightReceiverTest, TheStoreHearsOfEveryTensorThatIsComplete) {
+  ASSERT_OK(Begin(BeginRequest("a", 7)).status());
+  ASSERT_OK(Send("a", all()));
+  ASSERT_OK(Verify("a").status());
+  std::vector<int> tensors(plan_.manifest.tensors_size());
+  std::iota(tensors.begin(), tensors.end(), 0);
+  EXPECT_EQ(store_.finished, tensors);
+}
+
+TEST_F(WeightReceiverTest, AStoreThatCannotFinishATensorEndsTheUpdateAndKeepsTheOldVersion) {
+  store_.finish_error = absl::ResourceExhaustedError("no memory for the packed copy");
+  ASSERT_OK(Begin(BeginRequest("a", 7)).status());
+  Send("a", all()).IgnoreError();
+  EXPECT_THAT(Verify("a").status(), StatusIs(absl::StatusCode::kAborted, HasSubstr("no memory")));
+  EXPECT_EQ(store_.live_version(), -1);
 }
 
 TEST_F(WeightReceiverTest, TheSecondUpdateNeedsNoManifestAndUsesTheGroupAgain) {
