@@ -13,6 +13,10 @@
 namespace tandem::driver {
 namespace {
 
+std::string RowName(const Prompt& prompt) {
+  return absl::StrCat("row ", prompt.row + 1, " of the data set");
+}
+
 class BuiltInRewarder : public Rewarder {
  public:
   explicit BuiltInRewarder(reward::RewardFn fn) : fn_(std::move(fn)) {}
@@ -20,8 +24,10 @@ class BuiltInRewarder : public Rewarder {
   absl::Status Judge(std::vector<Group>& groups) override {
     for (Group& group : groups) {
       for (Completion& completion : group.completions) {
-        ASSIGN_OR_RETURN(completion.reward, fn_({completion.text, group.prompt.answer,
-                                                 FinishReasonName(completion.finish_reason)}));
+        const absl::StatusOr<double> reward =
+            fn_({completion.text, group.prompt.answer, FinishReasonName(completion.finish_reason)});
+        if (!reward.ok()) return StatusBuilder(reward.status()) << RowName(group.prompt);
+        completion.reward = *reward;
       }
     }
     return absl::OkStatus();
@@ -43,7 +49,7 @@ class ServiceRewarder : public Rewarder {
 
   absl::Status Judge(std::vector<Group>& groups) override {
     reward::v1::ComputeRewardsRequest request;
-    std::vector<Completion*> pending;
+    std::vector<Pending> pending;
     for (Group& group : groups) {
       for (Completion& completion : group.completions) {
         auto* added = request.add_completions();
@@ -56,7 +62,7 @@ class ServiceRewarder : public Rewarder {
         added->mutable_completion_token_ids()->Add(completion.token_ids.begin(),
                                                    completion.token_ids.end());
         added->set_row_json(group.prompt.fields.dump());
-        pending.push_back(&completion);
+        pending.push_back({&group.prompt, &completion});
         if (pending.size() == kBatch) RETURN_IF_ERROR(Flush(request, pending));
       }
     }
@@ -64,12 +70,17 @@ class ServiceRewarder : public Rewarder {
   }
 
  private:
-  absl::Status Flush(reward::v1::ComputeRewardsRequest& request,
-                     std::vector<Completion*>& pending) {
+  struct Pending {
+    const Prompt* prompt;
+    Completion* completion;
+  };
+
+  absl::Status Flush(reward::v1::ComputeRewardsRequest& request, std::vector<Pending>& pending) {
     auto context = rpc::MakeContext(timeout_);
     reward::v1::ComputeRewardsResponse response;
     RETURN_IF_ERROR(rpc::FromGrpcStatus(stub_->ComputeRewards(context.get(), request, &response)))
-        << "reward service at " << endpoint_;
+        << "reward service at " << endpoint_ << ", asked about " << RowName(*pending.front().prompt)
+        << " and those after it";
     if (response.rewards_size() != static_cast<int>(pending.size())) {
       return absl::InternalError(absl::StrCat("reward service at ", endpoint_, " answered ",
                                               response.rewards_size(), " rewards for ",
@@ -78,9 +89,10 @@ class ServiceRewarder : public Rewarder {
     for (size_t i = 0; i < pending.size(); ++i) {
       if (!std::isfinite(response.rewards(i))) {
         return absl::InternalError(
-            absl::StrCat("reward service at ", endpoint_, " answered a reward that is not finite"));
+            absl::StrCat("reward service at ", endpoint_, " answered ", response.rewards(i),
+                         " for ", RowName(*pending[i].prompt), "; expected a finite number"));
       }
-      pending[i]->reward = response.rewards(i);
+      pending[i].completion->reward = response.rewards(i);
     }
     request.Clear();
     pending.clear();

@@ -1,0 +1,45 @@
+// The main() of a service's program: the flags that every service has, and the order in which a
+// process becomes a service.
+//
+//   int main(int argc, char** argv) {
+//     CLI::App app("One replica of ...", "tandem-rollout");
+//     rpc::ServiceFlags flags;
+//     rpc::AddServiceFlags(app, flags);
+//     return rpc::RunServiceProgram(app, flags, argc, argv, [&](rpc::TerminationSignal& t) { ...
+//     });
+//   }
+#ifndef TANDEM_COMMON_RPC_SERVICE_PROGRAM_H_
+#define TANDEM_COMMON_RPC_SERVICE_PROGRAM_H_
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "common/rpc/termination_signal.h"
+
+namespace tandem::rpc {
+
+constexpr int kExitFailure = 1;
+constexpr int kExitMisuse = 2;
+
+struct ServiceFlags {
+  std::vector<std::string> configs;    // files of a RunConfig, later ones override
+  std::vector<std::string> overrides;  // KEY=VALUE
+  std::string listen = "127.0.0.1:0";
+  std::string ready_file;  // the address is written here once the process serves
+  bool die_with_parent = false;
+};
+
+void AddServiceFlags(CLI::App& app, ServiceFlags& flags);
+
+// Parses the arguments, ties the process to its parent where that was asked for (by the flag or by
+// TANDEM_PARENT_PID), and calls `run`, whose answer is the exit status. Misuse exits with
+// kExitMisuse. To be called before other threads exist, so that they leave the signals to the
+// TerminationSignal.
+int RunServiceProgram(CLI::App& app, const ServiceFlags& flags, int argc, char** argv,
+                      const std::function<int(TerminationSignal&)>& run);
+
+}  // namespace tandem::rpc
+
+#endif  // TANDEM_COMMON_RPC_SERVICE_PROGRAM_H_

@@ -1,0 +1,159 @@
+// The rewarder with a RewardService that the test serves.
+#include "tools/tandem/driver/rewarder.h"
+
+#include <limits>
+
+#include "absl/synchronization/mutex.h"
+#include "common/rpc/server.h"
+#include "common/status/status_macros.h"
+#include "tandem/reward/v1/reward_service.grpc.pb.h"
+#include "tests/support/status_matchers.h"
+
+namespace tandem::driver {
+namespace {
+
+using ::tandem::testing::StatusIs;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+namespace v1 = reward::v1;
+
+// Rewards a completion with its length, or does what `answer` says.
+class LengthReward final : public v1::RewardService::Service {
+ public:
+  grpc::Status ComputeRewards(grpc::ServerContext*, const v1::ComputeRewardsRequest* request,
+                              v1::ComputeRewardsResponse* response) override {
+    absl::MutexLock lock(&mu);
+    requests.push_back(*request);
+    if (answer) return answer(*response);
+    for (const auto& completion : request->completions()) {
+      response->add_rewards(static_cast<double>(completion.completion().size()));
+    }
+    return grpc::Status::OK;
+  }
+
+  absl::Mutex mu;
+  std::vector<v1::ComputeRewardsRequest> requests ABSL_GUARDED_BY(mu);
+  std::function<grpc::Status(v1::ComputeRewardsResponse&)> answer ABSL_GUARDED_BY(mu);
+};
+
+std::vector<Group> Groups(int count, int size) {
+  std::vector<Group> groups(count);
+  for (int g = 0; g < count; ++g) {
+    groups[g].prompt.row = g;
+    groups[g].prompt.text = "question";
+    groups[g].prompt.answer = "42";
+    groups[g].prompt.token_ids = {1, 2};
+    groups[g].prompt.fields = {{"difficulty", g}};
+    for (int i = 0; i < size; ++i) {
+      Completion& completion = groups[g].completions.emplace_back();
+      completion.text = std::string((g + i) % 7, 'x');
+      completion.token_ids = {7, 8, 9};
+      completion.finish_reason = common::v1::FINISH_REASON_STOP;
+    }
+  }
+  return groups;
+}
+
+class ServiceRewarderTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_OK_AND_ASSIGN(
+        server_, rpc::Server::Start({.listen = "127.0.0.1:0", .role = "reward"}, {&service_}));
+    config_.set_name("service");
+    config_.set_endpoint(server_->address());
+    config_.set_timeout_s(30);
+  }
+
+  absl::Status Judge(std::vector<Group>& groups) {
+    ASSIGN_OR_RETURN(auto rewarder, Rewarder::Create(config_));
+    return rewarder->Judge(groups);
+  }
+
+  void Answer(std::function<grpc::Status(v1::ComputeRewardsResponse&)> answer) {
+    absl::MutexLock lock(&service_.mu);
+    service_.answer = std::move(answer);
+  }
+
+  LengthReward service_;
+  std::unique_ptr<rpc::Server> server_;
+  config::v1::RewardConfig config_;
+};
+
+TEST_F(ServiceRewarderTest, EveryCompletionHasItsRewardHoweverManyCallsItTakes) {
+  std::vector<Group> groups = Groups(75, 8);
+  ASSERT_OK(Judge(groups));
+  for (const Group& group : groups) {
+    for (const Completion& completion : group.completions) {
+      EXPECT_EQ(completion.reward, static_cast<double>(completion.text.size()));
+    }
+  }
+  absl::MutexLock lock(&service_.mu);
+  EXPECT_EQ(service_.requests.size(), 3u);
+  const v1::Completion& first = service_.requests[0].completions(0);
+  EXPECT_EQ(first.prompt(), "question");
+  EXPECT_EQ(first.answer(), "42");
+  EXPECT_EQ(first.finish_reason(), common::v1::FINISH_REASON_STOP);
+  EXPECT_EQ(first.prompt_token_ids_size(), 2);
+  EXPECT_EQ(first.completion_token_ids_size(), 3);
+  EXPECT_EQ(first.row_json(), R"({"difficulty":0})");
+}
+
+TEST_F(ServiceRewarderTest, AServiceThatIsAwayForAMomentIsAskedAgain) {
+  auto failures = std::make_shared<int>(2);
+  Answer([failures](v1::ComputeRewardsResponse& response) {
+    if ((*failures)-- > 0) return grpc::Status(grpc::StatusCode::UNAVAILABLE, "restarting");
+    response.add_rewards(0.5);
+    return grpc::Status::OK;
+  });
+  std::vector<Group> groups = Groups(1, 1);
+  ASSERT_OK(Judge(groups));
+  EXPECT_EQ(groups[0].completions[0].reward, 0.5);
+}
+
+TEST_F(ServiceRewarderTest, WhatTheServiceRefusesNamesServiceAndRows) {
+  Answer([](v1::ComputeRewardsResponse&) {
+    return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "no unit in '42'");
+  });
+  std::vector<Group> groups = Groups(2, 2);
+  EXPECT_THAT(Judge(groups), StatusIs(absl::StatusCode::kInvalidArgument,
+                                      AllOf(HasSubstr("no unit"), HasSubstr(config_.endpoint()),
+                                            HasSubstr("row 1 of the data set"))));
+}
+
+TEST_F(ServiceRewarderTest, ASilentServiceEndsAtTheDeadline) {
+  config_.set_timeout_s(0.3);
+  Answer([](v1::ComputeRewardsResponse&) {
+    absl::SleepFor(absl::Seconds(1));
+    return grpc::Status::OK;
+  });
+  std::vector<Group> groups = Groups(1, 1);
+  EXPECT_THAT(Judge(groups),
+              StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr(config_.endpoint())));
+}
+
+TEST_F(ServiceRewarderTest, RewardsThatAreMissingOrNoNumbersAreErrors) {
+  Answer([](v1::ComputeRewardsResponse& response) {
+    response.add_rewards(1);
+    return grpc::Status::OK;
+  });
+  std::vector<Group> groups = Groups(1, 2);
+  EXPECT_THAT(Judge(groups), StatusIs(absl::StatusCode::kInternal,
+                                      HasSubstr("answered 1 rewards for 2 completions")));
+  Answer([](v1::ComputeRewardsResponse& response) {
+    response.add_rewards(1);
+    response.add_rewards(std::numeric_limits<double>::quiet_NaN());
+    return grpc::Status::OK;
+  });
+  EXPECT_THAT(Judge(groups), StatusIs(absl::StatusCode::kInternal, HasSubstr("nan for row 1")));
+}
+
+TEST(Rewarder, AServiceWithoutAnAddressIsRefused) {
+  config::v1::RewardConfig config;
+  config.set_name("service");
+  EXPECT_THAT(Rewarder::Create(config).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("reward.endpoint")));
+}
+
+}  // namespace
+}  // namespace tandem::driver
