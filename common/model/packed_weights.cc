@@ -6,10 +6,6 @@
 namespace tandem::model {
 namespace {
 
-// On the thread that asks: the other cores belong to those who compute meanwhile with the weights
-// that these replace.
-void OnThisThread(int64_t count, const kernels::RangeBody& body) { body(0, count); }
-
 // The transposed weight [in, out], as the products' right side.
 kernels::ConstMatrix RightSide(const at::Tensor& weight) {
   return {weight.const_data_ptr(), ElementOf(weight), 1, weight.size(1)};
@@ -34,10 +30,10 @@ void PackedWeights::Pack(int index) {
   if (!KernelsTake({weight}) || !OwnProducts(weight.scalar_type())) return;
   Entry& entry = entries_[index];
   if (entry.matrix == nullptr) {
-    entry.matrix = std::make_unique<kernels::PackedMatrix>(RightSide(weight), weight.size(1),
-                                                           weight.size(0), OnThisThread);
+    entry.matrix =
+        std::make_unique<kernels::PackedMatrix>(RightSide(weight), weight.size(1), weight.size(0));
   } else {
-    entry.matrix->Repack(RightSide(weight), OnThisThread);
+    entry.matrix->Repack(RightSide(weight));
   }
   entry.fresh = true;
 }

@@ -322,21 +322,18 @@ void Inline(int64_t count, const RangeBody& body) {
 
 }  // namespace
 
-PackedMatrix::PackedMatrix(const ConstMatrix& b, int64_t k, int64_t n,
-                           const ParallelFor& parallel_for)
+PackedMatrix::PackedMatrix(const ConstMatrix& b, int64_t k, int64_t n)
     : type_(b.type), k_(k), n_(n), data_(AllocateBytes(size_bytes())) {
-  Repack(b, parallel_for);
+  Repack(b);
 }
 
 int64_t PackedMatrix::size_bytes() const {
   return RoundUp(n_, HWY_DYNAMIC_DISPATCH(PanelWidth)()) * k_ * SizeOf(type_);
 }
 
-void PackedMatrix::Repack(const ConstMatrix& b, const ParallelFor& parallel_for) {
+void PackedMatrix::Repack(const ConstMatrix& b) {
   const int64_t width = HWY_DYNAMIC_DISPATCH(PanelWidth)();
-  parallel_for((n_ + width - 1) / width, [&](int64_t begin, int64_t end) {
-    HWY_DYNAMIC_DISPATCH(Pack)(b, k_, 0, n_, begin, end, type_, data_.get());
-  });
+  HWY_DYNAMIC_DISPATCH(Pack)(b, k_, 0, n_, 0, (n_ + width - 1) / width, type_, data_.get());
 }
 
 void Multiply(const Product& p, int num_threads, const ParallelFor& parallel_for) {

@@ -37,7 +37,7 @@ struct ConstMatrix {
 // In its own element type; a product with it reads each weight once, in sequence.
 class PackedMatrix {
  public:
-  PackedMatrix(const ConstMatrix& b, int64_t k, int64_t n, const ParallelFor& parallel_for);
+  PackedMatrix(const ConstMatrix& b, int64_t k, int64_t n);
 
   const void* data() const { return data_.get(); }
   Element type() const { return type_; }
@@ -45,8 +45,9 @@ class PackedMatrix {
   int64_t n() const { return n_; }
   int64_t size_bytes() const;
 
-  // Packs another matrix of the same sizes and type in its place.
-  void Repack(const ConstMatrix& b, const ParallelFor& parallel_for);
+  // Packs another matrix of the same sizes and type in its place, on the thread that asks: the
+  // other cores belong to those who compute meanwhile with the weights that these replace.
+  void Repack(const ConstMatrix& b);
 
  private:
   Element type_;

@@ -167,16 +167,17 @@ void ShardedTransformer::MastersChanged() {
 }
 
 template <typename Result, typename Steps>
-absl::StatusOr<Result> ShardedTransformer::RunPass(const PackedBatch& batch, Steps steps) {
+absl::StatusOr<Result> ShardedTransformer::RunPass(const PackedBatch& batch, const char* what,
+                                                   Steps steps) {
   RETURN_IF_ERROR(CheckBatch(batch));
   const int rank = options_.group->rank();
   Pass pass;
-  absl::StatusOr<Result> result = Guarded<absl::StatusOr<Result>>(rank, "forward and backward",
-                                                                  [&]() -> absl::StatusOr<Result> {
-                                                                    const at::NoGradGuard no_grad;
-                                                                    pass = MakePass(batch);
-                                                                    return steps(pass);
-                                                                  });
+  absl::StatusOr<Result> result =
+      Guarded<absl::StatusOr<Result>>(rank, what, [&]() -> absl::StatusOr<Result> {
+        const at::NoGradGuard no_grad;
+        pass = MakePass(batch);
+        return steps(pass);
+      });
   if (!result.ok() && options_.group->size() > 1) {
     // The peers wait for collectives that this rank will not enter.
     options_.group->Abort(result.status().message());
@@ -187,7 +188,7 @@ absl::StatusOr<Result> ShardedTransformer::RunPass(const PackedBatch& batch, Ste
 }
 
 absl::StatusOr<model::LogProbs> ShardedTransformer::Forward(const PackedBatch& batch) {
-  return RunPass<model::LogProbs>(batch, [&](Pass& pass) { return ForwardSteps(pass); });
+  return RunPass<model::LogProbs>(batch, "forward", [&](Pass& pass) { return ForwardSteps(pass); });
 }
 
 absl::StatusOr<double> ShardedTransformer::ForwardBackward(const PackedBatch& batch,
@@ -196,7 +197,8 @@ absl::StatusOr<double> ShardedTransformer::ForwardBackward(const PackedBatch& ba
     return absl::FailedPreconditionError(
         "ForwardBackward on a frozen model, which has no gradients");
   }
-  return RunPass<double>(batch, [&](Pass& pass) { return ForwardBackwardSteps(pass, loss); });
+  return RunPass<double>(batch, "forward and backward",
+                         [&](Pass& pass) { return ForwardBackwardSteps(pass, loss); });
 }
 
 absl::Status ShardedTransformer::CheckBatch(const PackedBatch& batch) const {

@@ -72,10 +72,10 @@ class ShardedTransformer : public ShardedModel {
   at::Tensor SelectRows(const Pass& pass, const at::Tensor& x) const;
   model::LogProbs RunHead(const Pass& pass, const at::Tensor& selected) const;
 
-  // Calls `steps` on the batch. Where they fail the group is aborted, so that no peer waits in
-  // vain.
+  // Calls `steps` on the batch; `what` it is that they do, for errors. Where they fail the group is
+  // aborted, so that no peer waits in vain.
   template <typename Result, typename Steps>
-  absl::StatusOr<Result> RunPass(const PackedBatch& batch, Steps steps);
+  absl::StatusOr<Result> RunPass(const PackedBatch& batch, const char* what, Steps steps);
   absl::StatusOr<model::LogProbs> ForwardSteps(Pass& pass);
   absl::StatusOr<double> ForwardBackwardSteps(Pass& pass, const LossFunction& loss);
   // Forward of all stages; fills `boundaries` and answers the residual stream.

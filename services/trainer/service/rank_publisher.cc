@@ -18,13 +18,9 @@ namespace {
 constexpr int64_t kFewestBuckets = 8;
 constexpr int64_t kSmallestBucketBytes = int64_t{4} << 20;
 
-int64_t BucketBytes(const config::v1::RunConfig& config, const weights::Manifest& manifest) {
+int64_t BucketBytes(const config::v1::RunConfig& config, int64_t total_bytes) {
   const int64_t most = config.rollout().update_weights_bucket_megabytes() * (int64_t{1} << 20);
-  int64_t total = 0;
-  for (const auto& tensor : manifest.tensors()) {
-    total += weights::TensorBytes(tensor).value_or(0);
-  }
-  return std::min(most, std::max(total / kFewestBuckets, kSmallestBucketBytes));
+  return std::min(most, std::max(total_bytes / kFewestBuckets, kSmallestBucketBytes));
 }
 
 }  // namespace
@@ -35,9 +31,11 @@ absl::StatusOr<std::unique_ptr<RankPublisher>> RankPublisher::Create(
       engine.compute_dtype() == at::kBFloat16 ? io::DType::kBF16 : io::DType::kF32;
   ASSIGN_OR_RETURN(weights::Manifest manifest,
                    weights::MakeManifest(engine.policy().transformer().table(), dtype));
-  const int64_t bucket_bytes = BucketBytes(config, manifest);
-  ASSIGN_OR_RETURN(weights::TransferPlan plan,
-                   weights::MakeTransferPlan(std::move(manifest), bucket_bytes));
+  const int64_t total_bytes = engine.policy().transformer().table().num_parameters() *
+                              static_cast<int64_t>(c10::elementSize(engine.compute_dtype()));
+  ASSIGN_OR_RETURN(
+      weights::TransferPlan plan,
+      weights::MakeTransferPlan(std::move(manifest), BucketBytes(config, total_bytes)));
   std::unique_ptr<RankPublisher> out(new RankPublisher(engine, config, std::move(plan)));
 
   ShardedWeights shards;

@@ -100,7 +100,7 @@ TEST_P(GemmOnTarget, AgreesWithThePlainSumInEveryLayout) {
       p.c_row_stride = n;
       p.bias = bias.data();
       Multiply(p, 1, InThisThread);
-      const PackedMatrix packed_b(b.view, k, n, InThreeThreads);
+      const PackedMatrix packed_b(b.view, k, n);
       p.packed_b = &packed_b;
       p.c = packed.data();
       Multiply(p, 3, InThreeThreads);
