@@ -153,8 +153,15 @@ void CheckTrainer(const v1::TrainerConfig& trainer, Checker* check) {
   if (!trainer.endpoint().empty()) check->Address("trainer.endpoint", trainer.endpoint());
   check->Supported("trainer.mode", trainer.mode(),
                    {v1::TRAINING_MODE_SYNC, v1::TRAINING_MODE_ONE_STEP_OFF});
-  check->Supported("trainer.sharding_strategy", trainer.sharding_strategy(),
-                   {v1::SHARDING_STRATEGY_FULL_SHARD});
+  for (const int64_t size : trainer.mesh_shape())
+    check->Integer("trainer.mesh_shape", size, 1, kMaxProcesses);
+  check->Integer("trainer.min_unit_bytes", trainer.min_unit_bytes(), 0);
+  check->Integer("trainer.max_unit_bytes", trainer.max_unit_bytes(), 0);
+  if (trainer.max_unit_bytes() > 0 && trainer.max_unit_bytes() < trainer.min_unit_bytes()) {
+    check->Fail("trainer.max_unit_bytes",
+                absl::StrFormat("expected 0 or at least trainer.min_unit_bytes (%d), found %d",
+                                trainer.min_unit_bytes(), trainer.max_unit_bytes()));
+  }
   if (trainer.pipeline_model_parallel_size() > 1) {
     check->Fail("trainer.pipeline_model_parallel_size",
                 absl::StrFormat("not supported yet: %d (supported: 1)",

@@ -1,5 +1,6 @@
 #include "common/model/parameter_table.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -69,7 +70,8 @@ int ParameterTable::Add(Unit& unit, Parameter parameter) {
   return index;
 }
 
-ParameterTable::ParameterTable(const ModelSpec& spec) : tied_(spec.tie_word_embeddings) {
+ParameterTable::ParameterTable(const ModelSpec& spec, const UnitLimits& limits)
+    : tied_(spec.tie_word_embeddings) {
   const int64_t hidden = spec.hidden_size;
   const int64_t q = spec.q_size();
   const int64_t kv = spec.kv_size();
@@ -131,6 +133,84 @@ ParameterTable::ParameterTable(const ModelSpec& spec) : tied_(spec.tie_word_embe
   lm_head_ = tied_ ? embedding_
                    : Add(head, Single("lm_head.weight", {spec.vocab_size, hidden}, kShardRows));
   units_.push_back(std::move(head));
+  ListStages();
+  FormUnits(limits);
+}
+
+void ParameterTable::ListStages() {
+  for (const Unit& unit : units_) stages_.push_back({unit.parameters, {}});
+  if (tied_) stages_.back().parameters.push_back(embedding_);
+}
+
+void ParameterTable::FormUnits(const UnitLimits& limits) {
+  // Pieces of stages, none of which is split further.
+  struct Piece {
+    Unit unit;
+    bool is_whole_stage;
+  };
+  std::vector<Piece> pieces;
+  for (const Unit& stage : units_) {
+    const bool fits = limits.max_elements == 0 || stage.numel <= limits.max_elements;
+    if (fits) {
+      pieces.push_back({stage, true});
+      continue;
+    }
+    std::vector<Unit> parts;
+    for (const int index : stage.parameters) {
+      const int64_t numel = parameters_[index].numel;
+      if (parts.empty() || parts.back().numel + numel > limits.max_elements) parts.emplace_back();
+      parts.back().parameters.push_back(index);
+      parts.back().numel += numel;
+    }
+    for (size_t i = 0; i < parts.size(); ++i) {
+      parts[i].name = parts.size() == 1 ? stage.name : absl::StrCat(stage.name, "/", i);
+      pieces.push_back({std::move(parts[i]), parts.size() == 1});
+    }
+  }
+
+  units_.clear();
+  bool open = false;  // the last unit may take more
+  std::string first_name;
+  for (Piece& piece : pieces) {
+    const bool alone =
+        !piece.is_whole_stage || (tied_ && piece.unit.parameters.front() == embedding_);
+    const bool joins =
+        open && !alone && units_.back().numel < limits.min_elements &&
+        (limits.max_elements == 0 || units_.back().numel + piece.unit.numel <= limits.max_elements);
+    if (!joins) {
+      first_name = piece.unit.name;
+      units_.push_back(std::move(piece.unit));
+    } else {
+      Unit& unit = units_.back();
+      unit.numel += piece.unit.numel;
+      unit.name = absl::StrCat(first_name, "-", piece.unit.name);
+      unit.parameters.insert(unit.parameters.end(), piece.unit.parameters.begin(),
+                             piece.unit.parameters.end());
+    }
+    open = !alone;
+  }
+
+  for (size_t u = 0; u < units_.size(); ++u) {
+    int64_t offset = 0;
+    for (const int index : units_[u].parameters) {
+      Parameter& parameter = parameters_[index];
+      parameter.unit = static_cast<int>(u);
+      parameter.offset = offset;
+      for (Segment& segment : parameter.segments) {
+        segment.offset = offset;
+        offset += segment.numel;
+      }
+    }
+  }
+  first_stage_.assign(units_.size(), num_stages());
+  for (int s = 0; s < num_stages(); ++s) {
+    Stage& stage = stages_[s];
+    for (const int index : stage.parameters) {
+      const int unit = parameters_[index].unit;
+      first_stage_[unit] = std::min(first_stage_[unit], s);
+      if (stage.units.empty() || stage.units.back() != unit) stage.units.push_back(unit);
+    }
+  }
 }
 
 std::string ParameterTable::AliasOf(const std::string& name) const {

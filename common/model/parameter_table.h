@@ -8,7 +8,9 @@
 // are those of the segments.
 //
 // Parameters are grouped in units: what FSDP gathers at once. A unit's flat buffer holds its
-// parameters one after another in table order, row-major, without gaps.
+// parameters one after another in table order, row-major, without gaps. A unit is what a stage of
+// the forward pass reads, unless UnitLimits group or split it; the order of the parameters never
+// changes.
 #ifndef TANDEM_COMMON_MODEL_PARAMETER_TABLE_H_
 #define TANDEM_COMMON_MODEL_PARAMETER_TABLE_H_
 
@@ -51,9 +53,17 @@ struct Parameter {
 };
 
 struct Unit {
-  std::string name;             // "embed", "layers.3", "head"
+  std::string name;             // "embed", "layers.3", "layers.3-5", "layers.3/1", "head"
   std::vector<int> parameters;  // indices into ParameterTable::parameters()
   int64_t numel = 0;            // of the flat buffer, before padding
+};
+
+// How large units are. Stages are put together until they have min_elements, and a stage of more
+// than max_elements is split between parameters; a parameter of more is a unit of its own. The
+// embedding of a tied model, which two stages far apart read, is not put together with others.
+struct UnitLimits {
+  int64_t min_elements = 0;  // 0: nothing is put together
+  int64_t max_elements = 0;  // 0: nothing is split
 };
 
 // Indices into ParameterTable::parameters(); -1 where the model has none.
@@ -74,12 +84,20 @@ struct LayerParameters {
 
 class ParameterTable {
  public:
-  explicit ParameterTable(const ModelSpec& spec);
+  explicit ParameterTable(const ModelSpec& spec, const UnitLimits& limits = {});
 
   const std::vector<Parameter>& parameters() const { return parameters_; }
   const Parameter& parameter(int index) const { return parameters_[index]; }
   // In the order of the forward pass: embed, layers.0 .. layers.N-1, head.
   const std::vector<Unit>& units() const { return units_; }
+
+  // The forward pass has the stages 0 (embed), 1 .. num_layers (blocks) and num_layers + 1 (head).
+  int num_stages() const { return static_cast<int>(stages_.size()); }
+  // What a stage reads, in table order; the head of a tied model reads the embedding last.
+  const std::vector<int>& stage_parameters(int stage) const { return stages_[stage].parameters; }
+  const std::vector<int>& stage_units(int stage) const { return stages_[stage].units; }
+  // The first stage that reads the unit: the last in the backward pass.
+  int first_stage(int unit) const { return first_stage_[unit]; }
 
   int embedding() const { return embedding_; }
   const LayerParameters& layer(int64_t i) const { return layers_[i]; }
@@ -104,10 +122,20 @@ class ParameterTable {
   std::string AliasOf(const std::string& name) const;
 
  private:
+  struct Stage {
+    std::vector<int> parameters;
+    std::vector<int> units;
+  };
+
   int Add(Unit& unit, Parameter parameter);
+  // Makes the units, which are one for each stage, what the limits say.
+  void FormUnits(const UnitLimits& limits);
+  void ListStages();
 
   std::vector<Parameter> parameters_;
   std::vector<Unit> units_;
+  std::vector<Stage> stages_;
+  std::vector<int> first_stage_;  // of each unit
   std::vector<LayerParameters> layers_;
   std::vector<SegmentRef> segment_order_;
   int embedding_ = -1;

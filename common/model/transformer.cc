@@ -60,8 +60,10 @@ at::Tensor Project(const ParameterProvider& params, const at::Tensor& x, int wei
 
 }  // namespace
 
-Transformer::Transformer(ModelSpec spec)
-    : spec_(std::move(spec)), table_(spec_), inverse_frequencies_(InverseFrequencies(spec_)) {}
+Transformer::Transformer(ModelSpec spec, const UnitLimits& limits)
+    : spec_(std::move(spec)),
+      table_(spec_, limits),
+      inverse_frequencies_(InverseFrequencies(spec_)) {}
 
 Rotary Transformer::MakeRotary(const at::Tensor& positions) const {
   const at::NoGradGuard no_grad;

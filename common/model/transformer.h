@@ -31,7 +31,7 @@ namespace tandem::model {
 
 class Transformer {
  public:
-  explicit Transformer(ModelSpec spec);
+  explicit Transformer(ModelSpec spec, const UnitLimits& limits = {});
 
   const ModelSpec& spec() const { return spec_; }
   const ParameterTable& table() const { return table_; }

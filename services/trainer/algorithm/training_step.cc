@@ -95,12 +95,12 @@ TrainingStepOptions MakeTrainingStepOptions(const config::v1::RunConfig& config)
 }
 
 TrainingStep::TrainingStep(TrainingStepOptions options, ShardedModel& policy,
-                           ShardedModel* reference, AdamW& optimizer, comm::ProcessGroup& group)
+                           ShardedModel* reference, AdamW& optimizer, const comm::DeviceMesh& mesh)
     : options_(std::move(options)),
       policy_(policy),
       reference_(reference),
       optimizer_(optimizer),
-      group_(group),
+      mesh_(mesh),
       device_(policy.shards().front().master.device()) {}
 
 absl::StatusOr<StepResult> TrainingStep::Supervised(const TrainingBatch& batch,
@@ -122,13 +122,13 @@ absl::StatusOr<StepResult> TrainingStep::Supervised(const TrainingBatch& batch,
       }
       ASSIGN_OR_RETURN(update, optimizer_.Step(learning_rate));
     }
-    RETURN_IF_ERROR(statistics.Reduce(group_, device_));
+    RETURN_IF_ERROR(statistics.Reduce(mesh_, device_));
   }
   result.weights_changed = !update.skipped;
   result.metrics["train/loss"] = statistics.Get(Sum::kLoss);
   result.metrics["actor/grad_norm"] = update.grad_norm;
   result.metrics["actor/lr"] = learning_rate;
-  AddThroughput(batch, SecondsSince(start), group_.size(), result.metrics);
+  AddThroughput(batch, SecondsSince(start), mesh_.size(), result.metrics);
   return result;
 }
 
@@ -182,7 +182,7 @@ absl::StatusOr<StepResult> TrainingStep::PolicyGradient(TrainingBatch batch, dou
         ++update_index;
       }
     }
-    RETURN_IF_ERROR(statistics.Reduce(group_, device_));
+    RETURN_IF_ERROR(statistics.Reduce(mesh_, device_));
   }
 
   metrics["actor/loss"] = statistics.Get(Sum::kLoss);
@@ -199,7 +199,7 @@ absl::StatusOr<StepResult> TrainingStep::PolicyGradient(TrainingBatch batch, dou
   metrics["actor/lr"] = learning_rate;
   metrics["actor/skipped_updates"] = static_cast<double>(num_skipped);
   statistics.AddProbDifferenceMetrics(metrics);
-  AddThroughput(batch, SecondsSince(start), group_.size(), metrics);
+  AddThroughput(batch, SecondsSince(start), mesh_.size(), metrics);
   return result;
 }
 
@@ -228,8 +228,8 @@ std::vector<TrainingStep::MiniBatch> TrainingStep::SplitBatch(const TrainingBatc
     for (size_t i = 0; i < indices.size(); ++i) weight_of[indices[i]] = weights[i];
 
     const MicroBatchPlan plan =
-        PlanMicroBatches(num_input, group_.size(), options_.max_tokens_per_micro_batch);
-    for (const std::vector<int64_t>& planned : plan[group_.rank()]) {
+        PlanMicroBatches(num_input, mesh_.num_data_ranks(), options_.max_tokens_per_micro_batch);
+    for (const std::vector<int64_t>& planned : plan[mesh_.data_rank()]) {
       std::vector<int64_t> packed;
       for (int64_t i : planned) packed.push_back(indices[i]);
       mini_batch.micro_batches.push_back(PackMicroBatch(batch, packed, weight_of));

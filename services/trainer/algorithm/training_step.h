@@ -1,6 +1,6 @@
 // TrainingStep: one step of training, from a batch to changed weights.
 //
-//   TrainingStep step(MakeTrainingStepOptions(config), policy, reference, optimizer, group);
+//   TrainingStep step(MakeTrainingStepOptions(config), policy, reference, optimizer, mesh);
 //   ASSIGN_OR_RETURN(StepResult result, step.PolicyGradient(batch, learning_rate));
 //
 // Every rank calls it with the same batch and computes its share. Threads: the collective thread
@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/comm/process_group.h"
+#include "common/comm/device_mesh.h"
 #include "services/trainer/algorithm/kl_loss.h"
 #include "services/trainer/algorithm/loss_aggregation.h"
 #include "services/trainer/algorithm/policy_loss.h"
@@ -52,9 +52,9 @@ struct StepResult {
 
 class TrainingStep {
  public:
-  // All outlive it. `reference` is null where no KL loss is used. `group` is the policy's.
+  // All outlive it. `reference` is null where no KL loss is used. `mesh` is the policy's.
   TrainingStep(TrainingStepOptions options, ShardedModel& policy, ShardedModel* reference,
-               AdamW& optimizer, comm::ProcessGroup& group);
+               AdamW& optimizer, const comm::DeviceMesh& mesh);
 
   // One optimizer step on the cross-entropy of the tokens that are trained on.
   absl::StatusOr<StepResult> Supervised(const TrainingBatch& batch, double learning_rate);
@@ -84,7 +84,7 @@ class TrainingStep {
   ShardedModel& policy_;
   ShardedModel* const reference_;
   AdamW& optimizer_;
-  comm::ProcessGroup& group_;
+  const comm::DeviceMesh& mesh_;
   const at::Device device_;
 };
 

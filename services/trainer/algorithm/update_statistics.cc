@@ -22,14 +22,17 @@ void UpdateStatistics::AddProbDifferences(const at::Tensor& logprobs,
   max_prob_difference_ = std::max(max_prob_difference_, difference.max().item<double>());
 }
 
-absl::Status UpdateStatistics::Reduce(comm::ProcessGroup& group, at::Device device) {
+absl::Status UpdateStatistics::Reduce(const comm::DeviceMesh& mesh, at::Device device) {
+  if (!mesh.leads_data_rank()) sums_.fill(0);
   at::Tensor sums = at::empty({kNumSums}, at::kDouble);
   std::copy(sums_.begin(), sums_.end(), sums.data_ptr<double>());
   sums = sums.to(device);
   at::Tensor largest = at::full({1}, max_prob_difference_, at::dtype(at::kDouble).device(device));
-  ASSIGN_OR_RETURN(auto sum_work, group.AllReduce(sums, comm::ReduceOp::kSum, "step statistics"));
+  ASSIGN_OR_RETURN(auto sum_work,
+                   mesh.world().AllReduce(sums, comm::ReduceOp::kSum, "step statistics"));
   RETURN_IF_ERROR(sum_work->Wait());
-  ASSIGN_OR_RETURN(auto max_work, group.AllReduce(largest, comm::ReduceOp::kMax, "step maxima"));
+  ASSIGN_OR_RETURN(auto max_work,
+                   mesh.world().AllReduce(largest, comm::ReduceOp::kMax, "step maxima"));
   RETURN_IF_ERROR(max_work->Wait());
   const at::Tensor reduced = sums.to(at::kCPU);
   std::copy_n(reduced.data_ptr<double>(), sums_.size(), sums_.begin());

@@ -12,7 +12,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "common/comm/process_group.h"
+#include "common/comm/device_mesh.h"
 
 namespace tandem::trainer {
 
@@ -43,9 +43,9 @@ class UpdateStatistics {
   // left out.
   void AddProbDifferences(const at::Tensor& logprobs, const at::Tensor& rollout_logprobs);
 
-  // Sums over the ranks. Collective: every rank calls it, with or without rows. `device` is the one
-  // that the group moves tensors on.
-  absl::Status Reduce(comm::ProcessGroup& group, at::Device device);
+  // Sums over the ranks, of which those that computed the same count once. Collective: every rank
+  // calls it, with or without rows. `device` is the one that the mesh moves tensors on.
+  absl::Status Reduce(const comm::DeviceMesh& mesh, at::Device device);
 
   // After Reduce().
   double Get(Sum sum) const { return sums_[sum]; }

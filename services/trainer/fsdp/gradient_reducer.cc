@@ -12,73 +12,104 @@
 namespace tandem::trainer {
 
 GradientReducer::GradientReducer(const Options& options, std::vector<at::Tensor> shards)
-    : options_(options), alone_(options.group->size() == 1) {
-  for (at::Tensor& shard : shards) units_.push_back({.shard = std::move(shard)});
+    : options_(options), group_(options.mesh->shard()), alone_(group_.size() == 1) {
+  const model::ParameterTable& table = *options.table;
+  index_in_unit_.resize(table.parameters().size());
+  for (size_t u = 0; u < shards.size(); ++u) {
+    const std::vector<int>& parameters = table.units()[u].parameters;
+    for (size_t i = 0; i < parameters.size(); ++i)
+      index_in_unit_[parameters[i]] = static_cast<int>(i);
+    Unit unit;
+    unit.shard = std::move(shards[u]);
+    unit.written.resize(parameters.size());
+    units_.push_back(std::move(unit));
+  }
 }
 
-void GradientReducer::Lay(int unit, absl::Span<const at::Tensor> gradients, bool overwrite,
-                          at::Tensor& flat) const {
-  const PhaseClock::Scope scope(*options_.clock, Phase::kBackward);
+at::ScalarType GradientReducer::LayType(int unit) const {
+  return unit == options_.shared_unit ? at::kFloat : options_.compute_dtype;
+}
+
+at::ScalarType GradientReducer::TravelType(int unit) const {
+  return options_.reduce_dtype == at::kBFloat16 ? at::kBFloat16 : LayType(unit);
+}
+
+absl::StatusOr<at::Tensor> GradientReducer::LayingBuffer(int unit) {
+  Unit& state = units_[unit];
+  if (alone_) return state.shard;
+  if (!state.full.defined()) {
+    // The buffer of the reduction before this one is the buffer of this one.
+    RETURN_IF_ERROR(Finish());
+    // Compute writes it before the collective does, and compute is in order.
+    state.full = options_.pool->Acquire(state.shard.numel() * group_.size(), LayType(unit)).tensor;
+    state.written.assign(state.written.size(), false);
+  }
+  return state.full;
+}
+
+absl::Status GradientReducer::Add(absl::Span<const int> parameters,
+                                  absl::Span<const at::Tensor> gradients) {
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const model::Parameter& parameter = options_.table->parameter(parameters[i]);
+    ASSIGN_OR_RETURN(const at::Tensor flat, LayingBuffer(parameter.unit));
+    if (i >= gradients.size() || !gradients[i].defined()) continue;
+    const PhaseClock::Scope scope(*options_.clock, Phase::kBackward);
+    const at::Tensor slot = flat.narrow(0, parameter.offset, parameter.numel).view(parameter.shape);
+    std::vector<bool>& written = units_[parameter.unit].written;
+    const int index = index_in_unit_[parameters[i]];
+    if (written[index]) {
+      slot.add_(gradients[i]);
+    } else {
+      slot.copy_(gradients[i]);
+    }
+    written[index] = true;
+  }
+  return absl::OkStatus();
+}
+
+void GradientReducer::ZeroUnwritten(int unit, at::Tensor& flat) const {
   const model::Unit& layout = options_.table->units()[unit];
   for (size_t i = 0; i < layout.parameters.size(); ++i) {
+    if (units_[unit].written[i]) continue;
     const model::Parameter& parameter = options_.table->parameter(layout.parameters[i]);
-    at::Tensor slot = flat.narrow(0, parameter.offset, parameter.numel);
-    const bool given = i < gradients.size() && gradients[i].defined();
-    if (!given) {
-      if (overwrite) slot.zero_();
-    } else if (overwrite) {
-      slot.view(parameter.shape).copy_(gradients[i]);
-    } else {
-      slot.view(parameter.shape).add_(gradients[i]);
-    }
+    flat.narrow(0, parameter.offset, parameter.numel).zero_();
   }
-  if (overwrite && flat.numel() > layout.numel) {
+  if (flat.numel() > layout.numel) {
     flat.narrow(0, layout.numel, flat.numel() - layout.numel).zero_();
   }
 }
 
-absl::Status GradientReducer::Add(int unit, absl::Span<const at::Tensor> gradients, bool complete) {
+absl::Status GradientReducer::Complete(int unit) {
   const at::NoGradGuard no_grad;
   Unit& state = units_[unit];
   if (alone_) {
-    Lay(unit, gradients, /*overwrite=*/!state.touched, state.shard);
     state.touched = true;
     return absl::OkStatus();
   }
-  // The buffer of the reduction before this one is the buffer of this one.
+  RETURN_IF_ERROR(LayingBuffer(unit).status());
+  // Where two units were laid side by side, the first of them travels alone.
   RETURN_IF_ERROR(Finish());
-  const bool first = !state.full.defined();
-  if (first) {
-    // Compute writes it before the collective does, and compute is in order.
-    state.full =
-        options_.pool->Acquire(state.shard.numel() * options_.group->size(), TravelType(unit))
-            .tensor;
-  }
-  Lay(unit, gradients, /*overwrite=*/first, state.full);
-  return complete ? Start(unit) : absl::OkStatus();
-}
-
-at::ScalarType GradientReducer::TravelType(int unit) const {
-  return unit == options_.shared_unit ? at::kFloat : options_.compute_dtype;
-}
-
-absl::Status GradientReducer::Start(int unit) {
-  Unit& state = units_[unit];
+  ZeroUnwritten(unit, state.full);
   in_flight_.unit = unit;
   in_flight_.full = std::exchange(state.full, at::Tensor());
+  const at::ScalarType travel_type = TravelType(unit);
+  if (in_flight_.full.scalar_type() != travel_type) {
+    at::Tensor rounded = options_.pool->Acquire(in_flight_.full.numel(), travel_type).tensor;
+    rounded.copy_(in_flight_.full);
+    options_.pool->Release(std::exchange(in_flight_.full, std::move(rounded)));
+  }
   in_flight_.sum =
       state.touched ? options_.pool->Acquire(state.shard.numel(), at::kFloat).tensor : state.shard;
-  if (TravelType(unit) != at::kFloat) {
-    in_flight_.slices =
-        options_.pool->Acquire(in_flight_.full.numel(), in_flight_.full.scalar_type()).tensor;
+  if (travel_type != at::kFloat) {
+    in_flight_.slices = options_.pool->Acquire(in_flight_.full.numel(), travel_type).tensor;
   }
   const std::string tag = absl::StrCat("gradients of ", options_.table->units()[unit].name);
   const std::shared_ptr<DeviceStreams::Mark> laid = options_.streams->MarkCompute();
   comm::ProcessGroup::WorkOr work = absl::InternalError("not issued");
   options_.streams->IssueAfter(laid.get(), [&] {
-    work = in_flight_.slices.defined()
-               ? options_.group->AllToAll(in_flight_.slices, in_flight_.full, tag)
-               : options_.group->ReduceScatter(in_flight_.sum, in_flight_.full, tag);
+    work = in_flight_.slices.defined() ? group_.AllToAll(in_flight_.slices, in_flight_.full, tag)
+                                       : group_.ReduceScatter(in_flight_.sum, in_flight_.full, tag);
   });
   ASSIGN_OR_RETURN(in_flight_.work, std::move(work));
   return absl::OkStatus();
@@ -94,7 +125,7 @@ absl::Status GradientReducer::Finish() {
   InFlight done = std::exchange(in_flight_, InFlight());
   options_.pool->Release(std::move(done.full));
   if (done.slices.defined()) {
-    at::sum_out(done.sum, done.slices.view({options_.group->size(), -1}), {0}, /*keepdim=*/false,
+    at::sum_out(done.sum, done.slices.view({group_.size(), -1}), {0}, /*keepdim=*/false,
                 at::kFloat);
     options_.pool->Release(std::move(done.slices));
   }
@@ -107,13 +138,41 @@ absl::Status GradientReducer::Finish() {
   return absl::OkStatus();
 }
 
+absl::Status GradientReducer::SumReplicas() {
+  comm::ProcessGroup& replicas = options_.mesh->replicate();
+  if (replicas.size() == 1) return absl::OkStatus();
+  const std::shared_ptr<DeviceStreams::Mark> summed = options_.streams->MarkCompute();
+  std::vector<std::unique_ptr<comm::Work>> works;
+  for (size_t u = 0; u < units_.size(); ++u) {
+    comm::ProcessGroup::WorkOr work = absl::InternalError("not issued");
+    options_.streams->IssueAfter(summed.get(), [&] {
+      work = replicas.AllReduce(
+          units_[u].shard, comm::ReduceOp::kSum,
+          absl::StrCat("gradients of ", options_.table->units()[u].name, " over replicas"));
+    });
+    ASSIGN_OR_RETURN(works.emplace_back(), std::move(work));
+  }
+  const PhaseClock::Scope scope(*options_.clock, Phase::kReduceScatterWait);
+  for (const std::unique_ptr<comm::Work>& work : works) RETURN_IF_ERROR(work->Wait());
+  return absl::OkStatus();
+}
+
 void GradientReducer::Reset() {
-  for (Unit& unit : units_) unit.touched = false;
+  for (Unit& unit : units_) {
+    unit.touched = false;
+    if (alone_) unit.written.assign(unit.written.size(), false);
+  }
 }
 
 void GradientReducer::ZeroUntouched() {
-  for (Unit& unit : units_) {
-    if (!unit.touched) unit.shard.zero_();
+  for (size_t u = 0; u < units_.size(); ++u) {
+    Unit& unit = units_[u];
+    if (alone_) {
+      ZeroUnwritten(static_cast<int>(u), unit.shard);
+      unit.written.assign(unit.written.size(), true);
+    } else if (!unit.touched) {
+      unit.shard.zero_();
+    }
     unit.touched = true;
   }
 }

@@ -1,10 +1,11 @@
 // GradientReducer: sums the gradients of units over micro-batches and ranks into float32 shards.
 //
-// A unit's gradients, as the backward pass of its stage gives them, are laid in a flat buffer and
-// reduce-scattered; that runs while the next stage's backward computes and is waited for when the
-// next unit's gradients come, so one such buffer is in use at a time, two where the embedding is
-// tied. Gradients of bfloat16 travel as they are, each rank's slice to its owner, who adds them in
-// float32: the same sum at half the traffic. A group of one rank adds to its shard directly.
+// A unit's gradients, as the backward passes of its stages give them, are laid in a flat buffer and
+// reduce-scattered among the ranks that share a copy of the model; that runs while the next stage's
+// backward computes and is waited for when the next unit's gradients come, so one such buffer is in
+// use at a time, two where the embedding is tied. Gradients of bfloat16 travel as they are, each
+// rank's slice to its owner, who adds them in float32: the same sum at half the traffic. A group of
+// one rank adds to its shard directly. Copies of the model add up their shards once, at the end.
 //
 // One thread; every rank adds the same units in the same order.
 #ifndef TANDEM_SERVICES_TRAINER_FSDP_GRADIENT_REDUCER_H_
@@ -18,7 +19,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "common/comm/process_group.h"
+#include "common/comm/device_mesh.h"
 #include "common/model/parameter_table.h"
 #include "services/trainer/fsdp/buffer_pool.h"
 #include "services/trainer/fsdp/device_streams.h"
@@ -30,36 +31,43 @@ class GradientReducer {
  public:
   struct Options {
     const model::ParameterTable* table = nullptr;  // all of these outlive the reducer
-    comm::ProcessGroup* group = nullptr;
+    const comm::DeviceMesh* mesh = nullptr;
     BufferPool* pool = nullptr;
     DeviceStreams* streams = nullptr;
     PhaseClock* clock = nullptr;
     at::ScalarType compute_dtype = at::kFloat;  // of the gradients
-    // A unit that two stages add to in one micro-batch, -1 for none. Its gradients are added up,
-    // and travel, in float32.
+    // kBFloat16 rounds gradients before they travel; they are added up in float32 in any case.
+    at::ScalarType reduce_dtype = at::kFloat;
+    // A unit that two stages add to in one micro-batch, -1 for none. Its gradients are added up in
+    // float32.
     int shared_unit = -1;
   };
 
   // `shards`: this rank's float32 sums, one for each unit, at addresses that stay.
   GradientReducer(const Options& options, std::vector<at::Tensor> shards);
 
-  // Adds gradients of a unit's parameters, in table order; an undefined one is zero, and an empty
-  // span all of them. `complete` says that this was the micro-batch's last use of the unit: the sum
-  // over ranks begins.
-  absl::Status Add(int unit, absl::Span<const at::Tensor> gradients, bool complete);
-  // Waits until the shards hold everything that was added.
+  // Adds gradients of parameters (indices into the table); an undefined one is zero, and an empty
+  // span all of them.
+  absl::Status Add(absl::Span<const int> parameters, absl::Span<const at::Tensor> gradients);
+  // The micro-batch has no more gradients of the unit: the sum over ranks begins. Parameters that
+  // got none count as zero.
+  absl::Status Complete(int unit);
+  // Waits until the shards hold everything that was completed.
   absl::Status Finish();
+  // Adds up the shards of all copies of the model, once before they are read. Collective.
+  absl::Status SumReplicas();
 
   // Begins new sums: the next gradients overwrite the shards.
   void Reset();
-  // Zeroes the shards that no gradient has reached since Reset().
+  // Zeroes the shards that nothing was added to since Reset().
   void ZeroUntouched();
 
  private:
   struct Unit {
     at::Tensor shard;
-    at::Tensor full;       // while gradients of a micro-batch are being laid in
-    bool touched = false;  // the shard holds a sum
+    at::Tensor full;            // while gradients of a micro-batch are being laid in
+    std::vector<bool> written;  // of the buffer that they are laid in, for each parameter
+    bool touched = false;       // the shard holds a sum
   };
   struct InFlight {
     int unit = -1;
@@ -69,15 +77,18 @@ class GradientReducer {
     std::unique_ptr<comm::Work> work;
   };
 
-  // Writes or adds gradients into `flat`, which has at least the unit's elements.
-  void Lay(int unit, absl::Span<const at::Tensor> gradients, bool overwrite,
-           at::Tensor& flat) const;
+  // Where the unit's gradients are laid: `full`, made where there is none yet, or the shard itself.
+  absl::StatusOr<at::Tensor> LayingBuffer(int unit);
+  // Zeroes what no gradient was laid into, the padding too.
+  void ZeroUnwritten(int unit, at::Tensor& flat) const;
+  at::ScalarType LayType(int unit) const;
   at::ScalarType TravelType(int unit) const;
-  absl::Status Start(int unit);
 
   const Options options_;
+  comm::ProcessGroup& group_;  // of the ranks that share a copy
   const bool alone_;
   std::vector<Unit> units_;
+  std::vector<int> index_in_unit_;  // of each parameter
   InFlight in_flight_;
 };
 

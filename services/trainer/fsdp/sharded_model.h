@@ -1,11 +1,11 @@
-// ShardedModel: a model whose parameters and gradients are sharded over the ranks of a process
-// group.
+// ShardedModel: a model whose parameters and gradients are sharded over the ranks of a mesh.
 //
-// Each unit of the parameter table is a flat buffer, padded at its end so that every rank owns
-// exactly 1/ranks of it. The owned shards are float32 masters. A unit is gathered in compute dtype
-// just before its stage runs (the next ones prefetched), freed after, gathered again for the
-// backward pass, and its gradients are reduce-scattered into float32 shards. No rank ever holds the
-// whole model.
+// Each unit of the parameter table is a flat buffer, padded at its end so that every rank of the
+// mesh's shard dimension owns exactly 1/ranks of it; along the replicate dimension everything is
+// held again, and gradients are added up. The owned shards are float32 masters. A unit is gathered
+// in compute dtype just before its stage runs (the next ones prefetched), freed after, gathered
+// again for the backward pass, and its gradients are reduce-scattered into float32 shards. No rank
+// ever holds the whole model.
 //
 //   ASSIGN_OR_RETURN(auto model, ShardedModel::Create(options));
 //   RETURN_IF_ERROR(model->Load(folder));
@@ -31,7 +31,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/comm/process_group.h"
+#include "common/comm/device_mesh.h"
 #include "common/io/model_folder.h"
 #include "common/model/transformer.h"
 #include "services/trainer/data/packed_batch.h"
@@ -41,9 +41,13 @@ namespace tandem::trainer {
 struct ShardedModelOptions {
   model::ModelSpec spec;
   at::ScalarType compute_dtype = at::kFloat;  // kFloat or kBFloat16
-  comm::ProcessGroup* group = nullptr;        // outlives the model
-  at::Device device = at::kCPU;               // where shards and activations live; the group's
+  const comm::DeviceMesh* mesh = nullptr;     // outlives the model
+  at::Device device = at::kCPU;               // where shards and activations live; the mesh's
+  model::UnitLimits unit_limits;
   int64_t prefetch_units = 1;
+  bool reshard_after_forward = true;
+  // kBFloat16 rounds gradients before they travel; they are added up in float32 in any case.
+  at::ScalarType reduce_dtype = at::kFloat;
   bool activation_checkpointing = false;
   bool eager_attention = false;
   // A frozen model (the reference) has no gradients.
@@ -52,8 +56,10 @@ struct ShardedModelOptions {
 
 // What one rank owns of one unit.
 struct UnitShard {
-  at::Tensor master;  // float32 [padded_numel / ranks]
-  at::Tensor grad;  // float32, the same shape; sums over micro-batches and ranks. Frozen: undefined
+  at::Tensor master;  // float32 [padded_numel / ranks], of the ranks that share a copy
+  // float32, the same shape; sums over micro-batches and, after ReduceGradients(), all ranks.
+  // Undefined where frozen.
+  at::Tensor grad;
   int64_t numel = 0;         // of the unit
   int64_t padded_numel = 0;  // a multiple of ranks
   int64_t offset = 0;        // first element of the unit that this rank owns
@@ -83,9 +89,12 @@ class ShardedModel {
   virtual absl::StatusOr<double> ForwardBackward(const PackedBatch& batch,
                                                  const LossFunction& loss) = 0;
 
-  // In order of the table's units. The gradients of units that no ForwardBackward has reached since
-  // ZeroGradients() are zeroed by this call, so ask anew after ZeroGradients().
+  // In order of the table's units.
   virtual std::vector<UnitShard>& shards() = 0;
+  // Completes the gradients: those of all copies of the model are added up, and those of units that
+  // no ForwardBackward has reached since ZeroGradients() are zeroed. Collective; once before the
+  // optimizer reads them.
+  virtual absl::Status ReduceGradients() = 0;
   // The next ForwardBackward begins a new sum. Costs nothing: the old sums are overwritten.
   virtual void ZeroGradients() = 0;
 

@@ -5,6 +5,7 @@
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <algorithm>
 #include <exception>
 #include <new>
 #include <optional>
@@ -65,9 +66,8 @@ Result Guarded(int rank, const std::string& place, Function function) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ShardedModel>> ShardedModel::Create(ShardedModelOptions options) {
-  if (options.group == nullptr) {
-    return absl::InvalidArgumentError(
-        "ShardedModelOptions.group is null; make a process group first");
+  if (options.mesh == nullptr) {
+    return absl::InvalidArgumentError("ShardedModelOptions.mesh is null; make a device mesh first");
   }
   if (options.compute_dtype != at::kFloat && options.compute_dtype != at::kBFloat16) {
     return absl::InvalidArgumentError(
@@ -80,7 +80,7 @@ absl::StatusOr<std::unique_ptr<ShardedModel>> ShardedModel::Create(ShardedModelO
   }
   if (options.device.is_cpu()) TensorMemory::Install();
   ASSIGN_OR_RETURN(std::unique_ptr<DeviceStreams> streams, DeviceStreams::Create(options.device));
-  const int rank = options.group->rank();
+  const int rank = options.mesh->rank();
   return Guarded<absl::StatusOr<std::unique_ptr<ShardedModel>>>(rank, "allocating shards", [&] {
     return std::make_unique<ShardedTransformer>(std::move(options), std::move(streams));
   });
@@ -89,11 +89,11 @@ absl::StatusOr<std::unique_ptr<ShardedModel>> ShardedModel::Create(ShardedModelO
 ShardedTransformer::ShardedTransformer(ShardedModelOptions options,
                                        std::unique_ptr<DeviceStreams> streams)
     : options_(std::move(options)),
-      transformer_(options_.spec),
+      transformer_(options_.spec, options_.unit_limits),
       streams_(std::move(streams)),
       pool_(options_.device, *streams_) {
   const model::ParameterTable& table = transformer_.table();
-  const int64_t ranks = options_.group->size();
+  const int64_t ranks = options_.mesh->shard().size();
   const at::TensorOptions float32 = at::TensorOptions(at::kFloat).device(options_.device);
   std::vector<at::Tensor> gradients;
   for (const model::Unit& unit : table.units()) {
@@ -101,7 +101,7 @@ ShardedTransformer::ShardedTransformer(ShardedModelOptions options,
     shard.numel = unit.numel;
     const int64_t owned = (unit.numel + ranks - 1) / ranks;
     shard.padded_numel = owned * ranks;
-    shard.offset = owned * options_.group->rank();
+    shard.offset = owned * options_.mesh->shard().rank();
     shard.master = at::zeros({owned}, float32);
     if (options_.trainable) {
       shard.grad = at::zeros({owned}, float32);
@@ -112,31 +112,33 @@ ShardedTransformer::ShardedTransformer(ShardedModelOptions options,
                                   : at::zeros({owned}, float32.dtype(options_.compute_dtype)));
     shards_.push_back(std::move(shard));
   }
-  gatherer_ =
-      std::make_unique<UnitGatherer>(UnitGatherer::Options{.table = &table,
-                                                           .group = options_.group,
-                                                           .pool = &pool_,
-                                                           .streams = streams_.get(),
-                                                           .clock = &clock_,
-                                                           .prefetch = options_.prefetch_units,
-                                                           .trainable = options_.trainable},
-                                     compute_shards_);
+  gatherer_ = std::make_unique<UnitGatherer>(
+      UnitGatherer::Options{.table = &table,
+                            .group = &options_.mesh->shard(),
+                            .pool = &pool_,
+                            .streams = streams_.get(),
+                            .clock = &clock_,
+                            .prefetch = options_.prefetch_units,
+                            .reshard_after_forward = options_.reshard_after_forward,
+                            .trainable = options_.trainable},
+      compute_shards_);
   if (options_.trainable) {
     reducer_ = std::make_unique<GradientReducer>(
         GradientReducer::Options{
             .table = &table,
-            .group = options_.group,
+            .mesh = options_.mesh,
             .pool = &pool_,
             .streams = streams_.get(),
             .clock = &clock_,
             .compute_dtype = options_.compute_dtype,
+            .reduce_dtype = options_.reduce_dtype,
             .shared_unit = tied() ? table.parameter(table.embedding()).unit : -1},
         std::move(gradients));
   }
 }
 
 absl::Status ShardedTransformer::Load(const io::ModelFolder& folder) {
-  return Guarded<absl::Status>(options_.group->rank(), "loading", [&]() -> absl::Status {
+  return Guarded<absl::Status>(options_.mesh->rank(), "loading", [&]() -> absl::Status {
     RETURN_IF_ERROR(LoadShards(folder, transformer_.table(), shards_));
     MastersChanged();
     return absl::OkStatus();
@@ -144,16 +146,16 @@ absl::Status ShardedTransformer::Load(const io::ModelFolder& folder) {
 }
 
 absl::Status ShardedTransformer::RandomInit(uint64_t seed) {
-  return Guarded<absl::Status>(options_.group->rank(), "drawing parameters", [&]() -> absl::Status {
+  return Guarded<absl::Status>(options_.mesh->rank(), "drawing parameters", [&]() -> absl::Status {
     DrawShards(transformer_.spec(), seed, transformer_.table(), shards_);
     MastersChanged();
     return absl::OkStatus();
   });
 }
 
-std::vector<UnitShard>& ShardedTransformer::shards() {
-  if (reducer_ != nullptr) reducer_->ZeroUntouched();
-  return shards_;
+absl::Status ShardedTransformer::ReduceGradients() {
+  reducer_->ZeroUntouched();
+  return reducer_->SumReplicas();
 }
 
 void ShardedTransformer::ZeroGradients() {
@@ -170,7 +172,7 @@ template <typename Result, typename Steps>
 absl::StatusOr<Result> ShardedTransformer::RunPass(const PackedBatch& batch, const char* what,
                                                    Steps steps) {
   RETURN_IF_ERROR(CheckBatch(batch));
-  const int rank = options_.group->rank();
+  const int rank = options_.mesh->rank();
   Pass pass;
   absl::StatusOr<Result> result =
       Guarded<absl::StatusOr<Result>>(rank, what, [&]() -> absl::StatusOr<Result> {
@@ -178,9 +180,9 @@ absl::StatusOr<Result> ShardedTransformer::RunPass(const PackedBatch& batch, con
         pass = MakePass(batch);
         return steps(pass);
       });
-  if (!result.ok() && options_.group->size() > 1) {
+  if (!result.ok() && options_.mesh->size() > 1) {
     // The peers wait for collectives that this rank will not enter.
-    options_.group->Abort(result.status().message());
+    options_.mesh->Abort(result.status().message());
   }
   gatherer_->End();
   if (!result.ok()) return StatusBuilder(result.status()) << "in stage " << pass.place;
@@ -265,23 +267,40 @@ model::LogProbs ShardedTransformer::RunHead(const Pass& pass, const at::Tensor& 
                                    pass.targets, pass.temperatures);
 }
 
-std::vector<int> ShardedTransformer::HeadUnits() const {
-  std::vector<int> units = {head_unit()};
-  if (tied()) units.push_back(0);
-  return units;
+std::vector<std::vector<int>> ShardedTransformer::UnitsOfSteps(bool backward) const {
+  const model::ParameterTable& table = transformer_.table();
+  std::vector<std::vector<int>> steps;
+  for (int s = 0; s < table.num_stages(); ++s) steps.push_back(table.stage_units(s));
+  // The head's backward follows its forward at once.
+  for (int s = table.num_stages() - 2; backward && s >= 0; --s)
+    steps.push_back(table.stage_units(s));
+  return steps;
 }
 
-std::vector<at::Tensor> ShardedTransformer::HeadLeaves() const {
-  std::vector<at::Tensor> leaves = gatherer_->leaves(head_unit());
-  if (tied()) leaves.push_back(gatherer_->Get(transformer_.table().embedding()));
+std::vector<at::Tensor> ShardedTransformer::StageLeaves(int stage) const {
+  std::vector<at::Tensor> leaves;
+  for (const int index : transformer_.table().stage_parameters(stage))
+    leaves.push_back(gatherer_->Get(index));
   return leaves;
 }
 
+absl::Status ShardedTransformer::AddGradients(int stage, absl::Span<const at::Tensor> gradients) {
+  const model::ParameterTable& table = transformer_.table();
+  const std::vector<int>& parameters = table.stage_parameters(stage);
+  const auto unit_of = [&](size_t i) { return table.parameter(parameters[i]).unit; };
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const absl::Span<const at::Tensor> given = gradients.empty() ? gradients : gradients.subspan(i);
+    RETURN_IF_ERROR(reducer_->Add({&parameters[i], 1}, given));
+    const bool last = i + 1 == parameters.size() || unit_of(i + 1) != unit_of(i);
+    if (last && table.first_stage(unit_of(i)) == stage) {
+      RETURN_IF_ERROR(reducer_->Complete(unit_of(i)));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<model::LogProbs> ShardedTransformer::ForwardSteps(Pass& pass) {
-  std::vector<std::vector<int>> steps;
-  for (int s = 0; s < num_stages(); ++s) steps.push_back({s});
-  steps.push_back(HeadUnits());
-  gatherer_->Begin(std::move(steps));
+  gatherer_->Begin(UnitsOfSteps(/*backward=*/false));
 
   at::Tensor x;  // [num_tokens, hidden]
   for (int64_t s = 0; s < num_stages(); ++s) {
@@ -302,11 +321,7 @@ absl::StatusOr<model::LogProbs> ShardedTransformer::ForwardSteps(Pass& pass) {
 
 absl::StatusOr<double> ShardedTransformer::ForwardBackwardSteps(Pass& pass,
                                                                 const LossFunction& loss) {
-  std::vector<std::vector<int>> steps;
-  for (int s = 0; s < num_stages(); ++s) steps.push_back({s});
-  steps.push_back(HeadUnits());
-  for (int s = static_cast<int>(num_stages()) - 1; s >= 0; --s) steps.push_back({s});
-  gatherer_->Begin(std::move(steps));
+  gatherer_->Begin(UnitsOfSteps(/*backward=*/true));
 
   double loss_value = 0;
   std::vector<Boundary> boundaries(num_stages());
@@ -367,7 +382,7 @@ absl::StatusOr<at::Tensor> ShardedTransformer::HeadStep(Pass& pass, at::Tensor x
       output_gradients.push_back(loss_gradients[i]);
     }
     computed = {};
-    std::vector<at::Tensor> inputs = HeadLeaves();
+    std::vector<at::Tensor> inputs = StageLeaves(static_cast<int>(num_stages()));
     inputs.push_back(selected);
     gradients.resize(inputs.size());
     if (!outputs.empty()) gradients = GradientsOf(outputs, output_gradients, inputs);
@@ -380,13 +395,7 @@ absl::StatusOr<at::Tensor> ShardedTransformer::HeadStep(Pass& pass, at::Tensor x
       x_gradient = std::move(spread);
     }
   }
-  const size_t own = transformer_.table().units()[head_unit()].parameters.size();
-  const absl::Span<const at::Tensor> all(gradients);
-  RETURN_IF_ERROR(reducer_->Add(head_unit(), all.subspan(0, pass.empty ? 0 : own), true));
-  if (tied()) {
-    // The embedding's own stage adds to this and sends it off.
-    RETURN_IF_ERROR(reducer_->Add(0, all.subspan(pass.empty ? 0 : own), false));
-  }
+  RETURN_IF_ERROR(AddGradients(static_cast<int>(num_stages()), gradients));
   return x_gradient;
 }
 
@@ -403,7 +412,7 @@ absl::Status ShardedTransformer::BackwardStages(Pass& pass, std::vector<Boundary
         const at::AutoGradMode grad_mode(true);
         boundary.output = RunStage(pass, s, boundary.input);
       }
-      std::vector<at::Tensor> inputs = gatherer_->leaves(static_cast<int>(s));
+      std::vector<at::Tensor> inputs = StageLeaves(static_cast<int>(s));
       if (boundary.input.defined()) inputs.push_back(boundary.input);
       gradients = GradientsOf({boundary.output}, {gradient}, inputs);
       gradient = at::Tensor();
@@ -412,7 +421,7 @@ absl::Status ShardedTransformer::BackwardStages(Pass& pass, std::vector<Boundary
         gradients.pop_back();
       }
     }
-    RETURN_IF_ERROR(reducer_->Add(static_cast<int>(s), gradients, true));
+    RETURN_IF_ERROR(AddGradients(static_cast<int>(s), gradients));
   }
   return absl::OkStatus();
 }

@@ -36,7 +36,8 @@ class ShardedTransformer : public ShardedModel {
   absl::StatusOr<model::LogProbs> Forward(const PackedBatch& batch) override;
   absl::StatusOr<double> ForwardBackward(const PackedBatch& batch,
                                          const LossFunction& loss) override;
-  std::vector<UnitShard>& shards() override;
+  std::vector<UnitShard>& shards() override { return shards_; }
+  absl::Status ReduceGradients() override;
   void ZeroGradients() override;
   void MastersChanged() override;
   int64_t peak_tensor_bytes() const override { return streams_->peak_tensor_bytes(); }
@@ -60,10 +61,14 @@ class ShardedTransformer : public ShardedModel {
   };
 
   int64_t num_stages() const { return transformer_.spec().num_layers + 1; }  // without the head
-  int head_unit() const { return static_cast<int>(num_stages()); }
   bool tied() const { return transformer_.table().lm_head() == transformer_.table().embedding(); }
-  std::vector<int> HeadUnits() const;
-  std::vector<at::Tensor> HeadLeaves() const;
+  // The units that each stage reads, forward and, where asked for, backward.
+  std::vector<std::vector<int>> UnitsOfSteps(bool backward) const;
+  // What the stage reads; those that require grad are leaves of its graph.
+  std::vector<at::Tensor> StageLeaves(int stage) const;
+  // Hands on the gradients of a stage's parameters, and sends off the units that no stage below
+  // adds to.
+  absl::Status AddGradients(int stage, absl::Span<const at::Tensor> gradients);
 
   // INVALID_ARGUMENT where the batch's parts do not fit together.
   absl::Status CheckBatch(const PackedBatch& batch) const;

@@ -28,8 +28,11 @@ UnitGatherer::UnitGatherer(const Options& options, std::vector<at::Tensor> shard
 
 void UnitGatherer::Begin(std::vector<std::vector<int>> steps) { steps_ = std::move(steps); }
 
-bool UnitGatherer::InWindow(int unit, size_t step) const {
-  const size_t end = std::min(steps_.size(), step + 1 + static_cast<size_t>(options_.prefetch));
+bool UnitGatherer::Stays(int unit, size_t step) const {
+  const size_t end =
+      options_.reshard_after_forward
+          ? std::min(steps_.size(), step + 1 + static_cast<size_t>(options_.prefetch))
+          : steps_.size();
   for (size_t s = step; s < end; ++s) {
     if (std::find(steps_[s].begin(), steps_[s].end(), unit) != steps_[s].end()) return true;
   }
@@ -39,7 +42,7 @@ bool UnitGatherer::InWindow(int unit, size_t step) const {
 absl::Status UnitGatherer::Enter(size_t step) {
   if (alone_) return absl::OkStatus();
   for (int u = 0; u < static_cast<int>(units_.size()); ++u) {
-    if (units_[u].memory.defined() && !InWindow(u, step)) Free(u);
+    if (units_[u].memory.defined() && !Stays(u, step)) Free(u);
   }
   const size_t end = std::min(steps_.size(), step + 1 + static_cast<size_t>(options_.prefetch));
   for (size_t s = step; s < end; ++s) {

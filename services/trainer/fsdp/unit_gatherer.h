@@ -1,6 +1,7 @@
 // UnitGatherer: which units are whole, and when. A pass over the model is a list of steps, each
 // with the units that it reads; on entering a step its units and those of the next `prefetch` steps
-// are gathered or on their way, and no others are.
+// are gathered or on their way, and no others are, unless units are to stay from forward to
+// backward.
 //
 //   gatherer.Begin({{embed}, {layer 0}, {layer 1}, {head, embed}});
 //   for each step: RETURN_IF_ERROR(gatherer.Enter(step)); compute
@@ -36,6 +37,9 @@ class UnitGatherer : public model::ParameterProvider {
     DeviceStreams* streams = nullptr;
     PhaseClock* clock = nullptr;
     int64_t prefetch = 1;
+    // Frees a unit between its forward and its backward; false keeps it for as long as a later step
+    // reads it.
+    bool reshard_after_forward = true;
     bool trainable = true;
   };
 
@@ -51,8 +55,6 @@ class UnitGatherer : public model::ParameterProvider {
 
   // Aborts where the parameter's unit has not arrived.
   const at::Tensor& Get(int index) const override;
-  const std::vector<at::Tensor>& leaves(int unit) const { return units_[unit].flat->leaves(); }
-
   int peak_units() const { return peak_units_; }
 
  private:
@@ -63,7 +65,8 @@ class UnitGatherer : public model::ParameterProvider {
     std::unique_ptr<comm::Work> work;  // while on its way
   };
 
-  bool InWindow(int unit, size_t step) const;
+  // Whether the unit is to be held while `step` runs.
+  bool Stays(int unit, size_t step) const;
   absl::Status Start(int unit);
   absl::Status Finish(int unit);
   void Free(int unit);

@@ -49,8 +49,8 @@ at::Tensor SumOfSquares(const std::vector<UnitShard>& shards) {
 
 }  // namespace
 
-AdamW::AdamW(AdamWOptions options, ShardedModel& model, comm::ProcessGroup& group)
-    : options_(options), model_(model), group_(group) {
+AdamW::AdamW(AdamWOptions options, ShardedModel& model, const comm::DeviceMesh& mesh)
+    : options_(options), model_(model), mesh_(mesh) {
   for (const UnitShard& shard : model_.shards()) {
     first_moments_.push_back(at::zeros_like(shard.master));
     second_moments_.push_back(at::zeros_like(shard.master));
@@ -60,9 +60,11 @@ AdamW::AdamW(AdamWOptions options, ShardedModel& model, comm::ProcessGroup& grou
 absl::StatusOr<AdamW::StepResult> AdamW::Step(double learning_rate) {
   try {
     const at::NoGradGuard no_grad;
+    RETURN_IF_ERROR(model_.ReduceGradients());
     std::vector<UnitShard>& shards = model_.shards();
     at::Tensor sum = SumOfSquares(shards);
-    ASSIGN_OR_RETURN(auto work, group_.AllReduce(sum, comm::ReduceOp::kSum, "gradient norm"));
+    ASSIGN_OR_RETURN(auto work,
+                     mesh_.shard().AllReduce(sum, comm::ReduceOp::kSum, "gradient norm"));
     RETURN_IF_ERROR(work->Wait());
 
     StepResult result;
@@ -77,7 +79,7 @@ absl::StatusOr<AdamW::StepResult> AdamW::Step(double learning_rate) {
     return result;
   } catch (const std::exception& e) {
     return absl::InternalError(
-        absl::StrCat("rank ", group_.rank(), ", optimizer step ", num_steps_ + 1, ": ", e.what()));
+        absl::StrCat("rank ", mesh_.rank(), ", optimizer step ", num_steps_ + 1, ": ", e.what()));
   }
 }
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/comm/process_group.h"
+#include "common/comm/device_mesh.h"
 #include "services/trainer/fsdp/sharded_model.h"
 
 namespace tandem::trainer {
@@ -24,8 +24,8 @@ struct AdamWOptions {
 
 class AdamW {
  public:
-  // Allocates two float32 moments for each shard. `group` is the model's.
-  AdamW(AdamWOptions options, ShardedModel& model, comm::ProcessGroup& group);
+  // Allocates two float32 moments for each shard. `mesh` is the model's.
+  AdamW(AdamWOptions options, ShardedModel& model, const comm::DeviceMesh& mesh);
 
   struct StepResult {
     double grad_norm = 0;  // global, before clipping
@@ -49,7 +49,7 @@ class AdamW {
 
   AdamWOptions options_;
   ShardedModel& model_;
-  comm::ProcessGroup& group_;
+  const comm::DeviceMesh& mesh_;
   std::vector<at::Tensor> first_moments_;
   std::vector<at::Tensor> second_moments_;
   int64_t num_steps_ = 0;

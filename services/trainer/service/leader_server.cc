@@ -29,7 +29,7 @@ absl::StatusOr<v1::GetModelInfoResponse> DescribeModel(TrainerEngine& engine, in
   out.set_num_parameters(table.num_parameters());
   out.set_vocab_size(spec.vocab_size);
   out.set_max_position_embeddings(spec.max_position_embeddings);
-  out.set_num_ranks(engine.group().size());
+  out.set_num_ranks(engine.mesh().size());
   out.set_dtype(std::string(io::TorchName(dtype)));
   out.set_build_version(TANDEM_VERSION);
   ASSIGN_OR_RETURN(*out.mutable_manifest(), weights::MakeManifest(table, dtype));

@@ -39,13 +39,13 @@ absl::StatusOr<std::unique_ptr<RankPublisher>> RankPublisher::Create(
   std::unique_ptr<RankPublisher> out(new RankPublisher(engine, config, std::move(plan)));
 
   ShardedWeights shards;
-  shards.ranks = engine.group().size();
-  shards.rank = engine.group().rank();
+  shards.ranks = engine.mesh().shard().size();
+  shards.rank = engine.mesh().shard().rank();
   for (const UnitShard& shard : engine.policy().shards()) {
     shards.units.push_back({shard.master, shard.numel, shard.padded_numel});
   }
-  ASSIGN_OR_RETURN(out->source_,
-                   ShardGatherSource::Create(out->plan_, std::move(shards), &engine.group()));
+  ASSIGN_OR_RETURN(out->source_, ShardGatherSource::Create(out->plan_, std::move(shards),
+                                                           &engine.mesh().shard()));
   return out;
 }
 
@@ -55,8 +55,9 @@ RankPublisher::RankPublisher(TrainerEngine& engine, const config::v1::RunConfig&
 
 absl::StatusOr<v1::PublishWeightsResponse> RankPublisher::Publish(
     const v1::PublishWeightsRequest& request) {
-  if (engine_.group().rank() == 0) return Lead(request);
-  RETURN_IF_ERROR(source_->Follow());
+  if (engine_.mesh().rank() == 0) return Lead(request);
+  // The leader gathers from those who share its copy of the model.
+  if (engine_.mesh().replicate().rank() == 0) RETURN_IF_ERROR(source_->Follow());
   return v1::PublishWeightsResponse();
 }
 

@@ -70,11 +70,11 @@ RankResult RankWorker::Handle(const RankCommand& command) {
     result = Run(command);
   } catch (const std::exception& error) {
     const std::string text(error.what());  // LibTorch adds a stack trace after the first line
-    result = Fatal(absl::InternalError(absl::StrCat("rank ", engine_.group().rank(), ": ",
-                                                    Name(command.opcode), ": ",
-                                                    text.substr(0, text.find('\n')))));
+    result = Fatal(
+        absl::InternalError(absl::StrCat("rank ", engine_.mesh().rank(), ": ", Name(command.opcode),
+                                         ": ", text.substr(0, text.find('\n')))));
   }
-  if (result.fatal) engine_.group().Abort(result.status.message());
+  if (result.fatal) engine_.mesh().Abort(result.status.message());
   return result;
 }
 
@@ -126,7 +126,7 @@ RankResult RankWorker::ComputeLogProbs(const std::string& payload) {
   }
   absl::StatusOr<std::vector<std::vector<float>>> logprobs = engine_.ComputeLogProbs(batch);
   if (!logprobs.ok()) return Fatal(logprobs.status());
-  if (engine_.group().rank() != 0) return Done();  // the leader's own answer is enough
+  if (engine_.mesh().rank() != 0) return Done();  // the leader's own answer is enough
   v1::ComputeLogProbsResponse response;
   for (const std::vector<float>& values : *logprobs) {
     response.add_sequences()->mutable_logprobs()->Add(values.begin(), values.end());
@@ -140,35 +140,36 @@ RankResult RankWorker::Publish(const std::string& payload) {
   absl::StatusOr<v1::PublishWeightsResponse> response = publisher_.Publish(request);
   if (response.ok()) return Done(response->SerializeAsString());
   // A rollout's failure is told to the caller; only a broken group of our own ends the trainer.
-  return engine_.group().status().ok() ? Refused(response.status()) : Fatal(response.status());
+  return engine_.mesh().status().ok() ? Refused(response.status()) : Fatal(response.status());
 }
 
 RankResult RankWorker::Export(const std::string& path) {
+  const comm::DeviceMesh& mesh = engine_.mesh();
+  if (mesh.replicate().rank() != 0) return Done();  // the first copy of the model is written
   HuggingFaceExport options;
   options.path = path;
   options.source_folder = model_path_;
   options.dtype = engine_.compute_dtype();
-  absl::StatusOr<ExportResult> result =
-      ExportHuggingFace(engine_.policy(), engine_.group(), options);
+  absl::StatusOr<ExportResult> result = ExportHuggingFace(engine_.policy(), mesh.shard(), options);
   if (!result.ok()) return Fatal(result.status());
   if (!result->written.ok()) return Refused(result->written);
   return Done(absl::StrCat(result->size_bytes));
 }
 
 RankResult RankWorker::WriteShard(const std::string& folder) {
-  const comm::ProcessGroup& group = engine_.group();
-  absl::StatusOr<ShardFile> file = trainer::WriteShard(folder, group.rank(), group.size(),
-                                                       engine_.policy(), engine_.optimizer());
+  const comm::DeviceMesh& mesh = engine_.mesh();
+  absl::StatusOr<ShardFile> file =
+      trainer::WriteShard(folder, mesh.rank(), mesh.size(), engine_.policy(), engine_.optimizer());
   if (!file.ok()) return Refused(file.status());
   return Done(absl::StrCat(file->name, " ", file->size_bytes, " ", file->digest));
 }
 
 RankResult RankWorker::VerifyShard(const std::string& folder) {
-  const comm::ProcessGroup& group = engine_.group();
+  const comm::DeviceMesh& mesh = engine_.mesh();
   const auto verify = [&]() -> absl::Status {
     ASSIGN_OR_RETURN(const CheckpointManifest manifest, ReadManifest(folder));
-    RETURN_IF_ERROR(CheckManifest(manifest, folder, group.size(), engine_.policy()));
-    return trainer::VerifyShard(folder, manifest, group.rank(), engine_.policy());
+    RETURN_IF_ERROR(CheckManifest(manifest, folder, mesh.size(), engine_.policy()));
+    return trainer::VerifyShard(folder, manifest, mesh.rank(), engine_.policy());
   };
   absl::Status status = verify();
   return status.ok() ? Done() : Refused(std::move(status));
@@ -177,7 +178,7 @@ RankResult RankWorker::VerifyShard(const std::string& folder) {
 RankResult RankWorker::ReadShard(const std::string& folder) {
   const auto read = [&]() -> absl::Status {
     ASSIGN_OR_RETURN(const CheckpointManifest manifest, ReadManifest(folder));
-    return trainer::ReadShard(folder, manifest, engine_.group().rank(), engine_.policy(),
+    return trainer::ReadShard(folder, manifest, engine_.mesh().rank(), engine_.policy(),
                               engine_.optimizer());
   };
   absl::Status status = read();

@@ -16,6 +16,11 @@
 namespace tandem::trainer {
 namespace {
 
+model::UnitLimits LimitsOf(const config::v1::TrainerConfig& trainer, at::ScalarType dtype) {
+  const auto element_bytes = static_cast<int64_t>(c10::elementSize(dtype));
+  return {trainer.min_unit_bytes() / element_bytes, trainer.max_unit_bytes() / element_bytes};
+}
+
 AdamWOptions MakeAdamWOptions(const config::v1::OptimConfig& config) {
   AdamWOptions out;
   if (config.betas_size() == 2) {
@@ -30,16 +35,16 @@ AdamWOptions MakeAdamWOptions(const config::v1::OptimConfig& config) {
 
 }  // namespace
 
-TrainerEngine::TrainerEngine(const config::v1::RunConfig& config, comm::ProcessGroup& group,
+TrainerEngine::TrainerEngine(const config::v1::RunConfig& config, const comm::DeviceMesh& mesh,
                              at::Device device)
     : config_(config),
-      group_(group),
+      mesh_(mesh),
       device_(device),
       compute_dtype_(config.model().dtype() == config::v1::ELEMENT_TYPE_FLOAT32 ? at::kFloat
                                                                                 : at::kBFloat16) {}
 
 absl::StatusOr<std::unique_ptr<TrainerEngine>> TrainerEngine::Create(
-    const config::v1::RunConfig& config, comm::ProcessGroup& group, at::Device device) {
+    const config::v1::RunConfig& config, const comm::DeviceMesh& mesh, at::Device device) {
   const std::string& path = config.model().path();
   if (path.empty())
     return absl::InvalidArgumentError("model.path: expected a model folder, found nothing");
@@ -52,13 +57,20 @@ absl::StatusOr<std::unique_ptr<TrainerEngine>> TrainerEngine::Create(
     ASSIGN_OR_RETURN(folder, io::ModelFolder::Open(path));
     model_config = folder->config();
   }
-  std::unique_ptr<TrainerEngine> engine(new TrainerEngine(config, group, device));
+  std::unique_ptr<TrainerEngine> engine(new TrainerEngine(config, mesh, device));
   ShardedModelOptions options;
   ASSIGN_OR_RETURN(options.spec, model::ParseModelSpec(model_config.json, model_config.path));
   options.compute_dtype = engine->compute_dtype_;
-  options.group = &group;
+  options.mesh = &mesh;
   options.device = device;
   options.prefetch_units = config.trainer().prefetch_units();
+  options.unit_limits = LimitsOf(config.trainer(), engine->compute_dtype_);
+  options.reshard_after_forward =
+      config.trainer().reshard_after_forward() &&
+      config.trainer().sharding_strategy() != config::v1::SHARDING_STRATEGY_SHARD_GRAD_OP;
+  if (config.trainer().reduce_dtype() == config::v1::ELEMENT_TYPE_BFLOAT16) {
+    options.reduce_dtype = at::kBFloat16;
+  }
   options.activation_checkpointing =
       config.trainer().activation_checkpointing() == config::v1::ACTIVATION_CHECKPOINTING_FULL;
   options.eager_attention =
@@ -75,10 +87,10 @@ absl::StatusOr<std::unique_ptr<TrainerEngine>> TrainerEngine::Create(
     RETURN_IF_ERROR(fill(*engine->reference_)) << "while loading the reference";
   }
   engine->optimizer_ =
-      std::make_unique<AdamW>(MakeAdamWOptions(config.actor().optim()), *engine->policy_, group);
+      std::make_unique<AdamW>(MakeAdamWOptions(config.actor().optim()), *engine->policy_, mesh);
   engine->training_step_ =
       std::make_unique<TrainingStep>(MakeTrainingStepOptions(config), *engine->policy_,
-                                     engine->reference_.get(), *engine->optimizer_, group);
+                                     engine->reference_.get(), *engine->optimizer_, mesh);
   return engine;
 }
 
@@ -108,12 +120,12 @@ absl::StatusOr<std::vector<std::vector<float>>> TrainerEngine::ComputeLogProbs(
     num_rows += static_cast<int64_t>(sequence.trained.size());
   }
   const std::vector<double> no_weights(batch.sequences.size(), 0.0);
-  const MicroBatchPlan plan =
-      PlanMicroBatches(lengths, group_.size(), config_.trainer().max_tokens_per_micro_batch());
+  const MicroBatchPlan plan = PlanMicroBatches(lengths, mesh_.num_data_ranks(),
+                                               config_.trainer().max_tokens_per_micro_batch());
 
   // Every rank fills in the rows that it computes; the sum over ranks has them all.
   at::Tensor rows = at::zeros({std::max<int64_t>(1, num_rows)}, at::kFloat);
-  for (const std::vector<int64_t>& indices : plan[group_.rank()]) {
+  for (const std::vector<int64_t>& indices : plan[mesh_.data_rank()]) {
     const MicroBatch micro_batch = PackMicroBatch(batch, indices, no_weights);
     ASSIGN_OR_RETURN(const model::LogProbs out, policy_->Forward(micro_batch.packed));
     if (micro_batch.num_rows() == 0) continue;
@@ -126,7 +138,8 @@ absl::StatusOr<std::vector<std::vector<float>>> TrainerEngine::ComputeLogProbs(
     }
   }
   rows = rows.to(device_);
-  ASSIGN_OR_RETURN(auto work, group_.AllReduce(rows, comm::ReduceOp::kSum, "log-probs"));
+  if (!mesh_.leads_data_rank()) rows.zero_();  // its leader has the same
+  ASSIGN_OR_RETURN(auto work, mesh_.world().AllReduce(rows, comm::ReduceOp::kSum, "log-probs"));
   RETURN_IF_ERROR(work->Wait());
   rows = rows.to(at::kCPU);
 

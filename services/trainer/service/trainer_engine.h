@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/comm/process_group.h"
+#include "common/comm/device_mesh.h"
 #include "common/model/model_spec.h"
 #include "services/trainer/algorithm/training_step.h"
 #include "services/trainer/data/training_batch.h"
@@ -27,16 +27,16 @@ namespace tandem::trainer {
 
 class TrainerEngine {
  public:
-  // Reads the model that the configuration names, or draws it. `group` outlives the engine and
+  // Reads the model that the configuration names, or draws it. `mesh` outlives the engine and
   // moves tensors on `device`. Collective. Errors: those of the model's folder, naming file and
   // tensor; UNIMPLEMENTED for a setting that this trainer does not know.
   static absl::StatusOr<std::unique_ptr<TrainerEngine>> Create(const config::v1::RunConfig& config,
-                                                               comm::ProcessGroup& group,
+                                                               const comm::DeviceMesh& mesh,
                                                                at::Device device);
 
   const model::ModelSpec& spec() const { return policy_->transformer().spec(); }
   at::ScalarType compute_dtype() const { return compute_dtype_; }
-  comm::ProcessGroup& group() { return group_; }
+  const comm::DeviceMesh& mesh() const { return mesh_; }
   ShardedModel& policy() { return *policy_; }
   AdamW& optimizer() { return *optimizer_; }
 
@@ -48,10 +48,11 @@ class TrainerEngine {
   absl::StatusOr<std::vector<std::vector<float>>> ComputeLogProbs(const TrainingBatch& batch);
 
  private:
-  TrainerEngine(const config::v1::RunConfig& config, comm::ProcessGroup& group, at::Device device);
+  TrainerEngine(const config::v1::RunConfig& config, const comm::DeviceMesh& mesh,
+                at::Device device);
 
   const config::v1::RunConfig config_;
-  comm::ProcessGroup& group_;
+  const comm::DeviceMesh& mesh_;
   const at::Device device_;
   at::ScalarType compute_dtype_;
   std::unique_ptr<ShardedModel> policy_;

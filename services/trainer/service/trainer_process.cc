@@ -18,7 +18,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
-#include "common/comm/process_group.h"
+#include "common/comm/device_mesh.h"
+#include "common/plan/mesh_shape.h"
 #include "common/rpc/process.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
@@ -81,19 +82,27 @@ absl::StatusOr<at::Device> ChooseDevice(const comm::LaunchEnvironment& environme
   return device;
 }
 
-absl::StatusOr<std::unique_ptr<comm::ProcessGroup>> JoinGroup(const TrainerProcessOptions& options,
-                                                              const comm::Rendezvous& rendezvous,
-                                                              at::Device device,
-                                                              const absl::Notification* cancel) {
-  comm::GroupOptions group;
-  group.name = "fsdp";
-  group.rank = options.environment.rank;
-  group.size = options.environment.world_size;
-  group.rendezvous = rendezvous;
-  group.rendezvous.prefix = absl::StrCat(rendezvous.prefix, "/fsdp");
-  group.timeout = absl::Seconds(options.config.trainer().collective_timeout_s());
-  group.cancel = cancel;
-  return device.is_cuda() ? comm::CreateNcclGroup(group) : comm::CreateGlooGroup(group);
+absl::StatusOr<std::unique_ptr<comm::DeviceMesh>> JoinMesh(const TrainerProcessOptions& options,
+                                                           const comm::Rendezvous& rendezvous,
+                                                           at::Device device,
+                                                           const absl::Notification* cancel) {
+  const config::v1::TrainerConfig& trainer = options.config.trainer();
+  ASSIGN_OR_RETURN(const comm::MeshShape shape,
+                   plan::MeshShapeOf(trainer, options.environment.local_world_size));
+  return comm::DeviceMesh::Create(
+      shape, options.environment.rank,
+      [&](const std::string& name, int rank,
+          int size) -> absl::StatusOr<std::unique_ptr<comm::ProcessGroup>> {
+        comm::GroupOptions group;
+        group.name = name;
+        group.rank = rank;
+        group.size = size;
+        group.rendezvous = rendezvous;
+        group.rendezvous.prefix = absl::StrCat(rendezvous.prefix, "/", name);
+        group.timeout = absl::Seconds(trainer.collective_timeout_s());
+        group.cancel = cancel;
+        return device.is_cuda() ? comm::CreateNcclGroup(group) : comm::CreateGlooGroup(group);
+      });
 }
 
 absl::Status RunLeader(const TrainerProcessOptions& options, TrainerEngine& engine,
@@ -111,7 +120,7 @@ absl::Status RunLeader(const TrainerProcessOptions& options, TrainerEngine& engi
       LeaderServer::Start(std::move(server_options), engine, publisher, std::move(links)));
   telemetry::LogInfo("the trainer serves", {{"address", server->address()},
                                             {"parameters", engine.spec().num_parameters()},
-                                            {"ranks", engine.group().size()}});
+                                            {"ranks", engine.mesh().size()}});
   if (!options.ready_file.empty()) {
     RETURN_IF_ERROR(rpc::WriteReadyFile(options.ready_file, server->address()));
   }
@@ -169,10 +178,10 @@ absl::Status RunTrainerProcess(const TrainerProcessOptions& options,
                                                              follower, timeout, cancel.get()));
   }
   ASSIGN_OR_RETURN(const at::Device device, ChooseDevice(environment));
-  ASSIGN_OR_RETURN(std::unique_ptr<comm::ProcessGroup> group,
-                   JoinGroup(options, meeting.rendezvous, device, cancel.get()));
+  ASSIGN_OR_RETURN(std::unique_ptr<comm::DeviceMesh> mesh,
+                   JoinMesh(options, meeting.rendezvous, device, cancel.get()));
   ASSIGN_OR_RETURN(std::unique_ptr<TrainerEngine> engine,
-                   TrainerEngine::Create(options.config, *group, device));
+                   TrainerEngine::Create(options.config, *mesh, device));
   ASSIGN_OR_RETURN(std::unique_ptr<RankPublisher> publisher,
                    RankPublisher::Create(*engine, options.config));
 
@@ -183,7 +192,7 @@ absl::Status RunTrainerProcess(const TrainerProcessOptions& options,
     // Nothing here may be destroyed while a thread is left in it; the caller ends the process.
     publisher.release();
     engine.release();
-    group.release();
+    mesh.release();
   }
   return end;
 }

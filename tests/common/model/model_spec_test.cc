@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "common/model/parameter_table.h"
 #include "tests/support/status_matchers.h"
 
@@ -183,6 +184,55 @@ TEST(ParameterTable, UnitsHoldTheirParametersWithoutGaps) {
     EXPECT_EQ(spec.num_parameters(), total);
     EXPECT_EQ(table.segments().size(), names.size());
   }
+}
+
+std::vector<std::string> UnitNames(const ParameterTable& table) {
+  std::vector<std::string> names;
+  for (const Unit& unit : table.units()) names.push_back(unit.name);
+  return names;
+}
+
+TEST(ParameterTable, LimitsGroupAndSplitUnitsAndKeepTheOrder) {
+  const ModelSpec spec = Parse(LlamaConfig());
+  const ParameterTable plain(spec);
+  const int64_t embedding = plain.units()[0].numel;
+  const int64_t layer = plain.units()[1].numel;
+  for (const UnitLimits& limits :
+       {UnitLimits{.min_elements = layer + 1}, UnitLimits{.max_elements = layer / 2},
+        UnitLimits{.min_elements = 1 << 30}, UnitLimits{.max_elements = 1},
+        UnitLimits{.min_elements = layer / 2, .max_elements = embedding}}) {
+    SCOPED_TRACE(absl::StrCat(limits.min_elements, " to ", limits.max_elements));
+    const ParameterTable table(spec, limits);
+    ASSERT_EQ(table.segments().size(), plain.segments().size());
+    int next = 0;
+    for (size_t u = 0; u < table.units().size(); ++u) {
+      int64_t offset = 0;
+      for (const int index : table.units()[u].parameters) {
+        EXPECT_EQ(index, next++);
+        EXPECT_EQ(table.parameter(index).unit, static_cast<int>(u));
+        EXPECT_EQ(table.parameter(index).offset, offset);
+        offset += table.parameter(index).numel;
+      }
+      EXPECT_EQ(table.units()[u].numel, offset);
+      const bool single = table.units()[u].parameters.size() == 1;
+      EXPECT_TRUE(limits.max_elements == 0 || single || offset <= limits.max_elements);
+    }
+    EXPECT_EQ(next, static_cast<int>(table.parameters().size()));
+    EXPECT_EQ(table.num_stages(), spec.num_layers + 2);
+  }
+  EXPECT_EQ(UnitNames(ParameterTable(spec, {.min_elements = 1 << 30})).size(), 1u);
+  EXPECT_EQ(ParameterTable(spec, {.max_elements = 1}).units().size(), plain.parameters().size());
+}
+
+TEST(ParameterTable, ATiedEmbeddingStaysAlone) {
+  const ParameterTable tied(Parse(Changed(LlamaConfig(), {{"tie_word_embeddings", true}})),
+                            {.min_elements = 1 << 30});
+  EXPECT_EQ(UnitNames(tied).front(), "embed");
+  EXPECT_EQ(tied.units().size(), 2u);
+  const int last = tied.num_stages() - 1;
+  EXPECT_EQ(tied.stage_parameters(last).back(), tied.embedding());
+  EXPECT_EQ(tied.first_stage(0), 0);
+  EXPECT_EQ(tied.first_stage(1), 1);
 }
 
 TEST(ParameterTable, TiedHeadIsTheEmbedding) {

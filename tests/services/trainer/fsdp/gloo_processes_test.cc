@@ -47,7 +47,8 @@ bool RunRank(int rank, int port) {
   }
   ShardedModelOptions options;
   options.spec = spec;
-  options.group = group->get();
+  const comm::DeviceMesh mesh(**group);
+  options.mesh = &mesh;
   auto model = ShardedModel::Create(options);
   if (!model.ok()) return false;
   SetParameters(**model, 1);
@@ -58,8 +59,9 @@ bool RunRank(int rank, int port) {
       return false;
     }
   }
-  const std::vector<at::Tensor> actual = GatherShards(**model, **group, &UnitShard::grad);
-  const std::vector<at::Tensor> expected = whole.FlatGradients();
+  if (!(*model)->ReduceGradients().ok()) return false;
+  const std::vector<at::Tensor> actual = GatherParameters(**model, **group, &UnitShard::grad);
+  const std::vector<at::Tensor> expected = whole.Gradients();
   if (actual.size() != expected.size()) return false;
   for (size_t u = 0; u < actual.size(); ++u) {
     const double difference = RelativeDifference(actual[u], expected[u]);

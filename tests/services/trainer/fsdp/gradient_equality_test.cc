@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "tests/fakes/local_process_group.h"
+#include "tests/fakes/local_mesh.h"
 #include "tests/services/trainer/fsdp/sharded_test_support.h"
 #include "tests/support/status_matchers.h"
 
@@ -16,7 +16,8 @@ constexpr uint64_t kSeed = 11;
 
 struct Case {
   std::string name;
-  int ranks = 2;
+  int ranks = 2;  // that share a copy of the model
+  int replicas = 1;
   int micro_batches = 1;
   int sequences = 6;
   int64_t longest = 9;
@@ -27,6 +28,9 @@ struct Case {
   bool checkpointing = false;
   int64_t prefetch = 1;
   int64_t kv_heads = 2;
+  model::UnitLimits limits;
+  bool reshard = true;
+  at::ScalarType reduce_dtype = at::kFloat;
 };
 
 model::ModelSpec SpecOf(const Case& c) {
@@ -55,14 +59,18 @@ TEST_P(GradientEquality, WithPlainAutogradOverWholeParameters) {
     loss.backward();
     expected_loss += loss.item<double>();
   }
-  const std::vector<at::Tensor> expected = whole.FlatGradients();
+  const std::vector<at::Tensor> expected = whole.Gradients();
 
-  testing::LocalWorld world(c.ranks);
-  std::vector<double> losses(c.ranks);
-  world.Run([&](comm::ProcessGroup& group) {
+  const int ranks = c.ranks * c.replicas;
+  testing::LocalMesh world({.dp_replicate = c.replicas, .dp_shard = c.ranks});
+  std::vector<double> losses(ranks);
+  world.Run([&](const comm::DeviceMesh& mesh) {
     ShardedModelOptions options;
     options.spec = spec;
-    options.group = &group;
+    options.mesh = &mesh;
+    options.unit_limits = c.limits;
+    options.reshard_after_forward = c.reshard;
+    options.reduce_dtype = c.reduce_dtype;
     options.activation_checkpointing = c.checkpointing;
     options.prefetch_units = c.prefetch;
     ASSERT_OK_AND_ASSIGN(auto model, ShardedModel::Create(options));
@@ -72,19 +80,22 @@ TEST_P(GradientEquality, WithPlainAutogradOverWholeParameters) {
       double loss = 0;
       model->ZeroGradients();
       for (const PackedBatch& batch :
-           Deal(sequences, group.rank(), c.ranks, c.micro_batches, c.stride)) {
+           Deal(sequences, mesh.rank(), ranks, c.micro_batches, c.stride)) {
         ASSERT_OK_AND_ASSIGN(const double part, model->ForwardBackward(batch, TestLoss));
         loss += part;
       }
-      losses[group.rank()] = loss;
-      const std::vector<at::Tensor> actual = GatherShards(*model, group, &UnitShard::grad);
+      losses[mesh.rank()] = loss;
+      ASSERT_OK(model->ReduceGradients());
+      const std::vector<at::Tensor> actual =
+          GatherParameters(*model, mesh.shard(), &UnitShard::grad);
+      const double tolerance = c.reduce_dtype == at::kFloat ? 1e-5 : 1e-2;
       ASSERT_EQ(actual.size(), expected.size());
       for (size_t u = 0; u < actual.size(); ++u) {
-        EXPECT_LT(RelativeDifference(actual[u], expected[u]), 1e-5)
-            << "rank " << group.rank() << ", unit " << u;
+        EXPECT_LT(RelativeDifference(actual[u], expected[u]), tolerance)
+            << "rank " << mesh.rank() << ", parameter " << u;
       }
     }
-    if (c.ranks > 1) {
+    if (c.ranks > 1 && c.reshard && c.limits.max_elements == 0) {
       EXPECT_LE(model->peak_gathered_units(), c.prefetch + 1 + (c.tied ? 1 : 0));
     }
   });
@@ -106,14 +117,16 @@ TEST(GradientEqualityInBfloat16, OfRanksWithMicroBatchesOfOneRank) {
       world.Run([&](comm::ProcessGroup& group) {
         ShardedModelOptions options;
         options.spec = spec;
-        options.group = &group;
+        const comm::DeviceMesh mesh(group);
+        options.mesh = &mesh;
         options.compute_dtype = at::kBFloat16;
         ASSERT_OK_AND_ASSIGN(auto model, ShardedModel::Create(options));
         SetParameters(*model, kSeed);
         for (const PackedBatch& batch : Deal(sequences, group.rank(), ranks, 6 / ranks)) {
           ASSERT_OK(model->ForwardBackward(batch, TestLoss).status());
         }
-        const std::vector<at::Tensor> actual = GatherShards(*model, group, &UnitShard::grad);
+        ASSERT_OK(model->ReduceGradients());
+        const std::vector<at::Tensor> actual = GatherParameters(*model, group, &UnitShard::grad);
         if (ranks == 1) expected = actual;
         ASSERT_EQ(actual.size(), expected.size());
         for (size_t u = 0; u < actual.size(); ++u) {
@@ -137,6 +150,37 @@ INSTANTIATE_TEST_SUITE_P(
         Case{.name = "TwoRanksNoPrefetch", .ranks = 2, .tied = true, .prefetch = 0},
         Case{.name = "TwoRanksPrefetchThree", .ranks = 2, .prefetch = 3},
         Case{.name = "TwoRanksPrefetchAll", .ranks = 2, .tied = true, .prefetch = 20},
+        // Half the embedding, all of it, and nearly everything in one unit.
+        Case{.name = "SplitUnits", .ranks = 2, .limits = {.max_elements = 700}},
+        Case{.name = "SplitUnitsTied", .ranks = 3, .tied = true, .limits = {.max_elements = 700}},
+        Case{.name = "GroupedUnits",
+             .ranks = 2,
+             .micro_batches = 2,
+             .limits = {.min_elements = 3000}},
+        Case{.name = "GroupedUnitsTied",
+             .ranks = 3,
+             .tied = true,
+             .checkpointing = true,
+             .limits = {.min_elements = 3000}},
+        Case{.name = "OneUnit", .ranks = 2, .limits = {.min_elements = 1000000}},
+        Case{.name = "OneUnitAlone",
+             .ranks = 1,
+             .micro_batches = 2,
+             .limits = {.min_elements = 1000000}},
+        Case{.name = "GroupedAndSplitUnits",
+             .ranks = 2,
+             .limits = {.min_elements = 4500, .max_elements = 5000}},
+        Case{.name = "KeptFromForwardToBackward", .ranks = 2, .tied = true, .reshard = false},
+        Case{.name = "KeptAndCheckpointed", .ranks = 2, .checkpointing = true, .reshard = false},
+        Case{.name = "ReducedInBfloat16", .ranks = 2, .reduce_dtype = at::kBFloat16},
+        Case{.name = "ReducedInBfloat16Tied",
+             .ranks = 3,
+             .tied = true,
+             .reduce_dtype = at::kBFloat16},
+        Case{.name = "TwoReplicasOfTwo", .ranks = 2, .replicas = 2, .micro_batches = 2},
+        Case{.name = "ThreeReplicasOfTwoTied", .ranks = 2, .replicas = 3, .tied = true},
+        Case{.name = "TwoReplicasOfOne", .ranks = 1, .replicas = 2, .micro_batches = 2},
+        Case{.name = "ReplicasWithEmptyRanks", .ranks = 2, .replicas = 2, .sequences = 2},
         Case{.name = "ThreeRanks", .ranks = 3},
         Case{.name = "ThreeRanksTiedMicroBatches", .ranks = 3, .micro_batches = 2, .tied = true},
         Case{.name = "ThreeRanksEmptyBatches", .ranks = 3, .micro_batches = 3, .sequences = 4},

@@ -28,7 +28,8 @@ TEST(ShardedModel, GivesTheLogProbsOfTheWholeModel) {
     for (const bool trainable : {true, false}) {
       ShardedModelOptions options;
       options.spec = spec;
-      options.group = &group;
+      const comm::DeviceMesh mesh(group);
+      options.mesh = &mesh;
       options.trainable = trainable;
       ASSERT_OK_AND_ASSIGN(auto model, ShardedModel::Create(options));
       SetParameters(*model, 2);
@@ -49,7 +50,8 @@ TEST(ShardedModel, AnswersAnEmptyBatchWithNothing) {
   world.Run([&](comm::ProcessGroup& group) {
     ShardedModelOptions options;
     options.spec = SmallSpec();
-    options.group = &group;
+    const comm::DeviceMesh mesh(group);
+    options.mesh = &mesh;
     ASSERT_OK_AND_ASSIGN(auto model, ShardedModel::Create(options));
     ASSERT_OK_AND_ASSIGN(const model::LogProbs out, model->Forward(PackedBatch()));
     EXPECT_EQ(out.logprobs.numel(), 0);
@@ -70,7 +72,8 @@ TEST(ShardedModel, ARankOwnsItsShareOfEveryUnit) {
   world.Run([&](comm::ProcessGroup& group) {
     ShardedModelOptions options;
     options.spec = SmallSpec();
-    options.group = &group;
+    const comm::DeviceMesh mesh(group);
+    options.mesh = &mesh;
     ASSERT_OK_AND_ASSIGN(auto model, ShardedModel::Create(options));
     const auto& units = model->transformer().table().units();
     ASSERT_EQ(model->shards().size(), units.size());
@@ -92,10 +95,11 @@ TEST(ShardedModel, DrawsTheSameParametersForAnyNumberOfRanks) {
     world.Run([&](comm::ProcessGroup& group) {
       ShardedModelOptions options;
       options.spec = SmallSpec();
-      options.group = &group;
+      const comm::DeviceMesh mesh(group);
+      options.mesh = &mesh;
       ASSERT_OK_AND_ASSIGN(auto model, ShardedModel::Create(options));
       ASSERT_OK(model->RandomInit(5));
-      const std::vector<at::Tensor> whole = GatherShards(*model, group, &UnitShard::master);
+      const std::vector<at::Tensor> whole = GatherParameters(*model, group, &UnitShard::master);
       if (group.rank() == 0) drawn[ranks] = whole;
     });
   }
@@ -112,7 +116,8 @@ TEST(ShardedModel, AFrozenOneHasNoGradients) {
   const auto group = world.Join(0);
   ShardedModelOptions options;
   options.spec = SmallSpec();
-  options.group = group.get();
+  const comm::DeviceMesh mesh(*group);
+  options.mesh = &mesh;
   options.trainable = false;
   ASSERT_OK_AND_ASSIGN(auto model, ShardedModel::Create(options));
   for (const UnitShard& shard : model->shards()) EXPECT_FALSE(shard.grad.defined());
@@ -125,12 +130,14 @@ TEST(ShardedModel, GradientsAreZeroAgainAfterZeroGradients) {
   const auto group = world.Join(0);
   ShardedModelOptions options;
   options.spec = SmallSpec();
-  options.group = group.get();
+  const comm::DeviceMesh mesh(*group);
+  options.mesh = &mesh;
   ASSERT_OK_AND_ASSIGN(auto model, ShardedModel::Create(options));
   SetParameters(*model, 1);
   ASSERT_OK(model->ForwardBackward(Pack({{1, 2, 3}}), TestLoss).status());
   EXPECT_GT(model->shards()[0].grad.abs().max().item<float>(), 0.0f);
   model->ZeroGradients();
+  ASSERT_OK(model->ReduceGradients());
   for (const UnitShard& shard : model->shards()) {
     EXPECT_EQ(shard.grad.abs().max().item<float>(), 0.0f);
   }
@@ -141,7 +148,8 @@ TEST(ShardedModel, AConstantLossGivesZeroGradients) {
   const auto group = world.Join(0);
   ShardedModelOptions options;
   options.spec = SmallSpec();
-  options.group = group.get();
+  const comm::DeviceMesh mesh(*group);
+  options.mesh = &mesh;
   ASSERT_OK_AND_ASSIGN(auto model, ShardedModel::Create(options));
   SetParameters(*model, 1);
   ASSERT_OK_AND_ASSIGN(const double loss,
@@ -159,7 +167,8 @@ TEST(ShardedModel, RefusesABatchWhosePartsDoNotFit) {
   const auto group = world.Join(0);
   ShardedModelOptions options;
   options.spec = SmallSpec();
-  options.group = group.get();
+  const comm::DeviceMesh mesh(*group);
+  options.mesh = &mesh;
   ASSERT_OK_AND_ASSIGN(auto model, ShardedModel::Create(options));
   PackedBatch batch = Pack({{1, 2, 3}});
   batch.targets = batch.targets.narrow(0, 0, 1);
@@ -172,7 +181,8 @@ TEST(ShardedModel, NamesRankAndStageWhereAnOperationFails) {
   const auto group = world.Join(0);
   ShardedModelOptions options;
   options.spec = SmallSpec();
-  options.group = group.get();
+  const comm::DeviceMesh mesh(*group);
+  options.mesh = &mesh;
   ASSERT_OK_AND_ASSIGN(auto model, ShardedModel::Create(options));
   SetParameters(*model, 1);
   const auto result = model->ForwardBackward(
@@ -186,7 +196,8 @@ TEST(ShardedModel, AnswersWhatTheGroupSaysWhereAPeerFails) {
   world.Run([&](comm::ProcessGroup& group) {
     ShardedModelOptions options;
     options.spec = SmallSpec();
-    options.group = &group;
+    const comm::DeviceMesh mesh(group);
+    options.mesh = &mesh;
     ASSERT_OK_AND_ASSIGN(auto model, ShardedModel::Create(options));
     if (group.rank() == 1) {
       group.Abort("told to");
@@ -202,7 +213,8 @@ TEST(ShardedModel, ARankThatFailsAloneEndsTheWaitOfItsPeers) {
   world.Run([&](comm::ProcessGroup& group) {
     ShardedModelOptions options;
     options.spec = SmallSpec();
-    options.group = &group;
+    const comm::DeviceMesh mesh(group);
+    options.mesh = &mesh;
     ASSERT_OK_AND_ASSIGN(auto model, ShardedModel::Create(options));
     SetParameters(*model, 1);
     const auto loss = [&](const model::LogProbs& out) {

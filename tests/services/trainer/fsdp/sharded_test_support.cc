@@ -7,10 +7,10 @@
 namespace tandem::trainer {
 namespace {
 
-// Element `first + i` of a unit moves by a little that depends on its place.
-void Perturb(int unit, int64_t first, at::Tensor flat) {
-  const at::Tensor index = at::arange(first, first + flat.numel(), at::kDouble);
-  flat.add_((index * 0.37 + unit).sin().mul(0.02).to(at::kFloat));
+// Every element of a parameter moves by a little that depends on its place.
+void Perturb(int parameter, at::Tensor flat) {
+  const at::Tensor index = at::arange(flat.numel(), at::kDouble);
+  flat.add_((index * 0.37 + parameter).sin().mul(0.02).to(at::kFloat));
 }
 
 // Each unit whole, in one piece.
@@ -24,7 +24,11 @@ std::vector<at::Tensor> FlatUnits(const model::ModelSpec& spec, const model::Par
     model::RandomInit(spec, table, ref, seed, 0, segment.numel, at::kFloat,
                       flat.mutable_data_ptr<float>() + segment.offset);
   }
-  for (size_t u = 0; u < flats.size(); ++u) Perturb(static_cast<int>(u), 0, flats[u]);
+  for (size_t i = 0; i < table.parameters().size(); ++i) {
+    const model::Parameter& parameter = table.parameter(static_cast<int>(i));
+    Perturb(static_cast<int>(i),
+            flats[parameter.unit].narrow(0, parameter.offset, parameter.numel));
+  }
   return flats;
 }
 
@@ -136,30 +140,28 @@ model::LogProbs WholeModel::Forward(const PackedBatch& batch) const {
   return transformer_.HeadLogProbs(*this, hidden, batch.targets, batch.temperatures);
 }
 
-std::vector<at::Tensor> WholeModel::FlatGradients() const {
-  const model::ParameterTable& table = transformer_.table();
-  std::vector<at::Tensor> flats;
-  for (const model::Unit& unit : table.units()) flats.push_back(at::zeros({unit.numel}));
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    const model::Parameter& parameter = table.parameter(static_cast<int>(i));
-    if (!parameters_[i].grad().defined()) continue;
-    flats[parameter.unit]
-        .narrow(0, parameter.offset, parameter.numel)
-        .copy_(parameters_[i].grad().flatten());
+std::vector<at::Tensor> WholeModel::Gradients() const {
+  std::vector<at::Tensor> gradients;
+  for (const at::Tensor& parameter : parameters_) {
+    gradients.push_back(parameter.grad().defined() ? parameter.grad().flatten()
+                                                   : at::zeros({parameter.numel()}));
   }
-  return flats;
+  return gradients;
 }
 
-std::vector<at::Tensor> GatherShards(ShardedModel& model, comm::ProcessGroup& group,
-                                     at::Tensor UnitShard::*part) {
-  std::vector<at::Tensor> whole;
+std::vector<at::Tensor> GatherParameters(ShardedModel& model, comm::ProcessGroup& group,
+                                         at::Tensor UnitShard::*part) {
+  std::vector<at::Tensor> units;
   for (UnitShard& shard : model.shards()) {
-    at::Tensor full = at::empty({shard.padded_numel});
-    auto work = group.AllGather(full, shard.*part, "test");
+    units.push_back(at::empty({shard.padded_numel}));
+    auto work = group.AllGather(units.back(), shard.*part, "test");
     if (!work.ok() || !(*work)->Wait().ok()) return {};
-    whole.push_back(full.narrow(0, 0, shard.numel));
   }
-  return whole;
+  std::vector<at::Tensor> parameters;
+  for (const model::Parameter& parameter : model.transformer().table().parameters()) {
+    parameters.push_back(units[parameter.unit].narrow(0, parameter.offset, parameter.numel));
+  }
+  return parameters;
 }
 
 double RelativeDifference(const at::Tensor& actual, const at::Tensor& expected) {

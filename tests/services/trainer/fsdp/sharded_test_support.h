@@ -48,8 +48,8 @@ class WholeModel : public model::ParameterProvider {
 
   const model::Transformer& transformer() const { return transformer_; }
   model::LogProbs Forward(const PackedBatch& batch) const;
-  // Each unit's gradient, flat; zeros where there is none.
-  std::vector<at::Tensor> FlatGradients() const;
+  // Each parameter's gradient, flat; zeros where there is none.
+  std::vector<at::Tensor> Gradients() const;
   std::vector<at::Tensor>& parameters() { return parameters_; }
 
  private:
@@ -57,9 +57,10 @@ class WholeModel : public model::ParameterProvider {
   std::vector<at::Tensor> parameters_;  // leaves
 };
 
-// Every unit's whole tensor of what `part` says of a shard, without padding. Collective.
-std::vector<at::Tensor> GatherShards(ShardedModel& model, comm::ProcessGroup& group,
-                                     at::Tensor UnitShard::*part);
+// Every parameter's whole tensor, flat, of what `part` says of a shard. Collective among the ranks
+// that share a copy of the model.
+std::vector<at::Tensor> GatherParameters(ShardedModel& model, comm::ProcessGroup& group,
+                                         at::Tensor UnitShard::*part);
 
 // Largest difference over the largest expected entry.
 double RelativeDifference(const at::Tensor& actual, const at::Tensor& expected);

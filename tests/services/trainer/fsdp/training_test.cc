@@ -11,7 +11,7 @@
 #include "common/io/model_folder.h"
 #include "common/io/read_file.h"
 #include "services/trainer/optim/adamw.h"
-#include "tests/fakes/local_process_group.h"
+#include "tests/fakes/local_mesh.h"
 #include "tests/services/trainer/fsdp/sharded_test_support.h"
 #include "tests/support/status_matchers.h"
 
@@ -24,10 +24,11 @@ struct Curve {
 };
 
 struct Setting {
-  int ranks = 1;
+  int ranks = 1;  // that share a copy of the model
   int micro_batches = 1;
   bool checkpointing = false;
   at::ScalarType dtype = at::kFloat;
+  int replicas = 1;
 };
 
 std::string GoldenFolder() {
@@ -42,15 +43,16 @@ Curve Train(const Setting& setting) {
   const nlohmann::json golden = Golden();
   const size_t num_steps = golden["steps"].size();
   Curve curve{std::vector<double>(num_steps), std::vector<double>(num_steps)};
-  testing::LocalWorld world(setting.ranks);
+  const int ranks = setting.ranks * setting.replicas;
+  testing::LocalMesh world({.dp_replicate = setting.replicas, .dp_shard = setting.ranks});
   absl::Mutex mu;
-  world.Run([&](comm::ProcessGroup& group) {
+  world.Run([&](const comm::DeviceMesh& mesh) {
     ASSERT_OK_AND_ASSIGN(const io::ModelFolder folder, io::ModelFolder::Open(GoldenFolder()));
     ASSERT_OK_AND_ASSIGN(const nlohmann::json config,
                          io::ReadJsonFile(GoldenFolder() + "/config.json"));
     ShardedModelOptions options;
     ASSERT_OK_AND_ASSIGN(options.spec, model::ParseModelSpec(config, "config.json"));
-    options.group = &group;
+    options.mesh = &mesh;
     options.activation_checkpointing = setting.checkpointing;
     options.compute_dtype = setting.dtype;
     ASSERT_OK_AND_ASSIGN(auto model, ShardedModel::Create(options));
@@ -59,7 +61,7 @@ Curve Train(const Setting& setting) {
                      .beta2 = golden["beta2"],
                      .weight_decay = golden["weight_decay"],
                      .grad_clip = golden["grad_clip"]},
-                    *model, group);
+                    *model, mesh);
     for (size_t step = 0; step < num_steps; ++step) {
       const auto sequences = golden["steps"][step]["sequences"].get<std::vector<TokenSequence>>();
       int64_t predicted = 0;
@@ -69,14 +71,13 @@ Curve Train(const Setting& setting) {
       const auto loss = [&](const model::LogProbs& out) -> at::Tensor {
         return -out.logprobs.sum() / static_cast<double>(predicted);
       };
-      for (const PackedBatch& batch :
-           Deal(sequences, group.rank(), setting.ranks, setting.micro_batches)) {
+      for (const PackedBatch& batch : Deal(sequences, mesh.rank(), ranks, setting.micro_batches)) {
         ASSERT_OK_AND_ASSIGN(const double part, model->ForwardBackward(batch, loss));
         absl::MutexLock lock(&mu);
         curve.losses[step] += part;
       }
       ASSERT_OK_AND_ASSIGN(const auto result, optimizer.Step(golden["lr"].get<double>()));
-      if (group.rank() == 0) curve.grad_norms[step] = result.grad_norm;
+      if (mesh.rank() == 0) curve.grad_norms[step] = result.grad_norm;
     }
   });
   return curve;
@@ -107,8 +108,10 @@ TEST(Training, DoesNotDependOnRanksAndMicroBatches) {
   const Curve one = Train({.ranks = 1});
   for (const Setting& setting :
        {Setting{.ranks = 2}, Setting{.ranks = 3, .micro_batches = 2},
-        Setting{.ranks = 1, .micro_batches = 3}, Setting{.ranks = 2, .checkpointing = true}}) {
-    SCOPED_TRACE(absl::StrCat(setting.ranks, " ranks, ", setting.micro_batches, " micro-batches"));
+        Setting{.ranks = 1, .micro_batches = 3}, Setting{.ranks = 2, .checkpointing = true},
+        Setting{.ranks = 2, .replicas = 2}, Setting{.ranks = 1, .replicas = 2}}) {
+    SCOPED_TRACE(absl::StrCat(setting.replicas, " x ", setting.ranks, " ranks, ",
+                              setting.micro_batches, " micro-batches"));
     ExpectClose(Train(setting), one.losses, one.grad_norms);
   }
 }

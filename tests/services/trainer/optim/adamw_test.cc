@@ -30,6 +30,7 @@ class FakeModel : public ShardedModel {
     return 0.0;
   }
   std::vector<UnitShard>& shards() override { return shards_; }
+  absl::Status ReduceGradients() override { return absl::OkStatus(); }
   void ZeroGradients() override {
     for (UnitShard& shard : shards_) shard.grad.zero_();
   }
@@ -92,7 +93,8 @@ void CompareWithReference(AdamWOptions options, double gradient_scale) {
   FakeModel model(start);
   testing::LocalWorld world(1);
   const auto group = world.Join(0);
-  AdamW optimizer(options, model, *group);
+  const comm::DeviceMesh mesh(*group);
+  AdamW optimizer(options, model, mesh);
   ReferenceAdamW reference(options, start);
   for (int step = 0; step < 10; ++step) {
     const std::vector<at::Tensor> gradients = Gradients(step, gradient_scale);
@@ -132,7 +134,8 @@ TEST(AdamW, ClipsByTheNormOverAllRanks) {
   std::vector<float> moments(2);
   world.Run([&](comm::ProcessGroup& group) {
     FakeModel model({at::zeros({4})});
-    AdamW optimizer({.beta1 = 0.0, .grad_clip = 1}, model, group);
+    const comm::DeviceMesh mesh(group);
+    AdamW optimizer({.beta1 = 0.0, .grad_clip = 1}, model, mesh);
     model.shards()[0].grad.fill_(group.rank() == 0 ? 1.5 : 2.0);
 
     ASSERT_OK_AND_ASSIGN(const AdamW::StepResult result, optimizer.Step(1e-3));
@@ -152,7 +155,8 @@ TEST(AdamW, SkipsTheStepOnEveryRankWhereOneHasANonFiniteGradient) {
     testing::LocalWorld world(3);
     world.Run([&](comm::ProcessGroup& group) {
       FakeModel model({at::full({5}, 0.25)});
-      AdamW optimizer({}, model, group);
+      const comm::DeviceMesh mesh(group);
+      AdamW optimizer({}, model, mesh);
       model.shards()[0].grad.fill_(0.1);
       if (group.rank() == 1) model.shards()[0].grad[3] = bad;
 

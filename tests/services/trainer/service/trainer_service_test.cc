@@ -30,8 +30,9 @@ constexpr int64_t kIncarnation = 77;
 class OneRank {
  public:
   explicit OneRank(const config::v1::RunConfig& config) {
-    group_ = *comm::CreateGlooGroup({.name = "fsdp"});
-    auto engine = TrainerEngine::Create(config, *group_, at::kCPU);
+    group_ = *comm::CreateGlooGroup({.name = "world"});
+    mesh_ = std::make_unique<comm::DeviceMesh>(*group_);
+    auto engine = TrainerEngine::Create(config, *mesh_, at::kCPU);
     EXPECT_THAT(engine, IsOk());
     engine_ = *std::move(engine);
     publisher_ = *RankPublisher::Create(*engine_, config);
@@ -45,6 +46,7 @@ class OneRank {
 
  private:
   std::unique_ptr<comm::ProcessGroup> group_;
+  std::unique_ptr<comm::DeviceMesh> mesh_;
   std::unique_ptr<TrainerEngine> engine_;
   std::unique_ptr<RankPublisher> publisher_;
   std::unique_ptr<LeaderServer> server_;

@@ -1,0 +1,76 @@
+// DeviceMesh: the groups of one rank, one for each way in which ranks work together.
+//
+//   ASSIGN_OR_RETURN(auto mesh, DeviceMesh::Create({.dp_replicate = 2, .dp_shard = 4}, rank,
+//   make)); mesh->shard().AllGather(...);            // among the ranks that share one copy of the
+//   state mesh->replicate().AllReduce(...);        // among the owners of the same shard
+//
+// Threads: as ProcessGroup: one thread per rank issues the operations of all groups, in the same
+// order on every rank of each group.
+#ifndef TANDEM_COMMON_COMM_DEVICE_MESH_H_
+#define TANDEM_COMMON_COMM_DEVICE_MESH_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "common/comm/mesh_shape.h"
+#include "common/comm/process_group.h"
+
+namespace tandem::comm {
+
+class DeviceMesh {
+ public:
+  // Joins the group `name` ("shard.3") as one rank of several. Called on every member.
+  using GroupMaker = std::function<absl::StatusOr<std::unique_ptr<ProcessGroup>>(
+      const std::string& name, int rank, int size)>;
+
+  // Joins all groups of `rank`, in the same order on every rank. A group of all ranks is made once
+  // and serves every dimension that it is; a group of one rank is made without a rendezvous.
+  // Errors are those of `make`; INVALID_ARGUMENT where the shape is not one.
+  static absl::StatusOr<std::unique_ptr<DeviceMesh>> Create(const MeshShape& shape, int rank,
+                                                            const GroupMaker& make);
+
+  // A mesh of one dimension, dp_shard: the ranks of `world`, which outlives it.
+  explicit DeviceMesh(ProcessGroup& world);
+
+  const MeshShape& shape() const { return shape_; }
+  int rank() const { return world_->rank(); }
+  int size() const { return world_->size(); }
+
+  ProcessGroup& world() const { return *world_; }
+  ProcessGroup& shard() const { return *shard_; }
+  ProcessGroup& replicate() const { return *replicate_; }
+  ProcessGroup& tensor() const { return *tensor_; }
+  ProcessGroup& sequence() const { return *sequence_; }
+
+  // Ranks that compute the same sequences (those of a tensor or sequence group) are one data rank.
+  int num_data_ranks() const { return shape_.dp_replicate * shape_.dp_shard / shape_.sequence; }
+  int data_rank() const { return rank() / shape_.tp / shape_.sequence; }
+  // One rank of each data rank: the one that counts what all of them have computed alike.
+  bool leads_data_rank() const { return tensor_->rank() == 0 && sequence_->rank() == 0; }
+
+  // The first error of a group, or OK. Any thread.
+  absl::Status status() const;
+  // Aborts every group. Any thread.
+  void Abort(absl::string_view reason) const;
+
+ private:
+  DeviceMesh() = default;
+
+  MeshShape shape_;
+  std::vector<std::unique_ptr<ProcessGroup>> owned_;
+  std::vector<ProcessGroup*> groups_;  // each once
+  ProcessGroup* world_ = nullptr;
+  ProcessGroup* shard_ = nullptr;
+  ProcessGroup* replicate_ = nullptr;
+  ProcessGroup* tensor_ = nullptr;
+  ProcessGroup* sequence_ = nullptr;
+};
+
+}  // namespace tandem::comm
+
+#endif  // TANDEM_COMMON_COMM_DEVICE_MESH_H_

@@ -1,0 +1,21 @@
+// MeshShape: how the trainer's ranks are arranged.
+#ifndef TANDEM_COMMON_COMM_MESH_SHAPE_H_
+#define TANDEM_COMMON_COMM_MESH_SHAPE_H_
+
+namespace tandem::comm {
+
+// Dimensions of the mesh, outermost first: the ranks of one tensor-parallel group are neighbours.
+// Rank ((replicate * dp_shard) + shard) * tp + tensor stands at (replicate, shard, tensor).
+struct MeshShape {
+  int dp_replicate = 1;  // copies of the training state; gradients are summed over them
+  int dp_shard = 1;      // ranks that one copy is sharded over
+  int tp = 1;            // ranks that one matrix product is split over
+  // Of dp_shard, neighbours that compute the same sequences, each a part of the tokens (2309.14509).
+  int sequence = 1;
+
+  int size() const { return dp_replicate * dp_shard * tp; }
+};
+
+}  // namespace tandem::comm
+
+#endif  // TANDEM_COMMON_COMM_MESH_SHAPE_H_
