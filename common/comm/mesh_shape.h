@@ -10,7 +10,8 @@ struct MeshShape {
   int dp_replicate = 1;  // copies of the training state; gradients are summed over them
   int dp_shard = 1;      // ranks that one copy is sharded over
   int tp = 1;            // ranks that one matrix product is split over
-  // Of dp_shard, neighbours that compute the same sequences, each a part of the tokens (2309.14509).
+  // Of dp_shard, neighbours that compute the same sequences, each a part of the tokens
+  // (2309.14509).
   int sequence = 1;
 
   int size() const { return dp_replicate * dp_shard * tp; }

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "common/status/status_matchers.h"
+#include "tests/support/status_matchers.h"
 
 namespace tandem::plan {
 namespace {
