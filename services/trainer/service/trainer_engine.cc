@@ -8,6 +8,7 @@
 
 #include "common/io/model_config.h"
 #include "common/io/model_folder.h"
+#include "common/plan/unit_limits.h"
 #include "common/status/status_macros.h"
 #include "services/trainer/data/micro_batch.h"
 #include "services/trainer/data/micro_batch_plan.h"
@@ -15,11 +16,6 @@
 
 namespace tandem::trainer {
 namespace {
-
-model::UnitLimits LimitsOf(const config::v1::TrainerConfig& trainer, at::ScalarType dtype) {
-  const auto element_bytes = static_cast<int64_t>(c10::elementSize(dtype));
-  return {trainer.min_unit_bytes() / element_bytes, trainer.max_unit_bytes() / element_bytes};
-}
 
 AdamWOptions MakeAdamWOptions(const config::v1::OptimConfig& config) {
   AdamWOptions out;
@@ -64,7 +60,9 @@ absl::StatusOr<std::unique_ptr<TrainerEngine>> TrainerEngine::Create(
   options.mesh = &mesh;
   options.device = device;
   options.prefetch_units = config.trainer().prefetch_units();
-  options.unit_limits = LimitsOf(config.trainer(), engine->compute_dtype_);
+  options.unit_limits =
+      plan::UnitLimitsOf(config.trainer(), options.spec, mesh.shape(),
+                         static_cast<int64_t>(c10::elementSize(engine->compute_dtype_)));
   options.reshard_after_forward =
       config.trainer().reshard_after_forward() &&
       config.trainer().sharding_strategy() != config::v1::SHARDING_STRATEGY_SHARD_GRAD_OP;

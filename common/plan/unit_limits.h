@@ -1,0 +1,24 @@
+// How large the units are that FSDP gathers at once.
+#ifndef TANDEM_COMMON_PLAN_UNIT_LIMITS_H_
+#define TANDEM_COMMON_PLAN_UNIT_LIMITS_H_
+
+#include <cstdint>
+
+#include "common/comm/mesh_shape.h"
+#include "common/model/model_spec.h"
+#include "common/model/parameter_table.h"
+#include "tandem/config/v1/run_config.pb.h"
+
+namespace tandem::plan {
+
+// trainer.min_unit_bytes and trainer.max_unit_bytes, in elements of `element_bytes`. Where the
+// former is 0 it is chosen: a rank's part of a unit has at least 1 MiB, below which a collective's
+// latency outweighs its bytes, but no unit has more than an eighth of the model, of which two are
+// held at once.
+model::UnitLimits UnitLimitsOf(const config::v1::TrainerConfig& trainer,
+                               const model::ModelSpec& spec, const comm::MeshShape& mesh,
+                               int64_t element_bytes);
+
+}  // namespace tandem::plan
+
+#endif  // TANDEM_COMMON_PLAN_UNIT_LIMITS_H_
