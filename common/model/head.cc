@@ -4,6 +4,8 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/gather.h>
 #include <ATen/ops/logsumexp.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -12,6 +14,7 @@
 #include "common/model/cpu_dispatch.h"
 #include "common/model/kernels/log_probs.h"
 #include "common/model/linear.h"
+#include "common/model/tensor_collectives.h"
 
 namespace tandem::model {
 namespace {
@@ -69,7 +72,7 @@ void ReadChunk(const at::Tensor& logits, const at::Tensor& targets, const at::Te
   const at::Tensor log_sum_exp = at::logsumexp(scaled, 1);
   const at::Tensor log_p = scaled - log_sum_exp.unsqueeze(1);
   out.log_sum_exp.copy_(log_sum_exp);
-  out.logprobs.copy_(log_p.gather(1, targets.unsqueeze(1)).squeeze(1));
+  out.logprobs.copy_(log_p.gather(1, targets.clamp_min(0).unsqueeze(1)).squeeze(1));
   out.entropy.copy_(-(log_p.exp() * log_p).sum(1));
 }
 
@@ -93,12 +96,31 @@ at::Tensor ChunkGradient(at::Tensor logits, const at::Tensor& targets,
   const at::Tensor log_p = logits * scale - forward.log_sum_exp.unsqueeze(1);
   at::Tensor grad = log_p + forward.entropy.unsqueeze(1);
   grad = (grad * grad_entropy.unsqueeze(1) + grad_logprobs.unsqueeze(1)) * log_p.exp() * -1;
-  const at::Tensor index = targets.unsqueeze(1);
-  return grad.scatter_add(1, index, grad_logprobs.unsqueeze(1)) * scale;
+  const at::Tensor own = at::where(targets >= 0, grad_logprobs, 0);
+  return grad.scatter_add(1, targets.clamp_min(0).unsqueeze(1), own.unsqueeze(1)) * scale;
 }
 
+// From what each rank says of its part of the vocabulary to what holds of all of it. With L, H the
+// log-sum-exp and entropy of a part, its mean of z = logits / temperature is L - H, and its share
+// of the probability exp(L) over the sum of all. Everything is counted from the largest L.
+void CombineOverRanks(const at::Tensor& targets, comm::ProcessGroup& group, HeadOutput& out) {
+  if (targets.numel() == 0) return;
+  at::Tensor most = out.log_sum_exp.clone();
+  AllReduce(most, comm::ReduceOp::kMax, group, "head maxima");
+  const at::Tensor above = out.log_sum_exp - most;
+  const at::Tensor share = above.exp();
+  const at::Tensor target = at::where(targets >= 0, out.logprobs + above, 0);
+  at::Tensor sums = at::stack({share, share * (above - out.entropy), target});
+  AllReduce(sums, comm::ReduceOp::kSum, group, "head sums");
+  const at::Tensor log_sum = sums[0].log();
+  out.logprobs = sums[2] - log_sum;
+  out.entropy = log_sum - sums[1] / sums[0];
+  out.log_sum_exp = most + log_sum;
+}
+
+// targets: rows of the weight, negative where it does not have them.
 HeadOutput Forward(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets,
-                   const at::Tensor& temperatures) {
+                   const at::Tensor& temperatures, comm::ProcessGroup* group) {
   HeadOutput out = EmptyOutput(hidden);
   const int64_t rows = hidden.size(0);
   const int64_t chunk = ChunkRows(weight.size(0));
@@ -109,14 +131,15 @@ HeadOutput Forward(const at::Tensor& hidden, const at::Tensor& weight, const at:
     ReadChunk(ChunkLogits(hidden.narrow(0, row, n), weight), targets.narrow(0, row, n),
               temperatures.narrow(0, row, n), part);
   }
+  if (group != nullptr) CombineOverRanks(targets, *group, out);
   return out;
 }
 
 struct LogProbsFunction : torch::autograd::Function<LogProbsFunction> {
   static variable_list forward(AutogradContext* ctx, const at::Tensor& hidden,
                                const at::Tensor& weight, const at::Tensor& targets,
-                               const at::Tensor& temperatures) {
-    HeadOutput out = Forward(hidden, weight, targets, temperatures);
+                               const at::Tensor& temperatures, comm::ProcessGroup* group) {
+    HeadOutput out = Forward(hidden, weight, targets, temperatures, group);
     ctx->save_for_backward({hidden, weight, targets, temperatures, out.entropy, out.log_sum_exp});
     return {out.logprobs, out.entropy};
   }
@@ -153,23 +176,28 @@ struct LogProbsFunction : torch::autograd::Function<LogProbsFunction> {
       if (want_weight) MultiplyOverRows(grad_logits, x, grad_weight, /*accumulate=*/true);
     }
     if (want_weight) grad_weight = grad_weight.to(weight.scalar_type());
-    return {grad_hidden, grad_weight, at::Tensor(), at::Tensor()};
+    return {grad_hidden, grad_weight, at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
 
 }  // namespace
 
 LogProbs ChunkedLogProbs(const at::Tensor& hidden, const at::Tensor& weight,
-                         const at::Tensor& targets, const at::Tensor& temperatures) {
+                         const at::Tensor& targets, const at::Tensor& temperatures,
+                         const VocabularyPart& part) {
   const at::Tensor x = hidden.contiguous();
   const at::Tensor matrix = weight.contiguous();
-  const at::Tensor ids = targets.contiguous();
   const at::Tensor scales = temperatures.contiguous();
+  at::Tensor ids = targets.contiguous();
+  if (part.group != nullptr) {
+    const at::Tensor row = ids - part.begin;
+    ids = at::where((row >= 0) & (row < matrix.size(0)), row, -1);
+  }
   if (NeedsGraph({x, matrix})) {
-    variable_list out = LogProbsFunction::apply(x, matrix, ids, scales);
+    variable_list out = LogProbsFunction::apply(x, matrix, ids, scales, part.group);
     return {std::move(out[0]), std::move(out[1])};
   }
-  HeadOutput out = Forward(x, matrix, ids, scales);
+  HeadOutput out = Forward(x, matrix, ids, scales, part.group);
   return {std::move(out.logprobs), std::move(out.entropy)};
 }
 

@@ -4,6 +4,10 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
+
+#include "common/comm/process_group.h"
+
 namespace tandem::model {
 
 // What the head says of the tokens that followed, float32 [num_rows] each.
@@ -12,11 +16,22 @@ struct LogProbs {
   at::Tensor entropy;   // of softmax(logits / temperature), in nats
 };
 
+// Which rows of the vocabulary the weight has, where they are split over ranks. The ranks compute
+// the same rows of hidden at once, exchange four numbers for each of them, and have the same
+// results.
+struct VocabularyPart {
+  comm::ProcessGroup* group = nullptr;  // null: all
+  int64_t begin = 0;                    // the vocabulary row that is the weight's first
+};
+
 // hidden: [num_rows, hidden_size], weight: [vocab, hidden_size], targets: int64 [num_rows],
 // temperatures: float32 [num_rows], each > 0. Works in chunks of rows; the backward pass computes
-// the logits again. Differentiable in hidden and weight through both results.
+// the logits again, and exchanges nothing. Differentiable in hidden and weight through both
+// results; the gradient of hidden is that of this rank's part of the vocabulary. Throws
+// CollectiveError.
 LogProbs ChunkedLogProbs(const at::Tensor& hidden, const at::Tensor& weight,
-                         const at::Tensor& targets, const at::Tensor& temperatures);
+                         const at::Tensor& targets, const at::Tensor& temperatures,
+                         const VocabularyPart& part = {});
 
 }  // namespace tandem::model
 

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
+#include "common/model/segment_box.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::model {
@@ -104,10 +105,10 @@ ParameterMismatch CompareParameters(const ParameterTable& table, const io::Model
     const absl::StatusOr<io::TensorView> tensor = FindSegment(table, folder, segment.name);
     if (!tensor.ok()) {
       mismatch.missing.push_back(segment.name);
-    } else if (tensor->shape != segment.shape) {
+    } else if (tensor->shape != segment.global_shape) {
       mismatch.misshapen.push_back(
           absl::StrCat(segment.name, ": shape [", absl::StrJoin(tensor->shape, ", "), "] where [",
-                       absl::StrJoin(segment.shape, ", "), "] was expected"));
+                       absl::StrJoin(segment.global_shape, ", "), "] was expected"));
     }
   }
   for (const std::string& name : folder.names()) {
@@ -144,19 +145,29 @@ absl::Status LoadParameters(const io::ModelFolder& folder, Arena& arena) {
   size_t i = 0;
   return LoadParameters(
       folder, arena.table(),
-      [&](ParameterTable::SegmentRef, const io::TensorView& tensor) -> absl::Status {
+      [&](ParameterTable::SegmentRef ref, const io::TensorView& tensor) -> absl::Status {
+        const Segment& part = arena.table().segment(ref);
         const at::Tensor segment = arena.SegmentTensor(i);
         if (segment.is_cpu()) {
           void* const out = arena.SegmentBytes(i++).data();
-          return CopyElements(tensor, 0, tensor.num_elements(), arena.dtype(), out);
+          return CopySegment(part, tensor, 0, part.numel, arena.dtype(), out);
         }
         at::Tensor staged = at::empty(segment.sizes(), arena.dtype());
-        RETURN_IF_ERROR(CopyElements(tensor, 0, tensor.num_elements(), arena.dtype(),
-                                     staged.mutable_data_ptr()));
+        RETURN_IF_ERROR(
+            CopySegment(part, tensor, 0, part.numel, arena.dtype(), staged.mutable_data_ptr()));
         segment.copy_(staged);
         ++i;
         return absl::OkStatus();
       });
+}
+
+absl::Status CopySegment(const Segment& segment, const io::TensorView& tensor, int64_t first,
+                         int64_t count, at::ScalarType dtype, void* out) {
+  const auto element_size = static_cast<int64_t>(c10::elementSize(dtype));
+  return ForRunsOfBox(segment, first, count, [&](const BoxRun& run) {
+    return CopyElements(tensor, run.logical, run.count, dtype,
+                        static_cast<std::byte*>(out) + (run.local - first) * element_size);
+  });
 }
 
 absl::Status CopyElements(const io::TensorView& tensor, int64_t first, int64_t count,

@@ -18,6 +18,30 @@ int64_t Product(const std::vector<int64_t>& shape) {
   return product;
 }
 
+// The whole of a tensor.
+Segment Whole(std::string name, std::vector<int64_t> shape) {
+  Segment segment;
+  segment.name = std::move(name);
+  segment.global_shape = shape;
+  segment.start.assign(shape.size(), 0);
+  segment.numel = Product(shape);
+  segment.shape = std::move(shape);
+  return segment;
+}
+
+// Indices `part` of dim `dim`.
+Segment Part(std::string name, std::vector<int64_t> shape, int dim, Range part) {
+  Segment segment = Whole(std::move(name), std::move(shape));
+  segment.start[dim] = part.begin;
+  segment.shape[dim] = part.size();
+  segment.numel = Product(segment.shape);
+  return segment;
+}
+
+Segment Rows(std::string name, std::vector<int64_t> shape, Range part) {
+  return Part(std::move(name), std::move(shape), 0, part);
+}
+
 // Segments stacked along dim 0; offsets are filled in when the parameter is added to its unit.
 Parameter Stack(std::string name, std::vector<Segment> segments, Placement placement) {
   Parameter parameter;
@@ -26,7 +50,6 @@ Parameter Stack(std::string name, std::vector<Segment> segments, Placement place
   parameter.shape[0] = 0;
   for (Segment& segment : segments) {
     segment.row = parameter.shape[0];
-    segment.numel = Product(segment.shape);
     parameter.shape[0] += segment.shape[0];
   }
   parameter.segments = std::move(segments);
@@ -35,13 +58,13 @@ Parameter Stack(std::string name, std::vector<Segment> segments, Placement place
   return parameter;
 }
 
-Parameter Single(std::string name, std::vector<int64_t> shape, Placement placement) {
-  Segment segment{name, std::move(shape)};
+Parameter Single(Segment segment, Placement placement) {
+  std::string name = segment.name;
   return Stack(std::move(name), {std::move(segment)}, placement);
 }
 
 Parameter Norm(std::string name, int64_t size) {
-  Parameter parameter = Single(std::move(name), {size}, kReplicate);
+  Parameter parameter = Single(Whole(std::move(name), {size}), kReplicate);
   parameter.is_norm = true;
   return parameter;
 }
@@ -70,16 +93,21 @@ int ParameterTable::Add(Unit& unit, Parameter parameter) {
   return index;
 }
 
-ParameterTable::ParameterTable(const ModelSpec& spec, const UnitLimits& limits)
-    : tied_(spec.tie_word_embeddings) {
+ParameterTable::ParameterTable(const ModelSpec& spec, const UnitLimits& limits,
+                               TensorParallel parallel)
+    : parallel_(parallel), tied_(spec.tie_word_embeddings) {
   const int64_t hidden = spec.hidden_size;
   const int64_t q = spec.q_size();
   const int64_t kv = spec.kv_size();
   const int64_t inner = spec.intermediate_size;
+  const ModelPart part = PartOf(spec, parallel);
+  const Range q_rows = {part.heads.begin * spec.head_dim, part.heads.end * spec.head_dim};
+  const Range kv_rows = {part.kv_heads.begin * spec.head_dim, part.kv_heads.end * spec.head_dim};
 
   Unit embed{"embed"};
-  embedding_ =
-      Add(embed, Single("model.embed_tokens.weight", {spec.vocab_size, hidden}, kShardRows));
+  embedding_ = Add(
+      embed, Single(Rows("model.embed_tokens.weight", {spec.vocab_size, hidden}, part.vocabulary),
+                    kShardRows));
   units_.push_back(std::move(embed));
 
   for (int64_t i = 0; i < spec.num_layers; ++i) {
@@ -90,39 +118,44 @@ ParameterTable::ParameterTable(const ModelSpec& spec, const UnitLimits& limits)
     LayerParameters at;
     at.input_norm = Add(unit, Norm(layer + "input_layernorm.weight", hidden));
     at.qkv_weight = Add(unit, Stack(attention + "qkv_proj.weight",
-                                    {{attention + "q_proj.weight", {q, hidden}},
-                                     {attention + "k_proj.weight", {kv, hidden}},
-                                     {attention + "v_proj.weight", {kv, hidden}}},
+                                    {Rows(attention + "q_proj.weight", {q, hidden}, q_rows),
+                                     Rows(attention + "k_proj.weight", {kv, hidden}, kv_rows),
+                                     Rows(attention + "v_proj.weight", {kv, hidden}, kv_rows)},
                                     kShardRows));
     if (spec.qkv_bias) {
       at.qkv_bias = Add(unit, Bias(Stack(attention + "qkv_proj.bias",
-                                         {{attention + "q_proj.bias", {q}},
-                                          {attention + "k_proj.bias", {kv}},
-                                          {attention + "v_proj.bias", {kv}}},
+                                         {Rows(attention + "q_proj.bias", {q}, q_rows),
+                                          Rows(attention + "k_proj.bias", {kv}, kv_rows),
+                                          Rows(attention + "v_proj.bias", {kv}, kv_rows)},
                                          kShardRows)));
     }
     if (spec.qk_norm) {
       at.q_norm = Add(unit, Norm(attention + "q_norm.weight", spec.head_dim));
       at.k_norm = Add(unit, Norm(attention + "k_norm.weight", spec.head_dim));
     }
-    at.o_weight = Add(unit, Single(attention + "o_proj.weight", {hidden, q}, kShardColumns));
+    at.o_weight =
+        Add(unit, Single(Part(attention + "o_proj.weight", {hidden, q}, 1, q_rows), kShardColumns));
     if (spec.output_bias) {
-      at.o_bias = Add(unit, Bias(Single(attention + "o_proj.bias", {hidden}, kReplicate)));
+      at.o_bias = Add(unit, Bias(Single(Whole(attention + "o_proj.bias", {hidden}), kReplicate)));
     }
     at.post_attention_norm = Add(unit, Norm(layer + "post_attention_layernorm.weight", hidden));
-    at.gate_up_weight = Add(unit, Stack(mlp + "gate_up_proj.weight",
-                                        {{mlp + "gate_proj.weight", {inner, hidden}},
-                                         {mlp + "up_proj.weight", {inner, hidden}}},
-                                        kShardRows));
+    at.gate_up_weight =
+        Add(unit, Stack(mlp + "gate_up_proj.weight",
+                        {Rows(mlp + "gate_proj.weight", {inner, hidden}, part.intermediate),
+                         Rows(mlp + "up_proj.weight", {inner, hidden}, part.intermediate)},
+                        kShardRows));
     if (spec.mlp_bias) {
       at.gate_up_bias =
           Add(unit, Bias(Stack(mlp + "gate_up_proj.bias",
-                               {{mlp + "gate_proj.bias", {inner}}, {mlp + "up_proj.bias", {inner}}},
+                               {Rows(mlp + "gate_proj.bias", {inner}, part.intermediate),
+                                Rows(mlp + "up_proj.bias", {inner}, part.intermediate)},
                                kShardRows)));
     }
-    at.down_weight = Add(unit, Single(mlp + "down_proj.weight", {hidden, inner}, kShardColumns));
+    at.down_weight =
+        Add(unit, Single(Part(mlp + "down_proj.weight", {hidden, inner}, 1, part.intermediate),
+                         kShardColumns));
     if (spec.mlp_bias) {
-      at.down_bias = Add(unit, Bias(Single(mlp + "down_proj.bias", {hidden}, kReplicate)));
+      at.down_bias = Add(unit, Bias(Single(Whole(mlp + "down_proj.bias", {hidden}), kReplicate)));
     }
     layers_.push_back(at);
     units_.push_back(std::move(unit));
@@ -130,8 +163,10 @@ ParameterTable::ParameterTable(const ModelSpec& spec, const UnitLimits& limits)
 
   Unit head{"head"};
   final_norm_ = Add(head, Norm("model.norm.weight", hidden));
-  lm_head_ = tied_ ? embedding_
-                   : Add(head, Single("lm_head.weight", {spec.vocab_size, hidden}, kShardRows));
+  lm_head_ =
+      tied_ ? embedding_
+            : Add(head, Single(Rows("lm_head.weight", {spec.vocab_size, hidden}, part.vocabulary),
+                               kShardRows));
   units_.push_back(std::move(head));
   ListStages();
   FormUnits(limits);
@@ -149,7 +184,18 @@ void ParameterTable::FormUnits(const UnitLimits& limits) {
     bool is_whole_stage;
   };
   std::vector<Piece> pieces;
-  for (const Unit& stage : units_) {
+  // Until offsets are given, sizes are an even share of the logical tensors, the same on every rank
+  // of a split model, whose units are thus the same though their parts are not.
+  const auto share = [&](int index) {
+    const Parameter& parameter = parameters_[index];
+    if (parameter.tensor_parallel.kind == Placement::Kind::kReplicate) return parameter.numel;
+    int64_t logical = 0;
+    for (const Segment& segment : parameter.segments) logical += Product(segment.global_shape);
+    return (logical + parallel_.size - 1) / parallel_.size;
+  };
+  for (Unit& stage : units_) {
+    stage.numel = 0;
+    for (const int index : stage.parameters) stage.numel += share(index);
     const bool fits = limits.max_elements == 0 || stage.numel <= limits.max_elements;
     if (fits) {
       pieces.push_back({stage, true});
@@ -157,7 +203,7 @@ void ParameterTable::FormUnits(const UnitLimits& limits) {
     }
     std::vector<Unit> parts;
     for (const int index : stage.parameters) {
-      const int64_t numel = parameters_[index].numel;
+      const int64_t numel = share(index);
       if (parts.empty() || parts.back().numel + numel > limits.max_elements) parts.emplace_back();
       parts.back().parameters.push_back(index);
       parts.back().numel += numel;
@@ -201,6 +247,7 @@ void ParameterTable::FormUnits(const UnitLimits& limits) {
         offset += segment.numel;
       }
     }
+    units_[u].numel = offset;
   }
   first_stage_.assign(units_.size(), num_stages());
   for (int s = 0; s < num_stages(); ++s) {

@@ -11,6 +11,10 @@
 // parameters one after another in table order, row-major, without gaps. A unit is what a stage of
 // the forward pass reads, unless UnitLimits group or split it; the order of the parameters never
 // changes.
+//
+// Where the model is split over the ranks of a tensor-parallel group, the table is that of one
+// rank: shapes, offsets and sizes are those of its parts, and each segment says which box of the
+// logical tensor it is.
 #ifndef TANDEM_COMMON_MODEL_PARAMETER_TABLE_H_
 #define TANDEM_COMMON_MODEL_PARAMETER_TABLE_H_
 
@@ -20,6 +24,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/model/model_spec.h"
+#include "common/model/tensor_parallel.h"
 
 namespace tandem::model {
 
@@ -31,11 +36,13 @@ struct Placement {
 };
 
 struct Segment {
-  std::string name;            // "model.layers.0.self_attn.q_proj.weight"
-  std::vector<int64_t> shape;  // [rows, ...]
+  std::string name;                   // "model.layers.0.self_attn.q_proj.weight"
+  std::vector<int64_t> shape;         // [rows, ...] that this rank holds
+  std::vector<int64_t> global_shape;  // of the logical tensor
+  std::vector<int64_t> start;  // where the rank's box begins in each dim; it extends by shape
   int64_t row = 0;             // first row within the parameter
   int64_t offset = 0;          // first element within the unit's flat buffer
-  int64_t numel = 0;
+  int64_t numel = 0;           // of the box
 };
 
 struct Parameter {
@@ -84,7 +91,12 @@ struct LayerParameters {
 
 class ParameterTable {
  public:
-  explicit ParameterTable(const ModelSpec& spec, const UnitLimits& limits = {});
+  // `parallel`: the rank of those that the model is split over whose table it is, after
+  // CheckTensorParallel() has answered OK.
+  explicit ParameterTable(const ModelSpec& spec, const UnitLimits& limits = {},
+                          TensorParallel parallel = {});
+
+  const TensorParallel& tensor_parallel() const { return parallel_; }
 
   const std::vector<Parameter>& parameters() const { return parameters_; }
   const Parameter& parameter(int index) const { return parameters_[index]; }
@@ -105,6 +117,7 @@ class ParameterTable {
   // The output projection [vocab, hidden]; the embedding itself where they are tied.
   int lm_head() const { return lm_head_; }
 
+  // Elements that this rank holds.
   int64_t num_parameters() const { return num_parameters_; }
 
   // Every segment of the table in order of unit and offset: the model's canonical order of tensors.
@@ -132,6 +145,7 @@ class ParameterTable {
   void FormUnits(const UnitLimits& limits);
   void ListStages();
 
+  TensorParallel parallel_;
   std::vector<Parameter> parameters_;
   std::vector<Unit> units_;
   std::vector<Stage> stages_;

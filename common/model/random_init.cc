@@ -8,6 +8,8 @@
 #include <numbers>
 #include <string>
 
+#include "common/model/segment_box.h"
+
 namespace tandem::model {
 namespace {
 
@@ -76,8 +78,13 @@ void RandomInit(const ModelSpec& spec, const ParameterTable& table, ParameterTab
     if (parameter.is_norm || parameter.is_bias) {
       std::fill(typed, typed + count, static_cast<scalar_t>(parameter.is_norm ? 1.0f : 0.0f));
     } else {
-      Draw(Key(seed, table.segment(ref).name), static_cast<float>(spec.initializer_range), first,
-           count, typed);
+      const Segment& segment = table.segment(ref);
+      const uint64_t key = Key(seed, segment.name);
+      const float scale = static_cast<float>(spec.initializer_range);
+      ForRunsOfBox(segment, first, count, [&](const BoxRun& run) {
+        Draw(key, scale, run.logical, run.count, typed + (run.local - first));
+        return absl::OkStatus();
+      }).IgnoreError();
     }
   });
 }

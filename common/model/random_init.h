@@ -1,6 +1,7 @@
 // A model's random initial weights, drawn so that any part of them can be drawn on its own: an
-// element depends on the seed, its segment's name and its index within the segment alone. Ranks
-// that hold different shards thus start from one and the same model, however many they are.
+// element depends on the seed, its segment's name and its index within the logical tensor alone.
+// Ranks that hold different shards or parts thus start from one and the same model, however many
+// they are.
 #ifndef TANDEM_COMMON_MODEL_RANDOM_INIT_H_
 #define TANDEM_COMMON_MODEL_RANDOM_INIT_H_
 
@@ -14,9 +15,9 @@
 
 namespace tandem::model {
 
-// Writes elements [first, first + count) of a segment to `out`, which holds `count` elements of
-// `dtype` (float32, bfloat16 or float16). Matrices are normal with standard deviation
-// spec.initializer_range, rounded to `dtype`; norms are ones, biases zeros.
+// Writes elements [first, first + count) of what the table has of a segment to `out`, which holds
+// `count` elements of `dtype` (float32, bfloat16 or float16). Matrices are normal with standard
+// deviation spec.initializer_range, rounded to `dtype`; norms are ones, biases zeros.
 void RandomInit(const ModelSpec& spec, const ParameterTable& table, ParameterTable::SegmentRef ref,
                 uint64_t seed, int64_t first, int64_t count, at::ScalarType dtype, void* out);
 

@@ -5,6 +5,7 @@
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/outer.h>
+#include <ATen/ops/stack.h>
 
 #include <cmath>
 #include <numbers>
@@ -14,6 +15,7 @@
 #include "common/model/linear.h"
 #include "common/model/norm.h"
 #include "common/model/swiglu.h"
+#include "common/model/tensor_collectives.h"
 
 namespace tandem::model {
 namespace {
@@ -58,11 +60,18 @@ at::Tensor Project(const ParameterProvider& params, const at::Tensor& x, int wei
   return Linear(x, params.Get(weight), Optional(params, bias), params.Packed(weight));
 }
 
+TensorParallel ParallelOf(const comm::ProcessGroup* group) {
+  if (group == nullptr) return {};
+  return {group->rank(), group->size()};
+}
+
 }  // namespace
 
-Transformer::Transformer(ModelSpec spec, const UnitLimits& limits)
+Transformer::Transformer(ModelSpec spec, const UnitLimits& limits, comm::ProcessGroup* tensor_group)
     : spec_(std::move(spec)),
-      table_(spec_, limits),
+      tensor_group_(IsSplit(tensor_group) ? tensor_group : nullptr),
+      part_(PartOf(spec_, ParallelOf(tensor_group_))),
+      table_(spec_, limits, ParallelOf(tensor_group_)),
       inverse_frequencies_(InverseFrequencies(spec_)) {}
 
 Rotary Transformer::MakeRotary(const at::Tensor& positions) const {
@@ -73,28 +82,53 @@ Rotary Transformer::MakeRotary(const at::Tensor& positions) const {
 }
 
 at::Tensor Transformer::Embed(const ParameterProvider& params, const at::Tensor& token_ids) const {
-  return at::embedding(params.Get(table_.embedding()), token_ids);
+  const at::Tensor& weight = params.Get(table_.embedding());
+  if (tensor_group_ == nullptr) return at::embedding(weight, token_ids);
+  // Each token's row is on one rank; the others give zeros.
+  const at::Tensor row = token_ids - part_.vocabulary.begin;
+  const at::Tensor elsewhere = (row < 0) | (row >= part_.vocabulary.size());
+  const at::Tensor own =
+      at::embedding(weight, row.masked_fill(elsewhere, 0)).masked_fill(elsewhere.unsqueeze(1), 0.0);
+  return SumOverRanks(own, tensor_group_, "embedding");
+}
+
+at::Tensor Transformer::RowParallel(const ParameterProvider& params, const at::Tensor& x,
+                                    int weight, int bias, const char* tag) const {
+  if (tensor_group_ == nullptr) return Project(params, x, weight, bias);
+  const at::Tensor sum = SumOverRanks(Project(params, x, weight), tensor_group_, tag);
+  return bias < 0 ? sum : at::add(sum, params.Get(bias));
 }
 
 at::Tensor Transformer::Block(const ParameterProvider& params, int64_t layer, const at::Tensor& x,
                               const Rotary& rotary, Attention& attention) const {
   const LayerParameters& at = table_.layer(layer);
-  const QkvShape shape{spec_.num_heads, spec_.num_kv_heads, spec_.head_dim};
+  const QkvShape shape{part_.heads.size(), part_.kv_heads.size(), spec_.head_dim};
   const double eps = spec_.rms_norm_eps;
 
   const at::Tensor normed = RmsNorm(x, params.Get(at.input_norm), eps);  // [num_tokens, hidden]
-  const at::Tensor qkv = Project(params, normed, at.qkv_weight, at.qkv_bias);
-  const auto [q, k, v] =
-      RotateQkv(qkv, rotary, shape, Optional(params, at.q_norm), Optional(params, at.k_norm), eps);
+  const at::Tensor qkv = Project(params, CopyToRanks(normed, tensor_group_, "attention, backward"),
+                                 at.qkv_weight, at.qkv_bias);
+  std::optional<at::Tensor> q_norm = Optional(params, at.q_norm);
+  std::optional<at::Tensor> k_norm = Optional(params, at.k_norm);
+  if (tensor_group_ != nullptr && q_norm.has_value() && k_norm.has_value()) {
+    // Every rank's heads add to the gradient of these.
+    const at::Tensor norms =
+        CopyToRanks(at::stack({*q_norm, *k_norm}), tensor_group_, "q_norm and k_norm, backward");
+    q_norm = norms[0];
+    k_norm = norms[1];
+  }
+  const auto [q, k, v] = RotateQkv(qkv, rotary, shape, q_norm, k_norm, eps);
   AttentionParams attention_params;
   attention_params.scale = 1.0 / std::sqrt(static_cast<double>(spec_.head_dim));
   const at::Tensor attended = attention.Forward(layer, q, k, v, attention_params);
-  const at::Tensor delta = Project(params, attended, at.o_weight, at.o_bias);
+  const at::Tensor delta = RowParallel(params, attended, at.o_weight, at.o_bias, "attention");
 
   const auto [residual, mlp_in] = AddRmsNorm(x, delta, params.Get(at.post_attention_norm), eps);
   const at::Tensor gate_up =  // [num_tokens, 2 intermediate]
-      Project(params, mlp_in, at.gate_up_weight, at.gate_up_bias);
-  const at::Tensor down = Project(params, SwiGlu(gate_up), at.down_weight, at.down_bias);
+      Project(params, CopyToRanks(mlp_in, tensor_group_, "feed-forward, backward"),
+              at.gate_up_weight, at.gate_up_bias);
+  const at::Tensor down =
+      RowParallel(params, SwiGlu(gate_up), at.down_weight, at.down_bias, "feed-forward");
   return at::add(residual, down);
 }
 
@@ -109,7 +143,9 @@ at::Tensor Transformer::Logits(const ParameterProvider& params, const at::Tensor
 LogProbs Transformer::HeadLogProbs(const ParameterProvider& params, const at::Tensor& hidden,
                                    const at::Tensor& targets,
                                    const at::Tensor& temperatures) const {
-  return ChunkedLogProbs(hidden, params.Get(table_.lm_head()), targets, temperatures);
+  return ChunkedLogProbs(CopyToRanks(hidden, tensor_group_, "head, backward"),
+                         params.Get(table_.lm_head()), targets, temperatures,
+                         {tensor_group_, part_.vocabulary.begin});
 }
 
 }  // namespace tandem::model

@@ -10,6 +10,12 @@
 //   at::Tensor hidden = model.FinalNorm(params, x);                      // stage num_layers + 1,
 //   with LogProbs out = model.HeadLogProbs(params, hidden, targets, temps);   // the head
 //
+// Over a tensor-parallel group each rank's provider holds its part of every parameter, and boundary
+// tensors are whole and the same on every rank: a block sums over the ranks after attention and
+// after the feed-forward layer, in the backward pass before them (1909.08053). The head never sees
+// the logits of all of the vocabulary. A failed collective throws CollectiveError
+// (tensor_collectives.h).
+//
 // Every function is differentiable in grad mode and writes no graph otherwise. Thread-compatible:
 // const functions may run in several threads at once.
 #ifndef TANDEM_COMMON_MODEL_TRANSFORMER_H_
@@ -20,6 +26,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "common/comm/process_group.h"
 #include "common/model/attention.h"
 #include "common/model/head.h"
 #include "common/model/model_spec.h"
@@ -31,7 +38,9 @@ namespace tandem::model {
 
 class Transformer {
  public:
-  explicit Transformer(ModelSpec spec, const UnitLimits& limits = {});
+  // `tensor_group`, the ranks that the model is split over, outlives it; null: not split.
+  explicit Transformer(ModelSpec spec, const UnitLimits& limits = {},
+                       comm::ProcessGroup* tensor_group = nullptr);
 
   const ModelSpec& spec() const { return spec_; }
   const ParameterTable& table() const { return table_; }
@@ -48,7 +57,8 @@ class Transformer {
 
   at::Tensor FinalNorm(const ParameterProvider& params, const at::Tensor& x) const;
 
-  // hidden [num_rows, hidden] after FinalNorm; returns float32 logits [num_rows, vocab].
+  // hidden [num_rows, hidden] after FinalNorm; returns float32 logits [num_rows, vocab]; over a
+  // tensor-parallel group those of this rank's part of the vocabulary.
   at::Tensor Logits(const ParameterProvider& params, const at::Tensor& hidden) const;
 
   // Log-probs and entropies of `targets` (int64 [num_rows]) under logits divided by `temperatures`
@@ -59,7 +69,13 @@ class Transformer {
                         const at::Tensor& targets, const at::Tensor& temperatures) const;
 
  private:
+  // A layer each rank has some inputs of; its bias is added once.
+  at::Tensor RowParallel(const ParameterProvider& params, const at::Tensor& x, int weight, int bias,
+                         const char* tag) const;
+
   ModelSpec spec_;
+  comm::ProcessGroup* tensor_group_;  // null where the model is not split
+  ModelPart part_;                    // of this rank
   ParameterTable table_;
   at::Tensor inverse_frequencies_;  // float32 [head_dim / 2], with the rope scaling applied
 };

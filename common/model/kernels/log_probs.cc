@@ -62,7 +62,7 @@ void LogProbsRows(const LogProbsForward& args, int64_t begin, int64_t end) {
     const float sum = Sum(sums) + hn::GetLane(last_sum);
     const float mean = (Sum(weighted) + hn::GetLane(last_weighted)) / sum;
     const float log_sum = std::log(sum);
-    args.log_probs[i] = x[args.targets[i]] * scale - most - log_sum;
+    if (args.targets[i] >= 0) args.log_probs[i] = x[args.targets[i]] * scale - most - log_sum;
     args.entropy[i] = log_sum - mean;
     if (args.log_sum_exp != nullptr) args.log_sum_exp[i] = most + log_sum;
   }
@@ -96,7 +96,7 @@ void LogProbsBackwardRows(const LogProbsBackward& args, int64_t begin, int64_t e
     for (; j < args.vocab; ++j) {
       BackwardAt(OneFloat(), x + j, scale, log_sum_exp, entropy, grad, grad_entropy);
     }
-    x[args.targets[i]] += grad * scale;
+    if (args.targets[i] >= 0) x[args.targets[i]] += grad * scale;
   }
 }
 

@@ -6,7 +6,9 @@
 
 namespace tandem::model::kernels {
 
-// Everything float32; logits [rows, vocab], the others [rows].
+// Everything float32; logits [rows, vocab], the others [rows]. A negative target is none of these
+// logits' (another rank holds it): its log-prob is not written, its own term in the gradient left
+// out.
 struct LogProbsForward {
   int64_t vocab = 0;
   const float* logits = nullptr;

@@ -1,0 +1,68 @@
+#include "common/model/sequence_parallel_attention.h"
+
+#include <ATen/ops/cat.h>
+
+#include "absl/strings/str_cat.h"
+#include "common/model/tensor_collectives.h"
+#include "common/model/tensor_parallel.h"
+
+namespace tandem::model {
+namespace {
+
+// [tokens, heads, head_dim] as [ranks, tokens, heads of each rank, head_dim]; a head is repeated
+// where there are fewer heads than ranks.
+at::Tensor ByRank(const at::Tensor& x, int64_t ranks) {
+  const int64_t heads = x.size(1);
+  const at::Tensor all = heads % ranks == 0 ? x : x.repeat_interleave(ranks / heads, 1);
+  return all.unflatten(1, {ranks, all.size(1) / ranks}).transpose(0, 1);
+}
+
+}  // namespace
+
+absl::Status CheckSequenceParallel(const ModelSpec& spec, int tensor_ranks, int ranks) {
+  if (ranks < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("sequence parallelism: expected 1 or more ranks, found ", ranks));
+  }
+  for (int r = 0; r < tensor_ranks; ++r) {
+    const ModelPart part = PartOf(spec, {r, tensor_ranks});
+    const int64_t heads = part.heads.size();
+    const int64_t kv_heads = part.kv_heads.size();
+    const bool fits =
+        heads % ranks == 0 && kv_heads > 0 && (kv_heads % ranks == 0 || ranks % kv_heads == 0);
+    if (fits) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "sequence parallelism over ", ranks, " ranks: ", heads, " query heads and ", kv_heads,
+        " key-value heads", tensor_ranks > 1 ? absl::StrCat(" of tensor rank ", r) : "",
+        " cannot be split over them; use a size that divides the query heads, and that divides the "
+        "key-value heads or is a multiple of them"));
+  }
+  return absl::OkStatus();
+}
+
+at::Tensor SequenceParallelAttention::Forward(int64_t layer, const at::Tensor& q,
+                                              const at::Tensor& k, const at::Tensor& v,
+                                              const AttentionParams& params) {
+  const int64_t ranks = group_.size();
+  const int64_t tokens = q.size(0);
+  const at::Tensor queries = ByRank(q, ranks);
+  const at::Tensor keys = ByRank(k, ranks);
+  const int64_t q_heads = queries.size(2);
+  const int64_t kv_heads = keys.size(2);
+  // [all tokens, q_heads + 2 kv_heads, head_dim]
+  const at::Tensor heads = ExchangeSlices(at::cat({queries, keys, ByRank(v, ranks)}, 2), &group_,
+                                          "attention, tokens to heads")
+                               .flatten(0, 1);
+  AttentionParams own = params;
+  if (params.sinks.has_value()) {
+    own.sinks = params.sinks->narrow(0, group_.rank() * q_heads, q_heads);
+  }
+  const at::Tensor attended =  // [all tokens, q_heads * head_dim]
+      whole_.Forward(layer, heads.narrow(1, 0, q_heads), heads.narrow(1, q_heads, kv_heads),
+                     heads.narrow(1, q_heads + kv_heads, kv_heads), own);
+  return ExchangeSlices(attended.view({ranks, tokens, -1}), &group_, "attention, heads to tokens")
+      .transpose(0, 1)
+      .flatten(1);
+}
+
+}  // namespace tandem::model

@@ -1,0 +1,44 @@
+// How one model is split over the ranks of a tensor-parallel group (1909.08053): attention by whole
+// groups of a key-value head and the query heads that share it, the feed-forward layer by its inner
+// units, embedding and head by vocabulary rows. Parts need not be equal.
+#ifndef TANDEM_COMMON_MODEL_TENSOR_PARALLEL_H_
+#define TANDEM_COMMON_MODEL_TENSOR_PARALLEL_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "common/model/model_spec.h"
+
+namespace tandem::model {
+
+// One rank of the `size` ranks that hold a model together; 1: nothing is split.
+struct TensorParallel {
+  int rank = 0;
+  int size = 1;
+};
+
+struct Range {
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t size() const { return end - begin; }
+};
+
+// The rank's part of [0, n): [rank n / size, (rank + 1) n / size), rounded down.
+Range PartOf(int64_t n, TensorParallel parallel);
+
+// What one rank computes of a model.
+struct ModelPart {
+  Range heads;
+  Range kv_heads;
+  Range intermediate;
+  Range vocabulary;
+};
+ModelPart PartOf(const ModelSpec& spec, TensorParallel parallel);
+
+// INVALID_ARGUMENT where a rank would be left without a head, an inner unit or a vocabulary row;
+// names both numbers.
+absl::Status CheckTensorParallel(const ModelSpec& spec, int size);
+
+}  // namespace tandem::model
+
+#endif  // TANDEM_COMMON_MODEL_TENSOR_PARALLEL_H_

@@ -1,0 +1,395 @@
+// A model split over ranks against the whole one: log-probs, entropies and the gradient of every
+// parameter, for sizes that divide and sizes that do not. Ranks are threads.
+#include "common/model/tensor_parallel.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/model/arena.h"
+#include "common/model/packed_attention.h"
+#include "common/model/random_init.h"
+#include "common/model/segment_box.h"
+#include "common/model/sequence_parallel_attention.h"
+#include "common/model/tensor_collectives.h"
+#include "common/model/transformer.h"
+#include "tests/fakes/local_process_group.h"
+#include "tests/support/status_matchers.h"
+
+namespace tandem::model {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr uint64_t kSeed = 5;
+
+// Odd sizes: 61 vocabulary rows, 27 inner units, 4 key-value heads over 3 ranks.
+ModelSpec LlamaSpec() {
+  ModelSpec spec;
+  spec.architecture = "LlamaForCausalLM";
+  spec.vocab_size = 61;
+  spec.hidden_size = 24;
+  spec.intermediate_size = 27;
+  spec.num_layers = 2;
+  spec.num_heads = 8;
+  spec.num_kv_heads = 4;
+  spec.head_dim = 6;
+  spec.max_position_embeddings = 128;
+  spec.initializer_range = 0.2;
+  return spec;
+}
+
+ModelSpec Qwen2Spec() {
+  ModelSpec spec = LlamaSpec();
+  spec.architecture = "Qwen2ForCausalLM";
+  spec.qkv_bias = true;
+  spec.tie_word_embeddings = true;
+  return spec;
+}
+
+ModelSpec Qwen3Spec() {
+  ModelSpec spec = LlamaSpec();
+  spec.architecture = "Qwen3ForCausalLM";
+  spec.qk_norm = true;
+  spec.head_dim = 10;
+  return spec;
+}
+
+ModelSpec AllBiasesSpec() {
+  ModelSpec spec = Qwen3Spec();
+  spec.qkv_bias = spec.output_bias = spec.mlp_bias = true;
+  spec.tie_word_embeddings = true;
+  return spec;
+}
+
+// The box that the segment is of its logical tensor.
+at::Tensor BoxOf(const Segment& segment, at::Tensor logical) {
+  for (size_t d = 0; d < segment.shape.size(); ++d) {
+    logical = logical.narrow(static_cast<int64_t>(d), segment.start[d], segment.shape[d]);
+  }
+  return logical;
+}
+
+struct Batch {
+  std::vector<int64_t> cu_seqlens = {0, 7, 12, 13, 22};
+  at::Tensor ids, positions, rows, targets, temperatures;
+};
+
+Batch MakeBatch(const ModelSpec& spec) {
+  Batch batch;
+  const int64_t n = batch.cu_seqlens.back();
+  batch.ids = (at::arange(n) * 17 + 3) % spec.vocab_size;
+  batch.positions = PackedPositions(at::tensor(batch.cu_seqlens, at::kLong));
+  batch.rows = at::arange(0, n, 2);
+  batch.targets = (at::arange(batch.rows.numel()) * 29 + 11) % spec.vocab_size;
+  batch.temperatures = 0.7 + 0.1 * at::arange(batch.rows.numel()).to(at::kFloat);
+  return batch;
+}
+
+// Weights that are nowhere all alike, also in norms and biases.
+std::unique_ptr<Arena> WholeWeights(const ModelSpec& spec, const ParameterTable& table) {
+  const at::NoGradGuard no_grad;
+  auto arena = std::make_unique<Arena>(table, at::kFloat);
+  RandomInit(spec, kSeed, *arena);
+  for (size_t i = 0; i < table.segments().size(); ++i) {
+    at::Tensor segment = arena->SegmentTensor(i);
+    const at::Tensor index = at::arange(segment.numel(), at::kDouble);
+    segment.add_((index * 0.37 + static_cast<double>(i)).sin().mul(0.02).view(segment.sizes()));
+  }
+  return arena;
+}
+
+std::unique_ptr<Arena> PartOfWeights(const Arena& whole, const ParameterTable& table) {
+  const at::NoGradGuard no_grad;
+  auto arena = std::make_unique<Arena>(table, at::kFloat);
+  for (size_t i = 0; i < table.segments().size(); ++i) {
+    arena->SegmentTensor(i).copy_(
+        BoxOf(table.segment(table.segments()[i]), whole.SegmentTensor(i)));
+  }
+  return arena;
+}
+
+// Forward and backward; gradients are left in the arena.
+LogProbs Train(const Transformer& model, Arena& arena, const Batch& batch) {
+  arena.RequireGrad();
+  const at::AutoGradMode grad(true);
+  PackedAttention attention(at::tensor(batch.cu_seqlens, at::kLong));
+  const Rotary rotary = model.MakeRotary(batch.positions);
+  at::Tensor x = model.Embed(arena, batch.ids);
+  for (int64_t i = 0; i < model.spec().num_layers; ++i) {
+    x = model.Block(arena, i, x, rotary, attention);
+  }
+  const at::Tensor hidden = model.FinalNorm(arena, x.index_select(0, batch.rows));
+  LogProbs out = model.HeadLogProbs(arena, hidden, batch.targets, batch.temperatures);
+  (out.logprobs * at::cos(out.logprobs.detach()) + 0.3 * out.entropy.square()).sum().backward();
+  return out;
+}
+
+// The gradient of table.segments()[i].
+at::Tensor GradientOf(const Arena& arena, size_t i) {
+  const ParameterTable::SegmentRef ref = arena.table().segments()[i];
+  const Segment& segment = arena.table().segment(ref);
+  return arena.Get(ref.parameter).grad().narrow(0, segment.row, segment.shape[0]);
+}
+
+double RelativeDifference(const at::Tensor& found, const at::Tensor& expected) {
+  const double largest = expected.abs().max().item<double>();
+  return (found - expected).abs().max().item<double>() / largest;
+}
+
+struct Case {
+  std::string name;
+  ModelSpec spec;
+  int ranks = 2;
+};
+
+class TensorParallelModel : public ::testing::TestWithParam<Case> {};
+
+TEST_P(TensorParallelModel, HasTheLogProbsAndGradientsOfTheWholeModel) {
+  const Case& c = GetParam();
+  ASSERT_OK(CheckTensorParallel(c.spec, c.ranks));
+  const Batch batch = MakeBatch(c.spec);
+  const Transformer model(c.spec);
+  const std::unique_ptr<Arena> arena = WholeWeights(c.spec, model.table());
+  const LogProbs expected = Train(model, *arena, batch);
+
+  tandem::testing::LocalWorld world(c.ranks);
+  world.Run([&](comm::ProcessGroup& group) {
+    const Transformer split(c.spec, {}, &group);
+    const std::unique_ptr<Arena> part = PartOfWeights(*arena, split.table());
+    const LogProbs found = Train(split, *part, batch);
+    EXPECT_LT(RelativeDifference(found.logprobs, expected.logprobs), 1e-5);
+    EXPECT_LT(RelativeDifference(found.entropy, expected.entropy), 1e-5);
+    for (size_t i = 0; i < split.table().segments().size(); ++i) {
+      const Segment& segment = split.table().segment(split.table().segments()[i]);
+      EXPECT_LT(RelativeDifference(GradientOf(*part, i), BoxOf(segment, GradientOf(*arena, i))),
+                1e-5)
+          << "rank " << group.rank() << ": " << segment.name;
+    }
+  });
+}
+
+// What every rank holds must stay the same on each, to the last bit, or the copies drift apart.
+TEST_P(TensorParallelModel, GivesEveryRankTheSameGradientsOfReplicatedParameters) {
+  const Case& c = GetParam();
+  const Batch batch = MakeBatch(c.spec);
+  const Transformer model(c.spec);
+  const std::unique_ptr<Arena> arena = WholeWeights(c.spec, model.table());
+  std::vector<std::vector<at::Tensor>> gradients(c.ranks);
+  tandem::testing::LocalWorld world(c.ranks);
+  world.Run([&](comm::ProcessGroup& group) {
+    const Transformer split(c.spec, {}, &group);
+    const std::unique_ptr<Arena> part = PartOfWeights(*arena, split.table());
+    Train(split, *part, batch);
+    for (size_t i = 0; i < split.table().parameters().size(); ++i) {
+      const Parameter& parameter = split.table().parameters()[i];
+      if (parameter.tensor_parallel.kind != Placement::Kind::kReplicate) continue;
+      gradients[group.rank()].push_back(part->Get(static_cast<int>(i)).grad());
+    }
+  });
+  for (int r = 1; r < c.ranks; ++r) {
+    ASSERT_EQ(gradients[r].size(), gradients[0].size());
+    for (size_t i = 0; i < gradients[0].size(); ++i) {
+      EXPECT_TRUE(at::equal(gradients[r][i], gradients[0][i])) << "rank " << r;
+    }
+  }
+}
+
+TEST_P(TensorParallelModel, HasBoxesThatCoverEveryTensorOnce) {
+  const Case& c = GetParam();
+  const ParameterTable whole(c.spec);
+  for (size_t i = 0; i < whole.segments().size(); ++i) {
+    const Segment& tensor = whole.segment(whole.segments()[i]);
+    const Placement placement = whole.parameter(whole.segments()[i].parameter).tensor_parallel;
+    at::Tensor count = at::zeros({tensor.numel}, at::kInt);
+    for (int r = 0; r < c.ranks; ++r) {
+      const ParameterTable table(c.spec, {}, {r, c.ranks});
+      const Segment& box = table.segment(table.segments()[i]);
+      EXPECT_EQ(box.name, tensor.name);
+      EXPECT_EQ(box.global_shape, tensor.shape);
+      int64_t next = 0;
+      ASSERT_OK(ForRunsOfBox(box, 0, box.numel, [&](const BoxRun& run) {
+        EXPECT_EQ(run.local, next);
+        next += run.count;
+        count.narrow(0, run.logical, run.count).add_(1);
+        return absl::OkStatus();
+      }));
+      EXPECT_EQ(next, box.numel);
+    }
+    const int expected = placement.kind == Placement::Kind::kReplicate ? c.ranks : 1;
+    EXPECT_TRUE(at::equal(count, at::full_like(count, expected))) << tensor.name;
+  }
+}
+
+TEST_P(TensorParallelModel, FindsTheRunsOfAnyPieceOfATensor) {
+  const Case& c = GetParam();
+  const ParameterTable table(c.spec, {}, {c.ranks - 1, c.ranks});
+  for (const ParameterTable::SegmentRef ref : table.segments()) {
+    const Segment& box = table.segment(ref);
+    int64_t numel = 1;
+    for (const int64_t size : box.global_shape) numel *= size;
+    const at::Tensor logical = at::arange(numel).view(box.global_shape);
+    const at::Tensor local = BoxOf(box, logical).contiguous().flatten();
+    int64_t found = 0;
+    for (int64_t first = 0; first < numel; first += 7) {
+      const int64_t count = std::min<int64_t>(7, numel - first);
+      ASSERT_OK(ForRunsOfTensor(box, first, count, [&](const BoxRun& run) {
+        EXPECT_GE(run.logical, first);
+        EXPECT_LE(run.logical + run.count, first + count);
+        EXPECT_TRUE(at::equal(local.narrow(0, run.local, run.count),
+                              at::arange(run.logical, run.logical + run.count)));
+        found += run.count;
+        return absl::OkStatus();
+      }));
+    }
+    EXPECT_EQ(found, box.numel) << box.name;
+  }
+}
+
+TEST_P(TensorParallelModel, DrawsTheValuesOfTheWholeModel) {
+  const Case& c = GetParam();
+  const ParameterTable table(c.spec);
+  Arena whole(table, at::kFloat);
+  RandomInit(c.spec, kSeed, whole);
+  for (int r = 0; r < c.ranks; ++r) {
+    const ParameterTable part_table(c.spec, {}, {r, c.ranks});
+    Arena part(part_table, at::kFloat);
+    RandomInit(c.spec, kSeed, part);
+    for (size_t i = 0; i < table.segments().size(); ++i) {
+      const Segment& segment = part_table.segment(part_table.segments()[i]);
+      EXPECT_TRUE(at::equal(part.SegmentTensor(i), BoxOf(segment, whole.SegmentTensor(i))))
+          << segment.name;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, TensorParallelModel,
+    ::testing::Values(Case{"LlamaTwo", LlamaSpec(), 2}, Case{"LlamaThree", LlamaSpec(), 3},
+                      Case{"LlamaFour", LlamaSpec(), 4}, Case{"Qwen2Two", Qwen2Spec(), 2},
+                      Case{"Qwen2Three", Qwen2Spec(), 3}, Case{"Qwen2Four", Qwen2Spec(), 4},
+                      Case{"Qwen3Two", Qwen3Spec(), 2}, Case{"Qwen3Three", Qwen3Spec(), 3},
+                      Case{"Qwen3Four", Qwen3Spec(), 4}, Case{"AllBiasesTwo", AllBiasesSpec(), 2},
+                      Case{"AllBiasesThree", AllBiasesSpec(), 3},
+                      Case{"AllBiasesFour", AllBiasesSpec(), 4}),
+    [](const ::testing::TestParamInfo<Case>& info) { return info.param.name; });
+
+TEST(TensorParallelCheck, RefusesMoreRanksThanKeyValueHeads) {
+  EXPECT_THAT(
+      CheckTensorParallel(LlamaSpec(), 5),
+      tandem::testing::StatusIs(absl::StatusCode::kInvalidArgument,
+                                AllOf(HasSubstr("5 ranks"), HasSubstr("4 key-value heads"))));
+  EXPECT_OK(CheckTensorParallel(LlamaSpec(), 4));
+}
+
+TEST(TensorParallelFailure, OfACollectiveIsThrownWithItsStatus) {
+  const ModelSpec spec = Qwen3Spec();
+  const Transformer model(spec);
+  const std::unique_ptr<Arena> arena = WholeWeights(spec, model.table());
+  tandem::testing::LocalWorld world(2);
+  world.Run([&](comm::ProcessGroup& group) {
+    const Transformer split(spec, {}, &group);
+    const std::unique_ptr<Arena> part = PartOfWeights(*arena, split.table());
+    // Forward of a layer as usual; then a rank leaves before the backward pass.
+    part->RequireGrad();
+    const Batch batch = MakeBatch(spec);
+    PackedAttention attention(at::tensor(batch.cu_seqlens, at::kLong));
+    const at::Tensor x = at::ones({batch.ids.numel(), spec.hidden_size});
+    const at::Tensor out = split.Block(*part, 0, x, split.MakeRotary(batch.positions), attention);
+    ASSERT_OK(group.Barrier("forward is done"));
+    if (group.rank() == 1) {
+      group.Abort("rank 1 is gone");
+      return;
+    }
+    while (group.status().ok()) std::this_thread::yield();
+    try {
+      out.sum().backward();
+      ADD_FAILURE() << "expected the collective's error";
+    } catch (const CollectiveError& e) {
+      EXPECT_THAT(e.status(), tandem::testing::StatusIs(absl::StatusCode::kAborted,
+                                                        HasSubstr("rank 1 is gone")));
+    }
+  });
+}
+
+// Tokens split over ranks, heads split for attention: every rank's slice of the result, and the
+// gradient of its slice of the input, are those of one rank with all tokens.
+struct SequenceCase {
+  std::string name;
+  int64_t heads;
+  int64_t kv_heads;
+  int ranks;
+};
+
+class SequenceParallel : public ::testing::TestWithParam<SequenceCase> {};
+
+TEST_P(SequenceParallel, AttentionIsThatOfAllTokens) {
+  const SequenceCase& c = GetParam();
+  ModelSpec spec = LlamaSpec();
+  spec.num_heads = c.heads;
+  spec.num_kv_heads = c.kv_heads;
+  ASSERT_OK(CheckSequenceParallel(spec, 1, c.ranks));
+  const int64_t tokens = 24;
+  const int64_t head_dim = 8;
+  const at::Tensor cu_seqlens = at::tensor({0, 5, 17, 23, 24}, at::kLong);
+  at::manual_seed(3);
+  const std::vector<at::Tensor> inputs = {at::randn({tokens, c.heads, head_dim}),
+                                          at::randn({tokens, c.kv_heads, head_dim}),
+                                          at::randn({tokens, c.kv_heads, head_dim})};
+  const at::Tensor weights = at::randn({tokens, c.heads * head_dim});
+  AttentionParams params;
+  params.scale = 0.35;
+
+  std::vector<at::Tensor> whole_inputs;
+  for (const at::Tensor& input : inputs) whole_inputs.push_back(input.clone().requires_grad_());
+  PackedAttention whole(cu_seqlens);
+  const at::Tensor expected =
+      whole.Forward(0, whole_inputs[0], whole_inputs[1], whole_inputs[2], params);
+  (expected * weights).sum().backward();
+
+  tandem::testing::LocalWorld world(c.ranks);
+  world.Run([&](comm::ProcessGroup& group) {
+    const int64_t n = tokens / c.ranks;
+    const int64_t first = n * group.rank();
+    std::vector<at::Tensor> slices;
+    for (const at::Tensor& input : inputs) {
+      slices.push_back(input.narrow(0, first, n).clone().requires_grad_());
+    }
+    PackedAttention all_tokens(cu_seqlens);
+    SequenceParallelAttention attention(all_tokens, group);
+    const at::Tensor found = attention.Forward(0, slices[0], slices[1], slices[2], params);
+    EXPECT_LT(RelativeDifference(found.detach(), expected.detach().narrow(0, first, n)), 1e-5);
+    (found * weights.narrow(0, first, n)).sum().backward();
+    for (size_t i = 0; i < slices.size(); ++i) {
+      EXPECT_LT(RelativeDifference(slices[i].grad(), whole_inputs[i].grad().narrow(0, first, n)),
+                1e-5)
+          << "input " << i;
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, SequenceParallel,
+    ::testing::Values(SequenceCase{"Two", 8, 4, 2}, SequenceCase{"Four", 8, 4, 4},
+                      SequenceCase{"Three", 6, 3, 3}, SequenceCase{"MoreRanksThanKvHeads", 8, 2, 4},
+                      SequenceCase{"OneKvHead", 6, 1, 3}),
+    [](const ::testing::TestParamInfo<SequenceCase>& info) { return info.param.name; });
+
+TEST(SequenceParallelCheck, RefusesHeadsThatCannotBeSplit) {
+  ModelSpec spec = LlamaSpec();  // 8 heads, 4 key-value heads
+  EXPECT_THAT(CheckSequenceParallel(spec, 1, 3),
+              tandem::testing::StatusIs(absl::StatusCode::kInvalidArgument,
+                                        AllOf(HasSubstr("3 ranks"), HasSubstr("8 query heads"),
+                                              HasSubstr("4 key-value heads"))));
+  EXPECT_OK(CheckSequenceParallel(spec, 1, 8));
+  EXPECT_THAT(
+      CheckSequenceParallel(spec, 2, 8),
+      tandem::testing::StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("4 query heads")));
+}
+
+}  // namespace
+}  // namespace tandem::model
