@@ -35,8 +35,16 @@ std::optional<at::ScalarType> TorchType(io::DType dtype) {
   }
 }
 
-bool IsIgnoredBuffer(const std::string& name) {
-  return absl::EndsWith(name, "rotary_emb.inv_freq");
+bool IsIgnored(const ParameterTable& table, const std::string& name) {
+  return absl::EndsWith(name, "rotary_emb.inv_freq") ||
+         (table.value_head() >= 0 && name == "lm_head.weight");
+}
+
+// A value head that the folder does not have.
+bool IsNewHead(const ParameterTable& table, ParameterTable::SegmentRef ref,
+               const io::ModelFolder& folder) {
+  return (ref.parameter == table.value_head() || ref.parameter == table.value_head_bias()) &&
+         !folder.Contains(table.segment(ref).name);
 }
 
 void AppendList(const std::vector<std::string>& names, const char* kind, std::string& out) {
@@ -102,6 +110,7 @@ ParameterMismatch CompareParameters(const ParameterTable& table, const io::Model
   for (const ParameterTable::SegmentRef ref : table.segments()) {
     const Segment& segment = table.segment(ref);
     known.insert(segment.name);
+    if (IsNewHead(table, ref, folder)) continue;
     const absl::StatusOr<io::TensorView> tensor = FindSegment(table, folder, segment.name);
     if (!tensor.ok()) {
       mismatch.missing.push_back(segment.name);
@@ -112,7 +121,7 @@ ParameterMismatch CompareParameters(const ParameterTable& table, const io::Model
     }
   }
   for (const std::string& name : folder.names()) {
-    if (!known.contains(name) && table.AliasOf(name).empty() && !IsIgnoredBuffer(name)) {
+    if (!known.contains(name) && table.AliasOf(name).empty() && !IsIgnored(table, name)) {
       mismatch.unexpected.push_back(name);
     }
   }
@@ -128,12 +137,14 @@ absl::Status LoadParameters(const io::ModelFolder& folder, const ParameterTable&
         ": the tensors are not those that config.json describes: ", mismatch.ToString()));
   }
   for (const ParameterTable::SegmentRef ref : table.segments()) {
+    if (IsNewHead(table, ref, folder)) continue;
     const std::string& name = table.segment(ref).name;
     ASSIGN_OR_RETURN(const io::TensorView tensor, FindSegment(table, folder, name));
     RETURN_IF_ERROR(CheckElementType(folder, tensor));
     RETURN_IF_ERROR(CheckTies(table, folder, tensor, name));
   }
   for (const ParameterTable::SegmentRef ref : table.segments()) {
+    if (IsNewHead(table, ref, folder)) continue;
     const std::string& name = table.segment(ref).name;
     ASSIGN_OR_RETURN(const io::TensorView tensor, FindSegment(table, folder, name));
     RETURN_IF_ERROR(sink(ref, tensor)) << "while loading " << name << " of " << folder.path();

@@ -34,15 +34,16 @@ struct ParameterMismatch {
   std::string ToString() const;
 };
 
-// Not counted as unexpected: other names of tied parameters, and buffers that old checkpoints carry
-// (`rotary_emb.inv_freq`).
+// Not counted as unexpected: other names of tied parameters, buffers that old checkpoints carry
+// (`rotary_emb.inv_freq`), and the output projection where the table has a value head instead. Not
+// counted as missing: a value head, for a critic begins from a language model.
 ParameterMismatch CompareParameters(const ParameterTable& table, const io::ModelFolder& folder);
 
 using SegmentSink =
     std::function<absl::Status(ParameterTable::SegmentRef, const io::TensorView& tensor)>;
 
-// Hands the logical tensor of every segment of the table to `sink`, in canonical order; an error of
-// the sink ends the load. Before the first: FAILED_PRECONDITION lists missing, unexpected and
+// Hands the logical tensor of every segment of the table to `sink`, but those of a value head that
+// the folder does not have, in canonical order; an error of the sink ends the load. Before the first: FAILED_PRECONDITION lists missing, unexpected and
 // misshapen tensors; UNIMPLEMENTED names a tensor that is not float32, bfloat16 or float16;
 // FAILED_PRECONDITION too where the config ties the head to the embedding but the folder holds two
 // different ones.

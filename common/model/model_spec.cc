@@ -200,8 +200,15 @@ int64_t ModelSpec::num_parameters() const {
   if (output_bias) layer += hidden_size;
   if (mlp_bias) layer += 2 * intermediate_size + hidden_size;
   if (qk_norm) layer += 2 * head_dim;
-  return num_layers * layer + hidden_size +
-         (tie_word_embeddings ? 1 : 2) * vocab_size * hidden_size;
+  const int64_t embedding = vocab_size * hidden_size;
+  const int64_t head = value_head ? hidden_size + 1 : tie_word_embeddings ? 0 : embedding;
+  return num_layers * layer + hidden_size + embedding + head;
+}
+
+ModelSpec ValueModelSpec(ModelSpec policy) {
+  policy.value_head = true;
+  policy.tie_word_embeddings = false;
+  return policy;
 }
 
 absl::StatusOr<ModelSpec> ParseModelSpec(const json& object, const std::string& place) {

@@ -49,6 +49,8 @@ struct ModelSpec {
   bool mlp_bias = false;
   bool qk_norm = false;  // RMSNorm over head_dim on q and k, before rotation
   bool tie_word_embeddings = false;
+  // A scalar of each token in place of the output projection: a critic (ValueModelSpec).
+  bool value_head = false;
   // End-of-sequence ids of config.json; generation_config.json may add more (io::ModelFolder).
   std::vector<int64_t> eos_token_ids;
   std::optional<int64_t> bos_token_id;
@@ -59,6 +61,10 @@ struct ModelSpec {
   // Elements of all parameters, tied ones once.
   int64_t num_parameters() const;
 };
+
+// The same model with a value head, score.weight [1, hidden] and score.bias [1], in place of the
+// output projection, as transformers' ForTokenClassification of one label has it.
+ModelSpec ValueModelSpec(ModelSpec policy);
 
 // Reads a config.json. `place` names the file in errors. INVALID_ARGUMENT names the key: a missing
 // or non-positive size, heads that do not divide, a size so large that a product overflows.

@@ -163,10 +163,15 @@ ParameterTable::ParameterTable(const ModelSpec& spec, const UnitLimits& limits,
 
   Unit head{"head"};
   final_norm_ = Add(head, Norm("model.norm.weight", hidden));
-  lm_head_ =
-      tied_ ? embedding_
-            : Add(head, Single(Rows("lm_head.weight", {spec.vocab_size, hidden}, part.vocabulary),
-                               kShardRows));
+  if (spec.value_head) {
+    value_head_ = Add(head, Single(Whole("score.weight", {1, hidden}), kReplicate));
+    value_head_bias_ = Add(head, Bias(Single(Whole("score.bias", {1}), kReplicate)));
+  } else {
+    lm_head_ =
+        tied_ ? embedding_
+              : Add(head, Single(Rows("lm_head.weight", {spec.vocab_size, hidden}, part.vocabulary),
+                                 kShardRows));
+  }
   units_.push_back(std::move(head));
   ListStages();
   FormUnits(limits);

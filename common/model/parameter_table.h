@@ -114,8 +114,12 @@ class ParameterTable {
   int embedding() const { return embedding_; }
   const LayerParameters& layer(int64_t i) const { return layers_[i]; }
   int final_norm() const { return final_norm_; }
-  // The output projection [vocab, hidden]; the embedding itself where they are tied.
+  // The output projection [vocab, hidden]; the embedding itself where they are tied; -1 with a
+  // value head.
   int lm_head() const { return lm_head_; }
+  // The value head [1, hidden] and its bias [1]; -1 without.
+  int value_head() const { return value_head_; }
+  int value_head_bias() const { return value_head_bias_; }
 
   // Elements that this rank holds.
   int64_t num_parameters() const { return num_parameters_; }
@@ -155,6 +159,8 @@ class ParameterTable {
   int embedding_ = -1;
   int final_norm_ = -1;
   int lm_head_ = -1;
+  int value_head_ = -1;
+  int value_head_bias_ = -1;
   bool tied_ = false;
   int64_t num_parameters_ = 0;
 };

@@ -4,6 +4,7 @@
 #include <ATen/ops/add.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/linear.h>
 #include <ATen/ops/outer.h>
 #include <ATen/ops/stack.h>
 
@@ -146,6 +147,16 @@ LogProbs Transformer::HeadLogProbs(const ParameterProvider& params, const at::Te
   return ChunkedLogProbs(CopyToRanks(hidden, tensor_group_, "head, backward"),
                          params.Get(table_.lm_head()), targets, temperatures,
                          {tensor_group_, part_.vocabulary.begin});
+}
+
+at::Tensor Transformer::Values(const ParameterProvider& params, const at::Tensor& hidden) const {
+  // bfloat16 would round values to three digits, and advantages are their differences.
+  const auto wide = [](const at::Tensor& x) {
+    return x.scalar_type() == at::kDouble ? x : x.to(at::kFloat);
+  };
+  return at::linear(wide(hidden), wide(params.Get(table_.value_head())),
+                    wide(params.Get(table_.value_head_bias())))
+      .squeeze(1);
 }
 
 }  // namespace tandem::model

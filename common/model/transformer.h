@@ -68,6 +68,9 @@ class Transformer {
   LogProbs HeadLogProbs(const ParameterProvider& params, const at::Tensor& hidden,
                         const at::Tensor& targets, const at::Tensor& temperatures) const;
 
+  // Of a model with a value head: a scalar of each row, float32 [num_rows], computed in float32.
+  at::Tensor Values(const ParameterProvider& params, const at::Tensor& hidden) const;
+
  private:
   // A layer each rank has some inputs of; its bias is added once.
   at::Tensor RowParallel(const ParameterProvider& params, const at::Tensor& x, int weight, int bias,

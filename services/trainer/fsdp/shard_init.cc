@@ -30,6 +30,15 @@ absl::Status FillOwned(const model::Segment& segment, const UnitShard& shard, Fi
   return absl::OkStatus();
 }
 
+void DrawSegment(const model::ModelSpec& spec, uint64_t seed, const model::ParameterTable& table,
+                 model::ParameterTable::SegmentRef ref, std::vector<UnitShard>& shards) {
+  const int unit = table.parameter(ref.parameter).unit;
+  FillOwned(table.segment(ref), shards[unit], [&](int64_t first, int64_t count, void* out) {
+    model::RandomInit(spec, table, ref, seed, first, count, at::kFloat, out);
+    return absl::OkStatus();
+  }).IgnoreError();
+}
+
 }  // namespace
 
 absl::Status LoadShards(const io::ModelFolder& folder, const model::ParameterTable& table,
@@ -47,11 +56,19 @@ absl::Status LoadShards(const io::ModelFolder& folder, const model::ParameterTab
 void DrawShards(const model::ModelSpec& spec, uint64_t seed, const model::ParameterTable& table,
                 std::vector<UnitShard>& shards) {
   for (const model::ParameterTable::SegmentRef ref : table.segments()) {
-    const int unit = table.parameter(ref.parameter).unit;
-    FillOwned(table.segment(ref), shards[unit], [&](int64_t first, int64_t count, void* out) {
-      model::RandomInit(spec, table, ref, seed, first, count, at::kFloat, out);
-      return absl::OkStatus();
-    }).IgnoreError();
+    DrawSegment(spec, seed, table, ref, shards);
+  }
+}
+
+void DrawMissingValueHead(const model::ModelSpec& spec, uint64_t seed,
+                          const io::ModelFolder& folder, const model::ParameterTable& table,
+                          std::vector<UnitShard>& shards) {
+  for (const model::ParameterTable::SegmentRef ref : table.segments()) {
+    const bool is_head =
+        ref.parameter == table.value_head() || ref.parameter == table.value_head_bias();
+    if (is_head && !folder.Contains(table.segment(ref).name)) {
+      DrawSegment(spec, seed, table, ref, shards);
+    }
   }
 }
 

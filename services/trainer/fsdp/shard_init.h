@@ -22,6 +22,12 @@ absl::Status LoadShards(const io::ModelFolder& folder, const model::ParameterTab
 void DrawShards(const model::ModelSpec& spec, uint64_t seed, const model::ParameterTable& table,
                 std::vector<UnitShard>& shards);
 
+// Draws the value head alone, where the table has one and the folder that the rest came from has
+// not: normal with initializer_range, its bias 0.
+void DrawMissingValueHead(const model::ModelSpec& spec, uint64_t seed,
+                          const io::ModelFolder& folder, const model::ParameterTable& table,
+                          std::vector<UnitShard>& shards);
+
 }  // namespace tandem::trainer
 
 #endif  // TANDEM_SERVICES_TRAINER_FSDP_SHARD_INIT_H_

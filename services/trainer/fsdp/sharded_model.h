@@ -52,6 +52,8 @@ struct ShardedModelOptions {
   bool eager_attention = false;
   // A frozen model (the reference) has no gradients.
   bool trainable = true;
+  // Of a value head that the folder does not have.
+  uint64_t value_head_seed = 0;
 };
 
 // What one rank owns of one unit.
@@ -70,13 +72,16 @@ class ShardedModel {
   // Maps what the head says of a batch's rows to a scalar loss, already divided by global counts:
   // gradients are summed over micro-batches and ranks, never averaged. The tensors require grad.
   using LossFunction = std::function<at::Tensor(const model::LogProbs&)>;
+  // The same of a value model, whose head says a scalar of each row, float32 [num_rows].
+  using ValueLossFunction = std::function<at::Tensor(const at::Tensor& values)>;
 
   static absl::StatusOr<std::unique_ptr<ShardedModel>> Create(ShardedModelOptions options);
   virtual ~ShardedModel() = default;
 
   virtual const model::Transformer& transformer() const = 0;
 
-  // Reads this rank's part of every tensor. Errors as model::LoadParameters: nothing is changed.
+  // Reads this rank's part of every tensor. Errors as model::LoadParameters: nothing is changed. A
+  // value head that the folder does not have is drawn with options.value_head_seed.
   virtual absl::Status Load(const io::ModelFolder& folder) = 0;
   // Draws the parameters; the same values for any number of ranks.
   virtual absl::Status RandomInit(uint64_t seed) = 0;
@@ -88,6 +93,12 @@ class ShardedModel {
   // rank's rows (0 for an empty batch, for which `loss` is not called).
   virtual absl::StatusOr<double> ForwardBackward(const PackedBatch& batch,
                                                  const LossFunction& loss) = 0;
+
+  // Forward and ForwardBackward of a model whose spec has a value head; these two fail with
+  // FAILED_PRECONDITION on other models, as those do on this one.
+  virtual absl::StatusOr<at::Tensor> ForwardValues(const PackedBatch& batch) = 0;
+  virtual absl::StatusOr<double> ForwardBackwardValues(const PackedBatch& batch,
+                                                       const ValueLossFunction& loss) = 0;
 
   // In order of the table's units.
   virtual std::vector<UnitShard>& shards() = 0;

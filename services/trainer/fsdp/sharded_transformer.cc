@@ -140,6 +140,8 @@ ShardedTransformer::ShardedTransformer(ShardedModelOptions options,
 absl::Status ShardedTransformer::Load(const io::ModelFolder& folder) {
   return Guarded<absl::Status>(options_.mesh->rank(), "loading", [&]() -> absl::Status {
     RETURN_IF_ERROR(LoadShards(folder, transformer_.table(), shards_));
+    DrawMissingValueHead(transformer_.spec(), options_.value_head_seed, folder,
+                         transformer_.table(), shards_);
     MastersChanged();
     return absl::OkStatus();
   });
@@ -190,11 +192,43 @@ absl::StatusOr<Result> ShardedTransformer::RunPass(const PackedBatch& batch, con
 }
 
 absl::StatusOr<model::LogProbs> ShardedTransformer::Forward(const PackedBatch& batch) {
-  return RunPass<model::LogProbs>(batch, "forward", [&](Pass& pass) { return ForwardSteps(pass); });
+  RETURN_IF_ERROR(CheckHead(/*value_head=*/false));
+  ASSIGN_OR_RETURN(HeadResults results, RunPass<HeadResults>(batch, "forward", [&](Pass& pass) {
+                     return ForwardSteps(pass);
+                   }));
+  return model::LogProbs{std::move(results[0]), std::move(results[1])};
+}
+
+absl::StatusOr<at::Tensor> ShardedTransformer::ForwardValues(const PackedBatch& batch) {
+  RETURN_IF_ERROR(CheckHead(/*value_head=*/true));
+  ASSIGN_OR_RETURN(HeadResults results, RunPass<HeadResults>(batch, "forward", [&](Pass& pass) {
+                     return ForwardSteps(pass);
+                   }));
+  return std::move(results[0]);
 }
 
 absl::StatusOr<double> ShardedTransformer::ForwardBackward(const PackedBatch& batch,
                                                            const LossFunction& loss) {
+  return TrainHead(batch, /*value_head=*/false, [&](const HeadResults& results) {
+    return loss(model::LogProbs{results[0], results[1]});
+  });
+}
+
+absl::StatusOr<double> ShardedTransformer::ForwardBackwardValues(const PackedBatch& batch,
+                                                                 const ValueLossFunction& loss) {
+  return TrainHead(batch, /*value_head=*/true,
+                   [&](const HeadResults& results) { return loss(results[0]); });
+}
+
+absl::Status ShardedTransformer::CheckHead(bool value_head) const {
+  if (transformer_.spec().value_head == value_head) return absl::OkStatus();
+  return absl::FailedPreconditionError(value_head ? "values of a model whose head says log-probs"
+                                                  : "log-probs of a model whose head says values");
+}
+
+absl::StatusOr<double> ShardedTransformer::TrainHead(const PackedBatch& batch, bool value_head,
+                                                     const HeadLoss& loss) {
+  RETURN_IF_ERROR(CheckHead(value_head));
   if (!options_.trainable) {
     return absl::FailedPreconditionError(
         "ForwardBackward on a frozen model, which has no gradients");
@@ -262,9 +296,13 @@ at::Tensor ShardedTransformer::SelectRows(const Pass& pass, const at::Tensor& x)
   return pass.all_rows ? x : x.index_select(0, pass.rows);
 }
 
-model::LogProbs ShardedTransformer::RunHead(const Pass& pass, const at::Tensor& selected) const {
-  return transformer_.HeadLogProbs(*gatherer_, transformer_.FinalNorm(*gatherer_, selected),
-                                   pass.targets, pass.temperatures);
+ShardedTransformer::HeadResults ShardedTransformer::RunHead(const Pass& pass,
+                                                            const at::Tensor& selected) const {
+  const at::Tensor hidden = transformer_.FinalNorm(*gatherer_, selected);
+  if (transformer_.spec().value_head) return {transformer_.Values(*gatherer_, hidden)};
+  model::LogProbs out =
+      transformer_.HeadLogProbs(*gatherer_, hidden, pass.targets, pass.temperatures);
+  return {std::move(out.logprobs), std::move(out.entropy)};
 }
 
 std::vector<std::vector<int>> ShardedTransformer::UnitsOfSteps(bool backward) const {
@@ -299,7 +337,7 @@ absl::Status ShardedTransformer::AddGradients(int stage, absl::Span<const at::Te
   return absl::OkStatus();
 }
 
-absl::StatusOr<model::LogProbs> ShardedTransformer::ForwardSteps(Pass& pass) {
+absl::StatusOr<ShardedTransformer::HeadResults> ShardedTransformer::ForwardSteps(Pass& pass) {
   gatherer_->Begin(UnitsOfSteps(/*backward=*/false));
 
   at::Tensor x;  // [num_tokens, hidden]
@@ -313,14 +351,13 @@ absl::StatusOr<model::LogProbs> ShardedTransformer::ForwardSteps(Pass& pass) {
   RETURN_IF_ERROR(gatherer_->Enter(num_stages()));
   if (pass.empty) {
     const at::Tensor none = at::empty({0}, at::TensorOptions(at::kFloat).device(options_.device));
-    return model::LogProbs{none, none};
+    return HeadResults{none, none};
   }
   const PhaseClock::Scope scope(clock_, Phase::kHead);
   return RunHead(pass, SelectRows(pass, x));
 }
 
-absl::StatusOr<double> ShardedTransformer::ForwardBackwardSteps(Pass& pass,
-                                                                const LossFunction& loss) {
+absl::StatusOr<double> ShardedTransformer::ForwardBackwardSteps(Pass& pass, const HeadLoss& loss) {
   gatherer_->Begin(UnitsOfSteps(/*backward=*/true));
 
   double loss_value = 0;
@@ -354,8 +391,7 @@ absl::StatusOr<at::Tensor> ShardedTransformer::ForwardStages(Pass& pass,
 }
 
 absl::StatusOr<at::Tensor> ShardedTransformer::HeadStep(Pass& pass, at::Tensor x,
-                                                        const LossFunction& loss,
-                                                        double& loss_value) {
+                                                        const HeadLoss& loss, double& loss_value) {
   pass.place = "head";
   RETURN_IF_ERROR(gatherer_->Enter(num_stages()));
   at::Tensor x_gradient;
@@ -364,24 +400,22 @@ absl::StatusOr<at::Tensor> ShardedTransformer::HeadStep(Pass& pass, at::Tensor x
     const PhaseClock::Scope scope(clock_, Phase::kHead);
     const at::AutoGradMode grad_mode(true);
     const at::Tensor selected = SelectRows(pass, x).detach().requires_grad_();
-    model::LogProbs computed = RunHead(pass, selected);
+    HeadResults computed = RunHead(pass, selected);
     // The loss sees leaves, so that its graph ends at the head's results.
-    const model::LogProbs leaves{computed.logprobs.detach().requires_grad_(),
-                                 computed.entropy.detach().requires_grad_()};
+    HeadResults leaves;
+    for (const at::Tensor& result : computed) leaves.push_back(result.detach().requires_grad_());
     const at::Tensor loss_tensor = loss(leaves);
     loss_value = loss_tensor.item<double>();
-    std::vector<at::Tensor> loss_gradients(2);
-    if (loss_tensor.requires_grad()) {
-      loss_gradients = GradientsOf({loss_tensor}, {}, {leaves.logprobs, leaves.entropy});
-    }
+    std::vector<at::Tensor> loss_gradients(leaves.size());
+    if (loss_tensor.requires_grad()) loss_gradients = GradientsOf({loss_tensor}, {}, leaves);
     std::vector<at::Tensor> outputs;
     std::vector<at::Tensor> output_gradients;
-    for (size_t i = 0; i < 2; ++i) {
+    for (size_t i = 0; i < computed.size(); ++i) {
       if (!loss_gradients[i].defined()) continue;
-      outputs.push_back(i == 0 ? computed.logprobs : computed.entropy);
+      outputs.push_back(computed[i]);
       output_gradients.push_back(loss_gradients[i]);
     }
-    computed = {};
+    computed.clear();
     std::vector<at::Tensor> inputs = StageLeaves(static_cast<int>(num_stages()));
     inputs.push_back(selected);
     gradients.resize(inputs.size());

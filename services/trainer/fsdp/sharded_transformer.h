@@ -10,6 +10,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -36,6 +37,9 @@ class ShardedTransformer : public ShardedModel {
   absl::StatusOr<model::LogProbs> Forward(const PackedBatch& batch) override;
   absl::StatusOr<double> ForwardBackward(const PackedBatch& batch,
                                          const LossFunction& loss) override;
+  absl::StatusOr<at::Tensor> ForwardValues(const PackedBatch& batch) override;
+  absl::StatusOr<double> ForwardBackwardValues(const PackedBatch& batch,
+                                               const ValueLossFunction& loss) override;
   std::vector<UnitShard>& shards() override { return shards_; }
   absl::Status ReduceGradients() override;
   void ZeroGradients() override;
@@ -45,6 +49,10 @@ class ShardedTransformer : public ShardedModel {
   std::vector<std::pair<std::string, double>> TakePhaseSeconds() override { return clock_.Take(); }
 
  private:
+  // What the head says of each row: log-probs and entropies, or values.
+  using HeadResults = std::vector<at::Tensor>;
+  using HeadLoss = std::function<at::Tensor(const HeadResults&)>;
+
   // A batch on the device, and what its stages share.
   struct Pass {
     bool empty = false;
@@ -75,18 +83,21 @@ class ShardedTransformer : public ShardedModel {
   Pass MakePass(const PackedBatch& batch) const;
   at::Tensor RunStage(Pass& pass, int64_t stage, const at::Tensor& input) const;
   at::Tensor SelectRows(const Pass& pass, const at::Tensor& x) const;
-  model::LogProbs RunHead(const Pass& pass, const at::Tensor& selected) const;
+  HeadResults RunHead(const Pass& pass, const at::Tensor& selected) const;
+  // FAILED_PRECONDITION where the model's head is another one.
+  absl::Status CheckHead(bool value_head) const;
 
   // Calls `steps` on the batch; `what` it is that they do, for errors. Where they fail the group is
   // aborted, so that no peer waits in vain.
   template <typename Result, typename Steps>
   absl::StatusOr<Result> RunPass(const PackedBatch& batch, const char* what, Steps steps);
-  absl::StatusOr<model::LogProbs> ForwardSteps(Pass& pass);
-  absl::StatusOr<double> ForwardBackwardSteps(Pass& pass, const LossFunction& loss);
+  absl::StatusOr<HeadResults> ForwardSteps(Pass& pass);
+  absl::StatusOr<double> ForwardBackwardSteps(Pass& pass, const HeadLoss& loss);
+  absl::StatusOr<double> TrainHead(const PackedBatch& batch, bool value_head, const HeadLoss& loss);
   // Forward of all stages; fills `boundaries` and answers the residual stream.
   absl::StatusOr<at::Tensor> ForwardStages(Pass& pass, std::vector<Boundary>& boundaries);
   // Head, loss and the head's backward. Answers the gradient of the residual stream.
-  absl::StatusOr<at::Tensor> HeadStep(Pass& pass, at::Tensor x, const LossFunction& loss,
+  absl::StatusOr<at::Tensor> HeadStep(Pass& pass, at::Tensor x, const HeadLoss& loss,
                                       double& loss_value);
   absl::Status BackwardStages(Pass& pass, std::vector<Boundary>& boundaries, at::Tensor gradient);
 

@@ -128,7 +128,7 @@ WholeModel::WholeModel(const model::ModelSpec& spec, uint64_t seed) : transforme
   }
 }
 
-model::LogProbs WholeModel::Forward(const PackedBatch& batch) const {
+at::Tensor WholeModel::Hidden(const PackedBatch& batch) const {
   const model::Rotary rotary = transformer_.MakeRotary(batch.positions);
   model::PackedAttention attention(at::tensor(batch.cu_seqlens, at::kLong),
                                    model::PackedAttention::Implementation::kEager);
@@ -136,8 +136,15 @@ model::LogProbs WholeModel::Forward(const PackedBatch& batch) const {
   for (int64_t i = 0; i < transformer_.spec().num_layers; ++i) {
     x = transformer_.Block(*this, i, x, rotary, attention);
   }
-  const at::Tensor hidden = transformer_.FinalNorm(*this, x.index_select(0, batch.rows));
-  return transformer_.HeadLogProbs(*this, hidden, batch.targets, batch.temperatures);
+  return transformer_.FinalNorm(*this, x.index_select(0, batch.rows));
+}
+
+model::LogProbs WholeModel::Forward(const PackedBatch& batch) const {
+  return transformer_.HeadLogProbs(*this, Hidden(batch), batch.targets, batch.temperatures);
+}
+
+at::Tensor WholeModel::ForwardValues(const PackedBatch& batch) const {
+  return transformer_.Values(*this, Hidden(batch));
 }
 
 std::vector<at::Tensor> WholeModel::Gradients() const {

@@ -48,11 +48,14 @@ class WholeModel : public model::ParameterProvider {
 
   const model::Transformer& transformer() const { return transformer_; }
   model::LogProbs Forward(const PackedBatch& batch) const;
+  at::Tensor ForwardValues(const PackedBatch& batch) const;  // of a value model
   // Each parameter's gradient, flat; zeros where there is none.
   std::vector<at::Tensor> Gradients() const;
   std::vector<at::Tensor>& parameters() { return parameters_; }
 
  private:
+  at::Tensor Hidden(const PackedBatch& batch) const;  // of the batch's rows, after the final norm
+
   model::Transformer transformer_;
   std::vector<at::Tensor> parameters_;  // leaves
 };

@@ -29,6 +29,11 @@ class FakeModel : public ShardedModel {
   absl::StatusOr<double> ForwardBackward(const PackedBatch&, const LossFunction&) override {
     return 0.0;
   }
+  absl::StatusOr<at::Tensor> ForwardValues(const PackedBatch&) override { return at::Tensor(); }
+  absl::StatusOr<double> ForwardBackwardValues(const PackedBatch&,
+                                               const ValueLossFunction&) override {
+    return 0.0;
+  }
   std::vector<UnitShard>& shards() override { return shards_; }
   absl::Status ReduceGradients() override { return absl::OkStatus(); }
   void ZeroGradients() override {
