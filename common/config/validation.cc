@@ -4,12 +4,14 @@
 #include <cstdint>
 #include <filesystem>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "common/config/nearest.h"
+#include "common/config/rollout_correction_spec.h"
 #include "common/config/scalar.h"
 
 namespace tandem::config {
@@ -202,6 +204,8 @@ void CheckActor(const v1::RunConfig& config, Checker* check) {
   check->AtLeastZero("actor.kl_loss_coef", actor.kl_loss_coef());
   check->Number("actor.entropy_coeff", actor.entropy_coeff(), true, "that is finite");
   check->AtLeastZero("actor.loss_scale_factor", actor.loss_scale_factor());
+  check->Number("actor.tau_pos", actor.tau_pos(), actor.tau_pos() > 0, "> 0");
+  check->Number("actor.tau_neg", actor.tau_neg(), actor.tau_neg() > 0, "> 0");
 
   const int64_t mini_batch = actor.ppo_mini_batch_size();
   const int64_t batch = config.data().train_batch_size();
@@ -213,6 +217,42 @@ void CheckActor(const v1::RunConfig& config, Checker* check) {
                         "0 takes the whole batch",
                         batch, mini_batch));
   }
+}
+
+void CheckRolloutCorrection(const v1::RolloutCorrectionConfig& correction, Checker* check) {
+  const std::string section = "algorithm.rollout_correction.";
+  if (const auto bounds = ParseWeightBounds(correction.rollout_is_threshold()); !bounds.ok()) {
+    check->Fail(section + "rollout_is_threshold", bounds.status().message());
+  }
+  const auto rules =
+      ParseRejectionRules(correction.rollout_rs(), correction.rollout_rs_threshold());
+  if (!rules.ok()) {
+    const bool of_rules = absl::StartsWith(rules.status().message(), "expected rules");
+    check->Fail(section + (of_rules ? "rollout_rs" : "rollout_rs_threshold"),
+                rules.status().message());
+  }
+  if (correction.bypass_mode() && correction.rollout_is() != v1::ROLLOUT_IS_NONE) {
+    check->Fail(section + "rollout_is",
+                "expected none, for with bypass_mode the ratio of the loss is of the rollout's "
+                "probabilities already; set one of the two");
+  }
+}
+
+void CheckAlgorithm(const v1::AlgorithmConfig& algorithm, Checker* check) {
+  const auto share = [check](const std::string& key, double value) {
+    check->Number(key, value, value >= 0 && value <= 1, "in [0, 1]");
+  };
+  share("algorithm.gamma", algorithm.gamma());
+  share("algorithm.lam", algorithm.lam());
+  const v1::KlControlConfig& control = algorithm.kl_ctrl();
+  check->AtLeastZero("algorithm.kl_ctrl.kl_coef", control.kl_coef());
+  check->Integer("algorithm.kl_ctrl.horizon", control.horizon(), 1);
+  check->Number("algorithm.kl_ctrl.target_kl", control.target_kl(), control.target_kl() > 0, "> 0");
+  check->Supported("algorithm.adv_estimator", algorithm.adv_estimator(),
+                   {v1::ADV_ESTIMATOR_GRPO, v1::ADV_ESTIMATOR_REINFORCE_PLUS_PLUS,
+                    v1::ADV_ESTIMATOR_REINFORCE_PLUS_PLUS_BASELINE, v1::ADV_ESTIMATOR_REMAX,
+                    v1::ADV_ESTIMATOR_RLOO, v1::ADV_ESTIMATOR_OPO});
+  CheckRolloutCorrection(algorithm.rollout_correction(), check);
 }
 
 void CheckReward(const v1::RewardConfig& reward, Checker* check) {
@@ -242,6 +282,7 @@ std::vector<std::string> FindInvalidValues(const v1::RunConfig& config, const Pl
   CheckRollout(config.rollout(), &check);
   CheckTrainer(config.trainer(), &check);
   CheckActor(config, &check);
+  CheckAlgorithm(config.algorithm(), &check);
   CheckReward(config.reward(), &check);
   check.Supported("numerics", config.numerics(), {v1::NUMERICS_FAST});
   const int64_t longest = config.data().max_prompt_length() + config.rollout().max_tokens();

@@ -80,6 +80,17 @@ TEST_F(ValidationTest, ValuesOutOfRangeAreRefusedWithTheKey) {
                                  "actor.clip_ratio_c=0.5",
                                  "actor.kl_loss_coef=-1",
                                  "actor.loss_scale_factor=-1",
+                                 "actor.tau_pos=0",
+                                 "actor.tau_neg=-1",
+                                 "algorithm.gamma=1.5",
+                                 "algorithm.lam=-0.1",
+                                 "algorithm.kl_ctrl.kl_coef=-1",
+                                 "algorithm.kl_ctrl.horizon=0",
+                                 "algorithm.kl_ctrl.target_kl=0",
+                                 "algorithm.rollout_correction.rollout_is_threshold=0",
+                                 "algorithm.rollout_correction.rollout_is_threshold=3_2",
+                                 "algorithm.rollout_correction.rollout_is_threshold=two",
+                                 "algorithm.rollout_correction.rollout_rs=token_k4",
                                  "reward.name=gsm9k",
                                  "reward.name=service",
                                  "reward.timeout_s=0",
@@ -116,6 +127,28 @@ TEST_F(ValidationTest, MiniBatchesDivideTheBatch) {
               HasSubstr("expected a divisor of data.train_batch_size (32 prompts), found 5"));
   EXPECT_THAT(ErrorOf("actor.ppo_mini_batch_size=64"), HasSubstr("found 64"));
   EXPECT_OK(LoadRunConfig({}, {"actor.ppo_mini_batch_size=8"}).status());
+}
+
+TEST_F(ValidationTest, RolloutCorrectionSaysWhichRuleAndWhichThreshold) {
+  const std::string section = "algorithm.rollout_correction.";
+  EXPECT_THAT(ErrorOf(section + "rollout_rs=token_k4"), HasSubstr("did you mean 'token_k"));
+  EXPECT_THAT(ErrorOf(section + "rollout_rs=token_k1"),
+              HasSubstr("rollout_rs_threshold: expected one threshold, or 1"));
+  const auto with_rules = [&section](const std::string& rules, const std::string& thresholds) {
+    return LoadRunConfig({}, {section + "rollout_rs=" + rules,
+                              section + "rollout_rs_threshold=" + thresholds})
+        .status();
+  };
+  EXPECT_OK(with_rules("token_k1", "0.5_2"));
+  EXPECT_OK(with_rules("\"token_k1,seq_mean_k3\"", "\"2,0.01\""));
+  EXPECT_OK(with_rules("null", ""));
+  EXPECT_THAT(with_rules("token_k2", "0.5_2"),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("a largest value only")));
+  EXPECT_THAT(with_rules("token", "0.5"),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("from 1")));
+  EXPECT_THAT(LoadRunConfig({}, {section + "bypass_mode=true", section + "rollout_is=token"}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr(section + "rollout_is: expected none")));
 }
 
 TEST_F(ValidationTest, PromptAndCompletionFitTheContext) {
