@@ -15,6 +15,19 @@ at::Tensor ToTensor(const std::vector<T>& values, at::ScalarType dtype) {
   return out;
 }
 
+// One value for each row, of what each sequence holds; undefined where one that has rows lacks it.
+at::Tensor RowValues(const TrainingBatch& batch, absl::Span<const int64_t> indices,
+                     std::vector<float> Sequence::*member) {
+  std::vector<float> values;
+  for (int64_t index : indices) {
+    const Sequence& sequence = batch.sequences[index];
+    const std::vector<float>& part = sequence.*member;
+    if (part.size() != sequence.trained.size()) return {};
+    values.insert(values.end(), part.begin(), part.end());
+  }
+  return ToTensor(values, at::kFloat);
+}
+
 }  // namespace
 
 MicroBatch PackMicroBatch(const TrainingBatch& batch, absl::Span<const int64_t> indices,
@@ -54,6 +67,9 @@ MicroBatch PackMicroBatch(const TrainingBatch& batch, absl::Span<const int64_t> 
   out.loss_weights = ToTensor(weights, at::kFloat);
   out.advantages = ToTensor(advantages, at::kFloat);
   out.rollout_logprobs = ToTensor(rollout_logprobs, at::kFloat);
+  out.old_logprobs = RowValues(batch, indices, &Sequence::old_logprobs);
+  out.ref_logprobs = RowValues(batch, indices, &Sequence::ref_logprobs);
+  out.importance_weights = RowValues(batch, indices, &Sequence::importance_weights);
   return out;
 }
 

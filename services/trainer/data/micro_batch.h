@@ -21,8 +21,10 @@ struct MicroBatch {
   at::Tensor loss_weights;      // of each token's loss in the sum that is minimised
   at::Tensor advantages;        // 0 where the batch has none
   at::Tensor rollout_logprobs;  // NaN where the rollout gave none
-  at::Tensor old_logprobs;      // undefined until computed
-  at::Tensor ref_logprobs;      // undefined until computed
+  // Undefined where the batch does not have them:
+  at::Tensor old_logprobs;
+  at::Tensor ref_logprobs;
+  at::Tensor importance_weights;
 
   int64_t num_rows() const { return packed.rows.numel(); }
 };

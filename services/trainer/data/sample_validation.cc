@@ -67,8 +67,8 @@ absl::Status ValidateSampled(const Segment& segment, absl::string_view place,
   if (limits.needs_rollout_logprobs && segment.logprobs_size() == 0 && num_tokens > 0) {
     return rpc::InvalidField(
         absl::StrCat(place, ".logprobs"),
-        "expected the rollout's log-probs, which "
-        "algorithm.rollout_correction.bypass_mode makes the ratio of; found none");
+        "expected the rollout's log-probs, which algorithm.rollout_correction (bypass_mode, "
+        "rollout_is, rollout_rs) compares with the trainer's; found none");
   }
   return absl::OkStatus();
 }
@@ -137,14 +137,24 @@ absl::Status ValidateSample(const common::v1::Sample& sample, absl::string_view 
         absl::StrCat(place, ".temperature"),
         absl::StrCat("expected a number from 0; found ", sample.temperature()));
   }
+  if (!std::isfinite(sample.reward())) {
+    return rpc::InvalidField(absl::StrCat(place, ".reward"),
+                             absl::StrCat("expected a finite number; found ", sample.reward()));
+  }
+  if (sample.has_baseline_reward() && !std::isfinite(sample.baseline_reward())) {
+    return rpc::InvalidField(
+        absl::StrCat(place, ".baseline_reward"),
+        absl::StrCat("expected a finite number; found ", sample.baseline_reward()));
+  }
   if (!limits.needs_advantages) return absl::OkStatus();
   if (num_with_advantages > 0 && num_without > 0) {
     return rpc::InvalidField(absl::StrCat(place, ".segments"),
                              "expected advantages on all sampled segments or on none; found both");
   }
-  if (num_with_advantages == 0 && !std::isfinite(sample.reward())) {
-    return rpc::InvalidField(absl::StrCat(place, ".reward"),
-                             absl::StrCat("expected a finite number; found ", sample.reward()));
+  if (limits.needs_baseline_reward && num_with_advantages == 0 && !sample.has_baseline_reward()) {
+    return rpc::InvalidField(absl::StrCat(place, ".baseline_reward"),
+                             "expected the reward of the greedy completion, the baseline of "
+                             "algorithm.adv_estimator remax; found none");
   }
   return absl::OkStatus();
 }

@@ -15,10 +15,12 @@ namespace tandem::trainer {
 struct SampleLimits {
   int64_t vocab_size = 0;
   int64_t max_position_embeddings = 0;
-  // Rewards, or advantages, must be there and finite.
+  // Advantages come for all sampled segments of a sample, or for none.
   bool needs_advantages = false;
   // Every token that is trained on must carry the rollout's log-prob.
   bool needs_rollout_logprobs = false;
+  // The baseline of ReMax must be there.
+  bool needs_baseline_reward = false;
 };
 
 // INVALID_ARGUMENT with a BadField names the first field that is wrong, below `place`:

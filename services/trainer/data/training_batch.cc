@@ -1,6 +1,7 @@
 #include "services/trainer/data/training_batch.h"
 
 #include <limits>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -13,6 +14,7 @@ Sequence MakeSequence(const common::v1::Sample& sample) {
   Sequence out;
   out.temperature = sample.temperature() == 0 ? 1.0 : sample.temperature();
   out.reward = sample.reward();
+  if (sample.has_baseline_reward()) out.baseline_reward = sample.baseline_reward();
   out.is_cut = sample.finish_reason() == common::v1::FINISH_REASON_LENGTH;
   bool seen_sampled = false;
   for (const common::v1::Segment& segment : sample.segments()) {
@@ -35,7 +37,46 @@ Sequence MakeSequence(const common::v1::Sample& sample) {
   return out;
 }
 
+template <typename T>
+void Keep(const std::vector<bool>& keep, std::vector<T>* values) {
+  if (values->empty()) return;
+  size_t kept = 0;
+  for (size_t t = 0; t < keep.size(); ++t) {
+    if (keep[t]) (*values)[kept++] = (*values)[t];
+  }
+  values->resize(kept);
+}
+
+// Rewards of tokens that go, moved to those that stay.
+void PassRewards(const std::vector<bool>& keep, std::vector<double>* rewards) {
+  if (rewards->empty()) return;
+  std::optional<size_t> kept_before;
+  double waiting = 0;  // for the first that is kept
+  for (size_t t = 0; t < keep.size(); ++t) {
+    if (keep[t]) {
+      (*rewards)[t] += waiting;
+      waiting = 0;
+      kept_before = t;
+    } else if (kept_before.has_value()) {
+      (*rewards)[*kept_before] += (*rewards)[t];
+    } else {
+      waiting += (*rewards)[t];
+    }
+  }
+}
+
 }  // namespace
+
+void KeepTokens(Sequence& sequence, const std::vector<bool>& keep) {
+  PassRewards(keep, &sequence.token_rewards);
+  Keep(keep, &sequence.token_rewards);
+  for (std::vector<float>* values :
+       {&sequence.rollout_logprobs, &sequence.old_logprobs, &sequence.ref_logprobs,
+        &sequence.values, &sequence.returns, &sequence.importance_weights, &sequence.advantages}) {
+    Keep(keep, values);
+  }
+  Keep(keep, &sequence.trained);
+}
 
 int64_t TrainingBatch::num_trained_tokens() const {
   int64_t sum = 0;

@@ -88,6 +88,31 @@ TEST_F(SampleValidation, RefusesNumbersThatAreNotFinite) {
   sample_.set_reward(0);
   sample_.set_temperature(-1);
   EXPECT_THAT(Validate(), StatusIs(kInvalid, HasSubstr("samples[3].temperature")));
+  sample_.set_temperature(1);
+  sampled().set_logprobs(1, -std::numeric_limits<float>::infinity());
+  EXPECT_THAT(Validate(), StatusIs(kInvalid, HasSubstr("logprobs[1]")));
+  sampled().set_logprobs(1, -1);
+  sample_.set_baseline_reward(std::numeric_limits<double>::quiet_NaN());
+  EXPECT_THAT(Validate(), StatusIs(kInvalid, HasSubstr("samples[3].baseline_reward")));
+}
+
+TEST_F(SampleValidation, RefusesARewardThatIsNotFiniteBesideAdvantages) {
+  sampled().add_advantages(1);
+  sampled().add_advantages(-1);
+  EXPECT_THAT(Validate(), IsOk());
+  // It counts in its group all the same.
+  sample_.set_reward(std::numeric_limits<double>::quiet_NaN());
+  EXPECT_THAT(Validate(), StatusIs(kInvalid, HasSubstr("samples[3].reward")));
+  sample_.set_reward(0);
+  sampled().set_advantages(1, std::numeric_limits<float>::infinity());
+  EXPECT_THAT(Validate(), StatusIs(kInvalid, HasSubstr("segments[1].advantages[1]")));
+}
+
+TEST_F(SampleValidation, WantsTheGreedyRewardWhereItIsTheBaseline) {
+  limits_.needs_baseline_reward = true;
+  EXPECT_THAT(Validate(), StatusIs(kInvalid, HasSubstr("samples[3].baseline_reward")));
+  sample_.set_baseline_reward(0);
+  EXPECT_THAT(Validate(), IsOk());
 }
 
 TEST_F(SampleValidation, RefusesVersionSpansWithAGap) {
