@@ -68,6 +68,8 @@ def kl_terms(logp, ref, kind):
     d = logp - ref
     if kind == "k1":
         return d
+    if kind == "abs":
+        return d.abs()
     if kind == "k2":
         return 0.5 * d * d
     minus = torch.clamp(ref - logp, min=-20, max=20)
@@ -80,7 +82,7 @@ def kl():
     logp[0], logp[1], logp[2] = ref[0] - 4.0, ref[1] + 30.0, ref[2]  # beyond the clamps, and equal
     logp.requires_grad_(True)
     out = {"logprobs": logp.tolist(), "ref": ref.tolist()}
-    for kind in ("k1", "k2", "k3"):
+    for kind in ("k1", "abs", "k2", "k3"):
         value = kl_terms(logp, ref, kind)
         (grad,) = torch.autograd.grad(value.sum(), logp)
         out[kind] = {"value": value.tolist(), "grad": grad.tolist()}

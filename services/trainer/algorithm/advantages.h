@@ -1,25 +1,36 @@
-// Advantages from the rewards of a group: how much better a completion did than its siblings.
+// How rewards become advantages: the choice of algorithm.adv_estimator.
 #ifndef TANDEM_SERVICES_TRAINER_ALGORITHM_ADVANTAGES_H_
 #define TANDEM_SERVICES_TRAINER_ALGORITHM_ADVANTAGES_H_
 
-#include <cstdint>
-#include <vector>
-
-#include "absl/types/span.h"
 #include "services/trainer/data/training_batch.h"
 
 namespace tandem::trainer {
 
-// GRPO (2402.03300): (reward - mean of the group) / (standard deviation of the group + 1e-6), the
-// deviation unbiased. Dr. GRPO (2503.20783): without the division. A group of one has mean 0 and
-// deviation 1, so that its advantage is its reward, as in verl. groups[i] in [0, num_groups).
-std::vector<double> GroupAdvantages(absl::Span<const double> rewards,
-                                    absl::Span<const int64_t> groups, int64_t num_groups,
-                                    bool divide_by_std);
+enum class AdvantageEstimator {
+  kGrpo,                       // grpo_advantages.h
+  kRloo,                       // rloo_advantages.h
+  kReinforcePlusPlus,          // discounted_returns.h, whitened
+  kReinforcePlusPlusBaseline,  // less the group's mean, whitened
+  kOpo,                        // opo_advantages.h
+  kRemax,                      // discounted_returns.h, less the greedy completion's reward
+  kGae,                        // gae_advantages.h, whitened
+};
 
-// Gives every trained-on token of a sequence the sequence's advantage. Sequences that came with
-// advantages of their own keep these, and their rewards still count in their group.
-void AssignAdvantages(TrainingBatch& batch, bool divide_by_std);
+struct AdvantageOptions {
+  AdvantageEstimator estimator = AdvantageEstimator::kGrpo;
+  bool divide_by_std = true;  // grpo's
+  double gamma = 1.0;         // of reinforce_plus_plus and gae
+  double lam = 1.0;           // of gae
+};
+
+// Puts the reward of each completion on its last trained-on token: `token_rewards`.
+void SpreadRewards(TrainingBatch& batch);
+
+// Gives every trained-on token its advantage, from total_reward() and token_rewards, after
+// SpreadRewards(). Sequences that came with advantages of their own keep these; their rewards still
+// count in their group, and they take no part in whitening. kRemax wants baseline_reward, kGae wants
+// values and sets returns.
+void AssignAdvantages(TrainingBatch& batch, const AdvantageOptions& options);
 
 }  // namespace tandem::trainer
 

@@ -45,12 +45,13 @@ void AddLengthMetrics(const TrainingBatch& batch, Metrics& metrics) {
 }
 
 void AddRewardMetrics(const TrainingBatch& batch, Metrics& metrics) {
-  Range rewards, advantages;
+  Range scores, rewards, advantages;
   for (const Sequence& sequence : batch.sequences) {
-    rewards.Add(sequence.reward);
+    scores.Add(sequence.reward);
+    rewards.Add(sequence.total_reward());
     for (float advantage : sequence.advantages) advantages.Add(advantage);
   }
-  rewards.WriteTo(metrics, "critic/score");
+  scores.WriteTo(metrics, "critic/score");
   rewards.WriteTo(metrics, "critic/rewards");
   advantages.WriteTo(metrics, "critic/advantages");
 }

@@ -11,8 +11,8 @@ namespace tandem::trainer {
 // that ended at the limit of tokens), perf/total_num_tokens.
 void AddLengthMetrics(const TrainingBatch& batch, Metrics& metrics);
 
-// critic/{score,rewards,advantages}/{mean,max,min}: scores and rewards of completions, advantages
-// of tokens that are trained on.
+// critic/{score,rewards,advantages}/{mean,max,min}: scores of completions as judged, rewards less
+// the price of divergence, advantages of tokens that are trained on.
 void AddRewardMetrics(const TrainingBatch& batch, Metrics& metrics);
 
 }  // namespace tandem::trainer

@@ -10,6 +10,8 @@ at::Tensor KlLoss(const at::Tensor& logprobs, const at::Tensor& ref_logprobs,
   switch (estimator) {
     case KlEstimator::kK1:
       return difference;
+    case KlEstimator::kAbs:
+      return difference.abs();
     case KlEstimator::kK2:
       return 0.5 * difference.square();
     case KlEstimator::kK3: {

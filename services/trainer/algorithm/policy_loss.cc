@@ -1,28 +1,31 @@
 #include "services/trainer/algorithm/policy_loss.h"
 
-#include <ATen/ATen.h>
+#include "services/trainer/algorithm/cispo_loss.h"
+#include "services/trainer/algorithm/gspo_loss.h"
+#include "services/trainer/algorithm/ppo_clip_loss.h"
+#include "services/trainer/algorithm/sapo_loss.h"
 
 namespace tandem::trainer {
 
-PolicyLoss ClippedPolicyLoss(const at::Tensor& logprobs, const at::Tensor& old_logprobs,
-                             const at::Tensor& advantages, const ClipOptions& options) {
-  const at::Tensor log_ratio = (logprobs - old_logprobs).clamp(-20.0, 20.0);
-  const at::Tensor ratio = log_ratio.exp();
-  const at::Tensor unclipped = -advantages * ratio;
-  const at::Tensor clipped = -advantages * ratio.clamp(1.0 - options.low, 1.0 + options.high);
-  PolicyLoss out;
-  out.loss = at::maximum(unclipped, clipped);
-  out.clipped = clipped.gt(unclipped).to(logprobs.scalar_type());
-  out.log_ratio = log_ratio.detach();
-  if (options.dual > 0) {
-    const at::Tensor bound = -advantages * options.dual;
-    const at::Tensor negative = advantages.lt(0);
-    out.clipped_lower = (out.loss.gt(bound) & negative).to(logprobs.scalar_type());
-    out.loss = at::where(negative, at::minimum(out.loss, bound), out.loss);
-  } else {
-    out.clipped_lower = at::zeros_like(out.clipped);
+PolicyLoss ComputePolicyLoss(const PolicyLossOptions& options, const at::Tensor& logprobs,
+                             const at::Tensor& old_logprobs, const at::Tensor& advantages,
+                             const SequenceRows& rows) {
+  switch (options.mode) {
+    case PolicyLossMode::kGspo:
+      return GspoLoss(logprobs, old_logprobs, advantages, rows, options.clip);
+    case PolicyLossMode::kCispo:
+      return CispoLoss(logprobs, old_logprobs, advantages, options.clip);
+    case PolicyLossMode::kSapo:
+      return SapoLoss(logprobs, old_logprobs, advantages, options.tau_positive,
+                      options.tau_negative);
+    case PolicyLossMode::kVanilla:
+      break;
   }
-  return out;
+  return PpoClipLoss(logprobs, old_logprobs, advantages, options.clip);
+}
+
+bool IsMeanOverSequences(PolicyLossMode mode) {
+  return mode == PolicyLossMode::kGspo || mode == PolicyLossMode::kSapo;
 }
 
 }  // namespace tandem::trainer

@@ -3,9 +3,11 @@
 //   TrainingStep step(MakeTrainingStepOptions(config), policy, reference, optimizer, mesh);
 //   ASSIGN_OR_RETURN(StepResult result, step.PolicyGradient(batch, learning_rate));
 //
-// Every rank calls it with the same batch and computes its share. Threads: the collective thread
-// only. Errors are those of the collectives, after which the policy is unusable; the batch has been
-// validated before (data/sample_validation.h).
+// Every rank calls it with the same batch and computes its share. What is known of single tokens,
+// log-probs, rewards, advantages, is gathered on every rank, and all of them decide alike. Threads:
+// the collective thread only. Errors are those of the collectives, after which the policy is
+// unusable; the batch has been validated before (data/sample_validation.h), and one without a token
+// to train on is INVALID_ARGUMENT.
 #ifndef TANDEM_SERVICES_TRAINER_ALGORITHM_TRAINING_STEP_H_
 #define TANDEM_SERVICES_TRAINER_ALGORITHM_TRAINING_STEP_H_
 
@@ -13,37 +15,18 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "common/comm/device_mesh.h"
-#include "services/trainer/algorithm/kl_loss.h"
-#include "services/trainer/algorithm/loss_aggregation.h"
-#include "services/trainer/algorithm/policy_loss.h"
+#include "services/trainer/algorithm/kl_controller.h"
+#include "services/trainer/algorithm/mini_batch.h"
+#include "services/trainer/algorithm/policy_objective.h"
+#include "services/trainer/algorithm/training_step_options.h"
 #include "services/trainer/algorithm/update_statistics.h"
-#include "services/trainer/data/micro_batch.h"
 #include "services/trainer/data/training_batch.h"
 #include "services/trainer/fsdp/sharded_model.h"
 #include "services/trainer/optim/adamw.h"
-#include "tandem/config/v1/run_config.pb.h"
 
 namespace tandem::trainer {
-
-struct TrainingStepOptions {
-  bool divide_advantages_by_std = true;
-  ClipOptions clip;
-  LossAggregation aggregation = LossAggregation::kTokenMean;
-  double loss_scale = 1.0;  // divisor of kSeqMeanTokenSumNorm
-  bool use_kl_loss = false;
-  double kl_loss_coef = 0.001;
-  KlEstimator kl_estimator = KlEstimator::kK3;
-  double entropy_coeff = 0.0;
-  int64_t mini_batch_groups = 0;  // 0: the whole batch
-  int64_t epochs = 1;
-  // The ratio's denominator is the rollout's log-probs instead of the policy's at the step's start.
-  bool rollout_logprobs_are_old = false;
-  int64_t max_tokens_per_micro_batch = 4096;
-};
-
-// The configuration states every value (config::LoadRunConfig).
-TrainingStepOptions MakeTrainingStepOptions(const config::v1::RunConfig& config);
 
 struct StepResult {
   bool weights_changed = false;
@@ -52,7 +35,7 @@ struct StepResult {
 
 class TrainingStep {
  public:
-  // All outlive it. `reference` is null where no KL loss is used. `mesh` is the policy's.
+  // All outlive it. `reference` is null where options do not need it. `mesh` is the policy's.
   TrainingStep(TrainingStepOptions options, ShardedModel& policy, ShardedModel* reference,
                AdamW& optimizer, const comm::DeviceMesh& mesh);
 
@@ -62,25 +45,33 @@ class TrainingStep {
   // Epochs over mini-batches of groups, an optimizer step each.
   absl::StatusOr<StepResult> PolicyGradient(TrainingBatch batch, double learning_rate);
 
+  // The weight of the divergence in rewards, which an adaptive controller moves from step to step:
+  // state that a checkpoint keeps.
+  double kl_coefficient() const { return kl_controller_.coefficient(); }
+  void set_kl_coefficient(double coefficient) { kl_controller_.set_coefficient(coefficient); }
+
  private:
-  // This rank's micro-batches of one optimizer step; as many on every rank.
-  struct MiniBatch {
-    std::vector<MicroBatch> micro_batches;
-    double num_tokens = 0;  // trained on, over all ranks
+  // What happened in the updates of a step.
+  struct Updates {
+    int64_t count = 0;
+    int64_t skipped = 0;
+    double grad_norm_sum = 0;
+    bool weights_changed() const { return skipped < count; }
   };
 
-  // Mini-batches without a token to train on are left out. `groups_each` 0: one of the whole batch.
-  std::vector<MiniBatch> SplitBatch(const TrainingBatch& batch, int64_t groups_each,
-                                    LossAggregation aggregation) const;
-  absl::Status ComputeOldLogProbs(std::vector<MiniBatch>& mini_batches, bool recompute,
-                                  UpdateStatistics& statistics);
-  absl::Status ComputeReferenceLogProbs(std::vector<MiniBatch>& mini_batches);
-  // The loss of a micro-batch; its parts go to `statistics` times `share`.
-  at::Tensor PolicyGradientLoss(const MicroBatch& micro_batch, const model::LogProbs& out,
-                                double num_tokens, double share, bool compare_with_rollout,
-                                UpdateStatistics& statistics) const;
+  // Log-probs of the start of the step and of the reference, as far as they are needed.
+  absl::Status ScoreBatch(TrainingBatch& batch, Metrics& metrics);
+  absl::StatusOr<std::vector<std::vector<float>>> LogProbsOf(ShardedModel& model,
+                                                             const TrainingBatch& batch) const;
+  // Rewards, divergence, correction, advantages.
+  void AssessBatch(TrainingBatch& batch, Metrics& metrics);
+  absl::StatusOr<Updates> UpdatePolicy(const std::vector<MiniBatch>& mini_batches,
+                                       double learning_rate, bool compare_with_rollout,
+                                       UpdateStatistics& statistics);
 
   const TrainingStepOptions options_;
+  const PolicyObjective objective_;
+  KlController kl_controller_;
   ShardedModel& policy_;
   ShardedModel* const reference_;
   AdamW& optimizer_;

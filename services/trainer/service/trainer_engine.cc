@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -10,8 +9,7 @@
 #include "common/io/model_folder.h"
 #include "common/plan/unit_limits.h"
 #include "common/status/status_macros.h"
-#include "services/trainer/data/micro_batch.h"
-#include "services/trainer/data/micro_batch_plan.h"
+#include "services/trainer/algorithm/token_scores.h"
 #include "services/trainer/optim/lr_schedule.h"
 
 namespace tandem::trainer {
@@ -79,16 +77,16 @@ absl::StatusOr<std::unique_ptr<TrainerEngine>> TrainerEngine::Create(
   };
   ASSIGN_OR_RETURN(engine->policy_, ShardedModel::Create(options));
   RETURN_IF_ERROR(fill(*engine->policy_)) << "while loading the policy";
-  if (config.actor().use_kl_loss()) {
+  const TrainingStepOptions step_options = MakeTrainingStepOptions(config);
+  if (step_options.needs_reference()) {
     options.trainable = false;
     ASSIGN_OR_RETURN(engine->reference_, ShardedModel::Create(options));
     RETURN_IF_ERROR(fill(*engine->reference_)) << "while loading the reference";
   }
   engine->optimizer_ =
       std::make_unique<AdamW>(MakeAdamWOptions(config.actor().optim()), *engine->policy_, mesh);
-  engine->training_step_ =
-      std::make_unique<TrainingStep>(MakeTrainingStepOptions(config), *engine->policy_,
-                                     engine->reference_.get(), *engine->optimizer_, mesh);
+  engine->training_step_ = std::make_unique<TrainingStep>(
+      step_options, *engine->policy_, engine->reference_.get(), *engine->optimizer_, mesh);
   return engine;
 }
 
@@ -110,44 +108,11 @@ absl::StatusOr<StepResult> TrainerEngine::TrainStep(v1::Objective objective, int
 
 absl::StatusOr<std::vector<std::vector<float>>> TrainerEngine::ComputeLogProbs(
     const TrainingBatch& batch) {
-  std::vector<int64_t> lengths, first_row;
-  int64_t num_rows = 0;
-  for (const Sequence& sequence : batch.sequences) {
-    lengths.push_back(sequence.num_input_tokens());
-    first_row.push_back(num_rows);
-    num_rows += static_cast<int64_t>(sequence.trained.size());
-  }
-  const std::vector<double> no_weights(batch.sequences.size(), 0.0);
-  const MicroBatchPlan plan = PlanMicroBatches(lengths, mesh_.num_data_ranks(),
-                                               config_.trainer().max_tokens_per_micro_batch());
-
-  // Every rank fills in the rows that it computes; the sum over ranks has them all.
-  at::Tensor rows = at::zeros({std::max<int64_t>(1, num_rows)}, at::kFloat);
-  for (const std::vector<int64_t>& indices : plan[mesh_.data_rank()]) {
-    const MicroBatch micro_batch = PackMicroBatch(batch, indices, no_weights);
-    ASSIGN_OR_RETURN(const model::LogProbs out, policy_->Forward(micro_batch.packed));
-    if (micro_batch.num_rows() == 0) continue;
-    const at::Tensor logprobs = out.logprobs.to(at::kCPU);
-    int64_t at = 0;
-    for (int64_t index : indices) {
-      const auto count = static_cast<int64_t>(batch.sequences[index].trained.size());
-      rows.narrow(0, first_row[index], count).copy_(logprobs.narrow(0, at, count));
-      at += count;
-    }
-  }
-  rows = rows.to(device_);
-  if (!mesh_.leads_data_rank()) rows.zero_();  // its leader has the same
-  ASSIGN_OR_RETURN(auto work, mesh_.world().AllReduce(rows, comm::ReduceOp::kSum, "log-probs"));
-  RETURN_IF_ERROR(work->Wait());
-  rows = rows.to(at::kCPU);
-
-  std::vector<std::vector<float>> out;
-  const float* values = rows.const_data_ptr<float>();
-  for (size_t i = 0; i < batch.sequences.size(); ++i) {
-    const float* begin = values + first_row[i];
-    out.emplace_back(begin, begin + batch.sequences[i].trained.size());
-  }
-  return out;
+  return ScoreTokens(batch, mesh_, device_, config_.trainer().max_tokens_per_micro_batch(),
+                     [this](const PackedBatch& packed) -> absl::StatusOr<at::Tensor> {
+                       ASSIGN_OR_RETURN(const model::LogProbs out, policy_->Forward(packed));
+                       return out.logprobs;
+                     });
 }
 
 }  // namespace tandem::trainer

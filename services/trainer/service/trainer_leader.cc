@@ -13,6 +13,7 @@
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
+#include "services/trainer/algorithm/training_step_options.h"
 #include "services/trainer/checkpoint/sharded_checkpoint.h"
 #include "services/trainer/service/rank_worker.h"
 
@@ -76,8 +77,11 @@ SampleLimits TrainerLeader::LimitsFor(v1::Objective objective) const {
   out.vocab_size = model_info_.vocab_size();
   out.max_position_embeddings = model_info_.max_position_embeddings();
   out.needs_advantages = objective == v1::OBJECTIVE_POLICY_GRADIENT;
-  out.needs_rollout_logprobs =
-      out.needs_advantages && config_.algorithm().rollout_correction().bypass_mode();
+  if (out.needs_advantages) {
+    const TrainingStepOptions step = MakeTrainingStepOptions(config_);
+    out.needs_rollout_logprobs = step.needs_rollout_logprobs();
+    out.needs_baseline_reward = step.needs_baseline_reward();
+  }
   return out;
 }
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "services/trainer/algorithm/grpo_advantages.h"
 #include "tests/services/trainer/algorithm/golden.h"
 
 namespace tandem::trainer {
@@ -21,21 +22,21 @@ class AdvantagesGolden : public ::testing::Test {
 };
 
 TEST_F(AdvantagesGolden, AreDividedByTheUnbiasedDeviationOfTheGroup) {
-  const auto actual = GroupAdvantages(rewards_, groups_, 4, /*divide_by_std=*/true);
+  const auto actual = GrpoAdvantages(rewards_, groups_, 4, /*divide_by_std=*/true);
   for (size_t i = 0; i < actual.size(); ++i) {
     EXPECT_NEAR(actual[i], golden_["divided"][i].get<double>(), 1e-12) << "sample " << i;
   }
 }
 
 TEST_F(AdvantagesGolden, AreOnlyCentredForDrGrpo) {
-  const auto actual = GroupAdvantages(rewards_, groups_, 4, /*divide_by_std=*/false);
+  const auto actual = GrpoAdvantages(rewards_, groups_, 4, /*divide_by_std=*/false);
   for (size_t i = 0; i < actual.size(); ++i) {
     EXPECT_NEAR(actual[i], golden_["centred"][i].get<double>(), 1e-12) << "sample " << i;
   }
 }
 
 TEST(Advantages, OfAGroupOfOneAreItsReward) {
-  const auto actual = GroupAdvantages({2.5}, {0}, 1, /*divide_by_std=*/true);
+  const auto actual = GrpoAdvantages({2.5}, {0}, 1, /*divide_by_std=*/true);
   EXPECT_NEAR(actual[0], 2.5, 1e-5);
 }
 
@@ -49,7 +50,7 @@ TEST(Advantages, ThatCameWithASampleStayAndItsRewardCountsInTheGroup) {
   batch.sequences[1].reward = 0.0;
   batch.sequences[1].advantages = {0.25f, -4.0f};
 
-  AssignAdvantages(batch, /*divide_by_std=*/false);
+  AssignAdvantages(batch, {.divide_by_std = false});
 
   EXPECT_EQ(batch.sequences[0].advantages, std::vector<float>({0.5f, 0.5f}));
   EXPECT_EQ(batch.sequences[1].advantages, std::vector<float>({0.25f, -4.0f}));

@@ -4,7 +4,7 @@
 #include "services/trainer/algorithm/entropy_bonus.h"
 #include "services/trainer/algorithm/kl_loss.h"
 #include "services/trainer/algorithm/loss_aggregation.h"
-#include "services/trainer/algorithm/policy_loss.h"
+#include "services/trainer/algorithm/ppo_clip_loss.h"
 #include "services/trainer/algorithm/supervised_loss.h"
 #include "tests/services/trainer/algorithm/golden.h"
 
@@ -32,8 +32,8 @@ TEST(PolicyLoss, AndItsGradientAreThoseOfPyTorchForEveryBound) {
   for (const nlohmann::json& golden : ReadGolden()["policy_loss"]) {
     const at::Tensor logprobs = Leaf(golden["logprobs"]);
     const PolicyLoss actual =
-        ClippedPolicyLoss(logprobs, Vector(golden["old"]), Vector(golden["advantages"]),
-                          {golden["low"], golden["high"], golden["dual"]});
+        PpoClipLoss(logprobs, Vector(golden["old"]), Vector(golden["advantages"]),
+                    {golden["low"], golden["high"], golden["dual"]});
 
     EXPECT_LT(Difference(actual.loss, Vector(golden["loss"])), 1e-6);  // the largest is about e^20
     EXPECT_EQ(Difference(actual.clipped, Vector(golden["clipped"])), 0);
@@ -46,8 +46,10 @@ TEST(PolicyLoss, AndItsGradientAreThoseOfPyTorchForEveryBound) {
 
 TEST(KlLoss, AndItsGradientAreThoseOfPyTorchForEveryEstimator) {
   const nlohmann::json golden = ReadGolden()["kl"];
-  const std::vector<std::pair<const char*, KlEstimator>> estimators = {
-      {"k1", KlEstimator::kK1}, {"k2", KlEstimator::kK2}, {"k3", KlEstimator::kK3}};
+  const std::vector<std::pair<const char*, KlEstimator>> estimators = {{"k1", KlEstimator::kK1},
+                                                                       {"abs", KlEstimator::kAbs},
+                                                                       {"k2", KlEstimator::kK2},
+                                                                       {"k3", KlEstimator::kK3}};
   for (const auto& [name, estimator] : estimators) {
     const at::Tensor logprobs = Leaf(golden["logprobs"]);
     const at::Tensor actual = KlLoss(logprobs, Vector(golden["ref"]), estimator);
@@ -97,8 +99,8 @@ class WholeLoss : public ::testing::Test {
 TEST_F(WholeLoss, OfThePolicyWithKlAndEntropyHasPyTorchsGradient) {
   const at::Tensor weights = Weights(LossAggregation::kSeqMeanTokenMean, lengths_, 1.0);
   const PolicyLoss policy =
-      ClippedPolicyLoss(logprobs_, Vector(golden_["old"]), Vector(golden_["advantages"]),
-                        {golden_["low"], golden_["high"], golden_["dual"]});
+      PpoClipLoss(logprobs_, Vector(golden_["old"]), Vector(golden_["advantages"]),
+                  {golden_["low"], golden_["high"], golden_["dual"]});
   const at::Tensor kl = KlLoss(logprobs_, Vector(golden_["ref"]), KlEstimator::kK3);
 
   const at::Tensor loss = (policy.loss * weights).sum() +

@@ -1,0 +1,22 @@
+// Means over the samples of one prompt.
+#ifndef TANDEM_SERVICES_TRAINER_ALGORITHM_GROUP_BASELINE_H_
+#define TANDEM_SERVICES_TRAINER_ALGORITHM_GROUP_BASELINE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+
+namespace tandem::trainer {
+
+// The mean reward of each group. A group of one has none to compare with: its mean counts as 0, so
+// that its advantage is its reward, as in verl. groups[i] in [0, num_groups).
+std::vector<double> GroupMeans(absl::Span<const double> rewards, absl::Span<const int64_t> groups,
+                               int64_t num_groups);
+
+// The number of samples of each group.
+std::vector<int64_t> GroupSizes(absl::Span<const int64_t> groups, int64_t num_groups);
+
+}  // namespace tandem::trainer
+
+#endif  // TANDEM_SERVICES_TRAINER_ALGORITHM_GROUP_BASELINE_H_

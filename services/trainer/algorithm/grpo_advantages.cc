@@ -1,0 +1,38 @@
+#include "services/trainer/algorithm/grpo_advantages.h"
+
+#include <cmath>
+#include <cstddef>
+
+#include "services/trainer/algorithm/group_baseline.h"
+
+namespace tandem::trainer {
+namespace {
+
+constexpr double kEps = 1e-6;
+
+}  // namespace
+
+std::vector<double> GrpoAdvantages(absl::Span<const double> rewards,
+                                   absl::Span<const int64_t> groups, int64_t num_groups,
+                                   bool divide_by_std) {
+  const std::vector<double> means = GroupMeans(rewards, groups, num_groups);
+  std::vector<double> advantages(rewards.size());
+  // Of the deviations from the mean: the difference of sums of squares would lose equal rewards in
+  // rounding.
+  std::vector<double> squares(num_groups, 0.0);
+  for (size_t i = 0; i < rewards.size(); ++i) {
+    advantages[i] = rewards[i] - means[groups[i]];
+    squares[groups[i]] += advantages[i] * advantages[i];
+  }
+  if (!divide_by_std) return advantages;
+  const std::vector<int64_t> sizes = GroupSizes(groups, num_groups);
+  for (size_t i = 0; i < rewards.size(); ++i) {
+    const int64_t g = groups[i];
+    const double std =
+        sizes[g] > 1 ? std::sqrt(squares[g] / static_cast<double>(sizes[g] - 1)) : 1.0;
+    advantages[i] /= std + kEps;
+  }
+  return advantages;
+}
+
+}  // namespace tandem::trainer

@@ -1,0 +1,38 @@
+// MiniBatch: what one optimizer step trains on, as one rank sees it.
+#ifndef TANDEM_SERVICES_TRAINER_ALGORITHM_MINI_BATCH_H_
+#define TANDEM_SERVICES_TRAINER_ALGORITHM_MINI_BATCH_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "common/comm/device_mesh.h"
+#include "services/trainer/algorithm/loss_aggregation.h"
+#include "services/trainer/data/micro_batch.h"
+#include "services/trainer/data/training_batch.h"
+
+namespace tandem::trainer {
+
+struct MiniBatch {
+  // This rank's share; as many on every rank. Their loss_weights follow from the counts of the
+  // whole mini-batch.
+  std::vector<MicroBatch> micro_batches;
+  // Over all ranks: tokens that are trained on, and sequences that have any.
+  double num_tokens = 0;
+  double num_sequences = 0;
+};
+
+struct MiniBatchOptions {
+  int64_t groups_each = 0;  // 0: one mini-batch of the whole batch
+  LossAggregation aggregation = LossAggregation::kTokenMean;
+  double loss_scale = 1.0;  // divisor of kSeqMeanTokenSumNorm
+  int64_t max_tokens_per_micro_batch = 4096;
+};
+
+// In order of groups, which are never split. Mini-batches without a token to train on are left out.
+// The same arguments give mini-batches of the same counts on every rank of the mesh.
+std::vector<MiniBatch> SplitBatch(const TrainingBatch& batch, const MiniBatchOptions& options,
+                                  const comm::DeviceMesh& mesh);
+
+}  // namespace tandem::trainer
+
+#endif  // TANDEM_SERVICES_TRAINER_ALGORITHM_MINI_BATCH_H_

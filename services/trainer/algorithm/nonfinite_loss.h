@@ -1,0 +1,27 @@
+// What is said of a loss that is not a number, so that the night's reader knows where it came from.
+#ifndef TANDEM_SERVICES_TRAINER_ALGORITHM_NONFINITE_LOSS_H_
+#define TANDEM_SERVICES_TRAINER_ALGORITHM_NONFINITE_LOSS_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "services/trainer/data/micro_batch.h"
+
+namespace tandem::trainer {
+
+// Logs the first of `terms` (name, float [num_rows] or undefined; in the order in which they depend
+// on each other) that has a value that is not finite, with the sample and token of its first such
+// row. update and micro_batch count from 0.
+void LogNonFiniteLoss(const MicroBatch& micro_batch, int64_t update, int64_t micro_batch_index,
+                      const std::vector<std::pair<std::string, at::Tensor>>& terms);
+
+// Logs that an optimizer step was not taken.
+void LogSkippedUpdate(int64_t update, double grad_norm);
+
+}  // namespace tandem::trainer
+
+#endif  // TANDEM_SERVICES_TRAINER_ALGORITHM_NONFINITE_LOSS_H_

@@ -1,0 +1,57 @@
+// PolicyObjective: what a micro-batch adds to the loss that the policy gradient minimises: the
+// policy loss, the divergence from the reference, the entropy bonus.
+//
+//   PolicyObjective objective(options);
+//   policy.ForwardBackward(micro_batch.packed, [&](const model::LogProbs& out) {
+//     return objective.Loss(micro_batch, out, place, statistics);
+//   });
+#ifndef TANDEM_SERVICES_TRAINER_ALGORITHM_POLICY_OBJECTIVE_H_
+#define TANDEM_SERVICES_TRAINER_ALGORITHM_POLICY_OBJECTIVE_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+#include "common/model/transformer.h"
+#include "services/trainer/algorithm/kl_loss.h"
+#include "services/trainer/algorithm/mini_batch.h"
+#include "services/trainer/algorithm/policy_loss.h"
+#include "services/trainer/algorithm/update_statistics.h"
+
+namespace tandem::trainer {
+
+struct PolicyObjectiveOptions {
+  PolicyLossOptions policy;
+  bool use_kl_loss = false;
+  double kl_loss_coef = 0.001;
+  KlEstimator kl_estimator = KlEstimator::kK3;
+  double entropy_coeff = 0.0;
+};
+
+// Where in a step a micro-batch stands.
+struct MicroBatchPlace {
+  int64_t update = 0;       // of the step, from 0
+  int64_t micro_batch = 0;  // of the update, from 0
+  double num_tokens = 0;    // of the mini-batch, on all ranks
+  double num_sequences = 0;
+  double share = 1.0;  // of the update in what is reported of the step
+  bool compare_with_rollout = false;
+};
+
+class PolicyObjective {
+ public:
+  explicit PolicyObjective(const PolicyObjectiveOptions& options) : options_(options) {}
+
+  // A scalar that is differentiable in `out`; its parts go to `statistics` times the share. Without
+  // old_logprobs, the policy is its own old one. A loss that is not finite is logged, with the term
+  // and the sample. Pure otherwise; any thread.
+  at::Tensor Loss(const MicroBatch& micro_batch, const model::LogProbs& out,
+                  const MicroBatchPlace& place, UpdateStatistics& statistics) const;
+
+ private:
+  const PolicyObjectiveOptions options_;
+};
+
+}  // namespace tandem::trainer
+
+#endif  // TANDEM_SERVICES_TRAINER_ALGORITHM_POLICY_OBJECTIVE_H_

@@ -1,0 +1,126 @@
+#include "services/trainer/algorithm/training_step_options.h"
+
+#include <algorithm>
+
+namespace tandem::trainer {
+namespace {
+
+namespace proto = config::v1;
+
+LossAggregation AggregationOf(proto::LossAggMode mode) {
+  switch (mode) {
+    case proto::LOSS_AGG_MODE_TOKEN_SUM:
+      return LossAggregation::kTokenSum;
+    case proto::LOSS_AGG_MODE_SEQ_MEAN_TOKEN_SUM:
+      return LossAggregation::kSeqMeanTokenSum;
+    case proto::LOSS_AGG_MODE_SEQ_MEAN_TOKEN_MEAN:
+      return LossAggregation::kSeqMeanTokenMean;
+    case proto::LOSS_AGG_MODE_SEQ_MEAN_TOKEN_SUM_NORM:
+      return LossAggregation::kSeqMeanTokenSumNorm;
+    default:
+      return LossAggregation::kTokenMean;
+  }
+}
+
+KlEstimator EstimatorOf(proto::KlLossType type) {
+  switch (type) {
+    case proto::KL_LOSS_TYPE_K1:
+    case proto::KL_LOSS_TYPE_KL:
+      return KlEstimator::kK1;
+    case proto::KL_LOSS_TYPE_ABS:
+      return KlEstimator::kAbs;
+    case proto::KL_LOSS_TYPE_K2:
+    case proto::KL_LOSS_TYPE_MSE:
+      return KlEstimator::kK2;
+    default:
+      return KlEstimator::kK3;
+  }
+}
+
+PolicyLossMode LossModeOf(proto::PolicyLossMode mode) {
+  switch (mode) {
+    case proto::POLICY_LOSS_MODE_GSPO:
+      return PolicyLossMode::kGspo;
+    case proto::POLICY_LOSS_MODE_CISPO:
+      return PolicyLossMode::kCispo;
+    case proto::POLICY_LOSS_MODE_SAPO:
+      return PolicyLossMode::kSapo;
+    default:
+      return PolicyLossMode::kVanilla;
+  }
+}
+
+AdvantageEstimator AdvantagesOf(proto::AdvEstimator estimator) {
+  switch (estimator) {
+    case proto::ADV_ESTIMATOR_GAE:
+      return AdvantageEstimator::kGae;
+    case proto::ADV_ESTIMATOR_REINFORCE_PLUS_PLUS:
+      return AdvantageEstimator::kReinforcePlusPlus;
+    case proto::ADV_ESTIMATOR_REINFORCE_PLUS_PLUS_BASELINE:
+      return AdvantageEstimator::kReinforcePlusPlusBaseline;
+    case proto::ADV_ESTIMATOR_REMAX:
+      return AdvantageEstimator::kRemax;
+    case proto::ADV_ESTIMATOR_RLOO:
+      return AdvantageEstimator::kRloo;
+    case proto::ADV_ESTIMATOR_OPO:
+      return AdvantageEstimator::kOpo;
+    default:
+      return AdvantageEstimator::kGrpo;
+  }
+}
+
+RolloutCorrectionOptions CorrectionOf(const proto::RolloutCorrectionConfig& config) {
+  RolloutCorrectionOptions out;
+  out.bypass = config.bypass_mode();
+  if (config.rollout_is() == proto::ROLLOUT_IS_TOKEN) out.weights.level = RolloutIs::kToken;
+  if (config.rollout_is() == proto::ROLLOUT_IS_SEQUENCE) out.weights.level = RolloutIs::kSequence;
+  out.weights.batch_normalize = config.rollout_is_batch_normalize();
+  // The configuration has been validated: both parse.
+  if (const auto bounds = config::ParseWeightBounds(config.rollout_is_threshold()); bounds.ok()) {
+    out.weights.bounds = *bounds;
+  }
+  auto rules = config::ParseRejectionRules(config.rollout_rs(), config.rollout_rs_threshold());
+  if (rules.ok()) out.rules = *std::move(rules);
+  return out;
+}
+
+}  // namespace
+
+TrainingStepOptions MakeTrainingStepOptions(const config::v1::RunConfig& config) {
+  const proto::ActorConfig& actor = config.actor();
+  const proto::AlgorithmConfig& algorithm = config.algorithm();
+  TrainingStepOptions out;
+  out.advantages.estimator = AdvantagesOf(algorithm.adv_estimator());
+  out.advantages.divide_by_std = algorithm.norm_adv_by_std_in_grpo();
+  out.advantages.gamma = algorithm.gamma();
+  out.advantages.lam = algorithm.lam();
+  out.correction = CorrectionOf(algorithm.rollout_correction());
+  out.use_kl_in_reward = algorithm.use_kl_in_reward();
+  out.kl_penalty = EstimatorOf(algorithm.kl_penalty());
+  const proto::KlControlConfig& control = algorithm.kl_ctrl();
+  out.kl_controller.adaptive = control.type() == proto::KL_CONTROL_TYPE_ADAPTIVE;
+  out.kl_controller.coefficient = control.kl_coef();
+  out.kl_controller.horizon = static_cast<double>(control.horizon());
+  out.kl_controller.target = control.target_kl();
+
+  out.objective.policy.mode = LossModeOf(actor.policy_loss().loss_mode());
+  out.objective.policy.clip = {actor.clip_ratio_low(), actor.clip_ratio_high(),
+                               actor.clip_ratio_c()};
+  out.objective.policy.tau_positive = actor.tau_pos();
+  out.objective.policy.tau_negative = actor.tau_neg();
+  out.objective.use_kl_loss = actor.use_kl_loss();
+  out.objective.kl_loss_coef = actor.kl_loss_coef();
+  out.objective.kl_estimator = EstimatorOf(actor.kl_loss_type());
+  out.objective.entropy_coeff = actor.entropy_coeff();
+
+  out.mini_batch.groups_each = actor.ppo_mini_batch_size();
+  out.mini_batch.aggregation = AggregationOf(actor.loss_agg_mode());
+  out.mini_batch.loss_scale = actor.loss_scale_factor() > 0
+                                  ? actor.loss_scale_factor()
+                                  : static_cast<double>(config.rollout().max_tokens());
+  out.mini_batch.max_tokens_per_micro_batch = config.trainer().max_tokens_per_micro_batch();
+  out.epochs = std::max<int64_t>(1, actor.ppo_epochs());
+  return out;
+}
+
+}  // namespace tandem::trainer

@@ -1,0 +1,44 @@
+// What a training step is to do, as the configuration says.
+#ifndef TANDEM_SERVICES_TRAINER_ALGORITHM_TRAINING_STEP_OPTIONS_H_
+#define TANDEM_SERVICES_TRAINER_ALGORITHM_TRAINING_STEP_OPTIONS_H_
+
+#include <cstdint>
+
+#include "services/trainer/algorithm/advantages.h"
+#include "services/trainer/algorithm/kl_controller.h"
+#include "services/trainer/algorithm/mini_batch.h"
+#include "services/trainer/algorithm/policy_objective.h"
+#include "services/trainer/algorithm/rollout_correction.h"
+#include "tandem/config/v1/run_config.pb.h"
+
+namespace tandem::trainer {
+
+struct TrainingStepOptions {
+  AdvantageOptions advantages;
+  RolloutCorrectionOptions correction;
+  bool use_kl_in_reward = false;
+  KlEstimator kl_penalty = KlEstimator::kK1;
+  KlControllerOptions kl_controller;
+  PolicyObjectiveOptions objective;
+  MiniBatchOptions mini_batch;
+  int64_t epochs = 1;
+
+  bool needs_reference() const { return objective.use_kl_loss || use_kl_in_reward; }
+  bool needs_rollout_logprobs() const { return correction.bypass || correction.compares(); }
+  bool needs_baseline_reward() const { return advantages.estimator == AdvantageEstimator::kRemax; }
+  // Whether the log-probs of the policy at the step's start must be known before its first update.
+  // Where they need not, the policy that is differentiated is the one of the start: its own
+  // log-probs, detached, are the old ones.
+  bool needs_start_logprobs(int64_t num_groups) const {
+    const bool several_updates =
+        epochs > 1 || (mini_batch.groups_each > 0 && mini_batch.groups_each < num_groups);
+    return correction.compares() || (!correction.bypass && (several_updates || use_kl_in_reward));
+  }
+};
+
+// The configuration states every value and is valid (config::LoadRunConfig).
+TrainingStepOptions MakeTrainingStepOptions(const config::v1::RunConfig& config);
+
+}  // namespace tandem::trainer
+
+#endif  // TANDEM_SERVICES_TRAINER_ALGORITHM_TRAINING_STEP_OPTIONS_H_
