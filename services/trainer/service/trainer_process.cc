@@ -101,7 +101,7 @@ absl::StatusOr<std::unique_ptr<comm::DeviceMesh>> JoinMesh(const TrainerProcessO
         group.rendezvous.prefix = absl::StrCat(rendezvous.prefix, "/", name);
         group.timeout = absl::Seconds(trainer.collective_timeout_s());
         group.cancel = cancel;
-        return device.is_cuda() ? comm::CreateNcclGroup(group) : comm::CreateGlooGroup(group);
+        return comm::CreateProcessGroup(group, device, trainer.shared_memory());
       });
 }
 
