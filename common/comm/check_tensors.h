@@ -60,6 +60,15 @@ inline absl::Status CheckGroup(const GroupOptions& options) {
   return absl::OkStatus();
 }
 
+// What went wrong while the ranks were meeting.
+inline absl::Status RendezvousError(const GroupOptions& options, const absl::Status& status) {
+  return absl::Status(
+      status.code(),
+      absl::StrCat("group ", options.name, ", rank ", options.rank, " of ", options.size,
+                   ": rendezvous at ", options.rendezvous.host, ":", options.rendezvous.port,
+                   " as ", options.rendezvous.prefix, ": ", status.message()));
+}
+
 }  // namespace tandem::comm
 
 #endif  // TANDEM_COMMON_COMM_CHECK_TENSORS_H_

@@ -1,12 +1,54 @@
-// CreateProcessGroup: which of the groups fits where the ranks and their tensors are.
+#include "common/comm/choose_group.h"
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/comm/check_tensors.h"
+#include "common/comm/local_links.h"
 #include "common/comm/process_group.h"
+#include "common/comm/shared_segment.h"
+#include "common/comm/store_connection.h"
+#include "common/status/status_macros.h"
 
 namespace tandem::comm {
+namespace {
+
+std::string PlaceKey(int rank) { return absl::StrCat("place/", rank); }
+
+// Whether all ranks are in one place and may share its memory. Every rank says where it is and
+// hears it of all others, so that all come to the same answer.
+absl::StatusOr<bool> ShareMemory(const GroupOptions& options, bool allowed) {
+  const absl::Time deadline = absl::Now() + options.timeout;
+  const Cancelled cancelled = [cancel = options.cancel] {
+    return cancel != nullptr && cancel->HasBeenNotified();
+  };
+  const bool able = allowed && options.size <= kMaxLocalRanks && SharedSegment::Check().ok();
+  // Of one that cannot, a place where nobody else is.
+  std::string place = able ? LocalLinks::Place() : "";
+  if (place.empty()) place = absl::StrCat("rank ", options.rank);
+  ASSIGN_OR_RETURN(auto store, StoreConnection::Open(options.rendezvous, deadline, cancelled));
+  RETURN_IF_ERROR(store->Set(PlaceKey(options.rank), place, deadline));
+  bool together = true;
+  for (int peer = 0; peer < options.size; ++peer) {
+    RETURN_IF_ERROR(store->WaitFor(PlaceKey(peer), deadline, cancelled));
+    ASSIGN_OR_RETURN(const std::string found, store->Read(PlaceKey(peer), deadline, cancelled));
+    together = together && found == place;
+  }
+  return together;
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateProcessGroup(const GroupOptions& options,
-                                                                 at::Device device,
-                                                                 bool /*allow_shared_memory*/) {
-  return device.is_cuda() ? CreateNcclGroup(options) : CreateGlooGroup(options);
+                                                                 c10::Device device,
+                                                                 bool allow_shared_memory) {
+  RETURN_IF_ERROR(CheckGroup(options));
+  if (device.is_cuda()) return CreateNcclGroup(options);
+  if (options.size == 1) return CreateGlooGroup(options);
+  const absl::StatusOr<bool> together = ShareMemory(options, allow_shared_memory);
+  if (!together.ok()) return RendezvousError(options, together.status());
+  return *together ? CreateSharedMemoryGroup(options) : CreateGlooGroup(options);
 }
 
 }  // namespace tandem::comm

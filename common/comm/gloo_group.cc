@@ -16,6 +16,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/comm/check_tensors.h"
 #include "common/comm/local_address.h"
+#include "common/comm/operation.h"
 #include "common/comm/process_group.h"
 #include "common/comm/rendezvous_store.h"
 #include "common/comm/run_with_deadline.h"
@@ -38,16 +39,6 @@ milliseconds ToMilliseconds(absl::Duration d) {
   return milliseconds(std::max<int64_t>(1, absl::ToInt64Milliseconds(d)));
 }
 
-// What an operation is, for messages.
-struct Operation {
-  std::string op;
-  std::string tag;
-  int64_t bytes = 0;
-  int peer = -1;  // root, destination or source; -1 where every rank takes part alike
-  absl::Time deadline;
-  absl::Duration timeout;
-};
-
 // Outlives the group while operations are under way. Any thread.
 class GlooState {
  public:
@@ -65,10 +56,7 @@ class GlooState {
   const int size;
 
   std::string Describe(const Operation& op) const {
-    return absl::StrCat(
-        "group ", name, ", rank ", rank, " of ", size, ": ", op.op, " '", op.tag, "' of ", op.bytes,
-        " bytes",
-        op.peer >= 0 ? absl::StrCat(op.op == "send" ? " to rank " : " from rank ", op.peer) : "");
+    return DescribeOperation(name, rank, size, op);
   }
 
   // Issues an operation on the backend; `call` throws what Gloo throws.

@@ -107,13 +107,6 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateGlooGroup(const GroupOptions
 // The same over NCCL on the current CUDA device. UNIMPLEMENTED in a build without TANDEM_CUDA.
 absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateNcclGroup(const GroupOptions& options);
 
-// Joins the group that fits: over NCCL where the group's tensors are on a CUDA `device`, over Gloo
-// otherwise. `allow_shared_memory`, the same on every rank, lets ranks that all run on one host
-// exchange through its memory instead.
-absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateProcessGroup(const GroupOptions& options,
-                                                                 at::Device device,
-                                                                 bool allow_shared_memory);
-
 // A rendezvous store served by this process until destruction.
 class StoreServer {
  public:

@@ -10,7 +10,16 @@
 
 namespace tandem::trainer {
 
-enum class Phase { kAllGatherWait, kReduceScatterWait, kForward, kBackward, kHead };
+// kNormWait is for the slowest rank to have its gradients' norm.
+enum class Phase {
+  kAllGatherWait,
+  kReduceScatterWait,
+  kForward,
+  kBackward,
+  kHead,
+  kNormWait,
+  kOptimizer
+};
 
 class PhaseClock {
  public:
@@ -33,7 +42,8 @@ class PhaseClock {
   // The seconds since the last call of this.
   std::vector<std::pair<std::string, double>> Take() {
     static constexpr std::array<const char*, kNumPhases> kNames = {
-        "all_gather_wait", "reduce_scatter_wait", "forward", "backward", "head"};
+        "all_gather_wait", "reduce_scatter_wait", "forward", "backward", "head", "norm_wait",
+        "optimizer"};
     std::vector<std::pair<std::string, double>> phases;
     for (size_t i = 0; i < kNumPhases; ++i) phases.emplace_back(kNames[i], seconds_[i]);
     seconds_.fill(0);
@@ -41,7 +51,7 @@ class PhaseClock {
   }
 
  private:
-  static constexpr size_t kNumPhases = 5;
+  static constexpr size_t kNumPhases = 7;
   std::array<double, kNumPhases> seconds_{};
 };
 

@@ -62,16 +62,24 @@ absl::StatusOr<AdamW::StepResult> AdamW::Step(double learning_rate) {
     const at::NoGradGuard no_grad;
     RETURN_IF_ERROR(model_.ReduceGradients());
     std::vector<UnitShard>& shards = model_.shards();
-    at::Tensor sum = SumOfSquares(shards);
-    ASSIGN_OR_RETURN(auto work,
-                     mesh_.shard().AllReduce(sum, comm::ReduceOp::kSum, "gradient norm"));
-    RETURN_IF_ERROR(work->Wait());
+    at::Tensor sum;
+    {
+      const PhaseClock::Scope scope(clock_, Phase::kOptimizer);
+      sum = SumOfSquares(shards);
+    }
+    {
+      const PhaseClock::Scope scope(clock_, Phase::kNormWait);
+      ASSIGN_OR_RETURN(auto work,
+                       mesh_.shard().AllReduce(sum, comm::ReduceOp::kSum, "gradient norm"));
+      RETURN_IF_ERROR(work->Wait());
+    }
 
     StepResult result;
     result.grad_norm = std::sqrt(sum.item<double>());
     // Every rank has the same sum and so decides alike.
     result.skipped = !std::isfinite(result.grad_norm);
     if (!result.skipped) {
+      const PhaseClock::Scope scope(clock_, Phase::kOptimizer);
       Update(shards, learning_rate, ClipFactor(result.grad_norm));
       model_.MastersChanged();
     }

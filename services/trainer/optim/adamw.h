@@ -6,10 +6,13 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/comm/device_mesh.h"
+#include "services/trainer/fsdp/phase_clock.h"
 #include "services/trainer/fsdp/sharded_model.h"
 
 namespace tandem::trainer {
@@ -36,6 +39,9 @@ class AdamW {
   // are those of the collective; the step was then not taken on this rank.
   absl::StatusOr<StepResult> Step(double learning_rate);
 
+  // Seconds since the last call of this, by phase: norm_wait, optimizer.
+  std::vector<std::pair<std::string, double>> TakePhaseSeconds() { return clock_.Take(); }
+
   // State of a checkpoint: one pair of moments for each shard, and the number of steps.
   std::vector<at::Tensor>& first_moments() { return first_moments_; }
   std::vector<at::Tensor>& second_moments() { return second_moments_; }
@@ -53,6 +59,7 @@ class AdamW {
   std::vector<at::Tensor> first_moments_;
   std::vector<at::Tensor> second_moments_;
   int64_t num_steps_ = 0;
+  PhaseClock clock_;
 };
 
 }  // namespace tandem::trainer

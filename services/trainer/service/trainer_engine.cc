@@ -5,12 +5,14 @@
 #include <optional>
 #include <utility>
 
+#include "absl/time/clock.h"
 #include "common/io/model_config.h"
 #include "common/io/model_folder.h"
 #include "common/plan/unit_limits.h"
 #include "common/status/status_macros.h"
 #include "services/trainer/algorithm/token_scores.h"
 #include "services/trainer/optim/lr_schedule.h"
+#include "services/trainer/service/step_times.h"
 
 namespace tandem::trainer {
 namespace {
@@ -95,13 +97,18 @@ absl::StatusOr<StepResult> TrainerEngine::TrainStep(v1::Objective objective, int
   const double learning_rate =
       LearningRate(config_.actor().optim(), step - 1, config_.trainer().total_steps());
   policy_->TakePhaseSeconds();  // those of calls before the step
+  optimizer_->TakePhaseSeconds();
+  const absl::Time start = absl::Now();
   ASSIGN_OR_RETURN(StepResult result,
                    objective == v1::OBJECTIVE_SUPERVISED
                        ? training_step_->Supervised(batch, learning_rate)
                        : training_step_->PolicyGradient(std::move(batch), learning_rate));
-  for (const auto& [phase, seconds] : policy_->TakePhaseSeconds()) {
-    result.metrics["timing_s/fsdp/" + phase] = seconds;
-  }
+  PhaseSeconds phases;
+  for (const auto& [phase, seconds] : policy_->TakePhaseSeconds()) phases[phase] += seconds;
+  for (const auto& [phase, seconds] : optimizer_->TakePhaseSeconds()) phases[phase] += seconds;
+  const double step_seconds = absl::ToDoubleSeconds(absl::Now() - start);
+  RETURN_IF_ERROR(
+      AddStepTimes(std::move(phases), step_seconds, mesh_.world(), device_, result.metrics));
   result.metrics["perf/peak_tensor_bytes"] = static_cast<double>(policy_->peak_tensor_bytes());
   return result;
 }

@@ -18,6 +18,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "common/comm/choose_group.h"
 #include "common/comm/device_mesh.h"
 #include "common/plan/mesh_shape.h"
 #include "common/rpc/process.h"

@@ -1,5 +1,5 @@
-// comm_peer PORT RANK SIZE ACTION: a rank of the group "test" in a process of its own. Joins,
-// prints "joined", then: "idle" does nothing until it is killed; "broadcast" takes part in
+// comm_peer PORT RANK SIZE ACTION BACKEND: a rank of the group "test" in a process of its own.
+// Joins, prints "joined", then: "idle" does nothing until it is killed; "broadcast" takes part in
 // broadcasts of one MiB from rank 0 until one fails, and exits with 3.
 #include <ATen/ATen.h>
 #include <sys/prctl.h>
@@ -10,10 +10,11 @@
 #include <cstdlib>
 #include <string>
 
+#include "common/comm/choose_group.h"
 #include "common/comm/process_group.h"
 
 int main(int argc, char** argv) {
-  if (argc != 5) return 2;
+  if (argc != 6) return 2;
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   tandem::comm::GroupOptions options;
   options.name = "test";
@@ -22,7 +23,9 @@ int main(int argc, char** argv) {
   options.rank = std::atoi(argv[2]);
   options.size = std::atoi(argv[3]);
   options.timeout = absl::Seconds(60);
-  auto group = tandem::comm::CreateGlooGroup(options);
+  auto group = std::string(argv[5]) == "SharedMemory"
+                   ? tandem::comm::CreateSharedMemoryGroup(options)
+                   : tandem::comm::CreateGlooGroup(options);
   if (!group.ok()) {
     std::fprintf(stderr, "%s\n", group.status().ToString().c_str());
     return 1;

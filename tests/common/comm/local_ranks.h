@@ -2,12 +2,15 @@
 #ifndef TANDEM_TESTS_COMMON_COMM_LOCAL_RANKS_H_
 #define TANDEM_TESTS_COMMON_COMM_LOCAL_RANKS_H_
 
+#include <gtest/gtest.h>
+
 #include <functional>
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "common/comm/choose_group.h"
 #include "common/comm/process_group.h"
 
 namespace tandem::comm {
@@ -24,8 +27,20 @@ inline GroupOptions LocalOptions(int port, int rank, int size,
   return options;
 }
 
+// A way to make a group, and its name for the command line of comm_peer and the names of tests.
+struct Backend {
+  const char* name;
+  absl::StatusOr<std::unique_ptr<ProcessGroup>> (*create)(const GroupOptions& options);
+};
+inline constexpr Backend kGloo = {"Gloo", &CreateGlooGroup};
+inline constexpr Backend kSharedMemory = {"SharedMemory", &CreateSharedMemoryGroup};
+
+inline std::string BackendName(const ::testing::TestParamInfo<Backend>& info) {
+  return info.param.name;
+}
+
 // Calls `body` on every rank, on threads; answers each rank's status.
-inline std::vector<absl::Status> RunRanks(int size,
+inline std::vector<absl::Status> RunRanks(int size, const Backend& backend,
                                           const std::function<absl::Status(ProcessGroup&)>& body,
                                           absl::Duration timeout = absl::Seconds(30)) {
   auto store = StoreServer::Start();
@@ -34,7 +49,7 @@ inline std::vector<absl::Status> RunRanks(int size,
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank) {
     threads.emplace_back([&, rank] {
-      auto group = CreateGlooGroup(LocalOptions((*store)->port(), rank, size, timeout));
+      auto group = backend.create(LocalOptions((*store)->port(), rank, size, timeout));
       results[rank] = group.ok() ? body(**group) : group.status();
     });
   }

@@ -22,9 +22,10 @@ using ::testing::HasSubstr;
 
 class PeerProcess {
  public:
-  PeerProcess(int port, int rank, int size, std::string action) {
-    std::vector<std::string> args = {COMM_PEER, std::to_string(port), std::to_string(rank),
-                                     std::to_string(size), action};
+  PeerProcess(const Backend& backend, int port, int rank, int size, std::string action) {
+    std::vector<std::string> args = {
+        COMM_PEER, std::to_string(port), std::to_string(rank), std::to_string(size),
+        action,    backend.name};
     std::vector<char*> argv;
     for (std::string& arg : args) argv.push_back(arg.data());
     argv.push_back(nullptr);
@@ -40,10 +41,13 @@ class PeerProcess {
   pid_t pid_ = -1;
 };
 
-TEST(PeerDeath, APeerKilledDuringABroadcastIsUnavailableAtOnce) {
+class PeerDeath : public ::testing::TestWithParam<Backend> {};
+INSTANTIATE_TEST_SUITE_P(Backends, PeerDeath, ::testing::Values(kGloo, kSharedMemory), BackendName);
+
+TEST_P(PeerDeath, APeerKilledDuringABroadcastIsUnavailableAtOnce) {
   ASSERT_OK_AND_ASSIGN(auto store, StoreServer::Start());
-  PeerProcess peer(store->port(), 1, 2, "idle");
-  ASSERT_OK_AND_ASSIGN(auto group, CreateGlooGroup(LocalOptions(store->port(), 0, 2)));
+  PeerProcess peer(GetParam(), store->port(), 1, 2, "idle");
+  ASSERT_OK_AND_ASSIGN(auto group, GetParam().create(LocalOptions(store->port(), 0, 2)));
   // More than the sockets hold: the broadcast waits for the idle peer.
   ASSERT_OK_AND_ASSIGN(auto work,
                        group->Broadcast(at::zeros({64 << 20}, at::kByte), 0, "bucket 3"));
@@ -54,42 +58,42 @@ TEST(PeerDeath, APeerKilledDuringABroadcastIsUnavailableAtOnce) {
   EXPECT_THAT(group->status(), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("bucket 3")));
 }
 
-TEST(PeerDeath, AReceiveFromAKilledPeerNamesIt) {
+TEST_P(PeerDeath, AReceiveFromAKilledPeerNamesIt) {
   ASSERT_OK_AND_ASSIGN(auto store, StoreServer::Start());
-  PeerProcess peer(store->port(), 1, 2, "idle");
-  ASSERT_OK_AND_ASSIGN(auto group, CreateGlooGroup(LocalOptions(store->port(), 0, 2)));
+  PeerProcess peer(GetParam(), store->port(), 1, 2, "idle");
+  ASSERT_OK_AND_ASSIGN(auto group, GetParam().create(LocalOptions(store->port(), 0, 2)));
   ASSERT_OK_AND_ASSIGN(auto work, group->Receive(at::zeros({8}, at::kByte), 1, "piece"));
   peer.Signal(SIGKILL);
   EXPECT_THAT(work->Wait(), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("from rank 1")));
 }
 
-TEST(PeerDeath, AStoppedPeerRunsIntoTheDeadline) {
+TEST_P(PeerDeath, AStoppedPeerRunsIntoTheDeadline) {
   ASSERT_OK_AND_ASSIGN(auto store, StoreServer::Start());
-  PeerProcess peer(store->port(), 1, 2, "broadcast");
-  ASSERT_OK_AND_ASSIGN(auto group, CreateGlooGroup(LocalOptions(store->port(), 0, 2)));
+  PeerProcess peer(GetParam(), store->port(), 1, 2, "broadcast");
+  ASSERT_OK_AND_ASSIGN(auto group, GetParam().create(LocalOptions(store->port(), 0, 2)));
   at::Tensor bytes = at::zeros({1 << 20}, at::kByte);
-  ASSERT_OK_AND_ASSIGN(auto first, group->Broadcast(bytes, 0, "first"));
+  ASSERT_OK_AND_ASSIGN(auto first, group->Broadcast(bytes, 0, "bytes"));
   ASSERT_OK(first->Wait());
   group->SetTimeout(absl::Milliseconds(500));
   peer.Signal(SIGSTOP);
   absl::Status status;
   for (int i = 0; i < 1000 && status.ok(); ++i) {  // until the sockets are full
-    ASSERT_OK_AND_ASSIGN(auto work, group->Broadcast(bytes, 0, "next"));
+    ASSERT_OK_AND_ASSIGN(auto work, group->Broadcast(bytes, 0, "bytes"));
     status = work->Wait();
   }
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kDeadlineExceeded,
-                               AllOf(HasSubstr("broadcast 'next'"), HasSubstr("500ms"))));
+                               AllOf(HasSubstr("broadcast 'bytes'"), HasSubstr("500ms"))));
 }
 
-TEST(PeerDeath, TheSurvivorsOfAGroupHearOfADeathThatIsNotTheirNeighbours) {
+TEST_P(PeerDeath, TheSurvivorsOfAGroupHearOfADeathThatIsNotTheirNeighbours) {
   ASSERT_OK_AND_ASSIGN(auto store, StoreServer::Start());
-  PeerProcess peer(store->port(), 2, 3, "idle");
+  PeerProcess peer(GetParam(), store->port(), 2, 3, "idle");
   std::vector<absl::Status> results(2);
   std::vector<std::thread> threads;
   std::latch connected(2);
   for (int rank = 0; rank < 2; ++rank) {
     threads.emplace_back([&, rank] {
-      auto group = CreateGlooGroup(LocalOptions(store->port(), rank, 3));
+      auto group = GetParam().create(LocalOptions(store->port(), rank, 3));
       connected.count_down();
       if (!group.ok()) {
         results[rank] = group.status();

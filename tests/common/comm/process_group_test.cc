@@ -17,12 +17,15 @@ using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
 
+class GroupTest : public ::testing::TestWithParam<Backend> {};
+INSTANTIATE_TEST_SUITE_P(Backends, GroupTest, ::testing::Values(kGloo, kSharedMemory), BackendName);
+
 absl::Status Expect(bool condition, const std::string& what) {
   return condition ? absl::OkStatus() : absl::InternalError(what);
 }
 
-TEST(GlooGroup, AllGatherPutsShardsInRankOrderAndTakesAShardInPlace) {
-  const auto results = RunRanks(3, [](ProcessGroup& group) -> absl::Status {
+TEST_P(GroupTest, AllGatherPutsShardsInRankOrderAndTakesAShardInPlace) {
+  const auto results = RunRanks(3, GetParam(), [](ProcessGroup& group) -> absl::Status {
     at::Tensor full = at::zeros({6}, at::kFloat);
     at::Tensor shard = full.narrow(0, group.rank() * 2, 2);
     shard.fill_(group.rank() + 1);
@@ -33,8 +36,8 @@ TEST(GlooGroup, AllGatherPutsShardsInRankOrderAndTakesAShardInPlace) {
   EXPECT_THAT(results, Each(IsOk()));
 }
 
-TEST(GlooGroup, ReduceScatterSumsEachRanksSlice) {
-  const auto results = RunRanks(3, [](ProcessGroup& group) -> absl::Status {
+TEST_P(GroupTest, ReduceScatterSumsEachRanksSlice) {
+  const auto results = RunRanks(3, GetParam(), [](ProcessGroup& group) -> absl::Status {
     at::Tensor full = at::arange(6, at::kFloat) + group.rank();
     at::Tensor shard = at::empty({2}, at::kFloat);
     ASSIGN_OR_RETURN(auto work, group.ReduceScatter(shard, full, "unit"));
@@ -45,8 +48,8 @@ TEST(GlooGroup, ReduceScatterSumsEachRanksSlice) {
   EXPECT_THAT(results, Each(IsOk()));
 }
 
-TEST(GlooGroup, AllToAllGivesEachRankItsSliceOfEveryRank) {
-  const auto results = RunRanks(3, [](ProcessGroup& group) -> absl::Status {
+TEST_P(GroupTest, AllToAllGivesEachRankItsSliceOfEveryRank) {
+  const auto results = RunRanks(3, GetParam(), [](ProcessGroup& group) -> absl::Status {
     const at::Tensor in = (at::arange(6, at::kFloat) + 10 * group.rank()).to(at::kBFloat16);
     at::Tensor out = at::zeros({6}, at::kBFloat16);
     ASSIGN_OR_RETURN(auto work, group.AllToAll(out, in, "unit"));
@@ -59,8 +62,8 @@ TEST(GlooGroup, AllToAllGivesEachRankItsSliceOfEveryRank) {
   EXPECT_THAT(results, Each(IsOk()));
 }
 
-TEST(GlooGroup, ReducesBroadcastsAndMeetsAtBarriers) {
-  const auto results = RunRanks(3, [](ProcessGroup& group) -> absl::Status {
+TEST_P(GroupTest, ReducesBroadcastsAndMeetsAtBarriers) {
+  const auto results = RunRanks(3, GetParam(), [](ProcessGroup& group) -> absl::Status {
     at::Tensor value = at::full({2}, group.rank() + 1, at::kDouble);
     ASSIGN_OR_RETURN(auto sum, group.AllReduce(value, ReduceOp::kSum, "sum"));
     RETURN_IF_ERROR(sum->Wait());
@@ -78,8 +81,8 @@ TEST(GlooGroup, ReducesBroadcastsAndMeetsAtBarriers) {
   EXPECT_THAT(results, Each(IsOk()));
 }
 
-TEST(GlooGroup, MessagesBetweenAPairArriveInOrder) {
-  const auto results = RunRanks(2, [](ProcessGroup& group) -> absl::Status {
+TEST_P(GroupTest, MessagesBetweenAPairArriveInOrder) {
+  const auto results = RunRanks(2, GetParam(), [](ProcessGroup& group) -> absl::Status {
     std::vector<at::Tensor> tensors;
     std::vector<std::unique_ptr<Work>> works;
     for (int i = 0; i < 8; ++i) {
@@ -98,8 +101,8 @@ TEST(GlooGroup, MessagesBetweenAPairArriveInOrder) {
   EXPECT_THAT(results, Each(IsOk()));
 }
 
-TEST(GlooGroup, AWaitThatOutlastsTheTimeoutNamesTheOperationAndBreaksTheGroup) {
-  const auto results = RunRanks(2, [](ProcessGroup& group) -> absl::Status {
+TEST_P(GroupTest, AWaitThatOutlastsTheTimeoutNamesTheOperationAndBreaksTheGroup) {
+  const auto results = RunRanks(2, GetParam(), [](ProcessGroup& group) -> absl::Status {
     at::Tensor bytes = at::zeros({64}, at::kByte);
     group.SetTimeout(group.rank() == 0 ? absl::Milliseconds(200) : absl::Seconds(20));
     ASSIGN_OR_RETURN(auto work, group.Receive(bytes, 1 - group.rank(), "bucket 7"));
@@ -117,9 +120,9 @@ TEST(GlooGroup, AWaitThatOutlastsTheTimeoutNamesTheOperationAndBreaksTheGroup) {
   EXPECT_THAT(results[1], StatusIs(absl::StatusCode::kUnavailable, HasSubstr("bucket 7")));
 }
 
-TEST(GlooGroup, AbortFromAnotherThreadEndsWaitsHereAndOnPeers) {
+TEST_P(GroupTest, AbortFromAnotherThreadEndsWaitsHereAndOnPeers) {
   std::latch waiting(2);
-  const auto results = RunRanks(3, [&](ProcessGroup& group) -> absl::Status {
+  const auto results = RunRanks(3, GetParam(), [&](ProcessGroup& group) -> absl::Status {
     at::Tensor bytes = at::zeros({1 << 16}, at::kByte);
     if (group.rank() == 2) {
       waiting.wait();
@@ -140,8 +143,8 @@ TEST(GlooGroup, AbortFromAnotherThreadEndsWaitsHereAndOnPeers) {
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("the test says so")));
 }
 
-TEST(GlooGroup, AbortEndsALocalWait) {
-  const auto results = RunRanks(2, [](ProcessGroup& group) -> absl::Status {
+TEST_P(GroupTest, AbortEndsALocalWait) {
+  const auto results = RunRanks(2, GetParam(), [](ProcessGroup& group) -> absl::Status {
     at::Tensor bytes = at::zeros({16}, at::kByte);
     if (group.rank() == 1) {
       ASSIGN_OR_RETURN(auto work, group.Receive(bytes, 0, "never"));
@@ -158,26 +161,26 @@ TEST(GlooGroup, AbortEndsALocalWait) {
   EXPECT_THAT(results[1], StatusIs(absl::StatusCode::kUnavailable, HasSubstr("never")));
 }
 
-TEST(GlooGroup, RendezvousWithoutTheOthersEndsAtTheDeadline) {
+TEST_P(GroupTest, RendezvousWithoutTheOthersEndsAtTheDeadline) {
   ASSERT_OK_AND_ASSIGN(auto store, StoreServer::Start());
-  EXPECT_THAT(CreateGlooGroup(LocalOptions(store->port(), 0, 2, absl::Milliseconds(300))),
+  EXPECT_THAT(GetParam().create(LocalOptions(store->port(), 0, 2, absl::Milliseconds(300))),
               StatusIs(absl::StatusCode::kDeadlineExceeded,
                        AllOf(HasSubstr("group test, rank 0 of 2"), HasSubstr("rendezvous"))));
 }
 
-TEST(GlooGroup, RendezvousCanBeCancelled) {
+TEST_P(GroupTest, RendezvousCanBeCancelled) {
   ASSERT_OK_AND_ASSIGN(auto store, StoreServer::Start());
   absl::Notification cancel;
   GroupOptions options = LocalOptions(store->port(), 0, 2);
   options.cancel = &cancel;
   std::thread canceller([&cancel] { cancel.Notify(); });
-  EXPECT_THAT(CreateGlooGroup(options),
+  EXPECT_THAT(GetParam().create(options),
               StatusIs(absl::StatusCode::kCancelled, HasSubstr("rendezvous")));
   canceller.join();
 }
 
-TEST(GlooGroup, SizesThatDoNotFitAreRefusedBeforeAnythingIsSent) {
-  const auto results = RunRanks(2, [](ProcessGroup& group) -> absl::Status {
+TEST_P(GroupTest, SizesThatDoNotFitAreRefusedBeforeAnythingIsSent) {
+  const auto results = RunRanks(2, GetParam(), [](ProcessGroup& group) -> absl::Status {
     const absl::Status status = group.AllGather(at::zeros({5}), at::zeros({2}), "unit").status();
     RETURN_IF_ERROR(Expect(status.code() == absl::StatusCode::kInvalidArgument, "accepted"));
     RETURN_IF_ERROR(Expect(!group.Send(at::zeros({5}), group.rank(), "x").ok(), "sent to itself"));
@@ -186,8 +189,8 @@ TEST(GlooGroup, SizesThatDoNotFitAreRefusedBeforeAnythingIsSent) {
   EXPECT_THAT(results, Each(IsOk()));
 }
 
-TEST(SingleRankGroup, NeedsNoStore) {
-  ASSERT_OK_AND_ASSIGN(auto group, CreateGlooGroup(LocalOptions(0, 0, 1)));
+TEST_P(GroupTest, OfOneRankNeedsNoStore) {
+  ASSERT_OK_AND_ASSIGN(auto group, GetParam().create(LocalOptions(0, 0, 1)));
   at::Tensor full = at::zeros({2});
   at::Tensor shard = at::ones({2});
   ASSERT_OK_AND_ASSIGN(auto work, group->AllGather(full, shard, "unit"));
@@ -201,8 +204,8 @@ TEST(SingleRankGroup, NeedsNoStore) {
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("done")));
 }
 
-TEST(Groups, ARankOutOfRangeIsRefused) {
-  EXPECT_THAT(CreateGlooGroup(LocalOptions(1, 2, 2)),
+TEST_P(GroupTest, ARankOutOfRangeIsRefused) {
+  EXPECT_THAT(GetParam().create(LocalOptions(1, 2, 2)),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("rank 2 of 2")));
 }
 

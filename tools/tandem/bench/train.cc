@@ -1,5 +1,6 @@
 // tandem bench train: tokens per second of the sharded trainer, on the work of a supervised step.
 #include <cstdio>
+#include <map>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
@@ -24,6 +25,7 @@ struct Options {
   int64_t sequence_length = 256;
   int64_t steps = 6;
   std::string dtype = "bfloat16";
+  bool no_shared_memory = false;
   std::vector<std::string> overrides;
 };
 
@@ -42,6 +44,37 @@ Sample ToSample(int64_t index, const uint32_t* ids, int64_t count) {
   return sample;
 }
 
+// Milliseconds of a step by phase, a column for each rank, on stderr. The rows above the last add
+// up to it.
+void PrintPhases(const nlohmann::json& ranks) {
+  struct Row {
+    const char* title;
+    const char* phase;
+  };
+  constexpr Row kRows[] = {{"forward", "forward"},
+                           {"backward", "backward"},
+                           {"head and loss", "head"},
+                           {"waits for gathers", "all_gather_wait"},
+                           {"waits for reductions", "reduce_scatter_wait"},
+                           {"waits for the norm", "norm_wait"},
+                           {"optimizer", "optimizer"},
+                           {"other", "other"},
+                           {"step", "step"}};
+  std::fprintf(stderr, "%-22s", "ms per step");
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    std::fprintf(stderr, "%9s%2zu", "rank", rank);
+  }
+  std::fprintf(stderr, "\n");
+  for (const Row& row : kRows) {
+    std::fprintf(stderr, "%-22s", row.title);
+    for (const nlohmann::json& phases : ranks) {
+      const double seconds = phases.is_object() ? phases.value(row.phase, 0.0) : 0.0;
+      std::fprintf(stderr, "%11.1f", seconds * 1e3);
+    }
+    std::fprintf(stderr, "\n");
+  }
+}
+
 absl::Status Run(const Options& options) {
   commands::Session session;
   commands::ScratchFolder scratch;
@@ -58,6 +91,7 @@ absl::Status Run(const Options& options) {
                    "actor.optim.betas=[0.9, 0.999]",
                    "actor.optim.weight_decay=0.01",
                    "actor.optim.grad_clip=1"};
+  if (options.no_shared_memory) run.overrides.push_back("trainer.shared_memory=false");
   run.overrides.insert(run.overrides.end(), options.overrides.begin(), options.overrides.end());
   ASSIGN_OR_RETURN(const config::v1::RunConfig config, commands::ResolveConfig(run, {}));
   ASSIGN_OR_RETURN(const io::ModelConfig model_config, io::ReadModelConfig(options.model));
@@ -71,6 +105,7 @@ absl::Status Run(const Options& options) {
   nlohmann::json losses = nlohmann::json::array();
   nlohmann::json grad_norms = nlohmann::json::array();
   nlohmann::json phases = nlohmann::json::object();
+  std::map<std::string, nlohmann::json> rank_phases;  // by "rank.K"
   std::vector<double> step_seconds;
   double seconds = 0;
   double peak_tensor_bytes = 0;
@@ -97,8 +132,16 @@ absl::Status Run(const Options& options) {
     for (const auto& [name, value] : metrics) {
       if (name.rfind("timing_s/", 0) != 0) continue;
       const std::string phase = name.substr(9);
-      phases[phase] = phases.value(phase, 0.0) + value / static_cast<double>(options.steps);
+      const size_t slash = phase.find('/');
+      const bool of_rank = phase.rfind("rank.", 0) == 0 && slash != std::string::npos;
+      nlohmann::json& times = of_rank ? rank_phases[phase.substr(0, slash)] : phases;
+      const std::string key = of_rank ? phase.substr(slash + 1) : phase;
+      times[key] = times.value(key, 0.0) + value / static_cast<double>(options.steps);
     }
+  }
+  nlohmann::json ranks = nlohmann::json::array();
+  for (int64_t rank = 0; rank < options.ranks; ++rank) {
+    ranks.push_back(rank_phases[absl::StrCat("rank.", rank)]);
   }
   const double tokens = static_cast<double>(sequences * options.sequence_length);
   const nlohmann::json line = {
@@ -114,7 +157,9 @@ absl::Status Run(const Options& options) {
       {"losses", losses},
       {"grad_norms", grad_norms},
       {"peak_tensor_bytes", peak_tensor_bytes},
-      {"phases", phases}};
+      {"phases", phases},
+      {"rank_phases", ranks}};
+  PrintPhases(ranks);
   std::printf("%s\n", line.dump().c_str());
   return absl::OkStatus();
 }
@@ -133,6 +178,8 @@ void AddTrain(CLI::App& bench, commands::Runner& runner) {
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   command->add_option("--dtype", options->dtype, "float32 or bfloat16")->capture_default_str();
+  command->add_flag("--no-shared-memory", options->no_shared_memory,
+                    "Gloo's sockets between ranks of one host");
   command->add_option("--set", options->overrides, "Overrides a value of the configuration")
       ->allow_extra_args(false);
   SetRun(*command, runner, options, Run);

@@ -1,0 +1,30 @@
+// Groups that fit where their ranks are: within one host they exchange through its memory.
+#ifndef TANDEM_COMMON_COMM_CHOOSE_GROUP_H_
+#define TANDEM_COMMON_COMM_CHOOSE_GROUP_H_
+
+#include <c10/core/Device.h>
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "common/comm/process_group.h"
+
+namespace tandem::comm {
+
+// Joins the group that fits: over NCCL where the group's tensors are on a CUDA `device`; through
+// shared memory where all ranks run on one host, as one user, and all of them allow it; over Gloo
+// otherwise. Every rank of the group is made by this. Errors: as CreateGlooGroup.
+absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateProcessGroup(const GroupOptions& options,
+                                                                 c10::Device device,
+                                                                 bool allow_shared_memory);
+
+// Joins a group of ranks of one host that exchange through memory which they share, of a size that
+// the number of ranks alone decides: 6 MiB for 2 ranks, 30 MiB for 8. Reductions are made in the
+// order of the ranks, sums of bfloat16 in float32: every rank gets the same bits. Collectives of
+// one tag, type and size meet; where the ranks' differ that is INTERNAL and names two that do.
+// Otherwise as CreateGlooGroup.
+absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateSharedMemoryGroup(const GroupOptions& options);
+
+}  // namespace tandem::comm
+
+#endif  // TANDEM_COMMON_COMM_CHOOSE_GROUP_H_

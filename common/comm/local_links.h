@@ -1,0 +1,50 @@
+// LocalLinks: a connection between each pair of ranks of one host, over which memory is handed from
+// process to process, and which the system closes when a process ends, however it ends.
+#ifndef TANDEM_COMMON_COMM_LOCAL_LINKS_H_
+#define TANDEM_COMMON_COMM_LOCAL_LINKS_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/comm/file_descriptor.h"
+#include "common/comm/store_connection.h"
+
+namespace tandem::comm {
+
+// One thread at a time, but for Ended().
+class LocalLinks {
+ public:
+  // Names the place in which connections can be made: the same on two ranks that share a running
+  // system, its network namespace and a user. Empty where it cannot be told.
+  static std::string Place();
+
+  // Connects to every other rank. Errors: DEADLINE_EXCEEDED, CANCELLED, UNAVAILABLE.
+  static absl::StatusOr<std::unique_ptr<LocalLinks>> Connect(int rank, int size,
+                                                             StoreConnection& store,
+                                                             absl::Time deadline,
+                                                             const Cancelled& cancelled);
+
+  // Hands `file` to every other rank.
+  absl::Status SendFile(const FileDescriptor& file, absl::Time deadline,
+                        const Cancelled& cancelled);
+  // Takes what rank `from` hands out.
+  absl::StatusOr<FileDescriptor> ReceiveFile(int from, absl::Time deadline,
+                                             const Cancelled& cancelled);
+
+  // Ranks whose end of the link is closed, as bits. Costs a system call. Any thread.
+  uint64_t Ended() const;
+
+ private:
+  explicit LocalLinks(int size) : links_(size) {}
+
+  std::vector<FileDescriptor> links_;  // by rank; its own is not open
+};
+
+}  // namespace tandem::comm
+
+#endif  // TANDEM_COMMON_COMM_LOCAL_LINKS_H_

@@ -1,0 +1,22 @@
+// Reductions over the ranks' parts of a tensor, in the order of the ranks: the same bits wherever
+// they are computed.
+#ifndef TANDEM_COMMON_COMM_REDUCE_KERNELS_H_
+#define TANDEM_COMMON_COMM_REDUCE_KERNELS_H_
+
+#include <cstdint>
+
+#include "absl/types/span.h"
+
+namespace tandem::comm {
+
+enum class ReduceType { kFloat, kDouble, kBFloat16, kInt8, kUInt8, kInt32, kInt64 };
+enum class ReduceKind { kSum, kMax, kMin };
+
+// out[i] = sources[0][i] + sources[1][i] + ..., or their maximum or minimum, i below `numel`. Sums
+// of bfloat16 are made in float32 and rounded once. A NaN stays one. `out` may be a source.
+void Reduce(ReduceKind kind, ReduceType type, absl::Span<const void* const> sources, void* out,
+            int64_t numel);
+
+}  // namespace tandem::comm
+
+#endif  // TANDEM_COMMON_COMM_REDUCE_KERNELS_H_

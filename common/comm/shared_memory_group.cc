@@ -1,0 +1,343 @@
+// ProcessGroup among ranks of one host, through memory that they share. What each operation sends
+// and receives is laid out here; the engine moves it.
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/comm/check_tensors.h"
+#include "common/comm/choose_group.h"
+#include "common/comm/local_links.h"
+#include "common/comm/process_group.h"
+#include "common/comm/reduce_kernels.h"
+#include "common/comm/shared_engine.h"
+#include "common/comm/shared_notice.h"
+#include "common/comm/shared_segment.h"
+#include "common/comm/single_rank_group.h"
+#include "common/comm/store_connection.h"
+#include "common/status/status_macros.h"
+
+namespace tandem::comm {
+namespace {
+
+using Stream = SharedOperation::Stream;
+
+std::byte* Bytes(const at::Tensor& tensor) {
+  return static_cast<std::byte*>(tensor.numel() == 0 ? nullptr : tensor.data_ptr());
+}
+
+int64_t NumBytes(const at::Tensor& tensor) { return static_cast<int64_t>(tensor.nbytes()); }
+
+absl::StatusOr<ReduceType> ToReduceType(at::ScalarType type) {
+  switch (type) {
+    case at::kFloat:
+      return ReduceType::kFloat;
+    case at::kDouble:
+      return ReduceType::kDouble;
+    case at::kBFloat16:
+      return ReduceType::kBFloat16;
+    case at::kChar:
+      return ReduceType::kInt8;
+    case at::kByte:
+      return ReduceType::kUInt8;
+    case at::kInt:
+      return ReduceType::kInt32;
+    case at::kLong:
+      return ReduceType::kInt64;
+    default:
+      return absl::InvalidArgumentError(
+          absl::StrCat("tensors of ", c10::toString(type), " are not reduced in shared memory"));
+  }
+}
+
+ReduceKind ToReduceKind(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kMax:
+      return ReduceKind::kMax;
+    case ReduceOp::kMin:
+      return ReduceKind::kMin;
+    default:
+      return ReduceKind::kSum;
+  }
+}
+
+class SharedWork : public Work {
+ public:
+  SharedWork(std::shared_ptr<SharedEngine> engine, std::shared_ptr<SharedOperation> operation)
+      : engine_(std::move(engine)), operation_(std::move(operation)) {}
+
+  absl::Status Wait() override { return engine_->Wait(*operation_); }
+  bool IsCompleted() override { return operation_->done.load(std::memory_order_acquire); }
+
+ private:
+  const std::shared_ptr<SharedEngine> engine_;
+  const std::shared_ptr<SharedOperation> operation_;
+};
+
+class SharedMemoryGroup : public ProcessGroup {
+ public:
+  explicit SharedMemoryGroup(std::shared_ptr<SharedEngine> engine) : engine_(std::move(engine)) {}
+
+  ~SharedMemoryGroup() override {
+    if (engine_->is_under_way()) Abort("the group was destroyed with operations under way");
+    engine_->Leave();
+  }
+
+  const std::string& name() const override { return engine_->name(); }
+  int rank() const override { return engine_->rank(); }
+  int size() const override { return engine_->size(); }
+
+  WorkOr AllGather(at::Tensor full, at::Tensor shard, absl::string_view tag) override {
+    auto op = Collective(CollectiveKind::kAllGather, tag, full);
+    RETURN_IF_ERROR(CheckShards(full, shard, size())) << engine_->Describe(op->what);
+    const int64_t bytes = NumBytes(shard);
+    std::byte* const own = Bytes(full) + rank() * bytes;
+    SharedTransfer transfer = NewTransfer();
+    transfer.SendToAll(Bytes(shard), bytes);
+    for (int peer = 0; peer < size(); ++peer) {
+      if (peer != rank()) transfer.ReceiveFromAll(peer, Bytes(full) + peer * bytes, bytes);
+    }
+    // Here, not where the chunks move: the caller is at hand, and the shard in its cache.
+    if (bytes > 0 && own != Bytes(shard))
+      std::memcpy(own, Bytes(shard), static_cast<size_t>(bytes));
+    return Start(std::move(op), {std::move(transfer)}, {full, shard});
+  }
+
+  WorkOr ReduceScatter(at::Tensor shard, at::Tensor full, absl::string_view tag) override {
+    auto op = Collective(CollectiveKind::kReduceScatter, tag, full);
+    RETURN_IF_ERROR(CheckShards(full, shard, size())) << engine_->Describe(op->what);
+    ASSIGN_OR_RETURN(const ReduceType type, ToReduceType(full.scalar_type()));
+    const int64_t bytes = NumBytes(shard);
+    SharedTransfer transfer = NewTransfer();
+    for (int step = 1; step < size(); ++step) {
+      const int peer = (rank() + step) % size();
+      transfer.SendToOne(peer, Bytes(full) + peer * bytes, bytes);
+    }
+    transfer.Reduce(ReduceKind::kSum, type, static_cast<int64_t>(full.element_size()),
+                    Bytes(full) + rank() * bytes, Bytes(shard), bytes, /*to_all=*/false);
+    return Start(std::move(op), {std::move(transfer)}, {shard, full});
+  }
+
+  WorkOr AllToAll(at::Tensor out, at::Tensor in, absl::string_view tag) override {
+    auto op = Collective(CollectiveKind::kAllToAll, tag, in);
+    RETURN_IF_ERROR(CheckSlices(out, in, size())) << engine_->Describe(op->what);
+    const int64_t bytes = NumBytes(in) / size();
+    SharedTransfer transfer = NewTransfer();
+    for (int step = 1; step < size(); ++step) {
+      const int to = (rank() + step) % size();
+      const int from = (rank() + size() - step) % size();
+      transfer.SendToOne(to, Bytes(in) + to * bytes, bytes);
+      transfer.ReceiveFromOne(from, Bytes(out) + from * bytes, bytes);
+    }
+    if (bytes > 0) {
+      std::memcpy(Bytes(out) + rank() * bytes, Bytes(in) + rank() * bytes,
+                  static_cast<size_t>(bytes));
+    }
+    return Start(std::move(op), {std::move(transfer)}, {out, in});
+  }
+
+  WorkOr AllReduce(at::Tensor tensor, ReduceOp reduce, absl::string_view tag) override {
+    auto op = Collective(CollectiveKind::kAllReduce, tag, tensor);
+    RETURN_IF_ERROR(CheckTensor(tensor)) << engine_->Describe(op->what);
+    ASSIGN_OR_RETURN(const ReduceType type, ToReduceType(tensor.scalar_type()));
+    op->notice.reduce = static_cast<int32_t>(reduce);
+    const int64_t bytes = NumBytes(tensor);
+    const int64_t element = static_cast<int64_t>(tensor.element_size());
+    const ReduceKind kind = ToReduceKind(reduce);
+    std::vector<SharedTransfer> phases;
+    if (size() == 2 || bytes <= kSmallBytes) {
+      // Everything to everyone, each computes all of it.
+      phases.push_back(NewTransfer());
+      phases[0].SendToAll(Bytes(tensor), bytes);
+      phases[0].Reduce(kind, type, element, Bytes(tensor), Bytes(tensor), bytes, /*to_all=*/true);
+    } else {
+      phases = {ReduceSlices(tensor, kind, type), GatherSlices(tensor)};
+    }
+    return Start(std::move(op), std::move(phases), {tensor});
+  }
+
+  WorkOr Broadcast(at::Tensor tensor, int root, absl::string_view tag) override {
+    auto op = Collective(CollectiveKind::kBroadcast, tag, tensor, root);
+    RETURN_IF_ERROR(CheckTensor(tensor)) << engine_->Describe(op->what);
+    RETURN_IF_ERROR(CheckRank(root)) << engine_->Describe(op->what);
+    SharedTransfer transfer = NewTransfer();
+    if (rank() == root) {
+      transfer.SendToAll(Bytes(tensor), NumBytes(tensor));
+    } else {
+      transfer.ReceiveFromAll(root, Bytes(tensor), NumBytes(tensor));
+    }
+    // Who sends goes ahead; who receives needs nobody but the sender.
+    op->heeds = rank() == root ? 0 : uint64_t{1} << root;
+    return Start(std::move(op), {std::move(transfer)}, {tensor});
+  }
+
+  WorkOr Send(at::Tensor tensor, int to, absl::string_view tag) override {
+    auto op = Message(Stream::kSend, tag, tensor, to);
+    RETURN_IF_ERROR(CheckTensor(tensor)) << engine_->Describe(op->what);
+    RETURN_IF_ERROR(CheckPeer(to)) << engine_->Describe(op->what);
+    SharedTransfer transfer = NewTransfer();
+    transfer.SendMessage(to, op->notice, Bytes(tensor));
+    return Start(std::move(op), {std::move(transfer)}, {tensor});
+  }
+
+  WorkOr Receive(at::Tensor tensor, int from, absl::string_view tag) override {
+    auto op = Message(Stream::kReceive, tag, tensor, from);
+    RETURN_IF_ERROR(CheckTensor(tensor)) << engine_->Describe(op->what);
+    RETURN_IF_ERROR(CheckPeer(from)) << engine_->Describe(op->what);
+    SharedTransfer transfer = NewTransfer();
+    transfer.ReceiveMessage(from, Bytes(tensor), NumBytes(tensor));
+    return Start(std::move(op), {std::move(transfer)}, {tensor});
+  }
+
+  absl::Status Barrier(absl::string_view tag) override {
+    auto op = Collective(CollectiveKind::kBarrier, tag, at::Tensor());
+    RETURN_IF_ERROR(engine_->Issue(op, /*waited_for_at_once=*/true));
+    return engine_->Wait(*op);
+  }
+
+  void SetTimeout(absl::Duration timeout) override { engine_->SetTimeout(timeout); }
+  absl::Status status() const override { return engine_->status(); }
+
+  void Abort(absl::string_view reason) override {
+    engine_->Break(absl::AbortedError(
+        absl::StrCat("group ", name(), ", rank ", rank(), ": aborted: ", reason)));
+  }
+
+ private:
+  using OperationPtr = std::shared_ptr<SharedOperation>;
+
+  // Up to here one round of everything to everyone is quicker than two of slices.
+  static constexpr int64_t kSmallBytes = 32 << 10;
+
+  SharedTransfer NewTransfer() { return SharedTransfer(engine_->segment(), rank(), size()); }
+
+  OperationPtr Describe(const char* name, absl::string_view tag, const at::Tensor& tensor,
+                        int peer) const {
+    auto op = std::make_shared<SharedOperation>();
+    op->what.op = name;
+    op->what.tag = std::string(tag);
+    op->what.bytes = tensor.defined() ? NumBytes(tensor) : 0;
+    op->what.peer = peer;
+    op->notice.bytes = op->what.bytes;
+    op->notice.dtype = tensor.defined() ? static_cast<int32_t>(tensor.scalar_type())
+                                        : static_cast<int32_t>(at::kByte);
+    op->notice.SetTag(tag);
+    return op;
+  }
+
+  OperationPtr Collective(CollectiveKind kind, absl::string_view tag, const at::Tensor& tensor,
+                          int root = -1) const {
+    OperationPtr op = Describe(CollectiveName(kind), tag, tensor, root);
+    op->notice.kind = static_cast<int32_t>(kind);
+    op->notice.root = root;
+    op->heeds = engine_->peers();
+    return op;
+  }
+
+  OperationPtr Message(Stream stream, absl::string_view tag, const at::Tensor& tensor,
+                       int peer) const {
+    OperationPtr op = Describe(stream == Stream::kSend ? "send" : "receive", tag, tensor, peer);
+    op->stream = stream;
+    return op;
+  }
+
+  // A tensor cut into a slice for each rank, the last ones shorter or empty: where one begins.
+  static int64_t SliceBegin(const at::Tensor& tensor, int rank, int size) {
+    constexpr int64_t kAlignment = 64;
+    const int64_t slice = (NumBytes(tensor) / size + kAlignment) / kAlignment * kAlignment;
+    return std::min(NumBytes(tensor), rank * slice);
+  }
+
+  SharedTransfer ReduceSlices(const at::Tensor& tensor, ReduceKind kind, ReduceType type) {
+    SharedTransfer transfer = NewTransfer();
+    for (int step = 1; step < size(); ++step) {
+      const int peer = (rank() + step) % size();
+      const int64_t begin = SliceBegin(tensor, peer, size());
+      transfer.SendToOne(peer, Bytes(tensor) + begin, SliceBegin(tensor, peer + 1, size()) - begin);
+    }
+    const int64_t begin = SliceBegin(tensor, rank(), size());
+    transfer.Reduce(kind, type, static_cast<int64_t>(tensor.element_size()), Bytes(tensor) + begin,
+                    Bytes(tensor) + begin, SliceBegin(tensor, rank() + 1, size()) - begin,
+                    /*to_all=*/false);
+    return transfer;
+  }
+
+  SharedTransfer GatherSlices(const at::Tensor& tensor) {
+    SharedTransfer transfer = NewTransfer();
+    for (int peer = 0; peer < size(); ++peer) {
+      const int64_t begin = SliceBegin(tensor, peer, size());
+      const int64_t bytes = SliceBegin(tensor, peer + 1, size()) - begin;
+      if (peer == rank()) {
+        transfer.SendToAll(Bytes(tensor) + begin, bytes);
+      } else {
+        transfer.ReceiveFromAll(peer, Bytes(tensor) + begin, bytes);
+      }
+    }
+    return transfer;
+  }
+
+  absl::Status CheckRank(int peer) const {
+    if (peer >= 0 && peer < size()) return absl::OkStatus();
+    return absl::InvalidArgumentError("no such rank");
+  }
+
+  absl::Status CheckPeer(int peer) const {
+    RETURN_IF_ERROR(CheckRank(peer));
+    if (peer == rank()) return absl::InvalidArgumentError("a rank sends nothing to itself");
+    return absl::OkStatus();
+  }
+
+  WorkOr Start(OperationPtr op, std::vector<SharedTransfer> phases,
+               std::vector<at::Tensor> tensors) {
+    op->phases = std::move(phases);
+    op->tensors = std::move(tensors);
+    RETURN_IF_ERROR(engine_->Issue(op));
+    return std::make_unique<SharedWork>(engine_, std::move(op));
+  }
+
+  const std::shared_ptr<SharedEngine> engine_;
+};
+
+absl::StatusOr<std::shared_ptr<SharedEngine>> Join(const GroupOptions& options) {
+  const absl::Time deadline = absl::Now() + options.timeout;
+  const Cancelled cancelled = [cancel = options.cancel] {
+    return cancel != nullptr && cancel->HasBeenNotified();
+  };
+  ASSIGN_OR_RETURN(auto store, StoreConnection::Open(options.rendezvous, deadline, cancelled));
+  ASSIGN_OR_RETURN(auto links,
+                   LocalLinks::Connect(options.rank, options.size, *store, deadline, cancelled));
+  FileDescriptor file;
+  if (options.rank == 0) {
+    ASSIGN_OR_RETURN(file, SharedSegment::CreateFile(options.size));
+    RETURN_IF_ERROR(links->SendFile(file, deadline, cancelled));
+  } else {
+    ASSIGN_OR_RETURN(file, links->ReceiveFile(0, deadline, cancelled));
+  }
+  ASSIGN_OR_RETURN(auto segment, SharedSegment::Map(file, options.size));
+  auto engine =
+      std::make_shared<SharedEngine>(options.name, options.rank, options.size, options.timeout,
+                                     std::move(segment), std::move(links));
+  RETURN_IF_ERROR(engine->Meet(deadline, cancelled));
+  return engine;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateSharedMemoryGroup(const GroupOptions& options) {
+  RETURN_IF_ERROR(CheckGroup(options));
+  if (options.size == 1) return CreateSingleRankGroup(options);
+  if (options.size > kMaxLocalRanks) {
+    return absl::InvalidArgumentError(absl::StrCat("group ", options.name, ": ", options.size,
+                                                   " ranks share memory, expected at most ",
+                                                   kMaxLocalRanks));
+  }
+  absl::StatusOr<std::shared_ptr<SharedEngine>> engine = Join(options);
+  if (!engine.ok()) return RendezvousError(options, engine.status());
+  return std::make_unique<SharedMemoryGroup>(*std::move(engine));
+}
+
+}  // namespace tandem::comm

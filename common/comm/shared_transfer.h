@@ -1,0 +1,96 @@
+// SharedTransfer: one rank's part in an operation over shared memory, or in a phase of one: streams
+// of chunks into channels and out of them. It never waits: Step() moves what can be moved now.
+#ifndef TANDEM_COMMON_COMM_SHARED_TRANSFER_H_
+#define TANDEM_COMMON_COMM_SHARED_TRANSFER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "common/comm/reduce_kernels.h"
+#include "common/comm/shared_segment.h"
+
+namespace tandem::comm {
+
+// One thread at a time. Memory that it was given must stay until it is done or given up.
+class SharedTransfer {
+ public:
+  SharedTransfer(SharedSegment& segment, int rank, int size)
+      : segment_(&segment), rank_(rank), size_(size) {}
+
+  // To all other ranks.
+  void SendToAll(const void* data, int64_t bytes);
+  void ReceiveFromAll(int from, void* data, int64_t bytes);
+  // To one other rank.
+  void SendToOne(int to, const void* data, int64_t bytes);
+  void ReceiveFromOne(int from, void* data, int64_t bytes);
+  // A message: its first chunk carries the notice. An empty one travels too.
+  void SendMessage(int to, const Notice& notice, const void* data);
+  void ReceiveMessage(int from, void* data, int64_t bytes);
+  // out = the reduction of `own` and of what every other rank sends to this rank alone or, with
+  // `to_all`, to all. With to_all `out` may be what SendToAll() was given first: each chunk is
+  // overwritten once it is on its way.
+  void Reduce(ReduceKind kind, ReduceType type, int64_t element_bytes, const void* own, void* out,
+              int64_t bytes, bool to_all);
+
+  // Moves at most one chunk of each stream, reading from the ranks in `readable` only (bits).
+  // Answers whether anything moved.
+  bool Step(uint64_t readable);
+  bool done() const { return chunks_left_ == 0; }
+  // The ranks that the last Step() waited for.
+  uint64_t waits_for() const { return waits_for_; }
+  // The notice of a message that is not what was to be received; nothing was taken of it.
+  const std::optional<Notice>& unexpected() const { return unexpected_; }
+
+ private:
+  struct Stream {
+    int64_t bytes = 0;
+    int64_t next = 0;  // the first byte of the next chunk
+    int64_t chunks_left = 0;
+  };
+  struct Outgoing : Stream {
+    Channel* channel = nullptr;
+    std::vector<int> readers;  // ranks, in the channel's order of readers
+    const std::byte* data = nullptr;
+    std::optional<Notice> notice;
+  };
+  struct Incoming : Stream {
+    Channel* channel = nullptr;
+    int reader = 0;
+    int from = 0;
+    std::byte* data = nullptr;
+    bool is_message = false;
+  };
+  struct Reduction : Stream {
+    ReduceKind kind = ReduceKind::kSum;
+    ReduceType type = ReduceType::kFloat;
+    int64_t element_bytes = 1;
+    const std::byte* own = nullptr;
+    std::byte* out = nullptr;
+    bool after_sent = false;
+    std::vector<Channel*> channels;  // by rank; null for this one
+    std::vector<int> readers;
+  };
+
+  void SetSize(Stream& stream, int64_t bytes, int64_t slot_bytes, bool at_least_one);
+  void Advance(Stream& stream, int64_t bytes);
+  void Ring(int rank) const { segment_->rank(rank).doorbell.Ring(); }
+  bool StepOut(Outgoing& stream);
+  bool StepIn(Incoming& stream, uint64_t readable);
+  bool StepReduction(Reduction& stream, uint64_t readable);
+
+  SharedSegment* segment_;
+  int rank_;
+  int size_;
+  std::vector<Outgoing> out_;
+  std::vector<Incoming> in_;
+  std::optional<Reduction> reduction_;
+  int64_t chunks_left_ = 0;
+  uint64_t waits_for_ = 0;
+  std::optional<Notice> unexpected_;
+};
+
+}  // namespace tandem::comm
+
+#endif  // TANDEM_COMMON_COMM_SHARED_TRANSFER_H_
