@@ -51,4 +51,16 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateProcessGroup(const GroupOpti
   return *together ? CreateSharedMemoryGroup(options) : CreateGlooGroup(options);
 }
 
+absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateGroupOf(absl::string_view backend,
+                                                            const GroupOptions& options) {
+  if (backend == "nccl") return CreateNcclGroup(options);
+  if (backend == "gloo") return CreateGlooGroup(options);
+  if (backend == "shared_memory") {
+    return CreateProcessGroup(options, c10::Device(c10::kCPU), /*allow_shared_memory=*/true);
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("group ", options.name,
+                   ": backend: expected gloo, nccl or shared_memory, found '", backend, "'"));
+}
+
 }  // namespace tandem::comm

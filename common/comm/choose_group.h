@@ -18,8 +18,13 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateProcessGroup(const GroupOpti
                                                                  c10::Device device,
                                                                  bool allow_shared_memory);
 
+// Joins the group that the word `backend` names: gloo, nccl, or shared_memory, which is
+// CreateProcessGroup() for tensors on the CPU. INVALID_ARGUMENT for another word.
+absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateGroupOf(absl::string_view backend,
+                                                            const GroupOptions& options);
+
 // Joins a group of ranks of one host that exchange through memory which they share, of a size that
-// the number of ranks alone decides: 6 MiB for 2 ranks, 30 MiB for 8. Reductions are made in the
+// the number of ranks alone decides: 12 MiB for 2 ranks, 31 MiB for 8. Reductions are made in the
 // order of the ranks, sums of bfloat16 in float32: every rank gets the same bits. Collectives of
 // one tag, type and size meet; where the ranks' differ that is INTERNAL and names two that do.
 // Otherwise as CreateGlooGroup.

@@ -28,7 +28,7 @@ namespace tandem::comm {
 
 // Ranks are bits of a word where they are counted.
 constexpr int kMaxLocalRanks = 64;
-constexpr uint64_t kSlotsOfChannel = 4;
+constexpr uint64_t kSlotsOfChannel = 8;
 constexpr uint64_t kNoticesOfRank = 32;
 
 // What a rank does in an operation; all ranks must say the same of a collective.

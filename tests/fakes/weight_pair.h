@@ -29,6 +29,7 @@ class FakeTrainer {
     int64_t incarnation = 1;
     trainer::UpdatePolicy policy = trainer::UpdatePolicy::kAll;
     absl::Duration blame_grace = absl::Milliseconds(500);
+    std::string backend = "shared_memory";  // of the update's group
   };
 
   static absl::StatusOr<std::unique_ptr<FakeTrainer>> Create(const TestModel& model,
@@ -70,6 +71,7 @@ class FakeTrainer {
     publisher.incarnation = options.incarnation;
     publisher.policy = options.policy;
     publisher.blame_grace = options.blame_grace;
+    publisher.backend = options.backend;
     ASSIGN_OR_RETURN(out->publisher_, trainer::WeightPublisher::Create(publisher));
     return out;
   }

@@ -6,6 +6,8 @@
 #include <array>
 #include <csignal>
 #include <cstdio>
+#include <string>
+#include <tuple>
 
 #include "absl/time/clock.h"
 #include "tests/fakes/weight_pair.h"
@@ -69,15 +71,18 @@ TestModel Version(int64_t version) {
   return model;
 }
 
-class WeightUpdateFault : public ::testing::TestWithParam<int> {};
+// The tensor at which it happens, and the backend of the update's group.
+class WeightUpdateFault : public ::testing::TestWithParam<std::tuple<int, std::string>> {};
 
 TEST_P(WeightUpdateFault, AKilledReplicaIsNamedTheOthersKeepTheOldVersionAndTheNextUpdateSucceeds) {
   FakeRollout survivor(Version(0));
-  ASSERT_OK_AND_ASSIGN(auto trainer, FakeTrainer::Create(Version(0), {.bucket_bytes = 64}));
+  const auto& [tensor, backend] = GetParam();
+  ASSERT_OK_AND_ASSIGN(auto trainer,
+                       FakeTrainer::Create(Version(0), {.bucket_bytes = 64, .backend = backend}));
   trainer->SetWeights(Version(1));
   ASSERT_OK(trainer->Publish(1, {Endpoint("survivor", survivor)}).status());
 
-  RolloutProcess victim("kill", GetParam());
+  RolloutProcess victim("kill", tensor);
   trainer->SetWeights(Version(2));
   const absl::Time start = absl::Now();
   EXPECT_THAT(trainer->Publish(2, {Endpoint("survivor", survivor), victim.endpoint("victim")}),
@@ -96,7 +101,9 @@ TEST_P(WeightUpdateFault, AKilledReplicaIsNamedTheOthersKeepTheOldVersionAndTheN
   EXPECT_EQ(report.model_digest, survivor.store.live_model_digest());
 }
 
-INSTANTIATE_TEST_SUITE_P(AtTensor, WeightUpdateFault, ::testing::Values(0, 2, 5));
+INSTANTIATE_TEST_SUITE_P(AtTensor, WeightUpdateFault,
+                         ::testing::Combine(::testing::Values(0, 2, 5),
+                                            ::testing::Values("gloo", "shared_memory")));
 
 TEST(WeightUpdateFault, AStoppedReplicaIsNamedWithinTheDeadline) {
   FakeRollout survivor(Version(0));

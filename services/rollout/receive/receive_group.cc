@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/time/clock.h"
+#include "common/comm/choose_group.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::rollout {
@@ -54,8 +55,7 @@ absl::StatusOr<comm::ProcessGroup*> ReceiveGroup::Join(
     options.rendezvous = ToRendezvous(rendezvous);
     options.timeout = Left(deadline);
     options.cancel = cancel;
-    ASSIGN_OR_RETURN(group, rendezvous.backend() == "nccl" ? comm::CreateNcclGroup(options)
-                                                           : comm::CreateGlooGroup(options));
+    ASSIGN_OR_RETURN(group, comm::CreateGroupOf(rendezvous.backend(), options));
     absl::MutexLock lock(&mu_);
     group_ = group;
   }

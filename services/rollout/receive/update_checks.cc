@@ -37,9 +37,11 @@ absl::Status CheckBeginRequest(const BeginUpdateRequest& request) {
     return rpc::InvalidField("transport", transport.status().message());
   }
   const auto& rendezvous = request.rendezvous();
-  if (rendezvous.backend() != "gloo" && rendezvous.backend() != "nccl") {
-    return rpc::InvalidField("rendezvous.backend", absl::StrCat("expected gloo or nccl, found '",
-                                                                rendezvous.backend(), "'"));
+  if (const std::string& backend = rendezvous.backend();
+      backend != "gloo" && backend != "nccl" && backend != "shared_memory") {
+    return rpc::InvalidField(
+        "rendezvous.backend",
+        absl::StrCat("expected gloo, nccl or shared_memory, found '", backend, "'"));
   }
   if (rendezvous.host().empty())
     return rpc::InvalidField("rendezvous.host", "expected a host, found nothing");

@@ -8,6 +8,7 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/comm/choose_group.h"
 #include "common/comm/local_address.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
@@ -205,8 +206,7 @@ absl::StatusOr<comm::ProcessGroup*> WeightPublisher::GetGroup(int size, absl::Ti
   options.rendezvous = {rendezvous_.host(), rendezvous_.port(), rendezvous_.prefix()};
   options.timeout = std::max(absl::Milliseconds(1), deadline - absl::Now());
   options.cancel = cancel;
-  ASSIGN_OR_RETURN(group_, options_.backend == "nccl" ? comm::CreateNcclGroup(options)
-                                                      : comm::CreateGlooGroup(options));
+  ASSIGN_OR_RETURN(group_, comm::CreateGroupOf(options_.backend, options));
   return group_.get();
 }
 

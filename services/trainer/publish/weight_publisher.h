@@ -59,7 +59,7 @@ class WeightPublisher {
     ShardGatherSource* source = nullptr;          // likewise
     int64_t incarnation = 0;
     UpdatePolicy policy = UpdatePolicy::kAll;
-    std::string backend = "gloo";  // or "nccl"
+    std::string backend = "gloo";  // or "nccl", "shared_memory": see GroupRendezvous.backend
     std::string transport = "broadcast";
     int store_port = 0;  // 0: any
     // Address at which the replicas reach this host; empty: that of the route to the replicas.

@@ -71,6 +71,7 @@ absl::StatusOr<v1::PublishWeightsResponse> RankPublisher::Lead(
     options.policy = config_.trainer().update_policy() == config::v1::UPDATE_POLICY_AVAILABLE
                          ? UpdatePolicy::kAvailable
                          : UpdatePolicy::kAll;
+    if (config_.trainer().shared_memory()) options.backend = "shared_memory";
     absl::StatusOr<std::unique_ptr<WeightPublisher>> publisher = WeightPublisher::Create(options);
     if (!publisher.ok()) {
       RETURN_IF_ERROR(source_->End());  // the other ranks follow already

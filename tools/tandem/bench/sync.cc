@@ -59,6 +59,7 @@ absl::Status Run(const Options& options) {
                    absl::StrCat("trainer.ranks=", options.trainer_ranks),
                    absl::StrCat("rollout.replicas=", options.rollouts),
                    absl::StrCat("run_dir=", scratch.path())};
+  if (options.no_shared_memory) run.overrides.push_back("trainer.shared_memory=false");
   run.overrides.insert(run.overrides.end(), options.overrides.begin(), options.overrides.end());
   ASSIGN_OR_RETURN(const config::v1::RunConfig config, commands::ResolveConfig(run, {}));
   ASSIGN_OR_RETURN(const io::ModelConfig model_config, io::ReadModelConfig(options.model));
@@ -137,7 +138,7 @@ void AddSync(CLI::App& bench, commands::Runner& runner) {
       ->check(CLI::Range(1, 100))
       ->capture_default_str();
   command->add_flag("--no-shared-memory", options->no_shared_memory,
-                    "Sockets between ranks of one host, as broadcast always does");
+                    "Gloo's sockets between ranks of one host");
   command->add_option("--set", options->overrides, "Overrides a value of the configuration")
       ->allow_extra_args(false);
   SetRun(*command, runner, options, Run);

@@ -28,6 +28,7 @@ struct Shape {
   int ranks;
   int64_t bucket_bytes;
   std::string dtype;
+  std::string backend = "shared_memory";
 };
 
 class UpdateTest : public ::testing::TestWithParam<Shape> {};
@@ -37,7 +38,8 @@ TEST_P(UpdateTest, EveryReplicaGetsTheTrainersBytes) {
   FakeRollout one(model), two(model);
   ASSERT_OK_AND_ASSIGN(auto trainer,
                        FakeTrainer::Create(model, {.ranks = GetParam().ranks,
-                                                   .bucket_bytes = GetParam().bucket_bytes}));
+                                                   .bucket_bytes = GetParam().bucket_bytes,
+                                                   .backend = GetParam().backend}));
   for (int version = 3; version < 6; ++version) {
     const TestModel weights = WithOffset(model, version);
     trainer->SetWeights(weights);
@@ -55,12 +57,15 @@ TEST_P(UpdateTest, EveryReplicaGetsTheTrainersBytes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, UpdateTest,
-                         ::testing::Values(Shape{1, 256, "float32"}, Shape{2, 256, "float32"},
-                                           Shape{3, 8, "float32"}, Shape{2, 1 << 20, "bfloat16"},
+                         ::testing::Values(Shape{1, 256, "float32"},
+                                           Shape{2, 64, "float32", "gloo"},
+                                           Shape{2, 256, "float32"}, Shape{3, 8, "float32"},
+                                           Shape{2, 1 << 20, "bfloat16"},
                                            Shape{3, 104, "bfloat16"}),
                          [](const auto& info) {
                            return "Ranks" + std::to_string(info.param.ranks) + "Bucket" +
-                                  std::to_string(info.param.bucket_bytes) + info.param.dtype;
+                                  std::to_string(info.param.bucket_bytes) + info.param.dtype +
+                                  info.param.backend;
                          });
 
 TEST(WeightPublisher, AVersionThatIsLiveEverywhereIsNotSentAgain) {
