@@ -24,10 +24,10 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateGroupOf(absl::string_view ba
                                                             const GroupOptions& options);
 
 // Joins a group of ranks of one host that exchange through memory which they share, of a size that
-// the number of ranks alone decides: 12 MiB for 2 ranks, 31 MiB for 8. Reductions are made in the
-// order of the ranks, sums of bfloat16 in float32: every rank gets the same bits. Collectives of
-// one tag, type and size meet; where the ranks' differ that is INTERNAL and names two that do.
-// Otherwise as CreateGlooGroup.
+// the number of ranks alone decides: 12 MiB for 2 ranks, some 30 for 3 to 16. Reductions are made
+// in the order of the ranks, sums of bfloat16 in float32: every rank gets the same bits.
+// Collectives of one tag, type and size meet; where the ranks' differ that is INTERNAL and names
+// two that do. Otherwise as CreateGlooGroup.
 absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateSharedMemoryGroup(const GroupOptions& options);
 
 }  // namespace tandem::comm

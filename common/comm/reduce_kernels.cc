@@ -79,10 +79,10 @@ void ReduceBlock(const typename Element::Stored* const* sources, size_t num_sour
 template <typename Element, typename Join>
 void ReduceAll(absl::Span<const void* const> sources, void* out, int64_t numel) {
   using Stored = typename Element::Stored;
-  constexpr size_t kMaxSources = 64;
-  const Stored* at[kMaxSources];
+  const Stored* at[kMaxReduceSources];
+  HWY_ASSERT(sources.size() <= kMaxReduceSources);
   Stored* const to = static_cast<Stored*>(out);
-  const size_t count = std::min(sources.size(), kMaxSources);
+  const size_t count = sources.size();
   for (int64_t begin = 0; begin < numel; begin += kBlock) {
     for (size_t s = 0; s < count; ++s) at[s] = static_cast<const Stored*>(sources[s]) + begin;
     ReduceBlock<Element, Join>(at, count, to + begin, std::min(kBlock, numel - begin));

@@ -3,11 +3,14 @@
 #ifndef TANDEM_COMMON_COMM_REDUCE_KERNELS_H_
 #define TANDEM_COMMON_COMM_REDUCE_KERNELS_H_
 
+#include <cstddef>
 #include <cstdint>
 
 #include "absl/types/span.h"
 
 namespace tandem::comm {
+
+inline constexpr size_t kMaxReduceSources = 64;
 
 enum class ReduceType { kFloat, kDouble, kBFloat16, kInt8, kUInt8, kInt32, kInt64 };
 enum class ReduceKind { kSum, kMax, kMin };

@@ -29,7 +29,7 @@ SharedEngine::SharedEngine(std::string name, int rank, int size, absl::Duration 
     : name_(std::move(name)),
       rank_(rank),
       size_(size),
-      peers_((size == kMaxLocalRanks ? ~uint64_t{0} : Bit(size) - 1) & ~Bit(rank)),
+      peers_((Bit(size) - 1) & ~Bit(rank)),
       segment_(std::move(segment)),
       links_(std::move(links)),
       own_(segment_->rank(rank)),

@@ -16,8 +16,8 @@ namespace {
 // Small enough to stay in a core's cache between the copy in and the copy out, large enough that
 // waking a peer costs little beside it.
 constexpr int64_t kLargestSlot = 256 << 10;
-constexpr int64_t kSmallestSlot = 32 << 10;
-constexpr int64_t kChannelBudget = 8 << 20;  // of one kind of channels
+constexpr int64_t kSmallestSlot = 8 << 10;
+constexpr int64_t kChannelBudget = 16 << 20;  // of one kind of channels
 
 int64_t SlotBytes(int size) {
   const int64_t pairs = static_cast<int64_t>(size) * (size - 1);

@@ -27,7 +27,7 @@
 namespace tandem::comm {
 
 // Ranks are bits of a word where they are counted.
-constexpr int kMaxLocalRanks = 64;
+constexpr int kMaxLocalRanks = 32;
 constexpr uint64_t kSlotsOfChannel = 8;
 constexpr uint64_t kNoticesOfRank = 32;
 
