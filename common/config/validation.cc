@@ -150,6 +150,8 @@ void CheckTrainer(const v1::TrainerConfig& trainer, Checker* check) {
   check->Integer("trainer.max_tokens_per_micro_batch", trainer.max_tokens_per_micro_batch(), 1);
   check->Integer("trainer.threads", trainer.threads(), 0, kMaxProcesses);
   check->Integer("trainer.prefetch_units", trainer.prefetch_units(), 0);
+  check->Integer("trainer.activation_checkpointing_interval",
+                 trainer.activation_checkpointing_interval(), 1);
   check->Seconds("trainer.collective_timeout_s", trainer.collective_timeout_s());
   check->Seconds("trainer.update_timeout_s", trainer.update_timeout_s());
   if (!trainer.endpoint().empty()) check->Address("trainer.endpoint", trainer.endpoint());

@@ -12,6 +12,7 @@
 #include <numbers>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "common/model/linear.h"
 #include "common/model/norm.h"
@@ -101,7 +102,8 @@ at::Tensor Transformer::RowParallel(const ParameterProvider& params, const at::T
 }
 
 at::Tensor Transformer::Block(const ParameterProvider& params, int64_t layer, const at::Tensor& x,
-                              const Rotary& rotary, Attention& attention) const {
+                              const Rotary& rotary, Attention& attention,
+                              Recomputation* recomputation) const {
   const LayerParameters& at = table_.layer(layer);
   const QkvShape shape{part_.heads.size(), part_.kv_heads.size(), spec_.head_dim};
   const double eps = spec_.rms_norm_eps;
@@ -119,6 +121,15 @@ at::Tensor Transformer::Block(const ParameterProvider& params, int64_t layer, co
     k_norm = norms[1];
   }
   const auto [q, k, v] = RotateQkv(qkv, rotary, shape, q_norm, k_norm, eps);
+  if (recomputation != nullptr) {
+    recomputation->Add({normed}, [=, x = x.detach(), weight = params.Get(at.input_norm)] {
+      return std::vector<at::Tensor>{RmsNorm(x, weight, eps)};
+    });
+    recomputation->Add({q, k}, [=, qkv = qkv.detach()] {
+      const Qkv rotated = RotateQkv(qkv, rotary, shape, q_norm, k_norm, eps);
+      return std::vector<at::Tensor>{rotated.q, rotated.k};
+    });
+  }
   AttentionParams attention_params;
   attention_params.scale = 1.0 / std::sqrt(static_cast<double>(spec_.head_dim));
   const at::Tensor attended = attention.Forward(layer, q, k, v, attention_params);
@@ -128,8 +139,18 @@ at::Tensor Transformer::Block(const ParameterProvider& params, int64_t layer, co
   const at::Tensor gate_up =  // [num_tokens, 2 intermediate]
       Project(params, CopyToRanks(mlp_in, tensor_group_, "feed-forward, backward"),
               at.gate_up_weight, at.gate_up_bias);
+  const at::Tensor activated = SwiGlu(gate_up);
+  if (recomputation != nullptr) {
+    recomputation->Add(
+        {mlp_in}, [=, residual = residual.detach(), weight = params.Get(at.post_attention_norm)] {
+          return std::vector<at::Tensor>{RmsNorm(residual, weight, eps)};
+        });
+    recomputation->Add({activated}, [gate_up = gate_up.detach()] {
+      return std::vector<at::Tensor>{SwiGlu(gate_up)};
+    });
+  }
   const at::Tensor down =
-      RowParallel(params, SwiGlu(gate_up), at.down_weight, at.down_bias, "feed-forward");
+      RowParallel(params, activated, at.down_weight, at.down_bias, "feed-forward");
   return at::add(residual, down);
 }
 

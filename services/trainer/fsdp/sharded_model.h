@@ -38,6 +38,14 @@
 
 namespace tandem::trainer {
 
+// What a block keeps of its forward pass for its backward pass. The gradients are the same, bit for
+// bit.
+enum class ActivationCheckpointing {
+  kNone,       // all of it
+  kSelective,  // results of matrix products and of attention; the rest is cheap to compute again
+  kFull,       // its input
+};
+
 struct ShardedModelOptions {
   model::ModelSpec spec;
   at::ScalarType compute_dtype = at::kFloat;  // kFloat or kBFloat16
@@ -48,7 +56,9 @@ struct ShardedModelOptions {
   bool reshard_after_forward = true;
   // kBFloat16 rounds gradients before they travel; they are added up in float32 in any case.
   at::ScalarType reduce_dtype = at::kFloat;
-  bool activation_checkpointing = false;
+  ActivationCheckpointing activation_checkpointing = ActivationCheckpointing::kNone;
+  // Of the blocks 0, n, 2n, ...; the others keep all.
+  int64_t activation_checkpointing_interval = 1;
   bool eager_attention = false;
   // A frozen model (the reference) has no gradients.
   bool trainable = true;

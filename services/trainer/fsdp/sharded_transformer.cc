@@ -78,6 +78,11 @@ absl::StatusOr<std::unique_ptr<ShardedModel>> ShardedModel::Create(ShardedModelO
     return absl::InvalidArgumentError(
         absl::StrCat("prefetch_units: expected 0 or more, found ", options.prefetch_units));
   }
+  if (options.activation_checkpointing_interval < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("activation_checkpointing_interval: expected 1 or more blocks, found ",
+                     options.activation_checkpointing_interval));
+  }
   if (options.device.is_cpu()) TensorMemory::Install();
   ASSIGN_OR_RETURN(std::unique_ptr<DeviceStreams> streams, DeviceStreams::Create(options.device));
   const int rank = options.mesh->rank();
@@ -287,9 +292,17 @@ ShardedTransformer::Pass ShardedTransformer::MakePass(const PackedBatch& batch) 
   return pass;
 }
 
-at::Tensor ShardedTransformer::RunStage(Pass& pass, int64_t stage, const at::Tensor& input) const {
+ActivationCheckpointing ShardedTransformer::CheckpointingOf(int64_t stage) const {
+  // The embedding's graph holds no activations, so computing it again would gain nothing.
+  const bool chosen = stage > 0 && (stage - 1) % options_.activation_checkpointing_interval == 0;
+  return chosen ? options_.activation_checkpointing : ActivationCheckpointing::kNone;
+}
+
+at::Tensor ShardedTransformer::RunStage(Pass& pass, int64_t stage, const at::Tensor& input,
+                                        model::Recomputation* recomputation) const {
   if (stage == 0) return transformer_.Embed(*gatherer_, pass.token_ids);
-  return transformer_.Block(*gatherer_, stage - 1, input, pass.rotary, *pass.attention);
+  return transformer_.Block(*gatherer_, stage - 1, input, pass.rotary, *pass.attention,
+                            recomputation);
 }
 
 at::Tensor ShardedTransformer::SelectRows(const Pass& pass, const at::Tensor& x) const {
@@ -380,10 +393,12 @@ absl::StatusOr<at::Tensor> ShardedTransformer::ForwardStages(Pass& pass,
     const PhaseClock::Scope scope(clock_, Phase::kForward);
     Boundary& boundary = boundaries[s];
     if (x.defined()) boundary.input = x.detach().requires_grad_();
-    // The embedding's graph holds no activations, so computing it again would gain nothing.
-    const bool keep_graph = !options_.activation_checkpointing || s == 0;
+    const ActivationCheckpointing checkpointing = CheckpointingOf(s);
+    const bool keep_graph = checkpointing != ActivationCheckpointing::kFull;
+    const bool selective = checkpointing == ActivationCheckpointing::kSelective;
     const at::AutoGradMode grad_mode(keep_graph);
-    x = RunStage(pass, s, boundary.input);
+    x = RunStage(pass, s, boundary.input, selective ? &boundary.recomputation : nullptr);
+    if (selective) boundary.recomputation.Drop();
     if (keep_graph) boundary.output = x;
     x = x.detach();
   }
@@ -446,6 +461,7 @@ absl::Status ShardedTransformer::BackwardStages(Pass& pass, std::vector<Boundary
         const at::AutoGradMode grad_mode(true);
         boundary.output = RunStage(pass, s, boundary.input);
       }
+      boundary.recomputation.Restore();
       std::vector<at::Tensor> inputs = StageLeaves(static_cast<int>(s));
       if (boundary.input.defined()) inputs.push_back(boundary.input);
       gradients = GradientsOf({boundary.output}, {gradient}, inputs);

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "common/model/packed_attention.h"
+#include "common/model/recomputation.h"
 #include "common/model/rotary.h"
 #include "services/trainer/fsdp/buffer_pool.h"
 #include "services/trainer/fsdp/device_streams.h"
@@ -66,6 +67,7 @@ class ShardedTransformer : public ShardedModel {
   struct Boundary {
     at::Tensor input;   // undefined for the embedding
     at::Tensor output;  // undefined while the graph must be computed again
+    model::Recomputation recomputation;
   };
 
   int64_t num_stages() const { return transformer_.spec().num_layers + 1; }  // without the head
@@ -81,7 +83,9 @@ class ShardedTransformer : public ShardedModel {
   // INVALID_ARGUMENT where the batch's parts do not fit together.
   absl::Status CheckBatch(const PackedBatch& batch) const;
   Pass MakePass(const PackedBatch& batch) const;
-  at::Tensor RunStage(Pass& pass, int64_t stage, const at::Tensor& input) const;
+  ActivationCheckpointing CheckpointingOf(int64_t stage) const;
+  at::Tensor RunStage(Pass& pass, int64_t stage, const at::Tensor& input,
+                      model::Recomputation* recomputation = nullptr) const;
   at::Tensor SelectRows(const Pass& pass, const at::Tensor& x) const;
   HeadResults RunHead(const Pass& pass, const at::Tensor& selected) const;
   // FAILED_PRECONDITION where the model's head is another one.

@@ -89,6 +89,10 @@ class Blocks {
     absl::MutexLock lock(&mu_);
     return peak_;
   }
+  void ResetPeak() {
+    absl::MutexLock lock(&mu_);
+    peak_ = current_;
+  }
   int64_t cached() const {
     absl::MutexLock lock(&mu_);
     return cached_;
@@ -170,6 +174,7 @@ void TensorMemory::Install() {
 
 int64_t TensorMemory::current_bytes() { return blocks().current(); }
 int64_t TensorMemory::peak_bytes() { return blocks().peak(); }
+void TensorMemory::ResetPeak() { blocks().ResetPeak(); }
 int64_t TensorMemory::cached_bytes() { return blocks().cached(); }
 
 }  // namespace tandem::trainer

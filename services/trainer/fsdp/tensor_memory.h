@@ -15,8 +15,9 @@ class TensorMemory {
   static void Install();
 
   static int64_t current_bytes();
-  // Largest sum of bytes held at once.
+  // Largest sum of bytes held at once since the start or the last ResetPeak().
   static int64_t peak_bytes();
+  static void ResetPeak();
   // Free memory that waits for the next tensor: together with current_bytes() at most a quarter and
   // 64 MiB more than the peak.
   static int64_t cached_bytes();

@@ -29,6 +29,17 @@ AdamWOptions MakeAdamWOptions(const config::v1::OptimConfig& config) {
   return out;
 }
 
+ActivationCheckpointing CheckpointingOf(config::v1::ActivationCheckpointing config) {
+  switch (config) {
+    case config::v1::ACTIVATION_CHECKPOINTING_FULL:
+      return ActivationCheckpointing::kFull;
+    case config::v1::ACTIVATION_CHECKPOINTING_SELECTIVE:
+      return ActivationCheckpointing::kSelective;
+    default:
+      return ActivationCheckpointing::kNone;
+  }
+}
+
 }  // namespace
 
 TrainerEngine::TrainerEngine(const config::v1::RunConfig& config, const comm::DeviceMesh& mesh,
@@ -69,8 +80,8 @@ absl::StatusOr<std::unique_ptr<TrainerEngine>> TrainerEngine::Create(
   if (config.trainer().reduce_dtype() == config::v1::ELEMENT_TYPE_BFLOAT16) {
     options.reduce_dtype = at::kBFloat16;
   }
-  options.activation_checkpointing =
-      config.trainer().activation_checkpointing() == config::v1::ACTIVATION_CHECKPOINTING_FULL;
+  options.activation_checkpointing = CheckpointingOf(config.trainer().activation_checkpointing());
+  options.activation_checkpointing_interval = config.trainer().activation_checkpointing_interval();
   options.eager_attention =
       config.model().attn_implementation() == config::v1::ATTENTION_IMPLEMENTATION_EAGER;
 

@@ -71,7 +71,8 @@ TEST_P(GradientEquality, WithPlainAutogradOverWholeParameters) {
     options.unit_limits = c.limits;
     options.reshard_after_forward = c.reshard;
     options.reduce_dtype = c.reduce_dtype;
-    options.activation_checkpointing = c.checkpointing;
+    options.activation_checkpointing =
+        c.checkpointing ? ActivationCheckpointing::kFull : ActivationCheckpointing::kNone;
     options.prefetch_units = c.prefetch;
     ASSERT_OK_AND_ASSIGN(auto model, ShardedModel::Create(options));
     SetParameters(*model, kSeed);

@@ -53,7 +53,8 @@ Curve Train(const Setting& setting) {
     ShardedModelOptions options;
     ASSERT_OK_AND_ASSIGN(options.spec, model::ParseModelSpec(config, "config.json"));
     options.mesh = &mesh;
-    options.activation_checkpointing = setting.checkpointing;
+    options.activation_checkpointing =
+        setting.checkpointing ? ActivationCheckpointing::kFull : ActivationCheckpointing::kNone;
     options.compute_dtype = setting.dtype;
     ASSERT_OK_AND_ASSIGN(auto model, ShardedModel::Create(options));
     ASSERT_OK(model->Load(folder));
