@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
+#include "common/io/release_pages.h"
 #include "common/model/segment_box.h"
 #include "common/status/status_macros.h"
 
@@ -21,6 +22,7 @@ namespace {
 
 constexpr size_t kMaxListed = 16;
 constexpr int64_t kElementsAtOnce = 1 << 16;
+constexpr size_t kBytesAtOnce = size_t{4} << 20;
 
 std::optional<at::ScalarType> TorchType(io::DType dtype) {
   switch (dtype) {
@@ -78,13 +80,28 @@ absl::Status CheckElementType(const io::ModelFolder& folder, const io::TensorVie
       "; expected F32, BF16 or F16: export the model in one of these"));
 }
 
+// In pieces, so that little of two large tensors is resident at a time.
+bool SameBytes(absl::Span<const std::byte> a, absl::Span<const std::byte> b) {
+  if (a.size() != b.size()) return false;
+  for (size_t at = 0; at < a.size(); at += kBytesAtOnce) {
+    const auto piece_a = a.subspan(at, kBytesAtOnce);
+    const auto piece_b = b.subspan(at, kBytesAtOnce);
+    if (piece_a != piece_b) return false;
+    io::ReleasePages(piece_a);
+    io::ReleasePages(piece_b);
+  }
+  return true;
+}
+
 // Tied parameters that the folder stores twice must agree, or one of them would be lost.
 absl::Status CheckTies(const ParameterTable& table, const io::ModelFolder& folder,
                        const io::TensorView& tensor, const std::string& name) {
   for (const std::string& alias : AliasesOf(table, name)) {
     if (!folder.Contains(alias) || !folder.Contains(name)) continue;
     ASSIGN_OR_RETURN(const io::TensorView other, folder.Find(alias));
-    if (other.dtype != tensor.dtype || other.shape != tensor.shape || other.bytes != tensor.bytes) {
+    const bool same = other.dtype == tensor.dtype && other.shape == tensor.shape &&
+                      SameBytes(other.bytes, tensor.bytes);
+    if (!same) {
       return absl::FailedPreconditionError(absl::StrCat(
           folder.path(), ": config.json ties ", alias, " to ", name,
           ", but the folder holds two different tensors; set \"tie_word_embeddings\" to false or "
@@ -148,6 +165,7 @@ absl::Status LoadParameters(const io::ModelFolder& folder, const ParameterTable&
     const std::string& name = table.segment(ref).name;
     ASSIGN_OR_RETURN(const io::TensorView tensor, FindSegment(table, folder, name));
     RETURN_IF_ERROR(sink(ref, tensor)) << "while loading " << name << " of " << folder.path();
+    io::ReleasePages(tensor.bytes);  // so that little of the files is resident at a time
   }
   return absl::OkStatus();
 }

@@ -51,8 +51,8 @@ std::vector<double> OfSequences(const TrainingBatch& batch, const AdvantageOptio
 // One advantage for each trained-on token of a sequence, from its own rewards alone.
 std::vector<double> OfTokens(Sequence& sequence, const AdvantageOptions& options) {
   if (options.estimator == AdvantageEstimator::kGae) {
-    GaeAdvantages gae = GeneralizedAdvantages(sequence.values, sequence.token_rewards,
-                                              options.gamma, options.lam);
+    GaeAdvantages gae =
+        GeneralizedAdvantages(sequence.values, sequence.token_rewards, options.gamma, options.lam);
     sequence.returns.assign(gae.returns.begin(), gae.returns.end());
     return std::move(gae.advantages);
   }
@@ -93,9 +93,9 @@ void AssignAdvantages(TrainingBatch& batch, const AdvantageOptions& options) {
   std::vector<std::vector<double>> advantages;
   for (size_t i = 0; i < batch.sequences.size(); ++i) {
     Sequence& sequence = batch.sequences[i];
-    std::vector<double> own =
-        of_tokens ? OfTokens(sequence, options)
-                  : std::vector<double>(sequence.trained.size(), of_sequences[i]);
+    std::vector<double> own = of_tokens
+                                  ? OfTokens(sequence, options)
+                                  : std::vector<double>(sequence.trained.size(), of_sequences[i]);
     if (!sequence.advantages.empty()) continue;
     without.push_back(i);
     advantages.push_back(std::move(own));

@@ -28,8 +28,8 @@ void SpreadRewards(TrainingBatch& batch);
 
 // Gives every trained-on token its advantage, from total_reward() and token_rewards, after
 // SpreadRewards(). Sequences that came with advantages of their own keep these; their rewards still
-// count in their group, and they take no part in whitening. kRemax wants baseline_reward, kGae wants
-// values and sets returns.
+// count in their group, and they take no part in whitening. kRemax wants baseline_reward, kGae
+// wants values and sets returns.
 void AssignAdvantages(TrainingBatch& batch, const AdvantageOptions& options);
 
 }  // namespace tandem::trainer

@@ -1,5 +1,5 @@
-// Clipped importance sampling policy optimisation (2506.13585, MiniMax-M1): the clip bounds a weight,
-// and every token keeps its gradient; verl's cispo.
+// Clipped importance sampling policy optimisation (2506.13585, MiniMax-M1): the clip bounds a
+// weight, and every token keeps its gradient; verl's cispo.
 #ifndef TANDEM_SERVICES_TRAINER_ALGORITHM_CISPO_LOSS_H_
 #define TANDEM_SERVICES_TRAINER_ALGORITHM_CISPO_LOSS_H_
 

@@ -1,5 +1,5 @@
-// What is still earned from each token on: the returns of REINFORCE++ (2501.03262) and, with gamma 1,
-// of ReMax (2310.10505); verl's reinforce_plus_plus and remax.
+// What is still earned from each token on: the returns of REINFORCE++ (2501.03262) and, with gamma
+// 1, of ReMax (2310.10505); verl's reinforce_plus_plus and remax.
 #ifndef TANDEM_SERVICES_TRAINER_ALGORITHM_DISCOUNTED_RETURNS_H_
 #define TANDEM_SERVICES_TRAINER_ALGORITHM_DISCOUNTED_RETURNS_H_
 

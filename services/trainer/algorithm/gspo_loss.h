@@ -9,8 +9,8 @@
 namespace tandem::trainer {
 
 // With s = exp(mean over the sequence of log pi - log pi_old), each token's ratio is s in value and
-// has the gradient of s times its own log-prob's: exp(log pi - sg(log pi) + sg(log s)), its exponent
-// at most 10. Then
+// has the gradient of s times its own log-prob's: exp(log pi - sg(log pi) + sg(log s)), its
+// exponent at most 10. Then
 //   loss = max(-A s, -A clip(s, 1 - low, 1 + high)).
 // There is no dual clip. `rows` says which rows are a sequence.
 PolicyLoss GspoLoss(const at::Tensor& logprobs, const at::Tensor& old_logprobs,

@@ -134,7 +134,8 @@ void AddSequenceMetrics(const Weights& weights, const ImportanceWeightOptions& o
   metrics[name + "_seq_fraction_low"] = below / means.count;
   if (options.level != RolloutIs::kSequence) return;
 
-  // A sequence's weight may be far beyond what a float holds: its extremes are told from logarithms.
+  // A sequence's weight may be far beyond what a float holds: its extremes are told from
+  // logarithms.
   Moments logs;
   double log_above = 0, log_below = 0;
   for (double sum : weights.log_ratio_sums) {

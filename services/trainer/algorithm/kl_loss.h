@@ -9,8 +9,8 @@ namespace tandem::trainer {
 
 enum class KlEstimator { kK1, kAbs, kK2, kK3 };
 
-// With d = log pi - log pi_ref, for each token: k1 = d, abs = |d|, k2 = d^2 / 2, k3 = exp(-d) + d - 1.
-// In k3, d is clamped to +-20 and the result to +-10, as in verl; there the gradient is 0.
+// With d = log pi - log pi_ref, for each token: k1 = d, abs = |d|, k2 = d^2 / 2, k3 = exp(-d) + d
+// - 1. In k3, d is clamped to +-20 and the result to +-10, as in verl; there the gradient is 0.
 // Differentiable in logprobs.
 at::Tensor KlLoss(const at::Tensor& logprobs, const at::Tensor& ref_logprobs,
                   KlEstimator estimator);

@@ -19,9 +19,9 @@ double PenalizeDivergence(TrainingBatch& batch, KlEstimator estimator, double co
   double num_sequences = 0;
   for (Sequence& sequence : batch.sequences) {
     if (sequence.trained.empty()) continue;
-    const at::Tensor kl = KlLoss(ToTensor(sequence.old_logprobs), ToTensor(sequence.ref_logprobs),
-                                 estimator)
-                              .contiguous();
+    const at::Tensor kl =
+        KlLoss(ToTensor(sequence.old_logprobs), ToTensor(sequence.ref_logprobs), estimator)
+            .contiguous();
     const double* of_token = kl.const_data_ptr<double>();
     double sum = 0;
     for (size_t t = 0; t < sequence.trained.size(); ++t) {

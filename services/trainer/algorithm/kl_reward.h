@@ -9,8 +9,8 @@
 namespace tandem::trainer {
 
 // Takes coefficient * divergence off the token_rewards of every trained-on token, and notes the sum
-// in kl_penalty. Needs old_logprobs, ref_logprobs and token_rewards. Returns the mean over sequences
-// of the mean divergence of their tokens; 0 where no sequence has any.
+// in kl_penalty. Needs old_logprobs, ref_logprobs and token_rewards. Returns the mean over
+// sequences of the mean divergence of their tokens; 0 where no sequence has any.
 double PenalizeDivergence(TrainingBatch& batch, KlEstimator estimator, double coefficient);
 
 }  // namespace tandem::trainer

@@ -32,12 +32,4 @@ void LogNonFiniteLoss(const MicroBatch& micro_batch, int64_t update, int64_t mic
                          {"first_in", "the sum over tokens"}});
 }
 
-void LogSkippedUpdate(int64_t update, double grad_norm) {
-  telemetry::LogWarning(
-      "update skipped: the gradient is not finite; weights and moments are unchanged. A line "
-      "before, of this rank or another, names the loss; where none does, the backward pass "
-      "overflowed",
-      {{"update", update}, {"grad_norm", grad_norm}});
-}
-
 }  // namespace tandem::trainer

@@ -19,9 +19,6 @@ namespace tandem::trainer {
 void LogNonFiniteLoss(const MicroBatch& micro_batch, int64_t update, int64_t micro_batch_index,
                       const std::vector<std::pair<std::string, at::Tensor>>& terms);
 
-// Logs that an optimizer step was not taken.
-void LogSkippedUpdate(int64_t update, double grad_norm);
-
 }  // namespace tandem::trainer
 
 #endif  // TANDEM_SERVICES_TRAINER_ALGORITHM_NONFINITE_LOSS_H_

@@ -34,8 +34,8 @@ std::vector<double> Statistics(const Sequence& sequence, const RejectionRule& ru
   double sum = 0;
   double largest = -std::numeric_limits<double>::infinity();
   for (size_t t = 0; t < out.size(); ++t) {
-    out[t] = Measured(rule.measure, static_cast<double>(sequence.old_logprobs[t]) -
-                                        sequence.rollout_logprobs[t]);
+    out[t] = Measured(rule.measure,
+                      static_cast<double>(sequence.old_logprobs[t]) - sequence.rollout_logprobs[t]);
     sum += out[t];
     largest = std::max(largest, out[t]);
   }
@@ -94,8 +94,7 @@ void WriteRule(const Tally& tally, const RejectionRule& rule, Metrics& metrics) 
 
 }  // namespace
 
-void RejectTokens(TrainingBatch& batch, const std::vector<RejectionRule>& rules,
-                  Metrics& metrics) {
+void RejectTokens(TrainingBatch& batch, const std::vector<RejectionRule>& rules, Metrics& metrics) {
   if (rules.empty() || batch.num_trained_tokens() == 0) return;
   std::vector<std::vector<bool>> keep;
   for (const Sequence& sequence : batch.sequences) keep.emplace_back(sequence.trained.size(), true);

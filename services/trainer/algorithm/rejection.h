@@ -12,9 +12,9 @@
 namespace tandem::trainer {
 
 // Takes from `trained` what one of the rules refuses. With d = clamp(log pi_old - log pi_rollout,
-// -20, 20), the statistic of a token is d (kLogRatio), -d (kK1), d^2 / 2 (kK2) or exp(d) - 1 - d (kK3),
-// that of a sequence the sum, mean or maximum over its tokens; a rule over sequences refuses all
-// tokens of one. Adds rollout_corr/rollout_rs_*. Needs old_logprobs and rollout_logprobs.
+// -20, 20), the statistic of a token is d (kLogRatio), -d (kK1), d^2 / 2 (kK2) or exp(d) - 1 - d
+// (kK3), that of a sequence the sum, mean or maximum over its tokens; a rule over sequences refuses
+// all tokens of one. Adds rollout_corr/rollout_rs_*. Needs old_logprobs and rollout_logprobs.
 void RejectTokens(TrainingBatch& batch, const std::vector<config::RejectionRule>& rules,
                   Metrics& metrics);
 

@@ -1,5 +1,5 @@
-// Which rows of a micro-batch belong to one sequence. All rows of a sequence are in one micro-batch,
-// in order, so that sums over a sequence need no other rank.
+// Which rows of a micro-batch belong to one sequence. All rows of a sequence are in one
+// micro-batch, in order, so that sums over a sequence need no other rank.
 #ifndef TANDEM_SERVICES_TRAINER_ALGORITHM_SEQUENCE_ROWS_H_
 #define TANDEM_SERVICES_TRAINER_ALGORITHM_SEQUENCE_ROWS_H_
 

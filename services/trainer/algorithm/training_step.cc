@@ -72,7 +72,7 @@ TrainingStep::TrainingStep(TrainingStepOptions options, ShardedModel& policy,
       reference_(reference),
       optimizer_(optimizer),
       mesh_(mesh),
-      device_(policy.shards().front().master.device()) {}
+      device_(policy.device()) {}
 
 absl::StatusOr<StepResult> TrainingStep::Supervised(const TrainingBatch& batch,
                                                     double learning_rate) {
@@ -102,12 +102,12 @@ absl::StatusOr<StepResult> TrainingStep::Supervised(const TrainingBatch& batch,
     }
     RETURN_IF_ERROR(statistics.Reduce(mesh_, device_));
   }
-  if (update.skipped) LogSkippedUpdate(0, update.grad_norm);
+  if (update.skipped) result.skipped.push_back(update.cause);
   result.weights_changed = !update.skipped;
   result.metrics["train/loss"] = statistics.Get(Sum::kLoss);
   result.metrics["actor/grad_norm"] = update.grad_norm;
   result.metrics["actor/lr"] = learning_rate;
-  result.metrics["actor/skipped_updates"] = update.skipped ? 1 : 0;
+  result.metrics["actor/skipped_updates"] = static_cast<double>(result.skipped.size());
   AddThroughput(batch, SecondsSince(start), mesh_.size(), result.metrics);
   return result;
 }
@@ -134,6 +134,7 @@ absl::StatusOr<StepResult> TrainingStep::PolicyGradient(TrainingBatch batch, dou
     RETURN_IF_ERROR(statistics.Reduce(mesh_, device_));
   }
   result.weights_changed = updates.weights_changed();
+  result.skipped = updates.skipped;
   metrics["actor/loss"] = statistics.Get(Sum::kLoss);
   metrics["actor/pg_loss"] = statistics.Get(Sum::kPolicyLoss);
   metrics["actor/pg_clipfrac"] = statistics.Get(Sum::kClipFraction);
@@ -148,7 +149,7 @@ absl::StatusOr<StepResult> TrainingStep::PolicyGradient(TrainingBatch batch, dou
     metrics["actor/grad_norm"] = updates.grad_norm_sum / static_cast<double>(updates.count);
   }
   metrics["actor/lr"] = learning_rate;
-  metrics["actor/skipped_updates"] = static_cast<double>(updates.skipped);
+  metrics["actor/skipped_updates"] = static_cast<double>(updates.skipped.size());
   if (!compared) statistics.AddProbDifferenceMetrics(metrics);
   AddThroughput(batch, SecondsSince(start), mesh_.size(), metrics);
   return result;
@@ -226,9 +227,8 @@ absl::StatusOr<TrainingStep::Updates> TrainingStep::UpdatePolicy(
         RETURN_IF_ERROR(policy_.ForwardBackward(micro_batch.packed, loss).status());
       }
       ASSIGN_OR_RETURN(const AdamW::StepResult update, optimizer_.Step(learning_rate));
-      if (update.skipped) LogSkippedUpdate(out.count, update.grad_norm);
       out.grad_norm_sum += update.grad_norm;
-      out.skipped += update.skipped ? 1 : 0;
+      if (update.skipped) out.skipped.push_back(update.cause);
       ++out.count;
     }
   }

@@ -12,6 +12,7 @@
 #define TANDEM_SERVICES_TRAINER_ALGORITHM_TRAINING_STEP_H_
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -31,6 +32,8 @@ namespace tandem::trainer {
 struct StepResult {
   bool weights_changed = false;
   Metrics metrics;  // the same on every rank, times excepted
+  // Why updates were skipped (AdamW::StepResult::cause), in their order.
+  std::vector<std::string> skipped;
 };
 
 class TrainingStep {
@@ -54,9 +57,9 @@ class TrainingStep {
   // What happened in the updates of a step.
   struct Updates {
     int64_t count = 0;
-    int64_t skipped = 0;
+    std::vector<std::string> skipped;  // their causes
     double grad_norm_sum = 0;
-    bool weights_changed() const { return skipped < count; }
+    bool weights_changed() const { return static_cast<int64_t>(skipped.size()) < count; }
   };
 
   // Log-probs of the start of the step and of the reference, as far as they are needed.

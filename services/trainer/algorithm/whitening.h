@@ -6,8 +6,8 @@
 
 namespace tandem::trainer {
 
-// One entry for each sequence, with one number for each of its trained-on tokens. Subtracts the mean
-// over all tokens and divides by sqrt(variance + 1e-8), the variance unbiased. A single token
+// One entry for each sequence, with one number for each of its trained-on tokens. Subtracts the
+// mean over all tokens and divides by sqrt(variance + 1e-8), the variance unbiased. A single token
 // becomes 0.
 void Whiten(std::vector<std::vector<double>>& values);
 

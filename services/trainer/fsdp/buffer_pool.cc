@@ -13,7 +13,9 @@ BufferPool::Buffer BufferPool::Acquire(int64_t numel, at::ScalarType dtype) {
     return buffer.tensor.numel() == numel && buffer.tensor.scalar_type() == dtype;
   });
   if (found == free_.rend()) {
-    return {at::empty({numel}, at::TensorOptions(dtype).device(device_)), nullptr};
+    Buffer fresh{at::empty({numel}, at::TensorOptions(dtype).device(device_)), nullptr};
+    allocated_bytes_ += static_cast<int64_t>(fresh.tensor.nbytes());
+    return fresh;
   }
   Buffer buffer = std::move(*found);
   free_.erase(std::next(found).base());

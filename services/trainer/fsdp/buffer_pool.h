@@ -30,10 +30,15 @@ class BufferPool {
   // For reuse after the compute issued so far; collectives on it must have been waited for.
   void Release(at::Tensor tensor);
 
+  at::Device device() const { return device_; }
+  // Of all buffers, in use or free: the most that were in use.
+  int64_t allocated_bytes() const { return allocated_bytes_; }
+
  private:
   const at::Device device_;
   DeviceStreams& streams_;
   std::vector<Buffer> free_;
+  int64_t allocated_bytes_ = 0;
 };
 
 }  // namespace tandem::trainer

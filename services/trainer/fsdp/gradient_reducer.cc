@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status/status_macros.h"
+#include "services/trainer/fsdp/offload_file.h"
 
 namespace tandem::trainer {
 
@@ -24,6 +25,10 @@ GradientReducer::GradientReducer(const Options& options, std::vector<at::Tensor>
     unit.written.resize(parameters.size());
     units_.push_back(std::move(unit));
   }
+}
+
+bool GradientReducer::OnDevice(int unit) const {
+  return units_[unit].shard.device() == options_.pool->device();
 }
 
 at::ScalarType GradientReducer::LayType(int unit) const {
@@ -59,7 +64,7 @@ absl::Status GradientReducer::Add(absl::Span<const int> parameters,
     std::vector<bool>& written = units_[parameter.unit].written;
     const int index = index_in_unit_[parameters[i]];
     if (written[index]) {
-      slot.add_(gradients[i]);
+      slot.add_(gradients[i].to(slot.device()));
     } else {
       slot.copy_(gradients[i]);
     }
@@ -85,6 +90,7 @@ absl::Status GradientReducer::Complete(int unit) {
   Unit& state = units_[unit];
   if (alone_) {
     state.touched = true;
+    Rest(state.shard);
     return absl::OkStatus();
   }
   RETURN_IF_ERROR(LayingBuffer(unit).status());
@@ -99,8 +105,9 @@ absl::Status GradientReducer::Complete(int unit) {
     rounded.copy_(in_flight_.full);
     options_.pool->Release(std::exchange(in_flight_.full, std::move(rounded)));
   }
-  in_flight_.sum =
-      state.touched ? options_.pool->Acquire(state.shard.numel(), at::kFloat).tensor : state.shard;
+  in_flight_.sum = state.touched || !OnDevice(unit)
+                       ? options_.pool->Acquire(state.shard.numel(), at::kFloat).tensor
+                       : state.shard;
   if (travel_type != at::kFloat) {
     in_flight_.slices = options_.pool->Acquire(in_flight_.full.numel(), travel_type).tensor;
   }
@@ -130,31 +137,52 @@ absl::Status GradientReducer::Finish() {
     options_.pool->Release(std::move(done.slices));
   }
   Unit& state = units_[done.unit];
-  if (state.touched) {
-    state.shard.add_(done.sum);
+  if (!done.sum.is_same(state.shard)) {
+    if (state.touched) {
+      state.shard.add_(done.sum.to(state.shard.device()));
+    } else {
+      state.shard.copy_(done.sum);
+    }
     options_.pool->Release(std::move(done.sum));
   }
   state.touched = true;
+  Rest(state.shard);
   return absl::OkStatus();
 }
 
 absl::Status GradientReducer::SumReplicas() {
   comm::ProcessGroup& replicas = options_.mesh->replicate();
   if (replicas.size() == 1) return absl::OkStatus();
-  const std::shared_ptr<DeviceStreams::Mark> summed = options_.streams->MarkCompute();
-  std::vector<std::unique_ptr<comm::Work>> works;
+  const at::NoGradGuard no_grad;
+  // One unit's sum is under way while the next one's begins.
+  std::unique_ptr<comm::Work> last_work;
+  at::Tensor last_sum;
+  const auto finish_last = [&](size_t unit) -> absl::Status {
+    {
+      const PhaseClock::Scope scope(*options_.clock, Phase::kReduceScatterWait);
+      RETURN_IF_ERROR(last_work->Wait());
+    }
+    if (!OnDevice(static_cast<int>(unit))) units_[unit].shard.copy_(last_sum);
+    Rest(units_[unit].shard);
+    return absl::OkStatus();
+  };
   for (size_t u = 0; u < units_.size(); ++u) {
+    at::Tensor sum = units_[u].shard.to(options_.pool->device());
+    const std::shared_ptr<DeviceStreams::Mark> summed = options_.streams->MarkCompute();
     comm::ProcessGroup::WorkOr work = absl::InternalError("not issued");
     options_.streams->IssueAfter(summed.get(), [&] {
       work = replicas.AllReduce(
-          units_[u].shard, comm::ReduceOp::kSum,
+          sum, comm::ReduceOp::kSum,
           absl::StrCat("gradients of ", options_.table->units()[u].name, " over replicas"));
     });
-    ASSIGN_OR_RETURN(works.emplace_back(), std::move(work));
+    RETURN_IF_ERROR(work.status());
+    if (u > 0) {
+      RETURN_IF_ERROR(finish_last(u - 1));
+    }
+    last_work = *std::move(work);
+    last_sum = std::move(sum);
   }
-  const PhaseClock::Scope scope(*options_.clock, Phase::kReduceScatterWait);
-  for (const std::unique_ptr<comm::Work>& work : works) RETURN_IF_ERROR(work->Wait());
-  return absl::OkStatus();
+  return finish_last(units_.size() - 1);
 }
 
 void GradientReducer::Reset() {
@@ -170,8 +198,10 @@ void GradientReducer::ZeroUntouched() {
     if (alone_) {
       ZeroUnwritten(static_cast<int>(u), unit.shard);
       unit.written.assign(unit.written.size(), true);
+      Rest(unit.shard);
     } else if (!unit.touched) {
       unit.shard.zero_();
+      Rest(unit.shard);
     }
     unit.touched = true;
   }

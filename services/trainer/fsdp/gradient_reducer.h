@@ -43,7 +43,8 @@ class GradientReducer {
     int shared_unit = -1;
   };
 
-  // `shards`: this rank's float32 sums, one for each unit, at addresses that stay.
+  // `shards`: this rank's float32 sums, one for each unit, at addresses that stay; on the pool's
+  // device, in host memory, or in an OffloadFile, where they rest between two uses.
   GradientReducer(const Options& options, std::vector<at::Tensor> shards);
 
   // Adds gradients of parameters (indices into the table); an undefined one is zero, and an empty
@@ -81,6 +82,8 @@ class GradientReducer {
   absl::StatusOr<at::Tensor> LayingBuffer(int unit);
   // Zeroes what no gradient was laid into, the padding too.
   void ZeroUnwritten(int unit, at::Tensor& flat) const;
+  // Whether the unit's shard can be an operand of the device's collectives.
+  bool OnDevice(int unit) const;
   at::ScalarType LayType(int unit) const;
   at::ScalarType TravelType(int unit) const;
 

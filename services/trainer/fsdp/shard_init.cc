@@ -6,27 +6,35 @@
 #include <algorithm>
 
 #include "absl/functional/function_ref.h"
+#include "common/io/release_pages.h"
 #include "common/model/load_parameters.h"
 #include "common/model/random_init.h"
 #include "common/status/status_macros.h"
+#include "services/trainer/fsdp/offload_file.h"
 
 namespace tandem::trainer {
 namespace {
 
+// A rank's part comes in pieces of this many elements, so that of a tensor of any size little is
+// resident at a time.
+constexpr int64_t kElementsAtOnce = int64_t{1} << 20;
+
 // Writes elements [first, first + count) of a segment to `out`, float32 on the CPU.
 using Fill = absl::FunctionRef<absl::Status(int64_t first, int64_t count, void* out)>;
 
-// Calls `fill` for the part of the segment that the shard owns, if any.
+// Calls `fill` for the part of the segment that the shard owns, if any, piece by piece.
 absl::Status FillOwned(const model::Segment& segment, const UnitShard& shard, Fill fill) {
   const at::NoGradGuard no_grad;
-  const int64_t begin = std::max(segment.offset, shard.offset);
   const int64_t end = std::min(segment.offset + segment.numel, shard.offset + shard.master.numel());
-  if (begin >= end) return absl::OkStatus();
-  at::Tensor owned = shard.master.narrow(0, begin - shard.offset, end - begin);
-  if (owned.is_cpu()) return fill(begin - segment.offset, end - begin, owned.mutable_data_ptr());
-  const at::Tensor staged = at::empty({end - begin}, at::kFloat);
-  RETURN_IF_ERROR(fill(begin - segment.offset, end - begin, staged.mutable_data_ptr()));
-  owned.copy_(staged);
+  for (int64_t begin = std::max(segment.offset, shard.offset); begin < end;
+       begin += kElementsAtOnce) {
+    const int64_t count = std::min(kElementsAtOnce, end - begin);
+    at::Tensor owned = shard.master.narrow(0, begin - shard.offset, count);
+    at::Tensor filled = owned.is_cpu() ? owned : at::empty({count}, at::kFloat);
+    RETURN_IF_ERROR(fill(begin - segment.offset, count, filled.mutable_data_ptr()));
+    if (!owned.is_cpu()) owned.copy_(filled);
+    Rest(owned);
+  }
   return absl::OkStatus();
 }
 
@@ -45,10 +53,13 @@ absl::Status LoadShards(const io::ModelFolder& folder, const model::ParameterTab
                         std::vector<UnitShard>& shards) {
   return model::LoadParameters(
       folder, table, [&](model::ParameterTable::SegmentRef ref, const io::TensorView& tensor) {
-        const int unit = table.parameter(ref.parameter).unit;
-        return FillOwned(table.segment(ref), shards[unit],
+        const model::Segment& segment = table.segment(ref);
+        return FillOwned(segment, shards[table.parameter(ref.parameter).unit],
                          [&](int64_t first, int64_t count, void* out) {
-                           return model::CopyElements(tensor, first, count, at::kFloat, out);
+                           absl::Status copied =
+                               model::CopySegment(segment, tensor, first, count, at::kFloat, out);
+                           io::ReleasePages(tensor.bytes);
+                           return copied;
                          });
       });
 }

@@ -14,7 +14,7 @@
 namespace tandem::trainer {
 
 // Reads what this rank owns of every tensor of the table; the other bytes of the files are not
-// touched. Errors as model::LoadParameters.
+// touched, and of what is read a few MiB are resident at a time. Errors as model::LoadParameters.
 absl::Status LoadShards(const io::ModelFolder& folder, const model::ParameterTable& table,
                         std::vector<UnitShard>& shards);
 

@@ -35,6 +35,7 @@
 #include "common/io/model_folder.h"
 #include "common/model/transformer.h"
 #include "services/trainer/data/packed_batch.h"
+#include "services/trainer/fsdp/state_memory.h"
 
 namespace tandem::trainer {
 
@@ -64,6 +65,18 @@ struct ShardedModelOptions {
   bool trainable = true;
   // Of a value head that the folder does not have.
   uint64_t value_head_seed = 0;
+  // Where the shards rest; on a CPU those in compute dtype too. The folder is that of kDisk.
+  Offload offload = Offload::kNone;
+  std::string offload_folder;
+};
+
+// A rank's bytes, by what they are for.
+struct MemoryBytes {
+  int64_t parameters = 0;  // masters, and their shards in compute dtype where that is another
+  int64_t gradients = 0;   // shards
+  int64_t buffers = 0;     // gathered units and gradients on their way, the most so far
+  int64_t offloaded = 0;   // of parameters and gradients (and the optimizer's), in host memory or
+                           // files
 };
 
 // What one rank owns of one unit.
@@ -89,6 +102,8 @@ class ShardedModel {
   virtual ~ShardedModel() = default;
 
   virtual const model::Transformer& transformer() const = 0;
+  // Where it computes, and what its group moves tensors on.
+  virtual at::Device device() const = 0;
 
   // Reads this rank's part of every tensor. Errors as model::LoadParameters: nothing is changed. A
   // value head that the folder does not have is drawn with options.value_head_seed.
@@ -119,13 +134,19 @@ class ShardedModel {
   // The next ForwardBackward begins a new sum. Costs nothing: the old sums are overwritten.
   virtual void ZeroGradients() = 0;
 
-  // To be called after the masters have changed: what is derived from them (the shards in compute
-  // dtype) is made anew.
+  // To be called after the masters have changed, or one unit's: what is derived from them (the
+  // shards in compute dtype) is made anew.
   virtual void MastersChanged() = 0;
+  virtual void MasterChanged(int unit) = 0;
+
+  // For the optimizer: zeros, float32 [numel], that rest where the masters do. Throws
+  // c10::OutOfMemoryError.
+  virtual at::Tensor NewState(int64_t numel) = 0;
 
   // Largest sum of bytes of tensors that this process has held: shards, gradients, gathered units
   // and activations, counted at the allocator.
   virtual int64_t peak_tensor_bytes() const = 0;
+  virtual MemoryBytes memory_bytes() const = 0;
   // Largest number of units that were gathered, or being gathered, at once.
   virtual int peak_gathered_units() const = 0;
   // Seconds since the last call of this, by phase: all_gather_wait, reduce_scatter_wait, forward,

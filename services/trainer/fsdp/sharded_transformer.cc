@@ -6,12 +6,11 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
-#include <exception>
-#include <new>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "common/status/status_macros.h"
+#include "services/trainer/fsdp/guarded.h"
 #include "services/trainer/fsdp/shard_init.h"
 #include "services/trainer/fsdp/tensor_memory.h"
 
@@ -43,26 +42,6 @@ std::string StageName(int64_t stage) {
   return stage == 0 ? "embed" : absl::StrCat("layers.", stage - 1);
 }
 
-// Turns what LibTorch throws into a Status that names rank and stage.
-template <typename Result, typename Function>
-Result Guarded(int rank, const std::string& place, Function function) {
-  try {
-    return function();
-  } catch (const c10::OutOfMemoryError& e) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("rank ", rank, ", ", place, ": ", e.what_without_backtrace(),
-                     "; use smaller micro-batches or activation_checkpointing"));
-  } catch (const std::bad_alloc&) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("rank ", rank, ", ", place, ": out of memory"));
-  } catch (const c10::Error& e) {
-    return absl::InternalError(
-        absl::StrCat("rank ", rank, ", ", place, ": ", e.what_without_backtrace()));
-  } catch (const std::exception& e) {
-    return absl::InternalError(absl::StrCat("rank ", rank, ", ", place, ": ", e.what()));
-  }
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ShardedModel>> ShardedModel::Create(ShardedModelOptions options) {
@@ -85,21 +64,26 @@ absl::StatusOr<std::unique_ptr<ShardedModel>> ShardedModel::Create(ShardedModelO
   }
   if (options.device.is_cpu()) TensorMemory::Install();
   ASSIGN_OR_RETURN(std::unique_ptr<DeviceStreams> streams, DeviceStreams::Create(options.device));
+  ASSIGN_OR_RETURN(std::unique_ptr<StateMemory> state_memory,
+                   StateMemory::Create(options.offload, options.offload_folder, options.device));
   const int rank = options.mesh->rank();
   return Guarded<absl::StatusOr<std::unique_ptr<ShardedModel>>>(rank, "allocating shards", [&] {
-    return std::make_unique<ShardedTransformer>(std::move(options), std::move(streams));
+    return std::make_unique<ShardedTransformer>(std::move(options), std::move(streams),
+                                                std::move(state_memory));
   });
 }
 
 ShardedTransformer::ShardedTransformer(ShardedModelOptions options,
-                                       std::unique_ptr<DeviceStreams> streams)
+                                       std::unique_ptr<DeviceStreams> streams,
+                                       std::unique_ptr<StateMemory> state_memory)
     : options_(std::move(options)),
       transformer_(options_.spec, options_.unit_limits),
       streams_(std::move(streams)),
+      state_memory_(std::move(state_memory)),
       pool_(options_.device, *streams_) {
   const model::ParameterTable& table = transformer_.table();
   const int64_t ranks = options_.mesh->shard().size();
-  const at::TensorOptions float32 = at::TensorOptions(at::kFloat).device(options_.device);
+  const bool gather_masters = options_.compute_dtype == at::kFloat && state_memory_->on_device();
   std::vector<at::Tensor> gradients;
   for (const model::Unit& unit : table.units()) {
     UnitShard shard;
@@ -107,14 +91,13 @@ ShardedTransformer::ShardedTransformer(ShardedModelOptions options,
     const int64_t owned = (unit.numel + ranks - 1) / ranks;
     shard.padded_numel = owned * ranks;
     shard.offset = owned * options_.mesh->shard().rank();
-    shard.master = at::zeros({owned}, float32);
+    shard.master = state_memory_->Zeros(owned);
     if (options_.trainable) {
-      shard.grad = at::zeros({owned}, float32);
+      shard.grad = state_memory_->Zeros(owned);
       gradients.push_back(shard.grad);
     }
-    compute_shards_.push_back(options_.compute_dtype == at::kFloat
-                                  ? shard.master
-                                  : at::zeros({owned}, float32.dtype(options_.compute_dtype)));
+    compute_shards_.push_back(
+        gather_masters ? shard.master : state_memory_->ComputeZeros(owned, options_.compute_dtype));
     shards_.push_back(std::move(shard));
   }
   gatherer_ = std::make_unique<UnitGatherer>(
@@ -170,9 +153,32 @@ void ShardedTransformer::ZeroGradients() {
 }
 
 void ShardedTransformer::MastersChanged() {
-  if (options_.compute_dtype == at::kFloat) return;  // the masters are what is gathered
+  for (size_t u = 0; u < shards_.size(); ++u) MasterChanged(static_cast<int>(u));
+}
+
+void ShardedTransformer::MasterChanged(int unit) {
+  at::Tensor& compute_shard = compute_shards_[unit];
+  const at::Tensor& master = shards_[unit].master;
+  if (compute_shard.is_same(master)) return;  // the master is what is gathered
   const at::NoGradGuard no_grad;
-  for (size_t u = 0; u < shards_.size(); ++u) compute_shards_[u].copy_(shards_[u].master);
+  compute_shard.copy_(master);
+  Rest(master);
+  Rest(compute_shard);
+}
+
+MemoryBytes ShardedTransformer::memory_bytes() const {
+  MemoryBytes bytes;
+  for (size_t u = 0; u < shards_.size(); ++u) {
+    bytes.parameters += static_cast<int64_t>(shards_[u].master.nbytes());
+    if (!compute_shards_[u].is_same(shards_[u].master)) {
+      bytes.parameters += static_cast<int64_t>(compute_shards_[u].nbytes());
+    }
+    if (shards_[u].grad.defined())
+      bytes.gradients += static_cast<int64_t>(shards_[u].grad.nbytes());
+  }
+  bytes.buffers = pool_.allocated_bytes();
+  bytes.offloaded = state_memory_->offloaded_bytes();
+  return bytes;
 }
 
 template <typename Result, typename Steps>

@@ -30,9 +30,12 @@ namespace tandem::trainer {
 
 class ShardedTransformer : public ShardedModel {
  public:
-  ShardedTransformer(ShardedModelOptions options, std::unique_ptr<DeviceStreams> streams);
+  // Throws as StateMemory::Zeros().
+  ShardedTransformer(ShardedModelOptions options, std::unique_ptr<DeviceStreams> streams,
+                     std::unique_ptr<StateMemory> state_memory);
 
   const model::Transformer& transformer() const override { return transformer_; }
+  at::Device device() const override { return options_.device; }
   absl::Status Load(const io::ModelFolder& folder) override;
   absl::Status RandomInit(uint64_t seed) override;
   absl::StatusOr<model::LogProbs> Forward(const PackedBatch& batch) override;
@@ -45,7 +48,10 @@ class ShardedTransformer : public ShardedModel {
   absl::Status ReduceGradients() override;
   void ZeroGradients() override;
   void MastersChanged() override;
+  void MasterChanged(int unit) override;
+  at::Tensor NewState(int64_t numel) override { return state_memory_->Zeros(numel); }
   int64_t peak_tensor_bytes() const override { return streams_->peak_tensor_bytes(); }
+  MemoryBytes memory_bytes() const override;
   int peak_gathered_units() const override { return gatherer_->peak_units(); }
   std::vector<std::pair<std::string, double>> TakePhaseSeconds() override { return clock_.Take(); }
 
@@ -108,10 +114,12 @@ class ShardedTransformer : public ShardedModel {
   const ShardedModelOptions options_;
   const model::Transformer transformer_;
   const std::unique_ptr<DeviceStreams> streams_;
+  const std::unique_ptr<StateMemory> state_memory_;
   BufferPool pool_;
   PhaseClock clock_;
   std::vector<UnitShard> shards_;
-  std::vector<at::Tensor> compute_shards_;  // of each unit; the masters themselves in float32
+  // Of each unit, where the device reads them; the masters themselves where these will do.
+  std::vector<at::Tensor> compute_shards_;
   std::unique_ptr<UnitGatherer> gatherer_;
   std::unique_ptr<GradientReducer> reducer_;  // null where frozen
 };

@@ -4,6 +4,7 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/util/Exception.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <bit>
@@ -12,9 +13,11 @@
 #include <limits>
 #include <map>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 
 namespace tandem::trainer {
@@ -42,6 +45,20 @@ size_t RoundUp(size_t size_bytes) {
   return (size_bytes + step - 1) / step * step;
 }
 
+// What the process is allowed, where it is less than everything: "; it may have 67108864 bytes of
+// data (RLIMIT_DATA)".
+std::string Allowance() {
+  std::string text;
+  const auto add = [&text](auto resource, const char* what) {
+    rlimit limit{};
+    if (getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
+    absl::StrAppend(&text, "; the process may have ", limit.rlim_cur, " bytes of ", what);
+  };
+  add(RLIMIT_DATA, "private memory (RLIMIT_DATA, ulimit -d)");
+  add(RLIMIT_AS, "addresses (RLIMIT_AS, ulimit -v)");
+  return text;
+}
+
 // Blocks and their count. Any thread.
 class Blocks {
  public:
@@ -59,7 +76,7 @@ class Blocks {
     }
     TORCH_CHECK_WITH(OutOfMemoryError, header != nullptr, "a tensor of ", tensor_bytes,
                      " bytes does not fit in memory, beside the ", current(),
-                     " bytes of tensors that are there");
+                     " bytes of tensors that are there", Allowance());
     header->tensor_bytes = tensor_bytes;
     absl::MutexLock lock(&mu_);
     current_ += static_cast<int64_t>(tensor_bytes);

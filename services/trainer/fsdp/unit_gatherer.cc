@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status/status_macros.h"
+#include "services/trainer/fsdp/offload_file.h"
 
 namespace tandem::trainer {
 
@@ -28,25 +29,47 @@ UnitGatherer::UnitGatherer(const Options& options, std::vector<at::Tensor> shard
 
 void UnitGatherer::Begin(std::vector<std::vector<int>> steps) { steps_ = std::move(steps); }
 
-bool UnitGatherer::Stays(int unit, size_t step) const {
-  const size_t end =
-      options_.reshard_after_forward
-          ? std::min(steps_.size(), step + 1 + static_cast<size_t>(options_.prefetch))
-          : steps_.size();
-  for (size_t s = step; s < end; ++s) {
+size_t UnitGatherer::WindowEnd(size_t step) const {
+  return std::min(steps_.size(), step + 1 + static_cast<size_t>(options_.prefetch));
+}
+
+bool UnitGatherer::IsRead(int unit, size_t begin, size_t end) const {
+  for (size_t s = begin; s < end; ++s) {
     if (std::find(steps_[s].begin(), steps_[s].end(), unit) != steps_[s].end()) return true;
   }
   return false;
 }
 
+bool UnitGatherer::Stays(int unit, size_t step) const {
+  return IsRead(unit, step, options_.reshard_after_forward ? WindowEnd(step) : steps_.size());
+}
+
+void UnitGatherer::MoveWindow(size_t step) {
+  const size_t end = WindowEnd(step);
+  if (step > 0) {
+    for (const int unit : steps_[step - 1]) {
+      if (!IsRead(unit, step, end)) Rest(units_[unit].shard);
+    }
+  }
+  for (size_t s = step == 0 ? 0 : end - 1; s < end; ++s) {
+    for (const int unit : steps_[s]) WillUse(units_[unit].shard);
+  }
+}
+
 absl::Status UnitGatherer::Enter(size_t step) {
-  if (alone_) return absl::OkStatus();
+  if (alone_) {
+    MoveWindow(step);
+    return absl::OkStatus();
+  }
   for (int u = 0; u < static_cast<int>(units_.size()); ++u) {
     if (units_[u].memory.defined() && !Stays(u, step)) Free(u);
   }
-  const size_t end = std::min(steps_.size(), step + 1 + static_cast<size_t>(options_.prefetch));
+  const size_t end = WindowEnd(step);
   for (size_t s = step; s < end; ++s) {
     for (const int unit : steps_[s]) RETURN_IF_ERROR(Start(unit));
+  }
+  if (end < steps_.size()) {
+    for (const int unit : steps_[end]) WillUse(units_[unit].shard);
   }
   for (const int unit : steps_[step]) RETURN_IF_ERROR(Finish(unit));
   return absl::OkStatus();
@@ -73,6 +96,7 @@ absl::Status UnitGatherer::Finish(int index) {
     const PhaseClock::Scope scope(*options_.clock, Phase::kAllGatherWait);
     RETURN_IF_ERROR(unit.work->Wait());
     unit.work.reset();
+    Rest(unit.shard);
   }
   if (!unit.flat->attached()) unit.flat->Attach(unit.memory);
   return absl::OkStatus();
@@ -96,6 +120,7 @@ void UnitGatherer::Free(int index) {
 void UnitGatherer::End() {
   for (int u = 0; u < static_cast<int>(units_.size()); ++u) {
     if (units_[u].memory.defined()) Free(u);
+    if (alone_) Rest(units_[u].shard);
   }
   steps_.clear();
 }

@@ -44,7 +44,8 @@ class UnitGatherer : public model::ParameterProvider {
   };
 
   // `shards`: this rank's part of each unit, in compute dtype, at addresses that stay. A group of
-  // one rank reads them in place: nothing is ever gathered.
+  // one rank reads them in place: nothing is ever gathered. Those in an OffloadFile rest while no
+  // step of the window reads them.
   UnitGatherer(const Options& options, std::vector<at::Tensor> shards);
 
   void Begin(std::vector<std::vector<int>> steps);
@@ -67,6 +68,11 @@ class UnitGatherer : public model::ParameterProvider {
 
   // Whether the unit is to be held while `step` runs.
   bool Stays(int unit, size_t step) const;
+  // Steps from `step` on that are prepared.
+  size_t WindowEnd(size_t step) const;
+  bool IsRead(int unit, size_t begin, size_t end) const;
+  // Where shards are read in place.
+  void MoveWindow(size_t step);
   absl::Status Start(int unit);
   absl::Status Finish(int unit);
   void Free(int unit);

@@ -3,10 +3,10 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/dot.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/linalg_vector_norm.h>
-#include <ATen/ops/zeros.h>
-#include <ATen/ops/zeros_like.h>
+#include <ATen/ops/sum.h>
 
 #include <algorithm>
 #include <cmath>
@@ -16,6 +16,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status/status_macros.h"
+#include "services/trainer/fsdp/offload_file.h"
+#include "services/trainer/optim/non_finite_gradient.h"
 
 namespace tandem::trainer {
 namespace {
@@ -33,18 +35,22 @@ double SumOfSquaresOnCpu(const at::Tensor& x) {
   return sum;
 }
 
-// Float64 [1] on the gradients' device.
-at::Tensor SumOfSquares(const std::vector<UnitShard>& shards) {
-  if (shards.front().grad.is_cpu()) {
-    double sum = 0;
-    for (const UnitShard& shard : shards) sum += SumOfSquaresOnCpu(shard.grad);
-    return at::full({1}, sum, at::kDouble);
+// Of each unit: float64 [units] where the gradients are.
+at::Tensor SumsOfSquares(const std::vector<UnitShard>& shards) {
+  const at::Device device = shards.front().grad.device();
+  at::Tensor sums = at::empty({static_cast<int64_t>(shards.size())},
+                              at::TensorOptions(at::kDouble).device(device));
+  for (size_t u = 0; u < shards.size(); ++u) {
+    const at::Tensor& gradient = shards[u].grad;
+    if (!device.is_cpu()) {
+      sums[static_cast<int64_t>(u)] = at::linalg_vector_norm(gradient).to(at::kDouble).square();
+      continue;
+    }
+    if (u + 1 < shards.size()) WillUse(shards[u + 1].grad);
+    sums.mutable_data_ptr<double>()[u] = SumOfSquaresOnCpu(gradient);
+    Rest(gradient);
   }
-  at::Tensor sum = at::zeros({1}, shards.front().grad.options().dtype(at::kDouble));
-  for (const UnitShard& shard : shards) {
-    sum += at::linalg_vector_norm(shard.grad).to(at::kDouble).square();
-  }
-  return sum;
+  return sums;
 }
 
 }  // namespace
@@ -52,8 +58,8 @@ at::Tensor SumOfSquares(const std::vector<UnitShard>& shards) {
 AdamW::AdamW(AdamWOptions options, ShardedModel& model, const comm::DeviceMesh& mesh)
     : options_(options), model_(model), mesh_(mesh) {
   for (const UnitShard& shard : model_.shards()) {
-    first_moments_.push_back(at::zeros_like(shard.master));
-    second_moments_.push_back(at::zeros_like(shard.master));
+    first_moments_.push_back(model_.NewState(shard.master.numel()));
+    second_moments_.push_back(model_.NewState(shard.master.numel()));
   }
 }
 
@@ -62,10 +68,12 @@ absl::StatusOr<AdamW::StepResult> AdamW::Step(double learning_rate) {
     const at::NoGradGuard no_grad;
     RETURN_IF_ERROR(model_.ReduceGradients());
     std::vector<UnitShard>& shards = model_.shards();
+    at::Tensor sums;
     at::Tensor sum;
     {
       const PhaseClock::Scope scope(clock_, Phase::kOptimizer);
-      sum = SumOfSquares(shards);
+      sums = SumsOfSquares(shards);
+      sum = sums.sum().to(model_.device());
     }
     {
       const PhaseClock::Scope scope(clock_, Phase::kNormWait);
@@ -81,7 +89,8 @@ absl::StatusOr<AdamW::StepResult> AdamW::Step(double learning_rate) {
     if (!result.skipped) {
       const PhaseClock::Scope scope(clock_, Phase::kOptimizer);
       Update(shards, learning_rate, ClipFactor(result.grad_norm));
-      model_.MastersChanged();
+    } else {
+      ASSIGN_OR_RETURN(result.cause, FindNonFiniteGradient(model_, sums, mesh_.world()));
     }
     model_.ZeroGradients();
     return result;
@@ -96,23 +105,35 @@ double AdamW::ClipFactor(double grad_norm) const {
   return std::min(1.0, options_.grad_clip / (grad_norm + 1e-6));
 }
 
+std::vector<at::Tensor> AdamW::StateOf(const UnitShard& shard, size_t unit) const {
+  return {shard.master, shard.grad, first_moments_[unit], second_moments_[unit]};
+}
+
 void AdamW::Update(std::vector<UnitShard>& shards, double learning_rate, double clip_factor) {
   ++num_steps_;
-  std::vector<at::Tensor> masters;
-  std::vector<at::Tensor> gradients;
-  for (UnitShard& shard : shards) {
-    masters.push_back(shard.master);
-    gradients.push_back(shard.grad);
-  }
-  const at::TensorOptions float32 = masters.front().options();
-  const std::vector<at::Tensor> steps(masters.size(),
-                                      at::full({}, static_cast<double>(num_steps_), float32));
+  const at::TensorOptions float32 = shards.front().master.options();
+  const at::Tensor steps = at::full({}, static_cast<double>(num_steps_), float32);
   // The kernel divides by the scale while it reads, which spares a pass over the gradients.
   std::optional<at::Tensor> scale;
   if (clip_factor < 1.0) scale = at::full({}, 1.0 / clip_factor, float32);
-  at::_fused_adamw_(masters, gradients, first_moments_, second_moments_, /*max_exp_avg_sqs=*/{},
-                    steps, learning_rate, options_.beta1, options_.beta2, options_.weight_decay,
-                    options_.eps, /*amsgrad=*/false, /*maximize=*/false, scale);
+  for (size_t u = 0; u < shards.size(); ++u) {
+    if (u + 1 < shards.size()) {
+      for (const at::Tensor& tensor : StateOf(shards[u + 1], u + 1)) WillUse(tensor);
+    }
+    at::_fused_adamw_({shards[u].master}, {shards[u].grad}, {first_moments_[u]},
+                      {second_moments_[u]}, /*max_exp_avg_sqs=*/{}, {steps}, learning_rate,
+                      options_.beta1, options_.beta2, options_.weight_decay, options_.eps,
+                      /*amsgrad=*/false, /*maximize=*/false, scale);
+    model_.MasterChanged(static_cast<int>(u));
+    for (const at::Tensor& tensor : StateOf(shards[u], u)) Rest(tensor);
+  }
+}
+
+int64_t AdamW::state_bytes() const {
+  int64_t bytes = 0;
+  for (const at::Tensor& moment : first_moments_) bytes += static_cast<int64_t>(moment.nbytes());
+  for (const at::Tensor& moment : second_moments_) bytes += static_cast<int64_t>(moment.nbytes());
+  return bytes;
 }
 
 }  // namespace tandem::trainer

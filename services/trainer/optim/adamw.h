@@ -1,5 +1,6 @@
 // AdamW with decoupled weight decay (1711.05101) over the shards of a ShardedModel, with clipping
-// by the global norm of the gradients.
+// by the global norm of the gradients. It goes unit by unit, so that of a state that is offloaded
+// to disk two units are in memory at a time.
 #ifndef TANDEM_SERVICES_TRAINER_OPTIM_ADAMW_H_
 #define TANDEM_SERVICES_TRAINER_OPTIM_ADAMW_H_
 
@@ -27,12 +28,14 @@ struct AdamWOptions {
 
 class AdamW {
  public:
-  // Allocates two float32 moments for each shard. `mesh` is the model's.
+  // Allocates two float32 moments for each shard, where the masters rest. `mesh` is the model's.
+  // Throws c10::OutOfMemoryError.
   AdamW(AdamWOptions options, ShardedModel& model, const comm::DeviceMesh& mesh);
 
   struct StepResult {
     double grad_norm = 0;  // global, before clipping
     bool skipped = false;  // the norm was not finite on some rank: nothing was changed, on any rank
+    std::string cause;     // where skipped: "non-finite gradient in layers.3 (...) on rank 1"
   };
 
   // Clips, updates masters and moments, zeroes gradients, and tells the model. Collective. Errors
@@ -48,10 +51,15 @@ class AdamW {
   int64_t num_steps() const { return num_steps_; }
   void set_num_steps(int64_t steps) { num_steps_ = steps; }
 
+  // Of the moments.
+  int64_t state_bytes() const;
+
  private:
   // As torch.nn.utils.clip_grad_norm_.
   double ClipFactor(double grad_norm) const;
   void Update(std::vector<UnitShard>& shards, double learning_rate, double clip_factor);
+  // The tensors that an update of the unit touches.
+  std::vector<at::Tensor> StateOf(const UnitShard& shard, size_t unit) const;
 
   AdamWOptions options_;
   ShardedModel& model_;

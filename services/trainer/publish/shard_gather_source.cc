@@ -10,6 +10,7 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "common/status/status_macros.h"
+#include "services/trainer/fsdp/offload_file.h"
 
 namespace tandem::trainer {
 namespace {
@@ -100,6 +101,7 @@ void ShardGatherSource::Pack(const Run& run, at::Tensor destination) const {
   at::NoGradGuard no_grad;
   destination.copy_(
       shards_.units[run.unit].master.detach().view({-1}).narrow(0, run.shard_offset, run.count));
+  Rest(shards_.units[run.unit].master);
 }
 
 absl::Status ShardGatherSource::Tell(int rank, int32_t word, Slot& slot) {

@@ -3,15 +3,20 @@
 #include <ATen/ATen.h>
 
 #include <optional>
+#include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/io/model_config.h"
 #include "common/io/model_folder.h"
 #include "common/plan/unit_limits.h"
 #include "common/status/status_macros.h"
+#include "common/telemetry/log.h"
 #include "services/trainer/algorithm/token_scores.h"
+#include "services/trainer/fsdp/guarded.h"
 #include "services/trainer/optim/lr_schedule.h"
+#include "services/trainer/service/memory_metrics.h"
 #include "services/trainer/service/step_times.h"
 
 namespace tandem::trainer {
@@ -37,6 +42,17 @@ ActivationCheckpointing CheckpointingOf(config::v1::ActivationCheckpointing conf
       return ActivationCheckpointing::kSelective;
     default:
       return ActivationCheckpointing::kNone;
+  }
+}
+
+Offload OffloadOf(config::v1::Offload config) {
+  switch (config) {
+    case config::v1::OFFLOAD_CPU:
+      return Offload::kCpu;
+    case config::v1::OFFLOAD_DISK:
+      return Offload::kDisk;
+    default:
+      return Offload::kNone;
   }
 }
 
@@ -82,6 +98,9 @@ absl::StatusOr<std::unique_ptr<TrainerEngine>> TrainerEngine::Create(
   }
   options.activation_checkpointing = CheckpointingOf(config.trainer().activation_checkpointing());
   options.activation_checkpointing_interval = config.trainer().activation_checkpointing_interval();
+  options.offload = OffloadOf(config.trainer().offload());
+  options.offload_folder = config.trainer().offload_dir().empty() ? config.run_dir() + "/offload"
+                                                                  : config.trainer().offload_dir();
   options.eager_attention =
       config.model().attn_implementation() == config::v1::ATTENTION_IMPLEMENTATION_EAGER;
 
@@ -96,8 +115,12 @@ absl::StatusOr<std::unique_ptr<TrainerEngine>> TrainerEngine::Create(
     ASSIGN_OR_RETURN(engine->reference_, ShardedModel::Create(options));
     RETURN_IF_ERROR(fill(*engine->reference_)) << "while loading the reference";
   }
-  engine->optimizer_ =
-      std::make_unique<AdamW>(MakeAdamWOptions(config.actor().optim()), *engine->policy_, mesh);
+  RETURN_IF_ERROR(Guarded<absl::Status>(
+      mesh.rank(), "allocating the optimizer's moments", [&]() -> absl::Status {
+        engine->optimizer_ = std::make_unique<AdamW>(MakeAdamWOptions(config.actor().optim()),
+                                                     *engine->policy_, mesh);
+        return absl::OkStatus();
+      }));
   engine->training_step_ = std::make_unique<TrainingStep>(
       step_options, *engine->policy_, engine->reference_.get(), *engine->optimizer_, mesh);
   return engine;
@@ -120,7 +143,14 @@ absl::StatusOr<StepResult> TrainerEngine::TrainStep(v1::Objective objective, int
   const double step_seconds = absl::ToDoubleSeconds(absl::Now() - start);
   RETURN_IF_ERROR(
       AddStepTimes(std::move(phases), step_seconds, mesh_.world(), device_, result.metrics));
-  result.metrics["perf/peak_tensor_bytes"] = static_cast<double>(policy_->peak_tensor_bytes());
+  AddMemoryMetrics(*policy_, reference_.get(), *optimizer_, result.metrics);
+  if (mesh_.rank() == 0) {
+    for (const std::string& cause : result.skipped) {
+      telemetry::LogWarning(absl::StrCat(cause, ": ", result.weights_changed ? "an update of " : "",
+                                         "step ", step, " skipped"),
+                            {{"grad_norm", result.metrics["actor/grad_norm"]}});
+    }
+  }
   return result;
 }
 

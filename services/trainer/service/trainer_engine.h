@@ -41,8 +41,8 @@ class TrainerEngine {
   AdamW& optimizer() { return *optimizer_; }
 
   // Step number `step`, from 1, which the learning rate follows from. Beside the step's own
-  // metrics: those of AddStepTimes() and
-  // perf/peak_tensor_bytes of this rank.
+  // metrics: those of AddStepTimes(), and perf/*_bytes (memory_metrics.h) of this rank. Rank 0 logs
+  // the updates that were skipped.
   absl::StatusOr<StepResult> TrainStep(v1::Objective objective, int64_t step, TrainingBatch batch);
 
   // For each sequence, one log-prob for each of its trained tokens; the same on every rank.

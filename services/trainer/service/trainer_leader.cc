@@ -5,6 +5,7 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -38,6 +39,25 @@ absl::StatusOr<ShardFile> ParseShardFile(const std::string& payload) {
   file.name = parts[0];
   file.digest = parts[2];
   return file;
+}
+
+// What differs between ranks: their memory.
+absl::Status AddRankMetrics(const std::vector<RankResult>& results,
+                            v1::TrainStepResponse& response) {
+  for (const RankResult& result : results) {
+    v1::TrainStepResponse of_rank;
+    if (!of_rank.ParseFromString(result.payload)) {
+      return absl::InternalError("the result of the step is garbled");
+    }
+    v1::RankMetrics* const kept = response.add_rank_metrics();
+    for (const auto& [name, value] : of_rank.metrics()) {
+      if (!absl::StartsWith(name, "perf/") || !absl::EndsWith(name, "_bytes")) continue;
+      (*kept->mutable_metrics())[name] = value;
+      double& largest = (*response.mutable_metrics())[name];
+      largest = std::max(largest, value);
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::Status StepOutOfOrder(int64_t actual, int64_t last) {
@@ -160,6 +180,7 @@ absl::StatusOr<v1::TrainStepResponse> TrainerLeader::TrainStep(
   if (!response.ParseFromString((*results)[0].payload)) {
     return absl::InternalError("the result of the step is garbled");
   }
+  RETURN_IF_ERROR(AddRankMetrics(*results, response));
   policy_version_ += response.policy_version();
   step_ = header.step();
   driver_state_ = header.driver_state();

@@ -109,6 +109,7 @@ absl::Status Run(const Options& options) {
   std::vector<double> step_seconds;
   double seconds = 0;
   double peak_tensor_bytes = 0;
+  nlohmann::json rank_memory;
   for (int64_t step = 1; step <= options.steps + 1; ++step) {
     const std::vector<uint32_t> ids = randint.Draw(sequences * length);
     std::vector<Sample> samples;
@@ -125,6 +126,12 @@ absl::Status Run(const Options& options) {
     grad_norms.push_back(metrics.at("actor/grad_norm"));
     if (const auto peak = metrics.find("perf/peak_tensor_bytes"); peak != metrics.end()) {
       peak_tensor_bytes = std::max(peak_tensor_bytes, peak->second);
+    }
+    rank_memory = nlohmann::json::array();
+    for (const trainer::v1::RankMetrics& rank : response->rank_metrics()) {
+      nlohmann::json bytes = nlohmann::json::object();
+      for (const auto& [name, value] : rank.metrics()) bytes[name.substr(5)] = value;  // "perf/"
+      rank_memory.push_back(std::move(bytes));
     }
     if (step == 1) continue;  // not timed: buffers are made, pages touched
     seconds += elapsed;
@@ -157,6 +164,7 @@ absl::Status Run(const Options& options) {
       {"losses", losses},
       {"grad_norms", grad_norms},
       {"peak_tensor_bytes", peak_tensor_bytes},
+      {"rank_memory", rank_memory},
       {"phases", phases},
       {"rank_phases", ranks}};
   PrintPhases(ranks);

@@ -1,0 +1,40 @@
+// Turns what LibTorch throws into a Status.
+#ifndef TANDEM_SERVICES_TRAINER_FSDP_GUARDED_H_
+#define TANDEM_SERVICES_TRAINER_FSDP_GUARDED_H_
+
+#include <c10/util/Exception.h>
+
+#include <exception>
+#include <new>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+namespace tandem::trainer {
+
+// What `function` answers; where it throws, an error that names rank and place. Result: a Status or
+// a StatusOr. RESOURCE_EXHAUSTED where memory or disk is short, INTERNAL otherwise.
+template <typename Result, typename Function>
+Result Guarded(int rank, const std::string& place, Function function) {
+  constexpr char kHint[] =
+      "; use more ranks, smaller micro-batches, activation_checkpointing or offload=disk";
+  try {
+    return function();
+  } catch (const c10::OutOfMemoryError& e) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("rank ", rank, ", ", place, ": ", e.what_without_backtrace(), kHint));
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("rank ", rank, ", ", place, ": out of memory", kHint));
+  } catch (const c10::Error& e) {
+    return absl::InternalError(
+        absl::StrCat("rank ", rank, ", ", place, ": ", e.what_without_backtrace()));
+  } catch (const std::exception& e) {
+    return absl::InternalError(absl::StrCat("rank ", rank, ", ", place, ": ", e.what()));
+  }
+}
+
+}  // namespace tandem::trainer
+
+#endif  // TANDEM_SERVICES_TRAINER_FSDP_GUARDED_H_
