@@ -1,5 +1,6 @@
 // Training state in files: the same bits as in memory, little of it resident, nothing left behind.
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -117,6 +118,7 @@ TEST(Offload, CountsItsBytesApartFromTensorsInMemory) {
 }
 
 TEST(Offload, KeepsFewUnitsResident) {
+  at::set_num_threads(1);
   const testing::TempFolder folder;
   testing::LocalWorld world(1);
   const auto group = world.Join(0);
