@@ -95,7 +95,7 @@ int ParameterTable::Add(Unit& unit, Parameter parameter) {
 
 ParameterTable::ParameterTable(const ModelSpec& spec, const UnitLimits& limits,
                                TensorParallel parallel)
-    : parallel_(parallel), tied_(spec.tie_word_embeddings) {
+    : limits_(limits), parallel_(parallel), tied_(spec.tie_word_embeddings) {
   const int64_t hidden = spec.hidden_size;
   const int64_t q = spec.q_size();
   const int64_t kv = spec.kv_size();
@@ -174,7 +174,7 @@ ParameterTable::ParameterTable(const ModelSpec& spec, const UnitLimits& limits,
   }
   units_.push_back(std::move(head));
   ListStages();
-  FormUnits(limits);
+  FormUnits();
 }
 
 void ParameterTable::ListStages() {
@@ -182,7 +182,7 @@ void ParameterTable::ListStages() {
   if (tied_) stages_.back().parameters.push_back(embedding_);
 }
 
-void ParameterTable::FormUnits(const UnitLimits& limits) {
+void ParameterTable::FormUnits() {
   // Pieces of stages, none of which is split further.
   struct Piece {
     Unit unit;
@@ -201,7 +201,7 @@ void ParameterTable::FormUnits(const UnitLimits& limits) {
   for (Unit& stage : units_) {
     stage.numel = 0;
     for (const int index : stage.parameters) stage.numel += share(index);
-    const bool fits = limits.max_elements == 0 || stage.numel <= limits.max_elements;
+    const bool fits = limits_.max_elements == 0 || stage.numel <= limits_.max_elements;
     if (fits) {
       pieces.push_back({stage, true});
       continue;
@@ -209,7 +209,7 @@ void ParameterTable::FormUnits(const UnitLimits& limits) {
     std::vector<Unit> parts;
     for (const int index : stage.parameters) {
       const int64_t numel = share(index);
-      if (parts.empty() || parts.back().numel + numel > limits.max_elements) parts.emplace_back();
+      if (parts.empty() || parts.back().numel + numel > limits_.max_elements) parts.emplace_back();
       parts.back().parameters.push_back(index);
       parts.back().numel += numel;
     }
@@ -225,9 +225,9 @@ void ParameterTable::FormUnits(const UnitLimits& limits) {
   for (Piece& piece : pieces) {
     const bool alone =
         !piece.is_whole_stage || (tied_ && piece.unit.parameters.front() == embedding_);
-    const bool joins =
-        open && !alone && units_.back().numel < limits.min_elements &&
-        (limits.max_elements == 0 || units_.back().numel + piece.unit.numel <= limits.max_elements);
+    const bool joins = open && !alone && units_.back().numel < limits_.min_elements &&
+                       (limits_.max_elements == 0 ||
+                        units_.back().numel + piece.unit.numel <= limits_.max_elements);
     if (!joins) {
       first_name = piece.unit.name;
       units_.push_back(std::move(piece.unit));

@@ -96,6 +96,7 @@ class ParameterTable {
   explicit ParameterTable(const ModelSpec& spec, const UnitLimits& limits = {},
                           TensorParallel parallel = {});
 
+  const UnitLimits& unit_limits() const { return limits_; }
   const TensorParallel& tensor_parallel() const { return parallel_; }
 
   const std::vector<Parameter>& parameters() const { return parameters_; }
@@ -145,10 +146,11 @@ class ParameterTable {
   };
 
   int Add(Unit& unit, Parameter parameter);
-  // Makes the units, which are one for each stage, what the limits say.
-  void FormUnits(const UnitLimits& limits);
+  // Makes the units, which are one for each stage, what limits_ say.
+  void FormUnits();
   void ListStages();
 
+  UnitLimits limits_;
   TensorParallel parallel_;
   std::vector<Parameter> parameters_;
   std::vector<Unit> units_;

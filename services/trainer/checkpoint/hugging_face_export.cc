@@ -5,13 +5,14 @@
 #include <algorithm>
 #include <cstddef>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/types/span.h"
 #include "common/io/model_folder_writer.h"
-#include "common/model/parameter_table.h"
 #include "common/status/status_macros.h"
+#include "services/trainer/fsdp/shard_layout.h"
 
 namespace tandem::trainer {
 namespace {
@@ -21,12 +22,11 @@ constexpr int64_t kMaxPieceElements = int64_t{4} << 20;
 // The leader's file; keeps the first error and passes over what comes after it.
 class Writer {
  public:
-  Writer(const model::ParameterTable& table, const HuggingFaceExport& options) {
+  Writer(const ShardLayout& layout, const HuggingFaceExport& options) {
     std::vector<io::TensorDeclaration> tensors;
     const io::DType dtype = options.dtype == at::kBFloat16 ? io::DType::kBF16 : io::DType::kF32;
-    for (model::ParameterTable::SegmentRef ref : table.segments()) {
-      const model::Segment& segment = table.segment(ref);
-      tensors.push_back({segment.name, dtype, segment.shape});
+    for (size_t i = 0; i < layout.num_tensors(); ++i) {
+      tensors.push_back({layout.tensor(i).name, dtype, layout.tensor(i).global_shape});
     }
     io::ModelFolderWriter::Options writer_options;
     writer_options.source_folder = options.source_folder;
@@ -60,41 +60,83 @@ class Writer {
   int64_t size_bytes_ = 0;
 };
 
+// The rank's elements of a piece, one run after another, in the type of the file.
+at::Tensor Pack(const std::vector<ShardLayout::Run>& runs, const std::vector<UnitShard>& shards,
+                at::ScalarType dtype) {
+  std::vector<at::Tensor> parts;
+  for (const ShardLayout::Run& run : runs) {
+    parts.push_back(shards[run.unit].master.narrow(0, run.shard_offset, run.count));
+  }
+  return parts.size() == 1 ? parts[0].to(dtype) : at::cat(parts).to(dtype);
+}
+
+int64_t NumElements(const std::vector<ShardLayout::Run>& runs) {
+  int64_t count = 0;
+  for (const ShardLayout::Run& run : runs) count += run.count;
+  return count;
+}
+
+// Elements [first, ...) of a tensor on the leader, out of what each rank gives.
+class Piece {
+ public:
+  Piece(int64_t first, int64_t count, const at::TensorOptions& options)
+      : first_(first), elements_(at::empty({count}, options)) {}
+
+  void Lay(const std::vector<ShardLayout::Run>& runs, const at::Tensor& packed) {
+    int64_t at = 0;
+    for (const ShardLayout::Run& run : runs) {
+      elements_.narrow(0, run.first - first_, run.count).copy_(packed.narrow(0, at, run.count));
+      at += run.count;
+    }
+  }
+  const at::Tensor& elements() const { return elements_; }
+
+ private:
+  int64_t first_;
+  at::Tensor elements_;
+};
+
 }  // namespace
 
-absl::StatusOr<ExportResult> ExportHuggingFace(ShardedModel& model, comm::ProcessGroup& group,
+absl::StatusOr<ExportResult> ExportHuggingFace(ShardedModel& model, const comm::DeviceMesh& mesh,
                                                const HuggingFaceExport& options) {
-  const model::ParameterTable& table = model.transformer().table();
-  std::vector<UnitShard>& shards = model.shards();
+  const ShardLayout layout(model.transformer(), mesh.shape());
+  const std::vector<UnitShard>& shards = model.shards();
+  const at::TensorOptions piece_options = shards[0].master.options().dtype(options.dtype);
+  // The first copy is the first ranks of the mesh.
+  comm::ProcessGroup& group = mesh.world();
   const bool is_leader = group.rank() == 0;
   std::optional<Writer> writer;
-  if (is_leader) writer.emplace(table, options);
+  if (is_leader) writer.emplace(layout, options);
 
-  for (model::ParameterTable::SegmentRef ref : table.segments()) {
-    const model::Segment& segment = table.segment(ref);
-    const UnitShard& shard = shards[table.parameter(ref.parameter).unit];
-    const int64_t shard_numel = shard.padded_numel / group.size();
-    const int64_t segment_end = segment.offset + segment.numel;
-    for (int64_t begin = segment.offset; begin < segment_end;) {
-      const int owner = static_cast<int>(begin / shard_numel);
-      const int64_t end =
-          std::min({segment_end, (owner + 1) * shard_numel, begin + kMaxPieceElements});
-      const bool is_owner = owner == group.rank();
-      at::Tensor piece;
-      if (is_owner) {
-        piece = shard.master.narrow(0, begin - shard.offset, end - begin).to(options.dtype);
-        piece = piece.contiguous();
-        if (!is_leader) {
-          ASSIGN_OR_RETURN(auto work, group.Send(piece, 0, segment.name));
+  for (size_t i = 0; i < layout.num_tensors(); ++i) {
+    const std::string& name = layout.tensor(i).name;
+    const int64_t numel = layout.tensor_numel(i);
+    for (int64_t first = 0; first < numel; first += kMaxPieceElements) {
+      const int64_t count = std::min(kMaxPieceElements, numel - first);
+      if (!is_leader) {
+        if (group.rank() >= layout.num_ranks()) continue;
+        const auto runs = layout.RunsOf(group.rank(), i, first, count);
+        if (runs.empty()) continue;
+        ASSIGN_OR_RETURN(auto work, group.Send(Pack(runs, shards, options.dtype), 0, name));
+        RETURN_IF_ERROR(work->Wait());
+        continue;
+      }
+      Piece piece(first, count, piece_options);
+      for (int rank = 0; rank < layout.num_ranks(); ++rank) {
+        const auto runs = layout.RunsOf(rank, i, first, count);
+        if (runs.empty()) continue;
+        at::Tensor packed;
+        if (rank == 0) {
+          packed = Pack(runs, shards, options.dtype);
+        } else {
+          packed = at::empty({NumElements(runs)}, piece_options);
+          ASSIGN_OR_RETURN(auto work, group.Receive(packed, rank, name));
           RETURN_IF_ERROR(work->Wait());
         }
-      } else if (is_leader) {
-        piece = at::empty({end - begin}, shard.master.options().dtype(options.dtype));
-        ASSIGN_OR_RETURN(auto work, group.Receive(piece, owner, segment.name));
-        RETURN_IF_ERROR(work->Wait());
+        piece.Lay(runs, packed);
       }
-      if (is_leader) writer->Append(segment.name, piece);
-      begin = end;
+      writer->Append(name, piece.elements());
     }
   }
   return is_leader ? writer->Finish() : ExportResult{};

@@ -10,7 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/comm/process_group.h"
+#include "common/comm/device_mesh.h"
 #include "services/trainer/fsdp/sharded_model.h"
 
 namespace tandem::trainer {
@@ -27,9 +27,9 @@ struct ExportResult {
   int64_t size_bytes = 0;  // of the tensors
 };
 
-// Collective: every rank calls it; rank 0 writes. The status is that of the collectives; a full
-// disk is no reason for the ranks to part, so it is told in the result.
-absl::StatusOr<ExportResult> ExportHuggingFace(ShardedModel& model, comm::ProcessGroup& group,
+// Collective: every rank of the mesh, the model's, calls it; rank 0 writes. The status is that of
+// the collectives; a full disk is no reason for the ranks to part, so it is told in the result.
+absl::StatusOr<ExportResult> ExportHuggingFace(ShardedModel& model, const comm::DeviceMesh& mesh,
                                                const HuggingFaceExport& options);
 
 }  // namespace tandem::trainer

@@ -10,11 +10,14 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "common/model/tensor_collectives.h"
+#include "common/status/status_macros.h"
 
 namespace tandem::trainer {
 
 // What `function` answers; where it throws, an error that names rank and place. Result: a Status or
-// a StatusOr. RESOURCE_EXHAUSTED where memory or disk is short, INTERNAL otherwise.
+// a StatusOr. RESOURCE_EXHAUSTED where memory or disk is short, that of a collective inside a
+// product where it failed, INTERNAL otherwise.
 template <typename Result, typename Function>
 Result Guarded(int rank, const std::string& place, Function function) {
   constexpr char kHint[] =
@@ -27,6 +30,8 @@ Result Guarded(int rank, const std::string& place, Function function) {
   } catch (const std::bad_alloc&) {
     return absl::ResourceExhaustedError(
         absl::StrCat("rank ", rank, ", ", place, ": out of memory", kHint));
+  } catch (const model::CollectiveError& e) {
+    return StatusBuilder(e.status()) << "rank " << rank << ", " << place;
   } catch (const c10::Error& e) {
     return absl::InternalError(
         absl::StrCat("rank ", rank, ", ", place, ": ", e.what_without_backtrace()));

@@ -5,7 +5,9 @@
 // held again, and gradients are added up. The owned shards are float32 masters. A unit is gathered
 // in compute dtype just before its stage runs (the next ones prefetched), freed after, gathered
 // again for the backward pass, and its gradients are reduce-scattered into float32 shards. No rank
-// ever holds the whole model.
+// ever holds the whole model. Along the tensor dimension each rank has its part of every matrix
+// (common/model/tensor_parallel.h), and units and shards are those of its part; ranks of a sequence
+// group compute the same micro-batch, each a slice of the tokens (sequence_slice.h).
 //
 //   ASSIGN_OR_RETURN(auto model, ShardedModel::Create(options));
 //   RETURN_IF_ERROR(model->Load(folder));
@@ -114,8 +116,9 @@ class ShardedModel {
   // Log-probs and entropies of the batch's rows; no graph.
   virtual absl::StatusOr<model::LogProbs> Forward(const PackedBatch& batch) = 0;
 
-  // Runs forward, loss and backward, and adds to the gradient shards. Returns the loss of this
-  // rank's rows (0 for an empty batch, for which `loss` is not called).
+  // Runs forward, loss and backward, and adds to the gradient shards. Returns the loss of the
+  // batch's rows, the same on every rank of a tensor or sequence group (0 for an empty batch, for
+  // which `loss` is not called).
   virtual absl::StatusOr<double> ForwardBackward(const PackedBatch& batch,
                                                  const LossFunction& loss) = 0;
 

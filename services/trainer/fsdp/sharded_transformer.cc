@@ -9,8 +9,12 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "common/model/sequence_parallel_attention.h"
+#include "common/model/tensor_collectives.h"
+#include "common/model/tensor_parallel.h"
 #include "common/status/status_macros.h"
 #include "services/trainer/fsdp/guarded.h"
+#include "services/trainer/fsdp/sequence_slice.h"
 #include "services/trainer/fsdp/shard_init.h"
 #include "services/trainer/fsdp/tensor_memory.h"
 
@@ -62,6 +66,9 @@ absl::StatusOr<std::unique_ptr<ShardedModel>> ShardedModel::Create(ShardedModelO
         absl::StrCat("activation_checkpointing_interval: expected 1 or more blocks, found ",
                      options.activation_checkpointing_interval));
   }
+  const comm::MeshShape& shape = options.mesh->shape();
+  RETURN_IF_ERROR(model::CheckTensorParallel(options.spec, shape.tp));
+  RETURN_IF_ERROR(model::CheckSequenceParallel(options.spec, shape.tp, shape.sequence));
   if (options.device.is_cpu()) TensorMemory::Install();
   ASSIGN_OR_RETURN(std::unique_ptr<DeviceStreams> streams, DeviceStreams::Create(options.device));
   ASSIGN_OR_RETURN(std::unique_ptr<StateMemory> state_memory,
@@ -77,7 +84,7 @@ ShardedTransformer::ShardedTransformer(ShardedModelOptions options,
                                        std::unique_ptr<DeviceStreams> streams,
                                        std::unique_ptr<StateMemory> state_memory)
     : options_(std::move(options)),
-      transformer_(options_.spec, options_.unit_limits),
+      transformer_(options_.spec, options_.unit_limits, &options_.mesh->tensor()),
       streams_(std::move(streams)),
       state_memory_(std::move(state_memory)),
       pool_(options_.device, *streams_) {
@@ -281,20 +288,27 @@ ShardedTransformer::Pass ShardedTransformer::MakePass(const PackedBatch& batch) 
   pass.place = "batch";
   pass.empty = batch.num_tokens() == 0 || !batch.rows.defined() || batch.rows.numel() == 0;
   if (pass.empty) return pass;
-  pass.token_ids = batch.token_ids.to(options_.device);
-  pass.rows = batch.rows.to(options_.device);
-  pass.targets = batch.targets.to(options_.device);
-  pass.temperatures = batch.temperatures.to(options_.device);
-  pass.rotary = transformer_.MakeRotary(batch.positions.to(options_.device));
-  at::Tensor cu_seqlens = at::empty({static_cast<int64_t>(batch.cu_seqlens.size())}, at::kLong);
-  std::copy(batch.cu_seqlens.begin(), batch.cu_seqlens.end(),
-            cu_seqlens.mutable_data_ptr<int64_t>());
+  comm::ProcessGroup& group = options_.mesh->sequence();
+  pass.slice = SliceOf(batch, group.rank(), group.size());
+  pass.token_ids = pass.slice.token_ids.to(options_.device);
+  pass.rows = pass.slice.rows.to(options_.device);
+  pass.targets = pass.slice.targets.to(options_.device);
+  pass.temperatures = pass.slice.temperatures.to(options_.device);
+  pass.rotary = transformer_.MakeRotary(pass.slice.positions.to(options_.device));
+  const std::vector<int64_t>& ends = pass.slice.cu_seqlens;
+  at::Tensor cu_seqlens = at::empty({static_cast<int64_t>(ends.size())}, at::kLong);
+  std::copy(ends.begin(), ends.end(), cu_seqlens.mutable_data_ptr<int64_t>());
   using Implementation = model::PackedAttention::Implementation;
   pass.attention = std::make_unique<model::PackedAttention>(
       std::move(cu_seqlens),
       options_.eager_attention ? Implementation::kEager : Implementation::kFast);
   // Rows are in order and distinct, so as many as there are tokens are all of them.
-  pass.all_rows = pass.rows.numel() == batch.num_tokens();
+  pass.all_rows = pass.rows.numel() == pass.token_ids.numel();
+  if (group.size() > 1) {
+    pass.whole_attention = std::move(pass.attention);
+    pass.attention =
+        std::make_unique<model::SequenceParallelAttention>(*pass.whole_attention, group);
+  }
   return pass;
 }
 
@@ -373,7 +387,7 @@ absl::StatusOr<ShardedTransformer::HeadResults> ShardedTransformer::ForwardSteps
     return HeadResults{none, none};
   }
   const PhaseClock::Scope scope(clock_, Phase::kHead);
-  return RunHead(pass, SelectRows(pass, x));
+  return GatherRows(pass.slice, RunHead(pass, SelectRows(pass, x)), options_.mesh->sequence());
 }
 
 absl::StatusOr<double> ShardedTransformer::ForwardBackwardSteps(Pass& pass, const HeadLoss& loss) {
@@ -422,9 +436,10 @@ absl::StatusOr<at::Tensor> ShardedTransformer::HeadStep(Pass& pass, at::Tensor x
     const at::AutoGradMode grad_mode(true);
     const at::Tensor selected = SelectRows(pass, x).detach().requires_grad_();
     HeadResults computed = RunHead(pass, selected);
-    // The loss sees leaves, so that its graph ends at the head's results.
-    HeadResults leaves;
-    for (const at::Tensor& result : computed) leaves.push_back(result.detach().requires_grad_());
+    // The loss sees leaves, so that its graph ends at the head's results; and all rows of the
+    // batch, on every rank that has a slice of it.
+    const HeadResults leaves = GatherRows(pass.slice, computed, options_.mesh->sequence());
+    for (const at::Tensor& leaf : leaves) leaf.requires_grad_();
     const at::Tensor loss_tensor = loss(leaves);
     loss_value = loss_tensor.item<double>();
     std::vector<at::Tensor> loss_gradients(leaves.size());
@@ -434,7 +449,8 @@ absl::StatusOr<at::Tensor> ShardedTransformer::HeadStep(Pass& pass, at::Tensor x
     for (size_t i = 0; i < computed.size(); ++i) {
       if (!loss_gradients[i].defined()) continue;
       outputs.push_back(computed[i]);
-      output_gradients.push_back(loss_gradients[i]);
+      output_gradients.push_back(
+          loss_gradients[i].narrow(0, pass.slice.first_row, pass.rows.numel()));
     }
     computed.clear();
     std::vector<at::Tensor> inputs = StageLeaves(static_cast<int>(num_stages()));

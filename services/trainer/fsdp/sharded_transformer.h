@@ -23,6 +23,7 @@
 #include "services/trainer/fsdp/device_streams.h"
 #include "services/trainer/fsdp/gradient_reducer.h"
 #include "services/trainer/fsdp/phase_clock.h"
+#include "services/trainer/fsdp/sequence_slice.h"
 #include "services/trainer/fsdp/sharded_model.h"
 #include "services/trainer/fsdp/unit_gatherer.h"
 
@@ -65,9 +66,11 @@ class ShardedTransformer : public ShardedModel {
     bool empty = false;
     at::Tensor token_ids, rows, targets, temperatures;
     model::Rotary rotary;
-    std::unique_ptr<model::PackedAttention> attention;
-    bool all_rows = false;  // the head sees every token
-    std::string place;      // the stage under way, for errors
+    SequenceSlice slice;  // of the batch, that this rank computes
+    std::unique_ptr<model::Attention> attention;
+    std::unique_ptr<model::Attention> whole_attention;  // of which `attention` is a rank's part
+    bool all_rows = false;                              // the head sees every token of the slice
+    std::string place;                                  // the stage under way, for errors
   };
   // A stage's input and output with the graph between them, from its forward to its backward.
   struct Boundary {

@@ -35,24 +35,6 @@ double SumOfSquaresOnCpu(const at::Tensor& x) {
   return sum;
 }
 
-// Of each unit: float64 [units] where the gradients are.
-at::Tensor SumsOfSquares(const std::vector<UnitShard>& shards) {
-  const at::Device device = shards.front().grad.device();
-  at::Tensor sums = at::empty({static_cast<int64_t>(shards.size())},
-                              at::TensorOptions(at::kDouble).device(device));
-  for (size_t u = 0; u < shards.size(); ++u) {
-    const at::Tensor& gradient = shards[u].grad;
-    if (!device.is_cpu()) {
-      sums[static_cast<int64_t>(u)] = at::linalg_vector_norm(gradient).to(at::kDouble).square();
-      continue;
-    }
-    if (u + 1 < shards.size()) WillUse(shards[u + 1].grad);
-    sums.mutable_data_ptr<double>()[u] = SumOfSquaresOnCpu(gradient);
-    Rest(gradient);
-  }
-  return sums;
-}
-
 }  // namespace
 
 AdamW::AdamW(AdamWOptions options, ShardedModel& model, const comm::DeviceMesh& mesh)
@@ -61,6 +43,44 @@ AdamW::AdamW(AdamWOptions options, ShardedModel& model, const comm::DeviceMesh& 
     first_moments_.push_back(model_.NewState(shard.master.numel()));
     second_moments_.push_back(model_.NewState(shard.master.numel()));
   }
+}
+
+std::vector<AdamW::Counted> AdamW::CountedOf(const UnitShard& shard,
+                                             const model::Unit& unit) const {
+  const int64_t size = shard.grad.numel();
+  if (mesh_.tensor().rank() == 0) return {{0, size}};
+  // What all tensor-parallel ranks hold alike counts on the first of them.
+  std::vector<Counted> parts;
+  const model::ParameterTable& table = model_.transformer().table();
+  for (const int index : unit.parameters) {
+    const model::Parameter& parameter = table.parameter(index);
+    if (parameter.tensor_parallel.kind == model::Placement::Kind::kReplicate) continue;
+    const int64_t begin = std::max<int64_t>(0, parameter.offset - shard.offset);
+    const int64_t end = std::min(size, parameter.offset + parameter.numel - shard.offset);
+    if (begin < end) parts.push_back({begin, end - begin});
+  }
+  return parts;
+}
+
+at::Tensor AdamW::SumsOfSquares(const std::vector<UnitShard>& shards) const {
+  const std::vector<model::Unit>& units = model_.transformer().table().units();
+  const at::Device device = shards.front().grad.device();
+  at::Tensor sums = at::zeros({static_cast<int64_t>(shards.size())},
+                              at::TensorOptions(at::kDouble).device(device));
+  for (size_t u = 0; u < shards.size(); ++u) {
+    if (u + 1 < shards.size()) WillUse(shards[u + 1].grad);
+    at::Tensor sum = sums[static_cast<int64_t>(u)];
+    for (const Counted& part : CountedOf(shards[u], units[u])) {
+      const at::Tensor gradient = shards[u].grad.narrow(0, part.begin, part.count);
+      if (device.is_cpu()) {
+        sum += SumOfSquaresOnCpu(gradient);
+      } else {
+        sum += at::linalg_vector_norm(gradient).to(at::kDouble).square();
+      }
+    }
+    Rest(shards[u].grad);
+  }
+  return sums;
 }
 
 absl::StatusOr<AdamW::StepResult> AdamW::Step(double learning_rate) {
@@ -75,10 +95,9 @@ absl::StatusOr<AdamW::StepResult> AdamW::Step(double learning_rate) {
       sums = SumsOfSquares(shards);
       sum = sums.sum().to(model_.device());
     }
-    {
+    for (comm::ProcessGroup* group : {&mesh_.shard(), &mesh_.tensor()}) {
       const PhaseClock::Scope scope(clock_, Phase::kNormWait);
-      ASSIGN_OR_RETURN(auto work,
-                       mesh_.shard().AllReduce(sum, comm::ReduceOp::kSum, "gradient norm"));
+      ASSIGN_OR_RETURN(auto work, group->AllReduce(sum, comm::ReduceOp::kSum, "gradient norm"));
       RETURN_IF_ERROR(work->Wait());
     }
 

@@ -61,6 +61,15 @@ class AdamW {
   // The tensors that an update of the unit touches.
   std::vector<at::Tensor> StateOf(const UnitShard& shard, size_t unit) const;
 
+  // The parts of a shard's gradient whose squares this rank adds to the norm.
+  struct Counted {
+    int64_t begin;
+    int64_t count;
+  };
+  std::vector<Counted> CountedOf(const UnitShard& shard, const model::Unit& unit) const;
+  // Of each unit: float64 [units] where the gradients are.
+  at::Tensor SumsOfSquares(const std::vector<UnitShard>& shards) const;
+
   AdamWOptions options_;
   ShardedModel& model_;
   const comm::DeviceMesh& mesh_;

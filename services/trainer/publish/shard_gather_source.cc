@@ -4,6 +4,8 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -30,7 +32,7 @@ absl::StatusOr<at::ScalarType> WireType(const std::string& dtype) {
 absl::StatusOr<std::unique_ptr<ShardGatherSource>> ShardGatherSource::Create(
     const weights::TransferPlan& plan, ShardedWeights shards, comm::ProcessGroup* group) {
   if (shards.ranks > 1 &&
-      (group == nullptr || group->size() != shards.ranks || group->rank() != shards.rank)) {
+      (group == nullptr || group->size() < shards.ranks || group->rank() != shards.rank)) {
     return absl::InvalidArgumentError(absl::StrCat("the shards of rank ", shards.rank, " of ",
                                                    shards.ranks, " need the group of these ranks"));
   }
@@ -46,23 +48,8 @@ absl::StatusOr<std::unique_ptr<ShardGatherSource>> ShardGatherSource::Create(
   ASSIGN_OR_RETURN(source->wire_type_, WireType(dtype));
   source->element_size_ = static_cast<int64_t>(c10::elementSize(source->wire_type_));
 
-  int64_t elements = 0;
-  for (const auto& unit : source->shards_.units) {
-    source->unit_start_.push_back(elements);
-    elements += unit.numel;
-    const int64_t shard = unit.padded_numel / source->shards_.ranks;
-    if (unit.padded_numel < unit.numel || shard * source->shards_.ranks != unit.padded_numel ||
-        !unit.master.defined() || unit.master.numel() != shard || !unit.master.is_contiguous()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "unit ", source->unit_start_.size() - 1, ": expected a contiguous shard of 1/",
-          source->shards_.ranks, " of ", unit.padded_numel, " elements"));
-    }
-  }
-  if (elements * source->element_size_ != plan.total_bytes) {
-    return absl::InvalidArgumentError(absl::StrCat("the units hold ", elements,
-                                                   " elements, the manifest ",
-                                                   plan.total_bytes / source->element_size_));
-  }
+  RETURN_IF_ERROR(source->shards_.layout == nullptr ? source->CheckWholeUnits()
+                                                    : source->CheckLayout());
   int64_t bytes = 0;
   for (const auto& bucket : plan.buckets) {
     source->bucket_start_.push_back(bytes / source->element_size_);
@@ -71,9 +58,69 @@ absl::StatusOr<std::unique_ptr<ShardGatherSource>> ShardGatherSource::Create(
   return source;
 }
 
+absl::Status ShardGatherSource::CheckWholeUnits() {
+  int64_t elements = 0;
+  for (const auto& unit : shards_.units) {
+    unit_start_.push_back(elements);
+    elements += unit.numel;
+    const int64_t shard = unit.padded_numel / shards_.ranks;
+    if (unit.padded_numel < unit.numel || shard * shards_.ranks != unit.padded_numel ||
+        !unit.master.defined() || unit.master.numel() != shard || !unit.master.is_contiguous()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("unit ", unit_start_.size() - 1, ": expected a contiguous shard of 1/",
+                       shards_.ranks, " of ", unit.padded_numel, " elements"));
+    }
+  }
+  if (elements * element_size_ != plan_.total_bytes) {
+    return absl::InvalidArgumentError(absl::StrCat("the units hold ", elements,
+                                                   " elements, the manifest ",
+                                                   plan_.total_bytes / element_size_));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ShardGatherSource::CheckLayout() {
+  const ShardLayout& layout = *shards_.layout;
+  if (layout.num_ranks() != shards_.ranks ||
+      static_cast<int>(layout.num_tensors()) != plan_.manifest.tensors_size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the layout has ", layout.num_tensors(), " tensors over ", layout.num_ranks(),
+                     " ranks, expected ", plan_.manifest.tensors_size(), " over ", shards_.ranks));
+  }
+  int64_t elements = 0;
+  for (size_t i = 0; i < layout.num_tensors(); ++i) {
+    unit_start_.push_back(elements);
+    elements += layout.tensor_numel(i);
+  }
+  if (elements * element_size_ != plan_.total_bytes) {
+    return absl::InvalidArgumentError(absl::StrCat("the layout holds ", elements,
+                                                   " elements, the manifest ",
+                                                   plan_.total_bytes / element_size_));
+  }
+  return absl::OkStatus();
+}
+
+std::vector<ShardGatherSource::Run> ShardGatherSource::RunsOfParts(int rank, int64_t begin,
+                                                                   int64_t end) const {
+  std::vector<Run> runs;
+  const auto first =
+      std::upper_bound(unit_start_.begin(), unit_start_.end(), begin) - unit_start_.begin() - 1;
+  for (size_t i = std::max<int64_t>(0, first); i < unit_start_.size() && unit_start_[i] < end;
+       ++i) {
+    const int64_t from = std::max(begin, unit_start_[i]) - unit_start_[i];
+    const int64_t to =
+        std::min(end, unit_start_[i] + shards_.layout->tensor_numel(i)) - unit_start_[i];
+    for (const ShardLayout::Run& run : shards_.layout->RunsOf(rank, i, from, to - from)) {
+      runs.push_back({run.unit, run.shard_offset, unit_start_[i] + run.first - begin, run.count});
+    }
+  }
+  return runs;
+}
+
 std::vector<ShardGatherSource::Run> ShardGatherSource::RunsOf(int rank, int bucket) const {
   const int64_t begin = bucket_start_[bucket];
   const int64_t end = begin + plan_.buckets[bucket].size_bytes() / element_size_;
+  if (shards_.layout != nullptr) return RunsOfParts(rank, begin, end);
   std::vector<Run> runs;
   // The last unit that begins at or before the bucket, and on from there.
   auto first =
@@ -118,10 +165,24 @@ absl::Status ShardGatherSource::WaitFor(Slot& slot, int bucket) {
     const absl::Status one = work->Wait();
     if (status.ok()) status = one;
   }
+  if (status.ok()) {
+    for (const Landing& landing : slot.landings) Scatter(landing);
+  }
   slot.works.clear();
   slot.held.clear();
+  slot.landings.clear();
   RETURN_IF_ERROR(status) << "gathering bucket " << bucket;
   return absl::OkStatus();
+}
+
+void ShardGatherSource::Scatter(const Landing& landing) const {
+  const auto* from = static_cast<const std::byte*>(landing.packed.const_data_ptr());
+  auto* const to = static_cast<std::byte*>(landing.buffer.data_ptr());
+  for (const Run& run : landing.runs) {
+    const auto size = static_cast<size_t>(run.count * element_size_);
+    std::memcpy(to + run.bucket_offset * element_size_, from, size);
+    from += size;
+  }
 }
 
 absl::Status ShardGatherSource::Ask(int bucket) {
@@ -134,7 +195,19 @@ absl::Status ShardGatherSource::Ask(int bucket) {
 
 absl::Status ShardGatherSource::PostReceives(int bucket, const at::Tensor& buffer, Slot& slot) {
   for (int rank = 1; rank < shards_.ranks; ++rank) {
-    for (const Run& run : RunsOf(rank, bucket)) {
+    std::vector<Run> runs = RunsOf(rank, bucket);
+    if (shards_.layout != nullptr) {
+      int64_t count = 0;
+      for (const Run& run : runs) count += run.count;
+      if (count == 0) continue;
+      at::Tensor packed = at::empty({count * element_size_}, at::kByte);
+      ASSIGN_OR_RETURN(auto work,
+                       group_->Receive(View(packed, 0, count), rank, plan_.BucketName(bucket)));
+      slot.works.push_back(std::move(work));
+      slot.landings.push_back({std::move(packed), buffer, std::move(runs)});
+      continue;
+    }
+    for (const Run& run : runs) {
       at::Tensor place = View(buffer, run.bucket_offset, run.count);
       ASSIGN_OR_RETURN(auto work, group_->Receive(place, rank, plan_.BucketName(bucket)));
       slot.works.push_back(std::move(work));
@@ -198,7 +271,12 @@ absl::Status ShardGatherSource::SendBucket(int bucket, at::Tensor staging, Slot&
     at::Tensor piece = View(staging, used, run.count);
     used += run.count;
     Pack(run, piece);
+    if (shards_.layout != nullptr) continue;
     ASSIGN_OR_RETURN(auto work, group_->Send(piece, 0, plan_.BucketName(bucket)));
+    slot.works.push_back(std::move(work));
+  }
+  if (shards_.layout != nullptr && used > 0) {
+    ASSIGN_OR_RETURN(auto work, group_->Send(View(staging, 0, used), 0, plan_.BucketName(bucket)));
     slot.works.push_back(std::move(work));
   }
   return absl::OkStatus();

@@ -27,11 +27,13 @@
 #include "common/comm/process_group.h"
 #include "common/weights/bucket_plan.h"
 #include "common/weights/transport.h"
+#include "services/trainer/fsdp/shard_layout.h"
 
 namespace tandem::trainer {
 
 // What one rank holds of the model: of each unit of the parameter table, in its order, the slice
-// [rank * padded_numel / ranks, (rank + 1) * padded_numel / ranks) of the flat buffer.
+// [rank * padded_numel / ranks, (rank + 1) * padded_numel / ranks) of the flat buffer. Where ranks
+// hold parts of the tensors (tensor parallelism), `layout` says which.
 struct ShardedWeights {
   struct Unit {
     at::Tensor master;         // [padded_numel / ranks], float32, on the CPU
@@ -41,13 +43,15 @@ struct ShardedWeights {
   int ranks = 1;
   int rank = 0;
   std::vector<Unit> units;
+  std::shared_ptr<const ShardLayout> layout;  // null: the units are whole
 };
 
 class ShardGatherSource : public weights::BucketSource {
  public:
-  // `plan` and `group` outlive the source; `group` may be null where there is one rank. The masters
-  // are read in place, so they must not change while an update runs. INVALID_ARGUMENT where the
-  // units are not the plan's tensors, or the plan mixes element types.
+  // `plan` and `group` outlive the source; `group` may be null where there is one rank, and may
+  // have more ranks after the shards'. The masters are read in place, so they must not change while
+  // an update runs. INVALID_ARGUMENT where the units are not the plan's tensors, or the plan mixes
+  // element types.
   static absl::StatusOr<std::unique_ptr<ShardGatherSource>> Create(
       const weights::TransferPlan& plan, ShardedWeights shards, comm::ProcessGroup* group);
 
@@ -72,16 +76,27 @@ class ShardGatherSource : public weights::BucketSource {
     int64_t bucket_offset;
     int64_t count;
   };
+  // What a rank sends of a bucket in one message, where its elements are scattered.
+  struct Landing {
+    at::Tensor packed;  // bytes
+    at::Tensor buffer;  // the bucket's
+    std::vector<Run> runs;
+  };
   struct Slot {
     std::vector<std::unique_ptr<comm::Work>> works;
     std::vector<at::Tensor> held;
+    std::vector<Landing> landings;
   };
 
   ShardGatherSource(const weights::TransferPlan& plan, ShardedWeights shards,
                     comm::ProcessGroup* group)
       : plan_(plan), shards_(std::move(shards)), group_(group) {}
 
+  absl::Status CheckWholeUnits();
+  absl::Status CheckLayout();
   std::vector<Run> RunsOf(int rank, int bucket) const;
+  std::vector<Run> RunsOfParts(int rank, int64_t begin, int64_t end) const;
+  void Scatter(const Landing& landing) const;
   void Pack(const Run& run, at::Tensor destination) const;
   at::Tensor View(const at::Tensor& bytes, int64_t first, int64_t count) const;
   absl::Status WaitFor(Slot& slot, int bucket);
@@ -95,7 +110,8 @@ class ShardGatherSource : public weights::BucketSource {
   comm::ProcessGroup* const group_;
   at::ScalarType wire_type_ = at::kFloat;
   int64_t element_size_ = 4;
-  std::vector<int64_t> unit_start_;    // elements of the canonical stream before each unit
+  // Elements of the canonical stream before each unit; with a layout, before each tensor.
+  std::vector<int64_t> unit_start_;
   std::vector<int64_t> bucket_start_;  // elements of the canonical stream before each bucket
   std::array<Slot, 2> slots_;          // by the bucket's number
   Slot asking_;                        // the messages that ask

@@ -20,7 +20,7 @@ constexpr absl::Duration kThreadGrace = absl::Seconds(5);
 
 absl::StatusOr<v1::GetModelInfoResponse> DescribeModel(TrainerEngine& engine, int64_t incarnation) {
   const model::ModelSpec& spec = engine.spec();
-  const model::ParameterTable& table = engine.policy().transformer().table();
+  const model::ParameterTable table(spec);  // of the whole model
   const io::DType dtype =
       engine.compute_dtype() == at::kBFloat16 ? io::DType::kBF16 : io::DType::kF32;
   v1::GetModelInfoResponse out;

@@ -9,6 +9,7 @@
 #include "common/io/dtype.h"
 #include "common/status/status_macros.h"
 #include "common/weights/manifest.h"
+#include "services/trainer/fsdp/shard_layout.h"
 
 namespace tandem::trainer {
 namespace {
@@ -29,23 +30,32 @@ absl::StatusOr<std::unique_ptr<RankPublisher>> RankPublisher::Create(
     TrainerEngine& engine, const config::v1::RunConfig& config) {
   const io::DType dtype =
       engine.compute_dtype() == at::kBFloat16 ? io::DType::kBF16 : io::DType::kF32;
-  ASSIGN_OR_RETURN(weights::Manifest manifest,
-                   weights::MakeManifest(engine.policy().transformer().table(), dtype));
-  const int64_t total_bytes = engine.policy().transformer().table().num_parameters() *
-                              static_cast<int64_t>(c10::elementSize(engine.compute_dtype()));
+  const model::ParameterTable whole(engine.spec());
+  ASSIGN_OR_RETURN(weights::Manifest manifest, weights::MakeManifest(whole, dtype));
+  const int64_t total_bytes =
+      whole.num_parameters() * static_cast<int64_t>(c10::elementSize(engine.compute_dtype()));
   ASSIGN_OR_RETURN(
       weights::TransferPlan plan,
       weights::MakeTransferPlan(std::move(manifest), BucketBytes(config, total_bytes)));
   std::unique_ptr<RankPublisher> out(new RankPublisher(engine, config, std::move(plan)));
 
   ShardedWeights shards;
-  shards.ranks = engine.mesh().shard().size();
-  shards.rank = engine.mesh().shard().rank();
+  const comm::DeviceMesh& mesh = engine.mesh();
+  const bool split = mesh.shape().tp > 1;
+  // The ranks of the first copy are the first of the mesh.
+  comm::ProcessGroup& group = split ? mesh.world() : mesh.shard();
+  shards.ranks = mesh.shape().dp_shard * mesh.shape().tp;
+  shards.rank = mesh.rank() % shards.ranks;
+  if (split) {
+    shards.layout = std::make_shared<ShardLayout>(engine.policy().transformer(), mesh.shape());
+  }
   for (const UnitShard& shard : engine.policy().shards()) {
     shards.units.push_back({shard.master, shard.numel, shard.padded_numel});
   }
-  ASSIGN_OR_RETURN(out->source_, ShardGatherSource::Create(out->plan_, std::move(shards),
-                                                           &engine.mesh().shard()));
+  if (mesh.replicate().rank() == 0) {
+    ASSIGN_OR_RETURN(out->source_,
+                     ShardGatherSource::Create(out->plan_, std::move(shards), &group));
+  }
   return out;
 }
 

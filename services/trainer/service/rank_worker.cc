@@ -150,7 +150,7 @@ RankResult RankWorker::Export(const std::string& path) {
   options.path = path;
   options.source_folder = model_path_;
   options.dtype = engine_.compute_dtype();
-  absl::StatusOr<ExportResult> result = ExportHuggingFace(engine_.policy(), mesh.shard(), options);
+  absl::StatusOr<ExportResult> result = ExportHuggingFace(engine_.policy(), mesh, options);
   if (!result.ok()) return Fatal(result.status());
   if (!result->written.ok()) return Refused(result->written);
   return Done(absl::StrCat(result->size_bytes));

@@ -18,6 +18,8 @@ struct Case {
   std::string name;
   int ranks = 2;  // that share a copy of the model
   int replicas = 1;
+  int tensor = 1;    // ranks that the model is split over
+  int sequence = 1;  // of `ranks`, those that share a micro-batch
   int micro_batches = 1;
   int sequences = 6;
   int64_t longest = 9;
@@ -59,10 +61,11 @@ TEST_P(GradientEquality, WithPlainAutogradOverWholeParameters) {
     loss.backward();
     expected_loss += loss.item<double>();
   }
-  const std::vector<at::Tensor> expected = whole.Gradients();
+  const std::vector<at::Tensor> whole_gradients = whole.Gradients();
 
-  const int ranks = c.ranks * c.replicas;
-  testing::LocalMesh world({.dp_replicate = c.replicas, .dp_shard = c.ranks});
+  const int ranks = c.ranks * c.replicas / c.sequence;
+  testing::LocalMesh world(
+      {.dp_replicate = c.replicas, .dp_shard = c.ranks, .tp = c.tensor, .sequence = c.sequence});
   std::vector<double> losses(ranks);
   world.Run([&](const comm::DeviceMesh& mesh) {
     ShardedModelOptions options;
@@ -81,15 +84,17 @@ TEST_P(GradientEquality, WithPlainAutogradOverWholeParameters) {
       double loss = 0;
       model->ZeroGradients();
       for (const PackedBatch& batch :
-           Deal(sequences, mesh.rank(), ranks, c.micro_batches, c.stride)) {
+           Deal(sequences, mesh.data_rank(), ranks, c.micro_batches, c.stride)) {
         ASSERT_OK_AND_ASSIGN(const double part, model->ForwardBackward(batch, TestLoss));
         loss += part;
       }
-      losses[mesh.rank()] = loss;
+      if (mesh.leads_data_rank()) losses[mesh.data_rank()] = loss;
       ASSERT_OK(model->ReduceGradients());
       const std::vector<at::Tensor> actual =
           GatherParameters(*model, mesh.shard(), &UnitShard::grad);
       const double tolerance = c.reduce_dtype == at::kFloat ? 1e-5 : 1e-2;
+      const std::vector<at::Tensor> expected =
+          PartOfParameters(spec, model->transformer().table(), whole_gradients);
       ASSERT_EQ(actual.size(), expected.size());
       for (size_t u = 0; u < actual.size(); ++u) {
         EXPECT_LT(RelativeDifference(actual[u], expected[u]), tolerance)
@@ -141,6 +146,55 @@ TEST(GradientEqualityInBfloat16, OfRanksWithMicroBatchesOfOneRank) {
 INSTANTIATE_TEST_SUITE_P(
     Shapes, GradientEquality,
     ::testing::Values(
+        Case{.name = "TensorTwo", .ranks = 1, .tensor = 2},
+        Case{.name = "TensorTwoTied", .ranks = 1, .tensor = 2, .tied = true},
+        Case{.name = "TensorThreeAllBiases",
+             .ranks = 1,
+             .tensor = 3,
+             .qk_norm = true,
+             .kv_heads = 4},
+        Case{.name = "TwoRanksTensorTwo", .ranks = 2, .tensor = 2, .micro_batches = 2},
+        Case{.name = "TwoRanksTensorTwoTiedCheckpointing",
+             .ranks = 2,
+             .tensor = 2,
+             .tied = true,
+             .checkpointing = true},
+        Case{.name = "TwoRanksTensorTwoEmptyBatches",
+             .ranks = 2,
+             .tensor = 2,
+             .micro_batches = 2,
+             .sequences = 2},
+        Case{.name = "TwoReplicasTwoRanksTensorTwo",
+             .ranks = 2,
+             .replicas = 2,
+             .tensor = 2,
+             .qk_norm = true,
+             .limits = {.min_elements = 4000, .max_elements = 5000}},
+        Case{.name = "SequenceTwo", .ranks = 2, .sequence = 2},
+        Case{.name = "SequenceTwoTiedCheckpointing",
+             .ranks = 2,
+             .sequence = 2,
+             .tied = true,
+             .checkpointing = true},
+        Case{.name = "SequenceTwoLonger", .ranks = 2, .sequence = 2, .longest = 150},
+        Case{.name = "SequenceFourSelectedRows", .ranks = 4, .sequence = 4, .stride = 5},
+        Case{.name = "SequenceFourFewTokens",
+             .ranks = 4,
+             .sequence = 4,
+             .sequences = 1,
+             .longest = 3,
+             .kv_heads = 1},
+        Case{.name = "FourRanksSequenceTwoEmptyBatches",
+             .ranks = 4,
+             .sequence = 2,
+             .micro_batches = 2,
+             .sequences = 3},
+        Case{.name = "TwoRanksSequenceTwoTensorTwo",
+             .ranks = 2,
+             .tensor = 2,
+             .sequence = 2,
+             .qk_norm = true,
+             .kv_heads = 4},
         Case{.name = "OneRank", .ranks = 1},
         Case{.name = "OneRankTiedMicroBatches", .ranks = 1, .micro_batches = 3, .tied = true},
         Case{.name = "OneRankCheckpointing", .ranks = 1, .checkpointing = true},

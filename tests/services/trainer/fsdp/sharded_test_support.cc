@@ -103,15 +103,45 @@ at::Tensor TestLoss(const model::LogProbs& out) {
   return (-0.05 * out.logprobs - 0.01 * out.entropy + 0.002 * out.logprobs.square()).sum();
 }
 
+std::vector<at::Tensor> PartOfParameters(const model::ModelSpec& spec,
+                                         const model::ParameterTable& table,
+                                         const std::vector<at::Tensor>& whole) {
+  const model::ParameterTable whole_table(spec);
+  std::vector<at::Tensor> parts;
+  for (size_t p = 0; p < whole.size(); ++p) {
+    const model::Parameter& parameter = table.parameter(static_cast<int>(p));
+    const model::Parameter& logical = whole_table.parameter(static_cast<int>(p));
+    std::vector<at::Tensor> boxes;
+    for (size_t i = 0; i < parameter.segments.size(); ++i) {
+      const model::Segment& segment = parameter.segments[i];
+      at::Tensor box = whole[p]
+                           .detach()
+                           .view(logical.shape)
+                           .narrow(0, logical.segments[i].row, logical.segments[i].shape[0]);
+      for (size_t d = 0; d < segment.shape.size(); ++d) {
+        box = box.narrow(static_cast<int64_t>(d), segment.start[d], segment.shape[d]);
+      }
+      boxes.push_back(box.flatten());
+    }
+    parts.push_back(at::cat(boxes));
+  }
+  return parts;
+}
+
 void SetParameters(ShardedModel& model, uint64_t seed) {
-  const std::vector<at::Tensor> flats =
-      FlatUnits(model.transformer().spec(), model.transformer().table(), seed);
-  for (size_t u = 0; u < flats.size(); ++u) {
-    UnitShard& shard = model.shards()[u];
-    const int64_t end = std::min(shard.numel, shard.offset + shard.master.numel());
-    if (end <= shard.offset) continue;
-    shard.master.narrow(0, 0, end - shard.offset)
-        .copy_(flats[u].narrow(0, shard.offset, end - shard.offset));
+  const model::ModelSpec& spec = model.transformer().spec();
+  const model::ParameterTable& table = model.transformer().table();
+  const WholeModel whole(spec, seed);
+  const std::vector<at::Tensor> parts = PartOfParameters(spec, table, whole.parameters());
+  for (size_t p = 0; p < parts.size(); ++p) {
+    const model::Parameter& parameter = table.parameter(static_cast<int>(p));
+    UnitShard& shard = model.shards()[parameter.unit];
+    const int64_t begin = std::max(parameter.offset, shard.offset);
+    const int64_t end =
+        std::min(parameter.offset + parameter.numel, shard.offset + shard.master.numel());
+    if (begin >= end) continue;
+    shard.master.narrow(0, begin - shard.offset, end - begin)
+        .copy_(parts[p].narrow(0, begin - parameter.offset, end - begin));
   }
   model.MastersChanged();
 }

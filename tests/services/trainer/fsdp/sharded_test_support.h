@@ -52,6 +52,7 @@ class WholeModel : public model::ParameterProvider {
   // Each parameter's gradient, flat; zeros where there is none.
   std::vector<at::Tensor> Gradients() const;
   std::vector<at::Tensor>& parameters() { return parameters_; }
+  const std::vector<at::Tensor>& parameters() const { return parameters_; }
 
  private:
   at::Tensor Hidden(const PackedBatch& batch) const;  // of the batch's rows, after the final norm
@@ -64,6 +65,11 @@ class WholeModel : public model::ParameterProvider {
 // that share a copy of the model.
 std::vector<at::Tensor> GatherParameters(ShardedModel& model, comm::ProcessGroup& group,
                                          at::Tensor UnitShard::*part);
+
+// What the table's rank holds of each of the whole model's parameters, flat.
+std::vector<at::Tensor> PartOfParameters(const model::ModelSpec& spec,
+                                         const model::ParameterTable& table,
+                                         const std::vector<at::Tensor>& whole);
 
 // Largest difference over the largest expected entry.
 double RelativeDifference(const at::Tensor& actual, const at::Tensor& expected);

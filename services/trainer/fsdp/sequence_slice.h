@@ -1,0 +1,40 @@
+// The slice of a packed batch that one rank of a sequence-parallel group computes (Ulysses,
+// 2309.14509): a contiguous run of its tokens, as many on every rank. Where the tokens do not
+// divide, the batch ends with padding, a sequence of its own that predicts nothing.
+#ifndef TANDEM_SERVICES_TRAINER_FSDP_SEQUENCE_SLICE_H_
+#define TANDEM_SERVICES_TRAINER_FSDP_SEQUENCE_SLICE_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "common/comm/process_group.h"
+#include "services/trainer/data/packed_batch.h"
+
+namespace tandem::trainer {
+
+struct SequenceSlice {
+  at::Tensor token_ids;             // int64 [tokens of the slice]
+  at::Tensor positions;             // int64 [tokens of the slice]
+  std::vector<int64_t> cu_seqlens;  // of all tokens of the group, padding included
+  int64_t num_rows = 0;             // of the batch
+  // Rows [first_row, first_row + rows.numel()) of the batch are predicted from this slice.
+  int64_t first_row = 0;
+  at::Tensor rows;          // int64, into the slice
+  at::Tensor targets;       // int64
+  at::Tensor temperatures;  // float32
+};
+
+// Rank `rank` of `size`; 1: the batch itself. The batch's rows ascend.
+SequenceSlice SliceOf(const PackedBatch& batch, int rank, int size);
+
+// What the head says of every row of the batch, the same bits on every rank, from what it says of
+// each slice's own: one or more tensors of one value a row. Detached. Throws
+// model::CollectiveError.
+std::vector<at::Tensor> GatherRows(const SequenceSlice& slice, const std::vector<at::Tensor>& own,
+                                   comm::ProcessGroup& group);
+
+}  // namespace tandem::trainer
+
+#endif  // TANDEM_SERVICES_TRAINER_FSDP_SEQUENCE_SLICE_H_

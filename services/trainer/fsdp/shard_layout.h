@@ -1,0 +1,49 @@
+// ShardLayout: where the elements of the logical tensors are, over the ranks that hold one copy of
+// the model. A tensor-parallel rank has boxes of them, laid into the units of its own table; the
+// ranks that share these units hold a slice of each.
+#ifndef TANDEM_SERVICES_TRAINER_FSDP_SHARD_LAYOUT_H_
+#define TANDEM_SERVICES_TRAINER_FSDP_SHARD_LAYOUT_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "common/comm/mesh_shape.h"
+#include "common/model/parameter_table.h"
+#include "common/model/transformer.h"
+
+namespace tandem::trainer {
+
+class ShardLayout {
+ public:
+  // Of a model on one rank of a mesh of that shape. Allocates tables, no tensors.
+  ShardLayout(const model::Transformer& transformer, const comm::MeshShape& mesh);
+
+  // Ranks of one copy: the first ones of the mesh, in its order.
+  int num_ranks() const { return num_shards_ * static_cast<int>(tables_.size()); }
+
+  // The logical tensors, in the model's canonical order.
+  size_t num_tensors() const { return tables_[0].segments().size(); }
+  const model::Segment& tensor(size_t i) const {
+    return tables_[0].segment(tables_[0].segments()[i]);
+  }
+  int64_t tensor_numel(size_t i) const;
+
+  // Elements that follow one another in a tensor and in a rank's shard of a unit.
+  struct Run {
+    int unit = 0;
+    int64_t shard_offset = 0;  // of the first, within the rank's shard
+    int64_t first = 0;         // of the first, within the logical tensor
+    int64_t count = 0;
+  };
+  // What `rank` is to give of elements [first, first + count) of a tensor, in order. Every element
+  // is given by exactly one rank: of what all tensor-parallel ranks hold, by the first of them.
+  std::vector<Run> RunsOf(int rank, size_t tensor, int64_t first, int64_t count) const;
+
+ private:
+  std::vector<model::ParameterTable> tables_;  // by tensor-parallel rank
+  int num_shards_;
+};
+
+}  // namespace tandem::trainer
+
+#endif  // TANDEM_SERVICES_TRAINER_FSDP_SHARD_LAYOUT_H_
