@@ -3,49 +3,23 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
-#include <chrono>
-#include <filesystem>
-#include <fstream>
 #include <future>
-#include <thread>
 
 #include "tests/support/addition_data.h"
 #include "tests/support/program.h"
+#include "tests/support/run_processes.h"
 
 namespace tandem {
 namespace {
 
+using ::tandem::testing::Eventually;
 using ::tandem::testing::ProgramResult;
 using ::tandem::testing::ReadWhole;
 using ::tandem::testing::RunProgram;
+using ::tandem::testing::ServicesOf;
 using ::tandem::testing::TempFolder;
 using ::tandem::testing::TinyRun;
 using ::testing::HasSubstr;
-
-// Service processes whose command line mentions `text`.
-std::vector<pid_t> ServicesOf(const std::string& text) {
-  std::vector<pid_t> pids;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
-    const std::string name = entry.path().filename();
-    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
-    const std::string command = ReadWhole(entry.path() / "cmdline");
-    const std::string program = std::filesystem::path(command.c_str()).filename();
-    if (program != "tandem-trainer" && program != "tandem-rollout") continue;
-    if (command.find(text) != std::string::npos) pids.push_back(std::stoi(name));
-  }
-  return pids;
-}
-
-// Waits for a condition, polling; false when it does not come true in time.
-template <typename Condition>
-bool Eventually(Condition condition, int seconds) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
-  while (std::chrono::steady_clock::now() < deadline) {
-    if (condition()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  }
-  return condition();
-}
 
 class ProcessDeathTest : public ::testing::TestWithParam<std::string> {};
 

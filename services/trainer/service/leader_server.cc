@@ -88,7 +88,10 @@ void LeaderServer::RunCollectiveThread() {
       if (options_.on_failed) options_.on_failed();
     }
   }
-  if (!failed) team_.Stop();
+  if (!failed) {
+    leader_->FinishCheckpoint().IgnoreError();
+    team_.Stop();
+  }
   collective_thread_done_.Notify();
 }
 

@@ -7,6 +7,8 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 
 namespace tandem::trainer {
 
@@ -16,7 +18,8 @@ enum class Opcode : int64_t {
   kComputeLogProbs,  // ComputeLogProbsRequest               -> ComputeLogProbsResponse
   kPublish,          // PublishWeightsRequest, version set   -> PublishWeightsResponse
   kExport,           // path of a Hugging Face folder        -> int64 size in bytes, in decimal
-  kWriteShard,       // folder to write to                   -> "NAME SIZE DIGEST"
+  kSnapshot,         // folder to write to                   -> name of the shard, or nothing
+  kSnapshotState,    // "wait" for its end, or "poll"        -> SnapshotState
   kVerifyShard,      // folder to read                       -> nothing
   kReadShard,        // folder to read                       -> nothing
   kStop,             // the process ends
@@ -34,8 +37,10 @@ inline const char* Name(Opcode opcode) {
       return "PublishWeights";
     case Opcode::kExport:
       return "SaveCheckpoint (Hugging Face)";
-    case Opcode::kWriteShard:
-      return "SaveCheckpoint (sharded)";
+    case Opcode::kSnapshot:
+      return "SaveCheckpoint (snapshot)";
+    case Opcode::kSnapshotState:
+      return "SaveCheckpoint (state)";
     case Opcode::kVerifyShard:
       return "LoadCheckpoint (verify)";
     case Opcode::kReadShard:
@@ -49,6 +54,20 @@ inline const char* Name(Opcode opcode) {
 struct RankCommand {
   Opcode opcode = Opcode::kPing;
   std::string payload;
+};
+
+// How a rank's write of its snapshot stands. A write that failed is no failure of the rank.
+struct SnapshotState {
+  bool running = false;
+  double seconds = 0;  // that the write took
+  absl::Status status;
+
+  std::string Encode() const {
+    return absl::StrCat(running ? 1 : 0, " ", seconds, " ", static_cast<int>(status.code()), " ",
+                        status.message());
+  }
+  // An error where `text` is not what Encode() makes.
+  static absl::StatusOr<SnapshotState> Decode(const std::string& text);
 };
 
 struct RankResult {

@@ -7,9 +7,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/checkpoint/checkpoint_reader.h"
+#include "common/checkpoint/shard_writer.h"
 #include "common/status/status_macros.h"
 #include "services/trainer/checkpoint/hugging_face_export.h"
-#include "services/trainer/checkpoint/sharded_checkpoint.h"
+#include "services/trainer/checkpoint/load_shard.h"
 #include "services/trainer/data/training_batch.h"
 
 namespace tandem::trainer {
@@ -91,8 +93,10 @@ RankResult RankWorker::Run(const RankCommand& command) {
       return Publish(command.payload);
     case Opcode::kExport:
       return Export(command.payload);
-    case Opcode::kWriteShard:
-      return WriteShard(command.payload);
+    case Opcode::kSnapshot:
+      return Snapshot(command.payload);
+    case Opcode::kSnapshotState:
+      return TellSnapshotState(command.payload == "wait");
     case Opcode::kVerifyShard:
       return VerifyShard(command.payload);
     case Opcode::kReadShard:
@@ -156,20 +160,34 @@ RankResult RankWorker::Export(const std::string& path) {
   return Done(absl::StrCat(result->size_bytes));
 }
 
-RankResult RankWorker::WriteShard(const std::string& folder) {
-  const comm::DeviceMesh& mesh = engine_.mesh();
-  absl::StatusOr<ShardFile> file =
-      trainer::WriteShard(folder, mesh.rank(), mesh.size(), engine_.policy(), engine_.optimizer());
-  if (!file.ok()) return Refused(file.status());
-  return Done(absl::StrCat(file->name, " ", file->size_bytes, " ", file->digest));
+RankResult RankWorker::Snapshot(const std::string& folder) {
+  if (!engine_.writes_checkpoints()) return Done();  // another rank holds the same
+  SnapshotOptions options;
+  options.folder = folder;
+  options.name = checkpoint::ShardName(engine_.mesh().rank(), engine_.mesh().size());
+  options.writes_whole_tensors = engine_.mesh().tensor().rank() == 0;
+  absl::Status status = snapshot_writer_.Start(options, engine_.checkpointed_models());
+  return status.ok() ? Done(options.name) : Refused(std::move(status));
+}
+
+RankResult RankWorker::TellSnapshotState(bool wait) {
+  SnapshotState state;
+  if (snapshot_writer_.started()) {
+    if (wait || snapshot_writer_.done()) {
+      const absl::StatusOr<double> seconds = snapshot_writer_.Wait();
+      state.status = seconds.status();
+      state.seconds = seconds.ok() ? *seconds : 0;
+    } else {
+      state.running = true;
+    }
+  }
+  return Done(state.Encode());
 }
 
 RankResult RankWorker::VerifyShard(const std::string& folder) {
-  const comm::DeviceMesh& mesh = engine_.mesh();
   const auto verify = [&]() -> absl::Status {
-    ASSIGN_OR_RETURN(const CheckpointManifest manifest, ReadManifest(folder));
-    RETURN_IF_ERROR(CheckManifest(manifest, folder, mesh.size(), engine_.policy()));
-    return trainer::VerifyShard(folder, manifest, mesh.rank(), engine_.policy());
+    ASSIGN_OR_RETURN(auto reader, checkpoint::CheckpointReader::Open(folder));
+    return VerifyShards(reader, engine_.checkpointed_models());
   };
   absl::Status status = verify();
   return status.ok() ? Done() : Refused(std::move(status));
@@ -177,9 +195,9 @@ RankResult RankWorker::VerifyShard(const std::string& folder) {
 
 RankResult RankWorker::ReadShard(const std::string& folder) {
   const auto read = [&]() -> absl::Status {
-    ASSIGN_OR_RETURN(const CheckpointManifest manifest, ReadManifest(folder));
-    return trainer::ReadShard(folder, manifest, engine_.mesh().rank(), engine_.policy(),
-                              engine_.optimizer());
+    ASSIGN_OR_RETURN(auto reader, checkpoint::CheckpointReader::Open(folder));
+    RETURN_IF_ERROR(ReadShards(reader, engine_.checkpointed_models()));
+    return engine_.SetAlgorithmScalars(reader.manifest().scalars);
   };
   absl::Status status = read();
   return status.ok() ? Done() : Fatal(std::move(status));

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "services/trainer/checkpoint/snapshot_writer.h"
 #include "services/trainer/service/rank_command.h"
 #include "services/trainer/service/rank_publisher.h"
 #include "services/trainer/service/trainer_engine.h"
@@ -35,12 +36,14 @@ class RankWorker {
   RankResult ComputeLogProbs(const std::string& payload);
   RankResult Publish(const std::string& payload);
   RankResult Export(const std::string& path);
-  RankResult WriteShard(const std::string& folder);
+  RankResult Snapshot(const std::string& folder);
+  RankResult TellSnapshotState(bool wait);
   RankResult VerifyShard(const std::string& folder);
   RankResult ReadShard(const std::string& folder);
 
   TrainerEngine& engine_;
   RankPublisher& publisher_;
+  SnapshotWriter snapshot_writer_;
   const std::string model_path_;
 };
 

@@ -126,6 +126,16 @@ absl::StatusOr<std::unique_ptr<TrainerEngine>> TrainerEngine::Create(
   return engine;
 }
 
+std::vector<CheckpointedModel> TrainerEngine::checkpointed_models() {
+  return {{"policy", policy_.get(), optimizer_.get()}};
+}
+
+absl::Status TrainerEngine::SetAlgorithmScalars(const std::map<std::string, double>& scalars) {
+  if (scalars.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("the checkpoint holds ", scalars.begin()->first,
+                                                    ", which this run's algorithm does not have"));
+}
+
 absl::StatusOr<StepResult> TrainerEngine::TrainStep(v1::Objective objective, int64_t step,
                                                     TrainingBatch batch) {
   const double learning_rate =

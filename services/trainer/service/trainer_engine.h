@@ -10,13 +10,16 @@
 #include <c10/core/Device.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/comm/device_mesh.h"
 #include "common/model/model_spec.h"
 #include "services/trainer/algorithm/training_step.h"
+#include "services/trainer/checkpoint/checkpointed_model.h"
 #include "services/trainer/data/training_batch.h"
 #include "services/trainer/fsdp/sharded_model.h"
 #include "services/trainer/optim/adamw.h"
@@ -39,6 +42,15 @@ class TrainerEngine {
   const comm::DeviceMesh& mesh() const { return mesh_; }
   ShardedModel& policy() { return *policy_; }
   AdamW& optimizer() { return *optimizer_; }
+
+  // What a checkpoint holds: the models that are trained, with their optimizers.
+  std::vector<CheckpointedModel> checkpointed_models();
+  // Whether no rank before this one holds the same shards.
+  bool writes_checkpoints() const { return mesh_.replicate().rank() == 0; }
+  // State of the algorithm that outlives a step, by name. The same on every rank.
+  std::map<std::string, double> AlgorithmScalars() const { return {}; }
+  // FAILED_PRECONDITION for names that this run's algorithm does not know.
+  absl::Status SetAlgorithmScalars(const std::map<std::string, double>& scalars);
 
   // Step number `step`, from 1, which the learning rate follows from. Beside the step's own
   // metrics: those of AddStepTimes(), and perf/*_bytes (memory_metrics.h) of this rank. Rank 0 logs

@@ -9,13 +9,11 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_split.h"
-#include "common/io/atomic_folder.h"
+#include "common/checkpoint/manifest.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
 #include "services/trainer/algorithm/training_step_options.h"
-#include "services/trainer/checkpoint/sharded_checkpoint.h"
 #include "services/trainer/service/rank_worker.h"
 
 namespace tandem::trainer {
@@ -28,17 +26,6 @@ absl::StatusOr<std::filesystem::path> Canonical(const std::string& path) {
       std::filesystem::weakly_canonical(std::filesystem::absolute(path), error);
   if (error) return absl::InvalidArgumentError(absl::StrCat(path, ": ", error.message()));
   return out.has_filename() ? out : out.parent_path();
-}
-
-absl::StatusOr<ShardFile> ParseShardFile(const std::string& payload) {
-  const std::vector<std::string> parts = absl::StrSplit(payload, ' ');
-  ShardFile file;
-  if (parts.size() != 3 || !absl::SimpleAtoi(parts[1], &file.size_bytes)) {
-    return absl::InternalError(absl::StrCat("a rank answered \"", payload, "\" about its shard"));
-  }
-  file.name = parts[0];
-  file.digest = parts[2];
-  return file;
 }
 
 // What differs between ranks: their memory.
@@ -80,7 +67,10 @@ TrainerLeader::TrainerLeader(const config::v1::RunConfig& config,
       model_info_(std::move(model_info)),
       engine_(engine),
       team_(team),
-      status_(status) {
+      status_(status),
+      saver_([this](Opcode opcode,
+                    std::string payload) { return RunOnRanks(opcode, std::move(payload)); },
+             config.trainer().keep_last()) {
   status_.SetState(v1::TRAINER_STATE_READY);
 }
 
@@ -173,6 +163,7 @@ absl::StatusOr<v1::TrainStepResponse> TrainerLeader::TrainStep(
   }
   ScopedTrainerState state(status_, v1::TRAINER_STATE_TRAINING);
   const auto results = RunOnRanks(Opcode::kTrainStep, std::move(payload));
+  if (results.ok()) SettleCheckpoint(/*wait=*/false).IgnoreError();  // shows in the status
   v1::TrainStepResponse response;
   absl::MutexLock lock(&mu_);
   running_step_ = 0;
@@ -186,6 +177,9 @@ absl::StatusOr<v1::TrainStepResponse> TrainerLeader::TrainStep(
   driver_state_ = header.driver_state();
   response.set_policy_version(policy_version_);
   last_response_ = response;
+  if (std::optional<v1::CheckpointOutcome> outcome = TakeOutcome()) {
+    *response.mutable_checkpoint() = *std::move(outcome);
+  }
   status_.SetProgress(policy_version_, step_);
   telemetry::SetLogPolicyVersion(policy_version_);
   const auto& metrics = response.metrics();
@@ -256,7 +250,15 @@ absl::StatusOr<v1::SaveCheckpointResponse> TrainerLeader::SaveCheckpoint(
     const v1::SaveCheckpointRequest& request) {
   ASSIGN_OR_RETURN(const std::string path, ResolvePath(request.path()));
   ScopedTrainerState state(status_, v1::TRAINER_STATE_CHECKPOINTING);
+  RETURN_IF_ERROR(SettleCheckpoint(/*wait=*/true));
   v1::SaveCheckpointResponse response;
+  if (std::optional<v1::CheckpointOutcome> earlier = TakeOutcome()) {
+    *response.mutable_earlier() = *std::move(earlier);
+  }
+  {
+    absl::MutexLock lock(&mu_);
+    response.set_policy_version(policy_version_);
+  }
   if (request.format() == v1::CHECKPOINT_FORMAT_HUGGING_FACE) {
     ASSIGN_OR_RETURN(const std::vector<RankResult> results, RunOnRanks(Opcode::kExport, path));
     int64_t size_bytes = 0;
@@ -264,54 +266,66 @@ absl::StatusOr<v1::SaveCheckpointResponse> TrainerLeader::SaveCheckpoint(
       return absl::InternalError("the size of the checkpoint is garbled");
     }
     response.set_size_bytes(size_bytes);
-  } else {
-    ASSIGN_OR_RETURN(const int64_t size_bytes, SaveSharded(path));
-    response.set_size_bytes(size_bytes);
+    telemetry::LogInfo("model written", {{"path", path}, {"bytes", size_bytes}});
+    return response;
   }
-  absl::MutexLock lock(&mu_);
-  response.set_policy_version(policy_version_);
-  telemetry::LogInfo("checkpoint written",
-                     {{"path", path}, {"step", step_}, {"bytes", response.size_bytes()}});
+  RETURN_IF_ERROR(BeginCheckpoint(path, request.driver_state()));
+  if (request.asynchronous()) return response;
+  RETURN_IF_ERROR(SettleCheckpoint(/*wait=*/true));
+  const std::optional<v1::CheckpointOutcome> outcome = TakeOutcome();
+  if (!outcome.has_value()) return absl::InternalError("the checkpoint's end went unnoticed");
+  if (!outcome->error().empty()) {
+    return absl::Status(static_cast<absl::StatusCode>(outcome->error_code()), outcome->error());
+  }
+  response.set_size_bytes(outcome->size_bytes());
   return response;
 }
 
-absl::StatusOr<int64_t> TrainerLeader::SaveSharded(const std::string& path) {
-  CheckpointManifest manifest;
-  manifest.architecture = engine_.spec().architecture;
-  manifest.num_ranks = team_.size();
-  manifest.optimizer_steps = engine_.optimizer().num_steps();
-  manifest.units = DescribeUnits(engine_.policy());
+absl::Status TrainerLeader::BeginCheckpoint(const std::string& path,
+                                            const std::string& driver_state) {
+  CheckpointSaver::Contents contents;
+  contents.manifest.source_folder = config_.model().path();
+  contents.manifest.scalars = engine_.AlgorithmScalars();
+  for (const CheckpointedModel& model : engine_.checkpointed_models()) {
+    contents.manifest.models.push_back(DescribeModel(model));
+  }
   {
     absl::MutexLock lock(&mu_);
-    manifest.policy_version = policy_version_;
-    manifest.step = step_;
-    manifest.driver_state = driver_state_;
-    if (last_response_.has_value()) manifest.last_response = last_response_->SerializeAsString();
+    contents.manifest.policy_version = policy_version_;
+    contents.manifest.step = step_;
+    contents.driver_state = driver_state.empty() ? driver_state_ : driver_state;
+    if (last_response_.has_value()) contents.last_response = last_response_->SerializeAsString();
   }
-  ASSIGN_OR_RETURN(io::AtomicFolder folder, io::AtomicFolder::Create(path));
-  ASSIGN_OR_RETURN(const std::vector<RankResult> results,
-                   RunOnRanks(Opcode::kWriteShard, folder.temporary_path()));
-  int64_t size_bytes = 0;
-  for (const RankResult& result : results) {
-    ASSIGN_OR_RETURN(ShardFile file, ParseShardFile(result.payload));
-    size_bytes += file.size_bytes;
-    manifest.files.push_back(std::move(file));
-  }
-  RETURN_IF_ERROR(WriteManifest(folder.temporary_path(), manifest));
-  RETURN_IF_ERROR(folder.Commit(io::AtomicFolder::kReplace));
-  return size_bytes;
+  return saver_.Begin(path, std::move(contents));
+}
+
+absl::Status TrainerLeader::SettleCheckpoint(bool wait) {
+  ASSIGN_OR_RETURN(std::optional<v1::CheckpointOutcome> outcome, saver_.Settle(wait));
+  if (outcome.has_value()) outcome_ = std::move(outcome);
+  return absl::OkStatus();
+}
+
+std::optional<v1::CheckpointOutcome> TrainerLeader::TakeOutcome() {
+  return std::exchange(outcome_, std::nullopt);
 }
 
 absl::StatusOr<v1::LoadCheckpointResponse> TrainerLeader::LoadCheckpoint(
     const v1::LoadCheckpointRequest& request) {
-  ASSIGN_OR_RETURN(const std::string path, ResolvePath(request.path()));
+  ASSIGN_OR_RETURN(const std::filesystem::path canonical, Canonical(request.path()));
+  const std::string path = canonical.string();
   ScopedTrainerState state(status_, v1::TRAINER_STATE_CHECKPOINTING);
-  ASSIGN_OR_RETURN(const CheckpointManifest manifest, ReadManifest(path));
+  RETURN_IF_ERROR(SettleCheckpoint(/*wait=*/true));
+  ASSIGN_OR_RETURN(const checkpoint::Manifest manifest, checkpoint::ReadManifest(path));
+  ASSIGN_OR_RETURN(std::string driver_state,
+                   checkpoint::ReadSideFile(path, checkpoint::kDriverStateFile, manifest));
+  ASSIGN_OR_RETURN(const std::string stored_response,
+                   checkpoint::ReadSideFile(path, checkpoint::kLastResponseFile, manifest));
   v1::TrainStepResponse last_response;
-  if (!last_response.ParseFromString(manifest.last_response)) {
-    return absl::DataLossError(absl::StrCat(path, "/manifest.json: last_response is garbled"));
+  if (!last_response.ParseFromString(stored_response)) {
+    return absl::DataLossError(
+        absl::StrCat(path, "/", checkpoint::kLastResponseFile, " is garbled"));
   }
-  // Every rank has read its file through before any changes its weights.
+  // Every rank has read all that it needs before any changes its weights.
   RETURN_IF_ERROR(RunOnRanks(Opcode::kVerifyShard, path).status());
   RETURN_IF_ERROR(RunOnRanks(Opcode::kReadShard, path).status());
 
@@ -320,9 +334,9 @@ absl::StatusOr<v1::LoadCheckpointResponse> TrainerLeader::LoadCheckpoint(
   policy_version_ =
       1 + std::max({policy_version_, manifest.policy_version, request.min_policy_version()});
   step_ = manifest.step;
-  driver_state_ = manifest.driver_state;
+  driver_state_ = std::move(driver_state);
   last_response_.reset();
-  if (!manifest.last_response.empty()) {
+  if (!stored_response.empty()) {
     last_response.set_policy_version(policy_version_);
     last_response_ = std::move(last_response);
   }
@@ -336,6 +350,9 @@ absl::StatusOr<v1::LoadCheckpointResponse> TrainerLeader::LoadCheckpoint(
   return response;
 }
 
-absl::Status TrainerLeader::Heartbeat() { return RunOnRanks(Opcode::kPing, "").status(); }
+absl::Status TrainerLeader::Heartbeat() {
+  RETURN_IF_ERROR(SettleCheckpoint(/*wait=*/false));
+  return RunOnRanks(Opcode::kPing, "").status();
+}
 
 }  // namespace tandem::trainer

@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "services/trainer/data/sample_validation.h"
+#include "services/trainer/service/checkpoint_saver.h"
 #include "services/trainer/service/rank_team.h"
 #include "services/trainer/service/trainer_engine.h"
 #include "services/trainer/service/trainer_status.h"
@@ -65,6 +66,8 @@ class TrainerLeader {
 
   // Shows that all ranks are there; called now and then while nothing else is to be done.
   absl::Status Heartbeat();
+  // Waits for a checkpoint that is being written: before the ranks are told to end.
+  absl::Status FinishCheckpoint() { return SettleCheckpoint(/*wait=*/true); }
 
  private:
   absl::Status CheckIncarnation(int64_t incarnation) const;
@@ -72,13 +75,18 @@ class TrainerLeader {
   // it lives through is answered with the rank's name.
   absl::StatusOr<std::vector<RankResult>> RunOnRanks(Opcode opcode, std::string payload);
   absl::StatusOr<std::string> ResolvePath(const std::string& path) const;
-  absl::StatusOr<int64_t> SaveSharded(const std::string& path);
+  absl::Status BeginCheckpoint(const std::string& path, const std::string& driver_state);
+  // Takes note of how the checkpoint that is being written ended, for the next answer to tell.
+  absl::Status SettleCheckpoint(bool wait);
+  std::optional<v1::CheckpointOutcome> TakeOutcome();
 
   const config::v1::RunConfig config_;
   const v1::GetModelInfoResponse model_info_;  // version and step as of the start
   TrainerEngine& engine_;
   RankTeam& team_;
   TrainerStatus& status_;
+  CheckpointSaver saver_;
+  std::optional<v1::CheckpointOutcome> outcome_;  // not yet told
 
   mutable absl::Mutex mu_;
   int64_t policy_version_ ABSL_GUARDED_BY(mu_) = 0;

@@ -53,6 +53,7 @@ absl::Status Run(const Options& options) {
       .test = nullptr,
       .folder = folder,
       .progress = progress,
+      .resume = nullptr,
       .interrupted = [&session] { return session.interrupted(); },
       .on_step =
           [&](int64_t step, const driver::Metrics& metrics) {

@@ -3,6 +3,8 @@
 #include <map>
 #include <memory>
 #include <numeric>
+#include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -10,8 +12,10 @@
 #include "common/status/status_macros.h"
 #include "tools/tandem/commands/command.h"
 #include "tools/tandem/commands/run_options.h"
+#include "tools/tandem/commands/run_start.h"
 #include "tools/tandem/commands/session.h"
 #include "tools/tandem/driver/progress.h"
+#include "tools/tandem/driver/run_checkpoints.h"
 #include "tools/tandem/driver/run_folder.h"
 
 namespace tandem::commands {
@@ -132,17 +136,32 @@ absl::Status RunReplay(const Options& options) {
                                   ? config.trainer().total_steps()
                                   : static_cast<int64_t>(steps.size());
   config.mutable_trainer()->set_total_steps(total_steps);
-  ASSIGN_OR_RETURN(driver::RunFolder folder, driver::RunFolder::Create(config));
+  driver::Progress progress("replay", total_steps);
+  ASSIGN_OR_RETURN(RunStart start, PrepareRunFolder(options.run, config, progress));
+  driver::RunFolder& folder = start.folder;
   RETURN_IF_ERROR(
       session.Explain(session.Open(config, {.local = options.run.local, .needs_rollouts = false})));
-  driver::Progress progress("replay", total_steps);
-  for (int64_t step = 1; step <= total_steps; ++step) {
+  const auto num_steps = static_cast<int64_t>(steps.size());
+  ASSIGN_OR_RETURN(const std::optional<driver::ResumePoint> resume,
+                   ResumeIfAsked(start, "replay", config.seed(), num_steps, session, progress));
+  driver::RunCheckpoints checkpoints(config, session.trainer(), folder, progress);
+  for (int64_t step = resume.has_value() ? resume->state.step() + 1 : 1; step <= total_steps;
+       ++step) {
     if (session.interrupted()) return absl::CancelledError("interrupted");
     const auto response = session.trainer().TrainStep(step, trainer::v1::OBJECTIVE_POLICY_GRADIENT,
-                                                      steps[(step - 1) % steps.size()]);
+                                                      steps[(step - 1) % num_steps]);
     RETURN_IF_ERROR(session.Explain(response.status()));
     driver::Metrics metrics(response->metrics().begin(), response->metrics().end());
     metrics["training/policy_version"] = static_cast<double>(response->policy_version());
+    if (response->has_checkpoint()) checkpoints.Note(response->checkpoint(), metrics);
+    if (checkpoints.IsDue(step)) {
+      driver::v1::DriverState state;
+      state.set_command("replay");
+      state.set_seed(config.seed());
+      state.set_num_prompts(num_steps);
+      state.set_prompt_position(step);
+      RETURN_IF_ERROR(session.Explain(checkpoints.Save(step, std::move(state), metrics)));
+    }
     RETURN_IF_ERROR(folder.WriteMetrics(step, metrics));
     progress.AddTokens(static_cast<int64_t>(metrics["perf/total_num_tokens"]));
     progress.Update(step, {absl::StrFormat("loss %.4f", metrics["actor/loss"])});
@@ -151,10 +170,7 @@ absl::Status RunReplay(const Options& options) {
     std::printf("%s", io::ToJsonLine(line).c_str());
     std::fflush(stdout);
   }
-  return session.Explain(
-      session.trainer()
-          .SaveCheckpoint(folder.model_path(), trainer::v1::CHECKPOINT_FORMAT_HUGGING_FACE)
-          .status());
+  return session.Explain(checkpoints.SaveModel());
 }
 
 }  // namespace
@@ -163,6 +179,7 @@ void AddReplay(CLI::App& app, Runner& runner) {
   CLI::App* command = app.add_subcommand("replay", "Trains on recorded samples");
   auto options = std::make_shared<Options>();
   AddRunOptions(*command, options->run);
+  AddResumeOption(*command, options->run);
   command
       ->add_option("--input", options->input,
                    "JSONL of prompt_ids, response_ids, rewards or advantages, logprobs, group; the "

@@ -29,6 +29,19 @@ void AddRunOptions(CLI::App& command, RunOptions& options) {
                    "Starts the ranks and replicas that the configuration names on this machine");
 }
 
+void AddResumeOption(CLI::App& command, RunOptions& options) {
+  command
+      .add_option_function<std::vector<std::string>>(
+          "--resume",
+          [&options](const std::vector<std::string>& folders) {
+            options.resume = true;
+            if (!folders.empty()) options.resume_folder = folders[0];
+          },
+          "Goes on from run_dir's newest checkpoint that is whole, or from DIR")
+      ->type_name("[DIR]")
+      ->expected(0, 1);
+}
+
 absl::StatusOr<config::v1::RunConfig> ResolveConfig(const RunOptions& options,
                                                     const config::FileNeeds& needs,
                                                     config::Places* places) {

@@ -18,9 +18,13 @@ struct RunOptions {
   std::vector<std::string> overrides;
   bool local = false;
   bool dry_run = false;
+  bool resume = false;
+  std::string resume_folder;  // of --resume=DIR; empty: the run's newest checkpoint
 };
 
 void AddRunOptions(CLI::App& command, RunOptions& options);
+// --resume[=DIR], of commands that train.
+void AddResumeOption(CLI::App& command, RunOptions& options);
 
 // The configuration, checked, with absolute paths of model and run_dir. A misuse where it is wrong.
 absl::StatusOr<config::v1::RunConfig> ResolveConfig(const RunOptions& options,

@@ -12,6 +12,7 @@
 #include "tools/tandem/commands/command.h"
 #include "tools/tandem/commands/run_options.h"
 #include "tools/tandem/commands/run_report.h"
+#include "tools/tandem/commands/run_start.h"
 #include "tools/tandem/commands/session.h"
 #include "tools/tandem/driver/training_loop.h"
 
@@ -85,11 +86,15 @@ absl::Status RunTraining(Kind kind, const RunOptions& options) {
 
   const bool evaluates = inputs.test.has_value();
   const bool needs_rollouts = kind == Kind::kReinforcement || evaluates;
-  ASSIGN_OR_RETURN(driver::RunFolder folder, driver::RunFolder::Create(config));
+  const std::string command = kind == Kind::kSupervised ? "sft" : "train";
+  driver::Progress progress(command, config.trainer().total_steps());
+  ASSIGN_OR_RETURN(RunStart start, PrepareRunFolder(options, config, progress));
   RETURN_IF_ERROR(session.Explain(
       session.Open(config, {.local = options.local, .needs_rollouts = needs_rollouts})));
-  driver::Progress progress(kind == Kind::kSupervised ? "sft" : "train",
-                            config.trainer().total_steps());
+  ASSIGN_OR_RETURN(
+      const std::optional<driver::ResumePoint> resume,
+      ResumeIfAsked(start, command, config.seed(),
+                    static_cast<int64_t>(inputs.train->prompts().size()), session, progress));
   driver::LoopContext context{
       .config = config,
       .trainer = session.trainer(),
@@ -97,8 +102,9 @@ absl::Status RunTraining(Kind kind, const RunOptions& options) {
       .rewarder = inputs.rewarder.get(),
       .train = *inputs.train,
       .test = evaluates ? &*inputs.test : nullptr,
-      .folder = folder,
+      .folder = start.folder,
       .progress = progress,
+      .resume = resume.has_value() ? &*resume : nullptr,
       .interrupted = [&session] { return session.interrupted(); },
       .on_step = nullptr,
   };
@@ -115,6 +121,7 @@ void Add(CLI::App& app, Runner& runner, Kind kind, const char* name, const char*
   CLI::App* command = app.add_subcommand(name, description);
   auto options = std::make_shared<RunOptions>();
   AddRunOptions(*command, *options);
+  AddResumeOption(*command, *options);
   command->add_flag("--dry-run", options->dry_run, "Checks everything and prints the plan");
   command->callback([&runner, options, kind] {
     runner = [options, kind] { return RunTraining(kind, *options); };

@@ -3,6 +3,7 @@
 #define TANDEM_TOOLS_TANDEM_DRIVER_COMPLETION_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,8 @@ struct Prompt {
   std::string text;                 // rendered; empty where the row gave ids
   std::string answer;
   nlohmann::json fields;  // the whole row
+  // Place in the step's batch, which its seed follows from; unset: the order in which it is given.
+  std::optional<int64_t> place;
 };
 
 struct Completion {

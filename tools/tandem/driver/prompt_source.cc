@@ -135,6 +135,12 @@ absl::StatusOr<std::unique_ptr<tokenizer::Tokenizer>> LoadTokenizerIfAny(
   return tokenizer::Tokenizer::Load(model_folder);
 }
 
+void PromptSource::Seek(int64_t position) {
+  position_ = position;
+  // At the start of an epoch Next() draws the order.
+  if (position_ % static_cast<int64_t>(order_.size()) != 0) ShuffleEpoch();
+}
+
 std::vector<Prompt> PromptSource::Next(int64_t count) {
   std::vector<Prompt> batch;
   batch.reserve(count);

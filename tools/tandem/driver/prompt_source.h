@@ -32,6 +32,8 @@ class PromptSource {
   int64_t num_too_long() const { return num_too_long_; }
   // How many prompts have been given since the start: the cursor of a resumed run.
   int64_t position() const { return position_; }
+  // Goes on as if `position` prompts had been given.
+  void Seek(int64_t position);
 
  private:
   void ShuffleEpoch();

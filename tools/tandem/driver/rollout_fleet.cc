@@ -143,7 +143,8 @@ size_t RolloutFleet::PickReplica(int except) const {
 
 absl::StatusOr<std::vector<Group>> RolloutFleet::Generate(
     std::vector<Prompt> prompts, const rollout::v1::SamplingParams& params, bool return_text,
-    const std::function<void(int64_t)>& on_tokens) {
+    const std::function<void(int64_t)>& on_tokens,
+    const std::function<void(size_t, const std::vector<Completion>&)>& on_group) {
   // What calls report to; they hold it too, for their last callback may outlast this function.
   struct Ended {
     size_t prompt;
@@ -177,7 +178,8 @@ absl::StatusOr<std::vector<Group>> RolloutFleet::Generate(
     }
     *request.mutable_sampling() = params;
     if (params.has_seed()) {
-      request.mutable_sampling()->set_seed(params.seed() * 0x9E3779B97F4A7C15ULL + i + 1);
+      const uint64_t place = static_cast<uint64_t>(prompts[i].place.value_or(i));
+      request.mutable_sampling()->set_seed(params.seed() * 0x9E3779B97F4A7C15ULL + place + 1);
     }
     request.set_return_text(return_text);
     const int64_t cost =
@@ -213,6 +215,7 @@ absl::StatusOr<std::vector<Group>> RolloutFleet::Generate(
       entry.finished = true;
       ++num_done;
       groups[ended.prompt].completions = std::move(ended.completions);
+      if (ended.status.ok() && on_group) on_group(ended.prompt, groups[ended.prompt].completions);
       if (ended.status.ok() || !first_error.ok()) continue;
       const Replica& replica = replicas_[entry.replica];
       first_error = absl::Status(ended.status.code(),

@@ -33,10 +33,12 @@ class RolloutFleet {
   // Samples every prompt with `params` (its seed is mixed with the prompt's place in the batch) and
   // returns the groups in the order of the prompts. A prompt whose replica is gone is tried once on
   // another one. The first other error is returned, after the rest has been cancelled.
-  // `on_tokens` is told of newly sampled tokens, from gRPC's threads.
+  // `on_tokens` is told of newly sampled tokens, from gRPC's threads; `on_group` of each prompt
+  // (its index) whose completions are all there, from the calling thread.
   absl::StatusOr<std::vector<Group>> Generate(
       std::vector<Prompt> prompts, const rollout::v1::SamplingParams& params, bool return_text,
-      const std::function<void(int64_t)>& on_tokens = nullptr);
+      const std::function<void(int64_t)>& on_tokens = nullptr,
+      const std::function<void(size_t, const std::vector<Completion>&)>& on_group = nullptr);
 
   absl::StatusOr<rollout::v1::GetServerInfoResponse> GetServerInfo(size_t replica);
 

@@ -4,7 +4,9 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/checkpoint/run_checkpoints.h"
 #include "common/config/to_yaml.h"
 #include "common/io/atomic_file.h"
 #include "common/status/status_macros.h"
@@ -15,15 +17,28 @@ namespace {
 
 namespace fs = std::filesystem;
 
+nlohmann::json MetricsLine(int64_t step, const Metrics& metrics) {
+  nlohmann::json line = nlohmann::json::object();
+  line["training/global_step"] = step;
+  for (const auto& [name, value] : metrics) line[name] = value;
+  return line;
+}
+
+// A new folder previous-N.
+fs::path MakePrevious(const fs::path& path) {
+  int number = 1;
+  while (fs::exists(path / absl::StrCat("previous-", number))) ++number;
+  const fs::path previous = path / absl::StrCat("previous-", number);
+  fs::create_directory(previous);
+  return previous;
+}
+
 // Moves what an earlier run left in `path` out of the way.
 absl::Status SetAside(const fs::path& path) {
   if (!fs::exists(path / "config.yaml") && !fs::exists(path / "metrics.jsonl")) {
     return absl::OkStatus();
   }
-  int number = 1;
-  while (fs::exists(path / absl::StrCat("previous-", number))) ++number;
-  const fs::path previous = path / absl::StrCat("previous-", number);
-  fs::create_directory(previous);
+  const fs::path previous = MakePrevious(path);
   for (const char* name :
        {"config.yaml", "metrics.jsonl", "rollouts", "logs", "checkpoints", "model", "trace.json"}) {
     if (fs::exists(path / name)) fs::rename(path / name, previous / name);
@@ -33,12 +48,18 @@ absl::Status SetAside(const fs::path& path) {
 
 }  // namespace
 
-absl::StatusOr<RunFolder> RunFolder::Create(const config::v1::RunConfig& config) {
+absl::StatusOr<RunFolder> RunFolder::Prepare(const config::v1::RunConfig& config, bool reopen) {
   // The trainer's ranks may have other working directories than this process.
   const fs::path path = fs::absolute(config.run_dir());
   try {
     fs::create_directories(path);
-    RETURN_IF_ERROR(SetAside(path));
+    if (reopen) {
+      for (const char* name : {"", "checkpoints", "rollouts", "logs"}) {
+        RETURN_IF_ERROR(checkpoint::RemoveUnfinished((path / name).string()));
+      }
+    } else {
+      RETURN_IF_ERROR(SetAside(path));
+    }
     fs::create_directories(path / "rollouts");
     fs::create_directories(path / "logs");
   } catch (const fs::filesystem_error& error) {
@@ -51,15 +72,66 @@ absl::StatusOr<RunFolder> RunFolder::Create(const config::v1::RunConfig& config)
   return RunFolder(path.string(), std::move(metrics));
 }
 
+absl::StatusOr<RunFolder> RunFolder::Create(const config::v1::RunConfig& config) {
+  return Prepare(config, /*reopen=*/false);
+}
+
+absl::StatusOr<RunFolder> RunFolder::Reopen(const config::v1::RunConfig& config) {
+  return Prepare(config, /*reopen=*/true);
+}
+
+absl::StatusOr<std::vector<nlohmann::json>> RunFolder::CutBack(const v1::DriverState& state) {
+  const int64_t step = state.step();
+  std::vector<nlohmann::json> kept;
+  std::string text;
+  bool has_step = false;
+  RETURN_IF_ERROR(
+      io::ForEachJsonLine(metrics_path(), [&](const io::JsonFields& row) -> absl::Status {
+        ASSIGN_OR_RETURN(const int64_t row_step, row.Int("training/global_step"));
+        if (row_step > step || (row_step == step && has_step)) return absl::OkStatus();
+        has_step = has_step || row_step == step;
+        kept.push_back(row.json());
+        text += io::ToJsonLine(row.json());
+        return absl::OkStatus();
+      }));
+  if (!has_step) {
+    const Metrics metrics(state.metrics().begin(), state.metrics().end());
+    kept.push_back(MetricsLine(step, metrics));
+    text += io::ToJsonLine(kept.back());
+  }
+  RETURN_IF_ERROR(io::WriteFileAtomically(metrics_path(), text));
+  ASSIGN_OR_RETURN(metrics_, io::JsonlWriter::Open(metrics_path()));
+  try {
+    std::vector<fs::path> later;
+    for (const fs::directory_entry& entry : fs::directory_iterator(path_ + "/rollouts")) {
+      int64_t file_step = 0;
+      if (absl::SimpleAtoi(entry.path().stem().string(), &file_step) && file_step > step) {
+        later.push_back(entry.path());
+      }
+    }
+    for (const fs::path& path : later) fs::remove(path);
+    fs::path aside;
+    for (const auto& found : checkpoint::ListCheckpoints(path_ + "/checkpoints")) {
+      if (found.step <= step) break;
+      if (aside.empty()) {
+        aside = MakePrevious(path_) / "checkpoints";
+        fs::create_directory(aside);
+      }
+      fs::rename(found.path, aside / fs::path(found.path).filename());
+    }
+  } catch (const fs::filesystem_error& error) {
+    return absl::PermissionDeniedError(
+        absl::StrCat("run_dir ", path_, " can't be put back to step ", step, ": ", error.what()));
+  }
+  return kept;
+}
+
 std::string RunFolder::checkpoint_path(int64_t step) const {
-  return absl::StrCat(path_, "/checkpoints/step-", step);
+  return absl::StrCat(path_, "/checkpoints/", checkpoint::CheckpointName(step));
 }
 
 absl::Status RunFolder::WriteMetrics(int64_t step, const Metrics& metrics) {
-  nlohmann::json line = nlohmann::json::object();
-  line["training/global_step"] = step;
-  for (const auto& [name, value] : metrics) line[name] = value;
-  return metrics_.Append(line);
+  return metrics_.Append(MetricsLine(step, metrics));
 }
 
 absl::Status RunFolder::WriteRollouts(int64_t step, const std::vector<Group>& groups,

@@ -17,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "common/io/jsonl.h"
 #include "tandem/config/v1/run_config.pb.h"
+#include "tandem/driver/v1/driver_state.pb.h"
 #include "tools/tandem/driver/completion.h"
 
 namespace tandem::driver {
@@ -30,9 +31,18 @@ class RunFolder {
   // folder previous-N inside it, never overwritten.
   static absl::StatusOr<RunFolder> Create(const config::v1::RunConfig& config);
 
+  // For a run that goes on: what is there stays, but for what a killed process had not finished.
+  static absl::StatusOr<RunFolder> Reopen(const config::v1::RunConfig& config);
+
+  // Puts the folder back to where it was after the state's step: later lines of metrics.jsonl and
+  // later files of rollouts/ go, later checkpoints are moved into previous-N, and the step's own
+  // line is added where it was lost. Answers the lines that stay.
+  absl::StatusOr<std::vector<nlohmann::json>> CutBack(const v1::DriverState& state);
+
   const std::string& path() const { return path_; }
   std::string model_path() const { return path_ + "/model"; }
   std::string checkpoint_path(int64_t step) const;
+  std::string metrics_path() const { return path_ + "/metrics.jsonl"; }
 
   // Adds a line to metrics.jsonl; `step` becomes training/global_step.
   absl::Status WriteMetrics(int64_t step, const Metrics& metrics);
@@ -41,6 +51,7 @@ class RunFolder {
   absl::Status WriteRollouts(int64_t step, const std::vector<Group>& groups, double temperature);
 
  private:
+  static absl::StatusOr<RunFolder> Prepare(const config::v1::RunConfig& config, bool reopen);
   RunFolder(std::string path, io::JsonlWriter metrics)
       : path_(std::move(path)), metrics_(std::move(metrics)) {}
 

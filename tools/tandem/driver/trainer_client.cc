@@ -88,13 +88,41 @@ absl::StatusOr<trainer::v1::ComputeLogProbsResponse> TrainerClient::ComputeLogPr
 
 absl::StatusOr<trainer::v1::SaveCheckpointResponse> TrainerClient::SaveCheckpoint(
     const std::string& path, trainer::v1::CheckpointFormat format) {
-  auto context = rpc::MakeContext(step_timeout_);
   trainer::v1::SaveCheckpointRequest request;
-  request.set_request_id(NewUuid());
   request.set_path(path);
   request.set_format(format);
+  return Save(request);
+}
+
+absl::StatusOr<trainer::v1::SaveCheckpointResponse> TrainerClient::SaveSharded(
+    const std::string& path, std::string driver_state) {
+  trainer::v1::SaveCheckpointRequest request;
+  request.set_path(path);
+  request.set_format(trainer::v1::CHECKPOINT_FORMAT_SHARDED);
+  request.set_asynchronous(true);
+  request.set_driver_state(std::move(driver_state));
+  return Save(request);
+}
+
+absl::StatusOr<trainer::v1::SaveCheckpointResponse> TrainerClient::Save(
+    const trainer::v1::SaveCheckpointRequest& request) {
+  auto context = rpc::MakeContext(step_timeout_);
+  trainer::v1::SaveCheckpointRequest identified = request;
+  identified.set_request_id(NewUuid());
   trainer::v1::SaveCheckpointResponse response;
-  RETURN_IF_ERROR(Named(stub_->SaveCheckpoint(context.get(), request, &response)));
+  RETURN_IF_ERROR(Named(stub_->SaveCheckpoint(context.get(), identified, &response)));
+  return response;
+}
+
+absl::StatusOr<trainer::v1::LoadCheckpointResponse> TrainerClient::LoadCheckpoint(
+    const std::string& path, int64_t min_policy_version) {
+  auto context = rpc::MakeContext(step_timeout_);
+  trainer::v1::LoadCheckpointRequest request;
+  request.set_request_id(NewUuid());
+  request.set_path(path);
+  request.set_min_policy_version(min_policy_version);
+  trainer::v1::LoadCheckpointResponse response;
+  RETURN_IF_ERROR(Named(stub_->LoadCheckpoint(context.get(), request, &response)));
   return response;
 }
 

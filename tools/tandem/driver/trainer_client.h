@@ -33,9 +33,18 @@ class TrainerClient {
   absl::StatusOr<trainer::v1::SaveCheckpointResponse> SaveCheckpoint(
       const std::string& path, trainer::v1::CheckpointFormat format);
 
+  // Returns when the ranks have copied their shards; they are written while training goes on.
+  absl::StatusOr<trainer::v1::SaveCheckpointResponse> SaveSharded(const std::string& path,
+                                                                  std::string driver_state);
+
+  absl::StatusOr<trainer::v1::LoadCheckpointResponse> LoadCheckpoint(const std::string& path,
+                                                                     int64_t min_policy_version);
+
   const std::string& address() const { return address_; }
 
  private:
+  absl::StatusOr<trainer::v1::SaveCheckpointResponse> Save(
+      const trainer::v1::SaveCheckpointRequest& request);
   // Names the trainer in an error.
   absl::Status Named(const grpc::Status& status) const;
 

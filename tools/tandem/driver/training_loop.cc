@@ -1,12 +1,15 @@
 #include "tools/tandem/driver/training_loop.h"
 
 #include <algorithm>
-#include <future>
+#include <memory>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "common/status/status_macros.h"
+#include "tools/tandem/driver/generation.h"
+#include "tools/tandem/driver/run_checkpoints.h"
 #include "tools/tandem/driver/sample_builder.h"
 
 namespace tandem::driver {
@@ -29,8 +32,14 @@ class Stopwatch {
 // What both objectives share: publishing, evaluating, saving, reporting.
 class Loop {
  public:
-  explicit Loop(const LoopContext& context)
-      : c_(context), total_steps_(context.config.trainer().total_steps()) {}
+  Loop(const LoopContext& context, const char* command)
+      : c_(context),
+        total_steps_(context.config.trainer().total_steps()),
+        first_step_(context.resume == nullptr ? 1 : context.resume->state.step() + 1),
+        command_(command),
+        checkpoints_(context.config, context.trainer, context.folder, context.progress) {
+    if (c_.resume != nullptr) GoOn(*c_.resume);
+  }
 
  protected:
   absl::Status CheckInterrupted() const {
@@ -70,6 +79,8 @@ class Loop {
     return absl::OkStatus();
   }
 
+  bool resumed() const { return c_.resume != nullptr; }
+
   // The line of step 0: the policy before training.
   absl::Status WriteInitial(const Metrics& metrics) {
     RETURN_IF_ERROR(c_.folder.WriteMetrics(0, metrics));
@@ -77,15 +88,17 @@ class Loop {
     return absl::OkStatus();
   }
 
-  absl::Status FinishStep(int64_t step, Metrics& metrics, std::vector<std::string> facts) {
-    const int64_t save_freq = c_.config.trainer().save_freq();
-    if (save_freq > 0 && step % save_freq == 0) {
-      Stopwatch watch;
-      RETURN_IF_ERROR(c_.trainer
-                          .SaveCheckpoint(c_.folder.checkpoint_path(step),
-                                          trainer::v1::CHECKPOINT_FORMAT_SHARDED)
-                          .status());
-      metrics["timing_s/save_checkpoint"] = watch.Lap();
+  // `ahead` is the next step's batch, null where it has not been begun.
+  absl::Status FinishStep(int64_t step, Metrics& metrics, std::vector<std::string> facts,
+                          const Generation* ahead = nullptr) {
+    if (checkpoints_.IsDue(step)) {
+      v1::DriverState state;
+      state.set_command(command_);
+      state.set_seed(c_.config.seed());
+      state.set_num_prompts(static_cast<int64_t>(c_.train.prompts().size()));
+      state.set_prompt_position(ahead == nullptr ? c_.train.position() : ahead->prompt_position());
+      if (ahead != nullptr) *state.mutable_ahead() = ahead->Finished();
+      RETURN_IF_ERROR(checkpoints_.Save(step, std::move(state), metrics));
     }
     RETURN_IF_ERROR(c_.folder.WriteMetrics(step, metrics));
     if (c_.on_step) c_.on_step(step, metrics);
@@ -98,73 +111,111 @@ class Loop {
   }
 
   absl::StatusOr<RunSummary> Finish() {
-    RETURN_IF_ERROR(
-        c_.trainer
-            .SaveCheckpoint(c_.folder.model_path(), trainer::v1::CHECKPOINT_FORMAT_HUGGING_FACE)
-            .status());
+    RETURN_IF_ERROR(checkpoints_.SaveModel());
     summary_.seconds = absl::ToDoubleSeconds(absl::Now() - start_);
     return std::move(summary_);
   }
 
   const LoopContext& c_;
   const int64_t total_steps_;
+  const int64_t first_step_;
+  const char* const command_;
+  RunCheckpoints checkpoints_;
   const absl::Time start_ = absl::Now();
   RunSummary summary_;
+
+ private:
+  // What the steps before came to, from their lines of metrics.
+  void GoOn(const ResumePoint& point) {
+    c_.train.Seek(point.state.prompt_position());
+    const std::string evaluation =
+        absl::StrCat("val-core/", c_.config.reward().name(), "/reward/mean@",
+                     c_.config.rollout().val_kwargs().n());
+    for (const nlohmann::json& row : point.rows) {
+      const int64_t step = row["training/global_step"];
+      if (row.contains(evaluation) && row[evaluation].is_number()) {
+        summary_.evaluations.emplace_back(step, row[evaluation]);
+      }
+      if (step > 0 && row.contains("critic/rewards/mean") &&
+          row["critic/rewards/mean"].is_number()) {
+        summary_.rewards.push_back(row["critic/rewards/mean"]);
+      }
+      summary_.steps = step;
+    }
+  }
 };
 
 class ReinforcementLoop : public Loop {
  public:
-  using Loop::Loop;
+  explicit ReinforcementLoop(const LoopContext& context) : Loop(context, "train") {}
 
   absl::StatusOr<RunSummary> Run() {
     Metrics initial;
     RETURN_IF_ERROR(Publish(initial));
-    if (c_.test != nullptr && c_.config.trainer().test_freq() > 0) {
-      RETURN_IF_ERROR(RunEvaluation(0, initial));
+    if (resumed()) {
+      version_ = static_cast<double>(c_.resume->policy_version);
+    } else {
+      if (c_.test != nullptr && c_.config.trainer().test_freq() > 0) {
+        RETURN_IF_ERROR(RunEvaluation(0, initial));
+      }
+      RETURN_IF_ERROR(WriteInitial(initial));
     }
-    RETURN_IF_ERROR(WriteInitial(initial));
     const bool ahead = c_.config.trainer().mode() == config::v1::TRAINING_MODE_ONE_STEP_OFF;
-    std::future<absl::StatusOr<std::vector<Group>>> next = StartGeneration(1);
-    for (int64_t step = 1; step <= total_steps_; ++step) {
+    std::unique_ptr<Generation> next;
+    if (first_step_ <= total_steps_) {
+      ASSIGN_OR_RETURN(next, StartGeneration(first_step_));
+    }
+    for (int64_t step = first_step_; step <= total_steps_; ++step) {
       RETURN_IF_ERROR(CheckInterrupted());
       Stopwatch whole;
       Stopwatch watch;
       Metrics metrics;
-      ASSIGN_OR_RETURN(std::vector<Group> groups, next.get());
+      ASSIGN_OR_RETURN(std::vector<Group> groups, next->Take());
       metrics["timing_s/gen"] = watch.Lap();
+      if (resumed() && step == first_step_) {
+        metrics["rollout/regenerated_prompts"] = static_cast<double>(next->num_regenerated());
+      }
+      next.reset();
       if (ahead && step < total_steps_) {
         // The next samples come from the version that this step begins with: one step off.
         if (step > 1) RETURN_IF_ERROR(Publish(metrics));
-        next = StartGeneration(step + 1);
+        ASSIGN_OR_RETURN(next, StartGeneration(step + 1));
       }
       RETURN_IF_ERROR(Train(step, std::move(groups), metrics));
       const bool evaluate = EvaluationIsDue(step);
       if (!ahead || evaluate || step == total_steps_) {
-        if (ahead && step < total_steps_) next.wait();
+        if (ahead && step < total_steps_) next->Wait();
         RETURN_IF_ERROR(Publish(metrics));
       }
       if (evaluate) RETURN_IF_ERROR(RunEvaluation(step, metrics));
-      if (!ahead && step < total_steps_) next = StartGeneration(step + 1);
+      if (!ahead && step < total_steps_) {
+        ASSIGN_OR_RETURN(next, StartGeneration(step + 1));
+      }
       metrics["timing_s/step"] = whole.Lap();
       metrics["perf/throughput"] = metrics["perf/total_num_tokens"] / metrics["timing_s/step"];
       RETURN_IF_ERROR(
           FinishStep(step, metrics,
                      {absl::StrFormat("reward %.3f", summary_.rewards.back()),
-                      absl::StrFormat("version %.0f", metrics["training/policy_version"])}));
+                      absl::StrFormat("version %.0f", metrics["training/policy_version"])},
+                     next.get()));
     }
     return Finish();
   }
 
  private:
-  std::future<absl::StatusOr<std::vector<Group>>> StartGeneration(int64_t step) {
-    std::vector<Prompt> prompts = c_.train.Next(c_.config.data().train_batch_size());
-    rollout::v1::SamplingParams params = TrainSampling(c_.config);
+  absl::StatusOr<std::unique_ptr<Generation>> StartGeneration(int64_t step) {
+    GenerationOptions options;
+    options.step = step;
+    options.prompt_position = c_.train.position();
+    options.prompts = c_.train.Next(c_.config.data().train_batch_size());
+    options.params = TrainSampling(c_.config);
     // Another seed for each step; the fleet mixes in the prompt, the engine the sample.
-    params.set_seed(c_.config.seed() * 0x9E3779B97F4A7C15ULL + static_cast<uint64_t>(step));
-    return std::async(std::launch::async, [this, prompts = std::move(prompts), params]() mutable {
-      return c_.fleet->Generate(std::move(prompts), params, /*return_text=*/true,
-                                [this](int64_t tokens) { c_.progress.AddTokens(tokens); });
-    });
+    options.params.set_seed(c_.config.seed() * 0x9E3779B97F4A7C15ULL + static_cast<uint64_t>(step));
+    if (resumed() && step == first_step_ && c_.resume->state.has_ahead()) {
+      options.restored = &c_.resume->state.ahead();
+    }
+    options.on_tokens = [this](int64_t tokens) { c_.progress.AddTokens(tokens); };
+    return Generation::Start(*c_.fleet, std::move(options));
   }
 
   absl::Status Train(int64_t step, std::vector<Group> groups, Metrics& metrics) {
@@ -208,6 +259,7 @@ class ReinforcementLoop : public Loop {
                      c_.trainer.TrainStep(step, trainer::v1::OBJECTIVE_POLICY_GRADIENT,
                                           ToSamples(step, groups, temperature)));
     for (const auto& [name, value] : response.metrics()) metrics[name] = value;
+    if (response.has_checkpoint()) checkpoints_.Note(response.checkpoint(), metrics);
     metrics["timing_s/train_step"] = watch.Lap();
     version_ = static_cast<double>(response.policy_version());
     metrics["training/policy_version"] = version_;
@@ -221,17 +273,17 @@ class SupervisedLoop : public Loop {
  public:
   SupervisedLoop(const LoopContext& context, const tokenizer::Tokenizer& tokenizer,
                  uint32_t eos_token_id)
-      : Loop(context), tokenizer_(tokenizer), eos_token_id_(eos_token_id) {}
+      : Loop(context, "sft"), tokenizer_(tokenizer), eos_token_id_(eos_token_id) {}
 
   absl::StatusOr<RunSummary> Run() {
     const bool evaluates = c_.test != nullptr && c_.config.trainer().test_freq() > 0;
-    if (evaluates) {
+    if (evaluates && !resumed()) {
       Metrics initial;
       RETURN_IF_ERROR(Publish(initial));
       RETURN_IF_ERROR(RunEvaluation(0, initial));
       RETURN_IF_ERROR(WriteInitial(initial));
     }
-    for (int64_t step = 1; step <= total_steps_; ++step) {
+    for (int64_t step = first_step_; step <= total_steps_; ++step) {
       RETURN_IF_ERROR(CheckInterrupted());
       Stopwatch watch;
       std::vector<common::v1::Sample> samples;
@@ -246,6 +298,7 @@ class SupervisedLoop : public Loop {
                        c_.trainer.TrainStep(step, trainer::v1::OBJECTIVE_SUPERVISED, samples));
       c_.progress.AddTokens(tokens);
       Metrics metrics(response.metrics().begin(), response.metrics().end());
+      if (response.has_checkpoint()) checkpoints_.Note(response.checkpoint(), metrics);
       if (EvaluationIsDue(step)) {
         RETURN_IF_ERROR(Publish(metrics));
         RETURN_IF_ERROR(RunEvaluation(step, metrics));

@@ -13,6 +13,7 @@
 #include "tools/tandem/driver/evaluator.h"
 #include "tools/tandem/driver/progress.h"
 #include "tools/tandem/driver/prompt_source.h"
+#include "tools/tandem/driver/resume.h"
 #include "tools/tandem/driver/rewarder.h"
 #include "tools/tandem/driver/rollout_fleet.h"
 #include "tools/tandem/driver/run_folder.h"
@@ -30,6 +31,7 @@ struct LoopContext {
   PromptSource* test;  // null: no evaluation
   RunFolder& folder;
   Progress& progress;
+  const ResumePoint* resume;  // null: the run begins with step 1
   std::function<bool()> interrupted;
   // Told of each step's metrics, after they are written.
   std::function<void(int64_t step, const Metrics&)> on_step;

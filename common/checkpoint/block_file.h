@@ -1,0 +1,80 @@
+// A file whose bytes are vouched for block by block, so that a reader of a part verifies what it
+// reads and nothing else.
+#ifndef TANDEM_COMMON_CHECKPOINT_BLOCK_FILE_H_
+#define TANDEM_COMMON_CHECKPOINT_BLOCK_FILE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "common/io/atomic_file.h"
+
+namespace tandem::checkpoint {
+
+inline constexpr int64_t kBlockBytes = int64_t{1} << 20;
+
+// xxh3-128 in hex.
+std::string HexDigest(absl::string_view bytes);
+
+// What is known of a file before it is read.
+struct BlockDigests {
+  int64_t size_bytes = 0;
+  int64_t block_bytes = kBlockBytes;
+  std::vector<std::string> digests;  // of each block; the last one may be shorter
+};
+
+// Owned and used by one thread. The file appears at Commit(), whole; a writer destroyed before
+// leaves nothing.
+class BlockFileWriter {
+ public:
+  static absl::StatusOr<BlockFileWriter> Create(const std::string& path);
+
+  // RESOURCE_EXHAUSTED where the disk is full.
+  absl::Status Append(absl::Span<const std::byte> bytes);
+  int64_t size_bytes() const { return digests_.size_bytes; }
+  absl::StatusOr<BlockDigests> Commit();
+
+ private:
+  explicit BlockFileWriter(io::AtomicFile file) : file_(std::move(file)) {}
+  absl::Status FlushBlock();
+
+  io::AtomicFile file_;
+  std::string block_;  // the bytes that are not written yet, less than a block
+  BlockDigests digests_;
+};
+
+// Used by one thread. Memory: one block.
+class BlockFileReader {
+ public:
+  // NOT_FOUND; DATA_LOSS where the file's size is not what the digests say.
+  static absl::StatusOr<BlockFileReader> Open(const std::string& path, BlockDigests digests);
+
+  BlockFileReader(BlockFileReader&& other) noexcept;
+  ~BlockFileReader();
+
+  // Bytes [offset, offset + out.size()). DATA_LOSS names the file and the block that is not what
+  // was written.
+  absl::Status Read(int64_t offset, absl::Span<std::byte> out);
+
+  const std::string& path() const { return path_; }
+
+ private:
+  BlockFileReader(std::string path, int fd, BlockDigests digests)
+      : path_(std::move(path)), fd_(fd), digests_(std::move(digests)) {}
+  absl::Status LoadBlock(int64_t index);
+
+  std::string path_;
+  int fd_ = -1;
+  BlockDigests digests_;
+  std::string block_;
+  int64_t loaded_ = -1;  // index of the block in block_
+};
+
+}  // namespace tandem::checkpoint
+
+#endif  // TANDEM_COMMON_CHECKPOINT_BLOCK_FILE_H_

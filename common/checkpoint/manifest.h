@@ -1,0 +1,91 @@
+// The manifest of a checkpoint: what was saved, of which models, and the digests of the other
+// files. Described in format.md.
+#ifndef TANDEM_COMMON_CHECKPOINT_MANIFEST_H_
+#define TANDEM_COMMON_CHECKPOINT_MANIFEST_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace tandem::checkpoint {
+
+struct LogicalTensor {
+  std::string name;
+  std::vector<int64_t> shape;
+};
+
+// A model with its optimizer.
+struct ModelEntry {
+  std::string name;  // "policy", "critic"
+  std::string architecture;
+  std::vector<std::string> kinds;  // what is stored of each tensor: "master", "exp_avg", ...
+  int64_t optimizer_steps = 0;
+  std::vector<LogicalTensor> tensors;  // in canonical order
+};
+
+struct FileEntry {
+  std::string name;
+  int64_t size_bytes = 0;
+  std::string digest;
+};
+
+// Names of files that every checkpoint has beside the ranks'.
+inline constexpr char kManifestFile[] = "manifest.json";
+inline constexpr char kDriverStateFile[] = "driver_state.pb";
+inline constexpr char kLastResponseFile[] = "last_response.pb";
+
+struct Manifest {
+  int64_t step = 0;
+  int64_t policy_version = 0;
+  std::string source_folder;              // where config.json and the tokenizer's files are
+  std::map<std::string, double> scalars;  // state of the algorithm, by name
+  std::vector<ModelEntry> models;
+  std::vector<std::string> shards;  // names of the ranks' files, without their ending
+  std::vector<FileEntry> files;     // all but the manifest and the ranks' data, which indexes cover
+
+  // Null where the checkpoint has no such model.
+  const ModelEntry* FindModel(const std::string& name) const;
+};
+
+// An entry for a file that is there.
+absl::StatusOr<FileEntry> DescribeFile(const std::string& folder, const std::string& name);
+
+// Writes a file of the folder and notes it in the manifest.
+absl::Status WriteSideFile(const std::string& folder, const std::string& name,
+                           const std::string& bytes, Manifest& manifest);
+
+absl::Status WriteManifest(const std::string& folder, const Manifest& manifest);
+
+// NOT_FOUND where there is none, INVALID_ARGUMENT where it is none of ours, DATA_LOSS where it is
+// damaged; with the file and key.
+absl::StatusOr<Manifest> ReadManifest(const std::string& folder);
+
+// The bytes of a file that the manifest lists. DATA_LOSS where it is not what was written, or the
+// manifest does not know it.
+absl::StatusOr<std::string> ReadSideFile(const std::string& folder, const std::string& name,
+                                         const Manifest& manifest);
+
+// How a checkpoint's tensors differ from those that are wanted.
+struct TensorMismatch {
+  std::vector<std::string> missing;
+  std::vector<std::string> unexpected;
+  struct Shape {
+    std::string name, expected, found;
+  };
+  std::vector<Shape> misshapen;
+
+  bool empty() const { return missing.empty() && unexpected.empty() && misshapen.empty(); }
+  // "2 tensors missing: a, b; 1 unexpected: c"; of each kind the first few.
+  std::string ToString() const;
+};
+
+TensorMismatch CompareTensors(const std::vector<LogicalTensor>& wanted,
+                              const std::vector<LogicalTensor>& found);
+
+}  // namespace tandem::checkpoint
+
+#endif  // TANDEM_COMMON_CHECKPOINT_MANIFEST_H_

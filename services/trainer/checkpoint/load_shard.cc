@@ -1,0 +1,110 @@
+#include "services/trainer/checkpoint/load_shard.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/from_blob.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/functional/function_ref.h"
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "common/rpc/status_conversion.h"
+#include "common/status/status_macros.h"
+#include "tandem/common/v1/error.pb.h"
+
+namespace tandem::trainer {
+namespace {
+
+constexpr int64_t kPieceElements = int64_t{1} << 20;
+
+absl::Status CheckModel(const checkpoint::CheckpointReader& reader,
+                        const CheckpointedModel& model) {
+  const checkpoint::ModelEntry* found = reader.manifest().FindModel(model.name);
+  if (found == nullptr) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(reader.folder(), " holds no ", model.name,
+                     ": it was written by a run of another algorithm"));
+  }
+  const checkpoint::TensorMismatch mismatch =
+      checkpoint::CompareTensors(DescribeModel(model).tensors, found->tensors);
+  if (mismatch.empty()) return absl::OkStatus();
+  common::v1::UnloadedParams unloaded;
+  for (const std::string& name : mismatch.missing) unloaded.add_missing(name);
+  for (const std::string& name : mismatch.unexpected) unloaded.add_unexpected(name);
+  for (const checkpoint::TensorMismatch::Shape& shape : mismatch.misshapen) {
+    common::v1::MismatchedParam& param = *unloaded.add_mismatched();
+    param.set_name(shape.name);
+    param.set_expected(shape.expected);
+    param.set_actual(shape.found);
+  }
+  absl::Status status = absl::FailedPreconditionError(
+      absl::StrCat(reader.folder(), " is a checkpoint of another model than the ", model.name,
+                   ": of its tensors ", mismatch.ToString()));
+  rpc::AttachDetail(status, unloaded);
+  return status;
+}
+
+// Hands all that the rank holds to `take`, in pieces: where it belongs and its elements.
+absl::Status ForEachPiece(
+    checkpoint::CheckpointReader& reader, const CheckpointedModel& model,
+    absl::FunctionRef<void(const ShardPart& part, int64_t offset, absl::Span<float> elements)>
+        take) {
+  std::vector<float> piece;
+  for (const ShardPart& part : ShardParts(model)) {
+    for (const checkpoint::Run& run : part.runs) {
+      for (int64_t done = 0; done < run.count; done += kPieceElements) {
+        checkpoint::Run some = run;
+        some.begin += done;
+        some.offset += done;
+        some.count = std::min(kPieceElements, run.count - done);
+        piece.resize(static_cast<size_t>(some.count));
+        RETURN_IF_ERROR(reader.ReadRun(model.name, part.kind, some, absl::MakeSpan(piece)));
+        take(part, some.offset, absl::MakeSpan(piece));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status VerifyShards(checkpoint::CheckpointReader& reader,
+                          const std::vector<CheckpointedModel>& models) {
+  for (const CheckpointedModel& model : models) {
+    RETURN_IF_ERROR(CheckModel(reader, model));
+  }
+  for (const checkpoint::ModelEntry& entry : reader.manifest().models) {
+    const bool known = std::any_of(models.begin(), models.end(), [&](const CheckpointedModel& m) {
+      return m.name == entry.name;
+    });
+    if (!known) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(reader.folder(), " holds a ", entry.name,
+                       ", which this run has none of: it was written by another algorithm"));
+    }
+  }
+  for (const CheckpointedModel& model : models) {
+    RETURN_IF_ERROR(
+        ForEachPiece(reader, model, [](const ShardPart&, int64_t, absl::Span<float>) {}));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadShards(checkpoint::CheckpointReader& reader,
+                        const std::vector<CheckpointedModel>& models) {
+  const at::NoGradGuard no_grad;
+  for (const CheckpointedModel& model : models) {
+    RETURN_IF_ERROR(ForEachPiece(
+        reader, model, [](const ShardPart& part, int64_t offset, absl::Span<float> elements) {
+          const auto count = static_cast<int64_t>(elements.size());
+          part.tensor.narrow(0, offset, count)
+              .copy_(at::from_blob(elements.data(), {count}, at::kFloat));
+        }));
+    model.optimizer->set_num_steps(reader.manifest().FindModel(model.name)->optimizer_steps);
+    model.model->MastersChanged();
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tandem::trainer

@@ -1,0 +1,102 @@
+#include "services/trainer/checkpoint/snapshot_writer.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/from_blob.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "common/checkpoint/shard_writer.h"
+#include "common/status/status_macros.h"
+
+namespace tandem::trainer {
+namespace {
+
+// A part whose elements lie in host memory: a copy, or the shard itself.
+struct HostPart {
+  std::string model;
+  std::string kind;
+  std::vector<checkpoint::Run> runs;
+  const float* elements = nullptr;
+  std::unique_ptr<float[]> copy;  // null where `elements` are not ours
+};
+
+HostPart ToHost(const std::string& model, ShardPart part, bool copy) {
+  HostPart out{model, std::move(part.kind), std::move(part.runs)};
+  if (!copy && part.tensor.is_cpu()) {
+    out.elements = part.tensor.const_data_ptr<float>();
+    return out;
+  }
+  const at::NoGradGuard no_grad;
+  // Not from LibTorch's allocator: this is no memory that training needs.
+  out.copy.reset(new float[static_cast<size_t>(part.tensor.numel())]);
+  at::from_blob(out.copy.get(), part.tensor.sizes(), at::kFloat).copy_(part.tensor);
+  out.elements = out.copy.get();
+  return out;
+}
+
+absl::Status Write(const SnapshotOptions& options, std::vector<HostPart>& parts) {
+  ASSIGN_OR_RETURN(checkpoint::ShardWriter writer,
+                   checkpoint::ShardWriter::Create(options.folder, options.name));
+  for (HostPart& part : parts) {
+    for (const checkpoint::Run& run : part.runs) {
+      if (!options.writes_whole_tensors && run.box == checkpoint::WholeBox(run.shape)) continue;
+      RETURN_IF_ERROR(writer.Add(
+          part.model, part.kind, run,
+          absl::MakeConstSpan(part.elements + run.offset, static_cast<size_t>(run.count))));
+    }
+    part.copy.reset();
+  }
+  return writer.Commit();
+}
+
+}  // namespace
+
+SnapshotWriter::~SnapshotWriter() {
+  if (thread_.joinable()) thread_.join();
+}
+
+absl::Status SnapshotWriter::Start(const SnapshotOptions& options,
+                                   const std::vector<CheckpointedModel>& models) {
+  if (started_) return absl::InternalError("a snapshot is still being written");
+  auto parts = std::make_shared<std::vector<HostPart>>();
+  try {
+    for (const CheckpointedModel& model : models) {
+      for (ShardPart& part : ShardParts(model)) {
+        parts->push_back(ToHost(model.name, std::move(part), options.in_background));
+      }
+    }
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError(
+        "no memory for the copy that a checkpoint is written from while training goes on");
+  }
+  started_ = true;
+  done_ = false;
+  const auto write = [this, options, parts] {
+    const auto begin = std::chrono::steady_clock::now();
+    status_ = Write(options, *parts);
+    parts->clear();
+    seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    done_ = true;
+  };
+  if (options.in_background) {
+    thread_ = std::thread(write);
+  } else {
+    write();
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<double> SnapshotWriter::Wait() {
+  if (thread_.joinable()) thread_.join();
+  started_ = false;
+  RETURN_IF_ERROR(std::exchange(status_, absl::OkStatus()));
+  return seconds_;
+}
+
+}  // namespace tandem::trainer

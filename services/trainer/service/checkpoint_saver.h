@@ -1,0 +1,76 @@
+// CheckpointSaver: the leader's part in saving: has every rank copy its shards, and while training
+// goes on waits for their files, adds the manifest, and gives the whole its name by one rename. At
+// most one checkpoint is being written.
+#ifndef TANDEM_SERVICES_TRAINER_SERVICE_CHECKPOINT_SAVER_H_
+#define TANDEM_SERVICES_TRAINER_SERVICE_CHECKPOINT_SAVER_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "common/checkpoint/manifest.h"
+#include "common/io/atomic_folder.h"
+#include "services/trainer/service/rank_command.h"
+#include "tandem/trainer/v1/trainer_service.pb.h"
+
+namespace tandem::trainer {
+
+// Used by the collective thread. Destroyed while one is being written, it drops that one.
+class CheckpointSaver {
+ public:
+  using RunOnRanks =
+      std::function<absl::StatusOr<std::vector<RankResult>>(Opcode, std::string payload)>;
+
+  // `keep_last` newest checkpoints are kept beside a new one; 0: all.
+  CheckpointSaver(RunOnRanks run, int64_t keep_last);
+  ~CheckpointSaver();
+
+  // What is saved beside the ranks' shards.
+  struct Contents {
+    checkpoint::Manifest manifest;  // without files
+    std::string driver_state;
+    std::string last_response;
+  };
+
+  // Returns when every rank has its copy. INTERNAL where one is being written. After an error
+  // nothing is left behind.
+  absl::Status Begin(const std::string& path, Contents contents);
+
+  bool in_flight() const { return in_flight_; }
+
+  // How the one that was being written ended; nullopt where none was, or, without `wait`, where it
+  // is not over. An error is the team's: the trainer cannot go on.
+  absl::StatusOr<std::optional<v1::CheckpointOutcome>> Settle(bool wait);
+
+ private:
+  // The commit thread: waits for the ranks' files and completes the folder.
+  void Complete(io::AtomicFolder folder, Contents contents);
+  absl::StatusOr<int64_t> TryComplete(io::AtomicFolder& folder, Contents& contents);
+  absl::Status AwaitFiles(const io::AtomicFolder& folder, const checkpoint::Manifest& manifest);
+  void Cancel(absl::Status reason);
+
+  const RunOnRanks run_;
+  const int64_t keep_last_;
+  bool in_flight_ = false;
+  std::string path_;
+  int64_t step_ = 0;
+  double write_seconds_ = 0;  // the slowest rank's
+  std::thread thread_;
+
+  absl::Mutex mu_;
+  absl::Status cancelled_ ABSL_GUARDED_BY(mu_);
+  bool done_ ABSL_GUARDED_BY(mu_) = false;
+  absl::StatusOr<int64_t> size_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+};
+
+}  // namespace tandem::trainer
+
+#endif  // TANDEM_SERVICES_TRAINER_SERVICE_CHECKPOINT_SAVER_H_

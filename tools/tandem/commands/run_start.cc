@@ -1,0 +1,53 @@
+#include "tools/tandem/commands/run_start.h"
+
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "common/status/status_macros.h"
+
+namespace tandem::commands {
+namespace {
+
+// Whether the checkpoint is one of this run's own, whose folder then goes on too.
+bool IsWithin(const std::string& path, const std::string& folder) {
+  const std::filesystem::path relative = std::filesystem::weakly_canonical(path).lexically_relative(
+      std::filesystem::weakly_canonical(folder));
+  return !relative.empty() && *relative.begin() != "..";
+}
+
+}  // namespace
+
+absl::StatusOr<RunStart> PrepareRunFolder(const RunOptions& options,
+                                          const config::v1::RunConfig& config,
+                                          driver::Progress& progress) {
+  std::vector<checkpoint::RunCheckpoint> candidates;
+  if (options.resume) {
+    ASSIGN_OR_RETURN(candidates,
+                     driver::FindCheckpoints({options.resume_folder}, config.run_dir()));
+    if (candidates.empty()) {
+      progress.Note(
+          absl::StrCat("no checkpoint in ", config.run_dir(), ": the run begins with step 1"));
+    }
+  }
+  if (!candidates.empty() && IsWithin(candidates[0].path, config.run_dir())) {
+    ASSIGN_OR_RETURN(driver::RunFolder folder, driver::RunFolder::Reopen(config));
+    return RunStart{std::move(folder), std::move(candidates)};
+  }
+  ASSIGN_OR_RETURN(driver::RunFolder folder, driver::RunFolder::Create(config));
+  return RunStart{std::move(folder), std::move(candidates)};
+}
+
+absl::StatusOr<std::optional<driver::ResumePoint>> ResumeIfAsked(RunStart& start,
+                                                                 const std::string& command,
+                                                                 uint64_t seed, int64_t num_prompts,
+                                                                 Session& session,
+                                                                 driver::Progress& progress) {
+  if (start.candidates.empty()) return std::nullopt;
+  absl::StatusOr<driver::ResumePoint> point =
+      driver::Resume(start.candidates, command, seed, num_prompts, session.trainer(),
+                     session.fleet_or_null(), start.folder, progress);
+  if (!point.ok()) return session.Explain(point.status());
+  return *std::move(point);
+}
+
+}  // namespace tandem::commands

@@ -1,0 +1,40 @@
+// How a run that writes checkpoints begins: with a folder of its own, or from where an interrupted
+// one stood.
+#ifndef TANDEM_TOOLS_TANDEM_COMMANDS_RUN_START_H_
+#define TANDEM_TOOLS_TANDEM_COMMANDS_RUN_START_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "tandem/config/v1/run_config.pb.h"
+#include "tools/tandem/commands/run_options.h"
+#include "tools/tandem/commands/session.h"
+#include "tools/tandem/driver/progress.h"
+#include "tools/tandem/driver/resume.h"
+#include "tools/tandem/driver/run_folder.h"
+
+namespace tandem::commands {
+
+struct RunStart {
+  driver::RunFolder folder;
+  std::vector<checkpoint::RunCheckpoint> candidates;  // to go on from; empty: begin with step 1
+};
+
+// Before any process starts. A folder without a checkpoint begins anew, and it is said.
+absl::StatusOr<RunStart> PrepareRunFolder(const RunOptions& options,
+                                          const config::v1::RunConfig& config,
+                                          driver::Progress& progress);
+
+// Once the services are up. nullopt where the run begins with step 1.
+absl::StatusOr<std::optional<driver::ResumePoint>> ResumeIfAsked(RunStart& start,
+                                                                 const std::string& command,
+                                                                 uint64_t seed, int64_t num_prompts,
+                                                                 Session& session,
+                                                                 driver::Progress& progress);
+
+}  // namespace tandem::commands
+
+#endif  // TANDEM_TOOLS_TANDEM_COMMANDS_RUN_START_H_

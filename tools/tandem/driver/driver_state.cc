@@ -1,0 +1,63 @@
+#include "tools/tandem/driver/driver_state.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace tandem::driver {
+
+v1::Completion ToProto(const Completion& completion) {
+  v1::Completion out;
+  out.mutable_token_ids()->Add(completion.token_ids.begin(), completion.token_ids.end());
+  out.mutable_logprobs()->Add(completion.logprobs.begin(), completion.logprobs.end());
+  out.mutable_processed_logprobs()->Add(completion.processed_logprobs.begin(),
+                                        completion.processed_logprobs.end());
+  out.set_text(completion.text);
+  out.set_finish_reason(completion.finish_reason);
+  for (const auto& span : completion.version_spans) *out.add_version_spans() = span;
+  return out;
+}
+
+Completion FromProto(const v1::Completion& completion) {
+  Completion out;
+  out.token_ids.assign(completion.token_ids().begin(), completion.token_ids().end());
+  out.logprobs.assign(completion.logprobs().begin(), completion.logprobs().end());
+  out.processed_logprobs.assign(completion.processed_logprobs().begin(),
+                                completion.processed_logprobs().end());
+  out.text = completion.text();
+  out.finish_reason = completion.finish_reason();
+  out.version_spans.assign(completion.version_spans().begin(), completion.version_spans().end());
+  return out;
+}
+
+absl::StatusOr<v1::DriverState> ParseDriverState(const std::string& bytes,
+                                                 const std::string& place) {
+  v1::DriverState state;
+  if (bytes.empty() || !state.ParseFromString(bytes) || state.step() < 1) {
+    return absl::DataLossError(
+        absl::StrCat(place, " holds no state of a run to go on with; it was saved otherwise"));
+  }
+  return state;
+}
+
+absl::Status CheckDriverState(const v1::DriverState& state, const std::string& command,
+                              uint64_t seed, int64_t num_prompts) {
+  if (state.command() != command) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "the checkpoint is of tandem %s and this is tandem %s", state.command(), command));
+  }
+  if (state.seed() != seed) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "seed: the checkpoint's run had %d, found %d; with another one its place in the data is "
+        "lost. Set seed=%d",
+        state.seed(), seed, state.seed()));
+  }
+  if (state.num_prompts() != num_prompts) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "the checkpoint's run had %d prompts and the data has %d, so its place in it is lost; give "
+        "the same files, or begin anew from the exported checkpoint (tandem export)",
+        state.num_prompts(), num_prompts));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tandem::driver

@@ -1,0 +1,30 @@
+// The driver's state as it is stored with a checkpoint: what it holds, to and from the proto.
+#ifndef TANDEM_TOOLS_TANDEM_DRIVER_DRIVER_STATE_H_
+#define TANDEM_TOOLS_TANDEM_DRIVER_DRIVER_STATE_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "tandem/driver/v1/driver_state.pb.h"
+#include "tools/tandem/driver/completion.h"
+#include "tools/tandem/driver/prompt_source.h"
+
+namespace tandem::driver {
+
+v1::Completion ToProto(const Completion& completion);  // without its reward
+Completion FromProto(const v1::Completion& completion);
+
+// DATA_LOSS where the bytes are none. `place` names the checkpoint, for the error.
+absl::StatusOr<v1::DriverState> ParseDriverState(const std::string& bytes,
+                                                 const std::string& place);
+
+// FAILED_PRECONDITION where the run that goes on is not the one that was saved: another command,
+// seed, or number of rows, which the position in the data set would mean other prompts by.
+absl::Status CheckDriverState(const v1::DriverState& state, const std::string& command,
+                              uint64_t seed, int64_t num_prompts);
+
+}  // namespace tandem::driver
+
+#endif  // TANDEM_TOOLS_TANDEM_DRIVER_DRIVER_STATE_H_

@@ -1,0 +1,73 @@
+#include "tools/tandem/driver/resume.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/status/status_macros.h"
+#include "tools/tandem/driver/driver_state.h"
+
+namespace tandem::driver {
+namespace {
+
+// The checkpoint itself is at fault: an older one may do.
+bool IsDamage(const absl::Status& status) {
+  return absl::IsDataLoss(status) || absl::IsNotFound(status) || absl::IsInvalidArgument(status) ||
+         absl::IsOutOfRange(status);
+}
+
+absl::StatusOr<int64_t> LargestVersion(RolloutFleet* fleet) {
+  int64_t largest = 0;
+  if (fleet == nullptr) return largest;
+  for (size_t replica = 0; replica < fleet->replicas().size(); ++replica) {
+    ASSIGN_OR_RETURN(const auto info, fleet->GetServerInfo(replica));
+    largest = std::max<int64_t>(largest, info.policy_version());
+  }
+  return largest;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<checkpoint::RunCheckpoint>> FindCheckpoints(const ResumeRequest& request,
+                                                                       const std::string& run_dir) {
+  if (request.folder.empty()) return checkpoint::ListCheckpoints(run_dir + "/checkpoints");
+  std::error_code error;
+  const std::string folder = std::filesystem::absolute(request.folder).lexically_normal().string();
+  if (!std::filesystem::is_directory(folder, error)) {
+    return absl::NotFoundError(absl::StrCat("--resume: no folder ", folder));
+  }
+  return std::vector<checkpoint::RunCheckpoint>{{0, folder}};
+}
+
+absl::StatusOr<ResumePoint> Resume(const std::vector<checkpoint::RunCheckpoint>& candidates,
+                                   const std::string& command, uint64_t seed, int64_t num_prompts,
+                                   TrainerClient& trainer, RolloutFleet* fleet, RunFolder& folder,
+                                   Progress& progress) {
+  ASSIGN_OR_RETURN(const int64_t min_policy_version, LargestVersion(fleet));
+  std::vector<std::string> problems;
+  for (const checkpoint::RunCheckpoint& candidate : candidates) {
+    const auto loaded = trainer.LoadCheckpoint(candidate.path, min_policy_version);
+    absl::StatusOr<v1::DriverState> state = loaded.status();
+    if (loaded.ok()) state = ParseDriverState(loaded->driver_state(), candidate.path);
+    if (!state.ok()) {
+      if (!IsDamage(state.status())) return state.status();
+      problems.push_back(std::string(state.status().message()));
+      progress.Note(absl::StrCat("checkpoint ", candidate.path,
+                                 " cannot be used: ", state.status().message()));
+      continue;
+    }
+    RETURN_IF_ERROR(CheckDriverState(*state, command, seed, num_prompts));
+    ResumePoint point;
+    point.policy_version = loaded->policy_version();
+    ASSIGN_OR_RETURN(point.rows, folder.CutBack(*state));
+    point.state = *std::move(state);
+    progress.Note(absl::StrCat("goes on after step ", point.state.step(), ", from ", candidate.path,
+                               ", as version ", point.policy_version));
+    return point;
+  }
+  return absl::DataLossError(
+      absl::StrCat("no checkpoint is whole:\n  ", absl::StrJoin(problems, "\n  ")));
+}
+
+}  // namespace tandem::driver

@@ -1,0 +1,52 @@
+#include "tools/tandem/driver/run_checkpoints.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/status/status_macros.h"
+
+namespace tandem::driver {
+
+absl::Status RunCheckpoints::Save(int64_t step, v1::DriverState state, Metrics& metrics) {
+  const absl::Time begin = absl::Now();
+  for (const auto& [name, value] : metrics) (*state.mutable_metrics())[name] = value;
+  state.set_step(step);
+  const auto response =
+      trainer_.SaveSharded(folder_.checkpoint_path(step), state.SerializeAsString());
+  metrics["timing_s/save_checkpoint"] = absl::ToDoubleSeconds(absl::Now() - begin);
+  if (!response.ok()) {
+    // The trainer's end is an error; a disk that is full is not.
+    RETURN_IF_ERROR(trainer_.GetModelInfo().status()) << response.status().message();
+    NoteFailure(step, response.status().message(), metrics);
+  } else if (response->has_earlier()) {
+    Note(response->earlier(), metrics);
+  }
+  return absl::OkStatus();
+}
+
+void RunCheckpoints::Note(const trainer::v1::CheckpointOutcome& outcome, Metrics& metrics) {
+  if (!outcome.error().empty()) {
+    NoteFailure(outcome.step(), outcome.error(), metrics);
+    return;
+  }
+  metrics["timing_s/write_checkpoint"] = outcome.write_seconds();
+  metrics["checkpoint/bytes"] = static_cast<double>(outcome.size_bytes());
+}
+
+void RunCheckpoints::NoteFailure(int64_t step, absl::string_view error, Metrics& metrics) {
+  metrics["checkpoint/failures"] += 1;
+  progress_.Note(absl::StrCat("the checkpoint of step ", step, " could not be written: ", error,
+                              "; training goes on"));
+}
+
+absl::Status RunCheckpoints::SaveModel() {
+  ASSIGN_OR_RETURN(
+      const auto response,
+      trainer_.SaveCheckpoint(folder_.model_path(), trainer::v1::CHECKPOINT_FORMAT_HUGGING_FACE));
+  Metrics ignored;
+  if (response.has_earlier()) Note(response.earlier(), ignored);
+  return absl::OkStatus();
+}
+
+}  // namespace tandem::driver
