@@ -217,19 +217,61 @@ TEST_F(TrainerServiceTest, RefusesADamagedCheckpointAndChangesNothing) {
   ASSERT_THAT(client_.Save(path, v1::CHECKPOINT_FORMAT_SHARDED), IsOk());
   ASSERT_OK_AND_ASSIGN(const std::vector<float> before, client_.LogProbs(samples_));
   {
-    std::fstream file(path + "/rank-0-of-1.safetensors",
-                      std::ios::in | std::ios::out | std::ios::binary);
+    std::fstream file(path + "/rank-0-of-1.bin", std::ios::in | std::ios::out | std::ios::binary);
     file.seekp(-5, std::ios::end);
     file.put('\x5a');
   }
 
-  EXPECT_THAT(client_.Load(path), StatusIs(absl::StatusCode::kDataLoss,
-                                           HasSubstr("rank-0-of-1.safetensors is damaged")));
+  EXPECT_THAT(client_.Load(path),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("rank-0-of-1.bin is damaged")));
   EXPECT_THAT(client_.Load(config_.run_dir() + "/absent"),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("manifest.json")));
 
   ASSERT_OK_AND_ASSIGN(const std::vector<float> after, client_.LogProbs(samples_));
   EXPECT_EQ(after, before);
+}
+
+TEST_F(TrainerServiceTest, WritesACheckpointWhileTrainingGoesOn) {
+  ASSERT_THAT(client_.TrainStep(1, v1::OBJECTIVE_SUPERVISED, samples_), IsOk());
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> saved, client_.LogProbs(samples_));
+  v1::SaveCheckpointRequest request;
+  request.set_path(config_.run_dir() + "/checkpoints/step-1");
+  request.set_asynchronous(true);
+  request.set_driver_state("state at the save");
+
+  ASSERT_THAT(client_.Save(request), IsOk());
+  ASSERT_THAT(client_.TrainStep(2, v1::OBJECTIVE_SUPERVISED, samples_), IsOk());
+  // The next save waits for it, and tells how it ended.
+  request.set_path(config_.run_dir() + "/checkpoints/step-2");
+  ASSERT_OK_AND_ASSIGN(const auto second, client_.Save(request));
+
+  ASSERT_OK_AND_ASSIGN(const auto loaded, client_.Load(config_.run_dir() + "/checkpoints/step-1"));
+  EXPECT_EQ(loaded.step(), 1);
+  EXPECT_EQ(loaded.driver_state(), "state at the save");
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> restored, client_.LogProbs(samples_));
+  EXPECT_EQ(restored, saved);
+}
+
+TEST_F(TrainerServiceTest, TellsOfACheckpointThatWasWrittenMeanwhile) {
+  ASSERT_THAT(client_.TrainStep(1, v1::OBJECTIVE_SUPERVISED, samples_), IsOk());
+  v1::SaveCheckpointRequest request;
+  request.set_path(config_.run_dir() + "/checkpoints/step-1");
+  request.set_asynchronous(true);
+  ASSERT_THAT(client_.Save(request), IsOk());
+
+  // The answer of whichever step first finds it complete says so, once.
+  int64_t step = 1;
+  int told = 0;
+  while (told == 0 && step < 2000) {
+    ASSERT_OK_AND_ASSIGN(const auto response,
+                         client_.TrainStep(++step, v1::OBJECTIVE_SUPERVISED, samples_));
+    if (!response.has_checkpoint()) continue;
+    ++told;
+    EXPECT_EQ(response.checkpoint().step(), 1);
+    EXPECT_EQ(response.checkpoint().error(), "");
+    EXPECT_GT(response.checkpoint().size_bytes(), 0);
+  }
+  EXPECT_EQ(told, 1);
 }
 
 TEST_F(TrainerServiceTest, WritesAHuggingFaceFolderThatAnotherTrainerStartsFrom) {

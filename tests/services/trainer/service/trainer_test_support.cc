@@ -149,6 +149,11 @@ absl::StatusOr<v1::SaveCheckpointResponse> TrainerClient::Save(const std::string
   v1::SaveCheckpointRequest request;
   request.set_path(path);
   request.set_format(format);
+  return Save(request);
+}
+
+absl::StatusOr<v1::SaveCheckpointResponse> TrainerClient::Save(
+    const v1::SaveCheckpointRequest& request) {
   return Unary<v1::SaveCheckpointResponse>([&](grpc::ClientContext* context, auto* response) {
     return stub_->SaveCheckpoint(context, request, response);
   });

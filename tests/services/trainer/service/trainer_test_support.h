@@ -45,6 +45,7 @@ class TrainerClient {
   absl::StatusOr<std::vector<float>> LogProbs(const std::vector<common::v1::Sample>& samples);
   absl::StatusOr<v1::SaveCheckpointResponse> Save(const std::string& path,
                                                   v1::CheckpointFormat format);
+  absl::StatusOr<v1::SaveCheckpointResponse> Save(const v1::SaveCheckpointRequest& request);
   absl::StatusOr<v1::LoadCheckpointResponse> Load(const std::string& path,
                                                   int64_t min_policy_version = 0);
 

@@ -72,6 +72,23 @@ TEST(PromptSource, GivesEveryRowOnceAnEpochInAnOrderOfTheSeed) {
   EXPECT_EQ(pieces, first);
 }
 
+TEST(PromptSource, GoesOnFromAPositionAsIfItHadGivenWhatWasBefore) {
+  const TempFolder folder;
+  std::string text;
+  for (int i = 0; i < 6; ++i) text += "{\"prompt\": [1, 2]}\n";
+  const std::string data = folder.Write("data.jsonl", text);
+  for (const int64_t position : {0, 1, 5, 6, 7, 13}) {
+    ASSERT_OK_AND_ASSIGN(PromptSource whole, PromptSource::Load({data}, DataConfig(), nullptr, 7));
+    ASSERT_OK_AND_ASSIGN(PromptSource other, PromptSource::Load({data}, DataConfig(), nullptr, 7));
+    whole.Next(position);
+
+    other.Seek(position);
+
+    EXPECT_EQ(Rows(other.Next(9)), Rows(whole.Next(9))) << position;
+    EXPECT_EQ(other.position(), whole.position());
+  }
+}
+
 TEST(PromptSource, LeavesLongPromptsOutAndCountsThem) {
   const TempFolder folder;
   const std::string data = folder.Write("data.jsonl", R"({"prompt": [1, 2, 3, 4, 5, 6, 7, 8, 9]})"
