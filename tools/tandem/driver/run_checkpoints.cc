@@ -10,6 +10,7 @@ namespace tandem::driver {
 
 absl::Status RunCheckpoints::Save(int64_t step, v1::DriverState state, Metrics& metrics) {
   const absl::Time begin = absl::Now();
+  RETURN_IF_ERROR(folder_.SyncMetrics());  // a checkpoint never outlives the lines before it
   for (const auto& [name, value] : metrics) (*state.mutable_metrics())[name] = value;
   state.set_step(step);
   const auto response =

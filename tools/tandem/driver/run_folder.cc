@@ -39,8 +39,9 @@ absl::Status SetAside(const fs::path& path) {
     return absl::OkStatus();
   }
   const fs::path previous = MakePrevious(path);
+  // The files that this is decided by go last, so that what was broken off is done again.
   for (const char* name :
-       {"config.yaml", "metrics.jsonl", "rollouts", "logs", "checkpoints", "model", "trace.json"}) {
+       {"checkpoints", "rollouts", "logs", "model", "trace.json", "metrics.jsonl", "config.yaml"}) {
     if (fs::exists(path / name)) fs::rename(path / name, previous / name);
   }
   return absl::OkStatus();
@@ -82,25 +83,7 @@ absl::StatusOr<RunFolder> RunFolder::Reopen(const config::v1::RunConfig& config)
 
 absl::StatusOr<std::vector<nlohmann::json>> RunFolder::CutBack(const v1::DriverState& state) {
   const int64_t step = state.step();
-  std::vector<nlohmann::json> kept;
-  std::string text;
-  bool has_step = false;
-  RETURN_IF_ERROR(
-      io::ForEachJsonLine(metrics_path(), [&](const io::JsonFields& row) -> absl::Status {
-        ASSIGN_OR_RETURN(const int64_t row_step, row.Int("training/global_step"));
-        if (row_step > step || (row_step == step && has_step)) return absl::OkStatus();
-        has_step = has_step || row_step == step;
-        kept.push_back(row.json());
-        text += io::ToJsonLine(row.json());
-        return absl::OkStatus();
-      }));
-  if (!has_step) {
-    const Metrics metrics(state.metrics().begin(), state.metrics().end());
-    kept.push_back(MetricsLine(step, metrics));
-    text += io::ToJsonLine(kept.back());
-  }
-  RETURN_IF_ERROR(io::WriteFileAtomically(metrics_path(), text));
-  ASSIGN_OR_RETURN(metrics_, io::JsonlWriter::Open(metrics_path()));
+  // Metrics last: while there is a later checkpoint, its lines are there too.
   try {
     std::vector<fs::path> later;
     for (const fs::directory_entry& entry : fs::directory_iterator(path_ + "/rollouts")) {
@@ -123,6 +106,25 @@ absl::StatusOr<std::vector<nlohmann::json>> RunFolder::CutBack(const v1::DriverS
     return absl::PermissionDeniedError(
         absl::StrCat("run_dir ", path_, " can't be put back to step ", step, ": ", error.what()));
   }
+  std::vector<nlohmann::json> kept;
+  std::string text;
+  bool has_step = false;
+  RETURN_IF_ERROR(
+      io::ForEachJsonLine(metrics_path(), [&](const io::JsonFields& row) -> absl::Status {
+        ASSIGN_OR_RETURN(const int64_t row_step, row.Int("training/global_step"));
+        if (row_step > step || (row_step == step && has_step)) return absl::OkStatus();
+        has_step = has_step || row_step == step;
+        kept.push_back(row.json());
+        text += io::ToJsonLine(row.json());
+        return absl::OkStatus();
+      }));
+  if (!has_step) {
+    const Metrics metrics(state.metrics().begin(), state.metrics().end());
+    kept.push_back(MetricsLine(step, metrics));
+    text += io::ToJsonLine(kept.back());
+  }
+  RETURN_IF_ERROR(io::WriteFileAtomically(metrics_path(), text));
+  ASSIGN_OR_RETURN(metrics_, io::JsonlWriter::Open(metrics_path()));
   return kept;
 }
 

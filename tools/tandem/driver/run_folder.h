@@ -47,6 +47,9 @@ class RunFolder {
   // Adds a line to metrics.jsonl; `step` becomes training/global_step.
   absl::Status WriteMetrics(int64_t step, const Metrics& metrics);
 
+  // Makes the lines durable.
+  absl::Status SyncMetrics() { return metrics_.Sync(); }
+
   // One line a sample, in the form that `tandem replay` reads.
   absl::Status WriteRollouts(int64_t step, const std::vector<Group>& groups, double temperature);
 
