@@ -9,6 +9,17 @@ int64_t Columns(const std::vector<int64_t>& shape) {
   return columns;
 }
 
+// Tensors of more than two dimensions are split along the first.
+Box BoxOf(const model::Segment& segment) {
+  const Box local = WholeBox(segment.shape);
+  Box box = local;
+  box.row_begin = segment.start.empty() ? 0 : segment.start[0];
+  box.column_begin = segment.start.size() == 2 ? segment.start[1] : 0;
+  box.row_end = box.row_begin + local.row_end;
+  box.column_end = box.column_begin + local.column_end;
+  return box;
+}
+
 }  // namespace
 
 int64_t NumElements(const std::vector<int64_t>& shape) {
@@ -31,7 +42,7 @@ std::vector<Run> RunsOfRange(const model::ParameterTable& table, int unit, int64
       const int64_t first = std::max(begin, segment.offset);
       const int64_t last = std::min(end, segment.offset + segment.numel);
       if (first >= last) continue;
-      runs.push_back({segment.name, segment.shape, WholeBox(segment.shape), first - segment.offset,
+      runs.push_back({segment.name, segment.global_shape, BoxOf(segment), first - segment.offset,
                       last - first, first - begin});
     }
   }

@@ -33,7 +33,7 @@ checkpoint::ModelEntry DescribeModel(const CheckpointedModel& model) {
   out.optimizer_steps = model.optimizer->num_steps();
   for (const model::ParameterTable::SegmentRef ref : transformer.table().segments()) {
     const model::Segment& segment = transformer.table().segment(ref);
-    out.tensors.push_back({segment.name, segment.shape});
+    out.tensors.push_back({segment.name, segment.global_shape});
   }
   return out;
 }
