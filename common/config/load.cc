@@ -46,7 +46,7 @@ void TakeMinusOneAsZero(v1::RunConfig* config) {
 
 absl::StatusOr<v1::RunConfig> LoadRunConfig(const std::vector<std::string>& files,
                                             const std::vector<std::string>& overrides,
-                                            Places* places) {
+                                            Places* places, Support support) {
   v1::RunConfig config;
   Merger merger(&config);
   merger.MergeYaml(kDefaultsYaml, "");
@@ -76,7 +76,7 @@ absl::StatusOr<v1::RunConfig> LoadRunConfig(const std::vector<std::string>& file
   errors.insert(errors.end(), merger.errors().begin(), merger.errors().end());
   TakeMinusOneAsZero(&config);
   // A value that could not be read kept its default; checking the rest is still worth while.
-  const std::vector<std::string> invalid = FindInvalidValues(config, merger.places());
+  const std::vector<std::string> invalid = FindInvalidValues(config, merger.places(), support);
   errors.insert(errors.end(), invalid.begin(), invalid.end());
   if (absl::Status status = Errors(errors); !status.ok()) return status;
   if (config.run_dir().empty()) {

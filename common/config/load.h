@@ -16,16 +16,19 @@
 
 #include "absl/status/statusor.h"
 #include "common/config/place.h"
+#include "common/config/validation.h"
 #include "tandem/config/v1/run_config.pb.h"
 
 namespace tandem::config {
 
 // Every value is stated in what it returns, run_dir included. All errors are INVALID_ARGUMENT, as
 // many as can be found in one go, a line each: "run.yaml:12: actor.optim.lrr: unknown key; did you
-// mean 'lr'? (known: ...)". `places`, where given, receives where the values were stated.
+// mean 'lr'? (known: ...)". `places`, where given, receives where the values were stated; `support`
+// says which choices are accepted.
 absl::StatusOr<v1::RunConfig> LoadRunConfig(const std::vector<std::string>& files,
                                             const std::vector<std::string>& overrides,
-                                            Places* places = nullptr);
+                                            Places* places = nullptr,
+                                            Support support = Support::kThisBuild);
 
 // The defaults alone.
 v1::RunConfig DefaultRunConfig();

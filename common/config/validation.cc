@@ -25,7 +25,8 @@ constexpr double kMaxSeconds = 1e7;
 
 class Checker {
  public:
-  explicit Checker(const Places& places) : places_(places) {}
+  explicit Checker(const Places& places, Support support = Support::kThisBuild)
+      : places_(places), support_(support) {}
 
   void Fail(const std::string& key, absl::string_view problem) {
     const auto place = places_.find(key);
@@ -63,6 +64,7 @@ class Checker {
   // A choice that the contract describes and this version does not offer.
   template <typename Enum>
   void Supported(const std::string& key, Enum value, std::initializer_list<Enum> supported) {
+    if (support_ == Support::kAnyBuild) return;
     std::vector<std::string> names;
     for (const Enum one : supported) {
       if (one == value) return;
@@ -70,6 +72,15 @@ class Checker {
     }
     Fail(key, absl::StrFormat("not supported yet: %s (supported: %s)", Name(value),
                               absl::StrJoin(names, ", ")));
+  }
+
+  // The same for a size that only 1 is offered of.
+  void OnlyOne(const std::string& key, int64_t value, int64_t most) {
+    if (value > 1 && value <= most && support_ == Support::kThisBuild) {
+      Fail(key, absl::StrFormat("not supported yet: %d (supported: 1)", value));
+    } else {
+      Integer(key, value, 1, most);
+    }
   }
 
   std::vector<std::string> Take() { return std::move(lines_); }
@@ -84,6 +95,7 @@ class Checker {
   }
 
   const Places& places_;
+  const Support support_;
   std::vector<std::string> lines_;
 };
 
@@ -131,14 +143,8 @@ void CheckRollout(const v1::RolloutConfig& rollout, Checker* check) {
   for (const int64_t id : rollout.stop_token_ids()) {
     check->Integer("rollout.stop_token_ids", id, 0, INT32_MAX);
   }
-  if (rollout.tensor_model_parallel_size() > 1) {
-    check->Fail("rollout.tensor_model_parallel_size",
-                absl::StrFormat("not supported yet: %d (supported: 1)",
-                                rollout.tensor_model_parallel_size()));
-  } else {
-    check->Integer("rollout.tensor_model_parallel_size", rollout.tensor_model_parallel_size(), 1,
-                   kMaxProcesses);
-  }
+  check->OnlyOne("rollout.tensor_model_parallel_size", rollout.tensor_model_parallel_size(),
+                 kMaxProcesses);
 }
 
 void CheckTrainer(const v1::TrainerConfig& trainer, Checker* check) {
@@ -167,14 +173,13 @@ void CheckTrainer(const v1::TrainerConfig& trainer, Checker* check) {
                 absl::StrFormat("expected 0 or at least trainer.min_unit_bytes (%d), found %d",
                                 trainer.min_unit_bytes(), trainer.max_unit_bytes()));
   }
-  if (trainer.pipeline_model_parallel_size() > 1) {
-    check->Fail("trainer.pipeline_model_parallel_size",
-                absl::StrFormat("not supported yet: %d (supported: 1)",
-                                trainer.pipeline_model_parallel_size()));
-  } else {
-    check->Integer("trainer.pipeline_model_parallel_size", trainer.pipeline_model_parallel_size(),
-                   1, kMaxProcesses);
+  check->OnlyOne("trainer.pipeline_model_parallel_size", trainer.pipeline_model_parallel_size(),
+                 kMaxProcesses);
+  if (!trainer.mesh().empty() && trainer.mesh() != "auto") {
+    check->Fail("trainer.mesh", absl::StrCat("expected auto or nothing, found \"", trainer.mesh(),
+                                             "\"; a shape is stated in trainer.mesh_shape"));
   }
+  check->Integer("trainer.memory_megabytes", trainer.memory_megabytes(), 0, kMaxMegabytes);
 }
 
 void CheckOptim(const v1::OptimConfig& optim, Checker* check) {
@@ -279,8 +284,9 @@ void CheckReward(const v1::RewardConfig& reward, Checker* check) {
 
 }  // namespace
 
-std::vector<std::string> FindInvalidValues(const v1::RunConfig& config, const Places& places) {
-  Checker check(places);
+std::vector<std::string> FindInvalidValues(const v1::RunConfig& config, const Places& places,
+                                           Support support) {
+  Checker check(places, support);
   CheckData(config.data(), &check);
   CheckRollout(config.rollout(), &check);
   CheckTrainer(config.trainer(), &check);

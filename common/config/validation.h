@@ -11,9 +11,16 @@
 
 namespace tandem::config {
 
-// One line for each value out of its range, each contradiction, and each choice that is described
-// but "not supported yet". Looks at no file.
-std::vector<std::string> FindInvalidValues(const v1::RunConfig& config, const Places& places = {});
+// Which choices are refused beside those that make no sense.
+enum class Support {
+  kThisBuild,  // those that are described but "not supported yet"
+  kAnyBuild,   // none: for plans of machines and builds that are not here
+};
+
+// One line for each value out of its range, each contradiction, and each unsupported choice. Looks
+// at no file.
+std::vector<std::string> FindInvalidValues(const v1::RunConfig& config, const Places& places = {},
+                                           Support support = Support::kThisBuild);
 
 // Which of the files that a configuration names a command is going to read.
 struct FileNeeds {

@@ -155,6 +155,11 @@ absl::Status CheckTrainerProcess(const TrainerProcessOptions& options) {
         "trainer.ranks is %d and the launcher started %d (WORLD_SIZE); set them to the same number",
         options.config.trainer().ranks(), options.environment.world_size));
   }
+  if (!options.config.trainer().mesh().empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "trainer.mesh: ", options.config.trainer().mesh(), " is decided before the ranks start; ",
+        "tandem train --dry-run --output FILE writes the configuration with the values chosen"));
+  }
   if (options.environment.world_size > 1 && options.environment.master_port == 0) {
     return absl::InvalidArgumentError(
         "MASTER_PORT: expected the port of the rendezvous, which several ranks need; found none");

@@ -7,6 +7,10 @@
 #include "absl/time/clock.h"
 #include "common/io/model_config.h"
 #include "common/model/model_spec.h"
+#include "common/plan/batch_plan.h"
+#include "common/plan/mesh_shape.h"
+#include "common/plan/rank_memory.h"
+#include "common/plan/rank_setup.h"
 #include "common/status/status_macros.h"
 #include "nlohmann/json.hpp"
 #include "tools/tandem/bench/bench.h"
@@ -73,6 +77,21 @@ void PrintPhases(const nlohmann::json& ranks) {
     }
     std::fprintf(stderr, "\n");
   }
+}
+
+// What common/plan says of the same work.
+absl::StatusOr<int64_t> PredictedPeak(const Options& options, const config::v1::RunConfig& config,
+                                      const model::ModelSpec& spec) {
+  ASSIGN_OR_RETURN(const comm::MeshShape mesh,
+                   plan::MeshShapeOf(config.trainer(), static_cast<int>(options.ranks)));
+  const int64_t sequences = options.ranks * options.batch;
+  const int64_t data_ranks = options.ranks / mesh.tp / mesh.sequence;
+  const plan::RankWorkload work =
+      plan::SupervisedWorkload((sequences + data_ranks - 1) / data_ranks, options.sequence_length,
+                               config.trainer().max_tokens_per_micro_batch());
+  const plan::RankSetup setup =
+      plan::SetupOf(config, spec, mesh, /*on_gpu=*/false, /*publishes=*/false);
+  return plan::PredictRankMemory(spec, setup, work).peak.total();
 }
 
 absl::Status Run(const Options& options) {
@@ -150,6 +169,7 @@ absl::Status Run(const Options& options) {
   for (int64_t rank = 0; rank < options.ranks; ++rank) {
     ranks.push_back(rank_phases[absl::StrCat("rank.", rank)]);
   }
+  ASSIGN_OR_RETURN(const int64_t predicted, PredictedPeak(options, config, spec));
   const double tokens = static_cast<double>(sequences * options.sequence_length);
   const nlohmann::json line = {
       {"bench", "train"},
@@ -164,6 +184,7 @@ absl::Status Run(const Options& options) {
       {"losses", losses},
       {"grad_norms", grad_norms},
       {"peak_tensor_bytes", peak_tensor_bytes},
+      {"predicted_peak_tensor_bytes", predicted},
       {"rank_memory", rank_memory},
       {"phases", phases},
       {"rank_phases", ranks}};

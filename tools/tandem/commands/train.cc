@@ -10,6 +10,7 @@
 #include "common/status/status_macros.h"
 #include "common/tokenizer/tokenizer.h"
 #include "tools/tandem/commands/command.h"
+#include "tools/tandem/commands/dry_run.h"
 #include "tools/tandem/commands/run_options.h"
 #include "tools/tandem/commands/run_report.h"
 #include "tools/tandem/commands/run_start.h"
@@ -24,6 +25,7 @@ enum class Kind { kReinforcement, kSupervised };
 // What the configuration asks for, read before any process starts, so that mistakes show at once.
 struct RunInputs {
   config::v1::RunConfig config;
+  config::Places places;
   model::ModelSpec spec;
   std::unique_ptr<tokenizer::Tokenizer> tokenizer;  // null where the folder has none
   uint32_t eos_token_id = 0;
@@ -36,7 +38,7 @@ absl::StatusOr<RunInputs> ReadInputs(Kind kind, const RunOptions& options) {
   RunInputs inputs;
   config::FileNeeds needs;
   needs.train_files = true;
-  ASSIGN_OR_RETURN(inputs.config, ResolveConfig(options, needs));
+  ASSIGN_OR_RETURN(inputs.config, ResolveConfig(options, needs, &inputs.places));
   const config::v1::RunConfig& config = inputs.config;
   const bool evaluates = config.trainer().test_freq() > 0;
   if (evaluates && config.data().test_files().empty()) {
@@ -77,12 +79,22 @@ absl::StatusOr<RunInputs> ReadInputs(Kind kind, const RunOptions& options) {
   return inputs;
 }
 
-absl::Status RunTraining(Kind kind, const RunOptions& options) {
+absl::Status RunTraining(Kind kind, const RunOptions& options, DryRunOptions dry_run) {
+  dry_run.supervised = kind == Kind::kSupervised;
+  if (!options.dry_run && (!dry_run.hardware.empty() || !dry_run.output.empty() || dry_run.json)) {
+    return Misuse(absl::InvalidArgumentError(
+        "--hardware, --output and --json say what --dry-run plans for and prints; add --dry-run"));
+  }
+  if (!dry_run.hardware.empty()) return PlanElsewhere(options, dry_run);
   Session session;
   ASSIGN_OR_RETURN(RunInputs inputs, ReadInputs(kind, options));
+  if (options.dry_run) {
+    PrintPlan(inputs.config, inputs.spec, *inputs.train, dry_run.supervised);
+    return PlanHere(inputs.config, inputs.places, inputs.spec, dry_run);
+  }
+  RETURN_IF_ERROR(ResolveAutoMesh(inputs.places, inputs.spec, !dry_run.supervised, inputs.config));
   const config::v1::RunConfig& config = inputs.config;
-  PrintPlan(config, inputs.spec, *inputs.train, kind == Kind::kSupervised);
-  if (options.dry_run) return absl::OkStatus();
+  PrintPlan(config, inputs.spec, *inputs.train, dry_run.supervised);
 
   const bool evaluates = inputs.test.has_value();
   const bool needs_rollouts = kind == Kind::kReinforcement || evaluates;
@@ -122,9 +134,17 @@ void Add(CLI::App& app, Runner& runner, Kind kind, const char* name, const char*
   auto options = std::make_shared<RunOptions>();
   AddRunOptions(*command, *options);
   AddResumeOption(*command, *options);
-  command->add_flag("--dry-run", options->dry_run, "Checks everything and prints the plan");
-  command->callback([&runner, options, kind] {
-    runner = [options, kind] { return RunTraining(kind, *options); };
+  auto dry_run = std::make_shared<DryRunOptions>();
+  command->add_flag("--dry-run", options->dry_run,
+                    "Checks everything and prints the plan: mesh, memory of a rank, batch; 1 where "
+                    "it does not fit");
+  command->add_option("--hardware", dry_run->hardware,
+                      "Plans for other machines: h100x8x4, cpu:24gib:2x1, or a YAML file");
+  command->add_flag("--json", dry_run->json, "Prints the plan as a JSON object");
+  command->add_option("--output", dry_run->output,
+                      "Writes the configuration with the plan's values to this file");
+  command->callback([&runner, options, dry_run, kind] {
+    runner = [options, dry_run, kind] { return RunTraining(kind, *options, *dry_run); };
   });
 }
 

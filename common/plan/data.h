@@ -1,0 +1,12 @@
+// The data files of this folder, compiled in.
+#ifndef TANDEM_COMMON_PLAN_DATA_H_
+#define TANDEM_COMMON_PLAN_DATA_H_
+
+namespace tandem::plan {
+
+extern const char kHardwareYaml[];
+extern const char kModelShapesJson[];
+
+}  // namespace tandem::plan
+
+#endif  // TANDEM_COMMON_PLAN_DATA_H_

@@ -1,0 +1,19 @@
+// The shape of a model by its name, for planning where its folder is not.
+#ifndef TANDEM_COMMON_PLAN_MODEL_SHAPE_H_
+#define TANDEM_COMMON_PLAN_MODEL_SHAPE_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "common/model/model_spec.h"
+
+namespace tandem::plan {
+
+// The model of `path`: what its config.json says where it is a folder; otherwise the built-in shape
+// that the path's last part names, in any case and whatever its training was called
+// ("/models/Qwen2.5-7B-Instruct" is qwen2.5-7b). NOT_FOUND names the nearest shape and lists all.
+absl::StatusOr<model::ModelSpec> FindModelShape(const std::string& path);
+
+}  // namespace tandem::plan
+
+#endif  // TANDEM_COMMON_PLAN_MODEL_SHAPE_H_

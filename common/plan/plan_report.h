@@ -1,0 +1,21 @@
+// A plan as text and as JSON.
+#ifndef TANDEM_COMMON_PLAN_PLAN_REPORT_H_
+#define TANDEM_COMMON_PLAN_PLAN_REPORT_H_
+
+#include <string>
+
+#include "common/plan/run_plan.h"
+#include "nlohmann/json_fwd.hpp"
+
+namespace tandem::plan {
+
+// The model, the machines, the mesh and why, the batch, and the memory of a rank by kind with bars.
+std::string DescribePlan(const RunPlan& plan);
+
+// {"fits", "problem", "model", "hardware", "mesh", "batch", "rank_memory", "rollout_memory",
+//  "step_seconds", "settings", "reasons"}; sizes in bytes.
+nlohmann::json PlanToJson(const RunPlan& plan);
+
+}  // namespace tandem::plan
+
+#endif  // TANDEM_COMMON_PLAN_PLAN_REPORT_H_

@@ -1,0 +1,45 @@
+#include "common/plan/rank_setup.h"
+
+#include <algorithm>
+
+#include "common/plan/unit_limits.h"
+
+namespace tandem::plan {
+namespace {
+
+// services/trainer/service/rank_publisher.cc.
+int64_t BucketBytes(const config::v1::RunConfig& config, int64_t model_bytes) {
+  constexpr int64_t kFewestBuckets = 8;
+  constexpr int64_t kSmallest = int64_t{4} << 20;
+  const int64_t most = config.rollout().update_weights_bucket_megabytes() << 20;
+  return std::min({most, std::max(model_bytes / kFewestBuckets, kSmallest), model_bytes});
+}
+
+}  // namespace
+
+RankSetup SetupOf(const config::v1::RunConfig& config, const model::ModelSpec& spec,
+                  const comm::MeshShape& mesh, bool on_gpu, bool publishes) {
+  const config::v1::TrainerConfig& trainer = config.trainer();
+  RankSetup setup;
+  setup.mesh = mesh;
+  setup.element_bytes = config.model().dtype() == config::v1::ELEMENT_TYPE_FLOAT32 ? 4 : 2;
+  setup.prefetch_units = trainer.prefetch_units();
+  setup.unit_limits = UnitLimitsOf(trainer, spec, mesh, setup.element_bytes);
+  setup.reshard_after_forward =
+      trainer.reshard_after_forward() &&
+      trainer.sharding_strategy() != config::v1::SHARDING_STRATEGY_SHARD_GRAD_OP;
+  setup.reduces_in_float32 = trainer.reduce_dtype() != config::v1::ELEMENT_TYPE_BFLOAT16;
+  setup.checkpointing = trainer.activation_checkpointing();
+  setup.checkpointing_interval = std::max<int64_t>(1, trainer.activation_checkpointing_interval());
+  setup.offload = trainer.offload();
+  const bool eager =
+      config.model().attn_implementation() == config::v1::ATTENTION_IMPLEMENTATION_EAGER;
+  setup.kernels = on_gpu ? Kernels::kPlain : eager ? Kernels::kCpuPlainScores : Kernels::kCpu;
+  setup.has_reference = config.actor().use_kl_loss();
+  if (publishes) {
+    setup.bucket_bytes = BucketBytes(config, spec.num_parameters() * setup.element_bytes);
+  }
+  return setup;
+}
+
+}  // namespace tandem::plan

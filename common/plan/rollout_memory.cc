@@ -1,0 +1,38 @@
+#include "common/plan/rollout_memory.h"
+
+#include <algorithm>
+
+namespace tandem::plan {
+
+RolloutMemory PredictRolloutMemory(const config::v1::RunConfig& config,
+                                   const model::ModelSpec& spec, bool on_gpu,
+                                   int64_t bucket_bytes) {
+  const config::v1::RolloutConfig& rollout = config.rollout();
+  const int64_t tp = std::max<int64_t>(1, rollout.tensor_model_parallel_size());
+  const int64_t element = config.model().dtype() == config::v1::ELEMENT_TYPE_FLOAT32 ? 4 : 2;
+  RolloutMemory memory;
+  // Norms, which are on every rank, are nothing beside the matrices.
+  memory.weights = 2 * spec.num_parameters() / tp * element;
+  // packed_weights.h: a copy of each matrix but the embedding, of both arenas. With bfloat16 in
+  // hardware there is none; it is counted, for a plan is to hold anywhere.
+  if (!on_gpu) {
+    const int64_t embedding = spec.tie_word_embeddings ? 0 : spec.vocab_size * spec.hidden_size;
+    memory.packed = 2 * (spec.num_parameters() - embedding) / tp * element;
+  }
+  memory.kv_cache = rollout.kv_cache_megabytes() << 20;
+  memory.transfer = 2 * bucket_bytes;
+  const int64_t tokens = rollout.max_num_batched_tokens();
+  const int64_t sequences = std::min(tokens, rollout.max_num_seqs());
+  const int64_t row = 4 * spec.hidden_size +
+                      (2 * spec.q_size() + 2 * spec.kv_size() + 3 * spec.intermediate_size) / tp;
+  memory.temporaries = tokens * row * element + sequences * spec.vocab_size * 4;
+  // paged_kv_cache.cc: keys and values of every layer; a rank has at least one head.
+  const int64_t kv_heads = std::max<int64_t>(1, spec.num_kv_heads / tp);
+  const int64_t token_bytes = 2 * spec.num_layers * kv_heads * spec.head_dim * element;
+  const int64_t block = rollout.block_size();
+  const int64_t longest = config.data().max_prompt_length() + rollout.max_tokens();
+  memory.sequences = memory.kv_cache / ((longest + block - 1) / block * block * token_bytes);
+  return memory;
+}
+
+}  // namespace tandem::plan

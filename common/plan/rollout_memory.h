@@ -1,0 +1,28 @@
+// The memory of one rollout rank.
+#ifndef TANDEM_COMMON_PLAN_ROLLOUT_MEMORY_H_
+#define TANDEM_COMMON_PLAN_ROLLOUT_MEMORY_H_
+
+#include <cstdint>
+
+#include "common/model/model_spec.h"
+#include "tandem/config/v1/run_config.pb.h"
+
+namespace tandem::plan {
+
+struct RolloutMemory {
+  int64_t weights = 0;      // the live arena and the one that is staged
+  int64_t packed = 0;       // copies in the order in which the CPU's products read them
+  int64_t kv_cache = 0;     // rollout.kv_cache_megabytes
+  int64_t transfer = 0;     // two buckets of a weight update
+  int64_t temporaries = 0;  // of one engine step
+  int64_t sequences = 0;    // of the longest length, that the cache holds together
+
+  int64_t total() const { return weights + packed + kv_cache + transfer + temporaries; }
+};
+
+RolloutMemory PredictRolloutMemory(const config::v1::RunConfig& config,
+                                   const model::ModelSpec& spec, bool on_gpu, int64_t bucket_bytes);
+
+}  // namespace tandem::plan
+
+#endif  // TANDEM_COMMON_PLAN_ROLLOUT_MEMORY_H_

@@ -1,0 +1,338 @@
+#include "common/plan/sharded_memory.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace tandem::plan {
+namespace {
+
+constexpr int64_t kFloat = 4;  // bytes
+constexpr int64_t kBFloat16 = 2;
+
+// common/model/head.cc.
+int64_t ChunkRows(int64_t vocab) {
+  return std::clamp<int64_t>((int64_t{1} << 24) / vocab / 64 * 64, 64, 1024);
+}
+
+// A step of the optimizer brings an offloaded unit's shard here: master, gradient, two moments.
+constexpr int64_t kStateBytes = 4 * kFloat;
+
+}  // namespace
+
+ShardedMemory::ShardedMemory(MemoryLedger& ledger, const model::ModelSpec& spec,
+                             const RankSetup& setup, const RankWorkload& workload, Role role)
+    : ledger_(ledger),
+      spec_(role == Role::kCritic ? model::ValueModelSpec(spec) : spec),
+      setup_(setup),
+      workload_(workload),
+      role_(role),
+      // Parts need not be equal; the last rank's is as large as any.
+      table_(spec_, setup.unit_limits, {setup.mesh.tp - 1, setup.mesh.tp}),
+      shape_(MakeBlockShape(spec, setup.mesh, setup.element_bytes, setup.kernels, workload.tokens,
+                            workload.sequences, workload.longest_sequence)),
+      shard_ranks_(setup.mesh.dp_shard),
+      alone_(setup.mesh.dp_shard == 1 && setup.offload == config::v1::OFFLOAD_NONE),
+      vocab_(model::PartOf(spec, {setup.mesh.tp - 1, setup.mesh.tp}).vocabulary.size()),
+      head_rows_(role == Role::kCritic ? 1 : vocab_) {
+  for (const model::Unit& layout : table_.units()) {
+    Unit unit;
+    unit.owned = (layout.numel + shard_ranks_ - 1) / shard_ranks_;
+    unit.numel = unit.owned * shard_ranks_;
+    units_.push_back(std::move(unit));
+  }
+  ledger_.SetPlace("between steps");
+  if (setup.offload != config::v1::OFFLOAD_NONE) return;
+  const int64_t owned = this->owned();
+  const auto take = [&](MemoryKind kind, int64_t bytes) {
+    resident_.push_back(ledger_.Take(Kind(kind), bytes));
+  };
+  take(MemoryKind::kParameters, owned * kFloat);
+  if (setup.element_bytes != kFloat) take(MemoryKind::kParameters, owned * setup.element_bytes);
+  if (role == Role::kReference) return;
+  take(MemoryKind::kGradients, owned * kFloat);
+  take(MemoryKind::kOptimizer, 2 * owned * kFloat);
+}
+
+int64_t ShardedMemory::owned() const {
+  int64_t sum = 0;
+  for (const Unit& unit : units_) sum += unit.owned;
+  return sum;
+}
+
+int64_t ShardedMemory::largest_unit() const {
+  int64_t most = 0;
+  for (const Unit& unit : units_) most = std::max(most, unit.numel);
+  return most;
+}
+
+int64_t ShardedMemory::state_bytes() const {
+  const int64_t shards = kFloat + (setup_.element_bytes != kFloat ? setup_.element_bytes : 0);
+  return owned() * (role_ == Role::kReference ? shards : shards + 3 * kFloat);
+}
+
+MemoryKind ShardedMemory::Kind(MemoryKind of_policy) const {
+  if (role_ == Role::kReference) return MemoryKind::kReference;
+  if (role_ == Role::kPolicy) return of_policy;
+  // The critic's graph is as the policy's and lives at other times.
+  const bool passing = of_policy == MemoryKind::kActivations || of_policy == MemoryKind::kHead;
+  return passing ? of_policy : MemoryKind::kCritic;
+}
+
+int64_t ShardedMemory::rows() const {
+  return (workload_.rows + setup_.mesh.sequence - 1) / setup_.mesh.sequence;
+}
+
+bool ShardedMemory::Checkpointed(int stage) const {
+  // The embedding's graph holds no activations, so it stays.
+  return stage > 0 && (stage - 1) % setup_.checkpointing_interval == 0;
+}
+
+// The embedding of a tied model, to which two stages add, is summed in float32.
+int64_t ShardedMemory::LayBytes(int unit) const {
+  const bool shared =
+      spec_.tie_word_embeddings && unit == table_.parameter(table_.embedding()).unit;
+  return shared ? kFloat : setup_.element_bytes;
+}
+
+// A released buffer is kept for the next of its size.
+ShardedMemory::Buffer ShardedMemory::Acquire(MemoryKind kind, int64_t numel,
+                                             int64_t element_bytes) {
+  Buffer buffer;
+  buffer.key = {numel, element_bytes};
+  std::vector<Size>& free = pool_[buffer.key];
+  if (free.empty()) {
+    buffer.size = ledger_.Take(Kind(kind), numel * element_bytes);
+  } else {
+    buffer.size = std::move(free.back());
+    free.pop_back();
+  }
+  return buffer;
+}
+
+void ShardedMemory::Release(Buffer buffer) { pool_[buffer.key].push_back(std::move(buffer.size)); }
+
+void ShardedMemory::Begin(bool backward) {
+  steps_.clear();
+  for (int stage = 0; stage <= stages(); ++stage) steps_.push_back(table_.stage_units(stage));
+  for (int stage = stages() - 1; backward && stage >= 0; --stage) {
+    steps_.push_back(table_.stage_units(stage));
+  }
+}
+
+void ShardedMemory::Enter(size_t step) {
+  if (alone_) return;
+  const size_t ahead =
+      std::min(steps_.size(), step + 1 + static_cast<size_t>(setup_.prefetch_units));
+  const size_t end = setup_.reshard_after_forward ? ahead : steps_.size();
+  for (size_t u = 0; u < units_.size(); ++u) {
+    bool stays = false;
+    for (size_t s = step; s < end && !stays; ++s) {
+      stays = std::find(steps_[s].begin(), steps_[s].end(), static_cast<int>(u)) != steps_[s].end();
+    }
+    if (units_[u].gathered.size != nullptr && !stays) Release(std::move(units_[u].gathered));
+  }
+  for (size_t s = step; s < ahead; ++s) {
+    for (const int u : steps_[s]) {
+      Unit& unit = units_[u];
+      if (unit.gathered.size != nullptr) continue;
+      unit.gathered = Acquire(MemoryKind::kGatheredUnits, unit.numel, setup_.element_bytes);
+    }
+  }
+}
+
+void ShardedMemory::End() {
+  for (Unit& unit : units_) {
+    if (unit.gathered.size != nullptr) Release(std::move(unit.gathered));
+  }
+}
+
+void ShardedMemory::Lay(int index) {
+  Unit& unit = units_[index];
+  if (alone_ || unit.full.size != nullptr) return;
+  Finish();
+  unit.full = Acquire(MemoryKind::kGradientBuffers, unit.numel, LayBytes(index));
+}
+
+void ShardedMemory::Complete(int index) {
+  Unit& unit = units_[index];
+  if (alone_) return;
+  Finish();
+  const int64_t travel_bytes = setup_.reduces_in_float32 ? LayBytes(index) : kBFloat16;
+  Buffer full = std::move(unit.full);
+  if (full.key.second != travel_bytes) {
+    Buffer rounded = Acquire(MemoryKind::kGradientBuffers, unit.numel, travel_bytes);
+    Release(std::move(full));
+    full = std::move(rounded);
+  }
+  in_flight_.unit = index;
+  in_flight_.buffers.push_back(std::move(full));
+  if (unit.touched) {
+    in_flight_.buffers.push_back(Acquire(MemoryKind::kGradientBuffers, unit.owned, kFloat));
+  }
+  // Gradients of bfloat16 arrive beside those that leave.
+  if (travel_bytes != kFloat) {
+    in_flight_.buffers.push_back(Acquire(MemoryKind::kGradientBuffers, unit.numel, travel_bytes));
+  }
+}
+
+void ShardedMemory::Finish() {
+  if (in_flight_.unit < 0) return;
+  units_[in_flight_.unit].touched = true;
+  for (Buffer& buffer : in_flight_.buffers) Release(std::move(buffer));
+  in_flight_ = InFlight();
+}
+
+void ShardedMemory::AddGradients(int stage) {
+  const std::vector<int>& parameters = table_.stage_parameters(stage);
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const int unit = table_.parameter(parameters[i]).unit;
+    Lay(unit);
+    const bool last =
+        i + 1 == parameters.size() || table_.parameter(parameters[i + 1]).unit != unit;
+    if (last && table_.first_stage(unit) == stage) Complete(unit);
+  }
+}
+
+Size ShardedMemory::RunStage(int stage, BlockGraph::Mode mode, BlockGraph& graph) {
+  if (stage == 0) {
+    return ledger_.Take(MemoryKind::kActivations,
+                        shape_.tokens * shape_.hidden * shape_.element_bytes);
+  }
+  return BlockGraph::Forward(ledger_, shape_, mode, graph);
+}
+
+void ShardedMemory::Forward() {
+  Begin(/*backward=*/false);
+  Size x;
+  BlockGraph unused;
+  for (int s = 0; s < stages(); ++s) {
+    ledger_.SetPlace(absl::StrCat("forward of stage ", s));
+    Enter(s);
+    x = RunStage(s, BlockGraph::Mode::kNoGraph, unused);
+  }
+  ledger_.SetPlace("forward of the head");
+  Enter(stages());
+  HeadForward();
+  End();
+}
+
+// What the head keeps of its rows: log-probs, entropies, log-sum-exp.
+void ShardedMemory::HeadForward() {
+  const Size selected =
+      ledger_.Take(MemoryKind::kHead, 2 * rows() * shape_.hidden * shape_.element_bytes);
+  const Size outputs = ledger_.Take(MemoryKind::kHead, 3 * rows() * kFloat);
+  const Size logits = ledger_.Take(MemoryKind::kHead,
+                                   std::min(rows(), ChunkRows(head_rows_)) * head_rows_ * kFloat);
+}
+
+void ShardedMemory::ForwardBackward() {
+  Begin(/*backward=*/true);
+
+  // What MakePass() makes: the rotary table of the tokens.
+  const Size rotary =
+      ledger_.Take(MemoryKind::kActivations, workload_.tokens * spec_.head_dim * kFloat);
+  struct Boundary {
+    Size input, output;
+    BlockGraph graph;
+    bool kept = false;
+  };
+  const auto mode_of = [this](int stage) {
+    if (setup_.checkpointing == config::v1::ACTIVATION_CHECKPOINTING_NONE || !Checkpointed(stage)) {
+      return BlockGraph::Mode::kFull;
+    }
+    return setup_.checkpointing == config::v1::ACTIVATION_CHECKPOINTING_SELECTIVE
+               ? BlockGraph::Mode::kSelective
+               : BlockGraph::Mode::kNoGraph;
+  };
+  std::vector<Boundary> boundaries(stages());
+  Size x;
+  for (int s = 0; s < stages(); ++s) {
+    ledger_.SetPlace(absl::StrCat("forward of stage ", s));
+    Enter(s);
+    Boundary& boundary = boundaries[s];
+    boundary.input = x;
+    boundary.kept = mode_of(s) != BlockGraph::Mode::kNoGraph;
+    x = RunStage(s, mode_of(s), boundary.graph);
+    if (boundary.kept) boundary.output = x;
+  }
+
+  ledger_.SetPlace("the head");
+  Enter(stages());
+  Size gradient = HeadForwardBackward(std::exchange(x, nullptr));
+
+  for (int s = stages() - 1; s >= 0; --s) {
+    ledger_.SetPlace(absl::StrCat("backward of stage ", s));
+    Enter(2 * stages() - s);
+    std::vector<Size> gradients;
+    {
+      Boundary boundary = std::move(boundaries[s]);
+      if (!boundary.kept) {
+        boundary.output = RunStage(s, BlockGraph::Mode::kFull, boundary.graph);
+      }
+      if (s > 0) {
+        gradients = boundary.graph.Backward(ledger_, shape_);
+        gradient = std::move(gradients.back());
+        gradients.pop_back();
+      } else {
+        gradients.push_back(ledger_.Take(MemoryKind::kGradientBuffers,
+                                         vocab_ * shape_.hidden * shape_.element_bytes));
+        gradient.reset();
+      }
+    }
+    AddGradients(s);
+  }
+  Finish();
+  End();
+}
+
+Size ShardedMemory::HeadForwardBackward(const Size& x) {
+  const auto take = [this](int64_t bytes) { return ledger_.Take(MemoryKind::kHead, bytes); };
+  const int64_t hidden_row = shape_.hidden * shape_.element_bytes;
+  const bool all_rows = workload_.rows == workload_.tokens;
+  Size selected = all_rows ? x : take(rows() * hidden_row);
+  const bool plain = shape_.kernels == Kernels::kPlain;
+  Size normed = take(rows() * hidden_row);
+  Size norm_saved = take(rows() * kFloat + (plain ? 2 * rows() * shape_.hidden * kFloat : 0));
+  Size outputs = take(3 * rows() * kFloat);
+  const int64_t chunk_bytes = std::min(rows(), ChunkRows(head_rows_)) * head_rows_ * kFloat;
+  // Plain ops scale, exponentiate and sum in tensors of their own.
+  const int64_t chunk_tensors = plain ? 3 : 1;
+  take(chunk_tensors * chunk_bytes);
+  // The loss and its gradients, a few float32 rows.
+  const Size loss = take(4 * rows() * kFloat);
+
+  std::vector<Size> gradients;
+  Size grad_normed = take(rows() * hidden_row);
+  {
+    const int64_t weight_numel = head_rows_ * shape_.hidden;
+    Size sum = take(weight_numel * kFloat);
+    take(chunk_tensors * chunk_bytes);
+    if (shape_.element_bytes == kFloat) {
+      gradients.push_back(sum);
+    } else {
+      gradients.push_back(take(weight_numel * shape_.element_bytes));
+    }
+  }
+  normed.reset();
+  Size x_gradient = take(rows() * hidden_row);
+  grad_normed.reset();
+  norm_saved.reset();
+  if (!all_rows) {
+    Size spread = ledger_.Take(MemoryKind::kActivations, tokens() * hidden_row);
+    x_gradient = std::move(spread);
+  }
+  AddGradients(stages());
+  return x_gradient;
+}
+
+void ShardedMemory::OptimizerStep() {
+  ledger_.SetPlace("the optimizer's step");
+  for (Unit& unit : units_) unit.touched = false;
+  if (setup_.offload == config::v1::OFFLOAD_NONE) return;
+  int64_t most = 0;
+  for (const Unit& unit : units_) most = std::max(most, unit.owned);
+  ledger_.Take(Kind(MemoryKind::kOptimizer), most * kStateBytes);
+}
+
+}  // namespace tandem::plan

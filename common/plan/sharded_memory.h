@@ -1,0 +1,102 @@
+// ShardedMemory: one model over the ranks of a trainer, as sizes: its shards, its units as they are
+// gathered and freed, and its gradients on their way. Follows unit_gatherer.cc,
+// gradient_reducer.cc, buffer_pool.cc and sharded_transformer.cc of the trainer.
+#ifndef TANDEM_COMMON_PLAN_SHARDED_MEMORY_H_
+#define TANDEM_COMMON_PLAN_SHARDED_MEMORY_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/model/parameter_table.h"
+#include "common/plan/block_memory.h"
+#include "common/plan/memory_ledger.h"
+#include "common/plan/rank_memory.h"
+
+namespace tandem::plan {
+
+class ShardedMemory {
+ public:
+  enum class Role { kPolicy, kReference, kCritic };
+
+  // Takes what stays for the run. The arguments outlive it.
+  ShardedMemory(MemoryLedger& ledger, const model::ModelSpec& spec, const RankSetup& setup,
+                const RankWorkload& workload, Role role);
+
+  // One micro-batch without a graph.
+  void Forward();
+  // One micro-batch, forward and backward.
+  void ForwardBackward();
+  // Clips and updates; what was summed begins anew.
+  void OptimizerStep();
+
+  // Elements of the largest unit of this rank's part of the model.
+  int64_t largest_unit() const;
+  // Bytes of masters, gradients, moments and shards in compute dtype, wherever they rest.
+  int64_t state_bytes() const;
+
+ private:
+  struct Buffer {
+    std::pair<int64_t, int64_t> key;  // elements, bytes of one
+    Size size;
+  };
+  struct Unit {
+    int64_t numel = 0;  // of the whole unit, TP-local, padded
+    int64_t owned = 0;  // of this rank
+    Buffer gathered;    // null while it is not there
+    Buffer full;        // gradients, while those of a micro-batch are laid in
+    bool touched = false;
+  };
+  struct InFlight {
+    int unit = -1;
+    std::vector<Buffer> buffers;
+  };
+
+  MemoryKind Kind(MemoryKind of_policy) const;
+  int64_t tokens() const { return shape_.tokens; }  // of this rank
+  int64_t rows() const;
+  int stages() const { return table_.num_stages() - 1; }  // without the head
+  int64_t owned() const;
+  bool Checkpointed(int stage) const;
+  int64_t LayBytes(int unit) const;  // of one element
+
+  Buffer Acquire(MemoryKind kind, int64_t numel, int64_t element_bytes);
+  void Release(Buffer buffer);
+
+  void Begin(bool backward);
+  void Enter(size_t step);
+  void End();
+
+  void Lay(int unit);
+  void Complete(int unit);
+  void Finish();
+  // The gradients of a stage's parameters: units whose first stage it is are sent off.
+  void AddGradients(int stage);
+
+  Size RunStage(int stage, BlockGraph::Mode mode, BlockGraph& graph);
+  void HeadForward();
+  Size HeadForwardBackward(const Size& x);
+
+  MemoryLedger& ledger_;
+  const model::ModelSpec spec_;
+  const RankSetup& setup_;
+  const RankWorkload& workload_;
+  const Role role_;
+  const model::ParameterTable table_;
+  const BlockShape shape_;
+  const int64_t shard_ranks_;
+  const bool alone_;         // the shards are the units
+  const int64_t vocab_;      // rows of the embedding on this rank
+  const int64_t head_rows_;  // of the output projection: the vocabulary, or a critic's one
+  std::vector<Unit> units_;
+  std::map<std::pair<int64_t, int64_t>, std::vector<Size>> pool_;
+  std::vector<Size> resident_;
+  std::vector<std::vector<int>> steps_;
+  InFlight in_flight_;
+};
+
+}  // namespace tandem::plan
+
+#endif  // TANDEM_COMMON_PLAN_SHARDED_MEMORY_H_

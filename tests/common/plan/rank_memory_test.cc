@@ -1,0 +1,135 @@
+#include "common/plan/rank_memory.h"
+
+#include <gtest/gtest.h>
+
+#include "common/plan/batch_plan.h"
+#include "common/plan/model_shape.h"
+
+namespace tandem::plan {
+namespace {
+
+model::ModelSpec Spec() {
+  model::ModelSpec spec;
+  spec.architecture = "LlamaForCausalLM";
+  spec.vocab_size = 512;
+  spec.hidden_size = 64;
+  spec.intermediate_size = 128;
+  spec.num_layers = 4;
+  spec.num_heads = 4;
+  spec.num_kv_heads = 2;
+  spec.head_dim = 16;
+  return spec;
+}
+
+RankMemory Predict(const RankSetup& setup, int64_t sequences = 4, int64_t length = 256) {
+  return PredictRankMemory(Spec(), setup,
+                           SupervisedWorkload(sequences, length, sequences * length));
+}
+
+TEST(MemoryLedger, RemembersTheLargestSumAndWhatItWas) {
+  MemoryLedger ledger;
+  {
+    ledger.SetPlace("first");
+    const Size a = ledger.Take(MemoryKind::kParameters, 100);
+    Size b = ledger.Take(MemoryKind::kHead, 30);
+    const Size shared = b;
+    b.reset();
+    EXPECT_EQ(ledger.now().total(), 130);
+  }
+  EXPECT_EQ(ledger.now().total(), 0);
+  ledger.SetPlace("second");
+  const Size c = ledger.Take(MemoryKind::kActivations, 120);
+  EXPECT_EQ(ledger.peak().total(), 130);
+  EXPECT_EQ(ledger.peak().of(MemoryKind::kHead), 30);
+  EXPECT_EQ(ledger.peak().place, "first");
+}
+
+TEST(RankMemory, OfTheStateFallsAsOneOverTheRanks) {
+  const int64_t parameters = Spec().num_parameters();
+  for (const int ranks : {1, 2, 4, 8}) {
+    RankSetup setup;
+    setup.element_bytes = 4;
+    setup.mesh.dp_shard = ranks;
+    const RankMemory memory = Predict(setup);
+    // Masters, gradients and two moments; units are padded by less than a rank's worth.
+    EXPECT_GE(memory.resident, 16 * parameters / ranks);
+    EXPECT_LE(memory.resident, 16 * (parameters / ranks + 6));
+  }
+}
+
+TEST(RankMemory, CountsABfloat16ShardBesideTheMaster) {
+  RankSetup setup;
+  setup.element_bytes = 2;
+  EXPECT_EQ(Predict(setup).resident, 18 * Spec().num_parameters());
+}
+
+TEST(RankMemory, OfCheckpointedActivationsIsLessThanHalf) {
+  RankSetup setup;
+  setup.mesh.dp_shard = 2;
+  const int64_t all = Predict(setup, 1, 2048).peak.of(MemoryKind::kActivations);
+  setup.checkpointing = config::v1::ACTIVATION_CHECKPOINTING_SELECTIVE;
+  const int64_t selective = Predict(setup, 1, 2048).peak.of(MemoryKind::kActivations);
+  setup.checkpointing = config::v1::ACTIVATION_CHECKPOINTING_FULL;
+  const int64_t full = Predict(setup, 1, 2048).peak.of(MemoryKind::kActivations);
+  EXPECT_LT(selective, all);
+  EXPECT_LT(full, selective);
+  EXPECT_LT(2 * full, all);
+}
+
+TEST(RankMemory, GrowsWithPrefetchAndWithUnitsThatAreKept) {
+  RankSetup setup;
+  setup.mesh.dp_shard = 2;
+  setup.prefetch_units = 0;
+  const int64_t alone = Predict(setup).peak.of(MemoryKind::kGatheredUnits);
+  setup.prefetch_units = 2;
+  const int64_t ahead = Predict(setup).peak.of(MemoryKind::kGatheredUnits);
+  setup.reshard_after_forward = false;
+  const int64_t kept = Predict(setup).peak.of(MemoryKind::kGatheredUnits);
+  EXPECT_LT(alone, ahead);
+  EXPECT_LT(ahead, kept);
+  // All units, in bfloat16, and no more: padding apart.
+  EXPECT_NEAR(static_cast<double>(kept), 2.0 * static_cast<double>(Spec().num_parameters()), 64);
+}
+
+TEST(RankMemory, OfATensorParallelRankIsItsPart) {
+  RankSetup setup;
+  setup.element_bytes = 4;
+  const int64_t whole = Predict(setup).resident;
+  setup.mesh.tp = 2;
+  // Norms are on both.
+  EXPECT_NEAR(static_cast<double>(Predict(setup).resident), static_cast<double>(whole) / 2,
+              16.0 * 64 * 9);
+}
+
+TEST(RankMemory, OfSharedSequencesFallsWithTheRanksThatShare) {
+  RankSetup setup;
+  setup.mesh.dp_shard = 2;
+  const int64_t alone = Predict(setup, 1, 2048).peak.of(MemoryKind::kActivations);
+  setup.mesh.sequence = 2;
+  const int64_t shared = Predict(setup, 1, 2048).peak.of(MemoryKind::kActivations);
+  EXPECT_LT(shared, alone * 2 / 3);
+}
+
+TEST(RankMemory, OfAnOffloadedStateIsElsewhere) {
+  RankSetup setup;
+  setup.element_bytes = 4;
+  setup.mesh.dp_shard = 2;
+  const int64_t here = Predict(setup).resident;
+  setup.offload = config::v1::OFFLOAD_CPU;
+  const RankMemory memory = Predict(setup);
+  EXPECT_EQ(memory.resident, 0);
+  EXPECT_EQ(memory.host_bytes, here);
+}
+
+TEST(RankMemory, CountsReferenceAndCritic) {
+  RankSetup setup;
+  const int64_t policy = Predict(setup).peak.total();
+  setup.has_reference = true;
+  EXPECT_GE(Predict(setup).peak.of(MemoryKind::kReference), 6 * Spec().num_parameters());
+  setup.has_critic = true;
+  EXPECT_GT(Predict(setup).peak.total(), policy + 6 * Spec().num_parameters());
+  EXPECT_GT(Predict(setup).peak.of(MemoryKind::kCritic), 0);
+}
+
+}  // namespace
+}  // namespace tandem::plan

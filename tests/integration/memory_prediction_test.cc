@@ -1,0 +1,128 @@
+// What common/plan predicts beside what the trainer counts: `tandem bench train` reports both.
+// Bytes do not depend on time, so both are the same in every run; Gloo's own copies are in the
+// count.
+#include <gtest/gtest.h>
+
+#include "nlohmann/json.hpp"
+#include "tests/support/program.h"
+#include "tests/support/tiny_model.h"
+
+namespace tandem {
+namespace {
+
+using ::tandem::testing::ProgramResult;
+using ::tandem::testing::RunProgram;
+using ::tandem::testing::TempFolder;
+
+struct Case {
+  const char* name;
+  const char* architecture;
+  int ranks;
+  int batch;
+  int length;
+  const char* dtype;
+  std::vector<std::string> settings;
+};
+
+class MemoryPrediction : public ::testing::TestWithParam<Case> {};
+
+// The test's model is too small for bytes to be told from bookkeeping; this one is not.
+std::string WriteModel(const TempFolder& folder, const std::string& architecture) {
+  const std::string path = testing::WriteTinyModel(folder, architecture);
+  nlohmann::json config = nlohmann::json::parse(testing::ReadWhole(path + "/config.json"));
+  config["hidden_size"] = 128;
+  config["intermediate_size"] = 384;
+  config["num_hidden_layers"] = 4;
+  config["num_attention_heads"] = 8;
+  config["num_key_value_heads"] = 4;
+  config["head_dim"] = 16;
+  config["vocab_size"] = 2048;
+  config["max_position_embeddings"] = 4096;
+  folder.Write("model/config.json", config.dump());
+  return path;
+}
+
+TEST_P(MemoryPrediction, IsWithinATenthOfWhatTheTrainerCounts) {
+  const Case& c = GetParam();
+  const TempFolder folder;
+  std::vector<std::string> args = {"bench",
+                                   "train",
+                                   "--model",
+                                   WriteModel(folder, c.architecture),
+                                   "--ranks",
+                                   std::to_string(c.ranks),
+                                   "--batch",
+                                   std::to_string(c.batch),
+                                   "--sequence-length",
+                                   std::to_string(c.length),
+                                   "--steps",
+                                   "1",
+                                   "--dtype",
+                                   c.dtype,
+                                   "--set",
+                                   "model.random_init=true"};
+  for (const std::string& setting : c.settings) args.insert(args.end(), {"--set", setting});
+
+  const ProgramResult result = RunProgram("tandem", args);
+
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const nlohmann::json line = nlohmann::json::parse(result.out);
+  const double measured = line["peak_tensor_bytes"];
+  const double predicted = line["predicted_peak_tensor_bytes"];
+  EXPECT_NEAR(predicted / measured, 1.0, 0.1) << predicted << " of " << measured;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, MemoryPrediction,
+    ::testing::Values(
+        Case{"OneRank", "LlamaForCausalLM", 1, 4, 256, "float32", {}},
+        Case{"OneRankInBfloat16", "Qwen2ForCausalLM", 1, 2, 512, "bfloat16", {}},
+        Case{"TwoRanks", "Qwen3ForCausalLM", 2, 4, 256, "float32", {}},
+        Case{"TwoRanksInBfloat16", "Qwen2ForCausalLM", 2, 1, 2048, "bfloat16", {}},
+        Case{"FourRanksWithSmallMicroBatches",
+             "Qwen2ForCausalLM",
+             4,
+             4,
+             128,
+             "bfloat16",
+             {"trainer.max_tokens_per_micro_batch=256"}},
+        Case{"EightRanksOfShortSequences", "LlamaForCausalLM", 8, 16, 64, "float32", {}},
+        Case{"CheckpointedBlocks",
+             "Qwen2ForCausalLM",
+             2,
+             2,
+             1024,
+             "float32",
+             {"trainer.activation_checkpointing=full"}},
+        Case{"CheckpointedBlocksInBfloat16",
+             "Qwen3ForCausalLM",
+             1,
+             2,
+             1024,
+             "bfloat16",
+             {"trainer.activation_checkpointing=full"}},
+        Case{"CopiesOfTheModel",
+             "LlamaForCausalLM",
+             4,
+             2,
+             512,
+             "bfloat16",
+             {"trainer.mesh_shape=[2, 2]", "trainer.sharding_strategy=hybrid_shard"}},
+        Case{"UnitsThatStay",
+             "LlamaForCausalLM",
+             2,
+             2,
+             512,
+             "float32",
+             {"trainer.sharding_strategy=shard_grad_op"}},
+        Case{"LargeUnits",
+             "LlamaForCausalLM",
+             2,
+             2,
+             512,
+             "bfloat16",
+             {"trainer.min_unit_bytes=2000000"}}),
+    [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace tandem
