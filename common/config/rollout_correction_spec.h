@@ -1,4 +1,5 @@
-// The textual parts of algorithm.rollout_correction: thresholds and rejection rules, by verl's names.
+// The textual parts of algorithm.rollout_correction: thresholds and rejection rules, by verl's
+// names.
 #ifndef TANDEM_COMMON_CONFIG_ROLLOUT_CORRECTION_SPEC_H_
 #define TANDEM_COMMON_CONFIG_ROLLOUT_CORRECTION_SPEC_H_
 

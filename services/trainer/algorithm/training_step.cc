@@ -90,12 +90,15 @@ absl::StatusOr<StepResult> TrainingStep::Supervised(const TrainingBatch& batch,
       for (size_t m = 0; m < mini_batch.micro_batches.size(); ++m) {
         const MicroBatch& micro_batch = mini_batch.micro_batches[m];
         const auto loss = [&](const model::LogProbs& out) {
-          return SupervisedLoss(out.logprobs, micro_batch.loss_weights.to(out.logprobs.device()));
+          const at::Tensor sum =
+              SupervisedLoss(out.logprobs, micro_batch.loss_weights.to(out.logprobs.device()));
+          if (!std::isfinite(sum.item<double>())) {
+            LogNonFiniteLoss(micro_batch, 0, static_cast<int64_t>(m),
+                             {{"log-probs", out.logprobs}});
+          }
+          return sum;
         };
         ASSIGN_OR_RETURN(const double value, policy_.ForwardBackward(micro_batch.packed, loss));
-        if (!std::isfinite(value)) {
-          LogNonFiniteLoss(micro_batch, 0, static_cast<int64_t>(m), {});
-        }
         statistics.Add(Sum::kLoss, value);
       }
       ASSIGN_OR_RETURN(update, optimizer_.Step(learning_rate));

@@ -33,10 +33,10 @@ struct Sequence {
   double reward = 0.0;                    // as judged
   double kl_penalty = 0.0;                // price of its divergence
   std::optional<double> baseline_reward;  // of the greedy completion of the prompt
-  int64_t group = 0;            // from 0, in order of appearance
-  int64_t prompt_tokens = 0;    // before the first sampled one
-  int64_t response_tokens = 0;  // sampled
-  bool is_cut = false;          // it ended at the limit of tokens
+  int64_t group = 0;                      // from 0, in order of appearance
+  int64_t prompt_tokens = 0;              // before the first sampled one
+  int64_t response_tokens = 0;            // sampled
+  bool is_cut = false;                    // it ended at the limit of tokens
 
   // Tokens that the model must see: nothing depends on what comes after the last prediction.
   int64_t num_input_tokens() const { return trained.empty() ? 0 : trained.back(); }

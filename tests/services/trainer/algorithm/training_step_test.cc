@@ -160,9 +160,15 @@ TEST(TrainingStep, SkipsASupervisedUpdateOfABrokenModel) {
     trainer.policy->MastersChanged();
     TrainingBatch batch = RaggedBatch(1);
     for (Sequence& sequence : batch.sequences) sequence.token_ids[0] = 0;  // the broken row
-    ASSERT_OK_AND_ASSIGN(const StepResult result, trainer.step.Supervised(batch, 1e-3));
-    EXPECT_FALSE(result.weights_changed);
-    EXPECT_EQ(result.metrics.at("actor/skipped_updates"), 1);
+    ::testing::internal::CaptureStderr();
+
+    const auto result = trainer.step.Supervised(batch, 1e-3);
+
+    const std::string log = ::testing::internal::GetCapturedStderr();
+    ASSERT_OK(result.status());
+    EXPECT_FALSE(result->weights_changed);
+    EXPECT_EQ(result->metrics.at("actor/skipped_updates"), 1);
+    EXPECT_THAT(log, HasSubstr("first_in=log-probs sample=samples["));
   });
 }
 
