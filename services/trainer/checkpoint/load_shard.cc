@@ -11,6 +11,7 @@
 #include "absl/types/span.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
+#include "services/trainer/fsdp/offload_file.h"
 #include "tandem/common/v1/error.pb.h"
 
 namespace tandem::trainer {
@@ -63,6 +64,7 @@ absl::Status ForEachPiece(
         take(part, some.offset, absl::MakeSpan(piece));
       }
     }
+    Rest(part.tensor);
   }
   return absl::OkStatus();
 }

@@ -13,6 +13,7 @@
 #include "absl/types/span.h"
 #include "common/checkpoint/shard_writer.h"
 #include "common/status/status_macros.h"
+#include "services/trainer/fsdp/offload_file.h"
 
 namespace tandem::trainer {
 namespace {
@@ -22,6 +23,7 @@ struct HostPart {
   std::string model;
   std::string kind;
   std::vector<checkpoint::Run> runs;
+  at::Tensor shard;  // defined where `elements` are its own
   const float* elements = nullptr;
   std::unique_ptr<float[]> copy;  // null where `elements` are not ours
 };
@@ -29,6 +31,7 @@ struct HostPart {
 HostPart ToHost(const std::string& model, ShardPart part, bool copy) {
   HostPart out{model, std::move(part.kind), std::move(part.runs)};
   if (!copy && part.tensor.is_cpu()) {
+    out.shard = part.tensor;
     out.elements = part.tensor.const_data_ptr<float>();
     return out;
   }
@@ -51,6 +54,7 @@ absl::Status Write(const SnapshotOptions& options, std::vector<HostPart>& parts)
           absl::MakeConstSpan(part.elements + run.offset, static_cast<size_t>(run.count))));
     }
     part.copy.reset();
+    if (part.shard.defined()) Rest(part.shard);
   }
   return writer.Commit();
 }

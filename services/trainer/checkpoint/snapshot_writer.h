@@ -27,7 +27,9 @@ struct SnapshotOptions {
   // False on the ranks of a tensor-parallel group but the first: tensors that the group does not
   // split are theirs as well, and are written once.
   bool writes_whole_tensors = true;
-  bool in_background = true;  // false: no copy is made; the write is over when Start() returns
+  // False: the shards are written as they rest, without a copy, and the write is over when Start()
+  // returns.
+  bool in_background = true;
 };
 
 // Used by the collective thread. The destructor waits for a write under way.

@@ -165,6 +165,7 @@ RankResult RankWorker::Snapshot(const std::string& folder) {
   SnapshotOptions options;
   options.folder = folder;
   options.name = checkpoint::ShardName(engine_.mesh().rank(), engine_.mesh().size());
+  options.in_background = !engine_.rests_on_disk();
   options.writes_whole_tensors = engine_.mesh().tensor().rank() == 0;
   absl::Status status = snapshot_writer_.Start(options, engine_.checkpointed_models());
   return status.ok() ? Done(options.name) : Refused(std::move(status));

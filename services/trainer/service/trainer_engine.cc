@@ -22,6 +22,8 @@
 namespace tandem::trainer {
 namespace {
 
+constexpr char kKlCoefficient[] = "kl_coefficient";
+
 AdamWOptions MakeAdamWOptions(const config::v1::OptimConfig& config) {
   AdamWOptions out;
   if (config.betas_size() == 2) {
@@ -130,10 +132,22 @@ std::vector<CheckpointedModel> TrainerEngine::checkpointed_models() {
   return {{"policy", policy_.get(), optimizer_.get()}};
 }
 
+std::map<std::string, double> TrainerEngine::AlgorithmScalars() const {
+  return {{kKlCoefficient, training_step_->kl_coefficient()}};
+}
+
 absl::Status TrainerEngine::SetAlgorithmScalars(const std::map<std::string, double>& scalars) {
-  if (scalars.empty()) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat("the checkpoint holds ", scalars.begin()->first,
-                                                    ", which this run's algorithm does not have"));
+  for (const auto& [name, value] : scalars) {
+    if (name != kKlCoefficient) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("the checkpoint holds the scalar ", name, ", which this trainer lacks"));
+    }
+    // A fixed coefficient is the configuration's.
+    if (config_.algorithm().kl_ctrl().type() == config::v1::KL_CONTROL_TYPE_ADAPTIVE) {
+      training_step_->set_kl_coefficient(value);
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<StepResult> TrainerEngine::TrainStep(v1::Objective objective, int64_t step,

@@ -47,8 +47,10 @@ class TrainerEngine {
   std::vector<CheckpointedModel> checkpointed_models();
   // Whether no rank before this one holds the same shards.
   bool writes_checkpoints() const { return mesh_.replicate().rank() == 0; }
+  // Whether the training state is larger than memory may be, so that nothing of it is copied there.
+  bool rests_on_disk() const { return config_.trainer().offload() == config::v1::OFFLOAD_DISK; }
   // State of the algorithm that outlives a step, by name. The same on every rank.
-  std::map<std::string, double> AlgorithmScalars() const { return {}; }
+  std::map<std::string, double> AlgorithmScalars() const;
   // FAILED_PRECONDITION for names that this run's algorithm does not know.
   absl::Status SetAlgorithmScalars(const std::map<std::string, double>& scalars);
 
