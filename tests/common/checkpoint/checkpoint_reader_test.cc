@@ -47,9 +47,11 @@ INSTANTIATE_TEST_SUITE_P(Meshes, ReshardTest,
                                            Change{{2, 2}, {4, 1}}, Change{{1, 3}, {2, 2}},
                                            Change{{5, 2}, {1, 1}}, Change{{1, 1}, {3, 4}}),
                          [](const auto& info) {
-                           const auto& [from, to] = info.param;
-                           return "dp" + std::to_string(from.dp) + "tp" + std::to_string(from.tp) +
-                                  "to_dp" + std::to_string(to.dp) + "tp" + std::to_string(to.tp);
+                           const Change& change = info.param;
+                           return "dp" + std::to_string(change.from.dp) + "tp" +
+                                  std::to_string(change.from.tp) + "to_dp" +
+                                  std::to_string(change.to.dp) + "tp" +
+                                  std::to_string(change.to.tp);
                          });
 
 TEST(CheckpointReader, KnowsWhatWasSaved) {
