@@ -80,8 +80,7 @@ absl::Status CheckpointReader::Read(const std::string& model, const std::string&
           absl::MakeSpan(reinterpret_cast<std::byte*>(to.data()), to.size() * sizeof(float)));
       num_read += length;
     });
-    RETURN_IF_ERROR(std::move(status))
-        << "while reading " << model << " " << tensor << " (" << kind << ")";
+    RETURN_IF_ERROR(status) << "while reading " << model << " " << tensor << " (" << kind << ")";
   }
   if (num_read != count) {
     return absl::DataLossError(
