@@ -48,8 +48,9 @@ absl::StatusOr<ResumePoint> Resume(const std::vector<checkpoint::RunCheckpoint>&
   std::vector<std::string> problems;
   for (const checkpoint::RunCheckpoint& candidate : candidates) {
     const auto loaded = trainer.LoadCheckpoint(candidate.path, min_policy_version);
-    absl::StatusOr<v1::DriverState> state = loaded.status();
-    if (loaded.ok()) state = ParseDriverState(loaded->driver_state(), candidate.path);
+    absl::StatusOr<v1::DriverState> state =
+        loaded.ok() ? ParseDriverState(loaded->driver_state(), candidate.path)
+                    : absl::StatusOr<v1::DriverState>(loaded.status());
     if (!state.ok()) {
       if (!IsDamage(state.status())) return state.status();
       problems.push_back(std::string(state.status().message()));
