@@ -106,28 +106,30 @@ TEST_P(BucketSizes, EveryReceiverHasTheSendersBytesAndDigestsAndPhasesAddUp) {
     const TestModel model = TestModel::Small(dtype);
     ASSERT_OK_AND_ASSIGN(const TransferPlan plan, MakeTransferPlan(model.manifest(), GetParam()));
     std::vector<std::vector<TensorDigest>> digests(3);
-    const auto results = comm::RunRanks(3, [&](comm::ProcessGroup& group) -> absl::Status {
-      ASSIGN_OR_RETURN(auto transport, MakeTransport("broadcast"));
-      PhaseTimes times;
-      const auto start = PhaseTimes::Clock::now();
-      if (group.rank() == 0) {
-        ModelSource source(model, plan);
-        ASSIGN_OR_RETURN(digests[0], transport->Send(plan, group, source, times));
-      } else {
-        Memory memory(plan);
-        ASSIGN_OR_RETURN(auto sink, TensorSink::Create(plan, memory.view()));
-        RETURN_IF_ERROR(transport->Receive(plan, group, *sink, times));
-        digests[group.rank()] = sink->digests();
-        for (size_t i = 0; i < memory.tensors.size(); ++i) {
-          if (memory.tensors[i] != model.Bytes(i))
-            return absl::InternalError(absl::StrCat("tensor ", i));
-        }
-      }
-      const double whole = std::chrono::duration<double>(PhaseTimes::Clock::now() - start).count();
-      if (times.exposed_sum() > whole)
-        return absl::InternalError("the parts are more than the whole");
-      return absl::OkStatus();
-    });
+    const auto results =
+        comm::RunRanks(3, comm::kGloo, [&](comm::ProcessGroup& group) -> absl::Status {
+          ASSIGN_OR_RETURN(auto transport, MakeTransport("broadcast"));
+          PhaseTimes times;
+          const auto start = PhaseTimes::Clock::now();
+          if (group.rank() == 0) {
+            ModelSource source(model, plan);
+            ASSIGN_OR_RETURN(digests[0], transport->Send(plan, group, source, times));
+          } else {
+            Memory memory(plan);
+            ASSIGN_OR_RETURN(auto sink, TensorSink::Create(plan, memory.view()));
+            RETURN_IF_ERROR(transport->Receive(plan, group, *sink, times));
+            digests[group.rank()] = sink->digests();
+            for (size_t i = 0; i < memory.tensors.size(); ++i) {
+              if (memory.tensors[i] != model.Bytes(i))
+                return absl::InternalError(absl::StrCat("tensor ", i));
+            }
+          }
+          const double whole =
+              std::chrono::duration<double>(PhaseTimes::Clock::now() - start).count();
+          if (times.exposed_sum() > whole)
+            return absl::InternalError("the parts are more than the whole");
+          return absl::OkStatus();
+        });
     for (const absl::Status& result : results) EXPECT_OK(result);
     ASSERT_EQ(digests[0].size(), 6u);
     EXPECT_EQ(ModelDigest(digests[0]), ModelDigest(digests[1]));
@@ -141,21 +143,22 @@ TEST(BroadcastTransport, AFlippedBitChangesTheDigestOfItsTensorOnly) {
   const TestModel model = TestModel::Small();
   ASSERT_OK_AND_ASSIGN(const TransferPlan plan, MakeTransferPlan(model.manifest(), 200));
   std::vector<std::vector<TensorDigest>> digests(2);
-  const auto results = comm::RunRanks(2, [&](comm::ProcessGroup& group) -> absl::Status {
-    ASSIGN_OR_RETURN(auto transport, MakeTransport("broadcast"));
-    PhaseTimes times;
-    if (group.rank() == 0) {
-      ModelSource source(model, plan);
-      ASSIGN_OR_RETURN(digests[0], transport->Send(plan, group, source, times));
-      return absl::OkStatus();
-    }
-    Memory memory(plan);
-    FlippingGroup flipping(group, 1);  // the second bucket begins within tensor 2
-    ASSIGN_OR_RETURN(auto sink, TensorSink::Create(plan, memory.view()));
-    RETURN_IF_ERROR(transport->Receive(plan, flipping, *sink, times));
-    digests[1] = sink->digests();
-    return absl::OkStatus();
-  });
+  const auto results =
+      comm::RunRanks(2, comm::kGloo, [&](comm::ProcessGroup& group) -> absl::Status {
+        ASSIGN_OR_RETURN(auto transport, MakeTransport("broadcast"));
+        PhaseTimes times;
+        if (group.rank() == 0) {
+          ModelSource source(model, plan);
+          ASSIGN_OR_RETURN(digests[0], transport->Send(plan, group, source, times));
+          return absl::OkStatus();
+        }
+        Memory memory(plan);
+        FlippingGroup flipping(group, 1);  // the second bucket begins within tensor 2
+        ASSIGN_OR_RETURN(auto sink, TensorSink::Create(plan, memory.view()));
+        RETURN_IF_ERROR(transport->Receive(plan, flipping, *sink, times));
+        digests[1] = sink->digests();
+        return absl::OkStatus();
+      });
   for (const absl::Status& result : results) ASSERT_OK(result);
   for (int i = 0; i < 6; ++i)
     EXPECT_EQ(digests[0][i].digest() == digests[1][i].digest(), i != 2) << i;
@@ -164,16 +167,17 @@ TEST(BroadcastTransport, AFlippedBitChangesTheDigestOfItsTensorOnly) {
 TEST(BroadcastTransport, AReceiverThatLeavesEndsTheSendWithTheBucketsName) {
   const TestModel model = TestModel::Small();
   ASSERT_OK_AND_ASSIGN(const TransferPlan plan, MakeTransferPlan(model.manifest(), 8));
-  const auto results = comm::RunRanks(2, [&](comm::ProcessGroup& group) -> absl::Status {
-    if (group.rank() == 1) {
-      group.Abort("leaves");
-      return absl::OkStatus();
-    }
-    ASSIGN_OR_RETURN(auto transport, MakeTransport("broadcast"));
-    ModelSource source(model, plan);
-    PhaseTimes times;
-    return transport->Send(plan, group, source, times).status();
-  });
+  const auto results =
+      comm::RunRanks(2, comm::kGloo, [&](comm::ProcessGroup& group) -> absl::Status {
+        if (group.rank() == 1) {
+          group.Abort("leaves");
+          return absl::OkStatus();
+        }
+        ASSIGN_OR_RETURN(auto transport, MakeTransport("broadcast"));
+        ModelSource source(model, plan);
+        PhaseTimes times;
+        return transport->Send(plan, group, source, times).status();
+      });
   EXPECT_THAT(results[0],
               StatusIs(absl::StatusCode::kUnavailable,
                        AllOf(HasSubstr("phase wire"), HasSubstr("bucket "), HasSubstr(" of 141"))));

@@ -60,15 +60,16 @@ TEST(ShardGatherSource, BucketsAreTheCanonicalStreamWhateverTheRanksBucketsAndTy
         const TestModel model = TestModel::Small(dtype);
         ASSERT_OK_AND_ASSIGN(const auto plan,
                              weights::MakeTransferPlan(model.manifest(), bucket_bytes));
-        const auto results = comm::RunRanks(ranks, [&](comm::ProcessGroup& group) -> absl::Status {
-          ASSIGN_OR_RETURN(auto source, ShardGatherSource::Create(
-                                            plan, Shards(model, group.rank(), ranks), &group));
-          if (group.rank() > 0) return source->Follow();
-          std::string bytes;
-          RETURN_IF_ERROR(GatherBuckets(*source, plan, plan.buckets.size(), bytes));
-          RETURN_IF_ERROR(source->End());
-          return bytes == Stream(model) ? absl::OkStatus() : absl::InternalError("other bytes");
-        });
+        const auto results =
+            comm::RunRanks(ranks, comm::kGloo, [&](comm::ProcessGroup& group) -> absl::Status {
+              ASSIGN_OR_RETURN(auto source, ShardGatherSource::Create(
+                                                plan, Shards(model, group.rank(), ranks), &group));
+              if (group.rank() > 0) return source->Follow();
+              std::string bytes;
+              RETURN_IF_ERROR(GatherBuckets(*source, plan, plan.buckets.size(), bytes));
+              RETURN_IF_ERROR(source->End());
+              return bytes == Stream(model) ? absl::OkStatus() : absl::InternalError("other bytes");
+            });
         EXPECT_THAT(results, Each(IsOk())) << ranks << " ranks, " << bucket_bytes << ", " << dtype;
       }
     }
@@ -78,27 +79,28 @@ TEST(ShardGatherSource, BucketsAreTheCanonicalStreamWhateverTheRanksBucketsAndTy
 TEST(ShardGatherSource, AfterAnEndInTheMiddleTheGroupWorksAndTheNextUpdateIsWhole) {
   const TestModel model = TestModel::Small();
   ASSERT_OK_AND_ASSIGN(const auto plan, weights::MakeTransferPlan(model.manifest(), 64));
-  const auto results = comm::RunRanks(2, [&](comm::ProcessGroup& group) -> absl::Status {
-    ASSIGN_OR_RETURN(auto source,
-                     ShardGatherSource::Create(plan, Shards(model, group.rank(), 2), &group));
-    std::string part, whole;
-    if (group.rank() == 0) {
-      weights::PhaseTimes times;
-      RETURN_IF_ERROR(GatherBuckets(*source, plan, 5, part));
-      // Two under way that nobody will finish one by one.
-      RETURN_IF_ERROR(source->Start(0, at::zeros({64}, at::kByte), times));
-      RETURN_IF_ERROR(source->Start(1, at::zeros({64}, at::kByte), times));
-      RETURN_IF_ERROR(source->Drain());
-      RETURN_IF_ERROR(source->End());
-    } else {
-      RETURN_IF_ERROR(source->Follow());
-    }
-    RETURN_IF_ERROR(group.Barrier("between"));
-    if (group.rank() > 0) return source->Follow();
-    RETURN_IF_ERROR(GatherBuckets(*source, plan, plan.buckets.size(), whole));
-    RETURN_IF_ERROR(source->End());
-    return whole == Stream(model) ? absl::OkStatus() : absl::InternalError("other bytes");
-  });
+  const auto results =
+      comm::RunRanks(2, comm::kGloo, [&](comm::ProcessGroup& group) -> absl::Status {
+        ASSIGN_OR_RETURN(auto source,
+                         ShardGatherSource::Create(plan, Shards(model, group.rank(), 2), &group));
+        std::string part, whole;
+        if (group.rank() == 0) {
+          weights::PhaseTimes times;
+          RETURN_IF_ERROR(GatherBuckets(*source, plan, 5, part));
+          // Two under way that nobody will finish one by one.
+          RETURN_IF_ERROR(source->Start(0, at::zeros({64}, at::kByte), times));
+          RETURN_IF_ERROR(source->Start(1, at::zeros({64}, at::kByte), times));
+          RETURN_IF_ERROR(source->Drain());
+          RETURN_IF_ERROR(source->End());
+        } else {
+          RETURN_IF_ERROR(source->Follow());
+        }
+        RETURN_IF_ERROR(group.Barrier("between"));
+        if (group.rank() > 0) return source->Follow();
+        RETURN_IF_ERROR(GatherBuckets(*source, plan, plan.buckets.size(), whole));
+        RETURN_IF_ERROR(source->End());
+        return whole == Stream(model) ? absl::OkStatus() : absl::InternalError("other bytes");
+      });
   EXPECT_THAT(results, Each(IsOk()));
 }
 
