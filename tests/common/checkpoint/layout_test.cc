@@ -32,7 +32,7 @@ TEST(Layout, RunsOfAllRanksHoldEveryElementOnceAndNoPadding) {
       const int64_t owned = (table.units()[u].numel + ranks - 1) / ranks;
       for (int rank = 0; rank < ranks; ++rank) {
         int64_t end_of_last = 0;
-        for (const Run& run :
+        for (const checkpoint::Run& run :
              RunsOfRange(table, static_cast<int>(u), rank * owned, (rank + 1) * owned)) {
           EXPECT_EQ(run.offset, end_of_last);  // one after another in the shard
           end_of_last = run.offset + run.count;
@@ -66,7 +66,7 @@ TEST(Layout, IntersectsBoxesAsElementByElement) {
   for (const Box& box : {Box{0, 4, 0, 5}, Box{1, 3, 0, 5}, Box{0, 4, 1, 3}, Box{2, 4, 4, 5}}) {
     for (int64_t begin = 0; begin < box.numel(); ++begin) {
       for (int64_t end = begin; end <= box.numel(); ++end) {
-        const Run run{"t", shape, box, begin, end - begin, 0};
+        const checkpoint::Run run{"t", shape, box, begin, end - begin, 0};
         for (int64_t first = 0; first < 20; first += 3) {
           for (const int64_t count : {0, 1, 4, 9}) {
             if (first + count > 20) continue;

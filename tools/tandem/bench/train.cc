@@ -161,6 +161,7 @@ absl::Status Run(const Options& options) {
       const size_t slash = phase.find('/');
       const bool of_rank = phase.rfind("rank.", 0) == 0 && slash != std::string::npos;
       nlohmann::json& times = of_rank ? rank_phases[phase.substr(0, slash)] : phases;
+      if (times.is_null()) times = nlohmann::json::object();
       const std::string key = of_rank ? phase.substr(slash + 1) : phase;
       times[key] = times.value(key, 0.0) + value / static_cast<double>(options.steps);
     }
