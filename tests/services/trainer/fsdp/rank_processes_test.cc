@@ -1,5 +1,5 @@
-// The sharded model over processes and Gloo: three processes find the gradients that one finds
-// alone.
+// The sharded model over processes, which meet through Gloo or share memory: three find the
+// gradients that one finds alone.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
@@ -12,7 +12,8 @@
 #include <cstdlib>
 #include <string>
 
-#include "common/comm/process_group.h"
+#include "absl/strings/str_cat.h"
+#include "common/comm/choose_group.h"
 #include "tests/services/trainer/fsdp/sharded_test_support.h"
 #include "tests/support/status_matchers.h"
 
@@ -24,7 +25,7 @@ constexpr char kRankVariable[] = "TANDEM_TEST_RANK";
 constexpr char kPortVariable[] = "TANDEM_TEST_PORT";
 
 // One rank's work; true where its gradients are right.
-bool RunRank(int rank, int port) {
+bool RunRank(int rank, int port, const std::string& backend) {
   at::set_num_threads(1);
   comm::GroupOptions group_options;
   group_options.name = "fsdp";
@@ -33,7 +34,7 @@ bool RunRank(int rank, int port) {
   group_options.rendezvous.port = port;
   group_options.rendezvous.prefix = "test";
   group_options.timeout = absl::Seconds(60);
-  auto group = comm::CreateGlooGroup(group_options);
+  auto group = comm::CreateGroupOf(backend, group_options);
   if (!group.ok()) {
     std::fprintf(stderr, "%s\n", group.status().ToString().c_str());
     return false;
@@ -74,11 +75,17 @@ bool RunRank(int rank, int port) {
 }
 
 // The binary starts itself again for each rank; the test that does so is not itself such a rank.
-TEST(GlooProcesses, FindTheGradientsOfOneProcess) {
+class RankProcesses : public ::testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Backends, RankProcesses, ::testing::Values("gloo", "shared_memory"),
+                         [](const auto& info) { return info.param; });
+
+TEST_P(RankProcesses, FindTheGradientsOfOneProcess) {
   if (const char* rank = std::getenv(kRankVariable); rank != nullptr) {
-    std::_Exit(RunRank(std::atoi(rank), std::atoi(std::getenv(kPortVariable))) ? 0 : 1);
+    std::_Exit(RunRank(std::atoi(rank), std::atoi(std::getenv(kPortVariable)), GetParam()) ? 0 : 1);
   }
   ASSERT_OK_AND_ASSIGN(const auto store, comm::StoreServer::Start());
+  const std::string filter = absl::StrCat(
+      "--gtest_filter=Backends/RankProcesses.FindTheGradientsOfOneProcess/", GetParam());
   std::vector<pid_t> children;
   for (int rank = 0; rank < kRanks; ++rank) {
     const std::string rank_text = std::to_string(rank);
@@ -90,8 +97,7 @@ TEST(GlooProcesses, FindTheGradientsOfOneProcess) {
       if (getppid() != parent) _exit(3);
       setenv(kRankVariable, rank_text.c_str(), 1);
       setenv(kPortVariable, port_text.c_str(), 1);
-      execl("/proc/self/exe", "gloo_processes_test", "--gtest_filter=GlooProcesses.*",
-            static_cast<char*>(nullptr));
+      execl("/proc/self/exe", "rank_processes_test", filter.c_str(), static_cast<char*>(nullptr));
       _exit(3);
     }
     ASSERT_GT(child, 0);
