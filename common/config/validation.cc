@@ -99,11 +99,41 @@ class Checker {
   std::vector<std::string> lines_;
 };
 
+// A mini-batch of prompts must divide the batch.
+void CheckMiniBatch(const std::string& key, int64_t mini_batch, int64_t batch, Checker* check) {
+  check->Integer(key, mini_batch, 0);
+  if (mini_batch > 0 && batch > 0 && batch % mini_batch != 0) {
+    check->Fail(
+        key, absl::StrFormat("expected a divisor of data.train_batch_size (%d prompts), found %d; "
+                             "0 takes the whole batch",
+                             batch, mini_batch));
+  }
+}
+
+void CheckFilterGroups(const v1::RunConfig& config, Checker* check) {
+  const v1::FilterGroupsConfig& filter = config.algorithm().filter_groups();
+  check->Integer("algorithm.filter_groups.max_num_gen_batches", filter.max_num_gen_batches(), 0);
+  check->Integer("data.gen_batch_size", config.data().gen_batch_size(), 0);
+  if (config.data().gen_batch_size() > 0 && !filter.enable()) {
+    check->Fail("data.gen_batch_size",
+                "is used with algorithm.filter_groups.enable only, which is false");
+  }
+}
+
+void CheckOverlongBuffer(const v1::RunConfig& config, Checker* check) {
+  const v1::OverlongBufferConfig& buffer = config.reward().overlong_buffer();
+  check->AtLeastZero("reward.overlong_buffer.penalty_factor", buffer.penalty_factor());
+  if (!buffer.enable()) return;
+  check->Integer("reward.overlong_buffer.len", buffer.len(), 1, config.rollout().max_tokens());
+}
+
 void CheckData(const v1::DataConfig& data, Checker* check) {
   check->Integer("data.train_batch_size", data.train_batch_size(), 1);
   check->Integer("data.max_prompt_length", data.max_prompt_length(), 1);
   check->Integer("data.test_limit", data.test_limit(), 0);
   if (data.prompt_key().empty()) check->Fail("data.prompt_key", "expected a key, found \"\"");
+  if (data.chosen_key().empty()) check->Fail("data.chosen_key", "expected a key, found \"\"");
+  if (data.rejected_key().empty()) check->Fail("data.rejected_key", "expected a key, found \"\"");
   if (data.answer_key().empty()) check->Fail("data.answer_key", "expected a key, found \"\"");
   if (!data.system_prompt().empty() && !data.chat_template()) {
     check->Fail("data.system_prompt", "is used with data.chat_template only, which is false");
@@ -182,27 +212,28 @@ void CheckTrainer(const v1::TrainerConfig& trainer, Checker* check) {
   check->Integer("trainer.memory_megabytes", trainer.memory_megabytes(), 0, kMaxMegabytes);
 }
 
-void CheckOptim(const v1::OptimConfig& optim, Checker* check) {
-  check->AtLeastZero("actor.optim.lr", optim.lr());
-  check->AtLeastZero("actor.optim.weight_decay", optim.weight_decay());
-  check->AtLeastZero("actor.optim.grad_clip", optim.grad_clip());
-  check->Number("actor.optim.eps", optim.eps(), optim.eps() > 0, "> 0");
-  check->Integer("actor.optim.warmup_steps", optim.warmup_steps(), 0);
-  check->Number("actor.optim.min_lr_ratio", optim.min_lr_ratio(),
+// `section` is the key of the whole, with a dot at its end.
+void CheckOptim(const std::string& section, const v1::OptimConfig& optim, Checker* check) {
+  check->AtLeastZero(section + "lr", optim.lr());
+  check->AtLeastZero(section + "weight_decay", optim.weight_decay());
+  check->AtLeastZero(section + "grad_clip", optim.grad_clip());
+  check->Number(section + "eps", optim.eps(), optim.eps() > 0, "> 0");
+  check->Integer(section + "warmup_steps", optim.warmup_steps(), 0);
+  check->Number(section + "min_lr_ratio", optim.min_lr_ratio(),
                 optim.min_lr_ratio() >= 0 && optim.min_lr_ratio() <= 1, "in [0, 1]");
   if (optim.betas_size() != 2) {
-    check->Fail("actor.optim.betas",
+    check->Fail(section + "betas",
                 absl::StrFormat("expected two numbers in [0, 1), found %d", optim.betas_size()));
     return;
   }
   for (const double beta : optim.betas()) {
-    check->Number("actor.optim.betas", beta, beta >= 0 && beta < 1, "in [0, 1)");
+    check->Number(section + "betas", beta, beta >= 0 && beta < 1, "in [0, 1)");
   }
 }
 
 void CheckActor(const v1::RunConfig& config, Checker* check) {
   const v1::ActorConfig& actor = config.actor();
-  CheckOptim(actor.optim(), check);
+  CheckOptim("actor.optim.", actor.optim(), check);
   check->Integer("actor.ppo_epochs", actor.ppo_epochs(), 1);
   check->Number("actor.clip_ratio_low", actor.clip_ratio_low(),
                 actor.clip_ratio_low() >= 0 && actor.clip_ratio_low() <= 1, "in [0, 1]");
@@ -215,16 +246,8 @@ void CheckActor(const v1::RunConfig& config, Checker* check) {
   check->Number("actor.tau_pos", actor.tau_pos(), actor.tau_pos() > 0, "> 0");
   check->Number("actor.tau_neg", actor.tau_neg(), actor.tau_neg() > 0, "> 0");
 
-  const int64_t mini_batch = actor.ppo_mini_batch_size();
-  const int64_t batch = config.data().train_batch_size();
-  check->Integer("actor.ppo_mini_batch_size", mini_batch, 0);
-  if (mini_batch > 0 && batch > 0 && batch % mini_batch != 0) {
-    check->Fail(
-        "actor.ppo_mini_batch_size",
-        absl::StrFormat("expected a divisor of data.train_batch_size (%d prompts), found %d; "
-                        "0 takes the whole batch",
-                        batch, mini_batch));
-  }
+  CheckMiniBatch("actor.ppo_mini_batch_size", actor.ppo_mini_batch_size(),
+                 config.data().train_batch_size(), check);
 }
 
 void CheckRolloutCorrection(const v1::RolloutCorrectionConfig& correction, Checker* check) {
@@ -256,11 +279,33 @@ void CheckAlgorithm(const v1::AlgorithmConfig& algorithm, Checker* check) {
   check->AtLeastZero("algorithm.kl_ctrl.kl_coef", control.kl_coef());
   check->Integer("algorithm.kl_ctrl.horizon", control.horizon(), 1);
   check->Number("algorithm.kl_ctrl.target_kl", control.target_kl(), control.target_kl() > 0, "> 0");
-  check->Supported("algorithm.adv_estimator", algorithm.adv_estimator(),
-                   {v1::ADV_ESTIMATOR_GRPO, v1::ADV_ESTIMATOR_REINFORCE_PLUS_PLUS,
-                    v1::ADV_ESTIMATOR_REINFORCE_PLUS_PLUS_BASELINE, v1::ADV_ESTIMATOR_REMAX,
-                    v1::ADV_ESTIMATOR_RLOO, v1::ADV_ESTIMATOR_OPO});
+  check->Supported(
+      "algorithm.adv_estimator", algorithm.adv_estimator(),
+      {v1::ADV_ESTIMATOR_GRPO, v1::ADV_ESTIMATOR_GAE, v1::ADV_ESTIMATOR_REINFORCE_PLUS_PLUS,
+       v1::ADV_ESTIMATOR_REINFORCE_PLUS_PLUS_BASELINE, v1::ADV_ESTIMATOR_REMAX,
+       v1::ADV_ESTIMATOR_RLOO, v1::ADV_ESTIMATOR_OPO});
   CheckRolloutCorrection(algorithm.rollout_correction(), check);
+}
+
+void CheckCritic(const v1::RunConfig& config, Checker* check) {
+  const v1::CriticConfig& critic = config.critic();
+  CheckOptim("critic.optim.", critic.optim(), check);
+  CheckMiniBatch("critic.ppo_mini_batch_size", critic.ppo_mini_batch_size(),
+                 config.data().train_batch_size(), check);
+  check->Integer("critic.ppo_epochs", critic.ppo_epochs(), 0);
+  check->Number("critic.cliprange_value", critic.cliprange_value(), critic.cliprange_value() > 0,
+                "> 0");
+  check->Integer("trainer.critic_warmup", config.trainer().critic_warmup(), 0);
+  if (config.trainer().critic_warmup() > 0 &&
+      config.algorithm().adv_estimator() != v1::ADV_ESTIMATOR_GAE) {
+    check->Fail("trainer.critic_warmup", "is used with algorithm.adv_estimator gae only");
+  }
+}
+
+void CheckDpo(const v1::DpoConfig& dpo, Checker* check) {
+  check->Number("dpo.beta", dpo.beta(), dpo.beta() > 0, "> 0");
+  check->Number("dpo.label_smoothing", dpo.label_smoothing(),
+                dpo.label_smoothing() >= 0 && dpo.label_smoothing() < 0.5, "in [0, 0.5)");
 }
 
 void CheckReward(const v1::RewardConfig& reward, Checker* check) {
@@ -293,6 +338,10 @@ std::vector<std::string> FindInvalidValues(const v1::RunConfig& config, const Pl
   CheckActor(config, &check);
   CheckAlgorithm(config.algorithm(), &check);
   CheckReward(config.reward(), &check);
+  CheckFilterGroups(config, &check);
+  CheckCritic(config, &check);
+  CheckDpo(config.dpo(), &check);
+  CheckOverlongBuffer(config, &check);
   check.Supported("numerics", config.numerics(), {v1::NUMERICS_FAST});
   const int64_t longest = config.data().max_prompt_length() + config.rollout().max_tokens();
   if (config.rollout().max_model_len() > 0 && longest > config.rollout().max_model_len()) {

@@ -43,10 +43,10 @@ using SegmentSink =
     std::function<absl::Status(ParameterTable::SegmentRef, const io::TensorView& tensor)>;
 
 // Hands the logical tensor of every segment of the table to `sink`, but those of a value head that
-// the folder does not have, in canonical order; an error of the sink ends the load. Before the first: FAILED_PRECONDITION lists missing, unexpected and
-// misshapen tensors; UNIMPLEMENTED names a tensor that is not float32, bfloat16 or float16;
-// FAILED_PRECONDITION too where the config ties the head to the embedding but the folder holds two
-// different ones.
+// the folder does not have, in canonical order; an error of the sink ends the load. Before the
+// first: FAILED_PRECONDITION lists missing, unexpected and misshapen tensors; UNIMPLEMENTED names a
+// tensor that is not float32, bfloat16 or float16; FAILED_PRECONDITION too where the config ties
+// the head to the embedding but the folder holds two different ones.
 absl::Status LoadParameters(const io::ModelFolder& folder, const ParameterTable& table,
                             const SegmentSink& sink);
 

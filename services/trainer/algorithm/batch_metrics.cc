@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <string>
+#include <vector>
 
 namespace tandem::trainer {
 namespace {
@@ -27,6 +28,17 @@ struct Range {
     metrics[name + "/min"] = min;
   }
 };
+
+// Unbiased.
+double Variance(const std::vector<double>& values) {
+  if (values.size() < 2) return 0;
+  double mean = 0;
+  for (const double value : values) mean += value;
+  mean /= static_cast<double>(values.size());
+  double squares = 0;
+  for (const double value : values) squares += (value - mean) * (value - mean);
+  return squares / static_cast<double>(values.size() - 1);
+}
 
 }  // namespace
 
@@ -54,6 +66,22 @@ void AddRewardMetrics(const TrainingBatch& batch, Metrics& metrics) {
   scores.WriteTo(metrics, "critic/score");
   rewards.WriteTo(metrics, "critic/rewards");
   advantages.WriteTo(metrics, "critic/advantages");
+}
+
+void AddValueMetrics(const TrainingBatch& batch, Metrics& metrics) {
+  Range values, returns;
+  std::vector<double> all_returns, errors;
+  for (const Sequence& sequence : batch.sequences) {
+    for (size_t t = 0; t < sequence.returns.size(); ++t) {
+      values.Add(sequence.values[t]);
+      returns.Add(sequence.returns[t]);
+      all_returns.push_back(sequence.returns[t]);
+      errors.push_back(sequence.returns[t] - sequence.values[t]);
+    }
+  }
+  values.WriteTo(metrics, "critic/values");
+  returns.WriteTo(metrics, "critic/returns");
+  metrics["critic/vf_explained_var"] = 1.0 - Variance(errors) / (Variance(all_returns) + 1e-5);
 }
 
 }  // namespace tandem::trainer

@@ -15,6 +15,11 @@ void AddLengthMetrics(const TrainingBatch& batch, Metrics& metrics);
 // the price of divergence, advantages of tokens that are trained on.
 void AddRewardMetrics(const TrainingBatch& batch, Metrics& metrics);
 
+// critic/{values,returns}/{mean,max,min} of tokens that are trained on, and
+// critic/vf_explained_var, 1 - var(returns - values) / (var(returns) + 1e-5), as verl: how much of
+// the returns the values knew. For batches that a critic has scored.
+void AddValueMetrics(const TrainingBatch& batch, Metrics& metrics);
+
 }  // namespace tandem::trainer
 
 #endif  // TANDEM_SERVICES_TRAINER_ALGORITHM_BATCH_METRICS_H_

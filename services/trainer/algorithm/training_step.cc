@@ -13,6 +13,7 @@
 #include "services/trainer/algorithm/batch_metrics.h"
 #include "services/trainer/algorithm/kl_reward.h"
 #include "services/trainer/algorithm/nonfinite_loss.h"
+#include "services/trainer/algorithm/phase_timer.h"
 #include "services/trainer/algorithm/supervised_loss.h"
 #include "services/trainer/algorithm/token_scores.h"
 
@@ -21,19 +22,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using Sum = UpdateStatistics::Sum;
-
-// Adds the time of its scope to a metric.
-class PhaseTimer {
- public:
-  PhaseTimer(Metrics& metrics, std::string name)
-      : metrics_(metrics), name_(std::move(name)), start_(Clock::now()) {}
-  ~PhaseTimer() { metrics_[name_] += std::chrono::duration<double>(Clock::now() - start_).count(); }
-
- private:
-  Metrics& metrics_;
-  const std::string name_;
-  const Clock::time_point start_;
-};
 
 double SecondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -115,17 +103,26 @@ absl::StatusOr<StepResult> TrainingStep::Supervised(const TrainingBatch& batch,
   return result;
 }
 
-absl::StatusOr<StepResult> TrainingStep::PolicyGradient(TrainingBatch batch, double learning_rate) {
+absl::StatusOr<StepResult> TrainingStep::PolicyGradient(TrainingBatch batch, double learning_rate,
+                                                        const CriticTurn& turn) {
   RETURN_IF_ERROR(CheckTrainsOnTokens(batch));
   const Clock::time_point start = Clock::now();
   StepResult result;
   Metrics& metrics = result.metrics;
   AddLengthMetrics(batch, metrics);
   RETURN_IF_ERROR(ScoreBatch(batch, metrics));
+  if (turn.critic != nullptr) RETURN_IF_ERROR(turn.critic->Score(batch, metrics));
   const bool compared = options_.needs_start_logprobs(batch.num_groups);
   {
     PhaseTimer timer(metrics, "timing_s/adv");
     AssessBatch(batch, metrics);
+  }
+  if (turn.critic != nullptr) {
+    RETURN_IF_ERROR(turn.critic->Update(batch, turn.learning_rate, metrics, result.skipped));
+  }
+  if (turn.policy_waits) {
+    AddThroughput(batch, SecondsSince(start), mesh_.size(), metrics);
+    return result;
   }
 
   UpdateStatistics statistics;
@@ -137,7 +134,7 @@ absl::StatusOr<StepResult> TrainingStep::PolicyGradient(TrainingBatch batch, dou
     RETURN_IF_ERROR(statistics.Reduce(mesh_, device_));
   }
   result.weights_changed = updates.weights_changed();
-  result.skipped = updates.skipped;
+  result.skipped.insert(result.skipped.end(), updates.skipped.begin(), updates.skipped.end());
   metrics["actor/loss"] = statistics.Get(Sum::kLoss);
   metrics["actor/pg_loss"] = statistics.Get(Sum::kPolicyLoss);
   metrics["actor/pg_clipfrac"] = statistics.Get(Sum::kClipFraction);

@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/comm/device_mesh.h"
+#include "services/trainer/algorithm/critic.h"
 #include "services/trainer/algorithm/kl_controller.h"
 #include "services/trainer/algorithm/mini_batch.h"
 #include "services/trainer/algorithm/policy_objective.h"
@@ -36,6 +37,13 @@ struct StepResult {
   std::vector<std::string> skipped;
 };
 
+// The critic's part in a step of the policy gradient.
+struct CriticTurn {
+  Critic* critic = nullptr;  // null: there is none
+  double learning_rate = 0;
+  bool policy_waits = false;  // the critic alone learns: its warm-up
+};
+
 class TrainingStep {
  public:
   // All outlive it. `reference` is null where options do not need it. `mesh` is the policy's.
@@ -45,8 +53,10 @@ class TrainingStep {
   // One optimizer step on the cross-entropy of the tokens that are trained on.
   absl::StatusOr<StepResult> Supervised(const TrainingBatch& batch, double learning_rate);
 
-  // Epochs over mini-batches of groups, an optimizer step each.
-  absl::StatusOr<StepResult> PolicyGradient(TrainingBatch batch, double learning_rate);
+  // Epochs over mini-batches of groups, an optimizer step each. The estimator kGae wants a critic,
+  // which says its values first and learns from the returns before the policy does.
+  absl::StatusOr<StepResult> PolicyGradient(TrainingBatch batch, double learning_rate,
+                                            const CriticTurn& turn = {});
 
   // The weight of the divergence in rewards, which an adaptive controller moves from step to step:
   // state that a checkpoint keeps.

@@ -7,21 +7,6 @@ namespace {
 
 namespace proto = config::v1;
 
-LossAggregation AggregationOf(proto::LossAggMode mode) {
-  switch (mode) {
-    case proto::LOSS_AGG_MODE_TOKEN_SUM:
-      return LossAggregation::kTokenSum;
-    case proto::LOSS_AGG_MODE_SEQ_MEAN_TOKEN_SUM:
-      return LossAggregation::kSeqMeanTokenSum;
-    case proto::LOSS_AGG_MODE_SEQ_MEAN_TOKEN_MEAN:
-      return LossAggregation::kSeqMeanTokenMean;
-    case proto::LOSS_AGG_MODE_SEQ_MEAN_TOKEN_SUM_NORM:
-      return LossAggregation::kSeqMeanTokenSumNorm;
-    default:
-      return LossAggregation::kTokenMean;
-  }
-}
-
 KlEstimator EstimatorOf(proto::KlLossType type) {
   switch (type) {
     case proto::KL_LOSS_TYPE_K1:
@@ -85,6 +70,21 @@ RolloutCorrectionOptions CorrectionOf(const proto::RolloutCorrectionConfig& conf
 }
 
 }  // namespace
+
+LossAggregation AggregationOf(config::v1::LossAggMode mode) {
+  switch (mode) {
+    case proto::LOSS_AGG_MODE_TOKEN_SUM:
+      return LossAggregation::kTokenSum;
+    case proto::LOSS_AGG_MODE_SEQ_MEAN_TOKEN_SUM:
+      return LossAggregation::kSeqMeanTokenSum;
+    case proto::LOSS_AGG_MODE_SEQ_MEAN_TOKEN_MEAN:
+      return LossAggregation::kSeqMeanTokenMean;
+    case proto::LOSS_AGG_MODE_SEQ_MEAN_TOKEN_SUM_NORM:
+      return LossAggregation::kSeqMeanTokenSumNorm;
+    default:
+      return LossAggregation::kTokenMean;
+  }
+}
 
 TrainingStepOptions MakeTrainingStepOptions(const config::v1::RunConfig& config) {
   const proto::ActorConfig& actor = config.actor();

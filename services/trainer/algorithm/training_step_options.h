@@ -39,6 +39,8 @@ struct TrainingStepOptions {
 // The configuration states every value and is valid (config::LoadRunConfig).
 TrainingStepOptions MakeTrainingStepOptions(const config::v1::RunConfig& config);
 
+LossAggregation AggregationOf(config::v1::LossAggMode mode);
+
 }  // namespace tandem::trainer
 
 #endif  // TANDEM_SERVICES_TRAINER_ALGORITHM_TRAINING_STEP_OPTIONS_H_

@@ -25,6 +25,8 @@ struct MicroBatch {
   at::Tensor old_logprobs;
   at::Tensor ref_logprobs;
   at::Tensor importance_weights;
+  at::Tensor values;   // of the critic, at the step's start
+  at::Tensor returns;  // what it is to say
 
   int64_t num_rows() const { return packed.rows.numel(); }
 };

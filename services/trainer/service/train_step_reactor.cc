@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
+#include "services/trainer/data/preference_pairs.h"
 #include "services/trainer/data/training_batch.h"
 
 namespace tandem::trainer {
@@ -104,6 +105,9 @@ absl::Status TrainStepReactor::CheckComplete() const {
                      samples_.size(), " before the stream ended"));
   }
   if (samples_.empty()) return rpc::InvalidField("samples", "expected at least one; found none");
+  if (header_->objective() == v1::OBJECTIVE_PREFERENCE) {
+    return FindPreferencePairs(MakeTrainingBatch(samples_)).status();
+  }
   for (const common::v1::Sample& sample : samples_) {
     if (HasTrainedToken(sample)) return absl::OkStatus();
   }

@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include <optional>
 #include <string>
 #include <utility>
 
@@ -58,6 +57,14 @@ Offload OffloadOf(config::v1::Offload config) {
   }
 }
 
+// Reads a model's weights from a folder, or draws them where the configuration says so.
+absl::Status FillModel(const config::v1::RunConfig& config, const std::string& path,
+                       ShardedModel& model) {
+  if (config.model().random_init()) return model.RandomInit(config.seed());
+  ASSIGN_OR_RETURN(const io::ModelFolder folder, io::ModelFolder::Open(path));
+  return model.Load(folder);
+}
+
 }  // namespace
 
 TrainerEngine::TrainerEngine(const config::v1::RunConfig& config, const comm::DeviceMesh& mesh,
@@ -73,15 +80,7 @@ absl::StatusOr<std::unique_ptr<TrainerEngine>> TrainerEngine::Create(
   const std::string& path = config.model().path();
   if (path.empty())
     return absl::InvalidArgumentError("model.path: expected a model folder, found nothing");
-  const bool random_init = config.model().random_init();
-  std::optional<io::ModelFolder> folder;
-  io::ModelConfig model_config;
-  if (random_init) {
-    ASSIGN_OR_RETURN(model_config, io::ReadModelConfig(path));
-  } else {
-    ASSIGN_OR_RETURN(folder, io::ModelFolder::Open(path));
-    model_config = folder->config();
-  }
+  ASSIGN_OR_RETURN(const io::ModelConfig model_config, io::ReadModelConfig(path));
   std::unique_ptr<TrainerEngine> engine(new TrainerEngine(config, mesh, device));
   ShardedModelOptions options;
   ASSIGN_OR_RETURN(options.spec, model::ParseModelSpec(model_config.json, model_config.path));
@@ -106,17 +105,11 @@ absl::StatusOr<std::unique_ptr<TrainerEngine>> TrainerEngine::Create(
   options.eager_attention =
       config.model().attn_implementation() == config::v1::ATTENTION_IMPLEMENTATION_EAGER;
 
-  const auto fill = [&](ShardedModel& model) {
-    return random_init ? model.RandomInit(config.seed()) : model.Load(*folder);
-  };
   ASSIGN_OR_RETURN(engine->policy_, ShardedModel::Create(options));
-  RETURN_IF_ERROR(fill(*engine->policy_)) << "while loading the policy";
+  RETURN_IF_ERROR(FillModel(config, path, *engine->policy_)) << "while loading the policy";
+  engine->model_options_ = options;
   const TrainingStepOptions step_options = MakeTrainingStepOptions(config);
-  if (step_options.needs_reference()) {
-    options.trainable = false;
-    ASSIGN_OR_RETURN(engine->reference_, ShardedModel::Create(options));
-    RETURN_IF_ERROR(fill(*engine->reference_)) << "while loading the reference";
-  }
+  if (step_options.needs_reference()) RETURN_IF_ERROR(engine->MakeReference());
   RETURN_IF_ERROR(Guarded<absl::Status>(
       mesh.rank(), "allocating the optimizer's moments", [&]() -> absl::Status {
         engine->optimizer_ = std::make_unique<AdamW>(MakeAdamWOptions(config.actor().optim()),
@@ -125,11 +118,18 @@ absl::StatusOr<std::unique_ptr<TrainerEngine>> TrainerEngine::Create(
       }));
   engine->training_step_ = std::make_unique<TrainingStep>(
       step_options, *engine->policy_, engine->reference_.get(), *engine->optimizer_, mesh);
+  engine->preference_step_ = std::make_unique<PreferenceStep>(
+      MakePreferenceOptions(config), *engine->policy_, *engine->optimizer_, mesh);
+  if (config.algorithm().adv_estimator() == config::v1::ADV_ESTIMATOR_GAE) {
+    RETURN_IF_ERROR(engine->MakeCritic());
+  }
   return engine;
 }
 
 std::vector<CheckpointedModel> TrainerEngine::checkpointed_models() {
-  return {{"policy", policy_.get(), optimizer_.get()}};
+  std::vector<CheckpointedModel> out = {{"policy", policy_.get(), optimizer_.get()}};
+  if (critic_ != nullptr) out.push_back({"critic", critic_.get(), critic_optimizer_.get()});
+  return out;
 }
 
 std::map<std::string, double> TrainerEngine::AlgorithmScalars() const {
@@ -150,17 +150,71 @@ absl::Status TrainerEngine::SetAlgorithmScalars(const std::map<std::string, doub
   return absl::OkStatus();
 }
 
+absl::Status TrainerEngine::MakeReference() {
+  if (reference_ != nullptr) return absl::OkStatus();
+  ShardedModelOptions options = model_options_;
+  options.trainable = false;
+  ASSIGN_OR_RETURN(std::unique_ptr<ShardedModel> reference, ShardedModel::Create(options));
+  RETURN_IF_ERROR(FillModel(config_, config_.model().path(), *reference))
+      << "while loading the reference";
+  reference_ = std::move(reference);
+  return absl::OkStatus();
+}
+
+absl::Status TrainerEngine::MakeCritic() {
+  const std::string path = config_.critic().model().path().empty()
+                               ? config_.model().path()
+                               : config_.critic().model().path();
+  ASSIGN_OR_RETURN(const io::ModelConfig model_config, io::ReadModelConfig(path));
+  ShardedModelOptions options = model_options_;
+  ASSIGN_OR_RETURN(model::ModelSpec spec,
+                   model::ParseModelSpec(model_config.json, model_config.path));
+  if (spec.vocab_size != this->spec().vocab_size) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("critic.model.path: expected a model of the policy's vocabulary of ",
+                     this->spec().vocab_size, " tokens; ", path, " has ", spec.vocab_size));
+  }
+  options.spec = model::ValueModelSpec(std::move(spec));
+  options.value_head_seed = config_.seed();
+  ASSIGN_OR_RETURN(critic_, ShardedModel::Create(options));
+  RETURN_IF_ERROR(FillModel(config_, path, *critic_)) << "while loading the critic";
+  RETURN_IF_ERROR(Guarded<absl::Status>(
+      mesh_.rank(), "allocating the moments of the critic's optimizer", [&]() -> absl::Status {
+        critic_optimizer_ =
+            std::make_unique<AdamW>(MakeAdamWOptions(config_.critic().optim()), *critic_, mesh_);
+        return absl::OkStatus();
+      }));
+  critic_part_ =
+      std::make_unique<Critic>(MakeCriticOptions(config_), *critic_, *critic_optimizer_, mesh_);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<StepResult> TrainerEngine::RunObjective(v1::Objective objective, int64_t step,
+                                                       TrainingBatch batch) {
+  const int64_t total_steps = config_.trainer().total_steps();
+  const double learning_rate = LearningRate(config_.actor().optim(), step - 1, total_steps);
+  switch (objective) {
+    case v1::OBJECTIVE_SUPERVISED:
+      return training_step_->Supervised(batch, learning_rate);
+    case v1::OBJECTIVE_PREFERENCE:
+      RETURN_IF_ERROR(MakeReference());
+      return preference_step_->Run(std::move(batch), *reference_, learning_rate);
+    default:
+      break;
+  }
+  CriticTurn turn;
+  turn.critic = critic_part_.get();
+  turn.learning_rate = LearningRate(config_.critic().optim(), step - 1, total_steps);
+  turn.policy_waits = step <= config_.trainer().critic_warmup();
+  return training_step_->PolicyGradient(std::move(batch), learning_rate, turn);
+}
+
 absl::StatusOr<StepResult> TrainerEngine::TrainStep(v1::Objective objective, int64_t step,
                                                     TrainingBatch batch) {
-  const double learning_rate =
-      LearningRate(config_.actor().optim(), step - 1, config_.trainer().total_steps());
   policy_->TakePhaseSeconds();  // those of calls before the step
   optimizer_->TakePhaseSeconds();
   const absl::Time start = absl::Now();
-  ASSIGN_OR_RETURN(StepResult result,
-                   objective == v1::OBJECTIVE_SUPERVISED
-                       ? training_step_->Supervised(batch, learning_rate)
-                       : training_step_->PolicyGradient(std::move(batch), learning_rate));
+  ASSIGN_OR_RETURN(StepResult result, RunObjective(objective, step, std::move(batch)));
   PhaseSeconds phases;
   for (const auto& [phase, seconds] : policy_->TakePhaseSeconds()) phases[phase] += seconds;
   for (const auto& [phase, seconds] : optimizer_->TakePhaseSeconds()) phases[phase] += seconds;

@@ -1,5 +1,5 @@
-// TrainerEngine: what one rank of the trainer holds: its shards of the policy and, where a KL loss
-// is used, of the frozen reference, the optimizer, and the training step.
+// TrainerEngine: what one rank of the trainer holds: its shards of the policy and, where they are
+// used, of the frozen reference and of the critic, the optimizers, and the training steps.
 //
 // Threads: the rank's collective thread; the methods are collective, every rank calls them in the
 // same order with the same arguments. Errors of TrainStep() and ComputeLogProbs() leave the group
@@ -18,6 +18,8 @@
 #include "absl/status/statusor.h"
 #include "common/comm/device_mesh.h"
 #include "common/model/model_spec.h"
+#include "services/trainer/algorithm/critic.h"
+#include "services/trainer/algorithm/preference_step.h"
 #include "services/trainer/algorithm/training_step.h"
 #include "services/trainer/checkpoint/checkpointed_model.h"
 #include "services/trainer/data/training_batch.h"
@@ -42,6 +44,9 @@ class TrainerEngine {
   const comm::DeviceMesh& mesh() const { return mesh_; }
   ShardedModel& policy() { return *policy_; }
   AdamW& optimizer() { return *optimizer_; }
+  // The value model and its optimizer; null without algorithm.adv_estimator gae.
+  ShardedModel* critic() { return critic_.get(); }
+  AdamW* critic_optimizer() { return critic_optimizer_.get(); }
 
   // What a checkpoint holds: the models that are trained, with their optimizers.
   std::vector<CheckpointedModel> checkpointed_models();
@@ -66,14 +71,26 @@ class TrainerEngine {
   TrainerEngine(const config::v1::RunConfig& config, const comm::DeviceMesh& mesh,
                 at::Device device);
 
+  // The policy as model.path has it, frozen; made where it is not there yet. Collective.
+  absl::Status MakeReference();
+  absl::StatusOr<StepResult> RunObjective(v1::Objective objective, int64_t step,
+                                          TrainingBatch batch);
+  // Value model, its optimizer and its part of the step. Collective.
+  absl::Status MakeCritic();
+
   const config::v1::RunConfig config_;
   const comm::DeviceMesh& mesh_;
   const at::Device device_;
   at::ScalarType compute_dtype_;
+  ShardedModelOptions model_options_;  // of the policy
   std::unique_ptr<ShardedModel> policy_;
-  std::unique_ptr<ShardedModel> reference_;  // null where no KL loss is used
+  std::unique_ptr<ShardedModel> reference_;  // null until something needs it
   std::unique_ptr<AdamW> optimizer_;
   std::unique_ptr<TrainingStep> training_step_;
+  std::unique_ptr<PreferenceStep> preference_step_;
+  std::unique_ptr<ShardedModel> critic_;
+  std::unique_ptr<AdamW> critic_optimizer_;
+  std::unique_ptr<Critic> critic_part_;
 };
 
 }  // namespace tandem::trainer

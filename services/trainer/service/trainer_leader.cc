@@ -111,11 +111,12 @@ absl::StatusOr<TrainerLeader::HeaderMeaning> TrainerLeader::CheckHeader(
     const v1::TrainStepHeader& header) const {
   RETURN_IF_ERROR(CheckIncarnation(header.incarnation()));
   if (header.objective() != v1::OBJECTIVE_SUPERVISED &&
-      header.objective() != v1::OBJECTIVE_POLICY_GRADIENT) {
+      header.objective() != v1::OBJECTIVE_POLICY_GRADIENT &&
+      header.objective() != v1::OBJECTIVE_PREFERENCE) {
     return rpc::InvalidField(
         "header.objective",
-        absl::StrCat("expected OBJECTIVE_SUPERVISED or OBJECTIVE_POLICY_GRADIENT; "
-                     "found ",
+        absl::StrCat("expected OBJECTIVE_SUPERVISED, OBJECTIVE_POLICY_GRADIENT or "
+                     "OBJECTIVE_PREFERENCE; found ",
                      static_cast<int>(header.objective())));
   }
   absl::MutexLock lock(&mu_);

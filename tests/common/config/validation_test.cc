@@ -94,6 +94,19 @@ TEST_F(ValidationTest, ValuesOutOfRangeAreRefusedWithTheKey) {
                                  "reward.name=gsm9k",
                                  "reward.name=service",
                                  "reward.timeout_s=0",
+                                 "reward.overlong_buffer.penalty_factor=-1",
+                                 "algorithm.filter_groups.max_num_gen_batches=-1",
+                                 "data.gen_batch_size=8",  // without filter_groups
+                                 "data.chosen_key=",
+                                 "data.rejected_key=",
+                                 "critic.optim.lr=-1",
+                                 "critic.optim.betas=[0.9]",
+                                 "critic.ppo_mini_batch_size=5",
+                                 "critic.ppo_epochs=-1",
+                                 "critic.cliprange_value=0",
+                                 "trainer.critic_warmup=3",  // without gae
+                                 "dpo.beta=0",
+                                 "dpo.label_smoothing=0.5",
                                  "data.system_prompt=be brief",
                                  "data.prompt_key="}) {
     const std::string key = std::string(assignment).substr(0, std::string(assignment).find('='));
