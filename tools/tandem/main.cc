@@ -19,8 +19,8 @@ int Run(int argc, char** argv) {
   app.set_version_flag("--version", "tandem " TANDEM_VERSION);
   app.require_subcommand(1);
   Runner runner;
-  for (const auto add : {AddTrain, AddSft, AddReplay, AddExport, AddEval, AddGenerate, AddScore,
-                         AddTokenize, AddReward, AddStatus, AddBench}) {
+  for (const auto add : {AddTrain, AddSft, AddDpo, AddReplay, AddExport, AddEval, AddGenerate,
+                         AddScore, AddTokenize, AddReward, AddStatus, AddBench}) {
     add(app, runner);
   }
   try {

@@ -39,7 +39,7 @@ absl::StatusOr<double> TimeBatch(driver::RolloutFleet& fleet, TorchRandint& rand
   params.set_max_tokens(new_tokens);
   const absl::Time start = absl::Now();
   ASSIGN_OR_RETURN(const std::vector<driver::Group> groups,
-                   fleet.Generate(std::move(prompts), params, /*return_text=*/false));
+                   fleet.Generate(std::move(prompts), {.sampling = params, .return_text = false}));
   const double seconds = absl::ToDoubleSeconds(absl::Now() - start);
   for (const driver::Group& group : groups) {
     if (static_cast<int64_t>(group.completions[0].token_ids.size()) != new_tokens) {

@@ -23,6 +23,7 @@ bool IsMisuse(const absl::Status& status);
 
 void AddTrain(CLI::App& app, Runner& runner);
 void AddSft(CLI::App& app, Runner& runner);
+void AddDpo(CLI::App& app, Runner& runner);
 void AddReplay(CLI::App& app, Runner& runner);
 void AddExport(CLI::App& app, Runner& runner);
 void AddEval(CLI::App& app, Runner& runner);

@@ -115,8 +115,8 @@ absl::Status RunGenerate(const Options& options) {
   params.set_processed_logprobs(options.processed_logprobs);
   if (options.seed.has_value()) params.set_seed(*options.seed);
   for (const std::string& stop : options.stop) params.add_stop(stop);
-  absl::StatusOr<std::vector<driver::Group>> groups =
-      session.fleet().Generate(std::move(prompts), params, info.has_tokenizer());
+  absl::StatusOr<std::vector<driver::Group>> groups = session.fleet().Generate(
+      std::move(prompts), {.sampling = params, .return_text = info.has_tokenizer()});
   RETURN_IF_ERROR(session.Explain(groups.status()));
   const bool as_json = options.as_json || !options.input.empty() || !info.has_tokenizer();
   for (const driver::Group& group : *groups) {

@@ -87,6 +87,10 @@ absl::StatusOr<Sample> ReadSample(const io::JsonFields& row) {
   } else {
     return row.Error("rewards", "expected rewards or advantages");
   }
+  if (row.Has("baseline_reward")) {
+    ASSIGN_OR_RETURN(const double baseline, row.Double("baseline_reward"));
+    sample.set_baseline_reward(baseline);
+  }
   if (row.Has("logprobs")) {
     ASSIGN_OR_RETURN(const std::vector<double> values, NumberOrList(row, "logprobs", num_tokens));
     response.mutable_logprobs()->Add(values.begin(), values.end());

@@ -1,4 +1,4 @@
-// tandem train and tandem sft: a run from configuration to trained model.
+// tandem train, sft and dpo: a run from configuration to trained model.
 #include <memory>
 #include <optional>
 
@@ -15,12 +15,24 @@
 #include "tools/tandem/commands/run_report.h"
 #include "tools/tandem/commands/run_start.h"
 #include "tools/tandem/commands/session.h"
+#include "tools/tandem/driver/sample_builder.h"
 #include "tools/tandem/driver/training_loop.h"
 
 namespace tandem::commands {
 namespace {
 
-enum class Kind { kReinforcement, kSupervised };
+enum class Kind { kReinforcement, kSupervised, kPreference };
+
+const char* NameOf(Kind kind) {
+  switch (kind) {
+    case Kind::kSupervised:
+      return "sft";
+    case Kind::kPreference:
+      return "dpo";
+    default:
+      return "train";
+  }
+}
 
 // What the configuration asks for, read before any process starts, so that mistakes show at once.
 struct RunInputs {
@@ -48,10 +60,10 @@ absl::StatusOr<RunInputs> ReadInputs(Kind kind, const RunOptions& options) {
   ASSIGN_OR_RETURN(const io::ModelConfig model_config, io::ReadModelConfig(config.model().path()));
   ASSIGN_OR_RETURN(inputs.spec, model::ParseModelSpec(model_config.json, model_config.path));
   ASSIGN_OR_RETURN(inputs.tokenizer, driver::LoadTokenizerIfAny(config.model().path()));
-  if (kind == Kind::kSupervised) {
+  if (kind != Kind::kReinforcement) {
     if (inputs.tokenizer == nullptr) {
       return absl::FailedPreconditionError(absl::StrCat(
-          config.model().path(), " has no tokenizer.json, which the answers of sft need"));
+          config.model().path(), " has no tokenizer.json, which the completions of the rows need"));
     }
     if (inputs.tokenizer->eos_id().has_value()) {
       inputs.eos_token_id = static_cast<uint32_t>(*inputs.tokenizer->eos_id());
@@ -67,6 +79,11 @@ absl::StatusOr<RunInputs> ReadInputs(Kind kind, const RunOptions& options) {
                                       inputs.tokenizer.get(), config.seed());
   };
   ASSIGN_OR_RETURN(inputs.train, load(config.data().train_files()));
+  if (kind == Kind::kPreference) {
+    for (const driver::Prompt& prompt : inputs.train->prompts()) {
+      RETURN_IF_ERROR(driver::CheckPreferenceRow(prompt, config.data()));
+    }
+  }
   if (evaluates) {
     ASSIGN_OR_RETURN(inputs.test, load(config.data().test_files()));
   }
@@ -80,7 +97,7 @@ absl::StatusOr<RunInputs> ReadInputs(Kind kind, const RunOptions& options) {
 }
 
 absl::Status RunTraining(Kind kind, const RunOptions& options, DryRunOptions dry_run) {
-  dry_run.supervised = kind == Kind::kSupervised;
+  dry_run.supervised = kind != Kind::kReinforcement;
   if (!options.dry_run && (!dry_run.hardware.empty() || !dry_run.output.empty() || dry_run.json)) {
     return Misuse(absl::InvalidArgumentError(
         "--hardware, --output and --json say what --dry-run plans for and prints; add --dry-run"));
@@ -98,7 +115,7 @@ absl::Status RunTraining(Kind kind, const RunOptions& options, DryRunOptions dry
 
   const bool evaluates = inputs.test.has_value();
   const bool needs_rollouts = kind == Kind::kReinforcement || evaluates;
-  const std::string command = kind == Kind::kSupervised ? "sft" : "train";
+  const std::string command = NameOf(kind);
   driver::Progress progress(command, config.trainer().total_steps());
   ASSIGN_OR_RETURN(RunStart start, PrepareRunFolder(options, config, progress));
   RETURN_IF_ERROR(session.Explain(
@@ -123,14 +140,16 @@ absl::Status RunTraining(Kind kind, const RunOptions& options, DryRunOptions dry
   absl::StatusOr<driver::RunSummary> summary =
       kind == Kind::kSupervised
           ? driver::RunSupervised(context, *inputs.tokenizer, inputs.eos_token_id)
+      : kind == Kind::kPreference
+          ? driver::RunPreference(context, *inputs.tokenizer, inputs.eos_token_id)
           : driver::RunReinforcement(context);
   if (!summary.ok()) return session.Explain(summary.status());
   PrintSummary(config, *summary);
   return absl::OkStatus();
 }
 
-void Add(CLI::App& app, Runner& runner, Kind kind, const char* name, const char* description) {
-  CLI::App* command = app.add_subcommand(name, description);
+void Add(CLI::App& app, Runner& runner, Kind kind, const char* description) {
+  CLI::App* command = app.add_subcommand(NameOf(kind), description);
   auto options = std::make_shared<RunOptions>();
   AddRunOptions(*command, *options);
   AddResumeOption(*command, *options);
@@ -151,11 +170,16 @@ void Add(CLI::App& app, Runner& runner, Kind kind, const char* name, const char*
 }  // namespace
 
 void AddTrain(CLI::App& app, Runner& runner) {
-  Add(app, runner, Kind::kReinforcement, "train", "Trains a policy by reinforcement learning");
+  Add(app, runner, Kind::kReinforcement, "Trains a policy by reinforcement learning");
 }
 
 void AddSft(CLI::App& app, Runner& runner) {
-  Add(app, runner, Kind::kSupervised, "sft", "Trains a policy on the rows' answers (a warm start)");
+  Add(app, runner, Kind::kSupervised, "Trains a policy on the rows' answers (a warm start)");
+}
+
+void AddDpo(CLI::App& app, Runner& runner) {
+  Add(app, runner, Kind::kPreference,
+      "Trains a policy on pairs of completions (direct preference optimisation)");
 }
 
 }  // namespace tandem::commands

@@ -2,6 +2,7 @@
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_COMPLETION_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_COMPLETION_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -29,13 +30,34 @@ struct Completion {
   std::string text;
   common::v1::FinishReason finish_reason = common::v1::FINISH_REASON_UNSPECIFIED;
   std::vector<common::v1::VersionSpan> version_spans;
-  double reward = 0;
+  double score = 0;   // what the judge said
+  double reward = 0;  // what is trained on: the score, with what length costs
 };
 
 // A prompt and all its completions: what trains whole or is dropped.
 struct Group {
   Prompt prompt;
   std::vector<Completion> completions;
+  // The greedy completion: a baseline that is judged and not trained on. Unset where none is asked
+  // for.
+  std::optional<Completion> baseline;
+
+  // The completions and the baseline: what is judged.
+  std::vector<Completion*> judged() {
+    std::vector<Completion*> out;
+    for (Completion& completion : completions) out.push_back(&completion);
+    if (baseline.has_value()) out.push_back(&*baseline);
+    return out;
+  }
+
+  // Whether one of them was ended before its time.
+  bool aborted() const {
+    const auto ended = [](const Completion& completion) {
+      return completion.finish_reason == common::v1::FINISH_REASON_ABORTED;
+    };
+    return std::any_of(completions.begin(), completions.end(), ended) ||
+           (baseline.has_value() && ended(*baseline));
+  }
 
   double mean_reward() const {
     double sum = 0;

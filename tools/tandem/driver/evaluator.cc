@@ -29,6 +29,13 @@ rollout::v1::SamplingParams TrainSampling(const config::v1::RunConfig& config) {
   return params;
 }
 
+rollout::v1::SamplingParams GreedySampling(const config::v1::RunConfig& config) {
+  rollout::v1::SamplingParams params = CommonSampling(config.rollout());
+  params.set_n(1);
+  params.set_temperature(0);
+  return params;
+}
+
 rollout::v1::SamplingParams EvalSampling(const config::v1::RunConfig& config) {
   const config::v1::ValKwargs& val = config.rollout().val_kwargs();
   rollout::v1::SamplingParams params = CommonSampling(config.rollout());
@@ -46,8 +53,8 @@ absl::StatusOr<EvalResult> Evaluate(const config::v1::RunConfig& config, const P
   const int64_t limit = config.data().test_limit();
   if (limit > 0 && limit < static_cast<int64_t>(prompts.size())) prompts.resize(limit);
   EvalResult result;
-  ASSIGN_OR_RETURN(result.groups, fleet.Generate(std::move(prompts), EvalSampling(config),
-                                                 /*return_text=*/true));
+  ASSIGN_OR_RETURN(result.groups,
+                   fleet.Generate(std::move(prompts), {.sampling = EvalSampling(config)}));
   RETURN_IF_ERROR(rewarder.Judge(result.groups));
   for (const Group& group : result.groups) result.mean_reward += group.mean_reward();
   result.mean_reward /= static_cast<double>(result.groups.size());

@@ -15,6 +15,8 @@ namespace tandem::driver {
 
 // How a training step samples.
 rollout::v1::SamplingParams TrainSampling(const config::v1::RunConfig& config);
+// How ReMax's baselines are sampled: one greedy completion.
+rollout::v1::SamplingParams GreedySampling(const config::v1::RunConfig& config);
 // How an evaluation samples; the same seed at every evaluation.
 rollout::v1::SamplingParams EvalSampling(const config::v1::RunConfig& config);
 

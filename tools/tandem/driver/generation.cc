@@ -1,6 +1,5 @@
 #include "tools/tandem/driver/generation.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -10,87 +9,106 @@
 namespace tandem::driver {
 namespace {
 
-v1::FinishedGroup ToProto(const Prompt& prompt, const std::vector<Completion>& completions) {
+v1::FinishedGroup ToProto(const Prompt& prompt, const Group& group) {
   v1::FinishedGroup out;
   out.set_place(*prompt.place);
   out.set_row(prompt.row);
-  for (const Completion& completion : completions) *out.add_completions() = ToProto(completion);
+  for (const Completion& completion : group.completions) {
+    *out.add_completions() = ToProto(completion);
+  }
+  if (group.baseline.has_value()) *out.mutable_baseline() = ToProto(*group.baseline);
   return out;
-}
-
-bool Aborted(const std::vector<Completion>& completions) {
-  return std::any_of(completions.begin(), completions.end(), [](const Completion& completion) {
-    return completion.finish_reason == common::v1::FINISH_REASON_ABORTED;
-  });
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Generation>> Generation::Start(RolloutFleet& fleet,
-                                                              GenerationOptions options) {
-  std::unique_ptr<Generation> out(new Generation());
-  out->step_ = options.step;
-  out->prompt_position_ = options.prompt_position;
-  out->num_prompts_ = static_cast<int64_t>(options.prompts.size());
-  std::vector<Group> groups(options.prompts.size());
-  std::vector<Prompt> missing;
-  for (size_t i = 0; i < options.prompts.size(); ++i) {
-    groups[i].prompt = std::move(options.prompts[i]);
-    groups[i].prompt.place = static_cast<int64_t>(i);
+Generation::Generation(GenerationOptions options) : options_(std::move(options)) {
+  if (options_.restored == nullptr) return;
+  for (const v1::FinishedGroup& group : options_.restored->groups()) {
+    restored_[group.place()] = &group;
+    finished_[group.place()] = group;
   }
-  if (options.restored != nullptr) {
-    for (const v1::FinishedGroup& group : options.restored->groups()) {
-      if (group.place() < 0 || group.place() >= out->num_prompts_ ||
-          groups[group.place()].prompt.row != group.row()) {
-        return absl::FailedPreconditionError(absl::StrFormat(
-            "the checkpoint has samples of row %d as prompt %d of step %d, and the data has "
-            "another row there; the files, their order, and data.train_batch_size must be the same",
-            group.row(), group.place(), options.step));
-      }
-      for (const v1::Completion& completion : group.completions()) {
-        groups[group.place()].completions.push_back(FromProto(completion));
-      }
-      absl::MutexLock lock(&out->mu_);
-      out->finished_[group.place()] = group;
-    }
-  }
-  for (const Group& group : groups) {
-    if (group.completions.empty()) missing.push_back(group.prompt);
-  }
-  if (options.restored != nullptr) {
-    out->num_regenerated_ = static_cast<int64_t>(missing.size());
-  }
-  auto generate =
-      [self = out.get(), &fleet, groups = std::move(groups), missing = std::move(missing),
-       params = options.params,
-       on_tokens = std::move(options.on_tokens)]() mutable -> absl::StatusOr<std::vector<Group>> {
-    const std::vector<Prompt> asked = missing;
-    ASSIGN_OR_RETURN(
-        std::vector<Group> sampled,
-        fleet.Generate(std::move(missing), params, /*return_text=*/true, on_tokens,
-                       [self, &asked](size_t index, const std::vector<Completion>& completions) {
-                         if (Aborted(completions)) return;
-                         absl::MutexLock lock(&self->mu_);
-                         self->finished_[*asked[index].place] = ToProto(asked[index], completions);
-                       }));
-    for (Group& group : sampled) {
-      groups[static_cast<size_t>(*group.prompt.place)].completions = std::move(group.completions);
-    }
-    return std::move(groups);
-  };
-  out->groups_ = std::async(std::launch::async, std::move(generate));
+}
+
+std::unique_ptr<Generation> Generation::Start(BatchCollector& collector,
+                                              GenerationOptions options) {
+  std::unique_ptr<Generation> out(new Generation(std::move(options)));
+  out->batch_ = std::async(std::launch::async, [self = out.get(), &collector] {
+    return collector.Collect(self->step(), [self](std::vector<Prompt> prompts,
+                                                  const RolloutFleet::GenerateOptions& sampling) {
+      return self->Sample(std::move(prompts), sampling);
+    });
+  });
   return out;
 }
 
 Generation::~Generation() {
-  if (groups_.valid()) groups_.wait();
+  abandoned_ = true;
+  if (batch_.valid()) batch_.wait();
+}
+
+absl::StatusOr<std::vector<Group>> Generation::Sample(std::vector<Prompt> prompts,
+                                                      RolloutFleet::GenerateOptions sampling) {
+  if (abandoned_) return absl::CancelledError("nobody waits for the step any more");
+  int64_t place = 0;
+  {
+    absl::MutexLock lock(&mu_);
+    place = num_prompts_;
+    num_prompts_ += static_cast<int64_t>(prompts.size());
+  }
+  const int64_t known = options_.restored == nullptr ? 0 : options_.restored->num_prompts();
+  std::vector<Group> groups(prompts.size());
+  std::vector<Prompt> missing;
+  std::vector<size_t> index_of;  // of the missing ones
+  int64_t regenerated = 0;
+  for (size_t i = 0; i < prompts.size(); ++i, ++place) {
+    groups[i].prompt = std::move(prompts[i]);
+    groups[i].prompt.place = place;
+    const auto found = restored_.find(place);
+    if (found == restored_.end()) {
+      missing.push_back(groups[i].prompt);
+      index_of.push_back(i);
+      regenerated += place < known ? 1 : 0;
+      continue;
+    }
+    const v1::FinishedGroup& group = *found->second;
+    if (group.row() != groups[i].prompt.row) {
+      return absl::FailedPreconditionError(absl::StrFormat(
+          "the checkpoint has samples of row %d as prompt %d of step %d, and the data has another "
+          "row there; the files, their order, and data.train_batch_size must be the same",
+          group.row(), place, step()));
+    }
+    for (const v1::Completion& completion : group.completions()) {
+      groups[i].completions.push_back(FromProto(completion));
+    }
+    if (group.has_baseline()) groups[i].baseline = FromProto(group.baseline());
+  }
+  {
+    absl::MutexLock lock(&mu_);
+    num_regenerated_ += regenerated;
+  }
+  if (missing.empty()) return groups;
+  const std::vector<Prompt> asked = missing;
+  sampling.on_group = [this, &asked](size_t index, const Group& group) {
+    if (group.aborted()) return;
+    absl::MutexLock lock(&mu_);
+    finished_[*asked[index].place] = ToProto(asked[index], group);
+  };
+  ASSIGN_OR_RETURN(std::vector<Group> sampled, options_.sample(std::move(missing), sampling));
+  for (size_t i = 0; i < sampled.size(); ++i) groups[index_of[i]] = std::move(sampled[i]);
+  return groups;
+}
+
+int64_t Generation::num_regenerated() const {
+  absl::MutexLock lock(&mu_);
+  return num_regenerated_;
 }
 
 v1::Generation Generation::Finished() const {
   v1::Generation out;
-  out.set_step(step_);
-  out.set_num_prompts(num_prompts_);
+  out.set_step(step());
   absl::MutexLock lock(&mu_);
+  out.set_num_prompts(num_prompts_);
   for (const auto& [place, group] : finished_) *out.add_groups() = group;
   return out;
 }

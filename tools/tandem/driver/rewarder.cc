@@ -23,11 +23,11 @@ class BuiltInRewarder : public Rewarder {
 
   absl::Status Judge(std::vector<Group>& groups) override {
     for (Group& group : groups) {
-      for (Completion& completion : group.completions) {
-        const absl::StatusOr<double> reward =
-            fn_({completion.text, group.prompt.answer, FinishReasonName(completion.finish_reason)});
+      for (Completion* completion : group.judged()) {
+        const absl::StatusOr<double> reward = fn_(
+            {completion->text, group.prompt.answer, FinishReasonName(completion->finish_reason)});
         if (!reward.ok()) return StatusBuilder(reward.status()) << RowName(group.prompt);
-        completion.reward = *reward;
+        completion->score = completion->reward = *reward;
       }
     }
     return absl::OkStatus();
@@ -51,18 +51,18 @@ class ServiceRewarder : public Rewarder {
     reward::v1::ComputeRewardsRequest request;
     std::vector<Pending> pending;
     for (Group& group : groups) {
-      for (Completion& completion : group.completions) {
+      for (Completion* completion : group.judged()) {
         auto* added = request.add_completions();
         added->set_prompt(group.prompt.text);
-        added->set_completion(completion.text);
+        added->set_completion(completion->text);
         added->set_answer(group.prompt.answer);
-        added->set_finish_reason(completion.finish_reason);
+        added->set_finish_reason(completion->finish_reason);
         added->mutable_prompt_token_ids()->Add(group.prompt.token_ids.begin(),
                                                group.prompt.token_ids.end());
-        added->mutable_completion_token_ids()->Add(completion.token_ids.begin(),
-                                                   completion.token_ids.end());
+        added->mutable_completion_token_ids()->Add(completion->token_ids.begin(),
+                                                   completion->token_ids.end());
         added->set_row_json(group.prompt.fields.dump());
-        pending.push_back({&group.prompt, &completion});
+        pending.push_back({&group.prompt, completion});
         if (pending.size() == kBatch) RETURN_IF_ERROR(Flush(request, pending));
       }
     }
@@ -92,7 +92,7 @@ class ServiceRewarder : public Rewarder {
             absl::StrCat("reward service at ", endpoint_, " answered ", response.rewards(i),
                          " for ", RowName(*pending[i].prompt), "; expected a finite number"));
       }
-      pending[i].completion->reward = response.rewards(i);
+      pending[i].completion->score = pending[i].completion->reward = response.rewards(i);
     }
     request.Clear();
     pending.clear();

@@ -18,7 +18,7 @@ class Rewarder {
   static absl::StatusOr<std::unique_ptr<Rewarder>> Create(const config::v1::RewardConfig& config);
   virtual ~Rewarder() = default;
 
-  // Sets the reward of every completion. The error names the row.
+  // Sets score and reward of every completion, baselines included. The error names the row.
   virtual absl::Status Judge(std::vector<Group>& groups) = 0;
 };
 

@@ -141,13 +141,11 @@ size_t RolloutFleet::PickReplica(int except) const {
   return best;
 }
 
-absl::StatusOr<std::vector<Group>> RolloutFleet::Generate(
-    std::vector<Prompt> prompts, const rollout::v1::SamplingParams& params, bool return_text,
-    const std::function<void(int64_t)>& on_tokens,
-    const std::function<void(size_t, const std::vector<Completion>&)>& on_group) {
+absl::StatusOr<std::vector<Group>> RolloutFleet::Generate(std::vector<Prompt> prompts,
+                                                          const GenerateOptions& options) {
   // What calls report to; they hold it too, for their last callback may outlast this function.
   struct Ended {
-    size_t prompt;
+    size_t entry;
     absl::Status status;
     std::vector<Completion> completions;
   };
@@ -162,11 +160,15 @@ absl::StatusOr<std::vector<Group>> RolloutFleet::Generate(
     bool finished = false;
   };
   auto inbox = std::make_shared<Inbox>();
-  std::vector<Entry> entries(prompts.size());
+  // The groups' calls, then those of the baselines.
+  std::vector<Entry> entries(prompts.size() * (options.baseline.has_value() ? 2 : 1));
   std::vector<Group> groups(prompts.size());
 
-  const auto start = [&](size_t i) {
-    Entry& entry = entries[i];
+  const auto start = [&](size_t e) {
+    Entry& entry = entries[e];
+    const size_t i = e % prompts.size();
+    const rollout::v1::SamplingParams& params =
+        e < prompts.size() ? options.sampling : *options.baseline;
     entry.replica = static_cast<int>(PickReplica(entry.retried ? entry.replica : -1));
     entry.context = rpc::MakeContext(request_timeout_);
     GenerateRequest request;
@@ -181,21 +183,21 @@ absl::StatusOr<std::vector<Group>> RolloutFleet::Generate(
       const uint64_t place = static_cast<uint64_t>(prompts[i].place.value_or(i));
       request.mutable_sampling()->set_seed(params.seed() * 0x9E3779B97F4A7C15ULL + place + 1);
     }
-    request.set_return_text(return_text);
+    request.set_return_text(options.return_text);
     const int64_t cost =
         static_cast<int64_t>(prompts[i].token_ids.size()) + params.n() * params.max_tokens();
     auto* call =
-        new Call(*links_[entry.replica], entry.context, std::move(request), cost, on_tokens,
-                 [inbox, i](absl::Status status, std::vector<Completion> completions) {
+        new Call(*links_[entry.replica], entry.context, std::move(request), cost, options.on_tokens,
+                 [inbox, e](absl::Status status, std::vector<Completion> completions) {
                    absl::MutexLock lock(&inbox->mu);
-                   inbox->ended.push_back({i, std::move(status), std::move(completions)});
+                   inbox->ended.push_back({e, std::move(status), std::move(completions)});
                  });
     call->Start();
   };
-  for (size_t i = 0; i < prompts.size(); ++i) start(i);
+  for (size_t e = 0; e < entries.size(); ++e) start(e);
 
   absl::Status first_error;
-  for (size_t num_done = 0; num_done < prompts.size();) {
+  for (size_t num_done = 0; num_done < entries.size();) {
     std::vector<Ended> batch;
     {
       // Every call has a deadline, so this wait ends.
@@ -205,17 +207,26 @@ absl::StatusOr<std::vector<Group>> RolloutFleet::Generate(
       batch.swap(inbox->ended);
     }
     for (Ended& ended : batch) {
-      Entry& entry = entries[ended.prompt];
+      Entry& entry = entries[ended.entry];
       if (absl::IsUnavailable(ended.status) && !entry.retried && links_.size() > 1 &&
           first_error.ok()) {
         entry.retried = true;
-        start(ended.prompt);
+        start(ended.entry);
         continue;
       }
       entry.finished = true;
       ++num_done;
-      groups[ended.prompt].completions = std::move(ended.completions);
-      if (ended.status.ok() && on_group) on_group(ended.prompt, groups[ended.prompt].completions);
+      Group& group = groups[ended.entry % prompts.size()];
+      if (ended.entry < prompts.size()) {
+        group.completions = std::move(ended.completions);
+      } else if (ended.status.ok()) {
+        group.baseline = std::move(ended.completions[0]);
+      }
+      const bool whole =
+          !group.completions.empty() && group.baseline.has_value() == options.baseline.has_value();
+      if (ended.status.ok() && whole && options.on_group) {
+        options.on_group(ended.entry % prompts.size(), group);
+      }
       if (ended.status.ok() || !first_error.ok()) continue;
       const Replica& replica = replicas_[entry.replica];
       first_error = absl::Status(ended.status.code(),

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,15 +31,25 @@ class RolloutFleet {
 
   const std::vector<Replica>& replicas() const { return replicas_; }
 
-  // Samples every prompt with `params` (its seed is mixed with the prompt's place in the batch) and
-  // returns the groups in the order of the prompts. A prompt whose replica is gone is tried once on
-  // another one. The first other error is returned, after the rest has been cancelled.
-  // `on_tokens` is told of newly sampled tokens, from gRPC's threads; `on_group` of each prompt
-  // (its index) whose completions are all there, from the calling thread.
-  absl::StatusOr<std::vector<Group>> Generate(
-      std::vector<Prompt> prompts, const rollout::v1::SamplingParams& params, bool return_text,
-      const std::function<void(int64_t)>& on_tokens = nullptr,
-      const std::function<void(size_t, const std::vector<Completion>&)>& on_group = nullptr);
+  struct GenerateOptions {
+    // How completions are sampled; its seed is mixed with the prompt's place in the batch.
+    rollout::v1::SamplingParams sampling;
+    // One completion more of each prompt, sampled so: the groups' baselines. Asked for together
+    // with the rest, so that it costs no waiting.
+    std::optional<rollout::v1::SamplingParams> baseline;
+    bool return_text = true;
+    // Told of newly sampled tokens, from gRPC's threads.
+    std::function<void(int64_t)> on_tokens;
+    // Told of each group that is whole, its index among the prompts first, from the calling thread.
+    // The group's prompt is not there yet.
+    std::function<void(size_t, const Group&)> on_group;
+  };
+
+  // Samples every prompt and returns the groups in the order of the prompts. A prompt whose replica
+  // is gone is tried once on another one. The first other error is returned, after the rest has
+  // been cancelled.
+  absl::StatusOr<std::vector<Group>> Generate(std::vector<Prompt> prompts,
+                                              const GenerateOptions& options);
 
   absl::StatusOr<rollout::v1::GetServerInfoResponse> GetServerInfo(size_t replica);
 

@@ -146,19 +146,22 @@ absl::Status RunFolder::WriteRollouts(int64_t step, const std::vector<Group>& gr
       for (const auto& span : completion.version_spans) {
         spans.push_back({span.policy_version(), span.begin(), span.end()});
       }
-      text += io::ToJsonLine({{"step", step},
-                              {"group", group.prompt.row},
-                              {"index", i},
-                              {"prompt", group.prompt.text},
-                              {"completion", completion.text},
-                              {"answer", group.prompt.answer},
-                              {"rewards", completion.reward},
-                              {"finish_reason", FinishReasonName(completion.finish_reason)},
-                              {"prompt_ids", group.prompt.token_ids},
-                              {"response_ids", completion.token_ids},
-                              {"logprobs", completion.processed_logprobs},
-                              {"temperature", temperature},
-                              {"policy_versions", spans}});
+      nlohmann::json line = {{"step", step},
+                             {"group", group.prompt.row},
+                             {"index", i},
+                             {"prompt", group.prompt.text},
+                             {"completion", completion.text},
+                             {"answer", group.prompt.answer},
+                             {"rewards", completion.reward},
+                             {"finish_reason", FinishReasonName(completion.finish_reason)},
+                             {"prompt_ids", group.prompt.token_ids},
+                             {"response_ids", completion.token_ids},
+                             {"logprobs", completion.processed_logprobs},
+                             {"temperature", temperature},
+                             {"policy_versions", spans}};
+      if (completion.score != completion.reward) line["score"] = completion.score;
+      if (group.baseline.has_value()) line["baseline_reward"] = group.baseline->reward;
+      text += io::ToJsonLine(line);
     }
   }
   return io::WriteFileAtomically(absl::StrCat(path_, "/rollouts/", step, ".jsonl"), text);

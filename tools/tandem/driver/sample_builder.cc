@@ -1,5 +1,7 @@
 #include "tools/tandem/driver/sample_builder.h"
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "common/status/status_macros.h"
 
@@ -17,6 +19,24 @@ Segment* AddSegment(Sample& sample, common::v1::SegmentKind kind,
   return segment;
 }
 
+// A prompt with a given completion and the end of sequence. They are tokenised apart, as they are
+// at generation: there the completion begins after the prompt's last token.
+absl::StatusOr<Sample> GivenSample(const std::string& sample_id, const std::string& group_id,
+                                   const Prompt& prompt, const std::string& text,
+                                   const tokenizer::Tokenizer& tokenizer, uint32_t eos_token_id) {
+  ASSIGN_OR_RETURN(std::vector<int32_t> ids, tokenizer.Encode(text, /*add_special_tokens=*/false));
+  std::vector<uint32_t> completion(ids.begin(), ids.end());
+  completion.push_back(eos_token_id);
+  Sample sample;
+  sample.set_sample_id(sample_id);
+  sample.set_group_id(group_id);
+  sample.set_temperature(1);
+  sample.set_finish_reason(common::v1::FINISH_REASON_STOP);
+  AddSegment(sample, common::v1::SEGMENT_KIND_PROMPT, prompt.token_ids);
+  AddSegment(sample, common::v1::SEGMENT_KIND_SAMPLED, completion);
+  return sample;
+}
+
 }  // namespace
 
 std::vector<Sample> ToSamples(int64_t step, const std::vector<Group>& groups, double temperature) {
@@ -30,6 +50,7 @@ std::vector<Sample> ToSamples(int64_t step, const std::vector<Group>& groups, do
       sample.set_sample_id(absl::StrCat(step, "/", g, "/", i));
       sample.set_index(static_cast<int32_t>(i));
       sample.set_reward(completion.reward);
+      if (group.baseline.has_value()) sample.set_baseline_reward(group.baseline->reward);
       sample.set_temperature(temperature);
       sample.set_finish_reason(completion.finish_reason);
       AddSegment(sample, common::v1::SEGMENT_KIND_PROMPT, group.prompt.token_ids);
@@ -45,20 +66,39 @@ std::vector<Sample> ToSamples(int64_t step, const std::vector<Group>& groups, do
 absl::StatusOr<Sample> ToSupervisedSample(int64_t step, int64_t index, const Prompt& prompt,
                                           const tokenizer::Tokenizer& tokenizer,
                                           uint32_t eos_token_id) {
-  // Prompt and answer are tokenised apart, as they are at generation: there the completion begins
-  // after the prompt's last token.
-  ASSIGN_OR_RETURN(std::vector<int32_t> answer,
-                   tokenizer.Encode(prompt.answer, /*add_special_tokens=*/false));
-  std::vector<uint32_t> completion(answer.begin(), answer.end());
-  completion.push_back(eos_token_id);
-  Sample sample;
-  sample.set_sample_id(absl::StrCat(step, "/", index));
-  sample.set_group_id(sample.sample_id());
-  sample.set_temperature(1);
-  sample.set_finish_reason(common::v1::FINISH_REASON_STOP);
-  AddSegment(sample, common::v1::SEGMENT_KIND_PROMPT, prompt.token_ids);
-  AddSegment(sample, common::v1::SEGMENT_KIND_SAMPLED, completion);
-  return sample;
+  const std::string id = absl::StrCat(step, "/", index);
+  return GivenSample(id, id, prompt, prompt.answer, tokenizer, eos_token_id);
+}
+
+absl::Status CheckPreferenceRow(const Prompt& prompt, const config::v1::DataConfig& config) {
+  for (const std::string& key : {config.chosen_key(), config.rejected_key()}) {
+    const auto found = prompt.fields.find(key);
+    if (found != prompt.fields.end() && found->is_string()) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "row ", prompt.row + 1, " of the data set: ", key, ": expected a string, found ",
+        found == prompt.fields.end() ? "nothing" : found->type_name(),
+        "; data.chosen_key and data.rejected_key name the two completions"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<Sample>> ToPreferenceSamples(int64_t step, int64_t index,
+                                                        const Prompt& prompt,
+                                                        const config::v1::DataConfig& config,
+                                                        const tokenizer::Tokenizer& tokenizer,
+                                                        uint32_t eos_token_id) {
+  RETURN_IF_ERROR(CheckPreferenceRow(prompt, config));
+  const std::string group = absl::StrCat(step, "/", index);
+  std::vector<Sample> samples;
+  for (const std::string& key : {config.chosen_key(), config.rejected_key()}) {
+    ASSIGN_OR_RETURN(Sample sample,
+                     GivenSample(absl::StrCat(group, "/", samples.size()), group, prompt,
+                                 prompt.fields[key].get<std::string>(), tokenizer, eos_token_id));
+    sample.set_index(static_cast<int32_t>(samples.size()));
+    sample.set_reward(samples.empty() ? 1 : 0);
+    samples.push_back(std::move(sample));
+  }
+  return samples;
 }
 
 }  // namespace tandem::driver

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "common/tokenizer/tokenizer.h"
 #include "tandem/common/v1/sample.pb.h"
+#include "tandem/config/v1/run_config.pb.h"
 #include "tools/tandem/driver/completion.h"
 
 namespace tandem::driver {
@@ -22,6 +23,15 @@ absl::StatusOr<common::v1::Sample> ToSupervisedSample(int64_t step, int64_t inde
                                                       const Prompt& prompt,
                                                       const tokenizer::Tokenizer& tokenizer,
                                                       uint32_t eos_token_id);
+
+// Whether the row has what ToPreferenceSamples reads: INVALID_ARGUMENT names row and key.
+absl::Status CheckPreferenceRow(const Prompt& prompt, const config::v1::DataConfig& config);
+
+// The row's preferred completion and the other one (data.chosen_key, data.rejected_key), each with
+// the end of sequence, as the two samples of group `index`: rewards 1 and 0.
+absl::StatusOr<std::vector<common::v1::Sample>> ToPreferenceSamples(
+    int64_t step, int64_t index, const Prompt& prompt, const config::v1::DataConfig& config,
+    const tokenizer::Tokenizer& tokenizer, uint32_t eos_token_id);
 
 }  // namespace tandem::driver
 

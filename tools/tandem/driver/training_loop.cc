@@ -1,6 +1,7 @@
 #include "tools/tandem/driver/training_loop.h"
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <utility>
 
@@ -8,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "common/status/status_macros.h"
+#include "tools/tandem/driver/batch_collector.h"
 #include "tools/tandem/driver/generation.h"
 #include "tools/tandem/driver/run_checkpoints.h"
 #include "tools/tandem/driver/sample_builder.h"
@@ -136,9 +138,9 @@ class Loop {
       if (row.contains(evaluation) && row[evaluation].is_number()) {
         summary_.evaluations.emplace_back(step, row[evaluation]);
       }
-      if (step > 0 && row.contains("critic/rewards/mean") &&
-          row["critic/rewards/mean"].is_number()) {
-        summary_.rewards.push_back(row["critic/rewards/mean"]);
+      if (row.contains("rollout/judged_reward/mean") &&
+          row["rollout/judged_reward/mean"].is_number()) {
+        summary_.rewards.push_back(row["rollout/judged_reward/mean"]);
       }
       summary_.steps = step;
     }
@@ -147,7 +149,9 @@ class Loop {
 
 class ReinforcementLoop : public Loop {
  public:
-  explicit ReinforcementLoop(const LoopContext& context) : Loop(context, "train") {}
+  explicit ReinforcementLoop(const LoopContext& context)
+      : Loop(context, "train"),
+        collector_(context.config, context.train, *context.rewarder, context.interrupted) {}
 
   absl::StatusOr<RunSummary> Run() {
     Metrics initial;
@@ -163,15 +167,15 @@ class ReinforcementLoop : public Loop {
     const bool ahead = c_.config.trainer().mode() == config::v1::TRAINING_MODE_ONE_STEP_OFF;
     std::unique_ptr<Generation> next;
     if (first_step_ <= total_steps_) {
-      ASSIGN_OR_RETURN(next, StartGeneration(first_step_));
+      next = StartGeneration(first_step_);
     }
     for (int64_t step = first_step_; step <= total_steps_; ++step) {
       RETURN_IF_ERROR(CheckInterrupted());
       Stopwatch whole;
       Stopwatch watch;
       Metrics metrics;
-      ASSIGN_OR_RETURN(std::vector<Group> groups, next->Take());
-      metrics["timing_s/gen"] = watch.Lap();
+      ASSIGN_OR_RETURN(StepBatch batch, next->Take());
+      AddWaitMetrics(watch.Lap(), batch.metrics, metrics);
       if (resumed() && step == first_step_) {
         metrics["rollout/regenerated_prompts"] = static_cast<double>(next->num_regenerated());
       }
@@ -179,18 +183,17 @@ class ReinforcementLoop : public Loop {
       if (ahead && step < total_steps_) {
         // The next samples come from the version that this step begins with: one step off.
         if (step > 1) RETURN_IF_ERROR(Publish(metrics));
-        ASSIGN_OR_RETURN(next, StartGeneration(step + 1));
+        next = StartGeneration(step + 1);
       }
-      RETURN_IF_ERROR(Train(step, std::move(groups), metrics));
+      summary_.rewards.push_back(metrics["rollout/judged_reward/mean"]);
+      RETURN_IF_ERROR(Train(step, batch.groups, metrics));
       const bool evaluate = EvaluationIsDue(step);
       if (!ahead || evaluate || step == total_steps_) {
         if (ahead && step < total_steps_) next->Wait();
         RETURN_IF_ERROR(Publish(metrics));
       }
       if (evaluate) RETURN_IF_ERROR(RunEvaluation(step, metrics));
-      if (!ahead && step < total_steps_) {
-        ASSIGN_OR_RETURN(next, StartGeneration(step + 1));
-      }
+      if (!ahead && step < total_steps_) next = StartGeneration(step + 1);
       metrics["timing_s/step"] = whole.Lap();
       metrics["perf/throughput"] = metrics["perf/total_num_tokens"] / metrics["timing_s/step"];
       RETURN_IF_ERROR(
@@ -203,55 +206,34 @@ class ReinforcementLoop : public Loop {
   }
 
  private:
-  absl::StatusOr<std::unique_ptr<Generation>> StartGeneration(int64_t step) {
+  // Makes a step's batch in the background.
+  std::unique_ptr<Generation> StartGeneration(int64_t step) {
     GenerationOptions options;
     options.step = step;
     options.prompt_position = c_.train.position();
-    options.prompts = c_.train.Next(c_.config.data().train_batch_size());
-    options.params = TrainSampling(c_.config);
-    // Another seed for each step; the fleet mixes in the prompt, the engine the sample.
-    options.params.set_seed(c_.config.seed() * 0x9E3779B97F4A7C15ULL + static_cast<uint64_t>(step));
     if (resumed() && step == first_step_ && c_.resume->state.has_ahead()) {
       options.restored = &c_.resume->state.ahead();
     }
-    options.on_tokens = [this](int64_t tokens) { c_.progress.AddTokens(tokens); };
-    return Generation::Start(*c_.fleet, std::move(options));
+    options.sample = [this](std::vector<Prompt> prompts, RolloutFleet::GenerateOptions sampling) {
+      sampling.on_tokens = [this](int64_t tokens) { c_.progress.AddTokens(tokens); };
+      return c_.fleet->Generate(std::move(prompts), sampling);
+    };
+    return Generation::Start(collector_, std::move(options));
   }
 
-  absl::Status Train(int64_t step, std::vector<Group> groups, Metrics& metrics) {
+  absl::Status Train(int64_t step, const std::vector<Group>& groups, Metrics& metrics) {
     Stopwatch watch;
-    const size_t generated = groups.size();
-    // A group trains whole or not at all.
-    groups.erase(std::remove_if(groups.begin(), groups.end(),
-                                [](const Group& group) {
-                                  return std::any_of(group.completions.begin(),
-                                                     group.completions.end(),
-                                                     [](const Completion& completion) {
-                                                       return completion.finish_reason ==
-                                                              common::v1::FINISH_REASON_ABORTED;
-                                                     });
-                                }),
-                 groups.end());
-    metrics["rollout/dropped_groups"] = static_cast<double>(generated - groups.size());
-    if (groups.empty()) {
-      return absl::AbortedError(absl::StrCat("step ", step, ": every group was aborted"));
-    }
-    RETURN_IF_ERROR(c_.rewarder->Judge(groups));
-    metrics["timing_s/reward"] = watch.Lap();
     const double temperature = c_.config.rollout().temperature();
     RETURN_IF_ERROR(c_.folder.WriteRollouts(step, groups, temperature));
     double staleness = 0;
     int64_t samples = 0;
-    double reward = 0;
     for (const Group& group : groups) {
-      reward += group.mean_reward();
       for (const Completion& completion : group.completions) {
         ++samples;
         if (completion.version_spans.empty()) continue;
         staleness += version_ - static_cast<double>(completion.version_spans[0].policy_version());
       }
     }
-    summary_.rewards.push_back(reward / static_cast<double>(groups.size()));
     metrics["training/off_policy/trajectory_staleness/mean"] =
         step == 1 ? 0 : staleness / static_cast<double>(samples);
     watch.Lap();
@@ -266,14 +248,32 @@ class ReinforcementLoop : public Loop {
     return absl::OkStatus();
   }
 
+  // What the batch says of itself, with the times that the step has waited for it instead of those
+  // that it took.
+  static void AddWaitMetrics(double waited, const Metrics& of_batch, Metrics& metrics) {
+    metrics.insert(of_batch.begin(), of_batch.end());
+    metrics["timing_s/reward"] = std::min(waited, of_batch.at("timing_s/reward"));
+    metrics["timing_s/gen"] = waited - metrics["timing_s/reward"];
+  }
+
+  BatchCollector collector_;
   double version_ = 0;  // of the trainer's policy
 };
 
-class SupervisedLoop : public Loop {
+// Trains on what the rows give, without sampling.
+class GivenLoop : public Loop {
  public:
-  SupervisedLoop(const LoopContext& context, const tokenizer::Tokenizer& tokenizer,
-                 uint32_t eos_token_id)
-      : Loop(context, "sft"), tokenizer_(tokenizer), eos_token_id_(eos_token_id) {}
+  // The samples of a row, the index-th of its step.
+  using MakeSamples = std::function<absl::StatusOr<std::vector<common::v1::Sample>>(
+      int64_t step, int64_t index, const Prompt&)>;
+
+  // `shown` is the metric of the progress line.
+  GivenLoop(const LoopContext& context, const char* command, trainer::v1::Objective objective,
+            const char* shown, MakeSamples make_samples)
+      : Loop(context, command),
+        objective_(objective),
+        shown_(shown),
+        make_samples_(std::move(make_samples)) {}
 
   absl::StatusOr<RunSummary> Run() {
     const bool evaluates = c_.test != nullptr && c_.config.trainer().test_freq() > 0;
@@ -288,14 +288,16 @@ class SupervisedLoop : public Loop {
       Stopwatch watch;
       std::vector<common::v1::Sample> samples;
       int64_t tokens = 0;
+      int64_t index = 0;
       for (const Prompt& prompt : c_.train.Next(c_.config.data().train_batch_size())) {
-        ASSIGN_OR_RETURN(samples.emplace_back(),
-                         ToSupervisedSample(step, static_cast<int64_t>(samples.size()), prompt,
-                                            tokenizer_, eos_token_id_));
-        for (const auto& segment : samples.back().segments()) tokens += segment.token_ids_size();
+        ASSIGN_OR_RETURN(std::vector<common::v1::Sample> of_row,
+                         make_samples_(step, index++, prompt));
+        for (common::v1::Sample& sample : of_row) {
+          for (const auto& segment : sample.segments()) tokens += segment.token_ids_size();
+          samples.push_back(std::move(sample));
+        }
       }
-      ASSIGN_OR_RETURN(const auto response,
-                       c_.trainer.TrainStep(step, trainer::v1::OBJECTIVE_SUPERVISED, samples));
+      ASSIGN_OR_RETURN(const auto response, c_.trainer.TrainStep(step, objective_, samples));
       c_.progress.AddTokens(tokens);
       Metrics metrics(response.metrics().begin(), response.metrics().end());
       if (response.has_checkpoint()) checkpoints_.Note(response.checkpoint(), metrics);
@@ -304,15 +306,17 @@ class SupervisedLoop : public Loop {
         RETURN_IF_ERROR(RunEvaluation(step, metrics));
       }
       metrics["timing_s/step"] = watch.Lap();
-      RETURN_IF_ERROR(
-          FinishStep(step, metrics, {absl::StrFormat("loss %.4f", metrics["train/loss"])}));
+      RETURN_IF_ERROR(FinishStep(step, metrics,
+                                 {absl::StrFormat("loss %.4f", metrics["train/loss"]),
+                                  absl::StrFormat("%s %.4f", shown_, metrics[shown_])}));
     }
     return Finish();
   }
 
  private:
-  const tokenizer::Tokenizer& tokenizer_;
-  const uint32_t eos_token_id_;
+  const trainer::v1::Objective objective_;
+  const char* const shown_;
+  const MakeSamples make_samples_;
 };
 
 }  // namespace
@@ -324,7 +328,26 @@ absl::StatusOr<RunSummary> RunReinforcement(const LoopContext& context) {
 absl::StatusOr<RunSummary> RunSupervised(const LoopContext& context,
                                          const tokenizer::Tokenizer& tokenizer,
                                          uint32_t eos_token_id) {
-  return SupervisedLoop(context, tokenizer, eos_token_id).Run();
+  return GivenLoop(context, "sft", trainer::v1::OBJECTIVE_SUPERVISED, "actor/grad_norm",
+                   [&](int64_t step, int64_t index,
+                       const Prompt& prompt) -> absl::StatusOr<std::vector<common::v1::Sample>> {
+                     ASSIGN_OR_RETURN(
+                         common::v1::Sample sample,
+                         ToSupervisedSample(step, index, prompt, tokenizer, eos_token_id));
+                     return std::vector<common::v1::Sample>{std::move(sample)};
+                   })
+      .Run();
+}
+
+absl::StatusOr<RunSummary> RunPreference(const LoopContext& context,
+                                         const tokenizer::Tokenizer& tokenizer,
+                                         uint32_t eos_token_id) {
+  return GivenLoop(context, "dpo", trainer::v1::OBJECTIVE_PREFERENCE, "rewards/accuracies",
+                   [&](int64_t step, int64_t index, const Prompt& prompt) {
+                     return ToPreferenceSamples(step, index, prompt, context.config.data(),
+                                                tokenizer, eos_token_id);
+                   })
+      .Run();
 }
 
 }  // namespace tandem::driver

@@ -41,7 +41,7 @@ struct LoopContext {
 struct RunSummary {
   // Evaluations in order: step and mean reward.
   std::vector<std::pair<int64_t, double>> evaluations;
-  // Mean training reward of each step.
+  // Mean reward of each step's groups, those that were left out by dynamic sampling included.
   std::vector<double> rewards;
   int64_t steps = 0;
   double seconds = 0;
@@ -54,6 +54,11 @@ absl::StatusOr<RunSummary> RunReinforcement(const LoopContext& context);
 // Runs trainer.total_steps steps of supervised training on the rows' answers and writes
 // run_dir/model.
 absl::StatusOr<RunSummary> RunSupervised(const LoopContext& context,
+                                         const tokenizer::Tokenizer& tokenizer,
+                                         uint32_t eos_token_id);
+
+// The same of direct preference optimisation on the rows' pairs.
+absl::StatusOr<RunSummary> RunPreference(const LoopContext& context,
                                          const tokenizer::Tokenizer& tokenizer,
                                          uint32_t eos_token_id);
 
