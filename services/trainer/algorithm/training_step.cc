@@ -111,7 +111,9 @@ absl::StatusOr<StepResult> TrainingStep::PolicyGradient(TrainingBatch batch, dou
   Metrics& metrics = result.metrics;
   AddLengthMetrics(batch, metrics);
   RETURN_IF_ERROR(ScoreBatch(batch, metrics));
-  if (turn.critic != nullptr) RETURN_IF_ERROR(turn.critic->Score(batch, metrics));
+  if (turn.critic != nullptr) {
+    RETURN_IF_ERROR(turn.critic->Score(batch, metrics));
+  }
   const bool compared = options_.needs_start_logprobs(batch.num_groups);
   {
     PhaseTimer timer(metrics, "timing_s/adv");

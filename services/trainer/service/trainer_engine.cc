@@ -109,7 +109,9 @@ absl::StatusOr<std::unique_ptr<TrainerEngine>> TrainerEngine::Create(
   RETURN_IF_ERROR(FillModel(config, path, *engine->policy_)) << "while loading the policy";
   engine->model_options_ = options;
   const TrainingStepOptions step_options = MakeTrainingStepOptions(config);
-  if (step_options.needs_reference()) RETURN_IF_ERROR(engine->MakeReference());
+  if (step_options.needs_reference()) {
+    RETURN_IF_ERROR(engine->MakeReference());
+  }
   RETURN_IF_ERROR(Guarded<absl::Status>(
       mesh.rank(), "allocating the optimizer's moments", [&]() -> absl::Status {
         engine->optimizer_ = std::make_unique<AdamW>(MakeAdamWOptions(config.actor().optim()),
