@@ -184,12 +184,18 @@ absl::StatusOr<v1::TrainStepResponse> TrainerLeader::TrainStep(
   status_.SetProgress(policy_version_, step_);
   telemetry::SetLogPolicyVersion(policy_version_);
   const auto& metrics = response.metrics();
-  const auto loss =
-      metrics.find(header.objective() == v1::OBJECTIVE_SUPERVISED ? "train/loss" : "actor/loss");
-  telemetry::LogInfo("step done", {{"step", step_},
-                                   {"samples", samples->size()},
-                                   {"loss", loss == metrics.end() ? 0.0 : loss->second},
-                                   {"seconds", metrics.at("timing_s/update_actor")}});
+  // Neither is there while the critic learns alone.
+  const auto value_of = [&metrics](const char* name) {
+    const auto found = metrics.find(name);
+    return found == metrics.end() ? 0.0 : found->second;
+  };
+  telemetry::LogInfo(
+      "step done",
+      {{"step", step_},
+       {"samples", samples->size()},
+       {"loss", value_of(header.objective() == v1::OBJECTIVE_POLICY_GRADIENT ? "actor/loss"
+                                                                             : "train/loss")},
+       {"seconds", value_of("timing_s/update_actor")}});
   return response;
 }
 

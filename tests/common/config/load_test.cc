@@ -123,13 +123,14 @@ TEST_F(LoadTest, AnUnknownKeyIsAnsweredWithFileLineAndNearestName) {
 }
 
 TEST_F(LoadTest, AKeyInTheWrongSectionIsAnsweredWithTheRightOne) {
-  EXPECT_THAT(ErrorOf("actor:\n  lr: 1\n"), HasSubstr("did you mean 'actor.optim.lr'?"));
+  EXPECT_THAT(ErrorOf("actor:\n  lr: 1\n"),
+              HasSubstr("did you mean 'actor.optim.lr' or 'critic.optim.lr'?"));
 }
 
 TEST_F(LoadTest, AKeyThatIsNearNothingGetsTheListOnly) {
-  EXPECT_THAT(
-      ErrorOf("reward: {frobnicate: 1}"),
-      "run.yaml:1: reward.frobnicate: unknown key (known: name, endpoint, pattern, timeout_s)");
+  EXPECT_THAT(ErrorOf("reward: {frobnicate: 1}"),
+              "run.yaml:1: reward.frobnicate: unknown key (known: name, endpoint, pattern, "
+              "timeout_s, overlong_buffer)");
 }
 
 TEST_F(LoadTest, OverridesAreTheirOwnPlace) {

@@ -82,6 +82,7 @@ void Save(const std::string& folder, const Setting& setting) {
     SnapshotOptions options;
     options.folder = folder;
     options.name = checkpoint::ShardName(mesh.rank(), mesh.size());
+    options.writes_whole_tensors = mesh.tensor().rank() == 0;
     SnapshotWriter writer;
     ASSERT_OK(writer.Start(options, rank.models));
     // Training goes on; what is written is what was there.
