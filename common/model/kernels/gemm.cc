@@ -5,6 +5,7 @@
 // clang-format on
 
 #include <algorithm>
+#include <cstring>
 
 #include "common/model/kernels/gemm.h"
 #include "common/model/kernels/pack-inl.h"
@@ -66,12 +67,17 @@ void Pack(const ConstMatrix& b, int64_t depth, int64_t first_col, int64_t n, int
   }
 }
 
-// A block of A as float32: where element (i, k) of it lies.
+// A block of A as float32: element (i, k) of tile t is at data[t * tile + i * row + k * k].
 struct Left {
   const float* data;
+  ptrdiff_t tile;
   ptrdiff_t row;
   ptrdiff_t k;
 };
+
+// A tile's elements in the order in which they are read, so that beside a panel it stays in the
+// first-level cache.
+constexpr int64_t kTileSize = kTileRows * kBlockDepth;
 
 template <typename T>
 Left ConvertLeft(const ConstMatrix& a, int64_t row, int64_t rows, int64_t k, int64_t depth,
@@ -79,20 +85,27 @@ Left ConvertLeft(const ConstMatrix& a, int64_t row, int64_t rows, int64_t k, int
   const T* const data = static_cast<const T*>(a.data) + row * a.row_stride + k * a.col_stride;
   if (a.col_stride == 1) {
     for (int64_t i = 0; i < rows; ++i) CopyRow(data + i * a.row_stride, depth, buffer + i * depth);
-    return {buffer, static_cast<ptrdiff_t>(depth), 1};
+    return {buffer, static_cast<ptrdiff_t>(kTileRows * depth), static_cast<ptrdiff_t>(depth), 1};
   }
-  for (int64_t i = 0; i < depth; ++i) CopyRow(data + i * a.col_stride, rows, buffer + i * rows);
-  return {buffer, 1, static_cast<ptrdiff_t>(rows)};
+  float column[kBlockRows] = {};
+  for (int64_t i = 0; i < depth; ++i) {
+    CopyRow(data + i * a.col_stride, rows, column);
+    for (int64_t tile = 0; tile * static_cast<int64_t>(kTileRows) < rows; ++tile) {
+      std::memcpy(buffer + tile * kTileSize + i * kTileRows, column + tile * kTileRows,
+                  kTileRows * sizeof(float));
+    }
+  }
+  return {buffer, kTileSize, 1, static_cast<ptrdiff_t>(kTileRows)};
 }
 
-// Float32 rows are read where they are; other layouts by way of the buffer, in which the rows of a
-// tile lie close together.
+// Float32 rows are read where they are; other layouts by way of the buffer.
 Left PrepareLeft(const ConstMatrix& a, int64_t row, int64_t rows, int64_t k, int64_t depth,
                  float* buffer) {
   if (a.type == Element::kBFloat16) return ConvertLeft<BFloat16>(a, row, rows, k, depth, buffer);
   if (a.col_stride != 1) return ConvertLeft<float>(a, row, rows, k, depth, buffer);
+  const auto stride = static_cast<ptrdiff_t>(a.row_stride);
   return {static_cast<const float*>(a.data) + row * a.row_stride + k,
-          static_cast<ptrdiff_t>(a.row_stride), 1};
+          static_cast<ptrdiff_t>(kTileRows) * stride, stride, 1};
 }
 
 template <typename B>
@@ -100,7 +113,7 @@ void MultiplyPanel(const Left& a, int64_t rows, int64_t depth, const B* panel, b
                    int64_t c_row) {
   for (int64_t i = 0; i < rows; i += kTileRows) {
     const size_t tile_rows = static_cast<size_t>(std::min<int64_t>(kTileRows, rows - i));
-    const float* const left = a.data + i * a.row;
+    const float* const left = a.data + i / static_cast<int64_t>(kTileRows) * a.tile;
     if (first) {
       TileOfRows<true>(tile_rows, depth, left, a.row, a.k, panel, kTileCols, c + i * c_row, c_row);
     } else {

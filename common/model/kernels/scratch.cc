@@ -4,14 +4,25 @@
 #include <cstdlib>
 #include <new>
 
+#include "common/model/kernels/large_pages.h"
+
 namespace tandem::model::kernels {
+namespace {
+
+// From here on a whole number of large pages is rounded up to.
+constexpr int64_t kLargeBytes = int64_t{8} << 20;
+
+}  // namespace
 
 void FreeMemory::operator()(void* data) const { std::free(data); }
 
 Buffer AllocateBytes(int64_t bytes) {
-  const int64_t rounded = (std::max<int64_t>(bytes, 1) + 63) / 64 * 64;
-  void* const data = std::aligned_alloc(64, static_cast<size_t>(rounded));
+  const size_t alignment = bytes >= kLargeBytes ? kLargePageBytes : 64;
+  const size_t rounded =
+      (static_cast<size_t>(std::max<int64_t>(bytes, 1)) + alignment - 1) / alignment * alignment;
+  void* const data = std::aligned_alloc(alignment, rounded);
   if (data == nullptr) throw std::bad_alloc();
+  if (bytes >= kLargeBytes) WantLargePages(data, rounded);
   return Buffer(data);
 }
 

@@ -12,7 +12,7 @@ struct FreeMemory {
 };
 using Buffer = std::unique_ptr<void, FreeMemory>;
 
-// Aligned to 64 bytes. Throws std::bad_alloc.
+// Aligned to 64 bytes at least; in large pages where it is large. Throws std::bad_alloc.
 Buffer AllocateBytes(int64_t bytes);
 
 // This thread's own memory of at least so many floats, kept for its next call, which may move it.

@@ -19,6 +19,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "common/model/kernels/large_pages.h"
 
 namespace tandem::trainer {
 namespace {
@@ -131,6 +132,7 @@ class Blocks {
       void* const block =
           mmap(nullptr, block_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
       if (block != MAP_FAILED) {
+        model::kernels::WantLargePages(block, block_bytes);
         Header* const header = static_cast<Header*>(block);
         header->block_bytes = block_bytes;
         return header;
