@@ -3,19 +3,9 @@
 #include <algorithm>
 
 #include "common/plan/unit_limits.h"
+#include "common/weights/bucket_plan.h"
 
 namespace tandem::plan {
-namespace {
-
-// services/trainer/service/rank_publisher.cc.
-int64_t BucketBytes(const config::v1::RunConfig& config, int64_t model_bytes) {
-  constexpr int64_t kFewestBuckets = 8;
-  constexpr int64_t kSmallest = int64_t{4} << 20;
-  const int64_t most = config.rollout().update_weights_bucket_megabytes() << 20;
-  return std::min({most, std::max(model_bytes / kFewestBuckets, kSmallest), model_bytes});
-}
-
-}  // namespace
 
 RankSetup SetupOf(const config::v1::RunConfig& config, const model::ModelSpec& spec,
                   const comm::MeshShape& mesh, bool on_gpu, bool publishes) {
@@ -37,7 +27,9 @@ RankSetup SetupOf(const config::v1::RunConfig& config, const model::ModelSpec& s
   setup.kernels = on_gpu ? Kernels::kPlain : eager ? Kernels::kCpuPlainScores : Kernels::kCpu;
   setup.has_reference = config.actor().use_kl_loss();
   if (publishes) {
-    setup.bucket_bytes = BucketBytes(config, spec.num_parameters() * setup.element_bytes);
+    const int64_t model_bytes = spec.num_parameters() * setup.element_bytes;
+    const int64_t most_bytes = config.rollout().update_weights_bucket_megabytes() << 20;
+    setup.bucket_bytes = std::min(weights::ChooseBucketBytes(most_bytes, model_bytes), model_bytes);
   }
   return setup;
 }
