@@ -88,11 +88,33 @@ TEST(RunPlan, NamesTheKeyOfAMeshThatDoesNotFit) {
                               {"trainer.ranks=8", "trainer.mesh_shape=[1, 8]",
                                "trainer.mesh_dim_names=[dp_shard, tp]"})),
               StatusIs(absl::StatusCode::kInvalidArgument,
-                       AllOf(HasSubstr("trainer.mesh_shape"), HasSubstr("28 attention heads"))));
+                       AllOf(HasSubstr("trainer.mesh_shape"), HasSubstr("4 key-value heads"))));
+  EXPECT_THAT(PlanRun(Request(
+                  "qwen2.5-7b", "h100x8",
+                  {"trainer.ranks=6", "trainer.mesh_shape=[6]", "trainer.mesh_dim_names=[dp_shard]",
+                   "trainer.ulysses_sequence_parallel_size=3"})),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("trainer.ulysses_sequence_parallel_size"),
+                             HasSubstr("28 query heads"))));
   EXPECT_THAT(PlanRun(Request("qwen2.5-7b", "h100x8",
                               {"trainer.ranks=8", "trainer.mesh_shape=[2, 4]",
                                "trainer.mesh_dim_names=[tp, dp_shard]"})),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("in this order")));
+}
+
+TEST(RunPlan, CountsTheLargestOfUnequalParts) {
+  const auto resident = [](int tp) {
+    const std::string ranks = std::to_string(tp);
+    const absl::StatusOr<RunPlan> plan =
+        PlanRun(Request("qwen2.5-7b", "h100x8",
+                        {"trainer.ranks=" + ranks, "trainer.mesh_shape=[1, " + ranks + "]",
+                         "trainer.mesh_dim_names=[dp_shard, tp]"}));
+    EXPECT_TRUE(plan.ok()) << plan.status();
+    return plan.ok() ? plan->rank.resident : 0;
+  };
+  // Of 4 key-value heads one rank in three has two.
+  EXPECT_LT(resident(3), resident(2));
+  EXPECT_GT(resident(3), resident(4));
 }
 
 TEST(RunPlan, RefusesARolloutThatCannotHoldTheModel) {
