@@ -89,8 +89,7 @@ absl::StatusOr<int64_t> PredictedPeak(const Options& options, const config::v1::
   const plan::RankWorkload work =
       plan::SupervisedWorkload((sequences + data_ranks - 1) / data_ranks, options.sequence_length,
                                config.trainer().max_tokens_per_micro_batch());
-  const plan::RankSetup setup =
-      plan::SetupOf(config, spec, mesh, /*on_gpu=*/false, /*publishes=*/false);
+  const plan::RankSetup setup = plan::SetupOf(config, spec, mesh, {});
   return plan::PredictRankMemory(spec, setup, work).peak.total();
 }
 
