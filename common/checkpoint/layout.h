@@ -8,26 +8,18 @@
 #ifndef TANDEM_COMMON_CHECKPOINT_LAYOUT_H_
 #define TANDEM_COMMON_CHECKPOINT_LAYOUT_H_
 
-#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "common/model/parameter_table.h"
+#include "common/model/segment_box.h"
 
 namespace tandem::checkpoint {
 
-struct Box {
-  int64_t row_begin = 0;
-  int64_t row_end = 0;
-  int64_t column_begin = 0;
-  int64_t column_end = 0;
-
-  int64_t width() const { return column_end - column_begin; }
-  int64_t numel() const { return (row_end - row_begin) * width(); }
-  bool operator==(const Box&) const = default;
-};
+using model::Box;
+using model::WholeBox;
 
 struct Run {
   std::string tensor;
@@ -38,11 +30,10 @@ struct Run {
   int64_t offset = 0;  // of the first within the rank's shard of the unit
 
   // Columns of the logical tensor.
-  int64_t columns() const;
+  int64_t columns() const { return WholeBox(shape).width(); }
 };
 
 int64_t NumElements(const std::vector<int64_t>& shape);
-Box WholeBox(const std::vector<int64_t>& shape);
 
 // What elements [begin, end) of a unit's flat buffer hold, in order; padding is passed over.
 std::vector<Run> RunsOfRange(const model::ParameterTable& table, int unit, int64_t begin,

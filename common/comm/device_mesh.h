@@ -47,8 +47,8 @@ class DeviceMesh {
   ProcessGroup& tensor() const { return *tensor_; }
   ProcessGroup& sequence() const { return *sequence_; }
 
-  // Ranks that compute the same sequences (those of a tensor or sequence group) are one data rank.
-  int num_data_ranks() const { return shape_.dp_replicate * shape_.dp_shard / shape_.sequence; }
+  // MeshShape::num_data_ranks().
+  int num_data_ranks() const { return shape_.num_data_ranks(); }
   int data_rank() const { return rank() / shape_.tp / shape_.sequence; }
   // One rank of each data rank: the one that counts what all of them have computed alike.
   bool leads_data_rank() const { return tensor_->rank() == 0 && sequence_->rank() == 0; }

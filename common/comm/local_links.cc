@@ -110,6 +110,23 @@ absl::StatusOr<FileDescriptor> ConnectTo(const std::string& address, const Greet
   return fd;
 }
 
+// A message of one byte with room for a descriptor beside it, to be filled in or received.
+struct DescriptorMessage {
+  DescriptorMessage() {
+    header.msg_iov = &data;
+    header.msg_iovlen = 1;
+    header.msg_control = control;
+    header.msg_controllen = sizeof(control);
+  }
+  DescriptorMessage(const DescriptorMessage&) = delete;  // the header points into it
+  DescriptorMessage& operator=(const DescriptorMessage&) = delete;
+
+  msghdr header = {};
+  char byte = 0;
+  iovec data = {&byte, 1};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+};
+
 std::string RankKey(int rank) { return absl::StrCat("links/", rank); }
 
 }  // namespace
@@ -176,21 +193,14 @@ absl::Status LocalLinks::SendFile(const FileDescriptor& file, absl::Time deadlin
     if (!links_[peer].is_open()) continue;
     const std::string what = absl::StrCat("handing shared memory to rank ", peer);
     RETURN_IF_ERROR(Await(links_[peer], POLLOUT, deadline, cancelled, what));
-    char byte = 0;
-    iovec data = {&byte, 1};
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-    msghdr message = {};
-    message.msg_iov = &data;
-    message.msg_iovlen = 1;
-    message.msg_control = control;
-    message.msg_controllen = sizeof(control);
-    cmsghdr* const header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int));
+    DescriptorMessage message;
+    cmsghdr* const control = CMSG_FIRSTHDR(&message.header);
+    control->cmsg_level = SOL_SOCKET;
+    control->cmsg_type = SCM_RIGHTS;
+    control->cmsg_len = CMSG_LEN(sizeof(int));
     const int fd = file.get();
-    std::memcpy(CMSG_DATA(header), &fd, sizeof(fd));
-    if (sendmsg(links_[peer].get(), &message, MSG_NOSIGNAL) != 1) return SystemError(what);
+    std::memcpy(CMSG_DATA(control), &fd, sizeof(fd));
+    if (sendmsg(links_[peer].get(), &message.header, MSG_NOSIGNAL) != 1) return SystemError(what);
   }
   return absl::OkStatus();
 }
@@ -199,23 +209,16 @@ absl::StatusOr<FileDescriptor> LocalLinks::ReceiveFile(int from, absl::Time dead
                                                        const Cancelled& cancelled) {
   const std::string what = absl::StrCat("taking shared memory from rank ", from);
   RETURN_IF_ERROR(Await(links_[from], POLLIN, deadline, cancelled, what));
-  char byte = 0;
-  iovec data = {&byte, 1};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message = {};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof(control);
-  const ssize_t received = recvmsg(links_[from].get(), &message, MSG_CMSG_CLOEXEC);
+  DescriptorMessage message;
+  const ssize_t received = recvmsg(links_[from].get(), &message.header, MSG_CMSG_CLOEXEC);
   if (received == 0) return absl::UnavailableError(absl::StrCat(what, ": it has ended"));
   if (received < 0) return SystemError(what);
-  const cmsghdr* const header = CMSG_FIRSTHDR(&message);
-  if (header == nullptr || header->cmsg_type != SCM_RIGHTS) {
+  const cmsghdr* const control = CMSG_FIRSTHDR(&message.header);
+  if (control == nullptr || control->cmsg_type != SCM_RIGHTS) {
     return absl::UnavailableError(absl::StrCat(what, ": found something else"));
   }
   int fd = -1;
-  std::memcpy(&fd, CMSG_DATA(header), sizeof(fd));
+  std::memcpy(&fd, CMSG_DATA(control), sizeof(fd));
   return FileDescriptor(fd);
 }
 

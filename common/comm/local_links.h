@@ -11,8 +11,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/comm/file_descriptor.h"
 #include "common/comm/store_connection.h"
+#include "common/status/file_descriptor.h"
 
 namespace tandem::comm {
 

@@ -15,6 +15,8 @@ struct MeshShape {
   int sequence = 1;
 
   int size() const { return dp_replicate * dp_shard * tp; }
+  // Ranks that compute the same sequences (those of a tensor or sequence group) are one data rank.
+  int num_data_ranks() const { return dp_replicate * dp_shard / sequence; }
 };
 
 }  // namespace tandem::comm

@@ -22,7 +22,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/comm/doorbell.h"
-#include "common/comm/file_descriptor.h"
+#include "common/status/file_descriptor.h"
 
 namespace tandem::comm {
 

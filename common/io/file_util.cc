@@ -21,17 +21,6 @@ std::string WithoutTrailingSlashes(std::string path) {
 
 }  // namespace
 
-FileDescriptor::~FileDescriptor() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
-absl::Status FileDescriptor::Close(const std::string& path) {
-  if (fd_ < 0) return absl::OkStatus();
-  // The descriptor is gone whatever close(2) answers, EINTR included (Linux).
-  if (::close(std::exchange(fd_, -1)) != 0 && errno != EINTR) return ErrnoStatus(path, "close");
-  return absl::OkStatus();
-}
-
 absl::StatusOr<FileDescriptor> OpenFile(const std::string& path, int flags, int mode,
                                         absl::string_view purpose) {
   int fd;

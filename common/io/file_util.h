@@ -1,38 +1,16 @@
-// What the files of this folder share: descriptors that close themselves, whole writes, errors that
-// begin with the place. Not for use outside common/io.
+// What the files of this folder share: opening, whole writes, errors that begin with the place. Not
+// for use outside common/io.
 #ifndef TANDEM_COMMON_IO_FILE_UTIL_H_
 #define TANDEM_COMMON_IO_FILE_UTIL_H_
 
 #include <string>
-#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/status/file_descriptor.h"
 
 namespace tandem::io {
-
-// Owns a file descriptor; move-only.
-class FileDescriptor {
- public:
-  FileDescriptor() = default;
-  explicit FileDescriptor(int fd) : fd_(fd) {}
-  FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  FileDescriptor& operator=(FileDescriptor&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~FileDescriptor();
-
-  int get() const { return fd_; }
-  bool is_open() const { return fd_ >= 0; }
-
-  // Closes now and reports what close(2) says; `path` is for the message.
-  absl::Status Close(const std::string& path);
-
- private:
-  int fd_ = -1;
-};
 
 // open(2) with O_CLOEXEC. The message says what was attempted: `purpose` is "read", "write", ...
 absl::StatusOr<FileDescriptor> OpenFile(const std::string& path, int flags, int mode,

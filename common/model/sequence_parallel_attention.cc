@@ -2,9 +2,7 @@
 
 #include <ATen/ops/cat.h>
 
-#include "absl/strings/str_cat.h"
 #include "common/model/tensor_collectives.h"
-#include "common/model/tensor_parallel.h"
 
 namespace tandem::model {
 namespace {
@@ -18,27 +16,6 @@ at::Tensor ByRank(const at::Tensor& x, int64_t ranks) {
 }
 
 }  // namespace
-
-absl::Status CheckSequenceParallel(const ModelSpec& spec, int tensor_ranks, int ranks) {
-  if (ranks < 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("sequence parallelism: expected 1 or more ranks, found ", ranks));
-  }
-  for (int r = 0; r < tensor_ranks; ++r) {
-    const ModelPart part = PartOf(spec, {r, tensor_ranks});
-    const int64_t heads = part.heads.size();
-    const int64_t kv_heads = part.kv_heads.size();
-    const bool fits =
-        heads % ranks == 0 && kv_heads > 0 && (kv_heads % ranks == 0 || ranks % kv_heads == 0);
-    if (fits) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "sequence parallelism over ", ranks, " ranks: ", heads, " query heads and ", kv_heads,
-        " key-value heads", tensor_ranks > 1 ? absl::StrCat(" of tensor rank ", r) : "",
-        " cannot be split over them; use a size that divides the query heads, and that divides the "
-        "key-value heads or is a multiple of them"));
-  }
-  return absl::OkStatus();
-}
 
 at::Tensor SequenceParallelAttention::Forward(int64_t layer, const at::Tensor& q,
                                               const at::Tensor& k, const at::Tensor& v,

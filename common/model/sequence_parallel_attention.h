@@ -9,17 +9,10 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "absl/status/status.h"
 #include "common/comm/process_group.h"
 #include "common/model/attention.h"
-#include "common/model/model_spec.h"
 
 namespace tandem::model {
-
-// INVALID_ARGUMENT where the heads that a rank of `tensor_ranks` computes cannot be split over
-// `ranks`: query heads must divide by them, and key-value heads divide by them or into them (a head
-// is then held by several ranks). Names both numbers.
-absl::Status CheckSequenceParallel(const ModelSpec& spec, int tensor_ranks, int ranks);
 
 class SequenceParallelAttention : public Attention {
  public:

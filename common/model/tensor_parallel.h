@@ -1,6 +1,7 @@
 // How one model is split over the ranks of a tensor-parallel group (1909.08053): attention by whole
 // groups of a key-value head and the query heads that share it, the feed-forward layer by its inner
-// units, embedding and head by vocabulary rows. Parts need not be equal.
+// units, embedding and head by vocabulary rows. Parts need not be equal. And what can be split at
+// all, over these ranks and over those that share sequences (sequence_parallel_attention.h).
 #ifndef TANDEM_COMMON_MODEL_TENSOR_PARALLEL_H_
 #define TANDEM_COMMON_MODEL_TENSOR_PARALLEL_H_
 
@@ -38,6 +39,11 @@ ModelPart PartOf(const ModelSpec& spec, TensorParallel parallel);
 // INVALID_ARGUMENT where a rank would be left without a head, an inner unit or a vocabulary row;
 // names both numbers.
 absl::Status CheckTensorParallel(const ModelSpec& spec, int size);
+
+// INVALID_ARGUMENT where the heads that a rank of `tensor_ranks` computes cannot be split over
+// `ranks`: query heads must divide by them, and key-value heads divide by them or into them (a head
+// is then held by several ranks). Names both numbers.
+absl::Status CheckSequenceParallel(const ModelSpec& spec, int tensor_ranks, int ranks);
 
 }  // namespace tandem::model
 

@@ -90,7 +90,8 @@ class Search {
     const auto stated_sequence =
         static_cast<int>(request_.config.trainer().ulysses_sequence_parallel_size());
     for (int tp = 1; tp <= std::min(ranks, request_.hardware.per_host); ++tp) {
-      if (ranks % tp != 0) continue;
+      // Where parts are unequal, ranks wait for the largest.
+      if (ranks % tp != 0 || request_.spec.num_kv_heads % tp != 0) continue;
       for (int shard = ranks / tp; shard >= 1; --shard) {
         if (ranks / tp % shard != 0) continue;
         for (int sequence = shares_sequences ? 2 : stated_sequence;

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "common/config/summary.h"
-#include "common/plan/mesh_fit.h"
 
 namespace tandem::plan {
 namespace {
@@ -19,7 +18,7 @@ BatchPlan PlanBatch(const config::v1::RunConfig& config, const comm::MeshShape& 
   plan.samples = arithmetic.samples;
   plan.mini_batch_samples = arithmetic.mini_batch_prompts * config.rollout().n();
   plan.optimizer_steps = arithmetic.optimizer_steps;
-  plan.data_ranks = NumDataRanks(mesh);
+  plan.data_ranks = mesh.num_data_ranks();
   // Nothing depends on the last token, so the model does not see it.
   plan.longest_sequence =
       std::max<int64_t>(1, config.data().max_prompt_length() + config.rollout().max_tokens() - 1);

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/model/tensor_parallel.h"
 
 namespace tandem::plan {
 
@@ -13,10 +14,6 @@ std::string DescribeMesh(const comm::MeshShape& mesh) {
   std::string text = parts.empty() ? "1 rank" : absl::StrJoin(parts, " x ");
   if (mesh.sequence > 1) absl::StrAppend(&text, ", sequences over ", mesh.sequence);
   return text;
-}
-
-int NumDataRanks(const comm::MeshShape& mesh) {
-  return mesh.dp_replicate * mesh.dp_shard / mesh.sequence;
 }
 
 void SetMesh(const comm::MeshShape& mesh, config::v1::TrainerConfig& trainer) {
@@ -41,24 +38,14 @@ void SetMesh(const comm::MeshShape& mesh, config::v1::TrainerConfig& trainer) {
 std::vector<MeshProblem> FindMeshProblems(const comm::MeshShape& mesh,
                                           const model::ModelSpec& spec) {
   std::vector<MeshProblem> problems;
-  const auto check = [&problems](const char* key, const char* dimension, int64_t size,
-                                 int64_t whole, const char* what) {
-    if (whole % size == 0) return;
-    problems.push_back({key, absl::StrCat(dimension, " of ", size, " does not divide the model's ",
-                                          whole, " ", what)});
+  const auto add = [&problems](const char* key, const absl::Status& status) {
+    if (!status.ok()) problems.push_back({key, std::string(status.message())});
   };
-  constexpr char kShape[] = "trainer.mesh_shape";
-  check(kShape, "a tp dimension", mesh.tp, spec.num_heads, "attention heads");
-  check(kShape, "a tp dimension", mesh.tp, spec.num_kv_heads, "key-value heads");
-  if (mesh.sequence > 1 && problems.empty()) {
-    // CheckSequenceParallel() of common/model: a few key-value heads may be on several ranks.
-    constexpr char kSequence[] = "trainer.ulysses_sequence_parallel_size";
-    check(kSequence, "a size", mesh.sequence, spec.num_heads / mesh.tp,
-          "attention heads of a rank");
-    const int64_t kv_heads = spec.num_kv_heads / mesh.tp;
-    if (mesh.sequence % kv_heads != 0) {
-      check(kSequence, "a size", mesh.sequence, kv_heads, "key-value heads of a rank");
-    }
+  add("trainer.mesh_shape", model::CheckTensorParallel(spec, mesh.tp));
+  // The second check is of what a rank of the first has.
+  if (problems.empty()) {
+    add("trainer.ulysses_sequence_parallel_size",
+        model::CheckSequenceParallel(spec, mesh.tp, mesh.sequence));
   }
   return problems;
 }

@@ -14,14 +14,12 @@ namespace tandem::plan {
 // "dp_replicate 4 x dp_shard 8"; "1 rank".
 std::string DescribeMesh(const comm::MeshShape& mesh);
 
-// Groups of ranks that compute different sequences.
-int NumDataRanks(const comm::MeshShape& mesh);
-
 // Writes shape, names, the sequences' share and the strategy that goes with them: hybrid_shard
 // where copies are sharded, no_shard where nothing is, full_shard otherwise.
 void SetMesh(const comm::MeshShape& mesh, config::v1::TrainerConfig& trainer);
 
-// What of the model the mesh does not divide, one sentence each, with the key that says so.
+// Why the model cannot be spread over the mesh (CheckTensorParallel() and CheckSequenceParallel()
+// of common/model), with the key that says so.
 struct MeshProblem {
   std::string key;
   std::string problem;

@@ -16,7 +16,7 @@
 
 namespace tandem::plan {
 
-absl::StatusOr<model::ModelSpec> FindModelShape(const std::string& path) {
+absl::StatusOr<model::ModelSpec> FindModelShape(const std::string& path, absl::string_view key) {
   std::error_code error;
   if (std::filesystem::is_directory(path, error)) {
     ASSIGN_OR_RETURN(const io::ModelConfig config, io::ReadModelConfig(path));
@@ -34,7 +34,7 @@ absl::StatusOr<model::ModelSpec> FindModelShape(const std::string& path) {
   for (const auto& [known, shape] : shapes.items()) names.push_back(known);
   const std::string nearest = config::Nearest(stem, names);
   return absl::NotFoundError(
-      absl::StrCat("model.path: neither a folder nor a known shape: ", path,
+      absl::StrCat(key, ": neither a folder nor a known shape: ", path,
                    nearest.empty() ? "" : absl::StrCat("; did you mean '", nearest, "'?"),
                    " (known: ", absl::StrJoin(names, ", "), ")"));
 }

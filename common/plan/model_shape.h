@@ -5,14 +5,17 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "common/model/model_spec.h"
 
 namespace tandem::plan {
 
 // The model of `path`: what its config.json says where it is a folder; otherwise the built-in shape
 // that the path's last part names, in any case and whatever its training was called
-// ("/models/Qwen2.5-7B-Instruct" is qwen2.5-7b). NOT_FOUND names the nearest shape and lists all.
-absl::StatusOr<model::ModelSpec> FindModelShape(const std::string& path);
+// ("/models/Qwen2.5-7B-Instruct" is qwen2.5-7b). NOT_FOUND begins with `key`, names the nearest
+// shape and lists all.
+absl::StatusOr<model::ModelSpec> FindModelShape(const std::string& path,
+                                                absl::string_view key = "model.path");
 
 }  // namespace tandem::plan
 

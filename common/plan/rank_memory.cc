@@ -1,7 +1,6 @@
 #include "common/plan/rank_memory.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "common/plan/sharded_memory.h"
 
@@ -12,6 +11,9 @@ namespace {
 // (int64), temperature, weight, advantage and the rollout's log-prob (float32).
 constexpr int64_t kBytesPerToken = 2 * 8;
 constexpr int64_t kBytesPerRow = 3 * 8 + 4 * 4;
+// Of each row, where there are such: log-probs of the old policy and of the reference, the critic's
+// values and returns (float32).
+constexpr int64_t kBytesPerRowValue = 4;
 
 }  // namespace
 
@@ -28,7 +30,8 @@ RankMemory PredictRankMemory(const model::ModelSpec& spec, const RankSetup& setu
       state_bytes += reference->state_bytes();
     }
     if (setup.has_critic) {
-      critic.emplace(ledger, spec, setup, workload, ShardedMemory::Role::kCritic);
+      critic.emplace(ledger, setup.critic_spec.has_value() ? *setup.critic_spec : spec, setup,
+                     workload, ShardedMemory::Role::kCritic);
       state_bytes += critic->state_bytes();
     }
     memory.resident = ledger.now().total();
@@ -46,19 +49,17 @@ RankMemory PredictRankMemory(const model::ModelSpec& spec, const RankSetup& setu
                                                      workload.step_rows * kBytesPerRow);
     // The second step finds the buffers that the first has made.
     for (int step = 0; step < 2; ++step) {
-      Size logprobs;
-      if (workload.computes_old_logprobs || setup.has_reference) {
-        // Log-probs of the old policy and of the reference stay until they are trained on.
-        const int64_t passes =
-            (workload.computes_old_logprobs ? 1 : 0) + (setup.has_reference ? 1 : 0);
-        logprobs = ledger.Take(MemoryKind::kBatch, passes * workload.step_rows * 4);
-        if (workload.computes_old_logprobs) policy.Forward();
-        if (reference.has_value()) reference->Forward();
-      }
+      // What the models said of the rows, and the returns, stay until they are trained on.
+      const int64_t row_values = (workload.computes_old_logprobs ? 1 : 0) +
+                                 (setup.has_reference ? 1 : 0) + (setup.has_critic ? 2 : 0);
+      const Size scores =
+          ledger.Take(MemoryKind::kBatch, row_values * workload.step_rows * kBytesPerRowValue);
+      if (workload.computes_old_logprobs) policy.Forward();
+      if (reference.has_value()) reference->Forward();
+      if (critic.has_value()) critic->Forward();
       // The second micro-batch adds to what the first has summed; more are as the second.
       const int64_t micro_batches = std::min<int64_t>(2, workload.micro_batches);
       if (critic.has_value()) {
-        critic->Forward();
         for (int64_t i = 0; i < micro_batches; ++i) critic->ForwardBackward();
         critic->OptimizerStep();
       }

@@ -10,6 +10,7 @@
 #define TANDEM_COMMON_PLAN_RANK_MEMORY_H_
 
 #include <cstdint>
+#include <optional>
 
 #include "common/comm/mesh_shape.h"
 #include "common/model/model_spec.h"
@@ -34,6 +35,8 @@ struct RankSetup {
   Kernels kernels = Kernels::kCpu;
   bool has_reference = false;
   bool has_critic = false;
+  // Of the transformer that the critic begins as, where that is not the policy's.
+  std::optional<model::ModelSpec> critic_spec;
   int64_t bucket_bytes = 0;  // of a weight update; 0: none happens
 };
 

@@ -3,22 +3,16 @@
 #include <algorithm>
 
 #include "common/plan/unit_limits.h"
+#include "common/weights/bucket_plan.h"
 
 namespace tandem::plan {
-namespace {
 
-// services/trainer/service/rank_publisher.cc.
-int64_t BucketBytes(const config::v1::RunConfig& config, int64_t model_bytes) {
-  constexpr int64_t kFewestBuckets = 8;
-  constexpr int64_t kSmallest = int64_t{4} << 20;
-  const int64_t most = config.rollout().update_weights_bucket_megabytes() << 20;
-  return std::min({most, std::max(model_bytes / kFewestBuckets, kSmallest), model_bytes});
+bool HasCritic(const config::v1::RunConfig& config) {
+  return config.algorithm().adv_estimator() == config::v1::ADV_ESTIMATOR_GAE;
 }
 
-}  // namespace
-
 RankSetup SetupOf(const config::v1::RunConfig& config, const model::ModelSpec& spec,
-                  const comm::MeshShape& mesh, bool on_gpu, bool publishes) {
+                  const comm::MeshShape& mesh, const SetupContext& context) {
   const config::v1::TrainerConfig& trainer = config.trainer();
   RankSetup setup;
   setup.mesh = mesh;
@@ -34,10 +28,16 @@ RankSetup SetupOf(const config::v1::RunConfig& config, const model::ModelSpec& s
   setup.offload = trainer.offload();
   const bool eager =
       config.model().attn_implementation() == config::v1::ATTENTION_IMPLEMENTATION_EAGER;
-  setup.kernels = on_gpu ? Kernels::kPlain : eager ? Kernels::kCpuPlainScores : Kernels::kCpu;
-  setup.has_reference = config.actor().use_kl_loss();
-  if (publishes) {
-    setup.bucket_bytes = BucketBytes(config, spec.num_parameters() * setup.element_bytes);
+  setup.kernels = context.on_gpu ? Kernels::kPlain
+                  : eager        ? Kernels::kCpuPlainScores
+                                 : Kernels::kCpu;
+  setup.has_reference = config.actor().use_kl_loss() || config.algorithm().use_kl_in_reward() ||
+                        context.by_preference;
+  setup.has_critic = HasCritic(config);
+  if (context.publishes) {
+    const int64_t model_bytes = spec.num_parameters() * setup.element_bytes;
+    const int64_t most_bytes = config.rollout().update_weights_bucket_megabytes() << 20;
+    setup.bucket_bytes = std::min(weights::ChooseBucketBytes(most_bytes, model_bytes), model_bytes);
   }
   return setup;
 }

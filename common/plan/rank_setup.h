@@ -1,4 +1,5 @@
-// RankSetup out of a configuration.
+// RankSetup out of a configuration: what the trainer sets its ranks up with, and what the planner
+// counts.
 #ifndef TANDEM_COMMON_PLAN_RANK_SETUP_H_
 #define TANDEM_COMMON_PLAN_RANK_SETUP_H_
 
@@ -9,9 +10,19 @@
 
 namespace tandem::plan {
 
-// `publishes`: rollouts are given weights. `on_gpu`: the ranks compute on GPUs.
+// What the configuration does not say.
+struct SetupContext {
+  bool on_gpu = false;         // the ranks compute on GPUs
+  bool publishes = false;      // rollouts are given weights
+  bool by_preference = false;  // OBJECTIVE_PREFERENCE, which always has a reference
+};
+
+// `spec` is the policy's. The configuration states every value (config::LoadRunConfig).
 RankSetup SetupOf(const config::v1::RunConfig& config, const model::ModelSpec& spec,
-                  const comm::MeshShape& mesh, bool on_gpu, bool publishes);
+                  const comm::MeshShape& mesh, const SetupContext& context);
+
+// Whether a value model is trained beside the policy.
+bool HasCritic(const config::v1::RunConfig& config);
 
 }  // namespace tandem::plan
 

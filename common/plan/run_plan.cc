@@ -30,8 +30,11 @@ absl::StatusOr<RunPlan> EvaluatePlan(const PlanRequest& request,
     return absl::InvalidArgumentError(
         WithPlace(request.places, absl::StrCat(problem.key, ": ", problem.problem)));
   }
-  plan.setup =
-      SetupOf(config, request.spec, plan.mesh, request.hardware.is_gpu, request.with_rollouts);
+  plan.setup = SetupOf(config, request.spec, plan.mesh,
+                       {.on_gpu = request.hardware.is_gpu,
+                        .publishes = request.with_rollouts,
+                        .by_preference = request.by_preference});
+  plan.setup.critic_spec = request.critic_spec;
   plan.batch = PlanBatch(config, plan.mesh);
   plan.rank = PredictRankMemory(request.spec, plan.setup, WorkloadOf(config, plan.batch));
   plan.rollout =

@@ -6,6 +6,7 @@
 #ifndef TANDEM_COMMON_PLAN_RUN_PLAN_H_
 #define TANDEM_COMMON_PLAN_RUN_PLAN_H_
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,9 +28,11 @@ struct PlanRequest {
   config::v1::RunConfig config;
   config::Places places;  // values that are stated stay; the others are auto's to choose
   model::ModelSpec spec;
+  std::optional<model::ModelSpec> critic_spec;  // of critic.model.path, where that is stated
   Hardware hardware;
   bool with_rollouts = true;
-  bool this_build = true;  // choose only what this build can run
+  bool by_preference = false;  // `tandem dpo`
+  bool this_build = true;      // choose only what this build can run
 };
 
 struct RunPlan {

@@ -83,6 +83,12 @@ int64_t ShardedMemory::rows() const {
   return (workload_.rows + setup_.mesh.sequence - 1) / setup_.mesh.sequence;
 }
 
+// Transformer::Values() computes in float32.
+int64_t ShardedMemory::WidenedRowBytes() const {
+  const bool widens = role_ == Role::kCritic && shape_.element_bytes != kFloat;
+  return widens ? rows() * shape_.hidden * kFloat : 0;
+}
+
 bool ShardedMemory::Checkpointed(int stage) const {
   // The embedding's graph holds no activations, so it stays.
   return stage > 0 && (stage - 1) % setup_.checkpointing_interval == 0;
@@ -217,10 +223,11 @@ void ShardedMemory::Forward() {
   End();
 }
 
-// What the head keeps of its rows: log-probs, entropies, log-sum-exp.
+// What the head keeps of its rows: log-probs, entropies, log-sum-exp; fewer of a value head.
 void ShardedMemory::HeadForward() {
   const Size selected =
       ledger_.Take(MemoryKind::kHead, 2 * rows() * shape_.hidden * shape_.element_bytes);
+  const Size widened = ledger_.Take(MemoryKind::kHead, WidenedRowBytes());
   const Size outputs = ledger_.Take(MemoryKind::kHead, 3 * rows() * kFloat);
   const Size logits = ledger_.Take(MemoryKind::kHead,
                                    std::min(rows(), ChunkRows(head_rows_)) * head_rows_ * kFloat);
@@ -294,6 +301,7 @@ Size ShardedMemory::HeadForwardBackward(const Size& x) {
   const bool plain = shape_.kernels == Kernels::kPlain;
   Size normed = take(rows() * hidden_row);
   Size norm_saved = take(rows() * kFloat + (plain ? 2 * rows() * shape_.hidden * kFloat : 0));
+  Size widened = take(WidenedRowBytes());
   Size outputs = take(3 * rows() * kFloat);
   const int64_t chunk_bytes = std::min(rows(), ChunkRows(head_rows_)) * head_rows_ * kFloat;
   // Plain ops scale, exponentiate and sum in tensors of their own.
@@ -303,7 +311,10 @@ Size ShardedMemory::HeadForwardBackward(const Size& x) {
   const Size loss = take(4 * rows() * kFloat);
 
   std::vector<Size> gradients;
+  Size grad_widened = take(WidenedRowBytes());
+  widened.reset();
   Size grad_normed = take(rows() * hidden_row);
+  grad_widened.reset();
   {
     const int64_t weight_numel = head_rows_ * shape_.hidden;
     Size sum = take(weight_numel * kFloat);

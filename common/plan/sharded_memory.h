@@ -57,6 +57,8 @@ class ShardedMemory {
   MemoryKind Kind(MemoryKind of_policy) const;
   int64_t tokens() const { return shape_.tokens; }  // of this rank
   int64_t rows() const;
+  // Of the rows as a value head reads them.
+  int64_t WidenedRowBytes() const;
   int stages() const { return table_.num_stages() - 1; }  // without the head
   int64_t owned() const;
   bool Checkpointed(int stage) const;

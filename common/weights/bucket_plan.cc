@@ -10,6 +10,8 @@ namespace tandem::weights {
 namespace {
 
 constexpr int64_t kGrain = 8;  // no element is cut
+constexpr int64_t kFewestBuckets = 8;
+constexpr int64_t kSmallestBucketBytes = int64_t{4} << 20;
 
 absl::StatusOr<TransferPlan> PlanWithoutBuckets(Manifest manifest) {
   RETURN_IF_ERROR(CheckManifest(manifest));
@@ -30,6 +32,10 @@ std::string TransferPlan::BucketName(int bucket) const {
   return absl::StrCat(
       "bucket ", bucket, " of ", buckets.size(), ", from ",
       b.pieces_size() > 0 ? manifest.tensors(b.pieces(0).tensor()).name() : "nothing");
+}
+
+int64_t ChooseBucketBytes(int64_t most, int64_t total_bytes) {
+  return std::min(most, std::max(total_bytes / kFewestBuckets, kSmallestBucketBytes));
 }
 
 absl::StatusOr<TransferPlan> MakeTransferPlan(Manifest manifest, int64_t bucket_bytes) {

@@ -34,6 +34,10 @@ struct TransferPlan {
   }
 };
 
+// The size of buckets for a stream of `total_bytes`, at most `most`: so many that gathering, wire
+// and unpacking overlap where the model is small, but none so small that its latency counts.
+int64_t ChooseBucketBytes(int64_t most, int64_t total_bytes);
+
 // Cuts the stream. `bucket_bytes` is rounded down to whole elements of 8 bytes, at least one.
 // INVALID_ARGUMENT where it is not positive or beyond kMaxBucketBytes, or for a bad manifest.
 absl::StatusOr<TransferPlan> MakeTransferPlan(Manifest manifest, int64_t bucket_bytes);

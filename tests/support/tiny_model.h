@@ -10,6 +10,29 @@
 
 namespace tandem::testing {
 
+// What its config.json says.
+inline nlohmann::json TinyModelConfig(const std::string& architecture = "LlamaForCausalLM") {
+  return {{"architectures", {architecture}},
+          {"model_type", architecture == "LlamaForCausalLM"   ? "llama"
+                         : architecture == "Qwen2ForCausalLM" ? "qwen2"
+                                                              : "qwen3"},
+          {"hidden_size", 32},
+          {"intermediate_size", 64},
+          {"num_hidden_layers", 2},
+          {"num_attention_heads", 4},
+          {"num_key_value_heads", 2},
+          {"head_dim", 8},
+          {"vocab_size", 15},
+          {"max_position_embeddings", 64},
+          {"rms_norm_eps", 1e-6},
+          {"rope_theta", 10000.0},
+          {"hidden_act", "silu"},
+          {"tie_word_embeddings", false},
+          {"initializer_range", 0.1},
+          {"eos_token_id", 0},
+          {"torch_dtype", "float32"}};
+}
+
 // Writes it into `folder`/model and returns that path. Vocabulary: <eos> 0, <unk> 1, digits 2 to
 // 11,
 // '+' 12, '=' 13, ',' 14.
@@ -38,26 +61,7 @@ inline std::string WriteTinyModel(const TempFolder& folder,
       {"post_processor", nullptr},
       {"decoder", {{"type", "Fuse"}}},
       {"model", {{"type", "WordLevel"}, {"vocab", vocabulary}, {"unk_token", "<unk>"}}}};
-  const json config = {{"architectures", {architecture}},
-                       {"model_type", architecture == "LlamaForCausalLM"   ? "llama"
-                                      : architecture == "Qwen2ForCausalLM" ? "qwen2"
-                                                                           : "qwen3"},
-                       {"hidden_size", 32},
-                       {"intermediate_size", 64},
-                       {"num_hidden_layers", 2},
-                       {"num_attention_heads", 4},
-                       {"num_key_value_heads", 2},
-                       {"head_dim", 8},
-                       {"vocab_size", 15},
-                       {"max_position_embeddings", 64},
-                       {"rms_norm_eps", 1e-6},
-                       {"rope_theta", 10000.0},
-                       {"hidden_act", "silu"},
-                       {"tie_word_embeddings", false},
-                       {"initializer_range", 0.1},
-                       {"eos_token_id", 0},
-                       {"torch_dtype", "float32"}};
-  folder.Write("model/config.json", config.dump());
+  folder.Write("model/config.json", TinyModelConfig(architecture).dump());
   folder.Write("model/tokenizer.json", tokenizer.dump());
   folder.Write("model/tokenizer_config.json", R"({"eos_token": "<eos>", "unk_token": "<unk>"})");
   return folder / "model";

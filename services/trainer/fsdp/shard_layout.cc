@@ -34,16 +34,11 @@ std::vector<ShardLayout::Run> ShardLayout::RunsOf(int rank, size_t tensor, int64
   const int64_t owned = (table.units()[parameter.unit].numel + num_shards_ - 1) / num_shards_;
   const int64_t shard_begin = rank / tensor_ranks * owned;
   // Elements of the box that lie in the rank's shard.
-  const int64_t begin = std::max<int64_t>(0, shard_begin - segment.offset);
-  const int64_t end = std::min(segment.numel, shard_begin + owned - segment.offset);
-  if (begin >= end) return runs;
-  model::ForRunsOfTensor(segment, first, count, [&](const model::BoxRun& run) {
-    const int64_t from = std::max(begin, run.local);
-    const int64_t to = std::min(end, run.local + run.count);
-    if (from < to) {
-      runs.push_back({parameter.unit, segment.offset + from - shard_begin,
-                      run.logical + from - run.local, to - from});
-    }
+  const model::Range held = {std::max<int64_t>(0, shard_begin - segment.offset),
+                             std::min(segment.numel, shard_begin + owned - segment.offset)};
+  model::ForRuns(segment, held, {first, first + count}, [&](const model::BoxRun& run) {
+    runs.push_back(
+        {parameter.unit, segment.offset + run.local - shard_begin, run.logical, run.count});
     return absl::OkStatus();
   }).IgnoreError();
   return runs;

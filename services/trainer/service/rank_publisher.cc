@@ -1,6 +1,5 @@
 #include "services/trainer/service/rank_publisher.h"
 
-#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,19 +11,6 @@
 #include "services/trainer/fsdp/shard_layout.h"
 
 namespace tandem::trainer {
-namespace {
-
-// So many buckets, where the model is small, that gathering, wire and unpacking overlap; but none
-// so small that its latency counts.
-constexpr int64_t kFewestBuckets = 8;
-constexpr int64_t kSmallestBucketBytes = int64_t{4} << 20;
-
-int64_t BucketBytes(const config::v1::RunConfig& config, int64_t total_bytes) {
-  const int64_t most = config.rollout().update_weights_bucket_megabytes() * (int64_t{1} << 20);
-  return std::min(most, std::max(total_bytes / kFewestBuckets, kSmallestBucketBytes));
-}
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<RankPublisher>> RankPublisher::Create(
     TrainerEngine& engine, const config::v1::RunConfig& config) {
@@ -34,9 +20,11 @@ absl::StatusOr<std::unique_ptr<RankPublisher>> RankPublisher::Create(
   ASSIGN_OR_RETURN(weights::Manifest manifest, weights::MakeManifest(whole, dtype));
   const int64_t total_bytes =
       whole.num_parameters() * static_cast<int64_t>(c10::elementSize(engine.compute_dtype()));
-  ASSIGN_OR_RETURN(
-      weights::TransferPlan plan,
-      weights::MakeTransferPlan(std::move(manifest), BucketBytes(config, total_bytes)));
+  const int64_t most_bytes =
+      config.rollout().update_weights_bucket_megabytes() * (int64_t{1} << 20);
+  ASSIGN_OR_RETURN(weights::TransferPlan plan,
+                   weights::MakeTransferPlan(std::move(manifest),
+                                             weights::ChooseBucketBytes(most_bytes, total_bytes)));
   std::unique_ptr<RankPublisher> out(new RankPublisher(engine, config, std::move(plan)));
 
   ShardedWeights shards;

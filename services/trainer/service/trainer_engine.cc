@@ -9,7 +9,7 @@
 #include "absl/time/clock.h"
 #include "common/io/model_config.h"
 #include "common/io/model_folder.h"
-#include "common/plan/unit_limits.h"
+#include "common/plan/rank_setup.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
 #include "services/trainer/algorithm/token_scores.h"
@@ -87,19 +87,15 @@ absl::StatusOr<std::unique_ptr<TrainerEngine>> TrainerEngine::Create(
   options.compute_dtype = engine->compute_dtype_;
   options.mesh = &mesh;
   options.device = device;
-  options.prefetch_units = config.trainer().prefetch_units();
-  options.unit_limits =
-      plan::UnitLimitsOf(config.trainer(), options.spec, mesh.shape(),
-                         static_cast<int64_t>(c10::elementSize(engine->compute_dtype_)));
-  options.reshard_after_forward =
-      config.trainer().reshard_after_forward() &&
-      config.trainer().sharding_strategy() != config::v1::SHARDING_STRATEGY_SHARD_GRAD_OP;
-  if (config.trainer().reduce_dtype() == config::v1::ELEMENT_TYPE_BFLOAT16) {
-    options.reduce_dtype = at::kBFloat16;
-  }
-  options.activation_checkpointing = CheckpointingOf(config.trainer().activation_checkpointing());
-  options.activation_checkpointing_interval = config.trainer().activation_checkpointing_interval();
-  options.offload = OffloadOf(config.trainer().offload());
+  const plan::RankSetup setup =
+      plan::SetupOf(config, options.spec, mesh.shape(), {.on_gpu = !device.is_cpu()});
+  options.prefetch_units = setup.prefetch_units;
+  options.unit_limits = setup.unit_limits;
+  options.reshard_after_forward = setup.reshard_after_forward;
+  if (!setup.reduces_in_float32) options.reduce_dtype = at::kBFloat16;
+  options.activation_checkpointing = CheckpointingOf(setup.checkpointing);
+  options.activation_checkpointing_interval = setup.checkpointing_interval;
+  options.offload = OffloadOf(setup.offload);
   options.offload_folder = config.trainer().offload_dir().empty() ? config.run_dir() + "/offload"
                                                                   : config.trainer().offload_dir();
   options.eager_attention =
@@ -122,9 +118,7 @@ absl::StatusOr<std::unique_ptr<TrainerEngine>> TrainerEngine::Create(
       step_options, *engine->policy_, engine->reference_.get(), *engine->optimizer_, mesh);
   engine->preference_step_ = std::make_unique<PreferenceStep>(
       MakePreferenceOptions(config), *engine->policy_, *engine->optimizer_, mesh);
-  if (config.algorithm().adv_estimator() == config::v1::ADV_ESTIMATOR_GAE) {
-    RETURN_IF_ERROR(engine->MakeCritic());
-  }
+  if (setup.has_critic) RETURN_IF_ERROR(engine->MakeCritic());
   return engine;
 }
 

@@ -5,24 +5,15 @@
 
 #include <map>
 
+#include "tests/support/tiny_model.h"
+
 namespace tandem::checkpoint {
 namespace {
 
-model::ModelSpec SmallSpec() {
-  model::ModelSpec spec;
-  spec.architecture = "LlamaForCausalLM";
-  spec.vocab_size = 11;
-  spec.hidden_size = 6;
-  spec.intermediate_size = 10;
-  spec.num_layers = 2;
-  spec.num_heads = 2;
-  spec.num_kv_heads = 1;
-  spec.head_dim = 3;
-  return spec;
-}
-
 TEST(Layout, RunsOfAllRanksHoldEveryElementOnceAndNoPadding) {
-  const model::ParameterTable table(SmallSpec());
+  const auto spec = model::ParseModelSpec(testing::TinyModelConfig(), "config.json");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  const model::ParameterTable table(*spec);
   for (const int ranks : {1, 2, 3, 7}) {
     std::map<std::string, std::vector<int>> seen;
     for (const auto ref : table.segments()) {

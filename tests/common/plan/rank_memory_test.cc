@@ -131,5 +131,42 @@ TEST(RankMemory, CountsReferenceAndCritic) {
   EXPECT_GT(Predict(setup).peak.of(MemoryKind::kCritic), 0);
 }
 
+TEST(RankMemory, OfAReferenceIsItsParametersAndOfACriticItsTrainingState) {
+  RankSetup setup;
+  setup.element_bytes = 2;
+  const int64_t policy = Predict(setup).resident;
+  setup.has_reference = true;
+  const int64_t with_reference = Predict(setup).resident;
+  // Float32 masters and the shards in bfloat16.
+  EXPECT_EQ(with_reference - policy, 6 * Spec().num_parameters());
+  setup.has_critic = true;
+  // Gradients and two moments besides; a row and a bias in place of the output projection.
+  const int64_t of_critic = model::ValueModelSpec(Spec()).num_parameters();
+  EXPECT_EQ(of_critic, Spec().num_parameters() - 511 * 64 + 1);
+  EXPECT_EQ(Predict(setup).resident - with_reference, 18 * of_critic);
+}
+
+TEST(RankMemory, OfACriticIsThatOfItsOwnShape) {
+  RankSetup setup;
+  setup.element_bytes = 2;
+  const int64_t policy = Predict(setup).resident;
+  setup.has_critic = true;
+  setup.critic_spec = Spec();
+  setup.critic_spec->num_layers = 8;
+  EXPECT_EQ(Predict(setup).resident - policy,
+            18 * model::ValueModelSpec(*setup.critic_spec).num_parameters());
+}
+
+TEST(RankMemory, OfAShardedCriticHasItsUnitsToo) {
+  RankSetup setup;
+  setup.mesh.dp_shard = 2;
+  setup.has_critic = true;
+  const RankMemory memory = Predict(setup);
+  // Buffers stay for the next of their size, so beside its training state there is at least its
+  // embedding, gathered.
+  EXPECT_GE(memory.peak.of(MemoryKind::kCritic),
+            9 * model::ValueModelSpec(Spec()).num_parameters() + 2 * 512 * 64);
+}
+
 }  // namespace
 }  // namespace tandem::plan

@@ -88,11 +88,33 @@ TEST(RunPlan, NamesTheKeyOfAMeshThatDoesNotFit) {
                               {"trainer.ranks=8", "trainer.mesh_shape=[1, 8]",
                                "trainer.mesh_dim_names=[dp_shard, tp]"})),
               StatusIs(absl::StatusCode::kInvalidArgument,
-                       AllOf(HasSubstr("trainer.mesh_shape"), HasSubstr("28 attention heads"))));
+                       AllOf(HasSubstr("trainer.mesh_shape"), HasSubstr("4 key-value heads"))));
+  EXPECT_THAT(PlanRun(Request(
+                  "qwen2.5-7b", "h100x8",
+                  {"trainer.ranks=6", "trainer.mesh_shape=[6]", "trainer.mesh_dim_names=[dp_shard]",
+                   "trainer.ulysses_sequence_parallel_size=3"})),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("trainer.ulysses_sequence_parallel_size"),
+                             HasSubstr("28 query heads"))));
   EXPECT_THAT(PlanRun(Request("qwen2.5-7b", "h100x8",
                               {"trainer.ranks=8", "trainer.mesh_shape=[2, 4]",
                                "trainer.mesh_dim_names=[tp, dp_shard]"})),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("in this order")));
+}
+
+TEST(RunPlan, CountsTheLargestOfUnequalParts) {
+  const auto resident = [](int tp) {
+    const std::string ranks = std::to_string(tp);
+    const absl::StatusOr<RunPlan> plan =
+        PlanRun(Request("qwen2.5-7b", "h100x8",
+                        {"trainer.ranks=" + ranks, "trainer.mesh_shape=[1, " + ranks + "]",
+                         "trainer.mesh_dim_names=[dp_shard, tp]"}));
+    EXPECT_TRUE(plan.ok()) << plan.status();
+    return plan.ok() ? plan->rank.resident : 0;
+  };
+  // Of 4 key-value heads one rank in three has two.
+  EXPECT_LT(resident(3), resident(2));
+  EXPECT_GT(resident(3), resident(4));
 }
 
 TEST(RunPlan, RefusesARolloutThatCannotHoldTheModel) {
@@ -113,6 +135,45 @@ TEST(RunPlan, SharesAcceleratorsWhereThereAreTooFew) {
   EXPECT_FALSE(apart->budget.shared);
   EXPECT_TRUE(together->budget.shared);
   EXPECT_LT(together->budget.rank_bytes, apart->budget.rank_bytes - together->rollout.total());
+}
+
+TEST(RunPlan, CountsTheModelsBesideThePolicy) {
+  const auto plan = [](const std::string& setting, bool by_preference = false) {
+    std::vector<std::string> overrides = {"trainer.ranks=1", "model.dtype=bfloat16"};
+    if (!setting.empty()) overrides.push_back(setting);
+    PlanRequest request = Request("qwen2.5-0.5b", "h100x2", overrides);
+    request.by_preference = by_preference;
+    return *PlanRun(request);
+  };
+  const RunPlan alone = plan("");
+  // A reference: float32 masters and shards in bfloat16. A critic: gradients and two moments
+  // besides.
+  const int64_t reference = 6 * alone.spec.num_parameters();
+  const int64_t critic = 18 * model::ValueModelSpec(alone.spec).num_parameters();
+  const auto expect_more = [&alone](const RunPlan& with, MemoryKind kind, int64_t bytes) {
+    EXPECT_EQ(with.rank.resident - alone.rank.resident, bytes);
+    EXPECT_GE(with.rank.peak.total() - alone.rank.peak.total(), bytes);
+    EXPECT_EQ(alone.rank.peak.of(kind), 0);
+    EXPECT_GE(with.rank.peak.of(kind), bytes);
+  };
+  expect_more(plan("actor.use_kl_loss=true"), MemoryKind::kReference, reference);
+  expect_more(plan("algorithm.use_kl_in_reward=true"), MemoryKind::kReference, reference);
+  expect_more(plan("", /*by_preference=*/true), MemoryKind::kReference, reference);
+  expect_more(plan("algorithm.adv_estimator=gae"), MemoryKind::kCritic, critic);
+}
+
+TEST(RunPlan, CountsACriticOfAnotherShape) {
+  PlanRequest request =
+      Request("qwen2.5-0.5b", "h100x2",
+              {"trainer.ranks=1", "model.dtype=bfloat16", "algorithm.adv_estimator=gae"});
+  const absl::StatusOr<RunPlan> same = PlanRun(request);
+  ASSERT_TRUE(same.ok()) << same.status();
+  request.critic_spec = *FindModelShape("qwen2.5-1.5b");
+  const absl::StatusOr<RunPlan> larger = PlanRun(request);
+  ASSERT_TRUE(larger.ok()) << larger.status();
+  EXPECT_EQ(larger->rank.resident - same->rank.resident,
+            18 * (model::ValueModelSpec(*request.critic_spec).num_parameters() -
+                  model::ValueModelSpec(request.spec).num_parameters()));
 }
 
 TEST(RunPlan, CountsTheBatch) {

@@ -49,6 +49,14 @@ TEST(TransferPlan, SizesOutOfRangeAreRefused) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("bucket size")));
 }
 
+TEST(TransferPlan, BucketsAreAnEighthOfTheModelWithinBounds) {
+  constexpr int64_t kMebibyte = int64_t{1} << 20;
+  EXPECT_EQ(ChooseBucketBytes(64 * kMebibyte, 80 * kMebibyte), 10 * kMebibyte);
+  EXPECT_EQ(ChooseBucketBytes(64 * kMebibyte, 1000 * kMebibyte), 64 * kMebibyte);
+  EXPECT_EQ(ChooseBucketBytes(64 * kMebibyte, 10 * kMebibyte), 4 * kMebibyte);
+  EXPECT_EQ(ChooseBucketBytes(kMebibyte, 10 * kMebibyte), kMebibyte);
+}
+
 struct Damage {
   std::string name;
   std::function<void(google::protobuf::RepeatedPtrField<Bucket>&)> apply;

@@ -85,12 +85,11 @@ absl::StatusOr<int64_t> PredictedPeak(const Options& options, const config::v1::
   ASSIGN_OR_RETURN(const comm::MeshShape mesh,
                    plan::MeshShapeOf(config.trainer(), static_cast<int>(options.ranks)));
   const int64_t sequences = options.ranks * options.batch;
-  const int64_t data_ranks = options.ranks / mesh.tp / mesh.sequence;
+  const int64_t data_ranks = mesh.num_data_ranks();
   const plan::RankWorkload work =
       plan::SupervisedWorkload((sequences + data_ranks - 1) / data_ranks, options.sequence_length,
                                config.trainer().max_tokens_per_micro_batch());
-  const plan::RankSetup setup =
-      plan::SetupOf(config, spec, mesh, /*on_gpu=*/false, /*publishes=*/false);
+  const plan::RankSetup setup = plan::SetupOf(config, spec, mesh, {});
   return plan::PredictRankMemory(spec, setup, work).peak.total();
 }
 

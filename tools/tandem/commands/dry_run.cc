@@ -10,6 +10,7 @@
 #include "common/io/atomic_file.h"
 #include "common/plan/model_shape.h"
 #include "common/plan/plan_report.h"
+#include "common/plan/rank_setup.h"
 #include "common/plan/run_plan.h"
 #include "common/status/status_macros.h"
 #include "nlohmann/json.hpp"
@@ -18,8 +19,39 @@
 namespace tandem::commands {
 namespace {
 
-absl::Status Print(plan::PlanRequest request, const DryRunOptions& options) {
+absl::StatusOr<model::ModelSpec> FindShape(const std::string& path, const char* key,
+                                           const config::Places& places) {
+  absl::StatusOr<model::ModelSpec> spec = plan::FindModelShape(path, key);
+  if (spec.ok()) return spec;
+  return Misuse(absl::Status(spec.status().code(),
+                             plan::WithPlace(places, std::string(spec.status().message()))));
+}
+
+// What a plan is of beside the configuration and the policy: the kind of run, and a critic that
+// begins as another model.
+absl::Status AddModels(const DryRunOptions& options, plan::PlanRequest& request) {
   request.with_rollouts = !options.supervised;
+  request.by_preference = options.by_preference;
+  const std::string& critic = request.config.critic().model().path();
+  if (critic.empty() || !plan::HasCritic(request.config)) return absl::OkStatus();
+  ASSIGN_OR_RETURN(request.critic_spec, FindShape(critic, "critic.model.path", request.places));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<plan::PlanRequest> RequestHere(const config::v1::RunConfig& config,
+                                              const config::Places& places,
+                                              const model::ModelSpec& spec,
+                                              const DryRunOptions& options) {
+  plan::PlanRequest request;
+  request.config = config;
+  request.places = places;
+  request.spec = spec;
+  request.hardware = plan::ThisMachine(static_cast<int>(config.trainer().ranks()));
+  RETURN_IF_ERROR(AddModels(options, request));
+  return request;
+}
+
+absl::Status Print(const plan::PlanRequest& request, const DryRunOptions& options) {
   absl::StatusOr<plan::RunPlan> plan = plan::PlanRun(request);
   if (!plan.ok()) return Misuse(plan.status());
   if (options.json) {
@@ -44,38 +76,24 @@ absl::Status PlanElsewhere(const RunOptions& run, const DryRunOptions& options) 
   if (!config.ok()) return Misuse(config.status());
   absl::StatusOr<plan::Hardware> hardware = plan::ParseHardware(options.hardware);
   if (!hardware.ok()) return Misuse(hardware.status());
-  absl::StatusOr<model::ModelSpec> spec = plan::FindModelShape(config->model().path());
-  if (!spec.ok()) {
-    return Misuse(
-        absl::Status(spec.status().code(),
-                     plan::WithPlace(request.places, std::string(spec.status().message()))));
-  }
+  ASSIGN_OR_RETURN(request.spec, FindShape(config->model().path(), "model.path", request.places));
   request.config = *std::move(config);
-  request.spec = *std::move(spec);
   request.hardware = *std::move(hardware);
   request.this_build = false;
-  return Print(std::move(request), options);
+  RETURN_IF_ERROR(AddModels(options, request));
+  return Print(request, options);
 }
 
 absl::Status PlanHere(const config::v1::RunConfig& config, const config::Places& places,
                       const model::ModelSpec& spec, const DryRunOptions& options) {
-  plan::PlanRequest request;
-  request.config = config;
-  request.places = places;
-  request.spec = spec;
-  request.hardware = plan::ThisMachine(static_cast<int>(config.trainer().ranks()));
-  return Print(std::move(request), options);
+  ASSIGN_OR_RETURN(const plan::PlanRequest request, RequestHere(config, places, spec, options));
+  return Print(request, options);
 }
 
 absl::Status ResolveAutoMesh(const config::Places& places, const model::ModelSpec& spec,
-                             bool with_rollouts, config::v1::RunConfig& config) {
+                             const DryRunOptions& options, config::v1::RunConfig& config) {
   if (config.trainer().mesh() != "auto") return absl::OkStatus();
-  plan::PlanRequest request;
-  request.config = config;
-  request.places = places;
-  request.spec = spec;
-  request.hardware = plan::ThisMachine(static_cast<int>(config.trainer().ranks()));
-  request.with_rollouts = with_rollouts;
+  ASSIGN_OR_RETURN(const plan::PlanRequest request, RequestHere(config, places, spec, options));
   absl::StatusOr<plan::RunPlan> plan = plan::PlanRun(request);
   if (!plan.ok()) return Misuse(plan.status());
   for (const std::string& reason : plan->reasons) {

@@ -17,7 +17,8 @@ struct DryRunOptions {
   std::string hardware;  // empty: this machine
   std::string output;    // file for the configuration with the plan's values; empty: none
   bool json = false;
-  bool supervised = false;  // no rollouts
+  bool supervised = false;     // no rollouts
+  bool by_preference = false;  // `tandem dpo`
 };
 
 // Plans for machines that are not here: neither data nor the model's folder is needed, and choices
@@ -29,10 +30,10 @@ absl::Status PlanElsewhere(const RunOptions& run, const DryRunOptions& options);
 absl::Status PlanHere(const config::v1::RunConfig& config, const config::Places& places,
                       const model::ModelSpec& spec, const DryRunOptions& options);
 
-// Replaces `trainer.mesh: auto` by the plan's values, and says why on stderr. Without auto nothing
-// is done. RESOURCE_EXHAUSTED where nothing fits.
+// Replaces `trainer.mesh: auto` by the plan's values, and says why on stderr; of `options` only the
+// kind of run counts. Without auto nothing is done. RESOURCE_EXHAUSTED where nothing fits.
 absl::Status ResolveAutoMesh(const config::Places& places, const model::ModelSpec& spec,
-                             bool with_rollouts, config::v1::RunConfig& config);
+                             const DryRunOptions& options, config::v1::RunConfig& config);
 
 }  // namespace tandem::commands
 

@@ -98,6 +98,7 @@ absl::StatusOr<RunInputs> ReadInputs(Kind kind, const RunOptions& options) {
 
 absl::Status RunTraining(Kind kind, const RunOptions& options, DryRunOptions dry_run) {
   dry_run.supervised = kind != Kind::kReinforcement;
+  dry_run.by_preference = kind == Kind::kPreference;
   if (!options.dry_run && (!dry_run.hardware.empty() || !dry_run.output.empty() || dry_run.json)) {
     return Misuse(absl::InvalidArgumentError(
         "--hardware, --output and --json say what --dry-run plans for and prints; add --dry-run"));
@@ -109,7 +110,7 @@ absl::Status RunTraining(Kind kind, const RunOptions& options, DryRunOptions dry
     PrintPlan(inputs.config, inputs.spec, *inputs.train, dry_run.supervised);
     return PlanHere(inputs.config, inputs.places, inputs.spec, dry_run);
   }
-  RETURN_IF_ERROR(ResolveAutoMesh(inputs.places, inputs.spec, !dry_run.supervised, inputs.config));
+  RETURN_IF_ERROR(ResolveAutoMesh(inputs.places, inputs.spec, dry_run, inputs.config));
   const config::v1::RunConfig& config = inputs.config;
   PrintPlan(config, inputs.spec, *inputs.train, dry_run.supervised);
 

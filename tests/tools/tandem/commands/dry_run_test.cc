@@ -95,6 +95,27 @@ TEST(DryRun, AnswersMistakesWithFileAndLine) {
   EXPECT_EQ(DryRun({"--hardware", "h100x8x4", "--set", "trainer.mesh=best"}).exit_code, 2);
 }
 
+TEST(DryRun, OfPreferencesCountsTheReference) {
+  const auto reference_bytes = [](const char* command) {
+    const ProgramResult result =
+        RunProgram("tandem", {command, "--dry-run", "--config", Example(), "--hardware", "h100x8x4",
+                              "--json", "--set", "actor.use_kl_loss=false"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    const nlohmann::json plan = nlohmann::json::parse(result.out, nullptr, false);
+    return plan.is_object() ? plan["rank_memory"]["kinds"]["reference"].get<int64_t>() : -1;
+  };
+  EXPECT_EQ(reference_bytes("sft"), 0);
+  EXPECT_GT(reference_bytes("dpo"), 0);
+}
+
+TEST(DryRun, NamesTheCriticsModelWhereItIsUnknown) {
+  const ProgramResult result =
+      DryRun({"--hardware", "h100x8x4", "--set", "algorithm.adv_estimator=gae", "--set",
+              "critic.model.path=qwen2.5-7c"});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("critic.model.path"), HasSubstr("'qwen2.5-7b'")));
+}
+
 TEST(DryRun, WritesAConfigurationWithPlainValues) {
   const TempFolder folder;
   const ProgramResult result = DryRun({"--hardware", "h100x8x4", "--output",
