@@ -16,6 +16,12 @@ double StepCost::total() const {
   return std::max(compute, sharding) + replicas + tensors + sequences + offload;
 }
 
+double TrainingFlopsPerToken(const model::ModelSpec& spec, int64_t length) {
+  const double attention = 0.5 * 12.0 * static_cast<double>(spec.num_layers * spec.q_size()) *
+                           static_cast<double>(length);
+  return 6.0 * static_cast<double>(spec.num_parameters()) + attention;
+}
+
 StepCost EstimateStep(const model::ModelSpec& spec, const RankSetup& setup, const BatchPlan& batch,
                       const RankMemory& memory, const Hardware& hardware) {
   const comm::MeshShape& mesh = setup.mesh;
@@ -32,13 +38,11 @@ StepCost EstimateStep(const model::ModelSpec& spec, const RankSetup& setup, cons
   const bool selective = setup.checkpointing == config::v1::ACTIVATION_CHECKPOINTING_SELECTIVE;
   const double share = 1.0 / static_cast<double>(setup.checkpointing_interval);
 
-  const double attention = 0.5 * 12.0 * static_cast<double>(spec.num_layers * spec.q_size()) *
-                           static_cast<double>(batch.longest_sequence);
-  const double training = (6.0 * parameters + attention) *
-                          (1.0 + (full ? share / 3 : 0.0) + (selective ? 0.03 * share : 0.0));
+  const double once = TrainingFlopsPerToken(spec, batch.longest_sequence);
+  const double training =
+      once * (1.0 + (full ? share / 3 : 0.0) + (selective ? 0.03 * share : 0.0));
   const int64_t passes = (setup.has_reference ? 1 : 0) + (batch.optimizer_steps > 1 ? 1 : 0);
-  const double flops = tokens * (epochs * training +
-                                 static_cast<double>(passes) * (6.0 * parameters + attention) / 3);
+  const double flops = tokens * (epochs * training + static_cast<double>(passes) * once / 3);
   const double speed =
       hardware.flops * hardware.efficiency * (setup.element_bytes == 4 ? 0.5 : 1.0);
   StepCost cost;

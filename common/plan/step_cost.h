@@ -38,6 +38,10 @@ struct StepCost {
   double total() const;
 };
 
+// Of the forward and backward pass over one token of a sequence of `length`: what model flops
+// utilisation (2204.02311, appendix B) counts, nothing that is computed twice.
+double TrainingFlopsPerToken(const model::ModelSpec& spec, int64_t length);
+
 StepCost EstimateStep(const model::ModelSpec& spec, const RankSetup& setup, const BatchPlan& batch,
                       const RankMemory& memory, const Hardware& hardware);
 

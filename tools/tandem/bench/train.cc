@@ -8,9 +8,11 @@
 #include "common/io/model_config.h"
 #include "common/model/model_spec.h"
 #include "common/plan/batch_plan.h"
+#include "common/plan/hardware.h"
 #include "common/plan/mesh_shape.h"
 #include "common/plan/rank_memory.h"
 #include "common/plan/rank_setup.h"
+#include "common/plan/step_cost.h"
 #include "common/status/status_macros.h"
 #include "nlohmann/json.hpp"
 #include "tools/tandem/bench/bench.h"
@@ -29,6 +31,7 @@ struct Options {
   int64_t sequence_length = 256;
   int64_t steps = 6;
   std::string dtype = "bfloat16";
+  std::string hardware;  // empty: not named
   bool no_shared_memory = false;
   std::vector<std::string> overrides;
 };
@@ -94,6 +97,11 @@ absl::StatusOr<int64_t> PredictedPeak(const Options& options, const config::v1::
 }
 
 absl::Status Run(const Options& options) {
+  double peak_flops = 0;  // of one rank; 0 where the hardware is not named
+  if (!options.hardware.empty()) {
+    ASSIGN_OR_RETURN(const plan::Hardware hardware, plan::ParseHardware(options.hardware));
+    peak_flops = hardware.flops;
+  }
   commands::Session session;
   commands::ScratchFolder scratch;
   commands::RunOptions run;
@@ -171,23 +179,29 @@ absl::Status Run(const Options& options) {
   }
   ASSIGN_OR_RETURN(const int64_t predicted, PredictedPeak(options, config, spec));
   const double tokens = static_cast<double>(sequences * options.sequence_length);
-  const nlohmann::json line = {
-      {"bench", "train"},
-      {"model", options.model},
-      {"dtype", options.dtype},
-      {"ranks", options.ranks},
-      {"batch", options.batch},
-      {"sequence_length", options.sequence_length},
-      {"steps", options.steps},
-      {"tokens_per_second", tokens * static_cast<double>(options.steps) / seconds},
-      {"median_step_seconds", Median(step_seconds)},
-      {"losses", losses},
-      {"grad_norms", grad_norms},
-      {"peak_tensor_bytes", peak_tensor_bytes},
-      {"predicted_peak_tensor_bytes", predicted},
-      {"rank_memory", rank_memory},
-      {"phases", phases},
-      {"rank_phases", ranks}};
+  const double tokens_per_second = tokens * static_cast<double>(options.steps) / seconds;
+  const double rank_flops = plan::TrainingFlopsPerToken(spec, options.sequence_length) *
+                            tokens_per_second / static_cast<double>(options.ranks);
+  nlohmann::json utilisation;  // null where there is nothing to hold it against
+  if (peak_flops > 0) utilisation = rank_flops / peak_flops;
+  const nlohmann::json line = {{"bench", "train"},
+                               {"model", options.model},
+                               {"dtype", options.dtype},
+                               {"ranks", options.ranks},
+                               {"batch", options.batch},
+                               {"sequence_length", options.sequence_length},
+                               {"steps", options.steps},
+                               {"tokens_per_second", tokens_per_second},
+                               {"flops_per_second_per_rank", rank_flops},
+                               {"mfu", utilisation},
+                               {"median_step_seconds", Median(step_seconds)},
+                               {"losses", losses},
+                               {"grad_norms", grad_norms},
+                               {"peak_tensor_bytes", peak_tensor_bytes},
+                               {"predicted_peak_tensor_bytes", predicted},
+                               {"rank_memory", rank_memory},
+                               {"phases", phases},
+                               {"rank_phases", ranks}};
   PrintPhases(ranks);
   std::printf("%s\n", line.dump().c_str());
   return absl::OkStatus();
@@ -207,6 +221,9 @@ void AddTrain(CLI::App& bench, commands::Runner& runner) {
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   command->add_option("--dtype", options->dtype, "float32 or bfloat16")->capture_default_str();
+  command->add_option("--hardware", options->hardware,
+                      "What a rank runs on (h100, h200, a YAML file): model flops utilisation is "
+                      "held against its bfloat16 peak");
   command->add_flag("--no-shared-memory", options->no_shared_memory,
                     "Gloo's sockets between ranks of one host");
   command->add_option("--set", options->overrides, "Overrides a value of the configuration")
