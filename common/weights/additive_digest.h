@@ -19,7 +19,7 @@
 // guards against mistakes of machines and programs; who knows the constants can make two tensors of
 // one digest.
 //
-// One core digests what lies in the cache at 17 to 30 GB/s, and RAM as fast as it is read.
+// One core digests about 25 GB/s from the cache and 12 GB/s from RAM (AVX2, a Zen server).
 #ifndef TANDEM_COMMON_WEIGHTS_ADDITIVE_DIGEST_H_
 #define TANDEM_COMMON_WEIGHTS_ADDITIVE_DIGEST_H_
 
