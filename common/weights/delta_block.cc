@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
+#include <numeric>
 
 #include "absl/strings/str_cat.h"
 
@@ -19,9 +20,14 @@ constexpr uint64_t kMaxQuotient = 16;  // a longer gap is written as it is
 
 enum Mode : uint64_t { kOnes = 0, kListed = 1, kEach = 2 };
 
+// Signs are as good as random: no branch takes them.
 uint64_t Magnitude(int32_t difference) {
-  const auto bits = static_cast<uint32_t>(difference);
-  return difference < 0 ? 0u - bits : bits;
+  const auto sign = static_cast<uint32_t>(difference >> 31);
+  return (static_cast<uint32_t>(difference) ^ sign) - sign;
+}
+
+int32_t Difference(uint64_t magnitude, uint64_t negative) {
+  return static_cast<int32_t>((magnitude ^ (0 - negative)) + negative);
 }
 
 uint64_t LowBits(uint64_t value, int count) { return value & ((uint64_t{1} << count) - 1); }
@@ -91,48 +97,49 @@ struct Choice {
   int64_t bits = 0;
 };
 
-// Goes from `start` downhill: the bits have one minimum, or are near it anyway.
+// The parameter under which `bits(i, parameter)` of all i add up to least, or to nearly that: it is
+// sought from `start` downhill over every fourth i. Then the bits of all.
 template <typename Bits>
-Choice BestParameter(int start, Bits bits) {
-  Choice best{start, bits(start)};
-  for (const int step : {-1, 1}) {
-    for (int p = best.parameter + step; p >= 0 && p <= kMaxParameter; p += step) {
-      const int64_t of_p = bits(p);
-      if (of_p >= best.bits) break;
-      best = {p, of_p};
+Choice Choose(int start, int count, Bits bits) {
+  const auto sum = [&](int parameter, int step) {
+    int64_t total = 0;
+    for (int i = 0; i < count; i += step) total += bits(i, parameter);
+    return total;
+  };
+  const int step = count < 64 ? 1 : 4;
+  int best = std::min(start, kMaxParameter);
+  int64_t best_bits = sum(best, step);
+  for (const int way : {-1, 1}) {
+    for (int p = best + way; p >= 0 && p <= kMaxParameter; p += way) {
+      const int64_t p_bits = sum(p, step);
+      if (p_bits >= best_bits) break;
+      best = p;
+      best_bits = p_bits;
     }
   }
-  return best;
+  return {best, step == 1 ? best_bits : sum(best, 1)};
 }
 
-Choice BestForGaps(const uint64_t* gaps, int count) {
-  uint64_t sum = 0;
-  for (int i = 0; i < count; ++i) sum += gaps[i];
-  const int start = std::clamp(static_cast<int>(std::bit_width(sum / count)) - 1, 0, kMaxParameter);
-  return BestParameter(start, [&](int parameter) {
-    int64_t bits = 0;
-    for (int i = 0; i < count; ++i) bits += GapBits(gaps[i], parameter);
-    return bits;
-  });
+Choice ChooseForGaps(const uint64_t* gaps, int count) {
+  const uint64_t mean = std::accumulate(gaps, gaps + count, uint64_t{0}) / count;
+  const int start = std::max(static_cast<int>(std::bit_width(mean)) - 1, 0);
+  return Choose(start, count, [&](int i, int parameter) { return GapBits(gaps[i], parameter); });
 }
 
-// Of the sizes beyond `subtracted`.
-Choice BestForSizes(const int32_t* differences, int count, uint64_t subtracted) {
+// Of magnitudes, less `subtracted`.
+Choice ChooseForSizes(const int32_t* differences, int count, uint64_t subtracted) {
+  const auto size = [&](int i) { return Magnitude(differences[i]) - subtracted; };
   uint64_t sum = 0;
-  for (int i = 0; i < count; ++i) sum += Magnitude(differences[i]) - subtracted;
-  return BestParameter(std::bit_width(sum / count), [&](int parameter) {
-    int64_t bits = 0;
-    for (int i = 0; i < count; ++i)
-      bits += SizeBits(Magnitude(differences[i]) - subtracted, parameter);
-    return bits;
-  });
+  for (int i = 0; i < count; ++i) sum += size(i);
+  return Choose(static_cast<int>(std::bit_width(sum / count)), count,
+                [&](int i, int parameter) { return SizeBits(size(i), parameter); });
 }
 
 }  // namespace
 
 bool EncodeDeltaBlock(const DeltaBlock& block, int64_t max_bits, BitWriter& writer) {
   const int count = block.count;
-  const Choice gaps = BestForGaps(block.gaps, count);
+  const Choice gaps = ChooseForGaps(block.gaps, count);
 
   // Changes by more than one.
   int listed = 0;
@@ -144,22 +151,17 @@ bool EncodeDeltaBlock(const DeltaBlock& block, int64_t max_bits, BitWriter& writ
     listed_differences[listed++] = block.differences[i];
     last = i;
   }
-  Mode mode = kOnes;
-  int64_t mode_bits = 0;
+  // To list more than half would cost more than one bit for each change that is not.
+  const Mode mode = listed == 0 ? kOnes : listed <= count / 2 ? kListed : kEach;
   Choice places, sizes;
-  if (listed > 0) {
-    mode = kListed;
-    places = BestForGaps(listed_gaps, listed);
-    sizes = BestForSizes(listed_differences, listed, 2);
+  int64_t mode_bits = 0;
+  if (mode == kListed) {
+    places = ChooseForGaps(listed_gaps, listed);
+    sizes = ChooseForSizes(listed_differences, listed, 2);
     mode_bits = kCountBits + 2 * kParameterBits + places.bits + sizes.bits;
-    if (listed > count / 4) {
-      const Choice each = BestForSizes(block.differences, count, 1);
-      if (kParameterBits + each.bits < mode_bits) {
-        mode = kEach;
-        mode_bits = kParameterBits + each.bits;
-        sizes = each;
-      }
-    }
+  } else if (mode == kEach) {
+    sizes = ChooseForSizes(block.differences, count, 1);
+    mode_bits = kParameterBits + sizes.bits;
   }
   const int64_t bits = kModeBits + kParameterBits + gaps.bits + count + mode_bits;
   if (bits > max_bits - writer.bits()) return false;
@@ -218,7 +220,7 @@ absl::Status DecodeDeltaBlock(int element_size, BitReader& reader, DeltaBlock& b
       magnitude = TakeSize(size_parameter, reader) + 1;
       if (magnitude > max_magnitude) return size_error(i, magnitude);
     }
-    block.differences[i] = static_cast<int32_t>(negative != 0 ? 0 - magnitude : magnitude);
+    block.differences[i] = Difference(magnitude, negative);
   }
   int64_t place = -1;
   for (int i = 0; i < listed; ++i) {
@@ -232,8 +234,7 @@ absl::Status DecodeDeltaBlock(int element_size, BitReader& reader, DeltaBlock& b
     place += 1 + static_cast<int64_t>(gap);
     const uint64_t magnitude = TakeSize(size_parameter, reader) + 2;
     if (magnitude > max_magnitude) return size_error(place, magnitude);
-    const bool negative = block.differences[place] < 0;
-    block.differences[place] = static_cast<int32_t>(negative ? 0 - magnitude : magnitude);
+    block.differences[place] = Difference(magnitude, block.differences[place] < 0);
   }
   return absl::OkStatus();
 }
