@@ -20,20 +20,22 @@ void FindChangesOf(const std::byte* base, const std::byte* next, int64_t element
 #if HWY_TARGET != HWY_SCALAR
   const hn::ScalableTag<T> d;
   const hn::Repartition<uint8_t, decltype(d)> d8;
-  static_assert(hn::MaxLanes(d) >= 8, "a register gives whole bytes of the mask");
   const auto load = [&](const std::byte* from) {
-    return hn::BitCast(d, hn::LoadU(d8, reinterpret_cast<const uint8_t*>(from + i * sizeof(T))));
+    return hn::BitCast(d, hn::LoadU(d8, reinterpret_cast<const uint8_t*>(from)));
   };
   const int64_t step = hn::Lanes(d);
-  for (; i + step <= elements; i += step) {
-    hn::StoreMaskBits(d, hn::Ne(load(base), load(next)), reinterpret_cast<uint8_t*>(mask) + i / 8);
+  if (step >= 8) {  // a register gives whole bytes of the mask
+    for (; i + step <= elements; i += step) {
+      const auto differ = hn::Ne(load(base + i * sizeof(T)), load(next + i * sizeof(T)));
+      hn::StoreMaskBits(d, differ, reinterpret_cast<uint8_t*>(mask) + i / 8);
+    }
   }
 #endif
   for (int64_t j = i; j < elements; ++j) {
     T before, after;
     std::memcpy(&before, base + j * sizeof(T), sizeof(T));
     std::memcpy(&after, next + j * sizeof(T), sizeof(T));
-    // The bits from i on are still what was there before.
+    // What was in the mask before goes as the bits come.
     const uint64_t below = (uint64_t{1} << (j % 64)) - 1;
     mask[j / 64] = (mask[j / 64] & below) | uint64_t{before != after} << (j % 64);
   }

@@ -151,7 +151,7 @@ bool EncodeDeltaBlock(const DeltaBlock& block, int64_t max_bits, BitWriter& writ
     listed_differences[listed++] = block.differences[i];
     last = i;
   }
-  // To list more than half would cost more than one bit for each change that is not.
+  // The place of one in two costs as much as the bit that says of each change that it is one.
   const Mode mode = listed == 0 ? kOnes : listed <= count / 2 ? kListed : kEach;
   Choice places, sizes;
   int64_t mode_bits = 0;
