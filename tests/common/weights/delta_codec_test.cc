@@ -1,6 +1,5 @@
 #include "common/weights/delta_codec.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -12,7 +11,6 @@
 namespace tandem::weights {
 namespace {
 
-using ::testing::HasSubstr;
 using Bytes = std::vector<std::byte>;
 
 // Adds to element i of `bytes`, modulo its size.

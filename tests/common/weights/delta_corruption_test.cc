@@ -1,17 +1,16 @@
 // Deltas that arrive broken.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
 #include <random>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/weights/delta_codec.h"
 
 namespace tandem::weights {
 namespace {
 
-using ::testing::HasSubstr;
 using Bytes = std::vector<std::byte>;
 
 constexpr int64_t kElements = 3000;
