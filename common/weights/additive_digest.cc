@@ -1,0 +1,203 @@
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "common/weights/additive_digest.cc"
+// clang-format off: first, so that all of this is compiled for every target
+#include "hwy/foreach_target.h"
+// clang-format on
+
+#include <array>
+#include <cstring>
+
+#include "common/weights/additive_digest.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tandem::weights::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+// sums[l] += sum of factors_l[j] * word j of `from`, which is at no particular address.
+void AddWords(const std::byte* from, int64_t words, const uint32_t* factors_0,
+              const uint32_t* factors_1, uint64_t* sums) {
+  int64_t j = 0;
+#if HWY_TARGET != HWY_SCALAR
+  // Products of 32-bit words in even places fill whole registers; those in odd places are shifted
+  // there first.
+  const hn::ScalableTag<uint32_t> d;
+  const hn::Repartition<uint64_t, decltype(d)> d64;
+  const auto odd = [&](auto v) { return hn::BitCast(d, hn::ShiftRight<32>(hn::BitCast(d64, v))); };
+  auto even_0 = hn::Zero(d64), odd_0 = hn::Zero(d64), even_1 = hn::Zero(d64), odd_1 = hn::Zero(d64);
+  const int64_t step = hn::Lanes(d);
+  for (; j + step <= words; j += step) {
+    const auto w =
+        hn::BitCast(d, hn::LoadU(hn::Repartition<uint8_t, decltype(d)>(),
+                                 reinterpret_cast<const uint8_t*>(from + j * sizeof(uint32_t))));
+    const auto f_0 = hn::LoadU(d, factors_0 + j);
+    const auto f_1 = hn::LoadU(d, factors_1 + j);
+    even_0 = hn::Add(even_0, hn::MulEven(w, f_0));
+    even_1 = hn::Add(even_1, hn::MulEven(w, f_1));
+    odd_0 = hn::Add(odd_0, hn::MulEven(odd(w), odd(f_0)));
+    odd_1 = hn::Add(odd_1, hn::MulEven(odd(w), odd(f_1)));
+  }
+  sums[0] += hn::GetLane(hn::SumOfLanes(d64, hn::Add(even_0, odd_0)));
+  sums[1] += hn::GetLane(hn::SumOfLanes(d64, hn::Add(even_1, odd_1)));
+#endif
+  for (; j < words; ++j) {
+    uint32_t w;
+    std::memcpy(&w, from + j * sizeof(w), sizeof(w));
+    sums[0] += uint64_t{factors_0[j]} * w;
+    sums[1] += uint64_t{factors_1[j]} * w;
+  }
+}
+
+}  // namespace tandem::weights::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+
+#include "absl/strings/str_cat.h"
+
+namespace tandem::weights {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "words are loaded as they lie");
+
+constexpr int64_t kWordBytes = 4;
+constexpr int64_t kBlockWords = 1024;
+
+// Keep the numbers that blocks and sizes make apart from the factors.
+constexpr uint64_t kBlockSeed = uint64_t{1} << 62;
+constexpr uint64_t kSizeSeed = uint64_t{2} << 62;
+
+// The output function of splitmix64, one to one.
+constexpr uint64_t Mix(uint64_t x) {
+  x += 0x9E3779B97F4A7C15;
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EB;
+  return x ^ (x >> 31);
+}
+
+using Factors = std::array<std::array<uint32_t, kBlockWords>, 2>;
+
+constexpr Factors MakeFactors() {
+  Factors factors{};
+  for (uint64_t lane = 0; lane < 2; ++lane) {
+    for (uint64_t j = 0; j < kBlockWords; ++j) {
+      factors[lane][j] = static_cast<uint32_t>(Mix(lane * kBlockWords + j) >> 32) | 1;
+    }
+  }
+  return factors;
+}
+
+alignas(64) constexpr Factors kFactors = MakeFactors();
+
+HWY_EXPORT(AddWords);
+
+// Collects the words of a block, whatever ranges they come in, and multiplies once at its end.
+class BlockSums {
+ public:
+  explicit BlockSums(DigestSum& sum) : sum_(sum) {}
+  BlockSums(const BlockSums&) = delete;
+  BlockSums& operator=(const BlockSums&) = delete;
+  ~BlockSums() { EndBlock(); }
+
+  void Add(int64_t offset, const std::byte* from, int64_t size) {
+    if (size > 0 && offset % kWordBytes != 0) {
+      const int64_t head = std::min(size, kWordBytes - offset % kWordBytes);
+      AddWithinWord(offset, from, head);
+      offset += head;
+      from += head;
+      size -= head;
+    }
+    while (size >= kWordBytes) {
+      const int64_t word = offset / kWordBytes;
+      const int64_t place = word % kBlockWords;
+      const int64_t words = std::min(size / kWordBytes, kBlockWords - place);
+      StartBlock(word / kBlockWords);
+      HWY_DYNAMIC_DISPATCH(AddWords)
+      (from, words, kFactors[0].data() + place, kFactors[1].data() + place, block_sums_);
+      offset += words * kWordBytes;
+      from += words * kWordBytes;
+      size -= words * kWordBytes;
+    }
+    if (size > 0) AddWithinWord(offset, from, size);
+  }
+
+ private:
+  // The word's other bytes count as zeros here: whoever adds them, the sum is the word's.
+  void AddWithinWord(int64_t offset, const std::byte* from, int64_t size) {
+    uint32_t bytes = 0;
+    std::memcpy(&bytes, from, size);
+    const uint64_t w = bytes << (8 * (offset % kWordBytes));
+    const int64_t word = offset / kWordBytes;
+    StartBlock(word / kBlockWords);
+    for (int lane = 0; lane < 2; ++lane) {
+      block_sums_[lane] += kFactors[lane][word % kBlockWords] * w;
+    }
+  }
+
+  void StartBlock(int64_t block) {
+    if (block == block_) return;
+    EndBlock();
+    block_ = block;
+  }
+
+  void EndBlock() {
+    for (uint64_t lane = 0; lane < 2; ++lane) {
+      const uint64_t factor = Mix(kBlockSeed + 2 * static_cast<uint64_t>(block_) + lane) | 1;
+      sum_.lanes[lane] += factor * block_sums_[lane];
+      block_sums_[lane] = 0;
+    }
+  }
+
+  DigestSum& sum_;
+  int64_t block_ = 0;
+  uint64_t block_sums_[2] = {0, 0};
+};
+
+}  // namespace
+
+void DigestSum::Add(const DigestSum& other) {
+  for (int lane = 0; lane < 2; ++lane) lanes[lane] += other.lanes[lane];
+}
+
+DigestSum DigestSum::Finish(int64_t size_bytes) const {
+  DigestSum finished;
+  for (uint64_t lane = 0; lane < 2; ++lane) {
+    const uint64_t size = Mix(kSizeSeed + 2 * static_cast<uint64_t>(size_bytes) + lane);
+    finished.lanes[lane] = Mix(lanes[lane] + size);
+  }
+  return finished;
+}
+
+std::string DigestSum::Hex() const {
+  return absl::StrCat(absl::Hex(lanes[0], absl::kZeroPad16), absl::Hex(lanes[1], absl::kZeroPad16));
+}
+
+void AddRange(int64_t offset_bytes, absl::Span<const std::byte> bytes, DigestSum& sum) {
+  if (offset_bytes < 0) std::abort();
+  BlockSums(sum).Add(offset_bytes, bytes.data(), bytes.size());
+}
+
+void AddStrided(int64_t offset_bytes, int64_t stride_bytes, int64_t row_bytes,
+                absl::Span<const std::byte> rows, DigestSum& sum) {
+  const int64_t size = rows.size();
+  if (size == 0) return;
+  if (row_bytes <= 0 || size % row_bytes != 0) std::abort();
+  BlockSums blocks(sum);
+  for (int64_t at = 0; at < size; at += row_bytes, offset_bytes += stride_bytes) {
+    if (offset_bytes < 0) std::abort();
+    blocks.Add(offset_bytes, rows.data() + at, row_bytes);
+  }
+}
+
+DigestSum TensorDigestSum(absl::Span<const std::byte> tensor) {
+  DigestSum sum;
+  AddRange(0, tensor, sum);
+  return sum.Finish(tensor.size());
+}
+
+}  // namespace tandem::weights
+#endif  // HWY_ONCE
