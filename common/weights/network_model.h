@@ -17,7 +17,7 @@
 //   arrived  = sent + latency
 //   unpacked = max(arrived, unpacker free)                                + bytes / unpack
 // A replica of the chain sends a message on when it has arrived, and its bucket is free when it is
-// unpacked and sent on. Where the chain comes to another tensor-parallel size it starts again when
+// unpacked and has arrived at the next, so a chain passes one message per sent + latency. Where the chain comes to another tensor-parallel size it starts again when
 // the replica before has everything. Very long chains are simulated in part, and the rest goes on
 // at the pace of the last simulated hops.
 //
@@ -27,9 +27,8 @@
 //
 // broadcast, with B buckets of b bytes, N trainer ranks, R rollout ranks in a chain of host by
 // host:
-//   gather = b * (share of ranks on other hosts) / nic + b * (share on this host) / local,
-//   together,
-//            for it is sends to one rank, by its own NIC; N - 1 latencies are hidden
+//   gather = the longer of b * (share of ranks on other hosts) / nic and b * (share on the leader's
+//            host) / local: it is sends to one rank, which come by its own NIC
 //   pack   = b / pack;   unpack = b / unpack, of all bytes, on every rank
 //   wire   = b / min(local, nic * collective_nics)
 //   seconds = (gather + pack + wire + unpack) + hops * (chunk / bandwidth + latency)
