@@ -17,9 +17,10 @@
 //   arrived  = sent + latency
 //   unpacked = max(arrived, unpacker free)                                + bytes / unpack
 // A replica of the chain sends a message on when it has arrived, and its bucket is free when it is
-// unpacked and has arrived at the next, so a chain passes one message per sent + latency. Where the chain comes to another tensor-parallel size it starts again when
-// the replica before has everything. Very long chains are simulated in part, and the rest goes on
-// at the pace of the last simulated hops.
+// unpacked and has arrived at the next: so two buckets let one message pass per sent + latency.
+// Where the chain comes to another tensor-parallel size it starts again when the replica before has
+// everything. Very long chains are simulated in part, and the rest goes on at the pace of the last
+// simulated hops.
 //
 // delta is the same with wire bytes * density * bytes_per_changed / element_bytes (at most 1), the
 // encoder reading every element in place of pack, and the decoder in place of unpack, by wire
