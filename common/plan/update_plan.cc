@@ -18,6 +18,7 @@
 #include "common/plan/unit_limits.h"
 #include "common/status/status_macros.h"
 #include "common/weights/reshard_check.h"
+#include "common/weights/split_wants.h"
 
 namespace tandem::plan {
 namespace {
@@ -176,7 +177,10 @@ absl::StatusOr<UpdatePlan> MakeUpdatePlan(const UpdatePlanRequest& request) {
   out.rss_bytes = PeakResidentBytes();
 
   const absl::Time check_start = absl::Now();
-  RETURN_IF_ERROR(weights::CheckCoverage(*out.fleet.feed, trainer, rollout[replica_ranks]));
+  const weights::SplitWants wants = weights::SplitWantsOf(rollout[replica_ranks]);
+  RETURN_IF_ERROR(weights::CheckCoverage(*out.fleet.feed, trainer, wants.first));
+  RETURN_IF_ERROR(
+      weights::CheckCoverage(*out.fleet.exchanges.at(replica_ranks), wants.first, wants.rest));
   out.check_seconds = absl::ToDoubleSeconds(absl::Now() - check_start);
 
   const weights::Network network = NetworkOf(out.hardware);

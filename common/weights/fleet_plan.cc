@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status/status_macros.h"
+#include "common/weights/split_wants.h"
 
 namespace tandem::weights {
 namespace {
@@ -63,8 +64,15 @@ absl::StatusOr<FleetPlan> MakeFleetPlan(const Holdings& trainer,
   std::iota(plan.chain.begin(), plan.chain.end(), 0);
   std::stable_sort(plan.chain.begin(), plan.chain.end(),
                    [&](int a, int b) { return plan.replica_ranks[a] > plan.replica_ranks[b]; });
+  std::map<int, Holdings> first;  // what comes to a replica from outside, by its size
+  for (const int ranks : plan.replica_ranks) {
+    if (first.count(ranks) > 0) continue;
+    SplitWants wants = SplitWantsOf(rollout.at(ranks));
+    ASSIGN_OR_RETURN(plan.exchanges[ranks], MakeShared(wants.first, wants.rest, options));
+    first[ranks] = std::move(wants.first);
+  }
   ASSIGN_OR_RETURN(plan.feed,
-                   MakeShared(trainer, rollout.at(plan.replica_ranks[plan.chain[0]]), options));
+                   MakeShared(trainer, first.at(plan.replica_ranks[plan.chain[0]]), options));
   for (size_t i = 0; i + 1 < plan.chain.size(); ++i) {
     ChainLink& link = plan.links.emplace_back();
     link.from_replica = plan.chain[i];
@@ -72,7 +80,7 @@ absl::StatusOr<FleetPlan> MakeFleetPlan(const Holdings& trainer,
     const int from = plan.replica_ranks[link.from_replica];
     const int to = plan.replica_ranks[link.to_replica];
     if (from == to) continue;  // the order leaves each pair of sizes to meet once
-    ASSIGN_OR_RETURN(link.plan, MakeShared(rollout.at(from), rollout.at(to), options));
+    ASSIGN_OR_RETURN(link.plan, MakeShared(rollout.at(from), first.at(to), options));
   }
   return plan;
 }

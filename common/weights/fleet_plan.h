@@ -1,6 +1,7 @@
 // FleetPlan: how a whole fleet of rollout replicas gets an update. The trainer feeds one replica,
 // which feeds the next, and so on: every byte leaves the trainer once, whatever the number of
-// replicas.
+// replicas and of ranks in each. What several ranks of a replica hold alike comes to one of them,
+// and they exchange it when all has come (split_wants.h).
 //
 // Ranks are numbered over the fleet: the trainer's first, then those of replica 0, 1, ...
 #ifndef TANDEM_COMMON_WEIGHTS_FLEET_PLAN_H_
@@ -20,8 +21,8 @@ namespace tandem::weights {
 struct ChainLink {
   int from_replica = 0;
   int to_replica = 0;
-  // Null where both are split alike: rank i forwards to rank i the messages that it receives, as
-  // they are and in their order. Else from holdings to holdings.
+  // Null where both are split alike: rank i forwards to rank i the messages that it receives from
+  // outside its replica, as they are and in their order. Else from holdings to holdings.
   std::shared_ptr<const ReshardPlan> plan;
 };
 
@@ -33,12 +34,17 @@ struct FleetPlan {
   std::vector<int> chain;
   std::shared_ptr<const ReshardPlan> feed;  // from the trainer to chain[0]
   std::vector<ChainLink> links;             // links[i] from chain[i] to chain[i + 1]
+  // By the size of a replica, what its ranks exchange among themselves when they have what came
+  // from outside, senders and receivers being the same ranks. Without messages where no two of them
+  // hold the same.
+  std::map<int, std::shared_ptr<const ReshardPlan>> exchanges;
 
   int num_ranks() const;
   // The first of a replica's ranks.
   int first_rank(int replica) const;
   // The process groups that the messages need, as ranks of the fleet: those that feed (all senders
-  // and the first replica), then one for each link. A rollout rank is in at most two.
+  // and the first replica), then one for each link. A replica's exchange is within the group that
+  // feeds it. A rollout rank is in at most two.
   std::vector<std::vector<int>> Groups() const;
 };
 

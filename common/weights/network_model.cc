@@ -117,6 +117,13 @@ Prediction PredictPlan(const FleetPlan& fleet, const Network& network, const Wir
   for (const Stretch& stretch : stretches) {
     seconds = Simulate(stretch, wire, network.latency, seconds, resources);
   }
+  // The last replica's exchange comes last; those before it had theirs meanwhile.
+  const double fed = seconds;
+  for (size_t i = 0; i < fleet.replica_ranks.size(); ++i) {
+    const int first = fleet.first_rank(static_cast<int>(i));
+    const Stretch exchange = {fleet.exchanges.at(fleet.replica_ranks[i]).get(), first, {first}};
+    seconds = std::max(seconds, Simulate(exchange, wire, network.latency, fed, resources));
+  }
   Prediction out;
   const NetworkResources::Busiest busiest = resources.FindBusiest();
   out.busy_seconds = busiest.seconds;

@@ -20,7 +20,7 @@
 // unpacked and has arrived at the next: so two buckets let one message pass per sent + latency.
 // Where the chain comes to another tensor-parallel size it starts again when the replica before has
 // everything. Very long chains are simulated in part, and the rest goes on at the pace of the last
-// simulated hops.
+// simulated hops. At the end a replica's ranks exchange what several of them hold.
 //
 // delta is the same with wire bytes * density * bytes_per_changed / element_bytes (at most 1), the
 // encoder reading every element in place of pack, and the decoder in place of unpack, by wire

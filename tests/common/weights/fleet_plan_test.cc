@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include "common/weights/model_layout.h"
 #include "common/weights/reshard_check.h"
 #include "tests/common/weights/plan_fixtures.h"
 #include "tests/support/status_matchers.h"
@@ -23,25 +24,34 @@ absl::StatusOr<FleetPlan> Plan(const model::ModelSpec& spec, const model::UnitLi
                        {sizeof(Value), 600});
 }
 
+// What a replica's ranks exchange; they send from the memory that they receive into.
+void Exchange(const FleetPlan& fleet, std::vector<Memory>& replica) {
+  const std::vector<Memory> before = replica;
+  testing::CarryOut(*fleet.exchanges.at(static_cast<int>(replica.size())), before, replica);
+}
+
 // Feeds all replicas along the chain; those that forward send on the messages that they got.
 void CarryOut(const FleetPlan& fleet, const std::vector<Memory>& trainer,
               std::vector<std::vector<Memory>>& replicas) {
   testing::CarryOut(*fleet.feed, trainer, replicas[fleet.chain[0]]);
+  Exchange(fleet, replicas[fleet.chain[0]]);
   const ReshardPlan* received = fleet.feed.get();
   for (const ChainLink& link : fleet.links) {
+    std::vector<Memory>& to = replicas[link.to_replica];
     if (link.plan != nullptr) {
       received = link.plan.get();
-      testing::CarryOut(*received, replicas[link.from_replica], replicas[link.to_replica]);
-      continue;
+      testing::CarryOut(*received, replicas[link.from_replica], to);
+    } else {
+      for (const Message& message : received->messages) {
+        // The bucket holds what arrived: the same bytes that lie in the replica now.
+        Message forwarded = message;
+        for (MessagePiece& piece : forwarded.pieces) piece.from = piece.to;
+        std::vector<Value> bucket;
+        Pack(forwarded, replicas[link.from_replica][message.to], bucket);
+        Unpack(message, bucket, to[message.to]);
+      }
     }
-    for (const Message& message : received->messages) {
-      // The bucket holds what arrived: the same bytes that lie in the replica now.
-      Message forwarded = message;
-      for (MessagePiece& piece : forwarded.pieces) piece.from = piece.to;
-      std::vector<Value> bucket;
-      Pack(forwarded, replicas[link.from_replica][message.to], bucket);
-      Unpack(message, bucket, replicas[link.to_replica][message.to]);
-    }
+    Exchange(fleet, to);
   }
 }
 
@@ -66,6 +76,27 @@ TEST(FleetPlan, FeedsReplicasOfMixedSizesAlongAChain) {
 
     ASSERT_EQ(replicas, expected);
   }
+}
+
+TEST(FleetPlan, EveryByteLeavesTheTrainerOnceHoweverManyRanksWantIt) {
+  // As a large model over many ranks: a slice is not much larger than the norms in it, and the same
+  // rank has those of every layer.
+  model::ModelSpec spec;
+  spec.num_heads = spec.num_kv_heads = 8;
+  spec.head_dim = 16;
+  spec.hidden_size = 128;
+  spec.intermediate_size = 256;
+  spec.vocab_size = 1024;
+  spec.num_layers = 12;
+  const ModelLayout layout = *LayoutOf(spec, {}, 1);
+  const FleetPlan fleet = *Plan(spec, {}, {.dp_shard = 64}, {8, 8});
+  EXPECT_EQ(fleet.feed->total_bytes(), layout.elements() * static_cast<int64_t>(sizeof(Value)));
+  // The granularity: what units of n elements leave of the last slice.
+  EXPECT_LE(BalanceOf(*fleet.feed).max_over_mean, 1.02);
+  // Seven of eight ranks get each norm from the others, in even parts.
+  const ReshardPlan& exchange = *fleet.exchanges.at(8);
+  EXPECT_EQ(exchange.total_bytes(), 7 * 25 * 128 * static_cast<int64_t>(sizeof(Value)));
+  EXPECT_EQ(BalanceOf(exchange).max_over_mean, 1);
 }
 
 TEST(FleetPlan, NoGroupSpansTheFleetAndARankIsInTwoAtMost) {
