@@ -13,6 +13,7 @@
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "common/config/nearest.h"
 #include "common/plan/model_shape.h"
 #include "common/plan/moe_shape.h"
 #include "common/plan/unit_limits.h"
@@ -101,12 +102,14 @@ absl::StatusOr<Layouts> LayoutsOf(const UpdatePlanRequest& request, const comm::
   }
   const absl::StatusOr<model::ModelSpec> spec = FindModelShape(request.model_shape);
   if (!spec.ok()) {
+    const std::string nearest = config::Nearest(name, moe_names);
     // The flag's name in place of the configuration's key.
     absl::string_view message = spec.status().message();
     absl::ConsumePrefix(&message, "model.path: ");
     return absl::Status(
         spec.status().code(),
-        absl::StrCat("--model-shape: ", message, "; of experts: ", absl::StrJoin(moe_names, ", ")));
+        absl::StrCat("--model-shape: ", message, "; of experts: ", absl::StrJoin(moe_names, ", "),
+                     nearest.empty() ? "" : absl::StrCat("; did you mean '", nearest, "'?")));
   }
   const model::UnitLimits limits = UnitLimitsOf({}, *spec, mesh, element_bytes);
   ASSIGN_OR_RETURN(out.trainer, weights::LayoutOf(*spec, limits, mesh.tp));
