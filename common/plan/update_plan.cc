@@ -134,7 +134,6 @@ weights::Network NetworkOf(const Hardware& hardware) {
   weights::Network network;
   network.ranks_per_host = hardware.per_host;
   network.nics_per_host = hardware.is_gpu ? hardware.per_host : 1;
-  network.collective_nics = network.nics_per_host;
   network.rails = hardware.is_gpu;
   network.nic = hardware.inter_host;
   network.local = hardware.intra_host;

@@ -88,6 +88,12 @@ double Simulate(const Stretch& stretch, const Wire& wire, double latency, double
     }
     receiving[(simulated - 1) * plan.num_receivers() + message.to].Use(unpacked);
   }
+  for (int64_t hop = simulated; hop < hops; ++hop) {
+    for (int rank = 0; rank < plan.num_receivers(); ++rank) {
+      resources.CountBytes(stretch.first_ranks[hop - 1] + rank, stretch.first_ranks[hop] + rank,
+                           static_cast<double>(plan.received_bytes[rank]) * wire.bytes_ratio);
+    }
+  }
   const int64_t before = simulated / 2;
   const double pace = simulated < 2 ? 0
                                     : (complete[simulated - 1] - complete[before - 1]) /
@@ -119,10 +125,11 @@ Prediction PredictPlan(const FleetPlan& fleet, const Network& network, const Wir
   }
   // The last replica's exchange comes last; those before it had theirs meanwhile.
   const double fed = seconds;
-  for (size_t i = 0; i < fleet.replica_ranks.size(); ++i) {
-    const int first = fleet.first_rank(static_cast<int>(i));
-    const Stretch exchange = {fleet.exchanges.at(fleet.replica_ranks[i]).get(), first, {first}};
+  int first = fleet.trainer_ranks;
+  for (const int ranks : fleet.replica_ranks) {
+    const Stretch exchange = {fleet.exchanges.at(ranks).get(), first, {first}};
     seconds = std::max(seconds, Simulate(exchange, wire, network.latency, fed, resources));
+    first += ranks;
   }
   Prediction out;
   const NetworkResources::Busiest busiest = resources.FindBusiest();

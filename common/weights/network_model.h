@@ -52,7 +52,7 @@ namespace tandem::weights {
 struct Network {
   int ranks_per_host = 1;
   int nics_per_host = 1;
-  int collective_nics = 1;  // of a host, that a broadcast uses at once
+  int collective_nics = 1;  // that a broadcast uses at once; a leader alone on its host has one
   bool rails = false;
   bool one_host = false;
   int cores_per_host = 0;                      // 0: copies do not wait for cores

@@ -54,44 +54,55 @@ double NetworkResources::Unpack(int rank, double ready, double seconds) {
   return Occupy(kUnpack, rank, ready, seconds);
 }
 
-double NetworkResources::Send(int from, int to, double ready, double bytes) {
+NetworkResources::Route NetworkResources::RouteOf(int from, int to) const {
+  Route route;
+  const auto add = [&](Kind kind, int index, double rate) {
+    route.parts[route.size++] = {kind, index, rate};
+  };
   const int from_host = HostOf(from);
   const int to_host = HostOf(to);
-  struct Part {
-    Kind kind;
-    int index;
-    double rate;
-  };
-  std::array<Part, 3> parts;
-  int count = 0;
   if (from_host == to_host) {
-    parts[count++] = {kLocalOut, from, network_.local};
-    parts[count++] = {kLocalIn, to, network_.local};
-    core_seconds_[from_host] += bytes / network_.local;
-  } else {
-    const int in = NicOf(to_host, to);
-    int out = NicOf(from_host, from);
-    if (network_.rails) {
-      const int rail = from_host * network_.nics_per_host + in % network_.nics_per_host;
-      if (rail != out) parts[count++] = {kLocalOut, from, network_.local};
-      out = rail;
-    }
-    parts[count++] = {kNicOut, out, network_.nic};
-    parts[count++] = {kNicIn, in, network_.nic};
+    add(kLocalOut, from, network_.local);
+    add(kLocalIn, to, network_.local);
+    return route;
   }
+  const int in = NicOf(to_host, to);
+  int out = NicOf(from_host, from);
+  if (network_.rails) {
+    const int rail = from_host * network_.nics_per_host + in % network_.nics_per_host;
+    if (rail != out) add(kLocalOut, from, network_.local);
+    out = rail;
+  }
+  add(kNicOut, out, network_.nic);
+  add(kNicIn, in, network_.nic);
+  return route;
+}
+
+double NetworkResources::Send(int from, int to, double ready, double bytes) {
+  const Route route = RouteOf(from, to);
   double start = ready;
   double seconds = 0;
-  for (int i = 0; i < count; ++i) {
-    start = std::max(start, uses_[parts[i].kind][parts[i].index].free);
-    seconds = std::max(seconds, bytes / parts[i].rate);
+  for (int i = 0; i < route.size; ++i) {
+    const Part& part = route.parts[i];
+    start = std::max(start, uses_[part.kind][part.index].free);
+    seconds = std::max(seconds, bytes / part.rate);
   }
-  for (int i = 0; i < count; ++i) {
-    Use& use = uses_[parts[i].kind][parts[i].index];
-    use.free = start + bytes / parts[i].rate;
-    use.busy += bytes / parts[i].rate;
+  for (int i = 0; i < route.size; ++i) {
+    const Part& part = route.parts[i];
+    Use& use = uses_[part.kind][part.index];
+    use.free = start + bytes / part.rate;
+    use.busy += bytes / part.rate;
     use.bytes += bytes;
   }
+  if (HostOf(from) == HostOf(to)) core_seconds_[HostOf(from)] += bytes / network_.local;
   return start + seconds;
+}
+
+void NetworkResources::CountBytes(int from, int to, double bytes) {
+  const Route route = RouteOf(from, to);
+  for (int i = 0; i < route.size; ++i) {
+    uses_[route.parts[i].kind][route.parts[i].index].bytes += bytes;
+  }
 }
 
 NetworkResources::Busiest NetworkResources::FindBusiest() const {

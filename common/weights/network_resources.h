@@ -19,6 +19,8 @@ class NetworkResources {
   double Pack(int rank, double ready, double seconds);
   double Unpack(int rank, double ready, double seconds);
   double Send(int from, int to, double ready, double bytes);
+  // Counts what is sent without being simulated.
+  void CountBytes(int from, int to, double bytes);
 
   int HostOf(int rank) const;
   int num_hosts() const { return num_hosts_; }
@@ -42,6 +44,17 @@ class NetworkResources {
     double bytes = 0;
   };
 
+  // A resource that a transfer occupies.
+  struct Part {
+    Kind kind;
+    int index;
+    double rate;
+  };
+  struct Route {
+    std::array<Part, 3> parts;
+    int size = 0;
+  };
+  Route RouteOf(int from, int to) const;
   // Local rank's NIC, as an index over all hosts.
   int NicOf(int host, int rank) const;
   int LocalRank(int rank) const;

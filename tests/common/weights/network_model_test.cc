@@ -88,6 +88,7 @@ TEST(NetworkModel, TheRestOfALongChainGoesOnAtThePaceOfTheFirstHops) {
   Network network = kHosts;
   network.latency = 0.001;
   const FleetPlan fleet = Fleet(2000, 32'000'000, 4'000);
+  EXPECT_DOUBLE_EQ(PredictReshard(fleet, network).rollout_nics.mean, 32e6);
   const double hop = 4'000 / 1e9 + network.latency;
   EXPECT_NEAR(PredictReshard(fleet, network).seconds / ((8'000 + 1'999) * hop), 1, 0.01);
 }
