@@ -28,7 +28,10 @@ absl::StatusOr<model::ModelSpec> FindModelShape(const std::string& path, absl::s
     absl::ConsumeSuffix(&stem, training);
   }
   const nlohmann::json shapes = nlohmann::json::parse(kModelShapesJson);
-  const auto found = shapes.find(std::string(stem));
+  auto found = shapes.find(std::string(stem));
+  if (found != shapes.end() && found->is_string()) {  // another name of it
+    found = shapes.find(found->get<std::string>());
+  }
   if (found != shapes.end()) return model::ParseModelSpec(*found, absl::StrCat("shape ", name));
   std::vector<std::string> names;
   for (const auto& [known, shape] : shapes.items()) names.push_back(known);

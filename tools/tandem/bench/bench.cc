@@ -63,6 +63,7 @@ void AddBench(CLI::App& app, Runner& runner) {
   bench::AddTrain(*command, runner);
   bench::AddSync(*command, runner);
   bench::AddRl(*command, runner);
+  bench::AddPlan(*command, runner);
 }
 
 }  // namespace tandem::commands

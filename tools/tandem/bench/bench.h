@@ -19,6 +19,7 @@ void AddGenerate(CLI::App& bench, commands::Runner& runner);
 void AddTrain(CLI::App& bench, commands::Runner& runner);
 void AddSync(CLI::App& bench, commands::Runner& runner);
 void AddRl(CLI::App& bench, commands::Runner& runner);
+void AddPlan(CLI::App& bench, commands::Runner& runner);
 
 // What every benchmark's command ends with: --json, which is allowed and changes nothing, and
 // Run(options) as what is done once the command line is read.

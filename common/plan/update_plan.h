@@ -1,0 +1,55 @@
+// UpdatePlan: the weight update of a run that may be far larger than this machine: the transfer
+// plan, which is the real one, and how long it would take on described hardware.
+#ifndef TANDEM_COMMON_PLAN_UPDATE_PLAN_H_
+#define TANDEM_COMMON_PLAN_UPDATE_PLAN_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/comm/mesh_shape.h"
+#include "common/plan/hardware.h"
+#include "common/weights/fleet_plan.h"
+#include "common/weights/network_model.h"
+
+namespace tandem::plan {
+
+struct UpdatePlanRequest {
+  std::string model_shape;  // as FindModelShape(), or one of MoeShapeNames()
+  int64_t trainer_ranks = 0;
+  int64_t trainer_tensor_parallel = 1;
+  int64_t dp_replicate = 1;
+  int64_t rollout_ranks = 0;
+  int64_t rollout_tensor_parallel = 1;
+  std::string dtype = "bfloat16";  // on the wire: float32, float16, bfloat16
+  int64_t bucket_bytes = int64_t{64} << 20;
+  std::string hardware = "h100x8";  // as ParseHardware()
+  double density = 0.03;            // share of elements that a delta carries
+};
+
+struct UpdatePlan {
+  comm::MeshShape mesh;
+  int64_t parameters = 0;
+  int64_t model_bytes = 0;  // in wire dtype, once
+  double seconds = 0;       // that the transfer plan took, holdings included
+  int64_t rss_bytes = 0;    // of the process, at its most, when it was made
+  double check_seconds = 0;
+  weights::FleetPlan fleet;
+  Hardware hardware;
+  weights::Prediction broadcast, reshard, delta;
+};
+
+// INVALID_ARGUMENT or NOT_FOUND names the flag of `tandem bench plan` that is wrong; INTERNAL where
+// the plan, which is checked, is.
+absl::StatusOr<UpdatePlan> MakeUpdatePlan(const UpdatePlanRequest& request);
+
+// A machine's network as weights::Network has it: a NIC for each accelerator, on rails; of hosts
+// without accelerators one NIC, and cores are not counted. Latencies and copy rates are
+// assumptions: 20 us and 1 TB/s of an accelerator's memory; 50 us and 4 GB/s of a process.
+weights::Network NetworkOf(const Hardware& hardware);
+weights::DeltaCost DeltaCostOf(const Hardware& hardware, double density, int64_t element_bytes);
+
+}  // namespace tandem::plan
+
+#endif  // TANDEM_COMMON_PLAN_UPDATE_PLAN_H_

@@ -1,0 +1,75 @@
+// NetworkResources: what the transfers of an update occupy, each with the time from which it is
+// free and how long it was busy. The inside of the network model (network_model.h).
+#ifndef TANDEM_COMMON_WEIGHTS_NETWORK_RESOURCES_H_
+#define TANDEM_COMMON_WEIGHTS_NETWORK_RESOURCES_H_
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "common/weights/network_model.h"
+
+namespace tandem::weights {
+
+class NetworkResources {
+ public:
+  NetworkResources(const Network& network, int trainer_ranks, int rollout_ranks);
+
+  // Each begins when it is `ready` and what it needs is free, and answers when it ends.
+  double Pack(int rank, double ready, double seconds);
+  double Unpack(int rank, double ready, double seconds);
+  double Send(int from, int to, double ready, double bytes);
+  // Counts what is sent without being simulated.
+  void CountBytes(int from, int to, double bytes);
+
+  int HostOf(int rank) const;
+  int num_hosts() const { return num_hosts_; }
+
+  // What is busy longest.
+  struct Busiest {
+    std::string name;
+    double seconds = 0;
+  };
+  Busiest FindBusiest() const;
+  // Work of the busiest host's cores divided by them; 0 where cores are not counted.
+  double CoreSeconds() const;
+  NicBytes TrainerNicsOut() const { return Summary(kNicOut, 0, trainer_hosts_); }
+  NicBytes RolloutNicsIn() const { return Summary(kNicIn, rollout_host_, num_hosts_); }
+
+ private:
+  enum Kind { kPack, kUnpack, kLocalOut, kLocalIn, kNicOut, kNicIn, kNumKinds };
+  struct Use {
+    double free = 0;
+    double busy = 0;
+    double bytes = 0;
+  };
+
+  // A resource that a transfer occupies.
+  struct Part {
+    Kind kind;
+    int index;
+    double rate;
+  };
+  struct Route {
+    std::array<Part, 3> parts;
+    int size = 0;
+  };
+  Route RouteOf(int from, int to) const;
+  // Local rank's NIC, as an index over all hosts.
+  int NicOf(int host, int rank) const;
+  int LocalRank(int rank) const;
+  double Occupy(Kind kind, int index, double ready, double seconds);
+  NicBytes Summary(Kind kind, int first_host, int last_host) const;
+
+  const Network network_;
+  const int trainer_ranks_;
+  int trainer_hosts_ = 0;
+  int rollout_host_ = 0;  // the rollout's first
+  int num_hosts_ = 0;
+  std::array<std::vector<Use>, kNumKinds> uses_;
+  std::vector<double> core_seconds_;  // by host
+};
+
+}  // namespace tandem::weights
+
+#endif  // TANDEM_COMMON_WEIGHTS_NETWORK_RESOURCES_H_
