@@ -3,6 +3,8 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 
+#include "common/model/kernels/large_pages.h"
+
 namespace tandem::model {
 namespace {
 
@@ -19,6 +21,7 @@ Arena::Arena(const ParameterTable& table, at::ScalarType dtype, at::Device devic
   int64_t size = 0;
   for (const Parameter& parameter : table.parameters()) size += Aligned(parameter.numel * element);
   storage_ = at::empty({size}, at::TensorOptions(at::kByte).device(device));
+  if (storage_.is_cpu()) kernels::WantLargePages(storage_.data_ptr(), storage_.nbytes());
   int64_t offset = 0;
   for (const Parameter& parameter : table.parameters()) {
     const int64_t bytes = parameter.numel * element;

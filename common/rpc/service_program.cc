@@ -1,5 +1,6 @@
 #include "common/rpc/service_program.h"
 
+#include <csignal>
 #include <cstdlib>
 
 #include "common/rpc/process.h"
@@ -28,6 +29,8 @@ int RunServiceProgram(CLI::App& app, const ServiceFlags& flags, int argc, char**
   if (flags.die_with_parent || parent != nullptr) {
     DieWithParent(parent == nullptr ? 0 : std::atoi(parent));
   }
+  // Gloo writes to sockets as they are: a peer that has gone is its error, not this process's end.
+  std::signal(SIGPIPE, SIG_IGN);
   TerminationSignal termination;
   return run(termination);
 }

@@ -73,7 +73,7 @@ absl::StatusOr<std::vector<TensorDigest>> BroadcastTransport::SendBuckets(const 
                                                                           BucketSource& source,
                                                                           PhaseTimes& times) {
   RETURN_IF_ERROR(MakeBuffers(plan.largest_bucket_bytes));
-  StreamDigests digests(plan.manifest);
+  std::vector<DigestSum> digests(plan.manifest.tensors_size());
   const int count = static_cast<int>(plan.buckets.size());
   std::array<Flight, 2> flights;
   std::array<Clock::time_point, 2> gather_start;
@@ -104,15 +104,16 @@ absl::StatusOr<std::vector<TensorDigest>> BroadcastTransport::SendBuckets(const 
     const Clock::time_point digest_start = Clock::now();
     const auto* bytes = static_cast<const std::byte*>(buffers_[b % 2].data_ptr());
     for (const auto& piece : plan.buckets[b].pieces()) {
-      digests.Add(piece.tensor(), bytes + piece.bucket_offset(), piece.size_bytes(),
-                  plan.EndsTensor(piece));
+      AddRange(piece.tensor_offset(),
+               {bytes + piece.bucket_offset(), static_cast<size_t>(piece.size_bytes())},
+               digests[piece.tensor()]);
     }
     times.Worked("verify", digest_start);
   }
   if (count > 0) {
     RETURN_IF_ERROR(Land(flights[(count - 1) % 2], times)) << "phase wire";
   }
-  return digests.digests();
+  return MakeTensorDigests(plan.manifest, digests);
 }
 
 absl::Status BroadcastTransport::Receive(const TransferPlan& plan, comm::ProcessGroup& group,
@@ -133,7 +134,8 @@ absl::Status BroadcastTransport::ReceiveBuckets(const TransferPlan& plan, comm::
   for (int b = 0; b < count; ++b) {
     RETURN_IF_ERROR(Land(flights[b % 2], times)) << "phase wire";
     const Clock::time_point unpack_start = Clock::now();
-    RETURN_IF_ERROR(sink.Unpack(b, Buffer(plan, b))) << "phase unpack, " << plan.BucketName(b);
+    RETURN_IF_ERROR(sink.Unpack(b, WholeBucket(plan.buckets[b]), Buffer(plan, b)))
+        << "phase unpack, " << plan.BucketName(b);
     times.Worked("unpack", unpack_start);
     if (b + 2 < count) {
       RETURN_IF_ERROR(Launch(plan, group, b + 2, Buffer(plan, b + 2), flights[b % 2], times))

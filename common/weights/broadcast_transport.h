@@ -5,20 +5,27 @@
 #include <array>
 #include <vector>
 
-#include "common/weights/transport.h"
+#include "absl/status/statusor.h"
+#include "common/comm/process_group.h"
+#include "common/weights/bucket_ends.h"
 
 namespace tandem::weights {
 
 // Keeps its two buffers from one update to the next, except after an error: then the group may
 // still hold them.
-class BroadcastTransport : public Transport {
+//
+// Threads: one object serves one rank, on its collective (or data-plane) thread. Errors: those of
+// the group, with bucket and first tensor added, and those of source or sink. After an error the
+// group is to be aborted and made anew.
+class BroadcastTransport {
  public:
-  absl::string_view name() const override { return "broadcast"; }
+  // Rank 0. Answers the digests of what was sent, computed while it passed.
   absl::StatusOr<std::vector<TensorDigest>> Send(const TransferPlan& plan,
                                                  comm::ProcessGroup& group, BucketSource& source,
-                                                 PhaseTimes& times) override;
+                                                 PhaseTimes& times);
+  // The others.
   absl::Status Receive(const TransferPlan& plan, comm::ProcessGroup& group, BucketSink& sink,
-                       PhaseTimes& times) override;
+                       PhaseTimes& times);
 
  private:
   absl::StatusOr<std::vector<TensorDigest>> SendBuckets(const TransferPlan& plan,

@@ -13,7 +13,9 @@ constexpr int64_t kGrain = 8;  // no element is cut
 constexpr int64_t kFewestBuckets = 8;
 constexpr int64_t kSmallestBucketBytes = int64_t{4} << 20;
 
-absl::StatusOr<TransferPlan> PlanWithoutBuckets(Manifest manifest) {
+}  // namespace
+
+absl::StatusOr<TransferPlan> PlanOfManifest(Manifest manifest) {
   RETURN_IF_ERROR(CheckManifest(manifest));
   TransferPlan plan;
   plan.manifest = std::move(manifest);
@@ -24,8 +26,6 @@ absl::StatusOr<TransferPlan> PlanWithoutBuckets(Manifest manifest) {
   }
   return plan;
 }
-
-}  // namespace
 
 std::string TransferPlan::BucketName(int bucket) const {
   const Bucket& b = buckets[bucket];
@@ -43,7 +43,7 @@ absl::StatusOr<TransferPlan> MakeTransferPlan(Manifest manifest, int64_t bucket_
     return absl::InvalidArgumentError(absl::StrCat("bucket size: expected 1 to ", kMaxBucketBytes,
                                                    " bytes, found ", bucket_bytes));
   }
-  ASSIGN_OR_RETURN(TransferPlan plan, PlanWithoutBuckets(std::move(manifest)));
+  ASSIGN_OR_RETURN(TransferPlan plan, PlanOfManifest(std::move(manifest)));
   const int64_t capacity = std::max(kGrain, bucket_bytes / kGrain * kGrain);
   if (plan.total_bytes / capacity >= kMaxBuckets) {
     return absl::InvalidArgumentError(
@@ -73,7 +73,7 @@ absl::StatusOr<TransferPlan> MakeTransferPlan(Manifest manifest, int64_t bucket_
 
 absl::StatusOr<TransferPlan> CheckTransferPlan(
     Manifest manifest, const google::protobuf::RepeatedPtrField<Bucket>& buckets) {
-  ASSIGN_OR_RETURN(TransferPlan plan, PlanWithoutBuckets(std::move(manifest)));
+  ASSIGN_OR_RETURN(TransferPlan plan, PlanOfManifest(std::move(manifest)));
   if (buckets.size() > kMaxBuckets) {
     return absl::InvalidArgumentError(
         absl::StrCat("buckets: expected at most ", kMaxBuckets, ", found ", buckets.size()));

@@ -29,14 +29,14 @@ struct TransferPlan {
 
   // "bucket 3 of 17, from model.layers.0.mlp.up_proj.weight", for errors and traces.
   std::string BucketName(int bucket) const;
-  bool EndsTensor(const common::v1::BucketPiece& piece) const {
-    return piece.tensor_offset() + piece.size_bytes() == tensor_bytes[piece.tensor()];
-  }
 };
 
 // The size of buckets for a stream of `total_bytes`, at most `most`: so many that gathering, wire
 // and unpacking overlap where the model is small, but none so small that its latency counts.
 int64_t ChooseBucketBytes(int64_t most, int64_t total_bytes);
+
+// A plan without buckets. Errors as CheckManifest().
+absl::StatusOr<TransferPlan> PlanOfManifest(Manifest manifest);
 
 // Cuts the stream. `bucket_bytes` is rounded down to whole elements of 8 bytes, at least one.
 // INVALID_ARGUMENT where it is not positive or beyond kMaxBucketBytes, or for a bad manifest.

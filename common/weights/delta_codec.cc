@@ -50,6 +50,8 @@ T Load(const std::byte* elements, int64_t i) {
 template <typename T>
 Header Encode(const std::byte* base, const std::byte* next, int64_t elements, std::byte* payload) {
   constexpr int64_t kMaskWords = 64;
+  // Where nearly everything changes, coding takes longer than sending: ten nanoseconds a change.
+  constexpr int64_t kLeastSeen = int64_t{1} << 16;
   const int64_t size_bytes = elements * static_cast<int64_t>(sizeof(T));
   const int64_t max_bits = std::max<int64_t>(size_bytes - BitWriter::kSlackBytes, 0) * 8;
   BitWriter writer(payload);
@@ -64,6 +66,8 @@ Header Encode(const std::byte* base, const std::byte* next, int64_t elements, st
     for (int64_t word = 0; word * 64 < count; ++word) {
       changed += std::popcount(mask[word]);
       if (dense) continue;
+      const int64_t seen = begin + word * 64;
+      dense = seen >= kLeastSeen && changed > seen / 4 * 3;
       for (uint64_t bits = mask[word]; bits != 0; bits &= bits - 1) {
         const int64_t i = begin + word * 64 + std::countr_zero(bits);
         block.gaps[block.count] = i - after_last;

@@ -8,8 +8,9 @@
 //
 // Made for steps of an optimizer, which change a few elements in a hundred, most by one unit in the
 // last place: a change then costs its place's entropy and a bit for its sign, within a few percent.
-// A delta is never larger than the bytes themselves and a header; where it would be, it is dense: a
-// copy. There is no digest in it: whoever applies it compares those of the weights.
+// A delta is never larger than the bytes themselves and a header; where it would be, or where more
+// than three quarters of the elements change, it is dense: a copy. There is no digest in it:
+// whoever applies it compares those of the weights.
 #ifndef TANDEM_COMMON_WEIGHTS_DELTA_CODEC_H_
 #define TANDEM_COMMON_WEIGHTS_DELTA_CODEC_H_
 

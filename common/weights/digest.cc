@@ -5,6 +5,7 @@
 #include <new>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
 namespace tandem::weights {
@@ -38,20 +39,50 @@ std::string ModelDigest(const std::vector<common::v1::TensorDigest>& digests) {
   return hasher.Hex();
 }
 
-StreamDigests::StreamDigests(const common::v1::Manifest& manifest)
-    : digests_(manifest.tensors_size()) {
-  const std::string nothing = HexDigest({});
-  for (int i = 0; i < manifest.tensors_size(); ++i) {
-    digests_[i].set_name(manifest.tensors(i).name());
-    digests_[i].set_digest(nothing);
+absl::StatusOr<DigestSum> ParseDigest(const std::string& hex) {
+  DigestSum sum;
+  bool good = hex.size() == 32;
+  for (size_t lane = 0; good && lane < 2; ++lane) {
+    const std::string part = hex.substr(16 * lane, 16);
+    good = part.find_first_not_of("0123456789abcdef") == std::string::npos;
+    if (good) sum.lanes[lane] = std::stoull(part, nullptr, 16);
   }
+  if (!good) return absl::DataLossError(absl::StrCat("digest: expected 32 digits, found ", hex));
+  return sum;
 }
 
-void StreamDigests::Add(int tensor, const void* data, size_t size, bool end) {
-  hasher_.Update(data, size);
-  if (!end) return;
-  digests_[tensor].set_digest(hasher_.Hex());
-  hasher_.Reset();
+DigestSum SumOfHeld(const common::v1::TensorEntry& tensor, absl::Span<const std::byte> bytes) {
+  DigestSum sum;
+  if (!tensor.has_box()) {
+    AddRange(0, bytes, sum);
+    return sum;
+  }
+  const auto& box = tensor.box();
+  const int64_t held = box.rows() * box.columns();
+  if (held == 0) return sum;
+  const int64_t element = static_cast<int64_t>(bytes.size()) / held;
+  int64_t columns = 1;
+  for (int dim = 1; dim < tensor.shape_size(); ++dim) columns *= tensor.shape(dim);
+  AddStrided((box.first_row() * columns + box.first_column()) * element, columns * element,
+             box.columns() * element, bytes, sum);
+  return sum;
+}
+
+common::v1::TensorDigest MakeTensorDigest(const common::v1::TensorEntry& tensor,
+                                          const DigestSum& sum) {
+  common::v1::TensorDigest digest;
+  digest.set_name(tensor.name());
+  digest.set_digest(sum.Hex());
+  return digest;
+}
+
+std::vector<common::v1::TensorDigest> MakeTensorDigests(const common::v1::Manifest& manifest,
+                                                        const std::vector<DigestSum>& sums) {
+  std::vector<common::v1::TensorDigest> digests;
+  for (int i = 0; i < manifest.tensors_size(); ++i) {
+    digests.push_back(MakeTensorDigest(manifest.tensors(i), sums[i]));
+  }
+  return digests;
 }
 
 }  // namespace tandem::weights

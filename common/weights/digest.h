@@ -1,8 +1,7 @@
-// Digests of weights: xxh3-128, which depends on every byte and its position.
+// Digests of weights, which depend on every byte and its position.
 //
-// A tensor's digest is over its wire bytes, little endian and row-major. A model's digest is over
-// its tensors' digests in manifest order, so that ranks that hold different tensors can be
-// combined.
+// A tensor's digest is a sum over its wire bytes (additive_digest.h), so ranks that hold parts of
+// it can be combined. A model's digest is xxh3-128 over its tensors' digests in manifest order.
 #ifndef TANDEM_COMMON_WEIGHTS_DIGEST_H_
 #define TANDEM_COMMON_WEIGHTS_DIGEST_H_
 
@@ -11,7 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/weights/additive_digest.h"
 #include "tandem/common/v1/weights.pb.h"
 
 struct XXH3_state_s;
@@ -35,26 +36,23 @@ class Hasher {
   XXH3_state_s* state_;
 };
 
+// xxh3-128 of bytes on their way, in hex.
 std::string HexDigest(absl::Span<const std::byte> bytes);
 
 std::string ModelDigest(const std::vector<common::v1::TensorDigest>& digests);
 
-// Digests the tensors of a manifest from their bytes as they stream by in canonical order: tensor
-// by tensor, in any cuts. One thread.
-class StreamDigests {
- public:
-  explicit StreamDigests(const common::v1::Manifest& manifest);
+// What Hex() wrote. DATA_LOSS for anything else.
+absl::StatusOr<DigestSum> ParseDigest(const std::string& hex);
 
-  // The next bytes of `tensor`. `end` says that they are its last.
-  void Add(int tensor, const void* data, size_t size, bool end);
+// Of what a rank holds of a tensor: `bytes` are those of its box, or of all of it.
+DigestSum SumOfHeld(const common::v1::TensorEntry& tensor, absl::Span<const std::byte> bytes);
 
-  // One for each tensor, in order. Tensors without bytes have the digest of nothing.
-  const std::vector<common::v1::TensorDigest>& digests() const { return digests_; }
+common::v1::TensorDigest MakeTensorDigest(const common::v1::TensorEntry& tensor,
+                                          const DigestSum& sum);
 
- private:
-  Hasher hasher_;
-  std::vector<common::v1::TensorDigest> digests_;
-};
+// One for each tensor of the manifest, in its order.
+std::vector<common::v1::TensorDigest> MakeTensorDigests(const common::v1::Manifest& manifest,
+                                                        const std::vector<DigestSum>& sums);
 
 }  // namespace tandem::weights
 

@@ -1,6 +1,7 @@
 #include "common/weights/holdings.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace tandem::weights {
 
@@ -61,6 +62,15 @@ Holdings TrainerHoldings(const ModelLayout& layout, const comm::MeshShape& mesh)
       }
     }
   }
+  return out;
+}
+
+std::vector<Holding> CountedHoldings(const ModelLayout& layout, const comm::MeshShape& mesh,
+                                     int rank) {
+  if (rank >= mesh.dp_shard * mesh.tp) return {};
+  const std::vector<bool> counts = FirstOfEachBox(layout)[rank % mesh.tp];
+  std::vector<Holding> out = std::move(TrainerHoldings(layout, mesh).ranks[rank]);
+  std::erase_if(out, [&counts](const Holding& held) { return !counts[held.piece.tensor]; });
   return out;
 }
 

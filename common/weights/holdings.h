@@ -36,6 +36,12 @@ std::vector<Holding> PiecesOfBox(const LogicalTensor& tensor, const TensorBox& b
 // replicate has the same. Of `layout` mesh.tp parts.
 Holdings TrainerHoldings(const ModelLayout& layout, const comm::MeshShape& mesh);
 
+// What rank `rank` of TrainerHoldings() answers for: of what several ranks hold alike, copies of
+// dp_replicate and boxes of tensor-parallel ranks, the first has it. Over all ranks, each element
+// once.
+std::vector<Holding> CountedHoldings(const ModelLayout& layout, const comm::MeshShape& mesh,
+                                     int rank);
+
 // The ranks of one rollout replica, each with its box of every tensor.
 Holdings RolloutHoldings(const ModelLayout& layout);
 

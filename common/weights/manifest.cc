@@ -17,7 +17,13 @@ namespace {
 constexpr int kMaxNamesInMessage = 3;
 
 std::string Describe(const TensorEntry& tensor) {
-  return absl::StrCat(tensor.dtype(), "[", absl::StrJoin(tensor.shape(), ", "), "]");
+  std::string text = absl::StrCat(tensor.dtype(), "[", absl::StrJoin(tensor.shape(), ", "), "]");
+  if (tensor.has_box()) {
+    const auto& box = tensor.box();
+    absl::StrAppend(&text, " rows ", box.first_row(), "+", box.rows(), " columns ",
+                    box.first_column(), "+", box.columns());
+  }
+  return text;
 }
 
 bool SameForm(const TensorEntry& a, const TensorEntry& b) {
@@ -26,6 +32,9 @@ bool SameForm(const TensorEntry& a, const TensorEntry& b) {
     return false;
   }
   if (!std::equal(a.shape().begin(), a.shape().end(), b.shape().begin())) return false;
+  if (a.has_box() != b.has_box() || a.box().SerializeAsString() != b.box().SerializeAsString()) {
+    return false;
+  }
   for (int i = 0; i < a.placements_size(); ++i) {
     if (a.placements(i).SerializeAsString() != b.placements(i).SerializeAsString()) return false;
   }
@@ -80,6 +89,12 @@ std::string ManifestDigest(const Manifest& manifest) {
       text(placement.axis());
       number(placement.has_shard_dim() ? placement.shard_dim() : -1);
     }
+    number(tensor.has_box() ? 1 : 0);
+    if (!tensor.has_box()) continue;
+    number(tensor.box().first_row());
+    number(tensor.box().rows());
+    number(tensor.box().first_column());
+    number(tensor.box().columns());
   }
   return hasher.Hex();
 }
@@ -98,7 +113,19 @@ absl::StatusOr<int64_t> TensorBytes(const TensorEntry& tensor) {
     }
     bytes *= size;
   }
-  return bytes;
+  if (!tensor.has_box()) return bytes;
+  const int64_t rows = tensor.shape_size() == 0 ? 1 : tensor.shape(0);
+  const int64_t columns = rows == 0 ? 0 : bytes / io::SizeOf(*dtype) / rows;
+  const auto& box = tensor.box();
+  const auto within = [](int64_t first, int64_t count, int64_t size) {
+    return first >= 0 && count >= 0 && count <= size && first <= size - count;
+  };
+  if (!within(box.first_row(), box.rows(), rows) ||
+      !within(box.first_column(), box.columns(), columns)) {
+    return absl::InvalidArgumentError(absl::StrCat("tensor ", tensor.name(), ": ", Describe(tensor),
+                                                   " reaches beyond its ", rows, " x ", columns));
+  }
+  return box.rows() * box.columns() * io::SizeOf(*dtype);
 }
 
 absl::StatusOr<int64_t> ManifestBytes(const Manifest& manifest) {

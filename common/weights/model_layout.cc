@@ -1,5 +1,8 @@
 #include "common/weights/model_layout.h"
 
+#include <array>
+#include <set>
+
 #include "absl/strings/str_cat.h"
 #include "common/status/status_macros.h"
 
@@ -84,6 +87,20 @@ int64_t ModelLayout::elements() const {
   int64_t sum = 0;
   for (const LogicalTensor& tensor : tensors) sum += tensor.elements();
   return sum;
+}
+
+std::vector<std::vector<bool>> FirstOfEachBox(const ModelLayout& layout) {
+  using Box = std::array<int64_t, 5>;
+  std::set<Box> seen;
+  std::vector<std::vector<bool>> first(layout.tp(),
+                                       std::vector<bool>(layout.tensors.size(), false));
+  for (int part = 0; part < layout.tp(); ++part) {
+    for (const TensorBox& box : layout.parts[part].boxes) {
+      const Box key = {box.tensor, box.first_row, box.rows, box.first_column, box.columns};
+      first[part][box.tensor] = seen.insert(key).second;
+    }
+  }
+  return first;
 }
 
 ModelLayout LayoutOf(absl::Span<const model::ParameterTable> tables) {

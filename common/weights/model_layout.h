@@ -56,6 +56,10 @@ struct ModelLayout {
   int64_t elements() const;
 };
 
+// By part and tensor: whether the part has a box of it that no part before it has. Boxes of two
+// parts are the same or share nothing, so the boxes of which it is true are each element once.
+std::vector<std::vector<bool>> FirstOfEachBox(const ModelLayout& layout);
+
 // How a tensor of a list is laid over the tensor-parallel ranks.
 struct TensorRule {
   enum class Split {

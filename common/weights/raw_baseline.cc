@@ -46,14 +46,51 @@ absl::Status Broadcast(std::vector<at::Tensor>& buckets, comm::ProcessGroup& gro
   return WaitAll(works);
 }
 
+absl::Status Chain(std::vector<at::Tensor>& buckets, comm::ProcessGroup& group, int trainer_ranks) {
+  const int rank = group.rank();
+  std::vector<std::unique_ptr<comm::Work>> arriving, leaving;
+  for (size_t b = 0; b < buckets.size(); ++b) {
+    const int source = static_cast<int>(b) % trainer_ranks;
+    if (rank >= trainer_ranks) {
+      ASSIGN_OR_RETURN(auto work,
+                       group.Receive(buckets[b], rank == trainer_ranks ? source : rank - 1, "raw"));
+      arriving.push_back(std::move(work));
+    } else if (rank == source) {
+      ASSIGN_OR_RETURN(auto work, group.Send(buckets[b], trainer_ranks, "raw"));
+      leaving.push_back(std::move(work));
+    }
+  }
+  for (size_t b = 0; b < arriving.size(); ++b) {
+    RETURN_IF_ERROR(arriving[b]->Wait());
+    if (rank + 1 == group.size()) continue;
+    ASSIGN_OR_RETURN(auto work, group.Send(buckets[b], rank + 1, "raw"));
+    leaving.push_back(std::move(work));
+  }
+  return WaitAll(leaving);
+}
+
+std::vector<at::Tensor> MakeBuckets(const TransferPlan& plan) {
+  std::vector<at::Tensor> buckets;
+  for (const Bucket& bucket : plan.buckets)
+    buckets.push_back(at::ones({bucket.size_bytes()}, at::kByte));
+  return buckets;
+}
+
+double MedianOf(std::vector<double> seconds) {
+  std::sort(seconds.begin(), seconds.end());
+  return seconds[seconds.size() / 2];
+}
+
+double SecondsSince(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
 }  // namespace
 
 absl::StatusOr<double> MeasureRawTransfer(const TransferPlan& plan,
                                           comm::ProcessGroup* trainer_group,
                                           comm::ProcessGroup* update_group, int repeats) {
-  std::vector<at::Tensor> buckets;
-  for (const Bucket& bucket : plan.buckets)
-    buckets.push_back(at::ones({bucket.size_bytes()}, at::kByte));
+  std::vector<at::Tensor> buckets = MakeBuckets(plan);
   std::vector<double> seconds;
   for (int i = 0; i < std::max(1, repeats); ++i) {
     if (trainer_group != nullptr) {
@@ -71,11 +108,23 @@ absl::StatusOr<double> MeasureRawTransfer(const TransferPlan& plan,
       // The leader's clock stops when the last receiver has everything, as an update's does.
       RETURN_IF_ERROR(update_group->Barrier("raw"));
     }
-    seconds.push_back(
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    seconds.push_back(SecondsSince(start));
   }
-  std::sort(seconds.begin(), seconds.end());
-  return seconds[seconds.size() / 2];
+  return MedianOf(std::move(seconds));
+}
+
+absl::StatusOr<double> MeasureRawChain(const TransferPlan& plan, comm::ProcessGroup& group,
+                                       int trainer_ranks, int repeats) {
+  std::vector<at::Tensor> buckets = MakeBuckets(plan);
+  std::vector<double> seconds;
+  for (int i = 0; i < std::max(1, repeats); ++i) {
+    RETURN_IF_ERROR(group.Barrier("raw"));
+    const auto start = std::chrono::steady_clock::now();
+    RETURN_IF_ERROR(Chain(buckets, group, trainer_ranks));
+    RETURN_IF_ERROR(group.Barrier("raw"));
+    seconds.push_back(SecondsSince(start));
+  }
+  return MedianOf(std::move(seconds));
 }
 
 }  // namespace tandem::weights

@@ -17,6 +17,12 @@ absl::StatusOr<double> MeasureRawTransfer(const TransferPlan& plan,
                                           comm::ProcessGroup* trainer_group,
                                           comm::ProcessGroup* update_group, int repeats);
 
+// The same of a chain: bucket b goes from rank b % trainer_ranks of the group to rank
+// trainer_ranks, and from there from rank to rank, each passing it on when it has arrived. All
+// ranks call it.
+absl::StatusOr<double> MeasureRawChain(const TransferPlan& plan, comm::ProcessGroup& group,
+                                       int trainer_ranks, int repeats);
+
 }  // namespace tandem::weights
 
 #endif  // TANDEM_COMMON_WEIGHTS_RAW_BASELINE_H_

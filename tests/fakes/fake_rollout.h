@@ -5,7 +5,9 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "absl/synchronization/mutex.h"
 #include "common/rpc/server.h"
 #include "services/rollout/receive/weight_receiver.h"
 #include "services/rollout/receive/weight_service.h"
@@ -14,11 +16,36 @@
 
 namespace tandem::testing {
 
-// One rollout rank at an address of its own.
+// Notes which reads it is asked for.
+class RecordingWeightService : public rollout::WeightServiceImpl {
+ public:
+  using WeightServiceImpl::WeightServiceImpl;
+  grpc::ServerWriteReactor<rollout::v1::ReadWeightsResponse>* ReadWeights(
+      grpc::CallbackServerContext* context,
+      const rollout::v1::ReadWeightsRequest* request) override {
+    {
+      absl::MutexLock lock(&mu_);
+      reads_.push_back(*request);
+    }
+    return WeightServiceImpl::ReadWeights(context, request);
+  }
+  std::vector<rollout::v1::ReadWeightsRequest> reads() const {
+    absl::MutexLock lock(&mu_);
+    return reads_;
+  }
+
+ private:
+  mutable absl::Mutex mu_;
+  std::vector<rollout::v1::ReadWeightsRequest> reads_;
+};
+
+// One rollout rank at an address of its own. Where it reads from another, it does so in buckets of
+// a few bytes.
 class FakeRollout {
  public:
-  explicit FakeRollout(const TestModel& model, std::string listen = "127.0.0.1:0")
-      : store(model.manifest()), receiver(&store), service_(&receiver) {
+  explicit FakeRollout(const TestModel& model, std::string listen = "127.0.0.1:0",
+                       rollout::StreamReader::Options stream = {.bucket_bytes = 64})
+      : store(model.manifest()), receiver(&store, stream), service_(&receiver) {
     rpc::ServerOptions options;
     options.listen = std::move(listen);
     options.role = "rollout";
@@ -33,13 +60,15 @@ class FakeRollout {
     server_.reset();
   }
   const std::string& address() const { return server_->address(); }
+  // That others made of it.
+  std::vector<rollout::v1::ReadWeightsRequest> reads() const { return service_.reads(); }
 
   absl::Status status;  // of the start
   FakeWeightStore store;
   rollout::WeightReceiver receiver;
 
  private:
-  rollout::WeightServiceImpl service_;
+  RecordingWeightService service_;
   std::unique_ptr<rpc::Server> server_;
 };
 

@@ -26,6 +26,7 @@ class FakeWeightStore : public rollout::WeightStore {
   }
 
   absl::Status PrepareStaging() override {
+    if (on_prepare) on_prepare();
     if (!prepare_error.ok()) return prepare_error;
     staged_.clear();
     finished.clear();
@@ -39,6 +40,7 @@ class FakeWeightStore : public rollout::WeightStore {
   }
   absl::Status FinishTensor(int index) override {
     finished.push_back(index);
+    if (on_finished) on_finished(index);
     return finish_error;
   }
   void DropStaged() override {
@@ -47,6 +49,7 @@ class FakeWeightStore : public rollout::WeightStore {
   }
   absl::StatusOr<rollout::CommitResult> Commit(int64_t version,
                                                const std::string& digest) override {
+    if (on_commit) on_commit();
     if (!commit_error.ok()) return std::exchange(commit_error, absl::OkStatus());
     absl::MutexLock lock(&mu_);
     live_.swap(staged_);
@@ -56,6 +59,7 @@ class FakeWeightStore : public rollout::WeightStore {
     return rollout::CommitResult{.pause_seconds = 0.25};
   }
   absl::Span<const std::byte> Live(int index) const override {
+    if (on_live) on_live(index);
     if (live_.empty()) return {};
     return {reinterpret_cast<const std::byte*>(live_[index].data()), live_[index].size()};
   }
@@ -66,7 +70,16 @@ class FakeWeightStore : public rollout::WeightStore {
     return live_.empty() ? "" : live_[index];
   }
 
-  std::function<void(int)> on_staged;  // before the receiver looks for a tensor's memory
+  void SetLiveDigest(std::string digest) {
+    absl::MutexLock lock(&mu_);
+    live_model_digest_ = std::move(digest);
+  }
+
+  std::function<void()> on_prepare;      // before room is made
+  std::function<void(int)> on_staged;    // before the receiver looks for a tensor's memory
+  std::function<void(int)> on_finished;  // after a tensor's last byte
+  std::function<void()> on_commit;       // before the swap
+  std::function<void(int)> on_live;      // before the receiver looks at a live tensor
   absl::Status prepare_error;
   absl::Status finish_error;
   absl::Status commit_error;  // once

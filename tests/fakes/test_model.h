@@ -11,6 +11,7 @@
 
 #include "common/weights/bucket_plan.h"
 #include "common/weights/manifest.h"
+#include "common/weights/model_layout.h"
 
 namespace tandem::testing {
 
@@ -80,6 +81,25 @@ struct TestModel {
     at::Tensor full = at::full({padded}, -1e9, at::kFloat);  // padding never travels
     full.narrow(0, 0, UnitNumel(u)).copy_(Flat(u));
     return full.narrow(0, rank * (padded / ranks), padded / ranks).clone();
+  }
+
+  // As a replica of `ranks` ranks holds it, or a trainer's copy: each rank has all of it.
+  weights::ModelLayout Layout(int ranks) const {
+    weights::ModelLayout layout;
+    weights::PartLayout part;
+    for (size_t u = 0; u < units.size(); ++u) {
+      int64_t offset = 0;
+      for (const auto& shape : units[u]) {
+        const int64_t columns = Numel(shape) / shape[0];
+        const auto tensor = static_cast<int32_t>(layout.tensors.size());
+        layout.tensors.push_back({"t", shape[0], columns});
+        part.boxes.push_back({tensor, 0, shape[0], 0, columns, static_cast<int32_t>(u), offset});
+        offset += Numel(shape);
+      }
+      part.unit_elements.push_back(offset);
+    }
+    layout.parts.assign(ranks, part);
+    return layout;
   }
 
   int64_t Padded(size_t u, int ranks) const { return (UnitNumel(u) + ranks - 1) / ranks * ranks; }

@@ -13,6 +13,9 @@
 
 #include "common/status/status_macros.h"
 #include "common/weights/bucket_plan.h"
+#include "services/trainer/publish/broadcast_plane.h"
+#include "services/trainer/publish/reshard_follower.h"
+#include "services/trainer/publish/reshard_plane.h"
 #include "services/trainer/publish/shard_gather_source.h"
 #include "services/trainer/publish/weight_publisher.h"
 #include "tests/fakes/fake_rollout.h"
@@ -30,6 +33,8 @@ class FakeTrainer {
     trainer::UpdatePolicy policy = trainer::UpdatePolicy::kAll;
     absl::Duration blame_grace = absl::Milliseconds(500);
     std::string backend = "shared_memory";  // of the update's group
+    std::string transport = "broadcast";    // or "reshard", "delta"
+    int replica_ranks = 1;                  // of each replica; all hold the whole model
   };
 
   static absl::StatusOr<std::unique_ptr<FakeTrainer>> Create(const TestModel& model,
@@ -61,13 +66,20 @@ class FakeTrainer {
                                 model.Padded(u, options.ranks)});
       }
       out->shards_.push_back(shards);
-      ASSIGN_OR_RETURN(auto source, trainer::ShardGatherSource::Create(out->plan, shards,
-                                                                       out->groups_[rank].get()));
-      out->sources_.push_back(std::move(source));
+    }
+    if (options.transport == "broadcast") {
+      for (int rank = 0; rank < options.ranks; ++rank) {
+        ASSIGN_OR_RETURN(out->sources_.emplace_back(),
+                         trainer::ShardGatherSource::Create(out->plan, out->shards_[rank],
+                                                            out->groups_[rank].get()));
+      }
+      out->plane_ = std::make_unique<trainer::BroadcastPlane>(out->plan, out->sources_[0].get(),
+                                                              absl::Seconds(60));
+    } else {
+      RETURN_IF_ERROR(out->MakeReshardPlane(model));
     }
     trainer::WeightPublisher::Options publisher;
-    publisher.plan = &out->plan;
-    publisher.source = out->sources_[0].get();
+    publisher.plane = out->plane_.get();
     publisher.incarnation = options.incarnation;
     publisher.policy = options.policy;
     publisher.blame_grace = options.blame_grace;
@@ -86,7 +98,8 @@ class FakeTrainer {
       if (rank == 0)
         report = publisher_->Publish(version, replicas, timeout);
       else
-        results[rank] = sources_[rank]->Follow();
+        results[rank] = options_.transport == "broadcast" ? sources_[rank]->Follow()
+                                                          : followers_[rank]->Follow();
     });
     for (const absl::Status& result : results) RETURN_IF_ERROR(result) << "a follower";
     return report;
@@ -112,6 +125,25 @@ class FakeTrainer {
   weights::TransferPlan plan;
 
  private:
+  absl::Status MakeReshardPlane(const TestModel& model) {
+    const weights::ModelLayout trainer = model.Layout(1);
+    const weights::ModelLayout rollout = model.Layout(options_.replica_ranks);
+    ASSIGN_OR_RETURN(layout_, trainer::MakeReshardLayout(
+                                  weights::TrainerHoldings(trainer, {.dp_shard = options_.ranks}),
+                                  rollout, model.manifest(), options_.bucket_bytes));
+    const bool deltas = options_.transport == "delta";
+    for (int rank = 0; rank < options_.ranks; ++rank) {
+      ASSIGN_OR_RETURN(senders_.emplace_back(),
+                       trainer::ReshardSender::Create(layout_, shards_[rank], rank, deltas));
+      followers_.push_back(
+          std::make_unique<trainer::ReshardFollower>(senders_.back().get(), groups_[rank].get()));
+    }
+    ASSIGN_OR_RETURN(auto tables, trainer::MakeRankTables(layout_, rollout));
+    plane_ = std::make_unique<trainer::ReshardPlane>(layout_, std::move(tables), senders_[0].get(),
+                                                     groups_[0].get(), absl::Seconds(60), deltas);
+    return absl::OkStatus();
+  }
+
   template <typename Body>
   void OnEveryRank(const Body& body) {
     std::vector<std::thread> threads;
@@ -125,7 +157,11 @@ class FakeTrainer {
   std::unique_ptr<comm::StoreServer> store_;
   std::vector<std::unique_ptr<comm::ProcessGroup>> groups_;
   std::vector<trainer::ShardedWeights> shards_;
+  trainer::ReshardLayout layout_;
+  std::vector<std::unique_ptr<trainer::ReshardSender>> senders_;
+  std::vector<std::unique_ptr<trainer::ReshardFollower>> followers_;
   std::vector<std::unique_ptr<trainer::ShardGatherSource>> sources_;
+  std::unique_ptr<trainer::DataPlane> plane_;
   std::unique_ptr<trainer::WeightPublisher> publisher_;
 };
 

@@ -1,6 +1,7 @@
 // failing_rollout ACTION TENSOR: serves WeightService for TestModel::Small() and prints its
 // address. In the first update it kills ("kill") or stops ("stop") itself when the bytes of tensor
-// number TENSOR arrive; "live" does neither. Ends with its parent.
+// number TENSOR arrive; "kill_read" and "stop_read" do so when another replica reads them; "live"
+// does nothing of it. Ends with its parent.
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -20,8 +21,14 @@ int main(int argc, char** argv) {
   if (!rollout.status.ok()) return 1;
   int seen = 0;  // once when the receiver checks sizes, then when bytes arrive
   rollout.store.on_staged = [&](int index) {
-    if (action == "live" || index != tensor || ++seen != 2) return;
-    raise(action == "kill" ? SIGKILL : SIGSTOP);
+    if (index != tensor || ++seen != 2) return;
+    if (action == "kill") raise(SIGKILL);
+    if (action == "stop") raise(SIGSTOP);
+  };
+  rollout.store.on_live = [&](int index) {
+    if (index != tensor) return;
+    if (action == "kill_read") raise(SIGKILL);
+    if (action == "stop_read") raise(SIGSTOP);
   };
   std::printf("%s\n", rollout.address().c_str());
   std::fflush(stdout);

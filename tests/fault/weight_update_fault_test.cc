@@ -71,14 +71,16 @@ TestModel Version(int64_t version) {
   return model;
 }
 
-// The tensor at which it happens, and the backend of the update's group.
-class WeightUpdateFault : public ::testing::TestWithParam<std::tuple<int, std::string>> {};
+// The tensor at which it happens, the backend of the update's group, and how the bytes travel.
+class WeightUpdateFault
+    : public ::testing::TestWithParam<std::tuple<int, std::string, std::string>> {};
 
 TEST_P(WeightUpdateFault, AKilledReplicaIsNamedTheOthersKeepTheOldVersionAndTheNextUpdateSucceeds) {
   FakeRollout survivor(Version(0));
-  const auto& [tensor, backend] = GetParam();
-  ASSERT_OK_AND_ASSIGN(auto trainer,
-                       FakeTrainer::Create(Version(0), {.bucket_bytes = 64, .backend = backend}));
+  const auto& [tensor, backend, transport] = GetParam();
+  ASSERT_OK_AND_ASSIGN(auto trainer, FakeTrainer::Create(Version(0), {.bucket_bytes = 64,
+                                                                      .backend = backend,
+                                                                      .transport = transport}));
   trainer->SetWeights(Version(1));
   ASSERT_OK(trainer->Publish(1, {Endpoint("survivor", survivor)}).status());
 
@@ -103,12 +105,18 @@ TEST_P(WeightUpdateFault, AKilledReplicaIsNamedTheOthersKeepTheOldVersionAndTheN
 
 INSTANTIATE_TEST_SUITE_P(AtTensor, WeightUpdateFault,
                          ::testing::Combine(::testing::Values(0, 2, 5),
-                                            ::testing::Values("gloo", "shared_memory")));
+                                            ::testing::Values("gloo", "shared_memory"),
+                                            ::testing::Values("broadcast", "reshard", "delta")));
 
-TEST(WeightUpdateFault, AStoppedReplicaIsNamedWithinTheDeadline) {
+class WeightTransportFault : public ::testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Transports, WeightTransportFault,
+                         ::testing::Values("broadcast", "reshard", "delta"));
+
+TEST_P(WeightTransportFault, AStoppedReplicaIsNamedWithinTheDeadline) {
   FakeRollout survivor(Version(0));
   RolloutProcess victim("stop", 2);
-  ASSERT_OK_AND_ASSIGN(auto trainer, FakeTrainer::Create(Version(0), {.bucket_bytes = 64}));
+  ASSERT_OK_AND_ASSIGN(
+      auto trainer, FakeTrainer::Create(Version(0), {.bucket_bytes = 64, .transport = GetParam()}));
   EXPECT_THAT(
       trainer->Publish(1, {Endpoint("survivor", survivor), victim.endpoint("victim")},
                        absl::Seconds(2)),
@@ -121,12 +129,13 @@ TEST(WeightUpdateFault, AStoppedReplicaIsNamedWithinTheDeadline) {
   ExpectLive(survivor, Version(0), 1);
 }
 
-TEST(WeightUpdateFault, UnderAvailableTheSurvivorsGoOnWithoutAKilledReplica) {
+TEST_P(WeightTransportFault, UnderAvailableTheSurvivorsGoOnWithoutAKilledReplica) {
   FakeRollout survivor(Version(0));
   RolloutProcess victim("kill", 2);
-  ASSERT_OK_AND_ASSIGN(
-      auto trainer, FakeTrainer::Create(Version(0), {.bucket_bytes = 64,
-                                                     .policy = trainer::UpdatePolicy::kAvailable}));
+  ASSERT_OK_AND_ASSIGN(auto trainer,
+                       FakeTrainer::Create(Version(0), {.bucket_bytes = 64,
+                                                        .policy = trainer::UpdatePolicy::kAvailable,
+                                                        .transport = GetParam()}));
   ASSERT_OK_AND_ASSIGN(const auto report, trainer->Publish(1, {victim.endpoint("victim"),
                                                                Endpoint("survivor", survivor)}));
   EXPECT_FALSE(report.replicas[0].committed);
@@ -136,12 +145,13 @@ TEST(WeightUpdateFault, UnderAvailableTheSurvivorsGoOnWithoutAKilledReplica) {
   ExpectLive(survivor, Version(0), 1);
 }
 
-TEST(WeightUpdateFault, UnderAvailableAStoppedReplicaLeavesTimeForTheOthers) {
+TEST_P(WeightTransportFault, UnderAvailableAStoppedReplicaLeavesTimeForTheOthers) {
   FakeRollout survivor(Version(0));
   RolloutProcess victim("stop", 2);
-  ASSERT_OK_AND_ASSIGN(
-      auto trainer, FakeTrainer::Create(Version(0), {.bucket_bytes = 64,
-                                                     .policy = trainer::UpdatePolicy::kAvailable}));
+  ASSERT_OK_AND_ASSIGN(auto trainer,
+                       FakeTrainer::Create(Version(0), {.bucket_bytes = 64,
+                                                        .policy = trainer::UpdatePolicy::kAvailable,
+                                                        .transport = GetParam()}));
   ASSERT_OK_AND_ASSIGN(
       const auto report,
       trainer->Publish(1, {victim.endpoint("victim"), Endpoint("survivor", survivor)},
@@ -151,8 +161,9 @@ TEST(WeightUpdateFault, UnderAvailableAStoppedReplicaLeavesTimeForTheOthers) {
   ExpectLive(survivor, Version(0), 1);
 }
 
-TEST(WeightUpdateFault, ARolloutThatRestartsAtTheSameAddressGetsTheNextVersion) {
-  ASSERT_OK_AND_ASSIGN(auto trainer, FakeTrainer::Create(Version(0), {.bucket_bytes = 64}));
+TEST_P(WeightTransportFault, ARolloutThatRestartsAtTheSameAddressGetsTheNextVersion) {
+  ASSERT_OK_AND_ASSIGN(
+      auto trainer, FakeTrainer::Create(Version(0), {.bucket_bytes = 64, .transport = GetParam()}));
   FakeRollout other(Version(0));
   auto rollout = std::make_unique<FakeRollout>(Version(0));
   ASSERT_OK(rollout->status);
@@ -173,6 +184,66 @@ TEST(WeightUpdateFault, ARolloutThatRestartsAtTheSameAddressGetsTheNextVersion) 
   ASSERT_OK(rollout->status);
   ASSERT_OK(trainer->Publish(3, {{"r", {address}}, Endpoint("other", other)}).status());
   ExpectLive(*rollout, Version(0), 3);
+}
+
+constexpr rollout::StreamReader::Options kImpatient = {.bucket_bytes = 64,
+                                                       .patience = absl::Seconds(2)};
+
+// How a replica that others read from goes away in the middle, and how bytes travel else.
+class StreamSourceFault : public ::testing::TestWithParam<std::tuple<std::string, std::string>> {};
+INSTANTIATE_TEST_SUITE_P(Sources, StreamSourceFault,
+                         ::testing::Combine(::testing::Values("kill_read", "stop_read"),
+                                            ::testing::Values("reshard", "delta")));
+
+TEST_P(StreamSourceFault, WhereItIsTheFirstOfTwoTheLateReplicaReadsFromTheOther) {
+  const auto& [action, transport] = GetParam();
+  RolloutProcess victim(action, 2);
+  FakeRollout other(Version(0)), late(Version(0), "127.0.0.1:0", kImpatient);
+  ASSERT_OK_AND_ASSIGN(
+      auto trainer, FakeTrainer::Create(Version(0), {.bucket_bytes = 64, .transport = transport}));
+  ASSERT_OK(trainer->Publish(1, {victim.endpoint("victim"), Endpoint("other", other)}).status());
+  ASSERT_OK_AND_ASSIGN(const auto report,
+                       trainer->Publish(1, {victim.endpoint("victim"), Endpoint("other", other),
+                                            Endpoint("late", late)}));
+  ExpectLive(late, Version(0), 1);
+  EXPECT_EQ(report.replicas[2].fed_by, "other");
+  EXPECT_EQ(report.sent_bytes, 0);
+  EXPECT_EQ(late.store.live_model_digest(), other.store.live_model_digest());
+  EXPECT_OK(trainer->Barrier());
+}
+
+TEST_P(StreamSourceFault, WhereItIsTheOnlyOneTheTrainerFeedsTheLateReplica) {
+  const auto& [action, transport] = GetParam();
+  RolloutProcess victim(action, 2);
+  FakeRollout late(Version(0), "127.0.0.1:0", kImpatient);
+  ASSERT_OK_AND_ASSIGN(
+      auto trainer, FakeTrainer::Create(Version(0), {.bucket_bytes = 64, .transport = transport}));
+  ASSERT_OK(trainer->Publish(1, {victim.endpoint("victim")}).status());
+  ASSERT_OK_AND_ASSIGN(const auto report,
+                       trainer->Publish(1, {victim.endpoint("victim"), Endpoint("late", late)}));
+  ExpectLive(late, Version(0), 1);
+  EXPECT_EQ(report.replicas[1].fed_by, "");
+  EXPECT_GT(report.sent_bytes, 0);
+  EXPECT_OK(trainer->Barrier());
+}
+
+TEST(StreamReaderFault, UnderAvailableAReplicaThatDiesReadingDoesNotHoldTheOthersUp) {
+  FakeRollout source(Version(0)), late(Version(0));
+  RolloutProcess victim("kill", 2);
+  ASSERT_OK_AND_ASSIGN(auto trainer,
+                       FakeTrainer::Create(Version(0), {.bucket_bytes = 64,
+                                                        .policy = trainer::UpdatePolicy::kAvailable,
+                                                        .transport = "reshard"}));
+  ASSERT_OK(trainer->Publish(1, {Endpoint("source", source)}).status());
+  ASSERT_OK_AND_ASSIGN(const auto report,
+                       trainer->Publish(1, {Endpoint("source", source), victim.endpoint("victim"),
+                                            Endpoint("late", late)}));
+  EXPECT_FALSE(report.replicas[1].committed);
+  EXPECT_THAT(report.replicas[1].error,
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("replica victim, rank 0")));
+  EXPECT_EQ(report.replicas[2].fed_by, "source");
+  ExpectLive(late, Version(0), 1);
+  EXPECT_EQ(report.sent_bytes, 0);
 }
 
 }  // namespace

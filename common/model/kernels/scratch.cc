@@ -22,7 +22,7 @@ Buffer AllocateBytes(int64_t bytes) {
       (static_cast<size_t>(std::max<int64_t>(bytes, 1)) + alignment - 1) / alignment * alignment;
   void* const data = std::aligned_alloc(alignment, rounded);
   if (data == nullptr) throw std::bad_alloc();
-  if (bytes >= kLargeBytes) WantLargePages(data, rounded);
+  if (rounded >= kLargePageBytes) WantLargePages(data, rounded);
   return Buffer(data);
 }
 

@@ -36,9 +36,8 @@ absl::Status Stage(const io::ModelFolder& folder, const model::ParameterTable& t
               absl::StrCat("tensor ", segment.name, ": its memory has ", bytes.size(), " bytes"));
         }
         RETURN_IF_ERROR(model::CopyElements(tensor, 0, segment.numel, type, bytes.data()));
-        weights::TensorDigest& digest = digests.emplace_back();
-        digest.set_name(segment.name);
-        digest.set_digest(weights::HexDigest(bytes));
+        digests.push_back(weights::MakeTensorDigest(
+            manifest.tensors(index), weights::SumOfHeld(manifest.tensors(index), bytes)));
         return store.FinishTensor(index);
       });
 }

@@ -1,9 +1,11 @@
 #include "services/rollout/receive/update_checks.h"
 
+#include <string>
+
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
-#include "common/weights/transport.h"
 
 namespace tandem::rollout {
 
@@ -21,6 +23,47 @@ absl::StatusOr<absl::Duration> UpdateTimeout(const BeginUpdateRequest& request) 
   return duration;
 }
 
+namespace {
+
+absl::Status CheckRendezvous(const common::v1::GroupRendezvous& rendezvous,
+                             const std::string& field) {
+  if (const std::string& backend = rendezvous.backend();
+      backend != "gloo" && backend != "nccl" && backend != "shared_memory") {
+    return rpc::InvalidField(
+        field + ".backend",
+        absl::StrCat("expected gloo, nccl or shared_memory, found '", backend, "'"));
+  }
+  if (rendezvous.host().empty())
+    return rpc::InvalidField(field + ".host", "expected a host, found nothing");
+  if (rendezvous.port() <= 0 || rendezvous.port() > 65535) {
+    return rpc::InvalidField(field + ".port",
+                             absl::StrCat("expected 1 to 65535, found ", rendezvous.port()));
+  }
+  if (rendezvous.size() < 2 || rendezvous.rank() < 0 || rendezvous.rank() >= rendezvous.size()) {
+    return rpc::InvalidField(field + ".rank", absl::StrCat("expected a rank of ", rendezvous.size(),
+                                                           ", found ", rendezvous.rank()));
+  }
+  return absl::OkStatus();
+}
+
+// What a rank that reads from another is told.
+absl::Status CheckStream(const BeginUpdateRequest& request) {
+  const std::string& address = request.stream_address();
+  const size_t colon = address.rfind(':');
+  int port = 0;
+  if (colon == std::string::npos || colon == 0 || address.find('/') != std::string::npos ||
+      !absl::SimpleAtoi(address.substr(colon + 1), &port) || port <= 0 || port > 65535) {
+    return rpc::InvalidField("stream_address",
+                             absl::StrCat("expected HOST:PORT, found '", address, "'"));
+  }
+  if (request.has_rendezvous() || request.has_forward() || request.has_fed_by()) {
+    return rpc::InvalidField("rendezvous", "transport 'stream' joins no group; leave it unset");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::Status CheckBeginRequest(const BeginUpdateRequest& request) {
   if (request.update_id().empty() || request.update_id().size() > 128) {
     return rpc::InvalidField("update_id", "expected a UUID");
@@ -29,32 +72,61 @@ absl::Status CheckBeginRequest(const BeginUpdateRequest& request) {
     return rpc::InvalidField("policy_version",
                              absl::StrCat("expected >= 0, found ", request.policy_version()));
   }
-  if (request.has_base_version()) {
-    return rpc::InvalidField("base_version", absl::StrCat("transport '", request.transport(),
-                                                          "' applies to no base; leave it unset"));
-  }
-  if (const auto transport = weights::MakeTransport(request.transport()); !transport.ok()) {
-    return rpc::InvalidField("transport", transport.status().message());
-  }
-  const auto& rendezvous = request.rendezvous();
-  if (const std::string& backend = rendezvous.backend();
-      backend != "gloo" && backend != "nccl" && backend != "shared_memory") {
+  const std::string& transport = request.transport();
+  const bool streams = transport == "stream";
+  if (transport != "broadcast" && transport != "reshard" && transport != "delta" && !streams) {
     return rpc::InvalidField(
-        "rendezvous.backend",
-        absl::StrCat("expected gloo, nccl or shared_memory, found '", backend, "'"));
+        "transport",
+        absl::StrCat("expected broadcast, reshard, delta or stream, found '", transport, "'"));
   }
-  if (rendezvous.host().empty())
-    return rpc::InvalidField("rendezvous.host", "expected a host, found nothing");
-  if (rendezvous.port() <= 0 || rendezvous.port() > 65535) {
-    return rpc::InvalidField("rendezvous.port",
-                             absl::StrCat("expected 1 to 65535, found ", rendezvous.port()));
+  if (request.has_base_version() != (transport == "delta")) {
+    return rpc::InvalidField(
+        "base_version",
+        transport == "delta"
+            ? "transport 'delta' is applied on a base; state its version"
+            : absl::StrCat("transport '", transport, "' applies to no base; leave it unset"));
   }
-  if (rendezvous.size() < 2 || rendezvous.rank() < 1 || rendezvous.rank() >= rendezvous.size()) {
-    return rpc::InvalidField("rendezvous.rank",
-                             absl::StrCat("expected 1 to ", rendezvous.size() - 1, ", found ",
-                                          rendezvous.rank(), " (0 sends)"));
+  if (streams) {
+    RETURN_IF_ERROR(CheckStream(request));
+    return UpdateTimeout(request).status();
+  }
+  RETURN_IF_ERROR(CheckRendezvous(request.rendezvous(), "rendezvous"));
+  const auto& own = request.rendezvous();
+  if (own.rank() < 1) {
+    return rpc::InvalidField("rendezvous.rank", absl::StrCat("expected 1 to ", own.size() - 1,
+                                                             ", found ", own.rank(), " (0 sends)"));
+  }
+  if (request.has_fed_by() &&
+      (request.fed_by() < 0 || request.fed_by() >= own.size() || request.fed_by() == own.rank())) {
+    return rpc::InvalidField("fed_by", absl::StrCat("expected another rank of ", own.size(),
+                                                    ", found ", request.fed_by()));
+  }
+  if (request.has_forward()) {
+    const auto& forward = request.forward();
+    RETURN_IF_ERROR(CheckRendezvous(forward, "forward"));
+    if (request.forward_to() < 0 || request.forward_to() >= forward.size() ||
+        request.forward_to() == forward.rank() || forward.prefix() == own.prefix()) {
+      return rpc::InvalidField(
+          "forward_to", absl::StrCat("expected another rank of ", forward.size(),
+                                     " in a group of its own, found ", request.forward_to()));
+    }
   }
   return UpdateTimeout(request).status();
+}
+
+absl::Status CheckBase(const BeginUpdateRequest& request, const WeightStore& store) {
+  if (!request.has_base_version()) return absl::OkStatus();
+  const int64_t live = store.live_version();
+  if (live == request.base_version() && store.live_model_digest() == request.base_model_digest()) {
+    return absl::OkStatus();
+  }
+  return rpc::WithReason(
+      absl::FailedPreconditionError(
+          absl::StrCat("base: version ", request.base_version(), " with digest ",
+                       request.base_model_digest(), " is expected, version ", live, " with digest ",
+                       store.live_model_digest(), " is live; send all of it")),
+      "BASE_MISMATCH",
+      {{"expected", absl::StrCat(request.base_version())}, {"actual", absl::StrCat(live)}});
 }
 
 bool SameUpdate(BeginUpdateRequest a, BeginUpdateRequest b) {

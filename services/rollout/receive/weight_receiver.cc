@@ -10,6 +10,7 @@
 #include "common/telemetry/log.h"
 #include "common/weights/digest.h"
 #include "common/weights/manifest.h"
+#include "common/weights/receive_table.h"
 #include "common/weights/tensor_sink.h"
 #include "services/rollout/receive/update_checks.h"
 
@@ -27,8 +28,8 @@ absl::Status ShutDownError() { return absl::UnavailableError("the rollout is shu
 
 }  // namespace
 
-WeightReceiver::WeightReceiver(WeightStore* store)
-    : store_(store), worker_([this] { OnDeadline(); }) {}
+WeightReceiver::WeightReceiver(WeightStore* store, StreamReader::Options stream)
+    : store_(store), stream_(stream), worker_([this] { OnDeadline(); }) {}
 
 WeightReceiver::~WeightReceiver() { Shutdown(); }
 
@@ -105,10 +106,14 @@ void WeightReceiver::Close(UpdatePtr update, absl::Status status, Calls& calls) 
   waiters->commit_waiters.swap(update->commit_waiters);
   calls.push_back([this, waiters, status] {
     group_.Abort(status.message());
+    forward_.Abort(status.message());
+    stream_.Abort();
     // Behind the update's own task, if that is under way: only then is the arena nobody's.
     worker_.Add([this] {
       group_.Drop();
-      transport_.reset();
+      forward_.Drop();
+      broadcast_.reset();
+      reshard_.reset();
       store_->DropStaged();
     });
     for (auto& waiter : waiters->begin_waiters) waiter(status);
@@ -131,8 +136,10 @@ absl::StatusOr<bool> WeightReceiver::TakePlan(const v1::BeginUpdateRequest& requ
   }
   RETURN_IF_ERROR(weights::CheckManifest(request.manifest()));
   RETURN_IF_ERROR(weights::CheckSameTensors(store_->manifest(), request.manifest()));
+  const bool whole = request.transport() == "broadcast";
   ASSIGN_OR_RETURN(weights::TransferPlan plan,
-                   weights::CheckTransferPlan(request.manifest(), request.buckets()));
+                   whole ? weights::CheckTransferPlan(request.manifest(), request.buckets())
+                         : weights::CheckReceiveTable(request.manifest(), request.buckets()));
   plan_ = std::make_shared<const weights::TransferPlan>(std::move(plan));
   update.plan = plan_;
   return true;
@@ -178,6 +185,7 @@ void WeightReceiver::BeginUpdate(const v1::BeginUpdateRequest& request,
                              {{"live", absl::StrCat(store_->live_version())},
                               {"actual", absl::StrCat(request.policy_version())}});
     }
+    RETURN_IF_ERROR(CheckBase(request, *store_));
     auto update = std::make_shared<Update>();
     ASSIGN_OR_RETURN(const bool known, TakePlan(request, *update));
     if (!known) {
@@ -254,36 +262,67 @@ void WeightReceiver::RunUpdate(const UpdatePtr& update) {
 absl::Status WeightReceiver::Receive(const UpdatePtr& update, v1::VerifyUpdateResponse& verified) {
   const auto& rendezvous = update->request.rendezvous();
   weights::PhaseTimes times;
-  absl::Status status =
-      group_.WaitForKey(rendezvous, absl::StrCat("go/", update->request.update_id()),
-                        update->deadline, &update->cancel);
-  absl::StatusOr<comm::ProcessGroup*> group = nullptr;
-  if (status.ok()) {
-    group = group_.Join(rendezvous, update->deadline, &update->cancel);
-    status = group.status();
+  absl::Status status;
+  std::shared_ptr<const weights::TransferPlan> plan = update->plan;
+  if (update->request.transport() == "stream") {
+    ASSIGN_OR_RETURN(weights::TransferPlan canonical, stream_.Plan(plan->manifest));
+    plan = std::make_shared<const weights::TransferPlan>(std::move(canonical));
+  } else {
+    status = group_.WaitForKey(rendezvous, absl::StrCat("go/", update->request.update_id()),
+                               update->deadline, &update->cancel);
   }
   std::unique_ptr<weights::TensorSink> sink;
   if (status.ok()) {
     ASSIGN_OR_RETURN(sink, weights::TensorSink::Create(
-                               *update->plan, [this](int i) { return store_->Staged(i); },
-                               [this](int i) { return store_->FinishTensor(i); }));
-    if (transport_ == nullptr || transport_->name() != update->request.transport()) {
-      ASSIGN_OR_RETURN(transport_, weights::MakeTransport(update->request.transport()));
-    }
-    status = transport_->Receive(*update->plan, **group, *sink, times);
+                               *plan, [this](int i) { return store_->Staged(i); },
+                               [this](int i) { return store_->FinishTensor(i); },
+                               [this](int i) { return store_->Live(i); }));
+    status = ReceiveBuckets(*update, *plan, *sink, times);
   }
   if (!status.ok()) {
     // The group or its rendezvous: the cause is elsewhere, unless the sender finds no other.
     const auto code = absl::IsDeadlineExceeded(status) ? absl::StatusCode::kDeadlineExceeded
                                                        : absl::StatusCode::kAborted;
-    return rpc::WithReason(absl::Status(code, absl::StrCat("rank ", rendezvous.rank(),
-                                                           ", phase transfer: ", status.message())),
-                           "TRANSFER_FAILED", {{"phase", "transfer"}});
+    const std::string who = update->request.transport() == "stream"
+                                ? absl::StrCat("stream from ", update->request.stream_address())
+                                : absl::StrCat("rank ", rendezvous.rank());
+    return rpc::WithReason(
+        absl::Status(code, absl::StrCat(who, ", phase transfer: ", status.message())),
+        "TRANSFER_FAILED", {{"phase", "transfer"}});
   }
   for (const auto& digest : sink->digests()) *verified.add_digests() = digest;
   verified.set_model_digest(weights::ModelDigest(sink->digests()));
   for (const auto& phase : times.phases()) *verified.add_phases() = phase;
   return absl::OkStatus();
+}
+
+absl::Status WeightReceiver::ReceiveBuckets(const Update& update, const weights::TransferPlan& plan,
+                                            weights::BucketSink& sink, weights::PhaseTimes& times) {
+  const v1::BeginUpdateRequest& request = update.request;
+  if (request.transport() == "stream") {
+    StreamReader::Source source;
+    source.address = request.stream_address();
+    source.policy_version = request.policy_version();
+    source.manifest_digest = store_->manifest().digest();
+    source.deadline = update.deadline;
+    return stream_.Read(source, plan, sink, update.cancel, times);
+  }
+  weights::ReceiveLinks links;
+  ASSIGN_OR_RETURN(links.from, group_.Join(request.rendezvous(), update.deadline, &update.cancel));
+  if (request.transport() == "broadcast") {
+    if (broadcast_ == nullptr) broadcast_ = std::make_unique<weights::BroadcastTransport>();
+    return broadcast_->Receive(plan, *links.from, sink, times);
+  }
+  if (request.has_fed_by()) links.fed_by = request.fed_by();
+  if (request.has_forward()) {
+    ASSIGN_OR_RETURN(links.forward,
+                     forward_.Join(request.forward(), update.deadline, &update.cancel));
+    links.forward_to = request.forward_to();
+  } else {
+    forward_.Drop();
+  }
+  if (reshard_ == nullptr) reshard_ = std::make_unique<weights::ReshardReceiver>();
+  return reshard_->Receive(plan, links, request.transport() == "delta", sink, times);
 }
 
 void WeightReceiver::VerifyUpdate(const v1::VerifyUpdateRequest& request,
@@ -445,10 +484,10 @@ absl::StatusOr<v1::GetDigestsResponse> WeightReceiver::DigestLive() const {
   response.set_policy_version(store_->live_version());
   std::vector<weights::TensorDigest> digests;
   for (int i = 0; i < store_->manifest().tensors_size(); ++i) {
-    weights::TensorDigest& digest = digests.emplace_back();
-    digest.set_name(store_->manifest().tensors(i).name());
-    digest.set_digest(weights::HexDigest(store_->Live(i)));
-    *response.add_digests() = digest;
+    const weights::TensorEntry& tensor = store_->manifest().tensors(i);
+    digests.push_back(
+        weights::MakeTensorDigest(tensor, weights::SumOfHeld(tensor, store_->Live(i))));
+    *response.add_digests() = digests.back();
   }
   response.set_model_digest(weights::ModelDigest(digests));
   return response;
@@ -458,15 +497,23 @@ void WeightReceiver::GetDigests(Done<v1::GetDigestsResponse> done) {
   if (!worker_.Add([this, done] { done(DigestLive()); })) done(ShutDownError());
 }
 
+absl::StatusOr<std::unique_ptr<LiveStream>> WeightReceiver::OpenLive(
+    const v1::ReadWeightsRequest& request) const {
+  return LiveStream::Open(*store_, request);
+}
+
+bool WeightReceiver::RunSoon(std::function<void(WeightStore&)> body) {
+  return worker_.Add([this, body = std::move(body)] { body(*store_); });
+}
+
 absl::Status WeightReceiver::RunExclusive(const std::function<absl::Status(WeightStore&)>& body) {
   absl::Status status;
   absl::Notification finished;
-  if (!worker_.Add([&] {
-        status = body(*store_);
-        finished.Notify();
-      })) {
-    return ShutDownError();
-  }
+  const bool added = RunSoon([&](WeightStore& store) {
+    status = body(store);
+    finished.Notify();
+  });
+  if (!added) return ShutDownError();
   finished.WaitForNotification();
   return status;
 }

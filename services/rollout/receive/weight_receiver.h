@@ -6,8 +6,9 @@
 //     staged
 //
 // The protocol is that of weight_service.proto. One thread of its own does everything that takes
-// time: it makes room, waits for the go key, joins the group, receives, digests and commits, in the
-// order in which it was asked; it alone touches the store's arenas. RPC threads only check, note
+// time: it makes room, waits for the go key, joins the group (or reads from another replica),
+// receives, digests and commits, in the order in which it was asked; it alone touches the store's
+// arenas. RPC threads only check, note
 // and return; the answers come through callbacks, on this thread or the caller's.
 //
 // Any thread may call any method. `mu_` is never held while the store, the group or a callback is
@@ -28,9 +29,12 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
+#include "common/weights/broadcast_transport.h"
 #include "common/weights/bucket_plan.h"
-#include "common/weights/transport.h"
+#include "common/weights/reshard_receiver.h"
+#include "services/rollout/receive/live_stream.h"
 #include "services/rollout/receive/receive_group.h"
+#include "services/rollout/receive/stream_reader.h"
 #include "services/rollout/receive/weight_store.h"
 #include "services/rollout/receive/worker.h"
 #include "tandem/rollout/v1/weight_service.pb.h"
@@ -43,7 +47,7 @@ class WeightReceiver {
   using Done = std::function<void(absl::StatusOr<Response>)>;
 
   // `store` outlives the receiver.
-  explicit WeightReceiver(WeightStore* store);
+  explicit WeightReceiver(WeightStore* store, StreamReader::Options stream = {});
   ~WeightReceiver();
 
   v1::GetManifestResponse GetManifest() const;
@@ -53,6 +57,11 @@ class WeightReceiver {
   absl::Status AbortUpdate(const v1::AbortUpdateRequest& request);
   void GetDigests(Done<v1::GetDigestsResponse> done);
 
+  // The live weights for a reader; errors as ReadWeights. To be used within RunSoon().
+  absl::StatusOr<std::unique_ptr<LiveStream>> OpenLive(const v1::ReadWeightsRequest& request) const;
+
+  // As RunExclusive(), but returns at once. False, and `body` is never called, after Shutdown().
+  bool RunSoon(std::function<void(WeightStore&)> body);
   // Runs `body` on the receiver's thread, so that no update touches the store meanwhile, and
   // returns its status. Blocks. UNAVAILABLE after Shutdown().
   absl::Status RunExclusive(const std::function<absl::Status(WeightStore&)>& body);
@@ -113,13 +122,19 @@ class WeightReceiver {
   // On the worker.
   void RunUpdate(const UpdatePtr& update);
   absl::Status Receive(const UpdatePtr& update, v1::VerifyUpdateResponse& verified);
+  absl::Status ReceiveBuckets(const Update& update, const weights::TransferPlan& plan,
+                              weights::BucketSink& sink, weights::PhaseTimes& times);
   void RunCommit(const UpdatePtr& update);
   void OnDeadline();
   absl::StatusOr<v1::GetDigestsResponse> DigestLive() const;
 
   WeightStore* const store_;
   ReceiveGroup group_;
-  std::unique_ptr<weights::Transport> transport_;  // worker only
+  ReceiveGroup forward_;  // in which this rank feeds another
+  StreamReader stream_;
+  // Worker only; each keeps its buffers.
+  std::unique_ptr<weights::BroadcastTransport> broadcast_;
+  std::unique_ptr<weights::ReshardReceiver> reshard_;
 
   mutable absl::Mutex mu_;
   int64_t newest_incarnation_ ABSL_GUARDED_BY(mu_) = -1;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "common/rpc/status_conversion.h"
+#include "services/rollout/receive/read_weights_call.h"
 
 namespace tandem::rollout {
 namespace {
@@ -65,6 +66,11 @@ grpc::ServerUnaryReactor* WeightServiceImpl::GetDigests(grpc::CallbackServerCont
   auto* reactor = context->DefaultReactor();
   receiver_->GetDigests(Finish(reactor, response));
   return reactor;
+}
+
+grpc::ServerWriteReactor<v1::ReadWeightsResponse>* WeightServiceImpl::ReadWeights(
+    grpc::CallbackServerContext*, const v1::ReadWeightsRequest* request) {
+  return StartReadWeights(*receiver_, *request);
 }
 
 }  // namespace tandem::rollout

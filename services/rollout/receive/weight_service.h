@@ -31,6 +31,8 @@ class WeightServiceImpl : public v1::WeightService::CallbackService {
   grpc::ServerUnaryReactor* GetDigests(grpc::CallbackServerContext* context,
                                        const v1::GetDigestsRequest* request,
                                        v1::GetDigestsResponse* response) override;
+  grpc::ServerWriteReactor<v1::ReadWeightsResponse>* ReadWeights(
+      grpc::CallbackServerContext* context, const v1::ReadWeightsRequest* request) override;
 
  private:
   WeightReceiver* const receiver_;

@@ -13,19 +13,13 @@
 #include "absl/strings/str_cat.h"
 #include "common/status/status_macros.h"
 #include "services/trainer/fsdp/offload_file.h"
+#include "services/trainer/publish/wire_type.h"
 
 namespace tandem::trainer {
 namespace {
 
 constexpr int32_t kEnd = -1;
 constexpr int kAskAhead = 1;
-
-absl::StatusOr<at::ScalarType> WireType(const std::string& dtype) {
-  if (dtype == "float32") return at::kFloat;
-  if (dtype == "bfloat16") return at::kBFloat16;
-  if (dtype == "float16") return at::kHalf;
-  return absl::InvalidArgumentError(absl::StrCat("wire dtype: cannot cast to '", dtype, "'"));
-}
 
 }  // namespace
 
@@ -37,15 +31,7 @@ absl::StatusOr<std::unique_ptr<ShardGatherSource>> ShardGatherSource::Create(
                                                    shards.ranks, " need the group of these ranks"));
   }
   auto source = absl::WrapUnique(new ShardGatherSource(plan, std::move(shards), group));
-  const std::string& dtype = plan.manifest.tensors(0).dtype();
-  for (const auto& tensor : plan.manifest.tensors()) {
-    if (tensor.dtype() != dtype) {
-      return absl::InvalidArgumentError(absl::StrCat("tensor ", tensor.name(), " is ",
-                                                     tensor.dtype(), ", others are ", dtype,
-                                                     "; one type is expected"));
-    }
-  }
-  ASSIGN_OR_RETURN(source->wire_type_, WireType(dtype));
+  ASSIGN_OR_RETURN(source->wire_type_, WireType(plan.manifest));
   source->element_size_ = static_cast<int64_t>(c10::elementSize(source->wire_type_));
 
   RETURN_IF_ERROR(source->shards_.layout == nullptr ? source->CheckWholeUnits()
@@ -152,6 +138,7 @@ void ShardGatherSource::Pack(const Run& run, at::Tensor destination) const {
 }
 
 absl::Status ShardGatherSource::Tell(int rank, int32_t word, Slot& slot) {
+  if (limit_.has_value()) limit_->Apply();
   at::Tensor message = at::full({1}, word, at::kInt);
   ASSIGN_OR_RETURN(auto work, group_->Send(message, rank, "gather control"));
   slot.works.push_back(std::move(work));
@@ -194,6 +181,7 @@ absl::Status ShardGatherSource::Ask(int bucket) {
 }
 
 absl::Status ShardGatherSource::PostReceives(int bucket, const at::Tensor& buffer, Slot& slot) {
+  if (limit_.has_value()) limit_->Apply();
   for (int rank = 1; rank < shards_.ranks; ++rank) {
     std::vector<Run> runs = RunsOf(rank, bucket);
     if (shards_.layout != nullptr) {
@@ -257,12 +245,20 @@ absl::Status ShardGatherSource::Drain() {
   return status;
 }
 
+void ShardGatherSource::Begin(absl::Time deadline, absl::Duration otherwise) {
+  limit_.emplace(group_, otherwise);
+  limit_->Begin(deadline);
+}
+
 absl::Status ShardGatherSource::End() {
   RETURN_IF_ERROR(Drain());
   for (int rank = 1; rank < shards_.ranks; ++rank) {
     RETURN_IF_ERROR(Tell(rank, kEnd, asking_));
   }
-  return WaitFor(asking_, 0);
+  const absl::Status told = WaitFor(asking_, 0);
+  if (limit_.has_value()) limit_->End();
+  limit_.reset();
+  return told;
 }
 
 absl::Status ShardGatherSource::SendBucket(int bucket, at::Tensor staging, Slot& slot) {

@@ -21,13 +21,15 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/comm/process_group.h"
+#include "common/weights/bucket_ends.h"
 #include "common/weights/bucket_plan.h"
-#include "common/weights/transport.h"
 #include "services/trainer/fsdp/shard_layout.h"
+#include "services/trainer/publish/group_deadline.h"
 
 namespace tandem::trainer {
 
@@ -61,6 +63,9 @@ class ShardGatherSource : public weights::BucketSource {
   // Completes what has been asked for, after a failure of the transport. A Start() after it begins
   // anew.
   absl::Status Drain();
+  // Before the first Start() of an update: until End(), waits end with `deadline` and kReportGrace;
+  // `otherwise` is the timeout that the group has then.
+  void Begin(absl::Time deadline, absl::Duration otherwise);
   // Drains, and lets the other ranks' Follow() return. A Start() after it begins with the next
   // Follow().
   absl::Status End();
@@ -115,8 +120,9 @@ class ShardGatherSource : public weights::BucketSource {
   std::vector<int64_t> bucket_start_;  // elements of the canonical stream before each bucket
   std::array<Slot, 2> slots_;          // by the bucket's number
   Slot asking_;                        // the messages that ask
-  int next_start_ = 0;                 // bucket
-  int next_ask_ = 0;                   // bucket; at most next_start_ + 1 after a Start()
+  std::optional<GroupDeadline> limit_;
+  int next_start_ = 0;  // bucket
+  int next_ask_ = 0;    // bucket; at most next_start_ + 1 after a Start()
 };
 
 }  // namespace tandem::trainer

@@ -9,6 +9,7 @@
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
 #include "common/weights/digest.h"
+#include "common/weights/replica_digests.h"
 #include "tandem/common/v1/error.pb.h"
 
 namespace tandem::trainer {
@@ -24,6 +25,7 @@ using rollout::v1::VerifyUpdateRequest;
 using rollout::v1::VerifyUpdateResponse;
 
 constexpr absl::Duration kAbortTimeout = absl::Seconds(2);
+constexpr absl::Duration kFailurePoll = absl::Milliseconds(20);
 constexpr absl::Duration kCommitRetryFor = absl::Seconds(10);
 constexpr absl::Duration kCommitRetryPause = absl::Milliseconds(50);
 
@@ -44,15 +46,17 @@ bool IsConsequence(const absl::Status& status) {
 
 }  // namespace
 
-UpdateAttempt::UpdateAttempt(const weights::TransferPlan& plan, Options options,
+UpdateAttempt::UpdateAttempt(DataPlane& plane, Options options,
                              std::vector<ReplicaClient*> replicas)
-    : plan_(plan),
+    : plane_(plane),
       options_(std::move(options)),
       replicas_(std::move(replicas)),
       update_id_(MakeUuid()),
       failures_(replicas_.size()),
       committed_(replicas_.size(), false),
-      pause_seconds_(replicas_.size(), 0) {}
+      pause_seconds_(replicas_.size(), 0) {
+  for (const ReplicaClient* replica : replicas_) rank_digests_.emplace_back(replica->num_ranks());
+}
 
 UpdateAttempt::~UpdateAttempt() = default;
 
@@ -77,30 +81,88 @@ absl::Status UpdateAttempt::FirstFailure() const {
   return absl::OkStatus();
 }
 
-absl::Status UpdateAttempt::Begin(bool with_manifest) {
-  std::vector<int> first_rank;
-  int size = 1;
-  for (const ReplicaClient* replica : replicas_) {
-    first_rank.push_back(size);
-    size += replica->num_ranks();
+std::vector<std::string> UpdateAttempt::GroupPrefixes(const DataPlane& plane,
+                                                      const std::string& prefix,
+                                                      size_t num_replicas) {
+  std::vector<std::string> prefixes = {prefix};
+  if (!plane.chained()) return prefixes;
+  for (size_t link = 1; link < num_replicas; ++link) {
+    prefixes.push_back(absl::StrCat(prefix, "/link/", link));
   }
+  return prefixes;
+}
+
+common::v1::GroupRendezvous UpdateAttempt::GroupOf(const std::string& prefix, int rank,
+                                                   int size) const {
+  common::v1::GroupRendezvous group = options_.rendezvous;
+  group.set_prefix(prefix);
+  group.set_rank(rank);
+  group.set_size(size);
+  return group;
+}
+
+// The group of a link has the ranks of the replica that feeds, then those of the one that is fed;
+// rank i feeds rank i. A bucket's source is a trainer rank in the plan and so in the first group;
+// within a link it is whoever feeds.
+void UpdateAttempt::FillGroups(int replica, int rank, BeginUpdateRequest& request) const {
+  const std::vector<std::string> prefixes =
+      GroupPrefixes(plane_, options_.rendezvous.prefix(), replicas_.size());
+  const int ranks = replicas_[replica]->num_ranks();
+  if (!plane_.chained()) {
+    int before = plane_.num_senders();
+    int size = before;
+    for (int i = 0; i < static_cast<int>(replicas_.size()); ++i) {
+      if (i < replica) before += replicas_[i]->num_ranks();
+      size += replicas_[i]->num_ranks();
+    }
+    *request.mutable_rendezvous() = GroupOf(prefixes[0], before + rank, size);
+    return;
+  }
+  if (replica == 0) {
+    const int senders = plane_.num_senders();
+    *request.mutable_rendezvous() = GroupOf(prefixes[0], senders + rank, senders + ranks);
+  } else {
+    *request.mutable_rendezvous() = GroupOf(prefixes[replica], ranks + rank, 2 * ranks);
+    request.set_fed_by(rank);
+  }
+  if (replica + 1 < static_cast<int>(replicas_.size())) {
+    *request.mutable_forward() = GroupOf(prefixes[replica + 1], rank, 2 * ranks);
+    request.set_forward_to(ranks + rank);
+  }
+}
+
+absl::Status UpdateAttempt::Begin(bool with_manifest) {
+  for (int replica = 0; replica < static_cast<int>(replicas_.size()); ++replica) {
+    const absl::Status fits = plane_.CheckReplica(replicas_[replica]->num_ranks());
+    if (!fits.ok()) Blame(replica, 0, "begin", fits).IgnoreError();
+  }
+  RETURN_IF_ERROR(FirstFailure());
   RankCalls<BeginUpdateRequest, BeginUpdateResponse> calls(replicas_);
   calls.Start(&WeightServiceAsync::BeginUpdate, options_.deadline, [&](int replica, int rank) {
+    const RankTable& table = plane_.table(rank);
     auto request = MakeRequest<BeginUpdateRequest>();
     request.set_policy_version(options_.policy_version);
-    request.set_manifest_digest(plan_.manifest.digest());
+    request.set_manifest_digest(table.manifest.digest());
     if (with_manifest) {
-      *request.mutable_manifest() = plan_.manifest;
-      request.mutable_buckets()->Assign(plan_.buckets.begin(), plan_.buckets.end());
+      *request.mutable_manifest() = table.manifest;
+      request.mutable_buckets()->Assign(table.buckets.begin(), table.buckets.end());
     }
-    *request.mutable_rendezvous() = options_.rendezvous;
-    request.mutable_rendezvous()->set_rank(first_rank[replica] + rank);
-    request.mutable_rendezvous()->set_size(size);
+    const bool streams = !options_.stream_addresses.empty();
+    if (streams)
+      request.set_stream_address(options_.stream_addresses[rank]);
+    else
+      FillGroups(replica, rank, request);
+    if (options_.delta) {
+      request.set_base_version(options_.base_version);
+      request.set_base_model_digest(options_.base_digests[replica][rank]);
+    }
     const int64_t left =
         std::max<int64_t>(1, absl::ToInt64Milliseconds(options_.deadline - absl::Now()));
     request.mutable_timeout()->set_seconds(left / 1000);
     request.mutable_timeout()->set_nanos(static_cast<int32_t>(left % 1000) * 1000000);
-    request.set_transport(options_.transport);
+    request.set_transport(streams                                    ? "stream"
+                          : options_.delta || !plane_.sends_deltas() ? plane_.transport()
+                                                                     : "reshard");
     return request;
   });
   calls.WaitUntil(absl::InfiniteFuture());  // each call has the deadline
@@ -124,25 +186,45 @@ void UpdateAttempt::FailFast(const absl::Status& why) {
   failed_fast_ = true;
   cancel_.Notify();
   if (group_ != nullptr) group_->Abort(why.message());
+  // Where the store does not answer either, the other trainer ranks go on until the deadline.
+  if (store_ != nullptr) store_->Set(absl::StrCat("abort/", update_id_), "abort").IgnoreError();
 }
 
-absl::Status UpdateAttempt::Transfer(comm::StoreClient& store, const GetGroup& get_group,
-                                     weights::Transport& transport, weights::BucketSource& source,
-                                     weights::PhaseTimes& times) {
-  const auto start = weights::PhaseTimes::Clock::now();
-  RETURN_IF_ERROR(store.Set(absl::StrCat("go/", update_id_), "go"));
-  // Asked now, answered when the last bucket is there: so a rank that goes down meanwhile is known
-  // at once and by name, whatever the collective says.
-  verify_calls_ = std::make_unique<VerifyCalls>(replicas_);
-  verify_calls_->Start(
-      &WeightServiceAsync::VerifyUpdate, options_.deadline + options_.blame_grace,
-      [this](int, int) { return MakeRequest<VerifyUpdateRequest>(); },
-      [this](int replica, int rank, const absl::Status& status) {
-        FailFast(replicas_[replica]->Explain(rank, "transfer", status));
-      });
+SendOrder UpdateAttempt::MakeOrder() {
+  SendOrder order;
+  order.update_id = update_id_;
+  int size = plane_.num_senders();
+  for (size_t i = 0; i < (plane_.chained() ? 1 : replicas_.size()); ++i) {
+    size += replicas_[i]->num_ranks();
+  }
+  order.rendezvous = GroupOf(options_.rendezvous.prefix(), 0, size);
+  order.deadline = options_.deadline;
+  order.delta = options_.delta;
+  order.call_off = [this] { FailFast(absl::AbortedError("the transfer failed")); };
+  return order;
+}
 
-  absl::StatusOr<comm::ProcessGroup*> group = get_group(&cancel_);
-  if (!group.ok()) return Explain(group.status());
+absl::Status UpdateAttempt::Transfer(const std::vector<std::unique_ptr<comm::StoreClient>>& stores,
+                                     const GetGroup& get_group, weights::PhaseTimes& times) {
+  const auto start = weights::PhaseTimes::Clock::now();
+  for (const auto& store : stores) {
+    RETURN_IF_ERROR(store->Set(absl::StrCat("go/", update_id_), "go"));
+  }
+  {
+    absl::MutexLock lock(&mu_);
+    store_ = stores.front().get();
+  }
+  StartVerify();
+  const SendOrder order = MakeOrder();
+  if (const absl::Status ordered = plane_.Order(order); !ordered.ok()) {
+    FailFast(ordered);
+    return Explain(ordered);
+  }
+  absl::StatusOr<comm::ProcessGroup*> group = get_group(order.rendezvous.size(), &cancel_);
+  if (!group.ok()) {
+    FailFast(group.status());
+    return Explain(group.status());
+  }
   {
     absl::MutexLock lock(&mu_);
     group_ = *group;
@@ -151,20 +233,39 @@ absl::Status UpdateAttempt::Transfer(comm::StoreClient& store, const GetGroup& g
   (*group)->SetTimeout(std::max(absl::Milliseconds(1), options_.deadline - absl::Now()));
   times.Worked("begin", start);
 
-  auto digests = transport.Send(plan_, **group, source, times);
-  if (!digests.ok()) {
-    (*group)->Abort("the update failed");
-    {
-      absl::MutexLock lock(&mu_);
-      group_ = nullptr;
-    }
-    return Explain(digests.status());
+  auto sent = plane_.Send(**group, order, times);
+  if (!sent.ok()) (*group)->Abort("the update failed");
+  {
+    absl::MutexLock lock(&mu_);
+    group_ = nullptr;
   }
-  digests_ = *std::move(digests);
-  model_digest_ = weights::ModelDigest(digests_);
-  absl::MutexLock lock(&mu_);
-  group_ = nullptr;
+  if (!sent.ok()) {
+    FailFast(sent.status());
+    return Explain(sent.status());
+  }
+  sent_ = *std::move(sent);
+  model_digest_ = weights::ModelDigest(sent_.digests);
   return absl::OkStatus();
+}
+
+void UpdateAttempt::StartVerify() {
+  // Asked now, answered when the last bucket is there: so a rank that goes down meanwhile is known
+  // at once and by name, whatever the collective says.
+  verify_calls_ = std::make_unique<VerifyCalls>(replicas_);
+  verify_calls_->Start(
+      &WeightServiceAsync::VerifyUpdate, options_.deadline + options_.blame_grace,
+      [this](int, int) { return MakeRequest<VerifyUpdateRequest>(); },
+      [this](int replica, int rank, const absl::Status& status) {
+        // Others break off because of the one that is the cause; only that one is named.
+        FailFast(IsConsequence(status) ? absl::AbortedError("a replica's transfer has ended")
+                                       : replicas_[replica]->Explain(rank, "transfer", status));
+      });
+}
+
+void UpdateAttempt::ExpectStream(std::vector<weights::TensorDigest> digests) {
+  sent_.digests = std::move(digests);
+  model_digest_ = weights::ModelDigest(sent_.digests);
+  StartVerify();
 }
 
 absl::Status UpdateAttempt::Explain(const absl::Status& transfer) {
@@ -173,10 +274,18 @@ absl::Status UpdateAttempt::Explain(const absl::Status& transfer) {
   verify_calls_->WaitUntil(absl::Now() + options_.blame_grace);
   verify_calls_->Cancel();
   verify_calls_->WaitUntil(absl::InfiniteFuture());
+  std::string seen;  // by a rank that waited in vain: it knows the bucket
   for (int replica = 0; replica < static_cast<int>(replicas_.size()); ++replica) {
     for (int rank = 0; rank < replicas_[replica]->num_ranks(); ++rank) {
       absl::Status status = verify_calls_->answers()[replica][rank].status;
-      if (status.ok() || IsConsequence(status)) continue;
+      if (status.ok()) continue;
+      if (IsConsequence(status)) {
+        if (seen.empty()) {
+          seen = absl::StrCat("; where it stood: ",
+                              replicas_[replica]->Explain(rank, "transfer", status).message());
+        }
+        continue;
+      }
       if (absl::IsCancelled(status)) {
         status = absl::DeadlineExceededError(
             absl::StrCat("no answer within ", absl::FormatDuration(options_.blame_grace),
@@ -186,44 +295,58 @@ absl::Status UpdateAttempt::Explain(const absl::Status& transfer) {
     }
   }
   RETURN_IF_ERROR(FirstFailure()) << "the transfer ended with: " << transfer.message();
-  return transfer;
+  RETURN_IF_ERROR(transfer) << "phase transfer" << seen;
+  return absl::OkStatus();
 }
 
 absl::Status UpdateAttempt::Verify(weights::PhaseTimes& times) {
   const auto start = weights::PhaseTimes::Clock::now();
-  verify_calls_->WaitUntil(absl::InfiniteFuture());  // each call has the deadline
+  // Each call has the deadline; but where one has failed, the others are not waited for until then.
+  while (!verify_calls_->WaitUntil(absl::Now() + kFailurePoll)) {
+    if (cancel_.HasBeenNotified()) break;
+  }
+  if (cancel_.HasBeenNotified()) {
+    return Explain(absl::AbortedError("a replica has not received everything"));
+  }
   double unpack = 0;
   for (int replica = 0; replica < static_cast<int>(replicas_.size()); ++replica) {
     for (int rank = 0; rank < replicas_[replica]->num_ranks(); ++rank) {
       const auto& answer = verify_calls_->answers()[replica][rank];
-      if (!answer.status.ok()) {
-        Blame(replica, rank, "verify", answer.status).IgnoreError();
-        continue;
-      }
       for (const auto& phase : answer.response.phases()) {
         if (phase.phase() == "unpack") unpack = std::max(unpack, phase.busy());
       }
-      int differ = 0;
-      std::string first;
-      if (answer.response.digests_size() != static_cast<int>(digests_.size())) {
-        first = absl::StrCat("expected ", digests_.size(), " digests, found ",
-                             answer.response.digests_size());
-        differ = 1;
-      }
-      for (int i = 0; differ == 0 && i < static_cast<int>(digests_.size()); ++i) {
-        const auto& theirs = answer.response.digests(i);
-        if (theirs.digest() == digests_[i].digest() && theirs.name() == digests_[i].name())
-          continue;
-        first = absl::StrCat("tensor ", digests_[i].name(), " arrived with digest ",
-                             theirs.digest(), ", ", digests_[i].digest(), " was sent");
-        differ = 1;
-      }
-      if (differ > 0) Blame(replica, rank, "verify", absl::DataLossError(first)).IgnoreError();
+      rank_digests_[replica][rank] = weights::ModelDigest(
+          {answer.response.digests().begin(), answer.response.digests().end()});
     }
+    CheckDigests(replica);
   }
   times.Worked("verify", start);
   times.Add("unpack", unpack, 0);  // hidden behind the wire; its tail is part of the wait above
   return FirstFailure();
+}
+
+void UpdateAttempt::CheckDigests(int replica) {
+  const auto& answers = verify_calls_->answers()[replica];
+  std::vector<weights::RankDigests> ranks;
+  for (size_t rank = 0; rank < answers.size(); ++rank) {
+    ranks.push_back(
+        {&plane_.table(static_cast<int>(rank)).manifest, &answers[rank].response.digests()});
+  }
+  const weights::DigestList sent(sent_.digests.begin(), sent_.digests.end());
+  const auto differences = weights::CompareDigests(sent, ranks);
+  if (!differences.ok()) {
+    Blame(replica, 0, "verify", differences.status()).IgnoreError();
+    return;
+  }
+  if (differences->empty()) return;
+  const weights::DigestDifference& first = differences->front();
+  const bool all_ranks = first.rank == weights::DigestDifference::kAllRanks;
+  Blame(replica, all_ranks ? 0 : first.rank, "verify",
+        absl::DataLossError(absl::StrCat(
+            "tensor ", first.tensor, " arrived with digest ", first.found,
+            all_ranks ? " in the parts of all ranks, " : ", ", first.expected, " was sent; ",
+            differences->size(), " of ", sent.size(), " tensors differ")))
+      .IgnoreError();
 }
 
 absl::Status UpdateAttempt::Commit(weights::PhaseTimes& times) {
@@ -235,10 +358,10 @@ absl::Status UpdateAttempt::Commit(weights::PhaseTimes& times) {
     RankCalls<CommitUpdateRequest, CommitUpdateResponse> calls(replicas_);
     calls.Start(
         &WeightServiceAsync::CommitUpdate, options_.deadline,
-        [this](int, int) {
+        [this](int replica, int rank) {
           auto request = MakeRequest<CommitUpdateRequest>();
           request.set_policy_version(options_.policy_version);
-          request.set_model_digest(model_digest_);
+          request.set_model_digest(rank_digests_[replica][rank]);
           return request;
         },
         nullptr, [&](int replica, int rank) { return !done[replica][rank]; });

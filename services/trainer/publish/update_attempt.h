@@ -1,10 +1,10 @@
 // UpdateAttempt: one run of the transaction begin, transfer, verify, commit over a set of replicas.
 //
-//   UpdateAttempt attempt(plan, options, replicas);
+//   UpdateAttempt attempt(plane, options, replicas);
 //   absl::Status status = attempt.Begin(with_manifest);
-//   if (status.ok()) status = attempt.Transfer(...);    // while the ranks' answers to VerifyUpdate
-//   are awaited if (status.ok()) status = attempt.Verify(); if (!status.ok()) {
-//   attempt.Abort(status); ... attempt.failed() ... } else status = attempt.Commit();
+//   if (status.ok()) status = attempt.Transfer(...);   // while answers to VerifyUpdate are awaited
+//   if (status.ok()) status = attempt.Verify();
+//   if (status.ok()) status = attempt.Commit(); else attempt.Abort(status);   // see failures()
 //
 // Every wait ends by the deadline. Errors name replica, rank, phase and bucket or tensor. Threads:
 // the leader's collective thread.
@@ -20,8 +20,7 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "common/comm/process_group.h"
-#include "common/weights/bucket_plan.h"
-#include "common/weights/transport.h"
+#include "services/trainer/publish/data_plane.h"
 #include "services/trainer/publish/rank_calls.h"
 #include "services/trainer/publish/replica_client.h"
 
@@ -32,37 +31,53 @@ class UpdateAttempt {
   struct Options {
     int64_t incarnation = 0;
     int64_t policy_version = 0;
-    std::string transport;
-    common::v1::GroupRendezvous rendezvous;  // rank is filled in for each rank
+    // Host, port, backend; the prefix is that of GroupPrefixes().
+    common::v1::GroupRendezvous rendezvous;
+    // A delta: the version that every replica has, and its digest by replica and rank.
+    bool delta = false;
+    int64_t base_version = -1;
+    std::vector<std::vector<std::string>> base_digests;
+    // By rank; not empty: one replica, which reads from there what another has. It joins no group.
+    std::vector<std::string> stream_addresses;
     absl::Time deadline;
     // How long ranks that say nothing are waited for once the transfer has failed.
     absl::Duration blame_grace = absl::Seconds(5);
   };
   // Makes the update's group, or answers the one that is there. Waits end when `cancel` is
   // notified.
-  using GetGroup =
-      std::function<absl::StatusOr<comm::ProcessGroup*>(const absl::Notification* cancel)>;
+  using GetGroup = std::function<absl::StatusOr<comm::ProcessGroup*>(
+      int size, const absl::Notification* cancel)>;
 
-  UpdateAttempt(const weights::TransferPlan& plan, Options options,
-                std::vector<ReplicaClient*> replicas);
+  UpdateAttempt(DataPlane& plane, Options options, std::vector<ReplicaClient*> replicas);
   ~UpdateAttempt();
 
   const std::string& update_id() const { return update_id_; }
+
+  // The groups of an update of so many replicas: the leader's first, then one for each link of the
+  // chain.
+  static std::vector<std::string> GroupPrefixes(const DataPlane& plane, const std::string& prefix,
+                                                size_t num_replicas);
 
   // Every rank is READY when it answers OK. needs_manifest() is true where a rank has forgotten the
   // manifest, so is another process than before: all must begin anew in a new group.
   absl::Status Begin(bool with_manifest);
   bool needs_manifest() const { return needs_manifest_; }
 
-  absl::Status Transfer(comm::StoreClient& store, const GetGroup& get_group,
-                        weights::Transport& transport, weights::BucketSource& source,
-                        weights::PhaseTimes& times);
+  // `stores`: clients of the rendezvous store, one for each of GroupPrefixes().
+  absl::Status Transfer(const std::vector<std::unique_ptr<comm::StoreClient>>& stores,
+                        const GetGroup& get_group, weights::PhaseTimes& times);
+  // Instead of Transfer() where a replica reads: the digests of the whole tensors that it is to
+  // get.
+  void ExpectStream(std::vector<weights::TensorDigest> digests);
   absl::Status Verify(weights::PhaseTimes& times);
   absl::Status Commit(weights::PhaseTimes& times);
   // Drops the update on every rank that can be reached.
   void Abort(const absl::Status& reason);
 
   const std::string& model_digest() const { return model_digest_; }
+  const SendResult& sent() const { return sent_; }
+  // By replica and rank: the digest of what the rank holds, after Verify().
+  const std::vector<std::vector<std::string>>& rank_digests() const { return rank_digests_; }
   // Of each replica: why it failed by itself, not because others did. All OK where nobody is to
   // blame.
   const std::vector<absl::Status>& failures() const { return failures_; }
@@ -79,21 +94,29 @@ class UpdateAttempt {
   // After a failed transfer: asks who is the cause. Answers the message for the caller.
   absl::Status Explain(const absl::Status& transfer);
   void FailFast(const absl::Status& why);
+  void FillGroups(int replica, int rank, rollout::v1::BeginUpdateRequest& request) const;
+  common::v1::GroupRendezvous GroupOf(const std::string& prefix, int rank, int size) const;
+  SendOrder MakeOrder();
+  void StartVerify();
+  // Of one replica, after all its ranks have answered: blames a rank that has other bytes.
+  void CheckDigests(int replica);
   template <typename Request>
   Request MakeRequest() const;
 
-  const weights::TransferPlan& plan_;
+  DataPlane& plane_;
   const Options options_;
   const std::vector<ReplicaClient*> replicas_;
   const std::string update_id_;
   bool needs_manifest_ = false;
-  std::vector<weights::TensorDigest> digests_;
+  SendResult sent_;
   std::string model_digest_;
+  std::vector<std::vector<std::string>> rank_digests_;
   std::vector<absl::Status> failures_;
   std::vector<bool> committed_;
   std::vector<double> pause_seconds_;
 
   absl::Mutex mu_;
+  comm::StoreClient* store_ ABSL_GUARDED_BY(mu_) = nullptr;  // of the leader's group
   comm::ProcessGroup* group_ ABSL_GUARDED_BY(mu_) = nullptr;
   bool failed_fast_ ABSL_GUARDED_BY(mu_) = false;
   absl::Notification cancel_;

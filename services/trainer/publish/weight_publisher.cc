@@ -12,7 +12,9 @@
 #include "common/comm/local_address.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
+#include "common/weights/digest.h"
 #include "services/trainer/publish/rank_calls.h"
+#include "services/trainer/publish/stream_feed.h"
 
 namespace tandem::trainer {
 namespace {
@@ -37,11 +39,8 @@ std::vector<ReplicaClient*> Clients(const auto& members) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<WeightPublisher>> WeightPublisher::Create(Options options) {
-  if (options.plan == nullptr || options.source == nullptr) {
-    return absl::InvalidArgumentError("a publisher needs a plan and a source");
-  }
+  if (options.plane == nullptr) return absl::InvalidArgumentError("a publisher needs a plane");
   auto publisher = absl::WrapUnique(new WeightPublisher(std::move(options)));
-  ASSIGN_OR_RETURN(publisher->transport_, weights::MakeTransport(publisher->options_.transport));
   ASSIGN_OR_RETURN(publisher->store_server_,
                    comm::StoreServer::Start(publisher->options_.store_port));
   return publisher;
@@ -56,8 +55,10 @@ absl::StatusOr<PublishReport> WeightPublisher::Publish(int64_t version,
     telemetry::LogError("weight update failed",
                         {{"version", version}, {"error", report.status().message()}});
   }
-  RETURN_IF_ERROR(options_.source->End()) << "the trainer's group";
+  const absl::Status ended = options_.plane->End();
+  // The first cause is told; a group that is broken now most often is so because of it.
   RETURN_IF_ERROR(report.status());
+  RETURN_IF_ERROR(ended) << "the trainer's group";
   last_version_ = version;
   report->seconds = std::chrono::duration<double>(Clock::now() - start).count();
   return report;
@@ -68,7 +69,7 @@ absl::StatusOr<PublishReport> WeightPublisher::PublishAll(
   RETURN_IF_ERROR(UpdateMembers(replicas));
   PublishReport report;
   report.policy_version = version;
-  report.size_bytes = options_.plan->total_bytes;
+  report.size_bytes = options_.plane->model_bytes();
   std::vector<Member*> members;
   for (const ReplicaEndpoint& endpoint : replicas) {
     Member& member = members_[endpoint.id];
@@ -77,10 +78,15 @@ absl::StatusOr<PublishReport> WeightPublisher::PublishAll(
     report.replicas.emplace_back().id = endpoint.id;
   }
   const auto ask_start = Clock::now();
+  std::vector<Member*> sources = members;
   RETURN_IF_ERROR(AskMembers(version, deadline, report, members));
+  std::erase_if(sources, [&](const Member* m) { return !report.replicas[m->result].committed; });
   report.times.Worked("begin", ask_start);
 
-  absl::Status status;
+  absl::Status status = FeedByStream(version, deadline, sources, report, members);
+  if (options_.policy == UpdatePolicy::kAll) {
+    RETURN_IF_ERROR(status);
+  }
   for (bool try_again = true; !members.empty() && try_again;) {
     status = RunAttempt(version, deadline, members, report, try_again);
   }
@@ -116,6 +122,7 @@ absl::Status WeightPublisher::UpdateMembers(const std::vector<ReplicaEndpoint>& 
     member.client.reset();  // and its channel, whose pauses between attempts have grown
     member.client = std::make_unique<ReplicaClient>(endpoint);
     member.knows_manifest = false;
+    member.version = -1;
   }
   for (auto it = members_.begin(); it != members_.end();) {
     it = ids.count(it->first) > 0 ? std::next(it) : members_.erase(it);
@@ -128,7 +135,7 @@ absl::Status WeightPublisher::AskMembers(int64_t version, absl::Time deadline,
   // Between updates nobody is asked again: a rank that has restarted shows in its answer to
   // BeginUpdate.
   const auto must_ask = [&](const Member* member) {
-    return !member->knows_manifest || version == last_version_;
+    return !member->knows_manifest || version == last_version_ || member->version == version;
   };
   // A replica that was away is given a moment: its channel tries to connect only now and then.
   const absl::Time give_up = std::min(deadline, absl::Now() + kReconnectFor);
@@ -176,6 +183,64 @@ absl::Status WeightPublisher::AskMembers(int64_t version, absl::Time deadline,
   return absl::OkStatus();
 }
 
+absl::StatusOr<TensorDigests> WeightPublisher::DigestsOf(
+    int64_t version, absl::Time deadline, const std::vector<Member*>& sources) const {
+  if (version == digests_version_) return digests_;
+  absl::StatusOr<TensorDigests> digests = absl::NotFoundError("no replica has the version");
+  for (const Member* source : sources) {
+    digests = AskWholeDigests(*options_.plane, *source->client, version, deadline);
+    if (digests.ok()) break;
+  }
+  return digests;
+}
+
+absl::Status WeightPublisher::FeedByStream(int64_t version, absl::Time deadline,
+                                           const std::vector<Member*>& sources,
+                                           PublishReport& report, std::vector<Member*>& members) {
+  if (!options_.plane->chained() || sources.empty() || members.empty()) return absl::OkStatus();
+  const auto start = Clock::now();
+  const absl::Time stream_deadline = absl::Now() + (deadline - absl::Now()) / 2;
+  const absl::StatusOr<TensorDigests> digests = DigestsOf(version, stream_deadline, sources);
+  if (!digests.ok()) {
+    telemetry::LogWarning("no replica can feed others",
+                          {{"version", version}, {"error", digests.status().message()}});
+    return absl::OkStatus();
+  }
+  StreamFeed::Options options;
+  options.incarnation = options_.incarnation;
+  options.policy_version = version;
+  options.deadline = stream_deadline;
+  options.blame_grace = options_.blame_grace;
+  StreamFeed feed(*options_.plane, options, Clients(sources), *digests);
+  const std::vector<StreamFeed::Result> fed = feed.Run(Clients(members));
+  report.times.Worked("wire", start);
+  report.model_digest = weights::ModelDigest(*digests);
+
+  absl::Status failed;
+  std::vector<Member*> remaining;
+  for (size_t i = 0; i < members.size(); ++i) {
+    Member& member = *members[i];
+    auto& result = report.replicas[member.result];
+    member.knows_manifest = fed[i].knows_manifest;
+    if (fed[i].committed) {
+      result.committed = true;
+      result.fed_by = fed[i].source;
+      result.pause_seconds = fed[i].pause_seconds;
+      member.version = version;
+      member.digests = fed[i].rank_digests;
+    } else if (fed[i].own_error) {
+      result.error = fed[i].error;
+      member.knows_manifest = false;
+      member.failed = true;
+      if (failed.ok()) failed = fed[i].error;
+    } else {
+      remaining.push_back(members[i]);
+    }
+  }
+  members = std::move(remaining);
+  return failed;
+}
+
 std::string WeightPublisher::AdvertiseHost(const std::vector<Member*>& members) const {
   if (!options_.advertise_host.empty()) return options_.advertise_host;
   // One address for all: loopback only where every replica is on this host.
@@ -192,7 +257,7 @@ std::string WeightPublisher::AdvertiseHost(const std::vector<Member*>& members) 
 void WeightPublisher::DropGroup() {
   if (group_ != nullptr) group_->Abort("the update group is made anew");
   group_.reset();
-  store_.reset();
+  stores_.clear();
   group_members_.clear();
 }
 
@@ -210,16 +275,19 @@ absl::StatusOr<comm::ProcessGroup*> WeightPublisher::GetGroup(int size, absl::Ti
   return group_.get();
 }
 
+bool WeightPublisher::CanSendDelta(const std::vector<Member*>& members) const {
+  return options_.plane->sends_deltas() && base_version_ >= 0 &&
+         std::all_of(members.begin(), members.end(), [this](const Member* member) {
+           return member->knows_manifest && member->version == base_version_;
+         });
+}
+
 absl::Status WeightPublisher::RunAttempt(int64_t version, absl::Time deadline,
                                          std::vector<Member*>& members, PublishReport& report,
                                          bool& try_again) {
   try_again = false;
   std::vector<std::string> ids;
-  int size = 1;
-  for (const Member* member : members) {
-    ids.push_back(member->client->id());
-    size += member->client->num_ranks();
-  }
+  for (const Member* member : members) ids.push_back(member->client->id());
   const bool all_know = std::all_of(members.begin(), members.end(),
                                     [](const Member* m) { return m->knows_manifest; });
   if (group_members_ != ids || !all_know || group_ == nullptr || !group_->status().ok())
@@ -230,9 +298,13 @@ absl::Status WeightPublisher::RunAttempt(int64_t version, absl::Time deadline,
     rendezvous_.set_host(AdvertiseHost(members));
     rendezvous_.set_port(store_server_->port());
     rendezvous_.set_prefix(absl::StrCat("update/", options_.incarnation, "/", num_groups_++));
-    ASSIGN_OR_RETURN(
-        store_, comm::StoreClient::Connect({"127.0.0.1", rendezvous_.port(), rendezvous_.prefix()},
-                                           deadline - absl::Now()));
+    for (const std::string& prefix :
+         UpdateAttempt::GroupPrefixes(*options_.plane, rendezvous_.prefix(), members.size())) {
+      ASSIGN_OR_RETURN(auto store,
+                       comm::StoreClient::Connect({"127.0.0.1", rendezvous_.port(), prefix},
+                                                  deadline - absl::Now()));
+      stores_.push_back(std::move(store));
+    }
     group_members_ = ids;
   }
 
@@ -244,35 +316,51 @@ absl::Status WeightPublisher::RunAttempt(int64_t version, absl::Time deadline,
   UpdateAttempt::Options options;
   options.incarnation = options_.incarnation;
   options.policy_version = version;
-  options.transport = options_.transport;
   options.rendezvous = rendezvous_;
+  options.delta = CanSendDelta(members);
+  options.base_version = base_version_;
+  if (options.delta) {
+    for (const Member* member : members) options.base_digests.push_back(member->digests);
+  }
   options.deadline = attempt_deadline;
   options.blame_grace = options_.blame_grace;
-  UpdateAttempt attempt(*options_.plan, options, Clients(members));
+  UpdateAttempt attempt(*options_.plane, options, Clients(members));
 
   weights::PhaseTimes times = report.times;
   const auto begin_start = Clock::now();
   absl::Status status = attempt.Begin(/*with_manifest=*/!all_know);
   times.Worked("begin", begin_start);
+  const bool began = status.ok();
   absl::Status gather;
   if (status.ok()) {
     for (Member* member : members) member->knows_manifest = true;
+    base_version_ = -1;  // until all of it has been sent
     status = attempt.Transfer(
-        *store_,
-        [&](const absl::Notification* cancel) { return GetGroup(size, attempt_deadline, cancel); },
-        *transport_, *options_.source, times);
-    gather = options_.source->Drain();
+        stores_,
+        [&](int size, const absl::Notification* cancel) {
+          return GetGroup(size, attempt_deadline, cancel);
+        },
+        times);
+    if (status.ok()) base_version_ = version;
+    gather = options_.plane->Drain();
   }
   if (status.ok()) status = attempt.Verify(times);
   if (status.ok()) {
     status = attempt.Commit(times);
     report.times = std::move(times);
     report.model_digest = attempt.model_digest();
+    report.sent_bytes += attempt.sent().sent_bytes;
+    report.max_rank_sent_bytes += attempt.sent().max_rank_sent_bytes;
+    report.changed_share = attempt.sent().changed_share;
+    digests_version_ = version;
+    digests_ = attempt.sent().digests;
     for (size_t i = 0; i < members.size(); ++i) {
       auto& result = report.replicas[members[i]->result];
       result.committed = attempt.committed()[i];
       result.error = attempt.failures()[i];
       result.pause_seconds = attempt.pause_seconds()[i];
+      members[i]->version = result.committed ? version : -1;
+      members[i]->digests = attempt.rank_digests()[i];
       if (!result.committed) {
         members[i]->knows_manifest = false;
         members[i]->failed = true;
@@ -287,7 +375,9 @@ absl::Status WeightPublisher::RunAttempt(int64_t version, absl::Time deadline,
 
   DropGroup();
   attempt.Abort(status);
-  RETURN_IF_ERROR(gather) << "the trainer's group";
+  if (!gather.ok()) {  // so there is nothing that could be tried again
+    RETURN_IF_ERROR(status) << "the trainer's group: " << gather.message();
+  }
   std::vector<Member*> healthy;
   for (size_t i = 0; i < members.size(); ++i) {
     if (attempt.failures()[i].ok()) {
@@ -300,7 +390,12 @@ absl::Status WeightPublisher::RunAttempt(int64_t version, absl::Time deadline,
     }
   }
   const bool nobody_failed = healthy.size() == members.size();
-  if (nobody_failed) {
+  if (options.delta && !began) {
+    // A replica has another base than it was thought to have: once more, with all of it.
+    for (Member* member : members) member->version = -1;
+    try_again = absl::Now() < deadline;
+    if (try_again) healthy = members;
+  } else if (nobody_failed) {
     // A rank that restarted, or a connection that went while the group was idle: once more in a new
     // one.
     try_again = (attempt.needs_manifest() || reused) && absl::Now() < deadline;

@@ -2,11 +2,15 @@
 //
 //   ASSIGN_OR_RETURN(auto publisher, WeightPublisher::Create(options));          // the leader
 //   ASSIGN_OR_RETURN(PublishReport report, publisher->Publish(version, replicas, timeout));
-//   // the other ranks, at the same place in their order of collectives:  source->Follow()
+//   // the other ranks, at the same place in their order of collectives: what the plane's header
+//   says
 //
 // It serves the rendezvous store of the update groups, holds the channels to the replicas, and
 // keeps the group and the agreement on the manifest from one update to the next; both are made anew
 // when the set of replicas changes, when a replica has restarted, and after a failure.
+//
+// Where some replicas have the version already and the plane is one in which replicas feed each
+// other, those that lack it read it from them (stream_feed.h); what remains is the plane's.
 //
 // Threads: Publish() is called on the leader's collective thread and blocks, at most until its
 // timeout (and a few seconds in which a failed update is taken back). Each call lets the other
@@ -17,16 +21,16 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/comm/process_group.h"
-#include "common/weights/bucket_plan.h"
-#include "common/weights/transport.h"
+#include "services/trainer/publish/data_plane.h"
+#include "services/trainer/publish/live_digests.h"
 #include "services/trainer/publish/replica_client.h"
-#include "services/trainer/publish/shard_gather_source.h"
 #include "services/trainer/publish/update_attempt.h"
 
 namespace tandem::trainer {
@@ -43,10 +47,14 @@ struct PublishReport {
     bool committed = false;
     absl::Status error;
     double pause_seconds = 0;
+    std::string fed_by;  // id of the replica that it read the version from; empty: none
   };
   int64_t policy_version = 0;
   std::string model_digest;  // empty where every replica had the version already
   int64_t size_bytes = 0;
+  int64_t sent_bytes = 0;  // by the trainer's ranks together
+  int64_t max_rank_sent_bytes = 0;
+  std::optional<double> changed_share;  // of a delta
   double seconds = 0;
   weights::PhaseTimes times;  // begin, pack, gather, wire, verify, unpack, commit
   std::vector<Replica> replicas;
@@ -55,13 +63,11 @@ struct PublishReport {
 class WeightPublisher {
  public:
   struct Options {
-    const weights::TransferPlan* plan = nullptr;  // outlives the publisher
-    ShardGatherSource* source = nullptr;          // likewise
+    DataPlane* plane = nullptr;  // outlives the publisher
     int64_t incarnation = 0;
     UpdatePolicy policy = UpdatePolicy::kAll;
     std::string backend = "gloo";  // or "nccl", "shared_memory": see GroupRendezvous.backend
-    std::string transport = "broadcast";
-    int store_port = 0;  // 0: any
+    int store_port = 0;            // 0: any
     // Address at which the replicas reach this host; empty: that of the route to the replicas.
     std::string advertise_host;
     absl::Duration blame_grace = absl::Seconds(5);
@@ -84,6 +90,9 @@ class WeightPublisher {
     bool knows_manifest = false;
     bool failed = false;  // when it was last spoken to
     size_t result = 0;    // index into the report's replicas
+    // What it committed last, and the digests of its ranks; -1 where that is not known.
+    int64_t version = -1;
+    std::vector<std::string> digests;
   };
 
   explicit WeightPublisher(Options options) : options_(std::move(options)) {}
@@ -96,6 +105,16 @@ class WeightPublisher {
   // those that do not answer.
   absl::Status AskMembers(int64_t version, absl::Time deadline, PublishReport& report,
                           std::vector<Member*>& members);
+  // Lets those who lack the version read it from `sources`. Takes out those that have it then and,
+  // under kAvailable, those that failed by themselves.
+  absl::Status FeedByStream(int64_t version, absl::Time deadline,
+                            const std::vector<Member*>& sources, PublishReport& report,
+                            std::vector<Member*>& members);
+  // Of the whole tensors of the version; asks the sources where this publisher did not send it.
+  absl::StatusOr<TensorDigests> DigestsOf(int64_t version, absl::Time deadline,
+                                          const std::vector<Member*>& sources) const;
+  // Whether every member has what the trainer's ranks sent last.
+  bool CanSendDelta(const std::vector<Member*>& members) const;
   absl::Status RunAttempt(int64_t version, absl::Time deadline, std::vector<Member*>& members,
                           PublishReport& report, bool& try_again);
   absl::StatusOr<comm::ProcessGroup*> GetGroup(int size, absl::Time deadline,
@@ -105,16 +124,20 @@ class WeightPublisher {
 
   const Options options_;
   std::unique_ptr<comm::StoreServer> store_server_;
-  std::unique_ptr<weights::Transport> transport_;
   std::map<std::string, Member> members_;  // by replica id
 
   // The group of the last update; null before the first and after a failure.
   std::unique_ptr<comm::ProcessGroup> group_;
   std::vector<std::string> group_members_;
   common::v1::GroupRendezvous rendezvous_;
-  std::unique_ptr<comm::StoreClient> store_;  // of the group's prefix
+  std::vector<std::unique_ptr<comm::StoreClient>> stores_;  // of the groups' prefixes
   int num_groups_ = 0;
   int64_t last_version_ = -1;
+  // What was sent and committed last, by whole tensors.
+  int64_t digests_version_ = -1;
+  TensorDigests digests_;
+  // The version that the trainer's ranks sent last and completely, which a delta goes out from.
+  int64_t base_version_ = -1;
 };
 
 }  // namespace tandem::trainer

@@ -17,6 +17,7 @@ enum class Opcode : int64_t {
   kTrainStep,  // TrainStepRequests, length-delimited  -> TrainStepResponse, policy_version: growth
   kComputeLogProbs,  // ComputeLogProbsRequest               -> ComputeLogProbsResponse
   kPublish,          // PublishWeightsRequest, version set   -> PublishWeightsResponse
+  kDigest,           // nothing                              -> HeldDigests
   kExport,           // path of a Hugging Face folder        -> int64 size in bytes, in decimal
   kSnapshot,         // folder to write to                   -> name of the shard, or nothing
   kSnapshotState,    // "wait" for its end, or "poll"        -> SnapshotState
@@ -35,6 +36,8 @@ inline const char* Name(Opcode opcode) {
       return "ComputeLogProbs";
     case Opcode::kPublish:
       return "PublishWeights";
+    case Opcode::kDigest:
+      return "GetWeightDigests";
     case Opcode::kExport:
       return "SaveCheckpoint (Hugging Face)";
     case Opcode::kSnapshot:

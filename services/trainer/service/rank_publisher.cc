@@ -1,5 +1,6 @@
 #include "services/trainer/service/rank_publisher.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -7,55 +8,112 @@
 #include "absl/time/time.h"
 #include "common/io/dtype.h"
 #include "common/status/status_macros.h"
+#include "common/weights/holdings.h"
 #include "common/weights/manifest.h"
+#include "common/weights/model_layout.h"
 #include "services/trainer/fsdp/shard_layout.h"
+#include "services/trainer/publish/broadcast_plane.h"
+#include "services/trainer/publish/reshard_plane.h"
+#include "services/trainer/publish/shard_pieces.h"
 
 namespace tandem::trainer {
 
 absl::StatusOr<std::unique_ptr<RankPublisher>> RankPublisher::Create(
     TrainerEngine& engine, const config::v1::RunConfig& config) {
+  std::unique_ptr<RankPublisher> out(new RankPublisher(engine, config));
   const io::DType dtype =
       engine.compute_dtype() == at::kBFloat16 ? io::DType::kBF16 : io::DType::kF32;
   const model::ParameterTable whole(engine.spec());
-  ASSIGN_OR_RETURN(weights::Manifest manifest, weights::MakeManifest(whole, dtype));
-  const int64_t total_bytes =
-      whole.num_parameters() * static_cast<int64_t>(c10::elementSize(engine.compute_dtype()));
-  const int64_t most_bytes =
-      config.rollout().update_weights_bucket_megabytes() * (int64_t{1} << 20);
-  ASSIGN_OR_RETURN(weights::TransferPlan plan,
-                   weights::MakeTransferPlan(std::move(manifest),
-                                             weights::ChooseBucketBytes(most_bytes, total_bytes)));
-  std::unique_ptr<RankPublisher> out(new RankPublisher(engine, config, std::move(plan)));
-
-  ShardedWeights shards;
-  const comm::DeviceMesh& mesh = engine.mesh();
-  const bool split = mesh.shape().tp > 1;
-  // The ranks of the first copy are the first of the mesh.
-  comm::ProcessGroup& group = split ? mesh.world() : mesh.shard();
-  shards.ranks = mesh.shape().dp_shard * mesh.shape().tp;
-  shards.rank = mesh.rank() % shards.ranks;
-  if (split) {
-    shards.layout = std::make_shared<ShardLayout>(engine.policy().transformer(), mesh.shape());
-  }
-  for (const UnitShard& shard : engine.policy().shards()) {
-    shards.units.push_back({shard.master, shard.numel, shard.padded_numel});
-  }
-  if (mesh.replicate().rank() == 0) {
-    ASSIGN_OR_RETURN(out->source_,
-                     ShardGatherSource::Create(out->plan_, std::move(shards), &group));
-  }
+  ASSIGN_OR_RETURN(out->manifest_, weights::MakeManifest(whole, dtype));
+  const bool gathers =
+      config.trainer().weight_transport() == config::v1::WEIGHT_TRANSPORT_BROADCAST;
+  RETURN_IF_ERROR(gathers ? out->PrepareBroadcast(out->manifest_)
+                          : out->PrepareReshard(out->manifest_));
   return out;
 }
 
-RankPublisher::RankPublisher(TrainerEngine& engine, const config::v1::RunConfig& config,
-                             weights::TransferPlan plan)
-    : engine_(engine), config_(config), plan_(std::move(plan)) {}
+RankPublisher::RankPublisher(TrainerEngine& engine, const config::v1::RunConfig& config)
+    : engine_(engine), config_(config) {}
+
+ShardedWeights RankPublisher::Shards() const {
+  ShardedWeights shards;
+  const comm::MeshShape& shape = engine_.mesh().shape();
+  shards.ranks = shape.dp_shard * shape.tp;
+  shards.rank = engine_.mesh().rank() % shards.ranks;
+  if (shape.tp > 1) {
+    shards.layout = std::make_shared<ShardLayout>(engine_.policy().transformer(), shape);
+  }
+  for (const UnitShard& shard : engine_.policy().shards()) {
+    shards.units.push_back({shard.master, shard.numel, shard.padded_numel});
+  }
+  return shards;
+}
+
+absl::StatusOr<weights::ModelLayout> RankPublisher::Layout() const {
+  return weights::LayoutOf(engine_.spec(), engine_.policy().transformer().table().unit_limits(),
+                           engine_.mesh().shape().tp);
+}
+
+int64_t RankPublisher::BucketBytes(const weights::Manifest& manifest, int64_t senders) const {
+  const int64_t most = config_.rollout().update_weights_bucket_megabytes() * (int64_t{1} << 20);
+  return weights::ChooseBucketBytes(most, weights::ManifestBytes(manifest).value_or(0) / senders);
+}
+
+absl::Status RankPublisher::PrepareBroadcast(weights::Manifest manifest) {
+  const int64_t bucket_bytes = BucketBytes(manifest, 1);
+  ASSIGN_OR_RETURN(plan_, weights::MakeTransferPlan(std::move(manifest), bucket_bytes));
+  const comm::DeviceMesh& mesh = engine_.mesh();
+  if (mesh.replicate().rank() != 0) return absl::OkStatus();
+  // The leader gathers from those who share its copy of the model: the first ranks of the mesh.
+  comm::ProcessGroup& group = mesh.shape().tp > 1 ? mesh.world() : mesh.shard();
+  ASSIGN_OR_RETURN(source_, ShardGatherSource::Create(plan_, Shards(), &group));
+  if (mesh.rank() == 0) {
+    plane_ = std::make_unique<BroadcastPlane>(
+        plan_, source_.get(), absl::Seconds(config_.trainer().collective_timeout_s()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RankPublisher::PrepareReshard(weights::Manifest manifest) {
+  const comm::DeviceMesh& mesh = engine_.mesh();
+  ASSIGN_OR_RETURN(const weights::ModelLayout trainer, Layout());
+  ASSIGN_OR_RETURN(
+      const weights::ModelLayout rollout,
+      weights::LayoutOf(
+          engine_.spec(), {},
+          std::max(1, static_cast<int>(config_.rollout().tensor_model_parallel_size()))));
+  const int64_t bucket_bytes = BucketBytes(manifest, mesh.size());
+  ASSIGN_OR_RETURN(layout_, MakeReshardLayout(weights::TrainerHoldings(trainer, mesh.shape()),
+                                              rollout, std::move(manifest), bucket_bytes));
+  const bool deltas = config_.trainer().weight_transport() == config::v1::WEIGHT_TRANSPORT_DELTA;
+  ASSIGN_OR_RETURN(sender_, ReshardSender::Create(layout_, Shards(), mesh.rank(), deltas));
+  if (mesh.rank() > 0) {
+    follower_ = std::make_unique<ReshardFollower>(sender_.get(), &mesh.world());
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(std::vector<RankTable> tables, MakeRankTables(layout_, rollout));
+  plane_ = std::make_unique<ReshardPlane>(layout_, std::move(tables), sender_.get(), &mesh.world(),
+                                          absl::Seconds(config_.trainer().collective_timeout_s()),
+                                          deltas);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<v1::HeldDigests> RankPublisher::DigestHeld() {
+  const comm::DeviceMesh& mesh = engine_.mesh();
+  ASSIGN_OR_RETURN(const weights::ModelLayout layout, Layout());
+  ASSIGN_OR_RETURN(const std::vector<weights::DigestSum> sums,
+                   DigestShards(manifest_, Shards(),
+                                weights::CountedHoldings(layout, mesh.shape(), mesh.rank())));
+  v1::HeldDigests out;
+  for (const weights::DigestSum& sum : sums) out.mutable_lanes()->Add(sum.lanes, sum.lanes + 2);
+  return out;
+}
 
 absl::StatusOr<v1::PublishWeightsResponse> RankPublisher::Publish(
     const v1::PublishWeightsRequest& request) {
-  if (engine_.mesh().rank() == 0) return Lead(request);
-  // The leader gathers from those who share its copy of the model.
-  if (engine_.mesh().replicate().rank() == 0) RETURN_IF_ERROR(source_->Follow());
+  if (plane_ != nullptr) return Lead(request);
+  if (follower_ != nullptr) RETURN_IF_ERROR(follower_->Follow());
+  if (source_ != nullptr) RETURN_IF_ERROR(source_->Follow());
   return v1::PublishWeightsResponse();
 }
 
@@ -63,8 +121,7 @@ absl::StatusOr<v1::PublishWeightsResponse> RankPublisher::Lead(
     const v1::PublishWeightsRequest& request) {
   if (publisher_ == nullptr) {
     WeightPublisher::Options options;
-    options.plan = &plan_;
-    options.source = source_.get();
+    options.plane = plane_.get();
     options.incarnation = request.incarnation();
     options.policy = config_.trainer().update_policy() == config::v1::UPDATE_POLICY_AVAILABLE
                          ? UpdatePolicy::kAvailable
@@ -72,7 +129,7 @@ absl::StatusOr<v1::PublishWeightsResponse> RankPublisher::Lead(
     if (config_.trainer().shared_memory()) options.backend = "shared_memory";
     absl::StatusOr<std::unique_ptr<WeightPublisher>> publisher = WeightPublisher::Create(options);
     if (!publisher.ok()) {
-      RETURN_IF_ERROR(source_->End());  // the other ranks follow already
+      RETURN_IF_ERROR(plane_->End());  // the other ranks follow already
       return publisher.status();
     }
     publisher_ = *std::move(publisher);
@@ -89,6 +146,9 @@ absl::StatusOr<v1::PublishWeightsResponse> RankPublisher::Lead(
   response.set_policy_version(report.policy_version);
   response.set_model_digest(report.model_digest);
   response.set_size_bytes(report.size_bytes);
+  response.set_sent_bytes(report.sent_bytes);
+  response.set_max_rank_sent_bytes(report.max_rank_sent_bytes);
+  if (report.changed_share.has_value()) response.set_changed_share(*report.changed_share);
   response.set_seconds(report.seconds);
   for (const common::v1::PhaseSeconds& phase : report.times.phases())
     *response.add_phases() = phase;

@@ -7,10 +7,14 @@
 
 #include "absl/status/statusor.h"
 #include "common/weights/bucket_plan.h"
+#include "common/weights/model_layout.h"
+#include "services/trainer/publish/reshard_follower.h"
+#include "services/trainer/publish/reshard_sender.h"
 #include "services/trainer/publish/shard_gather_source.h"
 #include "services/trainer/publish/weight_publisher.h"
 #include "services/trainer/service/trainer_engine.h"
 #include "tandem/config/v1/run_config.pb.h"
+#include "tandem/trainer/v1/publish_order.pb.h"
 #include "tandem/trainer/v1/trainer_service.pb.h"
 
 namespace tandem::trainer {
@@ -22,20 +26,36 @@ class RankPublisher {
   static absl::StatusOr<std::unique_ptr<RankPublisher>> Create(TrainerEngine& engine,
                                                                const config::v1::RunConfig& config);
 
+  // The wire digests of what this rank answers for (CountedHoldings); those of all ranks add up to
+  // the tensors'. No collective.
+  absl::StatusOr<v1::HeldDigests> DigestHeld();
+
   // The request states version and incarnation. The answer is the leader's; other ranks' is empty.
   // An error is fatal for the trainer only where the engine's group is broken after it.
   absl::StatusOr<v1::PublishWeightsResponse> Publish(const v1::PublishWeightsRequest& request);
 
  private:
-  RankPublisher(TrainerEngine& engine, const config::v1::RunConfig& config,
-                weights::TransferPlan plan);
+  RankPublisher(TrainerEngine& engine, const config::v1::RunConfig& config);
+  absl::Status PrepareBroadcast(weights::Manifest manifest);
+  absl::Status PrepareReshard(weights::Manifest manifest);
+  ShardedWeights Shards() const;
+  absl::StatusOr<weights::ModelLayout> Layout() const;  // of the trainer's ranks
+  int64_t BucketBytes(const weights::Manifest& manifest, int64_t senders) const;
   absl::StatusOr<v1::PublishWeightsResponse> Lead(const v1::PublishWeightsRequest& request);
 
   TrainerEngine& engine_;
   const config::v1::RunConfig config_;
-  const weights::TransferPlan plan_;
-  std::unique_ptr<ShardGatherSource> source_;
-  std::unique_ptr<WeightPublisher> publisher_;  // of the leader, made by the first update
+  weights::Manifest manifest_;  // of whole tensors, in wire type
+  // Of a broadcast.
+  weights::TransferPlan plan_;
+  std::unique_ptr<ShardGatherSource> source_;  // null on ranks that give nothing
+  // Of a reshard.
+  ReshardLayout layout_;
+  std::unique_ptr<ReshardSender> sender_;
+  std::unique_ptr<ReshardFollower> follower_;  // null on the leader
+  // Of the leader.
+  std::unique_ptr<DataPlane> plane_;
+  std::unique_ptr<WeightPublisher> publisher_;  // made by the first update
 };
 
 }  // namespace tandem::trainer

@@ -91,6 +91,8 @@ RankResult RankWorker::Run(const RankCommand& command) {
       return ComputeLogProbs(command.payload);
     case Opcode::kPublish:
       return Publish(command.payload);
+    case Opcode::kDigest:
+      return Digest();
     case Opcode::kExport:
       return Export(command.payload);
     case Opcode::kSnapshot:
@@ -145,6 +147,11 @@ RankResult RankWorker::Publish(const std::string& payload) {
   if (response.ok()) return Done(response->SerializeAsString());
   // A rollout's failure is told to the caller; only a broken group of our own ends the trainer.
   return engine_.mesh().status().ok() ? Refused(response.status()) : Fatal(response.status());
+}
+
+RankResult RankWorker::Digest() {
+  const absl::StatusOr<v1::HeldDigests> held = publisher_.DigestHeld();
+  return held.ok() ? Done(held->SerializeAsString()) : Refused(held.status());
 }
 
 RankResult RankWorker::Export(const std::string& path) {

@@ -35,6 +35,7 @@ class RankWorker {
   RankResult TrainStep(const std::string& payload);
   RankResult ComputeLogProbs(const std::string& payload);
   RankResult Publish(const std::string& payload);
+  RankResult Digest();
   RankResult Export(const std::string& path);
   RankResult Snapshot(const std::string& folder);
   RankResult TellSnapshotState(bool wait);

@@ -13,8 +13,10 @@
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
+#include "common/weights/digest.h"
 #include "services/trainer/algorithm/training_step_options.h"
 #include "services/trainer/service/rank_worker.h"
+#include "tandem/trainer/v1/publish_order.pb.h"
 
 namespace tandem::trainer {
 namespace {
@@ -237,6 +239,33 @@ absl::StatusOr<v1::PublishWeightsResponse> TrainerLeader::PublishWeights(
   if (!response.ParseFromString(results[0].payload)) {
     return absl::InternalError("the result of the update is garbled");
   }
+  return response;
+}
+
+absl::StatusOr<v1::GetWeightDigestsResponse> TrainerLeader::GetWeightDigests(
+    const v1::GetWeightDigestsRequest& request) {
+  RETURN_IF_ERROR(CheckIncarnation(request.incarnation()));
+  ASSIGN_OR_RETURN(const std::vector<RankResult> results, RunOnRanks(Opcode::kDigest, ""));
+  const common::v1::Manifest& manifest = model_info_.manifest();
+  std::vector<weights::DigestSum> sums(manifest.tensors_size());
+  for (const RankResult& result : results) {
+    v1::HeldDigests held;
+    if (!held.ParseFromString(result.payload) || held.lanes_size() != 2 * manifest.tensors_size()) {
+      return absl::InternalError("a rank's digests are garbled");
+    }
+    for (size_t i = 0; i < sums.size(); ++i) {
+      const int lane = 2 * static_cast<int>(i);
+      sums[i].Add({{held.lanes(lane), held.lanes(lane + 1)}});
+    }
+  }
+  const std::vector<common::v1::TensorDigest> digests = weights::MakeTensorDigests(manifest, sums);
+  v1::GetWeightDigestsResponse response;
+  response.set_incarnation(model_info_.incarnation());
+  response.set_manifest_digest(manifest.digest());
+  response.mutable_digests()->Assign(digests.begin(), digests.end());
+  response.set_model_digest(weights::ModelDigest(digests));
+  absl::MutexLock lock(&mu_);
+  response.set_policy_version(policy_version_);
   return response;
 }
 

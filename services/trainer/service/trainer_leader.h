@@ -59,6 +59,8 @@ class TrainerLeader {
       const v1::ComputeLogProbsRequest& request);
   absl::StatusOr<v1::PublishWeightsResponse> PublishWeights(
       const v1::PublishWeightsRequest& request);
+  absl::StatusOr<v1::GetWeightDigestsResponse> GetWeightDigests(
+      const v1::GetWeightDigestsRequest& request);
   absl::StatusOr<v1::SaveCheckpointResponse> SaveCheckpoint(
       const v1::SaveCheckpointRequest& request);
   absl::StatusOr<v1::LoadCheckpointResponse> LoadCheckpoint(

@@ -66,8 +66,18 @@ grpc::ServerUnaryReactor* TrainerService::PublishWeights(grpc::CallbackServerCon
                                                          v1::PublishWeightsResponse* response) {
   const absl::Status valid = ValidatePublishWeights(*request);
   if (!valid.ok()) return Answer(context, valid);
+  // A client's channel repeats what is UNAVAILABLE. An update that failed has taken its time and
+  // says whose fault it was; repeated, it would end in the call's deadline, which says nothing.
+  context->AddTrailingMetadata("grpc-retry-pushback-ms", "-1");
   return Enqueue<v1::PublishWeightsResponse>(
       context, response, [this, request] { return leader_.PublishWeights(*request); });
+}
+
+grpc::ServerUnaryReactor* TrainerService::GetWeightDigests(
+    grpc::CallbackServerContext* context, const v1::GetWeightDigestsRequest* request,
+    v1::GetWeightDigestsResponse* response) {
+  return Enqueue<v1::GetWeightDigestsResponse>(
+      context, response, [this, request] { return leader_.GetWeightDigests(*request); });
 }
 
 grpc::ServerUnaryReactor* TrainerService::SaveCheckpoint(grpc::CallbackServerContext* context,

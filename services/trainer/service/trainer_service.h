@@ -29,6 +29,9 @@ class TrainerService final : public v1::TrainerService::CallbackService {
   grpc::ServerUnaryReactor* PublishWeights(grpc::CallbackServerContext* context,
                                            const v1::PublishWeightsRequest* request,
                                            v1::PublishWeightsResponse* response) override;
+  grpc::ServerUnaryReactor* GetWeightDigests(grpc::CallbackServerContext* context,
+                                             const v1::GetWeightDigestsRequest* request,
+                                             v1::GetWeightDigestsResponse* response) override;
   grpc::ServerUnaryReactor* SaveCheckpoint(grpc::CallbackServerContext* context,
                                            const v1::SaveCheckpointRequest* request,
                                            v1::SaveCheckpointResponse* response) override;

@@ -1,3 +1,5 @@
+#include "common/weights/broadcast_transport.h"
+
 #include <cstring>
 #include <map>
 #include <set>
@@ -5,7 +7,6 @@
 
 #include "common/weights/digest.h"
 #include "common/weights/tensor_sink.h"
-#include "common/weights/transport.h"
 #include "tests/common/comm/local_ranks.h"
 #include "tests/fakes/test_model.h"
 #include "tests/support/status_matchers.h"
@@ -108,16 +109,16 @@ TEST_P(BucketSizes, EveryReceiverHasTheSendersBytesAndDigestsAndPhasesAddUp) {
     std::vector<std::vector<TensorDigest>> digests(3);
     const auto results =
         comm::RunRanks(3, comm::kGloo, [&](comm::ProcessGroup& group) -> absl::Status {
-          ASSIGN_OR_RETURN(auto transport, MakeTransport("broadcast"));
+          BroadcastTransport transport;
           PhaseTimes times;
           const auto start = PhaseTimes::Clock::now();
           if (group.rank() == 0) {
             ModelSource source(model, plan);
-            ASSIGN_OR_RETURN(digests[0], transport->Send(plan, group, source, times));
+            ASSIGN_OR_RETURN(digests[0], transport.Send(plan, group, source, times));
           } else {
             Memory memory(plan);
             ASSIGN_OR_RETURN(auto sink, TensorSink::Create(plan, memory.view()));
-            RETURN_IF_ERROR(transport->Receive(plan, group, *sink, times));
+            RETURN_IF_ERROR(transport.Receive(plan, group, *sink, times));
             digests[group.rank()] = sink->digests();
             for (size_t i = 0; i < memory.tensors.size(); ++i) {
               if (memory.tensors[i] != model.Bytes(i))
@@ -145,17 +146,17 @@ TEST(BroadcastTransport, AFlippedBitChangesTheDigestOfItsTensorOnly) {
   std::vector<std::vector<TensorDigest>> digests(2);
   const auto results =
       comm::RunRanks(2, comm::kGloo, [&](comm::ProcessGroup& group) -> absl::Status {
-        ASSIGN_OR_RETURN(auto transport, MakeTransport("broadcast"));
+        BroadcastTransport transport;
         PhaseTimes times;
         if (group.rank() == 0) {
           ModelSource source(model, plan);
-          ASSIGN_OR_RETURN(digests[0], transport->Send(plan, group, source, times));
+          ASSIGN_OR_RETURN(digests[0], transport.Send(plan, group, source, times));
           return absl::OkStatus();
         }
         Memory memory(plan);
         FlippingGroup flipping(group, 1);  // the second bucket begins within tensor 2
         ASSIGN_OR_RETURN(auto sink, TensorSink::Create(plan, memory.view()));
-        RETURN_IF_ERROR(transport->Receive(plan, flipping, *sink, times));
+        RETURN_IF_ERROR(transport.Receive(plan, flipping, *sink, times));
         digests[1] = sink->digests();
         return absl::OkStatus();
       });
@@ -173,19 +174,14 @@ TEST(BroadcastTransport, AReceiverThatLeavesEndsTheSendWithTheBucketsName) {
           group.Abort("leaves");
           return absl::OkStatus();
         }
-        ASSIGN_OR_RETURN(auto transport, MakeTransport("broadcast"));
+        BroadcastTransport transport;
         ModelSource source(model, plan);
         PhaseTimes times;
-        return transport->Send(plan, group, source, times).status();
+        return transport.Send(plan, group, source, times).status();
       });
   EXPECT_THAT(results[0],
               StatusIs(absl::StatusCode::kUnavailable,
                        AllOf(HasSubstr("phase wire"), HasSubstr("bucket "), HasSubstr(" of 141"))));
-}
-
-TEST(BroadcastTransport, AnUnknownTransportIsRefused) {
-  EXPECT_THAT(MakeTransport("pigeon"),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("pigeon")));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "tests/fakes/test_model.h"
+#include "tests/support/status_matchers.h"
 
 namespace tandem::weights {
 namespace {
@@ -27,20 +28,31 @@ TEST(Digest, DependsOnEveryBitAndOnPositions) {
   EXPECT_NE(HexDigest(Bytes("ab" + text)), HexDigest(Bytes("ba" + text)));
 }
 
-TEST(Digest, AStreamInAnyCutsGivesTheDigestsOfTheWholes) {
-  const testing::TestModel model = testing::TestModel::Small();
-  const auto manifest = model.manifest();
-  StreamDigests stream(manifest);
-  for (int tensor = 0; tensor < manifest.tensors_size(); ++tensor) {
-    const std::string bytes = model.Bytes(tensor);
-    for (size_t at = 0; at < bytes.size(); at += 3) {
-      const size_t size = std::min<size_t>(3, bytes.size() - at);
-      stream.Add(tensor, bytes.data() + at, size, at + size == bytes.size());
+TEST(Digest, ThePartsOfATensorThatRanksHoldAddUpToIt) {
+  const testing::TestModel model = testing::TestModel::Small();  // tensor 5 is [64, 3]
+  const std::string bytes = model.Bytes(5);
+  common::v1::TensorEntry whole = model.manifest().tensors(5);
+  DigestSum sum;
+  for (const auto [first, columns] : {std::pair(0, 1), std::pair(1, 2)}) {
+    common::v1::TensorEntry part = whole;
+    part.mutable_box()->set_rows(64);
+    part.mutable_box()->set_first_column(first);
+    part.mutable_box()->set_columns(columns);
+    std::string held;
+    for (int row = 0; row < 64; ++row) {
+      held += bytes.substr(4 * (3 * row + first), 4 * columns);
     }
+    sum.Add(SumOfHeld(part, Bytes(held)));
   }
-  for (int tensor = 0; tensor < manifest.tensors_size(); ++tensor) {
-    EXPECT_EQ(stream.digests()[tensor].digest(), HexDigest(Bytes(model.Bytes(tensor))));
-    EXPECT_EQ(stream.digests()[tensor].name(), manifest.tensors(tensor).name());
+  EXPECT_EQ(sum.Hex(), SumOfHeld(whole, Bytes(bytes)).Hex());
+  ASSERT_OK_AND_ASSIGN(const DigestSum read, ParseDigest(sum.Hex()));
+  EXPECT_EQ(read, sum);
+}
+
+TEST(Digest, WhatIsNoDigestIsNotRead) {
+  for (const std::string text :
+       {"", "12", "99aa06d3014798d86001c324468d497g", "99AA06D3014798D86001C324468D497F"}) {
+    EXPECT_EQ(ParseDigest(text).status().code(), absl::StatusCode::kDataLoss) << text;
   }
 }
 

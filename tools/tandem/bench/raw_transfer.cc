@@ -27,7 +27,8 @@ absl::StatusOr<double> MeasureRawTransfer(const RawTransfer& transfer) {
                     absl::StrCat(transfer.size_bytes),
                     absl::StrCat(transfer.bucket_bytes),
                     absl::StrCat(port),
-                    result_path};
+                    result_path,
+                    transfer.chain ? "1" : "0"};
     ASSIGN_OR_RETURN(workers.emplace_back(), rpc::ChildProcess::Start(std::move(options)));
   }
   for (auto& worker : workers) {

@@ -14,10 +14,13 @@ struct RawTransfer {
   int rollouts = 1;
   int64_t size_bytes = 0;
   int64_t bucket_bytes = 0;
+  // Trainer ranks send buckets in turn to the first rollout, which passes them on to the next; else
+  // each is gathered to the first trainer rank and broadcast from there.
+  bool chain = false;
 };
 
-// Starts a process for each rank, gathers each bucket to the first trainer rank and broadcasts it
-// from there to the rollouts, back to back, five times; returns the median of the seconds.
+// Starts a process for each rank and moves all buckets, back to back, five times; returns the
+// median of the seconds.
 absl::StatusOr<double> MeasureRawTransfer(const RawTransfer& transfer);
 
 }  // namespace tandem::bench

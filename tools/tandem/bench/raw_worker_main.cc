@@ -14,11 +14,14 @@
 
 namespace {
 
+constexpr int kRepeats = 5;
+
 struct Work {
   int rank, trainer_ranks, rollouts;
   int64_t size_bytes, bucket_bytes;
   int port;
   std::string result_path;
+  bool chain;
 };
 
 absl::StatusOr<std::unique_ptr<tandem::comm::ProcessGroup>> Join(const Work& work,
@@ -31,6 +34,33 @@ absl::StatusOr<std::unique_ptr<tandem::comm::ProcessGroup>> Join(const Work& wor
   options.rendezvous = {.host = "127.0.0.1", .port = work.port, .prefix = name};
   options.timeout = absl::Minutes(1);
   return tandem::comm::CreateGlooGroup(options);
+}
+
+absl::StatusOr<double> MeasureChain(const Work& work, const tandem::weights::TransferPlan& plan) {
+  ASSIGN_OR_RETURN(const auto group,
+                   Join(work, "raw-chain", work.rank, work.trainer_ranks + work.rollouts));
+  ASSIGN_OR_RETURN(const double seconds,
+                   tandem::weights::MeasureRawChain(plan, *group, work.trainer_ranks, kRepeats));
+  // Rank 0 serves the store: it leaves last.
+  RETURN_IF_ERROR(group->Barrier("raw end"));
+  return seconds;
+}
+
+absl::StatusOr<double> MeasureGatherAndBroadcast(const Work& work,
+                                                 const tandem::weights::TransferPlan& plan) {
+  std::unique_ptr<tandem::comm::ProcessGroup> trainers, update;
+  if (work.rank < work.trainer_ranks) {
+    ASSIGN_OR_RETURN(trainers, Join(work, "raw-trainer", work.rank, work.trainer_ranks));
+  }
+  if (work.rank == 0 || work.rank >= work.trainer_ranks) {
+    const int rank = work.rank == 0 ? 0 : work.rank - work.trainer_ranks + 1;
+    ASSIGN_OR_RETURN(update, Join(work, "raw-update", rank, work.rollouts + 1));
+  }
+  ASSIGN_OR_RETURN(const double seconds, tandem::weights::MeasureRawTransfer(
+                                             plan, trainers.get(), update.get(), kRepeats));
+  if (trainers != nullptr) RETURN_IF_ERROR(trainers->Barrier("raw end"));
+  if (update != nullptr) RETURN_IF_ERROR(update->Barrier("raw end"));
+  return seconds;
 }
 
 absl::Status Run(const Work& work) {
@@ -46,29 +76,16 @@ absl::Status Run(const Work& work) {
   tensor->add_shape(work.size_bytes / 4);
   manifest.set_digest(tandem::weights::ManifestDigest(manifest));
   ASSIGN_OR_RETURN(const auto plan, tandem::weights::MakeTransferPlan(manifest, work.bucket_bytes));
-  std::unique_ptr<tandem::comm::ProcessGroup> trainers, update;
-  if (work.rank < work.trainer_ranks) {
-    ASSIGN_OR_RETURN(trainers, Join(work, "raw-trainer", work.rank, work.trainer_ranks));
-  }
-  if (work.rank == 0 || work.rank >= work.trainer_ranks) {
-    const int rank = work.rank == 0 ? 0 : work.rank - work.trainer_ranks + 1;
-    ASSIGN_OR_RETURN(update, Join(work, "raw-update", rank, work.rollouts + 1));
-  }
-  ASSIGN_OR_RETURN(const double seconds, tandem::weights::MeasureRawTransfer(
-                                             plan, trainers.get(), update.get(), /*repeats=*/5));
-  if (work.rank == 0) {
-    RETURN_IF_ERROR(tandem::io::WriteFileAtomically(work.result_path, absl::StrCat(seconds)));
-  }
-  // Rank 0 serves the store: it leaves last.
-  if (trainers != nullptr) RETURN_IF_ERROR(trainers->Barrier("raw end"));
-  if (update != nullptr) RETURN_IF_ERROR(update->Barrier("raw end"));
-  return absl::OkStatus();
+  ASSIGN_OR_RETURN(const double seconds,
+                   work.chain ? MeasureChain(work, plan) : MeasureGatherAndBroadcast(work, plan));
+  if (work.rank > 0) return absl::OkStatus();
+  return tandem::io::WriteFileAtomically(work.result_path, absl::StrCat(seconds));
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 8) {
+  if (argc != 9) {
     std::fprintf(stderr, "tandem-bench-raw is started by tandem bench sync\n");
     return 2;
   }
@@ -79,7 +96,8 @@ int main(int argc, char** argv) {
                                    .size_bytes = std::atoll(argv[4]),
                                    .bucket_bytes = std::atoll(argv[5]),
                                    .port = std::atoi(argv[6]),
-                                   .result_path = argv[7]});
+                                   .result_path = argv[7],
+                                   .chain = std::atoi(argv[8]) != 0});
   if (!status.ok()) std::fprintf(stderr, "tandem-bench-raw: %s\n", status.ToString().c_str());
   return status.ok() ? 0 : 1;
 }

@@ -10,6 +10,7 @@
 #include "common/io/model_config.h"
 #include "common/model/model_spec.h"
 #include "common/status/status_macros.h"
+#include "common/weights/bucket_plan.h"
 #include "nlohmann/json.hpp"
 #include "tools/tandem/bench/bench.h"
 #include "tools/tandem/bench/raw_transfer.h"
@@ -25,6 +26,7 @@ struct Options {
   int64_t rollouts = 2;
   std::string transport = "broadcast";
   std::string dtype = "float32";
+  double learning_rate = 1e-6;
   int repeats = 5;
   bool no_shared_memory = false;
   std::vector<std::string> overrides;
@@ -49,15 +51,18 @@ absl::Status MakeNewVersion(commands::Session& session, int64_t step, int64_t vo
 absl::Status Run(const Options& options) {
   commands::Session session;
   commands::ScratchFolder scratch;
-  if (options.transport != "broadcast") {
+  if (options.transport != "broadcast" && options.transport != "reshard" &&
+      options.transport != "delta") {
     return commands::Misuse(absl::InvalidArgumentError(
-        absl::StrCat("--transport ", options.transport, ": only broadcast is there")));
+        absl::StrCat("--transport ", options.transport, ": expected broadcast, reshard or delta")));
   }
   commands::RunOptions run;
   run.overrides = {absl::StrCat("model.path='", options.model, "'"),
                    absl::StrCat("model.dtype=", options.dtype),
                    absl::StrCat("trainer.ranks=", options.trainer_ranks),
                    absl::StrCat("rollout.replicas=", options.rollouts),
+                   absl::StrCat("trainer.weight_transport=", options.transport),
+                   absl::StrCat("actor.optim.lr=", options.learning_rate),
                    absl::StrCat("run_dir=", scratch.path())};
   if (options.no_shared_memory) run.overrides.push_back("trainer.shared_memory=false");
   run.overrides.insert(run.overrides.end(), options.overrides.begin(), options.overrides.end());
@@ -72,12 +77,17 @@ absl::Status Run(const Options& options) {
   std::vector<double> seconds, pauses, raw_seconds;
   std::map<std::string, std::vector<double>> busy, exposed;
   int64_t size_bytes = 0;
+  const bool chain = options.transport != "broadcast";
+  std::vector<double> sent_bytes, max_rank_sent_bytes, changed_shares;
   for (int repeat = 1; repeat <= options.repeats; ++repeat) {
     RETURN_IF_ERROR(session.Explain(MakeNewVersion(session, repeat, spec.vocab_size)));
     const auto response = session.trainer().PublishWeights(session.fleet());
     RETURN_IF_ERROR(session.Explain(response.status()));
     seconds.push_back(response->seconds());
     size_bytes = response->size_bytes();
+    sent_bytes.push_back(static_cast<double>(response->sent_bytes()));
+    max_rank_sent_bytes.push_back(static_cast<double>(response->max_rank_sent_bytes()));
+    if (response->has_changed_share()) changed_shares.push_back(response->changed_share());
     double pause = 0;
     for (const auto& replica : response->replicas()) {
       pause = std::max(pause, replica.pause_seconds());
@@ -88,13 +98,15 @@ absl::Status Run(const Options& options) {
       exposed[phase.phase()].push_back(phase.exposed());
     }
     // Taken in turn with the updates, so that both see the same machine.
-    ASSIGN_OR_RETURN(
-        raw_seconds.emplace_back(),
-        MeasureRawTransfer(
-            {.trainer_ranks = static_cast<int>(options.trainer_ranks),
-             .rollouts = static_cast<int>(options.rollouts),
-             .size_bytes = size_bytes,
-             .bucket_bytes = config.rollout().update_weights_bucket_megabytes() * 1000000}));
+    ASSIGN_OR_RETURN(raw_seconds.emplace_back(),
+                     MeasureRawTransfer({.trainer_ranks = static_cast<int>(options.trainer_ranks),
+                                         .rollouts = static_cast<int>(options.rollouts),
+                                         .size_bytes = size_bytes,
+                                         .bucket_bytes = weights::ChooseBucketBytes(
+                                             config.rollout().update_weights_bucket_megabytes() *
+                                                 (int64_t{1} << 20),
+                                             size_bytes / (chain ? options.trainer_ranks : 1)),
+                                         .chain = chain}));
   }
   nlohmann::json phases = nlohmann::json::object();
   for (const auto& [name, values] : busy) {
@@ -115,6 +127,9 @@ absl::Status Run(const Options& options) {
                                {"raw_seconds", raw_s},
                                {"raw_gigabytes_per_second", gigabytes / raw_s},
                                {"ratio_to_raw", raw_s / update_s},
+                               {"sent_bytes", Median(sent_bytes)},
+                               {"max_rank_sent_bytes", Median(max_rank_sent_bytes)},
+                               {"changed_shares", changed_shares},
                                {"pause_seconds", Median(pauses)},
                                {"phases", phases},
                                {"repeats", options.repeats}};
@@ -131,7 +146,11 @@ void AddSync(CLI::App& bench, commands::Runner& runner) {
   command->add_option("--trainer-ranks", options->trainer_ranks, "Processes of the trainer")
       ->capture_default_str();
   command->add_option("--rollouts", options->rollouts, "Rollout replicas")->capture_default_str();
-  command->add_option("--transport", options->transport, "How the bytes travel")
+  command->add_option("--transport", options->transport, "broadcast, reshard or delta")
+      ->capture_default_str();
+  command
+      ->add_option("--learning-rate", options->learning_rate,
+                   "Of the steps between the updates, which decides how much changes")
       ->capture_default_str();
   command->add_option("--dtype", options->dtype, "float32 or bfloat16")->capture_default_str();
   command->add_option("--repeats", options->repeats, "Updates; the median is reported")

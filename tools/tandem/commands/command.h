@@ -32,6 +32,7 @@ void AddScore(CLI::App& app, Runner& runner);
 void AddTokenize(CLI::App& app, Runner& runner);
 void AddReward(CLI::App& app, Runner& runner);
 void AddStatus(CLI::App& app, Runner& runner);
+void AddSync(CLI::App& app, Runner& runner);
 void AddBench(CLI::App& app, Runner& runner);
 
 }  // namespace tandem::commands

@@ -62,19 +62,32 @@ absl::StatusOr<trainer::v1::TrainStepResponse> TrainerClient::TrainStep(
 
 absl::StatusOr<trainer::v1::PublishWeightsResponse> TrainerClient::PublishWeights(
     const RolloutFleet& fleet) {
+  std::vector<trainer::v1::RolloutReplica> replicas;
+  for (const RolloutFleet::Replica& replica : fleet.replicas()) {
+    replicas.emplace_back().set_replica_id(replica.id);
+    replicas.back().add_rank_addresses(replica.address);
+  }
+  return PublishWeights(replicas);
+}
+
+absl::StatusOr<trainer::v1::PublishWeightsResponse> TrainerClient::PublishWeights(
+    const std::vector<trainer::v1::RolloutReplica>& replicas) {
   // The trainer keeps the update's own deadline; the call outlasts it, so that the answer names the
   // culprit.
   auto context = rpc::MakeContext(update_timeout_ + absl::Seconds(30));
   trainer::v1::PublishWeightsRequest request;
   request.set_request_id(NewUuid());
   request.set_policy_version(-1);
-  for (const RolloutFleet::Replica& replica : fleet.replicas()) {
-    auto* added = request.add_replicas();
-    added->set_replica_id(replica.id);
-    added->add_rank_addresses(replica.address);
-  }
+  request.mutable_replicas()->Assign(replicas.begin(), replicas.end());
   trainer::v1::PublishWeightsResponse response;
   RETURN_IF_ERROR(Named(stub_->PublishWeights(context.get(), request, &response)));
+  return response;
+}
+
+absl::StatusOr<trainer::v1::GetWeightDigestsResponse> TrainerClient::GetWeightDigests() {
+  auto context = rpc::MakeContext(update_timeout_ + absl::Seconds(30));
+  trainer::v1::GetWeightDigestsResponse response;
+  RETURN_IF_ERROR(Named(stub_->GetWeightDigests(context.get(), {}, &response)));
   return response;
 }
 

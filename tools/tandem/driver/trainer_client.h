@@ -26,6 +26,11 @@ class TrainerClient {
       const std::vector<common::v1::Sample>& samples);
 
   absl::StatusOr<trainer::v1::PublishWeightsResponse> PublishWeights(const RolloutFleet& fleet);
+  absl::StatusOr<trainer::v1::PublishWeightsResponse> PublishWeights(
+      const std::vector<trainer::v1::RolloutReplica>& replicas);
+
+  // Of the current weights, computed anew.
+  absl::StatusOr<trainer::v1::GetWeightDigestsResponse> GetWeightDigests();
 
   absl::StatusOr<trainer::v1::ComputeLogProbsResponse> ComputeLogProbs(
       const trainer::v1::ComputeLogProbsRequest& request);

@@ -57,6 +57,10 @@ class Loop {
       pause = std::max(pause, replica.pause_seconds());
     metrics["update_weights/pause_s"] = pause;
     metrics["update_weights/bytes"] = static_cast<double>(response.size_bytes());
+    metrics["update_weights/sent_bytes"] = static_cast<double>(response.sent_bytes());
+    if (response.has_changed_share()) {
+      metrics["update_weights/changed_share"] = response.changed_share();
+    }
     metrics["training/policy_version"] = static_cast<double>(response.policy_version());
     return absl::OkStatus();
   }

@@ -29,6 +29,7 @@ struct Shape {
   int64_t bucket_bytes;
   std::string dtype;
   std::string backend = "shared_memory";
+  std::string transport = "broadcast";
 };
 
 class UpdateTest : public ::testing::TestWithParam<Shape> {};
@@ -39,7 +40,8 @@ TEST_P(UpdateTest, EveryReplicaGetsTheTrainersBytes) {
   ASSERT_OK_AND_ASSIGN(auto trainer,
                        FakeTrainer::Create(model, {.ranks = GetParam().ranks,
                                                    .bucket_bytes = GetParam().bucket_bytes,
-                                                   .backend = GetParam().backend}));
+                                                   .backend = GetParam().backend,
+                                                   .transport = GetParam().transport}));
   for (int version = 3; version < 6; ++version) {
     const TestModel weights = WithOffset(model, version);
     trainer->SetWeights(weights);
@@ -60,12 +62,18 @@ INSTANTIATE_TEST_SUITE_P(Shapes, UpdateTest,
                          ::testing::Values(Shape{1, 256, "float32"},
                                            Shape{2, 64, "float32", "gloo"},
                                            Shape{2, 256, "float32"}, Shape{3, 8, "float32"},
-                                           Shape{2, 1 << 20, "bfloat16"},
-                                           Shape{3, 104, "bfloat16"}),
+                                           Shape{2, 1 << 20, "bfloat16"}, Shape{3, 104, "bfloat16"},
+                                           Shape{1, 256, "float32", "shared_memory", "reshard"},
+                                           Shape{2, 64, "float32", "gloo", "reshard"},
+                                           Shape{3, 8, "float32", "shared_memory", "reshard"},
+                                           Shape{3, 104, "bfloat16", "shared_memory", "reshard"},
+                                           Shape{1, 256, "bfloat16", "shared_memory", "delta"},
+                                           Shape{2, 64, "float32", "gloo", "delta"},
+                                           Shape{3, 104, "bfloat16", "shared_memory", "delta"}),
                          [](const auto& info) {
                            return "Ranks" + std::to_string(info.param.ranks) + "Bucket" +
                                   std::to_string(info.param.bucket_bytes) + info.param.dtype +
-                                  info.param.backend;
+                                  info.param.backend + info.param.transport;
                          });
 
 TEST(WeightPublisher, AVersionThatIsLiveEverywhereIsNotSentAgain) {
@@ -137,13 +145,84 @@ TEST(WeightPublisher, UnderAvailableTheOthersGoOn) {
   ExpectLive(rollout, model, 1);
 }
 
-TEST(WeightPublisher, AReplicaOfSeveralRanksCommitsWhole) {
+class TransportTest : public ::testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Transports, TransportTest,
+                         ::testing::Values("broadcast", "reshard", "delta"));
+
+TEST_P(TransportTest, ReplicasOfSeveralRanksCommitWhole) {
   const TestModel model = TestModel::Small();
-  FakeRollout rank0(model), rank1(model);
-  ASSERT_OK_AND_ASSIGN(auto trainer, FakeTrainer::Create(model, {}));
-  ASSERT_OK(trainer->Publish(1, {{"r", {rank0.address(), rank1.address()}}}).status());
-  ExpectLive(rank0, model, 1);
-  ExpectLive(rank1, model, 1);
+  FakeRollout one0(model), one1(model), two0(model), two1(model);
+  ASSERT_OK_AND_ASSIGN(auto trainer,
+                       FakeTrainer::Create(model, {.transport = GetParam(), .replica_ranks = 2}));
+  for (int version = 1; version < 4; ++version) {
+    const TestModel weights = WithOffset(model, version);
+    trainer->SetWeights(weights);
+    ASSERT_OK(trainer
+                  ->Publish(version, {{"one", {one0.address(), one1.address()}},
+                                      {"two", {two0.address(), two1.address()}}})
+                  .status());
+    for (const FakeRollout* rank : {&one0, &one1, &two0, &two1}) {
+      ExpectLive(*rank, weights, version);
+    }
+  }
+}
+
+TEST(WeightPublisher, NoTrainerRankSendsMoreThanItsPartHoweverManyReplicasThereAre) {
+  const TestModel model = TestModel::Small();
+  FakeRollout one(model), two(model), three(model);
+  ASSERT_OK_AND_ASSIGN(auto trainer,
+                       FakeTrainer::Create(model, {.ranks = 3, .transport = "reshard"}));
+  ASSERT_OK_AND_ASSIGN(
+      const PublishReport report,
+      trainer->Publish(1, {Endpoint("one", one), Endpoint("two", two), Endpoint("three", three)}));
+  EXPECT_EQ(report.sent_bytes, report.size_bytes);
+  EXPECT_LE(report.max_rank_sent_bytes, report.size_bytes / 3 + 64);  // units end unevenly
+  ExpectLive(three, model, 1);
+}
+
+TEST(WeightPublisher, ADeltaTellsWhatChangedAndIsAppliedOnTheVersionBefore) {
+  TestModel model = TestModel::Small("bfloat16");
+  model.units = {{{640, 128}}};
+  FakeRollout one(model), two(model);
+  ASSERT_OK_AND_ASSIGN(auto trainer,
+                       FakeTrainer::Create(model, {.bucket_bytes = 1 << 14, .transport = "delta"}));
+  const std::vector<ReplicaEndpoint> replicas = {Endpoint("one", one), Endpoint("two", two)};
+  ASSERT_OK_AND_ASSIGN(const PublishReport dense, trainer->Publish(1, replicas));
+  EXPECT_FALSE(dense.changed_share.has_value());
+  const TestModel near = WithOffset(model, 1e-3);
+  trainer->SetWeights(near);
+  ASSERT_OK_AND_ASSIGN(const PublishReport delta, trainer->Publish(2, replicas));
+  ASSERT_TRUE(delta.changed_share.has_value());
+  EXPECT_LT(*delta.changed_share, 0.2);
+  EXPECT_LT(delta.sent_bytes, dense.sent_bytes / 4);
+  ExpectLive(one, near, 2);
+  ExpectLive(two, near, 2);
+}
+
+TEST(WeightPublisher, AReplicaWithoutTheBaseGetsEverything) {
+  const TestModel model = TestModel::Small();
+  FakeRollout one(model);
+  ASSERT_OK_AND_ASSIGN(auto trainer, FakeTrainer::Create(model, {.transport = "delta"}));
+  ASSERT_OK(trainer->Publish(1, {Endpoint("one", one)}).status());
+  FakeRollout two(model);
+  trainer->SetWeights(WithOffset(model, 2));
+  ASSERT_OK_AND_ASSIGN(const PublishReport report,
+                       trainer->Publish(2, {Endpoint("one", one), Endpoint("two", two)}));
+  EXPECT_FALSE(report.changed_share.has_value());
+  ExpectLive(one, WithOffset(model, 2), 2);
+  ExpectLive(two, WithOffset(model, 2), 2);
+}
+
+TEST(WeightPublisher, AReplicaWhoseBaseIsAnotherThanItWasGetsEverything) {
+  const TestModel model = TestModel::Small();
+  FakeRollout rollout(model);
+  ASSERT_OK_AND_ASSIGN(auto trainer, FakeTrainer::Create(model, {.transport = "delta"}));
+  ASSERT_OK(trainer->Publish(1, {Endpoint("r", rollout)}).status());
+  rollout.store.SetLiveDigest("something else");
+  trainer->SetWeights(WithOffset(model, 2));
+  ASSERT_OK_AND_ASSIGN(const PublishReport report, trainer->Publish(2, {Endpoint("r", rollout)}));
+  EXPECT_FALSE(report.changed_share.has_value());
+  ExpectLive(rollout, WithOffset(model, 2), 2);
 }
 
 TEST(WeightPublisher, AnOlderTrainerIsRefused) {

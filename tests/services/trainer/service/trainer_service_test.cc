@@ -10,8 +10,10 @@
 #include <fstream>
 
 #include "common/comm/process_group.h"
+#include "common/io/model_folder.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/status_conversion.h"
+#include "common/weights/digest.h"
 #include "services/trainer/service/leader_server.h"
 #include "tandem/common/v1/error.pb.h"
 #include "tests/services/trainer/service/trainer_test_support.h"
@@ -126,6 +128,44 @@ TEST_F(TrainerServiceTest, RefusesAStepOutOfOrderAndAnotherIncarnation) {
   header.set_incarnation(kIncarnation - 1);
   EXPECT_THAT(client_.TrainStep(header, samples_),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("incarnation 76")));
+}
+
+TEST_F(TrainerServiceTest, DigestsOfTheWeightsAreThoseOfTheModelItWrites) {
+  ASSERT_THAT(client_.TrainStep(1, v1::OBJECTIVE_SUPERVISED, samples_), IsOk());
+  ASSERT_THAT(client_.Save(folder_ + "/run/model", v1::CHECKPOINT_FORMAT_HUGGING_FACE), IsOk());
+  v1::GetWeightDigestsRequest request;
+  request.set_incarnation(kIncarnation);
+  v1::GetWeightDigestsResponse response;
+  auto context = rpc::MakeContext(absl::Seconds(30));
+
+  ASSERT_TRUE(client_.stub().GetWeightDigests(context.get(), request, &response).ok());
+
+  EXPECT_EQ(response.policy_version(), 1);
+  EXPECT_EQ(response.incarnation(), kIncarnation);
+  ASSERT_OK_AND_ASSIGN(const auto info, client_.GetModelInfo());
+  EXPECT_EQ(response.manifest_digest(), info.manifest().digest());
+  ASSERT_EQ(response.digests_size(), info.manifest().tensors_size());
+  ASSERT_OK_AND_ASSIGN(const auto folder, io::ModelFolder::Open(folder_ + "/run/model"));
+  for (int i = 0; i < response.digests_size(); ++i) {
+    const common::v1::TensorEntry& tensor = info.manifest().tensors(i);
+    ASSERT_OK_AND_ASSIGN(const io::TensorView view, folder.Find(tensor.name()));
+    EXPECT_EQ(response.digests(i).name(), tensor.name());
+    EXPECT_EQ(response.digests(i).digest(), weights::SumOfHeld(tensor, view.bytes).Hex());
+  }
+  EXPECT_EQ(response.model_digest(),
+            weights::ModelDigest({response.digests().begin(), response.digests().end()}));
+}
+
+TEST_F(TrainerServiceTest, DigestsForAnotherIncarnationAreRefused) {
+  v1::GetWeightDigestsRequest request;
+  request.set_incarnation(kIncarnation - 1);
+  v1::GetWeightDigestsResponse response;
+  auto context = rpc::MakeContext(absl::Seconds(30));
+
+  const absl::Status status =
+      rpc::FromGrpcStatus(client_.stub().GetWeightDigests(context.get(), request, &response));
+
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("incarnation 76")));
 }
 
 TEST_F(TrainerServiceTest, RefusesABadSampleAndChangesNothing) {

@@ -1,0 +1,49 @@
+// The two ends of what carries an update's buckets: a BucketSource has the bytes, a BucketSink
+// takes them. Both know the plan, so nothing but bytes travels. Two buffers alternate on either
+// side: while one is on the wire, the other is filled or emptied.
+#ifndef TANDEM_COMMON_WEIGHTS_BUCKET_ENDS_H_
+#define TANDEM_COMMON_WEIGHTS_BUCKET_ENDS_H_
+
+#include <ATen/core/Tensor.h>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "common/weights/bucket_plan.h"
+#include "common/weights/phase_times.h"
+#include "common/weights/receive_table.h"
+
+namespace tandem::weights {
+
+// Where the leader gets the bytes of a bucket from.
+class BucketSource {
+ public:
+  virtual ~BucketSource() = default;
+  // Begins to fill `buffer` (uint8, the bucket's size), which stays with the source until Finish().
+  // At most two buckets are under way. Time spent packing is added to `times`.
+  virtual absl::Status Start(int bucket, at::Tensor buffer, PhaseTimes& times) = 0;
+  // Returns when the bucket's bytes are in its buffer. In the order of Start().
+  virtual absl::Status Finish(int bucket) = 0;
+};
+
+// Where a receiver puts the bytes of a bucket.
+class BucketSink {
+ public:
+  virtual ~BucketSink() = default;
+  // Fills the buffer with the bytes that the update's base has in the bucket's place, where there
+  // is a base.
+  virtual absl::Status Collect(int bucket, at::Tensor buffer) = 0;
+  // Where the bytes of a span of the bucket belong, if that is one range of memory; else empty.
+  // What is there is undefined until Placed(): a transport may write to it.
+  virtual absl::Span<std::byte> Place(int bucket, const BucketSpan& span) = 0;
+  // The span's bytes have been written there.
+  virtual void Placed(int bucket, const BucketSpan& span) = 0;
+  // Copies the span's bytes from the bucket's buffer to where they belong. Buckets come in plan
+  // order, each span once, by Unpack() or Placed().
+  virtual absl::Status Unpack(int bucket, const BucketSpan& span, const at::Tensor& buffer) = 0;
+  // After all spans of the bucket: digests the tensors that it completed, from where they lie.
+  virtual absl::Status Digest(int bucket) = 0;
+};
+
+}  // namespace tandem::weights
+
+#endif  // TANDEM_COMMON_WEIGHTS_BUCKET_ENDS_H_

@@ -1,0 +1,130 @@
+#include "common/weights/receive_table.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status/status_macros.h"
+
+namespace tandem::weights {
+namespace {
+
+using common::v1::BucketPiece;
+
+int64_t Runs(const BucketPiece& piece) { return std::max<int64_t>(1, piece.repeat()); }
+
+bool Within(const BucketPiece& piece, int64_t tensor_bytes) {
+  const int64_t runs = Runs(piece);
+  const int64_t size = piece.size_bytes();
+  if (size <= 0 || size > tensor_bytes || size % runs != 0 || piece.repeat() < 0) return false;
+  const int64_t run = size / runs;
+  if (runs > 1 && (piece.stride() < run || piece.stride() > tensor_bytes / (runs - 1))) {
+    return false;
+  }
+  const int64_t reach = runs > 1 ? (runs - 1) * piece.stride() + run : run;
+  return piece.tensor_offset() >= 0 && reach <= tensor_bytes &&
+         piece.tensor_offset() <= tensor_bytes - reach;
+}
+
+}  // namespace
+
+void ForRuns(const BucketPiece& piece, RunBody body) {
+  const int64_t runs = Runs(piece);
+  const int64_t run = piece.size_bytes() / runs;
+  for (int64_t i = 0; i < runs; ++i) {
+    body(piece.tensor_offset() + i * piece.stride(), piece.bucket_offset() + i * run,
+         static_cast<size_t>(run));
+  }
+}
+
+Bucket BucketOf(const ReshardPlan& plan, const Message& message) {
+  Bucket bucket;
+  bucket.set_source(message.from);
+  for (const MessagePiece& part : message.pieces) {
+    BucketPiece& piece = *bucket.add_pieces();
+    piece.set_tensor(part.to.block);
+    piece.set_tensor_offset(part.to.offset * plan.element_bytes);
+    piece.set_bucket_offset(bucket.size_bytes());
+    piece.set_size_bytes(part.piece.elements() * plan.element_bytes);
+    if (part.piece.repeat > 1 && part.to.stride != part.piece.length) {
+      piece.set_repeat(part.piece.repeat);
+      piece.set_stride(part.to.stride * plan.element_bytes);
+    }
+    bucket.set_size_bytes(bucket.size_bytes() + piece.size_bytes());
+  }
+  return bucket;
+}
+
+std::vector<Bucket> BucketsFor(const ReshardPlan& plan, int receiver) {
+  std::vector<Bucket> buckets;
+  for (const Message& message : plan.messages) {
+    if (message.to == receiver) buckets.push_back(BucketOf(plan, message));
+  }
+  return buckets;
+}
+
+std::vector<BucketSpan> SpansOf(const Bucket& bucket, const std::vector<int64_t>& tensor_bytes) {
+  const auto follows = [&](const BucketPiece& before, const BucketPiece& piece) {
+    if (Runs(before) > 1 || Runs(piece) > 1) return false;
+    const int64_t end = before.tensor_offset() + before.size_bytes();
+    if (piece.tensor() == before.tensor()) return piece.tensor_offset() == end;
+    return piece.tensor() == before.tensor() + 1 && end == tensor_bytes[before.tensor()] &&
+           piece.tensor_offset() == 0;
+  };
+  std::vector<BucketSpan> spans;
+  for (int i = 0; i < bucket.pieces_size(); ++i) {
+    const BucketPiece& piece = bucket.pieces(i);
+    if (i == 0 || !follows(bucket.pieces(i - 1), piece)) {
+      spans.push_back({i, 0, piece.bucket_offset(), 0});
+    }
+    ++spans.back().count;
+    spans.back().size_bytes += piece.size_bytes();
+  }
+  return spans;
+}
+
+absl::StatusOr<TransferPlan> CheckReceiveTable(
+    Manifest manifest, const google::protobuf::RepeatedPtrField<Bucket>& buckets) {
+  ASSIGN_OR_RETURN(TransferPlan plan, PlanOfManifest(std::move(manifest)));
+  if (buckets.size() > kMaxBuckets) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("buckets: expected at most ", kMaxBuckets, ", found ", buckets.size()));
+  }
+  std::vector<int64_t> left = plan.tensor_bytes;
+  for (int b = 0; b < buckets.size(); ++b) {
+    int64_t size = 0;
+    for (const BucketPiece& piece : buckets[b].pieces()) {
+      const int tensor = piece.tensor();
+      if (tensor < 0 || tensor >= plan.manifest.tensors_size()) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("bucket ", b, ": tensor ", tensor, " of ", plan.manifest.tensors_size()));
+      }
+      if (piece.bucket_offset() != size || !Within(piece, plan.tensor_bytes[tensor]) ||
+          piece.size_bytes() > left[tensor] || piece.size_bytes() > kMaxBucketBytes - size) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("bucket ", b, ": tensor ", plan.manifest.tensors(tensor).name(), " has ",
+                         plan.tensor_bytes[tensor], " bytes, of which ", left[tensor],
+                         " are not told of yet; found ", piece.size_bytes(), " from byte ",
+                         piece.tensor_offset(), " at byte ", piece.bucket_offset(),
+                         " of the bucket, expected ", size));
+      }
+      left[tensor] -= piece.size_bytes();
+      size += piece.size_bytes();
+    }
+    if (size == 0 || size != buckets[b].size_bytes()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "bucket ", b, ": size_bytes is ", buckets[b].size_bytes(), ", its pieces have ", size));
+    }
+    plan.largest_bucket_bytes = std::max(plan.largest_bucket_bytes, size);
+  }
+  for (int tensor = 0; tensor < plan.manifest.tensors_size(); ++tensor) {
+    if (left[tensor] == 0) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("buckets: tensor ", plan.manifest.tensors(tensor).name(), " lacks ",
+                     left[tensor], " of ", plan.tensor_bytes[tensor], " bytes"));
+  }
+  plan.buckets.assign(buckets.begin(), buckets.end());
+  return plan;
+}
+
+}  // namespace tandem::weights

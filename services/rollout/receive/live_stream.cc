@@ -1,0 +1,110 @@
+#include "services/rollout/receive/live_stream.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
+#include "common/rpc/status_conversion.h"
+#include "common/status/status_macros.h"
+#include "common/weights/bucket_plan.h"
+#include "common/weights/manifest.h"
+
+namespace tandem::rollout {
+namespace {
+
+absl::Status CheckBucketBytes(int64_t bucket_bytes, int64_t total_bytes) {
+  if (bucket_bytes <= 0 || bucket_bytes > weights::kMaxBucketBytes || bucket_bytes % 8 != 0) {
+    return rpc::InvalidField(
+        "bucket_bytes", absl::StrCat("expected a multiple of 8, at most ", weights::kMaxBucketBytes,
+                                     ", found ", bucket_bytes));
+  }
+  if (total_bytes / bucket_bytes >= weights::kMaxBuckets) {
+    return rpc::InvalidField(
+        "bucket_bytes", absl::StrCat("expected at most ", weights::kMaxBuckets, " buckets of ",
+                                     total_bytes, " bytes; make it larger than ", bucket_bytes));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<LiveStream>> LiveStream::Open(
+    const WeightStore& store, const v1::ReadWeightsRequest& request) {
+  ASSIGN_OR_RETURN(const int64_t total, weights::ManifestBytes(store.manifest()));
+  RETURN_IF_ERROR(CheckBucketBytes(request.bucket_bytes(), total));
+  const int64_t num_buckets = (total + request.bucket_bytes() - 1) / request.bucket_bytes();
+  if (request.first_bucket() < 0 || request.first_bucket() >= num_buckets) {
+    return absl::OutOfRangeError(absl::StrCat("first_bucket: expected 0 to ", num_buckets - 1,
+                                              ", found ", request.first_bucket()));
+  }
+  if (request.manifest_digest() != store.manifest().digest()) {
+    return absl::FailedPreconditionError(absl::StrCat("manifest_digest: expected ",
+                                                      store.manifest().digest(), ", found ",
+                                                      request.manifest_digest()));
+  }
+  if (const int64_t live = store.live_version(); live < 0 || live != request.policy_version()) {
+    return rpc::WithReason(
+        absl::FailedPreconditionError(
+            absl::StrCat("policy_version: ", live, " is live, found ", request.policy_version())),
+        "OTHER_VERSION",
+        {{"live", absl::StrCat(live)}, {"actual", absl::StrCat(request.policy_version())}});
+  }
+  auto stream =
+      absl::WrapUnique(new LiveStream(store, request.policy_version(), request.bucket_bytes()));
+  int64_t end = 0;
+  for (const weights::TensorEntry& tensor : store.manifest().tensors()) {
+    ASSIGN_OR_RETURN(const int64_t bytes, weights::TensorBytes(tensor));
+    stream->ends_.push_back(end += bytes);
+  }
+  stream->position_ = request.first_bucket() * request.bucket_bytes();
+  return stream;
+}
+
+absl::Status LiveStream::Copy(int64_t from, int64_t size, char* to) const {
+  auto tensor = std::upper_bound(ends_.begin(), ends_.end(), from) - ends_.begin();
+  while (size > 0) {
+    const int64_t begin = tensor == 0 ? 0 : ends_[tensor - 1];
+    const int64_t part = std::min(size, ends_[tensor] - from);
+    const absl::Span<const std::byte> bytes = store_.Live(static_cast<int>(tensor));
+    if (static_cast<int64_t>(bytes.size()) != ends_[tensor] - begin) {
+      return absl::InternalError(absl::StrCat(
+          "tensor ", store_.manifest().tensors(static_cast<int>(tensor)).name(),
+          ": its memory has ", bytes.size(), " bytes, expected ", ends_[tensor] - begin));
+    }
+    if (part > 0) std::memcpy(to, bytes.data() + (from - begin), part);
+    from += part;
+    to += part;
+    size -= part;
+    ++tensor;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> LiveStream::Next(v1::ReadWeightsResponse& message) {
+  const int64_t total = ends_.back();
+  if (position_ == total) return false;
+  if (const int64_t live = store_.live_version(); live != version_) {
+    return absl::AbortedError(
+        absl::StrCat("policy_version: ", version_, " went while it was read, ", live, " is live"));
+  }
+  const int64_t bucket = position_ / bucket_bytes_;
+  const int64_t bucket_end = std::min((bucket + 1) * bucket_bytes_, total);
+  const int64_t size = std::min(kStreamMessageBytes, bucket_end - position_);
+  message.set_bucket(static_cast<int32_t>(bucket));
+  std::string& data = *message.mutable_data();
+  data.resize(size);
+  RETURN_IF_ERROR(Copy(position_, size, data.data()));
+  bucket_digest_.Update(data.data(), data.size());
+  position_ += size;
+  if (position_ == bucket_end) {
+    message.set_bucket_digest(bucket_digest_.Hex());
+    bucket_digest_.Reset();
+  } else {
+    message.clear_bucket_digest();
+  }
+  return true;
+}
+
+}  // namespace tandem::rollout

@@ -1,0 +1,46 @@
+// LiveStream: the live weights as the messages of WeightService.ReadWeights, one after another.
+#ifndef TANDEM_SERVICES_ROLLOUT_RECEIVE_LIVE_STREAM_H_
+#define TANDEM_SERVICES_ROLLOUT_RECEIVE_LIVE_STREAM_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/weights/digest.h"
+#include "services/rollout/receive/weight_store.h"
+#include "tandem/rollout/v1/weight_service.pb.h"
+
+namespace tandem::rollout {
+
+inline constexpr int64_t kStreamMessageBytes = int64_t{1} << 20;
+
+// A place in the canonical stream of a store's manifest, and the digest of the bucket so far. It
+// holds no weights, so a reader costs one message, however large the buckets are.
+class LiveStream {
+ public:
+  // From the request's first bucket. Any thread. Errors as ReadWeights in weight_service.proto.
+  static absl::StatusOr<std::unique_ptr<LiveStream>> Open(const WeightStore& store,
+                                                          const v1::ReadWeightsRequest& request);
+
+  // Copies what comes next into the message; false, and nothing is copied, after the last. On the
+  // receiver's thread. ABORTED where the version went since Open().
+  absl::StatusOr<bool> Next(v1::ReadWeightsResponse& message);
+
+ private:
+  LiveStream(const WeightStore& store, int64_t version, int64_t bucket_bytes)
+      : store_(store), version_(version), bucket_bytes_(bucket_bytes) {}
+
+  absl::Status Copy(int64_t from, int64_t size, char* to) const;
+
+  const WeightStore& store_;
+  const int64_t version_;
+  const int64_t bucket_bytes_;
+  std::vector<int64_t> ends_;  // of each tensor in the stream
+  int64_t position_ = 0;
+  weights::Hasher bucket_digest_;
+};
+
+}  // namespace tandem::rollout
+
+#endif  // TANDEM_SERVICES_ROLLOUT_RECEIVE_LIVE_STREAM_H_

@@ -1,0 +1,20 @@
+// One call of WeightService.ReadWeights, on the side that has the weights.
+#ifndef TANDEM_SERVICES_ROLLOUT_RECEIVE_READ_WEIGHTS_CALL_H_
+#define TANDEM_SERVICES_ROLLOUT_RECEIVE_READ_WEIGHTS_CALL_H_
+
+#include <grpcpp/support/server_callback.h>
+
+#include "services/rollout/receive/weight_receiver.h"
+#include "tandem/rollout/v1/weight_service.pb.h"
+
+namespace tandem::rollout {
+
+// Begins the call; the reactor owns itself. The receiver's thread copies a message's bytes, so no
+// update touches them meanwhile, and only when gRPC has taken the message before: a slow reader
+// holds one message and what flow control lets through. `receiver` outlives the call.
+grpc::ServerWriteReactor<v1::ReadWeightsResponse>* StartReadWeights(
+    WeightReceiver& receiver, const v1::ReadWeightsRequest& request);
+
+}  // namespace tandem::rollout
+
+#endif  // TANDEM_SERVICES_ROLLOUT_RECEIVE_READ_WEIGHTS_CALL_H_

@@ -1,0 +1,29 @@
+// What the ranks of one replica hold, put together: the digests of whole tensors.
+#ifndef TANDEM_SERVICES_TRAINER_PUBLISH_LIVE_DIGESTS_H_
+#define TANDEM_SERVICES_TRAINER_PUBLISH_LIVE_DIGESTS_H_
+
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "services/trainer/publish/data_plane.h"
+#include "services/trainer/publish/replica_client.h"
+#include "tandem/common/v1/weights.pb.h"
+
+namespace tandem::trainer {
+
+using TensorDigests = std::vector<common::v1::TensorDigest>;  // one a tensor, in manifest order
+
+// `ranks`: what each rank of a replica of the plane answered. DATA_LOSS, with rank and tensor,
+// where ranks that hold the same part of a tensor disagree, or one answers for other tensors.
+absl::StatusOr<TensorDigests> WholeDigests(const DataPlane& plane,
+                                           const std::vector<TensorDigests>& ranks);
+
+// Of what is live on the replica. FAILED_PRECONDITION where that is another version; errors of its
+// ranks, and of WholeDigests().
+absl::StatusOr<TensorDigests> AskWholeDigests(const DataPlane& plane, ReplicaClient& replica,
+                                              int64_t version, absl::Time deadline);
+
+}  // namespace tandem::trainer
+
+#endif  // TANDEM_SERVICES_TRAINER_PUBLISH_LIVE_DIGESTS_H_

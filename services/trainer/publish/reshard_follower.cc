@@ -1,0 +1,121 @@
+#include "services/trainer/publish/reshard_follower.h"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "common/comm/choose_group.h"
+#include "common/status/status_macros.h"
+#include "services/trainer/publish/group_messages.h"
+
+namespace tandem::trainer {
+namespace {
+
+absl::Duration Left(absl::Time deadline) {
+  return std::max(absl::Milliseconds(1), deadline - absl::Now());
+}
+
+// Waits on a thread of its own for the key that calls an attempt off, and then ends what the
+// attempt waits for.
+class CallOffWatch {
+ public:
+  CallOffWatch(std::unique_ptr<comm::StoreClient> store, std::string key, absl::Time deadline)
+      : store_(std::move(store)), thread_([this, key = std::move(key), deadline] {
+          if (!store_->Get(key, Left(deadline), &done_).ok()) return;
+          absl::MutexLock lock(&mu_);
+          cancel_.Notify();
+          if (group_ != nullptr) group_->Abort("the leader has called the update off");
+        }) {}
+
+  ~CallOffWatch() {
+    done_.Notify();
+    thread_.join();
+  }
+
+  const absl::Notification* cancel() const { return &cancel_; }
+
+  void Watch(std::shared_ptr<comm::ProcessGroup> group) {
+    absl::MutexLock lock(&mu_);
+    group_ = std::move(group);
+    if (cancel_.HasBeenNotified()) group_->Abort("the leader has called the update off");
+  }
+
+ private:
+  const std::unique_ptr<comm::StoreClient> store_;
+  absl::Notification done_;
+  absl::Notification cancel_;
+  absl::Mutex mu_;
+  std::shared_ptr<comm::ProcessGroup> group_ ABSL_GUARDED_BY(mu_);
+  std::thread thread_;  // last: it uses the above
+};
+
+}  // namespace
+
+absl::Status ReshardFollower::Follow() {
+  while (true) {
+    v1::PublishOrder order;
+    RETURN_IF_ERROR(ReceiveMessage(*world_, 0, order, "publish order"));
+    if (order.end()) return absl::OkStatus();
+    RETURN_IF_ERROR(SendMessage(*world_, 0, Carry(order), "publish report"));
+  }
+}
+
+v1::SendReport ReshardFollower::Carry(const v1::PublishOrder& order) {
+  v1::SendReport report;
+  const absl::Status status = Send(order, report);
+  if (!status.ok()) {
+    if (group_ != nullptr) group_->Abort("the update failed");
+    group_.reset();
+    report.Clear();
+    report.set_code(static_cast<int>(status.code()));
+    report.set_message(std::string(status.message()));
+  }
+  return report;
+}
+
+absl::StatusOr<std::shared_ptr<comm::ProcessGroup>> ReshardFollower::Join(
+    const v1::PublishOrder& order, absl::Time deadline, const absl::Notification* cancel) {
+  const auto& rendezvous = order.rendezvous();
+  if (group_ != nullptr && prefix_ == rendezvous.prefix()) return group_;
+  if (group_ != nullptr) group_->Abort("the update group is left");
+  group_.reset();
+  comm::GroupOptions options;
+  options.name = "update";
+  options.rank = world_->rank();
+  options.size = rendezvous.size();
+  options.rendezvous = {rendezvous.host(), rendezvous.port(), rendezvous.prefix()};
+  options.timeout = Left(deadline);
+  options.cancel = cancel;
+  ASSIGN_OR_RETURN(group_, comm::CreateGroupOf(rendezvous.backend(), options));
+  prefix_ = rendezvous.prefix();
+  return group_;
+}
+
+absl::Status ReshardFollower::Send(const v1::PublishOrder& order, v1::SendReport& report) {
+  const absl::Time deadline = absl::Now() + absl::Milliseconds(order.timeout_ms());
+  const auto& rendezvous = order.rendezvous();
+  ASSIGN_OR_RETURN(
+      auto store, comm::StoreClient::Connect(
+                      {rendezvous.host(), rendezvous.port(), rendezvous.prefix()}, Left(deadline)));
+  CallOffWatch watch(std::move(store), absl::StrCat("abort/", order.update_id()), deadline);
+  ASSIGN_OR_RETURN(const auto group, Join(order, deadline, watch.cancel()));
+  watch.Watch(group);
+  group->SetTimeout(Left(deadline));
+  weights::PhaseTimes times;
+  ASSIGN_OR_RETURN(const ReshardSender::Sent sent,
+                   sender_->Send(*group, world_->size(), order.delta(), times));
+  for (const weights::DigestSum& sum : sent.digests) {
+    report.add_digest_lanes(sum.lanes[0]);
+    report.add_digest_lanes(sum.lanes[1]);
+  }
+  report.set_sent_bytes(sent.bytes);
+  report.set_elements(sent.elements);
+  report.set_changed_elements(sent.changed);
+  for (const auto& phase : times.phases()) *report.add_phases() = phase;
+  return absl::OkStatus();
+}
+
+}  // namespace tandem::trainer

@@ -1,0 +1,42 @@
+// ReshardFollower: what the trainer's other ranks do while the leader publishes.
+#ifndef TANDEM_SERVICES_TRAINER_PUBLISH_RESHARD_FOLLOWER_H_
+#define TANDEM_SERVICES_TRAINER_PUBLISH_RESHARD_FOLLOWER_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "common/comm/process_group.h"
+#include "services/trainer/publish/reshard_sender.h"
+#include "tandem/trainer/v1/publish_order.pb.h"
+
+namespace tandem::trainer {
+
+// Keeps its place in the update's group from one update to the next. Threads: the rank's collective
+// thread; a thread of its own watches for attempts that are called off.
+class ReshardFollower {
+ public:
+  // Both outlive it. `world`: the group in which rank 0 gives orders.
+  ReshardFollower(ReshardSender* sender, comm::ProcessGroup* world)
+      : sender_(sender), world_(world) {}
+
+  // Sends as the leader orders, until it ends. Errors are those of `world`, which is then broken;
+  // what goes wrong with an update is reported to the leader.
+  absl::Status Follow();
+
+ private:
+  v1::SendReport Carry(const v1::PublishOrder& order);
+  absl::Status Send(const v1::PublishOrder& order, v1::SendReport& report);
+  absl::StatusOr<std::shared_ptr<comm::ProcessGroup>> Join(const v1::PublishOrder& order,
+                                                           absl::Time deadline,
+                                                           const absl::Notification* cancel);
+
+  ReshardSender* const sender_;
+  comm::ProcessGroup* const world_;
+  std::string prefix_;  // of the group's rendezvous
+  std::shared_ptr<comm::ProcessGroup> group_;
+};
+
+}  // namespace tandem::trainer
+
+#endif  // TANDEM_SERVICES_TRAINER_PUBLISH_RESHARD_FOLLOWER_H_

@@ -1,0 +1,65 @@
+// ReshardPlane: every trainer rank sends what it holds of each tensor to the ranks of the first
+// replica, which pass it on to the next. No rank sees more than its own part.
+//
+//   leader:  ReshardPlane plane(...); WeightPublisher drives it
+//   others:  RETURN_IF_ERROR(follower.Follow());            // reshard_follower.h, until End()
+//
+// The leader gives orders over the trainer's own group and gets a report for each; an attempt that
+// it calls off is ended on the other ranks by the key abort/<update_id> in the rendezvous store.
+// What is waited for in that group ends with the update's deadline, and some, as well.
+#ifndef TANDEM_SERVICES_TRAINER_PUBLISH_RESHARD_PLANE_H_
+#define TANDEM_SERVICES_TRAINER_PUBLISH_RESHARD_PLANE_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "services/trainer/publish/data_plane.h"
+#include "services/trainer/publish/group_deadline.h"
+#include "services/trainer/publish/reshard_sender.h"
+#include "tandem/trainer/v1/publish_order.pb.h"
+
+namespace tandem::trainer {
+
+class ReshardPlane : public DataPlane {
+ public:
+  // Layout, sender and group outlive it. `world`: all ranks that send, the leader is rank 0; null
+  // where it is alone; `world_timeout` is what it has between updates. `deltas`: the sender keeps
+  // its base.
+  ReshardPlane(const ReshardLayout& layout, std::vector<RankTable> tables, ReshardSender* sender,
+               comm::ProcessGroup* world, absl::Duration world_timeout, bool deltas);
+
+  std::string transport() const override { return deltas_ ? "delta" : "reshard"; }
+  int num_senders() const override { return layout_.plan.num_senders(); }
+  bool chained() const override { return true; }
+  bool sends_deltas() const override { return deltas_; }
+  absl::Status CheckReplica(int num_ranks) const override;
+  const RankTable& table(int rank) const override { return tables_[rank]; }
+  int64_t model_bytes() const override { return model_bytes_; }
+  absl::Status Order(const SendOrder& order) override;
+  absl::StatusOr<SendResult> Send(comm::ProcessGroup& group, const SendOrder& order,
+                                  weights::PhaseTimes& times) override;
+  absl::Status Drain() override;
+  absl::Status End() override;
+
+ private:
+  absl::Status TellAll(const v1::PublishOrder& order);
+  absl::Status ReceiveReport(int rank, v1::SendReport& report);
+
+  const ReshardLayout& layout_;
+  const std::vector<RankTable> tables_;
+  ReshardSender* const sender_;
+  comm::ProcessGroup* const world_;
+  const bool deltas_;
+  int64_t model_bytes_ = 0;
+  bool ordered_ = false;  // reports are to come
+  GroupDeadline limit_;   // of the world
+};
+
+// The tables of the ranks of a replica that holds `layout`'s tensors in `boxes` of `rollout`.
+absl::StatusOr<std::vector<RankTable>> MakeRankTables(const ReshardLayout& layout,
+                                                      const weights::ModelLayout& rollout);
+
+}  // namespace tandem::trainer
+
+#endif  // TANDEM_SERVICES_TRAINER_PUBLISH_RESHARD_PLANE_H_

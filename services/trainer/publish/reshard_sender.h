@@ -1,0 +1,113 @@
+// ReshardSender: one trainer rank's part in an update: of each of its messages of the plan it casts
+// the pieces that it holds to the wire type, and sends them to the rank that wants them.
+//
+// A delta is what changed since the bytes that were sent last; for that the sender keeps them, one
+// shard in wire type. What it sent last is a base only where it is live everywhere, which the
+// caller knows.
+//
+// What lies in the master as it travels is sent from there. Transfer memory is at most two buckets,
+// with deltas twice that. Threads: the rank's collective thread.
+#ifndef TANDEM_SERVICES_TRAINER_PUBLISH_RESHARD_SENDER_H_
+#define TANDEM_SERVICES_TRAINER_PUBLISH_RESHARD_SENDER_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/comm/process_group.h"
+#include "common/weights/digest.h"
+#include "common/weights/holdings.h"
+#include "common/weights/manifest.h"
+#include "common/weights/model_layout.h"
+#include "common/weights/phase_times.h"
+#include "common/weights/receive_table.h"
+#include "common/weights/reshard_plan.h"
+#include "services/trainer/publish/shard_gather_source.h"
+
+namespace tandem::trainer {
+
+// What both sides of an update know of it beforehand.
+struct ReshardLayout {
+  weights::Manifest manifest;  // of whole tensors, in wire type
+  weights::ReshardPlan plan;   // from the trainer's ranks to a replica's
+  // By receiver and tensor: whether the digest of what it gets counts. Every element of a tensor
+  // counts once, so the senders' digests add up to the tensor's.
+  std::vector<std::vector<bool>> counts;
+  // By receiver and tensor: the bytes of what it holds.
+  std::vector<std::vector<int64_t>> tensor_bytes;
+};
+
+// Of a mesh and replicas whose ranks have the parts of `rollout`. Errors: those of the plan.
+absl::StatusOr<ReshardLayout> MakeReshardLayout(const weights::Holdings& trainer,
+                                                const weights::ModelLayout& rollout,
+                                                weights::Manifest manifest, int64_t bucket_bytes);
+
+class ReshardSender {
+ public:
+  struct Sent {
+    std::vector<weights::DigestSum> digests;  // by tensor, of what counts
+    int64_t bytes = 0;                        // on the wire
+    int64_t elements = 0;                     // of a delta
+    int64_t changed = 0;
+  };
+
+  // `layout` outlives the sender; `shards` are those of rank `sender` of the plan. The masters are
+  // read in place. `keeps_base`: deltas will be asked for. INVALID_ARGUMENT where a message lies
+  // outside of the shards, or the wire type is none.
+  static absl::StatusOr<std::unique_ptr<ReshardSender>> Create(const ReshardLayout& layout,
+                                                               ShardedWeights shards, int sender,
+                                                               bool keeps_base);
+
+  // Receiver r of the plan is rank first_receiver + r of the group. Errors: those of the group,
+  // which is then to be aborted, with the bucket; FAILED_PRECONDITION for a delta without a base.
+  absl::StatusOr<Sent> Send(comm::ProcessGroup& group, int first_receiver, bool delta,
+                            weights::PhaseTimes& times);
+
+ private:
+  struct Slot {
+    at::Tensor packed;  // bytes
+    at::Tensor coded;   // bytes of the delta
+    at::Tensor size;    // int64 [1], of the delta
+    std::vector<std::unique_ptr<comm::Work>> works;
+  };
+  struct Outgoing {
+    const weights::Message* message;
+    std::vector<weights::BucketSpan> spans;  // of what travels in one message each
+  };
+
+  ReshardSender(const ReshardLayout& layout, ShardedWeights shards, bool keeps_base)
+      : layout_(layout), shards_(std::move(shards)), keeps_base_(keeps_base) {}
+
+  absl::StatusOr<Sent> SendMessages(comm::ProcessGroup& group, int first_receiver, bool delta,
+                                    weights::PhaseTimes& times);
+  absl::Status Land(Slot& slot);
+  // The span's bytes where they lie in the master, if they do in wire type and in one range; else
+  // undefined.
+  at::Tensor InMaster(const weights::Message& message, const weights::BucketSpan& span) const;
+  // Casts the span's pieces to `to`.
+  void Pack(const weights::Message& message, const weights::BucketSpan& span, at::Tensor to) const;
+  void Digest(const weights::Message& message, const weights::BucketSpan& span,
+              const at::Tensor& bytes, Sent& sent) const;
+  absl::Status SendWhole(comm::ProcessGroup& group, int to, size_t index, Slot& slot, Sent& sent,
+                         weights::PhaseTimes& times);
+  absl::Status SendDelta(comm::ProcessGroup& group, int to, size_t index, Slot& slot, Sent& sent,
+                         weights::PhaseTimes& times);
+  std::string NameOf(size_t index) const;
+
+  const ReshardLayout& layout_;
+  const ShardedWeights shards_;
+  const bool keeps_base_;
+  at::ScalarType wire_type_ = at::kFloat;
+  std::vector<Outgoing> messages_;  // this rank's, in order
+  std::array<Slot, 2> slots_;       // by the message's number
+  std::vector<at::Tensor> base_;    // by message: the bytes that were sent last
+  bool has_base_ = false;
+};
+
+}  // namespace tandem::trainer
+
+#endif  // TANDEM_SERVICES_TRAINER_PUBLISH_RESHARD_SENDER_H_

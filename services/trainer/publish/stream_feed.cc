@@ -1,0 +1,90 @@
+#include "services/trainer/publish/stream_feed.h"
+
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/telemetry/log.h"
+#include "services/trainer/publish/update_attempt.h"
+
+namespace tandem::trainer {
+
+StreamFeed::StreamFeed(DataPlane& plane, Options options, std::vector<ReplicaClient*> sources,
+                       TensorDigests digests)
+    : plane_(plane),
+      options_(options),
+      sources_(std::move(sources)),
+      digests_(std::move(digests)) {}
+
+std::vector<StreamFeed::Result> StreamFeed::Run(const std::vector<ReplicaClient*>& readers) {
+  std::vector<Result> results(readers.size());
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < readers.size(); ++i) {
+    threads.emplace_back([&, i] { results[i] = Feed(*readers[i], i); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return results;
+}
+
+StreamFeed::Result StreamFeed::Feed(ReplicaClient& reader, size_t first_source) {
+  Result result;
+  result.error = absl::UnavailableError(absl::StrCat("replica ", reader.id(), ": no other of ",
+                                                     reader.num_ranks(), " ranks has version ",
+                                                     options_.policy_version));
+  for (size_t i = 0; i < sources_.size() && absl::Now() < options_.deadline; ++i) {
+    ReplicaClient& source = *sources_[(first_source + i) % sources_.size()];
+    if (source.num_ranks() != reader.num_ranks()) continue;  // rank r reads from rank r
+    FeedFrom(source, reader, result);
+    if (result.committed || result.own_error) break;
+    telemetry::LogWarning("a replica could not read from another",
+                          {{"replica", reader.id()},
+                           {"source", source.id()},
+                           {"version", options_.policy_version},
+                           {"error", result.error.message()}});
+  }
+  return result;
+}
+
+void StreamFeed::FeedFrom(ReplicaClient& source, ReplicaClient& reader, Result& result) {
+  const absl::Time start = absl::Now();
+  UpdateAttempt::Options options;
+  options.incarnation = options_.incarnation;
+  options.policy_version = options_.policy_version;
+  options.stream_addresses = source.endpoint().rank_addresses;
+  options.deadline = options_.deadline;  // a source that falls silent is given up by the reader
+  options.blame_grace = options_.blame_grace;
+  UpdateAttempt attempt(plane_, options, {&reader});
+  weights::PhaseTimes times;
+  absl::Status status = attempt.Begin(/*with_manifest=*/true);
+  result.knows_manifest = status.ok();
+  if (status.ok()) {
+    attempt.ExpectStream(digests_);
+    status = attempt.Verify(times);
+  }
+  if (status.ok()) {
+    status = attempt.Commit(times);
+    result.own_error = !status.ok();
+  } else {
+    // Nobody is to blame where the reader lives but could not read; and what arrived damaged though
+    // every bucket was found right was so where it came from.
+    const absl::Status& blamed = attempt.failures()[0];
+    result.own_error = !blamed.ok() && !absl::IsDataLoss(blamed);
+  }
+  result.error = status;
+  if (!status.ok()) {
+    attempt.Abort(status);  // so that the next attempt may begin
+    return;
+  }
+  result.committed = true;
+  result.source = source.id();
+  result.pause_seconds = attempt.pause_seconds()[0];
+  result.rank_digests = attempt.rank_digests()[0];
+  telemetry::LogInfo("a replica read the weights of another",
+                     {{"replica", reader.id()},
+                      {"source", source.id()},
+                      {"version", options_.policy_version},
+                      {"seconds", absl::ToDoubleSeconds(absl::Now() - start)}});
+}
+
+}  // namespace tandem::trainer

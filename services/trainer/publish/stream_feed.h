@@ -1,0 +1,62 @@
+// StreamFeed: brings replicas to a version that others have. Each pulls it over gRPC, rank by rank,
+// from one of those; the trainer's ranks take no part, and no group is made.
+//
+//   StreamFeed feed(plane, options, sources, digests);
+//   for (StreamFeed::Result& result : feed.Run(readers)) ...
+#ifndef TANDEM_SERVICES_TRAINER_PUBLISH_STREAM_FEED_H_
+#define TANDEM_SERVICES_TRAINER_PUBLISH_STREAM_FEED_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "services/trainer/publish/data_plane.h"
+#include "services/trainer/publish/live_digests.h"
+#include "services/trainer/publish/replica_client.h"
+
+namespace tandem::trainer {
+
+// One use.
+class StreamFeed {
+ public:
+  struct Options {
+    int64_t incarnation = 0;
+    int64_t policy_version = 0;
+    absl::Time deadline;
+    absl::Duration blame_grace = absl::Seconds(5);
+  };
+  struct Result {
+    bool committed = false;
+    absl::Status error;
+    // The replica's own; else every source failed it, and it may be fed otherwise.
+    bool own_error = false;
+    bool knows_manifest = false;
+    std::string source;  // id of the replica that it was fed by
+    double pause_seconds = 0;
+    std::vector<std::string> rank_digests;
+  };
+
+  // `sources` have the version, whose whole tensors have `digests`.
+  StreamFeed(DataPlane& plane, Options options, std::vector<ReplicaClient*> sources,
+             TensorDigests digests);
+
+  // Blocks until each of them has the version or cannot get it. They do not wait for each other:
+  // each has a thread, which takes one source after another until one feeds it.
+  std::vector<Result> Run(const std::vector<ReplicaClient*>& readers);
+
+ private:
+  Result Feed(ReplicaClient& reader, size_t first_source);
+  // From one source; errors go into the result.
+  void FeedFrom(ReplicaClient& source, ReplicaClient& reader, Result& result);
+
+  DataPlane& plane_;
+  const Options options_;
+  const std::vector<ReplicaClient*> sources_;
+  const TensorDigests digests_;
+};
+
+}  // namespace tandem::trainer
+
+#endif  // TANDEM_SERVICES_TRAINER_PUBLISH_STREAM_FEED_H_

@@ -1,0 +1,17 @@
+// The element type of a manifest's tensors on the wire.
+#ifndef TANDEM_SERVICES_TRAINER_PUBLISH_WIRE_TYPE_H_
+#define TANDEM_SERVICES_TRAINER_PUBLISH_WIRE_TYPE_H_
+
+#include <c10/core/ScalarType.h>
+
+#include "absl/status/statusor.h"
+#include "common/weights/manifest.h"
+
+namespace tandem::trainer {
+
+// INVALID_ARGUMENT, with the tensor, where they are mixed or are no type that masters are cast to.
+absl::StatusOr<at::ScalarType> WireType(const weights::Manifest& manifest);
+
+}  // namespace tandem::trainer
+
+#endif  // TANDEM_SERVICES_TRAINER_PUBLISH_WIRE_TYPE_H_

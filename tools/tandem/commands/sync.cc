@@ -1,0 +1,224 @@
+// tandem sync: makes the trainer's weights live on running rollouts, or compares what they have.
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "common/config/load.h"
+#include "common/status/status_macros.h"
+#include "nlohmann/json.hpp"
+#include "tools/tandem/commands/command.h"
+#include "tools/tandem/driver/trainer_client.h"
+#include "tools/tandem/driver/weight_check.h"
+
+namespace tandem::commands {
+namespace {
+
+using nlohmann::json;
+
+struct Options {
+  std::vector<std::string> config_files;
+  std::vector<std::string> overrides;
+  std::string trainer;
+  std::vector<std::string> rollouts;
+  bool verify = false;
+  bool as_json = false;
+};
+
+// What a call needs to know of the services.
+struct Services {
+  std::unique_ptr<driver::TrainerClient> trainer;
+  std::vector<trainer::v1::RolloutReplica> replicas;
+  absl::Duration timeout;
+};
+
+absl::StatusOr<Services> FindServices(const Options& options) {
+  auto config = config::LoadRunConfig(options.config_files, options.overrides);
+  if (!config.ok()) return Misuse(config.status());
+  const std::string trainer =
+      options.trainer.empty() ? config->trainer().endpoint() : options.trainer;
+  std::vector<std::string> rollouts = options.rollouts;
+  if (rollouts.empty()) {
+    rollouts.assign(config->rollout().endpoints().begin(), config->rollout().endpoints().end());
+  }
+  if (trainer.empty() || rollouts.empty()) {
+    return Misuse(absl::InvalidArgumentError(
+        "give --trainer HOST:PORT and --rollout HOST:PORT, or a --config with trainer.endpoint and "
+        "rollout.endpoints"));
+  }
+  Services out;
+  out.timeout = absl::Seconds(config->trainer().update_timeout_s());
+  out.trainer = std::make_unique<driver::TrainerClient>(trainer, out.timeout, out.timeout);
+  for (const std::string& rollout : rollouts) {
+    trainer::v1::RolloutReplica& replica = out.replicas.emplace_back();
+    replica.set_replica_id(absl::StrCat("rollout-", out.replicas.size() - 1));
+    for (const absl::string_view address : absl::StrSplit(rollout, ',', absl::SkipEmpty())) {
+      replica.add_rank_addresses(std::string(address));
+    }
+  }
+  return out;
+}
+
+void PrintUpdate(const trainer::v1::PublishWeightsResponse& update, bool as_json) {
+  json phases = json::object();
+  std::vector<std::string> exposed;
+  for (const auto& phase : update.phases()) {
+    phases[phase.phase()] = phase.exposed();
+    exposed.push_back(absl::StrFormat("%s %.3f s", phase.phase(), phase.exposed()));
+  }
+  if (!as_json) {
+    std::printf("%-12s %-9s %7s %9s\n", "replica", "committed", "version", "pause_s");
+  }
+  for (const auto& replica : update.replicas()) {
+    json line = {{"replica", replica.replica_id()}, {"committed", replica.committed()}};
+    std::string version = "-";
+    if (replica.committed()) {
+      line["policy_version"] = update.policy_version();
+      line["pause_seconds"] = replica.pause_seconds();
+      version = absl::StrCat(update.policy_version());
+    } else {
+      line["error"] = replica.error();
+    }
+    if (as_json) {
+      std::printf("%s\n", line.dump().c_str());
+    } else {
+      absl::PrintF("%-12s %-9s %7s %9.6f\n", replica.replica_id(),
+                   replica.committed() ? "yes" : "no", version, replica.pause_seconds());
+    }
+  }
+  if (as_json) {
+    const json line = {{"policy_version", update.policy_version()},
+                       {"model_digest", update.model_digest()},
+                       {"seconds", update.seconds()},
+                       {"size_bytes", update.size_bytes()},
+                       {"sent_bytes", update.sent_bytes()},
+                       {"phases", phases}};
+    std::printf("%s\n", line.dump().c_str());
+  } else {
+    absl::PrintF("version %d in %.3f s, %d bytes, %d sent: %s\n", update.policy_version(),
+                 update.seconds(), update.size_bytes(), update.sent_bytes(),
+                 absl::StrJoin(exposed, ", "));
+  }
+}
+
+absl::Status Publish(const Options& options) {
+  ASSIGN_OR_RETURN(const Services services, FindServices(options));
+  ASSIGN_OR_RETURN(const auto update, services.trainer->PublishWeights(services.replicas));
+  PrintUpdate(update, options.as_json);
+  for (const auto& replica : update.replicas()) {
+    if (!replica.committed()) return absl::UnavailableError(replica.error());
+  }
+  return absl::OkStatus();
+}
+
+// Why the replica is not as the trainer; empty where it is.
+std::string WhatDiffers(const driver::ReplicaCheck& check,
+                        const trainer::v1::GetWeightDigestsResponse& trainer) {
+  if (!check.status.ok()) return absl::StrCat(check.replica_id, ": ", check.status.message());
+  if (check.policy_version != trainer.policy_version()) {
+    return absl::StrFormat("%s, rank %d: version %d is live, the trainer is at %d",
+                           check.replica_id, check.version_rank, check.policy_version,
+                           trainer.policy_version());
+  }
+  if (check.differences.empty()) return "";
+  const weights::DigestDifference& first = check.differences.front();
+  return absl::StrFormat(
+      "%s, %s: tensor %s has digest %s, expected %s; %d of %d tensors differ", check.replica_id,
+      first.rank == weights::DigestDifference::kAllRanks ? "all ranks together"
+                                                         : absl::StrCat("rank ", first.rank),
+      first.tensor, first.found, first.expected, check.differences.size(), trainer.digests_size());
+}
+
+json DescribeCheck(const driver::ReplicaCheck& check,
+                   const trainer::v1::GetWeightDigestsResponse& trainer) {
+  json line = {{"replica", check.replica_id},
+               {"agrees", check.Agrees(trainer.policy_version())},
+               {"trainer_version", trainer.policy_version()}};
+  if (!check.status.ok()) {
+    line["error"] = std::string(check.status.message());
+    return line;
+  }
+  line["policy_version"] = check.policy_version;
+  if (check.policy_version != trainer.policy_version()) {
+    line["rank"] = check.version_rank;
+    return line;
+  }
+  line["num_tensors"] = trainer.digests_size();
+  line["num_different_tensors"] = check.differences.size();
+  if (!check.differences.empty()) {
+    const weights::DigestDifference& first = check.differences.front();
+    const bool all = first.rank == weights::DigestDifference::kAllRanks;
+    line["rank"] = all ? json(nullptr) : json(first.rank);
+    line["tensor"] = first.tensor;
+    line["digest"] = first.found;
+    line["expected_digest"] = first.expected;
+  }
+  return line;
+}
+
+void PrintCheck(const driver::ReplicaCheck& check,
+                const trainer::v1::GetWeightDigestsResponse& trainer) {
+  std::string compared = "-", differ = "-";
+  if (check.status.ok() && check.policy_version == trainer.policy_version()) {
+    compared = absl::StrCat(trainer.digests_size());
+    differ = absl::StrCat(check.differences.size());
+  }
+  absl::PrintF("%-12s %-6s %7s %8s %7s\n", check.replica_id,
+               check.Agrees(trainer.policy_version()) ? "yes" : "no",
+               check.status.ok() ? absl::StrCat(check.policy_version) : "-", compared, differ);
+}
+
+absl::Status Verify(const Options& options) {
+  ASSIGN_OR_RETURN(const Services services, FindServices(options));
+  ASSIGN_OR_RETURN(const auto trainer, services.trainer->GetWeightDigests());
+  const std::vector<driver::ReplicaCheck> checks =
+      driver::CheckReplicas(trainer, services.replicas, services.timeout);
+  if (!options.as_json) {
+    absl::PrintF("%-12s %-6s %7s %8s %7s\n", "replica", "agrees", "version", "tensors", "differ");
+  }
+  std::vector<std::string> differences;
+  for (const driver::ReplicaCheck& check : checks) {
+    if (options.as_json) {
+      std::printf("%s\n", DescribeCheck(check, trainer).dump().c_str());
+    } else {
+      PrintCheck(check, trainer);
+    }
+    std::string text = WhatDiffers(check, trainer);
+    if (!text.empty()) differences.push_back(std::move(text));
+  }
+  if (differences.empty()) return absl::OkStatus();
+  return absl::DataLossError(absl::StrJoin(differences, "\n  "));
+}
+
+}  // namespace
+
+void AddSync(CLI::App& app, Runner& runner) {
+  CLI::App* command = app.add_subcommand(
+      "sync", "Makes the trainer's weights live on running rollouts, or compares what they have");
+  auto options = std::make_shared<Options>();
+  command->add_option("--config", options->config_files, "YAML files, later ones win");
+  command->add_option("--set", options->overrides, "Overrides a value")->allow_extra_args(false);
+  command
+      ->add_option("--trainer", options->trainer,
+                   "HOST:PORT of the trainer's leader, instead of trainer.endpoint")
+      ->type_name("HOST:PORT");
+  command
+      ->add_option("--rollout", options->rollouts,
+                   "A replica, instead of rollout.endpoints; its ranks with commas between")
+      ->type_name("HOST:PORT")
+      ->allow_extra_args(false);
+  command->add_flag(
+      "--verify", options->verify,
+      "Publishes nothing: compares the digest of every live tensor of every rank with "
+      "the trainer's, and exits 1 where one differs or another version is live");
+  command->add_flag("--json", options->as_json, "One JSON object a replica");
+  command->callback([&runner, options] {
+    runner = [options] { return options->verify ? Verify(*options) : Publish(*options); };
+  });
+}
+
+}  // namespace tandem::commands
