@@ -1,0 +1,149 @@
+#include "tests/fault/update_fleet.h"
+
+#include <csignal>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/rpc/channel.h"
+#include "common/rpc/status_conversion.h"
+#include "common/status/status_macros.h"
+#include "common/weights/digest.h"
+#include "tandem/rollout/v1/weight_service.grpc.pb.h"
+#include "tests/fault/actor_model.h"
+#include "tests/support/program.h"
+
+namespace tandem::testing {
+namespace {
+
+// Of a process that starts, on a machine that does much else.
+constexpr absl::Duration kStart = absl::Seconds(60);
+
+}  // namespace
+
+UpdateFleet::UpdateFleet(std::string program, std::string transport, absl::Duration update_timeout)
+    : program_(std::move(program)),
+      transport_(std::move(transport)),
+      update_timeout_(update_timeout) {}
+
+void UpdateFleet::Spawn(const std::vector<std::string>& args, Member& member) {
+  member.process = std::make_unique<ActorProcess>(program_, args, folder_ / "log");
+}
+
+absl::Status UpdateFleet::AwaitReady(Member& member) {
+  const auto ready = member.process->Await("ready", kStart);
+  if (!ready.has_value()) return absl::InternalError("an actor did not start");
+  if ((*ready)["code"] != "OK") return absl::InternalError(ready->dump());
+  member.address = (*ready)["address"];
+  return absl::OkStatus();
+}
+
+void UpdateFleet::SpawnTrainer() {
+  ++incarnation_;
+  for (int rank = 0; rank < kActorRanks; ++rank) {
+    Spawn({"trainer", absl::StrCat(rank), absl::StrCat(incarnation_), transport_,
+           absl::StrCat(store_->port()), absl::StrCat(absl::ToInt64Seconds(update_timeout_))},
+          ranks_[rank]);
+  }
+}
+
+absl::Status UpdateFleet::Start() {
+  ASSIGN_OR_RETURN(store_, comm::StoreServer::Start());
+  SpawnTrainer();
+  for (Member& rollout : rollouts_) Spawn({"rollout"}, rollout);
+  Spawn({"driver"}, driver_);
+  for (Member& rank : ranks_) RETURN_IF_ERROR(AwaitReady(rank));
+  for (Member& rollout : rollouts_) RETURN_IF_ERROR(AwaitReady(rollout));
+  return AwaitReady(driver_);
+}
+
+absl::Status UpdateFleet::RestartTrainer(ActorProcess* standing) {
+  for (Member& rank : ranks_) {
+    if (rank.process.get() != standing) rank.process->Kill();
+    former_.push_back(std::move(rank.process));
+  }
+  SpawnTrainer();
+  for (Member& rank : ranks_) RETURN_IF_ERROR(AwaitReady(rank));
+  return absl::OkStatus();
+}
+
+absl::Status UpdateFleet::RestartRollout(int index) {
+  Spawn({"rollout"}, rollouts_[index]);
+  return AwaitReady(rollouts_[index]);
+}
+
+absl::Status UpdateFleet::RestartDriver() {
+  Spawn({"driver"}, driver_);
+  return AwaitReady(driver_);
+}
+
+absl::Status UpdateFleet::Prepare(int64_t version) {
+  for (Member& rank : ranks_) {
+    rank.process->Send(absl::StrCat("set ", version));
+    if (!rank.process->Await("set", kStart).has_value())
+      return absl::InternalError("a trainer rank is gone");
+  }
+  rank(1).Send("follow");
+  return absl::OkStatus();
+}
+
+void UpdateFleet::Publish(int64_t version) { PublishOn(leader_address(), version); }
+
+void UpdateFleet::PublishOn(const std::string& leader, int64_t version) {
+  driver().Send(absl::StrCat("publish ", leader, " ", version, " ",
+                             absl::ToInt64Seconds(update_timeout_), " r0=", rollouts_[0].address,
+                             " r1=", rollouts_[1].address));
+}
+
+absl::Status UpdateFleet::Result(ActorProcess& actor, const std::string& event,
+                                 absl::Duration timeout) {
+  const auto found = actor.Await(event, timeout);
+  if (!found.has_value()) {
+    return absl::DeadlineExceededError(
+        absl::StrCat("no '", event, "' within ", absl::FormatDuration(timeout)));
+  }
+  if ((*found)["code"] == "OK") return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat(found->value("code", ""), ": ", found->value("error", "")));
+}
+
+absl::StatusOr<int64_t> UpdateFleet::LiveVersion(int rollout, absl::Duration timeout) {
+  auto stub = rollout::v1::WeightService::NewStub(rpc::MakeChannel(rollouts_[rollout].address, {}));
+  const auto context = rpc::MakeContext(timeout, {.wait_for_ready = true});
+  rollout::v1::GetDigestsResponse found;
+  const absl::Status status = rpc::FromGrpcStatus(stub->GetDigests(context.get(), {}, &found));
+  if (absl::IsFailedPrecondition(status)) return -1;
+  RETURN_IF_ERROR(status);
+  const TestModel model = ActorModel(found.policy_version());
+  const weights::Manifest manifest = model.manifest();
+  for (int i = 0; i < manifest.tensors_size(); ++i) {
+    const std::string bytes = model.Bytes(i);
+    const weights::TensorDigest expected = weights::MakeTensorDigest(
+        manifest.tensors(i),
+        weights::SumOfHeld(manifest.tensors(i),
+                           {reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()}));
+    if (i < found.digests_size() && found.digests(i).digest() == expected.digest()) continue;
+    return absl::DataLossError(absl::StrCat("rollout ", rollout, " serves version ",
+                                            found.policy_version(), ", but its tensor ",
+                                            expected.name(), " is of another"));
+  }
+  return found.policy_version();
+}
+
+ActorProcess& UpdateFleet::actor(Role role) {
+  switch (role) {
+    case Role::kLeader:
+      return rank(0);
+    case Role::kOtherRank:
+      return rank(1);
+    case Role::kRollout:
+      return rollout(0);
+    case Role::kDriver:
+      return driver();
+  }
+  std::abort();
+}
+
+std::string UpdateFleet::log() const { return ReadWhole(folder_ / "log"); }
+
+}  // namespace tandem::testing
