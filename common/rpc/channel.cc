@@ -142,13 +142,17 @@ absl::Status WaitUntilHealthy(const std::shared_ptr<grpc::Channel>& channel,
                               const std::string& service_name, absl::Duration timeout) {
   const absl::Time deadline = absl::Now() + timeout;
   absl::Duration poll = kFirstPoll;
-  std::string last = "no answer";
+  std::string last = "none";
   while (Remaining(deadline) > absl::ZeroDuration()) {
     // One lost answer must not use up the whole wait.
     const absl::Duration attempt = std::min(Remaining(deadline), absl::Seconds(5));
     const absl::StatusOr<bool> serving = IsServing(channel, service_name, attempt);
     if (serving.ok() && *serving) return absl::OkStatus();
-    last = serving.ok() ? "NOT_SERVING" : serving.status().ToString();
+    if (serving.ok()) {
+      last = "NOT_SERVING";
+    } else if (!absl::IsDeadlineExceeded(serving.status()) || last == "none") {
+      last = serving.status().ToString();  // a poll that the end of the wait cut short says nothing
+    }
     // Answers that waiting does not change.
     if (absl::IsUnimplemented(serving.status()) || absl::IsUnauthenticated(serving.status()) ||
         absl::IsPermissionDenied(serving.status())) {

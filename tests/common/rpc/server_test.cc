@@ -93,7 +93,7 @@ TEST(Server, AnswersHealthForTheProcessAndEachName) {
 TEST(Server, WaitingForHealthEndsWithTheServiceOrTheDeadline) {
   const auto server = StartServer();
   const auto channel = MakeChannel(server->address());
-  EXPECT_THAT(WaitUntilHealthy(channel, kName, absl::Milliseconds(50)),
+  EXPECT_THAT(WaitUntilHealthy(channel, kName, absl::Milliseconds(500)),
               StatusIs(absl::StatusCode::kDeadlineExceeded,
                        AllOf(HasSubstr(kName), HasSubstr("last answer: NOT_SERVING"))));
   std::thread later([&] { server->SetServing(kName, true); });
