@@ -175,8 +175,10 @@ class TrainerActor : public Actor, public trainer::v1::TrainerService::Service {
     }
   }
 
-  grpc::Status PublishWeights(grpc::ServerContext*, const trainer::v1::PublishWeightsRequest* asked,
+  grpc::Status PublishWeights(grpc::ServerContext* context,
+                              const trainer::v1::PublishWeightsRequest* asked,
                               trainer::v1::PublishWeightsResponse* answer) override {
+    context->AddTrailingMetadata("grpc-retry-pushback-ms", "-1");  // as the service does
     absl::Notification done;
     grpc::Status status;
     collectives_.Add([&] {
@@ -264,7 +266,7 @@ class DriverActor : public Actor {
   void Publish(const Words& words) {
     auto& stub = stubs_[words[1]];
     if (stub == nullptr) {
-      stub = trainer::v1::TrainerService::NewStub(rpc::MakeChannel(words[1], {.retry = false}));
+      stub = trainer::v1::TrainerService::NewStub(rpc::MakeChannel(words[1]));
     }
     trainer::v1::PublishWeightsRequest request;
     request.set_policy_version(Number(words[2]));

@@ -137,8 +137,25 @@ absl::Status UpdateAttempt::Begin(bool with_manifest) {
     if (!fits.ok()) Blame(replica, 0, "begin", fits).IgnoreError();
   }
   RETURN_IF_ERROR(FirstFailure());
-  RankCalls<BeginUpdateRequest, BeginUpdateResponse> calls(replicas_);
-  calls.Start(&WeightServiceAsync::BeginUpdate, options_.deadline, [&](int replica, int rank) {
+  std::unique_ptr<BeginCalls> calls = AskToBegin(with_manifest);
+  if (CloseLeftOpen(*calls)) calls = AskToBegin(with_manifest);
+  for (int replica = 0; replica < static_cast<int>(replicas_.size()); ++replica) {
+    for (int rank = 0; rank < replicas_[replica]->num_ranks(); ++rank) {
+      const auto& answer = calls->answers()[replica][rank];
+      if (!answer.status.ok())
+        Blame(replica, rank, "begin", answer.status).IgnoreError();
+      else if (!answer.response.ready())
+        needs_manifest_ = true;
+    }
+  }
+  RETURN_IF_ERROR(FirstFailure());
+  if (needs_manifest_) return absl::FailedPreconditionError("a rank has forgotten the manifest");
+  return absl::OkStatus();
+}
+
+std::unique_ptr<UpdateAttempt::BeginCalls> UpdateAttempt::AskToBegin(bool with_manifest) {
+  auto calls = std::make_unique<BeginCalls>(replicas_);
+  calls->Start(&WeightServiceAsync::BeginUpdate, options_.deadline, [&](int replica, int rank) {
     const RankTable& table = plane_.table(rank);
     auto request = MakeRequest<BeginUpdateRequest>();
     request.set_policy_version(options_.policy_version);
@@ -165,19 +182,35 @@ absl::Status UpdateAttempt::Begin(bool with_manifest) {
                                                                      : "reshard");
     return request;
   });
-  calls.WaitUntil(absl::InfiniteFuture());  // each call has the deadline
-  for (int replica = 0; replica < static_cast<int>(replicas_.size()); ++replica) {
-    for (int rank = 0; rank < replicas_[replica]->num_ranks(); ++rank) {
-      const auto& answer = calls.answers()[replica][rank];
-      if (!answer.status.ok())
-        Blame(replica, rank, "begin", answer.status).IgnoreError();
-      else if (!answer.response.ready())
-        needs_manifest_ = true;
-    }
-  }
-  RETURN_IF_ERROR(FirstFailure());
-  if (needs_manifest_) return absl::FailedPreconditionError("a rank has forgotten the manifest");
-  return absl::OkStatus();
+  calls->WaitUntil(absl::InfiniteFuture());  // each call has the deadline
+  return calls;
+}
+
+bool UpdateAttempt::CloseLeftOpen(const BeginCalls& begun) {
+  const auto left_open = [&](int replica, int rank) -> std::string {
+    const auto info = rpc::GetDetail<common::v1::ErrorInfo>(begun.answers()[replica][rank].status);
+    if (!info.has_value() || info->reason() != "UPDATE_IN_PROGRESS") return "";
+    const auto id = info->metadata().find("update_id");
+    return id == info->metadata().end() ? "" : id->second;
+  };
+  bool any = false;
+  RankCalls<AbortUpdateRequest, AbortUpdateResponse> calls(replicas_);
+  calls.Start(
+      &WeightServiceAsync::AbortUpdate, std::min(options_.deadline, absl::Now() + kAbortTimeout),
+      [&](int replica, int rank) {
+        auto request = MakeRequest<AbortUpdateRequest>();
+        request.set_update_id(left_open(replica, rank));
+        request.set_reason("it failed while this rank could not be reached");
+        return request;
+      },
+      nullptr,
+      [&](int replica, int rank) {
+        const bool open = !left_open(replica, rank).empty();
+        any |= open;
+        return open;
+      });
+  calls.WaitUntil(absl::InfiniteFuture());
+  return any;
 }
 
 void UpdateAttempt::FailFast(const absl::Status& why) {

@@ -86,9 +86,14 @@ class UpdateAttempt {
   const std::vector<double>& pause_seconds() const { return pause_seconds_; }
 
  private:
+  using BeginCalls = RankCalls<rollout::v1::BeginUpdateRequest, rollout::v1::BeginUpdateResponse>;
   using VerifyCalls =
       RankCalls<rollout::v1::VerifyUpdateRequest, rollout::v1::VerifyUpdateResponse>;
 
+  std::unique_ptr<BeginCalls> AskToBegin(bool with_manifest);
+  // Aborts what ranks answer to be still open: an update of this trainer, which failed while they
+  // could not be reached. True where there was one, so that all may be asked again.
+  bool CloseLeftOpen(const BeginCalls& begun);
   absl::Status Blame(int replica, int rank, const char* phase, const absl::Status& status);
   absl::Status FirstFailure() const;
   // After a failed transfer: asks who is the cause. Answers the message for the caller.
