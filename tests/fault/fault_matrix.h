@@ -2,6 +2,7 @@
 #ifndef TANDEM_TESTS_FAULT_FAULT_MATRIX_H_
 #define TANDEM_TESTS_FAULT_FAULT_MATRIX_H_
 
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,9 @@ inline std::string Name(Phase phase) { return kPhaseNames[static_cast<int>(phase
 inline std::string Name(const Cell& cell) {
   return Name(cell.role) + "_" + Name(cell.fault) + "_" + Name(cell.phase) + "_" + cell.transport;
 }
+
+// For gtest, which shows bytes otherwise.
+inline void PrintTo(const Cell& cell, std::ostream* out) { *out << Name(cell); }
 
 // Everything for reshard and delta; for broadcast the transfer, in which alone it differs.
 inline std::vector<Cell> AllCells() {
