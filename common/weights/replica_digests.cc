@@ -26,29 +26,39 @@ absl::Status CheckNames(const DigestList& expected, const RankDigests& rank) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::optional<DigestDifference>> CompareTensor(
-    const TensorDigest& expected, int tensor, const std::vector<RankDigests>& ranks) {
-  const auto digest_of = [&](size_t rank) -> const std::string& {
-    return (*ranks[rank].digests)[tensor].digest();
-  };
+// What the ranks hold of one tensor.
+struct HeldTensor {
+  DigestSum sum;  // each part once
+  int num_parts = 0;
   // A copy that is not like the first one, in rank order.
   std::optional<DigestDifference> odd;
+};
+
+absl::StatusOr<HeldTensor> AddUp(int tensor, const std::vector<RankDigests>& ranks) {
+  HeldTensor out;
   std::map<std::string, std::string> parts;  // digest by box
-  DigestSum sum;
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     const TensorEntry& entry = ranks[rank].manifest->tensors(tensor);
-    const auto [part, is_new] = parts.emplace(entry.box().SerializeAsString(), digest_of(rank));
+    const std::string& digest = (*ranks[rank].digests)[tensor].digest();
+    const auto [part, is_new] = parts.emplace(entry.box().SerializeAsString(), digest);
     if (is_new) {
-      ASSIGN_OR_RETURN(const DigestSum held, ParseDigest(digest_of(rank)));
-      sum.Add(held);
-    } else if (part->second != digest_of(rank) && !odd.has_value()) {
-      odd = {expected.name(), static_cast<int>(rank), part->second, digest_of(rank)};
+      ASSIGN_OR_RETURN(const DigestSum held, ParseDigest(digest));
+      out.sum.Add(held);
+    } else if (part->second != digest && !out.odd.has_value()) {
+      out.odd = {entry.name(), static_cast<int>(rank), part->second, digest};
     }
   }
-  if (sum.Hex() == expected.digest()) return odd;
-  const bool one_part = parts.size() == 1;  // that of rank 0 is in the sum
+  out.num_parts = static_cast<int>(parts.size());
+  return out;
+}
+
+absl::StatusOr<std::optional<DigestDifference>> CompareTensor(
+    const TensorDigest& expected, int tensor, const std::vector<RankDigests>& ranks) {
+  ASSIGN_OR_RETURN(const HeldTensor held, AddUp(tensor, ranks));
+  if (held.sum.Hex() == expected.digest()) return held.odd;
+  const bool one_part = held.num_parts == 1;  // that of rank 0 is in the sum
   return DigestDifference{expected.name(), one_part ? 0 : DigestDifference::kAllRanks,
-                          expected.digest(), sum.Hex()};
+                          expected.digest(), held.sum.Hex()};
 }
 
 }  // namespace
@@ -65,6 +75,27 @@ absl::StatusOr<std::vector<DigestDifference>> CompareDigests(
     if (difference.has_value()) out.push_back(*std::move(difference));
   }
   return out;
+}
+
+absl::StatusOr<std::vector<TensorDigest>> AddUpDigests(const std::vector<RankDigests>& ranks) {
+  DigestList names;
+  for (const TensorEntry& tensor : ranks.at(0).manifest->tensors()) {
+    names.Add()->set_name(tensor.name());
+  }
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    RETURN_IF_ERROR(CheckNames(names, ranks[rank])) << "rank " << rank;
+  }
+  std::vector<TensorDigest> whole;
+  for (int i = 0; i < names.size(); ++i) {
+    ASSIGN_OR_RETURN(const HeldTensor held, AddUp(i, ranks));
+    if (held.odd.has_value()) {
+      return absl::DataLossError(absl::StrCat("tensor ", held.odd->tensor, ": rank ",
+                                              held.odd->rank, " has digest ", held.odd->found,
+                                              ", another ", held.odd->expected));
+    }
+    whole.push_back(MakeTensorDigest(ranks[0].manifest->tensors(i), held.sum));
+  }
+  return whole;
 }
 
 }  // namespace tandem::weights

@@ -1,4 +1,4 @@
-// What the ranks of one replica hold, put together: the digests of whole tensors.
+// Asks the ranks of one replica what they hold, for the digests of whole tensors.
 #ifndef TANDEM_SERVICES_TRAINER_PUBLISH_LIVE_DIGESTS_H_
 #define TANDEM_SERVICES_TRAINER_PUBLISH_LIVE_DIGESTS_H_
 
@@ -14,13 +14,8 @@ namespace tandem::trainer {
 
 using TensorDigests = std::vector<common::v1::TensorDigest>;  // one a tensor, in manifest order
 
-// `ranks`: what each rank of a replica of the plane answered. DATA_LOSS, with rank and tensor,
-// where ranks that hold the same part of a tensor disagree, or one answers for other tensors.
-absl::StatusOr<TensorDigests> WholeDigests(const DataPlane& plane,
-                                           const std::vector<TensorDigests>& ranks);
-
 // Of what is live on the replica. FAILED_PRECONDITION where that is another version; errors of its
-// ranks, and of WholeDigests().
+// ranks, and of AddUpDigests().
 absl::StatusOr<TensorDigests> AskWholeDigests(const DataPlane& plane, ReplicaClient& replica,
                                               int64_t version, absl::Time deadline);
 
