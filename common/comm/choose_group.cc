@@ -38,29 +38,40 @@ absl::StatusOr<bool> ShareMemory(const GroupOptions& options, bool allowed) {
   return together;
 }
 
+// Through shared memory where that can be, else by `otherwise`.
+absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateHostGroup(
+    const GroupOptions& options, bool allow_shared_memory,
+    absl::StatusOr<std::unique_ptr<ProcessGroup>> (*otherwise)(const GroupOptions&)) {
+  RETURN_IF_ERROR(CheckGroup(options));
+  if (options.size == 1) return otherwise(options);
+  const absl::StatusOr<bool> together = ShareMemory(options, allow_shared_memory);
+  if (!together.ok()) return RendezvousError(options, together.status());
+  return *together ? CreateSharedMemoryGroup(options) : otherwise(options);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateProcessGroup(const GroupOptions& options,
                                                                  c10::Device device,
                                                                  bool allow_shared_memory) {
-  RETURN_IF_ERROR(CheckGroup(options));
   if (device.is_cuda()) return CreateNcclGroup(options);
-  if (options.size == 1) return CreateGlooGroup(options);
-  const absl::StatusOr<bool> together = ShareMemory(options, allow_shared_memory);
-  if (!together.ok()) return RendezvousError(options, together.status());
-  return *together ? CreateSharedMemoryGroup(options) : CreateGlooGroup(options);
+  return CreateHostGroup(options, allow_shared_memory, &CreateGlooGroup);
 }
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateGroupOf(absl::string_view backend,
                                                             const GroupOptions& options) {
   if (backend == "nccl") return CreateNcclGroup(options);
   if (backend == "gloo") return CreateGlooGroup(options);
+  if (backend == "socket") return CreateSocketGroup(options);
   if (backend == "shared_memory") {
-    return CreateProcessGroup(options, c10::Device(c10::kCPU), /*allow_shared_memory=*/true);
+    return CreateHostGroup(options, /*allow_shared_memory=*/true, &CreateGlooGroup);
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("group ", options.name,
-                   ": backend: expected gloo, nccl or shared_memory, found '", backend, "'"));
+  if (backend == "messages") {
+    return CreateHostGroup(options, /*allow_shared_memory=*/true, &CreateSocketGroup);
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "group ", options.name,
+      ": backend: expected gloo, nccl, shared_memory, socket or messages, found '", backend, "'"));
 }
 
 }  // namespace tandem::comm

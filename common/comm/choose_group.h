@@ -19,7 +19,8 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateProcessGroup(const GroupOpti
                                                                  bool allow_shared_memory);
 
 // Joins the group that the word `backend` names: gloo, nccl, or shared_memory, which is
-// CreateProcessGroup() for tensors on the CPU. INVALID_ARGUMENT for another word.
+// CreateProcessGroup() for tensors on the CPU; and for messages alone socket, or messages, which is
+// shared memory where that can be and sockets otherwise. INVALID_ARGUMENT for another word.
 absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateGroupOf(absl::string_view backend,
                                                             const GroupOptions& options);
 
@@ -29,6 +30,12 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateGroupOf(absl::string_view ba
 // Collectives of one tag, type and size meet; where the ranks' differ that is INTERNAL and names
 // two that do. Otherwise as CreateGlooGroup.
 absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateSharedMemoryGroup(const GroupOptions& options);
+
+// Joins a group whose ranks send each other messages over TCP, a connection for each pair, and that
+// has no collectives: those are UNIMPLEMENTED. Messages move on the threads that issue them and
+// wait for them, so that what has been received is in the core's cache. Who does not know the
+// rendezvous store cannot connect. Otherwise as CreateGlooGroup.
+absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateSocketGroup(const GroupOptions& options);
 
 }  // namespace tandem::comm
 

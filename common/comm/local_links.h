@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -40,7 +41,7 @@ class LocalLinks {
   uint64_t Ended() const;
 
  private:
-  explicit LocalLinks(int size) : links_(size) {}
+  explicit LocalLinks(std::vector<FileDescriptor> links) : links_(std::move(links)) {}
 
   std::vector<FileDescriptor> links_;  // by rank; its own is not open
 };

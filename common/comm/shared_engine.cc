@@ -71,9 +71,19 @@ absl::Status SharedEngine::Issue(OperationPtr operation, bool waited_for_at_once
           absl::StrCat(Describe(operation->what),
                        ": the group is broken, make a new one; cause: ", broken_.message()));
     }
-    issued_.push_back(std::move(operation));
+    issued_.push_back(operation);
     ++num_under_way_;
     if (waited_for_at_once) return absl::OkStatus();
+  }
+  // A message begins here, where its data is in the core's cache.
+  if (operation->stream != SharedOperation::Stream::kCollective && step_mu_.TryLock()) {
+    while (!operation->done.load(std::memory_order_acquire) && Step()) {
+    }
+    step_mu_.Unlock();
+    if (operation->done.load(std::memory_order_acquire)) return absl::OkStatus();
+  }
+  {
+    absl::MutexLock lock(&mu_);
     if (!helper_.joinable()) helper_ = std::thread([this] { Help(); });
     changed_.Signal();
   }

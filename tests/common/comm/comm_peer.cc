@@ -23,9 +23,10 @@ int main(int argc, char** argv) {
   options.rank = std::atoi(argv[2]);
   options.size = std::atoi(argv[3]);
   options.timeout = absl::Seconds(60);
-  auto group = std::string(argv[5]) == "SharedMemory"
-                   ? tandem::comm::CreateSharedMemoryGroup(options)
-                   : tandem::comm::CreateGlooGroup(options);
+  const std::string backend = argv[5];
+  auto group = backend == "SharedMemory" ? tandem::comm::CreateSharedMemoryGroup(options)
+               : backend == "Socket"     ? tandem::comm::CreateSocketGroup(options)
+                                         : tandem::comm::CreateGlooGroup(options);
   if (!group.ok()) {
     std::fprintf(stderr, "%s\n", group.status().ToString().c_str());
     return 1;

@@ -34,6 +34,7 @@ struct Backend {
 };
 inline constexpr Backend kGloo = {"Gloo", &CreateGlooGroup};
 inline constexpr Backend kSharedMemory = {"SharedMemory", &CreateSharedMemoryGroup};
+inline constexpr Backend kSocket = {"Socket", &CreateSocketGroup};
 
 inline std::string BackendName(const ::testing::TestParamInfo<Backend>& info) {
   return info.param.name;

@@ -44,6 +44,11 @@ class PeerProcess {
 class PeerDeath : public ::testing::TestWithParam<Backend> {};
 INSTANTIATE_TEST_SUITE_P(Backends, PeerDeath, ::testing::Values(kGloo, kSharedMemory), BackendName);
 
+// What groups without collectives do as well.
+class PeerDeathAmongMessages : public ::testing::TestWithParam<Backend> {};
+INSTANTIATE_TEST_SUITE_P(Backends, PeerDeathAmongMessages,
+                         ::testing::Values(kGloo, kSharedMemory, kSocket), BackendName);
+
 TEST_P(PeerDeath, APeerKilledDuringABroadcastIsUnavailableAtOnce) {
   ASSERT_OK_AND_ASSIGN(auto store, StoreServer::Start());
   PeerProcess peer(GetParam(), store->port(), 1, 2, "idle");
@@ -58,7 +63,7 @@ TEST_P(PeerDeath, APeerKilledDuringABroadcastIsUnavailableAtOnce) {
   EXPECT_THAT(group->status(), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("bucket 3")));
 }
 
-TEST_P(PeerDeath, AReceiveFromAKilledPeerNamesIt) {
+TEST_P(PeerDeathAmongMessages, AReceiveFromAKilledPeerNamesIt) {
   ASSERT_OK_AND_ASSIGN(auto store, StoreServer::Start());
   PeerProcess peer(GetParam(), store->port(), 1, 2, "idle");
   ASSERT_OK_AND_ASSIGN(auto group, GetParam().create(LocalOptions(store->port(), 0, 2)));
@@ -85,7 +90,7 @@ TEST_P(PeerDeath, AStoppedPeerRunsIntoTheDeadline) {
                                AllOf(HasSubstr("broadcast 'bytes'"), HasSubstr("500ms"))));
 }
 
-TEST_P(PeerDeath, TheSurvivorsOfAGroupHearOfADeathThatIsNotTheirNeighbours) {
+TEST_P(PeerDeathAmongMessages, TheSurvivorsOfAGroupHearOfADeathThatIsNotTheirNeighbours) {
   ASSERT_OK_AND_ASSIGN(auto store, StoreServer::Start());
   PeerProcess peer(GetParam(), store->port(), 2, 3, "idle");
   std::vector<absl::Status> results(2);

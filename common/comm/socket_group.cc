@@ -1,0 +1,129 @@
+// ProcessGroup of messages alone, over TCP: no collectives.
+#include <ATen/ATen.h>
+
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/comm/check_tensors.h"
+#include "common/comm/choose_group.h"
+#include "common/comm/local_address.h"
+#include "common/comm/process_group.h"
+#include "common/comm/single_rank_group.h"
+#include "common/comm/socket_engine.h"
+#include "common/comm/socket_links.h"
+#include "common/comm/store_connection.h"
+#include "common/status/status_macros.h"
+
+namespace tandem::comm {
+namespace {
+
+class SocketWork : public Work {
+ public:
+  SocketWork(std::shared_ptr<SocketEngine> engine, std::shared_ptr<SocketMessage> message)
+      : engine_(std::move(engine)), message_(std::move(message)) {}
+
+  absl::Status Wait() override { return engine_->Wait(*message_); }
+  bool IsCompleted() override { return message_->done.load(std::memory_order_acquire); }
+
+ private:
+  const std::shared_ptr<SocketEngine> engine_;
+  const std::shared_ptr<SocketMessage> message_;
+};
+
+class SocketGroup : public ProcessGroup {
+ public:
+  explicit SocketGroup(std::shared_ptr<SocketEngine> engine) : engine_(std::move(engine)) {}
+  ~SocketGroup() override { Abort("the group was destroyed"); }
+
+  const std::string& name() const override { return engine_->name(); }
+  int rank() const override { return engine_->rank(); }
+  int size() const override { return engine_->size(); }
+
+  WorkOr AllGather(at::Tensor, at::Tensor, absl::string_view) override {
+    return NoCollectives("all_gather");
+  }
+  WorkOr ReduceScatter(at::Tensor, at::Tensor, absl::string_view) override {
+    return NoCollectives("reduce_scatter");
+  }
+  WorkOr AllToAll(at::Tensor, at::Tensor, absl::string_view) override {
+    return NoCollectives("all_to_all");
+  }
+  WorkOr AllReduce(at::Tensor, ReduceOp, absl::string_view) override {
+    return NoCollectives("all_reduce");
+  }
+  WorkOr Broadcast(at::Tensor, int, absl::string_view) override {
+    return NoCollectives("broadcast");
+  }
+  absl::Status Barrier(absl::string_view) override { return NoCollectives("barrier"); }
+
+  WorkOr Send(at::Tensor tensor, int to, absl::string_view tag) override {
+    ASSIGN_OR_RETURN(auto message, Message("send", tensor, to, tag));
+    RETURN_IF_ERROR(engine_->Send(message));
+    return std::make_unique<SocketWork>(engine_, std::move(message));
+  }
+  WorkOr Receive(at::Tensor tensor, int from, absl::string_view tag) override {
+    ASSIGN_OR_RETURN(auto message, Message("receive", tensor, from, tag));
+    RETURN_IF_ERROR(engine_->Receive(message));
+    return std::make_unique<SocketWork>(engine_, std::move(message));
+  }
+
+  void SetTimeout(absl::Duration timeout) override { engine_->SetTimeout(timeout); }
+  absl::Status status() const override { return engine_->status(); }
+  void Abort(absl::string_view reason) override {
+    engine_->Break(absl::AbortedError(
+        absl::StrCat("group ", name(), ", rank ", rank(), ": aborted: ", reason)));
+  }
+
+ private:
+  absl::Status NoCollectives(absl::string_view op) const {
+    return absl::UnimplementedError(
+        absl::StrCat("group ", name(), ": ", op, ": this group was made for messages alone"));
+  }
+
+  absl::StatusOr<std::shared_ptr<SocketMessage>> Message(absl::string_view op, at::Tensor tensor,
+                                                         int peer, absl::string_view tag) const {
+    auto message = std::make_shared<SocketMessage>();
+    message->what.op = std::string(op);
+    message->what.tag = std::string(tag);
+    message->what.peer = peer;
+    const std::string what = DescribeOperation(name(), rank(), size(), message->what);
+    RETURN_IF_ERROR(CheckTensor(tensor)) << what;
+    if (peer < 0 || peer >= size() || peer == rank()) {
+      return absl::InvalidArgumentError(absl::StrCat(what, ": no such peer"));
+    }
+    message->what.bytes = static_cast<int64_t>(tensor.nbytes());
+    message->tensor = std::move(tensor);
+    return message;
+  }
+
+  const std::shared_ptr<SocketEngine> engine_;
+};
+
+absl::StatusOr<std::shared_ptr<SocketEngine>> Join(const GroupOptions& options) {
+  const absl::Time deadline = absl::Now() + options.timeout;
+  const Cancelled cancelled = [cancel = options.cancel] {
+    return cancel != nullptr && cancel->HasBeenNotified();
+  };
+  std::string host = options.advertise_host;
+  if (host.empty()) {
+    ASSIGN_OR_RETURN(host, LocalAddressTowards(options.rendezvous.host));
+  }
+  ASSIGN_OR_RETURN(auto store, StoreConnection::Open(options.rendezvous, deadline, cancelled));
+  ASSIGN_OR_RETURN(auto links,
+                   ConnectSockets(host, options.rank, options.size, *store, deadline, cancelled));
+  return SocketEngine::Create(options.name, options.rank, options.timeout, std::move(links));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateSocketGroup(const GroupOptions& options) {
+  RETURN_IF_ERROR(CheckGroup(options));
+  if (options.size == 1) return CreateSingleRankGroup(options);
+  absl::StatusOr<std::shared_ptr<SocketEngine>> engine = Join(options);
+  if (!engine.ok()) return RendezvousError(options, engine.status());
+  return std::make_unique<SocketGroup>(*std::move(engine));
+}
+
+}  // namespace tandem::comm

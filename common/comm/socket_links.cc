@@ -1,0 +1,116 @@
+#include "common/comm/socket_links.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status/status_macros.h"
+
+namespace tandem::comm {
+namespace {
+
+std::string Numeric(const sockaddr_storage& address, socklen_t length) {
+  char host[NI_MAXHOST];
+  char port[NI_MAXSERV];
+  if (getnameinfo(reinterpret_cast<const sockaddr*>(&address), length, host, sizeof(host), port,
+                  sizeof(port), NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
+    return "an unknown address";
+  }
+  return absl::StrCat(host, ":", port);
+}
+
+void SendAtOnce(const FileDescriptor& fd) {
+  const int on = 1;
+  setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+}
+
+class TcpFamily : public LinkFamily {
+ public:
+  explicit TcpFamily(std::string host) : host_(std::move(host)) {}
+
+  absl::StatusOr<Listener> Listen(int backlog) override {
+    addrinfo hints{};
+    hints.ai_family = AF_UNSPEC;
+    hints.ai_socktype = SOCK_STREAM;
+    hints.ai_flags = AI_NUMERICHOST | AI_PASSIVE;
+    addrinfo* found = nullptr;
+    if (const int error = getaddrinfo(host_.c_str(), "0", &hints, &found); error != 0) {
+      return absl::UnavailableError(
+          absl::StrCat("listening on ", host_, ": ", gai_strerror(error)));
+    }
+    const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> address(found, &freeaddrinfo);
+    Listener out;
+    out.fd =
+        FileDescriptor(socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    sockaddr_storage bound{};
+    socklen_t length = sizeof(bound);
+    if (!out.fd.is_open() || bind(out.fd.get(), address->ai_addr, address->ai_addrlen) != 0 ||
+        listen(out.fd.get(), backlog) != 0 ||
+        getsockname(out.fd.get(), reinterpret_cast<sockaddr*>(&bound), &length) != 0) {
+      return SocketError(absl::StrCat("listening on ", host_));
+    }
+    out.address.assign(reinterpret_cast<const char*>(&bound), length);
+    return out;
+  }
+
+  absl::StatusOr<FileDescriptor> Connect(const std::string& address, absl::Time deadline,
+                                         const Cancelled& cancelled) override {
+    sockaddr_storage to{};
+    if (address.size() > sizeof(to)) return absl::UnavailableError("its address is too long");
+    std::memcpy(&to, address.data(), address.size());
+    const auto length = static_cast<socklen_t>(address.size());
+    const std::string what = Numeric(to, length);
+    FileDescriptor fd(socket(to.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!fd.is_open()) return SocketError(what);
+    if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&to), length) != 0) {
+      if (errno != EINPROGRESS) return SocketError(what);
+      RETURN_IF_ERROR(AwaitSocket(fd, POLLOUT, deadline, cancelled, what));
+      int error = 0;
+      socklen_t size = sizeof(error);
+      getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &size);
+      if (error != 0) {
+        errno = error;
+        return SocketError(what);
+      }
+    }
+    SendAtOnce(fd);
+    return fd;
+  }
+
+  bool Admit(const FileDescriptor& fd) override {
+    SendAtOnce(fd);
+    return true;
+  }
+
+  std::string PeerOf(const FileDescriptor& fd) const override {
+    sockaddr_storage peer{};
+    socklen_t length = sizeof(peer);
+    if (getpeername(fd.get(), reinterpret_cast<sockaddr*>(&peer), &length) != 0) {
+      return "one that is gone";
+    }
+    return Numeric(peer, length);
+  }
+
+ private:
+  const std::string host_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::vector<FileDescriptor>> ConnectSockets(const std::string& host, int rank,
+                                                           int size, StoreConnection& store,
+                                                           absl::Time deadline,
+                                                           const Cancelled& cancelled) {
+  TcpFamily family(host);
+  return ConnectMesh(family, rank, size, store, deadline, cancelled);
+}
+
+}  // namespace tandem::comm
