@@ -27,9 +27,11 @@ class PackedWeights : public ParameterProvider {
   // To be called before the arena's contents change, while nobody computes with them: what was
   // packed counts no more. Its memory is kept.
   void Invalidate();
-  // Copies the present contents of one parameter; of no effect on one that is never packed.
-  void Pack(int index);
-  // Packs those that are not packed since Invalidate().
+  // Elements [first, first + count) of a parameter have their new contents; each is told of once.
+  // Packs the panels that this completes: while they are in the core's cache, if they have just
+  // been written. Of no effect on a parameter that is never packed.
+  void Pack(int index, int64_t first, int64_t count);
+  // Packs what is not packed since Invalidate().
   void PackRest();
 
   const at::Tensor& Get(int index) const override { return arena_.Get(index); }
@@ -40,8 +42,13 @@ class PackedWeights : public ParameterProvider {
  private:
   struct Entry {
     std::unique_ptr<kernels::PackedMatrix> matrix;
+    std::vector<int64_t> missing;  // elements of each panel
+    int64_t panels_left = 0;
     bool fresh = false;
   };
+
+  // Allocates the parameter's panels where that is to be done; false where it is never packed.
+  bool Prepare(int index);
 
   const Arena& arena_;
   std::vector<Entry> entries_;  // one a parameter

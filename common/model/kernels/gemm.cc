@@ -11,6 +11,7 @@
 #include "common/model/kernels/pack-inl.h"
 #include "common/model/kernels/scratch.h"
 #include "common/model/kernels/tile-inl.h"
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 
 #ifndef TANDEM_COMMON_MODEL_KERNELS_GEMM_CC_
@@ -39,7 +40,7 @@ constexpr int64_t kBlockDepth = std::min<int64_t>(384, 6144 / kTileCols);
 int64_t PanelWidth() { return kTileCols; }
 int64_t BlockRows() { return kBlockRows; }
 
-template <typename T, typename To>
+template <PackFor kWhen, typename T, typename To>
 void PackPanels(const ConstMatrix& b, int64_t depth, int64_t first_col, int64_t n, int64_t begin,
                 int64_t end, To* to) {
   const T* const data = static_cast<const T*>(b.data);
@@ -50,21 +51,34 @@ void PackPanels(const ConstMatrix& b, int64_t depth, int64_t first_col, int64_t 
     if (b.col_stride == 1) {
       PackRows(data + col, b.row_stride, cols, depth, out);
     } else {
-      PackTransposed(data + col * b.col_stride, b.col_stride, cols, depth, out);
+      PackTransposed<kWhen>(data + col * b.col_stride, b.col_stride, cols, depth, out);
     }
   }
 }
 
 // Panels [begin, end) of the columns from first_col on; `to` is where the first panel lies.
+template <PackFor kWhen>
+void PackWhen(const ConstMatrix& b, int64_t depth, int64_t first_col, int64_t n, int64_t begin,
+              int64_t end, Element to_type, void* to) {
+  if (to_type == Element::kBFloat16) {
+    PackPanels<kWhen, BFloat16>(b, depth, first_col, n, begin, end, static_cast<BFloat16*>(to));
+  } else if (b.type == Element::kBFloat16) {
+    PackPanels<kWhen, BFloat16>(b, depth, first_col, n, begin, end, static_cast<float*>(to));
+  } else {
+    PackPanels<kWhen, float>(b, depth, first_col, n, begin, end, static_cast<float*>(to));
+  }
+}
+
 void Pack(const ConstMatrix& b, int64_t depth, int64_t first_col, int64_t n, int64_t begin,
           int64_t end, Element to_type, void* to) {
-  if (to_type == Element::kBFloat16) {
-    PackPanels<BFloat16>(b, depth, first_col, n, begin, end, static_cast<BFloat16*>(to));
-  } else if (b.type == Element::kBFloat16) {
-    PackPanels<BFloat16>(b, depth, first_col, n, begin, end, static_cast<float*>(to));
-  } else {
-    PackPanels<float>(b, depth, first_col, n, begin, end, static_cast<float*>(to));
-  }
+  PackWhen<PackFor::kNow>(b, depth, first_col, n, begin, end, to_type, to);
+}
+
+// The same for panels that are not read soon.
+void PackAside(const ConstMatrix& b, int64_t depth, int64_t n, int64_t begin, int64_t end,
+               Element to_type, void* to) {
+  PackWhen<PackFor::kLater>(b, depth, 0, n, begin, end, to_type, to);
+  hwy::FlushStream();
 }
 
 // A block of A as float32: element (i, k) of tile t is at data[t * tile + i * row + k * k].
@@ -236,6 +250,7 @@ namespace {
 HWY_EXPORT(PanelWidth);
 HWY_EXPORT(BlockRows);
 HWY_EXPORT(Pack);
+HWY_EXPORT(PackAside);
 HWY_EXPORT(MultiplyBlock);
 HWY_EXPORT(LeftScratch);
 HWY_EXPORT(PanelScratch);
@@ -335,18 +350,22 @@ void Inline(int64_t count, const RangeBody& body) {
 
 }  // namespace
 
+PackedMatrix::PackedMatrix(Element type, int64_t k, int64_t n)
+    : type_(type), k_(k), n_(n), data_(AllocateBytes(size_bytes())) {}
+
 PackedMatrix::PackedMatrix(const ConstMatrix& b, int64_t k, int64_t n)
-    : type_(b.type), k_(k), n_(n), data_(AllocateBytes(size_bytes())) {
-  Repack(b);
+    : PackedMatrix(b.type, k, n) {
+  Repack(b, 0, num_panels());
 }
+
+int64_t PackedMatrix::panel_columns() { return HWY_DYNAMIC_DISPATCH(PanelWidth)(); }
 
 int64_t PackedMatrix::size_bytes() const {
-  return RoundUp(n_, HWY_DYNAMIC_DISPATCH(PanelWidth)()) * k_ * SizeOf(type_);
+  return num_panels() * panel_columns() * k_ * SizeOf(type_);
 }
 
-void PackedMatrix::Repack(const ConstMatrix& b) {
-  const int64_t width = HWY_DYNAMIC_DISPATCH(PanelWidth)();
-  HWY_DYNAMIC_DISPATCH(Pack)(b, k_, 0, n_, 0, (n_ + width - 1) / width, type_, data_.get());
+void PackedMatrix::Repack(const ConstMatrix& b, int64_t begin, int64_t end) {
+  HWY_DYNAMIC_DISPATCH(PackAside)(b, k_, n_, begin, end, type_, data_.get());
 }
 
 void Multiply(const Product& p, int num_threads, const ParallelFor& parallel_for) {

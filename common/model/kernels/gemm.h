@@ -38,6 +38,8 @@ struct ConstMatrix {
 class PackedMatrix {
  public:
   PackedMatrix(const ConstMatrix& b, int64_t k, int64_t n);
+  // Its contents are undefined until Repack().
+  PackedMatrix(Element type, int64_t k, int64_t n);
 
   const void* data() const { return data_.get(); }
   Element type() const { return type_; }
@@ -45,9 +47,14 @@ class PackedMatrix {
   int64_t n() const { return n_; }
   int64_t size_bytes() const;
 
-  // Packs another matrix of the same sizes and type in its place, on the thread that asks: the
-  // other cores belong to those who compute meanwhile with the weights that these replace.
-  void Repack(const ConstMatrix& b);
+  // Columns of a panel; the last panel may have fewer.
+  static int64_t panel_columns();
+  int64_t num_panels() const { return (n_ + panel_columns() - 1) / panel_columns(); }
+
+  // Packs panels [begin, end) of another matrix of the same sizes and type in their place, on the
+  // thread that asks: the other cores belong to those who compute meanwhile with the weights that
+  // these replace.
+  void Repack(const ConstMatrix& b, int64_t begin, int64_t end);
 
  private:
   Element type_;

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -112,7 +113,8 @@ TEST_P(Golden, PackedWeightsGiveTheSameBits) {
   PackedWeights packed(*arena_);
   const LogProbs plain = Forward(*arena_);
   EXPECT_TRUE(at::equal(plain.logprobs, Forward(packed).logprobs)) << "nothing is packed";
-  packed.Pack(model_->table().layer(0).qkv_weight);
+  const int qkv = model_->table().layer(0).qkv_weight;
+  packed.Pack(qkv, 0, model_->table().parameter(qkv).numel);
   EXPECT_TRUE(at::equal(plain.logprobs, Forward(packed).logprobs)) << "one is packed";
   packed.PackRest();
   EXPECT_TRUE(at::equal(plain.logprobs, Forward(packed).logprobs));
@@ -130,6 +132,43 @@ TEST_P(Golden, PackedWeightsFollowTheArena) {
   EXPECT_TRUE(at::equal(plain.logprobs, Forward(packed).logprobs)) << "before it is packed anew";
   packed.PackRest();
   EXPECT_TRUE(at::equal(plain.logprobs, Forward(packed).logprobs));
+}
+
+// The parts of every parameter, of any size and in any order, some of them before what was packed
+// last counts no more.
+TEST_P(Golden, WeightsThatArriveInPartsArePackedAsTheyCome) {
+  const at::NoGradGuard no_grad;
+  std::mt19937 random(5);
+  struct Part {
+    int parameter;
+    int64_t first;
+    int64_t count;
+  };
+  std::vector<Part> parts;
+  for (size_t i = 0; i < model_->table().parameters().size(); ++i) {
+    const int64_t numel = model_->table().parameter(i).numel;
+    for (int64_t first = 0; first < numel;) {
+      const auto count = std::min<int64_t>(numel - first, 1 + random() % 3000);
+      parts.push_back({static_cast<int>(i), first, count});
+      first += count;
+    }
+  }
+  PackedWeights packed(*arena_);
+  const LogProbs plain = Forward(*arena_);
+  for (int round = 0; round < 2; ++round) {
+    packed.Invalidate();
+    std::shuffle(parts.begin(), parts.end(), random);
+    for (size_t i = 0; i < parts.size(); ++i) {
+      packed.Pack(parts[i].parameter, parts[i].first, parts[i].count);
+      if (i == parts.size() / 2 && round == 0) break;  // an update that failed
+    }
+    EXPECT_TRUE(at::equal(plain.logprobs, Forward(packed).logprobs));
+  }
+  int num_packed = 0;
+  for (size_t i = 0; i < model_->table().parameters().size(); ++i) {
+    num_packed += packed.Packed(static_cast<int>(i)) != nullptr ? 1 : 0;
+  }
+  EXPECT_GE(num_packed, 4 * model_->spec().num_layers);
 }
 
 TEST_P(Golden, BFloat16StaysClose) {
