@@ -33,14 +33,11 @@ class BucketSink {
   // is a base.
   virtual absl::Status Collect(int bucket, at::Tensor buffer) = 0;
   // Where the bytes of a span of the bucket belong, if that is one range of memory; else empty.
-  // What is there is undefined until Placed(): a transport may write to it.
+  // A transport may write to it: what is there is undefined until Digest().
   virtual absl::Span<std::byte> Place(int bucket, const BucketSpan& span) = 0;
-  // The span's bytes have been written there.
-  virtual void Placed(int bucket, const BucketSpan& span) = 0;
-  // Copies the span's bytes from the bucket's buffer to where they belong. Buckets come in plan
-  // order, each span once, by Unpack() or Placed().
+  // Copies the span's bytes from the bucket's buffer to where they belong.
   virtual absl::Status Unpack(int bucket, const BucketSpan& span, const at::Tensor& buffer) = 0;
-  // After all spans of the bucket: digests the tensors that it completed, from where they lie.
+  // After all spans of the bucket are in their places, once a bucket: digests them there.
   virtual absl::Status Digest(int bucket) = 0;
 };
 

@@ -12,6 +12,9 @@ namespace {
 constexpr int64_t kGrain = 8;  // no element is cut
 constexpr int64_t kFewestBuckets = 8;
 constexpr int64_t kSmallestBucketBytes = int64_t{4} << 20;
+constexpr int64_t kSmallestMessageBytes = int64_t{1} << 20;
+constexpr int64_t kMessagesOfModel = 1024;
+constexpr int64_t kBytesUnderWay = int64_t{16} << 20;
 
 }  // namespace
 
@@ -36,6 +39,15 @@ std::string TransferPlan::BucketName(int bucket) const {
 
 int64_t ChooseBucketBytes(int64_t most, int64_t total_bytes) {
   return std::min(most, std::max(total_bytes / kFewestBuckets, kSmallestBucketBytes));
+}
+
+int64_t ChooseMessageBytes(int64_t most, int64_t total_bytes) {
+  return std::min(most, std::max(total_bytes / kMessagesOfModel, kSmallestMessageBytes));
+}
+
+int MessagesUnderWay(int64_t largest_bytes) {
+  return static_cast<int>(
+      std::clamp<int64_t>(kBytesUnderWay / std::max<int64_t>(1, largest_bytes), 2, 8));
 }
 
 absl::StatusOr<TransferPlan> MakeTransferPlan(Manifest manifest, int64_t bucket_bytes) {

@@ -35,6 +35,14 @@ struct TransferPlan {
 // and unpacking overlap where the model is small, but none so small that its latency counts.
 int64_t ChooseBucketBytes(int64_t most, int64_t total_bytes);
 
+// The same for buckets that travel from rank to rank, of which several are under way: so small that
+// one that has arrived is still in the core's cache when it is passed on, digested and unpacked.
+int64_t ChooseMessageBytes(int64_t most, int64_t total_bytes);
+
+// Of such buckets: how many are under way at once, at least two. They hold 16 MiB, or two buckets
+// where those are larger.
+int MessagesUnderWay(int64_t largest_bytes);
+
 // A plan without buckets. Errors as CheckManifest().
 absl::StatusOr<TransferPlan> PlanOfManifest(Manifest manifest);
 

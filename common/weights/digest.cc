@@ -2,6 +2,7 @@
 
 #include <xxhash.h>
 
+#include <algorithm>
 #include <new>
 
 #include "absl/strings/escaping.h"
@@ -51,20 +52,39 @@ absl::StatusOr<DigestSum> ParseDigest(const std::string& hex) {
   return sum;
 }
 
-DigestSum SumOfHeld(const common::v1::TensorEntry& tensor, absl::Span<const std::byte> bytes) {
-  DigestSum sum;
-  if (!tensor.has_box()) {
-    AddRange(0, bytes, sum);
-    return sum;
-  }
+void AddHeld(const common::v1::TensorEntry& tensor, absl::Span<const std::byte> held,
+             int64_t offset, int64_t size, DigestSum& sum) {
+  absl::Span<const std::byte> bytes = held.subspan(offset, size);
   const auto& box = tensor.box();
-  const int64_t held = box.rows() * box.columns();
-  if (held == 0) return sum;
-  const int64_t element = static_cast<int64_t>(bytes.size()) / held;
+  const int64_t num_held = box.rows() * box.columns();
+  if (!tensor.has_box() || num_held == 0) {
+    AddRange(offset, bytes, sum);
+    return;
+  }
+  const int64_t element = static_cast<int64_t>(held.size()) / num_held;
   int64_t columns = 1;
   for (int dim = 1; dim < tensor.shape_size(); ++dim) columns *= tensor.shape(dim);
-  AddStrided((box.first_row() * columns + box.first_column()) * element, columns * element,
-             box.columns() * element, bytes, sum);
+  const int64_t stride = columns * element;
+  const int64_t row_bytes = box.columns() * element;
+  const int64_t begin = box.first_row() * stride + box.first_column() * element;
+  // The rest of a row, whole rows, the beginning of one.
+  const int64_t into_row = offset % row_bytes;
+  int64_t row = offset / row_bytes;
+  if (into_row > 0) {
+    const int64_t head = std::min(size, row_bytes - into_row);
+    AddRange(begin + row * stride + into_row, bytes.subspan(0, head), sum);
+    bytes.remove_prefix(head);
+    ++row;
+  }
+  const int64_t whole = static_cast<int64_t>(bytes.size()) / row_bytes;
+  AddStrided(begin + row * stride, stride, row_bytes, bytes.subspan(0, whole * row_bytes), sum);
+  bytes.remove_prefix(whole * row_bytes);
+  if (!bytes.empty()) AddRange(begin + (row + whole) * stride, bytes, sum);
+}
+
+DigestSum SumOfHeld(const common::v1::TensorEntry& tensor, absl::Span<const std::byte> bytes) {
+  DigestSum sum;
+  AddHeld(tensor, bytes, 0, static_cast<int64_t>(bytes.size()), sum);
   return sum;
 }
 

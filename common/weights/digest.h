@@ -44,6 +44,11 @@ std::string ModelDigest(const std::vector<common::v1::TensorDigest>& digests);
 // What Hex() wrote. DATA_LOSS for anything else.
 absl::StatusOr<DigestSum> ParseDigest(const std::string& hex);
 
+// Adds bytes [offset, offset + size) of what a rank holds of a tensor: `held` are those of its box,
+// or of all of it.
+void AddHeld(const common::v1::TensorEntry& tensor, absl::Span<const std::byte> held,
+             int64_t offset, int64_t size, DigestSum& sum);
+
 // Of what a rank holds of a tensor: `bytes` are those of its box, or of all of it.
 DigestSum SumOfHeld(const common::v1::TensorEntry& tensor, absl::Span<const std::byte> bytes);
 

@@ -41,18 +41,16 @@ absl::Span<const std::byte> BytesOf(const at::Tensor& tensor) {
 
 }  // namespace
 
-absl::Status ReshardReceiver::MakeBuffers(int64_t bytes, int64_t base_bytes) {
-  const auto make = [](at::Tensor& buffer, int64_t size) {
-    if (!buffer.defined() || buffer.numel() < size) buffer = at::empty({size}, at::kByte);
-  };
+absl::StatusOr<at::Tensor> ReshardReceiver::BufferOf(int slot, int64_t bytes) {
+  if (static_cast<int>(buffers_.size()) <= slot) buffers_.resize(slot + 1);
+  at::Tensor& buffer = buffers_[slot];
   try {
-    for (at::Tensor& buffer : buffers_) make(buffer, bytes);
-    if (base_bytes > 0) make(base_, base_bytes);
+    if (!buffer.defined() || buffer.numel() < bytes) buffer = at::empty({bytes}, at::kByte);
   } catch (const std::exception& error) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("cannot allocate buckets of ", bytes, " bytes"));
+        absl::StrCat("cannot allocate a bucket of ", bytes, " bytes"));
   }
-  return absl::OkStatus();
+  return buffer;
 }
 
 absl::StatusOr<int> ReshardReceiver::SourceOf(const TransferPlan& plan, const ReceiveLinks& links,
@@ -68,16 +66,15 @@ absl::Status ReshardReceiver::Receive(const TransferPlan& plan, const ReceiveLin
                                       bool delta, BucketSink& sink, PhaseTimes& times) {
   const absl::Status status =
       delta ? ReceiveDeltas(plan, links, sink, times) : ReceiveWhole(plan, links, sink, times);
-  if (!status.ok()) buffers_ = {};
+  if (!status.ok()) buffers_.clear();
   return status;
 }
 
 absl::Status ReshardReceiver::ReceiveWhole(const TransferPlan& plan, const ReceiveLinks& links,
                                            BucketSink& sink, PhaseTimes& times) {
-  RETURN_IF_ERROR(MakeBuffers(plan.largest_bucket_bytes, 0));
   const int count = static_cast<int>(plan.buckets.size());
-  // Of the two buckets that are under way: the spans, where each arrives, and whether that is its
-  // place.
+  const int window = MessagesUnderWay(plan.largest_bucket_bytes);
+  // Of a bucket that is under way: the spans, where each arrives, and whether that is its place.
   struct Slot {
     std::vector<BucketSpan> spans;
     std::vector<at::Tensor> landing;
@@ -86,9 +83,9 @@ absl::Status ReshardReceiver::ReceiveWhole(const TransferPlan& plan, const Recei
     Works leaving;
     Clock::time_point posted;
   };
-  std::array<Slot, 2> slots;
+  std::vector<Slot> slots(window);
   const auto post = [&](int b) -> absl::Status {
-    Slot& slot = slots[b % 2];
+    Slot& slot = slots[b % window];
     slot.posted = Clock::now();
     slot.spans = SpansOf(plan.buckets[b], plan.tensor_bytes);
     slot.landing.clear();
@@ -97,18 +94,21 @@ absl::Status ReshardReceiver::ReceiveWhole(const TransferPlan& plan, const Recei
     for (const BucketSpan& span : slot.spans) {
       const absl::Span<std::byte> place = sink.Place(b, span);
       slot.in_place.push_back(!place.empty());
-      slot.landing.push_back(slot.in_place.back()
-                                 ? TensorOf(place)
-                                 : buffers_[b % 2].narrow(0, span.bucket_offset, span.size_bytes));
+      if (place.empty()) {
+        ASSIGN_OR_RETURN(const at::Tensor buffer, BufferOf(b % window, plan.largest_bucket_bytes));
+        slot.landing.push_back(buffer.narrow(0, span.bucket_offset, span.size_bytes));
+      } else {
+        slot.landing.push_back(TensorOf(place));
+      }
       ASSIGN_OR_RETURN(auto work,
                        links.from->Receive(slot.landing.back(), source, plan.BucketName(b)));
       slot.arriving.push_back(std::move(work));
     }
     return absl::OkStatus();
   };
-  for (int b = 0; b < std::min(count, 2); ++b) RETURN_IF_ERROR(post(b)) << "phase wire";
+  for (int b = 0; b < std::min(count, window); ++b) RETURN_IF_ERROR(post(b)) << "phase wire";
   for (int b = 0; b < count; ++b) {
-    Slot& slot = slots[b % 2];
+    Slot& slot = slots[b % window];
     const std::vector<BucketSpan> spans = slot.spans;
     const Clock::time_point wait_start = Clock::now();
     RETURN_IF_ERROR(FinishAll(slot.arriving)) << "phase wire, " << plan.BucketName(b);
@@ -122,12 +122,9 @@ absl::Status ReshardReceiver::ReceiveWhole(const TransferPlan& plan, const Recei
     }
     bool uses_buffer = false;
     for (size_t i = 0; i < spans.size(); ++i) {
-      if (slot.in_place[i]) {
-        sink.Placed(b, spans[i]);
-        continue;
-      }
+      if (slot.in_place[i]) continue;
       uses_buffer = true;
-      RETURN_IF_ERROR(sink.Unpack(b, spans[i], buffers_[b % 2]))
+      RETURN_IF_ERROR(sink.Unpack(b, spans[i], buffers_[b % window]))
           << "phase unpack, " << plan.BucketName(b);
     }
     now = times.Worked("unpack", now);
@@ -135,21 +132,22 @@ absl::Status ReshardReceiver::ReceiveWhole(const TransferPlan& plan, const Recei
     const bool waits = uses_buffer && links.forward != nullptr;
     Works leaving = std::move(slot.leaving);
     slot.leaving.clear();
-    if (!waits && b + 2 < count) RETURN_IF_ERROR(post(b + 2)) << "phase wire";
+    if (!waits && b + window < count) RETURN_IF_ERROR(post(b + window)) << "phase wire";
     RETURN_IF_ERROR(sink.Digest(b)) << "phase verify, " << plan.BucketName(b);
     now = times.Worked("verify", now);
     RETURN_IF_ERROR(FinishAll(leaving)) << "phase forward, " << plan.BucketName(b);
     times.Worked("forward", now);
-    if (waits && b + 2 < count) RETURN_IF_ERROR(post(b + 2)) << "phase wire";
+    if (waits && b + window < count) RETURN_IF_ERROR(post(b + window)) << "phase wire";
   }
   return absl::OkStatus();
 }
 
 absl::Status ReshardReceiver::ReceiveDeltas(const TransferPlan& plan, const ReceiveLinks& links,
                                             BucketSink& sink, PhaseTimes& times) {
-  RETURN_IF_ERROR(
-      MakeBuffers(MaxEncodedBytes(plan.largest_bucket_bytes), plan.largest_bucket_bytes));
   const int count = static_cast<int>(plan.buckets.size());
+  const int64_t room = MaxEncodedBytes(plan.largest_bucket_bytes);
+  // Where deltas are applied, besides the two that are under way.
+  ASSIGN_OR_RETURN(const at::Tensor base, BufferOf(2, plan.largest_bucket_bytes));
   std::array<at::Tensor, 2> sizes = {at::empty({1}, at::kLong), at::empty({1}, at::kLong)};
   std::array<std::unique_ptr<comm::Work>, 2> announced;
   std::array<Works, 2> leaving;
@@ -173,7 +171,8 @@ absl::Status ReshardReceiver::ReceiveDeltas(const TransferPlan& plan, const Rece
       return absl::DataLossError(absl::StrCat("phase wire, ", name, ": a delta of ", coded,
                                               " bytes for a bucket of ", bytes));
     }
-    at::Tensor delta = buffers_[b % 2].narrow(0, 0, coded);
+    ASSIGN_OR_RETURN(const at::Tensor buffer, BufferOf(b % 2, room));
+    at::Tensor delta = buffer.narrow(0, 0, coded);
     ASSIGN_OR_RETURN(const int source, SourceOf(plan, links, b));
     ASSIGN_OR_RETURN(auto arriving, links.from->Receive(delta, source, name));
     RETURN_IF_ERROR(Finish(arriving)) << "phase wire, " << name;
@@ -185,7 +184,7 @@ absl::Status ReshardReceiver::ReceiveDeltas(const TransferPlan& plan, const Rece
       }
     }
     if (b + 1 < count) RETURN_IF_ERROR(post(b + 1)) << "phase wire";
-    at::Tensor next = base_.narrow(0, 0, bytes);
+    at::Tensor next = base.narrow(0, 0, bytes);
     RETURN_IF_ERROR(sink.Collect(b, next)) << "phase unpack, " << name;
     const auto applied = ApplyDelta(BytesOf(delta), {static_cast<std::byte*>(next.data_ptr()),
                                                      static_cast<size_t>(next.nbytes())});

@@ -5,7 +5,8 @@
 // delta's bucket comes as two messages: its coded size, eight bytes, and the delta
 // (delta_format.md). It is passed on as it came.
 //
-// Transfer memory is at most two buckets, and with deltas a third in which they are applied.
+// Transfer memory is at most that of the messages under way (MessagesUnderWay), and none where all
+// spans have places; with deltas two buckets, and a third in which they are applied.
 // Threads: one object serves one rank, on its data-plane thread. Errors: those of the groups and of
 // the sink, with the bucket; DATA_LOSS for a delta that is none. After an error the groups are to
 // be aborted.
@@ -14,7 +15,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <array>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -48,11 +48,11 @@ class ReshardReceiver {
   // INVALID_ARGUMENT where it is no rank of the group.
   static absl::StatusOr<int> SourceOf(const TransferPlan& plan, const ReceiveLinks& links,
                                       int bucket);
-  absl::Status MakeBuffers(int64_t bytes, int64_t base_bytes);
+  // A buffer of the messages under way, of `bytes` at least. RESOURCE_EXHAUSTED.
+  absl::StatusOr<at::Tensor> BufferOf(int slot, int64_t bytes);
 
   // Kept from one update to the next, except after an error: then a group may still hold them.
-  std::array<at::Tensor, 2> buffers_;  // uint8
-  at::Tensor base_;                    // uint8: where deltas are applied
+  std::vector<at::Tensor> buffers_;  // uint8
 };
 
 }  // namespace tandem::weights

@@ -13,7 +13,7 @@ namespace tandem::weights {
 
 absl::StatusOr<std::unique_ptr<TensorSink>> TensorSink::Create(const TransferPlan& plan,
                                                                TensorMemory memory,
-                                                               TensorFinished finished,
+                                                               BytesArrived arrived,
                                                                BaseMemory base) {
   for (int i = 0; i < plan.manifest.tensors_size(); ++i) {
     if (const auto size = static_cast<int64_t>(memory(i).size()); size != plan.tensor_bytes[i]) {
@@ -23,7 +23,7 @@ absl::StatusOr<std::unique_ptr<TensorSink>> TensorSink::Create(const TransferPla
     }
   }
   auto sink = absl::WrapUnique(
-      new TensorSink(plan, std::move(memory), std::move(finished), std::move(base)));
+      new TensorSink(plan, std::move(memory), std::move(arrived), std::move(base)));
   sink->digests_ =
       MakeTensorDigests(plan.manifest, std::vector<DigestSum>(plan.manifest.tensors_size()));
   return sink;
@@ -60,13 +60,6 @@ absl::Span<std::byte> TensorSink::Place(int bucket, const BucketSpan& span) {
   return {begin, static_cast<size_t>(end - begin)};
 }
 
-void TensorSink::Placed(int bucket, const BucketSpan& span) {
-  for (int i = span.first; i < span.first + span.count; ++i) {
-    const auto& piece = plan_.buckets[bucket].pieces(i);
-    missing_[piece.tensor()] -= piece.size_bytes();
-  }
-}
-
 absl::Status TensorSink::Unpack(int bucket, const BucketSpan& span, const at::Tensor& buffer) {
   const auto* bytes = static_cast<const std::byte*>(buffer.const_data_ptr());
   for (int i = span.first; i < span.first + span.count; ++i) {
@@ -76,18 +69,25 @@ absl::Status TensorSink::Unpack(int bucket, const BucketSpan& span, const at::Te
       std::memcpy(to + tensor_offset, bytes + bucket_offset, size);
     });
   }
-  Placed(bucket, span);
   return absl::OkStatus();
 }
 
 absl::Status TensorSink::Digest(int bucket) {
   for (const auto& piece : plan_.buckets[bucket].pieces()) {
     const int tensor = piece.tensor();
-    if (missing_[tensor] != 0) continue;
-    missing_[tensor] = -1;
     const TensorEntry& entry = plan_.manifest.tensors(tensor);
-    digests_[tensor] = MakeTensorDigest(entry, SumOfHeld(entry, memory_(tensor)));
-    if (finished_ != nullptr) RETURN_IF_ERROR(finished_(tensor));
+    const absl::Span<const std::byte> held = memory_(tensor);
+    absl::Status status;
+    ForRuns(piece, [&](int64_t tensor_offset, int64_t, size_t size) {
+      if (!status.ok()) return;
+      AddHeld(entry, held, tensor_offset, static_cast<int64_t>(size), sums_[tensor]);
+      if (arrived_ != nullptr) {
+        status = arrived_(tensor, tensor_offset, static_cast<int64_t>(size));
+      }
+    });
+    RETURN_IF_ERROR(status);
+    missing_[tensor] -= piece.size_bytes();
+    if (missing_[tensor] == 0) digests_[tensor] = MakeTensorDigest(entry, sums_[tensor]);
   }
   return absl::OkStatus();
 }

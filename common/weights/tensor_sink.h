@@ -8,6 +8,7 @@
 
 #include "absl/types/span.h"
 #include "common/weights/bucket_ends.h"
+#include "common/weights/digest.h"
 
 namespace tandem::weights {
 
@@ -17,22 +18,22 @@ using TensorMemory = std::function<absl::Span<std::byte>(int tensor)>;
 // The bytes of tensor i in the version that a delta is applied on.
 using BaseMemory = std::function<absl::Span<const std::byte>(int tensor)>;
 
-// Called once a tensor when all its bytes are there and digested; an error ends the update.
-using TensorFinished = std::function<absl::Status(int tensor)>;
+// Told of bytes [offset, offset + size) of a tensor when they are there and digested, once each; an
+// error ends the update.
+using BytesArrived = std::function<absl::Status(int tensor, int64_t offset, int64_t size)>;
 
-// One update; the plan outlives it. The digests are read back from the tensors after they are
-// complete, so they say what is there, not what passed by.
+// One update; the plan outlives it. What has arrived is digested bucket by bucket, while it is in
+// the core's cache, and from where it lies: the digests say what is there, not what passed by.
 class TensorSink : public BucketSink {
  public:
   // INTERNAL names a tensor whose memory has another size than the plan.
   static absl::StatusOr<std::unique_ptr<TensorSink>> Create(const TransferPlan& plan,
                                                             TensorMemory memory,
-                                                            TensorFinished finished = nullptr,
+                                                            BytesArrived arrived = nullptr,
                                                             BaseMemory base = nullptr);
 
   absl::Status Collect(int bucket, at::Tensor buffer) override;
   absl::Span<std::byte> Place(int bucket, const BucketSpan& span) override;
-  void Placed(int bucket, const BucketSpan& span) override;
   absl::Status Unpack(int bucket, const BucketSpan& span, const at::Tensor& buffer) override;
   absl::Status Digest(int bucket) override;
 
@@ -40,19 +41,20 @@ class TensorSink : public BucketSink {
   const std::vector<TensorDigest>& digests() const { return digests_; }
 
  private:
-  TensorSink(const TransferPlan& plan, TensorMemory memory, TensorFinished finished,
-             BaseMemory base)
+  TensorSink(const TransferPlan& plan, TensorMemory memory, BytesArrived arrived, BaseMemory base)
       : plan_(plan),
         memory_(std::move(memory)),
-        finished_(std::move(finished)),
+        arrived_(std::move(arrived)),
         base_(std::move(base)),
-        missing_(plan.tensor_bytes) {}
+        missing_(plan.tensor_bytes),
+        sums_(plan.tensor_bytes.size()) {}
 
   const TransferPlan& plan_;
   const TensorMemory memory_;
-  const TensorFinished finished_;  // null: nobody asks
-  const BaseMemory base_;          // null: there is none
-  std::vector<int64_t> missing_;   // bytes of each tensor; -1 once it is digested
+  const BytesArrived arrived_;    // null: nobody asks
+  const BaseMemory base_;         // null: there is none
+  std::vector<int64_t> missing_;  // bytes of each tensor that are not digested yet
+  std::vector<DigestSum> sums_;
   std::vector<TensorDigest> digests_;
 };
 

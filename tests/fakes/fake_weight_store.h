@@ -30,18 +30,26 @@ class FakeWeightStore : public rollout::WeightStore {
     if (!prepare_error.ok()) return prepare_error;
     staged_.clear();
     finished.clear();
-    for (const auto& tensor : manifest_.tensors())
-      staged_.emplace_back(*weights::TensorBytes(tensor), '\x5a');
+    missing_.clear();
+    for (const auto& tensor : manifest_.tensors()) {
+      missing_.push_back(*weights::TensorBytes(tensor));
+      staged_.emplace_back(missing_.back(), '\x5a');
+    }
     return absl::OkStatus();
   }
   absl::Span<std::byte> Staged(int index) override {
     if (on_staged) on_staged(index);
     return {reinterpret_cast<std::byte*>(staged_[index].data()), staged_[index].size()};
   }
-  absl::Status FinishTensor(int index) override {
+  absl::Status Arrived(int index, int64_t offset, int64_t size) override {
+    if (size <= 0 || offset < 0 || size > missing_[index]) {
+      return absl::InternalError("bytes that are no part of the tensor, or were told of before");
+    }
+    missing_[index] -= size;
+    if (missing_[index] > 0) return arrive_error;
     finished.push_back(index);
     if (on_finished) on_finished(index);
-    return finish_error;
+    return arrive_error;
   }
   void DropStaged() override {
     staged_.clear();
@@ -81,7 +89,7 @@ class FakeWeightStore : public rollout::WeightStore {
   std::function<void()> on_commit;       // before the swap
   std::function<void(int)> on_live;      // before the receiver looks at a live tensor
   absl::Status prepare_error;
-  absl::Status finish_error;
+  absl::Status arrive_error;
   absl::Status commit_error;  // once
   std::vector<int> finished;  // since PrepareStaging(), in order
   std::atomic<int> num_commits{0};
@@ -89,6 +97,7 @@ class FakeWeightStore : public rollout::WeightStore {
 
  private:
   const common::v1::Manifest manifest_;
+  std::vector<int64_t> missing_;  // staged bytes of each tensor that have not arrived
   std::vector<std::string> staged_;
   std::atomic<int64_t> live_version_{-1};
   mutable absl::Mutex mu_;

@@ -155,6 +155,7 @@ class TrainerActor : public Actor, public trainer::v1::TrainerService::Service {
     trainer::WeightPublisher::Options options;
     options.plane = plane_.get();
     options.incarnation = incarnation_;
+    options.backend = transport_ == "broadcast" ? "gloo" : "socket";
     options.blame_grace = absl::Milliseconds(500);
     ASSIGN_OR_RETURN(publisher_, trainer::WeightPublisher::Create(options));
     ASSIGN_OR_RETURN(server_, rpc::Server::Start({.role = "trainer"}, {this}));

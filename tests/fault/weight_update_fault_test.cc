@@ -103,10 +103,22 @@ TEST_P(WeightUpdateFault, AKilledReplicaIsNamedTheOthersKeepTheOldVersionAndTheN
   EXPECT_EQ(report.model_digest, survivor.store.live_model_digest());
 }
 
-INSTANTIATE_TEST_SUITE_P(AtTensor, WeightUpdateFault,
-                         ::testing::Combine(::testing::Values(0, 2, 5),
-                                            ::testing::Values("gloo", "shared_memory"),
-                                            ::testing::Values("broadcast", "reshard", "delta")));
+std::vector<std::tuple<int, std::string, std::string>> Faults() {
+  std::vector<std::tuple<int, std::string, std::string>> faults;
+  for (const int tensor : {0, 2, 5}) {
+    for (const char* const backend : {"gloo", "shared_memory"}) {
+      faults.emplace_back(tensor, backend, "broadcast");
+    }
+    for (const char* const backend : {"socket", "messages"}) {
+      for (const char* const transport : {"reshard", "delta"}) {
+        faults.emplace_back(tensor, backend, transport);
+      }
+    }
+  }
+  return faults;
+}
+
+INSTANTIATE_TEST_SUITE_P(AtTensor, WeightUpdateFault, ::testing::ValuesIn(Faults()));
 
 class WeightTransportFault : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Transports, WeightTransportFault,

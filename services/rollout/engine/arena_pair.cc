@@ -42,9 +42,9 @@ absl::StatusOr<std::shared_ptr<model::Arena>> ArenaPair::Staged() {
   return slot.arena;
 }
 
-absl::Status ArenaPair::Derive(int parameter) {
+absl::Status ArenaPair::Derive(int parameter, int64_t first, int64_t count) {
   try {
-    idle().packed->Pack(parameter);
+    idle().packed->Pack(parameter, first, count);
   } catch (const std::exception& error) {
     return Refused(table_, "the packed copy", error);
   }

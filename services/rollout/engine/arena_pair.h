@@ -34,11 +34,11 @@ class ArenaPair {
   // its former contents is void. RESOURCE_EXHAUSTED where it cannot be allocated.
   absl::StatusOr<std::shared_ptr<model::Arena>> Staged();
 
-  // Derives from a parameter of the staged arena, which must have been asked for, the layout that
-  // the forward pass reads. By its stager, when the parameter's contents are final.
-  // RESOURCE_EXHAUSTED as Staged().
-  absl::Status Derive(int parameter);
-  // The same for the parameters that are still without.
+  // Derives from elements [first, first + count) of a parameter of the staged arena, which must
+  // have been asked for, the layout that the forward pass reads. By its stager, when they are
+  // final, once each. RESOURCE_EXHAUSTED as Staged().
+  absl::Status Derive(int parameter, int64_t first, int64_t count);
+  // The same for what is still without.
   absl::Status DeriveRest();
 
   // The staged arena, with what was derived of it, becomes live.

@@ -25,17 +25,15 @@ std::string ArenaStore::live_model_digest() const {
 
 absl::Status ArenaStore::PrepareStaging() {
   ASSIGN_OR_RETURN(staged_, engine_.weights().Staged());
-  num_finished_.assign(engine_.model().table().parameters().size(), 0);
   return absl::OkStatus();
 }
 
-absl::Status ArenaStore::FinishTensor(int index) {
+absl::Status ArenaStore::Arrived(int index, int64_t offset, int64_t size) {
   const model::ParameterTable& table = engine_.model().table();
-  const int parameter = table.segments()[index].parameter;
-  if (++num_finished_[parameter] < table.parameter(parameter).segments.size()) {
-    return absl::OkStatus();
-  }
-  return engine_.weights().Derive(parameter);
+  const model::ParameterTable::SegmentRef ref = table.segments()[index];
+  const auto element = static_cast<int64_t>(c10::elementSize(engine_.options().dtype));
+  const int64_t begin = table.segment(ref).offset - table.parameter(ref.parameter).offset;
+  return engine_.weights().Derive(ref.parameter, begin + offset / element, size / element);
 }
 
 absl::StatusOr<CommitResult> ArenaStore::Commit(int64_t policy_version,

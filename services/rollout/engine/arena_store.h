@@ -33,7 +33,7 @@ class ArenaStore : public WeightStore {
 
   absl::Status PrepareStaging() override;
   absl::Span<std::byte> Staged(int index) override { return staged_->SegmentBytes(index); }
-  absl::Status FinishTensor(int index) override;
+  absl::Status Arrived(int index, int64_t offset, int64_t size) override;
   // Keeps the memory for the next update.
   void DropStaged() override { staged_ = nullptr; }
   absl::StatusOr<CommitResult> Commit(int64_t policy_version,
@@ -49,7 +49,6 @@ class ArenaStore : public WeightStore {
   const common::v1::Manifest manifest_;
   // The receiver's thread:
   std::shared_ptr<model::Arena> staged_;
-  std::vector<size_t> num_finished_;  // segments of each parameter
   mutable absl::Mutex mu_;
   std::string live_model_digest_ ABSL_GUARDED_BY(mu_);
 };

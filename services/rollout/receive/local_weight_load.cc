@@ -38,7 +38,7 @@ absl::Status Stage(const io::ModelFolder& folder, const model::ParameterTable& t
         RETURN_IF_ERROR(model::CopyElements(tensor, 0, segment.numel, type, bytes.data()));
         digests.push_back(weights::MakeTensorDigest(
             manifest.tensors(index), weights::SumOfHeld(manifest.tensors(index), bytes)));
-        return store.FinishTensor(index);
+        return store.Arrived(index, 0, static_cast<int64_t>(bytes.size()));
       });
 }
 

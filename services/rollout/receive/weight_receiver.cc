@@ -275,7 +275,9 @@ absl::Status WeightReceiver::Receive(const UpdatePtr& update, v1::VerifyUpdateRe
   if (status.ok()) {
     ASSIGN_OR_RETURN(sink, weights::TensorSink::Create(
                                *plan, [this](int i) { return store_->Staged(i); },
-                               [this](int i) { return store_->FinishTensor(i); },
+                               [this](int i, int64_t offset, int64_t size) {
+                                 return store_->Arrived(i, offset, size);
+                               },
                                [this](int i) { return store_->Live(i); }));
     status = ReceiveBuckets(*update, *plan, *sink, times);
   }

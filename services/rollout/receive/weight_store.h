@@ -39,9 +39,10 @@ class WeightStore {
   // The bytes of tensor `index` of the manifest in the staged arena. Between PrepareStaging() and
   // Commit() or DropStaged(), always the same.
   virtual absl::Span<std::byte> Staged(int index) = 0;
-  // The bytes of staged tensor `index` are final: what else the engine keeps of them can be made
-  // while others are still on their way. Once a tensor, after its last byte. RESOURCE_EXHAUSTED.
-  virtual absl::Status FinishTensor(int index) = 0;
+  // Bytes [offset, offset + size) of staged tensor `index`, whole elements, are final: what else
+  // the engine keeps of them can be made while others are still on their way. Each byte is told of
+  // once. RESOURCE_EXHAUSTED.
+  virtual absl::Status Arrived(int index, int64_t offset, int64_t size) = 0;
   // Forgets what was staged; may free it.
   virtual void DropStaged() = 0;
 

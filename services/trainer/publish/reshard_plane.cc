@@ -66,6 +66,19 @@ absl::Status ReshardPlane::CheckReplica(int num_ranks) const {
                    " ranks, as rollout.tensor_model_parallel_size says, found ", num_ranks));
 }
 
+std::string ReshardPlane::LastMessage(int rank) const {
+  const weights::Message* last = nullptr;
+  int count = 0;
+  for (const weights::Message& message : layout_.plan.messages) {
+    if (message.from != rank) continue;
+    last = &message;
+    ++count;
+  }
+  if (last == nullptr || last->pieces.empty()) return "";
+  return absl::StrCat(", whose last of ", count, " buckets is from ",
+                      layout_.manifest.tensors(last->pieces.front().piece.tensor).name());
+}
+
 absl::Status ReshardPlane::ReceiveReport(int rank, v1::SendReport& report) {
   limit_.Apply();
   return ReceiveMessage(*world_, rank, report, "publish report");
@@ -73,7 +86,8 @@ absl::Status ReshardPlane::ReceiveReport(int rank, v1::SendReport& report) {
 
 absl::Status ReshardPlane::TellAll(const v1::PublishOrder& order) {
   for (int rank = 1; rank < num_senders(); ++rank) {
-    RETURN_IF_ERROR(SendMessage(*world_, rank, order, "publish order"));
+    RETURN_IF_ERROR(SendMessage(*world_, rank, order, "publish order"))
+        << "phase " << (order.end() ? "end" : "begin");
   }
   return absl::OkStatus();
 }
@@ -117,7 +131,7 @@ absl::StatusOr<SendResult> ReshardPlane::Send(comm::ProcessGroup& group, const S
   }
   for (int rank = 1; rank < num_senders(); ++rank) {
     v1::SendReport report;
-    RETURN_IF_ERROR(ReceiveReport(rank, report));
+    RETURN_IF_ERROR(ReceiveReport(rank, report)) << "trainer rank " << rank << LastMessage(rank);
     const auto code = static_cast<absl::StatusCode>(report.code());
     if (code != absl::StatusCode::kOk) {
       if (status.ok()) {

@@ -44,6 +44,8 @@ class ReshardPlane : public DataPlane {
 
  private:
   absl::Status TellAll(const v1::PublishOrder& order);
+  // What a rank sends, for an error.
+  std::string LastMessage(int rank) const;
   absl::Status ReceiveReport(int rank, v1::SendReport& report);
 
   const ReshardLayout& layout_;

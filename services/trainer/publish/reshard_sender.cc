@@ -116,6 +116,13 @@ void ReshardSender::Digest(const Message& message, const BucketSpan& span, const
   }
 }
 
+const at::Tensor& ReshardSender::PackedOf(Slot& slot) const {
+  if (!slot.packed.defined()) {
+    slot.packed = at::empty({layout_.plan.largest_message_bytes()}, at::kByte);
+  }
+  return slot.packed;
+}
+
 absl::Status ReshardSender::Land(Slot& slot) {
   absl::Status status;
   for (auto& work : slot.works) status.Update(work->Wait());
@@ -131,7 +138,7 @@ absl::Status ReshardSender::SendWhole(comm::ProcessGroup& group, int to, size_t 
     Clock::time_point now = Clock::now();
     at::Tensor bytes = InMaster(*message, span);
     if (!bytes.defined()) {
-      bytes = slot.packed.narrow(0, span.bucket_offset, span.size_bytes);
+      bytes = PackedOf(slot).narrow(0, span.bucket_offset, span.size_bytes);
       Pack(*message, span, bytes);
       now = times.Worked("pack", now);
     }
@@ -156,7 +163,7 @@ absl::Status ReshardSender::SendDelta(comm::ProcessGroup& group, int to, size_t 
                                       Sent& sent, weights::PhaseTimes& times) {
   const Message& message = *messages_[index].message;
   const BucketSpan all{0, static_cast<int>(message.pieces.size()), 0, message.size_bytes};
-  at::Tensor packed = slot.packed.narrow(0, 0, message.size_bytes);
+  at::Tensor packed = PackedOf(slot).narrow(0, 0, message.size_bytes);
   const int64_t room = weights::MaxEncodedBytes(message.size_bytes);
   if (!slot.coded.defined() || slot.coded.numel() < room) slot.coded = at::empty({room}, at::kByte);
   if (!slot.size.defined()) slot.size = at::empty({1}, at::kLong);
@@ -194,7 +201,7 @@ absl::StatusOr<ReshardSender::Sent> ReshardSender::Send(comm::ProcessGroup& grou
   auto sent = SendMessages(group, first_receiver, delta, times);
   if (!sent.ok()) {
     // The group may still read the buffers.
-    slots_ = {};
+    slots_.clear();
     return sent.status();
   }
   has_base_ = keeps_base_;
@@ -207,14 +214,13 @@ absl::StatusOr<ReshardSender::Sent> ReshardSender::SendMessages(comm::ProcessGro
   Sent sent;
   sent.digests.resize(layout_.manifest.tensors_size());
   if (keeps_base_) base_.resize(messages_.size());
-  const int64_t largest = layout_.plan.largest_message_bytes();
+  slots_.resize(weights::MessagesUnderWay(layout_.plan.largest_message_bytes()));
   for (size_t i = 0; i < messages_.size(); ++i) {
     const Message& message = *messages_[i].message;
-    Slot& slot = slots_[i % 2];
+    Slot& slot = slots_[i % slots_.size()];
     const Clock::time_point start = Clock::now();
     RETURN_IF_ERROR(Land(slot)) << "phase wire, " << NameOf(i);
     times.Worked("wire", start);
-    if (!slot.packed.defined()) slot.packed = at::empty({largest}, at::kByte);
     if (keeps_base_ && !base_[i].defined()) base_[i] = at::empty({message.size_bytes}, at::kByte);
     const int to = first_receiver + message.to;
     RETURN_IF_ERROR(delta ? SendDelta(group, to, i, slot, sent, times)

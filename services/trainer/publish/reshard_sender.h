@@ -5,14 +5,14 @@
 // shard in wire type. What it sent last is a base only where it is live everywhere, which the
 // caller knows.
 //
-// What lies in the master as it travels is sent from there. Transfer memory is at most two buckets,
-// with deltas twice that. Threads: the rank's collective thread.
+// What lies in the master as it travels is sent from there. Transfer memory is at most that of the
+// messages under way (MessagesUnderWay), with deltas twice that. Threads: the rank's collective
+// thread.
 #ifndef TANDEM_SERVICES_TRAINER_PUBLISH_RESHARD_SENDER_H_
 #define TANDEM_SERVICES_TRAINER_PUBLISH_RESHARD_SENDER_H_
 
 #include <ATen/core/Tensor.h>
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -84,6 +84,7 @@ class ReshardSender {
 
   absl::StatusOr<Sent> SendMessages(comm::ProcessGroup& group, int first_receiver, bool delta,
                                     weights::PhaseTimes& times);
+  const at::Tensor& PackedOf(Slot& slot) const;
   absl::Status Land(Slot& slot);
   // The span's bytes where they lie in the master, if they do in wire type and in one range; else
   // undefined.
@@ -103,7 +104,7 @@ class ReshardSender {
   const bool keeps_base_;
   at::ScalarType wire_type_ = at::kFloat;
   std::vector<Outgoing> messages_;  // this rank's, in order
-  std::array<Slot, 2> slots_;       // by the message's number
+  std::vector<Slot> slots_;         // by the message's number
   std::vector<at::Tensor> base_;    // by message: the bytes that were sent last
   bool has_base_ = false;
 };

@@ -44,6 +44,15 @@ bool IsConsequence(const absl::Status& status) {
   return info.has_value() && info->reason() == "TRANSFER_FAILED";
 }
 
+// What has been sent may still be on its way: only the last bucket of all is known by then.
+std::string LastBucket(const RankTable& table) {
+  if (table.buckets.empty() || table.buckets.back().pieces_size() == 0)
+    return ", though everything";
+  return absl::StrCat(
+      ", though bucket ", table.buckets.size() - 1, " of ", table.buckets.size(), ", from ",
+      table.manifest.tensors(table.buckets.back().pieces(0).tensor()).name(), ", the last one,");
+}
+
 }  // namespace
 
 UpdateAttempt::UpdateAttempt(DataPlane& plane, Options options,
@@ -339,7 +348,8 @@ absl::Status UpdateAttempt::Verify(weights::PhaseTimes& times) {
     if (cancel_.HasBeenNotified()) break;
   }
   if (cancel_.HasBeenNotified()) {
-    return Explain(absl::AbortedError("a replica has not received everything"));
+    return Explain(absl::AbortedError(absl::StrCat("a replica has not received everything",
+                                                   LastBucket(plane_.table(0)), " was sent")));
   }
   double unpack = 0;
   for (int replica = 0; replica < static_cast<int>(replicas_.size()); ++replica) {

@@ -66,7 +66,7 @@ class WeightPublisher {
     DataPlane* plane = nullptr;  // outlives the publisher
     int64_t incarnation = 0;
     UpdatePolicy policy = UpdatePolicy::kAll;
-    std::string backend = "gloo";  // or "nccl", "shared_memory": see GroupRendezvous.backend
+    std::string backend = "gloo";  // see GroupRendezvous.backend
     int store_port = 0;            // 0: any
     // Address at which the replicas reach this host; empty: that of the route to the replicas.
     std::string advertise_host;

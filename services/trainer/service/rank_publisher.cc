@@ -54,13 +54,13 @@ absl::StatusOr<weights::ModelLayout> RankPublisher::Layout() const {
                            engine_.mesh().shape().tp);
 }
 
-int64_t RankPublisher::BucketBytes(const weights::Manifest& manifest, int64_t senders) const {
-  const int64_t most = config_.rollout().update_weights_bucket_megabytes() * (int64_t{1} << 20);
-  return weights::ChooseBucketBytes(most, weights::ManifestBytes(manifest).value_or(0) / senders);
+int64_t RankPublisher::MostBucketBytes() const {
+  return config_.rollout().update_weights_bucket_megabytes() * (int64_t{1} << 20);
 }
 
 absl::Status RankPublisher::PrepareBroadcast(weights::Manifest manifest) {
-  const int64_t bucket_bytes = BucketBytes(manifest, 1);
+  const int64_t bucket_bytes =
+      weights::ChooseBucketBytes(MostBucketBytes(), weights::ManifestBytes(manifest).value_or(0));
   ASSIGN_OR_RETURN(plan_, weights::MakeTransferPlan(std::move(manifest), bucket_bytes));
   const comm::DeviceMesh& mesh = engine_.mesh();
   if (mesh.replicate().rank() != 0) return absl::OkStatus();
@@ -82,7 +82,8 @@ absl::Status RankPublisher::PrepareReshard(weights::Manifest manifest) {
       weights::LayoutOf(
           engine_.spec(), {},
           std::max(1, static_cast<int>(config_.rollout().tensor_model_parallel_size()))));
-  const int64_t bucket_bytes = BucketBytes(manifest, mesh.size());
+  const int64_t bucket_bytes = weights::ChooseMessageBytes(
+      MostBucketBytes(), weights::ManifestBytes(manifest).value_or(0) / mesh.size());
   ASSIGN_OR_RETURN(layout_, MakeReshardLayout(weights::TrainerHoldings(trainer, mesh.shape()),
                                               rollout, std::move(manifest), bucket_bytes));
   const bool deltas = config_.trainer().weight_transport() == config::v1::WEIGHT_TRANSPORT_DELTA;
@@ -126,7 +127,12 @@ absl::StatusOr<v1::PublishWeightsResponse> RankPublisher::Lead(
     options.policy = config_.trainer().update_policy() == config::v1::UPDATE_POLICY_AVAILABLE
                          ? UpdatePolicy::kAvailable
                          : UpdatePolicy::kAll;
-    if (config_.trainer().shared_memory()) options.backend = "shared_memory";
+    const bool shares = config_.trainer().shared_memory();
+    if (config_.trainer().weight_transport() == config::v1::WEIGHT_TRANSPORT_BROADCAST) {
+      options.backend = shares ? "shared_memory" : "gloo";
+    } else {
+      options.backend = shares ? "messages" : "socket";
+    }
     absl::StatusOr<std::unique_ptr<WeightPublisher>> publisher = WeightPublisher::Create(options);
     if (!publisher.ok()) {
       RETURN_IF_ERROR(plane_->End());  // the other ranks follow already

@@ -40,7 +40,7 @@ class RankPublisher {
   absl::Status PrepareReshard(weights::Manifest manifest);
   ShardedWeights Shards() const;
   absl::StatusOr<weights::ModelLayout> Layout() const;  // of the trainer's ranks
-  int64_t BucketBytes(const weights::Manifest& manifest, int64_t senders) const;
+  int64_t MostBucketBytes() const;
   absl::StatusOr<v1::PublishWeightsResponse> Lead(const v1::PublishWeightsRequest& request);
 
   TrainerEngine& engine_;

@@ -57,6 +57,18 @@ TEST(TransferPlan, BucketsAreAnEighthOfTheModelWithinBounds) {
   EXPECT_EQ(ChooseBucketBytes(kMebibyte, 10 * kMebibyte), kMebibyte);
 }
 
+TEST(TransferPlan, MessagesAreSmallAndFewAreUnderWay) {
+  constexpr int64_t kMebibyte = int64_t{1} << 20;
+  EXPECT_EQ(ChooseMessageBytes(64 * kMebibyte, 80 * kMebibyte), kMebibyte);
+  EXPECT_EQ(ChooseMessageBytes(64 * kMebibyte, 4096 * kMebibyte), 4 * kMebibyte);
+  EXPECT_EQ(ChooseMessageBytes(64 * kMebibyte, 1024 * 1024 * kMebibyte), 64 * kMebibyte);
+  EXPECT_EQ(ChooseMessageBytes(1000, 80 * kMebibyte), 1000);
+  EXPECT_EQ(MessagesUnderWay(0), 8);
+  EXPECT_EQ(MessagesUnderWay(kMebibyte), 8);
+  EXPECT_EQ(MessagesUnderWay(4 * kMebibyte), 4);
+  EXPECT_EQ(MessagesUnderWay(64 * kMebibyte), 2);
+}
+
 struct Damage {
   std::string name;
   std::function<void(google::protobuf::RepeatedPtrField<Bucket>&)> apply;

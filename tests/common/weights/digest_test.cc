@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 
 #include "tests/fakes/test_model.h"
@@ -47,6 +48,26 @@ TEST(Digest, ThePartsOfATensorThatRanksHoldAddUpToIt) {
   EXPECT_EQ(sum.Hex(), SumOfHeld(whole, Bytes(bytes)).Hex());
   ASSERT_OK_AND_ASSIGN(const DigestSum read, ParseDigest(sum.Hex()));
   EXPECT_EQ(read, sum);
+}
+
+TEST(Digest, WhatARankHoldsCanBeAddedInAnyParts) {
+  const testing::TestModel model = testing::TestModel::Small();
+  common::v1::TensorEntry part = model.manifest().tensors(5);  // [64, 3]
+  part.mutable_box()->set_first_row(7);
+  part.mutable_box()->set_rows(50);
+  part.mutable_box()->set_first_column(1);
+  for (const int columns : {1, 2}) {
+    part.mutable_box()->set_columns(columns);
+    const std::string held = model.Bytes(5).substr(0, 4 * 50 * columns);
+    for (const int64_t step : {1, 3, 8, 20, 199, 1000}) {
+      DigestSum sum;
+      const auto size = static_cast<int64_t>(held.size());
+      for (int64_t at = 0; at < size; at += step) {
+        AddHeld(part, Bytes(held), at, std::min(step, size - at), sum);
+      }
+      EXPECT_EQ(sum.Hex(), SumOfHeld(part, Bytes(held)).Hex()) << step << " bytes at a time";
+    }
+  }
 }
 
 TEST(Digest, WhatIsNoDigestIsNotRead) {

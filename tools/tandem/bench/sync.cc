@@ -97,15 +97,16 @@ absl::Status Run(const Options& options) {
       busy[phase.phase()].push_back(phase.busy());
       exposed[phase.phase()].push_back(phase.exposed());
     }
+    const int64_t most = config.rollout().update_weights_bucket_megabytes() * (int64_t{1} << 20);
+    const int64_t bucket_bytes =
+        chain ? weights::ChooseMessageBytes(most, size_bytes / options.trainer_ranks)
+              : weights::ChooseBucketBytes(most, size_bytes);
     // Taken in turn with the updates, so that both see the same machine.
     ASSIGN_OR_RETURN(raw_seconds.emplace_back(),
                      MeasureRawTransfer({.trainer_ranks = static_cast<int>(options.trainer_ranks),
                                          .rollouts = static_cast<int>(options.rollouts),
                                          .size_bytes = size_bytes,
-                                         .bucket_bytes = weights::ChooseBucketBytes(
-                                             config.rollout().update_weights_bucket_megabytes() *
-                                                 (int64_t{1} << 20),
-                                             size_bytes / (chain ? options.trainer_ranks : 1)),
+                                         .bucket_bytes = bucket_bytes,
                                          .chain = chain}));
   }
   nlohmann::json phases = nlohmann::json::object();

@@ -216,7 +216,7 @@ TEST_F(WeightReceiverTest, TheStoreHearsOfEveryTensorThatIsComplete) {
 }
 
 TEST_F(WeightReceiverTest, AStoreThatCannotFinishATensorEndsTheUpdateAndKeepsTheOldVersion) {
-  store_.finish_error = absl::ResourceExhaustedError("no memory for the packed copy");
+  store_.arrive_error = absl::ResourceExhaustedError("no memory for the packed copy");
   ASSERT_OK(Begin(BeginRequest("a", 7)).status());
   Send("a", all()).IgnoreError();
   EXPECT_THAT(Verify("a").status(), StatusIs(absl::StatusCode::kAborted, HasSubstr("no memory")));
