@@ -28,7 +28,8 @@ absl::StatusOr<double> MeasureRawTransfer(const RawTransfer& transfer) {
                     absl::StrCat(transfer.bucket_bytes),
                     absl::StrCat(port),
                     result_path,
-                    transfer.chain ? "1" : "0"};
+                    transfer.chain ? "1" : "0",
+                    transfer.backend};
     ASSIGN_OR_RETURN(workers.emplace_back(), rpc::ChildProcess::Start(std::move(options)));
   }
   for (auto& worker : workers) {

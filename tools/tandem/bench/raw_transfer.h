@@ -4,6 +4,7 @@
 #define TANDEM_TOOLS_TANDEM_BENCH_RAW_TRANSFER_H_
 
 #include <cstdint>
+#include <string>
 
 #include "absl/status/statusor.h"
 
@@ -17,6 +18,7 @@ struct RawTransfer {
   // Trainer ranks send buckets in turn to the first rollout, which passes them on to the next; else
   // each is gathered to the first trainer rank and broadcast from there.
   bool chain = false;
+  std::string backend = "gloo";  // or shared_memory: see choose_group.h
 };
 
 // Starts a process for each rank and moves all buckets, back to back, five times; returns the

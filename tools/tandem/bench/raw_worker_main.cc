@@ -2,8 +2,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <string>
 
 #include "absl/strings/str_cat.h"
+#include "common/comm/choose_group.h"
 #include "common/comm/process_group.h"
 #include "common/io/atomic_file.h"
 #include "common/model/allocator.h"
@@ -22,6 +24,7 @@ struct Work {
   int port;
   std::string result_path;
   bool chain;
+  std::string backend;
 };
 
 absl::StatusOr<std::unique_ptr<tandem::comm::ProcessGroup>> Join(const Work& work,
@@ -33,7 +36,7 @@ absl::StatusOr<std::unique_ptr<tandem::comm::ProcessGroup>> Join(const Work& wor
   options.size = size;
   options.rendezvous = {.host = "127.0.0.1", .port = work.port, .prefix = name};
   options.timeout = absl::Minutes(1);
-  return tandem::comm::CreateGlooGroup(options);
+  return tandem::comm::CreateGroupOf(work.backend, options);
 }
 
 absl::StatusOr<double> MeasureChain(const Work& work, const tandem::weights::TransferPlan& plan) {
@@ -85,7 +88,7 @@ absl::Status Run(const Work& work) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 9) {
+  if (argc != 10) {
     std::fprintf(stderr, "tandem-bench-raw is started by tandem bench sync\n");
     return 2;
   }
@@ -97,7 +100,8 @@ int main(int argc, char** argv) {
                                    .bucket_bytes = std::atoll(argv[5]),
                                    .port = std::atoi(argv[6]),
                                    .result_path = argv[7],
-                                   .chain = std::atoi(argv[8]) != 0});
+                                   .chain = std::atoi(argv[8]) != 0,
+                                   .backend = argv[9]});
   if (!status.ok()) std::fprintf(stderr, "tandem-bench-raw: %s\n", status.ToString().c_str());
   return status.ok() ? 0 : 1;
 }

@@ -11,8 +11,13 @@
 #include "common/model/model_spec.h"
 #include "common/status/status_macros.h"
 #include "common/weights/bucket_plan.h"
+#include "common/weights/fleet_plan.h"
+#include "common/weights/holdings.h"
+#include "common/weights/model_layout.h"
+#include "common/weights/network_model.h"
 #include "nlohmann/json.hpp"
 #include "tools/tandem/bench/bench.h"
+#include "tools/tandem/bench/host_rates.h"
 #include "tools/tandem/bench/raw_transfer.h"
 #include "tools/tandem/commands/run_options.h"
 #include "tools/tandem/commands/session.h"
@@ -48,6 +53,36 @@ absl::Status MakeNewVersion(commands::Session& session, int64_t step, int64_t vo
   return session.trainer().TrainStep(step, trainer::v1::OBJECTIVE_SUPERVISED, {sample}).status();
 }
 
+// What the model of the network says of such an update on this host, with rates that are measured
+// here and now; `wire_seconds`: of bare sends by the way that the update takes.
+absl::StatusOr<double> Predict(const Options& options, const model::ModelSpec& spec,
+                               const RawTransfer& transfer, double wire_seconds,
+                               double fixed_seconds) {
+  const int64_t element_bytes = options.dtype == "bfloat16" ? 2 : 4;
+  const HostRates rates = MeasureHostRates(element_bytes);
+  // Bare sends keep all cores busy with every byte's passing.
+  const auto ranks = static_cast<double>(options.trainer_ranks);
+  const double times =
+      static_cast<double>(options.rollouts) + (transfer.chain ? 0 : (ranks - 1) / ranks);
+  const double local = times * static_cast<double>(transfer.size_bytes) /
+                       (wire_seconds * static_cast<double>(rates.cores));
+  const weights::Network network =
+      weights::MeasuredHost(rates.cores, local, rates.send, rates.unpack, fixed_seconds);
+  ASSIGN_OR_RETURN(const weights::ModelLayout trainer, weights::LayoutOf(spec, {}, 1));
+  comm::MeshShape mesh;
+  mesh.dp_shard = static_cast<int>(options.trainer_ranks);
+  ASSIGN_OR_RETURN(
+      const weights::FleetPlan fleet,
+      weights::MakeFleetPlan(
+          weights::TrainerHoldings(trainer, mesh), {{1, weights::RolloutHoldings(trainer)}},
+          std::vector<int>(options.rollouts, 1),
+          {.element_bytes = element_bytes, .bucket_bytes = transfer.bucket_bytes}));
+  return options.transport == "broadcast"
+             ? weights::PredictBroadcast(fleet, network, transfer.size_bytes, transfer.bucket_bytes)
+                   .seconds
+             : weights::PredictReshard(fleet, network).seconds;
+}
+
 absl::Status Run(const Options& options) {
   commands::Session session;
   commands::ScratchFolder scratch;
@@ -74,9 +109,10 @@ absl::Status Run(const Options& options) {
 
   // The first update makes groups, arenas and buffers; it is not timed.
   RETURN_IF_ERROR(session.Explain(session.trainer().PublishWeights(session.fleet()).status()));
-  std::vector<double> seconds, pauses, raw_seconds;
+  std::vector<double> seconds, pauses, raw_seconds, wire_seconds;
   std::map<std::string, std::vector<double>> busy, exposed;
   int64_t size_bytes = 0;
+  RawTransfer transfer;
   const bool chain = options.transport != "broadcast";
   std::vector<double> sent_bytes, max_rank_sent_bytes, changed_shares;
   for (int repeat = 1; repeat <= options.repeats; ++repeat) {
@@ -98,16 +134,18 @@ absl::Status Run(const Options& options) {
       exposed[phase.phase()].push_back(phase.exposed());
     }
     const int64_t most = config.rollout().update_weights_bucket_megabytes() * (int64_t{1} << 20);
-    const int64_t bucket_bytes =
-        chain ? weights::ChooseMessageBytes(most, size_bytes / options.trainer_ranks)
-              : weights::ChooseBucketBytes(most, size_bytes);
+    transfer = {.trainer_ranks = static_cast<int>(options.trainer_ranks),
+                .rollouts = static_cast<int>(options.rollouts),
+                .size_bytes = size_bytes,
+                .bucket_bytes =
+                    chain ? weights::ChooseMessageBytes(most, size_bytes / options.trainer_ranks)
+                          : weights::ChooseBucketBytes(most, size_bytes),
+                .chain = chain};
     // Taken in turn with the updates, so that both see the same machine.
-    ASSIGN_OR_RETURN(raw_seconds.emplace_back(),
-                     MeasureRawTransfer({.trainer_ranks = static_cast<int>(options.trainer_ranks),
-                                         .rollouts = static_cast<int>(options.rollouts),
-                                         .size_bytes = size_bytes,
-                                         .bucket_bytes = bucket_bytes,
-                                         .chain = chain}));
+    ASSIGN_OR_RETURN(raw_seconds.emplace_back(), MeasureRawTransfer(transfer));
+    if (options.transport == "delta") continue;
+    if (!options.no_shared_memory) transfer.backend = "shared_memory";
+    ASSIGN_OR_RETURN(wire_seconds.emplace_back(), MeasureRawTransfer(transfer));
   }
   nlohmann::json phases = nlohmann::json::object();
   for (const auto& [name, values] : busy) {
@@ -115,6 +153,11 @@ absl::Status Run(const Options& options) {
   }
   const double update_s = Median(seconds);
   const double raw_s = Median(raw_seconds);
+  nlohmann::json predicted;  // null for a delta
+  if (!wire_seconds.empty()) {
+    ASSIGN_OR_RETURN(predicted, Predict(options, spec, transfer, Median(wire_seconds),
+                                        Median(exposed["begin"]) + Median(exposed["commit"])));
+  }
   const double gigabytes = static_cast<double>(size_bytes) / 1e9;
   const nlohmann::json line = {{"bench", "sync"},
                                {"model", options.model},
@@ -128,6 +171,7 @@ absl::Status Run(const Options& options) {
                                {"raw_seconds", raw_s},
                                {"raw_gigabytes_per_second", gigabytes / raw_s},
                                {"ratio_to_raw", raw_s / update_s},
+                               {"predicted_seconds", predicted},
                                {"sent_bytes", Median(sent_bytes)},
                                {"max_rank_sent_bytes", Median(max_rank_sent_bytes)},
                                {"changed_shares", changed_shares},
@@ -158,7 +202,7 @@ void AddSync(CLI::App& bench, commands::Runner& runner) {
       ->check(CLI::Range(1, 100))
       ->capture_default_str();
   command->add_flag("--no-shared-memory", options->no_shared_memory,
-                    "Gloo's sockets between ranks of one host");
+                    "Sockets between ranks of one host");
   command->add_option("--set", options->overrides, "Overrides a value of the configuration")
       ->allow_extra_args(false);
   SetRun(*command, runner, options, Run);
