@@ -4,9 +4,11 @@
 
 #include <c10/core/Device.h>
 
+#include <functional>
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "common/comm/process_group.h"
 
 namespace tandem::comm {
@@ -23,6 +25,10 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateProcessGroup(const GroupOpti
 // shared memory where that can be and sockets otherwise. INVALID_ARGUMENT for another word.
 absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateGroupOf(absl::string_view backend,
                                                             const GroupOptions& options);
+
+// As CreateGroupOf().
+using GroupMaker = std::function<absl::StatusOr<std::unique_ptr<ProcessGroup>>(
+    absl::string_view backend, const GroupOptions& options)>;
 
 // Joins a group of ranks of one host that exchange through memory which they share, of a size that
 // the number of ranks alone decides: 12 MiB for 2 ranks, some 30 for 3 to 16. Reductions are made

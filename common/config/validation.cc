@@ -158,6 +158,7 @@ void CheckRollout(const v1::RolloutConfig& rollout, Checker* check) {
   check->Integer("rollout.max_num_batched_tokens", rollout.max_num_batched_tokens(), 1);
   check->Integer("rollout.threads", rollout.threads(), 0, kMaxProcesses);
   check->Integer("rollout.max_model_len", rollout.max_model_len(), 0);
+  check->Integer("rollout.max_concurrent_groups", rollout.max_concurrent_groups(), 0);
   check->Seconds("rollout.request_timeout_s", rollout.request_timeout_s());
   const v1::ValKwargs& val = rollout.val_kwargs();
   check->AtLeastZero("rollout.val_kwargs.temperature", val.temperature());
@@ -192,8 +193,6 @@ void CheckTrainer(const v1::TrainerConfig& trainer, Checker* check) {
   check->Seconds("trainer.collective_timeout_s", trainer.collective_timeout_s());
   check->Seconds("trainer.update_timeout_s", trainer.update_timeout_s());
   if (!trainer.endpoint().empty()) check->Address("trainer.endpoint", trainer.endpoint());
-  check->Supported("trainer.mode", trainer.mode(),
-                   {v1::TRAINING_MODE_SYNC, v1::TRAINING_MODE_ONE_STEP_OFF});
   for (const int64_t size : trainer.mesh_shape())
     check->Integer("trainer.mesh_shape", size, 1, kMaxProcesses);
   check->Integer("trainer.min_unit_bytes", trainer.min_unit_bytes(), 0);

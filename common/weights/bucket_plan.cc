@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status/status_macros.h"
+#include "common/weights/bucket_checks.h"
 
 namespace tandem::weights {
 namespace {
@@ -86,10 +87,7 @@ absl::StatusOr<TransferPlan> MakeTransferPlan(Manifest manifest, int64_t bucket_
 absl::StatusOr<TransferPlan> CheckTransferPlan(
     Manifest manifest, const google::protobuf::RepeatedPtrField<Bucket>& buckets) {
   ASSIGN_OR_RETURN(TransferPlan plan, PlanOfManifest(std::move(manifest)));
-  if (buckets.size() > kMaxBuckets) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("buckets: expected at most ", kMaxBuckets, ", found ", buckets.size()));
-  }
+  RETURN_IF_ERROR(CheckBucketCount(buckets));
   int tensor = 0;      // where the stream stands
   int64_t offset = 0;  // within it
   const auto skip_complete = [&] {
@@ -124,10 +122,7 @@ absl::StatusOr<TransferPlan> CheckTransferPlan(
       offset += piece.size_bytes();
       skip_complete();
     }
-    if (size == 0 || size != buckets[b].size_bytes()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "bucket ", b, ": size_bytes is ", buckets[b].size_bytes(), ", its pieces have ", size));
-    }
+    RETURN_IF_ERROR(CheckBucketSize(b, buckets[b], size));
     plan.largest_bucket_bytes = std::max(plan.largest_bucket_bytes, size);
   }
   if (tensor < plan.manifest.tensors_size()) {

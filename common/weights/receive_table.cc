@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status/status_macros.h"
+#include "common/weights/bucket_checks.h"
 
 namespace tandem::weights {
 namespace {
@@ -86,10 +87,7 @@ std::vector<BucketSpan> SpansOf(const Bucket& bucket, const std::vector<int64_t>
 absl::StatusOr<TransferPlan> CheckReceiveTable(
     Manifest manifest, const google::protobuf::RepeatedPtrField<Bucket>& buckets) {
   ASSIGN_OR_RETURN(TransferPlan plan, PlanOfManifest(std::move(manifest)));
-  if (buckets.size() > kMaxBuckets) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("buckets: expected at most ", kMaxBuckets, ", found ", buckets.size()));
-  }
+  RETURN_IF_ERROR(CheckBucketCount(buckets));
   std::vector<int64_t> left = plan.tensor_bytes;
   for (int b = 0; b < buckets.size(); ++b) {
     int64_t size = 0;
@@ -111,10 +109,7 @@ absl::StatusOr<TransferPlan> CheckReceiveTable(
       left[tensor] -= piece.size_bytes();
       size += piece.size_bytes();
     }
-    if (size == 0 || size != buckets[b].size_bytes()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "bucket ", b, ": size_bytes is ", buckets[b].size_bytes(), ", its pieces have ", size));
-    }
+    RETURN_IF_ERROR(CheckBucketSize(b, buckets[b], size));
     plan.largest_bucket_bytes = std::max(plan.largest_bucket_bytes, size);
   }
   for (int tensor = 0; tensor < plan.manifest.tensors_size(); ++tensor) {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/comm/guarded_words.h"
 #include "common/status/status_macros.h"
 #include "common/weights/delta_codec.h"
 
@@ -148,7 +149,7 @@ absl::Status ReshardReceiver::ReceiveDeltas(const TransferPlan& plan, const Rece
   const int64_t room = MaxEncodedBytes(plan.largest_bucket_bytes);
   // Where deltas are applied, besides the two that are under way.
   ASSIGN_OR_RETURN(const at::Tensor base, BufferOf(2, plan.largest_bucket_bytes));
-  std::array<at::Tensor, 2> sizes = {at::empty({1}, at::kLong), at::empty({1}, at::kLong)};
+  std::array<at::Tensor, 2> sizes = {comm::RoomForWords<1>(), comm::RoomForWords<1>()};
   std::array<std::unique_ptr<comm::Work>, 2> announced;
   std::array<Works, 2> leaving;
   std::array<Clock::time_point, 2> posted;
@@ -165,7 +166,7 @@ absl::Status ReshardReceiver::ReceiveDeltas(const TransferPlan& plan, const Rece
     const std::string name = plan.BucketName(b);
     const Clock::time_point wait_start = Clock::now();
     RETURN_IF_ERROR(Finish(announced[b % 2])) << "phase wire, " << name;
-    const int64_t coded = sizes[b % 2].item<int64_t>();
+    const int64_t coded = comm::ReadGuarded<1>(sizes[b % 2])[0];
     const int64_t bytes = plan.buckets[b].size_bytes();
     if (coded < kDeltaHeaderBytes || coded > MaxEncodedBytes(bytes)) {
       return absl::DataLossError(absl::StrCat("phase wire, ", name, ": a delta of ", coded,

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -19,6 +20,7 @@
 #include "services/trainer/publish/shard_gather_source.h"
 #include "services/trainer/publish/weight_publisher.h"
 #include "tests/fakes/fake_rollout.h"
+#include "tests/fakes/meddling_group.h"
 #include "tests/fakes/test_model.h"
 
 namespace tandem::testing {
@@ -35,6 +37,11 @@ class FakeTrainer {
     std::string backend = "shared_memory";  // of the update's group
     std::string transport = "broadcast";    // or "reshard", "delta"
     int replica_ranks = 1;                  // of each replica; all hold the whole model
+    // Of what a rank sends to the other ranks of the trainer, and the leader to the replicas; null:
+    // nothing is changed.
+    std::function<std::vector<at::Tensor>(int rank, absl::string_view tag, const at::Tensor&)>
+        meddle_world;
+    Meddle meddle_update;
   };
 
   static absl::StatusOr<std::unique_ptr<FakeTrainer>> Create(const TestModel& model,
@@ -54,7 +61,14 @@ class FakeTrainer {
       group.timeout = absl::Seconds(60);
       auto made = comm::CreateGlooGroup(group);
       results[rank] = made.status();
-      if (made.ok()) out->groups_[rank] = *std::move(made);
+      if (!made.ok()) return;
+      out->groups_[rank] = *std::move(made);
+      if (options.meddle_world == nullptr) return;
+      out->groups_[rank] = std::make_unique<MeddlingGroup>(
+          std::move(out->groups_[rank]),
+          [rank, meddle = options.meddle_world](absl::string_view tag, const at::Tensor& bytes) {
+            return meddle(rank, tag, bytes);
+          });
     });
     for (const absl::Status& result : results) RETURN_IF_ERROR(result);
     for (int rank = 0; rank < options.ranks; ++rank) {
@@ -84,6 +98,14 @@ class FakeTrainer {
     publisher.policy = options.policy;
     publisher.blame_grace = options.blame_grace;
     publisher.backend = options.backend;
+    if (options.meddle_update != nullptr) {
+      publisher.make_group = [meddle = options.meddle_update](absl::string_view backend,
+                                                              const comm::GroupOptions& group)
+          -> absl::StatusOr<std::unique_ptr<comm::ProcessGroup>> {
+        ASSIGN_OR_RETURN(auto made, comm::CreateGroupOf(backend, group));
+        return std::make_unique<MeddlingGroup>(std::move(made), meddle);
+      };
+    }
     ASSIGN_OR_RETURN(out->publisher_, trainer::WeightPublisher::Create(publisher));
     return out;
   }

@@ -42,7 +42,7 @@ class CellRun {
   explicit CellRun(const Cell& cell)
       : cell_(cell),
         timeout_(Passes(cell.fault) ? absl::Seconds(15) : absl::Seconds(3)),
-        fleet_(UPDATE_ACTOR, cell.transport, timeout_) {}
+        fleet_(UPDATE_ACTOR, {.transport = cell.transport, .update_timeout = timeout_}) {}
 
   void Run() {
     ASSERT_OK(fleet_.Start());

@@ -1,11 +1,13 @@
 // update_actor: one role of a weight update in a process of its own, told what to do by a test.
 //
 //   update_actor rollout
-//   update_actor trainer RANK INCARNATION TRANSPORT STORE_PORT TIMEOUT_SECONDS
+//   update_actor trainer RANK INCARNATION TRANSPORT STORE_PORT TIMEOUT_SECONDS BACKEND POLICY
 //   update_actor driver
 //
 // Commands come as lines, events leave as one JSON object a line; "ready" is the first. All know
 //   fault none|cut|delay|loss     of the network; answers "fault"
+//   memory                        of tensors: answers "memory", with bytes now and the most at once
+//                                 since it was asked last
 // A rollout knows
 //   hold PHASE                    answers "hold"; stands still there once, says "at", and goes on
 //                                 after "go"
@@ -38,6 +40,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "common/comm/choose_group.h"
 #include "common/comm/process_group.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/server.h"
@@ -45,6 +48,7 @@
 #include "common/status/status_macros.h"
 #include "nlohmann/json.hpp"
 #include "services/rollout/receive/worker.h"
+#include "services/trainer/fsdp/tensor_memory.h"
 #include "services/trainer/publish/broadcast_plane.h"
 #include "services/trainer/publish/reshard_follower.h"
 #include "services/trainer/publish/reshard_plane.h"
@@ -147,7 +151,10 @@ class TrainerActor : public Actor, public trainer::v1::TrainerService::Service {
         incarnation_(Number(args[1])),
         transport_(args[2]),
         store_port_(static_cast<int>(Number(args[3]))),
-        timeout_(absl::Seconds(Number(args[4]))) {}
+        timeout_(absl::Seconds(Number(args[4]))),
+        backend_(args[5]),
+        policy_(args[6] == "available" ? trainer::UpdatePolicy::kAvailable
+                                       : trainer::UpdatePolicy::kAll) {}
 
   absl::Status Start() override {
     RETURN_IF_ERROR(MakePlane());
@@ -157,6 +164,8 @@ class TrainerActor : public Actor, public trainer::v1::TrainerService::Service {
     options.incarnation = incarnation_;
     options.backend = transport_ == "broadcast" ? "gloo" : "socket";
     options.blame_grace = absl::Milliseconds(500);
+    options.backend = backend_;
+    options.policy = policy_;
     ASSIGN_OR_RETURN(publisher_, trainer::WeightPublisher::Create(options));
     ASSIGN_OR_RETURN(server_, rpc::Server::Start({.role = "trainer"}, {this}));
     return absl::OkStatus();
@@ -198,7 +207,7 @@ class TrainerActor : public Actor, public trainer::v1::TrainerService::Service {
     options.size = kActorRanks;
     options.rendezvous = {"127.0.0.1", store_port_, absl::StrCat("fsdp/", incarnation_)};
     options.timeout = kCollectiveTimeout;
-    ASSIGN_OR_RETURN(world_, comm::CreateGlooGroup(options));
+    ASSIGN_OR_RETURN(world_, comm::CreateGroupOf(backend_, options));
     const TestModel model = ActorModel(0);
     shards_.rank = rank_;
     shards_.ranks = kActorRanks;
@@ -234,6 +243,12 @@ class TrainerActor : public Actor, public trainer::v1::TrainerService::Service {
     Say(Event("published", report.status()));
     RETURN_IF_ERROR(report.status());
     answer.set_policy_version(report->policy_version);
+    for (const auto& replica : report->replicas) {
+      auto& result = *answer.add_replicas();
+      result.set_replica_id(replica.id);
+      result.set_committed(replica.committed);
+      result.set_error(std::string(replica.error.message()));
+    }
     return absl::OkStatus();
   }
 
@@ -242,6 +257,8 @@ class TrainerActor : public Actor, public trainer::v1::TrainerService::Service {
   const std::string transport_;
   const int store_port_;
   const absl::Duration timeout_;
+  const std::string backend_;
+  const trainer::UpdatePolicy policy_;
   std::unique_ptr<comm::ProcessGroup> world_;
   trainer::ShardedWeights shards_;
   weights::TransferPlan plan_;
@@ -279,8 +296,13 @@ class DriverActor : public Actor {
     }
     const auto context = rpc::MakeContext(absl::Seconds(Number(words[3])) + kDriverSlack);
     trainer::v1::PublishWeightsResponse response;
-    Say(Event("answered",
-              rpc::FromGrpcStatus(stub->PublishWeights(context.get(), request, &response))));
+    nlohmann::json answered = Event(
+        "answered", rpc::FromGrpcStatus(stub->PublishWeights(context.get(), request, &response)));
+    for (const auto& replica : response.replicas()) {
+      answered["committed"][replica.replica_id()] = replica.committed();
+      answered["errors"][replica.replica_id()] = replica.error();
+    }
+    Say(std::move(answered));
   }
 
   std::map<std::string, std::unique_ptr<trainer::v1::TrainerService::Stub>> stubs_;
@@ -301,7 +323,15 @@ void SetFault(const std::string& fault) {
   Say({{"event", "fault"}});
 }
 
+void TellMemory() {
+  Say({{"event", "memory"},
+       {"bytes", trainer::TensorMemory::current_bytes()},
+       {"peak_bytes", trainer::TensorMemory::peak_bytes()}});
+  trainer::TensorMemory::ResetPeak();
+}
+
 int Run(const Words& args) {
+  trainer::TensorMemory::Install();
   std::unique_ptr<Actor> actor;
   if (args[0] == "rollout") actor = std::make_unique<RolloutActor>();
   if (args[0] == "trainer")
@@ -316,6 +346,8 @@ int Run(const Words& args) {
     const Words words = absl::StrSplit(line, ' ');
     if (words[0] == "fault")
       SetFault(words[1]);
+    else if (words[0] == "memory")
+      TellMemory();
     else
       actor->Do(words);
   }

@@ -21,12 +21,11 @@ constexpr absl::Duration kStart = absl::Seconds(60);
 
 }  // namespace
 
-UpdateFleet::UpdateFleet(std::string program, std::string transport, absl::Duration update_timeout)
-    : program_(std::move(program)),
-      transport_(std::move(transport)),
-      update_timeout_(update_timeout) {}
+UpdateFleet::UpdateFleet(std::string program, Options options)
+    : program_(std::move(program)), options_(std::move(options)) {}
 
 void UpdateFleet::Spawn(const std::vector<std::string>& args, Member& member) {
+  member.weights.reset();
   member.process = std::make_unique<ActorProcess>(program_, args, folder_ / "log");
 }
 
@@ -41,9 +40,11 @@ absl::Status UpdateFleet::AwaitReady(Member& member) {
 void UpdateFleet::SpawnTrainer() {
   ++incarnation_;
   for (int rank = 0; rank < kActorRanks; ++rank) {
-    Spawn({"trainer", absl::StrCat(rank), absl::StrCat(incarnation_), transport_,
-           absl::StrCat(store_->port()), absl::StrCat(absl::ToInt64Seconds(update_timeout_))},
-          ranks_[rank]);
+    Spawn(
+        {"trainer", absl::StrCat(rank), absl::StrCat(incarnation_), options_.transport,
+         absl::StrCat(store_->port()), absl::StrCat(absl::ToInt64Seconds(options_.update_timeout)),
+         options_.backend, options_.policy},
+        ranks_[rank]);
   }
 }
 
@@ -83,7 +84,7 @@ absl::Status UpdateFleet::Prepare(int64_t version) {
     if (!rank.process->Await("set", kStart).has_value())
       return absl::InternalError("a trainer rank is gone");
   }
-  rank(1).Send("follow");
+  Follow();
   return absl::OkStatus();
 }
 
@@ -91,8 +92,8 @@ void UpdateFleet::Publish(int64_t version) { PublishOn(leader_address(), version
 
 void UpdateFleet::PublishOn(const std::string& leader, int64_t version) {
   driver().Send(absl::StrCat("publish ", leader, " ", version, " ",
-                             absl::ToInt64Seconds(update_timeout_), " r0=", rollouts_[0].address,
-                             " r1=", rollouts_[1].address));
+                             absl::ToInt64Seconds(options_.update_timeout),
+                             " r0=", rollouts_[0].address, " r1=", rollouts_[1].address));
 }
 
 absl::Status UpdateFleet::Result(ActorProcess& actor, const std::string& event,
@@ -107,13 +108,35 @@ absl::Status UpdateFleet::Result(ActorProcess& actor, const std::string& event,
       absl::StrCat(found->value("code", ""), ": ", found->value("error", "")));
 }
 
-absl::StatusOr<int64_t> UpdateFleet::LiveVersion(int rollout, absl::Duration timeout) {
-  auto stub = rollout::v1::WeightService::NewStub(rpc::MakeChannel(rollouts_[rollout].address, {}));
+absl::Status UpdateFleet::ReplicaResult(const nlohmann::json& answered,
+                                        const std::string& replica_id) {
+  if (answered["code"] != "OK") return absl::UnavailableError(answered.dump());
+  if (answered["committed"][replica_id] == true) return absl::OkStatus();
+  return absl::UnavailableError(answered["errors"][replica_id].get<std::string>());
+}
+
+absl::StatusOr<rollout::v1::GetDigestsResponse> UpdateFleet::AskDigests(int rollout,
+                                                                        absl::Duration timeout) {
+  auto& stub = rollouts_[rollout].weights;
+  if (stub == nullptr) {
+    stub = rollout::v1::WeightService::NewStub(rpc::MakeChannel(rollouts_[rollout].address, {}));
+  }
   const auto context = rpc::MakeContext(timeout, {.wait_for_ready = true});
   rollout::v1::GetDigestsResponse found;
-  const absl::Status status = rpc::FromGrpcStatus(stub->GetDigests(context.get(), {}, &found));
-  if (absl::IsFailedPrecondition(status)) return -1;
-  RETURN_IF_ERROR(status);
+  RETURN_IF_ERROR(rpc::FromGrpcStatus(stub->GetDigests(context.get(), {}, &found)));
+  return found;
+}
+
+absl::StatusOr<std::string> UpdateFleet::LiveDigest(int rollout, absl::Duration timeout) {
+  ASSIGN_OR_RETURN(const auto found, AskDigests(rollout, timeout));
+  return found.model_digest();
+}
+
+absl::StatusOr<int64_t> UpdateFleet::LiveVersion(int rollout, absl::Duration timeout) {
+  const auto answer = AskDigests(rollout, timeout);
+  if (absl::IsFailedPrecondition(answer.status())) return -1;
+  RETURN_IF_ERROR(answer.status());
+  const rollout::v1::GetDigestsResponse& found = *answer;
   const TestModel model = ActorModel(found.policy_version());
   const weights::Manifest manifest = model.manifest();
   for (int i = 0; i < manifest.tensors_size(); ++i) {

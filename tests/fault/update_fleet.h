@@ -1,7 +1,7 @@
 // UpdateFleet: a trainer of two ranks, two rollouts and a driver, each a process, and what the test
 // does to them and asks of them.
 //
-//   UpdateFleet fleet("reshard", absl::Seconds(4));
+//   UpdateFleet fleet(UPDATE_ACTOR, {.transport = "reshard", .update_timeout = absl::Seconds(4)});
 //   ASSERT_OK(fleet.Start());
 //   ASSERT_OK(fleet.Prepare(1));
 //   fleet.Publish(1);
@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/comm/process_group.h"
+#include "tandem/rollout/v1/weight_service.grpc.pb.h"
 #include "tests/fault/actor_process.h"
 #include "tests/fault/fault_matrix.h"
 #include "tests/support/temp_folder.h"
@@ -26,8 +27,14 @@ namespace tandem::testing {
 
 class UpdateFleet {
  public:
+  struct Options {
+    std::string transport = "reshard";
+    absl::Duration update_timeout = absl::Seconds(15);
+    std::string backend = "gloo";  // of all groups
+    std::string policy = "all";    // or "available"
+  };
   // `program` is update_actor.
-  UpdateFleet(std::string program, std::string transport, absl::Duration update_timeout);
+  UpdateFleet(std::string program, Options options);
 
   absl::Status Start();
   // The trainer's next life. A rank of the last that stands still is kept so, the others are
@@ -38,6 +45,8 @@ class UpdateFleet {
 
   // Gives the trainer's ranks the weights of a version and has the other one follow.
   absl::Status Prepare(int64_t version);
+  // Has the trainer's other rank take part in the next update, of the weights that are there.
+  void Follow() { rank(1).Send("follow"); }
   // The driver asks the leader for it.
   void Publish(int64_t version);
   // Has an earlier life's leader asked for it.
@@ -46,10 +55,15 @@ class UpdateFleet {
   // The result of the next event of this name: what the actor reports, or DEADLINE_EXCEEDED where
   // it reports nothing in time.
   static absl::Status Result(ActorProcess& actor, const std::string& event, absl::Duration timeout);
+  // That of one replica in what the driver was answered; of an answer that is an error, that.
+  static absl::Status ReplicaResult(const nlohmann::json& answered, const std::string& replica_id);
 
   // Whole: OK and the version, where the weights that are live, read anew, are those of the version
   // that the rollout states. DATA_LOSS names the tensor that is not. -1 before the first version.
   absl::StatusOr<int64_t> LiveVersion(int rollout, absl::Duration timeout);
+
+  // Digest of the weights that are live, read anew.
+  absl::StatusOr<std::string> LiveDigest(int rollout, absl::Duration timeout);
 
   ActorProcess& actor(Role role);
   ActorProcess& rollout(int index) { return *rollouts_[index].process; }
@@ -60,19 +74,21 @@ class UpdateFleet {
   // Of the lives before this one.
   std::vector<std::unique_ptr<ActorProcess>>& former() { return former_; }
   std::string log() const;
+  const std::string& folder() const { return folder_.path(); }
 
  private:
   struct Member {
     std::unique_ptr<ActorProcess> process;
     std::string address;
+    std::unique_ptr<rollout::v1::WeightService::Stub> weights;  // of a rollout, once it was asked
   };
   void Spawn(const std::vector<std::string>& args, Member& member);
   static absl::Status AwaitReady(Member& member);
   void SpawnTrainer();
+  absl::StatusOr<rollout::v1::GetDigestsResponse> AskDigests(int rollout, absl::Duration timeout);
 
   const std::string program_;
-  const std::string transport_;
-  const absl::Duration update_timeout_;
+  const Options options_;
   const TempFolder folder_;
   std::unique_ptr<comm::StoreServer> store_;
   int incarnation_ = 0;

@@ -76,6 +76,38 @@ TEST_P(KillAndResumeTrain, TrainsEveryPromptOnce) {
   EXPECT_THAT(times, ::testing::Each(4));
 }
 
+class KillAndResumeAsync : public ::testing::TestWithParam<Kill> {};
+
+TEST_P(KillAndResumeAsync, LosesNoPromptAndTrainsNoneTwice) {
+  const TempFolder folder;
+  std::vector<std::string> args = SavingTrain(folder, "run", "async");
+  // None is dropped for its age, so that all must be there.
+  args.insert(args.end(),
+              {"--set", "trainer.max_staleness=2", "--set", "trainer.stale_samples=train"});
+
+  EXPECT_NE(RunAndKill(args, folder / "run", GetParam()).exit_code, 0);
+  const ProgramResult last = RunProgram("tandem", Resumed(args));
+
+  ASSERT_EQ(last.exit_code, 0) << last.err;
+  ExpectWholeRun(folder / "run");
+  // 8 steps of 4 prompts: the 24 rows of the first epoch, in whatever order, and 8 of the second.
+  const std::vector<int64_t> rows = TrainedRows(folder / "run");
+  std::vector<int> times(24);
+  for (const int64_t row : rows) ++times[static_cast<size_t>(row)];
+  EXPECT_EQ(rows.size(), 8 * 4 * 4);
+  EXPECT_THAT(times, ::testing::Each(::testing::AnyOf(4, 8)));
+
+  const ProgramResult other =
+      RunProgram("tandem", Resumed(SavingTrain(folder, "run", "one_step_off")));
+  EXPECT_EQ(other.exit_code, 1);
+  EXPECT_THAT(other.err, ::testing::HasSubstr("the checkpoint is of mode async"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Moments, KillAndResumeAsync,
+                         ::testing::Values(Kill{"driver", Moment::kWriting, 4, 3},
+                                           Kill{"trainer-1", Moment::kTraining, 5, 0}),
+                         [](const auto& info) { return Describe(info.param); });
+
 INSTANTIATE_TEST_SUITE_P(Moments, KillAndResumeTrain,
                          ::testing::Values(Case{"sync", {"trainer-0", Moment::kSnapshot, 4, 0}},
                                            Case{"sync", {"rollout-0", Moment::kGeneration, 3, 2}},

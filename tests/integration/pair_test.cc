@@ -63,7 +63,32 @@ TEST_P(PairTest, TrainsEvaluatesAndLeavesARunFolder) {
               summary[0]["reward_after"].get<double>(), 1e-6);
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, PairTest, ::testing::Values("sync", "one_step_off"));
+INSTANTIATE_TEST_SUITE_P(Modes, PairTest, ::testing::Values("sync", "one_step_off", "async"));
+
+TEST(Pair, AsyncWithoutStalenessIsSync) {
+  const TempFolder folder;
+  std::vector<std::vector<nlohmann::json>> samples;
+  for (const std::string mode : {"sync", "async"}) {
+    const ProgramResult result = RunProgram(
+        "tandem", With(TinyRun(folder, "train"),
+                       {"--set", "trainer.mode=" + mode, "--set", "trainer.max_staleness=0",
+                        "--set", "trainer.test_freq=0", "--set", "run_dir=" + (folder / mode)}));
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    auto& of_run = samples.emplace_back();
+    for (int step = 1; step <= 3; ++step) {
+      for (auto& row :
+           JsonLines(ReadWhole(folder / mode + "/rollouts/" + std::to_string(step) + ".jsonl"))) {
+        of_run.push_back(row);
+      }
+    }
+  }
+  ASSERT_EQ(samples[0].size(), samples[1].size());
+  for (size_t i = 0; i < samples[0].size(); ++i) {
+    for (const char* key : {"group", "prompt_ids", "response_ids", "policy_versions"}) {
+      EXPECT_EQ(samples[1][i][key], samples[0][i][key]) << key << " of sample " << i;
+    }
+  }
+}
 
 TEST(Pair, ReplayOfRecordedSamplesTrainsAsTheRunDid) {
   const TempFolder folder;

@@ -121,6 +121,7 @@ absl::StatusOr<int64_t> Engine::Accept(std::unique_ptr<ActiveRequest> request) {
 
 absl::StatusOr<int64_t> Engine::Submit(GenerationRequest spec, GenerationCallbacks callbacks) {
   RETURN_IF_ERROR(CheckRequest(spec, limits_));
+  RETURN_IF_ERROR(CheckBegun(spec, limits_));
   auto request = std::make_unique<ActiveRequest>();
   const int64_t room = limits_.max_model_len - static_cast<int64_t>(spec.prompt_ids.size());
   request->max_tokens = std::min(spec.max_tokens.value_or(room), room);
@@ -128,6 +129,10 @@ absl::StatusOr<int64_t> Engine::Submit(GenerationRequest spec, GenerationCallbac
   request->stop_ids = StopIds(spec, options_.eos_token_ids);
   request->num_queued_tokens =
       static_cast<int64_t>(spec.prompt_ids.size()) + spec.n * request->max_tokens;
+  for (const BegunSample& begun : spec.begun) {
+    request->num_queued_tokens -=
+        begun.ended ? request->max_tokens : static_cast<int64_t>(begun.token_ids.size());
+  }
   request->spec = std::move(spec);
   request->callbacks = std::move(callbacks);
   return Accept(std::move(request));

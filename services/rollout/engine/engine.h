@@ -148,6 +148,8 @@ class Engine {
   void ForkGroup(ActiveRequest& request);
   // With `hold`, a request that comes while older ones are waited for is put aside.
   void Enqueue(std::unique_ptr<ActiveRequest> request, bool hold = true);
+  // Schedules a request of which an earlier call has sampled a part.
+  void GoOn(ActiveRequest& request);
   void FinishSample(SampleState& sample, FinishReason reason);
   // Removes the request from everywhere, then calls on_done or on_score.
   void FinishRequest(ActiveRequest& request, const absl::Status& status);
@@ -178,6 +180,7 @@ class Engine {
   std::vector<Command> when_idle_;                    // waits for `requests_` to be empty
   const model::ParameterProvider* live_ = nullptr;
   int64_t version_ = -1;
+  int num_repairs_ = 0;  // of version_
   int64_t num_queued_tokens_ = 0;
   int64_t num_generated_tokens_ = 0;
   bool paused_ = false;

@@ -78,7 +78,28 @@ void Engine::Enqueue(std::unique_ptr<ActiveRequest> request, bool hold) {
     return;
   }
   MakeSamples(active, tokenizer_);
-  scheduler_.Add(active.samples.front().get());
+  if (active.spec.begun.empty()) {
+    scheduler_.Add(active.samples.front().get());
+  } else {
+    GoOn(active);
+  }
+}
+
+void Engine::GoOn(ActiveRequest& request) {
+  for (const auto& sample : request.samples) {
+    if (request.done) return;
+    if (sample->finished) continue;
+    const absl::StatusOr<FinishReason> reason = ReplayBegun(*sample);
+    if (!reason.ok()) {
+      FinishRequest(request, reason.status());
+    } else if (*reason != FinishReason::kNone) {
+      FinishSample(*sample, *reason);
+    } else {
+      // They share the prompt's blocks through the cache.
+      scheduler_.Add(sample.get());
+    }
+  }
+  if (request.num_unfinished == 0) FinishRequest(request, absl::OkStatus());
 }
 
 void Engine::Step() {
@@ -128,7 +149,7 @@ void Engine::Step() {
   for (size_t i = 0; i < items.size(); ++i) {
     auto& sample = static_cast<SampleState&>(*plan.sequences[i].sequence);
     if (items[i].scores) CollectScore(sample, output->scores[i]);
-    if (items[i].samples && sample.num_sampled() == 0) {
+    if (items[i].samples && !std::exchange(sample.request->prompt_computed, true)) {
       CountDown(*sample.request, sample.num_prompt_tokens);
     }
     if (items[i].samples && sample.num_samples > 1) ForkGroup(*sample.request);
@@ -244,10 +265,14 @@ void Engine::FlipWeights(int64_t version, CommitResult& result) {
       break;
   }
   RestartScores();
+  // A version that is repaired gives its blocks other hashes: those there are come of damaged
+  // weights.
+  num_repairs_ = version == version_ ? num_repairs_ + 1 : 0;
   weights_.Flip(version);
   live_ = weights_.live_parameters();
   version_ = version;
-  blocks_.SetRoot(RootHash(options_.model_name, version, ""));
+  blocks_.SetRoot(RootHash(options_.model_name, version,
+                           num_repairs_ == 0 ? "" : absl::StrCat("repair ", num_repairs_)));
   result.pause_seconds = absl::ToDoubleSeconds(absl::Now() - start);
   telemetry::SetLogPolicyVersion(version);
   if (options_.on_commit) options_.on_commit(version);

@@ -13,6 +13,15 @@
 
 namespace tandem::rollout {
 
+enum class FinishReason { kNone, kStop, kLength, kAborted };
+
+// What an earlier call had sampled of a sample.
+struct BegunSample {
+  int32_t index = 0;
+  std::vector<int32_t> token_ids;
+  bool ended = false;  // nothing more comes of it
+};
+
 struct GenerationRequest {
   std::string id;  // names it in Abort()
   std::vector<int32_t> prompt_ids;
@@ -26,9 +35,9 @@ struct GenerationRequest {
   bool ignore_eos = false;
   bool return_text = false;
   bool stream = false;  // a chunk for each step; otherwise one for each finished sample
+  // Samples that go on from what they have, or have ended; each index once.
+  std::vector<BegunSample> begun;
 };
-
-enum class FinishReason { kNone, kStop, kLength, kAborted };
 
 // Weights that sampled the tokens [begin, end) of a chunk.
 struct VersionSpan {

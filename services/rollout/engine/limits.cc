@@ -1,7 +1,9 @@
 #include "services/rollout/engine/limits.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/rpc/status_conversion.h"
@@ -97,6 +99,30 @@ absl::Status CheckRequest(const GenerationRequest& request, const RequestLimits&
   if (!limits.has_tokenizer && request.return_text) {
     return rpc::InvalidField(
         "return_text", "text needs a tokenizer, and the model's folder has no tokenizer.json");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckBegun(const GenerationRequest& request, const RequestLimits& limits) {
+  const int64_t room = limits.max_model_len - static_cast<int64_t>(request.prompt_ids.size());
+  const int64_t longest = std::min(request.max_tokens.value_or(room), room);
+  std::vector<bool> seen(request.n, false);
+  for (size_t i = 0; i < request.begun.size(); ++i) {
+    const BegunSample& begun = request.begun[i];
+    const std::string field = absl::StrCat("begun[", i, "]");
+    if (begun.index < 0 || begun.index >= request.n || seen[begun.index]) {
+      return Expected(field + ".index",
+                      absl::StrCat("each index below sampling.n (", request.n, ") once"),
+                      begun.index);
+    }
+    seen[begun.index] = true;
+    RETURN_IF_ERROR(CheckIds(begun.token_ids, field + ".token_ids", limits));
+    if (static_cast<int64_t>(begun.token_ids.size()) > longest) {
+      return Expected(
+          field + ".token_ids",
+          absl::StrCat("at most ", longest, " tokens (sampling.max_tokens and the context)"),
+          begun.token_ids.size());
+    }
   }
   return absl::OkStatus();
 }

@@ -22,6 +22,9 @@ struct RequestLimits {
 absl::Status CheckRequest(const GenerationRequest& request, const RequestLimits& limits);
 absl::Status CheckRequest(const ScoreRequest& request, const RequestLimits& limits);
 
+// The same of GenerateRequest.begun, of a request that is fine otherwise.
+absl::Status CheckBegun(const GenerationRequest& request, const RequestLimits& limits);
+
 }  // namespace tandem::rollout
 
 #endif  // TANDEM_SERVICES_ROLLOUT_ENGINE_LIMITS_H_

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::rollout {
@@ -21,16 +23,63 @@ void MakeSamples(ActiveRequest& request, const tokenizer::Tokenizer* tokenizer) 
     if (wants_text && tokenizer != nullptr) sample->text.emplace(*tokenizer, spec.stop);
     request.samples.push_back(std::move(sample));
   }
-  SampleState& first = *request.samples.front();
-  first.tokens = spec.prompt_ids;
-  first.num_samples = spec.n;
-  first.may_use_cache = !request.scores;
   request.num_unfinished = spec.n;
+  if (spec.begun.empty()) {
+    SampleState& first = *request.samples.front();
+    first.tokens = spec.prompt_ids;
+    first.num_samples = spec.n;
+    first.may_use_cache = !request.scores;
+    return;
+  }
+  for (const BegunSample& begun : spec.begun) {
+    SampleState& sample = *request.samples[begun.index];
+    sample.tokens = begun.token_ids;
+    sample.finished = begun.ended;
+    request.num_unfinished -= begun.ended ? 1 : 0;
+  }
+  for (const auto& sample : request.samples) {
+    if (sample->finished) {
+      sample->tokens.clear();
+    } else {
+      sample->tokens.insert(sample->tokens.begin(), spec.prompt_ids.begin(), spec.prompt_ids.end());
+    }
+  }
+}
+
+namespace {
+
+// Whether token `id`, the last of `num_sampled`, ends the sample.
+absl::StatusOr<FinishReason> EndsWith(SampleState& sample, int32_t id, int64_t num_sampled) {
+  const ActiveRequest& request = *sample.request;
+  const bool may_stop = num_sampled >= request.spec.min_tokens;
+  const bool stop_id =
+      may_stop && std::binary_search(request.stop_ids.begin(), request.stop_ids.end(), id);
+  bool stop_string = false;
+  if (sample.text.has_value()) {
+    ASSIGN_OR_RETURN(stop_string, sample.text->Push(id, may_stop));
+  }
+  if (stop_id || stop_string) return FinishReason::kStop;
+  if (num_sampled >= request.max_tokens) return FinishReason::kLength;
+  return FinishReason::kNone;
+}
+
+}  // namespace
+
+absl::StatusOr<FinishReason> ReplayBegun(SampleState& sample) {
+  for (int64_t i = 1; i <= sample.num_sampled(); ++i) {
+    ASSIGN_OR_RETURN(const FinishReason reason,
+                     EndsWith(sample, sample.tokens[sample.num_prompt_tokens + i - 1], i));
+    if (reason == FinishReason::kNone) continue;
+    if (i == sample.num_sampled()) return reason;
+    return rpc::InvalidField(
+        "begun", absl::StrCat("sample ", sample.index, " has ended with its token ", i, " of ",
+                              sample.num_sampled(), "; expected nothing after it"));
+  }
+  return FinishReason::kNone;
 }
 
 absl::StatusOr<FinishReason> AddToken(SampleState& sample, const SampledToken& token,
                                       int64_t policy_version) {
-  const ActiveRequest& request = *sample.request;
   SampleChunk& chunk = sample.chunk;
   sample.tokens.push_back(token.id);
   chunk.token_ids.push_back(token.id);
@@ -42,17 +91,7 @@ absl::StatusOr<FinishReason> AddToken(SampleState& sample, const SampledToken& t
   } else {
     chunk.version_spans.back().end = end;
   }
-
-  const bool may_stop = sample.num_sampled() >= request.spec.min_tokens;
-  const bool stop_id =
-      may_stop && std::binary_search(request.stop_ids.begin(), request.stop_ids.end(), token.id);
-  bool stop_string = false;
-  if (sample.text.has_value()) {
-    ASSIGN_OR_RETURN(stop_string, sample.text->Push(token.id, may_stop));
-  }
-  if (stop_id || stop_string) return FinishReason::kStop;
-  if (sample.num_sampled() >= request.max_tokens) return FinishReason::kLength;
-  return FinishReason::kNone;
+  return EndsWith(sample, token.id, sample.num_sampled());
 }
 
 SampleChunk TakeChunk(SampleState& sample, FinishReason reason) {

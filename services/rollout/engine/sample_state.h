@@ -37,6 +37,7 @@ struct ActiveRequest {
   std::vector<int32_t> stop_ids;  // in force, sorted
   int64_t num_queued_tokens =
       0;  // that it may still take, its prompt included until it is computed
+  bool prompt_computed = false;
   bool done = false;
 
   // Of a Score() call: has one sample, which is scored and never sampled.
@@ -46,9 +47,15 @@ struct ActiveRequest {
   std::function<void(absl::StatusOr<ScoreResult>)> on_score;
 };
 
-// The samples of a request, the first ready to be scheduled. `tokenizer` may be null where no text
-// is wanted.
+// The samples of a request. Those to be scheduled have tokens: the first, which stands for all
+// until the prompt is computed; or, where some were begun by an earlier call, each that has not
+// ended by itself. `tokenizer` may be null where no text is wanted.
 void MakeSamples(ActiveRequest& request, const tokenizer::Tokenizer* tokenizer);
+
+// What the tokens that a sample was begun with make of it: a reason where they end it. The text
+// that they are is handed over with the sample's first chunk. INVALID_ARGUMENT where it had ended
+// before the last of them.
+absl::StatusOr<FinishReason> ReplayBegun(SampleState& sample);
 
 // Adds a sampled token to the sample and its chunk, and says whether it ends the sample.
 absl::StatusOr<FinishReason> AddToken(SampleState& sample, const SampledToken& token,

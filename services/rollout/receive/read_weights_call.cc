@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "common/rpc/message_digest.h"
 #include "common/rpc/status_conversion.h"
 #include "services/rollout/receive/live_stream.h"
 
@@ -56,6 +57,8 @@ class ReadWeightsCall : public grpc::ServerWriteReactor<v1::ReadWeightsResponse>
 
 grpc::ServerWriteReactor<v1::ReadWeightsResponse>* StartReadWeights(
     WeightReceiver& receiver, const v1::ReadWeightsRequest& request) {
+  const absl::Status intact = rpc::CheckDigest(request);
+  if (!intact.ok()) return new ReadWeightsCall(receiver, intact);
   return new ReadWeightsCall(receiver, receiver.OpenLive(request));
 }
 

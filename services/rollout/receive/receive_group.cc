@@ -1,17 +1,11 @@
 #include "services/rollout/receive/receive_group.h"
 
-#include <algorithm>
-
-#include "absl/time/clock.h"
 #include "common/comm/choose_group.h"
+#include "common/comm/time_left.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::rollout {
 namespace {
-
-absl::Duration Left(absl::Time deadline) {
-  return std::max(absl::Milliseconds(1), deadline - absl::Now());
-}
 
 comm::Rendezvous ToRendezvous(const common::v1::GroupRendezvous& rendezvous) {
   return {rendezvous.host(), rendezvous.port(), rendezvous.prefix()};
@@ -30,10 +24,10 @@ absl::Status ReceiveGroup::WaitForKey(const common::v1::GroupRendezvous& rendezv
                                       const absl::Notification* cancel) {
   UseRendezvous(rendezvous);
   if (store_ == nullptr) {
-    ASSIGN_OR_RETURN(store_,
-                     comm::StoreClient::Connect(ToRendezvous(rendezvous), Left(deadline), cancel));
+    ASSIGN_OR_RETURN(store_, comm::StoreClient::Connect(ToRendezvous(rendezvous),
+                                                        comm::TimeLeft(deadline), cancel));
   }
-  const auto value = store_->Get(key, Left(deadline), cancel);
+  const auto value = store_->Get(key, comm::TimeLeft(deadline), cancel);
   if (!value.ok()) store_.reset();
   return value.status();
 }
@@ -53,7 +47,7 @@ absl::StatusOr<comm::ProcessGroup*> ReceiveGroup::Join(
     options.rank = rendezvous.rank();
     options.size = rendezvous.size();
     options.rendezvous = ToRendezvous(rendezvous);
-    options.timeout = Left(deadline);
+    options.timeout = comm::TimeLeft(deadline);
     options.cancel = cancel;
     ASSIGN_OR_RETURN(group, comm::CreateGroupOf(rendezvous.backend(), options));
     absl::MutexLock lock(&mu_);
@@ -62,7 +56,7 @@ absl::StatusOr<comm::ProcessGroup*> ReceiveGroup::Join(
   // An abort that came before the group was there to be aborted.
   if (cancel != nullptr && cancel->HasBeenNotified())
     return absl::CancelledError("the update was dropped");
-  group->SetTimeout(Left(deadline));
+  group->SetTimeout(comm::TimeLeft(deadline));
   return group.get();
 }
 
@@ -75,15 +69,6 @@ void ReceiveGroup::Drop() {
   if (group != nullptr) group->Abort("the update group is left");
   store_.reset();
   key_.clear();
-}
-
-void ReceiveGroup::Abort(absl::string_view reason) {
-  std::shared_ptr<comm::ProcessGroup> group;
-  {
-    absl::MutexLock lock(&mu_);
-    group = group_;
-  }
-  if (group != nullptr) group->Abort(reason);
 }
 
 }  // namespace tandem::rollout

@@ -15,7 +15,7 @@
 
 namespace tandem::rollout {
 
-// All methods are called by the receiver's thread, except Abort(), which any thread may call.
+// All methods are called by the receiver's thread, except current(), which any thread may call.
 class ReceiveGroup {
  public:
   // Waits for `key` in the rendezvous store.
@@ -30,15 +30,18 @@ class ReceiveGroup {
   // Leaves the group, and closes its connections.
   void Drop();
 
-  // Ends operations under way.
-  void Abort(absl::string_view reason);
+  // The group that was joined, or null; to be aborted by any thread.
+  std::shared_ptr<comm::ProcessGroup> current() const {
+    absl::MutexLock lock(&mu_);
+    return group_;
+  }
 
  private:
   void UseRendezvous(const common::v1::GroupRendezvous& rendezvous);
 
   std::string key_;  // the rendezvous, serialised
   std::unique_ptr<comm::StoreClient> store_;
-  absl::Mutex mu_;
+  mutable absl::Mutex mu_;
   std::shared_ptr<comm::ProcessGroup> group_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/message_digest.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
@@ -25,6 +26,8 @@ constexpr absl::Duration kFirstPause = absl::Milliseconds(20);
 constexpr absl::Duration kLongestPause = absl::Seconds(1);
 constexpr absl::Duration kLogInterval = absl::Seconds(5);
 constexpr int kMaxDamaged = 5;  // arrivals of one bucket
+// From the last message to the call's status.
+constexpr absl::Duration kEndGrace = absl::Seconds(1);
 
 // Whether another connection to the same source may do better.
 bool MayPass(const absl::Status& status) {
@@ -72,8 +75,13 @@ class StreamReader::Call : public grpc::ClientReadReactor<v1::ReadWeightsRespons
       }
     }
     if (!arrived_) {
-      RETURN_IF_ERROR(WaitUntilDone());
-      return nullptr;
+      // The end of the call; or a message that is none, after which the call goes on unread.
+      if (EndsWithin(kEndGrace)) {
+        RETURN_IF_ERROR(WaitUntilDone());
+        return nullptr;
+      }
+      context_->TryCancel();
+      return absl::DataLossError("a message arrived damaged: it is none");
     }
     v1::ReadWeightsResponse* message = &messages_[current_];
     current_ = 1 - current_;
@@ -83,11 +91,15 @@ class StreamReader::Call : public grpc::ClientReadReactor<v1::ReadWeightsRespons
   }
 
  private:
-  absl::Status WaitUntilDone() {
+  bool EndsWithin(absl::Duration timeout) {
     if (holds_) RemoveHold();
     holds_ = false;
     absl::MutexLock lock(&mu_);
-    mu_.Await(absl::Condition(&done_));
+    return mu_.AwaitWithTimeout(absl::Condition(&done_), timeout);
+  }
+  absl::Status WaitUntilDone() {
+    EndsWithin(absl::InfiniteDuration());
+    absl::MutexLock lock(&mu_);
     return status_;
   }
   void OnReadDone(bool ok) override {
@@ -146,6 +158,7 @@ absl::Status StreamReader::ReadOnce(const Source& source, const weights::Transfe
   request.set_manifest_digest(source.manifest_digest);
   request.set_bucket_bytes((plan.largest_bucket_bytes + 7) / 8 * 8);  // odd where there is but one
   request.set_first_bucket(progress.bucket);
+  rpc::SetDigest(request);
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(source.deadline));
   {
@@ -165,7 +178,10 @@ absl::Status StreamReader::ReadOnce(const Source& source, const weights::Transfe
   int64_t received = 0;  // of the bucket
   auto start = Clock::now();
   while (progress.bucket < static_cast<int>(plan.buckets.size())) {
-    ASSIGN_OR_RETURN(const v1::ReadWeightsResponse* message, call.Next(options_.patience));
+    const absl::StatusOr<const v1::ReadWeightsResponse*> next = call.Next(options_.patience);
+    if (absl::IsDataLoss(next.status())) ++progress.damaged;
+    RETURN_IF_ERROR(next.status());
+    const v1::ReadWeightsResponse* const message = *next;
     if (message == nullptr) return absl::UnavailableError("the stream ended early");
     const std::string& data = message->data();
     const int64_t size = plan.buckets[progress.bucket].size_bytes();

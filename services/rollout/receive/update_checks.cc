@@ -134,6 +134,7 @@ absl::Status CheckBase(const BeginUpdateRequest& request, const WeightStore& sto
 bool SameUpdate(BeginUpdateRequest a, BeginUpdateRequest b) {
   for (BeginUpdateRequest* request : {&a, &b}) {
     request->clear_request_id();
+    request->clear_message_digest();
     request->clear_timeout();
     request->clear_manifest();  // its digest is compared
     request->clear_buckets();

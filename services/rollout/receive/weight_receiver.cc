@@ -104,18 +104,19 @@ void WeightReceiver::Close(UpdatePtr update, absl::Status status, Calls& calls) 
   waiters->begin_waiters.swap(update->begin_waiters);
   waiters->verify_waiters.swap(update->verify_waiters);
   waiters->commit_waiters.swap(update->commit_waiters);
-  calls.push_back([this, waiters, status] {
-    group_.Abort(status.message());
-    forward_.Abort(status.message());
+  // Behind the update's own task, if that is under way: only then is the arena nobody's. And before
+  // the next update's, which may begin as soon as mu_ is free: it would lose what it staged.
+  worker_.Add([this] {
+    group_.Drop();
+    forward_.Drop();
+    broadcast_.reset();
+    reshard_.reset();
+    store_->DropStaged();
+  });
+  calls.push_back([this, waiters, status, group = group_.current(), forward = forward_.current()] {
+    if (group != nullptr) group->Abort(status.message());
+    if (forward != nullptr) forward->Abort(status.message());
     stream_.Abort();
-    // Behind the update's own task, if that is under way: only then is the arena nobody's.
-    worker_.Add([this] {
-      group_.Drop();
-      forward_.Drop();
-      broadcast_.reset();
-      reshard_.reset();
-      store_->DropStaged();
-    });
     for (auto& waiter : waiters->begin_waiters) waiter(status);
     for (auto& waiter : waiters->verify_waiters) waiter(status);
     for (auto& waiter : waiters->commit_waiters) waiter(status);
@@ -177,13 +178,15 @@ void WeightReceiver::BeginUpdate(const v1::BeginUpdateRequest& request,
               absl::StrCat("update ", open_->request.update_id(), " is open; abort it first")),
           "UPDATE_IN_PROGRESS", {{"update_id", open_->request.update_id()}});
     }
-    if (request.policy_version() <= store_->live_version()) {
-      return rpc::WithReason(absl::FailedPreconditionError(absl::StrCat(
-                                 "policy_version: expected more than ", store_->live_version(),
-                                 ", which is live, found ", request.policy_version())),
-                             "VERSION_NOT_NEWER",
-                             {{"live", absl::StrCat(store_->live_version())},
-                              {"actual", absl::StrCat(request.policy_version())}});
+    const int64_t live = store_->live_version();
+    if (request.policy_version() < live ||
+        (request.policy_version() == live && !request.repairs())) {
+      return rpc::WithReason(
+          absl::FailedPreconditionError(absl::StrCat("policy_version: expected more than ", live,
+                                                     ", which is live, found ",
+                                                     request.policy_version())),
+          "VERSION_NOT_NEWER",
+          {{"live", absl::StrCat(live)}, {"actual", absl::StrCat(request.policy_version())}});
     }
     RETURN_IF_ERROR(CheckBase(request, *store_));
     auto update = std::make_shared<Update>();
@@ -199,10 +202,9 @@ void WeightReceiver::BeginUpdate(const v1::BeginUpdateRequest& request,
     update->request.clear_buckets();
     update->begin_waiters.push_back(done);
     open_ = update;
-    calls.push_back([this, update] {
-      worker_.SetAlarm(update->deadline);
-      AddTask(update, [this, update] { RunUpdate(update); });
-    });
+    worker_.SetAlarm(update->deadline);
+    AddTask(
+        update, [this, update] { RunUpdate(update); }, calls);
     return absl::OkStatus();
   };
   {
@@ -212,17 +214,15 @@ void WeightReceiver::BeginUpdate(const v1::BeginUpdateRequest& request,
   Make(calls);
 }
 
-void WeightReceiver::AddTask(const UpdatePtr& update, std::function<void()> task) {
-  if (worker_.Add(std::move(task))) return;
-  Calls calls;
-  {
-    absl::MutexLock lock(&mu_);
-    if (update->state != State::kClosed) Close(update, ShutDownError(), calls);
-  }
-  Make(calls);
+void WeightReceiver::AddTask(const UpdatePtr& update, std::function<void()> task, Calls& calls) {
+  if (!worker_.Add(std::move(task))) Close(update, ShutDownError(), calls);
 }
 
 void WeightReceiver::RunUpdate(const UpdatePtr& update) {
+  {
+    absl::MutexLock lock(&mu_);
+    if (update->state == State::kClosed) return;
+  }
   absl::Status status = store_->PrepareStaging();
   std::vector<Done<v1::BeginUpdateResponse>> waiters;
   {
@@ -377,7 +377,8 @@ void WeightReceiver::CommitUpdate(const v1::CommitUpdateRequest& request,
     update->commit_waiters.push_back(done);
     if (update->state == State::kCommitting) return absl::OkStatus();
     update->state = State::kCommitting;
-    calls.push_back([this, update] { AddTask(update, [this, update] { RunCommit(update); }); });
+    AddTask(
+        update, [this, update] { RunCommit(update); }, calls);
     return absl::OkStatus();
   };
   {

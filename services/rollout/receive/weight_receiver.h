@@ -12,7 +12,7 @@
 // and return; the answers come through callbacks, on this thread or the caller's.
 //
 // Any thread may call any method. `mu_` is never held while the store, the group or a callback is
-// called.
+// called; the worker's lock and those of the groups nest within it.
 #ifndef TANDEM_SERVICES_ROLLOUT_RECEIVE_WEIGHT_RECEIVER_H_
 #define TANDEM_SERVICES_ROLLOUT_RECEIVE_WEIGHT_RECEIVER_H_
 
@@ -116,8 +116,10 @@ class WeightReceiver {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   static void Make(Calls& calls);
 
-  // Adds a task for an open update, which is closed where the worker has stopped.
-  void AddTask(const UpdatePtr& update, std::function<void()> task);
+  // Adds a task for an open update, which is closed where the worker has stopped. Under mu_, as
+  // Close() does: the worker's order is that in which updates were begun and ended.
+  void AddTask(const UpdatePtr& update, std::function<void()> task, Calls& calls)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // On the worker.
   void RunUpdate(const UpdatePtr& update);

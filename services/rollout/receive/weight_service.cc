@@ -2,29 +2,42 @@
 
 #include <utility>
 
+#include "common/rpc/message_digest.h"
 #include "common/rpc/status_conversion.h"
 #include "services/rollout/receive/read_weights_call.h"
 
 namespace tandem::rollout {
 namespace {
 
-// Fills in the response and ends the call, whenever the receiver answers.
-template <typename Response>
-WeightReceiver::Done<Response> Finish(grpc::ServerUnaryReactor* reactor, Response* response) {
-  return [reactor, response](absl::StatusOr<Response> answer) {
-    if (answer.ok()) *response = *std::move(answer);
+// Fills in the response and ends the call, whenever the receiver answers. The request lives until
+// then.
+template <typename Request, typename Response>
+WeightReceiver::Done<Response> Finish(grpc::ServerUnaryReactor* reactor, const Request* request,
+                                      Response* response) {
+  return [reactor, request, response](absl::StatusOr<Response> answer) {
+    if (answer.ok()) {
+      *response = *std::move(answer);
+      rpc::SetDigest(*response, request->message_digest());
+    }
     reactor->Finish(rpc::ToGrpcStatus(answer.status()));
   };
+}
+
+// Whether the request is what was sent; where not, the call has ended.
+template <typename Request>
+bool IsIntact(const Request& request, grpc::ServerUnaryReactor* reactor) {
+  const absl::Status status = rpc::CheckDigest(request);
+  if (!status.ok()) reactor->Finish(rpc::ToGrpcStatus(status));
+  return status.ok();
 }
 
 }  // namespace
 
 grpc::ServerUnaryReactor* WeightServiceImpl::GetManifest(grpc::CallbackServerContext* context,
-                                                         const v1::GetManifestRequest*,
+                                                         const v1::GetManifestRequest* request,
                                                          v1::GetManifestResponse* response) {
   auto* reactor = context->DefaultReactor();
-  *response = receiver_->GetManifest();
-  reactor->Finish(grpc::Status::OK);
+  Finish(reactor, request, response)(receiver_->GetManifest());
   return reactor;
 }
 
@@ -32,7 +45,9 @@ grpc::ServerUnaryReactor* WeightServiceImpl::BeginUpdate(grpc::CallbackServerCon
                                                          const v1::BeginUpdateRequest* request,
                                                          v1::BeginUpdateResponse* response) {
   auto* reactor = context->DefaultReactor();
-  receiver_->BeginUpdate(*request, Finish(reactor, response));
+  if (IsIntact(*request, reactor)) {
+    receiver_->BeginUpdate(*request, Finish(reactor, request, response));
+  }
   return reactor;
 }
 
@@ -40,7 +55,9 @@ grpc::ServerUnaryReactor* WeightServiceImpl::VerifyUpdate(grpc::CallbackServerCo
                                                           const v1::VerifyUpdateRequest* request,
                                                           v1::VerifyUpdateResponse* response) {
   auto* reactor = context->DefaultReactor();
-  receiver_->VerifyUpdate(*request, Finish(reactor, response));
+  if (IsIntact(*request, reactor)) {
+    receiver_->VerifyUpdate(*request, Finish(reactor, request, response));
+  }
   return reactor;
 }
 
@@ -48,23 +65,27 @@ grpc::ServerUnaryReactor* WeightServiceImpl::CommitUpdate(grpc::CallbackServerCo
                                                           const v1::CommitUpdateRequest* request,
                                                           v1::CommitUpdateResponse* response) {
   auto* reactor = context->DefaultReactor();
-  receiver_->CommitUpdate(*request, Finish(reactor, response));
+  if (IsIntact(*request, reactor)) {
+    receiver_->CommitUpdate(*request, Finish(reactor, request, response));
+  }
   return reactor;
 }
 
 grpc::ServerUnaryReactor* WeightServiceImpl::AbortUpdate(grpc::CallbackServerContext* context,
                                                          const v1::AbortUpdateRequest* request,
-                                                         v1::AbortUpdateResponse*) {
+                                                         v1::AbortUpdateResponse* response) {
   auto* reactor = context->DefaultReactor();
+  if (!IsIntact(*request, reactor)) return reactor;
+  rpc::SetDigest(*response, request->message_digest());
   reactor->Finish(rpc::ToGrpcStatus(receiver_->AbortUpdate(*request)));
   return reactor;
 }
 
 grpc::ServerUnaryReactor* WeightServiceImpl::GetDigests(grpc::CallbackServerContext* context,
-                                                        const v1::GetDigestsRequest*,
+                                                        const v1::GetDigestsRequest* request,
                                                         v1::GetDigestsResponse* response) {
   auto* reactor = context->DefaultReactor();
-  receiver_->GetDigests(Finish(reactor, response));
+  receiver_->GetDigests(Finish(reactor, request, response));
   return reactor;
 }
 

@@ -71,6 +71,16 @@ absl::StatusOr<GenerationRequest> FromProto(const v1::GenerateRequest& request,
   if (sampling.has_ignore_eos()) out.ignore_eos = sampling.ignore_eos();
   out.return_text = request.return_text();
   out.stream = request.stream();
+  for (const v1::BegunSample& begun : request.begun()) {
+    if (begun.finish_reason() == common::v1::FINISH_REASON_ABORTED) {
+      return rpc::InvalidField("begun.finish_reason",
+                               "expected STOP, LENGTH or nothing, found ABORTED; a sample that was "
+                               "aborted goes on with it unset");
+    }
+    out.begun.push_back({begun.index(),
+                         {begun.token_ids().begin(), begun.token_ids().end()},
+                         begun.finish_reason() != common::v1::FINISH_REASON_UNSPECIFIED});
+  }
   return out;
 }
 

@@ -99,6 +99,7 @@ grpc::ServerUnaryReactor* RolloutServiceImpl::GetServerInfo(grpc::CallbackServer
   response->set_num_preemptions(info.scheduler.num_preemptions);
   for (const int32_t id : engine_.options().eos_token_ids) response->add_eos_token_ids(id);
   response->set_build_version(TANDEM_VERSION);
+  response->set_instance_id(instance_id_);
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   reactor->Finish(grpc::Status::OK);
   return reactor;

@@ -7,6 +7,7 @@
 
 #include "common/tokenizer/tokenizer.h"
 #include "services/rollout/engine/engine.h"
+#include "services/rollout/service/convert.h"
 #include "tandem/rollout/v1/rollout_service.grpc.pb.h"
 
 namespace tandem::rollout {
@@ -44,6 +45,7 @@ class RolloutServiceImpl : public v1::RolloutService::CallbackService {
   Engine& engine_;
   const tokenizer::Tokenizer* tokenizer_;
   const std::function<int64_t()> updating_to_;
+  const std::string instance_id_ = DrawRequestId();
 };
 
 }  // namespace tandem::rollout

@@ -22,6 +22,9 @@ absl::StatusOr<SendResult> BroadcastPlane::Send(comm::ProcessGroup& group, const
                                                 weights::PhaseTimes& times) {
   SendResult result;
   ASSIGN_OR_RETURN(result.digests, transport_.Send(plan_, group, *source_, times));
+  const auto wait_start = weights::PhaseTimes::Clock::now();
+  RETURN_IF_ERROR(source_->CheckGathered(result.digests));
+  times.Worked("gather", wait_start);
   // What the leader puts on its wire is counted once, however the collective spreads it.
   result.sent_bytes = result.max_rank_sent_bytes = plan_.total_bytes;
   return result;

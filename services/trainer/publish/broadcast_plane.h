@@ -23,6 +23,7 @@ class BroadcastPlane : public DataPlane {
   absl::Status CheckReplica(int) const override { return absl::OkStatus(); }
   const RankTable& table(int) const override { return table_; }
   int64_t model_bytes() const override { return plan_.total_bytes; }
+  void Begin(absl::Time deadline) override { source_->Begin(deadline, group_timeout_); }
   absl::Status Order(const SendOrder& order) override;
   absl::StatusOr<SendResult> Send(comm::ProcessGroup& group, const SendOrder& order,
                                   weights::PhaseTimes& times) override;

@@ -60,6 +60,8 @@ class DataPlane {
   virtual const RankTable& table(int rank) const = 0;
   virtual int64_t model_bytes() const = 0;
 
+  // Before an update: what is waited for in the trainer's own group until End() ends by then.
+  virtual void Begin(absl::Time deadline) = 0;
   // Before the leader joins the group: tells the other ranks to.
   virtual absl::Status Order(const SendOrder& order) = 0;
   // Errors are those of the group, with the bucket, or another rank's.

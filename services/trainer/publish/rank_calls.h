@@ -1,4 +1,5 @@
-// RankCalls: one RPC to every rank of several replicas, in flight at once.
+// RankCalls: one RPC to every rank of several replicas, in flight at once. Requests leave with an
+// id and their digest; an answer that has another than it states is DATA_LOSS.
 //
 //   RankCalls<BeginUpdateRequest, BeginUpdateResponse> calls(replicas);
 //   calls.Start(&Async::BeginUpdate, deadline, [&](int replica, int rank) { return request; });
@@ -20,6 +21,8 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/message_digest.h"
+#include "common/rpc/new_uuid.h"
 #include "common/rpc/status_conversion.h"
 #include "services/trainer/publish/replica_client.h"
 
@@ -63,6 +66,8 @@ class RankCalls {
           call->replica = replica;
           call->rank = rank;
           call->request = make_request(replica, rank);
+          call->request.set_request_id(rpc::NewUuid());
+          rpc::SetDigest(call->request);
           call->context = rpc::MakeContext(std::max(absl::Milliseconds(1), deadline - absl::Now()));
           starting.push_back(call.get());
           calls_.push_back(std::move(call));
@@ -72,8 +77,9 @@ class RankCalls {
     }
     for (Call* call : starting) {
       (replicas_[call->replica]->stub(call->rank).async()->*method)(
-          call->context.get(), &call->request, &call->response,
-          [this, call](grpc::Status status) { Done(call, rpc::FromGrpcStatus(status)); });
+          call->context.get(), &call->request, &call->response, [this, call](grpc::Status status) {
+            Done(call, rpc::ExplainGarbled(rpc::FromGrpcStatus(status)));
+          });
     }
   }
 
@@ -103,6 +109,10 @@ class RankCalls {
   };
 
   void Done(Call* call, absl::Status status) {
+    if (status.ok()) {
+      status = rpc::CheckDigest(call->response, call->request.message_digest());
+      if (!status.ok()) call->response.Clear();
+    }
     if (!status.ok() && on_failure_) on_failure_(call->replica, call->rank, status);
     absl::MutexLock lock(&mu_);
     auto& answer = answers_[call->replica][call->rank];

@@ -16,10 +16,12 @@
 
 namespace tandem::trainer {
 
-// One rollout engine and the addresses HOST:PORT of its ranks.
+// One rollout engine and the addresses HOST:PORT of its ranks. `resend`: the version goes to it
+// also where it has it, for what it has was found damaged.
 struct ReplicaEndpoint {
   std::string id;
   std::vector<std::string> rank_addresses;
+  bool resend = false;
 
   bool operator==(const ReplicaEndpoint&) const = default;
 };
@@ -39,6 +41,7 @@ class ReplicaClient {
 
   const ReplicaEndpoint& endpoint() const { return endpoint_; }
   const std::string& id() const { return endpoint_.id; }
+  bool repairs() const { return endpoint_.resend; }
   int num_ranks() const { return static_cast<int>(endpoint_.rank_addresses.size()); }
   Stub& stub(int rank) { return *stubs_[rank]; }
 

@@ -1,6 +1,5 @@
 #include "services/trainer/publish/reshard_follower.h"
 
-#include <algorithm>
 #include <thread>
 #include <utility>
 
@@ -8,14 +7,17 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "common/comm/choose_group.h"
+#include "common/comm/time_left.h"
 #include "common/status/status_macros.h"
-#include "services/trainer/publish/group_messages.h"
 
 namespace tandem::trainer {
 namespace {
 
-absl::Duration Left(absl::Time deadline) {
-  return std::max(absl::Milliseconds(1), deadline - absl::Now());
+v1::SendReport ReportOf(const absl::Status& status) {
+  v1::SendReport report;
+  report.set_code(static_cast<int>(status.code()));
+  report.set_message(std::string(status.message()));
+  return report;
 }
 
 // Waits on a thread of its own for the key that calls an attempt off, and then ends what the
@@ -24,7 +26,7 @@ class CallOffWatch {
  public:
   CallOffWatch(std::unique_ptr<comm::StoreClient> store, std::string key, absl::Time deadline)
       : store_(std::move(store)), thread_([this, key = std::move(key), deadline] {
-          if (!store_->Get(key, Left(deadline), &done_).ok()) return;
+          if (!store_->Get(key, comm::TimeLeft(deadline), &done_).ok()) return;
           absl::MutexLock lock(&mu_);
           cancel_.Notify();
           if (group_ != nullptr) group_->Abort("the leader has called the update off");
@@ -57,9 +59,12 @@ class CallOffWatch {
 absl::Status ReshardFollower::Follow() {
   while (true) {
     v1::PublishOrder order;
-    RETURN_IF_ERROR(ReceiveMessage(*world_, 0, order, "publish order"));
-    if (order.end()) return absl::OkStatus();
-    RETURN_IF_ERROR(SendMessage(*world_, 0, Carry(order), "publish report"));
+    const absl::Status received = leader_.Receive(order, "publish order");
+    if (!received.ok() && !absl::IsDataLoss(received)) return received;
+    // The end has no bytes that could arrive damaged.
+    if (received.ok() && order.update_id().empty()) return absl::OkStatus();
+    RETURN_IF_ERROR(leader_.Send(ReportOf(received), "publish order"));
+    if (received.ok()) RETURN_IF_ERROR(leader_.Send(Carry(order), "publish report"));
   }
 }
 
@@ -69,9 +74,7 @@ v1::SendReport ReshardFollower::Carry(const v1::PublishOrder& order) {
   if (!status.ok()) {
     if (group_ != nullptr) group_->Abort("the update failed");
     group_.reset();
-    report.Clear();
-    report.set_code(static_cast<int>(status.code()));
-    report.set_message(std::string(status.message()));
+    return ReportOf(status);
   }
   return report;
 }
@@ -87,7 +90,7 @@ absl::StatusOr<std::shared_ptr<comm::ProcessGroup>> ReshardFollower::Join(
   options.rank = world_->rank();
   options.size = rendezvous.size();
   options.rendezvous = {rendezvous.host(), rendezvous.port(), rendezvous.prefix()};
-  options.timeout = Left(deadline);
+  options.timeout = comm::TimeLeft(deadline);
   options.cancel = cancel;
   ASSIGN_OR_RETURN(group_, comm::CreateGroupOf(rendezvous.backend(), options));
   prefix_ = rendezvous.prefix();
@@ -97,13 +100,13 @@ absl::StatusOr<std::shared_ptr<comm::ProcessGroup>> ReshardFollower::Join(
 absl::Status ReshardFollower::Send(const v1::PublishOrder& order, v1::SendReport& report) {
   const absl::Time deadline = absl::Now() + absl::Milliseconds(order.timeout_ms());
   const auto& rendezvous = order.rendezvous();
-  ASSIGN_OR_RETURN(
-      auto store, comm::StoreClient::Connect(
-                      {rendezvous.host(), rendezvous.port(), rendezvous.prefix()}, Left(deadline)));
+  ASSIGN_OR_RETURN(auto store, comm::StoreClient::Connect(
+                                   {rendezvous.host(), rendezvous.port(), rendezvous.prefix()},
+                                   comm::TimeLeft(deadline)));
   CallOffWatch watch(std::move(store), absl::StrCat("abort/", order.update_id()), deadline);
   ASSIGN_OR_RETURN(const auto group, Join(order, deadline, watch.cancel()));
   watch.Watch(group);
-  group->SetTimeout(Left(deadline));
+  group->SetTimeout(comm::TimeLeft(deadline));
   weights::PhaseTimes times;
   ASSIGN_OR_RETURN(const ReshardSender::Sent sent,
                    sender_->Send(*group, world_->size(), order.delta(), times));

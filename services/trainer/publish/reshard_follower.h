@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "common/comm/process_group.h"
+#include "services/trainer/publish/group_messages.h"
 #include "services/trainer/publish/reshard_sender.h"
 #include "tandem/trainer/v1/publish_order.pb.h"
 
@@ -18,7 +19,7 @@ class ReshardFollower {
  public:
   // Both outlive it. `world`: the group in which rank 0 gives orders.
   ReshardFollower(ReshardSender* sender, comm::ProcessGroup* world)
-      : sender_(sender), world_(world) {}
+      : sender_(sender), world_(world), leader_(world, 0) {}
 
   // Sends as the leader orders, until it ends. Errors are those of `world`, which is then broken;
   // what goes wrong with an update is reported to the leader.
@@ -33,6 +34,7 @@ class ReshardFollower {
 
   ReshardSender* const sender_;
   comm::ProcessGroup* const world_;
+  MessageLink leader_;
   std::string prefix_;  // of the group's rendezvous
   std::shared_ptr<comm::ProcessGroup> group_;
 };

@@ -7,7 +7,6 @@
 #include "absl/time/clock.h"
 #include "common/status/status_macros.h"
 #include "common/weights/receive_table.h"
-#include "services/trainer/publish/group_messages.h"
 
 namespace tandem::trainer {
 namespace {
@@ -57,6 +56,8 @@ ReshardPlane::ReshardPlane(const ReshardLayout& layout, std::vector<RankTable> t
   for (const auto& tensor : layout_.manifest.tensors()) {
     model_bytes_ += weights::TensorBytes(tensor).value_or(0);
   }
+  for (int rank = 1; rank < num_senders(); ++rank) links_.emplace_back(world_, rank);
+  ordered_.assign(num_senders(), false);
 }
 
 absl::Status ReshardPlane::CheckReplica(int num_ranks) const {
@@ -79,15 +80,21 @@ std::string ReshardPlane::LastMessage(int rank) const {
                       layout_.manifest.tensors(last->pieces.front().piece.tensor).name());
 }
 
-absl::Status ReshardPlane::ReceiveReport(int rank, v1::SendReport& report) {
+absl::Status ReshardPlane::ReceiveReport(int rank, absl::string_view tag, v1::SendReport& report) {
   limit_.Apply();
-  return ReceiveMessage(*world_, rank, report, "publish report");
+  absl::Status status = links_[rank - 1].Receive(report, tag);
+  if (!world_->status().ok()) return status;
+  if (status.ok()) {
+    status = absl::Status(static_cast<absl::StatusCode>(report.code()), report.message());
+  }
+  if (status.ok()) return status;
+  return absl::Status(status.code(), absl::StrCat("trainer rank ", rank, ": ", status.message()));
 }
 
 absl::Status ReshardPlane::TellAll(const v1::PublishOrder& order) {
-  for (int rank = 1; rank < num_senders(); ++rank) {
-    RETURN_IF_ERROR(SendMessage(*world_, rank, order, "publish order"))
-        << "phase " << (order.end() ? "end" : "begin");
+  for (MessageLink& link : links_) {
+    RETURN_IF_ERROR(link.Send(order, "publish order"))
+        << "phase " << (order.update_id().empty() ? "end" : "begin");
   }
   return absl::OkStatus();
 }
@@ -99,10 +106,21 @@ absl::Status ReshardPlane::Order(const SendOrder& order) {
   message.set_timeout_ms(
       std::max<int64_t>(1, absl::ToInt64Milliseconds(order.deadline - absl::Now())));
   message.set_delta(order.delta);
-  ordered_ = true;
   limit_.Begin(order.deadline);
   limit_.Apply();
-  return TellAll(message);
+  RETURN_IF_ERROR(TellAll(message));
+  // Each is heard before the group is joined, where all would wait for one that knows nothing of
+  // it.
+  absl::Status first;
+  for (int rank = 1; rank < num_senders(); ++rank) {
+    v1::SendReport heard;
+    absl::Status status = ReceiveReport(rank, "publish order", heard);
+    if (!world_->status().ok()) return status;
+    // Where the answer itself is damaged, the order most likely was not.
+    ordered_[rank] = heard.code() == 0;
+    if (first.ok()) first = std::move(status);
+  }
+  return first;
 }
 
 absl::StatusOr<SendResult> ReshardPlane::Send(comm::ProcessGroup& group, const SendOrder& order,
@@ -114,7 +132,6 @@ absl::StatusOr<SendResult> ReshardPlane::Send(comm::ProcessGroup& group, const S
     order.call_off();
   }
   const auto wait_start = weights::PhaseTimes::Clock::now();
-  ordered_ = false;
   SendResult result;
   int64_t elements = 0;
   int64_t changed = 0;
@@ -131,19 +148,22 @@ absl::StatusOr<SendResult> ReshardPlane::Send(comm::ProcessGroup& group, const S
   }
   for (int rank = 1; rank < num_senders(); ++rank) {
     v1::SendReport report;
-    RETURN_IF_ERROR(ReceiveReport(rank, report)) << "trainer rank " << rank << LastMessage(rank);
-    const auto code = static_cast<absl::StatusCode>(report.code());
-    if (code != absl::StatusCode::kOk) {
+    ordered_[rank] = false;
+    absl::Status told = ReceiveReport(rank, "publish report", report);
+    if (!world_->status().ok()) {
+      RETURN_IF_ERROR(told) << "trainer rank " << rank << LastMessage(rank);
+    }
+    if (told.ok() && report.digest_lanes_size() != 2 * layout_.manifest.tensors_size()) {
+      told = absl::InternalError(
+          absl::StrCat("trainer rank ", rank, " reports ", report.digest_lanes_size(),
+                       " digest words, expected ", 2 * layout_.manifest.tensors_size()));
+    }
+    if (!told.ok()) {
       if (status.ok()) {
-        status = absl::Status(code, absl::StrCat("trainer rank ", rank, ": ", report.message()));
+        status = told;
         order.call_off();  // the ranks that have not reported yet
       }
       continue;
-    }
-    if (report.digest_lanes_size() != 2 * layout_.manifest.tensors_size()) {
-      return absl::InternalError(
-          absl::StrCat("trainer rank ", rank, " reports ", report.digest_lanes_size(),
-                       " digest words, expected ", 2 * layout_.manifest.tensors_size()));
     }
     for (size_t i = 0; i < digests.size(); ++i) {
       const int lane = 2 * static_cast<int>(i);
@@ -161,20 +181,21 @@ absl::StatusOr<SendResult> ReshardPlane::Send(comm::ProcessGroup& group, const S
 }
 
 absl::Status ReshardPlane::Drain() {
-  for (int rank = 1; ordered_ && rank < num_senders(); ++rank) {
+  if (num_senders() == 1) return absl::OkStatus();
+  for (int rank = 1; rank < num_senders(); ++rank) {
+    if (!ordered_[rank]) continue;
+    ordered_[rank] = false;
     v1::SendReport report;
-    RETURN_IF_ERROR(ReceiveReport(rank, report));
+    const absl::Status told = ReceiveReport(rank, "publish report", report);
+    if (!world_->status().ok()) return told;  // else what it says is known, or of no use any more
   }
-  ordered_ = false;
-  return num_senders() > 1 ? world_->status() : absl::OkStatus();
+  return world_->status();
 }
 
 absl::Status ReshardPlane::End() {
   RETURN_IF_ERROR(Drain());
-  v1::PublishOrder order;
-  order.set_end(true);
   limit_.Apply();
-  const absl::Status told = TellAll(order);
+  const absl::Status told = TellAll(v1::PublishOrder());
   limit_.End();
   return told;
 }

@@ -16,6 +16,7 @@
 
 #include "services/trainer/publish/data_plane.h"
 #include "services/trainer/publish/group_deadline.h"
+#include "services/trainer/publish/group_messages.h"
 #include "services/trainer/publish/reshard_sender.h"
 #include "tandem/trainer/v1/publish_order.pb.h"
 
@@ -36,6 +37,7 @@ class ReshardPlane : public DataPlane {
   absl::Status CheckReplica(int num_ranks) const override;
   const RankTable& table(int rank) const override { return tables_[rank]; }
   int64_t model_bytes() const override { return model_bytes_; }
+  void Begin(absl::Time deadline) override { limit_.Begin(deadline); }
   absl::Status Order(const SendOrder& order) override;
   absl::StatusOr<SendResult> Send(comm::ProcessGroup& group, const SendOrder& order,
                                   weights::PhaseTimes& times) override;
@@ -46,16 +48,19 @@ class ReshardPlane : public DataPlane {
   absl::Status TellAll(const v1::PublishOrder& order);
   // What a rank sends, for an error.
   std::string LastMessage(int rank) const;
-  absl::Status ReceiveReport(int rank, v1::SendReport& report);
+  // What a rank answers. Its failure, with its number, comes as an error: DATA_LOSS also where the
+  // answer arrived damaged. Errors of the group are in world_->status() as well.
+  absl::Status ReceiveReport(int rank, absl::string_view tag, v1::SendReport& report);
 
   const ReshardLayout& layout_;
   const std::vector<RankTable> tables_;
   ReshardSender* const sender_;
   comm::ProcessGroup* const world_;
+  std::vector<MessageLink> links_;  // to ranks 1 and on
   const bool deltas_;
   int64_t model_bytes_ = 0;
-  bool ordered_ = false;  // reports are to come
-  GroupDeadline limit_;   // of the world
+  std::vector<bool> ordered_;  // by rank: whether its report is to come
+  GroupDeadline limit_;        // of the world
 };
 
 // The tables of the ranks of a replica that holds `layout`'s tensors in `boxes` of `rollout`.

@@ -9,6 +9,7 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
+#include "common/comm/guarded_words.h"
 #include "common/status/status_macros.h"
 #include "common/weights/delta_codec.h"
 #include "services/trainer/fsdp/offload_file.h"
@@ -166,7 +167,6 @@ absl::Status ReshardSender::SendDelta(comm::ProcessGroup& group, int to, size_t 
   at::Tensor packed = PackedOf(slot).narrow(0, 0, message.size_bytes);
   const int64_t room = weights::MaxEncodedBytes(message.size_bytes);
   if (!slot.coded.defined() || slot.coded.numel() < room) slot.coded = at::empty({room}, at::kByte);
-  if (!slot.size.defined()) slot.size = at::empty({1}, at::kLong);
   Clock::time_point now = Clock::now();
   Pack(message, all, packed);
   now = times.Worked("pack", now);
@@ -174,7 +174,7 @@ absl::Status ReshardSender::SendDelta(comm::ProcessGroup& group, int to, size_t 
       const weights::DeltaStats stats,
       weights::EncodeDelta(BytesOf(base_[index]), BytesOf(packed),
                            static_cast<int>(layout_.plan.element_bytes), BytesOf(slot.coded)));
-  slot.size.fill_(stats.coded_bytes);
+  slot.size = comm::GuardWords<1>({stats.coded_bytes});
   now = times.Worked("encode", now);
   for (const at::Tensor& bytes : {slot.size, slot.coded.narrow(0, 0, stats.coded_bytes)}) {
     ASSIGN_OR_RETURN(auto work, group.Send(bytes, to, NameOf(index)));
@@ -214,7 +214,7 @@ absl::StatusOr<ReshardSender::Sent> ReshardSender::SendMessages(comm::ProcessGro
   Sent sent;
   sent.digests.resize(layout_.manifest.tensors_size());
   if (keeps_base_) base_.resize(messages_.size());
-  slots_.resize(weights::MessagesUnderWay(layout_.plan.largest_message_bytes()));
+  slots_.resize(delta ? 2 : weights::MessagesUnderWay(layout_.plan.largest_message_bytes()));
   for (size_t i = 0; i < messages_.size(); ++i) {
     const Message& message = *messages_[i].message;
     Slot& slot = slots_[i % slots_.size()];

@@ -6,8 +6,8 @@
 // caller knows.
 //
 // What lies in the master as it travels is sent from there. Transfer memory is at most that of the
-// messages under way (MessagesUnderWay), with deltas twice that. Threads: the rank's collective
-// thread.
+// messages under way (MessagesUnderWay); with deltas two buckets, as they are and coded. Threads:
+// the rank's collective thread.
 #ifndef TANDEM_SERVICES_TRAINER_PUBLISH_RESHARD_SENDER_H_
 #define TANDEM_SERVICES_TRAINER_PUBLISH_RESHARD_SENDER_H_
 
@@ -71,7 +71,7 @@ class ReshardSender {
   struct Slot {
     at::Tensor packed;  // bytes
     at::Tensor coded;   // bytes of the delta
-    at::Tensor size;    // int64 [1], of the delta
+    at::Tensor size;    // guarded, of the delta
     std::vector<std::unique_ptr<comm::Work>> works;
   };
   struct Outgoing {

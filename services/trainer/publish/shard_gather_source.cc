@@ -11,14 +11,18 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
+#include "common/comm/guarded_words.h"
 #include "common/status/status_macros.h"
 #include "services/trainer/fsdp/offload_file.h"
+#include "services/trainer/publish/shard_pieces.h"
 #include "services/trainer/publish/wire_type.h"
 
 namespace tandem::trainer {
 namespace {
 
-constexpr int32_t kEnd = -1;
+// What the leader tells beside the buckets that it wants.
+constexpr int64_t kEnd = -1;
+constexpr int64_t kTellDigests = -2;
 constexpr int kAskAhead = 1;
 
 }  // namespace
@@ -130,20 +134,54 @@ at::Tensor ShardGatherSource::View(const at::Tensor& bytes, int64_t first, int64
   return bytes.narrow(0, first * element_size_, count * element_size_).view(wire_type_);
 }
 
-void ShardGatherSource::Pack(const Run& run, at::Tensor destination) const {
-  at::NoGradGuard no_grad;
-  destination.copy_(
-      shards_.units[run.unit].master.detach().view({-1}).narrow(0, run.shard_offset, run.count));
+void ShardGatherSource::Pack(int bucket, const Run& run, const at::Tensor& destination) {
+  weights::Piece piece;
+  piece.length = run.count;
+  PackPiece(shards_, piece, {run.unit, run.shard_offset, run.count}, destination);
   Rest(shards_.units[run.unit].master);
+  given_.Add(bucket, run.bucket_offset * element_size_,
+             {static_cast<const std::byte*>(destination.const_data_ptr()), destination.nbytes()});
 }
 
-absl::Status ShardGatherSource::Tell(int rank, int32_t word, Slot& slot) {
+absl::Status ShardGatherSource::Tell(int rank, int64_t word, Slot& slot) {
   if (limit_.has_value()) limit_->Apply();
-  at::Tensor message = at::full({1}, word, at::kInt);
+  at::Tensor message = comm::GuardWords<2>({told_[rank]++, word});
   ASSIGN_OR_RETURN(auto work, group_->Send(message, rank, "gather control"));
   slot.works.push_back(std::move(work));
   slot.held.push_back(std::move(message));
   return absl::OkStatus();
+}
+
+absl::StatusOr<int64_t> ShardGatherSource::Hear() {
+  const at::Tensor message = comm::RoomForWords<2>();
+  while (true) {
+    ASSIGN_OR_RETURN(auto work, group_->Receive(message, 0, "gather control"));
+    RETURN_IF_ERROR(work->Wait());
+    const auto [number, word] = comm::ReadGuarded<2>(message);
+    if (number < heard_) continue;  // it came before
+    heard_ = number + 1;
+    return word;
+  }
+}
+
+absl::Status ShardGatherSource::CheckGathered(const std::vector<weights::TensorDigest>& digests) {
+  for (int rank = 1; rank < shards_.ranks; ++rank)
+    RETURN_IF_ERROR(Tell(rank, kTellDigests, asking_[0]));
+  RETURN_IF_ERROR(WaitForAsking());
+  absl::Status first;
+  for (int rank = 1; rank < shards_.ranks; ++rank) {  // each is heard, whatever the others said
+    if (limit_.has_value()) limit_->Apply();
+    v1::HeldDigests told;
+    absl::Status status = links_[rank].Receive(told, "given digests");
+    if (!status.ok() && !absl::IsDataLoss(status)) return status;
+    if (status.ok()) status = given_.Add(told);
+    if (first.ok() && !status.ok()) {
+      first =
+          absl::Status(status.code(), absl::StrCat("trainer rank ", rank, ": ", status.message()));
+    }
+  }
+  RETURN_IF_ERROR(first);
+  return given_.Compare(digests);
 }
 
 absl::Status ShardGatherSource::WaitFor(Slot& slot, int bucket) {
@@ -172,9 +210,17 @@ void ShardGatherSource::Scatter(const Landing& landing) const {
   }
 }
 
+absl::Status ShardGatherSource::WaitForAsking() {
+  absl::Status status = WaitFor(asking_[0], 0);
+  status.Update(WaitFor(asking_[1], 1));
+  return status;
+}
+
 absl::Status ShardGatherSource::Ask(int bucket) {
+  // What asked for the bucket before the last was read before that one's bytes were sent.
+  RETURN_IF_ERROR(WaitFor(asking_[bucket % 2], bucket));
   for (int rank = 1; rank < shards_.ranks; ++rank) {
-    RETURN_IF_ERROR(Tell(rank, bucket, asking_));
+    RETURN_IF_ERROR(Tell(rank, bucket, asking_[bucket % 2]));
   }
   next_ask_ = bucket + 1;
   return absl::OkStatus();
@@ -210,6 +256,7 @@ absl::Status ShardGatherSource::Start(int bucket, at::Tensor buffer, weights::Ph
     next_start_ = next_ask_ = bucket;
   }
   ++next_start_;
+  if (bucket == 0) given_.Reset();
   const int last_to_ask =
       std::min<int>(bucket + kAskAhead, static_cast<int>(plan_.buckets.size()) - 1);
   while (next_ask_ <= last_to_ask) {
@@ -217,7 +264,9 @@ absl::Status ShardGatherSource::Start(int bucket, at::Tensor buffer, weights::Ph
   }
   RETURN_IF_ERROR(PostReceives(bucket, buffer, slots_[bucket % 2]));
   const auto pack_start = weights::PhaseTimes::Clock::now();
-  for (const Run& run : RunsOf(0, bucket)) Pack(run, View(buffer, run.bucket_offset, run.count));
+  for (const Run& run : RunsOf(0, bucket)) {
+    Pack(bucket, run, View(buffer, run.bucket_offset, run.count));
+  }
   times.Worked("pack", pack_start);
   return absl::OkStatus();
 }
@@ -225,7 +274,7 @@ absl::Status ShardGatherSource::Start(int bucket, at::Tensor buffer, weights::Ph
 absl::Status ShardGatherSource::Finish(int bucket) {
   RETURN_IF_ERROR(WaitFor(slots_[bucket % 2], bucket));
   // Its messages have long arrived: the last of them was read before the bucket's bytes were sent.
-  if (next_start_ == static_cast<int>(plan_.buckets.size())) return WaitFor(asking_, bucket);
+  if (next_start_ == static_cast<int>(plan_.buckets.size())) return WaitForAsking();
   return absl::OkStatus();
 }
 
@@ -241,7 +290,7 @@ absl::Status ShardGatherSource::Drain() {
   next_start_ = next_ask_ = 0;
   status.Update(WaitFor(slots_[0], 0));
   status.Update(WaitFor(slots_[1], 1));
-  status.Update(WaitFor(asking_, 0));
+  status.Update(WaitForAsking());
   return status;
 }
 
@@ -253,9 +302,9 @@ void ShardGatherSource::Begin(absl::Time deadline, absl::Duration otherwise) {
 absl::Status ShardGatherSource::End() {
   RETURN_IF_ERROR(Drain());
   for (int rank = 1; rank < shards_.ranks; ++rank) {
-    RETURN_IF_ERROR(Tell(rank, kEnd, asking_));
+    RETURN_IF_ERROR(Tell(rank, kEnd, asking_[0]));
   }
-  const absl::Status told = WaitFor(asking_, 0);
+  const absl::Status told = WaitForAsking();
   if (limit_.has_value()) limit_->End();
   limit_.reset();
   return told;
@@ -266,7 +315,7 @@ absl::Status ShardGatherSource::SendBucket(int bucket, at::Tensor staging, Slot&
   for (const Run& run : RunsOf(shards_.rank, bucket)) {
     at::Tensor piece = View(staging, used, run.count);
     used += run.count;
-    Pack(run, piece);
+    Pack(bucket, run, piece);
     if (shards_.layout != nullptr) continue;
     ASSIGN_OR_RETURN(auto work, group_->Send(piece, 0, plan_.BucketName(bucket)));
     slot.works.push_back(std::move(work));
@@ -282,13 +331,16 @@ absl::Status ShardGatherSource::Follow() {
   if (shards_.ranks == 1) return absl::OkStatus();
   // A rank's runs of a bucket are never more than the bucket.
   std::array<at::Tensor, 2> staging;
-  at::Tensor word = at::zeros({1}, at::kInt);
   for (int turn = 0;; ++turn) {
-    ASSIGN_OR_RETURN(auto work, group_->Receive(word, 0, "gather control"));
-    RETURN_IF_ERROR(work->Wait());
-    const int bucket = word.item<int32_t>();
-    if (bucket == kEnd) break;
-    if (bucket < 0 || bucket >= static_cast<int>(plan_.buckets.size())) {
+    ASSIGN_OR_RETURN(const int64_t word, Hear());
+    if (word == kEnd) break;
+    if (word == kTellDigests) {
+      RETURN_IF_ERROR(links_[0].Send(given_.Told(), "given digests"));
+      continue;
+    }
+    const auto bucket = static_cast<int>(word);
+    if (bucket == 0) given_.Reset();
+    if (word < 0 || word >= static_cast<int>(plan_.buckets.size())) {
       return absl::InternalError(absl::StrCat("the leader asks for bucket ", bucket, " of ",
                                               plan_.buckets.size(),
                                               "; all ranks must run with the same configuration"));

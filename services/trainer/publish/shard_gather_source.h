@@ -3,10 +3,11 @@
 // straight to its place in the bucket's buffer. The leader never holds more than the two buckets
 // that are under way.
 //
-// The leader decides which buckets are gathered, and says so to the other ranks in a message of
-// four bytes for each, one bucket ahead, so that they pack while it gathers. What it has asked for
+// The leader decides which buckets are gathered, and says so to the other ranks in a message of a
+// few words for each, one bucket ahead, so that they pack while it gathers. What it has asked for
 // it takes, needed or not; so however an update ends, all ranks have issued the same operations,
-// and the trainer's group is as good as before.
+// and the trainer's group is as good as before. At the end every rank tells the digests of what it
+// gave, so that what was changed between two ranks is known.
 //
 //   leader:  source.Start(0, buffer) ... source.Finish(n) ... source.End();      // by a Transport
 //   others:  RETURN_IF_ERROR(source.Follow());                                   // until End()
@@ -29,7 +30,9 @@
 #include "common/weights/bucket_ends.h"
 #include "common/weights/bucket_plan.h"
 #include "services/trainer/fsdp/shard_layout.h"
+#include "services/trainer/publish/given_digests.h"
 #include "services/trainer/publish/group_deadline.h"
+#include "services/trainer/publish/group_messages.h"
 
 namespace tandem::trainer {
 
@@ -60,6 +63,9 @@ class ShardGatherSource : public weights::BucketSource {
   // The leader (rank 0).
   absl::Status Start(int bucket, at::Tensor buffer, weights::PhaseTimes& times) override;
   absl::Status Finish(int bucket) override;
+  // After the last Finish(): whether what was gathered, which has `digests`, is what the ranks
+  // gave. DATA_LOSS names the tensor that is not, or the rank whose answer arrived damaged.
+  absl::Status CheckGathered(const std::vector<weights::TensorDigest>& digests);
   // Completes what has been asked for, after a failure of the transport. A Start() after it begins
   // anew.
   absl::Status Drain();
@@ -95,19 +101,24 @@ class ShardGatherSource : public weights::BucketSource {
 
   ShardGatherSource(const weights::TransferPlan& plan, ShardedWeights shards,
                     comm::ProcessGroup* group)
-      : plan_(plan), shards_(std::move(shards)), group_(group) {}
+      : plan_(plan), shards_(std::move(shards)), group_(group), given_(plan) {
+    for (int peer = 0; peer < shards_.ranks; ++peer) links_.emplace_back(group, peer);
+  }
 
   absl::Status CheckWholeUnits();
   absl::Status CheckLayout();
   std::vector<Run> RunsOf(int rank, int bucket) const;
   std::vector<Run> RunsOfParts(int rank, int64_t begin, int64_t end) const;
   void Scatter(const Landing& landing) const;
-  void Pack(const Run& run, at::Tensor destination) const;
+  void Pack(int bucket, const Run& run, const at::Tensor& destination);
   at::Tensor View(const at::Tensor& bytes, int64_t first, int64_t count) const;
   absl::Status WaitFor(Slot& slot, int bucket);
+  absl::Status WaitForAsking();
   absl::Status Ask(int bucket);
   absl::Status PostReceives(int bucket, const at::Tensor& buffer, Slot& slot);
-  absl::Status Tell(int rank, int32_t word, Slot& slot);
+  absl::Status Tell(int rank, int64_t word, Slot& slot);
+  // What the leader tells next.
+  absl::StatusOr<int64_t> Hear();
   absl::Status SendBucket(int bucket, at::Tensor staging, Slot& slot);
 
   const weights::TransferPlan& plan_;
@@ -119,8 +130,12 @@ class ShardGatherSource : public weights::BucketSource {
   std::vector<int64_t> unit_start_;
   std::vector<int64_t> bucket_start_;  // elements of the canonical stream before each bucket
   std::array<Slot, 2> slots_;          // by the bucket's number
-  Slot asking_;                        // the messages that ask
+  std::array<Slot, 2> asking_;         // the messages that ask, likewise
   std::optional<GroupDeadline> limit_;
+  GivenDigests given_;
+  std::vector<MessageLink> links_;                                   // by rank, for digests
+  std::vector<int64_t> told_ = std::vector<int64_t>(shards_.ranks);  // messages, by rank
+  int64_t heard_ = 0;
   int next_start_ = 0;  // bucket
   int next_ask_ = 0;    // bucket; at most next_start_ + 1 after a Start()
 };

@@ -1,11 +1,10 @@
 #include "services/trainer/publish/update_attempt.h"
 
 #include <algorithm>
-#include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
+#include "common/rpc/new_uuid.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
 #include "common/weights/digest.h"
@@ -28,14 +27,6 @@ constexpr absl::Duration kAbortTimeout = absl::Seconds(2);
 constexpr absl::Duration kFailurePoll = absl::Milliseconds(20);
 constexpr absl::Duration kCommitRetryFor = absl::Seconds(10);
 constexpr absl::Duration kCommitRetryPause = absl::Milliseconds(50);
-
-std::string MakeUuid() {
-  std::random_device device;
-  const auto word = [&device] { return (static_cast<uint64_t>(device()) << 32) | device(); };
-  const uint64_t a = word(), b = word();
-  return absl::StrFormat("%08x-%04x-4%03x-%04x-%012x", a >> 32, (a >> 16) & 0xffff, a & 0xfff,
-                         0x8000 | ((b >> 48) & 0x3fff), b & 0xffffffffffff);
-}
 
 // Whether a rank's answer says that its transfer ended because the group did, not through its
 // fault.
@@ -60,7 +51,7 @@ UpdateAttempt::UpdateAttempt(DataPlane& plane, Options options,
     : plane_(plane),
       options_(std::move(options)),
       replicas_(std::move(replicas)),
-      update_id_(MakeUuid()),
+      update_id_(rpc::NewUuid()),
       failures_(replicas_.size()),
       committed_(replicas_.size(), false),
       pause_seconds_(replicas_.size(), 0) {
@@ -72,7 +63,6 @@ UpdateAttempt::~UpdateAttempt() = default;
 template <typename Request>
 Request UpdateAttempt::MakeRequest() const {
   Request request;
-  request.set_request_id(MakeUuid());
   request.set_incarnation(options_.incarnation);
   request.set_update_id(update_id_);
   return request;
@@ -168,6 +158,7 @@ std::unique_ptr<UpdateAttempt::BeginCalls> UpdateAttempt::AskToBegin(bool with_m
     const RankTable& table = plane_.table(rank);
     auto request = MakeRequest<BeginUpdateRequest>();
     request.set_policy_version(options_.policy_version);
+    request.set_repairs(replicas_[replica]->repairs());
     request.set_manifest_digest(table.manifest.digest());
     if (with_manifest) {
       *request.mutable_manifest() = table.manifest;
@@ -421,7 +412,7 @@ absl::Status UpdateAttempt::Commit(weights::PhaseTimes& times) {
               std::max(pause_seconds_[replica], answer.response.pause_seconds());
         } else {
           Blame(replica, rank, "commit", answer.status).IgnoreError();
-          again |= absl::IsUnavailable(answer.status);
+          again |= absl::IsUnavailable(answer.status) || absl::IsDataLoss(answer.status);
         }
       }
     }

@@ -8,13 +8,14 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "common/comm/choose_group.h"
 #include "common/comm/local_address.h"
+#include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
 #include "common/weights/digest.h"
 #include "services/trainer/publish/rank_calls.h"
 #include "services/trainer/publish/stream_feed.h"
+#include "tandem/common/v1/error.pb.h"
 
 namespace tandem::trainer {
 namespace {
@@ -29,6 +30,12 @@ constexpr absl::Duration kReconnectFor = absl::Seconds(3);
 constexpr absl::Duration kReconnectPause = absl::Milliseconds(100);
 
 std::string HostOf(const std::string& address) { return address.substr(0, address.rfind(':')); }
+
+// Whether a replica refused a delta, for it has another version than the delta goes out from.
+bool HasOtherBase(const absl::Status& status) {
+  const auto info = rpc::GetDetail<common::v1::ErrorInfo>(status);
+  return info.has_value() && info->reason() == "BASE_MISMATCH";
+}
 
 std::vector<ReplicaClient*> Clients(const auto& members) {
   std::vector<ReplicaClient*> clients;
@@ -50,7 +57,9 @@ absl::StatusOr<PublishReport> WeightPublisher::Publish(int64_t version,
                                                        const std::vector<ReplicaEndpoint>& replicas,
                                                        absl::Duration timeout) {
   const auto start = Clock::now();
-  auto report = PublishAll(version, replicas, absl::Now() + timeout);
+  const absl::Time deadline = absl::Now() + timeout;
+  options_.plane->Begin(deadline);
+  auto report = PublishAll(version, replicas, deadline);
   if (!report.ok()) {
     telemetry::LogError("weight update failed",
                         {{"version", version}, {"error", report.status().message()}});
@@ -158,7 +167,7 @@ absl::Status WeightPublisher::AskMembers(int64_t version, absl::Time deadline,
   std::vector<Member*> remaining;
   for (size_t i = 0; i < members.size(); ++i) {
     auto& result = report.replicas[members[i]->result];
-    bool live = must_ask(members[i]);
+    bool live = must_ask(members[i]) && !members[i]->client->repairs();
     absl::Status error;
     for (int rank = 0; rank < members[i]->client->num_ranks(); ++rank) {
       const auto& answer = calls->answers()[i][rank];
@@ -223,6 +232,7 @@ absl::Status WeightPublisher::FeedByStream(int64_t version, absl::Time deadline,
     auto& result = report.replicas[member.result];
     member.knows_manifest = fed[i].knows_manifest;
     if (fed[i].committed) {
+      DropGroup();  // it was not, as this process, in the one that is kept
       result.committed = true;
       result.fed_by = fed[i].source;
       result.pause_seconds = fed[i].pause_seconds;
@@ -271,7 +281,7 @@ absl::StatusOr<comm::ProcessGroup*> WeightPublisher::GetGroup(int size, absl::Ti
   options.rendezvous = {rendezvous_.host(), rendezvous_.port(), rendezvous_.prefix()};
   options.timeout = std::max(absl::Milliseconds(1), deadline - absl::Now());
   options.cancel = cancel;
-  ASSIGN_OR_RETURN(group_, comm::CreateGroupOf(options_.backend, options));
+  ASSIGN_OR_RETURN(group_, options_.make_group(options_.backend, options));
   return group_.get();
 }
 
@@ -330,7 +340,6 @@ absl::Status WeightPublisher::RunAttempt(int64_t version, absl::Time deadline,
   const auto begin_start = Clock::now();
   absl::Status status = attempt.Begin(/*with_manifest=*/!all_know);
   times.Worked("begin", begin_start);
-  const bool began = status.ok();
   absl::Status gather;
   if (status.ok()) {
     for (Member* member : members) member->knows_manifest = true;
@@ -379,10 +388,16 @@ absl::Status WeightPublisher::RunAttempt(int64_t version, absl::Time deadline,
     RETURN_IF_ERROR(status) << "the trainer's group: " << gather.message();
   }
   std::vector<Member*> healthy;
+  bool other_base = false;
   for (size_t i = 0; i < members.size(); ++i) {
     if (attempt.failures()[i].ok()) {
       healthy.push_back(members[i]);
       if (attempt.needs_manifest()) members[i]->knows_manifest = false;
+    } else if (HasOtherBase(attempt.failures()[i])) {
+      healthy.push_back(members[i]);
+      members[i]->knows_manifest = false;
+      members[i]->version = -1;  // so that it gets all of it
+      other_base = true;
     } else {
       report.replicas[members[i]->result].error = attempt.failures()[i];
       members[i]->knows_manifest = false;
@@ -390,15 +405,10 @@ absl::Status WeightPublisher::RunAttempt(int64_t version, absl::Time deadline,
     }
   }
   const bool nobody_failed = healthy.size() == members.size();
-  if (options.delta && !began) {
-    // A replica has another base than it was thought to have: once more, with all of it.
-    for (Member* member : members) member->version = -1;
-    try_again = absl::Now() < deadline;
-    if (try_again) healthy = members;
-  } else if (nobody_failed) {
-    // A rank that restarted, or a connection that went while the group was idle: once more in a new
-    // one.
-    try_again = (attempt.needs_manifest() || reused) && absl::Now() < deadline;
+  if (nobody_failed) {
+    // A replica that has another base than it was thought to have, a rank that restarted, or a
+    // connection that went while the group was idle: once more in a new one.
+    try_again = (other_base || attempt.needs_manifest() || reused) && absl::Now() < deadline;
   } else if (options_.policy == UpdatePolicy::kAvailable) {
     try_again = !healthy.empty() && absl::Now() < deadline;
   }

@@ -27,6 +27,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/comm/choose_group.h"
 #include "common/comm/process_group.h"
 #include "services/trainer/publish/data_plane.h"
 #include "services/trainer/publish/live_digests.h"
@@ -71,6 +72,7 @@ class WeightPublisher {
     // Address at which the replicas reach this host; empty: that of the route to the replicas.
     std::string advertise_host;
     absl::Duration blame_grace = absl::Seconds(5);
+    comm::GroupMaker make_group = comm::CreateGroupOf;  // of the update's group
   };
 
   static absl::StatusOr<std::unique_ptr<WeightPublisher>> Create(Options options);

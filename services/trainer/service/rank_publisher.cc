@@ -142,8 +142,9 @@ absl::StatusOr<v1::PublishWeightsResponse> RankPublisher::Lead(
   }
   std::vector<ReplicaEndpoint> replicas;
   for (const v1::RolloutReplica& replica : request.replicas()) {
-    replicas.push_back(
-        {replica.replica_id(), {replica.rank_addresses().begin(), replica.rank_addresses().end()}});
+    replicas.push_back({replica.replica_id(),
+                        {replica.rank_addresses().begin(), replica.rank_addresses().end()},
+                        replica.resend()});
   }
   ASSIGN_OR_RETURN(const PublishReport report,
                    publisher_->Publish(request.policy_version(), replicas,

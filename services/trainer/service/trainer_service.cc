@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "common/rpc/message_digest.h"
 #include "common/rpc/status_conversion.h"
 #include "services/trainer/service/request_validation.h"
 #include "services/trainer/service/train_step_reactor.h"
@@ -64,13 +65,19 @@ grpc::ServerUnaryReactor* TrainerService::ComputeLogProbs(grpc::CallbackServerCo
 grpc::ServerUnaryReactor* TrainerService::PublishWeights(grpc::CallbackServerContext* context,
                                                          const v1::PublishWeightsRequest* request,
                                                          v1::PublishWeightsResponse* response) {
-  const absl::Status valid = ValidatePublishWeights(*request);
+  absl::Status valid;
+  if (!request->message_digest().empty()) valid = rpc::CheckDigest(*request);
+  if (valid.ok()) valid = ValidatePublishWeights(*request);
   if (!valid.ok()) return Answer(context, valid);
   // A client's channel repeats what is UNAVAILABLE. An update that failed has taken its time and
   // says whose fault it was; repeated, it would end in the call's deadline, which says nothing.
   context->AddTrailingMetadata("grpc-retry-pushback-ms", "-1");
   return Enqueue<v1::PublishWeightsResponse>(
-      context, response, [this, request] { return leader_.PublishWeights(*request); });
+      context, response, [this, request]() -> absl::StatusOr<v1::PublishWeightsResponse> {
+        ASSIGN_OR_RETURN(v1::PublishWeightsResponse answer, leader_.PublishWeights(*request));
+        rpc::SetDigest(answer, request->message_digest());
+        return answer;
+      });
 }
 
 grpc::ServerUnaryReactor* TrainerService::GetWeightDigests(

@@ -9,19 +9,15 @@
 #include <vector>
 
 #include "hwy/highway.h"
+#include "tests/support/random_bytes.h"
 
 namespace tandem::weights {
 namespace {
 
+using ::tandem::testing::RandomBytes;
 using Bytes = std::vector<std::byte>;
 
 constexpr int64_t kBlockBytes = 4096;
-
-Bytes RandomBytes(int64_t size, std::mt19937_64& random) {
-  Bytes bytes(size);
-  for (std::byte& b : bytes) b = static_cast<std::byte>(random());
-  return bytes;
-}
 
 int64_t Below(int64_t end, std::mt19937_64& random) {
   return std::uniform_int_distribution<int64_t>(0, end - 1)(random);

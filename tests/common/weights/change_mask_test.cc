@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "hwy/highway.h"
+#include "tests/support/random_bytes.h"
 
 namespace tandem::weights {
 namespace {
@@ -26,8 +27,7 @@ TEST_P(ChangeMaskOnTarget, HasABitForEachElementThatDiffers) {
   std::mt19937_64 random(1);
   for (const int element_size : {2, 4}) {
     for (int64_t elements = 0; elements < 300; ++elements) {
-      std::vector<std::byte> base(elements * element_size + 1);
-      for (std::byte& b : base) b = static_cast<std::byte>(random());
+      const std::vector<std::byte> base = testing::RandomBytes(elements * element_size + 1, random);
       std::vector<std::byte> next = base;
       std::vector<uint64_t> expected((elements + 63) / 64);
       for (int64_t i = 0; i < elements; ++i) {

@@ -58,7 +58,8 @@ absl::Status RunEval(const Options& options) {
                        config.data(), tokenizer.get(), config.seed()));
   SessionOptions session_options;
   // Rollouts that are up serve what they serve; otherwise the model's folder is served here.
-  session_options.local = options.run.local || config.rollout().endpoints().empty();
+  session_options.local = options.run.local || (config.rollout().endpoints().empty() &&
+                                                config.rollout().endpoints_file().empty());
   session_options.needs_trainer = false;
   session_options.rollout_model = config.model().path();
   RETURN_IF_ERROR(session.Explain(session.Open(config, session_options)));

@@ -102,7 +102,8 @@ absl::Status RunGenerate(const Options& options) {
   config::v1::RunConfig config;
   RETURN_IF_ERROR(
       session.Explain(OpenModelSession(options.model, Side::kRollout, scratch, session, config)));
-  ASSIGN_OR_RETURN(const auto info, session.fleet().GetServerInfo(0));
+  ASSIGN_OR_RETURN(const auto info,
+                   driver::RolloutFleet::GetServerInfo(session.fleet().replicas()[0]));
 
   rollout::v1::SamplingParams params;
   params.set_temperature(options.temperature);

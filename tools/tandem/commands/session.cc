@@ -19,7 +19,10 @@ Session::~Session() {
 }
 
 absl::Status Session::Open(const config::v1::RunConfig& config, const SessionOptions& options) {
-  const absl::Duration request_timeout = absl::Seconds(config.rollout().request_timeout_s());
+  driver::RolloutFleet::Options fleet_options;
+  fleet_options.request_timeout = absl::Seconds(config.rollout().request_timeout_s());
+  fleet_options.is_elastic = options.is_elastic;
+  fleet_options.note = options.note;
   std::string trainer_address = config.trainer().endpoint();
   std::vector<driver::RolloutFleet::Replica> replicas;
   if (options.local) {
@@ -28,20 +31,28 @@ absl::Status Session::Open(const config::v1::RunConfig& config, const SessionOpt
     cluster_options.with_rollouts = options.needs_rollouts;
     cluster_options.rollout_model = options.rollout_model;
     cluster_options.interrupted = [this] { return termination_.received() != 0; };
+    cluster_options.restart_rollouts = options.is_elastic;
+    cluster_options.note = options.note;
     ASSIGN_OR_RETURN(cluster_, driver::LocalCluster::Start(config, cluster_options));
     trainer_address = cluster_->trainer_address();
     replicas = cluster_->replicas();
+    fleet_options.members = [this] { return cluster_->Tend(); };
   } else {
     if (options.needs_trainer && trainer_address.empty()) {
       return Misuse(absl::InvalidArgumentError(
           "no trainer: give trainer.endpoint (HOST:PORT), or --local to start one here"));
     }
-    if (options.needs_rollouts && config.rollout().endpoints().empty()) {
-      return Misuse(absl::InvalidArgumentError(
-          "no rollouts: give rollout.endpoints (HOST:PORT, ...), or --local to start them here"));
-    }
-    for (const std::string& endpoint : config.rollout().endpoints()) {
-      replicas.push_back({absl::StrCat("rollout-", replicas.size()), endpoint});
+    if (options.needs_rollouts) {
+      auto endpoints = driver::EndpointList::Open(config.rollout(), options.note);
+      if (!endpoints.ok()) return Misuse(endpoints.status());
+      endpoints_ = std::make_unique<driver::EndpointList>(*std::move(endpoints));
+      replicas = endpoints_->Current();
+      fleet_options.members = [this] { return endpoints_->Current(); };
+      if (replicas.empty()) {
+        return Misuse(absl::InvalidArgumentError(
+            "no rollouts: give rollout.endpoints (HOST:PORT, ...) or rollout.endpoints_file, or "
+            "--local to start them here"));
+      }
     }
     if (options.needs_trainer) {
       RETURN_IF_ERROR(
@@ -49,18 +60,19 @@ absl::Status Session::Open(const config::v1::RunConfig& config, const SessionOpt
           << "trainer at " << trainer_address;
     }
     for (const auto& replica : replicas) {
-      if (!options.needs_rollouts) break;
+      if (options.is_elastic) break;  // who is not there yet may come
       RETURN_IF_ERROR(
           rpc::WaitUntilHealthy(rpc::MakeChannel(replica.address), "", absl::Seconds(60)))
           << replica.id << " at " << replica.address;
     }
   }
   if (options.needs_trainer) {
-    trainer_ = std::make_unique<driver::TrainerClient>(
-        trainer_address, request_timeout, absl::Seconds(config.trainer().update_timeout_s()));
+    trainer_ =
+        std::make_unique<driver::TrainerClient>(trainer_address, fleet_options.request_timeout,
+                                                absl::Seconds(config.trainer().update_timeout_s()));
   }
   if (options.needs_rollouts) {
-    fleet_ = std::make_unique<driver::RolloutFleet>(std::move(replicas), request_timeout);
+    fleet_ = std::make_unique<driver::RolloutFleet>(std::move(replicas), std::move(fleet_options));
   }
   termination_.OnSignal([this] {
     interrupted_ = true;

@@ -4,12 +4,14 @@
 #define TANDEM_TOOLS_TANDEM_COMMANDS_SESSION_H_
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "common/rpc/termination_signal.h"
 #include "tandem/config/v1/run_config.pb.h"
+#include "tools/tandem/driver/endpoint_list.h"
 #include "tools/tandem/driver/local_cluster.h"
 #include "tools/tandem/driver/rollout_fleet.h"
 #include "tools/tandem/driver/trainer_client.h"
@@ -21,6 +23,10 @@ struct SessionOptions {
   bool needs_trainer = true;
   bool needs_rollouts = true;
   std::string rollout_model;  // see LocalClusterOptions
+  // Replicas join and leave as trainer.update_policy says; otherwise they are those of the start.
+  bool is_elastic = false;
+  // Told of replicas that come and go, from any thread.
+  std::function<void(const std::string&)> note;
 };
 
 // Made first in a command, before it starts threads. Used by the command's thread.
@@ -44,6 +50,7 @@ class Session {
  private:
   std::atomic<bool> interrupted_{false};
   std::unique_ptr<driver::LocalCluster> cluster_;
+  std::unique_ptr<driver::EndpointList> endpoints_;
   std::unique_ptr<driver::TrainerClient> trainer_;
   std::unique_ptr<driver::RolloutFleet> fleet_;
   // Destroyed first: its callback uses the rest.

@@ -12,6 +12,7 @@
 #include "common/status/status_macros.h"
 #include "nlohmann/json.hpp"
 #include "tools/tandem/commands/command.h"
+#include "tools/tandem/driver/endpoint_list.h"
 #include "tools/tandem/driver/trainer_client.h"
 #include "tools/tandem/driver/weight_check.h"
 
@@ -43,7 +44,11 @@ absl::StatusOr<Services> FindServices(const Options& options) {
       options.trainer.empty() ? config->trainer().endpoint() : options.trainer;
   std::vector<std::string> rollouts = options.rollouts;
   if (rollouts.empty()) {
-    rollouts.assign(config->rollout().endpoints().begin(), config->rollout().endpoints().end());
+    ASSIGN_OR_RETURN(driver::EndpointList list,
+                     driver::EndpointList::Open(config->rollout(), nullptr));
+    for (const driver::ReplicaAddress& replica : list.Current()) {
+      rollouts.push_back(replica.address);
+    }
   }
   if (trainer.empty() || rollouts.empty()) {
     return Misuse(absl::InvalidArgumentError(
@@ -105,16 +110,6 @@ void PrintUpdate(const trainer::v1::PublishWeightsResponse& update, bool as_json
   }
 }
 
-absl::Status Publish(const Options& options) {
-  ASSIGN_OR_RETURN(const Services services, FindServices(options));
-  ASSIGN_OR_RETURN(const auto update, services.trainer->PublishWeights(services.replicas));
-  PrintUpdate(update, options.as_json);
-  for (const auto& replica : update.replicas()) {
-    if (!replica.committed()) return absl::UnavailableError(replica.error());
-  }
-  return absl::OkStatus();
-}
-
 // Why the replica is not as the trainer; empty where it is.
 std::string WhatDiffers(const driver::ReplicaCheck& check,
                         const trainer::v1::GetWeightDigestsResponse& trainer) {
@@ -131,6 +126,26 @@ std::string WhatDiffers(const driver::ReplicaCheck& check,
       first.rank == weights::DigestDifference::kAllRanks ? "all ranks together"
                                                          : absl::StrCat("rank ", first.rank),
       first.tensor, first.found, first.expected, check.differences.size(), trainer.digests_size());
+}
+
+// Who had the version already was not sent it, so nothing was verified there: what is damaged is
+// sent again. `update` becomes that of the last time.
+absl::Status Repair(const Services& services, trainer::v1::PublishWeightsResponse& update) {
+  ASSIGN_OR_RETURN(const auto trainer, services.trainer->GetWeightDigests());
+  if (trainer.policy_version() != update.policy_version()) return absl::OkStatus();  // it trains on
+  const std::vector<driver::ReplicaCheck> checks =
+      driver::CheckReplicas(trainer, services.replicas, services.timeout);
+  std::vector<trainer::v1::RolloutReplica> replicas = services.replicas;
+  bool any = false;
+  for (size_t i = 0; i < checks.size(); ++i) {
+    if (!checks[i].status.ok() || checks[i].differences.empty()) continue;
+    std::fprintf(stderr, "%s; it is sent anew\n", WhatDiffers(checks[i], trainer).c_str());
+    replicas[i].set_resend(true);
+    any = true;
+  }
+  if (!any) return absl::OkStatus();
+  ASSIGN_OR_RETURN(update, services.trainer->PublishWeights(replicas));
+  return absl::OkStatus();
 }
 
 json DescribeCheck(const driver::ReplicaCheck& check,
@@ -172,6 +187,17 @@ void PrintCheck(const driver::ReplicaCheck& check,
                check.status.ok() ? absl::StrCat(check.policy_version) : "-", compared, differ);
 }
 
+absl::Status Publish(const Options& options) {
+  ASSIGN_OR_RETURN(const Services services, FindServices(options));
+  ASSIGN_OR_RETURN(auto update, services.trainer->PublishWeights(services.replicas));
+  RETURN_IF_ERROR(Repair(services, update));
+  PrintUpdate(update, options.as_json);
+  for (const auto& replica : update.replicas()) {
+    if (!replica.committed()) return absl::UnavailableError(replica.error());
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Verify(const Options& options) {
   ASSIGN_OR_RETURN(const Services services, FindServices(options));
   ASSIGN_OR_RETURN(const auto trainer, services.trainer->GetWeightDigests());
@@ -197,8 +223,10 @@ absl::Status Verify(const Options& options) {
 }  // namespace
 
 void AddSync(CLI::App& app, Runner& runner) {
-  CLI::App* command = app.add_subcommand(
-      "sync", "Makes the trainer's weights live on running rollouts, or compares what they have");
+  CLI::App* command = app.add_subcommand("sync",
+                                         "Makes the trainer's weights live on running rollouts, "
+                                         "also where their version is live but damaged; "
+                                         "or compares what they have");
   auto options = std::make_shared<Options>();
   command->add_option("--config", options->config_files, "YAML files, later ones win");
   command->add_option("--set", options->overrides, "Overrides a value")->allow_extra_args(false);

@@ -119,8 +119,12 @@ absl::Status RunTraining(Kind kind, const RunOptions& options, DryRunOptions dry
   const std::string command = NameOf(kind);
   driver::Progress progress(command, config.trainer().total_steps());
   ASSIGN_OR_RETURN(RunStart start, PrepareRunFolder(options, config, progress));
-  RETURN_IF_ERROR(session.Explain(
-      session.Open(config, {.local = options.local, .needs_rollouts = needs_rollouts})));
+  RETURN_IF_ERROR(session.Explain(session.Open(
+      config,
+      {.local = options.local,
+       .needs_rollouts = needs_rollouts,
+       .is_elastic = config.trainer().update_policy() == config::v1::UPDATE_POLICY_AVAILABLE,
+       .note = [&progress](const std::string& text) { progress.Note(text); }})));
   ASSIGN_OR_RETURN(
       const std::optional<driver::ResumePoint> resume,
       ResumeIfAsked(start, command, config.seed(),

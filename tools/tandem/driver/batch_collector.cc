@@ -17,19 +17,6 @@ namespace {
 
 double SecondsSince(absl::Time start) { return absl::ToDoubleSeconds(absl::Now() - start); }
 
-// How the completions of batch `batch` of a step are sampled.
-RolloutFleet::GenerateOptions MakeGenerateOptions(const config::v1::RunConfig& config, int64_t step,
-                                                  int64_t batch) {
-  RolloutFleet::GenerateOptions out{.sampling = TrainSampling(config)};
-  // Another seed for each step and batch; the fleet mixes in the prompt, the engine the sample.
-  out.sampling.set_seed(config.seed() * 0x9E3779B97F4A7C15ULL + static_cast<uint64_t>(step) +
-                        static_cast<uint64_t>(batch) * 0xD1B54A32D192ED03ULL);
-  if (config.algorithm().adv_estimator() == config::v1::ADV_ESTIMATOR_REMAX) {
-    out.baseline = GreedySampling(config);
-  }
-  return out;
-}
-
 absl::Status TooFewGroups(const config::v1::RunConfig& config, int64_t step, size_t num_groups,
                           int64_t num_filtered) {
   const int64_t batches = config.algorithm().filter_groups().max_num_gen_batches();
@@ -42,6 +29,18 @@ absl::Status TooFewGroups(const config::v1::RunConfig& config, int64_t step, siz
 }
 
 }  // namespace
+
+RolloutFleet::GenerateOptions TrainGenerateOptions(const config::v1::RunConfig& config,
+                                                   int64_t step, int64_t batch) {
+  RolloutFleet::GenerateOptions out{.sampling = TrainSampling(config)};
+  // Another seed for each step and batch; the fleet mixes in the prompt, the engine the sample.
+  out.sampling.set_seed(config.seed() * 0x9E3779B97F4A7C15ULL + static_cast<uint64_t>(step) +
+                        static_cast<uint64_t>(batch) * 0xD1B54A32D192ED03ULL);
+  if (config.algorithm().adv_estimator() == config::v1::ADV_ESTIMATOR_REMAX) {
+    out.baseline = GreedySampling(config);
+  }
+  return out;
+}
 
 BatchCollector::BatchCollector(const config::v1::RunConfig& config, PromptSource& prompts,
                                Rewarder& rewarder, std::function<bool()> interrupted)
@@ -92,8 +91,8 @@ absl::StatusOr<std::vector<Group>> BatchCollector::SampleAndJudge(const Generate
                                                                   Metrics& metrics) {
   if (interrupted_()) return absl::CancelledError("interrupted");
   absl::Time start = absl::Now();
-  ASSIGN_OR_RETURN(std::vector<Group> groups,
-                   generate(prompts_.Next(num_prompts), MakeGenerateOptions(config_, step, batch)));
+  ASSIGN_OR_RETURN(std::vector<Group> groups, generate(prompts_.Next(num_prompts),
+                                                       TrainGenerateOptions(config_, step, batch)));
   metrics["timing_s/gen"] += SecondsSince(start);
   const size_t generated = groups.size();
   std::erase_if(groups, [](const Group& group) { return group.aborted(); });

@@ -31,6 +31,10 @@ struct StepBatch {
   Metrics metrics;
 };
 
+// How the completions of batch `batch` of a step are sampled.
+RolloutFleet::GenerateOptions TrainGenerateOptions(const config::v1::RunConfig& config,
+                                                   int64_t step, int64_t batch);
+
 class BatchCollector {
  public:
   using Generate = std::function<absl::StatusOr<std::vector<Group>>(

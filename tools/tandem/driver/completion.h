@@ -41,6 +41,21 @@ struct Group {
   // The greedy completion: a baseline that is judged and not trained on. Unset where none is asked
   // for.
   std::optional<Completion> baseline;
+  // By how much its versions lag behind the numbers that the same weights have now: a trainer that
+  // loads a checkpoint names them anew.
+  int64_t version_shift = 0;
+
+  // The oldest version that sampled one of its tokens, by today's numbers; `otherwise` where there
+  // is none.
+  int64_t oldest_version(int64_t otherwise) const {
+    int64_t oldest = otherwise - version_shift;
+    for (const Completion& completion : completions) {
+      for (const auto& span : completion.version_spans) {
+        oldest = std::min<int64_t>(oldest, span.policy_version());
+      }
+    }
+    return oldest + version_shift;
+  }
 
   // The completions and the baseline: what is judged.
   std::vector<Completion*> judged() {

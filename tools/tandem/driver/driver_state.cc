@@ -29,6 +29,26 @@ Completion FromProto(const v1::Completion& completion) {
   return out;
 }
 
+v1::FinishedGroup ToProto(const Prompt& prompt, const Group& group) {
+  v1::FinishedGroup out;
+  out.set_place(*prompt.place);
+  out.set_row(prompt.row);
+  for (const Completion& completion : group.completions) {
+    *out.add_completions() = ToProto(completion);
+  }
+  if (group.baseline.has_value()) *out.mutable_baseline() = ToProto(*group.baseline);
+  return out;
+}
+
+Group FromProto(const v1::FinishedGroup& group) {
+  Group out;
+  for (const v1::Completion& completion : group.completions()) {
+    out.completions.push_back(FromProto(completion));
+  }
+  if (group.has_baseline()) out.baseline = FromProto(group.baseline());
+  return out;
+}
+
 absl::StatusOr<v1::DriverState> ParseDriverState(const std::string& bytes,
                                                  const std::string& place) {
   v1::DriverState state;

@@ -16,6 +16,10 @@ namespace tandem::driver {
 v1::Completion ToProto(const Completion& completion);  // without its reward
 Completion FromProto(const v1::Completion& completion);
 
+// A group that is whole; the prompt's place is set.
+v1::FinishedGroup ToProto(const Prompt& prompt, const Group& group);
+Group FromProto(const v1::FinishedGroup& group);  // without its prompt
+
 // DATA_LOSS where the bytes are none. `place` names the checkpoint, for the error.
 absl::StatusOr<v1::DriverState> ParseDriverState(const std::string& bytes,
                                                  const std::string& place);

@@ -48,13 +48,15 @@ rollout::v1::SamplingParams EvalSampling(const config::v1::RunConfig& config) {
 }
 
 absl::StatusOr<EvalResult> Evaluate(const config::v1::RunConfig& config, const PromptSource& source,
-                                    RolloutFleet& fleet, Rewarder& rewarder) {
+                                    RolloutFleet& fleet, Rewarder& rewarder,
+                                    std::function<absl::Status()> while_waiting) {
   std::vector<Prompt> prompts = source.prompts();
   const int64_t limit = config.data().test_limit();
   if (limit > 0 && limit < static_cast<int64_t>(prompts.size())) prompts.resize(limit);
   EvalResult result;
   ASSIGN_OR_RETURN(result.groups,
-                   fleet.Generate(std::move(prompts), {.sampling = EvalSampling(config)}));
+                   fleet.Generate(std::move(prompts), {.sampling = EvalSampling(config),
+                                                       .while_waiting = std::move(while_waiting)}));
   RETURN_IF_ERROR(rewarder.Judge(result.groups));
   for (const Group& group : result.groups) result.mean_reward += group.mean_reward();
   result.mean_reward /= static_cast<double>(result.groups.size());

@@ -2,6 +2,7 @@
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_EVALUATOR_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_EVALUATOR_H_
 
+#include <functional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -25,9 +26,11 @@ struct EvalResult {
   std::vector<Group> groups;
 };
 
-// Evaluates all prompts of `source`, or the first data.test_limit.
+// Evaluates all prompts of `source`, or the first data.test_limit. `while_waiting`: see
+// RolloutFleet::GenerateOptions.
 absl::StatusOr<EvalResult> Evaluate(const config::v1::RunConfig& config, const PromptSource& source,
-                                    RolloutFleet& fleet, Rewarder& rewarder);
+                                    RolloutFleet& fleet, Rewarder& rewarder,
+                                    std::function<absl::Status()> while_waiting = nullptr);
 
 }  // namespace tandem::driver
 

@@ -7,21 +7,6 @@
 #include "tools/tandem/driver/driver_state.h"
 
 namespace tandem::driver {
-namespace {
-
-v1::FinishedGroup ToProto(const Prompt& prompt, const Group& group) {
-  v1::FinishedGroup out;
-  out.set_place(*prompt.place);
-  out.set_row(prompt.row);
-  for (const Completion& completion : group.completions) {
-    *out.add_completions() = ToProto(completion);
-  }
-  if (group.baseline.has_value()) *out.mutable_baseline() = ToProto(*group.baseline);
-  return out;
-}
-
-}  // namespace
-
 Generation::Generation(GenerationOptions options) : options_(std::move(options)) {
   if (options_.restored == nullptr) return;
   for (const v1::FinishedGroup& group : options_.restored->groups()) {
@@ -78,10 +63,9 @@ absl::StatusOr<std::vector<Group>> Generation::Sample(std::vector<Prompt> prompt
           "row there; the files, their order, and data.train_batch_size must be the same",
           group.row(), place, step()));
     }
-    for (const v1::Completion& completion : group.completions()) {
-      groups[i].completions.push_back(FromProto(completion));
-    }
-    if (group.has_baseline()) groups[i].baseline = FromProto(group.baseline());
+    Group restored = FromProto(group);
+    restored.prompt = std::move(groups[i].prompt);
+    groups[i] = std::move(restored);
   }
   {
     absl::MutexLock lock(&mu_);

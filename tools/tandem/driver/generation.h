@@ -14,6 +14,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "tandem/driver/v1/driver_state.pb.h"
 #include "tools/tandem/driver/batch_collector.h"
 #include "tools/tandem/driver/completion.h"
@@ -41,7 +42,10 @@ class Generation {
   int64_t step() const { return options_.step; }
   int64_t prompt_position() const { return options_.prompt_position; }
 
-  void Wait() { batch_.wait(); }
+  // Whether the batch is there, after `timeout` at the latest.
+  bool WaitFor(absl::Duration timeout) {
+    return batch_.wait_for(absl::ToChronoNanoseconds(timeout)) == std::future_status::ready;
+  }
   // Errors of the collector; FAILED_PRECONDITION where what was restored does not belong to the
   // prompts. Once.
   absl::StatusOr<StepBatch> Take() { return batch_.get(); }

@@ -24,6 +24,10 @@
 namespace tandem::driver {
 namespace {
 
+// Between the end of a rollout and its new start; doubles where it does not come up.
+constexpr absl::Duration kFirstRestart = absl::Milliseconds(500);
+constexpr absl::Duration kLongestRestart = absl::Seconds(30);
+
 std::string LastLines(const std::string& path, size_t count) {
   std::ifstream file(path);
   std::deque<std::string> lines;
@@ -71,13 +75,13 @@ absl::StatusOr<LocalCluster::Member> LocalCluster::Spawn(
   options.argv = std::move(argv);
   options.environment.insert(environment.begin(), environment.end());
   options.log_path = member.log_path;
+  member.start = options;
   ASSIGN_OR_RETURN(member.process, rpc::ChildProcess::Start(std::move(options)));
   return member;
 }
 
-absl::StatusOr<std::string> LocalCluster::AwaitReady(Member& member, const std::string& health_name,
-                                                     const LocalClusterOptions& options,
-                                                     absl::Time deadline) {
+absl::Status LocalCluster::AwaitReady(Member& member, const std::string& health_name,
+                                      absl::Time deadline) {
   // In slices, so that another member's end is seen at once.
   while (true) {
     const absl::Duration slice =
@@ -88,10 +92,12 @@ absl::StatusOr<std::string> LocalCluster::AwaitReady(Member& member, const std::
       RETURN_IF_ERROR(
           rpc::WaitUntilHealthy(rpc::MakeChannel(*address), health_name, deadline - absl::Now()))
           << member.process->name() << " at " << *address << " did not become healthy";
-      return address;
+      absl::MutexLock lock(&mu_);
+      member.address = *std::move(address);
+      return absl::OkStatus();
     }
-    RETURN_IF_ERROR(Health());
-    if (options.interrupted && options.interrupted()) return absl::CancelledError("interrupted");
+    RETURN_IF_ERROR(AllRun(absl::ZeroDuration(), /*with_rollouts=*/true));
+    if (options_.interrupted && options_.interrupted()) return absl::CancelledError("interrupted");
     if (absl::Now() >= deadline) {
       return absl::DeadlineExceededError(
           absl::StrCat(member.process->name(), " did not come up in time; its log, ",
@@ -122,9 +128,11 @@ absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(
   const std::string config_path = run_dir + "/config.yaml";
   RETURN_IF_ERROR(io::WriteFileAtomically(config_path, config::ToYaml(config)));
 
-  auto cluster = std::unique_ptr<LocalCluster>(new LocalCluster());
+  auto cluster = std::unique_ptr<LocalCluster>(new LocalCluster(options));
   const std::string bin = BinaryFolder();
   const absl::Time deadline = absl::Now() + options.start_timeout;
+  // All of them before the first is given to the cluster, which then stay where they are.
+  std::vector<Member> members;
   if (options.with_trainer) {
     ASSIGN_OR_RETURN(const int port, FreePort());
     for (int64_t rank = 0; rank < config.trainer().ranks(); ++rank) {
@@ -138,10 +146,10 @@ absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(
                                        {"MASTER_ADDR", "127.0.0.1"},
                                        {"MASTER_PORT", absl::StrCat(port)}},
                                       run_dir));
-      cluster->members_.push_back(std::move(member));
+      members.push_back(std::move(member));
     }
   }
-  const size_t first_rollout = cluster->members_.size();
+  const size_t first_rollout = members.size();
   if (options.with_rollouts) {
     for (int64_t replica = 0; replica < config.rollout().replicas(); ++replica) {
       std::vector<std::string> argv = {bin + "/tandem-rollout", "--config", config_path, "--set",
@@ -151,26 +159,94 @@ absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(
       }
       ASSIGN_OR_RETURN(Member member, cluster->Spawn(absl::StrCat("rollout-", replica),
                                                      std::move(argv), {}, run_dir));
-      cluster->members_.push_back(std::move(member));
+      member.is_rollout = true;
+      members.push_back(std::move(member));
     }
   }
+  std::vector<Member*> all;
+  {
+    absl::MutexLock lock(&cluster->mu_);
+    cluster->members_ = std::move(members);
+    for (Member& member : cluster->members_) all.push_back(&member);
+  }
   if (options.with_trainer) {
-    ASSIGN_OR_RETURN(cluster->trainer_address_,
-                     cluster->AwaitReady(cluster->members_[0], "", options, deadline));
+    RETURN_IF_ERROR(cluster->AwaitReady(*all[0], "", deadline));
+    cluster->trainer_address_ = all[0]->address;
   }
   // A rollout that waits for a trainer is ready to receive; one with a folder of its own serves it.
   const std::string health_name = options.rollout_model.empty()
                                       ? "tandem.rollout.v1.WeightService"
                                       : "tandem.rollout.v1.RolloutService";
-  for (size_t i = first_rollout; i < cluster->members_.size(); ++i) {
-    ASSIGN_OR_RETURN(std::string address,
-                     cluster->AwaitReady(cluster->members_[i], health_name, options, deadline));
-    cluster->replicas_.push_back({cluster->members_[i].process->name(), std::move(address)});
+  for (size_t i = first_rollout; i < all.size(); ++i) {
+    RETURN_IF_ERROR(cluster->AwaitReady(*all[i], health_name, deadline));
   }
   return cluster;
 }
 
+std::vector<RolloutFleet::Replica> LocalCluster::Up() const {
+  std::vector<RolloutFleet::Replica> out;
+  for (const Member& member : members_) {
+    if (member.is_rollout && !member.address.empty()) {
+      out.push_back({member.process->name(), member.address});
+    }
+  }
+  return out;
+}
+
+std::vector<RolloutFleet::Replica> LocalCluster::replicas() const {
+  absl::MutexLock lock(&mu_);
+  return Up();
+}
+
+std::vector<RolloutFleet::Replica> LocalCluster::Tend() {
+  absl::MutexLock lock(&mu_);
+  for (Member& member : members_) {
+    if (member.is_rollout && options_.restart_rollouts && !is_stopping_) TendTo(member);
+  }
+  return Up();
+}
+
+void LocalCluster::TendTo(Member& rollout) {
+  const absl::Time now = absl::Now();
+  if (rollout.process->running()) {
+    if (!rollout.address.empty()) return;
+    absl::StatusOr<std::string> address =
+        rpc::WaitForReadyFile(rollout.ready_path, *rollout.process, absl::ZeroDuration());
+    if (address.ok()) rollout.address = *std::move(address);
+    return;
+  }
+  const auto note = [this](const std::string& text) {
+    if (options_.note) options_.note(text);
+  };
+  if (rollout.start_again == absl::InfiniteFuture()) {
+    // One that never came up most likely will not the next time either.
+    rollout.pause = rollout.address.empty()
+                        ? std::clamp(rollout.pause * 2, kFirstRestart, kLongestRestart)
+                        : kFirstRestart;
+    rollout.start_again = now + rollout.pause;
+    rollout.address.clear();
+    note(absl::StrCat(rollout.process->name(), " ", rollout.process->ExitDescription(),
+                      " and is started again in ", absl::FormatDuration(rollout.pause),
+                      "; its log, ", rollout.log_path, ", ends with\n    ",
+                      LastLines(rollout.log_path, 2)));
+  }
+  if (now < rollout.start_again) return;
+  std::error_code ignored;
+  std::filesystem::remove(rollout.ready_path, ignored);
+  auto process = rpc::ChildProcess::Start(rollout.start);
+  rollout.start_again = absl::InfiniteFuture();
+  if (process.ok()) {
+    rollout.process = *std::move(process);
+  } else {
+    note(absl::StrCat(rollout.process->name(), " cannot be started: ", process.status().message()));
+  }
+}
+
 absl::Status LocalCluster::Health(absl::Duration settle) {
+  return AllRun(settle, /*with_rollouts=*/!options_.restart_rollouts);
+}
+
+absl::Status LocalCluster::AllRun(absl::Duration settle, bool with_rollouts) {
   // When one process is lost the others soon end too: all that ended are named, those that a signal
   // ended first, for they are the cause.
   const absl::Time deadline = absl::Now() + settle;
@@ -178,20 +254,22 @@ absl::Status LocalCluster::Health(absl::Duration settle) {
   do {
     killed.clear();
     exited.clear();
-    for (Member& member : members_) {
-      if (!member.process->Wait(absl::ZeroDuration())) continue;
-      const std::string how = member.process->ExitDescription();
-      std::string text = absl::StrCat(member.process->name(), " ", how);
-      if (absl::StrContains(how, "killed")) {
-        killed.push_back(std::move(text));
-      } else {
-        exited.push_back(absl::StrCat(text, "; its log, ", member.log_path, ", ends with\n    ",
-                                      LastLines(member.log_path, 5)));
+    {
+      absl::MutexLock lock(&mu_);
+      for (Member& member : members_) {
+        if (member.is_rollout && !with_rollouts) continue;
+        if (!member.process->Wait(absl::ZeroDuration())) continue;
+        const std::string how = member.process->ExitDescription();
+        std::string text = absl::StrCat(member.process->name(), " ", how);
+        if (absl::StrContains(how, "killed")) {
+          killed.push_back(std::move(text));
+        } else {
+          exited.push_back(absl::StrCat(text, "; its log, ", member.log_path, ", ends with\n    ",
+                                        LastLines(member.log_path, 5)));
+        }
       }
     }
-    if (settle > absl::ZeroDuration() && !members_.empty()) {
-      members_[0].process->Wait(std::min(settle, absl::Milliseconds(50)));
-    }
+    if (settle > absl::ZeroDuration()) absl::SleepFor(std::min(settle, absl::Milliseconds(50)));
   } while (killed.empty() && absl::Now() < deadline);
   killed.insert(killed.end(), exited.begin(), exited.end());
   return killed.empty() ? absl::OkStatus() : absl::UnavailableError(absl::StrJoin(killed, "\n  "));
@@ -205,6 +283,8 @@ absl::Status LocalCluster::Explain(const absl::Status& status) {
 }
 
 void LocalCluster::Stop(absl::Duration grace) {
+  absl::MutexLock lock(&mu_);
+  is_stopping_ = true;
   for (Member& member : members_) member.process->Terminate();
   const absl::Time deadline = absl::Now() + grace;
   for (Member& member : members_) {

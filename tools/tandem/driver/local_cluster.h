@@ -9,7 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/rpc/child_process.h"
 #include "tandem/config/v1/run_config.pb.h"
@@ -26,10 +28,14 @@ struct LocalClusterOptions {
   absl::Duration start_timeout = absl::Minutes(5);
   // Asked while waiting; true ends the start with CANCELLED.
   std::function<bool()> interrupted;
+  // A rollout that has ended is started again by Tend(), and is no error of Health().
+  bool restart_rollouts = false;
+  // Told of rollouts that ended and were started again.
+  std::function<void(const std::string&)> note;
 };
 
 // Owns its processes: they are stopped when it is destroyed, and killed by the kernel when this
-// process dies. Called from one thread.
+// process dies. Thread-safe.
 class LocalCluster {
  public:
   // Writes `run_dir`/config.yaml (the configuration as given) and starts the processes; their
@@ -41,7 +47,12 @@ class LocalCluster {
 
   // Address of the trainer's leader; empty without a trainer.
   const std::string& trainer_address() const { return trainer_address_; }
-  const std::vector<RolloutFleet::Replica>& replicas() const { return replicas_; }
+  // The rollouts that are up.
+  std::vector<RolloutFleet::Replica> replicas() const;
+
+  // Starts rollouts that have ended again, soon at first and less often when that does not help,
+  // and answers those that are up. Does not wait for them.
+  std::vector<RolloutFleet::Replica> Tend();
 
   // OK while every process runs; otherwise names the one that ended, how, and its last words. Waits
   // `settle` for processes that are just ending, so that an error seen on a connection finds its
@@ -57,20 +68,29 @@ class LocalCluster {
  private:
   struct Member {
     std::unique_ptr<rpc::ChildProcess> process;
+    rpc::ChildProcessOptions start;  // that it was made with
     std::string log_path;
     std::string ready_path;
+    bool is_rollout = false;
+    std::string address;  // empty until it is up
+    absl::Duration pause;
+    absl::Time start_again = absl::InfiniteFuture();  // of one that has ended
   };
 
-  LocalCluster() = default;
+  explicit LocalCluster(LocalClusterOptions options) : options_(std::move(options)) {}
   absl::StatusOr<Member> Spawn(const std::string& name, std::vector<std::string> argv,
                                std::vector<std::pair<std::string, std::string>> environment,
                                const std::string& run_dir);
-  absl::StatusOr<std::string> AwaitReady(Member& member, const std::string& health_name,
-                                         const LocalClusterOptions& options, absl::Time deadline);
+  absl::Status AllRun(absl::Duration settle, bool with_rollouts);
+  absl::Status AwaitReady(Member& member, const std::string& health_name, absl::Time deadline);
+  std::vector<RolloutFleet::Replica> Up() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void TendTo(Member& rollout) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  std::vector<Member> members_;
+  const LocalClusterOptions options_;
   std::string trainer_address_;
-  std::vector<RolloutFleet::Replica> replicas_;
+  mutable absl::Mutex mu_;
+  std::vector<Member> members_ ABSL_GUARDED_BY(mu_);
+  bool is_stopping_ ABSL_GUARDED_BY(mu_) = false;
 };
 
 // A port of 127.0.0.1 that is free now, for a rendezvous.

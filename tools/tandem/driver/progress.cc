@@ -31,6 +31,7 @@ Progress::Progress(std::string title, int64_t total_steps)
       last_shown_(absl::InfinitePast()) {}
 
 Progress::~Progress() {
+  absl::MutexLock lock(&mu_);
   if (line_open_) std::fputc('\n', stderr);
 }
 
@@ -45,6 +46,7 @@ void Progress::Clear() {
 }
 
 void Progress::Note(const std::string& text) {
+  absl::MutexLock lock(&mu_);
   Clear();
   absl::FPrintF(stderr, "%s\n", text);
 }
@@ -63,6 +65,7 @@ void Progress::Update(int64_t step, const std::vector<std::string>& facts) {
         (now - start_) / (step - first_step_) * static_cast<double>(total_steps_ - step);
     absl::StrAppend(&line, " | ", Remaining(left), " left");
   }
+  absl::MutexLock lock(&mu_);
   Clear();
   std::fputs(line.c_str(), stderr);
   if (terminal_ && !last) {

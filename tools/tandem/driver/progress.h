@@ -8,11 +8,13 @@
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 
 namespace tandem::driver {
 
-// Used by one thread, but for AddTokens().
+// Used by one thread, but for AddTokens() and Note().
 class Progress {
  public:
   Progress(std::string title, int64_t total_steps);
@@ -24,14 +26,14 @@ class Progress {
   // Step `step` is done. `facts` are shown as they are: "reward 0.812", "version 12".
   void Update(int64_t step, const std::vector<std::string>& facts);
 
-  // A line of its own, above the progress line.
+  // A line of its own, above the progress line. From any thread.
   void Note(const std::string& text);
 
   // Tokens per second since the start.
   double tokens_per_second() const;
 
  private:
-  void Clear();
+  void Clear() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const std::string title_;
   const int64_t total_steps_;
@@ -39,7 +41,8 @@ class Progress {
   const bool terminal_;
   absl::Time last_shown_;
   int64_t first_step_ = -1;
-  bool line_open_ = false;
+  absl::Mutex mu_;  // what is written
+  bool line_open_ ABSL_GUARDED_BY(mu_) = false;
   std::atomic<int64_t> tokens_{0};
 };
 

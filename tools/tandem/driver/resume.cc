@@ -20,9 +20,12 @@ bool IsDamage(const absl::Status& status) {
 absl::StatusOr<int64_t> LargestVersion(RolloutFleet* fleet) {
   int64_t largest = 0;
   if (fleet == nullptr) return largest;
-  for (size_t replica = 0; replica < fleet->replicas().size(); ++replica) {
-    ASSIGN_OR_RETURN(const auto info, fleet->GetServerInfo(replica));
-    largest = std::max<int64_t>(largest, info.policy_version());
+  for (const RolloutFleet::Replica& replica : fleet->replicas()) {
+    const auto info = RolloutFleet::GetServerInfo(replica);
+    // One that is not there yet gets its weights from this run before it serves.
+    if (!info.ok() && fleet->is_elastic()) continue;
+    RETURN_IF_ERROR(info.status());
+    largest = std::max<int64_t>(largest, info->policy_version());
   }
   return largest;
 }

@@ -12,6 +12,7 @@
 
 namespace tandem::driver {
 
+// Thread-safe.
 class Rewarder {
  public:
   // INVALID_ARGUMENT for an unknown name, a bad pattern, or `service` without an endpoint.

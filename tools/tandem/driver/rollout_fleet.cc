@@ -4,237 +4,323 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "common/rpc/channel.h"
-#include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
+#include "tools/tandem/driver/fleet_job.h"
+#include "tools/tandem/driver/generate_call.h"
 
 namespace tandem::driver {
 namespace {
 
-using common::v1::FINISH_REASON_UNSPECIFIED;
-using rollout::v1::GenerateRequest;
-using rollout::v1::GenerateResponse;
+// Between two looks at what a waiting caller should do meanwhile.
+constexpr absl::Duration kLook = absl::Milliseconds(200);
+// Before a replica that refused a request for want of room is asked again.
+constexpr absl::Duration kRetryPause = absl::Milliseconds(500);
 
-// Appends a run of tokens to a completion, its spans shifted by what is there already.
-absl::Status Append(const GenerateResponse& response, bool want_processed,
-                    std::vector<Completion>& completions) {
-  if (response.index() < 0 || response.index() >= static_cast<int>(completions.size())) {
-    return absl::InternalError(
-        absl::StrCat("sample index ", response.index(), " of ", completions.size(), " samples"));
-  }
-  Completion& completion = completions[response.index()];
-  const int64_t offset = static_cast<int64_t>(completion.token_ids.size());
-  completion.token_ids.insert(completion.token_ids.end(), response.token_ids().begin(),
-                              response.token_ids().end());
-  if (response.logprobs_size() != response.token_ids_size() ||
-      (want_processed && response.processed_logprobs_size() != response.token_ids_size())) {
-    return absl::InternalError(absl::StrCat(response.token_ids_size(), " tokens came with ",
-                                            response.logprobs_size(), " log-probs"));
-  }
-  completion.logprobs.insert(completion.logprobs.end(), response.logprobs().begin(),
-                             response.logprobs().end());
-  completion.processed_logprobs.insert(completion.processed_logprobs.end(),
-                                       response.processed_logprobs().begin(),
-                                       response.processed_logprobs().end());
-  completion.text += response.text();
-  for (common::v1::VersionSpan span : response.version_spans()) {
-    span.set_begin(span.begin() + offset);
-    span.set_end(span.end() + offset);
-    if (!completion.version_spans.empty() &&
-        completion.version_spans.back().policy_version() == span.policy_version() &&
-        completion.version_spans.back().end() == span.begin()) {
-      completion.version_spans.back().set_end(span.end());
-    } else {
-      completion.version_spans.push_back(span);
-    }
-  }
-  if (response.finish_reason() != FINISH_REASON_UNSPECIFIED) {
-    completion.finish_reason = response.finish_reason();
-  }
-  return absl::OkStatus();
+// Whether the replica, not the request, is at fault: another one, or the same one later, may do.
+bool IsOfTheReplica(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsCancelled(status) || absl::IsAborted(status);
+}
+
+// The same of an elastic fleet, in which replicas come without weights.
+bool MayPass(const absl::Status& status) {
+  return IsOfTheReplica(status) || absl::IsFailedPrecondition(status) ||
+         absl::IsResourceExhausted(status);
 }
 
 }  // namespace
 
-// One Generate call. Owns itself: OnDone, the last that gRPC calls, hands over the outcome and
-// deletes it.
-class RolloutFleet::Call : public grpc::ClientReadReactor<GenerateResponse> {
+class RolloutFleet::Run {
  public:
-  using Done = std::function<void(absl::Status, std::vector<Completion>)>;
-
-  Call(Link& link, std::shared_ptr<grpc::ClientContext> context, GenerateRequest request,
-       int64_t cost, std::function<void(int64_t)> on_tokens, Done done)
-      : link_(link),
-        context_(std::move(context)),
-        request_(std::move(request)),
-        cost_(cost),
-        on_tokens_(std::move(on_tokens)),
-        done_(std::move(done)),
-        completions_(request_.sampling().n()) {
-    link_.outstanding_tokens += cost_;
-  }
-
-  void Start() {
-    link_.stub->async()->Generate(context_.get(), &request_, this);
-    StartRead(&response_);
-    StartCall();
-  }
-
-  void OnReadDone(bool ok) override {
-    if (!ok) return;
-    absl::Status status = Append(response_, request_.sampling().processed_logprobs(), completions_);
-    if (!status.ok()) {
-      malformed_ = status;
-      context_->TryCancel();
-      return;
-    }
-    if (on_tokens_) on_tokens_(response_.token_ids_size());
-    response_.Clear();
-    StartRead(&response_);
-  }
-
-  void OnDone(const grpc::Status& grpc_status) override {
-    link_.outstanding_tokens -= cost_;
-    absl::Status status = malformed_.ok() ? rpc::FromGrpcStatus(grpc_status) : malformed_;
-    if (status.ok()) {
-      for (size_t i = 0; i < completions_.size(); ++i) {
-        if (completions_[i].finish_reason == FINISH_REASON_UNSPECIFIED) {
-          status = absl::InternalError(absl::StrCat("sample ", i, " of the group never ended"));
-        }
-      }
-    }
-    done_(std::move(status), std::move(completions_));
-    delete this;
-  }
-
- private:
-  Link& link_;
-  const std::shared_ptr<grpc::ClientContext> context_;
-  const GenerateRequest request_;
-  const int64_t cost_;
-  const std::function<void(int64_t)> on_tokens_;
-  const Done done_;
-  GenerateResponse response_;
-  std::vector<Completion> completions_;
-  absl::Status malformed_;
+  absl::Mutex mu;
+  Group group ABSL_GUARDED_BY(mu);
+  absl::Status error ABSL_GUARDED_BY(mu);
+  int num_open ABSL_GUARDED_BY(mu) = 0;
+  std::vector<std::shared_ptr<Job>> jobs;  // written before the first begins
+  std::function<void(absl::StatusOr<Group>)> done;
 };
 
-RolloutFleet::RolloutFleet(std::vector<Replica> replicas, absl::Duration request_timeout)
-    : replicas_(std::move(replicas)), request_timeout_(request_timeout) {
-  for (const Replica& replica : replicas_) {
-    auto link = std::make_unique<Link>();
-    link->stub = rollout::v1::RolloutService::NewStub(rpc::MakeChannel(replica.address));
-    links_.push_back(std::move(link));
+RolloutFleet::RolloutFleet(std::vector<Replica> replicas, Options options)
+    : options_(std::move(options)), membership_(options_.membership) {
+  {
+    absl::MutexLock lock(&mu_);
+    membership_.SetMembers(replicas, absl::Now());
   }
+  OnChange();
+  if (!options_.is_elastic) return;
+  FleetMonitor::Options monitor;
+  monitor.poll_timeout = options_.poll_timeout;
+  monitor.tick = [this] { Tick(); };
+  monitor.due = [this] {
+    absl::MutexLock lock(&mu_);
+    return membership_.DuePolls(absl::Now());
+  };
+  monitor.answered = [this](const FleetMembership::Poll& poll,
+                            absl::StatusOr<rollout::v1::GetServerInfoResponse> answer) {
+    {
+      absl::MutexLock lock(&mu_);
+      if (answer.ok()) {
+        membership_.OnAnswer(poll, *answer, absl::Now());
+      } else {
+        membership_.OnSilence(poll, answer.status(), absl::Now());
+      }
+    }
+    OnChange();
+  };
+  monitor_ = std::make_unique<FleetMonitor>(std::move(monitor));
 }
 
-RolloutFleet::~RolloutFleet() = default;
-
-size_t RolloutFleet::PickReplica(int except) const {
-  size_t best = links_.size();
-  for (size_t i = 0; i < links_.size(); ++i) {
-    if (static_cast<int>(i) == except && links_.size() > 1) continue;
-    if (best == links_.size() || links_[i]->outstanding_tokens < links_[best]->outstanding_tokens) {
-      best = i;
+RolloutFleet::~RolloutFleet() {
+  monitor_.reset();
+  std::vector<std::shared_ptr<Job>> waiting;
+  {
+    absl::MutexLock lock(&mu_);
+    waiting.swap(waiting_);
+    for (const auto& job : jobs_) {
+      job->is_cancelled = true;
+      if (job->context != nullptr) job->context->TryCancel();
     }
+  }
+  for (const auto& job : waiting) Finish(job, absl::CancelledError("the driver ends"));
+  // Each call is cancelled, and has a deadline.
+  absl::MutexLock lock(&mu_);
+  const auto all_done = [this] {
+    mu_.AssertHeld();
+    return jobs_.empty();
+  };
+  mu_.Await(absl::Condition(&all_done));
+}
+
+bool RolloutFleet::StreamsAreOfUse() const {
+  // A lone replica that is lost takes the run with it.
+  return options_.is_elastic || links_.size() > 1;
+}
+
+std::shared_ptr<RolloutFleet::Run> RolloutFleet::Start(
+    const Prompt& prompt, int64_t place, const GenerateOptions& options,
+    std::function<void(absl::StatusOr<Group>)> done) {
+  auto run = std::make_shared<Run>();
+  run->done = std::move(done);
+  const absl::Time deadline = absl::Now() + options_.request_timeout;
+  std::vector<const rollout::v1::SamplingParams*> kinds = {&options.sampling};
+  if (options.baseline.has_value()) kinds.push_back(&*options.baseline);
+  for (const rollout::v1::SamplingParams* params : kinds) {
+    const bool is_baseline = params != &options.sampling;
+    rollout::v1::GenerateRequest request;
+    if (prompt.token_ids.empty() && !prompt.text.empty()) {
+      request.set_text(prompt.text);
+    } else {
+      request.mutable_token_ids()->mutable_ids()->Add(prompt.token_ids.begin(),
+                                                      prompt.token_ids.end());
+    }
+    *request.mutable_sampling() = *params;
+    if (!params->has_n()) request.mutable_sampling()->set_n(1);
+    if (params->has_seed()) {
+      request.mutable_sampling()->set_seed(params->seed() * 0x9E3779B97F4A7C15ULL +
+                                           static_cast<uint64_t>(place) + 1);
+    }
+    request.set_return_text(options.return_text);
+    {
+      absl::MutexLock lock(&mu_);
+      request.set_stream(StreamsAreOfUse());
+    }
+    auto job = std::make_shared<Job>(std::move(request));
+    job->deadline = deadline;
+    job->on_tokens = options.on_tokens;
+    job->done = [run, is_baseline](absl::Status status, PartialGroup& partial) {
+      absl::StatusOr<Group> outcome = Group{};
+      {
+        absl::MutexLock lock(&run->mu);
+        if (!status.ok()) {
+          if (run->error.ok()) run->error = std::move(status);
+        } else if (is_baseline) {
+          run->group.baseline = std::move(partial.Take()[0]);
+        } else {
+          run->group.completions = partial.Take();
+        }
+        if (--run->num_open > 0) return;
+        if (run->error.ok()) {
+          outcome = std::move(run->group);
+        } else {
+          outcome = run->error;
+        }
+      }
+      run->done(std::move(outcome));
+    };
+    run->jobs.push_back(std::move(job));
+  }
+  {
+    absl::MutexLock lock(&run->mu);
+    run->num_open = static_cast<int>(run->jobs.size());
+  }
+  {
+    absl::MutexLock lock(&mu_);
+    jobs_.insert(run->jobs.begin(), run->jobs.end());
+  }
+  for (const auto& job : run->jobs) Place(job);
+  return run;
+}
+
+void RolloutFleet::Cancel(Run& run) {
+  std::vector<std::shared_ptr<Job>> waited;
+  {
+    absl::MutexLock lock(&mu_);
+    for (const auto& job : run.jobs) {
+      job->is_cancelled = true;
+      if (job->context != nullptr) job->context->TryCancel();
+      if (std::erase(waiting_, job) > 0) waited.push_back(job);
+    }
+  }
+  for (const auto& job : waited) Finish(job, absl::CancelledError("it is not wanted any more"));
+}
+
+std::shared_ptr<RolloutFleet::Link> RolloutFleet::Pick(const Job& job) {
+  std::shared_ptr<Link> best;
+  for (const auto& [id, link] : links_) {
+    const FleetMembership::Replica* replica = membership_.Find(id);
+    if (replica == nullptr) continue;
+    if (options_.is_elastic ? !replica->takes_requests() : job.failed_on.contains(id)) continue;
+    if (best == nullptr || link->outstanding_tokens < best->outstanding_tokens) best = link;
   }
   return best;
 }
 
+void RolloutFleet::Place(const std::shared_ptr<Job>& job) {
+  std::shared_ptr<Link> link;
+  absl::Status end;
+  {
+    absl::MutexLock lock(&mu_);
+    const absl::Time now = absl::Now();
+    if (is_aborting_) {
+      job->group.Abort();
+    } else if (job->is_cancelled) {
+      end = absl::CancelledError("it is not wanted any more");
+    } else if (now >= job->deadline) {
+      end = absl::DeadlineExceededError(
+          absl::StrCat("no replica has made the group whole in time; ", DescribeReplicas(),
+                       job->last_error.ok() ? "" : "; the last error: ",
+                       job->last_error.ok() ? "" : job->last_error.message()));
+    } else if (now >= job->not_before) {
+      link = Pick(*job);
+      if (link == nullptr && !options_.is_elastic) {
+        end =
+            job->last_error.ok() ? absl::UnavailableError("there is no rollout") : job->last_error;
+      }
+    }
+    const bool ends = is_aborting_ || !end.ok();
+    if (!ends && link == nullptr) {
+      waiting_.push_back(job);
+      return;
+    }
+    if (link != nullptr) {
+      job->link = link;
+      job->context = rpc::MakeContext(job->deadline - now);
+      job->cost = job->group.cost();
+      link->outstanding_tokens += job->cost;
+      link->jobs.insert(job.get());
+    }
+  }
+  if (link == nullptr) {
+    Finish(job, std::move(end));
+    return;
+  }
+  GenerateCall::Start(*link->stub, *job->context, job->group, job->on_tokens,
+                      [this, job](absl::Status status) { OnCallDone(job, std::move(status)); });
+}
+
+void RolloutFleet::OnCallDone(const std::shared_ptr<Job>& job, absl::Status status) {
+  bool goes_on = false;
+  {
+    absl::MutexLock lock(&mu_);
+    const std::shared_ptr<Link> link = std::exchange(job->link, nullptr);
+    link->outstanding_tokens -= job->cost;
+    link->jobs.erase(job.get());
+    job->context.reset();
+    const std::string& id = link->replica.id;
+    if (job->is_cancelled) {
+      status = absl::CancelledError("it is not wanted any more");
+    } else if (status.ok()) {
+      goes_on = job->group.aborted() && !is_aborting_;
+    } else {
+      status = absl::Status(
+          status.code(),
+          absl::StrCat("rollout ", id, " at ", link->replica.address, ": ", status.message()));
+      const absl::Time now = absl::Now();
+      goes_on = options_.is_elastic ? MayPass(status) : IsOfTheReplica(status);
+      job->last_error = status;
+      job->failed_on.insert(id);
+      if (goes_on && absl::IsResourceExhausted(status)) {
+        job->not_before = now + kRetryPause;
+      } else if (goes_on) {
+        membership_.Suspect(id, status, now);
+      }
+    }
+    if (goes_on && !is_aborting_) {
+      ++retried_requests_;
+      kept_tokens_ += job->group.num_partial_tokens();
+    }
+  }
+  if (goes_on) {
+    if (monitor_ != nullptr) monitor_->Wake();
+    Place(job);
+  } else {
+    Finish(job, std::move(status));
+  }
+}
+
+void RolloutFleet::Finish(const std::shared_ptr<Job>& job, absl::Status status) {
+  const auto done = std::exchange(job->done, nullptr);
+  done(std::move(status), job->group);
+  absl::MutexLock lock(&mu_);
+  jobs_.erase(job);
+}
+
 absl::StatusOr<std::vector<Group>> RolloutFleet::Generate(std::vector<Prompt> prompts,
                                                           const GenerateOptions& options) {
-  // What calls report to; they hold it too, for their last callback may outlast this function.
-  struct Ended {
-    size_t entry;
-    absl::Status status;
-    std::vector<Completion> completions;
-  };
+  // The runs hold it too, for their last callback may outlast this function.
   struct Inbox {
     absl::Mutex mu;
-    std::vector<Ended> ended ABSL_GUARDED_BY(mu);
-  };
-  struct Entry {
-    std::shared_ptr<grpc::ClientContext> context;
-    int replica = -1;
-    bool retried = false;
-    bool finished = false;
+    std::vector<std::pair<size_t, absl::StatusOr<Group>>> ended ABSL_GUARDED_BY(mu);
   };
   auto inbox = std::make_shared<Inbox>();
-  // The groups' calls, then those of the baselines.
-  std::vector<Entry> entries(prompts.size() * (options.baseline.has_value() ? 2 : 1));
-  std::vector<Group> groups(prompts.size());
-
-  const auto start = [&](size_t e) {
-    Entry& entry = entries[e];
-    const size_t i = e % prompts.size();
-    const rollout::v1::SamplingParams& params =
-        e < prompts.size() ? options.sampling : *options.baseline;
-    entry.replica = static_cast<int>(PickReplica(entry.retried ? entry.replica : -1));
-    entry.context = rpc::MakeContext(request_timeout_);
-    GenerateRequest request;
-    if (prompts[i].token_ids.empty() && !prompts[i].text.empty()) {
-      request.set_text(prompts[i].text);
-    } else {
-      request.mutable_token_ids()->mutable_ids()->Add(prompts[i].token_ids.begin(),
-                                                      prompts[i].token_ids.end());
-    }
-    *request.mutable_sampling() = params;
-    if (params.has_seed()) {
-      const uint64_t place = static_cast<uint64_t>(prompts[i].place.value_or(i));
-      request.mutable_sampling()->set_seed(params.seed() * 0x9E3779B97F4A7C15ULL + place + 1);
-    }
-    request.set_return_text(options.return_text);
-    const int64_t cost =
-        static_cast<int64_t>(prompts[i].token_ids.size()) + params.n() * params.max_tokens();
-    auto* call =
-        new Call(*links_[entry.replica], entry.context, std::move(request), cost, options.on_tokens,
-                 [inbox, e](absl::Status status, std::vector<Completion> completions) {
-                   absl::MutexLock lock(&inbox->mu);
-                   inbox->ended.push_back({e, std::move(status), std::move(completions)});
-                 });
-    call->Start();
-  };
-  for (size_t e = 0; e < entries.size(); ++e) start(e);
-
-  absl::Status first_error;
-  for (size_t num_done = 0; num_done < entries.size();) {
-    std::vector<Ended> batch;
-    {
-      // Every call has a deadline, so this wait ends.
+  std::vector<std::shared_ptr<Run>> runs;
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    const int64_t place = prompts[i].place.value_or(static_cast<int64_t>(i));
+    runs.push_back(Start(prompts[i], place, options, [inbox, i](absl::StatusOr<Group> group) {
       absl::MutexLock lock(&inbox->mu);
-      inbox->mu.Await(absl::Condition(
-          +[](std::vector<Ended>* ended) { return !ended->empty(); }, &inbox->ended));
+      inbox->ended.emplace_back(i, std::move(group));
+    }));
+  }
+  std::vector<Group> groups(prompts.size());
+  absl::Status first_error;
+  const auto fail = [&](absl::Status error) {
+    if (!first_error.ok()) return;
+    first_error = std::move(error);
+    for (const auto& run : runs) Cancel(*run);
+  };
+  for (size_t num_done = 0; num_done < prompts.size();) {
+    std::vector<std::pair<size_t, absl::StatusOr<Group>>> batch;
+    {
+      // Every run has a deadline, so this loop ends.
+      absl::MutexLock lock(&inbox->mu);
+      inbox->mu.AwaitWithTimeout(
+          absl::Condition(
+              +[](decltype(Inbox::ended)* ended) { return !ended->empty(); }, &inbox->ended),
+          kLook);
       batch.swap(inbox->ended);
     }
-    for (Ended& ended : batch) {
-      Entry& entry = entries[ended.entry];
-      if (absl::IsUnavailable(ended.status) && !entry.retried && links_.size() > 1 &&
-          first_error.ok()) {
-        entry.retried = true;
-        start(ended.entry);
+    if (batch.empty() && options.while_waiting) {
+      if (absl::Status status = options.while_waiting(); !status.ok()) fail(std::move(status));
+    }
+    for (auto& [index, group] : batch) {
+      ++num_done;
+      if (!group.ok()) {
+        fail(group.status());
         continue;
       }
-      entry.finished = true;
-      ++num_done;
-      Group& group = groups[ended.entry % prompts.size()];
-      if (ended.entry < prompts.size()) {
-        group.completions = std::move(ended.completions);
-      } else if (ended.status.ok()) {
-        group.baseline = std::move(ended.completions[0]);
-      }
-      const bool whole =
-          !group.completions.empty() && group.baseline.has_value() == options.baseline.has_value();
-      if (ended.status.ok() && whole && options.on_group) {
-        options.on_group(ended.entry % prompts.size(), group);
-      }
-      if (ended.status.ok() || !first_error.ok()) continue;
-      const Replica& replica = replicas_[entry.replica];
-      first_error = absl::Status(ended.status.code(),
-                                 absl::StrCat("rollout ", replica.id, " at ", replica.address, ": ",
-                                              ended.status.message()));
-      for (Entry& other : entries) {
-        if (!other.finished) other.context->TryCancel();
-      }
+      groups[index] = *std::move(group);
+      if (options.on_group) options.on_group(index, groups[index]);
     }
   }
   RETURN_IF_ERROR(first_error);
@@ -242,17 +328,20 @@ absl::StatusOr<std::vector<Group>> RolloutFleet::Generate(std::vector<Prompt> pr
   return groups;
 }
 
-absl::StatusOr<rollout::v1::GetServerInfoResponse> RolloutFleet::GetServerInfo(size_t replica) {
-  auto context = rpc::MakeContext(absl::Seconds(10));
-  rollout::v1::GetServerInfoResponse response;
-  RETURN_IF_ERROR(
-      rpc::FromGrpcStatus(links_[replica]->stub->GetServerInfo(context.get(), {}, &response)))
-      << "rollout " << replicas_[replica].id << " at " << replicas_[replica].address;
-  return response;
-}
-
 void RolloutFleet::AbortAll() {
-  for (auto& link : links_) {
+  std::vector<std::shared_ptr<Job>> waited;
+  std::vector<std::shared_ptr<Link>> links;
+  {
+    absl::MutexLock lock(&mu_);
+    is_aborting_ = true;
+    waited.swap(waiting_);
+    for (const auto& [id, link] : links_) {
+      const FleetMembership::Replica* replica = membership_.Find(id);
+      if (replica != nullptr && replica->state != ReplicaState::kLost) links.push_back(link);
+    }
+  }
+  for (const auto& job : waited) Place(job);
+  for (const auto& link : links) {
     auto context = rpc::MakeContext(absl::Seconds(2));
     rollout::v1::AbortRequest request;
     request.set_all(true);

@@ -1,35 +1,54 @@
 // RolloutFleet: the driver's end of the rollout service, over all replicas. Groups go whole to the
-// replica with the fewest tokens outstanding.
+// replica with the fewest tokens outstanding; what a replica that is lost, drains, or aborts had
+// sampled of a group is kept, and the rest is asked of another.
+//
+// Where the fleet is elastic, replicas join and leave while it works: a monitor asks each how it
+// is, and groups wait while nobody serves. Otherwise the replicas are those of the start.
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_ROLLOUT_FLEET_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_ROLLOUT_FLEET_H_
 
-#include <atomic>
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "tandem/rollout/v1/rollout_service.grpc.pb.h"
 #include "tools/tandem/driver/completion.h"
+#include "tools/tandem/driver/fleet_membership.h"
+#include "tools/tandem/driver/fleet_monitor.h"
+#include "tools/tandem/driver/partial_group.h"
 
 namespace tandem::driver {
 
-// Thread-safe.
+// Thread-safe. Callbacks come without a lock held.
 class RolloutFleet {
  public:
-  struct Replica {
-    std::string id;
-    std::string address;
+  using Replica = ReplicaAddress;
+
+  struct Options {
+    // A group that is not whole after this fails, however many replicas have worked on it.
+    absl::Duration request_timeout = absl::Minutes(10);
+    bool is_elastic = false;
+    // Elastic: who is there now; asked again and again from the monitor's thread. Unset: those of
+    // the start.
+    std::function<std::vector<Replica>()> members;
+    // Told of replicas that come and go, one line each, from any thread.
+    std::function<void(const std::string&)> note;
+    FleetMembership::Options membership;
+    absl::Duration poll_timeout = absl::Seconds(5);
   };
 
-  RolloutFleet(std::vector<Replica> replicas, absl::Duration request_timeout);
+  RolloutFleet(std::vector<Replica> replicas, Options options);
+  // Cancels what is under way and waits for its end.
   ~RolloutFleet();
-
-  const std::vector<Replica>& replicas() const { return replicas_; }
 
   struct GenerateOptions {
     // How completions are sampled; its seed is mixed with the prompt's place in the batch.
@@ -40,36 +59,86 @@ class RolloutFleet {
     bool return_text = true;
     // Told of newly sampled tokens, from gRPC's threads.
     std::function<void(int64_t)> on_tokens;
-    // Told of each group that is whole, its index among the prompts first, from the calling thread.
-    // The group's prompt is not there yet.
+    // Generate(): told of each group that is whole, its index among the prompts first, from the
+    // calling thread. The group's prompt is not there yet.
     std::function<void(size_t, const Group&)> on_group;
+    // Generate(): called now and then from the calling thread; an error ends the call with it.
+    std::function<absl::Status()> while_waiting;
   };
 
-  // Samples every prompt and returns the groups in the order of the prompts. A prompt whose replica
-  // is gone is tried once on another one. The first other error is returned, after the rest has
-  // been cancelled.
+  // A group that is being sampled.
+  class Run;
+
+  // Begins to sample a prompt; `done` is called once, from any thread, perhaps before the return.
+  // The group has no prompt. Errors: those of the replica, which is named, where no other can take
+  // its place; DEADLINE_EXCEEDED says what state each replica was in.
+  std::shared_ptr<Run> Start(const Prompt& prompt, int64_t place, const GenerateOptions& options,
+                             std::function<void(absl::StatusOr<Group>)> done);
+  // It ends with CANCELLED, soon. Harmless for one that is done.
+  void Cancel(Run& run);
+
+  // Samples every prompt and returns the groups in the order of the prompts. The first error is
+  // returned, after the rest has been cancelled.
   absl::StatusOr<std::vector<Group>> Generate(std::vector<Prompt> prompts,
                                               const GenerateOptions& options);
 
-  absl::StatusOr<rollout::v1::GetServerInfoResponse> GetServerInfo(size_t replica);
-
-  // Ends every request on every replica, without waiting for long: used on the way out.
+  // Ends every request on every replica, without waiting for long: used on the way out. Whatever is
+  // asked for afterwards is aborted too.
   void AbortAll();
 
+  bool is_elastic() const { return options_.is_elastic; }
+
+  // Around a weight update: see FleetMembership. Where the fleet is elastic BeginPublish() waits
+  // for a replica to publish to; UNAVAILABLE where none comes within the request timeout.
+  absl::StatusOr<std::vector<Replica>> BeginPublish();
+  void EndPublish(int64_t version, const std::set<std::string>& committed);
+  void AbandonPublish();
+  // Whether a replica of an elastic fleet lacks the version that was published last.
+  bool WantsWeights() const;
+  bool AnyServes() const;
+  // The version that was published last; -1 before the first.
+  int64_t version() const;
+
+  std::vector<Replica> replicas() const;
+  // Errors name the replica.
+  static absl::StatusOr<rollout::v1::GetServerInfoResponse> GetServerInfo(const Replica& replica);
+
+  // fleet/{serving,joining,stale,lost,draining}, and since the last call fleet/{joined,left},
+  // fleet/retried_requests and fleet/kept_tokens.
+  std::map<std::string, double> TakeMetrics();
+
  private:
-  class Call;
+  struct Job;
+  // A connection to a replica, and what runs there.
   struct Link {
+    Replica replica;
     std::unique_ptr<rollout::v1::RolloutService::Stub> stub;
-    std::atomic<int64_t> outstanding_tokens{0};
+    int64_t outstanding_tokens = 0;
+    std::set<Job*> jobs;
   };
 
-  // Index of the replica with the fewest outstanding tokens, other than `except` where there is a
-  // choice.
-  size_t PickReplica(int except) const;
+  // Gives the job to a replica, lets it wait, or ends it.
+  void Place(const std::shared_ptr<Job>& job);
+  std::shared_ptr<Link> Pick(const Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void OnCallDone(const std::shared_ptr<Job>& job, absl::Status status);
+  void Finish(const std::shared_ptr<Job>& job, absl::Status status);
+  // What can now be done for jobs that wait, or whose replica is lost; then says what happened.
+  void OnChange();
+  void Tick();
+  std::string DescribeReplicas() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool StreamsAreOfUse() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  const std::vector<Replica> replicas_;
-  const absl::Duration request_timeout_;
-  std::vector<std::unique_ptr<Link>> links_;
+  const Options options_;
+  mutable absl::Mutex mu_;
+  FleetMembership membership_ ABSL_GUARDED_BY(mu_);
+  std::map<std::string, std::shared_ptr<Link>> links_ ABSL_GUARDED_BY(mu_);  // by replica id
+  std::set<std::shared_ptr<Job>> jobs_ ABSL_GUARDED_BY(mu_);                 // not done
+  std::vector<std::shared_ptr<Job>> waiting_ ABSL_GUARDED_BY(mu_);           // for a replica
+  bool is_aborting_ ABSL_GUARDED_BY(mu_) = false;
+  int64_t retried_requests_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t kept_tokens_ ABSL_GUARDED_BY(mu_) = 0;
+  absl::Time next_list_ = absl::InfinitePast();  // of the monitor's thread
+  std::unique_ptr<FleetMonitor> monitor_;        // null where the fleet is not elastic
 };
 
 }  // namespace tandem::driver

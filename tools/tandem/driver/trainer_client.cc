@@ -1,23 +1,17 @@
 #include "tools/tandem/driver/trainer_client.h"
 
 #include <random>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/message_digest.h"
+#include "common/rpc/new_uuid.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::driver {
-
-std::string NewUuid() {
-  static thread_local std::mt19937_64 generator{std::random_device{}()};
-  const uint64_t high = (generator() & ~uint64_t{0xF000}) | 0x4000;
-  const uint64_t low = (generator() & ~(uint64_t{3} << 62)) | (uint64_t{1} << 63);
-  return absl::StrFormat("%08x-%04x-%04x-%04x-%012x", high >> 32, (high >> 16) & 0xFFFF,
-                         high & 0xFFFF, low >> 48, low & 0xFFFFFFFFFFFF);
-}
 
 TrainerClient::TrainerClient(std::string address, absl::Duration step_timeout,
                              absl::Duration update_timeout)
@@ -27,7 +21,7 @@ TrainerClient::TrainerClient(std::string address, absl::Duration step_timeout,
       stub_(trainer::v1::TrainerService::NewStub(rpc::MakeChannel(address_))) {}
 
 absl::Status TrainerClient::Named(const grpc::Status& status) const {
-  RETURN_IF_ERROR(rpc::FromGrpcStatus(status)) << "trainer at " << address_;
+  RETURN_IF_ERROR(rpc::ExplainGarbled(rpc::FromGrpcStatus(status))) << "trainer at " << address_;
   return absl::OkStatus();
 }
 
@@ -45,7 +39,7 @@ absl::StatusOr<trainer::v1::TrainStepResponse> TrainerClient::TrainStep(
   trainer::v1::TrainStepResponse response;
   auto writer = stub_->TrainStep(context.get(), &response);
   trainer::v1::TrainStepRequest message;
-  message.mutable_header()->set_request_id(NewUuid());
+  message.mutable_header()->set_request_id(rpc::NewUuid());
   message.mutable_header()->set_step(step);
   message.mutable_header()->set_objective(objective);
   message.mutable_header()->set_num_samples(static_cast<int64_t>(samples.size()));
@@ -61,13 +55,24 @@ absl::StatusOr<trainer::v1::TrainStepResponse> TrainerClient::TrainStep(
 }
 
 absl::StatusOr<trainer::v1::PublishWeightsResponse> TrainerClient::PublishWeights(
-    const RolloutFleet& fleet) {
+    RolloutFleet& fleet) {
+  ASSIGN_OR_RETURN(const std::vector<RolloutFleet::Replica> there, fleet.BeginPublish());
   std::vector<trainer::v1::RolloutReplica> replicas;
-  for (const RolloutFleet::Replica& replica : fleet.replicas()) {
+  for (const RolloutFleet::Replica& replica : there) {
     replicas.emplace_back().set_replica_id(replica.id);
     replicas.back().add_rank_addresses(replica.address);
   }
-  return PublishWeights(replicas);
+  auto response = PublishWeights(replicas);
+  if (!response.ok()) {
+    fleet.AbandonPublish();
+    return response;
+  }
+  std::set<std::string> committed;
+  for (const trainer::v1::ReplicaResult& result : response->replicas()) {
+    if (result.committed()) committed.insert(result.replica_id());
+  }
+  fleet.EndPublish(response->policy_version(), committed);
+  return response;
 }
 
 absl::StatusOr<trainer::v1::PublishWeightsResponse> TrainerClient::PublishWeights(
@@ -76,11 +81,14 @@ absl::StatusOr<trainer::v1::PublishWeightsResponse> TrainerClient::PublishWeight
   // culprit.
   auto context = rpc::MakeContext(update_timeout_ + absl::Seconds(30));
   trainer::v1::PublishWeightsRequest request;
-  request.set_request_id(NewUuid());
+  request.set_request_id(rpc::NewUuid());
   request.set_policy_version(-1);
   request.mutable_replicas()->Assign(replicas.begin(), replicas.end());
   trainer::v1::PublishWeightsResponse response;
+  rpc::SetDigest(request);
   RETURN_IF_ERROR(Named(stub_->PublishWeights(context.get(), request, &response)));
+  RETURN_IF_ERROR(rpc::CheckDigest(response, request.message_digest()))
+      << "trainer at " << address_;
   return response;
 }
 
@@ -121,7 +129,7 @@ absl::StatusOr<trainer::v1::SaveCheckpointResponse> TrainerClient::Save(
     const trainer::v1::SaveCheckpointRequest& request) {
   auto context = rpc::MakeContext(step_timeout_);
   trainer::v1::SaveCheckpointRequest identified = request;
-  identified.set_request_id(NewUuid());
+  identified.set_request_id(rpc::NewUuid());
   trainer::v1::SaveCheckpointResponse response;
   RETURN_IF_ERROR(Named(stub_->SaveCheckpoint(context.get(), identified, &response)));
   return response;
@@ -131,7 +139,7 @@ absl::StatusOr<trainer::v1::LoadCheckpointResponse> TrainerClient::LoadCheckpoin
     const std::string& path, int64_t min_policy_version) {
   auto context = rpc::MakeContext(step_timeout_);
   trainer::v1::LoadCheckpointRequest request;
-  request.set_request_id(NewUuid());
+  request.set_request_id(rpc::NewUuid());
   request.set_path(path);
   request.set_min_policy_version(min_policy_version);
   trainer::v1::LoadCheckpointResponse response;

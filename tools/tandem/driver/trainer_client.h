@@ -25,7 +25,8 @@ class TrainerClient {
       int64_t step, trainer::v1::Objective objective,
       const std::vector<common::v1::Sample>& samples);
 
-  absl::StatusOr<trainer::v1::PublishWeightsResponse> PublishWeights(const RolloutFleet& fleet);
+  // To the replicas that are there; the fleet then knows which have the version.
+  absl::StatusOr<trainer::v1::PublishWeightsResponse> PublishWeights(RolloutFleet& fleet);
   absl::StatusOr<trainer::v1::PublishWeightsResponse> PublishWeights(
       const std::vector<trainer::v1::RolloutReplica>& replicas);
 
@@ -58,9 +59,6 @@ class TrainerClient {
   const absl::Duration update_timeout_;
   std::unique_ptr<trainer::v1::TrainerService::Stub> stub_;
 };
-
-// A random UUID (version 4), for request_id.
-std::string NewUuid();
 
 }  // namespace tandem::driver
 

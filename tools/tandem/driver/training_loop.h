@@ -1,5 +1,5 @@
 // The driver's loop: generate, judge, train, publish. `sync` takes the four in turn; `one_step_off`
-// generates the next step's samples while a step trains.
+// generates the next step's samples while a step trains; `async` never stops generating.
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_TRAINING_LOOP_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_TRAINING_LOOP_H_
 

@@ -5,6 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/message_digest.h"
+#include "common/rpc/new_uuid.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
 #include "tandem/rollout/v1/weight_service.grpc.pb.h"
@@ -22,11 +24,18 @@ struct RankAnswer {
 RankAnswer Ask(const std::string& address, absl::Duration timeout) {
   RankAnswer answer;
   auto stub = rollout::v1::WeightService::NewStub(rpc::MakeChannel(address));
-  auto manifest_context = rpc::MakeContext(timeout);
-  answer.status = rpc::FromGrpcStatus(stub->GetManifest(manifest_context.get(), {}, &answer.held));
+  const auto call = [&](auto method, auto request, auto& response) -> absl::Status {
+    request.set_request_id(rpc::NewUuid());
+    rpc::SetDigest(request);
+    const auto context = rpc::MakeContext(timeout);
+    const grpc::Status status = ((*stub).*method)(context.get(), request, &response);
+    RETURN_IF_ERROR(rpc::ExplainGarbled(rpc::FromGrpcStatus(status)));
+    return rpc::CheckDigest(response, request.message_digest());
+  };
+  using Stub = rollout::v1::WeightService::Stub;
+  answer.status = call(&Stub::GetManifest, rollout::v1::GetManifestRequest(), answer.held);
   if (!answer.status.ok()) return answer;
-  auto digest_context = rpc::MakeContext(timeout);
-  answer.status = rpc::FromGrpcStatus(stub->GetDigests(digest_context.get(), {}, &answer.live));
+  answer.status = call(&Stub::GetDigests, rollout::v1::GetDigestsRequest(), answer.live);
   return answer;
 }
 

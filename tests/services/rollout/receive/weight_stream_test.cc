@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/synchronization/notification.h"
+#include "common/rpc/message_digest.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
 #include "common/weights/digest.h"
@@ -122,7 +123,8 @@ class Reader {
     return request;
   }
   template <typename Method, typename Request, typename Response>
-  absl::Status Call(Method method, const Request& request, Response& response) {
+  absl::Status Call(Method method, Request request, Response& response) {
+    rpc::SetDigest(request);
     return rpc::FromGrpcStatus(
         (stub_.get()->*method)(rpc::MakeContext(absl::Seconds(60)).get(), request, &response));
   }
@@ -345,7 +347,8 @@ class ReadWeightsTest : public ::testing::Test {
     request.set_bucket_bytes(64);
     return request;
   }
-  absl::StatusOr<std::vector<v1::ReadWeightsResponse>> Read(const v1::ReadWeightsRequest& request) {
+  absl::StatusOr<std::vector<v1::ReadWeightsResponse>> Read(v1::ReadWeightsRequest request) {
+    rpc::SetDigest(request);
     const auto context = rpc::MakeContext(absl::Seconds(30));
     const auto reader = stub_->ReadWeights(context.get(), request);
     std::vector<v1::ReadWeightsResponse> messages;
@@ -434,6 +437,7 @@ TEST(ReadWeights, ASlowReaderHoldsTheServerBack) {
   request.set_policy_version(1);
   request.set_manifest_digest(model.manifest().digest());
   request.set_bucket_bytes(int64_t{32} << 20);
+  rpc::SetDigest(request);
   const auto context = rpc::MakeContext(absl::Seconds(60));
   const auto reader = slow->ReadWeights(context.get(), request);
 

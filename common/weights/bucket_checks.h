@@ -1,0 +1,30 @@
+// What holds of every table of buckets that a peer sends, whatever its pieces are.
+#ifndef TANDEM_COMMON_WEIGHTS_BUCKET_CHECKS_H_
+#define TANDEM_COMMON_WEIGHTS_BUCKET_CHECKS_H_
+
+#include <google/protobuf/repeated_field.h>
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "common/weights/bucket_plan.h"
+
+namespace tandem::weights {
+
+inline absl::Status CheckBucketCount(const google::protobuf::RepeatedPtrField<Bucket>& buckets) {
+  if (buckets.size() <= kMaxBuckets) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("buckets: expected at most ", kMaxBuckets, ", found ", buckets.size()));
+}
+
+// `bytes`: of the pieces of bucket number `number`.
+inline absl::Status CheckBucketSize(int number, const Bucket& bucket, int64_t bytes) {
+  if (bytes > 0 && bytes == bucket.size_bytes()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("bucket ", number, ": size_bytes is ",
+                                                 bucket.size_bytes(), ", its pieces have ", bytes));
+}
+
+}  // namespace tandem::weights
+
+#endif  // TANDEM_COMMON_WEIGHTS_BUCKET_CHECKS_H_

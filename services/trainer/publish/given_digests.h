@@ -1,0 +1,77 @@
+// GivenDigests: the digests of what a rank gives of each tensor while buckets are gathered, made
+// where it is packed. What all ranks gave adds up to what was gathered, if it arrived as it left.
+#ifndef TANDEM_SERVICES_TRAINER_PUBLISH_GIVEN_DIGESTS_H_
+#define TANDEM_SERVICES_TRAINER_PUBLISH_GIVEN_DIGESTS_H_
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "common/weights/bucket_plan.h"
+#include "common/weights/digest.h"
+#include "tandem/trainer/v1/publish_order.pb.h"
+
+namespace tandem::trainer {
+
+class GivenDigests {
+ public:
+  // The plan outlives it.
+  explicit GivenDigests(const weights::TransferPlan& plan) : plan_(plan) { Reset(); }
+
+  void Reset() { sums_.assign(plan_.manifest.tensors_size(), {}); }
+
+  // `bytes` of a bucket, from byte `offset` of it.
+  void Add(int bucket, int64_t offset, absl::Span<const std::byte> bytes) {
+    const int64_t end = offset + static_cast<int64_t>(bytes.size());
+    for (const auto& piece : plan_.buckets[bucket].pieces()) {
+      const int64_t first = std::max(offset, piece.bucket_offset());
+      const int64_t last = std::min(end, piece.bucket_offset() + piece.size_bytes());
+      if (first >= last) continue;
+      AddRange(piece.tensor_offset() + first - piece.bucket_offset(),
+               bytes.subspan(first - offset, last - first), sums_[piece.tensor()]);
+    }
+  }
+
+  v1::HeldDigests Told() const {
+    v1::HeldDigests out;
+    for (const weights::DigestSum& sum : sums_) out.mutable_lanes()->Add(sum.lanes, sum.lanes + 2);
+    return out;
+  }
+
+  // What another rank tells. INTERNAL where it is of another model.
+  absl::Status Add(const v1::HeldDigests& told) {
+    if (told.lanes_size() != 2 * static_cast<int>(sums_.size())) {
+      return absl::InternalError(
+          absl::StrCat("tells ", told.lanes_size(), " digest words, expected ", 2 * sums_.size()));
+    }
+    for (size_t i = 0; i < sums_.size(); ++i) {
+      const int lane = 2 * static_cast<int>(i);
+      sums_[i].Add({{told.lanes(lane), told.lanes(lane + 1)}});
+    }
+    return absl::OkStatus();
+  }
+
+  // DATA_LOSS names the first tensor of which something else was gathered.
+  absl::Status Compare(const std::vector<weights::TensorDigest>& gathered) const {
+    for (size_t i = 0; i < sums_.size(); ++i) {
+      if (sums_[i].Hex() == gathered[i].digest()) continue;
+      return absl::DataLossError(absl::StrCat(
+          "phase gather: tensor ", gathered[i].name(), " arrived at the leader with digest ",
+          gathered[i].digest(), ", the trainer's ranks gave ", sums_[i].Hex()));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  const weights::TransferPlan& plan_;
+  std::vector<weights::DigestSum> sums_;  // by tensor
+};
+
+}  // namespace tandem::trainer
+
+#endif  // TANDEM_SERVICES_TRAINER_PUBLISH_GIVEN_DIGESTS_H_

@@ -1,0 +1,36 @@
+// A request of the fleet. For the files of RolloutFleet.
+#ifndef TANDEM_TOOLS_TANDEM_DRIVER_FLEET_JOB_H_
+#define TANDEM_TOOLS_TANDEM_DRIVER_FLEET_JOB_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "tools/tandem/driver/rollout_fleet.h"
+
+namespace tandem::driver {
+
+// One request: the samples of a group, or its baseline.
+struct RolloutFleet::Job {
+  explicit Job(rollout::v1::GenerateRequest request) : group(std::move(request)) {}
+
+  PartialGroup group;  // of the call while there is one, else of whoever places the job
+  absl::Time deadline;
+  std::function<void(int64_t)> on_tokens;
+  std::function<void(absl::Status, PartialGroup&)> done;
+  // Guarded by the fleet's lock.
+  std::shared_ptr<Link> link;  // where its call is
+  std::shared_ptr<grpc::ClientContext> context;
+  int64_t cost = 0;
+  std::set<std::string> failed_on;  // ids of replicas
+  absl::Status last_error;
+  absl::Time not_before = absl::InfinitePast();
+  bool is_cancelled = false;
+};
+
+}  // namespace tandem::driver
+
+#endif  // TANDEM_TOOLS_TANDEM_DRIVER_FLEET_JOB_H_

@@ -1,0 +1,155 @@
+#include "tools/tandem/driver/partial_group.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace tandem::driver {
+namespace {
+
+using common::v1::FINISH_REASON_ABORTED;
+using common::v1::FINISH_REASON_UNSPECIFIED;
+using rollout::v1::GenerateRequest;
+using rollout::v1::GenerateResponse;
+
+bool GoesOn(const Completion& completion) {
+  return completion.finish_reason == FINISH_REASON_UNSPECIFIED ||
+         completion.finish_reason == FINISH_REASON_ABORTED;
+}
+
+// The spans of an answer cover its tokens without a gap.
+absl::Status CheckSpans(const GenerateResponse& response, int64_t last_version) {
+  int64_t end = 0;
+  for (const common::v1::VersionSpan& span : response.version_spans()) {
+    if (span.begin() != end || span.end() <= span.begin()) {
+      return absl::InternalError(absl::StrCat("a span of versions begins at token ", span.begin(),
+                                              " and ends at ", span.end(), ", expected ", end,
+                                              " and more"));
+    }
+    if (span.policy_version() < last_version) {
+      return absl::InternalError(absl::StrCat("tokens of version ", span.policy_version(),
+                                              " follow those of version ", last_version,
+                                              " in one call; versions do not go back"));
+    }
+    last_version = span.policy_version();
+    end = span.end();
+  }
+  if (end != response.token_ids_size()) {
+    return absl::InternalError(absl::StrCat("spans of versions cover ", end, " of ",
+                                            response.token_ids_size(), " tokens"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+PartialGroup::PartialGroup(GenerateRequest request)
+    : request_(std::move(request)), completions_(request_.sampling().n()) {}
+
+GenerateRequest PartialGroup::NextRequest() {
+  GenerateRequest out = request_;
+  last_version_.assign(completions_.size(), -1);
+  const bool is_new =
+      std::all_of(completions_.begin(), completions_.end(), [](const Completion& completion) {
+        return completion.token_ids.empty() && GoesOn(completion);
+      });
+  for (size_t i = 0; i < completions_.size(); ++i) {
+    Completion& completion = completions_[i];
+    if (GoesOn(completion)) {
+      completion.finish_reason = FINISH_REASON_UNSPECIFIED;
+      completion.text.clear();
+    }
+    if (is_new) continue;
+    rollout::v1::BegunSample* begun = out.add_begun();
+    begun->set_index(static_cast<int32_t>(i));
+    begun->mutable_token_ids()->Add(completion.token_ids.begin(), completion.token_ids.end());
+    begun->set_finish_reason(completion.finish_reason);
+  }
+  return out;
+}
+
+absl::Status PartialGroup::Append(const GenerateResponse& response) {
+  if (response.index() < 0 || response.index() >= static_cast<int>(completions_.size())) {
+    return absl::InternalError(
+        absl::StrCat("sample index ", response.index(), " of ", completions_.size(), " samples"));
+  }
+  Completion& completion = completions_[response.index()];
+  const bool want_processed = request_.sampling().processed_logprobs();
+  if (response.logprobs_size() != response.token_ids_size() ||
+      (want_processed && response.processed_logprobs_size() != response.token_ids_size())) {
+    return absl::InternalError(absl::StrCat(response.token_ids_size(), " tokens came with ",
+                                            response.logprobs_size(), " log-probs"));
+  }
+  if (!GoesOn(completion)) {
+    return absl::InternalError(absl::StrCat("sample ", response.index(), " goes on past its end"));
+  }
+  int64_t& last_version = last_version_[response.index()];
+  if (absl::Status status = CheckSpans(response, last_version); !status.ok()) return status;
+  const int64_t offset = static_cast<int64_t>(completion.token_ids.size());
+  completion.token_ids.insert(completion.token_ids.end(), response.token_ids().begin(),
+                              response.token_ids().end());
+  completion.logprobs.insert(completion.logprobs.end(), response.logprobs().begin(),
+                             response.logprobs().end());
+  completion.processed_logprobs.insert(completion.processed_logprobs.end(),
+                                       response.processed_logprobs().begin(),
+                                       response.processed_logprobs().end());
+  completion.text += response.text();
+  for (common::v1::VersionSpan span : response.version_spans()) {
+    last_version = span.policy_version();
+    span.set_begin(span.begin() + offset);
+    span.set_end(span.end() + offset);
+    if (!completion.version_spans.empty() &&
+        completion.version_spans.back().policy_version() == span.policy_version()) {
+      completion.version_spans.back().set_end(span.end());
+    } else {
+      completion.version_spans.push_back(span);
+    }
+  }
+  completion.finish_reason = response.finish_reason();
+  // What the server drew holds for the rest as well.
+  if (!request_.sampling().has_seed() && response.num_prompt_tokens() > 0) {
+    request_.mutable_sampling()->set_seed(response.seed());
+  }
+  return absl::OkStatus();
+}
+
+bool PartialGroup::ended() const {
+  return std::none_of(completions_.begin(), completions_.end(), [](const Completion& completion) {
+    return completion.finish_reason == FINISH_REASON_UNSPECIFIED;
+  });
+}
+
+bool PartialGroup::aborted() const {
+  return std::any_of(completions_.begin(), completions_.end(), [](const Completion& completion) {
+    return completion.finish_reason == FINISH_REASON_ABORTED;
+  });
+}
+
+void PartialGroup::Abort() {
+  for (Completion& completion : completions_) {
+    if (completion.finish_reason == FINISH_REASON_UNSPECIFIED) {
+      completion.finish_reason = FINISH_REASON_ABORTED;
+    }
+  }
+}
+
+int64_t PartialGroup::num_partial_tokens() const {
+  int64_t count = 0;
+  for (const Completion& completion : completions_) {
+    if (GoesOn(completion)) count += static_cast<int64_t>(completion.token_ids.size());
+  }
+  return count;
+}
+
+int64_t PartialGroup::cost() const {
+  int64_t cost = request_.token_ids().ids_size();
+  for (const Completion& completion : completions_) {
+    if (!GoesOn(completion)) continue;
+    cost += std::max<int64_t>(
+        0, request_.sampling().max_tokens() - static_cast<int64_t>(completion.token_ids.size()));
+  }
+  return cost;
+}
+
+}  // namespace tandem::driver

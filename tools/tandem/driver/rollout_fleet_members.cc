@@ -1,0 +1,166 @@
+// The fleet's replicas: those that come and go, and what is published to them.
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "common/rpc/channel.h"
+#include "common/rpc/status_conversion.h"
+#include "common/status/status_macros.h"
+#include "tools/tandem/driver/fleet_job.h"
+#include "tools/tandem/driver/rollout_fleet.h"
+
+namespace tandem::driver {
+namespace {
+
+constexpr absl::Duration kInfoTimeout = absl::Seconds(10);
+
+}  // namespace
+
+void RolloutFleet::OnChange() {
+  std::vector<std::shared_ptr<Job>> waited;
+  std::vector<std::string> notes;
+  {
+    absl::MutexLock lock(&mu_);
+    std::vector<std::string> gone;
+    for (const auto& [id, replica] : membership_.replicas()) {
+      std::shared_ptr<Link>& link = links_[id];
+      if (link == nullptr || !(link->replica == replica.address)) {
+        if (link != nullptr) {
+          for (Job* job : link->jobs) job->context->TryCancel();
+        }
+        link = std::make_shared<Link>();
+        link->replica = replica.address;
+        link->stub = rollout::v1::RolloutService::NewStub(
+            rpc::MakeChannel(replica.address.address, {.retry = !options_.is_elastic}));
+      }
+      if (replica.state == ReplicaState::kLost) {
+        for (Job* job : link->jobs) job->context->TryCancel();
+      }
+      if (!replica.is_in_list && link->jobs.empty()) gone.push_back(id);
+    }
+    for (const std::string& id : gone) {
+      membership_.Forget(id);
+      links_.erase(id);
+    }
+    notes = membership_.TakeNotes();
+    waited.swap(waiting_);
+  }
+  if (options_.note) {
+    for (const std::string& note : notes) options_.note(note);
+  }
+  for (const auto& job : waited) Place(job);
+}
+
+void RolloutFleet::Tick() {
+  const absl::Time now = absl::Now();
+  if (options_.members && now >= next_list_) {
+    next_list_ = now + options_.membership.poll_interval;
+    const std::vector<Replica> members = options_.members();
+    absl::MutexLock lock(&mu_);
+    membership_.SetMembers(members, now);
+  }
+  OnChange();
+}
+
+absl::StatusOr<std::vector<RolloutFleet::Replica>> RolloutFleet::BeginPublish() {
+  const absl::Time deadline = absl::Now() + options_.request_timeout;
+  absl::MutexLock lock(&mu_);
+  const auto all_have_answered = [this] {
+    mu_.AssertHeld();
+    return is_aborting_ || membership_.Count(ReplicaState::kJoining) == 0;
+  };
+  const auto anybody_is_there = [this] {
+    mu_.AssertHeld();
+    return is_aborting_ || membership_.AnyIsThere();
+  };
+  if (options_.is_elastic) {
+    // Those of the start begin together, where they can.
+    if (membership_.version() < 0) {
+      mu_.AwaitWithTimeout(absl::Condition(&all_have_answered), options_.poll_timeout);
+    }
+    mu_.AwaitWithDeadline(absl::Condition(&anybody_is_there), deadline);
+  }
+  std::vector<Replica> replicas = membership_.BeginPublish(/*with_joining=*/!options_.is_elastic);
+  if (!replicas.empty()) return replicas;
+  membership_.AbandonPublish(absl::Now());
+  return absl::UnavailableError(
+      absl::StrCat("there is no rollout to publish weights to: ", DescribeReplicas()));
+}
+
+void RolloutFleet::EndPublish(int64_t version, const std::set<std::string>& committed) {
+  {
+    absl::MutexLock lock(&mu_);
+    membership_.EndPublish(version, committed, absl::Now());
+  }
+  OnChange();
+}
+
+void RolloutFleet::AbandonPublish() {
+  {
+    absl::MutexLock lock(&mu_);
+    membership_.AbandonPublish(absl::Now());
+  }
+  OnChange();
+}
+
+bool RolloutFleet::WantsWeights() const {
+  absl::MutexLock lock(&mu_);
+  return options_.is_elastic && membership_.Count(ReplicaState::kStale) > 0;
+}
+
+bool RolloutFleet::AnyServes() const {
+  absl::MutexLock lock(&mu_);
+  return membership_.Count(ReplicaState::kServing) > 0;
+}
+
+int64_t RolloutFleet::version() const {
+  absl::MutexLock lock(&mu_);
+  return membership_.version();
+}
+
+std::vector<RolloutFleet::Replica> RolloutFleet::replicas() const {
+  absl::MutexLock lock(&mu_);
+  std::vector<Replica> out;
+  for (const auto& [id, replica] : membership_.replicas()) out.push_back(replica.address);
+  return out;
+}
+
+absl::StatusOr<rollout::v1::GetServerInfoResponse> RolloutFleet::GetServerInfo(
+    const Replica& replica) {
+  auto stub = rollout::v1::RolloutService::NewStub(rpc::MakeChannel(replica.address));
+  auto context = rpc::MakeContext(kInfoTimeout);
+  rollout::v1::GetServerInfoResponse response;
+  RETURN_IF_ERROR(rpc::FromGrpcStatus(stub->GetServerInfo(context.get(), {}, &response)))
+      << "rollout " << replica.id << " at " << replica.address;
+  return response;
+}
+
+std::string RolloutFleet::DescribeReplicas() const {
+  return absl::StrJoin(membership_.replicas(), ", ", [](std::string* out, const auto& entry) {
+    const FleetMembership::Replica& replica = entry.second;
+    absl::StrAppend(out, entry.first, " at ", replica.address.address, " is ",
+                    NameOf(replica.state));
+    if (replica.state == ReplicaState::kLost) absl::StrAppend(out, " (", replica.last_error, ")");
+  });
+}
+
+std::map<std::string, double> RolloutFleet::TakeMetrics() {
+  absl::MutexLock lock(&mu_);
+  const auto count = [&](ReplicaState state) {
+    mu_.AssertHeld();
+    return static_cast<double>(membership_.Count(state));
+  };
+  const FleetMembership::Changes changes = membership_.TakeChanges();
+  return {{"fleet/serving", count(ReplicaState::kServing) + count(ReplicaState::kUpdating)},
+          {"fleet/joining", count(ReplicaState::kJoining)},
+          {"fleet/stale", count(ReplicaState::kStale)},
+          {"fleet/lost", count(ReplicaState::kLost)},
+          {"fleet/draining", count(ReplicaState::kDraining)},
+          {"fleet/joined", static_cast<double>(changes.joined)},
+          {"fleet/left", static_cast<double>(changes.left)},
+          {"fleet/retried_requests", static_cast<double>(std::exchange(retried_requests_, 0))},
+          {"fleet/kept_tokens", static_cast<double>(std::exchange(kept_tokens_, 0))}};
+}
+
+}  // namespace tandem::driver

@@ -1,0 +1,150 @@
+#include "tools/tandem/driver/step_loop.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/status/status_macros.h"
+
+namespace tandem::driver {
+namespace {
+
+// An update to which every replica was lost is tried so often, with those that have come since.
+constexpr int kPublishAttempts = 3;
+// Between two attempts to give weights to replicas that have joined.
+constexpr absl::Duration kCatchUpPause = absl::Seconds(2);
+
+}  // namespace
+
+StepLoop::StepLoop(const LoopContext& context, const char* command)
+    : c_(context),
+      total_steps_(context.config.trainer().total_steps()),
+      first_step_(context.resume == nullptr ? 1 : context.resume->state.step() + 1),
+      command_(command),
+      checkpoints_(context.config, context.trainer, context.folder, context.progress) {
+  if (c_.resume != nullptr) GoOn(*c_.resume);
+}
+
+absl::Status StepLoop::CheckInterrupted() const {
+  return c_.interrupted() ? absl::CancelledError("interrupted") : absl::OkStatus();
+}
+
+absl::Status StepLoop::Publish(Metrics& metrics) {
+  Stopwatch watch;
+  absl::StatusOr<trainer::v1::PublishWeightsResponse> response;
+  for (int attempt = 1;; ++attempt) {
+    RETURN_IF_ERROR(CheckInterrupted());
+    response = c_.trainer.PublishWeights(*c_.fleet);
+    const bool may_pass =
+        c_.fleet->is_elastic() && attempt < kPublishAttempts &&
+        (absl::IsUnavailable(response.status()) || absl::IsDeadlineExceeded(response.status()));
+    if (response.ok() || !may_pass) break;
+    c_.progress.Note(
+        absl::StrCat("the weights were published to nobody: ", response.status().message()));
+  }
+  RETURN_IF_ERROR(response.status());
+  metrics["timing_s/update_weights"] += watch.Lap();
+  double pause = 0;
+  for (const auto& replica : response->replicas()) {
+    pause = std::max(pause, replica.pause_seconds());
+    if (!replica.committed()) {
+      c_.progress.Note(absl::StrCat("version ", response->policy_version(), " is not live on ",
+                                    replica.replica_id(), ": ", replica.error()));
+    }
+  }
+  metrics["update_weights/pause_s"] = pause;
+  metrics["update_weights/bytes"] = static_cast<double>(response->size_bytes());
+  metrics["update_weights/sent_bytes"] = static_cast<double>(response->sent_bytes());
+  if (response->has_changed_share()) {
+    metrics["update_weights/changed_share"] = response->changed_share();
+  }
+  metrics["training/policy_version"] = static_cast<double>(response->policy_version());
+  return absl::OkStatus();
+}
+
+absl::Status StepLoop::CatchUp(int64_t version) {
+  RETURN_IF_ERROR(CheckInterrupted());
+  const absl::Time now = absl::Now();
+  if (now < next_catch_up_ || !c_.fleet->WantsWeights()) return absl::OkStatus();
+  if (c_.fleet->version() != version && c_.fleet->AnyServes()) return absl::OkStatus();
+  Metrics ignored;
+  RETURN_IF_ERROR(Publish(ignored));
+  next_catch_up_ = absl::Now() + kCatchUpPause;
+  return absl::OkStatus();
+}
+
+bool StepLoop::EvaluationIsDue(int64_t step) const {
+  const int64_t freq = c_.config.trainer().test_freq();
+  return c_.test != nullptr && freq > 0 && (step % freq == 0 || step == total_steps_);
+}
+
+absl::Status StepLoop::RunEvaluation(int64_t step, int64_t version, Metrics& metrics) {
+  Stopwatch watch;
+  ASSIGN_OR_RETURN(EvalResult result, Evaluate(c_.config, *c_.test, *c_.fleet, *c_.rewarder,
+                                               [this, version] { return CatchUp(version); }));
+  metrics["timing_s/testing"] = watch.Lap();
+  metrics[absl::StrCat("val-core/", c_.config.reward().name(), "/reward/mean@",
+                       c_.config.rollout().val_kwargs().n())] = result.mean_reward;
+  summary_.evaluations.emplace_back(step, result.mean_reward);
+  // A bar, so that a reader sees the reward climb from line to line.
+  const int bar = static_cast<int>(std::clamp(result.mean_reward, 0.0, 1.0) * 40);
+  c_.progress.Note(absl::StrFormat("step %4d  evaluation %.4f |%-40s| %d prompts", step,
+                                   result.mean_reward, std::string(bar, '#'),
+                                   result.groups.size()));
+  return absl::OkStatus();
+}
+
+absl::Status StepLoop::WriteInitial(const Metrics& metrics) {
+  RETURN_IF_ERROR(c_.folder.WriteMetrics(0, metrics));
+  if (c_.on_step) c_.on_step(0, metrics);
+  return absl::OkStatus();
+}
+
+absl::Status StepLoop::FinishStep(int64_t step, Metrics& metrics, std::vector<std::string> facts,
+                                  const Ahead* ahead) {
+  if (c_.fleet != nullptr) metrics.merge(c_.fleet->TakeMetrics());
+  if (checkpoints_.IsDue(step)) {
+    v1::DriverState state;
+    state.set_command(command_);
+    state.set_seed(c_.config.seed());
+    state.set_num_prompts(static_cast<int64_t>(c_.train.prompts().size()));
+    state.set_prompt_position(ahead == nullptr ? c_.train.position() : ahead->prompt_position);
+    if (ahead != nullptr) *state.mutable_ahead() = ahead->generation;
+    RETURN_IF_ERROR(checkpoints_.Save(step, std::move(state), metrics));
+  }
+  RETURN_IF_ERROR(c_.folder.WriteMetrics(step, metrics));
+  if (c_.on_step) c_.on_step(step, metrics);
+  if (!summary_.evaluations.empty()) {
+    facts.push_back(absl::StrFormat("eval %.3f", summary_.evaluations.back().second));
+  }
+  c_.progress.Update(step, facts);
+  summary_.steps = step;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<RunSummary> StepLoop::Finish() {
+  RETURN_IF_ERROR(checkpoints_.SaveModel());
+  summary_.seconds = absl::ToDoubleSeconds(absl::Now() - start_);
+  return std::move(summary_);
+}
+
+void StepLoop::GoOn(const ResumePoint& point) {
+  c_.train.Seek(point.state.prompt_position());
+  const std::string evaluation =
+      absl::StrCat("val-core/", c_.config.reward().name(), "/reward/mean@",
+                   c_.config.rollout().val_kwargs().n());
+  for (const nlohmann::json& row : point.rows) {
+    const int64_t step = row["training/global_step"];
+    if (row.contains(evaluation) && row[evaluation].is_number()) {
+      summary_.evaluations.emplace_back(step, row[evaluation]);
+    }
+    if (row.contains("rollout/judged_reward/mean") &&
+        row["rollout/judged_reward/mean"].is_number()) {
+      summary_.rewards.push_back(row["rollout/judged_reward/mean"]);
+    }
+    summary_.steps = step;
+  }
+}
+
+}  // namespace tandem::driver

@@ -1,0 +1,82 @@
+// StepLoop: what every objective's loop over steps shares: publishing, evaluating, saving,
+// reporting.
+#ifndef TANDEM_TOOLS_TANDEM_DRIVER_STEP_LOOP_H_
+#define TANDEM_TOOLS_TANDEM_DRIVER_STEP_LOOP_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "tools/tandem/driver/run_checkpoints.h"
+#include "tools/tandem/driver/training_loop.h"
+
+namespace tandem::driver {
+
+class Stopwatch {
+ public:
+  // Seconds since construction or the last lap.
+  double Lap() {
+    const absl::Time now = absl::Now();
+    const double seconds = absl::ToDoubleSeconds(now - last_);
+    last_ = now;
+    return seconds;
+  }
+
+ private:
+  absl::Time last_ = absl::Now();
+};
+
+// What there is of the batches to come when a step is done, for a checkpoint.
+struct Ahead {
+  v1::Generation generation;
+  int64_t prompt_position = 0;  // where its prompts begin
+};
+
+// Used by one thread.
+class StepLoop {
+ protected:
+  // `command` is what a checkpoint is of.
+  StepLoop(const LoopContext& context, const char* command);
+
+  absl::Status CheckInterrupted() const;
+
+  // Makes the trainer's weights live on the rollouts. In an elastic fleet of which every replica
+  // was lost meanwhile, on those that come instead.
+  absl::Status Publish(Metrics& metrics);
+  // While something is waited for that replicas do: gives weights to one that has joined. `version`
+  // is the trainer's; where the fleet is meant to serve an older one, a replica waits, unless there
+  // is no other. CANCELLED when interrupted.
+  absl::Status CatchUp(int64_t version);
+
+  bool EvaluationIsDue(int64_t step) const;
+  // The version that is evaluated is live.
+  absl::Status RunEvaluation(int64_t step, int64_t version, Metrics& metrics);
+
+  bool resumed() const { return c_.resume != nullptr; }
+  // The line of step 0: the policy before training.
+  absl::Status WriteInitial(const Metrics& metrics);
+  absl::Status FinishStep(int64_t step, Metrics& metrics, std::vector<std::string> facts,
+                          const Ahead* ahead = nullptr);
+  absl::StatusOr<RunSummary> Finish();
+
+  const LoopContext& c_;
+  const int64_t total_steps_;
+  const int64_t first_step_;
+  const char* const command_;
+  RunCheckpoints checkpoints_;
+  const absl::Time start_ = absl::Now();
+  RunSummary summary_;
+
+ private:
+  // What the steps before came to, from their lines of metrics.
+  void GoOn(const ResumePoint& point);
+
+  absl::Time next_catch_up_ = absl::InfinitePast();
+};
+
+}  // namespace tandem::driver
+
+#endif  // TANDEM_TOOLS_TANDEM_DRIVER_STEP_LOOP_H_
