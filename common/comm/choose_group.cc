@@ -1,10 +1,13 @@
 #include "common/comm/choose_group.h"
 
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/comm/check_tensors.h"
+#include "common/comm/device_memory_group.h"
+#include "common/comm/device_sharing.h"
 #include "common/comm/local_links.h"
 #include "common/comm/process_group.h"
 #include "common/comm/shared_segment.h"
@@ -16,16 +19,20 @@ namespace {
 
 std::string PlaceKey(int rank) { return absl::StrCat("place/", rank); }
 
-// Whether all ranks are in one place and may share its memory. Every rank says where it is and
-// hears it of all others, so that all come to the same answer.
-absl::StatusOr<bool> ShareMemory(const GroupOptions& options, bool allowed) {
+// Where memory is shared with ranks that say the same; empty where this rank shares none.
+std::string HostPlace(const GroupOptions& options) {
+  const bool able = options.size <= kMaxLocalRanks && SharedSegment::Check().ok();
+  return able ? LocalLinks::Place() : "";
+}
+
+// Whether all ranks are in one place. Every rank says where it is and hears it of all others, so
+// that all come to the same answer.
+absl::StatusOr<bool> Together(const GroupOptions& options, std::string place) {
   const absl::Time deadline = absl::Now() + options.timeout;
   const Cancelled cancelled = [cancel = options.cancel] {
     return cancel != nullptr && cancel->HasBeenNotified();
   };
-  const bool able = allowed && options.size <= kMaxLocalRanks && SharedSegment::Check().ok();
   // Of one that cannot, a place where nobody else is.
-  std::string place = able ? LocalLinks::Place() : "";
   if (place.empty()) place = absl::StrCat("rank ", options.rank);
   ASSIGN_OR_RETURN(auto store, StoreConnection::Open(options.rendezvous, deadline, cancelled));
   RETURN_IF_ERROR(store->Set(PlaceKey(options.rank), place, deadline));
@@ -44,9 +51,22 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateHostGroup(
     absl::StatusOr<std::unique_ptr<ProcessGroup>> (*otherwise)(const GroupOptions&)) {
   RETURN_IF_ERROR(CheckGroup(options));
   if (options.size == 1) return otherwise(options);
-  const absl::StatusOr<bool> together = ShareMemory(options, allow_shared_memory);
+  const absl::StatusOr<bool> together =
+      Together(options, allow_shared_memory ? HostPlace(options) : "");
   if (!together.ok()) return RendezvousError(options, together.status());
   return *together ? CreateSharedMemoryGroup(options) : otherwise(options);
+}
+
+absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateGroupOfOneDevice(const GroupOptions& options) {
+  RETURN_IF_ERROR(CheckGroup(options));
+  if (options.size == 1) return CreateNcclGroup(options);
+  ASSIGN_OR_RETURN(auto sharing, CreateCudaSharing());
+  std::string place = HostPlace(options);
+  if (!place.empty()) absl::StrAppend(&place, ", ", sharing->Place());
+  const absl::StatusOr<bool> together = Together(options, std::move(place));
+  if (!together.ok()) return RendezvousError(options, together.status());
+  return *together ? CreateDeviceMemoryGroup(options, std::move(sharing))
+                   : CreateNcclGroup(options);
 }
 
 }  // namespace
@@ -61,6 +81,7 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateProcessGroup(const GroupOpti
 absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateGroupOf(absl::string_view backend,
                                                             const GroupOptions& options) {
   if (backend == "nccl") return CreateNcclGroup(options);
+  if (backend == "cuda_ipc") return CreateGroupOfOneDevice(options);
   if (backend == "gloo") return CreateGlooGroup(options);
   if (backend == "socket") return CreateSocketGroup(options);
   if (backend == "shared_memory") {
@@ -71,7 +92,8 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateGroupOf(absl::string_view ba
   }
   return absl::InvalidArgumentError(absl::StrCat(
       "group ", options.name,
-      ": backend: expected gloo, nccl, shared_memory, socket or messages, found '", backend, "'"));
+      ": backend: expected gloo, nccl, shared_memory, cuda_ipc, socket or messages, found '",
+      backend, "'"));
 }
 
 }  // namespace tandem::comm

@@ -20,9 +20,12 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateProcessGroup(const GroupOpti
                                                                  c10::Device device,
                                                                  bool allow_shared_memory);
 
-// Joins the group that the word `backend` names: gloo, nccl, or shared_memory, which is
-// CreateProcessGroup() for tensors on the CPU; and for messages alone socket, or messages, which is
-// shared memory where that can be and sockets otherwise. INVALID_ARGUMENT for another word.
+// Joins the group that the word `backend` names: gloo; nccl; shared_memory, which is
+// CreateProcessGroup() for tensors on the CPU; cuda_ipc, where tensors lie on the current CUDA
+// device: through its memory where that is one device and all ranks run on one host, as one user,
+// over NCCL otherwise, which wants a device for each rank; and for messages alone socket, or
+// messages, which is shared memory where that can be and sockets otherwise. INVALID_ARGUMENT for
+// another word.
 absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateGroupOf(absl::string_view backend,
                                                             const GroupOptions& options);
 

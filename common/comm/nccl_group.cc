@@ -1,12 +1,21 @@
 // ProcessGroup over c10d's NCCL backend; built with TANDEM_CUDA.
 //
-// An operation is a kernel on NCCL's stream: Wait() makes the current stream wait for it and
-// returns. So that one which never ends is still found, the group remembers what is under way, and
-// looks at it whenever an operation is issued or a barrier is waited for: past its deadline, the
-// communicators are aborted. c10d's own watchdog, which would end the process, is turned off.
+// An operation is a kernel on the stream of the group's communicator: Wait() makes the current
+// stream wait for it and returns. So that one which never ends is still found, the group remembers
+// what is under way, and looks at it whenever an operation is issued, asked whether it is done
+// (WaitOnHost()), or a barrier is waited for: past its deadline, the communicator is aborted, which
+// ends its kernels here and, by the closed connections, on the peers. c10d's own watchdog, which
+// would end the process, is turned off.
+//
+// A group has one communicator, and it is made while joining, where the deadline holds. Messages go
+// through it as well, as batches of one: by itself c10d makes a communicator for each pair of ranks
+// that exchange one, whenever the first comes along.
 #include <ATen/ATen.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGuard.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <deque>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
@@ -150,7 +159,20 @@ class NcclWork : public Work {
     }
     return absl::OkStatus();
   }
-  bool IsCompleted() override { return !state_->status().ok() || work_->isCompleted(); }
+  bool IsCompleted() override {
+    if (!state_->Look().ok()) return true;
+    try {
+      if (!work_->isCompleted()) return false;
+    } catch (const std::exception& error) {
+      state_
+          ->Break(absl::UnavailableError(
+              absl::StrCat("group ", state_->name, ": ", FirstLine(error.what()))))
+          .IgnoreError();
+      return true;
+    }
+    state_->Look().IgnoreError();  // breaks the group where the work has failed
+    return true;
+  }
 
  private:
   const std::shared_ptr<NcclState> state_;
@@ -221,7 +243,7 @@ class NcclGroup : public ProcessGroup {
     RETURN_IF_ERROR(CheckPeer(to)) << what;
     return Start(what, [&](c10d::ProcessGroupNCCL& backend) {
       std::vector<at::Tensor> tensors = {tensor};
-      return backend.send(tensors, to, 0);
+      return AsBatch(backend, [&] { backend.send(tensors, to, 0); });
     });
   }
 
@@ -231,7 +253,7 @@ class NcclGroup : public ProcessGroup {
     RETURN_IF_ERROR(CheckPeer(from)) << what;
     return Start(what, [&](c10d::ProcessGroupNCCL& backend) {
       std::vector<at::Tensor> tensors = {tensor};
-      return backend.recv(tensors, from, 0);
+      return AsBatch(backend, [&] { backend.recv(tensors, from, 0); });
     });
   }
 
@@ -273,6 +295,21 @@ class NcclGroup : public ProcessGroup {
     return absl::OkStatus();
   }
 
+  template <typename Issue>
+  static BackendWork AsBatch(c10d::ProcessGroupNCCL& backend, Issue issue) {
+    backend.startCoalescing();
+    try {
+      issue();
+    } catch (...) {
+      try {
+        backend.endCoalescing();  // or this thread's next operations would be part of the batch
+      } catch (const std::exception&) {
+      }
+      throw;
+    }
+    return backend.endCoalescing();
+  }
+
   template <typename Call>
   WorkOr Start(const std::string& what, Call call) {
     ASSIGN_OR_RETURN(BackendWork work, state_->Issue(what, call));
@@ -282,6 +319,20 @@ class NcclGroup : public ProcessGroup {
   const std::shared_ptr<NcclState> state_;
 };
 
+// The communicator is made by the first operation: makes it, and waits for it on the host.
+void MakeCommunicator(c10d::ProcessGroupNCCL& backend, const std::atomic<bool>& abandoned) {
+  std::vector<at::Tensor> tensors = {at::zeros({1}, at::device(at::kCUDA).dtype(at::kInt))};
+  const BackendWork work = backend.allreduce(tensors);
+  while (!work->isCompleted()) {
+    if (abandoned.load()) {
+      backend.abort();
+      return;
+    }
+    absl::SleepFor(kPollPause);
+  }
+  if (const std::exception_ptr error = work->exception()) std::rethrow_exception(error);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateNcclGroup(const GroupOptions& options) {
@@ -290,27 +341,33 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateNcclGroup(const GroupOptions
   // Without these c10d ends the process when an operation fails; what a user has set stays.
   setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0", /*overwrite=*/0);
   setenv("TORCH_NCCL_ENABLE_MONITORING", "0", /*overwrite=*/0);
+  const std::string what = absl::StrCat("group ", options.name, ", rank ", options.rank, " of ",
+                                        options.size, ": rendezvous");
+  c10::DeviceIndex device = 0;
+  try {
+    device = c10::cuda::current_device();
+  } catch (const std::exception& error) {
+    return absl::UnavailableError(
+        absl::StrCat(what, ": no CUDA device: ", FirstLine(error.what())));
+  }
   auto abandoned = std::make_shared<std::atomic<bool>>(false);
-  std::function<Backend()> call = [rank = options.rank, size = options.size,
+  std::function<Backend()> call = [rank = options.rank, size = options.size, device,
                                    timeout = options.timeout, rendezvous = options.rendezvous,
                                    abandoned] {
+    const c10::cuda::CUDAGuard guard(device);  // of this thread
     auto store = RendezvousStore::Connect(rendezvous, timeout, abandoned);
     auto settings = c10d::ProcessGroupNCCL::Options::create();
     settings->timeout =
         std::chrono::milliseconds(std::max<int64_t>(1, absl::ToInt64Milliseconds(timeout)));
-    return c10::make_intrusive<c10d::ProcessGroupNCCL>(std::move(store), rank, size,
-                                                       std::move(settings));
+    auto backend = c10::make_intrusive<c10d::ProcessGroupNCCL>(std::move(store), rank, size,
+                                                               std::move(settings));
+    MakeCommunicator(*backend, *abandoned);
+    return backend;
   };
   ASSIGN_OR_RETURN(Backend backend,
-                   RunWithDeadline<Backend>(
-                       std::move(call), absl::Now() + options.timeout, options.cancel, abandoned,
-                       absl::StrCat("group ", options.name, ", rank ", options.rank, " of ",
-                                    options.size, ": rendezvous")));
-  auto group =
-      std::make_unique<NcclGroup>(std::make_shared<NcclState>(options, std::move(backend)));
-  // The communicator is made by the first operation: now, so that this call answers for it.
-  RETURN_IF_ERROR(group->Barrier("join"));
-  return group;
+                   RunWithDeadline<Backend>(std::move(call), absl::Now() + options.timeout,
+                                            options.cancel, abandoned, what));
+  return std::make_unique<NcclGroup>(std::make_shared<NcclState>(options, std::move(backend)));
 }
 
 }  // namespace tandem::comm

@@ -33,7 +33,7 @@ class Work {
  public:
   virtual ~Work() = default;
   // Blocks until the operation is done on this rank, at most until its deadline. On NCCL it makes
-  // the current stream wait and returns; errors surface at the next operation or at Synchronize().
+  // the current stream wait and returns; errors surface at the next operation, or in WaitOnHost().
   virtual absl::Status Wait() = 0;
   // True once Wait() would not block. Gloo's sends and receives say so only after Wait().
   virtual bool IsCompleted() = 0;

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "common/weights/additive_digest.h"
+#include "common/weights/digest_numbers.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -64,20 +65,8 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "words are loaded as they lie");
 
-constexpr int64_t kWordBytes = 4;
-constexpr int64_t kBlockWords = 1024;
-
-// Keep the numbers that blocks and sizes make apart from the factors.
-constexpr uint64_t kBlockSeed = uint64_t{1} << 62;
-constexpr uint64_t kSizeSeed = uint64_t{2} << 62;
-
-// The output function of splitmix64, one to one.
-constexpr uint64_t Mix(uint64_t x) {
-  x += 0x9E3779B97F4A7C15;
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EB;
-  return x ^ (x >> 31);
-}
+constexpr int64_t kWordBytes = kDigestWordBytes;
+constexpr int64_t kBlockWords = kDigestBlockWords;
 
 using Factors = std::array<std::array<uint32_t, kBlockWords>, 2>;
 
@@ -85,7 +74,7 @@ constexpr Factors MakeFactors() {
   Factors factors{};
   for (uint64_t lane = 0; lane < 2; ++lane) {
     for (uint64_t j = 0; j < kBlockWords; ++j) {
-      factors[lane][j] = static_cast<uint32_t>(Mix(lane * kBlockWords + j) >> 32) | 1;
+      factors[lane][j] = DigestWordFactor(lane, j);
     }
   }
   return factors;
@@ -146,7 +135,7 @@ class BlockSums {
 
   void EndBlock() {
     for (uint64_t lane = 0; lane < 2; ++lane) {
-      const uint64_t factor = Mix(kBlockSeed + 2 * static_cast<uint64_t>(block_) + lane) | 1;
+      const uint64_t factor = DigestBlockFactor(lane, static_cast<uint64_t>(block_));
       sum_.lanes[lane] += factor * block_sums_[lane];
       block_sums_[lane] = 0;
     }
@@ -166,8 +155,8 @@ void DigestSum::Add(const DigestSum& other) {
 DigestSum DigestSum::Finish(int64_t size_bytes) const {
   DigestSum finished;
   for (uint64_t lane = 0; lane < 2; ++lane) {
-    const uint64_t size = Mix(kSizeSeed + 2 * static_cast<uint64_t>(size_bytes) + lane);
-    finished.lanes[lane] = Mix(lanes[lane] + size);
+    const uint64_t size = DigestMix(kDigestSizeSeed + 2 * static_cast<uint64_t>(size_bytes) + lane);
+    finished.lanes[lane] = DigestMix(lanes[lane] + size);
   }
   return finished;
 }

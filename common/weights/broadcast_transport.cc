@@ -1,12 +1,11 @@
 #include "common/weights/broadcast_transport.h"
 
-#include <ATen/ATen.h>
-
 #include <algorithm>
 #include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/comm/wait_on_host.h"
 #include "common/status/status_macros.h"
 #include "common/weights/digest.h"
 
@@ -32,9 +31,9 @@ absl::Status Launch(const TransferPlan& plan, comm::ProcessGroup& group, int buc
   return absl::OkStatus();
 }
 
-absl::Status Land(Flight& flight, PhaseTimes& times) {
+absl::Status Land(const comm::ProcessGroup& group, Flight& flight, PhaseTimes& times) {
   const Clock::time_point wait_start = Clock::now();
-  RETURN_IF_ERROR(flight.work->Wait());
+  RETURN_IF_ERROR(comm::WaitOnHost(group, *flight.work));
   times.Waited("wire", flight.start, wait_start);
   flight.work.reset();
   return absl::OkStatus();
@@ -43,15 +42,7 @@ absl::Status Land(Flight& flight, PhaseTimes& times) {
 }  // namespace
 
 absl::Status BroadcastTransport::MakeBuffers(int64_t bytes) {
-  for (at::Tensor& buffer : buffers_) {
-    if (buffer.defined() && buffer.numel() >= bytes) continue;
-    try {
-      buffer = at::empty({bytes}, at::kByte);
-    } catch (const std::exception& error) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("cannot allocate a bucket of ", bytes, " bytes"));
-    }
-  }
+  for (at::Tensor& buffer : buffers_) RETURN_IF_ERROR(Provide(ops_, bytes, buffer));
   return absl::OkStatus();
 }
 
@@ -63,6 +54,7 @@ absl::StatusOr<std::vector<TensorDigest>> BroadcastTransport::Send(const Transfe
                                                                    comm::ProcessGroup& group,
                                                                    BucketSource& source,
                                                                    PhaseTimes& times) {
+  const auto entered = ops_.Enter();
   auto digests = SendBuckets(plan, group, source, times);
   if (!digests.ok()) buffers_ = {};
   return digests;
@@ -96,28 +88,34 @@ absl::StatusOr<std::vector<TensorDigest>> BroadcastTransport::SendBuckets(const 
     // The next broadcast is queued before the last one is waited for, so that the wire never idles.
     RETURN_IF_ERROR(Launch(plan, group, b, Buffer(plan, b), flights[b % 2], times)) << "phase wire";
     if (b > 0) {
-      RETURN_IF_ERROR(Land(flights[(b - 1) % 2], times)) << "phase wire";
+      RETURN_IF_ERROR(Land(group, flights[(b - 1) % 2], times)) << "phase wire";
     }
     if (b + 1 < count) {
       RETURN_IF_ERROR(start(b + 1)) << "phase gather, " << plan.BucketName(b + 1);
     }
     const Clock::time_point digest_start = Clock::now();
     const auto* bytes = static_cast<const std::byte*>(buffers_[b % 2].data_ptr());
+    std::vector<DigestRun> runs;
     for (const auto& piece : plan.buckets[b].pieces()) {
-      AddRange(piece.tensor_offset(),
-               {bytes + piece.bucket_offset(), static_cast<size_t>(piece.size_bytes())},
-               digests[piece.tensor()]);
+      DigestRun& run = runs.emplace_back();
+      run.bytes = bytes + piece.bucket_offset();
+      run.offset = piece.tensor_offset();
+      run.row_bytes = piece.size_bytes();
+      run.slot = piece.tensor();
     }
+    RETURN_IF_ERROR(ops_.Digest(runs, absl::MakeSpan(digests)))
+        << "phase verify, " << plan.BucketName(b);
     times.Worked("verify", digest_start);
   }
   if (count > 0) {
-    RETURN_IF_ERROR(Land(flights[(count - 1) % 2], times)) << "phase wire";
+    RETURN_IF_ERROR(Land(group, flights[(count - 1) % 2], times)) << "phase wire";
   }
   return MakeTensorDigests(plan.manifest, digests);
 }
 
 absl::Status BroadcastTransport::Receive(const TransferPlan& plan, comm::ProcessGroup& group,
                                          BucketSink& sink, PhaseTimes& times) {
+  const auto entered = ops_.Enter();
   const absl::Status status = ReceiveBuckets(plan, group, sink, times);
   if (!status.ok()) buffers_ = {};
   return status;
@@ -132,7 +130,7 @@ absl::Status BroadcastTransport::ReceiveBuckets(const TransferPlan& plan, comm::
     RETURN_IF_ERROR(Launch(plan, group, b, Buffer(plan, b), flights[b], times)) << "phase wire";
   }
   for (int b = 0; b < count; ++b) {
-    RETURN_IF_ERROR(Land(flights[b % 2], times)) << "phase wire";
+    RETURN_IF_ERROR(Land(group, flights[b % 2], times)) << "phase wire";
     const Clock::time_point unpack_start = Clock::now();
     RETURN_IF_ERROR(sink.Unpack(b, WholeBucket(plan.buckets[b]), Buffer(plan, b)))
         << "phase unpack, " << plan.BucketName(b);

@@ -8,10 +8,12 @@
 #include "absl/status/statusor.h"
 #include "common/comm/process_group.h"
 #include "common/weights/bucket_ends.h"
+#include "common/weights/device_ops.h"
 
 namespace tandem::weights {
 
-// Keeps its two buffers from one update to the next, except after an error: then the group may
+// Its buffers are memory of `ops`, which outlive it; source and sink work there as well. Keeps the
+// two from one update to the next, except after an error: then the group may
 // still hold them.
 //
 // Threads: one object serves one rank, on its collective (or data-plane) thread. Errors: those of
@@ -19,6 +21,8 @@ namespace tandem::weights {
 // group is to be aborted and made anew.
 class BroadcastTransport {
  public:
+  explicit BroadcastTransport(DeviceOps& ops = CpuOps()) : ops_(ops) {}
+
   // Rank 0. Answers the digests of what was sent, computed while it passed.
   absl::StatusOr<std::vector<TensorDigest>> Send(const TransferPlan& plan,
                                                  comm::ProcessGroup& group, BucketSource& source,
@@ -37,6 +41,7 @@ class BroadcastTransport {
   // The part of buffer `bucket` % 2 that the bucket fills.
   at::Tensor Buffer(const TransferPlan& plan, int bucket) const;
 
+  DeviceOps& ops_;
   std::array<at::Tensor, 2> buffers_;  // uint8
 };
 

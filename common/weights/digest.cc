@@ -52,39 +52,58 @@ absl::StatusOr<DigestSum> ParseDigest(const std::string& hex) {
   return sum;
 }
 
-void AddHeld(const common::v1::TensorEntry& tensor, absl::Span<const std::byte> held,
-             int64_t offset, int64_t size, DigestSum& sum) {
-  absl::Span<const std::byte> bytes = held.subspan(offset, size);
+DigestRun RunOfHeld(const common::v1::TensorEntry& tensor, absl::Span<const std::byte> bytes) {
+  DigestRun run;
+  run.bytes = bytes.data();
+  run.row_bytes = static_cast<int64_t>(bytes.size());
+  if (!tensor.has_box()) return run;
   const auto& box = tensor.box();
-  const int64_t num_held = box.rows() * box.columns();
-  if (!tensor.has_box() || num_held == 0) {
-    AddRange(offset, bytes, sum);
-    return;
-  }
-  const int64_t element = static_cast<int64_t>(held.size()) / num_held;
+  const int64_t held = box.rows() * box.columns();
+  if (held == 0) return run;
+  const int64_t element = static_cast<int64_t>(bytes.size()) / held;
   int64_t columns = 1;
   for (int dim = 1; dim < tensor.shape_size(); ++dim) columns *= tensor.shape(dim);
-  const int64_t stride = columns * element;
-  const int64_t row_bytes = box.columns() * element;
-  const int64_t begin = box.first_row() * stride + box.first_column() * element;
-  // The rest of a row, whole rows, the beginning of one.
-  const int64_t into_row = offset % row_bytes;
-  int64_t row = offset / row_bytes;
-  if (into_row > 0) {
-    const int64_t head = std::min(size, row_bytes - into_row);
-    AddRange(begin + row * stride + into_row, bytes.subspan(0, head), sum);
-    bytes.remove_prefix(head);
-    ++row;
+  run.offset = (box.first_row() * columns + box.first_column()) * element;
+  run.stride = columns * element;
+  run.row_bytes = box.columns() * element;
+  run.rows = box.rows();
+  return run;
+}
+
+void AppendPart(const DigestRun& run, int64_t offset, int64_t size, std::vector<DigestRun>& parts) {
+  const auto append = [&](int64_t into_row, int64_t row_bytes, int64_t rows) {
+    if (row_bytes <= 0 || rows <= 0) return;
+    DigestRun part = run;
+    part.bytes = run.bytes + offset;
+    part.offset = run.offset + offset / run.row_bytes * run.stride + into_row;
+    part.row_bytes = row_bytes;
+    part.rows = rows;
+    parts.push_back(part);
+    offset += row_bytes * rows;
+    size -= row_bytes * rows;
+  };
+  if (size <= 0) return;
+  if (const int64_t into_row = offset % run.row_bytes; into_row > 0) {
+    append(into_row, std::min(size, run.row_bytes - into_row), 1);
   }
-  const int64_t whole = static_cast<int64_t>(bytes.size()) / row_bytes;
-  AddStrided(begin + row * stride, stride, row_bytes, bytes.subspan(0, whole * row_bytes), sum);
-  bytes.remove_prefix(whole * row_bytes);
-  if (!bytes.empty()) AddRange(begin + (row + whole) * stride, bytes, sum);
+  append(0, run.row_bytes, size / run.row_bytes);
+  append(0, size, 1);
+}
+
+void AddHeld(const common::v1::TensorEntry& tensor, absl::Span<const std::byte> held,
+             int64_t offset, int64_t size, DigestSum& sum) {
+  std::vector<DigestRun> parts;
+  AppendPart(RunOfHeld(tensor, held), offset, size, parts);
+  for (const DigestRun& part : parts) {
+    AddStrided(part.offset, part.stride, part.row_bytes,
+               {part.bytes, static_cast<size_t>(part.row_bytes * part.rows)}, sum);
+  }
 }
 
 DigestSum SumOfHeld(const common::v1::TensorEntry& tensor, absl::Span<const std::byte> bytes) {
+  const DigestRun run = RunOfHeld(tensor, bytes);
   DigestSum sum;
-  AddHeld(tensor, bytes, 0, static_cast<int64_t>(bytes.size()), sum);
+  AddStrided(run.offset, run.stride, run.row_bytes, bytes, sum);
   return sum;
 }
 

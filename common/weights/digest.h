@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/weights/additive_digest.h"
+#include "common/weights/weight_runs.h"
 #include "tandem/common/v1/weights.pb.h"
 
 struct XXH3_state_s;
@@ -44,12 +45,15 @@ std::string ModelDigest(const std::vector<common::v1::TensorDigest>& digests);
 // What Hex() wrote. DATA_LOSS for anything else.
 absl::StatusOr<DigestSum> ParseDigest(const std::string& hex);
 
-// Adds bytes [offset, offset + size) of what a rank holds of a tensor: `held` are those of its box,
-// or of all of it.
+// What a rank holds of a tensor, to be digested: `bytes` are those of its box, or of all of it.
+DigestRun RunOfHeld(const common::v1::TensorEntry& tensor, absl::Span<const std::byte> bytes);
+// Appends bytes [offset, offset + size) of the run's, in up to three runs of its slot: the rest of
+// a row, whole rows, the beginning of one.
+void AppendPart(const DigestRun& run, int64_t offset, int64_t size, std::vector<DigestRun>& parts);
+
+// The digests of these, where they are on the host. AddHeld() adds bytes [offset, offset + size).
 void AddHeld(const common::v1::TensorEntry& tensor, absl::Span<const std::byte> held,
              int64_t offset, int64_t size, DigestSum& sum);
-
-// Of what a rank holds of a tensor: `bytes` are those of its box, or of all of it.
 DigestSum SumOfHeld(const common::v1::TensorEntry& tensor, absl::Span<const std::byte> bytes);
 
 common::v1::TensorDigest MakeTensorDigest(const common::v1::TensorEntry& tensor,

@@ -8,13 +8,15 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/comm/wait_on_host.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::weights {
 namespace {
 
-absl::Status WaitAll(std::vector<std::unique_ptr<comm::Work>>& works) {
-  for (auto& work : works) RETURN_IF_ERROR(work->Wait());
+absl::Status WaitAll(const comm::ProcessGroup& group,
+                     std::vector<std::unique_ptr<comm::Work>>& works) {
+  for (auto& work : works) RETURN_IF_ERROR(comm::WaitOnHost(group, *work));
   works.clear();
   return absl::OkStatus();
 }
@@ -34,7 +36,7 @@ absl::Status Gather(std::vector<at::Tensor>& buckets, comm::ProcessGroup& group)
       works.push_back(*std::move(work));
     }
   }
-  return WaitAll(works);
+  return WaitAll(group, works);
 }
 
 absl::Status Broadcast(std::vector<at::Tensor>& buckets, comm::ProcessGroup& group) {
@@ -43,7 +45,7 @@ absl::Status Broadcast(std::vector<at::Tensor>& buckets, comm::ProcessGroup& gro
     ASSIGN_OR_RETURN(auto work, group.Broadcast(bucket, 0, "raw broadcast"));
     works.push_back(std::move(work));
   }
-  return WaitAll(works);
+  return WaitAll(group, works);
 }
 
 absl::Status Chain(std::vector<at::Tensor>& buckets, comm::ProcessGroup& group, int trainer_ranks) {
@@ -66,13 +68,13 @@ absl::Status Chain(std::vector<at::Tensor>& buckets, comm::ProcessGroup& group, 
     ASSIGN_OR_RETURN(auto work, group.Send(buckets[b], rank + 1, "raw"));
     leaving.push_back(std::move(work));
   }
-  return WaitAll(leaving);
+  return WaitAll(group, leaving);
 }
 
-std::vector<at::Tensor> MakeBuckets(const TransferPlan& plan) {
+std::vector<at::Tensor> MakeBuckets(const TransferPlan& plan, at::Device device = at::kCPU) {
   std::vector<at::Tensor> buckets;
   for (const Bucket& bucket : plan.buckets)
-    buckets.push_back(at::ones({bucket.size_bytes()}, at::kByte));
+    buckets.push_back(at::ones({bucket.size_bytes()}, at::TensorOptions(at::kByte).device(device)));
   return buckets;
 }
 
@@ -89,8 +91,9 @@ double SecondsSince(std::chrono::steady_clock::time_point start) {
 
 absl::StatusOr<double> MeasureRawTransfer(const TransferPlan& plan,
                                           comm::ProcessGroup* trainer_group,
-                                          comm::ProcessGroup* update_group, int repeats) {
-  std::vector<at::Tensor> buckets = MakeBuckets(plan);
+                                          comm::ProcessGroup* update_group, int repeats,
+                                          at::Device device) {
+  std::vector<at::Tensor> buckets = MakeBuckets(plan, device);
   std::vector<double> seconds;
   for (int i = 0; i < std::max(1, repeats); ++i) {
     if (trainer_group != nullptr) {

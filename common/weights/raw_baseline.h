@@ -12,10 +12,12 @@ namespace tandem::weights {
 // Seconds of the median of `repeats` rounds: each gathers every bucket to rank 0 of `trainer_group`
 // in equal parts, then broadcasts every bucket from rank 0 of `update_group`. Called by all ranks
 // of both groups at once, on their collective threads; a rank of one only passes null for the
-// other. Answers the leader's clock on the leader, the rank's own elsewhere.
+// other. `device`: where the buffers are, as the groups want them. Answers the leader's clock on
+// the leader, the rank's own elsewhere.
 absl::StatusOr<double> MeasureRawTransfer(const TransferPlan& plan,
                                           comm::ProcessGroup* trainer_group,
-                                          comm::ProcessGroup* update_group, int repeats);
+                                          comm::ProcessGroup* update_group, int repeats,
+                                          at::Device device = at::kCPU);
 
 // The same of a chain: bucket b goes from rank b % trainer_ranks of the group to rank
 // trainer_ranks, and from there from rank to rank, each passing it on when it has arrived. All

@@ -29,15 +29,6 @@ bool Within(const BucketPiece& piece, int64_t tensor_bytes) {
 
 }  // namespace
 
-void ForRuns(const BucketPiece& piece, RunBody body) {
-  const int64_t runs = Runs(piece);
-  const int64_t run = piece.size_bytes() / runs;
-  for (int64_t i = 0; i < runs; ++i) {
-    body(piece.tensor_offset() + i * piece.stride(), piece.bucket_offset() + i * run,
-         static_cast<size_t>(run));
-  }
-}
-
 Bucket BucketOf(const ReshardPlan& plan, const Message& message) {
   Bucket bucket;
   bucket.set_source(message.from);

@@ -6,7 +6,6 @@
 
 #include <vector>
 
-#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "common/weights/bucket_plan.h"
 #include "common/weights/reshard_plan.h"
@@ -40,10 +39,6 @@ std::vector<Bucket> BucketsFor(const ReshardPlan& plan, int receiver);
 // of them comes twice is for the digests to say. Allocates nothing beyond what was received.
 absl::StatusOr<TransferPlan> CheckReceiveTable(
     Manifest manifest, const google::protobuf::RepeatedPtrField<Bucket>& buckets);
-
-// The contiguous runs of a piece, in order.
-using RunBody = absl::FunctionRef<void(int64_t tensor_offset, int64_t bucket_offset, size_t size)>;
-void ForRuns(const common::v1::BucketPiece& piece, RunBody body);
 
 }  // namespace tandem::weights
 

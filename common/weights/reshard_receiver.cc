@@ -1,14 +1,14 @@
 #include "common/weights/reshard_receiver.h"
 
-#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
 #include <algorithm>
-#include <exception>
+#include <array>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/comm/guarded_words.h"
+#include "common/comm/wait_on_host.h"
 #include "common/status/status_macros.h"
 #include "common/weights/delta_codec.h"
 
@@ -17,41 +17,47 @@ namespace {
 
 using Clock = PhaseTimes::Clock;
 
-absl::Status Finish(std::unique_ptr<comm::Work>& work) {
+absl::Status Finish(const comm::ProcessGroup& group, std::unique_ptr<comm::Work>& work) {
   if (work == nullptr) return absl::OkStatus();
-  const absl::Status status = work->Wait();
+  const absl::Status status = comm::WaitOnHost(group, *work);
   work.reset();
   return status;
 }
 
-absl::Status FinishAll(std::vector<std::unique_ptr<comm::Work>>& works) {
+absl::Status FinishAll(const comm::ProcessGroup* group,
+                       std::vector<std::unique_ptr<comm::Work>>& works) {
   absl::Status status;
-  for (auto& work : works) status.Update(Finish(work));
+  for (auto& work : works) status.Update(Finish(*group, work));
   works.clear();
   return status;
 }
 
-at::Tensor TensorOf(absl::Span<std::byte> bytes) {
-  return at::from_blob(bytes.data(), {static_cast<int64_t>(bytes.size())}, at::kByte);
+at::Tensor TensorOf(absl::Span<std::byte> bytes, at::Device device) {
+  return at::from_blob(bytes.data(), {static_cast<int64_t>(bytes.size())},
+                       at::TensorOptions(at::kByte).device(device));
 }
 
-absl::Span<const std::byte> BytesOf(const at::Tensor& tensor) {
-  return {static_cast<const std::byte*>(tensor.const_data_ptr()),
-          static_cast<size_t>(tensor.nbytes())};
+absl::Span<std::byte> BytesOf(const at::Tensor& tensor) {
+  return {static_cast<std::byte*>(tensor.data_ptr()), static_cast<size_t>(tensor.nbytes())};
 }
 
 }  // namespace
 
-absl::StatusOr<at::Tensor> ReshardReceiver::BufferOf(int slot, int64_t bytes) {
-  if (static_cast<int>(buffers_.size()) <= slot) buffers_.resize(slot + 1);
-  at::Tensor& buffer = buffers_[slot];
-  try {
-    if (!buffer.defined() || buffer.numel() < bytes) buffer = at::empty({bytes}, at::kByte);
-  } catch (const std::exception& error) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("cannot allocate a bucket of ", bytes, " bytes"));
-  }
-  return buffer;
+absl::Status ReshardReceiver::Apply(const at::Tensor& coded, const at::Tensor& next) {
+  if (ops_.on_host()) return ApplyDelta(BytesOf(coded), BytesOf(next)).status();
+  const at::Tensor delta = host_coded_.narrow(0, 0, coded.numel());
+  const at::Tensor buffer = host_base_.narrow(0, 0, next.numel());
+  RETURN_IF_ERROR(ops_.Transfer(coded, delta));
+  RETURN_IF_ERROR(ops_.Transfer(next, buffer));
+  RETURN_IF_ERROR(ApplyDelta(BytesOf(delta), BytesOf(buffer)).status());
+  return ops_.Transfer(buffer, next);
+}
+
+absl::StatusOr<int64_t> ReshardReceiver::ReadSize(const at::Tensor& words) {
+  if (ops_.on_host()) return comm::ReadGuarded<1>(words)[0];
+  const at::Tensor here = comm::RoomForWords<1>();
+  RETURN_IF_ERROR(ops_.Transfer(words, here));
+  return comm::ReadGuarded<1>(here)[0];
 }
 
 absl::StatusOr<int> ReshardReceiver::SourceOf(const TransferPlan& plan, const ReceiveLinks& links,
@@ -65,6 +71,7 @@ absl::StatusOr<int> ReshardReceiver::SourceOf(const TransferPlan& plan, const Re
 
 absl::Status ReshardReceiver::Receive(const TransferPlan& plan, const ReceiveLinks& links,
                                       bool delta, BucketSink& sink, PhaseTimes& times) {
+  const auto entered = ops_.Enter();
   const absl::Status status =
       delta ? ReceiveDeltas(plan, links, sink, times) : ReceiveWhole(plan, links, sink, times);
   if (!status.ok()) buffers_.clear();
@@ -85,6 +92,7 @@ absl::Status ReshardReceiver::ReceiveWhole(const TransferPlan& plan, const Recei
     Clock::time_point posted;
   };
   std::vector<Slot> slots(window);
+  buffers_.resize(std::max<size_t>(buffers_.size(), window));
   const auto post = [&](int b) -> absl::Status {
     Slot& slot = slots[b % window];
     slot.posted = Clock::now();
@@ -96,10 +104,11 @@ absl::Status ReshardReceiver::ReceiveWhole(const TransferPlan& plan, const Recei
       const absl::Span<std::byte> place = sink.Place(b, span);
       slot.in_place.push_back(!place.empty());
       if (place.empty()) {
-        ASSIGN_OR_RETURN(const at::Tensor buffer, BufferOf(b % window, plan.largest_bucket_bytes));
+        at::Tensor& buffer = buffers_[b % window];
+        RETURN_IF_ERROR(Provide(ops_, plan.largest_bucket_bytes, buffer));
         slot.landing.push_back(buffer.narrow(0, span.bucket_offset, span.size_bytes));
       } else {
-        slot.landing.push_back(TensorOf(place));
+        slot.landing.push_back(TensorOf(place, ops_.device()));
       }
       ASSIGN_OR_RETURN(auto work,
                        links.from->Receive(slot.landing.back(), source, plan.BucketName(b)));
@@ -112,7 +121,7 @@ absl::Status ReshardReceiver::ReceiveWhole(const TransferPlan& plan, const Recei
     Slot& slot = slots[b % window];
     const std::vector<BucketSpan> spans = slot.spans;
     const Clock::time_point wait_start = Clock::now();
-    RETURN_IF_ERROR(FinishAll(slot.arriving)) << "phase wire, " << plan.BucketName(b);
+    RETURN_IF_ERROR(FinishAll(links.from, slot.arriving)) << "phase wire, " << plan.BucketName(b);
     Clock::time_point now = times.Waited("wire", slot.posted, wait_start);
     if (links.forward != nullptr) {
       for (const at::Tensor& bytes : slot.landing) {
@@ -136,7 +145,7 @@ absl::Status ReshardReceiver::ReceiveWhole(const TransferPlan& plan, const Recei
     if (!waits && b + window < count) RETURN_IF_ERROR(post(b + window)) << "phase wire";
     RETURN_IF_ERROR(sink.Digest(b)) << "phase verify, " << plan.BucketName(b);
     now = times.Worked("verify", now);
-    RETURN_IF_ERROR(FinishAll(leaving)) << "phase forward, " << plan.BucketName(b);
+    RETURN_IF_ERROR(FinishAll(links.forward, leaving)) << "phase forward, " << plan.BucketName(b);
     times.Worked("forward", now);
     if (waits && b + window < count) RETURN_IF_ERROR(post(b + window)) << "phase wire";
   }
@@ -147,14 +156,22 @@ absl::Status ReshardReceiver::ReceiveDeltas(const TransferPlan& plan, const Rece
                                             BucketSink& sink, PhaseTimes& times) {
   const int count = static_cast<int>(plan.buckets.size());
   const int64_t room = MaxEncodedBytes(plan.largest_bucket_bytes);
-  // Where deltas are applied, besides the two that are under way.
-  ASSIGN_OR_RETURN(const at::Tensor base, BufferOf(2, plan.largest_bucket_bytes));
+  buffers_.resize(std::max<size_t>(buffers_.size(), 2));
+  RETURN_IF_ERROR(Provide(ops_, plan.largest_bucket_bytes, base_));
   std::array<at::Tensor, 2> sizes = {comm::RoomForWords<1>(), comm::RoomForWords<1>()};
+  if (!ops_.on_host()) {
+    RETURN_IF_ERROR(ProvideOnHost(ops_, room, host_coded_));
+    RETURN_IF_ERROR(ProvideOnHost(ops_, plan.largest_bucket_bytes, host_base_));
+    for (at::Tensor& size : sizes) {
+      ASSIGN_OR_RETURN(const at::Tensor bytes, ops_.Buffer(static_cast<int64_t>(size.nbytes())));
+      size = bytes.view(at::kLong);
+    }
+  }
   std::array<std::unique_ptr<comm::Work>, 2> announced;
   std::array<Works, 2> leaving;
   std::array<Clock::time_point, 2> posted;
   const auto post = [&](int b) -> absl::Status {
-    RETURN_IF_ERROR(FinishAll(leaving[b % 2])) << "phase forward";
+    RETURN_IF_ERROR(FinishAll(links.forward, leaving[b % 2])) << "phase forward";
     posted[b % 2] = Clock::now();
     ASSIGN_OR_RETURN(const int source, SourceOf(plan, links, b));
     ASSIGN_OR_RETURN(announced[b % 2],
@@ -165,18 +182,18 @@ absl::Status ReshardReceiver::ReceiveDeltas(const TransferPlan& plan, const Rece
   for (int b = 0; b < count; ++b) {
     const std::string name = plan.BucketName(b);
     const Clock::time_point wait_start = Clock::now();
-    RETURN_IF_ERROR(Finish(announced[b % 2])) << "phase wire, " << name;
-    const int64_t coded = comm::ReadGuarded<1>(sizes[b % 2])[0];
+    RETURN_IF_ERROR(Finish(*links.from, announced[b % 2])) << "phase wire, " << name;
+    ASSIGN_OR_RETURN(const int64_t coded, ReadSize(sizes[b % 2]));
     const int64_t bytes = plan.buckets[b].size_bytes();
     if (coded < kDeltaHeaderBytes || coded > MaxEncodedBytes(bytes)) {
       return absl::DataLossError(absl::StrCat("phase wire, ", name, ": a delta of ", coded,
                                               " bytes for a bucket of ", bytes));
     }
-    ASSIGN_OR_RETURN(const at::Tensor buffer, BufferOf(b % 2, room));
-    at::Tensor delta = buffer.narrow(0, 0, coded);
+    RETURN_IF_ERROR(Provide(ops_, room, buffers_[b % 2]));
+    at::Tensor delta = buffers_[b % 2].narrow(0, 0, coded);
     ASSIGN_OR_RETURN(const int source, SourceOf(plan, links, b));
     ASSIGN_OR_RETURN(auto arriving, links.from->Receive(delta, source, name));
-    RETURN_IF_ERROR(Finish(arriving)) << "phase wire, " << name;
+    RETURN_IF_ERROR(Finish(*links.from, arriving)) << "phase wire, " << name;
     Clock::time_point now = times.Waited("wire", posted[b % 2], wait_start);
     if (links.forward != nullptr) {
       for (const at::Tensor& bytes : {sizes[b % 2], delta}) {
@@ -185,18 +202,16 @@ absl::Status ReshardReceiver::ReceiveDeltas(const TransferPlan& plan, const Rece
       }
     }
     if (b + 1 < count) RETURN_IF_ERROR(post(b + 1)) << "phase wire";
-    at::Tensor next = base.narrow(0, 0, bytes);
+    at::Tensor next = base_.narrow(0, 0, bytes);
     RETURN_IF_ERROR(sink.Collect(b, next)) << "phase unpack, " << name;
-    const auto applied = ApplyDelta(BytesOf(delta), {static_cast<std::byte*>(next.data_ptr()),
-                                                     static_cast<size_t>(next.nbytes())});
-    RETURN_IF_ERROR(applied.status()) << "phase unpack, " << name;
+    RETURN_IF_ERROR(Apply(delta, next)) << "phase unpack, " << name;
     RETURN_IF_ERROR(sink.Unpack(b, WholeBucket(plan.buckets[b]), next)) << "phase unpack, " << name;
     now = times.Worked("unpack", now);
     RETURN_IF_ERROR(sink.Digest(b)) << "phase verify, " << name;
     times.Worked("verify", now);
   }
   const Clock::time_point start = Clock::now();
-  for (Works& works : leaving) RETURN_IF_ERROR(FinishAll(works)) << "phase forward";
+  for (Works& works : leaving) RETURN_IF_ERROR(FinishAll(links.forward, works)) << "phase forward";
   times.Worked("forward", start);
   return absl::OkStatus();
 }

@@ -6,7 +6,9 @@
 // (delta_format.md). It is passed on as it came.
 //
 // Transfer memory is at most that of the messages under way (MessagesUnderWay), and none where all
-// spans have places; with deltas two buckets, and a third in which they are applied.
+// spans have places; with deltas two buckets, and a third in which they are applied. It is memory
+// of `ops`, and so is the sink's. Deltas are applied by the CPU: on a device, delta and base come
+// to the host for it and the result goes back, through page-locked memory of two buckets.
 // Threads: one object serves one rank, on its data-plane thread. Errors: those of the groups and of
 // the sink, with the bucket; DATA_LOSS for a delta that is none. After an error the groups are to
 // be aborted.
@@ -15,6 +17,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -22,6 +25,7 @@
 #include "absl/status/statusor.h"
 #include "common/comm/process_group.h"
 #include "common/weights/bucket_ends.h"
+#include "common/weights/device_ops.h"
 
 namespace tandem::weights {
 
@@ -35,6 +39,9 @@ struct ReceiveLinks {
 
 class ReshardReceiver {
  public:
+  // `ops` outlive it.
+  explicit ReshardReceiver(DeviceOps& ops = CpuOps()) : ops_(ops) {}
+
   absl::Status Receive(const TransferPlan& plan, const ReceiveLinks& links, bool delta,
                        BucketSink& sink, PhaseTimes& times);
 
@@ -48,11 +55,17 @@ class ReshardReceiver {
   // INVALID_ARGUMENT where it is no rank of the group.
   static absl::StatusOr<int> SourceOf(const TransferPlan& plan, const ReceiveLinks& links,
                                       int bucket);
-  // A buffer of the messages under way, of `bytes` at least. RESOURCE_EXHAUSTED.
-  absl::StatusOr<at::Tensor> BufferOf(int slot, int64_t bytes);
+  // Applies the delta in `coded` to `next`, which holds the base; both are ops_'.
+  absl::Status Apply(const at::Tensor& coded, const at::Tensor& next);
+  // What the words that were received into `words`, ops_' memory, say.
+  absl::StatusOr<int64_t> ReadSize(const at::Tensor& words);
 
+  DeviceOps& ops_;
   // Kept from one update to the next, except after an error: then a group may still hold them.
-  std::vector<at::Tensor> buffers_;  // uint8
+  std::vector<at::Tensor> buffers_;  // uint8, of the messages under way
+  at::Tensor base_;                  // uint8: where deltas are applied
+  // On a device: what of these the CPU works on.
+  at::Tensor host_coded_, host_base_;
 };
 
 }  // namespace tandem::weights

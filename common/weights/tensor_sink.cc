@@ -1,7 +1,9 @@
 #include "common/weights/tensor_sink.h"
 
-#include <cstring>
+#include <algorithm>
+#include <cstdint>
 #include <utility>
+#include <vector>
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
@@ -10,11 +12,40 @@
 #include "common/weights/receive_table.h"
 
 namespace tandem::weights {
+namespace {
+
+// The runs of a piece, in either direction between bucket and tensor.
+CopyRun RunOf(const common::v1::BucketPiece& piece, std::byte* to, int64_t to_stride,
+              const std::byte* from, int64_t from_stride) {
+  CopyRun run;
+  run.repeat = std::max<int64_t>(1, piece.repeat());
+  run.size = piece.size_bytes() / run.repeat;
+  run.to = to;
+  run.to_stride = to_stride;
+  run.from = from;
+  run.from_stride = from_stride;
+  return run;
+}
+
+int64_t RunBytes(const common::v1::BucketPiece& piece) {
+  return piece.size_bytes() / std::max<int64_t>(1, piece.repeat());
+}
+
+// Calls body(offset, size) for the runs in the tensor.
+template <typename Body>
+void ForRuns(const common::v1::BucketPiece& piece, Body body) {
+  const int64_t size = RunBytes(piece);
+  for (int64_t i = 0; i < std::max<int64_t>(1, piece.repeat()); ++i) {
+    body(piece.tensor_offset() + i * piece.stride(), size);
+  }
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<TensorSink>> TensorSink::Create(const TransferPlan& plan,
                                                                TensorMemory memory,
                                                                BytesArrived arrived,
-                                                               BaseMemory base) {
+                                                               BaseMemory base, DeviceOps& ops) {
   for (int i = 0; i < plan.manifest.tensors_size(); ++i) {
     if (const auto size = static_cast<int64_t>(memory(i).size()); size != plan.tensor_bytes[i]) {
       return absl::InternalError(absl::StrCat("tensor ", plan.manifest.tensors(i).name(),
@@ -23,7 +54,7 @@ absl::StatusOr<std::unique_ptr<TensorSink>> TensorSink::Create(const TransferPla
     }
   }
   auto sink = absl::WrapUnique(
-      new TensorSink(plan, std::move(memory), std::move(arrived), std::move(base)));
+      new TensorSink(plan, std::move(memory), std::move(arrived), std::move(base), ops));
   sink->digests_ =
       MakeTensorDigests(plan.manifest, std::vector<DigestSum>(plan.manifest.tensors_size()));
   return sink;
@@ -32,6 +63,7 @@ absl::StatusOr<std::unique_ptr<TensorSink>> TensorSink::Create(const TransferPla
 absl::Status TensorSink::Collect(int bucket, at::Tensor buffer) {
   if (base_ == nullptr) return absl::FailedPreconditionError("the update has no base");
   auto* const bytes = static_cast<std::byte*>(buffer.data_ptr());
+  std::vector<CopyRun> runs;
   for (const auto& piece : plan_.buckets[bucket].pieces()) {
     const absl::Span<const std::byte> from = base_(piece.tensor());
     if (static_cast<int64_t>(from.size()) != plan_.tensor_bytes[piece.tensor()]) {
@@ -39,11 +71,10 @@ absl::Status TensorSink::Collect(int bucket, at::Tensor buffer) {
           absl::StrCat("tensor ", plan_.manifest.tensors(piece.tensor()).name(), ": its base has ",
                        from.size(), " bytes, expected ", plan_.tensor_bytes[piece.tensor()]));
     }
-    ForRuns(piece, [&](int64_t tensor_offset, int64_t bucket_offset, size_t size) {
-      std::memcpy(bytes + bucket_offset, from.data() + tensor_offset, size);
-    });
+    runs.push_back(RunOf(piece, bytes + piece.bucket_offset(), RunBytes(piece),
+                         from.data() + piece.tensor_offset(), piece.stride()));
   }
-  return absl::OkStatus();
+  return ops_.Copy(runs);
 }
 
 absl::Span<std::byte> TensorSink::Place(int bucket, const BucketSpan& span) {
@@ -61,33 +92,53 @@ absl::Span<std::byte> TensorSink::Place(int bucket, const BucketSpan& span) {
 }
 
 absl::Status TensorSink::Unpack(int bucket, const BucketSpan& span, const at::Tensor& buffer) {
-  const auto* bytes = static_cast<const std::byte*>(buffer.const_data_ptr());
+  const at::Tensor landed = buffer.device() == ops_.device() ? buffer : buffer.to(ops_.device());
+  const auto* bytes = static_cast<const std::byte*>(landed.const_data_ptr());
+  std::vector<CopyRun> runs;
   for (int i = span.first; i < span.first + span.count; ++i) {
     const auto& piece = plan_.buckets[bucket].pieces(i);
     std::byte* const to = memory_(piece.tensor()).data();
-    ForRuns(piece, [&](int64_t tensor_offset, int64_t bucket_offset, size_t size) {
-      std::memcpy(to + tensor_offset, bytes + bucket_offset, size);
-    });
+    runs.push_back(RunOf(piece, to + piece.tensor_offset(), piece.stride(),
+                         bytes + piece.bucket_offset(), RunBytes(piece)));
+  }
+  return ops_.Copy(runs);
+}
+
+absl::Status TensorSink::Digest(int bucket) {
+  const auto& pieces = plan_.buckets[bucket].pieces();
+  // On the host one by one: who is told finds them in the core's cache.
+  const int at_once = ops_.on_host() ? 1 : pieces.size();
+  for (int first = 0; first < pieces.size(); first += at_once) {
+    RETURN_IF_ERROR(AddToSums(absl::MakeSpan(pieces.data() + first, at_once)));
+    for (int i = first; i < first + at_once; ++i) RETURN_IF_ERROR(Arrived(pieces[i]));
   }
   return absl::OkStatus();
 }
 
-absl::Status TensorSink::Digest(int bucket) {
-  for (const auto& piece : plan_.buckets[bucket].pieces()) {
-    const int tensor = piece.tensor();
-    const TensorEntry& entry = plan_.manifest.tensors(tensor);
-    const absl::Span<const std::byte> held = memory_(tensor);
-    absl::Status status;
-    ForRuns(piece, [&](int64_t tensor_offset, int64_t, size_t size) {
-      if (!status.ok()) return;
-      AddHeld(entry, held, tensor_offset, static_cast<int64_t>(size), sums_[tensor]);
-      if (arrived_ != nullptr) {
-        status = arrived_(tensor, tensor_offset, static_cast<int64_t>(size));
-      }
+absl::Status TensorSink::AddToSums(absl::Span<const Piece* const> pieces) {
+  runs_.clear();
+  for (const Piece* const piece : pieces) {
+    const int tensor = piece->tensor();
+    DigestRun held = RunOfHeld(plan_.manifest.tensors(tensor), memory_(tensor));
+    held.slot = tensor;
+    ForRuns(*piece, [&](int64_t offset, int64_t size) { AppendPart(held, offset, size, runs_); });
+  }
+  // Also where there is nothing to digest: the bucket's buffer is free when this returns.
+  return runs_.empty() ? ops_.Synchronize() : ops_.Digest(runs_, absl::MakeSpan(sums_));
+}
+
+absl::Status TensorSink::Arrived(const Piece& piece) {
+  const int tensor = piece.tensor();
+  absl::Status status;
+  if (arrived_ != nullptr) {
+    ForRuns(piece, [&](int64_t offset, int64_t size) {
+      if (status.ok()) status = arrived_(tensor, offset, size);
     });
-    RETURN_IF_ERROR(status);
-    missing_[tensor] -= piece.size_bytes();
-    if (missing_[tensor] == 0) digests_[tensor] = MakeTensorDigest(entry, sums_[tensor]);
+  }
+  RETURN_IF_ERROR(status);
+  missing_[tensor] -= piece.size_bytes();
+  if (missing_[tensor] == 0) {
+    digests_[tensor] = MakeTensorDigest(plan_.manifest.tensors(tensor), sums_[tensor]);
   }
   return absl::OkStatus();
 }

@@ -1,13 +1,16 @@
-// TensorSink: puts buckets into tensors that lie in memory, and digests what lies there.
+// TensorSink: puts buckets into tensors that lie in memory, the host's or a device's, and digests
+// what lies there.
 #ifndef TANDEM_COMMON_WEIGHTS_TENSOR_SINK_H_
 #define TANDEM_COMMON_WEIGHTS_TENSOR_SINK_H_
 
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "absl/types/span.h"
 #include "common/weights/bucket_ends.h"
+#include "common/weights/device_ops.h"
 #include "common/weights/digest.h"
 
 namespace tandem::weights {
@@ -22,15 +25,18 @@ using BaseMemory = std::function<absl::Span<const std::byte>(int tensor)>;
 // error ends the update.
 using BytesArrived = std::function<absl::Status(int tensor, int64_t offset, int64_t size)>;
 
-// One update; the plan outlives it. What has arrived is digested bucket by bucket, while it is in
-// the core's cache, and from where it lies: the digests say what is there, not what passed by.
+// One update; the plan outlives it, and `ops`, whose memory the tensors and the base are in: what
+// is done to them is queued there, and done when Digest() returns. What has arrived is digested
+// bucket by bucket, on the host while it is in the core's cache, and from where it lies: the
+// digests say what is there, not what passed by.
 class TensorSink : public BucketSink {
  public:
   // INTERNAL names a tensor whose memory has another size than the plan.
   static absl::StatusOr<std::unique_ptr<TensorSink>> Create(const TransferPlan& plan,
                                                             TensorMemory memory,
                                                             BytesArrived arrived = nullptr,
-                                                            BaseMemory base = nullptr);
+                                                            BaseMemory base = nullptr,
+                                                            DeviceOps& ops = CpuOps());
 
   absl::Status Collect(int bucket, at::Tensor buffer) override;
   absl::Span<std::byte> Place(int bucket, const BucketSpan& span) override;
@@ -41,20 +47,30 @@ class TensorSink : public BucketSink {
   const std::vector<TensorDigest>& digests() const { return digests_; }
 
  private:
-  TensorSink(const TransferPlan& plan, TensorMemory memory, BytesArrived arrived, BaseMemory base)
+  TensorSink(const TransferPlan& plan, TensorMemory memory, BytesArrived arrived, BaseMemory base,
+             DeviceOps& ops)
       : plan_(plan),
         memory_(std::move(memory)),
         arrived_(std::move(arrived)),
         base_(std::move(base)),
+        ops_(ops),
         missing_(plan.tensor_bytes),
         sums_(plan.tensor_bytes.size()) {}
 
+  using Piece = common::v1::BucketPiece;
+  // Digests the pieces where they lie.
+  absl::Status AddToSums(absl::Span<const Piece* const> pieces);
+  // Says that it is there, and completes its tensor's digest if it was the last.
+  absl::Status Arrived(const Piece& piece);
+
   const TransferPlan& plan_;
   const TensorMemory memory_;
-  const BytesArrived arrived_;    // null: nobody asks
-  const BaseMemory base_;         // null: there is none
+  const BytesArrived arrived_;  // null: nobody asks
+  const BaseMemory base_;       // null: there is none
+  DeviceOps& ops_;
   std::vector<int64_t> missing_;  // bytes of each tensor that are not digested yet
   std::vector<DigestSum> sums_;
+  std::vector<DigestRun> runs_;  // of what is being digested
   std::vector<TensorDigest> digests_;
 };
 

@@ -19,6 +19,7 @@ class FakeWeightStore : public rollout::WeightStore {
   explicit FakeWeightStore(common::v1::Manifest manifest) : manifest_(std::move(manifest)) {}
 
   const common::v1::Manifest& manifest() const override { return manifest_; }
+  weights::DeviceOps& ops() const override { return *device; }
   int64_t live_version() const override { return live_version_; }
   std::string live_model_digest() const override {
     absl::MutexLock lock(&mu_);
@@ -83,7 +84,8 @@ class FakeWeightStore : public rollout::WeightStore {
     live_model_digest_ = std::move(digest);
   }
 
-  std::function<void()> on_prepare;      // before room is made
+  weights::DeviceOps* device = &weights::CpuOps();  // whose memory the host can read
+  std::function<void()> on_prepare;                 // before room is made
   std::function<void(int)> on_staged;    // before the receiver looks for a tensor's memory
   std::function<void(int)> on_finished;  // after a tensor's last byte
   std::function<void()> on_commit;       // before the swap

@@ -34,9 +34,10 @@ class FakeTrainer {
     int64_t incarnation = 1;
     trainer::UpdatePolicy policy = trainer::UpdatePolicy::kAll;
     absl::Duration blame_grace = absl::Milliseconds(500);
-    std::string backend = "shared_memory";  // of the update's group
-    std::string transport = "broadcast";    // or "reshard", "delta"
-    int replica_ranks = 1;                  // of each replica; all hold the whole model
+    std::string backend = "shared_memory";            // of the update's group
+    std::string transport = "broadcast";              // or "reshard", "delta"
+    int replica_ranks = 1;                            // of each replica; all hold the whole model
+    weights::DeviceOps* device = &weights::CpuOps();  // of every rank; any thread
     // Of what a rank sends to the other ranks of the trainer, and the leader to the replicas; null:
     // nothing is changed.
     std::function<std::vector<at::Tensor>(int rank, absl::string_view tag, const at::Tensor&)>
@@ -75,9 +76,10 @@ class FakeTrainer {
       trainer::ShardedWeights shards;
       shards.rank = rank;
       shards.ranks = options.ranks;
+      shards.ops = options.device;
       for (size_t u = 0; u < model.units.size(); ++u) {
-        shards.units.push_back({model.Shard(u, rank, options.ranks), model.UnitNumel(u),
-                                model.Padded(u, options.ranks)});
+        shards.units.push_back({model.Shard(u, rank, options.ranks).to(options.device->device()),
+                                model.UnitNumel(u), model.Padded(u, options.ranks)});
       }
       out->shards_.push_back(shards);
     }

@@ -6,7 +6,11 @@ set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 # Floating-point expressions mean what they say: no contraction that differs between call sites.
-add_compile_options(-Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers -ffp-contract=off)
+set(tandem_warnings -Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers)
+add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:${tandem_warnings};-ffp-contract=off>")
+# Kernels likewise, in nvcc's words.
+add_compile_options("$<$<COMPILE_LANGUAGE:CUDA>:--fmad=false>")
+set(CMAKE_CUDA_STANDARD 17)  # the newest that CMake 3.25 can ask nvcc 13 for
 
 find_program(TANDEM_CCACHE ccache)
 if(TANDEM_CCACHE)
@@ -14,6 +18,7 @@ if(TANDEM_CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER
       ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
       CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} ${TANDEM_CCACHE})
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_CXX_COMPILER_LAUNCHER})
 endif()
 
 find_program(TANDEM_MOLD mold)

@@ -42,10 +42,16 @@ if(TANDEM_CUDA)
   find_package(CUDAToolkit 13.0 REQUIRED)
   find_path(NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS} REQUIRED)
   find_library(NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR} REQUIRED)
+  # What is linked. Headers and definitions are for the few sources that tandem_cuda_sources() names:
+  # all others are compiled as they are without CUDA.
   add_library(torch_cuda INTERFACE)
-  target_include_directories(torch_cuda SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS} ${NCCL_INCLUDE})
-  target_compile_definitions(torch_cuda INTERFACE TANDEM_CUDA USE_C10D_NCCL)
   target_link_libraries(torch_cuda INTERFACE torch_cpu
     -Wl,--no-as-needed ${TANDEM_LIBTORCH}/lib/libtorch_cuda.so -Wl,--as-needed
-    ${TANDEM_LIBTORCH}/lib/libc10_cuda.so CUDA::cudart ${NCCL_LIBRARY})
+    ${TANDEM_LIBTORCH}/lib/libc10_cuda.so ${CUDA_cudart_LIBRARY} ${NCCL_LIBRARY})
 endif()
+
+function(tandem_cuda_sources)
+  set_source_files_properties(${ARGN} PROPERTIES
+    COMPILE_DEFINITIONS "TANDEM_CUDA;USE_C10D_NCCL"
+    INCLUDE_DIRECTORIES "${CUDAToolkit_INCLUDE_DIRS};${NCCL_INCLUDE}")
+endfunction()

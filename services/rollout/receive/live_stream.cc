@@ -1,7 +1,6 @@
 #include "services/rollout/receive/live_stream.h"
 
 #include <algorithm>
-#include <cstring>
 #include <string>
 
 #include "absl/memory/memory.h"
@@ -73,7 +72,9 @@ absl::Status LiveStream::Copy(int64_t from, int64_t size, char* to) const {
           "tensor ", store_.manifest().tensors(static_cast<int>(tensor)).name(),
           ": its memory has ", bytes.size(), " bytes, expected ", ends_[tensor] - begin));
     }
-    if (part > 0) std::memcpy(to, bytes.data() + (from - begin), part);
+    RETURN_IF_ERROR(
+        weights::ReadBytes(store_.ops(), bytes.data() + (from - begin),
+                           {reinterpret_cast<std::byte*>(to), static_cast<size_t>(part)}));
     from += part;
     to += part;
     size -= part;

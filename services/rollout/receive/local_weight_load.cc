@@ -35,9 +35,16 @@ absl::Status Stage(const io::ModelFolder& folder, const model::ParameterTable& t
           return absl::InternalError(
               absl::StrCat("tensor ", segment.name, ": its memory has ", bytes.size(), " bytes"));
         }
-        RETURN_IF_ERROR(model::CopyElements(tensor, 0, segment.numel, type, bytes.data()));
-        digests.push_back(weights::MakeTensorDigest(
-            manifest.tensors(index), weights::SumOfHeld(manifest.tensors(index), bytes)));
+        weights::DeviceOps& ops = store.ops();
+        // Cast where the host can, which for another memory is a buffer.
+        std::vector<std::byte> buffer(ops.on_host() ? 0 : bytes.size());
+        const absl::Span<std::byte> cast = ops.on_host() ? bytes : absl::MakeSpan(buffer);
+        RETURN_IF_ERROR(model::CopyElements(tensor, 0, segment.numel, type, cast.data()));
+        if (!ops.on_host()) RETURN_IF_ERROR(weights::WriteBytes(ops, cast, bytes.data()));
+        weights::DigestSum sum;
+        RETURN_IF_ERROR(
+            ops.Digest({weights::RunOfHeld(manifest.tensors(index), bytes)}, {&sum, 1}));
+        digests.push_back(weights::MakeTensorDigest(manifest.tensors(index), sum));
         return store.Arrived(index, 0, static_cast<int64_t>(bytes.size()));
       });
 }
@@ -52,6 +59,7 @@ absl::Status LoadLocalWeights(const io::ModelFolder& folder, const model::Parame
                                                         " is live; ", folder.path(),
                                                         " would be version ", policy_version));
     }
+    const auto entered = store.ops().Enter();
     RETURN_IF_ERROR(store.PrepareStaging());
     std::vector<weights::TensorDigest> digests;
     absl::Status status = Stage(folder, table, store, digests);

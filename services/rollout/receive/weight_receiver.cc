@@ -261,6 +261,7 @@ void WeightReceiver::RunUpdate(const UpdatePtr& update) {
 
 absl::Status WeightReceiver::Receive(const UpdatePtr& update, v1::VerifyUpdateResponse& verified) {
   const auto& rendezvous = update->request.rendezvous();
+  const auto entered = store_->ops().Enter();  // groups are joined for this device
   weights::PhaseTimes times;
   absl::Status status;
   std::shared_ptr<const weights::TransferPlan> plan = update->plan;
@@ -278,7 +279,7 @@ absl::Status WeightReceiver::Receive(const UpdatePtr& update, v1::VerifyUpdateRe
                                [this](int i, int64_t offset, int64_t size) {
                                  return store_->Arrived(i, offset, size);
                                },
-                               [this](int i) { return store_->Live(i); }));
+                               [this](int i) { return store_->Live(i); }, store_->ops()));
     status = ReceiveBuckets(*update, *plan, *sink, times);
   }
   if (!status.ok()) {
@@ -312,7 +313,8 @@ absl::Status WeightReceiver::ReceiveBuckets(const Update& update, const weights:
   weights::ReceiveLinks links;
   ASSIGN_OR_RETURN(links.from, group_.Join(request.rendezvous(), update.deadline, &update.cancel));
   if (request.transport() == "broadcast") {
-    if (broadcast_ == nullptr) broadcast_ = std::make_unique<weights::BroadcastTransport>();
+    if (broadcast_ == nullptr)
+      broadcast_ = std::make_unique<weights::BroadcastTransport>(store_->ops());
     return broadcast_->Receive(plan, *links.from, sink, times);
   }
   if (request.has_fed_by()) links.fed_by = request.fed_by();
@@ -323,7 +325,7 @@ absl::Status WeightReceiver::ReceiveBuckets(const Update& update, const weights:
   } else {
     forward_.Drop();
   }
-  if (reshard_ == nullptr) reshard_ = std::make_unique<weights::ReshardReceiver>();
+  if (reshard_ == nullptr) reshard_ = std::make_unique<weights::ReshardReceiver>(store_->ops());
   return reshard_->Receive(plan, links, request.transport() == "delta", sink, times);
 }
 
@@ -485,13 +487,17 @@ absl::StatusOr<v1::GetDigestsResponse> WeightReceiver::DigestLive() const {
   if (store_->live_version() < 0) return absl::FailedPreconditionError("nothing is committed yet");
   v1::GetDigestsResponse response;
   response.set_policy_version(store_->live_version());
-  std::vector<weights::TensorDigest> digests;
-  for (int i = 0; i < store_->manifest().tensors_size(); ++i) {
-    const weights::TensorEntry& tensor = store_->manifest().tensors(i);
-    digests.push_back(
-        weights::MakeTensorDigest(tensor, weights::SumOfHeld(tensor, store_->Live(i))));
-    *response.add_digests() = digests.back();
+  const auto& manifest = store_->manifest();
+  std::vector<weights::DigestRun> runs;
+  for (int i = 0; i < manifest.tensors_size(); ++i) {
+    runs.push_back(weights::RunOfHeld(manifest.tensors(i), store_->Live(i)));
+    runs.back().slot = i;
   }
+  std::vector<weights::DigestSum> sums(runs.size());
+  const auto entered = store_->ops().Enter();
+  RETURN_IF_ERROR(store_->ops().Digest(runs, absl::MakeSpan(sums)));
+  const std::vector<weights::TensorDigest> digests = weights::MakeTensorDigests(manifest, sums);
+  for (const auto& digest : digests) *response.add_digests() = digest;
   response.set_model_digest(weights::ModelDigest(digests));
   return response;
 }

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/weights/device_ops.h"
 #include "tandem/common/v1/weights.pb.h"
 
 namespace tandem::rollout {
@@ -29,6 +30,9 @@ class WeightStore {
   // The tensors in canonical order, with their type in the arena, which is that of the wire.
   // Constant.
   virtual const common::v1::Manifest& manifest() const = 0;
+  // Where the arenas are, and who works on them there; the spans below are addresses of that place.
+  // Constant.
+  virtual weights::DeviceOps& ops() const { return weights::CpuOps(); }
   // -1 while nothing is committed.
   virtual int64_t live_version() const = 0;
   virtual std::string live_model_digest() const = 0;

@@ -11,7 +11,8 @@ BroadcastPlane::BroadcastPlane(const weights::TransferPlan& plan, ShardGatherSou
     : plan_(plan),
       source_(source),
       group_timeout_(group_timeout),
-      table_{plan.manifest, plan.buckets} {}
+      table_{plan.manifest, plan.buckets},
+      transport_(source->ops()) {}
 
 absl::Status BroadcastPlane::Order(const SendOrder& order) {
   source_->Begin(order.deadline, group_timeout_);

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "common/weights/bucket_plan.h"
+#include "common/weights/device_ops.h"
 #include "common/weights/digest.h"
 #include "tandem/trainer/v1/publish_order.pb.h"
 
@@ -23,18 +24,33 @@ class GivenDigests {
   // The plan outlives it.
   explicit GivenDigests(const weights::TransferPlan& plan) : plan_(plan) { Reset(); }
 
-  void Reset() { sums_.assign(plan_.manifest.tensors_size(), {}); }
+  void Reset() {
+    sums_.assign(plan_.manifest.tensors_size(), {});
+    noted_.clear();
+  }
 
-  // `bytes` of a bucket, from byte `offset` of it.
-  void Add(int bucket, int64_t offset, absl::Span<const std::byte> bytes) {
+  // `bytes` of a bucket, from byte `offset` of it, are what the next Digest() digests: they stay as
+  // they are until then.
+  void Note(int bucket, int64_t offset, absl::Span<const std::byte> bytes) {
     const int64_t end = offset + static_cast<int64_t>(bytes.size());
     for (const auto& piece : plan_.buckets[bucket].pieces()) {
       const int64_t first = std::max(offset, piece.bucket_offset());
       const int64_t last = std::min(end, piece.bucket_offset() + piece.size_bytes());
       if (first >= last) continue;
-      AddRange(piece.tensor_offset() + first - piece.bucket_offset(),
-               bytes.subspan(first - offset, last - first), sums_[piece.tensor()]);
+      weights::DigestRun& run = noted_.emplace_back();
+      run.bytes = bytes.data() + first - offset;
+      run.offset = piece.tensor_offset() + first - piece.bucket_offset();
+      run.row_bytes = last - first;
+      run.slot = piece.tensor();
     }
+  }
+
+  // They are memory of `ops`. Errors are those of these.
+  absl::Status Digest(weights::DeviceOps& ops) {
+    if (noted_.empty()) return absl::OkStatus();
+    const absl::Status status = ops.Digest(noted_, absl::MakeSpan(sums_));
+    noted_.clear();
+    return status;
   }
 
   v1::HeldDigests Told() const {
@@ -69,7 +85,8 @@ class GivenDigests {
 
  private:
   const weights::TransferPlan& plan_;
-  std::vector<weights::DigestSum> sums_;  // by tensor
+  std::vector<weights::DigestSum> sums_;   // by tensor
+  std::vector<weights::DigestRun> noted_;  // by slot of these
 };
 
 }  // namespace tandem::trainer

@@ -10,8 +10,8 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "common/comm/guarded_words.h"
+#include "common/comm/wait_on_host.h"
 #include "common/status/status_macros.h"
-#include "common/weights/delta_codec.h"
 #include "services/trainer/fsdp/offload_file.h"
 #include "services/trainer/publish/shard_pieces.h"
 #include "services/trainer/publish/wire_type.h"
@@ -77,6 +77,7 @@ std::string ReshardSender::NameOf(size_t index) const {
 at::Tensor ReshardSender::InMaster(const Message& message, const BucketSpan& span) const {
   if (wire_type_ != at::kFloat) return {};
   const weights::Place& begin = message.pieces[span.first].from;
+  if (shards_.units[begin.block].master.device() != ops_.device()) return {};
   int64_t end = begin.offset;
   for (int i = span.first; i < span.first + span.count; ++i) {
     const MessagePiece& part = message.pieces[i];
@@ -91,44 +92,77 @@ at::Tensor ReshardSender::InMaster(const Message& message, const BucketSpan& spa
       .view(at::kByte);
 }
 
-void ReshardSender::Pack(const Message& message, const BucketSpan& span, at::Tensor to) const {
-  const at::Tensor elements = to.view(wire_type_);
-  int64_t done = 0;
+absl::Status ReshardSender::Pack(const Message& message, const BucketSpan& span,
+                                 at::Tensor to) const {
+  std::vector<ShardPiece> pieces;
   for (int i = span.first; i < span.first + span.count; ++i) {
-    const MessagePiece& part = message.pieces[i];
-    PackPiece(shards_, part.piece, part.from, elements.narrow(0, done, part.piece.elements()));
-    done += part.piece.elements();
-    Rest(shards_.units[part.from.block].master);
+    pieces.push_back({message.pieces[i].piece, message.pieces[i].from});
   }
+  RETURN_IF_ERROR(PackPieces(shards_, pieces, to.view(wire_type_)));
+  for (const ShardPiece& part : pieces) Rest(shards_.units[part.from.block].master);
+  return absl::OkStatus();
 }
 
-void ReshardSender::Digest(const Message& message, const BucketSpan& span, const at::Tensor& bytes,
-                           Sent& sent) const {
+absl::Status ReshardSender::Digest(const Message& message, absl::Span<const BucketSpan> spans,
+                                   absl::Span<const at::Tensor> bytes, Sent& sent) const {
   const int64_t element = layout_.plan.element_bytes;
-  const absl::Span<const std::byte> all = BytesOf(bytes);
-  size_t done = 0;
-  for (int i = span.first; i < span.first + span.count; ++i) {
-    const weights::Piece& piece = message.pieces[i].piece;
-    const size_t size = static_cast<size_t>(piece.elements() * element);
-    if (layout_.counts[message.to][piece.tensor]) {
-      DigestPiece(piece, element, all.subspan(done, size), sent.digests[piece.tensor]);
+  std::vector<weights::DigestRun> runs;
+  for (size_t s = 0; s < spans.size(); ++s) {
+    const auto* at = static_cast<const std::byte*>(bytes[s].const_data_ptr());
+    for (int i = spans[s].first; i < spans[s].first + spans[s].count; ++i) {
+      const weights::Piece& piece = message.pieces[i].piece;
+      if (layout_.counts[message.to][piece.tensor]) runs.push_back(RunOfPacked(piece, element, at));
+      at += piece.elements() * element;
     }
-    done += size;
   }
+  return ops_.Digest(runs, absl::MakeSpan(sent.digests));
 }
 
-const at::Tensor& ReshardSender::PackedOf(Slot& slot) const {
-  if (!slot.packed.defined()) {
-    slot.packed = at::empty({layout_.plan.largest_message_bytes()}, at::kByte);
-  }
+absl::Status ReshardSender::Keep(size_t index, const BucketSpan& span, const at::Tensor& bytes) {
+  return ops_.Transfer(bytes, base_[index].narrow(0, span.bucket_offset, span.size_bytes));
+}
+
+absl::StatusOr<at::Tensor> ReshardSender::PackedOf(Slot& slot) const {
+  RETURN_IF_ERROR(weights::Provide(ops_, layout_.plan.largest_message_bytes(), slot.packed));
   return slot.packed;
 }
 
-absl::Status ReshardSender::Land(Slot& slot) {
+absl::Status ReshardSender::Land(const comm::ProcessGroup& group, Slot& slot) {
   absl::Status status;
-  for (auto& work : slot.works) status.Update(work->Wait());
+  for (auto& work : slot.works) status.Update(comm::WaitOnHost(group, *work));
   slot.works.clear();
   return status;
+}
+
+at::Tensor ReshardSender::OnHost(const at::Tensor& packed) const {
+  return ops_.on_host() ? packed : host_packed_.narrow(0, 0, packed.numel());
+}
+
+absl::StatusOr<weights::DeltaStats> ReshardSender::Encode(size_t index, const at::Tensor& packed,
+                                                          Slot& slot) {
+  const int64_t room = weights::MaxEncodedBytes(packed.numel());
+  RETURN_IF_ERROR(weights::Provide(ops_, room, slot.coded));
+  if (!ops_.on_host()) {
+    const int64_t largest = layout_.plan.largest_message_bytes();
+    RETURN_IF_ERROR(weights::ProvideOnHost(ops_, largest, host_packed_));
+    RETURN_IF_ERROR(weights::ProvideOnHost(ops_, weights::MaxEncodedBytes(largest), host_coded_));
+    RETURN_IF_ERROR(ops_.Transfer(packed, OnHost(packed)));
+  }
+  ASSIGN_OR_RETURN(const weights::DeltaStats stats,
+                   weights::EncodeDelta(BytesOf(base_[index]), BytesOf(OnHost(packed)),
+                                        static_cast<int>(layout_.plan.element_bytes),
+                                        BytesOf(ops_.on_host() ? slot.coded : host_coded_)));
+  const at::Tensor words = comm::GuardWords<1>({stats.coded_bytes});
+  if (ops_.on_host()) {
+    slot.size = words;
+    return stats;
+  }
+  RETURN_IF_ERROR(ops_.Transfer(host_coded_.narrow(0, 0, stats.coded_bytes),
+                                slot.coded.narrow(0, 0, stats.coded_bytes)));
+  ASSIGN_OR_RETURN(const at::Tensor size, ops_.Buffer(static_cast<int64_t>(words.nbytes())));
+  slot.size = size.view(at::kLong);
+  RETURN_IF_ERROR(ops_.Transfer(words, slot.size));
+  return stats;
 }
 
 absl::Status ReshardSender::SendWhole(comm::ProcessGroup& group, int to, size_t index, Slot& slot,
@@ -139,8 +173,9 @@ absl::Status ReshardSender::SendWhole(comm::ProcessGroup& group, int to, size_t 
     Clock::time_point now = Clock::now();
     at::Tensor bytes = InMaster(*message, span);
     if (!bytes.defined()) {
-      bytes = PackedOf(slot).narrow(0, span.bucket_offset, span.size_bytes);
-      Pack(*message, span, bytes);
+      ASSIGN_OR_RETURN(const at::Tensor packed, PackedOf(slot));
+      bytes = packed.narrow(0, span.bucket_offset, span.size_bytes);
+      RETURN_IF_ERROR(Pack(*message, span, bytes));
       now = times.Worked("pack", now);
     }
     ASSIGN_OR_RETURN(auto work, group.Send(bytes, to, NameOf(index)));
@@ -149,12 +184,12 @@ absl::Status ReshardSender::SendWhole(comm::ProcessGroup& group, int to, size_t 
     times.Worked("wire", now);
   }
   Clock::time_point now = Clock::now();
-  for (size_t i = 0; i < spans.size(); ++i) Digest(*message, spans[i], leaving[i], sent);
+  RETURN_IF_ERROR(Digest(*message, spans, leaving, sent));
   now = times.Worked("verify", now);
   sent.bytes += message->size_bytes;
   if (!keeps_base_) return absl::OkStatus();
   for (size_t i = 0; i < spans.size(); ++i) {
-    base_[index].narrow(0, spans[i].bucket_offset, spans[i].size_bytes).copy_(leaving[i]);
+    RETURN_IF_ERROR(Keep(index, spans[i], leaving[i]));
   }
   times.Worked("encode", now);
   return absl::OkStatus();
@@ -164,17 +199,12 @@ absl::Status ReshardSender::SendDelta(comm::ProcessGroup& group, int to, size_t 
                                       Sent& sent, weights::PhaseTimes& times) {
   const Message& message = *messages_[index].message;
   const BucketSpan all{0, static_cast<int>(message.pieces.size()), 0, message.size_bytes};
-  at::Tensor packed = PackedOf(slot).narrow(0, 0, message.size_bytes);
-  const int64_t room = weights::MaxEncodedBytes(message.size_bytes);
-  if (!slot.coded.defined() || slot.coded.numel() < room) slot.coded = at::empty({room}, at::kByte);
+  ASSIGN_OR_RETURN(const at::Tensor buffer, PackedOf(slot));
+  const at::Tensor packed = buffer.narrow(0, 0, message.size_bytes);
   Clock::time_point now = Clock::now();
-  Pack(message, all, packed);
+  RETURN_IF_ERROR(Pack(message, all, packed));
   now = times.Worked("pack", now);
-  ASSIGN_OR_RETURN(
-      const weights::DeltaStats stats,
-      weights::EncodeDelta(BytesOf(base_[index]), BytesOf(packed),
-                           static_cast<int>(layout_.plan.element_bytes), BytesOf(slot.coded)));
-  slot.size = comm::GuardWords<1>({stats.coded_bytes});
+  ASSIGN_OR_RETURN(const weights::DeltaStats stats, Encode(index, packed, slot));
   now = times.Worked("encode", now);
   for (const at::Tensor& bytes : {slot.size, slot.coded.narrow(0, 0, stats.coded_bytes)}) {
     ASSIGN_OR_RETURN(auto work, group.Send(bytes, to, NameOf(index)));
@@ -184,9 +214,9 @@ absl::Status ReshardSender::SendDelta(comm::ProcessGroup& group, int to, size_t 
   now = times.Worked("wire", now);
   sent.elements += stats.elements;
   sent.changed += stats.changed;
-  Digest(message, all, packed, sent);
+  RETURN_IF_ERROR(Digest(message, {all}, {packed}, sent));
   now = times.Worked("verify", now);
-  base_[index].copy_(packed);
+  base_[index].copy_(OnHost(packed));
   times.Worked("encode", now);
   return absl::OkStatus();
 }
@@ -197,6 +227,7 @@ absl::StatusOr<ReshardSender::Sent> ReshardSender::Send(comm::ProcessGroup& grou
   if (delta && !has_base_) {
     return absl::FailedPreconditionError("a delta was asked for, but nothing was sent before");
   }
+  const auto entered = ops_.Enter();
   has_base_ = false;  // until all has been sent
   auto sent = SendMessages(group, first_receiver, delta, times);
   if (!sent.ok()) {
@@ -219,16 +250,18 @@ absl::StatusOr<ReshardSender::Sent> ReshardSender::SendMessages(comm::ProcessGro
     const Message& message = *messages_[i].message;
     Slot& slot = slots_[i % slots_.size()];
     const Clock::time_point start = Clock::now();
-    RETURN_IF_ERROR(Land(slot)) << "phase wire, " << NameOf(i);
+    RETURN_IF_ERROR(Land(group, slot)) << "phase wire, " << NameOf(i);
     times.Worked("wire", start);
-    if (keeps_base_ && !base_[i].defined()) base_[i] = at::empty({message.size_bytes}, at::kByte);
+    if (keeps_base_ && !base_[i].defined()) {
+      ASSIGN_OR_RETURN(base_[i], weights::CpuOps().Buffer(message.size_bytes));
+    }
     const int to = first_receiver + message.to;
     RETURN_IF_ERROR(delta ? SendDelta(group, to, i, slot, sent, times)
                           : SendWhole(group, to, i, slot, sent, times))
         << "phase wire, " << NameOf(i);
   }
   const Clock::time_point start = Clock::now();
-  for (Slot& slot : slots_) RETURN_IF_ERROR(Land(slot)) << "phase wire";
+  for (Slot& slot : slots_) RETURN_IF_ERROR(Land(group, slot)) << "phase wire";
   times.Worked("wire", start);
   return sent;
 }

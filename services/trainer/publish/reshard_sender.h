@@ -6,8 +6,10 @@
 // caller knows.
 //
 // What lies in the master as it travels is sent from there. Transfer memory is at most that of the
-// messages under way (MessagesUnderWay); with deltas two buckets, as they are and coded. Threads:
-// the rank's collective thread.
+// messages under way (MessagesUnderWay); with deltas two buckets, as they are and coded. Deltas are
+// coded by the CPU: on a device, what is packed comes to the host through page-locked memory of two
+// messages, where the base is kept as well, and the delta goes back. Threads: the rank's collective
+// thread.
 #ifndef TANDEM_SERVICES_TRAINER_PUBLISH_RESHARD_SENDER_H_
 #define TANDEM_SERVICES_TRAINER_PUBLISH_RESHARD_SENDER_H_
 
@@ -18,7 +20,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "common/comm/process_group.h"
+#include "common/weights/delta_codec.h"
+#include "common/weights/device_ops.h"
 #include "common/weights/digest.h"
 #include "common/weights/holdings.h"
 #include "common/weights/manifest.h"
@@ -80,19 +85,27 @@ class ReshardSender {
   };
 
   ReshardSender(const ReshardLayout& layout, ShardedWeights shards, bool keeps_base)
-      : layout_(layout), shards_(std::move(shards)), keeps_base_(keeps_base) {}
+      : layout_(layout), shards_(std::move(shards)), ops_(*shards_.ops), keeps_base_(keeps_base) {}
 
   absl::StatusOr<Sent> SendMessages(comm::ProcessGroup& group, int first_receiver, bool delta,
                                     weights::PhaseTimes& times);
-  const at::Tensor& PackedOf(Slot& slot) const;
-  absl::Status Land(Slot& slot);
+  absl::StatusOr<at::Tensor> PackedOf(Slot& slot) const;
+  absl::Status Land(const comm::ProcessGroup& group, Slot& slot);
+  // What was packed, where the CPU reads it: after Encode().
+  at::Tensor OnHost(const at::Tensor& packed) const;
+  // Makes `packed`, of message `index`, the slot's delta and its size.
+  absl::StatusOr<weights::DeltaStats> Encode(size_t index, const at::Tensor& packed, Slot& slot);
   // The span's bytes where they lie in the master, if they do in wire type and in one range; else
   // undefined.
   at::Tensor InMaster(const weights::Message& message, const weights::BucketSpan& span) const;
   // Casts the span's pieces to `to`.
-  void Pack(const weights::Message& message, const weights::BucketSpan& span, at::Tensor to) const;
-  void Digest(const weights::Message& message, const weights::BucketSpan& span,
-              const at::Tensor& bytes, Sent& sent) const;
+  absl::Status Pack(const weights::Message& message, const weights::BucketSpan& span,
+                    at::Tensor to) const;
+  // Spans of the message, and the bytes of each.
+  absl::Status Digest(const weights::Message& message, absl::Span<const weights::BucketSpan> spans,
+                      absl::Span<const at::Tensor> bytes, Sent& sent) const;
+  // Notes what was sent of the span, as the next delta's base.
+  absl::Status Keep(size_t index, const weights::BucketSpan& span, const at::Tensor& bytes);
   absl::Status SendWhole(comm::ProcessGroup& group, int to, size_t index, Slot& slot, Sent& sent,
                          weights::PhaseTimes& times);
   absl::Status SendDelta(comm::ProcessGroup& group, int to, size_t index, Slot& slot, Sent& sent,
@@ -101,11 +114,14 @@ class ReshardSender {
 
   const ReshardLayout& layout_;
   const ShardedWeights shards_;
+  weights::DeviceOps& ops_;
   const bool keeps_base_;
   at::ScalarType wire_type_ = at::kFloat;
   std::vector<Outgoing> messages_;  // this rank's, in order
   std::vector<Slot> slots_;         // by the message's number
-  std::vector<at::Tensor> base_;    // by message: the bytes that were sent last
+  std::vector<at::Tensor> base_;    // by message, on the host: the bytes that were sent last
+  // On a device: what the CPU works on, which is a message that was packed, and its delta.
+  at::Tensor host_packed_, host_coded_;
   bool has_base_ = false;
 };
 

@@ -1,17 +1,16 @@
 #include "services/trainer/publish/shard_gather_source.h"
 
 #include <ATen/ATen.h>
-#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <cstddef>
-#include <cstring>
 #include <string>
 #include <utility>
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "common/comm/guarded_words.h"
+#include "common/comm/wait_on_host.h"
 #include "common/status/status_macros.h"
 #include "services/trainer/fsdp/offload_file.h"
 #include "services/trainer/publish/shard_pieces.h"
@@ -28,13 +27,14 @@ constexpr int kAskAhead = 1;
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ShardGatherSource>> ShardGatherSource::Create(
-    const weights::TransferPlan& plan, ShardedWeights shards, comm::ProcessGroup* group) {
+    const weights::TransferPlan& plan, ShardedWeights shards, comm::ProcessGroup* group,
+    comm::ProcessGroup* control) {
   if (shards.ranks > 1 &&
       (group == nullptr || group->size() < shards.ranks || group->rank() != shards.rank)) {
     return absl::InvalidArgumentError(absl::StrCat("the shards of rank ", shards.rank, " of ",
                                                    shards.ranks, " need the group of these ranks"));
   }
-  auto source = absl::WrapUnique(new ShardGatherSource(plan, std::move(shards), group));
+  auto source = absl::WrapUnique(new ShardGatherSource(plan, std::move(shards), group, control));
   ASSIGN_OR_RETURN(source->wire_type_, WireType(plan.manifest));
   source->element_size_ = static_cast<int64_t>(c10::elementSize(source->wire_type_));
 
@@ -134,19 +134,27 @@ at::Tensor ShardGatherSource::View(const at::Tensor& bytes, int64_t first, int64
   return bytes.narrow(0, first * element_size_, count * element_size_).view(wire_type_);
 }
 
-void ShardGatherSource::Pack(int bucket, const Run& run, const at::Tensor& destination) {
+absl::Status ShardGatherSource::Pack(int bucket, const Run& run, const at::Tensor& destination) {
   weights::Piece piece;
-  piece.length = run.count;
-  PackPiece(shards_, piece, {run.unit, run.shard_offset, run.count}, destination);
+  piece.length = piece.stride = run.count;
+  const weights::Place from{run.unit, run.shard_offset, run.count};
+  RETURN_IF_ERROR(PackPieces(shards_, {{piece, from}}, destination));
   Rest(shards_.units[run.unit].master);
-  given_.Add(bucket, run.bucket_offset * element_size_,
-             {static_cast<const std::byte*>(destination.const_data_ptr()), destination.nbytes()});
+  given_.Note(bucket, run.bucket_offset * element_size_,
+              {static_cast<const std::byte*>(destination.const_data_ptr()), destination.nbytes()});
+  // On the host at once, out of the core's cache; a device is waited for once a bucket.
+  return ops().on_host() ? given_.Digest(ops()) : absl::OkStatus();
+}
+
+void ShardGatherSource::ApplyLimit() {
+  if (limit_.has_value()) limit_->Apply();
+  if (control_limit_.has_value()) control_limit_->Apply();
 }
 
 absl::Status ShardGatherSource::Tell(int rank, int64_t word, Slot& slot) {
-  if (limit_.has_value()) limit_->Apply();
+  ApplyLimit();
   at::Tensor message = comm::GuardWords<2>({told_[rank]++, word});
-  ASSIGN_OR_RETURN(auto work, group_->Send(message, rank, "gather control"));
+  ASSIGN_OR_RETURN(auto work, control_->Send(message, rank, "gather control"));
   slot.works.push_back(std::move(work));
   slot.held.push_back(std::move(message));
   return absl::OkStatus();
@@ -155,7 +163,7 @@ absl::Status ShardGatherSource::Tell(int rank, int64_t word, Slot& slot) {
 absl::StatusOr<int64_t> ShardGatherSource::Hear() {
   const at::Tensor message = comm::RoomForWords<2>();
   while (true) {
-    ASSIGN_OR_RETURN(auto work, group_->Receive(message, 0, "gather control"));
+    ASSIGN_OR_RETURN(auto work, control_->Receive(message, 0, "gather control"));
     RETURN_IF_ERROR(work->Wait());
     const auto [number, word] = comm::ReadGuarded<2>(message);
     if (number < heard_) continue;  // it came before
@@ -170,7 +178,7 @@ absl::Status ShardGatherSource::CheckGathered(const std::vector<weights::TensorD
   RETURN_IF_ERROR(WaitForAsking());
   absl::Status first;
   for (int rank = 1; rank < shards_.ranks; ++rank) {  // each is heard, whatever the others said
-    if (limit_.has_value()) limit_->Apply();
+    ApplyLimit();
     v1::HeldDigests told;
     absl::Status status = links_[rank].Receive(told, "given digests");
     if (!status.ok() && !absl::IsDataLoss(status)) return status;
@@ -187,12 +195,14 @@ absl::Status ShardGatherSource::CheckGathered(const std::vector<weights::TensorD
 absl::Status ShardGatherSource::WaitFor(Slot& slot, int bucket) {
   absl::Status status;
   for (auto& work : slot.works) {
-    const absl::Status one = work->Wait();
+    const absl::Status one = comm::WaitOnHost(*group_, *work);
     if (status.ok()) status = one;
   }
-  if (status.ok()) {
-    for (const Landing& landing : slot.landings) Scatter(landing);
+  for (const Landing& landing : slot.landings) {
+    if (status.ok()) status = Scatter(landing);
   }
+  // What is scattered is read until then.
+  if (status.ok() && !slot.landings.empty()) status = ops().Synchronize();
   slot.works.clear();
   slot.held.clear();
   slot.landings.clear();
@@ -200,25 +210,39 @@ absl::Status ShardGatherSource::WaitFor(Slot& slot, int bucket) {
   return absl::OkStatus();
 }
 
-void ShardGatherSource::Scatter(const Landing& landing) const {
+absl::Status ShardGatherSource::Scatter(const Landing& landing) const {
   const auto* from = static_cast<const std::byte*>(landing.packed.const_data_ptr());
   auto* const to = static_cast<std::byte*>(landing.buffer.data_ptr());
+  std::vector<weights::CopyRun> runs;
   for (const Run& run : landing.runs) {
-    const auto size = static_cast<size_t>(run.count * element_size_);
-    std::memcpy(to + run.bucket_offset * element_size_, from, size);
-    from += size;
+    weights::CopyRun& copy = runs.emplace_back();
+    copy.from = from;
+    copy.to = to + run.bucket_offset * element_size_;
+    copy.size = run.count * element_size_;
+    from += copy.size;
   }
+  return ops().Copy(runs);
+}
+
+absl::Status ShardGatherSource::WaitForAsking(int bucket) {
+  Slot& slot = asking_[bucket % 2];
+  absl::Status status;
+  for (auto& work : slot.works) status.Update(work->Wait());
+  slot.works.clear();
+  slot.held.clear();
+  RETURN_IF_ERROR(status) << "gathering bucket " << bucket;
+  return absl::OkStatus();
 }
 
 absl::Status ShardGatherSource::WaitForAsking() {
-  absl::Status status = WaitFor(asking_[0], 0);
-  status.Update(WaitFor(asking_[1], 1));
+  absl::Status status = WaitForAsking(0);
+  status.Update(WaitForAsking(1));
   return status;
 }
 
 absl::Status ShardGatherSource::Ask(int bucket) {
   // What asked for the bucket before the last was read before that one's bytes were sent.
-  RETURN_IF_ERROR(WaitFor(asking_[bucket % 2], bucket));
+  RETURN_IF_ERROR(WaitForAsking(bucket));
   for (int rank = 1; rank < shards_.ranks; ++rank) {
     RETURN_IF_ERROR(Tell(rank, bucket, asking_[bucket % 2]));
   }
@@ -227,14 +251,14 @@ absl::Status ShardGatherSource::Ask(int bucket) {
 }
 
 absl::Status ShardGatherSource::PostReceives(int bucket, const at::Tensor& buffer, Slot& slot) {
-  if (limit_.has_value()) limit_->Apply();
+  ApplyLimit();
   for (int rank = 1; rank < shards_.ranks; ++rank) {
     std::vector<Run> runs = RunsOf(rank, bucket);
     if (shards_.layout != nullptr) {
       int64_t count = 0;
       for (const Run& run : runs) count += run.count;
       if (count == 0) continue;
-      at::Tensor packed = at::empty({count * element_size_}, at::kByte);
+      ASSIGN_OR_RETURN(at::Tensor packed, ops().Buffer(count * element_size_));
       ASSIGN_OR_RETURN(auto work,
                        group_->Receive(View(packed, 0, count), rank, plan_.BucketName(bucket)));
       slot.works.push_back(std::move(work));
@@ -265,8 +289,9 @@ absl::Status ShardGatherSource::Start(int bucket, at::Tensor buffer, weights::Ph
   RETURN_IF_ERROR(PostReceives(bucket, buffer, slots_[bucket % 2]));
   const auto pack_start = weights::PhaseTimes::Clock::now();
   for (const Run& run : RunsOf(0, bucket)) {
-    Pack(bucket, run, View(buffer, run.bucket_offset, run.count));
+    RETURN_IF_ERROR(Pack(bucket, run, View(buffer, run.bucket_offset, run.count)));
   }
+  RETURN_IF_ERROR(given_.Digest(ops()));
   times.Worked("pack", pack_start);
   return absl::OkStatus();
 }
@@ -283,9 +308,11 @@ absl::Status ShardGatherSource::Drain() {
   for (; status.ok() && next_start_ < next_ask_; ++next_start_) {
     Slot& slot = slots_[next_start_ % 2];
     status = WaitFor(slot, next_start_);
-    at::Tensor unwanted = at::empty({plan_.buckets[next_start_].size_bytes()}, at::kByte);
-    if (status.ok()) status = PostReceives(next_start_, unwanted, slot);
-    slot.held.push_back(std::move(unwanted));
+    auto unwanted = ops().Buffer(plan_.buckets[next_start_].size_bytes());
+    status.Update(unwanted.status());
+    if (!status.ok()) break;
+    status = PostReceives(next_start_, *unwanted, slot);
+    slot.held.push_back(*std::move(unwanted));
   }
   next_start_ = next_ask_ = 0;
   status.Update(WaitFor(slots_[0], 0));
@@ -297,6 +324,9 @@ absl::Status ShardGatherSource::Drain() {
 void ShardGatherSource::Begin(absl::Time deadline, absl::Duration otherwise) {
   limit_.emplace(group_, otherwise);
   limit_->Begin(deadline);
+  if (control_ == group_) return;
+  control_limit_.emplace(control_, otherwise);
+  control_limit_->Begin(deadline);
 }
 
 absl::Status ShardGatherSource::End() {
@@ -305,8 +335,10 @@ absl::Status ShardGatherSource::End() {
     RETURN_IF_ERROR(Tell(rank, kEnd, asking_[0]));
   }
   const absl::Status told = WaitForAsking();
-  if (limit_.has_value()) limit_->End();
-  limit_.reset();
+  for (std::optional<GroupDeadline>* limit : {&limit_, &control_limit_}) {
+    if (limit->has_value()) (*limit)->End();
+    limit->reset();
+  }
   return told;
 }
 
@@ -315,7 +347,7 @@ absl::Status ShardGatherSource::SendBucket(int bucket, at::Tensor staging, Slot&
   for (const Run& run : RunsOf(shards_.rank, bucket)) {
     at::Tensor piece = View(staging, used, run.count);
     used += run.count;
-    Pack(bucket, run, piece);
+    RETURN_IF_ERROR(Pack(bucket, run, piece));
     if (shards_.layout != nullptr) continue;
     ASSIGN_OR_RETURN(auto work, group_->Send(piece, 0, plan_.BucketName(bucket)));
     slot.works.push_back(std::move(work));
@@ -324,11 +356,12 @@ absl::Status ShardGatherSource::SendBucket(int bucket, at::Tensor staging, Slot&
     ASSIGN_OR_RETURN(auto work, group_->Send(View(staging, 0, used), 0, plan_.BucketName(bucket)));
     slot.works.push_back(std::move(work));
   }
-  return absl::OkStatus();
+  return given_.Digest(ops());
 }
 
 absl::Status ShardGatherSource::Follow() {
   if (shards_.ranks == 1) return absl::OkStatus();
+  const auto entered = ops().Enter();
   // A rank's runs of a bucket are never more than the bucket.
   std::array<at::Tensor, 2> staging;
   for (int turn = 0;; ++turn) {
@@ -348,7 +381,9 @@ absl::Status ShardGatherSource::Follow() {
     Slot& slot = slots_[turn % 2];
     RETURN_IF_ERROR(WaitFor(slot, bucket));
     at::Tensor& buffer = staging[turn % 2];
-    if (!buffer.defined()) buffer = at::empty({plan_.largest_bucket_bytes}, at::kByte);
+    if (!buffer.defined()) {
+      ASSIGN_OR_RETURN(buffer, ops().Buffer(plan_.largest_bucket_bytes));
+    }
     RETURN_IF_ERROR(SendBucket(bucket, buffer, slot));
   }
   absl::Status status = WaitFor(slots_[0], 0);

@@ -29,6 +29,7 @@
 #include "common/comm/process_group.h"
 #include "common/weights/bucket_ends.h"
 #include "common/weights/bucket_plan.h"
+#include "common/weights/device_ops.h"
 #include "services/trainer/fsdp/shard_layout.h"
 #include "services/trainer/publish/given_digests.h"
 #include "services/trainer/publish/group_deadline.h"
@@ -41,7 +42,7 @@ namespace tandem::trainer {
 // hold parts of the tensors (tensor parallelism), `layout` says which.
 struct ShardedWeights {
   struct Unit {
-    at::Tensor master;         // [padded_numel / ranks], float32, on the CPU
+    at::Tensor master;         // [padded_numel / ranks], float32, on the host or on ops' device
     int64_t numel = 0;         // of the unit
     int64_t padded_numel = 0;  // a multiple of ranks
   };
@@ -49,16 +50,22 @@ struct ShardedWeights {
   int rank = 0;
   std::vector<Unit> units;
   std::shared_ptr<const ShardLayout> layout;  // null: the units are whole
+  // Of the device that the groups of an update move tensors on; buckets are its memory.
+  weights::DeviceOps* ops = &weights::CpuOps();
 };
 
 class ShardGatherSource : public weights::BucketSource {
  public:
-  // `plan` and `group` outlive the source; `group` may be null where there is one rank, and may
-  // have more ranks after the shards'. The masters are read in place, so they must not change while
+  // `plan` and the groups outlive the source; `group` may be null where there is one rank, and may
+  // have more ranks after the shards'. `control`: the same ranks, for tensors on the CPU; null
+  // where `group` is that itself. The masters are read in place, so they must not change while
   // an update runs. INVALID_ARGUMENT where the units are not the plan's tensors, or the plan mixes
   // element types.
   static absl::StatusOr<std::unique_ptr<ShardGatherSource>> Create(
-      const weights::TransferPlan& plan, ShardedWeights shards, comm::ProcessGroup* group);
+      const weights::TransferPlan& plan, ShardedWeights shards, comm::ProcessGroup* group,
+      comm::ProcessGroup* control = nullptr);
+
+  weights::DeviceOps& ops() const { return *shards_.ops; }
 
   // The leader (rank 0).
   absl::Status Start(int bucket, at::Tensor buffer, weights::PhaseTimes& times) override;
@@ -100,20 +107,26 @@ class ShardGatherSource : public weights::BucketSource {
   };
 
   ShardGatherSource(const weights::TransferPlan& plan, ShardedWeights shards,
-                    comm::ProcessGroup* group)
-      : plan_(plan), shards_(std::move(shards)), group_(group), given_(plan) {
-    for (int peer = 0; peer < shards_.ranks; ++peer) links_.emplace_back(group, peer);
+                    comm::ProcessGroup* group, comm::ProcessGroup* control)
+      : plan_(plan),
+        shards_(std::move(shards)),
+        group_(group),
+        control_(control == nullptr ? group : control),
+        given_(plan) {
+    for (int peer = 0; peer < shards_.ranks; ++peer) links_.emplace_back(control_, peer);
   }
 
   absl::Status CheckWholeUnits();
   absl::Status CheckLayout();
   std::vector<Run> RunsOf(int rank, int bucket) const;
   std::vector<Run> RunsOfParts(int rank, int64_t begin, int64_t end) const;
-  void Scatter(const Landing& landing) const;
-  void Pack(int bucket, const Run& run, const at::Tensor& destination);
+  absl::Status Scatter(const Landing& landing) const;
+  absl::Status Pack(int bucket, const Run& run, const at::Tensor& destination);
+  void ApplyLimit();
   at::Tensor View(const at::Tensor& bytes, int64_t first, int64_t count) const;
   absl::Status WaitFor(Slot& slot, int bucket);
-  absl::Status WaitForAsking();
+  absl::Status WaitForAsking(int bucket);
+  absl::Status WaitForAsking();  // for all of it
   absl::Status Ask(int bucket);
   absl::Status PostReceives(int bucket, const at::Tensor& buffer, Slot& slot);
   absl::Status Tell(int rank, int64_t word, Slot& slot);
@@ -124,6 +137,7 @@ class ShardGatherSource : public weights::BucketSource {
   const weights::TransferPlan& plan_;
   const ShardedWeights shards_;
   comm::ProcessGroup* const group_;
+  comm::ProcessGroup* const control_;
   at::ScalarType wire_type_ = at::kFloat;
   int64_t element_size_ = 4;
   // Elements of the canonical stream before each unit; with a layout, before each tensor.
@@ -131,7 +145,7 @@ class ShardGatherSource : public weights::BucketSource {
   std::vector<int64_t> bucket_start_;  // elements of the canonical stream before each bucket
   std::array<Slot, 2> slots_;          // by the bucket's number
   std::array<Slot, 2> asking_;         // the messages that ask, likewise
-  std::optional<GroupDeadline> limit_;
+  std::optional<GroupDeadline> limit_, control_limit_;
   GivenDigests given_;
   std::vector<MessageLink> links_;                                   // by rank, for digests
   std::vector<int64_t> told_ = std::vector<int64_t>(shards_.ranks);  // messages, by rank

@@ -13,6 +13,8 @@ namespace {
 
 // What is cast and digested at a time: small enough to be digested out of a core's cache.
 constexpr int64_t kPortionBytes = int64_t{1} << 20;
+// A device takes more at a time, for each has to be waited for.
+constexpr int64_t kDevicePortionBytes = int64_t{256} << 20;
 
 }  // namespace
 
@@ -28,19 +30,45 @@ absl::Status CheckPiece(const weights::Manifest& manifest, const ShardedWeights&
                    " of unit ", from.block, " are no part of rank ", shards.rank, "'s shard"));
 }
 
-void PackPiece(const ShardedWeights& shards, const weights::Piece& piece,
-               const weights::Place& from, const at::Tensor& to) {
+absl::Status PackPieces(const ShardedWeights& shards, absl::Span<const ShardPiece> pieces,
+                        const at::Tensor& to) {
   at::NoGradGuard no_grad;
-  const at::Tensor& master = shards.units[from.block].master;
-  const at::Tensor runs = master.detach().view({-1}).as_strided(
-      {piece.repeat, piece.length}, {from.stride, 1}, master.storage_offset() + from.offset);
-  to.view({piece.repeat, piece.length}).copy_(runs);
+  auto* out = static_cast<std::byte*>(to.data_ptr());
+  std::vector<weights::CastRun> runs;
+  int64_t done = 0;
+  for (const auto& [piece, from] : pieces) {
+    const at::Tensor& master = shards.units[from.block].master;
+    if (master.device() == shards.ops->device()) {
+      weights::CastRun& run = runs.emplace_back();
+      run.from = master.const_data_ptr<float>() + from.offset;
+      run.to = out + done * static_cast<int64_t>(to.element_size());
+      run.length = piece.length;
+      run.repeat = piece.repeat;
+      run.from_stride = from.stride;
+    } else {
+      // State that was moved out of the device's memory.
+      const at::Tensor held = master.detach().view({-1}).as_strided(
+          {piece.repeat, piece.length}, {from.stride, 1}, master.storage_offset() + from.offset);
+      to.view({-1})
+          .narrow(0, done, piece.elements())
+          .view({piece.repeat, piece.length})
+          .copy_(held);
+    }
+    done += piece.elements();
+  }
+  return shards.ops->Cast(WireElementOf(to.scalar_type()), runs);
 }
 
-void DigestPiece(const weights::Piece& piece, int64_t element_bytes,
-                 absl::Span<const std::byte> packed, weights::DigestSum& sum) {
-  weights::AddStrided(piece.first * element_bytes, piece.stride * element_bytes,
-                      piece.length * element_bytes, packed, sum);
+weights::DigestRun RunOfPacked(const weights::Piece& piece, int64_t element_bytes,
+                               const std::byte* packed) {
+  weights::DigestRun run;
+  run.bytes = packed;
+  run.offset = piece.first * element_bytes;
+  run.stride = piece.stride * element_bytes;
+  run.row_bytes = piece.length * element_bytes;
+  run.rows = piece.repeat;
+  run.slot = piece.tensor;
+  return run;
 }
 
 absl::StatusOr<std::vector<weights::DigestSum>> DigestShards(
@@ -48,8 +76,11 @@ absl::StatusOr<std::vector<weights::DigestSum>> DigestShards(
     absl::Span<const weights::Holding> holdings) {
   ASSIGN_OR_RETURN(const at::ScalarType type, WireType(manifest));
   const auto element_bytes = static_cast<int64_t>(c10::elementSize(type));
-  const int64_t portion = kPortionBytes / element_bytes;
-  const at::Tensor buffer = at::empty({portion}, type);
+  const int64_t portion =
+      (shards.ops->on_host() ? kPortionBytes : kDevicePortionBytes) / element_bytes;
+  const auto entered = shards.ops->Enter();
+  ASSIGN_OR_RETURN(const at::Tensor bytes, shards.ops->Buffer(portion * element_bytes));
+  const at::Tensor buffer = bytes.view(type);
   std::vector<weights::DigestSum> sums(manifest.tensors_size());
   for (const weights::Holding& holding : holdings) {
     const weights::Place place{holding.block, holding.offset, holding.piece.length};
@@ -60,10 +91,10 @@ absl::StatusOr<std::vector<weights::DigestSum>> DigestShards(
       weights::Place from, unused;
       cutter.Take(portion, piece, from, unused);
       const at::Tensor packed = buffer.narrow(0, 0, piece.elements());
-      PackPiece(shards, piece, from, packed);
-      DigestPiece(piece, element_bytes,
-                  {static_cast<const std::byte*>(packed.const_data_ptr()), packed.nbytes()},
-                  sums[piece.tensor]);
+      RETURN_IF_ERROR(PackPieces(shards, {{piece, from}}, packed));
+      const auto* const at = static_cast<const std::byte*>(packed.const_data_ptr());
+      RETURN_IF_ERROR(
+          shards.ops->Digest({RunOfPacked(piece, element_bytes, at)}, absl::MakeSpan(sums)));
     }
     Rest(shards.units[holding.block].master);
   }

@@ -22,13 +22,20 @@ namespace tandem::trainer {
 absl::Status CheckPiece(const weights::Manifest& manifest, const ShardedWeights& shards,
                         const weights::Piece& piece, const weights::Place& from);
 
-// Casts the piece into `to`, piece.elements() elements of the wire type, run after run.
-void PackPiece(const ShardedWeights& shards, const weights::Piece& piece,
-               const weights::Place& from, const at::Tensor& to);
+// A piece, and where it lies in the shards.
+struct ShardPiece {
+  weights::Piece piece;
+  weights::Place from;
+};
 
-// Adds to its tensor's digest what PackPiece() wrote.
-void DigestPiece(const weights::Piece& piece, int64_t element_bytes,
-                 absl::Span<const std::byte> packed, weights::DigestSum& sum);
+// Casts the pieces into `to`, run after run: as many elements of the wire type, in memory of the
+// shards' ops, where the work is queued. Errors: those of the ops.
+absl::Status PackPieces(const ShardedWeights& shards, absl::Span<const ShardPiece> pieces,
+                        const at::Tensor& to);
+
+// What PackPieces() wrote of one piece, as a part of its tensor.
+weights::DigestRun RunOfPacked(const weights::Piece& piece, int64_t element_bytes,
+                               const std::byte* packed);
 
 // By tensor of the manifest, the digest in wire type of `holdings`, which are the shards'. Casts a
 // few MiB at a time. Errors: those of CheckPiece() and WireType().

@@ -20,4 +20,10 @@ absl::StatusOr<at::ScalarType> WireType(const weights::Manifest& manifest) {
   return absl::InvalidArgumentError(absl::StrCat("wire dtype: cannot cast to '", dtype, "'"));
 }
 
+weights::WireElement WireElementOf(at::ScalarType type) {
+  return type == at::kBFloat16 ? weights::WireElement::kBfloat16
+         : type == at::kHalf   ? weights::WireElement::kFloat16
+                               : weights::WireElement::kFloat32;
+}
+
 }  // namespace tandem::trainer

@@ -6,11 +6,15 @@
 
 #include "absl/status/statusor.h"
 #include "common/weights/manifest.h"
+#include "common/weights/weight_runs.h"
 
 namespace tandem::trainer {
 
 // INVALID_ARGUMENT, with the tensor, where they are mixed or are no type that masters are cast to.
 absl::StatusOr<at::ScalarType> WireType(const weights::Manifest& manifest);
+
+// Of a type that WireType() answers.
+weights::WireElement WireElementOf(at::ScalarType type);
 
 }  // namespace tandem::trainer
 

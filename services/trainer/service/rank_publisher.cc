@@ -19,8 +19,11 @@
 namespace tandem::trainer {
 
 absl::StatusOr<std::unique_ptr<RankPublisher>> RankPublisher::Create(
-    TrainerEngine& engine, const config::v1::RunConfig& config) {
-  std::unique_ptr<RankPublisher> out(new RankPublisher(engine, config));
+    TrainerEngine& engine, const config::v1::RunConfig& config, Options options) {
+  ASSIGN_OR_RETURN(auto ops, weights::CreateDeviceOps(options.update_device));
+  comm::ProcessGroup& control =
+      options.control == nullptr ? engine.mesh().world() : *options.control;
+  std::unique_ptr<RankPublisher> out(new RankPublisher(engine, config, control, std::move(ops)));
   const io::DType dtype =
       engine.compute_dtype() == at::kBFloat16 ? io::DType::kBF16 : io::DType::kF32;
   const model::ParameterTable whole(engine.spec());
@@ -32,11 +35,13 @@ absl::StatusOr<std::unique_ptr<RankPublisher>> RankPublisher::Create(
   return out;
 }
 
-RankPublisher::RankPublisher(TrainerEngine& engine, const config::v1::RunConfig& config)
-    : engine_(engine), config_(config) {}
+RankPublisher::RankPublisher(TrainerEngine& engine, const config::v1::RunConfig& config,
+                             comm::ProcessGroup& control, std::unique_ptr<weights::DeviceOps> ops)
+    : engine_(engine), config_(config), control_(control), ops_(std::move(ops)) {}
 
 ShardedWeights RankPublisher::Shards() const {
   ShardedWeights shards;
+  shards.ops = ops_.get();
   const comm::MeshShape& shape = engine_.mesh().shape();
   shards.ranks = shape.dp_shard * shape.tp;
   shards.rank = engine_.mesh().rank() % shards.ranks;
@@ -65,8 +70,12 @@ absl::Status RankPublisher::PrepareBroadcast(weights::Manifest manifest) {
   const comm::DeviceMesh& mesh = engine_.mesh();
   if (mesh.replicate().rank() != 0) return absl::OkStatus();
   // The leader gathers from those who share its copy of the model: the first ranks of the mesh.
-  comm::ProcessGroup& group = mesh.shape().tp > 1 ? mesh.world() : mesh.shard();
-  ASSIGN_OR_RETURN(source_, ShardGatherSource::Create(plan_, Shards(), &group));
+  // Bytes that lie on the CPU go through a group for these.
+  comm::ProcessGroup& device_group = mesh.shape().tp > 1 ? mesh.world() : mesh.shard();
+  const bool separate = &control_ != &mesh.world();
+  comm::ProcessGroup& group = separate && ops_->on_host() ? control_ : device_group;
+  ASSIGN_OR_RETURN(
+      source_, ShardGatherSource::Create(plan_, Shards(), &group, separate ? &control_ : nullptr));
   if (mesh.rank() == 0) {
     plane_ = std::make_unique<BroadcastPlane>(
         plan_, source_.get(), absl::Seconds(config_.trainer().collective_timeout_s()));
@@ -82,18 +91,21 @@ absl::Status RankPublisher::PrepareReshard(weights::Manifest manifest) {
       weights::LayoutOf(
           engine_.spec(), {},
           std::max(1, static_cast<int>(config_.rollout().tensor_model_parallel_size()))));
-  const int64_t bucket_bytes = weights::ChooseMessageBytes(
-      MostBucketBytes(), weights::ManifestBytes(manifest).value_or(0) / mesh.size());
+  const int64_t bytes = weights::ManifestBytes(manifest).value_or(0) / mesh.size();
+  // Messages are small for the sake of a core's cache, which a device has no part in.
+  const int64_t bucket_bytes = ops_->on_host()
+                                   ? weights::ChooseMessageBytes(MostBucketBytes(), bytes)
+                                   : weights::ChooseBucketBytes(MostBucketBytes(), bytes);
   ASSIGN_OR_RETURN(layout_, MakeReshardLayout(weights::TrainerHoldings(trainer, mesh.shape()),
                                               rollout, std::move(manifest), bucket_bytes));
   const bool deltas = config_.trainer().weight_transport() == config::v1::WEIGHT_TRANSPORT_DELTA;
   ASSIGN_OR_RETURN(sender_, ReshardSender::Create(layout_, Shards(), mesh.rank(), deltas));
   if (mesh.rank() > 0) {
-    follower_ = std::make_unique<ReshardFollower>(sender_.get(), &mesh.world());
+    follower_ = std::make_unique<ReshardFollower>(sender_.get(), &control_);
     return absl::OkStatus();
   }
   ASSIGN_OR_RETURN(std::vector<RankTable> tables, MakeRankTables(layout_, rollout));
-  plane_ = std::make_unique<ReshardPlane>(layout_, std::move(tables), sender_.get(), &mesh.world(),
+  plane_ = std::make_unique<ReshardPlane>(layout_, std::move(tables), sender_.get(), &control_,
                                           absl::Seconds(config_.trainer().collective_timeout_s()),
                                           deltas);
   return absl::OkStatus();
@@ -112,6 +124,17 @@ absl::StatusOr<v1::HeldDigests> RankPublisher::DigestHeld() {
 
 absl::StatusOr<v1::PublishWeightsResponse> RankPublisher::Publish(
     const v1::PublishWeightsRequest& request) {
+  const auto entered = ops_->Enter();  // groups are joined for this device
+  auto response = TakePart(request);
+  // Without it no further update can be ordered: as fatal as a broken mesh.
+  if (!response.ok() && !control_.status().ok()) {
+    engine_.mesh().Abort(control_.status().message());
+  }
+  return response;
+}
+
+absl::StatusOr<v1::PublishWeightsResponse> RankPublisher::TakePart(
+    const v1::PublishWeightsRequest& request) {
   if (plane_ != nullptr) return Lead(request);
   if (follower_ != nullptr) RETURN_IF_ERROR(follower_->Follow());
   if (source_ != nullptr) RETURN_IF_ERROR(source_->Follow());
@@ -128,7 +151,9 @@ absl::StatusOr<v1::PublishWeightsResponse> RankPublisher::Lead(
                          ? UpdatePolicy::kAvailable
                          : UpdatePolicy::kAll;
     const bool shares = config_.trainer().shared_memory();
-    if (config_.trainer().weight_transport() == config::v1::WEIGHT_TRANSPORT_BROADCAST) {
+    if (!ops_->on_host()) {
+      options.backend = shares ? "cuda_ipc" : "nccl";
+    } else if (config_.trainer().weight_transport() == config::v1::WEIGHT_TRANSPORT_BROADCAST) {
       options.backend = shares ? "shared_memory" : "gloo";
     } else {
       options.backend = shares ? "messages" : "socket";

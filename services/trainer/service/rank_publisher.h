@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/weights/bucket_plan.h"
+#include "common/weights/device_ops.h"
 #include "common/weights/model_layout.h"
 #include "services/trainer/publish/reshard_follower.h"
 #include "services/trainer/publish/reshard_sender.h"
@@ -23,8 +24,22 @@ namespace tandem::trainer {
 // collectives. The engine outlives it.
 class RankPublisher {
  public:
+  struct Options {
+    // All ranks, for tensors on the CPU: orders, reports, and the bytes of updates that lie there.
+    // It outlives the publisher. Null: the mesh's own world is such a group.
+    comm::ProcessGroup* control = nullptr;
+    // Where the bytes of updates lie on both sides: the CPU, or the engine's device, from which
+    // they then go over NCCL, or through its memory to rollouts that use the same.
+    at::Device update_device = at::kCPU;
+  };
+
   static absl::StatusOr<std::unique_ptr<RankPublisher>> Create(TrainerEngine& engine,
-                                                               const config::v1::RunConfig& config);
+                                                               const config::v1::RunConfig& config,
+                                                               Options options);
+  static absl::StatusOr<std::unique_ptr<RankPublisher>> Create(
+      TrainerEngine& engine, const config::v1::RunConfig& config) {
+    return Create(engine, config, Options());
+  }
 
   // The wire digests of what this rank answers for (CountedHoldings); those of all ranks add up to
   // the tensors'. No collective.
@@ -35,7 +50,9 @@ class RankPublisher {
   absl::StatusOr<v1::PublishWeightsResponse> Publish(const v1::PublishWeightsRequest& request);
 
  private:
-  RankPublisher(TrainerEngine& engine, const config::v1::RunConfig& config);
+  RankPublisher(TrainerEngine& engine, const config::v1::RunConfig& config,
+                comm::ProcessGroup& control, std::unique_ptr<weights::DeviceOps> ops);
+  absl::StatusOr<v1::PublishWeightsResponse> TakePart(const v1::PublishWeightsRequest& request);
   absl::Status PrepareBroadcast(weights::Manifest manifest);
   absl::Status PrepareReshard(weights::Manifest manifest);
   ShardedWeights Shards() const;
@@ -45,7 +62,9 @@ class RankPublisher {
 
   TrainerEngine& engine_;
   const config::v1::RunConfig config_;
-  weights::Manifest manifest_;  // of whole tensors, in wire type
+  comm::ProcessGroup& control_;
+  const std::unique_ptr<weights::DeviceOps> ops_;  // of the update device
+  weights::Manifest manifest_;                     // of whole tensors, in wire type
   // Of a broadcast.
   weights::TransferPlan plan_;
   std::unique_ptr<ShardGatherSource> source_;  // null on ranks that give nothing

@@ -106,6 +106,25 @@ absl::StatusOr<std::unique_ptr<comm::DeviceMesh>> JoinMesh(const TrainerProcessO
       });
 }
 
+// A group of all ranks for tensors on the CPU, where the mesh's groups move those of a device: what
+// is waited for there for minutes would hold a kernel on the device as long. Null where the mesh
+// will do.
+absl::StatusOr<std::unique_ptr<comm::ProcessGroup>> JoinControl(
+    const TrainerProcessOptions& options, const comm::Rendezvous& rendezvous, at::Device device,
+    const absl::Notification* cancel) {
+  if (device.is_cpu()) return nullptr;
+  const config::v1::TrainerConfig& trainer = options.config.trainer();
+  comm::GroupOptions group;
+  group.name = "control";
+  group.rank = options.environment.rank;
+  group.size = options.environment.world_size;
+  group.rendezvous = rendezvous;
+  group.rendezvous.prefix = absl::StrCat(rendezvous.prefix, "/", group.name);
+  group.timeout = absl::Seconds(trainer.collective_timeout_s());
+  group.cancel = cancel;
+  return comm::CreateProcessGroup(group, at::kCPU, trainer.shared_memory());
+}
+
 absl::Status RunLeader(const TrainerProcessOptions& options, TrainerEngine& engine,
                        RankPublisher& publisher, std::vector<std::unique_ptr<ControlLink>> links,
                        rpc::TerminationSignal& termination) {
@@ -186,10 +205,14 @@ absl::Status RunTrainerProcess(const TrainerProcessOptions& options,
   ASSIGN_OR_RETURN(const at::Device device, ChooseDevice(environment));
   ASSIGN_OR_RETURN(std::unique_ptr<comm::DeviceMesh> mesh,
                    JoinMesh(options, meeting.rendezvous, device, cancel.get()));
+  ASSIGN_OR_RETURN(std::unique_ptr<comm::ProcessGroup> control,
+                   JoinControl(options, meeting.rendezvous, device, cancel.get()));
   ASSIGN_OR_RETURN(std::unique_ptr<TrainerEngine> engine,
                    TrainerEngine::Create(options.config, *mesh, device));
+  // Rollouts hold their arenas in host memory, whatever the trainer computes on.
   ASSIGN_OR_RETURN(std::unique_ptr<RankPublisher> publisher,
-                   RankPublisher::Create(*engine, options.config));
+                   RankPublisher::Create(*engine, options.config,
+                                         {.control = control.get(), .update_device = at::kCPU}));
 
   absl::Status end = environment.rank == 0
                          ? RunLeader(options, *engine, *publisher, std::move(links), termination)
@@ -198,6 +221,7 @@ absl::Status RunTrainerProcess(const TrainerProcessOptions& options,
     // Nothing here may be destroyed while a thread is left in it; the caller ends the process.
     publisher.release();
     engine.release();
+    control.release();
     mesh.release();
   }
   return end;

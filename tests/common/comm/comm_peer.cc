@@ -1,4 +1,5 @@
 // comm_peer PORT RANK SIZE ACTION BACKEND: a rank of the group "test" in a process of its own.
+// BACKEND is Gloo, SharedMemory, Socket, or a word of CreateGroupOf() for tensors on the GPU.
 // Joins, prints "joined", then: "idle" does nothing until it is killed; "broadcast" takes part in
 // broadcasts of one MiB from rank 0 until one fails, and exits with 3.
 #include <ATen/ATen.h>
@@ -12,6 +13,7 @@
 
 #include "common/comm/choose_group.h"
 #include "common/comm/process_group.h"
+#include "common/comm/wait_on_host.h"
 
 int main(int argc, char** argv) {
   if (argc != 6) return 2;
@@ -24,9 +26,11 @@ int main(int argc, char** argv) {
   options.size = std::atoi(argv[3]);
   options.timeout = absl::Seconds(60);
   const std::string backend = argv[5];
-  auto group = backend == "SharedMemory" ? tandem::comm::CreateSharedMemoryGroup(options)
-               : backend == "Socket"     ? tandem::comm::CreateSocketGroup(options)
-                                         : tandem::comm::CreateGlooGroup(options);
+  const bool on_gpu = backend != "SharedMemory" && backend != "Socket" && backend != "Gloo";
+  auto group = on_gpu                      ? tandem::comm::CreateGroupOf(backend, options)
+               : backend == "SharedMemory" ? tandem::comm::CreateSharedMemoryGroup(options)
+               : backend == "Socket"       ? tandem::comm::CreateSocketGroup(options)
+                                           : tandem::comm::CreateGlooGroup(options);
   if (!group.ok()) {
     std::fprintf(stderr, "%s\n", group.status().ToString().c_str());
     return 1;
@@ -36,9 +40,10 @@ int main(int argc, char** argv) {
   if (std::string(argv[4]) == "idle") {
     while (true) pause();
   }
-  at::Tensor bytes = at::zeros({1 << 20}, at::kByte);
+  at::Tensor bytes =
+      at::zeros({1 << 20}, at::TensorOptions(at::kByte).device(on_gpu ? at::kCUDA : at::kCPU));
   while (true) {
     auto work = (*group)->Broadcast(bytes, 0, "bytes");
-    if (!work.ok() || !(*work)->Wait().ok()) return 3;
+    if (!work.ok() || !tandem::comm::WaitOnHost(**group, **work).ok()) return 3;
   }
 }

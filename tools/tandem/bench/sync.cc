@@ -7,16 +7,20 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/io/dtype.h"
 #include "common/io/model_config.h"
 #include "common/model/model_spec.h"
+#include "common/model/parameter_table.h"
 #include "common/status/status_macros.h"
 #include "common/weights/bucket_plan.h"
 #include "common/weights/fleet_plan.h"
 #include "common/weights/holdings.h"
+#include "common/weights/manifest.h"
 #include "common/weights/model_layout.h"
 #include "common/weights/network_model.h"
 #include "nlohmann/json.hpp"
 #include "tools/tandem/bench/bench.h"
+#include "tools/tandem/bench/device_transfer.h"
 #include "tools/tandem/bench/host_rates.h"
 #include "tools/tandem/bench/raw_transfer.h"
 #include "tools/tandem/commands/run_options.h"
@@ -24,6 +28,8 @@
 
 namespace tandem::bench {
 namespace {
+
+constexpr int64_t kDeviceBucketBytes = int64_t{256} << 20;
 
 struct Options {
   std::string model;
@@ -34,6 +40,8 @@ struct Options {
   double learning_rate = 1e-6;
   int repeats = 5;
   bool no_shared_memory = false;
+  std::string device;  // empty: the services, as configured
+  std::string backend;
   std::vector<std::string> overrides;
 };
 
@@ -83,7 +91,45 @@ absl::StatusOr<double> Predict(const Options& options, const model::ModelSpec& s
              : weights::PredictReshard(fleet, network).seconds;
 }
 
+// The transport alone.
+absl::Status RunOnDevice(const Options& options) {
+  const bool cuda = options.device == "cuda";
+  if ((!cuda && options.device != "cpu") || options.transport != "broadcast") {
+    return commands::Misuse(absl::InvalidArgumentError(
+        "--device: expected cuda or cpu, with --transport broadcast, which it measures"));
+  }
+  ASSIGN_OR_RETURN(const io::ModelConfig model_config, io::ReadModelConfig(options.model));
+  ASSIGN_OR_RETURN(const model::ModelSpec spec,
+                   model::ParseModelSpec(model_config.json, model_config.path));
+  const io::DType dtype = options.dtype == "bfloat16" ? io::DType::kBF16 : io::DType::kF32;
+  DeviceTransfer transfer;
+  ASSIGN_OR_RETURN(transfer.manifest, weights::MakeManifest(model::ParameterTable(spec), dtype));
+  ASSIGN_OR_RETURN(const int64_t size_bytes, weights::ManifestBytes(transfer.manifest));
+  transfer.device = options.device;
+  transfer.backend = !options.backend.empty() ? options.backend : cuda ? "nccl" : "shared_memory";
+  transfer.rollouts = static_cast<int>(options.rollouts);
+  transfer.bucket_bytes = weights::ChooseBucketBytes(kDeviceBucketBytes, size_bytes);
+  transfer.repeats = options.repeats;
+  ASSIGN_OR_RETURN(nlohmann::json line, MeasureDeviceTransfer(transfer));
+  const double gigabytes = static_cast<double>(size_bytes) / 1e9;
+  for (const std::string what : {"", "raw_", "pack_", "digest_", "copy_"}) {
+    line[what + "gigabytes_per_second"] = gigabytes / line[what + "seconds"].get<double>();
+  }
+  line["bench"] = "sync";
+  line["model"] = options.model;
+  line["dtype"] = options.dtype;
+  line["transport"] = options.transport;
+  line["backend"] = transfer.backend;
+  line["rollouts"] = options.rollouts;
+  line["bytes"] = size_bytes;
+  line["ratio_to_raw"] = line["raw_seconds"].get<double>() / line["seconds"].get<double>();
+  line["repeats"] = options.repeats;
+  std::printf("%s\n", line.dump().c_str());
+  return absl::OkStatus();
+}
+
 absl::Status Run(const Options& options) {
+  if (!options.device.empty()) return RunOnDevice(options);
   commands::Session session;
   commands::ScratchFolder scratch;
   if (options.transport != "broadcast" && options.transport != "reshard" &&
@@ -203,6 +249,11 @@ void AddSync(CLI::App& bench, commands::Runner& runner) {
       ->capture_default_str();
   command->add_flag("--no-shared-memory", options->no_shared_memory,
                     "Sockets between ranks of one host");
+  command->add_option(
+      "--device", options->device,
+      "cuda or cpu: the broadcast alone, between processes whose buckets and arenas lie there");
+  command->add_option("--backend", options->backend,
+                      "With --device: nccl (default), cuda_ipc, gloo or shared_memory");
   command->add_option("--set", options->overrides, "Overrides a value of the configuration")
       ->allow_extra_args(false);
   SetRun(*command, runner, options, Run);

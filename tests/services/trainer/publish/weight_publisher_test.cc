@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cctype>
 
+#include "tests/fakes/simulated_device.h"
 #include "tests/fakes/weight_pair.h"
 #include "tests/support/status_matchers.h"
 
@@ -14,6 +15,7 @@ using ::tandem::testing::Endpoint;
 using ::tandem::testing::ExpectLive;
 using ::tandem::testing::FakeRollout;
 using ::tandem::testing::FakeTrainer;
+using ::tandem::testing::SimulatedDevice;
 using ::tandem::testing::StatusIs;
 using ::tandem::testing::TestModel;
 using ::testing::AllOf;
@@ -30,18 +32,23 @@ struct Shape {
   std::string dtype;
   std::string backend = "shared_memory";
   std::string transport = "broadcast";
+  bool on_device = false;
 };
 
 class UpdateTest : public ::testing::TestWithParam<Shape> {};
 
 TEST_P(UpdateTest, EveryReplicaGetsTheTrainersBytes) {
   const TestModel model = TestModel::Small(GetParam().dtype);
+  SimulatedDevice device;
+  weights::DeviceOps& ops = GetParam().on_device ? device : weights::CpuOps();
   FakeRollout one(model), two(model);
+  one.store.device = two.store.device = &ops;
   ASSERT_OK_AND_ASSIGN(auto trainer,
                        FakeTrainer::Create(model, {.ranks = GetParam().ranks,
                                                    .bucket_bytes = GetParam().bucket_bytes,
                                                    .backend = GetParam().backend,
-                                                   .transport = GetParam().transport}));
+                                                   .transport = GetParam().transport,
+                                                   .device = &ops}));
   for (int version = 3; version < 6; ++version) {
     const TestModel weights = WithOffset(model, version);
     trainer->SetWeights(weights);
@@ -56,6 +63,8 @@ TEST_P(UpdateTest, EveryReplicaGetsTheTrainersBytes) {
     EXPECT_EQ(report.size_bytes, trainer->plan.total_bytes);
     EXPECT_LE(report.times.exposed_sum(), report.seconds);
   }
+  // Each tensor on either side, by the device where there is one.
+  EXPECT_EQ(device.num_digests >= 3 * 3 * model.manifest().tensors_size(), GetParam().on_device);
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, UpdateTest,
@@ -69,11 +78,16 @@ INSTANTIATE_TEST_SUITE_P(Shapes, UpdateTest,
                                            Shape{3, 104, "bfloat16", "shared_memory", "reshard"},
                                            Shape{1, 256, "bfloat16", "shared_memory", "delta"},
                                            Shape{2, 64, "float32", "socket", "delta"},
-                                           Shape{3, 104, "bfloat16", "shared_memory", "delta"}),
+                                           Shape{3, 104, "bfloat16", "shared_memory", "delta"},
+                                           Shape{2, 256, "bfloat16", "gloo", "broadcast", true},
+                                           Shape{2, 64, "float32", "gloo", "reshard", true},
+                                           Shape{3, 104, "bfloat16", "messages", "reshard", true},
+                                           Shape{3, 104, "bfloat16", "gloo", "delta", true}),
                          [](const auto& info) {
                            return "Ranks" + std::to_string(info.param.ranks) + "Bucket" +
                                   std::to_string(info.param.bucket_bytes) + info.param.dtype +
-                                  info.param.backend + info.param.transport;
+                                  info.param.backend + info.param.transport +
+                                  (info.param.on_device ? "OnDevice" : "");
                          });
 
 TEST(WeightPublisher, AVersionThatIsLiveEverywhereIsNotSentAgain) {

@@ -1,0 +1,46 @@
+// DeviceSharing: how one process reads device memory of another: what a CUDA IPC handle is for.
+//
+//   ASSIGN_OR_RETURN(SharedBytes offer, sharing.Offer(bucket));             // owner
+//   RETURN_IF_ERROR(sharing.Take(offer.handle, buffer, deadline));          // reader
+#ifndef TANDEM_COMMON_COMM_DEVICE_SHARING_H_
+#define TANDEM_COMMON_COMM_DEVICE_SHARING_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+namespace tandem::comm {
+
+struct SharedBytes {
+  std::string handle;            // for the reader, at most kMaxHandleBytes
+  std::shared_ptr<void> holder;  // to be kept until the reader has taken the bytes
+};
+inline constexpr int64_t kMaxHandleBytes = 1000;
+
+// One thread. Errors: INTERNAL with what the device refuses.
+class DeviceSharing {
+ public:
+  virtual ~DeviceSharing() = default;
+
+  // Names the memory: the same in two processes whose tensors lie on one device.
+  virtual std::string Place() const = 0;
+  // The tensor's bytes as they are when what was queued on the current stream is done. They must
+  // not be changed until they are taken.
+  virtual absl::StatusOr<SharedBytes> Offer(const at::Tensor& tensor) = 0;
+  // Copies offered bytes into `to`, as many as it has, behind what was queued on the current
+  // stream. Returns when they are there. DEADLINE_EXCEEDED.
+  virtual absl::Status Take(const std::string& handle, const at::Tensor& to,
+                            absl::Time deadline) = 0;
+};
+
+// Of the current CUDA device. UNIMPLEMENTED in a build without TANDEM_CUDA.
+absl::StatusOr<std::unique_ptr<DeviceSharing>> CreateCudaSharing();
+
+}  // namespace tandem::comm
+
+#endif  // TANDEM_COMMON_COMM_DEVICE_SHARING_H_

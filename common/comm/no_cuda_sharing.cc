@@ -1,0 +1,11 @@
+// CreateCudaSharing of a build without CUDA.
+#include "common/comm/device_sharing.h"
+
+namespace tandem::comm {
+
+absl::StatusOr<std::unique_ptr<DeviceSharing>> CreateCudaSharing() {
+  return absl::UnimplementedError(
+      "this build shares no device memory; configure it with -DTANDEM_CUDA=ON");
+}
+
+}  // namespace tandem::comm

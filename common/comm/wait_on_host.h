@@ -1,0 +1,29 @@
+// WaitOnHost: for who goes on to look at what an operation has brought, or must know that it did.
+//
+//   RETURN_IF_ERROR(WaitOnHost(group, *work));    // the bytes are there
+//
+// Work::Wait() is enough for work that the same stream does afterwards.
+#ifndef TANDEM_COMMON_COMM_WAIT_ON_HOST_H_
+#define TANDEM_COMMON_COMM_WAIT_ON_HOST_H_
+
+#include "absl/status/status.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "common/comm/process_group.h"
+#include "common/status/status_macros.h"
+
+namespace tandem::comm {
+
+// Returns when the operation is done, on every kind of group, at most at its deadline. Errors as
+// Wait().
+inline absl::Status WaitOnHost(const ProcessGroup& group, Work& work) {
+  // As long as an event takes to be seen across the bus; a message takes longer.
+  constexpr absl::Duration kPause = absl::Microseconds(20);
+  RETURN_IF_ERROR(work.Wait());
+  while (!work.IsCompleted()) absl::SleepFor(kPause);
+  return group.status();
+}
+
+}  // namespace tandem::comm
+
+#endif  // TANDEM_COMMON_COMM_WAIT_ON_HOST_H_

@@ -1,0 +1,75 @@
+#include "common/weights/cpu_ops.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+
+#include <cstring>
+#include <exception>
+
+#include "absl/strings/str_cat.h"
+
+namespace tandem::weights {
+namespace {
+
+at::ScalarType TypeOf(WireElement element) {
+  switch (element) {
+    case WireElement::kBfloat16:
+      return at::kBFloat16;
+    case WireElement::kFloat16:
+      return at::kHalf;
+    default:
+      return at::kFloat;
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<at::Tensor> CpuDeviceOps::Buffer(int64_t size_bytes) {
+  try {
+    return at::empty({size_bytes}, at::kByte);
+  } catch (const std::exception&) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("cannot allocate a buffer of ", size_bytes, " bytes"));
+  }
+}
+
+absl::Status CpuDeviceOps::Copy(absl::Span<const CopyRun> runs) {
+  for (const CopyRun& run : runs) {
+    for (int64_t i = 0; i < run.repeat; ++i) {
+      std::memcpy(run.to + i * run.to_stride, run.from + i * run.from_stride,
+                  static_cast<size_t>(run.size));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CpuDeviceOps::Cast(WireElement element, absl::Span<const CastRun> runs) {
+  at::NoGradGuard no_grad;
+  for (const CastRun& run : runs) {
+    const at::Tensor from = at::from_blob(const_cast<float*>(run.from), {run.repeat, run.length},
+                                          {run.from_stride, 1}, at::kFloat);
+    at::from_blob(run.to, {run.repeat, run.length}, TypeOf(element)).copy_(from);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CpuDeviceOps::Digest(absl::Span<const DigestRun> runs, absl::Span<DigestSum> sums) {
+  for (const DigestRun& run : runs) {
+    AddStrided(run.offset, run.stride, run.row_bytes,
+               {run.bytes, static_cast<size_t>(run.row_bytes * run.rows)}, sums[run.slot]);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CpuDeviceOps::Transfer(const at::Tensor& from, const at::Tensor& to) {
+  to.copy_(from);
+  return absl::OkStatus();
+}
+
+DeviceOps& CpuOps() {
+  static CpuDeviceOps* const ops = new CpuDeviceOps();
+  return *ops;
+}
+
+}  // namespace tandem::weights

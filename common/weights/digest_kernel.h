@@ -1,0 +1,119 @@
+// The additive digest as threads of a grid compute it: a thread's part of a run, whose parts add up
+// to the run's whatever the grid. Compiled for the device by weight_kernels.cu.
+//
+// A block of threads takes blocks of 1024 words; a thread has the words of the same places in each,
+// so that their factors stay in its registers.
+#ifndef TANDEM_COMMON_WEIGHTS_DIGEST_KERNEL_H_
+#define TANDEM_COMMON_WEIGHTS_DIGEST_KERNEL_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "common/weights/digest_numbers.h"
+#include "common/weights/host_device.h"
+#include "common/weights/weight_runs.h"
+
+namespace tandem::weights {
+
+inline constexpr int kDigestThreads = 128;
+inline constexpr int kDigestThreadWords = static_cast<int>(kDigestBlockWords) / kDigestThreads;
+
+// How many digest blocks one row can touch.
+TANDEM_HOST_DEVICE constexpr int64_t DigestBlocksOfRow(const DigestRun& run) {
+  constexpr int64_t kBytes = kDigestBlockWords * kDigestWordBytes;
+  const int64_t first = run.offset / kBytes;
+  // A run of one row is counted exactly; others begin anywhere in a block.
+  return run.rows == 1 ? (run.offset + run.row_bytes + kBytes - 1) / kBytes - first
+                       : (run.row_bytes + 2 * kBytes - 2) / kBytes;
+}
+
+// A row as words: those that lie wholly within it are loaded at once where its bytes are aligned
+// like words of the tensor.
+struct DigestRow {
+  const std::byte* bytes;
+  int64_t begin;  // bytes of the tensor
+  int64_t end;
+  int in_one;  // bytes that one load may have: 4, 2 or 1
+
+  TANDEM_HOST_DEVICE static DigestRow Of(const DigestRun& run, int64_t row) {
+    DigestRow out;
+    out.bytes = run.bytes + row * run.row_bytes;
+    out.begin = run.offset + row * run.stride;
+    out.end = out.begin + run.row_bytes;
+    const uint64_t apart = reinterpret_cast<uint64_t>(out.bytes) - static_cast<uint64_t>(out.begin);
+    out.in_one = apart % 4 == 0 ? 4 : apart % 2 == 0 ? 2 : 1;
+    return out;
+  }
+
+  // Bytes of the word that are not the row's count as zeros.
+  TANDEM_HOST_DEVICE uint32_t Word(int64_t word) const {
+    const int64_t at = word * kDigestWordBytes;
+    const std::byte* const from = bytes + (at - begin);
+    if (at >= begin && at + kDigestWordBytes <= end) {
+      if (in_one == 4) return *reinterpret_cast<const uint32_t*>(from);
+      if (in_one == 2) {
+        const auto* const halves = reinterpret_cast<const uint16_t*>(from);
+        return halves[0] | static_cast<uint32_t>(halves[1]) << 16;
+      }
+    }
+    uint32_t out = 0;
+    for (int i = 0; i < kDigestWordBytes; ++i) {
+      if (at + i < begin || at + i >= end) continue;
+      out |= static_cast<uint32_t>(from[i]) << (8 * i);
+    }
+    return out;
+  }
+};
+
+// Adds to lanes[0..1] what thread `thread` of kDigestThreads in block `block` of `num_blocks` adds
+// to the run's sum.
+TANDEM_HOST_DEVICE inline void DigestThread(const DigestRun& run, int64_t block, int64_t num_blocks,
+                                            int thread, uint64_t* lanes) {
+  constexpr int64_t kBlockBytes = kDigestBlockWords * kDigestWordBytes;
+  uint32_t factors[2][kDigestThreadWords];
+  TANDEM_UNROLL
+  for (int i = 0; i < kDigestThreadWords; ++i) {
+    const uint64_t place = static_cast<uint64_t>(thread + i * kDigestThreads);
+    factors[0][i] = DigestWordFactor(0, place);
+    factors[1][i] = DigestWordFactor(1, place);
+#ifdef __CUDA_ARCH__
+    // Known values would be computed again for each use, which costs more than the digest.
+    asm volatile("" : "+r"(factors[0][i]), "+r"(factors[1][i]));
+#endif
+  }
+  const int64_t per_row = DigestBlocksOfRow(run);
+  for (int64_t unit = block; unit < run.rows * per_row; unit += num_blocks) {
+    const int64_t number = run.rows == 1 ? 0 : unit / per_row;
+    const DigestRow row = DigestRow::Of(run, number);
+    const int64_t digest_block = row.begin / kBlockBytes + (unit - number * per_row);
+    const int64_t first_word = digest_block * kDigestBlockWords + thread;
+    const int64_t begin = digest_block * kBlockBytes;
+    uint32_t words[kDigestThreadWords];
+    if (row.in_one == 4 && begin >= row.begin && begin + kBlockBytes <= row.end) {
+      // A whole block: loads that do not wait for each other.
+      const auto* const from = reinterpret_cast<const uint32_t*>(row.bytes + (begin - row.begin));
+      TANDEM_UNROLL
+      for (int i = 0; i < kDigestThreadWords; ++i) words[i] = from[thread + i * kDigestThreads];
+    } else {
+      TANDEM_UNROLL
+      for (int i = 0; i < kDigestThreadWords; ++i) {
+        const int64_t word = first_word + i * kDigestThreads;
+        const int64_t at = word * kDigestWordBytes;
+        words[i] = at + kDigestWordBytes > row.begin && at < row.end ? row.Word(word) : 0;
+      }
+    }
+    uint64_t sums[2] = {0, 0};
+    TANDEM_UNROLL
+    for (int i = 0; i < kDigestThreadWords; ++i) {
+      sums[0] += uint64_t{factors[0][i]} * words[i];
+      sums[1] += uint64_t{factors[1][i]} * words[i];
+    }
+    for (uint64_t lane = 0; lane < 2; ++lane) {
+      lanes[lane] += DigestBlockFactor(lane, static_cast<uint64_t>(digest_block)) * sums[lane];
+    }
+  }
+}
+
+}  // namespace tandem::weights
+
+#endif  // TANDEM_COMMON_WEIGHTS_DIGEST_KERNEL_H_
