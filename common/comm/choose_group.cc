@@ -10,6 +10,7 @@
 #include "common/comm/device_sharing.h"
 #include "common/comm/local_links.h"
 #include "common/comm/process_group.h"
+#include "common/comm/shared_message_group.h"
 #include "common/comm/shared_segment.h"
 #include "common/comm/store_connection.h"
 #include "common/status/status_macros.h"
@@ -45,16 +46,17 @@ absl::StatusOr<bool> Together(const GroupOptions& options, std::string place) {
   return together;
 }
 
-// Through shared memory where that can be, else by `otherwise`.
+// By `within`, through shared memory, where that can be, else by `otherwise`.
 absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateHostGroup(
     const GroupOptions& options, bool allow_shared_memory,
+    absl::StatusOr<std::unique_ptr<ProcessGroup>> (*within)(const GroupOptions&),
     absl::StatusOr<std::unique_ptr<ProcessGroup>> (*otherwise)(const GroupOptions&)) {
   RETURN_IF_ERROR(CheckGroup(options));
   if (options.size == 1) return otherwise(options);
   const absl::StatusOr<bool> together =
       Together(options, allow_shared_memory ? HostPlace(options) : "");
   if (!together.ok()) return RendezvousError(options, together.status());
-  return *together ? CreateSharedMemoryGroup(options) : otherwise(options);
+  return *together ? within(options) : otherwise(options);
 }
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateGroupOfOneDevice(const GroupOptions& options) {
@@ -75,7 +77,7 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateProcessGroup(const GroupOpti
                                                                  c10::Device device,
                                                                  bool allow_shared_memory) {
   if (device.is_cuda()) return CreateNcclGroup(options);
-  return CreateHostGroup(options, allow_shared_memory, &CreateGlooGroup);
+  return CreateHostGroup(options, allow_shared_memory, &CreateSharedMemoryGroup, &CreateGlooGroup);
 }
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateGroupOf(absl::string_view backend,
@@ -85,10 +87,12 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateGroupOf(absl::string_view ba
   if (backend == "gloo") return CreateGlooGroup(options);
   if (backend == "socket") return CreateSocketGroup(options);
   if (backend == "shared_memory") {
-    return CreateHostGroup(options, /*allow_shared_memory=*/true, &CreateGlooGroup);
+    return CreateHostGroup(options, /*allow_shared_memory=*/true, &CreateSharedMemoryGroup,
+                           &CreateGlooGroup);
   }
   if (backend == "messages") {
-    return CreateHostGroup(options, /*allow_shared_memory=*/true, &CreateSocketGroup);
+    return CreateHostGroup(options, /*allow_shared_memory=*/true, &CreateSharedMessageGroup,
+                           &CreateSocketGroup);
   }
   return absl::InvalidArgumentError(absl::StrCat(
       "group ", options.name,

@@ -69,7 +69,7 @@ class LocalFamily : public LinkFamily {
   }
 };
 
-// A message of one byte with room for a descriptor beside it, to be filled in or received.
+// A message of a number with room for a descriptor beside it, to be filled in or received.
 struct DescriptorMessage {
   DescriptorMessage() {
     header.msg_iov = &data;
@@ -77,12 +77,21 @@ struct DescriptorMessage {
     header.msg_control = control;
     header.msg_controllen = sizeof(control);
   }
+  DescriptorMessage(const FileDescriptor& file, uint64_t number) : DescriptorMessage() {
+    id = number;
+    cmsghdr* const rights = CMSG_FIRSTHDR(&header);
+    rights->cmsg_level = SOL_SOCKET;
+    rights->cmsg_type = SCM_RIGHTS;
+    rights->cmsg_len = CMSG_LEN(sizeof(int));
+    const int fd = file.get();
+    std::memcpy(CMSG_DATA(rights), &fd, sizeof(fd));
+  }
   DescriptorMessage(const DescriptorMessage&) = delete;  // the header points into it
   DescriptorMessage& operator=(const DescriptorMessage&) = delete;
 
   msghdr header = {};
-  char byte = 0;
-  iovec data = {&byte, 1};
+  uint64_t id = 0;
+  iovec data = {&id, sizeof(id)};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
 };
 
@@ -112,14 +121,8 @@ absl::Status LocalLinks::SendFile(const FileDescriptor& file, absl::Time deadlin
     if (!links_[peer].is_open()) continue;
     const std::string what = absl::StrCat("handing shared memory to rank ", peer);
     RETURN_IF_ERROR(AwaitSocket(links_[peer], POLLOUT, deadline, cancelled, what));
-    DescriptorMessage message;
-    cmsghdr* const control = CMSG_FIRSTHDR(&message.header);
-    control->cmsg_level = SOL_SOCKET;
-    control->cmsg_type = SCM_RIGHTS;
-    control->cmsg_len = CMSG_LEN(sizeof(int));
-    const int fd = file.get();
-    std::memcpy(CMSG_DATA(control), &fd, sizeof(fd));
-    if (sendmsg(links_[peer].get(), &message.header, MSG_NOSIGNAL) != 1) return SocketError(what);
+    const DescriptorMessage message(file, 0);
+    if (sendmsg(links_[peer].get(), &message.header, MSG_NOSIGNAL) < 0) return SocketError(what);
   }
   return absl::OkStatus();
 }
@@ -128,8 +131,23 @@ absl::StatusOr<FileDescriptor> LocalLinks::ReceiveFile(int from, absl::Time dead
                                                        const Cancelled& cancelled) {
   const std::string what = absl::StrCat("taking shared memory from rank ", from);
   RETURN_IF_ERROR(AwaitSocket(links_[from], POLLIN, deadline, cancelled, what));
+  ASSIGN_OR_RETURN(auto handed, TakeHanded(from));
+  if (!handed.has_value()) return absl::UnavailableError(absl::StrCat(what, ": found nothing"));
+  return std::move(handed->second);
+}
+
+bool LocalLinks::Hand(int to, const FileDescriptor& file, uint64_t id) {
+  const DescriptorMessage message(file, id);
+  return sendmsg(links_[to].get(), &message.header, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0;
+}
+
+absl::StatusOr<std::optional<std::pair<uint64_t, FileDescriptor>>> LocalLinks::TakeHanded(
+    int from) {
+  const std::string what = absl::StrCat("taking shared memory from rank ", from);
   DescriptorMessage message;
-  const ssize_t received = recvmsg(links_[from].get(), &message.header, MSG_CMSG_CLOEXEC);
+  const ssize_t received =
+      recvmsg(links_[from].get(), &message.header, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+  if (received < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return std::nullopt;
   if (received == 0) return absl::UnavailableError(absl::StrCat(what, ": it has ended"));
   if (received < 0) return SocketError(what);
   const cmsghdr* const control = CMSG_FIRSTHDR(&message.header);
@@ -138,7 +156,7 @@ absl::StatusOr<FileDescriptor> LocalLinks::ReceiveFile(int from, absl::Time dead
   }
   int fd = -1;
   std::memcpy(&fd, CMSG_DATA(control), sizeof(fd));
-  return FileDescriptor(fd);
+  return std::make_pair(message.id, FileDescriptor(fd));
 }
 
 uint64_t LocalLinks::Ended() const {

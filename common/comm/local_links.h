@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -36,6 +37,12 @@ class LocalLinks {
   // Takes what rank `from` hands out.
   absl::StatusOr<FileDescriptor> ReceiveFile(int from, absl::Time deadline,
                                              const Cancelled& cancelled);
+
+  // Hands `file`, known by `id`, to rank `to` if that can be done at once; else answers false.
+  bool Hand(int to, const FileDescriptor& file, uint64_t id);
+  // The next file that rank `from` has handed to this one, if one is there. UNAVAILABLE where the
+  // link is broken.
+  absl::StatusOr<std::optional<std::pair<uint64_t, FileDescriptor>>> TakeHanded(int from);
 
   // Ranks whose end of the link is closed, as bits. Costs a system call. Any thread.
   uint64_t Ended() const;

@@ -25,14 +25,16 @@ uint64_t Bit(int rank) { return uint64_t{1} << rank; }
 
 SharedEngine::SharedEngine(std::string name, int rank, int size, absl::Duration timeout,
                            std::unique_ptr<SharedSegment> segment,
-                           std::unique_ptr<LocalLinks> links)
+                           std::unique_ptr<LocalLinks> links, bool has_helper)
     : name_(std::move(name)),
       rank_(rank),
       size_(size),
       peers_((Bit(size) - 1) & ~Bit(rank)),
       segment_(std::move(segment)),
       links_(std::move(links)),
+      has_helper_(has_helper),
       own_(segment_->rank(rank)),
+      memory_(*links_),
       sends_(size),
       receives_(size),
       compared_(size, 0),
@@ -76,12 +78,16 @@ absl::Status SharedEngine::Issue(OperationPtr operation, bool waited_for_at_once
     if (waited_for_at_once) return absl::OkStatus();
   }
   // A message begins here, where its data is in the core's cache.
-  if (operation->stream != SharedOperation::Stream::kCollective && step_mu_.TryLock()) {
-    while (!operation->done.load(std::memory_order_acquire) && Step()) {
+  using Stream = SharedOperation::Stream;
+  const bool begins =
+      has_helper_ ? operation->stream != Stream::kCollective : operation->stream == Stream::kSend;
+  if (begins && step_mu_.TryLock()) {
+    while (!operation->done.load(std::memory_order_acquire) && Step(operation.get())) {
     }
     step_mu_.Unlock();
     if (operation->done.load(std::memory_order_acquire)) return absl::OkStatus();
   }
+  if (!has_helper_) return absl::OkStatus();
   {
     absl::MutexLock lock(&mu_);
     if (!helper_.joinable()) helper_ = std::thread([this] { Help(); });
@@ -98,7 +104,7 @@ absl::Status SharedEngine::Wait(SharedOperation& operation) {
     absl::MutexLock lock(&step_mu_);
     while (true) {
       const uint32_t seen = own_.doorbell.rings();
-      const bool moved = Step();
+      const bool moved = Step(&operation);
       if (operation.done.load(std::memory_order_acquire)) break;
       if (!moved) Sleep(seen);
     }
@@ -122,7 +128,7 @@ void SharedEngine::Help() {
     bool moved;
     {
       absl::MutexLock lock(&step_mu_);
-      moved = Step();
+      moved = Step(nullptr);
     }
     // Asleep without the lock, so that one who comes to wait need not wake this thread.
     if (!moved && !waiter_.load()) Sleep(seen);
@@ -131,7 +137,7 @@ void SharedEngine::Help() {
 
 void SharedEngine::Sleep(uint32_t seen) { own_.doorbell.Sleep(seen, kLookInterval); }
 
-bool SharedEngine::Step() {
+bool SharedEngine::Step(const SharedOperation* wanted) {
   TakeIssued();
   if (is_broken_.load()) {
     EndAll(status());
@@ -150,8 +156,8 @@ bool SharedEngine::Step() {
   }
   bool moved = CompareNotices();
   moved |= StepCollective();
-  for (Queue& queue : sends_) moved |= StepFront(queue, peers_);
-  for (Queue& queue : receives_) moved |= StepFront(queue, peers_);
+  for (Queue& queue : sends_) moved |= StepSends(queue);
+  moved |= StepReceives(wanted);
   LookAtPeers(moved, left);
   LookAtDeadlines();
   return moved || is_broken_.load();
@@ -240,6 +246,36 @@ bool SharedEngine::StepCollective() {
   return StepFront(collectives_, readable);
 }
 
+bool SharedEngine::StepSends(Queue& queue) {
+  bool moved = StepFront(queue, peers_);
+  for (size_t i = 0; i < queue.size() && !is_broken_.load(); ++i) {
+    SharedOperation& send = *queue[i];
+    if (send.phase == send.phases.size()) continue;
+    SharedTransfer& transfer = send.phases[send.phase];
+    if (i > 0) {
+      moved |= transfer.Step(peers_);
+      send.waits_for = transfer.waits_for();
+    }
+    if (!transfer.handed_over()) break;
+  }
+  return moved;
+}
+
+bool SharedEngine::StepReceives(const SharedOperation* wanted) {
+  using Stream = SharedOperation::Stream;
+  if (!has_helper_ && !waiter_.load()) return false;
+  Queue* first = nullptr;
+  if (!has_helper_ && wanted != nullptr && wanted->stream == Stream::kReceive) {
+    first = &receives_[wanted->what.peer];
+    if (StepFront(*first, peers_)) return true;
+  }
+  bool moved = false;
+  for (Queue& queue : receives_) {
+    if (&queue != first) moved |= StepFront(queue, peers_);
+  }
+  return moved;
+}
+
 bool SharedEngine::StepFront(Queue& queue, uint64_t readable) {
   if (queue.empty() || is_broken_.load()) return false;
   SharedOperation& front = *queue.front();
@@ -253,6 +289,11 @@ bool SharedEngine::StepFront(Queue& queue, uint64_t readable) {
       Break(absl::InternalError(absl::StrCat(Describe(front.what), ": rank ", front.what.peer,
                                              " sends '", transfer.unexpected()->tag, "' of ",
                                              transfer.unexpected()->bytes, " bytes instead")));
+      return true;
+    }
+    if (!transfer.failure().ok()) {
+      Break(absl::Status(transfer.failure().code(),
+                         absl::StrCat(Describe(front.what), ": ", transfer.failure().message())));
       return true;
     }
     if (transfer.done()) ++front.phase;

@@ -3,7 +3,8 @@
 //
 // Who does the work: the thread that waits for a result does, while it waits; otherwise a thread of
 // the engine's, so that operations go on while the rank computes. Either sleeps on the rank's
-// doorbell whenever nothing can be moved.
+// doorbell whenever nothing can be moved. An engine without such a thread moves messages when they
+// are issued and while somebody waits: the thread that then looks at them finds them in its cache.
 //
 // Before a collective's data is used the ranks' notices of it are compared: what one rank calls
 // all_gather 'layers.3' and another broadcast 'layers.3' is an error that names both.
@@ -54,8 +55,10 @@ struct SharedOperation {
 
 class SharedEngine {
  public:
+  // `has_helper`: whether there is a thread of the engine's.
   SharedEngine(std::string name, int rank, int size, absl::Duration timeout,
-               std::unique_ptr<SharedSegment> segment, std::unique_ptr<LocalLinks> links);
+               std::unique_ptr<SharedSegment> segment, std::unique_ptr<LocalLinks> links,
+               bool has_helper);
   ~SharedEngine();
 
   const std::string& name() const { return name_; }
@@ -63,6 +66,8 @@ class SharedEngine {
   int size() const { return size_; }
   uint64_t peers() const { return peers_; }  // all other ranks, as bits
   SharedSegment& segment() { return *segment_; }
+  // For the operations that are issued here.
+  PeerMemory& memory() { return memory_; }
   bool is_under_way() const { return num_under_way_.load() > 0; }
   std::string Describe(const Operation& op) const {
     return DescribeOperation(name_, rank_, size_, op);
@@ -88,8 +93,9 @@ class SharedEngine {
   using Queue = std::deque<OperationPtr>;
 
   void Help();
-  // Moves what can be moved, once; answers whether anything has. Never waits.
-  bool Step() ABSL_EXCLUSIVE_LOCKS_REQUIRED(step_mu_);
+  // Moves what can be moved, once; answers whether anything has. Never waits. `wanted`: what is
+  // waited for, or begun; may be null.
+  bool Step(const SharedOperation* wanted) ABSL_EXCLUSIVE_LOCKS_REQUIRED(step_mu_);
   // Until the doorbell rings, the next deadline, or it is time to look at the peers.
   void Sleep(uint32_t seen);
 
@@ -97,6 +103,11 @@ class SharedEngine {
   bool StepCollective() ABSL_EXCLUSIVE_LOCKS_REQUIRED(step_mu_);
   bool Announce(SharedOperation& operation) ABSL_EXCLUSIVE_LOCKS_REQUIRED(step_mu_);
   bool CompareNotices() ABSL_EXCLUSIVE_LOCKS_REQUIRED(step_mu_);
+  // Messages that were handed over do not hold up those behind them.
+  bool StepSends(Queue& queue) ABSL_EXCLUSIVE_LOCKS_REQUIRED(step_mu_);
+  // What others bring is left to them while the message that is wanted moves: it is to be in the
+  // core's cache when it is looked at.
+  bool StepReceives(const SharedOperation* wanted) ABSL_EXCLUSIVE_LOCKS_REQUIRED(step_mu_);
   // Moves an operation's phases along; pops it from `queue` once it is done.
   bool StepFront(Queue& queue, uint64_t readable) ABSL_EXCLUSIVE_LOCKS_REQUIRED(step_mu_);
   void LookAtPeers(bool moved, uint64_t left) ABSL_EXCLUSIVE_LOCKS_REQUIRED(step_mu_);
@@ -115,7 +126,9 @@ class SharedEngine {
   const uint64_t peers_;
   const std::unique_ptr<SharedSegment> segment_;
   const std::unique_ptr<LocalLinks> links_;
+  const bool has_helper_;
   RankBlock& own_;
+  PeerMemory memory_;  // used with step_mu_
 
   absl::Mutex step_mu_;
   Queue collectives_ ABSL_GUARDED_BY(step_mu_);

@@ -15,6 +15,7 @@
 #include "common/comm/process_group.h"
 #include "common/comm/reduce_kernels.h"
 #include "common/comm/shared_engine.h"
+#include "common/comm/shared_message_group.h"
 #include "common/comm/shared_notice.h"
 #include "common/comm/shared_segment.h"
 #include "common/comm/single_rank_group.h"
@@ -180,7 +181,7 @@ class SharedMemoryGroup : public ProcessGroup {
     RETURN_IF_ERROR(CheckTensor(tensor)) << engine_->Describe(op->what);
     RETURN_IF_ERROR(CheckPeer(to)) << engine_->Describe(op->what);
     SharedTransfer transfer = NewTransfer();
-    transfer.SendMessage(to, op->notice, Bytes(tensor));
+    transfer.SendMessage(to, op->notice, Bytes(tensor), engine_->memory());
     return Start(std::move(op), {std::move(transfer)}, {tensor});
   }
 
@@ -189,7 +190,7 @@ class SharedMemoryGroup : public ProcessGroup {
     RETURN_IF_ERROR(CheckTensor(tensor)) << engine_->Describe(op->what);
     RETURN_IF_ERROR(CheckPeer(from)) << engine_->Describe(op->what);
     SharedTransfer transfer = NewTransfer();
-    transfer.ReceiveMessage(from, Bytes(tensor), NumBytes(tensor));
+    transfer.ReceiveMessage(from, Bytes(tensor), NumBytes(tensor), engine_->memory());
     return Start(std::move(op), {std::move(transfer)}, {tensor});
   }
 
@@ -302,7 +303,7 @@ class SharedMemoryGroup : public ProcessGroup {
   const std::shared_ptr<SharedEngine> engine_;
 };
 
-absl::StatusOr<std::shared_ptr<SharedEngine>> Join(const GroupOptions& options) {
+absl::StatusOr<std::shared_ptr<SharedEngine>> Join(const GroupOptions& options, bool has_helper) {
   const absl::Time deadline = absl::Now() + options.timeout;
   const Cancelled cancelled = [cancel = options.cancel] {
     return cancel != nullptr && cancel->HasBeenNotified();
@@ -320,14 +321,12 @@ absl::StatusOr<std::shared_ptr<SharedEngine>> Join(const GroupOptions& options) 
   ASSIGN_OR_RETURN(auto segment, SharedSegment::Map(file, options.size));
   auto engine =
       std::make_shared<SharedEngine>(options.name, options.rank, options.size, options.timeout,
-                                     std::move(segment), std::move(links));
+                                     std::move(segment), std::move(links), has_helper);
   RETURN_IF_ERROR(engine->Meet(deadline, cancelled));
   return engine;
 }
 
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateSharedMemoryGroup(const GroupOptions& options) {
+absl::StatusOr<std::unique_ptr<ProcessGroup>> Create(const GroupOptions& options, bool has_helper) {
   RETURN_IF_ERROR(CheckGroup(options));
   if (options.size == 1) return CreateSingleRankGroup(options);
   if (options.size > kMaxLocalRanks) {
@@ -335,9 +334,20 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateSharedMemoryGroup(const Grou
                                                    " ranks share memory, expected at most ",
                                                    kMaxLocalRanks));
   }
-  absl::StatusOr<std::shared_ptr<SharedEngine>> engine = Join(options);
+  absl::StatusOr<std::shared_ptr<SharedEngine>> engine = Join(options, has_helper);
   if (!engine.ok()) return RendezvousError(options, engine.status());
   return std::make_unique<SharedMemoryGroup>(*std::move(engine));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateSharedMemoryGroup(const GroupOptions& options) {
+  return Create(options, /*has_helper=*/true);
+}
+
+absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateSharedMessageGroup(
+    const GroupOptions& options) {
+  return Create(options, /*has_helper=*/false);
 }
 
 }  // namespace tandem::comm

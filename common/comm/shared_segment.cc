@@ -101,6 +101,13 @@ Channel::Slot* Channel::NextToWrite() {
   return SlowReaders() == 0 ? At(written_->slots.load(std::memory_order_relaxed)) : nullptr;
 }
 
+bool Channel::HaveRead(uint64_t slots) const {
+  for (int r = 0; r < num_readers_; ++r) {
+    if (read_[r].slots.load(std::memory_order_acquire) < slots) return false;
+  }
+  return true;
+}
+
 void Channel::Publish() { written_->slots.fetch_add(1, std::memory_order_release); }
 
 const Channel::Slot* Channel::NextToRead(int reader) const {

@@ -75,6 +75,9 @@ class Channel {
   // The writer: null while a reader has the next slot still to read. Publish() hands it over.
   Slot* NextToWrite();
   void Publish();
+  // How many slots were handed over so far, and whether all readers have read as many.
+  uint64_t num_published() const { return written_->slots.load(std::memory_order_relaxed); }
+  bool HaveRead(uint64_t slots) const;
   // Readers that the next slot waits for, as bits.
   uint64_t SlowReaders() const;
 

@@ -7,6 +7,11 @@
 namespace tandem::comm {
 namespace {
 
+// Kinds of messages, in their notice: its data follows in slots, or the first says where it is.
+constexpr int32_t kLent = 1;
+// What is copied of lent data before others have their turn.
+constexpr int64_t kLentPortion = int64_t{1} << 20;
+
 uint64_t Bit(int rank) { return uint64_t{1} << rank; }
 
 }  // namespace
@@ -16,6 +21,11 @@ void SharedTransfer::SetSize(Stream& stream, int64_t bytes, int64_t slot_bytes, 
   stream.chunks_left = (bytes + slot_bytes - 1) / slot_bytes;
   if (at_least_one) stream.chunks_left = std::max<int64_t>(1, stream.chunks_left);
   chunks_left_ += stream.chunks_left;
+}
+
+void SharedTransfer::SetChunks(Stream& stream, int64_t chunks) {
+  chunks_left_ += chunks - stream.chunks_left;
+  stream.chunks_left = chunks;
 }
 
 void SharedTransfer::Advance(Stream& stream, int64_t bytes) {
@@ -63,22 +73,25 @@ void SharedTransfer::ReceiveFromOne(int from, void* data, int64_t bytes) {
   in_.push_back(stream);
 }
 
-void SharedTransfer::SendMessage(int to, const Notice& notice, const void* data) {
+void SharedTransfer::SendMessage(int to, const Notice& notice, const void* data,
+                                 PeerMemory& memory) {
   Outgoing stream;
   stream.channel = &segment_->messages(rank_, to);
   stream.readers = {to};
   stream.data = static_cast<const std::byte*>(data);
   stream.notice = notice;
+  stream.memory = &memory;
   SetSize(stream, notice.bytes, stream.channel->slot_bytes(), true);
   out_.push_back(std::move(stream));
 }
 
-void SharedTransfer::ReceiveMessage(int from, void* data, int64_t bytes) {
+void SharedTransfer::ReceiveMessage(int from, void* data, int64_t bytes, PeerMemory& memory) {
   Incoming stream;
   stream.channel = &segment_->messages(from, rank_);
   stream.from = from;
   stream.data = static_cast<std::byte*>(data);
   stream.is_message = true;
+  stream.memory = &memory;
   SetSize(stream, bytes, stream.channel->slot_bytes(), true);
   in_.push_back(stream);
 }
@@ -111,8 +124,29 @@ bool SharedTransfer::Step(uint64_t readable) {
   return moved;
 }
 
+bool SharedTransfer::Lend(Outgoing& stream, Channel::Slot& slot) {
+  if (stream.memory == nullptr) return false;
+  const auto lent = stream.memory->Lend(stream.readers[0], stream.data, stream.bytes);
+  if (!lent.has_value()) return false;
+  slot.notice.kind = kLent;
+  std::memcpy(slot.data(), &*lent, sizeof(*lent));
+  SetChunks(stream, 1);
+  stream.channel->Publish();
+  stream.published = stream.channel->num_published();
+  Ring(stream.readers[0]);
+  return true;
+}
+
 bool SharedTransfer::StepOut(Outgoing& stream) {
   if (stream.chunks_left == 0) return false;
+  if (stream.published.has_value()) {
+    if (!stream.channel->HaveRead(*stream.published)) {
+      waits_for_ |= Bit(stream.readers[0]);
+      return false;
+    }
+    Advance(stream, stream.bytes);
+    return true;
+  }
   Channel::Slot* const slot = stream.channel->NextToWrite();
   if (slot == nullptr) {
     const uint64_t slow = stream.channel->SlowReaders();
@@ -122,7 +156,10 @@ bool SharedTransfer::StepOut(Outgoing& stream) {
     return false;
   }
   const int64_t bytes = std::min(stream.channel->slot_bytes(), stream.bytes - stream.next);
-  if (stream.notice.has_value() && stream.next == 0) slot->notice = *stream.notice;
+  if (stream.notice.has_value() && stream.next == 0) {
+    slot->notice = *stream.notice;
+    if (Lend(stream, *slot)) return true;
+  }
   if (bytes > 0) std::memcpy(slot->data(), stream.data + stream.next, static_cast<size_t>(bytes));
   stream.channel->Publish();
   for (const int reader : stream.readers) Ring(reader);
@@ -130,8 +167,20 @@ bool SharedTransfer::StepOut(Outgoing& stream) {
   return true;
 }
 
+bool SharedTransfer::StepLent(Incoming& stream) {
+  const int64_t bytes = std::min(kLentPortion, stream.bytes - stream.next);
+  std::memcpy(stream.data + stream.next, stream.lent + stream.next, static_cast<size_t>(bytes));
+  if (stream.chunks_left == 1) {
+    stream.channel->Release(stream.reader);
+    Ring(stream.from);
+  }
+  Advance(stream, bytes);
+  return true;
+}
+
 bool SharedTransfer::StepIn(Incoming& stream, uint64_t readable) {
   if (stream.chunks_left == 0) return false;
+  if (stream.lent != nullptr) return StepLent(stream);
   const Channel::Slot* const slot =
       (readable & Bit(stream.from)) != 0 ? stream.channel->NextToRead(stream.reader) : nullptr;
   if (slot == nullptr) {
@@ -141,6 +190,18 @@ bool SharedTransfer::StepIn(Incoming& stream, uint64_t readable) {
   if (stream.is_message && stream.next == 0 && slot->notice.bytes != stream.bytes) {
     unexpected_ = slot->notice;
     return false;
+  }
+  if (stream.is_message && stream.next == 0 && slot->notice.kind == kLent) {
+    LentBytes lent;
+    std::memcpy(&lent, slot->data(), sizeof(lent));
+    const auto data = stream.memory->Borrow(stream.from, lent, stream.bytes);
+    if (!data.ok()) {
+      failure_ = data.status();
+      return false;
+    }
+    stream.lent = *data;
+    SetChunks(stream, (stream.bytes + kLentPortion - 1) / kLentPortion);
+    return StepLent(stream);
   }
   const int64_t bytes = std::min(stream.channel->slot_bytes(), stream.bytes - stream.next);
   if (bytes > 0) std::memcpy(stream.data + stream.next, slot->data(), static_cast<size_t>(bytes));

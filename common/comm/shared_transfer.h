@@ -8,6 +8,8 @@
 #include <optional>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "common/comm/peer_memory.h"
 #include "common/comm/reduce_kernels.h"
 #include "common/comm/shared_segment.h"
 
@@ -25,9 +27,11 @@ class SharedTransfer {
   // To one other rank.
   void SendToOne(int to, const void* data, int64_t bytes);
   void ReceiveFromOne(int from, void* data, int64_t bytes);
-  // A message: its first chunk carries the notice. An empty one travels too.
-  void SendMessage(int to, const Notice& notice, const void* data);
-  void ReceiveMessage(int from, void* data, int64_t bytes);
+  // A message: its first chunk carries the notice. An empty one travels too. Where the data is lent
+  // (peer_memory.h) one chunk says where it is, and the message is sent once it has been read.
+  // `memory` outlives this.
+  void SendMessage(int to, const Notice& notice, const void* data, PeerMemory& memory);
+  void ReceiveMessage(int from, void* data, int64_t bytes, PeerMemory& memory);
   // out = the reduction of `own` and of what every other rank sends to this rank alone or, with
   // `to_all`, to all. With to_all `out` may be what SendToAll() was given first: each chunk is
   // overwritten once it is on its way.
@@ -38,10 +42,14 @@ class SharedTransfer {
   // Answers whether anything moved.
   bool Step(uint64_t readable);
   bool done() const { return chunks_left_ == 0; }
+  // Of a message to be sent: whether nothing is left to be done here, so that the next may begin.
+  bool handed_over() const { return done() || out_[0].published.has_value(); }
   // The ranks that the last Step() waited for.
   uint64_t waits_for() const { return waits_for_; }
   // The notice of a message that is not what was to be received; nothing was taken of it.
   const std::optional<Notice>& unexpected() const { return unexpected_; }
+  // Why lent data cannot be read.
+  const absl::Status& failure() const { return failure_; }
 
  private:
   struct Stream {
@@ -54,6 +62,8 @@ class SharedTransfer {
     std::vector<int> readers;  // ranks, in the channel's order of readers
     const std::byte* data = nullptr;
     std::optional<Notice> notice;
+    PeerMemory* memory = nullptr;       // of a message
+    std::optional<uint64_t> published;  // where it is lent: slots of the channel, with its own
   };
   struct Incoming : Stream {
     Channel* channel = nullptr;
@@ -61,6 +71,8 @@ class SharedTransfer {
     int from = 0;
     std::byte* data = nullptr;
     bool is_message = false;
+    PeerMemory* memory = nullptr;     // of a message
+    const std::byte* lent = nullptr;  // where its data is, if it is lent
   };
   struct Reduction : Stream {
     ReduceKind kind = ReduceKind::kSum;
@@ -74,10 +86,15 @@ class SharedTransfer {
   };
 
   void SetSize(Stream& stream, int64_t bytes, int64_t slot_bytes, bool at_least_one);
+  void SetChunks(Stream& stream, int64_t chunks);
   void Advance(Stream& stream, int64_t bytes);
   void Ring(int rank) const { segment_->rank(rank).doorbell.Ring(); }
   bool StepOut(Outgoing& stream);
+  // Whether the message is lent, and its receiver was told where it is.
+  bool Lend(Outgoing& stream, Channel::Slot& slot);
   bool StepIn(Incoming& stream, uint64_t readable);
+  // The next portion of a message that is lent.
+  bool StepLent(Incoming& stream);
   bool StepReduction(Reduction& stream, uint64_t readable);
 
   SharedSegment* segment_;
@@ -89,6 +106,7 @@ class SharedTransfer {
   int64_t chunks_left_ = 0;
   uint64_t waits_for_ = 0;
   std::optional<Notice> unexpected_;
+  absl::Status failure_;
 };
 
 }  // namespace tandem::comm

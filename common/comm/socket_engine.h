@@ -1,9 +1,10 @@
 // SocketEngine: carries out the messages of one rank of a group over a socket to each peer, those
 // to and from a peer in the order in which they were issued.
 //
-// There is no thread of its own: bytes move when a message is issued, as far as the sockets take
-// them, and while somebody waits. So data goes from where it lies into the kernel, and from there
-// to where it belongs, on the thread that has just made it or will next read it.
+// There is no thread of its own: bytes leave when a message is issued, as far as the sockets take
+// them, and move while somebody waits. So data goes from where it lies into the kernel, and from
+// there to where it belongs, on the thread that has just made it or will next read it; what other
+// peers bring is left in the kernel while the message that is waited for arrives.
 //
 // Before its data, a message says what it is; one that is not what was to be received is an error
 // that names both.
@@ -42,6 +43,7 @@ struct SocketMessage {
   Operation what;
   at::Tensor tensor;    // held
   SocketHeader header;  // to be sent, or received
+  bool is_send = false;
   int64_t moved = 0;    // bytes of header and data
   absl::Status result;  // before `done`
   std::atomic<bool> done{false};
@@ -75,17 +77,20 @@ class SocketEngine {
   struct Peer {
     FileDescriptor socket;
     std::deque<MessagePtr> sends, receives;
+    int low_water = 1;  // bytes that are there before it is ready to be read
   };
 
   SocketEngine(std::string name, int rank, absl::Duration timeout, FileDescriptor wake)
       : name_(std::move(name)), rank_(rank), wake_(std::move(wake)), timeout_(timeout) {}
 
   absl::Status Issue(MessagePtr message, bool is_send);
-  // Moves what can be moved without waiting.
-  void Step() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Moves what can be moved without waiting, until `wanted` is done.
+  void Step(const SocketMessage& wanted) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void StepSends(Peer& peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void StepReceives(Peer& peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void StepReceives(Peer& peer, const SocketMessage& wanted) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool CheckHeader(const SocketMessage& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Lets a socket be ready to be read when there is a good part of the message, or its rest.
+  static void SetLowWater(Peer& peer);
   // Until a socket is ready, the engine is broken, or the deadline.
   void Sleep(absl::Time deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void LoseConnection(const SocketMessage& message, int error) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

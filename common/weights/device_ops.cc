@@ -3,7 +3,10 @@
 #include <ATen/ops/from_blob.h>
 
 #include <cstring>
+#include <exception>
 
+#include "absl/strings/str_cat.h"
+#include "common/comm/shareable_memory.h"
 #include "common/status/status_macros.h"
 #include "common/weights/cpu_ops.h"
 
@@ -24,7 +27,17 @@ absl::StatusOr<std::unique_ptr<DeviceOps>> CreateDeviceOps(at::Device device) {
 
 absl::Status Provide(DeviceOps& ops, int64_t size_bytes, at::Tensor& buffer) {
   if (buffer.defined() && buffer.numel() >= size_bytes) return absl::OkStatus();
-  ASSIGN_OR_RETURN(buffer, ops.Buffer(size_bytes));
+  if (!ops.on_host()) {
+    ASSIGN_OR_RETURN(buffer, ops.Buffer(size_bytes));
+    return absl::OkStatus();
+  }
+  // Kept and sent from: ranks of this host read it where it is.
+  try {
+    buffer = comm::ShareableZeros(size_bytes, at::kByte);
+  } catch (const std::exception&) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("cannot allocate a buffer of ", size_bytes, " bytes"));
+  }
   return absl::OkStatus();
 }
 

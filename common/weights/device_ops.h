@@ -57,7 +57,8 @@ class DeviceOps {
 // The CPU's: everything is done at once. Any thread.
 DeviceOps& CpuOps();
 
-// Makes `buffer` one of ops.Buffer(), or of ops.HostBuffer(), where it has fewer bytes.
+// Makes `buffer` one of ops.Buffer(), or of ops.HostBuffer(), where it has fewer bytes. The first,
+// on the host, lies in memory that can be lent to ranks there (comm/shareable_memory.h).
 absl::Status Provide(DeviceOps& ops, int64_t size_bytes, at::Tensor& buffer);
 absl::Status ProvideOnHost(DeviceOps& ops, int64_t size_bytes, at::Tensor& buffer);
 

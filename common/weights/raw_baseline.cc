@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/comm/shareable_memory.h"
 #include "common/comm/wait_on_host.h"
 #include "common/status/status_macros.h"
 
@@ -78,6 +79,18 @@ std::vector<at::Tensor> MakeBuckets(const TransferPlan& plan, at::Device device 
   return buckets;
 }
 
+// The same, one after another in memory that can be lent.
+std::vector<at::Tensor> CutShareable(const TransferPlan& plan) {
+  const at::Tensor all = comm::ShareableZeros(plan.total_bytes, at::kByte).fill_(1);
+  std::vector<at::Tensor> buckets;
+  int64_t begin = 0;
+  for (const Bucket& bucket : plan.buckets) {
+    buckets.push_back(all.narrow(0, begin, bucket.size_bytes()));
+    begin += bucket.size_bytes();
+  }
+  return buckets;
+}
+
 double MedianOf(std::vector<double> seconds) {
   std::sort(seconds.begin(), seconds.end());
   return seconds[seconds.size() / 2];
@@ -117,14 +130,15 @@ absl::StatusOr<double> MeasureRawTransfer(const TransferPlan& plan,
 }
 
 absl::StatusOr<double> MeasureRawChain(const TransferPlan& plan, comm::ProcessGroup& group,
-                                       int trainer_ranks, int repeats) {
-  std::vector<at::Tensor> buckets = MakeBuckets(plan);
+                                       comm::ProcessGroup& barrier, int trainer_ranks, int repeats,
+                                       bool shareable) {
+  std::vector<at::Tensor> buckets = shareable ? CutShareable(plan) : MakeBuckets(plan);
   std::vector<double> seconds;
   for (int i = 0; i < std::max(1, repeats); ++i) {
-    RETURN_IF_ERROR(group.Barrier("raw"));
+    RETURN_IF_ERROR(barrier.Barrier("raw"));
     const auto start = std::chrono::steady_clock::now();
     RETURN_IF_ERROR(Chain(buckets, group, trainer_ranks));
-    RETURN_IF_ERROR(group.Barrier("raw"));
+    RETURN_IF_ERROR(barrier.Barrier("raw"));
     seconds.push_back(SecondsSince(start));
   }
   return MedianOf(std::move(seconds));

@@ -21,9 +21,11 @@ absl::StatusOr<double> MeasureRawTransfer(const TransferPlan& plan,
 
 // The same of a chain: bucket b goes from rank b % trainer_ranks of the group to rank
 // trainer_ranks, and from there from rank to rank, each passing it on when it has arrived. All
-// ranks call it.
+// ranks call it. `barrier`: a group of the same ranks, or the same group where it has collectives.
+// `shareable`: the buffers lie where an update's bytes do (comm/shareable_memory.h).
 absl::StatusOr<double> MeasureRawChain(const TransferPlan& plan, comm::ProcessGroup& group,
-                                       int trainer_ranks, int repeats);
+                                       comm::ProcessGroup& barrier, int trainer_ranks, int repeats,
+                                       bool shareable);
 
 }  // namespace tandem::weights
 

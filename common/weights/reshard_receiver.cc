@@ -88,7 +88,7 @@ absl::Status ReshardReceiver::ReceiveWhole(const TransferPlan& plan, const Recei
     std::vector<at::Tensor> landing;
     std::vector<bool> in_place;
     Works arriving;
-    Works leaving;
+    Works leaving;  // of the bucket that was here before, too
     Clock::time_point posted;
   };
   std::vector<Slot> slots(window);
@@ -123,6 +123,10 @@ absl::Status ReshardReceiver::ReceiveWhole(const TransferPlan& plan, const Recei
     const Clock::time_point wait_start = Clock::now();
     RETURN_IF_ERROR(FinishAll(links.from, slot.arriving)) << "phase wire, " << plan.BucketName(b);
     Clock::time_point now = times.Waited("wire", slot.posted, wait_start);
+    // What left from its place a window ago.
+    RETURN_IF_ERROR(FinishAll(links.forward, slot.leaving))
+        << "phase forward, " << plan.BucketName(b - window);
+    now = times.Worked("forward", now);
     if (links.forward != nullptr) {
       for (const at::Tensor& bytes : slot.landing) {
         ASSIGN_OR_RETURN(auto work,
@@ -140,15 +144,21 @@ absl::Status ReshardReceiver::ReceiveWhole(const TransferPlan& plan, const Recei
     now = times.Worked("unpack", now);
     // The next bucket travels while this one is digested, unless its buffer is still read from.
     const bool waits = uses_buffer && links.forward != nullptr;
-    Works leaving = std::move(slot.leaving);
-    slot.leaving.clear();
     if (!waits && b + window < count) RETURN_IF_ERROR(post(b + window)) << "phase wire";
     RETURN_IF_ERROR(sink.Digest(b)) << "phase verify, " << plan.BucketName(b);
     now = times.Worked("verify", now);
-    RETURN_IF_ERROR(FinishAll(links.forward, leaving)) << "phase forward, " << plan.BucketName(b);
+    if (!waits) continue;
+    RETURN_IF_ERROR(FinishAll(links.forward, slot.leaving))
+        << "phase forward, " << plan.BucketName(b);
     times.Worked("forward", now);
-    if (waits && b + window < count) RETURN_IF_ERROR(post(b + window)) << "phase wire";
+    if (b + window < count) RETURN_IF_ERROR(post(b + window)) << "phase wire";
   }
+  const Clock::time_point start = Clock::now();
+  for (int b = std::max(0, count - window); b < count; ++b) {
+    RETURN_IF_ERROR(FinishAll(links.forward, slots[b % window].leaving))
+        << "phase forward, " << plan.BucketName(b);
+  }
+  times.Worked("forward", start);
   return absl::OkStatus();
 }
 

@@ -19,6 +19,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "common/comm/shareable_memory.h"
 #include "common/model/kernels/large_pages.h"
 
 namespace tandem::trainer {
@@ -97,6 +98,13 @@ class Blocks {
     free_[header->block_bytes].push_back(header);
     cached_ += static_cast<int64_t>(header->block_bytes);
     ReleaseAbove(peak_ + peak_ / 4 + kSlackBytes - current_);
+  }
+
+  // Of tensors in other memory than ours.
+  void Count(int64_t bytes) {
+    absl::MutexLock lock(&mu_);
+    current_ += bytes;
+    peak_ = std::max(peak_, current_);
   }
 
   int64_t current() const {
@@ -188,6 +196,7 @@ void TensorMemory::Install() {
   std::call_once(once, [] {
     static Allocator* const allocator = new Allocator;
     c10::SetCPUAllocator(allocator, /*priority=*/100);
+    comm::CountShareable([](int64_t bytes) { blocks().Count(bytes); });
   });
 }
 

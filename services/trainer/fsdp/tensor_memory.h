@@ -1,6 +1,7 @@
-// TensorMemory: the memory of the process's CPU tensors, counted, and kept for the next tensor when
-// one is freed. Activations are large and short-lived; left to the C library each of them is
-// mapped, faulted in and unmapped again, which costs a training step 15 to 20 percent.
+// TensorMemory: the memory of the process's CPU tensors, counted (with what other processes can
+// map, comm/shareable_memory.h), and kept for the next tensor when one is freed. Activations are
+// large and short-lived; left to the C library each of them is mapped, faulted in and unmapped
+// again, which costs a training step 15 to 20 percent.
 #ifndef TANDEM_SERVICES_TRAINER_FSDP_TENSOR_MEMORY_H_
 #define TANDEM_SERVICES_TRAINER_FSDP_TENSOR_MEMORY_H_
 

@@ -1,7 +1,7 @@
 // comm_peer PORT RANK SIZE ACTION BACKEND: a rank of the group "test" in a process of its own.
-// BACKEND is Gloo, SharedMemory, Socket, or a word of CreateGroupOf() for tensors on the GPU.
-// Joins, prints "joined", then: "idle" does nothing until it is killed; "broadcast" takes part in
-// broadcasts of one MiB from rank 0 until one fails, and exits with 3.
+// BACKEND is Gloo, SharedMemory, SharedMessages, Socket, or a word of CreateGroupOf() for tensors
+// on the GPU. Joins, prints "joined", then: "idle" does nothing until it is killed; "broadcast"
+// takes part in broadcasts of one MiB from rank 0 until one fails, and exits with 3.
 #include <ATen/ATen.h>
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -13,6 +13,7 @@
 
 #include "common/comm/choose_group.h"
 #include "common/comm/process_group.h"
+#include "common/comm/shared_message_group.h"
 #include "common/comm/wait_on_host.h"
 
 int main(int argc, char** argv) {
@@ -26,11 +27,13 @@ int main(int argc, char** argv) {
   options.size = std::atoi(argv[3]);
   options.timeout = absl::Seconds(60);
   const std::string backend = argv[5];
-  const bool on_gpu = backend != "SharedMemory" && backend != "Socket" && backend != "Gloo";
-  auto group = on_gpu                      ? tandem::comm::CreateGroupOf(backend, options)
-               : backend == "SharedMemory" ? tandem::comm::CreateSharedMemoryGroup(options)
-               : backend == "Socket"       ? tandem::comm::CreateSocketGroup(options)
-                                           : tandem::comm::CreateGlooGroup(options);
+  const bool on_gpu = backend != "SharedMemory" && backend != "SharedMessages" &&
+                      backend != "Socket" && backend != "Gloo";
+  auto group = on_gpu                        ? tandem::comm::CreateGroupOf(backend, options)
+               : backend == "SharedMemory"   ? tandem::comm::CreateSharedMemoryGroup(options)
+               : backend == "SharedMessages" ? tandem::comm::CreateSharedMessageGroup(options)
+               : backend == "Socket"         ? tandem::comm::CreateSocketGroup(options)
+                                             : tandem::comm::CreateGlooGroup(options);
   if (!group.ok()) {
     std::fprintf(stderr, "%s\n", group.status().ToString().c_str());
     return 1;

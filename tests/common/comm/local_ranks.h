@@ -12,6 +12,7 @@
 
 #include "common/comm/choose_group.h"
 #include "common/comm/process_group.h"
+#include "common/comm/shared_message_group.h"
 
 namespace tandem::comm {
 
@@ -34,6 +35,7 @@ struct Backend {
 };
 inline constexpr Backend kGloo = {"Gloo", &CreateGlooGroup};
 inline constexpr Backend kSharedMemory = {"SharedMemory", &CreateSharedMemoryGroup};
+inline constexpr Backend kSharedMessages = {"SharedMessages", &CreateSharedMessageGroup};
 inline constexpr Backend kSocket = {"Socket", &CreateSocketGroup};
 
 inline std::string BackendName(const ::testing::TestParamInfo<Backend>& info) {

@@ -22,7 +22,8 @@ INSTANTIATE_TEST_SUITE_P(Backends, GroupTest, ::testing::Values(kGloo, kSharedMe
 
 // What groups without collectives do as well.
 class MessagesTest : public ::testing::TestWithParam<Backend> {};
-INSTANTIATE_TEST_SUITE_P(Backends, MessagesTest, ::testing::Values(kGloo, kSharedMemory, kSocket),
+INSTANTIATE_TEST_SUITE_P(Backends, MessagesTest,
+                         ::testing::Values(kGloo, kSharedMemory, kSharedMessages, kSocket),
                          BackendName);
 
 absl::Status Expect(bool condition, const std::string& what) {

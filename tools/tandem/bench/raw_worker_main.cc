@@ -27,25 +27,40 @@ struct Work {
   std::string backend;
 };
 
-absl::StatusOr<std::unique_ptr<tandem::comm::ProcessGroup>> Join(const Work& work,
-                                                                 const std::string& name, int rank,
-                                                                 int size) {
+absl::StatusOr<std::unique_ptr<tandem::comm::ProcessGroup>> JoinBy(const std::string& backend,
+                                                                   const Work& work,
+                                                                   const std::string& name,
+                                                                   int rank, int size) {
   tandem::comm::GroupOptions options;
   options.name = name;
   options.rank = rank;
   options.size = size;
   options.rendezvous = {.host = "127.0.0.1", .port = work.port, .prefix = name};
   options.timeout = absl::Minutes(1);
-  return tandem::comm::CreateGroupOf(work.backend, options);
+  return tandem::comm::CreateGroupOf(backend, options);
+}
+
+absl::StatusOr<std::unique_ptr<tandem::comm::ProcessGroup>> Join(const Work& work,
+                                                                 const std::string& name, int rank,
+                                                                 int size) {
+  return JoinBy(work.backend, work, name, rank, size);
 }
 
 absl::StatusOr<double> MeasureChain(const Work& work, const tandem::weights::TransferPlan& plan) {
-  ASSIGN_OR_RETURN(const auto group,
-                   Join(work, "raw-chain", work.rank, work.trainer_ranks + work.rollouts));
+  const int size = work.trainer_ranks + work.rollouts;
+  ASSIGN_OR_RETURN(const auto group, Join(work, "raw-chain", work.rank, size));
+  // As updates send, or bare.
+  const bool as_updates = work.backend != "gloo";
+  std::unique_ptr<tandem::comm::ProcessGroup> barrier;
+  if (as_updates) {
+    ASSIGN_OR_RETURN(barrier, JoinBy("gloo", work, "raw-barrier", work.rank, size));
+  }
+  tandem::comm::ProcessGroup& meeting = as_updates ? *barrier : *group;
   ASSIGN_OR_RETURN(const double seconds,
-                   tandem::weights::MeasureRawChain(plan, *group, work.trainer_ranks, kRepeats));
+                   tandem::weights::MeasureRawChain(plan, *group, meeting, work.trainer_ranks,
+                                                    kRepeats, as_updates));
   // Rank 0 serves the store: it leaves last.
-  RETURN_IF_ERROR(group->Barrier("raw end"));
+  RETURN_IF_ERROR(meeting.Barrier("raw end"));
   return seconds;
 }
 

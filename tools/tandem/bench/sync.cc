@@ -190,7 +190,11 @@ absl::Status Run(const Options& options) {
     // Taken in turn with the updates, so that both see the same machine.
     ASSIGN_OR_RETURN(raw_seconds.emplace_back(), MeasureRawTransfer(transfer));
     if (options.transport == "delta") continue;
-    if (!options.no_shared_memory) transfer.backend = "shared_memory";
+    if (chain) {
+      transfer.backend = options.no_shared_memory ? "socket" : "messages";
+    } else if (!options.no_shared_memory) {
+      transfer.backend = "shared_memory";
+    }
     ASSIGN_OR_RETURN(wire_seconds.emplace_back(), MeasureRawTransfer(transfer));
   }
   nlohmann::json phases = nlohmann::json::object();
