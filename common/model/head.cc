@@ -17,6 +17,15 @@
 #include "common/model/tensor_collectives.h"
 
 namespace tandem::model {
+
+at::Tensor HeadLogits(const at::Tensor& hidden, const at::Tensor& weight,
+                      const kernels::PackedMatrix* packed) {
+  const at::ScalarType type = weight.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  at::Tensor logits = at::empty({hidden.size(0), weight.size(0)}, hidden.options().dtype(type));
+  MultiplyTransposed(hidden, weight, logits, packed);
+  return logits;
+}
+
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -31,14 +40,6 @@ int64_t ChunkRows(int64_t vocab) {
 
 bool IsFloatOnCpu(const at::Tensor& logits) {
   return logits.is_cpu() && logits.scalar_type() == at::kFloat;
-}
-
-// float32 [rows, vocab]; float64 for float64 inputs.
-at::Tensor ChunkLogits(const at::Tensor& hidden, const at::Tensor& weight) {
-  const at::ScalarType type = weight.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  at::Tensor logits = at::empty({hidden.size(0), weight.size(0)}, hidden.options().dtype(type));
-  MultiplyTransposed(hidden, weight, logits);
-  return logits;
 }
 
 // Per row, all [num_rows].
@@ -128,7 +129,7 @@ HeadOutput Forward(const at::Tensor& hidden, const at::Tensor& weight, const at:
     const int64_t n = std::min(chunk, rows - row);
     HeadOutput part{out.logprobs.narrow(0, row, n), out.entropy.narrow(0, row, n),
                     out.log_sum_exp.narrow(0, row, n)};
-    ReadChunk(ChunkLogits(hidden.narrow(0, row, n), weight), targets.narrow(0, row, n),
+    ReadChunk(HeadLogits(hidden.narrow(0, row, n), weight), targets.narrow(0, row, n),
               temperatures.narrow(0, row, n), part);
   }
   if (group != nullptr) CombineOverRanks(targets, *group, out);
@@ -167,7 +168,7 @@ struct LogProbsFunction : torch::autograd::Function<LogProbsFunction> {
       const HeadOutput part{
           {}, forward.entropy.narrow(0, row, n), forward.log_sum_exp.narrow(0, row, n)};
       const at::Tensor grad_logits = ChunkGradient(
-          ChunkLogits(x, weight), saved[2].narrow(0, row, n), saved[3].narrow(0, row, n), part,
+          HeadLogits(x, weight), saved[2].narrow(0, row, n), saved[3].narrow(0, row, n), part,
           grad_logprobs.narrow(0, row, n), grad_entropy.narrow(0, row, n));
       if (want_hidden) {
         at::Tensor grad_x = grad_hidden.narrow(0, row, n);

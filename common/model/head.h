@@ -7,8 +7,15 @@
 #include <cstdint>
 
 #include "common/comm/process_group.h"
+#include "common/model/kernels/gemm.h"
 
 namespace tandem::model {
+
+// hidden weight^T in float32, of bfloat16 too: rounded logits would give log-probs of three digits.
+// (float64 for float64 inputs.) hidden: [num_rows, hidden_size], weight: [vocab, hidden_size], both
+// contiguous; packed: the weight's own packed form, or null. Not differentiable.
+at::Tensor HeadLogits(const at::Tensor& hidden, const at::Tensor& weight,
+                      const kernels::PackedMatrix* packed = nullptr);
 
 // What the head says of the tokens that followed, float32 [num_rows] each.
 struct LogProbs {

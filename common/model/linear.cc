@@ -9,6 +9,7 @@
 
 #include "common/model/cpu_dispatch.h"
 #include "common/model/kernels/row_ops.h"
+#include "common/model/numerics.h"
 
 namespace tandem::model {
 namespace {
@@ -101,7 +102,9 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
 }  // namespace
 
 bool OwnProducts(at::ScalarType type) {
-  if (type == at::kBFloat16) return !HasBFloat16Hardware();
+  if (type == at::kBFloat16) {
+    return !HasBFloat16Hardware() || CurrentNumerics() == Numerics::kExact;
+  }
   return type == at::kFloat;
 }
 
@@ -115,7 +118,8 @@ at::Tensor Linear(const at::Tensor& x, const at::Tensor& weight,
   return Forward(x, weight, added, packed);
 }
 
-void MultiplyTransposed(const at::Tensor& x, const at::Tensor& weight, at::Tensor& out) {
+void MultiplyTransposed(const at::Tensor& x, const at::Tensor& weight, at::Tensor& out,
+                        const kernels::PackedMatrix* packed) {
   if (!OursTake(x, weight)) {
     out.copy_(at::mm(x.to(weight.scalar_type()), weight.t()));
     return;
@@ -123,6 +127,7 @@ void MultiplyTransposed(const at::Tensor& x, const at::Tensor& weight, at::Tenso
   kernels::Product product = Into(out, x.size(1));
   product.a = View(x, false);
   product.b = View(weight, true);
+  product.packed_b = packed;
   Multiply(product);
 }
 

@@ -13,6 +13,7 @@ namespace tandem::model {
 // Whether products of this element type are ours on this machine's CPU. float32: always. bfloat16:
 // unless the CPU multiplies it in hardware (AVX512-BF16, AMX), where ATen's oneDNN is several times
 // faster; without such hardware ATen's way is five times slower than float32, and ours is as fast.
+// With Numerics::kExact ours in any case, for the rows of oneDNN's results depend on their number.
 bool OwnProducts(at::ScalarType type);
 
 // x weight^T + bias. x: [num_rows, in], weight: [out, in], bias: [out] or none. Differentiable.
@@ -23,8 +24,9 @@ at::Tensor Linear(const at::Tensor& x, const at::Tensor& weight,
                   const kernels::PackedMatrix* packed = nullptr);
 
 // The bare products, without autograd, in float32 arithmetic. `out` decides the type of the result.
-// x weight^T: [rows, in] x [out, in]
-void MultiplyTransposed(const at::Tensor& x, const at::Tensor& weight, at::Tensor& out);
+// x weight^T: [rows, in] x [out, in]. packed: as Linear().
+void MultiplyTransposed(const at::Tensor& x, const at::Tensor& weight, at::Tensor& out,
+                        const kernels::PackedMatrix* packed = nullptr);
 // grad weight: [rows, out] x [out, in]; the gradient of x.
 void MultiplyPlain(const at::Tensor& grad, const at::Tensor& weight, at::Tensor& out);
 // grad^T x: [rows, out] x [rows, in]; the gradient of the weight. accumulate: added to float32

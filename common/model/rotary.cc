@@ -1,8 +1,11 @@
 #include "common/model/rotary.h"
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/outer.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <cmath>
 #include <utility>
 
 #include "common/model/cpu_dispatch.h"
@@ -151,6 +154,34 @@ struct RotateQkvFunction : torch::autograd::Function<RotateQkvFunction> {
 };
 
 }  // namespace
+
+Rotary RotaryOf(const at::Tensor& positions, const at::Tensor& inverse_frequencies) {
+  const at::NoGradGuard no_grad;
+  if (!positions.is_cpu()) {
+    const at::Tensor angles =
+        at::outer(positions.to(at::kFloat), inverse_frequencies.to(positions.device()));
+    return {angles.cos(), angles.sin()};
+  }
+  // Angle by angle: what a vector library makes of one may depend on its place among the others.
+  const at::Tensor places = positions.contiguous();
+  const int64_t size = inverse_frequencies.numel();
+  Rotary rotary{at::empty({places.numel(), size}, at::kFloat),
+                at::empty({places.numel(), size}, at::kFloat)};
+  const int64_t* const position = places.const_data_ptr<int64_t>();
+  const float* const frequency = inverse_frequencies.const_data_ptr<float>();
+  float* const cos = rotary.cos.mutable_data_ptr<float>();
+  float* const sin = rotary.sin.mutable_data_ptr<float>();
+  ForRows(places.numel(), size * 16, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      for (int64_t j = 0; j < size; ++j) {
+        const float angle = static_cast<float>(position[i]) * frequency[j];
+        cos[i * size + j] = std::cos(angle);
+        sin[i * size + j] = std::sin(angle);
+      }
+    }
+  });
+  return rotary;
+}
 
 Qkv RotateQkv(const at::Tensor& qkv, const Rotary& rotary, const QkvShape& shape,
               const std::optional<at::Tensor>& q_norm, const std::optional<at::Tensor>& k_norm,

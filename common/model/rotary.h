@@ -17,6 +17,10 @@ struct Rotary {
   at::Tensor sin;
 };
 
+// positions: int64 [num_tokens]; inverse_frequencies: float32 [head_dim / 2] on the CPU. A token's
+// angles depend on its position alone, bit for bit.
+Rotary RotaryOf(const at::Tensor& positions, const at::Tensor& inverse_frequencies);
+
 struct QkvShape {
   int64_t num_heads = 0;
   int64_t num_kv_heads = 0;

@@ -11,16 +11,15 @@
 
 #include "common/model/kernels/attention.h"
 #include "common/model/kernels/pack-inl.h"
+#include "common/model/kernels/softmax-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tandem::model::kernels::HWY_NAMESPACE {
 
 constexpr int64_t kWidth = kTileCols;
+static_assert(kKeyBlock % kWidth == 0);
 // Rows of a block of queries, about: whole tiles, few enough that little lies above the diagonal.
 constexpr int64_t kQueryRows = 48;
-// Keys of a block; a multiple of every panel's width. Counted from the sequence's start, so that
-// the order of a row's sums is its own.
-constexpr int64_t kKeyBlock = 256;
 
 inline int64_t RoundUpTo(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
@@ -110,16 +109,6 @@ void MultiplyRows(const float* a, ptrdiff_t a_row, ptrdiff_t a_k, int64_t rows, 
                          b + j, width, c + i * width + j, width);
     }
   }
-}
-
-// The keys of a block of `keys` (from `key` on) that token `t` sees: [begin, end) within the block.
-struct Visible {
-  int64_t begin;
-  int64_t end;
-};
-inline Visible VisibleOf(int64_t t, int64_t key, int64_t keys, int64_t window) {
-  const int64_t oldest = window > 0 ? t + 1 - window : 0;
-  return {std::clamp<int64_t>(oldest - key, 0, keys), std::clamp<int64_t>(t + 1 - key, 0, keys)};
 }
 
 // True in the lanes from `begin` to `end`, of the register that starts at column `j`.

@@ -10,49 +10,10 @@
 #include "common/model/kernels/attention-inl.h"
 #include "common/model/kernels/attention.h"
 #include "common/model/kernels/attention_tasks.h"
-#include "hwy/contrib/math/math-inl.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tandem::model::kernels::HWY_NAMESPACE {
-
-// Lower than every score; finite, so that differences are numbers.
-constexpr float kLowest = -1e30f;
-
-// A running softmax over a row of scores: `most` of them all and the `sum` of exp(score - most).
-struct Running {
-  float most;
-  float sum;
-};
-
-// Turns scores into exp(score - most), zero where the token does not see the key, and returns the
-// factor by which what was summed before has shrunk.
-float SoftmaxRow(float* scores, int64_t cols, Visible visible, Running& running) {
-  const Floats d;
-  const int64_t first = visible.begin / kLanes * kLanes;
-  FloatVec most = hn::Set(d, running.most);
-  for (int64_t j = first; j < visible.end; j += kLanes) {
-    const auto seen = LanesBetween(j, visible.begin, visible.end);
-    most = hn::Max(most, hn::IfThenElse(seen, hn::LoadU(d, scores + j), most));
-  }
-  const float new_most = hn::GetLane(hn::MaxOfLanes(d, most));
-  const FloatVec offset = hn::Set(d, new_most);
-  FloatVec sums = hn::Zero(d);
-  int64_t j = 0;
-  for (; j < first; j += kLanes) hn::StoreU(hn::Zero(d), d, scores + j);
-  for (; j < visible.end; j += kLanes) {
-    const auto seen = LanesBetween(j, visible.begin, visible.end);
-    const FloatVec e = hn::Exp(d, hn::Sub(hn::LoadU(d, scores + j), offset));
-    const FloatVec masked = hn::IfThenElseZero(seen, e);
-    sums = hn::Add(sums, masked);
-    hn::StoreU(masked, d, scores + j);
-  }
-  for (; j < cols; j += kLanes) hn::StoreU(hn::Zero(d), d, scores + j);
-  const float shrunk = new_most == running.most ? 1.0f : std::exp(running.most - new_most);
-  running.sum = running.sum * shrunk + Sum(sums);
-  running.most = new_most;
-  return shrunk;
-}
 
 void ScaleRow(float* row, int64_t width, float factor) {
   const Floats d;
@@ -95,7 +56,7 @@ void ForwardTask(const AttentionShape& shape, const AttentionTask& task, T* out,
     const int64_t tokens = std::min(e.block_tokens, task.end - token);
     const int64_t rows = tokens * e.group;
     UnpackQueries(q, shape.q_stride, head, token, tokens, e, shape.scale, e.dim, queries);
-    std::fill(running, running + rows, Running{kLowest, 0.0f});
+    std::fill(running, running + rows, kNothingSeen);
     std::fill(sums, sums + rows * e.width, 0.0f);
     const int64_t oldest = shape.window > 0 ? std::max<int64_t>(0, token + 1 - shape.window) : 0;
     for (int64_t key = oldest / kKeyBlock * kKeyBlock; key < token + tokens; key += kKeyBlock) {
@@ -104,7 +65,7 @@ void ForwardTask(const AttentionShape& shape, const AttentionTask& task, T* out,
       MultiplyPanels(queries, rows, e.dim, keys + key * e.dim, cols, scores, kKeyBlock);
       for (int64_t i = 0; i < rows; ++i) {
         const Visible visible = VisibleOf(token + i / e.group, key, num_keys, shape.window);
-        const float shrunk = SoftmaxRow(scores + i * kKeyBlock, cols, visible, running[i]);
+        const float shrunk = SoftmaxBlock(scores + i * kKeyBlock, cols, visible, running[i]);
         if (shrunk != 1.0f) ScaleRow(sums + i * e.width, e.width, shrunk);
       }
       MultiplyRows<false>(scores, kKeyBlock, 1, rows, num_keys, values + key * e.width, e.width,

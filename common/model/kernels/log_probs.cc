@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 
+#include "common/model/kernels/exp_sum-inl.h"
 #include "common/model/kernels/log_probs.h"
 #include "common/model/kernels/vector-inl.h"
 #include "hwy/contrib/math/math-inl.h"
@@ -28,43 +29,31 @@ float MaxOf(const float* x, int64_t size) {
   return result;
 }
 
-// With z = x * scale - offset, all of them at most 0: adds exp(z) to `sums` and z exp(z) to
-// `weighted`.
-template <class D>
-void AddExp(D d, const float* x, hn::Vec<D> scale, hn::Vec<D> offset, hn::Vec<D>& sums,
-            hn::Vec<D>& weighted) {
-  const auto z = hn::MulSub(hn::LoadU(d, x), scale, offset);
-  // Below this exp() is 0 in float32; an infinite z would make 0 times infinity.
-  const auto bounded = hn::Max(z, hn::Set(d, -200.0f));
-  const auto e = hn::Exp(d, bounded);
-  sums = hn::Add(sums, e);
-  weighted = hn::MulAdd(bounded, e, weighted);
-}
-
 void LogProbsRows(const LogProbsForward& args, int64_t begin, int64_t end) {
   const Floats d;
-  const OneFloat one;
   for (int64_t i = begin; i < end; ++i) {
     const float* const x = args.logits + i * args.vocab;
-    const float scale = 1.0f / args.temperatures[i];
-    const float most = MaxOf(x, args.vocab) * scale;
-    FloatVec sums = hn::Zero(d);
-    FloatVec weighted = hn::Zero(d);
-    int64_t j = 0;
-    for (; j + kStep <= args.vocab; j += kStep) {
-      AddExp(d, x + j, hn::Set(d, scale), hn::Set(d, most), sums, weighted);
+    const float scale = InverseTemperature(args.temperatures[i]);
+    const float most = MaxOf(x, args.vocab);
+    const FloatVec scales = hn::Set(d, scale);
+    const FloatVec top = hn::Set(d, most);
+    // Below this exp() is 0 in float32; an infinite z would make 0 times infinity.
+    const FloatVec least = hn::Set(d, -200.0f);
+    FloatVec weighted = hn::Zero(d);  // z exp(z), with z = (x - most) * scale
+    const double sum = SumExpOf(x, args.vocab, most, scale, nullptr,
+                                [&](FloatVec weight, FloatVec logit, int64_t) HWY_ATTR {
+                                  const FloatVec z = hn::Mul(hn::Sub(logit, top), scales);
+                                  weighted = hn::MulAdd(hn::Max(z, least), weight, weighted);
+                                  return weight;
+                                });
+    const double log_sum = std::log(sum);
+    if (args.targets[i] >= 0) {
+      args.log_probs[i] = LogProb(x[args.targets[i]], most, scale, sum);
     }
-    auto last_sum = hn::Zero(one);
-    auto last_weighted = hn::Zero(one);
-    for (; j < args.vocab; ++j) {
-      AddExp(one, x + j, hn::Set(one, scale), hn::Set(one, most), last_sum, last_weighted);
+    args.entropy[i] = static_cast<float>(log_sum - Sum(weighted) / sum);
+    if (args.log_sum_exp != nullptr) {
+      args.log_sum_exp[i] = static_cast<float>(static_cast<double>(most) * scale + log_sum);
     }
-    const float sum = Sum(sums) + hn::GetLane(last_sum);
-    const float mean = (Sum(weighted) + hn::GetLane(last_weighted)) / sum;
-    const float log_sum = std::log(sum);
-    if (args.targets[i] >= 0) args.log_probs[i] = x[args.targets[i]] * scale - most - log_sum;
-    args.entropy[i] = log_sum - mean;
-    if (args.log_sum_exp != nullptr) args.log_sum_exp[i] = most + log_sum;
   }
 }
 
@@ -84,7 +73,7 @@ void BackwardAt(D d, float* x, float scale, float log_sum_exp, float entropy, fl
 void LogProbsBackwardRows(const LogProbsBackward& args, int64_t begin, int64_t end) {
   for (int64_t i = begin; i < end; ++i) {
     float* const x = args.logits + i * args.vocab;
-    const float scale = 1.0f / args.temperatures[i];
+    const float scale = InverseTemperature(args.temperatures[i]);
     const float log_sum_exp = args.log_sum_exp[i];
     const float entropy = args.entropy[i];
     const float grad = args.grad_log_probs[i];
@@ -106,6 +95,16 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 
 namespace tandem::model::kernels {
+
+float InverseTemperature(double temperature) {
+  // Keeps the quotient finite.
+  return 1.0f / std::max(static_cast<float>(temperature), 1e-30f);
+}
+
+float LogProb(float logit, float maximum, float inverse_temperature, double sum) {
+  const double below = static_cast<double>(logit) - maximum;
+  return static_cast<float>(below * inverse_temperature - std::log(sum));
+}
 
 HWY_EXPORT(LogProbsRows);
 HWY_EXPORT(LogProbsBackwardRows);

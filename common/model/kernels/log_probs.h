@@ -6,6 +6,16 @@
 
 namespace tandem::model::kernels {
 
+// Exponentials are summed over so many entries in float32, and these sums in float64.
+inline constexpr int64_t kSumBlock = 512;
+
+// What logits are multiplied by: 1 / temperature, in float32, for any temperature above 0.
+float InverseTemperature(double temperature);
+
+// log softmax(logits * inverse_temperature) at an entry `logit`, of a row with this maximum and
+// this sum of exp((logits - maximum) * inverse_temperature). The trainer's and the rollout's.
+float LogProb(float logit, float maximum, float inverse_temperature, double sum);
+
 // Everything float32; logits [rows, vocab], the others [rows]. A negative target is none of these
 // logits' (another rank holds it): its log-prob is not written, its own term in the gradient left
 // out.

@@ -8,6 +8,7 @@
 #define HWY_TARGET_INCLUDE "services/rollout/sampler/row_kernel.cc"
 #include "hwy/foreach_target.h"
 // After foreach_target.h.
+#include "common/model/kernels/exp_sum-inl.h"
 #include "hwy/contrib/math/math-inl.h"
 #include "hwy/highway.h"
 
@@ -16,21 +17,8 @@ namespace tandem::rollout {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-using DF = hn::ScalableTag<float>;
-
-// The one way in which an exponential is computed, whole vectors or a tail.
-HWY_INLINE hn::Vec<DF> Weight(DF d, hn::Vec<DF> x, hn::Vec<DF> maximum, hn::Vec<DF> inverse) {
-  return hn::Exp(d, hn::Mul(hn::Sub(x, maximum), inverse));
-}
-
-// Entries past the end of a row weigh nothing.
-HWY_INLINE hn::Vec<DF> LoadTail(DF d, const float* from, int64_t count, float filler) {
-  HWY_ALIGN float lanes[HWY_MAX_BYTES / sizeof(float)];
-  for (size_t i = 0; i < hn::Lanes(d); ++i) {
-    lanes[i] = static_cast<int64_t>(i) < count ? from[i] : filler;
-  }
-  return hn::Load(d, lanes);
-}
+namespace shared = model::kernels::HWY_NAMESPACE;
+using DF = shared::Floats;
 
 RowExtremes ExtremesImpl(const float* row, int64_t n) {
   const DF d;
@@ -56,38 +44,10 @@ RowExtremes ExtremesImpl(const float* row, int64_t n) {
   return out;
 }
 
-// Sum of the block's weights; kept(x, first) masks the vector that starts at entry `first`.
-template <typename Kept>
-HWY_INLINE double SumBlocks(const float* row, int64_t n, float maximum, float inverse_temperature,
-                            double* block_sums, const Kept& kept) {
-  const DF d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  const auto top = hn::Set(d, maximum);
-  const auto inverse = hn::Set(d, inverse_temperature);
-  double total = 0.0;
-  for (int64_t block = 0; block < n; block += kSumBlock) {
-    const int64_t end = std::min(n, block + kSumBlock);
-    auto sum = hn::Zero(d);
-    int64_t i = block;
-    for (; i + lanes <= end; i += lanes) {
-      const auto x = hn::LoadU(d, row + i);
-      sum = hn::Add(sum, kept(Weight(d, x, top, inverse), x, i));
-    }
-    if (i < end) {
-      const auto x = LoadTail(d, row + i, end - i, -std::numeric_limits<float>::infinity());
-      sum = hn::Add(sum, kept(Weight(d, x, top, inverse), x, i));
-    }
-    const double block_sum = hn::GetLane(hn::SumOfLanes(d, sum));
-    if (block_sums != nullptr) block_sums[block / kSumBlock] = block_sum;
-    total += block_sum;
-  }
-  return total;
-}
-
 double SumExpImpl(const float* row, int64_t n, float maximum, float inverse_temperature,
                   double* block_sums) {
-  return SumBlocks(row, n, maximum, inverse_temperature, block_sums,
-                   [](hn::Vec<DF> weight, hn::Vec<DF>, int64_t) HWY_ATTR { return weight; });
+  return shared::SumExpOf(row, n, maximum, inverse_temperature, block_sums,
+                          [](hn::Vec<DF> weight, hn::Vec<DF>, int64_t) HWY_ATTR { return weight; });
 }
 
 double SumExpKeptImpl(const float* row, int64_t n, float maximum, float inverse_temperature,
@@ -96,13 +56,14 @@ double SumExpKeptImpl(const float* row, int64_t n, float maximum, float inverse_
   const hn::RebindToSigned<DF> di;
   const auto threshold = hn::Set(d, last.logit);
   const auto last_id = hn::Set(di, last.id);
-  return SumBlocks(row, n, maximum, inverse_temperature, block_sums,
-                   [&](hn::Vec<DF> weight, hn::Vec<DF> x, int64_t first) HWY_ATTR {
-                     const auto ids = hn::Iota(di, static_cast<int32_t>(first));
-                     const auto tied = hn::And(hn::Eq(x, threshold),
-                                               hn::RebindMask(d, hn::Not(hn::Gt(ids, last_id))));
-                     return hn::IfThenElseZero(hn::Or(hn::Gt(x, threshold), tied), weight);
-                   });
+  return shared::SumExpOf(row, n, maximum, inverse_temperature, block_sums,
+                          [&](hn::Vec<DF> weight, hn::Vec<DF> x, int64_t first) HWY_ATTR {
+                            const auto ids = hn::Iota(di, static_cast<int32_t>(first));
+                            const auto tied =
+                                hn::And(hn::Eq(x, threshold),
+                                        hn::RebindMask(d, hn::Not(hn::Gt(ids, last_id))));
+                            return hn::IfThenElseZero(hn::Or(hn::Gt(x, threshold), tied), weight);
+                          });
 }
 
 void ExpImpl(const float* row, int64_t n, float maximum, float inverse_temperature,
@@ -113,11 +74,11 @@ void ExpImpl(const float* row, int64_t n, float maximum, float inverse_temperatu
   const auto inverse = hn::Set(d, inverse_temperature);
   int64_t i = 0;
   for (; i + lanes <= n; i += lanes) {
-    hn::StoreU(Weight(d, hn::LoadU(d, row + i), top, inverse), d, weights + i);
+    hn::StoreU(shared::ExpWeight(hn::LoadU(d, row + i), top, inverse), d, weights + i);
   }
   if (i < n) {
     HWY_ALIGN float tail[HWY_MAX_BYTES / sizeof(float)];
-    hn::Store(Weight(d, LoadTail(d, row + i, n - i, maximum), top, inverse), d, tail);
+    hn::Store(shared::ExpWeight(shared::LoadTail(row + i, n - i, maximum), top, inverse), d, tail);
     std::copy_n(tail, n - i, weights + i);
   }
 }

@@ -4,12 +4,13 @@
 
 #include <cstdint>
 
+#include "common/model/kernels/log_probs.h"
 #include "services/rollout/sampler/candidates.h"
 
 namespace tandem::rollout {
 
 // A cumulative sum is kept for every so many entries.
-inline constexpr int64_t kSumBlock = 512;
+using model::kernels::kSumBlock;
 
 struct RowExtremes {
   float maximum;

@@ -19,6 +19,7 @@ void UpdateStatistics::AddProbDifferences(const at::Tensor& logprobs,
   Add(kProbDifference, difference.sum().item<double>());
   Add(kProbDifferenceSquare, difference.square().sum().item<double>());
   Add(kProbDifferenceCount, static_cast<double>(difference.numel()));
+  Add(kProbDifferenceTail, difference.gt(kProbTail).sum().item<double>());
   max_prob_difference_ = std::max(max_prob_difference_, difference.max().item<double>());
 }
 
@@ -47,6 +48,7 @@ void UpdateStatistics::AddProbDifferenceMetrics(Metrics& metrics) const {
   const double squares = std::max(0.0, Get(kProbDifferenceSquare) - count * mean * mean);
   metrics["training/rollout_probs_diff_mean"] = mean;
   metrics["training/rollout_probs_diff_max"] = max_prob_difference_;
+  metrics["training/rollout_probs_diff_tail"] = Get(kProbDifferenceTail) / count;
   metrics["training/rollout_probs_diff_std"] = count > 1 ? std::sqrt(squares / (count - 1)) : 0.0;
 }
 

@@ -19,6 +19,9 @@ namespace tandem::trainer {
 // By verl's names. Sorted, so that every rank and every run lists them alike.
 using Metrics = std::map<std::string, double>;
 
+// Differences of a token's two probabilities beyond this are the tail.
+inline constexpr double kProbTail = 0.01;
+
 // Of one rank, until Reduce(). Used by the collective thread.
 class UpdateStatistics {
  public:
@@ -34,6 +37,7 @@ class UpdateStatistics {
     kProbDifference,  // |p of the trainer - p of the rollout|, and its square and count
     kProbDifferenceSquare,
     kProbDifferenceCount,
+    kProbDifferenceTail,  // of those above kProbTail, the count
     kNumSums,
   };
 
@@ -49,7 +53,8 @@ class UpdateStatistics {
 
   // After Reduce().
   double Get(Sum sum) const { return sums_[sum]; }
-  // training/rollout_probs_diff_{mean,max,std}; none where nothing was compared.
+  // training/rollout_probs_diff_{mean,max,std}, and _tail: the share of the tokens whose
+  // probabilities differ by more than kProbTail. None where nothing was compared.
   void AddProbDifferenceMetrics(Metrics& metrics) const;
 
  private:

@@ -12,6 +12,10 @@ void AddModelOptions(CLI::App& command, ModelOptions& options) {
   command.add_option("--endpoint", options.endpoint, "HOST:PORT of a service that is up");
   command.add_option("--dtype", options.dtype, "float32 or bfloat16")->capture_default_str();
   command
+      .add_option("--numerics", options.numerics,
+                  "fast, or exact: a token's log-prob has the same bits on either side")
+      ->capture_default_str();
+  command
       .add_option("--set", options.overrides, "Overrides a value of the service's configuration")
       ->allow_extra_args(false);
 }
@@ -24,6 +28,7 @@ absl::Status OpenModelSession(const ModelOptions& options, Side side, const Scra
   }
   RunOptions run;
   run.overrides.push_back(absl::StrCat("model.dtype=", options.dtype));
+  run.overrides.push_back(absl::StrCat("numerics=", options.numerics));
   run.overrides.push_back(absl::StrCat("run_dir=", scratch.path()));
   if (!options.model.empty()) {
     run.overrides.push_back(absl::StrCat("model.path='", options.model, "'"));

@@ -16,6 +16,7 @@ struct ModelOptions {
   std::string model;
   std::string endpoint;
   std::string dtype = "float32";
+  std::string numerics = "fast";
   std::vector<std::string> overrides;
 };
 
@@ -23,7 +24,7 @@ void AddModelOptions(CLI::App& command, ModelOptions& options);
 
 enum class Side { kTrainer, kRollout };
 
-// A misuse where neither or both of model and endpoint are given, or the dtype is unknown.
+// A misuse where neither or both of model and endpoint are given, or dtype or numerics is unknown.
 // `config` receives the configuration in force; its run_dir is `scratch`.
 absl::Status OpenModelSession(const ModelOptions& options, Side side, const ScratchFolder& scratch,
                               Session& session, config::v1::RunConfig& config);

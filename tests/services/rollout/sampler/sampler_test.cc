@@ -11,17 +11,10 @@
 #include <vector>
 
 #include "services/rollout/sampler/uniform.h"
+#include "tests/services/rollout/sampler/reference_distribution.h"
 
 namespace tandem::rollout {
 namespace {
-
-std::vector<float> RandomLogits(int64_t n, uint32_t seed, float spread = 3.0f) {
-  std::mt19937 generator(seed);
-  std::normal_distribution<float> normal(0.0f, spread);
-  std::vector<float> logits(n);
-  for (float& logit : logits) logit = normal(generator);
-  return logits;
-}
 
 SampledToken SampleOne(const std::vector<float>& logits, const FilterParams& params,
                        double uniform) {
@@ -29,33 +22,6 @@ SampledToken SampleOne(const std::vector<float>& logits, const FilterParams& par
   SampledToken token;
   Sample(logits.data(), static_cast<int64_t>(logits.size()), {&row, 1}, {&token, 1});
   return token;
-}
-
-// The probabilities that the filters leave, by sorting everything, in float64.
-std::vector<double> Reference(const std::vector<float>& logits, const FilterParams& params) {
-  const size_t n = logits.size();
-  std::vector<size_t> rank(n);
-  std::iota(rank.begin(), rank.end(), size_t{0});
-  std::stable_sort(rank.begin(), rank.end(),
-                   [&](size_t a, size_t b) { return logits[a] > logits[b]; });
-  std::vector<double> weight(n);
-  for (size_t i = 0; i < n; ++i) {
-    weight[i] = std::exp((logits[i] - logits[rank[0]]) / params.temperature);
-  }
-  size_t kept = params.top_k > 0 ? std::min<size_t>(params.top_k, n) : n;
-  double total = 0.0;
-  for (size_t i = 0; i < kept; ++i) total += weight[rank[i]];
-  double sum = 0.0;
-  for (size_t i = 0; i < kept; ++i) {
-    sum += weight[rank[i]];
-    if (sum >= params.top_p * total) kept = i + 1;
-  }
-  while (kept > 1 && weight[rank[kept - 1]] < params.min_p) --kept;
-  std::vector<double> p(n, 0.0);
-  total = 0.0;
-  for (size_t i = 0; i < kept; ++i) total += weight[rank[i]];
-  for (size_t i = 0; i < kept; ++i) p[rank[i]] = weight[rank[i]] / total;
-  return p;
 }
 
 // The sampler walks the ids in order, so uniforms in the middle of each token's share hit it.
@@ -85,25 +51,6 @@ TEST(SamplerTest, DrawsFromTheDistributionThatTheFiltersLeave) {
       }
     }
   }
-}
-
-TEST(SamplerTest, AgreesWithTheDistributionByChiSquare) {
-  const std::vector<float> logits = RandomLogits(50, 2, 1.0f);
-  const FilterParams params{.temperature = 0.8};
-  const std::vector<double> p = Reference(logits, params);
-  constexpr int kDraws = 100000;
-  std::vector<int> count(p.size());
-  std::vector<SampleRow> rows(kDraws);
-  for (int i = 0; i < kDraws; ++i) rows[i] = {0, params, Uniform(17, i % 8, i / 8)};
-  std::vector<SampledToken> tokens(kDraws);
-  Sample(logits.data(), 50, rows, absl::MakeSpan(tokens));
-  for (const SampledToken& token : tokens) ++count[token.id];
-  double chi_square = 0.0;
-  for (size_t i = 0; i < p.size(); ++i) {
-    const double expected = p[i] * kDraws;
-    chi_square += (count[i] - expected) * (count[i] - expected) / expected;
-  }
-  EXPECT_LT(chi_square, 86.0);  // 49 degrees of freedom: exceeded once in a thousand
 }
 
 TEST(SamplerTest, AnswersRawAndProcessedLogProbs) {

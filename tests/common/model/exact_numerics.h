@@ -1,0 +1,381 @@
+// The forward pass in every way in which trainer and rollout take it, held bit for bit against each
+// sequence on its own.
+#ifndef TANDEM_TESTS_COMMON_MODEL_EXACT_NUMERICS_H_
+#define TANDEM_TESTS_COMMON_MODEL_EXACT_NUMERICS_H_
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "common/model/arena.h"
+#include "common/model/packed_attention.h"
+#include "common/model/packed_weights.h"
+#include "common/model/paged_attention.h"
+#include "common/model/random_init.h"
+#include "common/model/transformer.h"
+#include "tests/support/status_matchers.h"
+
+namespace tandem::model {
+
+// A small model: ratios of heads, head sizes, and what the families differ in.
+struct ExactShape {
+  const char* name;
+  int64_t num_heads;
+  int64_t num_kv_heads;
+  int64_t head_dim;
+  int64_t hidden_size;
+  int64_t intermediate_size;
+  int64_t vocab_size;
+  bool qkv_bias = false;
+  bool qk_norm = false;
+  bool tied = false;
+
+  ModelSpec Spec() const {
+    ModelSpec spec;
+    spec.architecture = "Qwen2ForCausalLM";
+    spec.vocab_size = vocab_size;
+    spec.hidden_size = hidden_size;
+    spec.intermediate_size = intermediate_size;
+    spec.num_layers = 2;
+    spec.num_heads = num_heads;
+    spec.num_kv_heads = num_kv_heads;
+    spec.head_dim = head_dim;
+    spec.max_position_embeddings = 1024;
+    spec.qkv_bias = qkv_bias;
+    spec.output_bias = qkv_bias;
+    spec.mlp_bias = qkv_bias && tied;
+    spec.qk_norm = qk_norm;
+    spec.tie_word_embeddings = tied;
+    spec.initializer_range = 0.2;
+    return spec;
+  }
+};
+
+inline const std::vector<ExactShape>& ExactShapes() {
+  static const std::vector<ExactShape> shapes = {
+      {"heads4_kv4_dim32", 4, 4, 32, 48, 80, 131},
+      {"heads4_kv2_dim64", 4, 2, 64, 64, 96, 600, true},
+      {"heads8_kv1_dim32_tied", 8, 1, 32, 40, 104, 97, false, false, true},
+      {"heads6_kv2_dim80", 6, 2, 80, 72, 56, 1030, false, true},
+      {"heads7_kv1_dim64_tied", 7, 1, 64, 56, 72, 515, true, false, true},
+      {"heads2_kv1_dim128", 2, 1, 128, 64, 64, 150, false, true, true},
+      {"heads3_kv3_dim20", 3, 3, 20, 36, 33, 61, true, true},
+  };
+  return shapes;
+}
+
+struct ExactCase {
+  ExactShape shape;
+  at::ScalarType dtype;
+  int threads;
+};
+
+inline std::vector<ExactCase> ExactCases() {
+  std::vector<ExactCase> cases;
+  for (const ExactShape& shape : ExactShapes()) {
+    for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+      for (const int threads : {1, 2}) cases.push_back({shape, dtype, threads});
+    }
+  }
+  return cases;
+}
+
+inline std::string ExactCaseName(const ::testing::TestParamInfo<ExactCase>& info) {
+  return std::string(info.param.shape.name) +
+         (info.param.dtype == at::kFloat ? "_float32_" : "_bfloat16_") +
+         std::to_string(info.param.threads) + "_threads";
+}
+
+// Of the tokens of a sequence.
+struct TokenResults {
+  std::vector<float> logits;    // [length, vocab]
+  std::vector<float> logprobs;  // [length - 1]
+};
+
+inline std::vector<float> ToVector(const at::Tensor& tensor) {
+  const at::Tensor values = tensor.detach().contiguous();
+  const float* const data = values.const_data_ptr<float>();
+  return std::vector<float>(data, data + values.numel());
+}
+
+class ExactNumerics {
+ public:
+  using Tokens = std::vector<int64_t>;
+
+  ExactNumerics(const ExactCase& exact_case, uint64_t seed)
+      : random_(seed),
+        model_(exact_case.shape.Spec()),
+        arena_(model_.table(), exact_case.dtype),
+        packed_(arena_),
+        dtype_(exact_case.dtype) {
+    RandomInit(model_.spec(), seed, arena_);
+    // Norms and biases that are not all alike.
+    for (size_t i = 0; i < model_.table().parameters().size(); ++i) {
+      at::Tensor parameter = arena_.Get(static_cast<int>(i));
+      const at::Tensor index = at::arange(parameter.numel(), at::kDouble);
+      parameter.add_((index * 0.37 + static_cast<double>(i))
+                         .sin()
+                         .mul(0.1)
+                         .view(parameter.sizes())
+                         .to(parameter.scalar_type()));
+    }
+    packed_.PackRest();
+  }
+
+  int64_t Draw(int64_t least, int64_t most) {
+    return least + static_cast<int64_t>(random_() % static_cast<uint64_t>(most - least + 1));
+  }
+
+  // Mostly short, some beyond several blocks of keys.
+  std::vector<Tokens> DrawSequences(int64_t count) {
+    std::vector<Tokens> sequences(count);
+    for (Tokens& sequence : sequences) {
+      sequence.resize(Draw(0, 3) == 0 ? Draw(100, 300) : Draw(2, 40));
+      for (int64_t& id : sequence) id = Draw(0, model_.spec().vocab_size - 1);
+    }
+    return sequences;
+  }
+
+  // A sequence alone, whole, as a reference.
+  TokenResults Alone(const Tokens& tokens) { return Packed({tokens}, false)[0]; }
+
+  // Sequences in one batch, as the trainer packs them.
+  std::vector<TokenResults> Packed(const std::vector<Tokens>& sequences, bool for_backward) {
+    const at::AutoGradMode grad_mode(for_backward);
+    if (for_backward) arena_.RequireGrad();
+    at::Tensor cu_seqlens = at::zeros({static_cast<int64_t>(sequences.size()) + 1}, at::kLong);
+    std::vector<int64_t> all;
+    for (size_t i = 0; i < sequences.size(); ++i) {
+      all.insert(all.end(), sequences[i].begin(), sequences[i].end());
+      cu_seqlens[static_cast<int64_t>(i) + 1] = static_cast<int64_t>(all.size());
+    }
+    PackedAttention attention(cu_seqlens);
+    const at::Tensor hidden =
+        Hidden(arena_, at::tensor(all, at::kLong), PackedPositions(cu_seqlens), attention);
+    std::vector<TokenResults> results;
+    int64_t first = 0;
+    for (const Tokens& tokens : sequences) {
+      results.push_back(Read(arena_, tokens, hidden.narrow(0, first, tokens.size())));
+      first += static_cast<int64_t>(tokens.size());
+    }
+    return results;
+  }
+
+  // The same through a paged cache in random steps: chunks of prompts and single tokens of some of
+  // the sequences, in blocks that lie anywhere. From time to time a sequence loses its cache and
+  // begins again, or takes over the whole blocks of another with which it shares a prefix.
+  std::vector<TokenResults> Paged(const std::vector<Tokens>& sequences, int64_t block_size) {
+    const at::NoGradGuard no_grad;
+    const bool packed_weights = Draw(0, 1) == 1;
+    const ParameterProvider& params =
+        packed_weights ? static_cast<const ParameterProvider&>(packed_) : arena_;
+    PagedKvCache cache = MakeCache(sequences, block_size);
+    struct State {
+      std::vector<int32_t> blocks;
+      int64_t computed = 0;
+      std::vector<at::Tensor> rows;  // hidden, of the tokens so far
+    };
+    std::vector<State> states(sequences.size());
+    size_t next_block = 0;
+    const auto take_blocks = [&](State& state, int64_t count) {
+      while (static_cast<int64_t>(state.blocks.size()) < count) {
+        state.blocks.push_back(free_blocks_[next_block++]);
+      }
+    };
+    int restarts = 0;
+    for (;;) {
+      std::vector<PagedSequence> batch;
+      std::vector<size_t> members;
+      std::vector<int64_t> ids, positions;
+      for (size_t i = 0; i < sequences.size(); ++i) {
+        State& state = states[i];
+        const int64_t left = static_cast<int64_t>(sequences[i].size()) - state.computed;
+        if (left == 0 || Draw(0, 3) == 0) continue;
+        if (state.computed > 0 && restarts < 2 && Draw(0, 30) == 0) {
+          state = State();
+          ++restarts;
+        }
+        if (state.computed == 0) ShareBlocks(sequences, i, block_size, states);
+        const int64_t most = static_cast<int64_t>(sequences[i].size()) - state.computed;
+        const int64_t count = Draw(0, 2) == 0 ? 1 : std::min(most, Draw(1, 90));
+        take_blocks(state, (state.computed + count + block_size - 1) / block_size);
+        batch.push_back(
+            {static_cast<int64_t>(ids.size()), count, state.computed + count, state.blocks.data()});
+        members.push_back(i);
+        for (int64_t t = state.computed; t < state.computed + count; ++t) {
+          ids.push_back(sequences[i][t]);
+          positions.push_back(t);
+        }
+      }
+      if (batch.empty()) {
+        const bool all_done = std::all_of(states.begin(), states.end(), [&](const State& state) {
+          return state.computed == static_cast<int64_t>(sequences[&state - states.data()].size());
+        });
+        if (all_done) break;
+        continue;
+      }
+      PagedAttention attention(cache, batch);
+      const at::Tensor hidden =
+          Hidden(params, at::tensor(ids, at::kLong), at::tensor(positions, at::kLong), attention);
+      for (size_t m = 0; m < members.size(); ++m) {
+        State& state = states[members[m]];
+        state.rows.push_back(hidden.narrow(0, batch[m].first_token, batch[m].num_tokens));
+        state.computed += batch[m].num_tokens;
+      }
+    }
+    std::vector<TokenResults> results;
+    for (size_t i = 0; i < sequences.size(); ++i) {
+      results.push_back(Read(params, sequences[i], at::cat(states[i].rows)));
+    }
+    return results;
+  }
+
+  const Transformer& model() const { return model_; }
+
+ private:
+  at::Tensor Hidden(const ParameterProvider& params, const at::Tensor& ids,
+                    const at::Tensor& positions, Attention& attention) const {
+    const Rotary rotary = model_.MakeRotary(positions);
+    at::Tensor x = model_.Embed(params, ids);
+    for (int64_t layer = 0; layer < model_.spec().num_layers; ++layer) {
+      x = model_.Block(params, layer, x, rotary, attention);
+    }
+    return model_.FinalNorm(params, x);
+  }
+
+  // Rows of the head in random pieces: a row's results are its own.
+  TokenResults Read(const ParameterProvider& params, const Tokens& tokens,
+                    const at::Tensor& hidden) {
+    TokenResults results;
+    const int64_t length = static_cast<int64_t>(tokens.size());
+    for (int64_t begin = 0; begin < length;) {
+      const int64_t count = std::min(length - begin, Draw(0, 1) == 0 ? Draw(1, 8) : length);
+      const at::Tensor rows = hidden.narrow(0, begin, count);
+      const std::vector<float> logits = ToVector(model_.Logits(params, rows.detach()));
+      results.logits.insert(results.logits.end(), logits.begin(), logits.end());
+      const int64_t predicted = std::min(count, length - 1 - begin);
+      if (predicted > 0) {
+        const std::vector<int64_t> targets(tokens.begin() + begin + 1,
+                                           tokens.begin() + begin + 1 + predicted);
+        const LogProbs out =
+            model_.HeadLogProbs(params, rows.narrow(0, 0, predicted),
+                                at::tensor(targets, at::kLong), at::full({predicted}, 0.7f));
+        const std::vector<float> logprobs = ToVector(out.logprobs);
+        results.logprobs.insert(results.logprobs.end(), logprobs.begin(), logprobs.end());
+      }
+      begin += count;
+    }
+    return results;
+  }
+
+  // Filled with what must not be read.
+  PagedKvCache MakeCache(const std::vector<Tokens>& sequences, int64_t block_size) {
+    int64_t num_blocks = 0;
+    for (const Tokens& tokens : sequences) {
+      num_blocks += 4 * (static_cast<int64_t>(tokens.size()) / block_size + 1);
+    }
+    free_blocks_.resize(num_blocks);
+    std::iota(free_blocks_.begin(), free_blocks_.end(), 0);
+    std::shuffle(free_blocks_.begin(), free_blocks_.end(), random_);
+    auto cache = PagedKvCache::Create({.num_layers = model_.spec().num_layers,
+                                       .num_blocks = num_blocks,
+                                       .block_size = block_size,
+                                       .num_kv_heads = model_.spec().num_kv_heads,
+                                       .head_dim = model_.spec().head_dim,
+                                       .dtype = dtype_});
+    EXPECT_OK(cache.status());
+    for (int64_t layer = 0; layer < model_.spec().num_layers; ++layer) {
+      for (const at::Tensor& t : {cache->keys(layer), cache->values(layer)}) {
+        t.fill_(std::numeric_limits<float>::quiet_NaN());
+      }
+    }
+    return *std::move(cache);
+  }
+
+  // A prefix hit: the whole blocks that another sequence has computed of the same tokens. The last
+  // token is always computed anew.
+  template <typename State>
+  void ShareBlocks(const std::vector<Tokens>& sequences, size_t i, int64_t block_size,
+                   std::vector<State>& states) {
+    for (size_t other = 0; other < sequences.size(); ++other) {
+      if (other == i || states[other].computed == 0) continue;
+      const auto mismatch = std::mismatch(sequences[i].begin(), sequences[i].end(),
+                                          sequences[other].begin(), sequences[other].end());
+      const int64_t same = std::min<int64_t>(mismatch.first - sequences[i].begin(),
+                                             static_cast<int64_t>(sequences[i].size()) - 1);
+      const int64_t blocks = std::min(same, states[other].computed) / block_size;
+      if (blocks == 0) continue;
+      State& state = states[i];
+      state.blocks.assign(states[other].blocks.begin(), states[other].blocks.begin() + blocks);
+      state.computed = blocks * block_size;
+      state.rows = {at::cat(states[other].rows).narrow(0, 0, state.computed)};
+      return;
+    }
+  }
+
+  std::mt19937_64 random_;
+  Transformer model_;
+  Arena arena_;
+  PackedWeights packed_;
+  at::ScalarType dtype_;
+  std::vector<int32_t> free_blocks_;
+};
+
+inline ::testing::AssertionResult SameBits(const std::vector<float>& a,
+                                           const std::vector<float>& b) {
+  if (a.size() != b.size()) {
+    return ::testing::AssertionFailure() << a.size() << " and " << b.size() << " numbers";
+  }
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (std::memcmp(&a[i], &b[i], sizeof(float)) == 0) continue;
+    return ::testing::AssertionFailure() << "number " << i << " of " << a.size() << ": " << a[i]
+                                         << " and " << b[i] << ", " << a[i] - b[i] << " apart";
+  }
+  return ::testing::AssertionSuccess();
+}
+
+// One draw of sequences through every way. Returns how many sequences were compared.
+inline int CompareWays(const ExactCase& exact_case, uint64_t seed) {
+  at::set_num_threads(1);
+  ExactNumerics exact(exact_case, seed);
+  std::vector<ExactNumerics::Tokens> sequences = exact.DrawSequences(exact.Draw(2, 6));
+  // Two that begin alike.
+  ExactNumerics::Tokens twin = sequences[0];
+  twin.resize(std::max<size_t>(2, twin.size() / 2));
+  twin.push_back(3);
+  twin.push_back(1);
+  sequences.push_back(twin);
+  std::vector<TokenResults> alone;
+  for (const auto& tokens : sequences) alone.push_back(exact.Alone(tokens));
+
+  at::set_num_threads(exact_case.threads);
+  int compared = 0;
+  const auto expect_same = [&](const std::vector<TokenResults>& results, const std::string& way) {
+    for (size_t i = 0; i < sequences.size(); ++i, ++compared) {
+      EXPECT_TRUE(SameBits(results[i].logits, alone[i].logits))
+          << "logits, " << way << ", sequence " << i << " of " << sequences[i].size() << ", seed "
+          << seed;
+      EXPECT_TRUE(SameBits(results[i].logprobs, alone[i].logprobs))
+          << "log-probs, " << way << ", sequence " << i << " of " << sequences[i].size()
+          << ", seed " << seed;
+    }
+  };
+  expect_same(exact.Paged(sequences, 16), "paged, blocks of 16");
+  expect_same(exact.Paged(sequences, 16 * exact.Draw(2, 12)), "paged, larger blocks");
+  expect_same(exact.Packed(sequences, false), "packed");
+  expect_same(exact.Packed(sequences, true), "packed, with gradients");
+  return compared;
+}
+
+}  // namespace tandem::model
+
+#endif  // TANDEM_TESTS_COMMON_MODEL_EXACT_NUMERICS_H_

@@ -1,0 +1,177 @@
+// Runs with numerics: exact, as a user starts them: what the trainer says of a sampled token is
+// what the rollout said, to the last bit, and a run repeats itself.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "tests/support/addition_data.h"
+#include "tests/support/program.h"
+
+namespace tandem {
+namespace {
+
+using ::tandem::testing::JsonLines;
+using ::tandem::testing::ProgramResult;
+using ::tandem::testing::ReadWhole;
+using ::tandem::testing::RunProgram;
+using ::tandem::testing::TempFolder;
+using ::tandem::testing::TinyRun;
+
+constexpr int kSteps = 4;
+
+// A run of two trainer ranks and two replicas into `folder`/NAME.
+ProgramResult RunTandem(const TempFolder& folder, const std::string& name,
+                        const std::vector<std::string>& sets, bool resume = false) {
+  std::vector<std::string> args = TinyRun(folder, "train");
+  std::vector<std::string> all = {"numerics=exact",
+                                  "run_dir=" + (folder / name),
+                                  "trainer.total_steps=" + std::to_string(kSteps),
+                                  "trainer.test_freq=0",
+                                  "trainer.save_freq=2",
+                                  "rollout.max_tokens=16",
+                                  "rollout.block_size=16",
+                                  "rollout.max_num_batched_tokens=24",
+                                  "trainer.max_tokens_per_micro_batch=60",
+                                  "actor.entropy_coeff=0.05",  // a gradient in every step
+                                  "seed=11"};
+  all.insert(all.end(), sets.begin(), sets.end());
+  for (const std::string& set : all) args.insert(args.end(), {"--set", set});
+  if (resume) args.push_back("--resume");
+  return RunProgram("tandem", args);
+}
+
+std::vector<nlohmann::json> Metrics(const TempFolder& folder, const std::string& name) {
+  std::vector<nlohmann::json> steps = JsonLines(ReadWhole(folder / name + "/metrics.jsonl"));
+  std::erase_if(steps,
+                [](const nlohmann::json& line) { return line["training/global_step"] == 0; });
+  return steps;
+}
+
+std::vector<nlohmann::json> Samples(const TempFolder& folder, const std::string& name) {
+  std::vector<nlohmann::json> samples;
+  for (int step = 1; step <= kSteps; ++step) {
+    for (auto& line :
+         JsonLines(ReadWhole(folder / name + "/rollouts/" + std::to_string(step) + ".jsonl"))) {
+      samples.push_back(std::move(line));
+    }
+  }
+  return samples;
+}
+
+struct ExactRun {
+  const char* name;
+  std::vector<std::string> sets;
+};
+
+class ExactRunTest : public ::testing::TestWithParam<ExactRun> {};
+
+TEST_P(ExactRunTest, TrainerAndRolloutAgreeToTheLastBitAtEveryStep) {
+  const TempFolder folder;
+  const ProgramResult result = RunTandem(folder, "run", GetParam().sets);
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const std::vector<nlohmann::json> steps = Metrics(folder, "run");
+  ASSERT_EQ(steps.size(), kSteps);
+  for (const nlohmann::json& step : steps) {
+    EXPECT_EQ(step["training/rollout_probs_diff_max"], 0.0);
+    EXPECT_EQ(step["training/rollout_probs_diff_mean"], 0.0);
+    EXPECT_EQ(step["training/rollout_probs_diff_tail"], 0.0);
+    EXPECT_GT(step["actor/grad_norm"], 0.0);
+    // Where it is weighed against the rollout's policy, every weight is 1.
+    if (step.contains("rollout_corr/rollout_is_max")) {
+      EXPECT_EQ(step["rollout_corr/rollout_is_max"], 1.0);
+      EXPECT_EQ(step["rollout_corr/rollout_is_min"], 1.0);
+      EXPECT_EQ(step["rollout_corr/kl"], 0.0);
+      // The log-probs of the update's own forward pass are those of the scoring pass.
+      EXPECT_EQ(step["actor/ppo_kl"], 0.0);
+    }
+  }
+  std::set<double> logprobs;
+  for (const nlohmann::json& sample : Samples(folder, "run")) {
+    for (const nlohmann::json& logprob : sample["logprobs"]) logprobs.insert(logprob.get<double>());
+  }
+  EXPECT_GT(logprobs.size(), 100u);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Runs, ExactRunTest,
+    ::testing::Values(
+        ExactRun{"float32", {}}, ExactRun{"bfloat16", {"model.dtype=bfloat16"}},
+        ExactRun{"weighted",
+                 {"model.dtype=bfloat16", "rollout.temperature=0.7", "rollout.top_p=0.95",
+                  "algorithm.rollout_correction.rollout_is=token",
+                  "trainer.activation_checkpointing=full"}},
+        ExactRun{"two_updates",
+                 {"actor.ppo_mini_batch_size=2", "rollout.temperature=1.3", "rollout.top_k=10"}}),
+    [](const auto& info) { return info.param.name; });
+
+void ExpectSameRun(const TempFolder& folder, const std::string& a, const std::string& b) {
+  const std::vector<nlohmann::json> samples[] = {Samples(folder, a), Samples(folder, b)};
+  ASSERT_EQ(samples[0].size(), kSteps * 16);
+  ASSERT_EQ(samples[1].size(), samples[0].size());
+  for (size_t i = 0; i < samples[0].size(); ++i) {
+    for (const char* key : {"prompt_ids", "response_ids", "logprobs"}) {
+      ASSERT_EQ(samples[0][i][key], samples[1][i][key]) << key << " of sample " << i;
+    }
+  }
+  const std::vector<nlohmann::json> metrics[] = {Metrics(folder, a), Metrics(folder, b)};
+  ASSERT_EQ(metrics[0].size(), kSteps);
+  ASSERT_EQ(metrics[1].size(), kSteps);
+  for (int step = 0; step < kSteps; ++step) {
+    for (const char* key :
+         {"actor/loss", "actor/grad_norm", "actor/entropy", "critic/rewards/mean"}) {
+      EXPECT_EQ(metrics[0][step][key], metrics[1][step][key]) << key << " of step " << step + 1;
+    }
+  }
+  const std::string weights = ReadWhole(folder / a + "/model/model.safetensors");
+  EXPECT_GT(weights.size(), 1000u);
+  EXPECT_TRUE(weights == ReadWhole(folder / b + "/model/model.safetensors"))
+      << "the trained weights differ";
+}
+
+TEST(ExactRun, OfTheSameSeedRepeatsItselfBitForBitAndAcrossAResume) {
+  const TempFolder folder;
+  const std::vector<std::string> bfloat16 = {"model.dtype=bfloat16"};
+  ProgramResult result = RunTandem(folder, "first", bfloat16);
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  // Other threads, steps and micro-batches in the rollout: the same samples.
+  result = RunTandem(folder, "second",
+                     {"model.dtype=bfloat16", "rollout.max_num_batched_tokens=512",
+                      "rollout.replicas=1", "rollout.threads=2"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  ExpectSameRun(folder, "first", "second");
+
+  result = RunTandem(folder, "resumed", {"model.dtype=bfloat16", "trainer.total_steps=2"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  result = RunTandem(folder, "resumed", bfloat16, /*resume=*/true);
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  ExpectSameRun(folder, "first", "resumed");
+}
+
+TEST(ExactScore, OfTrainerAndRolloutIsTheSameText) {
+  const TempFolder folder;
+  const ProgramResult trained = RunTandem(folder, "run", {"trainer.total_steps=1"});
+  ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  std::string rows;
+  for (int row = 0; row < 20; ++row) {
+    nlohmann::json ids = nlohmann::json::array();
+    for (int i = 0; i < 2 + 3 * row; ++i) ids.push_back((i * i + 5 * row) % 15);
+    rows += nlohmann::json{{"ids", ids}}.dump() + "\n";
+  }
+  const std::string input = folder.Write("rows.jsonl", rows);
+  for (const std::string dtype : {"float32", "bfloat16"}) {
+    std::vector<std::string> outputs;
+    for (const std::string side : {"trainer", "rollout"}) {
+      const ProgramResult result =
+          RunProgram("tandem", {"score", "--model", folder / "run/model", "--input", input,
+                                "--side", side, "--dtype", dtype, "--numerics", "exact"});
+      ASSERT_EQ(result.exit_code, 0) << result.err;
+      EXPECT_EQ(JsonLines(result.out).size(), 20u);
+      outputs.push_back(result.out);
+    }
+    EXPECT_EQ(outputs[0], outputs[1]) << dtype;
+  }
+}
+
+}  // namespace
+}  // namespace tandem

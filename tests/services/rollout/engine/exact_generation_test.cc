@@ -1,0 +1,215 @@
+// What the engine says of the tokens that it samples is, bit for bit, what the trainer's forward
+// pass says of them, whatever shares the batch and the cache; and a seed fixes a sample.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+#include <set>
+#include <tuple>
+
+#include "common/model/numerics.h"
+#include "common/model/packed_attention.h"
+#include "tests/services/rollout/engine/engine_fixture.h"
+
+namespace tandem::rollout {
+namespace {
+
+model::ModelSpec GroupedSpec() {
+  model::ModelSpec spec = SmallSpec();
+  spec.vocab_size = 700;
+  spec.head_dim = 32;
+  spec.qk_norm = true;
+  return spec;
+}
+
+// The trainer's log-probs of a sequence, alone in its batch.
+std::vector<float> TrainerLogProbs(const model::Transformer& model, const model::Arena& arena,
+                                   const std::vector<int32_t>& tokens, double temperature) {
+  const at::NoGradGuard no_grad;
+  const int64_t n = static_cast<int64_t>(tokens.size());
+  const at::Tensor ids = at::tensor(tokens, at::kInt).to(at::kLong);
+  const at::Tensor cu_seqlens = at::tensor({int64_t{0}, n}, at::kLong);
+  model::PackedAttention attention(cu_seqlens);
+  const model::Rotary rotary = model.MakeRotary(model::PackedPositions(cu_seqlens));
+  at::Tensor x = model.Embed(arena, ids);
+  for (int64_t layer = 0; layer < model.spec().num_layers; ++layer) {
+    x = model.Block(arena, layer, x, rotary, attention);
+  }
+  const at::Tensor temperatures = at::full({n - 1}, temperature, at::kFloat);
+  const model::LogProbs out = model.HeadLogProbs(
+      arena, model.FinalNorm(arena, x).narrow(0, 0, n - 1), ids.narrow(0, 1, n - 1), temperatures);
+  const at::Tensor logprobs = out.logprobs.contiguous();
+  const float* const data = logprobs.const_data_ptr<float>();
+  return std::vector<float>(data, data + logprobs.numel());
+}
+
+// Of the tokens from `first` on.
+void ExpectSameBits(const std::vector<float>& actual, const std::vector<float>& expected,
+                    size_t first, const char* what) {
+  ASSERT_EQ(actual.size() + first, expected.size() + 1);
+  for (size_t i = 0; i < actual.size(); ++i) {
+    ASSERT_EQ(std::memcmp(&actual[i], &expected[first - 1 + i], sizeof(float)), 0)
+        << what << " of token " << i << ": " << actual[i] << ", the trainer's is "
+        << expected[first - 1 + i];
+  }
+}
+
+using Param = std::tuple<at::ScalarType, int>;  // and threads
+
+class ExactGenerationTest : public EngineTest, public ::testing::WithParamInterface<Param> {
+ protected:
+  void SetUp() override {
+    model::SetNumerics(model::Numerics::kExact);
+    at::set_num_threads(std::get<1>(GetParam()));
+  }
+  void TearDown() override {
+    engine_.reset();
+    model::SetNumerics(model::Numerics::kFast);
+  }
+
+  EngineOptions Options() const { return {.dtype = std::get<0>(GetParam())}; }
+
+  int64_t Draw(int64_t least, int64_t most) {
+    return least + static_cast<int64_t>(random_() % static_cast<uint64_t>(most - least + 1));
+  }
+
+  GenerationRequest RandomRequest() {
+    GenerationRequest request;
+    // One of a few beginnings, which the cache may hold, and an end of its own.
+    request.prompt_ids = Prompt(Draw(1, 4) * 40, static_cast<int32_t>(Draw(0, 2)), 700);
+    const auto end = Prompt(Draw(1, 30), static_cast<int32_t>(Draw(10, 1000)), 700);
+    request.prompt_ids.insert(request.prompt_ids.end(), end.begin(), end.end());
+    request.max_tokens = Draw(1, 40);
+    request.n = static_cast<int32_t>(Draw(1, 4));
+    request.seed = random_();
+    request.filter.temperature = Draw(0, 2) == 0 ? 1.0 : 0.1 * static_cast<double>(Draw(5, 15));
+    if (Draw(0, 1) == 0) request.filter.top_k = Draw(1, 100);
+    if (Draw(0, 1) == 0) request.filter.top_p = 0.9;
+    if (Draw(0, 3) == 0) request.filter.min_p = 0.02;
+    return request;
+  }
+
+  void ExpectTrainersLogProbs(const GenerationRequest& request, const SampleChunk& sample) {
+    std::vector<int32_t> tokens = request.prompt_ids;
+    tokens.insert(tokens.end(), sample.token_ids.begin(), sample.token_ids.end());
+    const auto arena = engine_->weights().live();
+    const size_t first = request.prompt_ids.size();
+    ExpectSameBits(sample.logprobs, TrainerLogProbs(*model_, *arena, tokens, 1.0), first,
+                   "raw log-prob");
+    ExpectSameBits(sample.processed_logprobs,
+                   TrainerLogProbs(*model_, *arena, tokens, request.filter.temperature), first,
+                   "log-prob at the temperature");
+  }
+
+  std::mt19937_64 random_{19};
+};
+
+TEST_P(ExactGenerationTest, LogProbsAreTheTrainersUnderMixedTraffic) {
+  EngineOptions options = Options();
+  options.scheduler = {.max_num_seqs = 12, .max_num_batched_tokens = 48};  // prompts in chunks
+  // Too small for all that run: some are preempted.
+  options.kv_cache_bytes = (128 << 10) * static_cast<int64_t>(c10::elementSize(options.dtype));
+  StartRandom(options, GroupedSpec());
+  std::vector<GenerationRequest> requests;
+  for (int i = 0; i < 40; ++i) requests.push_back(RandomRequest());
+  std::vector<Outcome> outcomes(requests.size());
+  for (size_t i = 0; i < requests.size(); ++i) Submit(requests[i], outcomes[i]);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    ASSERT_TRUE(outcomes[i].Wait());
+    ASSERT_OK(outcomes[i].status());
+    for (int32_t n = 0; n < requests[i].n; ++n) {
+      ExpectTrainersLogProbs(requests[i], outcomes[i].sample(n));
+      if (HasFatalFailure()) return;
+    }
+  }
+  const SchedulerStats stats = engine_->Info().scheduler;
+  EXPECT_GT(stats.num_preemptions, 0);
+  EXPECT_GT(stats.num_cached_tokens, 0);
+}
+
+TEST_P(ExactGenerationTest, ASeedFixesASampleWhateverElseRuns) {
+  EngineOptions options = Options();
+  options.scheduler = {.max_num_seqs = 64, .max_num_batched_tokens = 256};
+  StartRandom(options, GroupedSpec());
+  std::vector<GenerationRequest> requests;
+  for (int i = 0; i < 64; ++i) {
+    requests.push_back(RandomRequest());
+    requests.back().n = 1;
+  }
+  std::vector<Outcome> together(requests.size());
+  for (size_t i = 0; i < requests.size(); ++i) Submit(requests[i], together[i]);
+  for (Outcome& outcome : together) ASSERT_TRUE(outcome.Wait());
+  for (size_t i = 0; i < requests.size(); i += 5) {
+    const SampleChunk alone = Generate(requests[i]);
+    const SampleChunk crowded = together[i].sample();
+    EXPECT_EQ(alone.token_ids, crowded.token_ids) << "request " << i;
+    EXPECT_EQ(alone.logprobs, crowded.logprobs) << "request " << i;
+    EXPECT_EQ(alone.processed_logprobs, crowded.processed_logprobs) << "request " << i;
+  }
+}
+
+TEST_P(ExactGenerationTest, SamplesOfAGroupDiffer) {
+  StartRandom(Options(), GroupedSpec());
+  GenerationRequest request = RandomRequest();
+  request.filter = {};
+  request.max_tokens = 20;
+  request.n = 16;
+  Outcome outcome;
+  Submit(request, outcome);
+  ASSERT_TRUE(outcome.Wait());
+  std::set<std::vector<int32_t>> different;
+  for (int32_t n = 0; n < request.n; ++n) different.insert(outcome.sample(n).token_ids);
+  EXPECT_EQ(different.size(), 16u);
+}
+
+TEST_P(ExactGenerationTest, APromptInTheCacheIsComputedAnewUnderNewWeights) {
+  StartRandom(Options(), GroupedSpec());
+  GenerationRequest request = RandomRequest();
+  request.n = 1;
+  request.max_tokens = 30;
+  const SampleChunk before = Generate(request);
+  const SampleChunk cached = Generate(request);
+  EXPECT_GT(cached.num_cached_tokens, 0);
+  EXPECT_EQ(cached.token_ids, before.token_ids);
+  EXPECT_EQ(cached.logprobs, before.logprobs);
+
+  CommitRandom(/*version=*/1, /*seed=*/2);
+  const SampleChunk after = Generate(request);
+  EXPECT_EQ(after.num_cached_tokens, 0);
+  ExpectTrainersLogProbs(request, after);
+
+  Start(Options(), GroupedSpec());
+  CommitRandom(/*version=*/0, /*seed=*/2);
+  const SampleChunk fresh = Generate(request);
+  EXPECT_EQ(after.token_ids, fresh.token_ids);
+  EXPECT_EQ(after.logprobs, fresh.logprobs);
+  EXPECT_EQ(after.processed_logprobs, fresh.processed_logprobs);
+  EXPECT_NE(after.logprobs, before.logprobs);
+}
+
+TEST_P(ExactGenerationTest, ScoresAreTheLogProbsOfGeneration) {
+  StartRandom(Options(), GroupedSpec());
+  GenerationRequest request = RandomRequest();
+  request.n = 1;
+  const SampleChunk sample = Generate(request);
+  std::vector<int32_t> tokens = request.prompt_ids;
+  tokens.insert(tokens.end(), sample.token_ids.begin(), sample.token_ids.end());
+  ASSERT_OK_AND_ASSIGN(const ScoreResult score, Score({tokens, request.filter.temperature}));
+  EXPECT_EQ(std::vector<float>(score.logprobs.begin() + request.prompt_ids.size() - 1,
+                               score.logprobs.end()),
+            sample.processed_logprobs);
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, ExactGenerationTest,
+                         ::testing::Combine(::testing::Values(at::kFloat, at::kBFloat16),
+                                            ::testing::Values(1, 2)),
+                         [](const auto& info) {
+                           return std::string(std::get<0>(info.param) == at::kFloat ? "float32"
+                                                                                    : "bfloat16") +
+                                  "_" + std::to_string(std::get<1>(info.param)) + "_threads";
+                         });
+
+}  // namespace
+}  // namespace tandem::rollout

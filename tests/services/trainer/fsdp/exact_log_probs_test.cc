@@ -1,0 +1,115 @@
+// The trainer's log-probs of a sequence are those of the sequence alone, bit for bit, however
+// ranks, packing, checkpointing and gradients are arranged; so they are the rollout's, which the
+// tests of the rollout's engine hold against the same.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "common/model/numerics.h"
+#include "services/trainer/fsdp/sharded_model.h"
+#include "tests/fakes/local_mesh.h"
+#include "tests/services/trainer/fsdp/sharded_test_support.h"
+#include "tests/support/status_matchers.h"
+
+namespace tandem::trainer {
+namespace {
+
+constexpr uint64_t kSeed = 2;
+
+// The weights that a rollout would hold: the masters, rounded to the compute type.
+class RolloutWeights : public model::ParameterProvider {
+ public:
+  RolloutWeights(const model::ModelSpec& spec, at::ScalarType dtype) {
+    const WholeModel whole(spec, kSeed);
+    for (const at::Tensor& parameter : whole.parameters()) {
+      parameters_.push_back(parameter.detach().to(dtype));
+    }
+  }
+  const at::Tensor& Get(int index) const override { return parameters_[index]; }
+
+ private:
+  std::vector<at::Tensor> parameters_;
+};
+
+// Log-probs and entropies of the batch's rows.
+model::LogProbs Plain(const model::Transformer& transformer, const model::ParameterProvider& params,
+                      const PackedBatch& batch) {
+  const at::NoGradGuard no_grad;
+  model::PackedAttention attention(at::tensor(batch.cu_seqlens, at::kLong));
+  const model::Rotary rotary = transformer.MakeRotary(batch.positions);
+  at::Tensor x = transformer.Embed(params, batch.token_ids);
+  for (int64_t i = 0; i < transformer.spec().num_layers; ++i) {
+    x = transformer.Block(params, i, x, rotary, attention);
+  }
+  const at::Tensor hidden = transformer.FinalNorm(params, x.index_select(0, batch.rows));
+  return transformer.HeadLogProbs(params, hidden, batch.targets, batch.temperatures);
+}
+
+struct ExactCase {
+  const char* name;
+  at::ScalarType dtype = at::kFloat;
+  comm::MeshShape mesh;
+  ActivationCheckpointing checkpointing = ActivationCheckpointing::kNone;
+};
+
+class ExactLogProbsTest : public ::testing::TestWithParam<ExactCase> {
+ protected:
+  void SetUp() override { model::SetNumerics(model::Numerics::kExact); }
+  void TearDown() override { model::SetNumerics(model::Numerics::kFast); }
+};
+
+TEST_P(ExactLogProbsTest, AreThoseOfEachSequenceAlone) {
+  const model::ModelSpec spec = SmallSpec();
+  const std::vector<TokenSequence> sequences = RandomSequences(24, 120, spec.vocab_size, 5);
+  const model::Transformer transformer(spec);
+  const RolloutWeights weights(spec, GetParam().dtype);
+  std::vector<at::Tensor> alone;
+  for (const TokenSequence& sequence : sequences) {
+    alone.push_back(Plain(transformer, weights, Pack({sequence}, 2)).logprobs);
+  }
+  const int ranks = GetParam().mesh.num_data_ranks();
+  testing::LocalMesh world(GetParam().mesh);
+  world.Run([&](const comm::DeviceMesh& mesh) {
+    ShardedModelOptions options;
+    options.spec = spec;
+    options.mesh = &mesh;
+    options.compute_dtype = GetParam().dtype;
+    options.activation_checkpointing = GetParam().checkpointing;
+    ASSERT_OK_AND_ASSIGN(auto model, ShardedModel::Create(options));
+    SetParameters(*model, kSeed);
+    constexpr int kMicroBatches = 3;
+    const auto batches = Deal(sequences, mesh.data_rank(), ranks, kMicroBatches, 2);
+    for (int m = 0; m < kMicroBatches; ++m) {
+      std::vector<at::Tensor> of_batch;
+      for (size_t i = 0; i < sequences.size(); ++i) {
+        if (static_cast<int>(i) % (ranks * kMicroBatches) == m * ranks + mesh.data_rank()) {
+          of_batch.push_back(alone[i]);
+        }
+      }
+      const at::Tensor expected = at::cat(of_batch);
+      ASSERT_OK_AND_ASSIGN(const model::LogProbs scored, model->Forward(batches[m]));
+      EXPECT_TRUE(at::equal(scored.logprobs, expected)) << "scored, micro-batch " << m;
+      const auto loss = [&](const model::LogProbs& trained) {
+        EXPECT_TRUE(at::equal(trained.logprobs, expected)) << "trained on, micro-batch " << m;
+        EXPECT_TRUE(at::equal(trained.entropy, scored.entropy)) << "entropy, micro-batch " << m;
+        return TestLoss(trained);
+      };
+      ASSERT_OK(model->ForwardBackward(batches[m], loss).status());
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Meshes, ExactLogProbsTest,
+    ::testing::Values(
+        ExactCase{"float32", at::kFloat, {}}, ExactCase{"bfloat16", at::kBFloat16, {}},
+        ExactCase{"shards", at::kFloat, {.dp_shard = 3}},
+        ExactCase{"bfloat16_shards", at::kBFloat16, {.dp_shard = 2}},
+        ExactCase{"copies", at::kBFloat16, {.dp_replicate = 2, .dp_shard = 2}},
+        ExactCase{"sequence_parallel", at::kFloat, {.dp_shard = 2, .sequence = 2}},
+        ExactCase{"bfloat16_sequence_parallel", at::kBFloat16, {.dp_shard = 4, .sequence = 2}},
+        ExactCase{"full_checkpointing", at::kBFloat16, {}, ActivationCheckpointing::kFull},
+        ExactCase{"selective_checkpointing", at::kFloat, {}, ActivationCheckpointing::kSelective}),
+    [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace tandem::trainer

@@ -1,0 +1,204 @@
+// tandem bench exact: what `numerics: exact` costs against `fast`: decoding, prefill, the trainer's
+// forward pass and a whole GRPO step.
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/io/model_config.h"
+#include "common/model/model_spec.h"
+#include "common/status/status_macros.h"
+#include "nlohmann/json.hpp"
+#include "tools/tandem/bench/bench.h"
+#include "tools/tandem/bench/timed_generation.h"
+#include "tools/tandem/commands/run_options.h"
+#include "tools/tandem/commands/session.h"
+#include "tools/tandem/driver/sample_builder.h"
+
+namespace tandem::bench {
+namespace {
+
+struct Options {
+  std::string model;
+  std::string dtype = "bfloat16";
+  std::vector<int64_t> batches = {1, 32, 256};
+  GenerationWork step{.batch = 32, .n = 8, .prompt_tokens = 64, .new_tokens = 32};
+  int repeats = 3;
+  std::vector<std::string> overrides;
+};
+
+// Seconds by the name of the work; and what a step says of itself.
+struct Measured {
+  std::map<std::string, std::vector<double>> seconds;
+  double probs_diff_max = 0;
+  double probs_diff_mean = 0;
+};
+
+absl::StatusOr<config::v1::RunConfig> MakeConfig(const Options& options,
+                                                 const model::ModelSpec& spec,
+                                                 const std::string& numerics,
+                                                 const std::string& run_dir) {
+  GenerationWork most = options.step;
+  most.batch *= most.n;
+  most.n = 1;
+  for (const int64_t batch : options.batches) most.batch = std::max(most.batch, batch);
+  commands::RunOptions run;
+  run.overrides = RoomFor(most, spec, options.dtype == "bfloat16" ? 2 : 4);
+  run.overrides.insert(
+      run.overrides.end(),
+      {absl::StrCat("model.path='", options.model, "'"),
+       absl::StrCat("model.dtype=", options.dtype), absl::StrCat("numerics=", numerics),
+       absl::StrCat("run_dir=", run_dir), absl::StrCat("rollout.n=", options.step.n),
+       absl::StrCat("data.train_batch_size=", options.step.batch)});
+  run.overrides.insert(run.overrides.end(), options.overrides.begin(), options.overrides.end());
+  return commands::ResolveConfig(run, {});
+}
+
+absl::Status MeasureGeneration(driver::RolloutFleet& fleet, TorchRandint& randint,
+                               const Options& options, Measured& measured) {
+  for (const int64_t batch : options.batches) {
+    GenerationWork work = options.step;
+    work.n = 1;
+    work.batch = batch;
+    ASSIGN_OR_RETURN(const TimedGeneration whole, TimeGeneration(fleet, randint, work));
+    work.new_tokens = 1;
+    ASSIGN_OR_RETURN(const TimedGeneration prefill, TimeGeneration(fleet, randint, work));
+    measured.seconds[absl::StrCat("prefill, batch ", batch)].push_back(prefill.seconds);
+    measured.seconds[absl::StrCat("decode, batch ", batch)].push_back(whole.seconds -
+                                                                      prefill.seconds);
+  }
+  return absl::OkStatus();
+}
+
+// Generate, train, publish: a step of the policy gradient on groups of which half the samples are
+// rewarded.
+absl::Status MeasureStep(commands::Session& session, TorchRandint& randint, const Options& options,
+                         int64_t step, Measured& measured) {
+  const absl::Time start = absl::Now();
+  ASSIGN_OR_RETURN(TimedGeneration generated,
+                   TimeGeneration(session.fleet(), randint, options.step));
+  for (driver::Group& group : generated.groups) {
+    for (size_t i = 0; i < group.completions.size(); ++i) {
+      group.completions[i].reward = static_cast<double>(i % 2);
+    }
+  }
+  const std::vector<common::v1::Sample> samples =
+      driver::ToSamples(step, generated.groups, /*temperature=*/1);
+  const absl::Time train = absl::Now();
+  ASSIGN_OR_RETURN(const auto response, session.trainer().TrainStep(
+                                            step, trainer::v1::OBJECTIVE_POLICY_GRADIENT, samples));
+  const absl::Time publish = absl::Now();
+  RETURN_IF_ERROR(session.trainer().PublishWeights(session.fleet()).status());
+  const absl::Time end = absl::Now();
+  measured.seconds["step"].push_back(absl::ToDoubleSeconds(end - start));
+  measured.seconds["step, generate"].push_back(absl::ToDoubleSeconds(train - start));
+  measured.seconds["step, train"].push_back(absl::ToDoubleSeconds(publish - train));
+  measured.seconds["step, publish"].push_back(absl::ToDoubleSeconds(end - publish));
+  const auto metric = [&](const char* name) {
+    const auto found = response.metrics().find(name);
+    return found == response.metrics().end() ? 0.0 : found->second;
+  };
+  measured.probs_diff_max =
+      std::max(measured.probs_diff_max, metric("training/rollout_probs_diff_max"));
+  measured.probs_diff_mean =
+      std::max(measured.probs_diff_mean, metric("training/rollout_probs_diff_mean"));
+
+  trainer::v1::ComputeLogProbsRequest request;
+  for (const driver::Group& group : generated.groups) {
+    auto* ids = request.add_sequences()->mutable_token_ids();
+    ids->Add(group.prompt.token_ids.begin(), group.prompt.token_ids.end());
+    const auto& sampled = group.completions[0].token_ids;
+    ids->Add(sampled.begin(), sampled.end());
+  }
+  const absl::Time forward = absl::Now();
+  RETURN_IF_ERROR(session.trainer().ComputeLogProbs(request).status());
+  measured.seconds["trainer's forward"].push_back(absl::ToDoubleSeconds(absl::Now() - forward));
+  return absl::OkStatus();
+}
+
+// With services of its own. What is measured first warms up and is not kept.
+absl::Status Measure(const Options& options, const model::ModelSpec& spec,
+                     const std::string& numerics, Measured& measured) {
+  commands::Session session;
+  commands::ScratchFolder scratch;
+  ASSIGN_OR_RETURN(const config::v1::RunConfig config,
+                   MakeConfig(options, spec, numerics, scratch.path()));
+  RETURN_IF_ERROR(session.Explain(
+      session.Open(config, {.local = true, .rollout_model = config.model().path()})));
+  TorchRandint randint(1, spec.vocab_size);
+  Measured warm_up;
+  RETURN_IF_ERROR(session.Explain(MeasureStep(session, randint, options, 1, warm_up)));
+  for (int64_t step = 2; step < 4; ++step) {
+    RETURN_IF_ERROR(session.Explain(MeasureStep(session, randint, options, step, measured)));
+  }
+  return session.Explain(MeasureGeneration(session.fleet(), randint, options, measured));
+}
+
+absl::Status Run(const Options& options) {
+  ASSIGN_OR_RETURN(const io::ModelConfig model_config, io::ReadModelConfig(options.model));
+  ASSIGN_OR_RETURN(const model::ModelSpec spec,
+                   model::ParseModelSpec(model_config.json, model_config.path));
+  Measured fast, exact;
+  // In turns, so that both have the machine's better and worse moments.
+  for (int i = 0; i < options.repeats; ++i) {
+    RETURN_IF_ERROR(Measure(options, spec, "fast", fast));
+    RETURN_IF_ERROR(Measure(options, spec, "exact", exact));
+  }
+  nlohmann::json work = nlohmann::json::object();
+  for (const auto& [name, seconds] : fast.seconds) {
+    const double fast_s = Median(seconds);
+    const double exact_s = Median(exact.seconds[name]);
+    work[name] = {
+        {"fast_seconds", fast_s}, {"exact_seconds", exact_s}, {"ratio", exact_s / fast_s}};
+  }
+  const auto difference = [](const Measured& measured) -> nlohmann::json {
+    return {{"max", measured.probs_diff_max}, {"mean", measured.probs_diff_mean}};
+  };
+  const nlohmann::json line = {
+      {"bench", "exact"},
+      {"model", options.model},
+      {"dtype", options.dtype},
+      {"prompts", options.step.batch},
+      {"n", options.step.n},
+      {"prompt_tokens", options.step.prompt_tokens},
+      {"new_tokens", options.step.new_tokens},
+      {"repeats", options.repeats},
+      {"work", work},
+      {"rollout_probs_diff", {{"fast", difference(fast)}, {"exact", difference(exact)}}}};
+  std::printf("%s\n", line.dump().c_str());
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddExact(CLI::App& bench, commands::Runner& runner) {
+  CLI::App* command = bench.add_subcommand("exact", "What exact numerics cost");
+  auto options = std::make_shared<Options>();
+  command->add_option("--model", options->model, "Hugging Face folder")->required();
+  command->add_option("--dtype", options->dtype, "float32 or bfloat16")->capture_default_str();
+  command->add_option("--batches", options->batches, "Requests at once, for decoding and prefill")
+      ->check(CLI::Range(1, 1 << 16))
+      ->capture_default_str();
+  command->add_option("--prompts", options->step.batch, "Prompts of a step")
+      ->check(CLI::Range(1, 1 << 16))
+      ->capture_default_str();
+  command->add_option("--n", options->step.n, "Samples of each prompt")
+      ->check(CLI::Range(2, 1 << 10))
+      ->capture_default_str();
+  command->add_option("--prompt-tokens", options->step.prompt_tokens, "Length of each prompt")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  command->add_option("--new-tokens", options->step.new_tokens, "Tokens sampled for each")
+      ->check(CLI::Range(2, 1 << 20))
+      ->capture_default_str();
+  command->add_option("--repeats", options->repeats, "Runs of each; medians are reported")
+      ->check(CLI::Range(1, 100))
+      ->capture_default_str();
+  command->add_option("--set", options->overrides, "Overrides a value of the configuration")
+      ->allow_extra_args(false);
+  SetRun(*command, runner, options, Run);
+}
+
+}  // namespace tandem::bench

@@ -1,0 +1,52 @@
+#include "tools/tandem/bench/timed_generation.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/status/status_macros.h"
+
+namespace tandem::bench {
+
+std::vector<std::string> RoomFor(const GenerationWork& work, const model::ModelSpec& spec,
+                                 int64_t element_bytes) {
+  const int64_t length = work.prompt_tokens + work.new_tokens;
+  const int64_t samples = std::max<int64_t>(1, work.batch * work.n);
+  const int64_t kv_bytes = 2 * spec.num_layers * spec.kv_size() * element_bytes * (length + 16);
+  return {absl::StrCat("rollout.max_num_seqs=", samples),
+          absl::StrCat("data.max_prompt_length=", work.prompt_tokens),
+          absl::StrCat("rollout.max_tokens=", work.new_tokens),
+          absl::StrCat("rollout.max_model_len=", length),
+          absl::StrCat("rollout.kv_cache_megabytes=",
+                       std::max<int64_t>(64, 1 + samples * kv_bytes / 1000000))};
+}
+
+absl::StatusOr<TimedGeneration> TimeGeneration(driver::RolloutFleet& fleet, TorchRandint& randint,
+                                               const GenerationWork& work) {
+  std::vector<driver::Prompt> prompts(work.batch);
+  for (driver::Prompt& prompt : prompts) prompt.token_ids = randint.Draw(work.prompt_tokens);
+  rollout::v1::SamplingParams params;
+  params.set_temperature(1);
+  params.set_top_k(50);
+  params.set_n(static_cast<uint32_t>(work.n));
+  params.set_seed(1);
+  params.set_ignore_eos(true);
+  params.set_processed_logprobs(true);
+  params.set_max_tokens(work.new_tokens);
+  const absl::Time start = absl::Now();
+  TimedGeneration timed;
+  ASSIGN_OR_RETURN(timed.groups,
+                   fleet.Generate(std::move(prompts), {.sampling = params, .return_text = false}));
+  timed.seconds = absl::ToDoubleSeconds(absl::Now() - start);
+  for (const driver::Group& group : timed.groups) {
+    for (const driver::Completion& completion : group.completions) {
+      if (static_cast<int64_t>(completion.token_ids.size()) == work.new_tokens) continue;
+      return absl::InternalError(absl::StrCat("expected ", work.new_tokens, " tokens, found ",
+                                              completion.token_ids.size()));
+    }
+  }
+  return timed;
+}
+
+}  // namespace tandem::bench
