@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "common/model/worker_pool.h"
+
 namespace tandem::model {
 namespace {
 
@@ -38,11 +40,23 @@ kernels::Element ElementOf(const at::Tensor& tensor) {
 
 void ForRows(int64_t rows, int64_t size, const kernels::RangeBody& body) {
   const int64_t grain = std::max<int64_t>(1, kElementsPerThread / std::max<int64_t>(size, 1));
-  at::parallel_for(0, rows, grain, body);
+  WorkerPool* const pool = CurrentWorkerPool();
+  if (pool == nullptr) {
+    at::parallel_for(0, rows, grain, body);
+  } else if (rows <= grain) {
+    if (rows > 0) body(0, rows);
+  } else {
+    pool->Run(rows, body);
+  }
 }
 
 void ForTasks(int64_t tasks, const kernels::RangeBody& body) {
-  at::parallel_for(0, tasks, 1, body);
+  WorkerPool* const pool = CurrentWorkerPool();
+  if (pool == nullptr) {
+    at::parallel_for(0, tasks, 1, body);
+  } else {
+    pool->Run(tasks, body);
+  }
 }
 
 at::Tensor SumOverRows(int64_t rows, int64_t size,
@@ -64,7 +78,7 @@ at::Tensor SumOverRows(int64_t rows, int64_t size,
 
 void Multiply(const kernels::Product& product) {
   static const kernels::ParallelFor parallel_for = ForTasks;
-  kernels::Multiply(product, at::get_num_threads(), parallel_for);
+  kernels::Multiply(product, NumThreads(), parallel_for);
 }
 
 }  // namespace tandem::model

@@ -1,6 +1,5 @@
 #include "common/model/paged_attention.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
@@ -8,7 +7,9 @@
 #include <cstring>
 #include <utility>
 
+#include "common/model/cpu_dispatch.h"
 #include "common/model/paged_attention_kernel.h"
+#include "common/model/worker_pool.h"
 
 namespace tandem::model {
 namespace {
@@ -77,13 +78,13 @@ void WriteTokens(const LayerCache<T>& cache, const PagedSequence& sequence, int6
 // uneven.
 template <typename Fn>
 void ForEach(int64_t n, bool parallel, const Fn& fn) {
-  const int64_t threads = parallel ? std::min<int64_t>(n, at::get_num_threads()) : 1;
+  const int64_t threads = parallel ? std::min<int64_t>(n, NumThreads()) : 1;
   if (threads <= 1) {
     for (int64_t i = 0; i < n; ++i) fn(i);
     return;
   }
   std::atomic<int64_t> next{0};
-  at::parallel_for(0, threads, 1, [&](int64_t, int64_t) {
+  ForTasks(threads, [&](int64_t, int64_t) {
     for (int64_t i = next++; i < n; i = next++) fn(i);
   });
 }

@@ -9,6 +9,7 @@
 #define HWY_TARGET_INCLUDE "common/model/paged_attention_kernel.cc"
 #include "hwy/foreach_target.h"
 // After foreach_target.h.
+#include "common/model/kernels/softmax-inl.h"
 #include "hwy/contrib/math/math-inl.h"
 #include "hwy/highway.h"
 
@@ -20,11 +21,10 @@ namespace hn = hwy::HWY_NAMESPACE;
 // At most as many lanes as a tile of keys has tokens; divides it.
 using DF = hn::CappedTag<float, 16>;
 constexpr int64_t kTile = 16;
-// Keys that go through the softmax together. Part of the result: rows are rescaled between runs.
-constexpr int64_t kRun = 128;
-// Far below any score, so that masked keys and empty rows need no infinities.
-constexpr float kMasked = -3.0e38f;
-constexpr float kNoMaximum = -1.0e30f;
+// Keys that go through the softmax together, in the registers that DF has here.
+namespace shared = kernels::HWY_NAMESPACE;
+constexpr int64_t kRun = shared::kKeyBlock;
+static_assert(shared::kLanes <= kTile);
 
 HWY_INLINE auto LoadFloats(DF d, const float* from) { return hn::LoadU(d, from); }
 HWY_INLINE auto LoadFloats(DF d, const uint16_t* from) {
@@ -49,130 +49,110 @@ inline void Store(float x, uint16_t* to) {
                       : static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 
-// scores[r * kRun + j] = q_r . k_j for the 16 keys of a tile, for kRows rows of q.
-template <int kRows, typename T>
-HWY_INLINE void TileScores(const float* q, int64_t head_dim, const T* keys, float* scores) {
+// scores[r * kRun + t * kTile + j] = q_r . k_j for the 16 keys of each of kTiles tiles, for kRows
+// rows of q. Few rows take several tiles at once: sums that are too few wait for one another.
+template <int kRows, int kTiles, typename T>
+HWY_INLINE void TileScores(const float* q, int64_t head_dim, const T* const* keys, float* scores) {
   const DF d;
   const size_t lanes = hn::Lanes(d);
   for (size_t j = 0; j < static_cast<size_t>(kTile); j += 2 * lanes) {
     // With 16 lanes one vector holds the tile; the second one then repeats it and is not stored.
     const size_t second = j + lanes < static_cast<size_t>(kTile) ? j + lanes : j;
-    hn::Vec<DF> a0 = hn::Zero(d), a1 = a0, a2 = a0, a3 = a0, b0 = a0, b1 = a0, b2 = a0, b3 = a0;
+    hn::Vec<DF> a[kTiles][kRows], b[kTiles][kRows];
+#pragma GCC unroll 4
+    for (int t = 0; t < kTiles; ++t) {
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r) a[t][r] = b[t][r] = hn::Zero(d);
+    }
     for (int64_t i = 0; i < head_dim; ++i) {
-      const auto k0 = LoadFloats(d, keys + i * kTile + j);
-      const auto k1 = LoadFloats(d, keys + i * kTile + second);
-      const auto q0 = hn::Set(d, q[i]);
-      a0 = hn::MulAdd(q0, k0, a0);
-      b0 = hn::MulAdd(q0, k1, b0);
-      if constexpr (kRows > 1) {
-        const auto q1 = hn::Set(d, q[head_dim + i]);
-        a1 = hn::MulAdd(q1, k0, a1);
-        b1 = hn::MulAdd(q1, k1, b1);
-      }
-      if constexpr (kRows > 2) {
-        const auto q2 = hn::Set(d, q[2 * head_dim + i]);
-        a2 = hn::MulAdd(q2, k0, a2);
-        b2 = hn::MulAdd(q2, k1, b2);
-      }
-      if constexpr (kRows > 3) {
-        const auto q3 = hn::Set(d, q[3 * head_dim + i]);
-        a3 = hn::MulAdd(q3, k0, a3);
-        b3 = hn::MulAdd(q3, k1, b3);
+#pragma GCC unroll 4
+      for (int t = 0; t < kTiles; ++t) {
+        const auto k0 = LoadFloats(d, keys[t] + i * kTile + j);
+        const auto k1 = LoadFloats(d, keys[t] + i * kTile + second);
+#pragma GCC unroll 4
+        for (int r = 0; r < kRows; ++r) {
+          const auto qr = hn::Set(d, q[r * head_dim + i]);
+          a[t][r] = hn::MulAdd(qr, k0, a[t][r]);
+          b[t][r] = hn::MulAdd(qr, k1, b[t][r]);
+        }
       }
     }
-    hn::StoreU(b0, d, scores + second);
-    hn::StoreU(a0, d, scores + j);
-    if constexpr (kRows > 1) {
-      hn::StoreU(b1, d, scores + kRun + second);
-      hn::StoreU(a1, d, scores + kRun + j);
-    }
-    if constexpr (kRows > 2) {
-      hn::StoreU(b2, d, scores + 2 * kRun + second);
-      hn::StoreU(a2, d, scores + 2 * kRun + j);
-    }
-    if constexpr (kRows > 3) {
-      hn::StoreU(b3, d, scores + 3 * kRun + second);
-      hn::StoreU(a3, d, scores + 3 * kRun + j);
+#pragma GCC unroll 4
+    for (int t = 0; t < kTiles; ++t) {
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r) {
+        hn::StoreU(b[t][r], d, scores + r * kRun + t * kTile + second);
+        hn::StoreU(a[t][r], d, scores + r * kRun + t * kTile + j);
+      }
     }
   }
 }
 
-// acc[r, 0 .. 2 lanes) += sum over n keys of p[r, j] * values[j, ..], for kRows rows.
+// acc[r, 0 .. kVectors * lanes) += sum over n keys of p[r, j] * values[j, ..], for kRows rows.
+template <int kRows, int kVectors, typename T>
+HWY_INLINE void AddColumns(const float* p, int64_t n, const T* values, int64_t padded_head_dim,
+                           float* acc) {
+  const DF d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  hn::Vec<DF> sums[kRows][kVectors];
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) {
+      sums[r][v] = hn::LoadU(d, acc + r * padded_head_dim + v * lanes);
+    }
+  }
+  for (int64_t j = 0; j < n; ++j, values += padded_head_dim) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) {
+      const auto value = LoadFloats(d, values + v * lanes);
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r) {
+        sums[r][v] = hn::MulAdd(hn::Set(d, p[r * kRun + j]), value, sums[r][v]);
+      }
+    }
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) {
+      hn::StoreU(sums[r][v], d, acc + r * padded_head_dim + v * lanes);
+    }
+  }
+}
+
+// The same for all columns, as many at once as sums are needed.
 template <int kRows, typename T>
 HWY_INLINE void AddValues(const float* p, int64_t n, const T* values, int64_t padded_head_dim,
                           float* acc) {
-  const DF d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  constexpr int kVectors = kRows <= 2 ? 8 / kRows : 2;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(DF()));
   int64_t i = 0;
-  for (; i + 2 * lanes <= padded_head_dim; i += 2 * lanes) {
-    hn::Vec<DF> a[kRows], b[kRows];
-    for (int r = 0; r < kRows; ++r) {
-      a[r] = hn::LoadU(d, acc + r * padded_head_dim + i);
-      b[r] = hn::LoadU(d, acc + r * padded_head_dim + i + lanes);
-    }
-    const T* row = values + i;
-    for (int64_t j = 0; j < n; ++j, row += padded_head_dim) {
-      const auto v0 = LoadFloats(d, row);
-      const auto v1 = LoadFloats(d, row + lanes);
-      for (int r = 0; r < kRows; ++r) {
-        const auto pr = hn::Set(d, p[r * kRun + j]);
-        a[r] = hn::MulAdd(pr, v0, a[r]);
-        b[r] = hn::MulAdd(pr, v1, b[r]);
-      }
-    }
-    for (int r = 0; r < kRows; ++r) {
-      hn::StoreU(a[r], d, acc + r * padded_head_dim + i);
-      hn::StoreU(b[r], d, acc + r * padded_head_dim + i + lanes);
-    }
+  for (; i + kVectors * lanes <= padded_head_dim; i += kVectors * lanes) {
+    AddColumns<kRows, kVectors>(p, n, values + i, padded_head_dim, acc + i);
   }
   for (; i < padded_head_dim; i += lanes) {
-    hn::Vec<DF> a[kRows];
-    for (int r = 0; r < kRows; ++r) a[r] = hn::LoadU(d, acc + r * padded_head_dim + i);
-    for (int64_t j = 0; j < n; ++j) {
-      const auto v = LoadFloats(d, values + j * padded_head_dim + i);
-      for (int r = 0; r < kRows; ++r) {
-        a[r] = hn::MulAdd(hn::Set(d, p[r * kRun + j]), v, a[r]);
-      }
-    }
-    for (int r = 0; r < kRows; ++r) hn::StoreU(a[r], d, acc + r * padded_head_dim + i);
+    AddColumns<kRows, 1>(p, n, values + i, padded_head_dim, acc + i);
   }
 }
 
-// One row of scores of a run becomes probabilities relative to the row's maximum so far. Keys
-// outside [first, last) are masked. `n` is a multiple of the tile.
-HWY_INLINE void SoftmaxRun(float* scores, int64_t n, int64_t first, int64_t last, float softcap,
-                           float* maximum, float* sum, float* acc, int64_t padded_head_dim) {
+// scores[0, n) become softcap * tanh(score / softcap).
+HWY_INLINE void CapScores(float* scores, int64_t n, float softcap) {
   const DF d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  if (softcap > 0.0f) {
-    const auto cap = hn::Set(d, softcap);
-    const auto inverse = hn::Set(d, 1.0f / softcap);
-    for (int64_t j = 0; j < n; j += lanes) {
-      const auto s = hn::LoadU(d, scores + j);
-      hn::StoreU(hn::Mul(cap, hn::Tanh(d, hn::Mul(s, inverse))), d, scores + j);
-    }
+  const auto cap = hn::Set(d, softcap);
+  const auto inverse = hn::Set(d, 1.0f / softcap);
+  for (int64_t j = 0; j < n; j += static_cast<int64_t>(hn::Lanes(d))) {
+    const auto s = hn::LoadU(d, scores + j);
+    hn::StoreU(hn::Mul(cap, hn::Tanh(d, hn::Mul(s, inverse))), d, scores + j);
   }
-  for (int64_t j = 0; j < std::min(first, n); ++j) scores[j] = kMasked;
-  for (int64_t j = std::max<int64_t>(last, 0); j < n; ++j) scores[j] = kMasked;
-  auto top = hn::Set(d, *maximum);
-  for (int64_t j = 0; j < n; j += lanes) top = hn::Max(top, hn::LoadU(d, scores + j));
-  const float new_maximum = hn::GetLane(hn::MaxOfLanes(d, top));
-  if (new_maximum != *maximum) {
-    const auto shrink = hn::Exp(d, hn::Set(d, *maximum - new_maximum));
-    *sum *= hn::GetLane(shrink);
-    for (int64_t i = 0; i < padded_head_dim; i += lanes) {
-      hn::StoreU(hn::Mul(hn::LoadU(d, acc + i), shrink), d, acc + i);
-    }
-    *maximum = new_maximum;
+}
+
+HWY_INLINE void ScaleRow(float* row, int64_t width, float factor) {
+  const DF d;
+  const auto factors = hn::Set(d, factor);
+  for (int64_t i = 0; i < width; i += static_cast<int64_t>(hn::Lanes(d))) {
+    hn::StoreU(hn::Mul(hn::LoadU(d, row + i), factors), d, row + i);
   }
-  const auto shift = hn::Set(d, new_maximum);
-  auto total = hn::Zero(d);
-  for (int64_t j = 0; j < n; j += lanes) {
-    const auto p = hn::Exp(d, hn::Sub(hn::LoadU(d, scores + j), shift));
-    hn::StoreU(p, d, scores + j);
-    total = hn::Add(total, p);
-  }
-  *sum += hn::GetLane(hn::SumOfLanes(d, total));
 }
 
 template <typename T>
@@ -186,9 +166,8 @@ class Attender {
     scratch.resize(rows * (a_.head_dim + a_.padded_head_dim + 2) + 4 * kRun);
     q_ = scratch.data();
     acc_ = q_ + rows * a_.head_dim;
-    maximum_ = acc_ + rows * a_.padded_head_dim;
-    sum_ = maximum_ + rows;
-    scores_ = sum_ + rows;
+    running_ = reinterpret_cast<shared::Running*>(acc_ + rows * a_.padded_head_dim);
+    scores_ = acc_ + rows * (a_.padded_head_dim + 2);
     Start(rows);
     const int64_t end = a_.first_position + a_.num_tokens;  // one past the last key that is seen
     int64_t run = a_.window > 0 ? std::max<int64_t>(0, a_.first_position + 1 - a_.window) : 0;
@@ -209,10 +188,16 @@ class Attender {
       const T* q = a_.q + r / a_.heads_per_kv_head * a_.q_token_stride + head * a_.q_head_stride;
       for (int64_t i = 0; i < a_.head_dim; ++i) q_[r * a_.head_dim + i] = ToFloat(q[i]) * a_.scale;
       // A sink is a key without a value.
-      maximum_[r] = a_.sinks != nullptr ? a_.sinks[head] : kNoMaximum;
-      sum_[r] = a_.sinks != nullptr ? 1.0f : 0.0f;
+      running_[r] = shared::kNothingSeen;
+      if (a_.sinks != nullptr) running_[r] = {a_.sinks[head], 1.0f};
     }
     std::fill_n(acc_, rows * a_.padded_head_dim, 0.0f);
+  }
+
+  // The tile of keys that begins at a position.
+  const T* KeysOf(int64_t position) const {
+    return a_.keys + a_.blocks[position / a_.block_size] * a_.key_block_stride +
+           position % a_.block_size * a_.head_dim;
   }
 
   template <int kRows>
@@ -222,22 +207,28 @@ class Attender {
     const int64_t n = std::min({kRun, end - run, a_.first_position + last_token + 1 - run});
     if (n <= 0) return;
     float* acc = acc_ + row * a_.padded_head_dim;
-    for (int64_t j = 0; j < n; j += kTile) {
-      const int64_t position = run + j;
-      const int64_t within = position % a_.block_size;
-      const T* keys = a_.keys + a_.blocks[position / a_.block_size] * a_.key_block_stride +
-                      within * a_.head_dim;
-      TileScores<kRows>(q_ + row * a_.head_dim, a_.head_dim, keys, scores_ + j);
+    constexpr int kTiles = kRows <= 2 ? 4 / kRows : 1;
+    const float* const q = q_ + row * a_.head_dim;
+    const T* keys[kTiles];
+    int64_t j = 0;
+    for (; j + (kTiles - 1) * kTile < n; j += kTiles * kTile) {
+      for (int t = 0; t < kTiles; ++t) keys[t] = KeysOf(run + j + t * kTile);
+      TileScores<kRows, kTiles>(q, a_.head_dim, keys, scores_ + j);
+    }
+    for (; j < n; j += kTile) {
+      keys[0] = KeysOf(run + j);
+      TileScores<kRows, 1>(q, a_.head_dim, keys, scores_ + j);
     }
     const int64_t whole_tiles = (n + kTile - 1) / kTile * kTile;
     for (int r = 0; r < kRows; ++r) {
       const int64_t position = a_.first_position + (row + r) / a_.heads_per_kv_head;
-      const int64_t first = a_.window > 0 ? position + 1 - a_.window - run : 0;
-      SoftmaxRun(scores_ + r * kRun, whole_tiles, first, position + 1 - run, a_.softcap,
-                 &maximum_[row + r], &sum_[row + r], acc + r * a_.padded_head_dim,
-                 a_.padded_head_dim);
+      if (a_.softcap > 0.0f) CapScores(scores_ + r * kRun, whole_tiles, a_.softcap);
+      const auto visible = shared::VisibleOf(position, run, n, a_.window);
+      const float shrunk =
+          shared::SoftmaxBlock(scores_ + r * kRun, whole_tiles, visible, running_[row + r]);
+      if (shrunk != 1.0f) ScaleRow(acc + r * a_.padded_head_dim, a_.padded_head_dim, shrunk);
     }
-    for (int64_t j = 0; j < n;) {
+    for (j = 0; j < n;) {
       const int64_t position = run + j;
       const int64_t within = position % a_.block_size;
       const int64_t count = std::min(n - j, a_.block_size - within);
@@ -252,7 +243,7 @@ class Attender {
     for (int64_t r = 0; r < rows; ++r) {
       T* out = a_.out + r / a_.heads_per_kv_head * a_.out_token_stride +
                r % a_.heads_per_kv_head * a_.head_dim;
-      const float inverse = 1.0f / sum_[r];
+      const float inverse = 1.0f / running_[r].sum;
       for (int64_t i = 0; i < a_.head_dim; ++i) {
         Store(acc_[r * a_.padded_head_dim + i] * inverse, out + i);
       }
@@ -260,11 +251,10 @@ class Attender {
   }
 
   const AttendArgs<T>& a_;
-  float* q_;        // [rows, head_dim], scaled
-  float* acc_;      // [rows, padded_head_dim]
-  float* maximum_;  // [rows]
-  float* sum_;      // [rows]
-  float* scores_;   // [4, kRun]
+  float* q_;                  // [rows, head_dim], scaled
+  float* acc_;                // [rows, padded_head_dim]
+  shared::Running* running_;  // [rows]
+  float* scores_;             // [4, kRun]
 };
 
 void AttendFloat(const AttendArgs<float>& args) { Attender<float>(args).Run(); }

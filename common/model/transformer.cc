@@ -1,11 +1,9 @@
 #include "common/model/transformer.h"
 
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linear.h>
-#include <ATen/ops/outer.h>
 #include <ATen/ops/stack.h>
 
 #include <cmath>
@@ -77,10 +75,7 @@ Transformer::Transformer(ModelSpec spec, const UnitLimits& limits, comm::Process
       inverse_frequencies_(InverseFrequencies(spec_)) {}
 
 Rotary Transformer::MakeRotary(const at::Tensor& positions) const {
-  const at::NoGradGuard no_grad;
-  const at::Tensor angles =
-      at::outer(positions.to(at::kFloat), inverse_frequencies_.to(positions.device()));
-  return {angles.cos(), angles.sin()};
+  return RotaryOf(positions, inverse_frequencies_);
 }
 
 at::Tensor Transformer::Embed(const ParameterProvider& params, const at::Tensor& token_ids) const {
@@ -159,7 +154,8 @@ at::Tensor Transformer::FinalNorm(const ParameterProvider& params, const at::Ten
 }
 
 at::Tensor Transformer::Logits(const ParameterProvider& params, const at::Tensor& hidden) const {
-  return Project(params, hidden, table_.lm_head()).to(at::kFloat);
+  return HeadLogits(hidden.contiguous(), params.Get(table_.lm_head()).contiguous(),
+                    params.Packed(table_.lm_head()));
 }
 
 LogProbs Transformer::HeadLogProbs(const ParameterProvider& params, const at::Tensor& hidden,

@@ -33,19 +33,23 @@ struct ConstMatrix {
   int64_t col_stride = 1;
 };
 
-// A right-hand side [k, n] in the order in which the inner loop reads it: panels of a few columns.
+// A right-hand side [k, n] in the order in which the inner loop reads it: panels of some columns,
+// row by row.
 // In its own element type; a product with it reads each weight once, in sequence.
 class PackedMatrix {
  public:
   PackedMatrix(const ConstMatrix& b, int64_t k, int64_t n);
-  // Its contents are undefined until Repack().
+  // Its contents are undefined until Repack(). In memory of its own.
   PackedMatrix(Element type, int64_t k, int64_t n);
+  // In SizeBytes(..) bytes that are given, which outlive it and are aligned to 64 bytes.
+  PackedMatrix(Element type, int64_t k, int64_t n, void* memory);
 
-  const void* data() const { return data_.get(); }
+  const void* data() const { return data_; }
   Element type() const { return type_; }
   int64_t k() const { return k_; }
   int64_t n() const { return n_; }
-  int64_t size_bytes() const;
+  int64_t size_bytes() const { return SizeBytes(type_, k_, n_); }
+  static int64_t SizeBytes(Element type, int64_t k, int64_t n);
 
   // Columns of a panel; the last panel may have fewer.
   static int64_t panel_columns();
@@ -60,7 +64,8 @@ class PackedMatrix {
   Element type_;
   int64_t k_;
   int64_t n_;
-  Buffer data_;
+  Buffer owned_;
+  void* data_;
 };
 
 // C = A B + bias, or C += A B.

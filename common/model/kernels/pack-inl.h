@@ -6,7 +6,12 @@
 #define TANDEM_COMMON_MODEL_KERNELS_PACK_INL_H_
 #endif
 
+#include <algorithm>
+#include <type_traits>
+
 #include "common/model/kernels/tile-inl.h"
+
+#undef TANDEM_PACKS_BLOCKS
 
 HWY_BEFORE_NAMESPACE();
 namespace tandem::model::kernels::HWY_NAMESPACE {
@@ -22,15 +27,13 @@ void CopyRow(const T* from, int64_t count, To* to) {
   for (; i < count; ++i) FromFloat(ToFloat(from[i]), to[i]);
 }
 
-// Rows into a panel: to[k * kTileCols + j] is from[k * stride + j]; columns beyond `cols` become
+// Rows into a strip: to[k * kTileCols + j] is from[k * stride + j]; columns beyond `cols` become
 // zero.
-template <typename T, typename To>
-void PackRows(const T* from, int64_t stride, int64_t cols, int64_t depth, To* to) {
+template <typename T>
+void PackRows(const T* from, int64_t stride, int64_t cols, int64_t depth, float* to) {
   for (int64_t k = 0; k < depth; ++k) {
     CopyRow(from + k * stride, cols, to + k * kTileCols);
-    for (int64_t j = cols; j < static_cast<int64_t>(kTileCols); ++j) {
-      FromFloat(0.0f, to[k * kTileCols + j]);
-    }
+    std::fill(to + k * kTileCols + cols, to + (k + 1) * kTileCols, 0.0f);
   }
 }
 
@@ -47,112 +50,133 @@ HWY_INLINE void StorePacked(D d, hn::Vec<D> value, hn::TFromD<D>* to) {
   }
 }
 
-// The fastest blocks that there are of PackTransposed(): as many whole blocks of columns as `cols`
-// has, of as many k as fit; answers the number of columns and sets `done` to that of k. With
-// kLater `to` is aligned to 32 bytes.
-template <PackFor kWhen, typename T, typename To>
-HWY_INLINE int64_t PackBlocks(const T*, int64_t, int64_t, int64_t, To*, int64_t*) {
-  return 0;
-}
-
 #if !HWY_HAVE_SCALABLE && HWY_MAX_BYTES >= 32
+#define TANDEM_PACKS_BLOCKS 1
+
+constexpr int64_t kBlockOfK = 8;  // elements of k that PackBlock() takes from a strip
+
 // 8 columns by 4 k in registers of 8.
 template <PackFor kWhen>
-HWY_INLINE int64_t PackBlocks(const float* from, int64_t stride, int64_t cols, int64_t depth,
-                              float* to, int64_t* done) {
+HWY_INLINE void PackQuarter(const float* from, int64_t stride, float* to, int64_t to_stride) {
   const hn::FixedTag<float, 8> d;
   const hn::FixedTag<float, 4> half;
   const hn::FixedTag<double, 4> pairs;
-  const int64_t whole = cols / 8 * 8;
-  int64_t k = 0;
-  for (; k + 4 <= depth; k += 4) {
-    for (int64_t j = 0; j < whole; j += 8) {
-      const float* const source = from + j * stride + k;
-      // Row i below row i + 4.
-      const auto load = [&](int64_t i) HWY_ATTR {
-        return hn::Combine(d, hn::LoadU(half, source + (i + 4) * stride),
-                           hn::LoadU(half, source + i * stride));
-      };
-      const auto r0 = load(0), r1 = load(1), r2 = load(2), r3 = load(3);
-      const auto t0 = hn::BitCast(pairs, hn::InterleaveLower(d, r0, r1));
-      const auto t1 = hn::BitCast(pairs, hn::InterleaveLower(d, r2, r3));
-      const auto t2 = hn::BitCast(pairs, hn::InterleaveUpper(d, r0, r1));
-      const auto t3 = hn::BitCast(pairs, hn::InterleaveUpper(d, r2, r3));
-      float* const out = to + k * kTileCols + j;
-      StorePacked<kWhen>(d, hn::BitCast(d, hn::InterleaveLower(pairs, t0, t1)), out);
-      StorePacked<kWhen>(d, hn::BitCast(d, hn::InterleaveUpper(pairs, t0, t1)), out + kTileCols);
-      StorePacked<kWhen>(d, hn::BitCast(d, hn::InterleaveLower(pairs, t2, t3)),
-                         out + 2 * kTileCols);
-      StorePacked<kWhen>(d, hn::BitCast(d, hn::InterleaveUpper(pairs, t2, t3)),
-                         out + 3 * kTileCols);
-    }
-  }
-  *done = k;
-  return whole;
+  // Row i below row i + 4.
+  const auto load = [&](int64_t i) HWY_ATTR {
+    return hn::Combine(d, hn::LoadU(half, from + (i + 4) * stride),
+                       hn::LoadU(half, from + i * stride));
+  };
+  const auto r0 = load(0), r1 = load(1), r2 = load(2), r3 = load(3);
+  const auto t0 = hn::BitCast(pairs, hn::InterleaveLower(d, r0, r1));
+  const auto t1 = hn::BitCast(pairs, hn::InterleaveLower(d, r2, r3));
+  const auto t2 = hn::BitCast(pairs, hn::InterleaveUpper(d, r0, r1));
+  const auto t3 = hn::BitCast(pairs, hn::InterleaveUpper(d, r2, r3));
+  StorePacked<kWhen>(d, hn::BitCast(d, hn::InterleaveLower(pairs, t0, t1)), to);
+  StorePacked<kWhen>(d, hn::BitCast(d, hn::InterleaveUpper(pairs, t0, t1)), to + to_stride);
+  StorePacked<kWhen>(d, hn::BitCast(d, hn::InterleaveLower(pairs, t2, t3)), to + 2 * to_stride);
+  StorePacked<kWhen>(d, hn::BitCast(d, hn::InterleaveUpper(pairs, t2, t3)), to + 3 * to_stride);
 }
 
-// 8 columns by 8 k, as they are: nothing is converted.
+// kBlockOfK rows of a strip, from as many elements of kTileCols rows. With kLater `to` is aligned
+// to 32 bytes.
 template <PackFor kWhen>
-HWY_INLINE int64_t PackBlocks(const BFloat16* from, int64_t stride, int64_t cols, int64_t depth,
-                              BFloat16* to, int64_t* done) {
+HWY_INLINE void PackBlock(const float* from, int64_t stride, float* to, int64_t to_stride) {
+  for (int64_t k = 0; k < kBlockOfK; k += 4) {
+    for (int64_t j = 0; j < static_cast<int64_t>(kTileCols); j += 8) {
+      PackQuarter<kWhen>(from + j * stride + k, stride, to + k * to_stride + j, to_stride);
+    }
+  }
+}
+
+// Nothing is converted: the columns are taken in the order of their places.
+template <PackFor kWhen>
+HWY_INLINE void PackBlock(const BFloat16* from, int64_t stride, BFloat16* to, int64_t to_stride) {
   const hn::FixedTag<uint16_t, 8> d;
   const hn::FixedTag<uint32_t, 4> d32;
   const hn::FixedTag<uint64_t, 2> d64;
-  const int64_t whole = cols / 8 * 8;
-  int64_t k = 0;
-  for (; k + 8 <= depth; k += 8) {
-    for (int64_t j = 0; j < whole; j += 8) {
-      const auto* const source = reinterpret_cast<const uint16_t*>(from + j * stride + k);
-      const auto load = [&](int64_t i) HWY_ATTR { return hn::LoadU(d, source + i * stride); };
-      const auto low = [&](int64_t i) HWY_ATTR {
-        return hn::BitCast(d32, hn::InterleaveLower(d, load(i), load(i + 1)));
-      };
-      const auto high = [&](int64_t i) HWY_ATTR {
-        return hn::BitCast(d32, hn::InterleaveUpper(d, load(i), load(i + 1)));
-      };
-      // Names say which rows and which k they hold.
-      const auto r01_k03 = low(0), r23_k03 = low(2), r45_k03 = low(4), r67_k03 = low(6);
-      const auto r01_k47 = high(0), r23_k47 = high(2), r45_k47 = high(4), r67_k47 = high(6);
-      const auto join = [&](int64_t at, auto upper, auto lower) HWY_ATTR {
-        auto* const out = reinterpret_cast<uint16_t*>(to + (k + at) * kTileCols + j);
-        const auto low_rows = hn::BitCast(d64, lower);
-        const auto high_rows = hn::BitCast(d64, upper);
-        StorePacked<kWhen>(d, hn::BitCast(d, hn::InterleaveLower(d64, low_rows, high_rows)), out);
-        StorePacked<kWhen>(d, hn::BitCast(d, hn::InterleaveUpper(d64, low_rows, high_rows)),
-                           out + kTileCols);
-      };
-      join(0, hn::InterleaveLower(d32, r45_k03, r67_k03),
-           hn::InterleaveLower(d32, r01_k03, r23_k03));
-      join(2, hn::InterleaveUpper(d32, r45_k03, r67_k03),
-           hn::InterleaveUpper(d32, r01_k03, r23_k03));
-      join(4, hn::InterleaveLower(d32, r45_k47, r67_k47),
-           hn::InterleaveLower(d32, r01_k47, r23_k47));
-      join(6, hn::InterleaveUpper(d32, r45_k47, r67_k47),
-           hn::InterleaveUpper(d32, r01_k47, r23_k47));
-    }
+  for (int64_t j = 0; j < static_cast<int64_t>(kTileCols); j += 8) {
+    const auto load = [&](int64_t i) HWY_ATTR {
+      const auto column = static_cast<int64_t>(StripColumn(static_cast<size_t>(j + i)));
+      return hn::LoadU(d, reinterpret_cast<const uint16_t*>(from + column * stride));
+    };
+    const auto low = [&](int64_t i) HWY_ATTR {
+      return hn::BitCast(d32, hn::InterleaveLower(d, load(i), load(i + 1)));
+    };
+    const auto high = [&](int64_t i) HWY_ATTR {
+      return hn::BitCast(d32, hn::InterleaveUpper(d, load(i), load(i + 1)));
+    };
+    // Names say which rows and which k they hold.
+    const auto r01_k03 = low(0), r23_k03 = low(2), r45_k03 = low(4), r67_k03 = low(6);
+    const auto r01_k47 = high(0), r23_k47 = high(2), r45_k47 = high(4), r67_k47 = high(6);
+    const auto join = [&](int64_t at, auto upper, auto lower) HWY_ATTR {
+      auto* const out = reinterpret_cast<uint16_t*>(to + at * to_stride + j);
+      const auto low_rows = hn::BitCast(d64, lower);
+      const auto high_rows = hn::BitCast(d64, upper);
+      StorePacked<kWhen>(d, hn::BitCast(d, hn::InterleaveLower(d64, low_rows, high_rows)), out);
+      StorePacked<kWhen>(d, hn::BitCast(d, hn::InterleaveUpper(d64, low_rows, high_rows)),
+                         out + to_stride);
+    };
+    join(0, hn::InterleaveLower(d32, r45_k03, r67_k03), hn::InterleaveLower(d32, r01_k03, r23_k03));
+    join(2, hn::InterleaveUpper(d32, r45_k03, r67_k03), hn::InterleaveUpper(d32, r01_k03, r23_k03));
+    join(4, hn::InterleaveLower(d32, r45_k47, r67_k47), hn::InterleaveLower(d32, r01_k47, r23_k47));
+    join(6, hn::InterleaveUpper(d32, r45_k47, r67_k47), hn::InterleaveUpper(d32, r01_k47, r23_k47));
   }
-  *done = k;
-  return whole;
 }
 #endif
 #endif
 
-// Transposes `cols` rows of `from` into the columns of a panel: to[k * kTileCols + j] is
-// from[j * stride + k]. Columns beyond `cols` become zero. With kLater the panel is aligned to 32
-// bytes, and hwy::FlushStream() follows.
-template <PackFor kWhen = PackFor::kNow, typename T, typename To>
-void PackTransposed(const T* from, int64_t stride, int64_t cols, int64_t depth, To* to) {
+// The column of a panel at a place of its rows.
+template <typename T>
+constexpr int64_t PanelColumn(size_t place) {
+  if constexpr (std::is_same_v<T, float>) return static_cast<int64_t>(place);
+  return static_cast<int64_t>(place / kTileCols * kTileCols + StripColumn(place % kTileCols));
+}
+
+// A panel of a packed matrix, past the caches: column j of its row k is from[j * col_stride + k *
+// row_stride], zero for columns beyond `cols`. `to` is aligned to 64 bytes; hwy::FlushStream()
+// follows.
+template <typename T>
+void PackPanel(const T* from, int64_t row_stride, int64_t col_stride, int64_t cols, int64_t depth,
+               T* to) {
+  int64_t begin = 0;
+#ifdef TANDEM_PACKS_BLOCKS
+  if (row_stride == 1 && cols >= static_cast<int64_t>(kPanelCols)) {
+    for (; begin + kBlockOfK <= depth; begin += kBlockOfK) {
+      for (size_t j = 0; j < kPanelCols; j += kTileCols) {
+        PackBlock<PackFor::kLater>(from + static_cast<int64_t>(j) * col_stride + begin, col_stride,
+                                   to + begin * kPanelCols + j, kPanelCols);
+      }
+    }
+  }
+#endif
+  for (int64_t k = begin; k < depth; ++k) {
+    for (size_t place = 0; place < kPanelCols; ++place) {
+      const int64_t j = PanelColumn<T>(place);
+      to[k * kPanelCols + place] = j < cols ? from[j * col_stride + k * row_stride] : T{};
+    }
+  }
+}
+
+// Transposes `cols` rows of `from` into the columns of a strip: to[k * kTileCols + j] is
+// from[j * stride + k]. Columns beyond `cols` become zero.
+template <typename T>
+void PackTransposed(const T* from, int64_t stride, int64_t cols, int64_t depth, float* to) {
   constexpr int64_t kWidth = kTileCols;
   int64_t j = 0;
-#if HWY_TARGET != HWY_SCALAR
-  int64_t begin = 0;
-  if (const int64_t whole = PackBlocks<kWhen>(from, stride, cols, depth, to, &begin); whole > 0) {
-    for (int64_t k = begin; k < depth; ++k) {
-      for (int64_t i = 0; i < whole; ++i)
-        FromFloat(ToFloat(from[i * stride + k]), to[k * kWidth + i]);
+#ifdef TANDEM_PACKS_BLOCKS
+  if constexpr (std::is_same_v<T, float>) {
+    for (; j + 8 <= cols; j += 8) {
+      int64_t k = 0;
+      for (; k + 4 <= depth; k += 4) {
+        PackQuarter<PackFor::kNow>(from + j * stride + k, stride, to + k * kWidth + j, kWidth);
+      }
+      for (; k < depth; ++k) {
+        for (int64_t i = j; i < j + 8; ++i) to[k * kWidth + i] = from[i * stride + k];
+      }
     }
-    j = whole;
   }
+#endif
+#if HWY_TARGET != HWY_SCALAR
   const hn::Full128<float> d;
   const hn::Full128<double> pairs;
   for (; j + 4 <= cols; j += 4) {
@@ -167,26 +191,22 @@ void PackTransposed(const T* from, int64_t stride, int64_t cols, int64_t depth, 
       const auto t1 = hn::BitCast(pairs, hn::InterleaveLower(d, r2, r3));
       const auto t2 = hn::BitCast(pairs, hn::InterleaveUpper(d, r0, r1));
       const auto t3 = hn::BitCast(pairs, hn::InterleaveUpper(d, r2, r3));
-      To* const out = to + k * kWidth + j;
-      StoreFloats(d, hn::BitCast(d, hn::InterleaveLower(pairs, t0, t1)), out);
-      StoreFloats(d, hn::BitCast(d, hn::InterleaveUpper(pairs, t0, t1)), out + kWidth);
-      StoreFloats(d, hn::BitCast(d, hn::InterleaveLower(pairs, t2, t3)), out + 2 * kWidth);
-      StoreFloats(d, hn::BitCast(d, hn::InterleaveUpper(pairs, t2, t3)), out + 3 * kWidth);
+      float* const out = to + k * kWidth + j;
+      hn::StoreU(hn::BitCast(d, hn::InterleaveLower(pairs, t0, t1)), d, out);
+      hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(pairs, t0, t1)), d, out + kWidth);
+      hn::StoreU(hn::BitCast(d, hn::InterleaveLower(pairs, t2, t3)), d, out + 2 * kWidth);
+      hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(pairs, t2, t3)), d, out + 3 * kWidth);
     }
     for (; k < depth; ++k) {
-      for (int64_t i = 0; i < 4; ++i) {
-        FromFloat(ToFloat(source[i * stride + k]), to[k * kWidth + j + i]);
-      }
+      for (int64_t i = 0; i < 4; ++i) to[k * kWidth + j + i] = ToFloat(source[i * stride + k]);
     }
   }
 #endif
   for (; j < cols; ++j) {
-    for (int64_t k = 0; k < depth; ++k) {
-      FromFloat(ToFloat(from[j * stride + k]), to[k * kWidth + j]);
-    }
+    for (int64_t k = 0; k < depth; ++k) to[k * kWidth + j] = ToFloat(from[j * stride + k]);
   }
   for (; j < kWidth; ++j) {
-    for (int64_t k = 0; k < depth; ++k) FromFloat(0.0f, to[k * kWidth + j]);
+    for (int64_t k = 0; k < depth; ++k) to[k * kWidth + j] = 0.0f;
   }
 }
 

@@ -1,21 +1,18 @@
 #include "services/rollout/sampler/sampler.h"
 
-#include <ATen/Parallel.h>
-
 #include <algorithm>
 #include <cmath>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "common/model/cpu_dispatch.h"
+#include "common/model/kernels/log_probs.h"
 #include "services/rollout/sampler/filter.h"
 #include "services/rollout/sampler/row_kernel.h"
 
 namespace tandem::rollout {
 namespace {
-
-// Keeps a quotient by a temperature finite.
-constexpr double kLowestTemperature = 1e-30;
 
 // The entry of `weights` at which the running sum passes `target`; else the last one with a weight.
 int64_t Walk(const float* weights, int64_t n, double target) {
@@ -87,8 +84,7 @@ SampledToken SampleOne(const float* logits, int64_t vocab_size, const SampleRow&
   Row row{logits, vocab_size, extremes.maximum, extremes.minimum, 1.0f};
   double total = raw_total;  // of all tokens at the temperature
   if (scaled) {
-    row.inverse_temperature =
-        static_cast<float>(1.0 / std::max(params.temperature, kLowestTemperature));
+    row.inverse_temperature = model::kernels::InverseTemperature(params.temperature);
     total = SumExp(logits, vocab_size, row.maximum, row.inverse_temperature, block_sums.data());
   }
 
@@ -119,11 +115,12 @@ SampledToken SampleOne(const float* logits, int64_t vocab_size, const SampleRow&
     }
   }
 
-  const double below = static_cast<double>(logits[token.id]) - row.maximum;
-  token.logprob = static_cast<float>(below - std::log(raw_total));
+  const float logit = logits[token.id];
+  token.logprob = model::kernels::LogProb(logit, row.maximum, 1.0f, raw_total);
   token.processed_logprob = token.logprob;
   if (scaled) {
-    token.processed_logprob = static_cast<float>(below * row.inverse_temperature - std::log(total));
+    token.processed_logprob =
+        model::kernels::LogProb(logit, row.maximum, row.inverse_temperature, total);
   }
   return token;
 }
@@ -132,7 +129,7 @@ SampledToken SampleOne(const float* logits, int64_t vocab_size, const SampleRow&
 
 void Sample(const float* logits, int64_t vocab_size, absl::Span<const SampleRow> rows,
             absl::Span<SampledToken> out) {
-  at::parallel_for(0, static_cast<int64_t>(rows.size()), 1, [&](int64_t begin, int64_t end) {
+  model::ForTasks(static_cast<int64_t>(rows.size()), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       out[i] = SampleOne(logits + rows[i].row * vocab_size, vocab_size, rows[i]);
     }

@@ -8,6 +8,7 @@
 #include <random>
 #include <thread>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "hwy/targets.h"
@@ -65,6 +66,22 @@ struct Matrix {
   std::vector<char> bytes;
   ConstMatrix view;
 };
+
+// Contents whose sums are rounded at every step, so that another order shows; `values` are not
+// theirs.
+Matrix Rough(int64_t rows, int64_t cols, Element type, bool transposed, int seed) {
+  Matrix matrix(rows, cols, type, transposed, seed);
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  for (int64_t i = 0; i < rows * cols; ++i) {
+    const float value = normal(random);
+    BFloat16 half;
+    FromFloat(value, half);
+    if (type == Element::kFloat32) std::memcpy(&matrix.bytes[4 * i], &value, 4);
+    if (type == Element::kBFloat16) std::memcpy(&matrix.bytes[2 * i], &half, 2);
+  }
+  return matrix;
+}
 
 class GemmOnTarget : public ::testing::TestWithParam<int64_t> {
  protected:
@@ -128,8 +145,8 @@ TEST_P(GemmOnTarget, AgreesWithThePlainSumInEveryLayout) {
 
 TEST_P(GemmOnTarget, ARowsBitsDoNotDependOnTheOtherRows) {
   const int64_t n = 75, k = 500;
-  const Matrix a(200, k, Element::kFloat32, false, 1);
-  const Matrix b(k, n, Element::kFloat32, true, 2);
+  const Matrix a = Rough(200, k, Element::kFloat32, false, 1);
+  const Matrix b = Rough(k, n, Element::kFloat32, true, 2);
   std::vector<float> all(200 * n);
   Product p;
   p.m = 200;
@@ -146,6 +163,59 @@ TEST_P(GemmOnTarget, ARowsBitsDoNotDependOnTheOtherRows) {
     p.c = some.data();
     Multiply(p, 1, InThisThread);
     EXPECT_EQ(some, std::vector<float>(all.begin(), all.begin() + rows * n)) << rows;
+  }
+}
+
+// Products of any height with a packed matrix, in one thread and in three: the bits of the product
+// that packs nothing ahead.
+TEST_P(GemmOnTarget, PackedRowsBitsAreThoseOfTheWholeProduct) {
+  for (const auto& [n, k] : {std::pair<int64_t, int64_t>{75, 500}, {449, 200}, {128, 1031}}) {
+    for (const Element type : {Element::kFloat32, Element::kBFloat16}) {
+      const Matrix a = Rough(200, k, type, false, 1);
+      const Matrix b = Rough(k, n, type, true, 2);
+      std::vector<float> all(200 * n);
+      Product p;
+      p.m = 200;
+      p.n = n;
+      p.k = k;
+      p.a = a.view;
+      p.b = b.view;
+      p.c = all.data();
+      p.c_row_stride = n;
+      Multiply(p, 3, InThreeThreads);
+      const PackedMatrix packed(b.view, k, n);
+      p.packed_b = &packed;
+      for (int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 32, 97, 200}) {
+        // From another row on: a row's place in the batch is of no matter either.
+        const int64_t first = rows < 100 ? 100 : 0;
+        p.a.data = a.bytes.data() + first * k * SizeOf(type);
+        p.m = rows;
+        std::vector<float> some(rows * n, -1.0f), more(rows * n, 2.0f);
+        p.c = some.data();
+        Multiply(p, 3, InThreeThreads);
+        const auto begin = all.begin() + first * n;
+        ASSERT_EQ(some, std::vector<float>(begin, begin + rows * n))
+            << rows << " of " << n << "x" << k;
+        p.c = more.data();
+        p.accumulate = true;
+        Multiply(p, 1, InThisThread);
+        p.accumulate = false;
+        for (int64_t i = 0; i < rows * n; ++i) ASSERT_NEAR(more[i], some[i] + 2, 1e-2) << i;
+      }
+    }
+  }
+}
+
+TEST_P(GemmOnTarget, PanelsPackedOneByOneInGivenMemoryAreThoseOfAll) {
+  for (const Element type : {Element::kFloat32, Element::kBFloat16}) {
+    const int64_t n = 3 * PackedMatrix::panel_columns() + 5, k = 77;
+    const Matrix b(k, n, type, true, 2);
+    const PackedMatrix all(b.view, k, n);
+    const Buffer memory = AllocateBytes(PackedMatrix::SizeBytes(type, k, n));
+    PackedMatrix parts(type, k, n, memory.get());
+    ASSERT_EQ(parts.num_panels(), 4);
+    for (int64_t panel : {2, 0, 3, 1}) parts.Repack(b.view, panel, panel + 1);
+    EXPECT_EQ(std::memcmp(parts.data(), all.data(), all.size_bytes()), 0);
   }
 }
 

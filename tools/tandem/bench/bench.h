@@ -20,6 +20,7 @@ void AddTrain(CLI::App& bench, commands::Runner& runner);
 void AddSync(CLI::App& bench, commands::Runner& runner);
 void AddRl(CLI::App& bench, commands::Runner& runner);
 void AddPlan(CLI::App& bench, commands::Runner& runner);
+void AddExact(CLI::App& bench, commands::Runner& runner);
 
 // What every benchmark's command ends with: --json, which is allowed and changes nothing, and
 // Run(options) as what is done once the command line is read.
@@ -46,9 +47,6 @@ class TorchRandint {
   std::mt19937 generator_;
   const int64_t range_;
 };
-
-// Best of several reads of a buffer of `size_bytes` by `threads` threads, in bytes per second.
-double MeasureReadBandwidth(int64_t size_bytes, int threads);
 
 }  // namespace tandem::bench
 

@@ -1,6 +1,8 @@
 // tandem bench generate: tokens per second of the rollout service.
+#include <algorithm>
 #include <cstdio>
 #include <memory>
+#include <string>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
@@ -11,6 +13,9 @@
 #include "common/status/status_macros.h"
 #include "nlohmann/json.hpp"
 #include "tools/tandem/bench/bench.h"
+#include "tools/tandem/bench/group_workload.h"
+#include "tools/tandem/bench/roofline.h"
+#include "tools/tandem/bench/timed_generation.h"
 #include "tools/tandem/commands/model_session.h"
 
 namespace tandem::bench {
@@ -18,89 +23,106 @@ namespace {
 
 struct Options {
   commands::ModelOptions model;
-  int64_t batch = 32;
-  int64_t prompt_tokens = 64;
-  int64_t new_tokens = 128;
+  std::string workload = "batch";
+  GroupWorkload groups;
+  GenerationWork work;
   int repeats = 3;
+
+  int64_t element_bytes() const { return model.dtype == "bfloat16" ? 2 : 4; }
 };
 
-// Seconds from the first request to the last token of `batch` requests.
+// Seconds of the work with another number of new tokens.
 absl::StatusOr<double> TimeBatch(driver::RolloutFleet& fleet, TorchRandint& randint,
-                                 const Options& options, int64_t new_tokens) {
-  std::vector<driver::Prompt> prompts(options.batch);
-  // New ids each time: nothing is found in the prefix cache.
-  for (driver::Prompt& prompt : prompts) prompt.token_ids = randint.Draw(options.prompt_tokens);
-  rollout::v1::SamplingParams params;
-  params.set_temperature(1);
-  params.set_top_k(50);
-  params.set_n(1);
-  params.set_seed(1);
-  params.set_ignore_eos(true);
-  params.set_max_tokens(new_tokens);
-  const absl::Time start = absl::Now();
-  ASSIGN_OR_RETURN(const std::vector<driver::Group> groups,
-                   fleet.Generate(std::move(prompts), {.sampling = params, .return_text = false}));
-  const double seconds = absl::ToDoubleSeconds(absl::Now() - start);
-  for (const driver::Group& group : groups) {
-    if (static_cast<int64_t>(group.completions[0].token_ids.size()) != new_tokens) {
-      return absl::InternalError(absl::StrCat("expected ", new_tokens, " tokens, found ",
-                                              group.completions[0].token_ids.size()));
-    }
-  }
-  return seconds;
+                                 GenerationWork work, int64_t new_tokens) {
+  work.new_tokens = new_tokens;
+  ASSIGN_OR_RETURN(const TimedGeneration timed, TimeGeneration(fleet, randint, work));
+  return timed.seconds;
 }
 
-absl::Status Run(const Options& options) {
-  commands::Session session;
-  commands::ScratchFolder scratch;
+// A replica of the model with room for the work.
+absl::StatusOr<model::ModelSpec> Open(const Options& options, const GenerationWork& work,
+                                      const commands::ScratchFolder& scratch,
+                                      commands::Session& session) {
   config::v1::RunConfig config;
   commands::ModelOptions model = options.model;
-  const int64_t length = options.prompt_tokens + options.new_tokens;
-  // Room for the whole batch, so that nothing is preempted or queued.
-  model.overrides.insert(
-      model.overrides.begin(),
-      {absl::StrCat("rollout.max_num_seqs=", std::max<int64_t>(options.batch, 1)),
-       absl::StrCat("data.max_prompt_length=", options.prompt_tokens),
-       absl::StrCat("rollout.max_tokens=", options.new_tokens),
-       absl::StrCat("rollout.max_model_len=", length)});
   ASSIGN_OR_RETURN(const io::ModelConfig model_config, io::ReadModelConfig(model.model));
   ASSIGN_OR_RETURN(const model::ModelSpec spec,
                    model::ParseModelSpec(model_config.json, model_config.path));
-  const int64_t element = model.dtype == "bfloat16" ? 2 : 4;
-  const int64_t kv_bytes = 2 * spec.num_layers * spec.kv_size() * element * (length + 16);
-  model.overrides.insert(
-      model.overrides.begin(),
-      absl::StrCat("rollout.kv_cache_megabytes=",
-                   std::max<int64_t>(64, 1 + options.batch * kv_bytes / 1000000)));
+  const std::vector<std::string> room = RoomFor(work, spec, options.element_bytes());
+  model.overrides.insert(model.overrides.begin(), room.begin(), room.end());
   RETURN_IF_ERROR(session.Explain(
       commands::OpenModelSession(model, commands::Side::kRollout, scratch, session, config)));
+  return spec;
+}
+
+absl::Status RunGroups(const Options& options) {
+  commands::Session session;
+  commands::ScratchFolder scratch;
+  const GroupWorkload& groups = options.groups;
+  if (groups.least_new_tokens > groups.most_new_tokens) {
+    return commands::Misuse(
+        absl::InvalidArgumentError(absl::StrCat("--least-new-tokens ", groups.least_new_tokens,
+                                                ": expected at most ", groups.most_new_tokens)));
+  }
+  ASSIGN_OR_RETURN(const model::ModelSpec spec, Open(options,
+                                                     {.batch = groups.prompts,
+                                                      .n = groups.samples,
+                                                      .prompt_tokens = groups.prompt_tokens,
+                                                      .new_tokens = groups.most_new_tokens},
+                                                     scratch, session));
   TorchRandint randint(1, spec.vocab_size);
-  RETURN_IF_ERROR(TimeBatch(session.fleet(), randint, options, 4).status());  // warm-up
+  RETURN_IF_ERROR(TimeBatch(session.fleet(), randint, options.work, 4).status());  // warm-up
+  ASSIGN_OR_RETURN(nlohmann::json line,
+                   RunGroupWorkload(session.fleet(), randint, groups, options.repeats));
+  line["bench"] = "generate";
+  line["workload"] = options.workload;
+  line["model"] = options.model.model;
+  line["dtype"] = options.model.dtype;
+  std::printf("%s\n", line.dump().c_str());
+  return absl::OkStatus();
+}
+
+absl::Status Run(const Options& options) {
+  if (options.workload == "grpo") return RunGroups(options);
+  commands::Session session;
+  commands::ScratchFolder scratch;
+  const GenerationWork& work = options.work;
+  ASSIGN_OR_RETURN(const model::ModelSpec spec, Open(options, work, scratch, session));
+  TorchRandint randint(1, spec.vocab_size);
+  RETURN_IF_ERROR(TimeBatch(session.fleet(), randint, options.work, 4).status());  // warm-up
   std::vector<double> prefill, total;
   for (int i = 0; i < options.repeats; ++i) {
-    ASSIGN_OR_RETURN(prefill.emplace_back(), TimeBatch(session.fleet(), randint, options, 1));
+    ASSIGN_OR_RETURN(prefill.emplace_back(), TimeBatch(session.fleet(), randint, work, 1));
     ASSIGN_OR_RETURN(total.emplace_back(),
-                     TimeBatch(session.fleet(), randint, options, options.new_tokens));
+                     TimeBatch(session.fleet(), randint, work, work.new_tokens));
   }
   const double prefill_s = Median(prefill);
   const double total_s = Median(total);
-  const double batch = static_cast<double>(options.batch);
-  const int threads = static_cast<int>(std::thread::hardware_concurrency());
-  const int64_t weight_bytes = spec.num_parameters() * element;
-  const double bandwidth = MeasureReadBandwidth(weight_bytes, threads);
+  const double batch = static_cast<double>(work.batch);
+  const int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  const double context =
+      static_cast<double>(work.prompt_tokens) + static_cast<double>(work.new_tokens) / 2;
+  const StepCost cost = DecodeCost(spec, options.element_bytes(), work.batch, context);
+  const MachineRates rates = MeasureMachineRates(static_cast<int64_t>(cost.bytes), threads);
+  const double decode = batch * (work.new_tokens - 1) / (total_s - prefill_s);
+  const double roofline = batch / cost.Seconds(rates);
   const nlohmann::json line = {
       {"bench", "generate"},
       {"model", options.model.model},
       {"dtype", options.model.dtype},
-      {"batch", options.batch},
-      {"prompt_tokens", options.prompt_tokens},
-      {"new_tokens", options.new_tokens},
+      {"batch", work.batch},
+      {"prompt_tokens", work.prompt_tokens},
+      {"new_tokens", work.new_tokens},
       {"seconds", total_s},
-      {"tokens_per_second", batch * options.new_tokens / total_s},
-      {"prefill_tokens_per_second", batch * options.prompt_tokens / prefill_s},
-      {"decode_tokens_per_second", batch * (options.new_tokens - 1) / (total_s - prefill_s)},
-      {"roofline_tokens_per_second", batch * bandwidth / static_cast<double>(weight_bytes)},
-      {"read_gigabytes_per_second", bandwidth / 1e9},
+      {"tokens_per_second", batch * work.new_tokens / total_s},
+      {"prefill_tokens_per_second", batch * work.prompt_tokens / prefill_s},
+      {"decode_tokens_per_second", decode},
+      {"roofline_tokens_per_second", roofline},
+      {"roofline_share", decode / roofline},
+      {"step_bytes", cost.bytes},
+      {"step_flops", cost.flops},
+      {"read_gigabytes_per_second", rates.read_bytes_per_second / 1e9},
+      {"gigaflops_per_second", rates.flops_per_second / 1e9},
       {"repeats", options.repeats}};
   std::printf("%s\n", line.dump().c_str());
   return absl::OkStatus();
@@ -113,10 +135,38 @@ void AddGenerate(CLI::App& bench, commands::Runner& runner) {
   auto options = std::make_shared<Options>();
   commands::AddModelOptions(*command, options->model);
   command->get_option("--model")->required();
-  command->add_option("--batch", options->batch, "Requests at once")->capture_default_str();
-  command->add_option("--prompt-tokens", options->prompt_tokens, "Length of each prompt")
+  command
+      ->add_option(
+          "--workload", options->workload,
+          "batch: requests of one length at once. grpo: groups of samples, with the prompt "
+          "shared and without")
+      ->check(CLI::IsMember({"batch", "grpo"}))
       ->capture_default_str();
-  command->add_option("--new-tokens", options->new_tokens, "Tokens sampled for each")
+  command->add_option("--batch", options->work.batch, "Requests at once")->capture_default_str();
+  command->add_option("--prompts", options->groups.prompts, "Of grpo: groups")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  command->add_option("--samples", options->groups.samples, "Of grpo: samples of a group")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  command
+      ->add_option("--group-prompt-tokens", options->groups.prompt_tokens,
+                   "Of grpo: length of each prompt")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  command
+      ->add_option("--least-new-tokens", options->groups.least_new_tokens,
+                   "Of grpo: the shortest group's samples")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  command
+      ->add_option("--most-new-tokens", options->groups.most_new_tokens,
+                   "Of grpo: the longest group's samples")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  command->add_option("--prompt-tokens", options->work.prompt_tokens, "Length of each prompt")
+      ->capture_default_str();
+  command->add_option("--new-tokens", options->work.new_tokens, "Tokens sampled for each")
       ->check(CLI::Range(2, 1 << 20))
       ->capture_default_str();
   command->add_option("--repeats", options->repeats, "Runs; the median is reported")

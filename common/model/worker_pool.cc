@@ -1,0 +1,125 @@
+#include "common/model/worker_pool.h"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "hwy/cache_control.h"
+
+// Of the OpenMP library that LibTorch's threads are from; for the calling thread alone.
+extern "C" void omp_set_num_threads(int num_threads);
+
+namespace tandem::model {
+namespace {
+
+// Looks at the state between two naps of the processor, before a worker sleeps: some hundred
+// microseconds, longer than what lies between two steps of an engine that is at work.
+constexpr int kLooksBeforeSleep = 4000;
+// The same before a caller that waits for a worker lets others have its core.
+constexpr int kLooksBeforeYield = 4000;
+constexpr int64_t kMostThreads = 0xFFFF;
+
+thread_local WorkerPool* current = nullptr;
+thread_local bool within = false;  // a body of a pool
+
+uint64_t NextOf(uint64_t state) { return state & 0xFFFF; }
+uint64_t RangesOf(uint64_t state) { return state >> 16 & 0xFFFF; }
+uint64_t GenerationOf(uint64_t state) { return state >> 32; }
+bool HasRange(uint64_t state) { return NextOf(state) < RangesOf(state); }
+
+}  // namespace
+
+WorkerPool::WorkerPool(int num_threads) {
+  const int64_t workers = std::clamp<int64_t>(num_threads, 1, kMostThreads) - 1;
+  for (int64_t i = 0; i < workers; ++i) workers_.emplace_back([this] { Work(); });
+}
+
+WorkerPool::~WorkerPool() {
+  stopping_ = true;
+  state_ += uint64_t{1} << 32;  // another generation, without ranges
+  state_.notify_all();
+  for (std::thread& worker : workers_) worker.join();
+}
+
+void WorkerPool::Work() {
+  within = true;
+  int looks = 0;
+  for (;;) {
+    const uint64_t state = state_.load();
+    if (HasRange(state)) {
+      DoRanges();
+      looks = 0;
+      continue;
+    }
+    if (stopping_) return;
+    if (++looks < kLooksBeforeSleep) {
+      hwy::Pause();
+      continue;
+    }
+    ++num_asleep_;
+    state_.wait(state);
+    --num_asleep_;
+    looks = 0;
+  }
+}
+
+void WorkerPool::DoRanges() {
+  uint64_t state = state_.load();
+  while (HasRange(state)) {
+    if (!state_.compare_exchange_weak(state, state + 1)) continue;
+    // The section cannot end before this range is done, so what it is stays in place.
+    const auto ranges = static_cast<int64_t>(RangesOf(state));
+    const auto range = static_cast<int64_t>(NextOf(state));
+    try {
+      (*body_)(count_ * range / ranges, count_ * (range + 1) / ranges);
+    } catch (...) {
+      const std::lock_guard<std::mutex> lock(error_mu_);
+      if (error_ == nullptr) error_ = std::current_exception();
+    }
+    ++num_done_;
+    state = state_.load();
+  }
+}
+
+void WorkerPool::Run(int64_t count, const kernels::RangeBody& body) {
+  const int64_t ranges = std::min<int64_t>(count, num_threads());
+  if (ranges <= 1 || within) {
+    if (count > 0) body(0, count);
+    return;
+  }
+  count_ = count;
+  body_ = &body;
+  num_done_ = 0;
+  const uint64_t generation = GenerationOf(state_.load()) + 1;
+  state_ = generation << 32 | static_cast<uint64_t>(ranges) << 16;
+  if (num_asleep_ > 0) state_.notify_all();
+  within = true;
+  DoRanges();
+  within = false;
+  for (int looks = 0; num_done_ < ranges; ++looks) {
+    if (looks < kLooksBeforeYield) {
+      hwy::Pause();
+    } else {
+      std::this_thread::yield();
+    }
+  }
+  const std::lock_guard<std::mutex> lock(error_mu_);
+  if (error_ != nullptr) std::rethrow_exception(std::exchange(error_, nullptr));
+}
+
+UseWorkerPool::UseWorkerPool(WorkerPool* pool)
+    : before_(std::exchange(current, pool)), aten_threads_(at::get_num_threads()) {
+  if (pool != nullptr) omp_set_num_threads(1);
+}
+
+UseWorkerPool::~UseWorkerPool() {
+  current = before_;
+  omp_set_num_threads(aten_threads_);
+}
+
+WorkerPool* CurrentWorkerPool() { return current; }
+
+int NumThreads() { return current == nullptr ? at::get_num_threads() : current->num_threads(); }
+
+}  // namespace tandem::model

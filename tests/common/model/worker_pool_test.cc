@@ -1,0 +1,94 @@
+#include "common/model/worker_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+namespace tandem::model {
+namespace {
+
+TEST(WorkerPool, DoesEveryElementOnceInEverySection) {
+  for (int threads : {1, 2, 5}) {
+    WorkerPool pool(threads);
+    ASSERT_EQ(pool.num_threads(), threads);
+    for (int64_t section = 0; section < 20000; ++section) {
+      const int64_t count = section % 9;
+      std::vector<std::atomic<int>> times(count);
+      pool.Run(count, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) ++times[i];
+      });
+      for (int64_t i = 0; i < count; ++i) ASSERT_EQ(times[i], 1) << section << " of " << count;
+    }
+  }
+}
+
+TEST(WorkerPool, WakesWorkersThatSleep) {
+  WorkerPool pool(3);
+  for (int i = 0; i < 20; ++i) {
+    // Workers give up waiting after some hundred microseconds; whether they have is of no matter.
+    std::this_thread::sleep_for(std::chrono::milliseconds(i % 5));
+    std::atomic<int64_t> sum{0};
+    pool.Run(100, [&](int64_t begin, int64_t end) {
+      for (int64_t j = begin; j < end; ++j) sum += j;
+    });
+    ASSERT_EQ(sum, 4950);
+  }
+}
+
+TEST(WorkerPool, SharesAWorkOutAmongItsThreads) {
+  WorkerPool pool(2);
+  // Each range waits for the other: one thread alone could not do both.
+  std::atomic<int> begun{0};
+  pool.Run(2, [&](int64_t, int64_t) {
+    ++begun;
+    while (begun < 2) std::this_thread::yield();
+  });
+  EXPECT_EQ(begun, 2);
+}
+
+TEST(WorkerPool, ThrowsWhatABodyThrowsAndGoesOn) {
+  WorkerPool pool(2);
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_THROW(pool.Run(2,
+                          [&](int64_t begin, int64_t) {
+                            if (begin == i % 2) throw std::runtime_error("no");
+                          }),
+                 std::runtime_error);
+    int64_t count = 0;
+    pool.Run(1, [&](int64_t begin, int64_t end) { count += end - begin; });
+    EXPECT_EQ(count, 1);
+  }
+}
+
+TEST(WorkerPool, RunsALoopWithinALoopInTheSameThread) {
+  WorkerPool pool(2);
+  std::atomic<int64_t> count{0};
+  pool.Run(2, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      pool.Run(5, [&](int64_t first, int64_t last) { count += last - first; });
+    }
+  });
+  EXPECT_EQ(count, 10);
+}
+
+TEST(UseWorkerPool, IsOfThisThreadAndForAWhile) {
+  WorkerPool outer(1), inner(1);
+  ASSERT_EQ(CurrentWorkerPool(), nullptr);
+  {
+    const UseWorkerPool use(&outer);
+    {
+      const UseWorkerPool again(&inner);
+      EXPECT_EQ(CurrentWorkerPool(), &inner);
+    }
+    EXPECT_EQ(CurrentWorkerPool(), &outer);
+    std::thread([] { EXPECT_EQ(CurrentWorkerPool(), nullptr); }).join();
+  }
+  EXPECT_EQ(CurrentWorkerPool(), nullptr);
+}
+
+}  // namespace
+}  // namespace tandem::model

@@ -1,0 +1,55 @@
+#include "tools/tandem/bench/roofline.h"
+
+#include <gtest/gtest.h>
+
+namespace tandem::bench {
+namespace {
+
+model::ModelSpec SmallModel() {
+  model::ModelSpec spec;
+  spec.architecture = "LlamaForCausalLM";
+  spec.vocab_size = 100;
+  spec.hidden_size = 8;
+  spec.intermediate_size = 16;
+  spec.num_layers = 2;
+  spec.num_heads = 2;
+  spec.num_kv_heads = 1;
+  spec.head_dim = 4;
+  return spec;
+}
+
+TEST(DecodeCost, CountsTheWeightsOfProductsOnceAndTheCacheOfEachSequence) {
+  const model::ModelSpec spec = SmallModel();
+  // Of each layer qkv, output, gate and up, down, and two norms; then the last norm and the head.
+  const double weights = 2 * (8 * 16 + 8 * 8 + 8 * 32 + 16 * 8 + 2 * 8) + 8 + 8 * 100;
+
+  const StepCost one = DecodeCost(spec, 2, 1, 0);
+  const StepCost ten = DecodeCost(spec, 2, 10, 50);
+
+  EXPECT_EQ(one.bytes, 2 * weights);
+  EXPECT_EQ(one.flops, 2 * weights);
+  EXPECT_EQ(ten.bytes, 2 * (weights + 2 * 2 * 4 * 50 * 10));
+  EXPECT_EQ(ten.flops, 2 * weights * 10 + 4 * 2 * 8 * 50 * 10);
+}
+
+TEST(DecodeCost, ReadsATiedEmbeddingAsTheHead) {
+  model::ModelSpec spec = SmallModel();
+  const double untied = DecodeCost(spec, 4, 1, 0).bytes;
+  spec.tie_word_embeddings = true;
+  EXPECT_EQ(DecodeCost(spec, 4, 1, 0).bytes, untied);
+}
+
+TEST(StepCost, TakesAsLongAsTheSlowerOfTheTwo) {
+  const MachineRates rates{.read_bytes_per_second = 100, .flops_per_second = 1000};
+  EXPECT_EQ((StepCost{50, 100}.Seconds(rates)), 0.5);
+  EXPECT_EQ((StepCost{50, 2000}.Seconds(rates)), 2);
+}
+
+TEST(MachineRates, ArePositive) {
+  const MachineRates rates = MeasureMachineRates(1 << 20, 2);
+  EXPECT_GT(rates.read_bytes_per_second, 0);
+  EXPECT_GT(rates.flops_per_second, 0);
+}
+
+}  // namespace
+}  // namespace tandem::bench
