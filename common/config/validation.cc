@@ -174,8 +174,9 @@ void CheckRollout(const v1::RolloutConfig& rollout, Checker* check) {
   for (const int64_t id : rollout.stop_token_ids()) {
     check->Integer("rollout.stop_token_ids", id, 0, INT32_MAX);
   }
-  check->OnlyOne("rollout.tensor_model_parallel_size", rollout.tensor_model_parallel_size(),
+  check->Integer("rollout.tensor_model_parallel_size", rollout.tensor_model_parallel_size(), 1,
                  kMaxProcesses);
+  check->Seconds("rollout.collective_timeout_s", rollout.collective_timeout_s());
 }
 
 void CheckTrainer(const v1::TrainerConfig& trainer, Checker* check) {
@@ -326,6 +327,41 @@ void CheckReward(const v1::RewardConfig& reward, Checker* check) {
   check->Seconds("reward.timeout_s", reward.timeout_s());
 }
 
+// What would make a token's log-prob depend on more than its sequence and the weights.
+void CheckNumerics(const v1::RunConfig& config, Checker* check) {
+  if (config.numerics() != v1::NUMERICS_EXACT) return;
+  const auto fail = [check](absl::string_view problem) {
+    check->Fail("numerics", absl::StrCat("exact ", problem));
+  };
+  const v1::TrainerConfig& trainer = config.trainer();
+  const int num_dims = std::min(trainer.mesh_dim_names_size(), trainer.mesh_shape_size());
+  for (int i = 0; i < num_dims; ++i) {
+    if (trainer.mesh_dim_names(i) == "tp" && trainer.mesh_shape(i) > 1) {
+      fail(
+          "needs a trainer.mesh_shape without tensor parallelism, whose sums over ranks have "
+          "another order; set tp to 1");
+    }
+  }
+  if (trainer.mesh() == "auto") {
+    fail(
+        "needs a mesh without tensor parallelism, which trainer.mesh auto may choose; state "
+        "trainer.mesh_shape, or leave it and trainer.mesh out");
+  }
+  if (config.rollout().tensor_model_parallel_size() > 1) {
+    fail(
+        "needs rollout.tensor_model_parallel_size 1, for sums over ranks have another order; use "
+        "more rollout.replicas");
+  }
+  if (config.model().attn_implementation() == v1::ATTENTION_IMPLEMENTATION_EAGER) {
+    fail("needs model.attn_implementation auto, the attention that the rollout computes");
+  }
+  if (config.rollout().in_flight() == v1::IN_FLIGHT_POLICY_KEEP_KV) {
+    fail(
+        "needs rollout.in_flight abort, wait or keep_recompute: with keep_kv a token is sampled "
+        "from keys of older weights, as the trainer never does");
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> FindInvalidValues(const v1::RunConfig& config, const Places& places,
@@ -341,7 +377,15 @@ std::vector<std::string> FindInvalidValues(const v1::RunConfig& config, const Pl
   CheckCritic(config, &check);
   CheckDpo(config.dpo(), &check);
   CheckOverlongBuffer(config, &check);
-  check.Supported("numerics", config.numerics(), {v1::NUMERICS_FAST});
+  CheckNumerics(config, &check);
+  if (config.rollout().tensor_model_parallel_size() > 1 &&
+      config.trainer().weight_transport() == v1::WEIGHT_TRANSPORT_BROADCAST) {
+    check.Fail("trainer.weight_transport",
+               absl::StrFormat("expected reshard or delta where "
+                               "rollout.tensor_model_parallel_size is %d, found broadcast, which "
+                               "sends whole tensors to every rank",
+                               config.rollout().tensor_model_parallel_size()));
+  }
   const int64_t longest = config.data().max_prompt_length() + config.rollout().max_tokens();
   if (config.rollout().max_model_len() > 0 && longest > config.rollout().max_model_len()) {
     check.Fail(

@@ -3,7 +3,9 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 
+#include "common/comm/shareable_memory.h"
 #include "common/model/kernels/large_pages.h"
+#include "common/model/release_pages.h"
 
 namespace tandem::model {
 namespace {
@@ -20,7 +22,8 @@ Arena::Arena(const ParameterTable& table, at::ScalarType dtype, at::Device devic
   const int64_t element = static_cast<int64_t>(c10::elementSize(dtype));
   int64_t size = 0;
   for (const Parameter& parameter : table.parameters()) size += Aligned(parameter.numel * element);
-  storage_ = at::empty({size}, at::TensorOptions(at::kByte).device(device));
+  storage_ = device.is_cpu() ? comm::ShareableZeros(size, at::kByte)
+                             : at::empty({size}, at::TensorOptions(at::kByte).device(device));
   if (storage_.is_cpu()) kernels::WantLargePages(storage_.data_ptr(), storage_.nbytes());
   int64_t offset = 0;
   for (const Parameter& parameter : table.parameters()) {
@@ -49,6 +52,8 @@ absl::Span<std::byte> Arena::SegmentBytes(size_t i) const {
 absl::Span<std::byte> Arena::bytes() const {
   return {static_cast<std::byte*>(storage_.data_ptr()), static_cast<size_t>(storage_.numel())};
 }
+
+void Arena::ReleaseMemory() { ReleasePages(storage_.data_ptr(), storage_.nbytes()); }
 
 void Arena::RequireGrad() {
   for (size_t i = 0; i < parameters_.size(); ++i) {

@@ -1,4 +1,5 @@
-// Arena: all parameters of a model in one allocation.
+// Arena: all parameters of a model in one allocation, on the CPU such that other processes of the
+// host can map it (comm/shareable_memory.h).
 //
 //   Arena arena(model.table(), at::kBFloat16);
 //   RETURN_IF_ERROR(LoadParameters(folder, arena));
@@ -36,6 +37,9 @@ class Arena : public ParameterProvider {
 
   // The allocation, gaps included.
   absl::Span<std::byte> bytes() const;
+
+  // Gives the memory back to the system; addresses stay, contents are lost. On the CPU.
+  void ReleaseMemory();
 
   // Makes every trainable parameter a leaf that collects a gradient in Get(i).grad(); for
   // references and tests.

@@ -8,6 +8,8 @@
 namespace tandem::model {
 namespace {
 
+constexpr int64_t kAlignment = 64;  // bytes: what a PackedMatrix asks for
+
 // The transposed weight [in, out], as the products' right side.
 kernels::ConstMatrix RightSide(const at::Tensor& weight) {
   return {weight.const_data_ptr(), ElementOf(weight), 1, weight.size(1)};
@@ -27,17 +29,39 @@ void PackedWeights::Invalidate() {
   }
 }
 
-bool PackedWeights::Prepare(int index) {
+bool PackedWeights::IsPacked(int index) const {
   const ParameterTable& table = arena_.table();
   const at::Tensor& weight = arena_.Get(index);
   const bool is_looked_up_only = index == table.embedding() && index != table.lm_head();
   if (weight.dim() != 2 || is_looked_up_only) return false;
-  if (!KernelsTake({weight}) || !OwnProducts(weight.scalar_type())) return false;
-  Entry& entry = entries_[index];
-  if (entry.matrix == nullptr) {
-    entry.matrix =
-        std::make_unique<kernels::PackedMatrix>(ElementOf(weight), weight.size(1), weight.size(0));
+  return KernelsTake({weight}) && OwnProducts(weight.scalar_type());
+}
+
+void PackedWeights::Allocate() {
+  const auto size = [&](size_t index) {
+    const at::Tensor& weight = arena_.Get(static_cast<int>(index));
+    const int64_t bytes =
+        kernels::PackedMatrix::SizeBytes(ElementOf(weight), weight.size(1), weight.size(0));
+    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  };
+  int64_t total = 0;
+  for (size_t i = 0; i < entries_.size(); ++i) total += IsPacked(static_cast<int>(i)) ? size(i) : 0;
+  memory_ = kernels::AllocateBytes(total);
+  char* next = static_cast<char*>(memory_.get());
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    if (!IsPacked(static_cast<int>(i))) continue;
+    const at::Tensor& weight = arena_.Get(static_cast<int>(i));
+    entries_[i].matrix = std::make_unique<kernels::PackedMatrix>(ElementOf(weight), weight.size(1),
+                                                                 weight.size(0), next);
+    next += size(i);
   }
+}
+
+bool PackedWeights::Prepare(int index) {
+  if (!IsPacked(index)) return false;
+  if (memory_ == nullptr) Allocate();
+  const at::Tensor& weight = arena_.Get(index);
+  Entry& entry = entries_[index];
   if (entry.missing.empty()) {
     const int64_t panel = kernels::PackedMatrix::panel_columns() * weight.size(1);
     entry.panels_left = entry.matrix->num_panels();
@@ -81,6 +105,11 @@ void PackedWeights::PackRest() {
     entry.panels_left = 0;
     entry.fresh = true;
   }
+}
+
+void PackedWeights::ReleaseMemory() {
+  Invalidate();
+  for (Entry& entry : entries_) entry.matrix.reset();
 }
 
 }  // namespace tandem::model

@@ -33,6 +33,8 @@ class PackedWeights : public ParameterProvider {
   void Pack(int index, int64_t first, int64_t count);
   // Packs what is not packed since Invalidate().
   void PackRest();
+  // As Invalidate(), and frees the memory.
+  void ReleaseMemory();
 
   const at::Tensor& Get(int index) const override { return arena_.Get(index); }
   const kernels::PackedMatrix* Packed(int index) const override {
@@ -47,10 +49,15 @@ class PackedWeights : public ParameterProvider {
     bool fresh = false;
   };
 
-  // Allocates the parameter's panels where that is to be done; false where it is never packed.
+  bool IsPacked(int index) const;
+  // Allocates the panels of all parameters, side by side: large pages then hold many small
+  // matrices, which read one after another miss the translation buffer seldom.
+  void Allocate();
+  // False where the parameter is never packed.
   bool Prepare(int index);
 
   const Arena& arena_;
+  kernels::Buffer memory_;      // of all matrices; null until the first is packed
   std::vector<Entry> entries_;  // one a parameter
 };
 

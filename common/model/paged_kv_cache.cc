@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "common/model/release_pages.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::model {
@@ -67,6 +68,12 @@ void PagedKvCache::CopyBlock(int64_t from, int64_t to) {
   for (int64_t layer = 0; layer < options_.num_layers; ++layer) {
     CopyRow(keys_[layer], from, to);
     CopyRow(values_[layer], from, to);
+  }
+}
+
+void PagedKvCache::ReleaseMemory() {
+  for (const auto* tensors : {&keys_, &values_}) {
+    for (const at::Tensor& tensor : *tensors) ReleasePages(tensor.data_ptr(), tensor.nbytes());
   }
 }
 

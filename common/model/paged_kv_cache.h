@@ -48,6 +48,10 @@ class PagedKvCache {
   // Copies a block in every layer.
   void CopyBlock(int64_t from, int64_t to);
 
+  // Gives the memory of all blocks back to the system; what they held is lost. They can be written
+  // again at once, and take memory as they are.
+  void ReleaseMemory();
+
  private:
   PagedKvCache() = default;
 

@@ -1,7 +1,9 @@
 // How one model is split over the ranks of a tensor-parallel group (1909.08053): attention by whole
 // groups of a key-value head and the query heads that share it, the feed-forward layer by its inner
-// units, embedding and head by vocabulary rows. Parts need not be equal. And what can be split at
-// all, over these ranks and over those that share sequences (sequence_parallel_attention.h).
+// units, embedding and head by vocabulary rows. Parts need not be equal. Over more ranks than there
+// are key-value heads, several have the same one, and the query heads that share it are split among
+// them. And what can be split at all, over these ranks and over those that share sequences
+// (sequence_parallel_attention.h).
 #ifndef TANDEM_COMMON_MODEL_TENSOR_PARALLEL_H_
 #define TANDEM_COMMON_MODEL_TENSOR_PARALLEL_H_
 
@@ -36,9 +38,17 @@ struct ModelPart {
 };
 ModelPart PartOf(const ModelSpec& spec, TensorParallel parallel);
 
+// Whether several ranks may have the same key-value head: their gradients of it would have to be
+// added up, so only where nothing is trained.
+enum class KvHeadCopies { kNone, kAllowed };
+
 // INVALID_ARGUMENT where a rank would be left without a head, an inner unit or a vocabulary row;
 // names both numbers.
-absl::Status CheckTensorParallel(const ModelSpec& spec, int size);
+absl::Status CheckTensorParallel(const ModelSpec& spec, int size,
+                                 KvHeadCopies copies = KvHeadCopies::kNone);
+
+// The most key-value heads that one of the ranks has.
+int64_t MostKvHeads(const ModelSpec& spec, int size);
 
 // INVALID_ARGUMENT where the heads that a rank of `tensor_ranks` computes cannot be split over
 // `ranks`: query heads must divide by them, and key-value heads divide by them or into them (a head

@@ -45,6 +45,9 @@ class Transformer {
 
   const ModelSpec& spec() const { return spec_; }
   const ParameterTable& table() const { return table_; }
+  // What this rank computes, and with whom; null where the model is not split.
+  const ModelPart& part() const { return part_; }
+  comm::ProcessGroup* tensor_group() const { return tensor_group_; }
 
   // positions: int64 [num_tokens].
   Rotary MakeRotary(const at::Tensor& positions) const;
@@ -62,7 +65,7 @@ class Transformer {
   at::Tensor FinalNorm(const ParameterProvider& params, const at::Tensor& x) const;
 
   // hidden [num_rows, hidden] after FinalNorm; returns float32 logits [num_rows, vocab]; over a
-  // tensor-parallel group those of this rank's part of the vocabulary.
+  // tensor-parallel group those of this rank's part of the vocabulary. Not differentiable.
   at::Tensor Logits(const ParameterProvider& params, const at::Tensor& hidden) const;
 
   // Log-probs and entropies of `targets` (int64 [num_rows]) under logits divided by `temperatures`

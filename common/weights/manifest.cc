@@ -7,6 +7,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/model/segment_box.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
 #include "common/weights/digest.h"
@@ -62,7 +63,15 @@ absl::StatusOr<Manifest> MakeManifest(const model::ParameterTable& table, io::DT
     const model::Segment& segment = table.segment(ref);
     TensorEntry& tensor = *manifest.add_tensors();
     tensor.set_name(segment.name);
-    for (const int64_t size : segment.shape) tensor.add_shape(size);
+    for (const int64_t size : segment.global_shape) tensor.add_shape(size);
+    if (segment.shape != segment.global_shape) {
+      const model::Box part = model::BoxOf(segment);
+      common::v1::TensorBox& box = *tensor.mutable_box();
+      box.set_first_row(part.row_begin);
+      box.set_rows(part.row_end - part.row_begin);
+      box.set_first_column(part.column_begin);
+      box.set_columns(part.width());
+    }
     tensor.set_dtype(std::string(io::TorchName(wire_dtype)));
     tensor.set_trainable(table.parameter(ref.parameter).trainable);
   }

@@ -114,7 +114,7 @@ ModelLayout LayoutOf(absl::Span<const model::ParameterTable> tables) {
 
 absl::StatusOr<ModelLayout> LayoutOf(const model::ModelSpec& spec, const model::UnitLimits& limits,
                                      int tp) {
-  RETURN_IF_ERROR(model::CheckTensorParallel(spec, tp));
+  RETURN_IF_ERROR(model::CheckTensorParallel(spec, tp, model::KvHeadCopies::kAllowed));
   std::vector<model::ParameterTable> tables;
   for (int rank = 0; rank < tp; ++rank) {
     tables.emplace_back(spec, limits, model::TensorParallel{rank, tp});

@@ -1,5 +1,7 @@
 #include "services/rollout/engine/arena_pair.h"
 
+#include <malloc.h>
+
 #include <exception>
 
 #include "absl/status/status.h"
@@ -14,7 +16,7 @@ int64_t ArenaPair::live_version() const {
 
 std::shared_ptr<const model::Arena> ArenaPair::live() const {
   absl::MutexLock lock(&mu_);
-  return live_ < 0 ? nullptr : slots_[live_].arena;
+  return live_ < 0 || released_ ? nullptr : slots_[live_].arena;
 }
 
 namespace {
@@ -39,6 +41,7 @@ absl::StatusOr<std::shared_ptr<model::Arena>> ArenaPair::Staged() {
     }
   }
   slot.packed->Invalidate();
+  has_stager_ = true;
   return slot.arena;
 }
 
@@ -62,13 +65,34 @@ absl::Status ArenaPair::DeriveRest() {
 
 const model::ParameterProvider* ArenaPair::live_parameters() const {
   absl::MutexLock lock(&mu_);
-  return live_ < 0 ? nullptr : slots_[live_].packed.get();
+  return live_ < 0 || released_ ? nullptr : slots_[live_].packed.get();
 }
 
 void ArenaPair::Flip(int64_t version) {
   absl::MutexLock lock(&mu_);
   live_ = live_ == 0 ? 1 : 0;
   live_version_ = version;
+  released_ = false;
+  has_stager_ = false;
+}
+
+void ArenaPair::DropStaged() {
+  absl::MutexLock lock(&mu_);
+  has_stager_ = false;
+}
+
+void ArenaPair::Release() {
+  absl::MutexLock lock(&mu_);
+  const int staged = live_ == 0 ? 1 : 0;
+  for (int i = 0; i < static_cast<int>(slots_.size()); ++i) {
+    if (slots_[i].arena == nullptr || (i == staged && has_stager_)) continue;
+    slots_[i].packed->ReleaseMemory();
+    slots_[i].arena->ReleaseMemory();
+  }
+  // What was freed in pieces.
+  malloc_trim(0);
+  live_version_ = -1;
+  released_ = true;
 }
 
 }  // namespace tandem::rollout

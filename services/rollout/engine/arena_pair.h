@@ -25,6 +25,7 @@ class ArenaPair {
   ArenaPair(const model::ParameterTable& table, at::ScalarType dtype)
       : table_(table), dtype_(dtype) {}
 
+  at::ScalarType dtype() const { return dtype_; }
   // Version of the live arena; -1 where there is none.
   int64_t live_version() const;
   // The live arena, or null.
@@ -40,6 +41,13 @@ class ArenaPair {
   absl::Status Derive(int parameter, int64_t first, int64_t count);
   // The same for what is still without.
   absl::Status DeriveRest();
+
+  // What is staged is dropped; its memory is kept for the next time.
+  void DropStaged();
+
+  // No weights are live any more, and their memory goes back to the system; that of the staged
+  // arena too, unless it has a stager. The engine thread, which then reads none.
+  void Release();
 
   // The staged arena, with what was derived of it, becomes live.
   void Flip(int64_t version);
@@ -65,6 +73,8 @@ class ArenaPair {
   std::array<Slot, 2> slots_ ABSL_GUARDED_BY(mu_);
   int live_ ABSL_GUARDED_BY(mu_) = -1;
   int64_t live_version_ ABSL_GUARDED_BY(mu_) = -1;
+  bool released_ ABSL_GUARDED_BY(mu_) = false;  // slots_[live_] has no contents
+  bool has_stager_ ABSL_GUARDED_BY(mu_) = false;
 };
 
 }  // namespace tandem::rollout

@@ -9,13 +9,20 @@
 
 namespace tandem::rollout {
 
+absl::StatusOr<std::unique_ptr<ArenaStore>> ArenaStore::Create(const model::Transformer& model,
+                                                               ArenaPair& arenas,
+                                                               CommitStaged commit) {
+  const io::DType dtype = arenas.dtype() == at::kBFloat16 ? io::DType::kBF16 : io::DType::kF32;
+  ASSIGN_OR_RETURN(common::v1::Manifest manifest, weights::MakeManifest(model.table(), dtype));
+  return std::unique_ptr<ArenaStore>(
+      new ArenaStore(model, arenas, std::move(commit), std::move(manifest)));
+}
+
 absl::StatusOr<std::unique_ptr<ArenaStore>> ArenaStore::Create(Engine& engine,
                                                                absl::Duration commit_timeout) {
-  const io::DType dtype =
-      engine.options().dtype == at::kBFloat16 ? io::DType::kBF16 : io::DType::kF32;
-  ASSIGN_OR_RETURN(common::v1::Manifest manifest,
-                   weights::MakeManifest(engine.model().table(), dtype));
-  return std::unique_ptr<ArenaStore>(new ArenaStore(engine, commit_timeout, std::move(manifest)));
+  return Create(engine.model(), engine.weights(), [&engine, commit_timeout](int64_t version) {
+    return engine.Commit(version, absl::Now() + commit_timeout);
+  });
 }
 
 std::string ArenaStore::live_model_digest() const {
@@ -24,22 +31,26 @@ std::string ArenaStore::live_model_digest() const {
 }
 
 absl::Status ArenaStore::PrepareStaging() {
-  ASSIGN_OR_RETURN(staged_, engine_.weights().Staged());
+  ASSIGN_OR_RETURN(staged_, arenas_.Staged());
   return absl::OkStatus();
 }
 
 absl::Status ArenaStore::Arrived(int index, int64_t offset, int64_t size) {
-  const model::ParameterTable& table = engine_.model().table();
-  const model::ParameterTable::SegmentRef ref = table.segments()[index];
-  const auto element = static_cast<int64_t>(c10::elementSize(engine_.options().dtype));
-  const int64_t begin = table.segment(ref).offset - table.parameter(ref.parameter).offset;
-  return engine_.weights().Derive(ref.parameter, begin + offset / element, size / element);
+  const model::ParameterTable::SegmentRef ref = table_.segments()[index];
+  const auto element = static_cast<int64_t>(c10::elementSize(arenas_.dtype()));
+  const int64_t begin = table_.segment(ref).offset - table_.parameter(ref.parameter).offset;
+  return arenas_.Derive(ref.parameter, begin + offset / element, size / element);
+}
+
+void ArenaStore::DropStaged() {
+  if (staged_ == nullptr) return;
+  staged_ = nullptr;
+  arenas_.DropStaged();
 }
 
 absl::StatusOr<CommitResult> ArenaStore::Commit(int64_t policy_version,
                                                 const std::string& model_digest) {
-  ASSIGN_OR_RETURN(const CommitResult result,
-                   engine_.Commit(policy_version, absl::Now() + commit_timeout_));
+  ASSIGN_OR_RETURN(const CommitResult result, commit_(policy_version));
   staged_ = nullptr;
   absl::MutexLock lock(&mu_);
   live_model_digest_ = model_digest;
@@ -47,7 +58,7 @@ absl::StatusOr<CommitResult> ArenaStore::Commit(int64_t policy_version,
 }
 
 absl::Span<const std::byte> ArenaStore::Live(int index) const {
-  const std::shared_ptr<const model::Arena> live = engine_.weights().live();
+  const std::shared_ptr<const model::Arena> live = arenas_.live();
   if (live == nullptr) return {};
   return live->SegmentBytes(index);
 }

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,6 +14,8 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "common/model/transformer.h"
+#include "services/rollout/engine/arena_pair.h"
 #include "services/rollout/engine/engine.h"
 #include "services/rollout/receive/weight_store.h"
 
@@ -22,30 +25,41 @@ namespace tandem::rollout {
 // where they are used.
 class ArenaStore : public WeightStore {
  public:
+  // Makes what is staged live as `version`, as WeightStore::Commit().
+  using CommitStaged = std::function<absl::StatusOr<CommitResult>(int64_t version)>;
+
+  // Arenas over the model's table; both outlive the store.
+  static absl::StatusOr<std::unique_ptr<ArenaStore>> Create(const model::Transformer& model,
+                                                            ArenaPair& arenas, CommitStaged commit);
   // `engine` outlives the store. A commit waits up to `commit_timeout` for the end of a step, or of
   // the requests in flight where the engine's policy is to wait for them.
   static absl::StatusOr<std::unique_ptr<ArenaStore>> Create(Engine& engine,
                                                             absl::Duration commit_timeout);
 
   const common::v1::Manifest& manifest() const override { return manifest_; }
-  int64_t live_version() const override { return engine_.weights().live_version(); }
+  int64_t live_version() const override { return arenas_.live_version(); }
   std::string live_model_digest() const override;
 
   absl::Status PrepareStaging() override;
   absl::Span<std::byte> Staged(int index) override { return staged_->SegmentBytes(index); }
   absl::Status Arrived(int index, int64_t offset, int64_t size) override;
   // Keeps the memory for the next update.
-  void DropStaged() override { staged_ = nullptr; }
+  void DropStaged() override;
   absl::StatusOr<CommitResult> Commit(int64_t policy_version,
                                       const std::string& model_digest) override;
   absl::Span<const std::byte> Live(int index) const override;
 
  private:
-  ArenaStore(Engine& engine, absl::Duration commit_timeout, common::v1::Manifest manifest)
-      : engine_(engine), commit_timeout_(commit_timeout), manifest_(std::move(manifest)) {}
+  ArenaStore(const model::Transformer& model, ArenaPair& arenas, CommitStaged commit,
+             common::v1::Manifest manifest)
+      : table_(model.table()),
+        arenas_(arenas),
+        commit_(std::move(commit)),
+        manifest_(std::move(manifest)) {}
 
-  Engine& engine_;
-  const absl::Duration commit_timeout_;
+  const model::ParameterTable& table_;
+  ArenaPair& arenas_;
+  const CommitStaged commit_;
   const common::v1::Manifest manifest_;
   // The receiver's thread:
   std::shared_ptr<model::Arena> staged_;

@@ -5,9 +5,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
+#include "services/rollout/engine/cache_size.h"
 
 namespace tandem::rollout {
 namespace {
@@ -30,38 +32,9 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& requ
                                                        const model::Transformer& model,
                                                        const tokenizer::Tokenizer* tokenizer) {
   EngineOptions options = requested;
-  const model::ModelSpec& spec = model.spec();
-  if (options.scheduler.max_num_seqs < 1 || options.scheduler.max_num_batched_tokens < 1) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "rollout.max_num_seqs and rollout.max_num_batched_tokens: expected 1 or more, found ",
-        options.scheduler.max_num_seqs, " and ", options.scheduler.max_num_batched_tokens));
-  }
-  if (options.max_model_len < 0 || options.max_model_len > spec.max_position_embeddings) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "rollout.max_model_len: expected 0 or at most the model's max_position_embeddings ",
-        spec.max_position_embeddings, ", found ", options.max_model_len));
-  }
-  if (options.max_model_len == 0) options.max_model_len = spec.max_position_embeddings;
-
-  model::PagedKvCacheOptions cache{.num_layers = spec.num_layers,
-                                   .num_blocks = 1,
-                                   .block_size = options.block_size,
-                                   .num_kv_heads = spec.num_kv_heads,
-                                   .head_dim = spec.head_dim,
-                                   .dtype = options.dtype};
-  const int64_t longest = (options.max_model_len + options.block_size - 1) / options.block_size;
-  // More than every sequence at its longest is of no use.
-  cache.num_blocks = std::min(options.kv_cache_bytes / model::PagedKvCache::BytesPerBlock(cache),
-                              options.scheduler.max_num_seqs * (longest + 1));
-  if (cache.num_blocks < 2) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "rollout.kv_cache_megabytes: a block of ", options.block_size, " tokens takes ",
-        model::PagedKvCache::BytesPerBlock(cache), " bytes and two are needed at least, found ",
-        options.kv_cache_bytes, " bytes"));
-  }
-  // What the cache cannot hold is no context either, so that each request can run alone.
-  options.max_model_len = std::min(options.max_model_len, cache.num_blocks * options.block_size);
-  ASSIGN_OR_RETURN(auto runner, ModelRunner::Create(model, cache));
+  ASSIGN_OR_RETURN(const CacheSize size, SizeCache(options, model));
+  options.max_model_len = size.max_model_len;
+  ASSIGN_OR_RETURN(auto runner, ModelRunner::Create(model, size.cache));
   std::unique_ptr<Engine> engine(new Engine(options, model, tokenizer, std::move(runner)));
   engine->thread_ = std::thread([raw = engine.get()] { raw->Loop(); });
   return engine;
@@ -97,12 +70,20 @@ void Engine::Post(Command command) {
 
 absl::StatusOr<int64_t> Engine::Accept(std::unique_ptr<ActiveRequest> request) {
   if (weights_.live_version() < 0) {
+    absl::MutexLock lock(&mu_);
+    if (info_.released.weights) {
+      return rpc::WithReason(
+          absl::FailedPreconditionError("the rollout sleeps: its weights are released; publish "
+                                        "them, or resume it where it has a folder of its own"),
+          "WEIGHTS_RELEASED");
+    }
     return rpc::WithReason(
         absl::FailedPreconditionError(
             "the rollout is STALE: no weights are committed yet; publish them first"),
         "STALE");
   }
   absl::MutexLock lock(&mu_);
+  RETURN_IF_ERROR(refusal_);
   if (draining_ || stopping_) return absl::UnavailableError("the rollout is draining");
   if (num_requests_ >= options_.max_num_requests) {
     return rpc::WithReason(
@@ -113,6 +94,7 @@ absl::StatusOr<int64_t> Engine::Accept(std::unique_ptr<ActiveRequest> request) {
   ++num_requests_;
   const int64_t arrival = next_arrival_++;
   request->arrival = arrival;
+  request->received = absl::Now();
   // Commands are copyable, a request is not.
   auto shared = std::make_shared<std::unique_ptr<ActiveRequest>>(std::move(request));
   inbox_.push_back([this, shared] { Enqueue(std::move(*shared)); });
@@ -184,10 +166,11 @@ void Engine::Abort(std::vector<std::string> request_ids, bool all,
   });
 }
 
-void Engine::Pause(PauseMode mode, std::function<void(int64_t)> done) {
-  Post([this, mode, done = std::move(done)] {
-    const auto stand_still = [this, done] {
+void Engine::Pause(PauseMode mode, Release release, std::function<void(int64_t)> done) {
+  Post([this, mode, release, done = std::move(done)] {
+    const auto stand_still = [this, release, done] {
       paused_ = true;
+      ReleaseMemory(release);
       UpdateInfo();
       done(static_cast<int64_t>(requests_.size()));
     };
@@ -203,43 +186,10 @@ void Engine::Pause(PauseMode mode, std::function<void(int64_t)> done) {
 void Engine::Resume(std::function<void()> done) {
   Post([this, done = std::move(done)] {
     paused_ = false;
+    released_.kv_cache = false;  // it is taken again as it is used
     UpdateInfo();
     done();
   });
-}
-
-absl::StatusOr<CommitResult> Engine::Commit(int64_t version, absl::Time deadline) {
-  RETURN_IF_ERROR(weights_.DeriveRest());
-  struct Shared {
-    absl::Mutex mu;
-    bool given_up ABSL_GUARDED_BY(mu) = false;
-    bool done ABSL_GUARDED_BY(mu) = false;
-    CommitResult result ABSL_GUARDED_BY(mu);
-  };
-  auto shared = std::make_shared<Shared>();
-  const Command flip = [this, version, shared] {
-    absl::MutexLock lock(&shared->mu);
-    if (shared->given_up) return;
-    FlipWeights(version, shared->result);
-    shared->done = true;
-  };
-  Post([this, flip] {
-    // A paused engine would wait for ever: there the requests are kept.
-    const bool wait = options_.in_flight == InFlightPolicy::kWait && !paused_ && !requests_.empty();
-    if (wait) {
-      when_idle_.push_back(flip);
-    } else {
-      flip();
-    }
-  });
-  absl::MutexLock lock(&shared->mu);
-  if (!shared->mu.AwaitWithDeadline(absl::Condition(&shared->done), deadline)) {
-    shared->given_up = true;
-    return absl::DeadlineExceededError(absl::StrCat(
-        "version ", version, " was not committed: the engine did not come to the end of a step",
-        options_.in_flight == InFlightPolicy::kWait ? " or of its requests" : "", " in time"));
-  }
-  return shared->result;
 }
 
 void Engine::Drain(absl::Time deadline) {

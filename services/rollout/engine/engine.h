@@ -32,6 +32,7 @@
 #include "services/rollout/engine/limits.h"
 #include "services/rollout/engine/sample_state.h"
 #include "services/rollout/kv_cache/block_manager.h"
+#include "services/rollout/ranks/rank_leader.h"
 #include "services/rollout/receive/weight_store.h"
 #include "services/rollout/runner/model_runner.h"
 #include "services/rollout/scheduler/scheduler.h"
@@ -42,6 +43,13 @@ namespace tandem::rollout {
 enum class InFlightPolicy { kAbort, kWait, kKeepRecompute, kKeepKv };
 
 enum class PauseMode { kKeep, kAbort, kWait };
+
+// Memory that a paused engine gives back to the system.
+struct Release {
+  bool kv_cache = false;
+  bool weights = false;
+  bool any() const { return kv_cache || weights; }
+};
 
 struct EngineOptions {
   std::string model_name;  // tells the caches of models apart
@@ -54,17 +62,29 @@ struct EngineOptions {
   InFlightPolicy in_flight = InFlightPolicy::kKeepRecompute;
   // End-of-sequence ids of config.json and generation_config.json.
   std::vector<int32_t> eos_token_ids;
+  // The other tensor-parallel ranks of the replica, whose rank 0 this is; outlives the engine.
+  // Null: there are none.
+  RankLeader* ranks = nullptr;
   // Called on the engine thread after each commit.
   std::function<void(int64_t policy_version)> on_commit;
+  // Called on the engine thread when the live weights have been given back.
+  std::function<void()> on_weights_released;
+  // Called on the engine thread, once, when the other ranks are lost, and why; every request has
+  // been answered with it.
+  std::function<void(const absl::Status&)> on_ranks_lost;
 };
 
 struct EngineInfo {
   int64_t policy_version = -1;
+  int64_t last_version = -1;  // also where its weights are released
   bool paused = false;
   bool draining = false;
+  Release released;
   int64_t num_running_requests = 0;
   int64_t num_waiting_requests = 0;
   int64_t num_queued_tokens = 0;
+  // When the oldest request came whose prompt is not computed yet; InfiniteFuture() without.
+  absl::Time oldest_wait = absl::InfiniteFuture();
   int64_t num_kv_blocks = 0;
   int64_t num_free_kv_blocks = 0;
   int64_t num_generated_tokens = 0;
@@ -86,8 +106,8 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   // Queues a request and answers a handle for Cancel(). At once: INVALID_ARGUMENT names the field;
-  // FAILED_PRECONDITION while nothing is committed; RESOURCE_EXHAUSTED where the queue is full;
-  // UNAVAILABLE while draining.
+  // FAILED_PRECONDITION while nothing is committed, or the weights are released; RESOURCE_EXHAUSTED
+  // where the queue is full; UNAVAILABLE while draining, or where other ranks are lost.
   absl::StatusOr<int64_t> Submit(GenerationRequest request, GenerationCallbacks callbacks);
 
   // As Submit(); `done` is called once.
@@ -103,7 +123,14 @@ class Engine {
   void Abort(std::vector<std::string> request_ids, bool all, std::function<void(int64_t)> done);
 
   // `done` is called when the scheduler stands still, with the number of frozen requests.
-  void Pause(PauseMode mode, std::function<void(int64_t)> done);
+  void Pause(PauseMode mode, std::function<void(int64_t)> done) {
+    Pause(mode, {}, std::move(done));
+  }
+  // Then gives memory back. Frozen requests are computed again from their tokens. The KV cache is
+  // taken again as it is used; weights are live again when a version is committed, which may come
+  // while the engine is paused. Harmless to repeat, also with more.
+  void Pause(PauseMode mode, Release release, std::function<void(int64_t)> done);
+  // Where weights are released, requests wait on until some are committed.
   void Resume(std::function<void()> done);
 
   // The arenas; the staged one is filled by whoever receives weights.
@@ -113,6 +140,10 @@ class Engine {
   // then (with policy kWait, until requests in flight are done). DEADLINE_EXCEEDED: it is not
   // committed and will not be.
   absl::StatusOr<CommitResult> Commit(int64_t version, absl::Time deadline);
+
+  // Has the other ranks of the replica load the folder's weights again as `version`, which this one
+  // does too and then commits. `done` is called once they have begun.
+  void ReloadRanks(int64_t version, std::function<void()> done);
 
   // Refuses new requests; those in flight may finish until `deadline` and are aborted then. A
   // paused engine aborts at once.
@@ -158,6 +189,20 @@ class Engine {
   void AbortRequest(ActiveRequest& request);
   void AbortAll();
   void FlipWeights(int64_t version, CommitResult& result);
+  // The hash that blocks of the cache begin with, for the version and memory there are now.
+  void SetCacheRoot();
+  void ReleaseMemory(const Release& release);
+
+  // A version to be made live, and who waits for that.
+  struct Swap;
+  void BeginSwap(std::shared_ptr<Swap> swap);
+  // Swaps where every rank can.
+  void TrySwap();
+  // When the other ranks must hear of this one next.
+  absl::Time NextDuty() const;
+  void DoDuties();
+  // Answers everything with what Explain() makes of the error; no step runs any more.
+  void LoseRanks(const absl::Status& error);
   // Requests for generation that hold blocks, or tokens that were sampled.
   std::vector<ActiveRequest*> BegunRequests() const;
   void RestartScores();
@@ -180,7 +225,12 @@ class Engine {
   std::vector<Command> when_idle_;                    // waits for `requests_` to be empty
   const model::ParameterProvider* live_ = nullptr;
   int64_t version_ = -1;
-  int num_repairs_ = 0;  // of version_
+  int num_repairs_ = 0;   // of version_
+  int num_releases_ = 0;  // of the cache
+  Release released_;
+  std::shared_ptr<Swap> swap_;  // waits for the other ranks
+  absl::Time next_try_ = absl::InfinitePast();
+  absl::Status lost_;  // why the other ranks are
   int64_t num_queued_tokens_ = 0;
   int64_t num_generated_tokens_ = 0;
   bool paused_ = false;
@@ -192,6 +242,7 @@ class Engine {
   bool draining_ ABSL_GUARDED_BY(mu_) = false;
   int64_t next_arrival_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t num_requests_ ABSL_GUARDED_BY(mu_) = 0;  // accepted and not done
+  absl::Status refusal_ ABSL_GUARDED_BY(mu_);      // of new requests, as lost_
   EngineInfo info_ ABSL_GUARDED_BY(mu_);
 
   std::thread thread_;

@@ -34,7 +34,9 @@ struct GenerationRequest {
   std::vector<std::string> stop;
   bool ignore_eos = false;
   bool return_text = false;
-  bool stream = false;  // a chunk for each step; otherwise one for each finished sample
+  bool stream = false;    // a chunk for each step; otherwise one for each finished sample
+  int32_t priority = 0;   // the higher is admitted first
+  std::string client_id;  // clients of equal priority share the engine
   // Samples that go on from what they have, or have ended; each index once.
   std::vector<BegunSample> begun;
 };

@@ -14,6 +14,7 @@ namespace {
 
 constexpr size_t kMaxStops = 64;
 constexpr size_t kMaxStopBytes = 1024;
+constexpr size_t kMaxClientBytes = 128;
 
 template <typename T>
 absl::Status Expected(absl::string_view field, absl::string_view expected, const T& found) {
@@ -75,10 +76,20 @@ absl::Status CheckRequest(const GenerationRequest& request, const RequestLimits&
   if (request.min_tokens < 0) {
     return Expected("sampling.min_tokens", "0 or more", request.min_tokens);
   }
+  if (request.min_tokens > limits.max_model_len - prompt) {
+    return Expected("sampling.min_tokens",
+                    absl::StrCat("at most ", limits.max_model_len - prompt,
+                                 ", what the context leaves after the prompt"),
+                    request.min_tokens);
+  }
   if (request.max_tokens.has_value() && request.min_tokens > *request.max_tokens) {
     return Expected("sampling.min_tokens",
                     absl::StrCat("at most max_tokens, which is ", *request.max_tokens),
                     request.min_tokens);
+  }
+  if (request.client_id.size() > kMaxClientBytes) {
+    return Expected("client_id", absl::StrCat("at most ", kMaxClientBytes, " bytes"),
+                    request.client_id.size());
   }
   RETURN_IF_ERROR(CheckIds(request.stop_token_ids, "sampling.stop_token_ids", limits));
   if (request.stop.size() > kMaxStops) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/hash/hash.h"
 #include "absl/strings/str_cat.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
@@ -15,6 +16,8 @@ void MakeSamples(ActiveRequest& request, const tokenizer::Tokenizer* tokenizer) 
   for (int32_t index = 0; index < spec.n; ++index) {
     auto sample = std::make_unique<SampleState>();
     sample->arrival = request.arrival;
+    sample->priority = spec.priority;
+    sample->client = spec.client_id.empty() ? 0 : absl::HashOf(spec.client_id);
     sample->index = index;
     sample->request = &request;
     sample->num_prompt_tokens = static_cast<int64_t>(spec.prompt_ids.size());

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "services/rollout/engine/generation.h"
 #include "services/rollout/engine/text_output.h"
 #include "services/rollout/sampler/sampler.h"
@@ -30,6 +31,7 @@ struct ActiveRequest {
   GenerationRequest spec;
   GenerationCallbacks callbacks;
   int64_t arrival = 0;
+  absl::Time received;
   uint64_t seed = 0;
   int64_t max_tokens = 0;  // resolved against the context
   std::vector<std::unique_ptr<SampleState>> samples;

@@ -97,6 +97,11 @@ absl::StatusOr<bool> LiveStream::Next(v1::ReadWeightsResponse& message) {
   std::string& data = *message.mutable_data();
   data.resize(size);
   RETURN_IF_ERROR(Copy(position_, size, data.data()));
+  // Their memory may have been released meanwhile.
+  if (store_.live_version() != version_) {
+    return absl::AbortedError(
+        absl::StrCat("policy_version: ", version_, " went while it was read"));
+  }
   bucket_digest_.Update(data.data(), data.size());
   position_ += size;
   if (position_ == bucket_end) {

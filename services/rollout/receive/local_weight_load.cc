@@ -39,7 +39,7 @@ absl::Status Stage(const io::ModelFolder& folder, const model::ParameterTable& t
         // Cast where the host can, which for another memory is a buffer.
         std::vector<std::byte> buffer(ops.on_host() ? 0 : bytes.size());
         const absl::Span<std::byte> cast = ops.on_host() ? bytes : absl::MakeSpan(buffer);
-        RETURN_IF_ERROR(model::CopyElements(tensor, 0, segment.numel, type, cast.data()));
+        RETURN_IF_ERROR(model::CopySegment(segment, tensor, 0, segment.numel, type, cast.data()));
         if (!ops.on_host()) RETURN_IF_ERROR(weights::WriteBytes(ops, cast, bytes.data()));
         weights::DigestSum sum;
         RETURN_IF_ERROR(
@@ -49,30 +49,39 @@ absl::Status Stage(const io::ModelFolder& folder, const model::ParameterTable& t
       });
 }
 
+absl::Status Load(const io::ModelFolder& folder, const model::ParameterTable& table,
+                  WeightStore& store, int64_t policy_version) {
+  if (store.live_version() >= policy_version) {
+    return absl::FailedPreconditionError(absl::StrCat("version ", store.live_version(),
+                                                      " is live; ", folder.path(),
+                                                      " would be version ", policy_version));
+  }
+  const auto entered = store.ops().Enter();
+  RETURN_IF_ERROR(store.PrepareStaging());
+  std::vector<weights::TensorDigest> digests;
+  absl::Status status = Stage(folder, table, store, digests);
+  if (status.ok()) status = store.Commit(policy_version, weights::ModelDigest(digests)).status();
+  if (!status.ok()) {
+    store.DropStaged();
+    return status;
+  }
+  telemetry::SetLogPolicyVersion(policy_version);
+  telemetry::LogInfo("weights loaded", {{"folder", folder.path()}, {"bytes", folder.size_bytes()}});
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status LoadLocalWeights(const io::ModelFolder& folder, const model::ParameterTable& table,
                               WeightReceiver& receiver, int64_t policy_version) {
-  return receiver.RunExclusive([&](WeightStore& store) -> absl::Status {
-    if (store.live_version() >= policy_version) {
-      return absl::FailedPreconditionError(absl::StrCat("version ", store.live_version(),
-                                                        " is live; ", folder.path(),
-                                                        " would be version ", policy_version));
-    }
-    const auto entered = store.ops().Enter();
-    RETURN_IF_ERROR(store.PrepareStaging());
-    std::vector<weights::TensorDigest> digests;
-    absl::Status status = Stage(folder, table, store, digests);
-    if (status.ok()) status = store.Commit(policy_version, weights::ModelDigest(digests)).status();
-    if (!status.ok()) {
-      store.DropStaged();
-      return status;
-    }
-    telemetry::SetLogPolicyVersion(policy_version);
-    telemetry::LogInfo("weights loaded",
-                       {{"folder", folder.path()}, {"bytes", folder.size_bytes()}});
-    return absl::OkStatus();
-  });
+  return receiver.RunExclusive(
+      [&](WeightStore& store) { return Load(folder, table, store, policy_version); });
+}
+
+absl::Status ReloadLocalWeights(const std::string& path, const model::ParameterTable& table,
+                                WeightStore& store, int64_t policy_version) {
+  ASSIGN_OR_RETURN(const io::ModelFolder folder, io::ModelFolder::Open(path));
+  return Load(folder, table, store, policy_version);
 }
 
 }  // namespace tandem::rollout

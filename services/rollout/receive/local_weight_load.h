@@ -4,6 +4,7 @@
 #define TANDEM_SERVICES_ROLLOUT_RECEIVE_LOCAL_WEIGHT_LOAD_H_
 
 #include <cstdint>
+#include <string>
 
 #include "absl/status/status.h"
 #include "common/io/model_folder.h"
@@ -17,6 +18,11 @@ namespace tandem::rollout {
 // live; the live weights are untouched then.
 absl::Status LoadLocalWeights(const io::ModelFolder& folder, const model::ParameterTable& table,
                               WeightReceiver& receiver, int64_t policy_version = 0);
+
+// The same on the receiver's thread (WeightReceiver::RunSoon), from the folder at `path`: for
+// weights whose memory had been released.
+absl::Status ReloadLocalWeights(const std::string& path, const model::ParameterTable& table,
+                                WeightStore& store, int64_t policy_version);
 
 }  // namespace tandem::rollout
 

@@ -9,7 +9,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/model/paged_attention.h"
+#include "common/model/tensor_collectives.h"
 #include "common/status/status_macros.h"
+#include "services/rollout/runner/gather_logits.h"
 
 namespace tandem::rollout {
 
@@ -25,6 +27,8 @@ absl::StatusOr<StepOutput> ModelRunner::Run(
   try {
     for (const auto& [from, to] : block_copies) cache_.CopyBlock(from, to);
     return RunUnchecked(params, items);
+  } catch (const model::CollectiveError& error) {
+    return error.status();
   } catch (const std::exception& error) {
     return absl::InternalError(absl::StrCat("the model's forward pass failed: ", error.what()));
   }
@@ -73,7 +77,7 @@ StepOutput ModelRunner::RunUnchecked(const model::ParameterProvider& params,
   out.scores.resize(items.size());
   if (num_sampling > 0) {
     const at::Tensor sampled = num_sampling == num_tokens ? x : x.index_select(0, last_rows);
-    out.logits = model_.Logits(params, model_.FinalNorm(params, sampled)).contiguous();
+    out.logits = GatherLogits(model_, model_.Logits(params, model_.FinalNorm(params, sampled)));
   }
   Score(params, x, items, out);
   return out;

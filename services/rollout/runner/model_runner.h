@@ -33,25 +33,31 @@ struct RunItem {
 };
 
 struct StepOutput {
-  at::Tensor logits;  // float32 [number of items that sample, vocab], in the order of items
+  // float32 [number of items that sample, vocab], in the order of items; undefined on ranks of a
+  // tensor-parallel group other than the first.
+  at::Tensor logits;
   // For each item, in order: the log-probs of the tokens after its own, where it scores.
   std::vector<std::vector<float>> scores;
 };
 
-// Owns the KV cache. Used by the engine thread; ATen's threads share the work.
+// Owns the KV cache. Used by the engine thread; ATen's threads share the work. Over a
+// tensor-parallel group every rank's runner is given the same steps.
 class ModelRunner {
  public:
   // `model` outlives the runner.
   static absl::StatusOr<std::unique_ptr<ModelRunner>> Create(
       const model::Transformer& model, const model::PagedKvCacheOptions& cache_options);
 
-  // Copies blocks, then computes. INTERNAL, with LibTorch's words, where an operation throws; the
-  // items' cache contents are undefined then.
+  // Copies blocks, then computes. INTERNAL, with LibTorch's words, where an operation throws, and
+  // the group's error where a collective fails; the items' cache contents are undefined then.
   absl::StatusOr<StepOutput> Run(const model::ParameterProvider& params,
                                  absl::Span<const RunItem> items,
                                  absl::Span<const std::pair<int32_t, int32_t>> block_copies);
 
   const model::PagedKvCache& cache() const { return cache_; }
+
+  // Gives the cache's memory back to the system; all that it held is lost.
+  void ReleaseCache() { cache_.ReleaseMemory(); }
 
  private:
   ModelRunner(const model::Transformer& model, model::PagedKvCache cache)

@@ -1,82 +1,152 @@
 #include "services/rollout/scheduler/scheduler.h"
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 #include "absl/types/span.h"
 
 namespace tandem::rollout {
 
+void Scheduler::Enter(const Sequence& sequence) {
+  const auto [at, is_new] = clients_.try_emplace(sequence.client);
+  if (is_new) {
+    // What it did not ask for while it was away is not owed to it.
+    int64_t least = -1;
+    for (const auto& [id, client] : clients_) {
+      if (id != sequence.client && (least < 0 || client.served < least)) least = client.served;
+    }
+    at->second.served = std::max<int64_t>(0, least);
+  }
+  ++at->second.num_sequences;
+}
+
+void Scheduler::Add(Sequence* sequence) {
+  Enter(*sequence);
+  Wait(sequence);
+}
+
+void Scheduler::Wait(Sequence* sequence) {
+  waiting_.insert(sequence);
+  queues_[sequence->priority][sequence->client].insert(sequence);
+}
+
+void Scheduler::Unwait(Sequence* sequence) {
+  waiting_.erase(sequence);
+  const auto level = queues_.find(sequence->priority);
+  const auto queue = level->second.find(sequence->client);
+  queue->second.erase(sequence);
+  if (!queue->second.empty()) return;
+  level->second.erase(queue);
+  if (level->second.empty()) queues_.erase(level);
+}
+
 StepPlan Scheduler::Plan() {
   StepPlan plan;
   being_filled_.clear();
   const int64_t preemptions = stats_.num_preemptions;
-  PlanRunning(/*decodes=*/true, plan);
-  PlanRunning(/*decodes=*/false, plan);
+  const int64_t budget = options_.max_num_batched_tokens;
+  PlanRunning(/*decodes=*/true, budget, plan);
+  const bool others_may_come = !waiting_.empty() && NumSlots() < options_.max_num_seqs;
+  const int64_t left = budget - plan.num_tokens;
+  PlanRunning(/*decodes=*/false, others_may_come ? budget - left / kTokensForOthers : budget, plan);
   // Whoever was just made to wait would be admitted again, into the blocks that others are short
   // of.
   if (stats_.num_preemptions == preemptions) Admit(plan);
   return plan;
 }
 
-void Scheduler::PlanRunning(bool decodes, StepPlan& plan) {
+void Scheduler::PlanRunning(bool decodes, int64_t limit, StepPlan& plan) {
   const std::vector<Sequence*> sequences(running_.begin(), running_.end());
   for (Sequence* sequence : sequences) {
-    if (plan.num_tokens >= options_.max_num_batched_tokens) return;
+    if (plan.num_tokens >= limit) return;
     // Preempted by an earlier one meanwhile, or the other kind.
     if (!running_.contains(sequence) || (sequence->num_pending() == 1) != decodes) continue;
-    PlanOne(sequence, plan);
+    PlanOne(sequence, limit - plan.num_tokens, plan);
   }
 }
 
 void Scheduler::Admit(StepPlan& plan) {
-  int64_t slots = NumSlots();
-  std::vector<Sequence*> admitted;
-  for (auto it = waiting_.begin();
-       it != waiting_.end() && plan.num_tokens < options_.max_num_batched_tokens;) {
-    Sequence* sequence = *it;
-    if (slots + sequence->num_samples > options_.max_num_seqs && slots > 0) break;
-
-    PrefixMatch match{{}, blocks_.root()};
-    if (sequence->may_use_cache) {
-      // One token at least is computed, for its logits.
-      match = blocks_.MatchPrefix(sequence->tokens, sequence->num_tokens() - 1);
+  std::vector<std::vector<Turn>> levels;
+  for (const auto& [priority, queues] : queues_) {
+    std::vector<Turn>& turns = levels.emplace_back();
+    for (const auto& [client, queue] : queues) {
+      turns.push_back({&clients_[client], &queue, queue.begin()});
     }
-    sequence->blocks = std::move(match.blocks);
-    sequence->hash = match.hash;
-    sequence->num_hashed_blocks = static_cast<int64_t>(sequence->blocks.size());
-    sequence->num_computed = sequence->num_hashed_blocks * blocks_.block_size();
-
-    const std::optional<BlockHash> next = NextBlockHash(*sequence);
-    if (sequence->may_use_cache && next.has_value() && being_filled_.contains(*next)) {
-      ReleaseBlocks(sequence);
-      ++it;
-      continue;
-    }
-    // Room to grow for those that run, lest they preempt each other at once.
-    const int64_t reserve = std::min(slots, blocks_.num_blocks() / 32);
-    const int64_t needed =
-        blocks_.BlocksFor(sequence->num_tokens()) - static_cast<int64_t>(sequence->blocks.size());
-    if (blocks_.num_free() < needed + reserve && !running_.empty()) {
-      ReleaseBlocks(sequence);
-      break;
-    }
-    if (sequence->num_sampled() == 0) sequence->num_cached = sequence->num_computed;
-    sequence->may_publish = true;
-    stats_.num_cached_tokens += sequence->num_computed;
-    it = waiting_.erase(it);
-    running_.insert(sequence);
-    slots += sequence->num_samples;
-    PlanOne(sequence, plan);
+  }
+  for (std::vector<Turn>& turns : levels) {
+    if (!AdmitTurns(std::move(turns), plan)) return;
   }
 }
 
-bool Scheduler::PlanOne(Sequence* sequence, StepPlan& plan) {
-  const int64_t budget = options_.max_num_batched_tokens - plan.num_tokens;
-  const int64_t num_tokens = std::min(budget, sequence->num_pending());
+bool Scheduler::AdmitTurns(std::vector<Turn> turns, StepPlan& plan) {
+  while (!turns.empty()) {
+    if (plan.num_tokens >= options_.max_num_batched_tokens) return false;
+    const auto turn =
+        std::min_element(turns.begin(), turns.end(), [](const Turn& a, const Turn& b) {
+          if (a.client->served != b.client->served) return a.client->served < b.client->served;
+          return ByPriority()(*a.next, *b.next);
+        });
+    Sequence* const sequence = *turn->next;
+    // Before it leaves the queue, which may end with it.
+    const bool is_last = std::next(turn->next) == turn->queue->end();
+    ++turn->next;
+    if (is_last) turns.erase(turn);
+    if (AdmitOne(sequence, plan) == Admission::kNoRoom) return false;
+  }
+  return true;
+}
+
+Scheduler::Admission Scheduler::AdmitOne(Sequence* sequence, StepPlan& plan) {
+  const int64_t most = MostOf(sequence->arrival);
+  const int64_t wanted = std::min<int64_t>(sequence->num_samples, most);
+  if (NumRunning(sequence->arrival) + wanted > most) return Admission::kPassedOver;
+  while (NumSlots() + wanted > options_.max_num_seqs) {
+    Sequence* const surplus = Surplus(*sequence);
+    if (surplus == nullptr) return Admission::kNoRoom;
+    Preempt(surplus, plan);
+  }
+  const int64_t slots = NumSlots();
+
+  PrefixMatch match{{}, blocks_.root()};
+  if (sequence->may_use_cache) {
+    // One token at least is computed, for its logits.
+    match = blocks_.MatchPrefix(sequence->tokens, sequence->num_tokens() - 1);
+  }
+  sequence->blocks = std::move(match.blocks);
+  sequence->hash = match.hash;
+  sequence->num_hashed_blocks = static_cast<int64_t>(sequence->blocks.size());
+  sequence->num_computed = sequence->num_hashed_blocks * blocks_.block_size();
+
+  const std::optional<BlockHash> next = NextBlockHash(*sequence);
+  if (sequence->may_use_cache && next.has_value() && being_filled_.contains(*next)) {
+    ReleaseBlocks(sequence);
+    return Admission::kPassedOver;
+  }
+  // Room to grow for those that run, lest they preempt each other at once.
+  const int64_t reserve = std::min(slots, blocks_.num_blocks() / 32);
+  const int64_t needed =
+      blocks_.BlocksFor(sequence->num_tokens()) - static_cast<int64_t>(sequence->blocks.size());
+  if (blocks_.num_free() < needed + reserve && !running_.empty()) {
+    ReleaseBlocks(sequence);
+    return Admission::kNoRoom;
+  }
+  if (sequence->num_sampled() == 0) sequence->num_cached = sequence->num_computed;
+  sequence->may_publish = true;
+  stats_.num_cached_tokens += sequence->num_computed;
+  Unwait(sequence);
+  running_.insert(sequence);
+  PlanOne(sequence, options_.max_num_batched_tokens - plan.num_tokens, plan);
+  return Admission::kAdmitted;
+}
+
+bool Scheduler::PlanOne(Sequence* sequence, int64_t limit, StepPlan& plan) {
+  const int64_t num_tokens = std::min(limit, sequence->num_pending());
   if (!Reserve(sequence, num_tokens, plan)) return false;
   if (const auto next = NextBlockHash(*sequence); next.has_value()) being_filled_.insert(*next);
   plan.sequences.push_back({sequence, num_tokens});
   plan.num_tokens += num_tokens;
+  clients_[sequence->client].served += num_tokens;
   return true;
 }
 
@@ -107,10 +177,54 @@ bool Scheduler::Reserve(Sequence* sequence, int64_t num_tokens, StepPlan& plan) 
 std::optional<int32_t> Scheduler::AllocateFor(const Sequence* sequence, StepPlan& plan) {
   for (;;) {
     if (const auto block = blocks_.Allocate(); block.has_value()) return block;
-    Sequence* latest = *running_.rbegin();
-    Preempt(latest, plan);
-    if (latest == sequence) return std::nullopt;
+    Sequence* const victim = Victim();
+    Preempt(victim, plan);
+    if (victim == sequence) return std::nullopt;
   }
+}
+
+Sequence* Scheduler::Victim() const {
+  Sequence* const last = *running_.rbegin();
+  int64_t of_request = 0;  // those of the request just looked at, which follow one another
+  int64_t arrival = -1;
+  for (auto it = running_.rbegin(); it != running_.rend() && (*it)->priority == last->priority;
+       ++it) {
+    of_request = (*it)->arrival == arrival ? of_request + 1 : 1;
+    arrival = (*it)->arrival;
+    if (of_request > 1 && 2 * of_request > static_cast<int64_t>(running_.size())) {
+      // Its latest; base() is the one after `it`.
+      return *std::next(it.base(), of_request - 2);
+    }
+  }
+  return last;
+}
+
+int64_t Scheduler::NumRunning(int64_t arrival) const {
+  int64_t count = 0;
+  for (const Sequence* sequence : running_) {
+    if (sequence->arrival == arrival) count += sequence->num_samples;
+  }
+  return count;
+}
+
+int64_t Scheduler::MostOf(int64_t arrival) const {
+  // The first and the last that wait are of one request where all are.
+  const bool others_wait = !waiting_.empty() && ((*waiting_.begin())->arrival != arrival ||
+                                                 (*waiting_.rbegin())->arrival != arrival);
+  return others_wait ? request_share() : options_.max_num_seqs;
+}
+
+Sequence* Scheduler::Surplus(const Sequence& of) const {
+  std::map<int64_t, int64_t> running;  // by arrival
+  for (auto it = running_.rbegin(); it != running_.rend(); ++it) {
+    if ((*it)->priority > of.priority) break;
+    if ((*it)->arrival == of.arrival || (*it)->num_samples > 1) continue;
+    if (running.empty() || !running.contains((*it)->arrival)) {
+      running[(*it)->arrival] = NumRunning((*it)->arrival);
+      if (running[(*it)->arrival] > request_share()) return *it;
+    }
+  }
+  return nullptr;
 }
 
 void Scheduler::Preempt(Sequence* sequence, StepPlan& plan) {
@@ -119,11 +233,12 @@ void Scheduler::Preempt(Sequence* sequence, StepPlan& plan) {
                    [&](const PlannedSequence& p) { return p.sequence == sequence; });
   if (planned != plan.sequences.end()) {
     plan.num_tokens -= planned->num_tokens;
+    clients_[sequence->client].served -= planned->num_tokens;
     plan.sequences.erase(planned);
   }
   running_.erase(sequence);
   ReleaseBlocks(sequence);
-  waiting_.insert(sequence);
+  Wait(sequence);
   ++stats_.num_preemptions;
 }
 
@@ -146,6 +261,12 @@ void Scheduler::Complete(const StepPlan& plan) {
 }
 
 void Scheduler::Fork(const Sequence& of, Sequence* copy) {
+  Enter(*copy);
+  if (NumRunning(copy->arrival) >= MostOf(copy->arrival)) {
+    copy->num_cached = of.num_cached;
+    Wait(copy);
+    return;
+  }
   copy->blocks = of.blocks;
   for (const int32_t block : copy->blocks) blocks_.Retain(block);
   copy->num_computed = of.num_computed;
@@ -157,15 +278,20 @@ void Scheduler::Fork(const Sequence& of, Sequence* copy) {
 }
 
 void Scheduler::Remove(Sequence* sequence) {
-  waiting_.erase(sequence);
-  if (running_.erase(sequence) > 0) ReleaseBlocks(sequence);
+  const bool waited = waiting_.contains(sequence);
+  if (waited) Unwait(sequence);
+  const bool ran = running_.erase(sequence) > 0;
+  if (ran) ReleaseBlocks(sequence);
+  if (!waited && !ran) return;
+  const auto client = clients_.find(sequence->client);
+  if (--client->second.num_sequences == 0) clients_.erase(client);
 }
 
 int64_t Scheduler::RecomputeAll() {
   const int64_t count = static_cast<int64_t>(running_.size());
   for (Sequence* sequence : running_) {
     ReleaseBlocks(sequence);
-    waiting_.insert(sequence);
+    Wait(sequence);
   }
   running_.clear();
   return count;
@@ -193,7 +319,9 @@ std::optional<BlockHash> Scheduler::NextBlockHash(const Sequence& sequence) cons
 
 int64_t Scheduler::NumSlots() const {
   int64_t slots = 0;
-  for (const Sequence* sequence : running_) slots += sequence->num_samples;
+  for (const Sequence* sequence : running_) {
+    slots += std::min<int64_t>(sequence->num_samples, options_.max_num_seqs);
+  }
   return slots;
 }
 

@@ -13,7 +13,9 @@
 namespace tandem::rollout {
 
 struct Sequence {
-  // Priority: the lower comes first.
+  // The higher comes first; among equals clients take turns, and a client's come in this order.
+  int32_t priority = 0;
+  uint64_t client = 0;
   int64_t arrival = 0;  // of the request
   int32_t index = 0;    // of the sample
 
@@ -42,7 +44,8 @@ struct Sequence {
 
 struct ByPriority {
   bool operator()(const Sequence* a, const Sequence* b) const {
-    return std::tie(a->arrival, a->index) < std::tie(b->arrival, b->index);
+    return std::tie(b->priority, a->arrival, a->index) <
+           std::tie(a->priority, b->arrival, b->index);
   }
 };
 using SequenceQueue = std::set<Sequence*, ByPriority>;

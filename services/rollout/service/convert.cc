@@ -71,6 +71,8 @@ absl::StatusOr<GenerationRequest> FromProto(const v1::GenerateRequest& request,
   if (sampling.has_ignore_eos()) out.ignore_eos = sampling.ignore_eos();
   out.return_text = request.return_text();
   out.stream = request.stream();
+  out.priority = request.priority();
+  out.client_id = request.client_id();
   for (const v1::BegunSample& begun : request.begun()) {
     if (begun.finish_reason() == common::v1::FINISH_REASON_ABORTED) {
       return rpc::InvalidField("begun.finish_reason",

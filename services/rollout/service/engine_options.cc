@@ -1,6 +1,9 @@
 #include "services/rollout/service/engine_options.h"
 
-#include "absl/strings/str_cat.h"
+#include <algorithm>
+
+#include "common/model/tensor_parallel.h"
+#include "common/status/status_macros.h"
 
 namespace tandem::rollout {
 namespace {
@@ -21,13 +24,13 @@ InFlightPolicy FromProto(config::v1::InFlightPolicy policy) {
 }  // namespace
 
 absl::StatusOr<EngineOptions> MakeEngineOptions(const config::v1::RunConfig& config,
-                                                const io::ModelConfig& folder) {
+                                                const io::ModelConfig& folder,
+                                                const model::ModelSpec& spec) {
   const config::v1::RolloutConfig& rollout = config.rollout();
-  if (rollout.tensor_model_parallel_size() > 1) {
-    return absl::UnimplementedError(
-        absl::StrCat("rollout.tensor_model_parallel_size: expected 1, found ",
-                     rollout.tensor_model_parallel_size(), "; use more rollout.replicas instead"));
-  }
+  const auto ranks = static_cast<int>(rollout.tensor_model_parallel_size());
+  RETURN_IF_ERROR(
+      model::CheckTensorParallel(spec, std::max(1, ranks), model::KvHeadCopies::kAllowed))
+      << "rollout.tensor_model_parallel_size";
   EngineOptions options;
   options.model_name = folder.path;
   options.dtype =

@@ -4,14 +4,16 @@
 
 #include "absl/status/statusor.h"
 #include "common/io/model_config.h"
+#include "common/model/model_spec.h"
 #include "services/rollout/engine/engine.h"
 #include "tandem/config/v1/run_config.pb.h"
 
 namespace tandem::rollout {
 
-// UNIMPLEMENTED for what no engine here does (a replica of several tensor-parallel ranks).
+// INVALID_ARGUMENT where the model cannot be split over rollout.tensor_model_parallel_size ranks.
 absl::StatusOr<EngineOptions> MakeEngineOptions(const config::v1::RunConfig& config,
-                                                const io::ModelConfig& folder);
+                                                const io::ModelConfig& folder,
+                                                const model::ModelSpec& spec);
 
 }  // namespace tandem::rollout
 

@@ -125,11 +125,40 @@ TEST_F(ValidationTest, TheMessageSaysWhereTheValueWasStated) {
 
 TEST_F(ValidationTest, ChoicesThatAreNotOfferedYetSayWhatIs) {
   EXPECT_OK(LoadRunConfig({}, {"trainer.mode=async"}).status());
-  EXPECT_THAT(ErrorOf("rollout.tensor_model_parallel_size=2"),
-              HasSubstr("not supported yet: 2 (supported: 1)"));
   EXPECT_THAT(ErrorOf("trainer.pipeline_model_parallel_size=2"),
               HasSubstr("not supported yet: 2 (supported: 1)"));
-  EXPECT_THAT(ErrorOf("numerics=exact"), HasSubstr("not supported yet: exact (supported: fast)"));
+}
+
+TEST_F(ValidationTest, ExactNumericsRefuseWhatTheyCannotHold) {
+  const auto error = [](std::vector<std::string> overrides) {
+    overrides.insert(overrides.begin(), "numerics=exact");
+    return std::string(LoadRunConfig({}, overrides).status().message());
+  };
+  EXPECT_OK(LoadRunConfig({}, {"numerics=exact"}).status());
+  EXPECT_OK(LoadRunConfig({}, {"numerics=exact", "trainer.ulysses_sequence_parallel_size=2",
+                               "trainer.ranks=2"})
+                .status());
+  EXPECT_THAT(error({"trainer.ranks=4", "trainer.mesh_shape=[2,2]",
+                     "trainer.mesh_dim_names=[dp_shard,tp]"}),
+              HasSubstr("numerics: exact needs a trainer.mesh_shape without tensor parallelism"));
+  EXPECT_THAT(error({"trainer.mesh=auto"}), HasSubstr("trainer.mesh auto may choose"));
+  EXPECT_THAT(error({"rollout.tensor_model_parallel_size=2"}),
+              HasSubstr("exact needs rollout.tensor_model_parallel_size 1"));
+  EXPECT_THAT(error({"model.attn_implementation=eager"}),
+              HasSubstr("exact needs model.attn_implementation auto"));
+  EXPECT_THAT(error({"rollout.in_flight=keep_kv"}),
+              HasSubstr("exact needs rollout.in_flight abort, wait or keep_recompute"));
+}
+
+TEST_F(ValidationTest, ReplicasOfSeveralRanksTakeParts) {
+  EXPECT_OK(LoadRunConfig({}, {"rollout.tensor_model_parallel_size=8"}).status());
+  EXPECT_THAT(ErrorOf("rollout.tensor_model_parallel_size=0"), HasSubstr("from 1 to"));
+  EXPECT_THAT(LoadRunConfig({}, {"rollout.tensor_model_parallel_size=2",
+                                 "trainer.weight_transport=broadcast"})
+                  .status()
+                  .message(),
+              HasSubstr("expected reshard or delta"));
+  EXPECT_THAT(ErrorOf("rollout.collective_timeout_s=0"), HasSubstr("collective_timeout_s"));
 }
 
 TEST_F(ValidationTest, MiniBatchesDivideTheBatch) {

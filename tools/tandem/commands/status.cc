@@ -70,8 +70,18 @@ json AskRollout(const std::string& address) {
   line["dtype"] = info.dtype();
   line["running"] = info.num_running_requests();
   line["waiting"] = info.num_waiting_requests();
+  line["queued_tokens"] = info.num_queued_tokens();
+  line["oldest_wait_seconds"] = info.oldest_wait_seconds();
   line["kv_blocks"] = info.num_kv_blocks();
   line["free_kv_blocks"] = info.num_free_kv_blocks();
+  json released = json::array();
+  for (const int memory : info.released()) {
+    released.push_back(
+        Lower(rollout::v1::ReleasedMemory_Name(static_cast<rollout::v1::ReleasedMemory>(memory)),
+              "RELEASED_MEMORY_"));
+  }
+  if (!released.empty()) line["released"] = released;
+  if (info.rank_addresses_size() > 1) line["ranks"] = info.rank_addresses_size();
   line["generated_tokens"] = info.num_generated_tokens();
   line["preemptions"] = info.num_preemptions();
   return line;

@@ -13,6 +13,7 @@
 #include "nlohmann/json.hpp"
 #include "tools/tandem/commands/command.h"
 #include "tools/tandem/driver/endpoint_list.h"
+#include "tools/tandem/driver/rank_addresses.h"
 #include "tools/tandem/driver/trainer_client.h"
 #include "tools/tandem/driver/weight_check.h"
 
@@ -20,6 +21,9 @@ namespace tandem::commands {
 namespace {
 
 using nlohmann::json;
+
+// Of a replica, where its ranks are.
+constexpr absl::Duration kAskTimeout = absl::Seconds(5);
 
 struct Options {
   std::vector<std::string> config_files;
@@ -61,9 +65,9 @@ absl::StatusOr<Services> FindServices(const Options& options) {
   for (const std::string& rollout : rollouts) {
     trainer::v1::RolloutReplica& replica = out.replicas.emplace_back();
     replica.set_replica_id(absl::StrCat("rollout-", out.replicas.size() - 1));
-    for (const absl::string_view address : absl::StrSplit(rollout, ',', absl::SkipEmpty())) {
-      replica.add_rank_addresses(std::string(address));
-    }
+    std::vector<std::string> ranks = absl::StrSplit(rollout, ',', absl::SkipEmpty());
+    if (ranks.size() == 1) ranks = driver::RankAddresses(ranks[0], kAskTimeout);
+    replica.mutable_rank_addresses()->Assign(ranks.begin(), ranks.end());
   }
   return out;
 }

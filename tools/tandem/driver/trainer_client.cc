@@ -10,8 +10,15 @@
 #include "common/rpc/new_uuid.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
+#include "tools/tandem/driver/rank_addresses.h"
 
 namespace tandem::driver {
+namespace {
+
+// Of a replica, where its ranks are.
+constexpr absl::Duration kAskTimeout = absl::Seconds(5);
+
+}  // namespace
 
 TrainerClient::TrainerClient(std::string address, absl::Duration step_timeout,
                              absl::Duration update_timeout)
@@ -60,7 +67,10 @@ absl::StatusOr<trainer::v1::PublishWeightsResponse> TrainerClient::PublishWeight
   std::vector<trainer::v1::RolloutReplica> replicas;
   for (const RolloutFleet::Replica& replica : there) {
     replicas.emplace_back().set_replica_id(replica.id);
-    replicas.back().add_rank_addresses(replica.address);
+    const std::vector<std::string> ranks = tensor_ranks_ > 1
+                                               ? RankAddresses(replica.address, kAskTimeout)
+                                               : std::vector<std::string>{replica.address};
+    replicas.back().mutable_rank_addresses()->Assign(ranks.begin(), ranks.end());
   }
   auto response = PublishWeights(replicas);
   if (!response.ok()) {

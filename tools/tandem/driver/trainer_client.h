@@ -48,7 +48,12 @@ class TrainerClient {
 
   const std::string& address() const { return address_; }
 
+  // Replicas of several tensor-parallel ranks: those other than rank 0 are asked of it before an
+  // update. Default 1.
+  void SetTensorRanks(int64_t ranks) { tensor_ranks_ = ranks; }
+
  private:
+  int64_t tensor_ranks_ = 1;
   absl::StatusOr<trainer::v1::SaveCheckpointResponse> Save(
       const trainer::v1::SaveCheckpointRequest& request);
   // Names the trainer in an error.

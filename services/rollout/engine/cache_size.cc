@@ -1,0 +1,48 @@
+#include "services/rollout/engine/cache_size.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace tandem::rollout {
+
+absl::StatusOr<CacheSize> SizeCache(const EngineOptions& options, const model::Transformer& model) {
+  const model::ModelSpec& spec = model.spec();
+  if (options.scheduler.max_num_seqs < 1 || options.scheduler.max_num_batched_tokens < 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "rollout.max_num_seqs and rollout.max_num_batched_tokens: expected 1 or more, found ",
+        options.scheduler.max_num_seqs, " and ", options.scheduler.max_num_batched_tokens));
+  }
+  if (options.max_model_len < 0 || options.max_model_len > spec.max_position_embeddings) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "rollout.max_model_len: expected 0 or at most the model's max_position_embeddings ",
+        spec.max_position_embeddings, ", found ", options.max_model_len));
+  }
+  CacheSize size;
+  size.max_model_len =
+      options.max_model_len == 0 ? spec.max_position_embeddings : options.max_model_len;
+  size.cache = {.num_layers = spec.num_layers,
+                .num_blocks = 1,
+                .block_size = options.block_size,
+                .num_kv_heads = model.part().kv_heads.size(),
+                .head_dim = spec.head_dim,
+                .dtype = options.dtype};
+  // The rank with the most heads decides.
+  model::PagedKvCacheOptions largest = size.cache;
+  largest.num_kv_heads = model::MostKvHeads(spec, model.table().tensor_parallel().size);
+  const int64_t block_bytes = model::PagedKvCache::BytesPerBlock(largest);
+  const int64_t longest = (size.max_model_len + options.block_size - 1) / options.block_size;
+  // More than every sequence at its longest is of no use.
+  size.cache.num_blocks = std::min(options.kv_cache_bytes / block_bytes,
+                                   options.scheduler.max_num_seqs * (longest + 1));
+  if (size.cache.num_blocks < 2) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("rollout.kv_cache_megabytes: a block of ", options.block_size,
+                     " tokens takes ", block_bytes, " bytes and two are needed at least, found ",
+                     options.kv_cache_bytes, " bytes"));
+  }
+  size.max_model_len = std::min(size.max_model_len, size.cache.num_blocks * options.block_size);
+  return size;
+}
+
+}  // namespace tandem::rollout

@@ -1,0 +1,198 @@
+// The engine thread: commits, sleep, and the other ranks of the replica.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/status/status_macros.h"
+#include "common/telemetry/log.h"
+#include "common/telemetry/trace.h"
+#include "services/rollout/engine/engine.h"
+
+namespace tandem::rollout {
+namespace {
+
+// Between two questions to ranks that cannot swap yet: the trainer's calls reach all at nearly the
+// same time.
+constexpr absl::Duration kSwapPause = absl::Milliseconds(5);
+
+}  // namespace
+
+struct Engine::Swap {
+  explicit Swap(int64_t v) : version(v) {}
+  const int64_t version;
+  absl::Mutex mu;
+  bool given_up ABSL_GUARDED_BY(mu) = false;
+  bool done ABSL_GUARDED_BY(mu) = false;
+  absl::StatusOr<CommitResult> result ABSL_GUARDED_BY(mu) = CommitResult();
+};
+
+absl::StatusOr<CommitResult> Engine::Commit(int64_t version, absl::Time deadline) {
+  RETURN_IF_ERROR(weights_.DeriveRest());
+  auto swap = std::make_shared<Swap>(version);
+  Post([this, swap] {
+    // A paused engine would wait for ever: there the requests are kept.
+    if (options_.in_flight == InFlightPolicy::kWait && !paused_ && !requests_.empty()) {
+      when_idle_.push_back([this, swap] { BeginSwap(swap); });
+    } else {
+      BeginSwap(swap);
+    }
+  });
+  absl::MutexLock lock(&swap->mu);
+  if (!swap->mu.AwaitWithDeadline(absl::Condition(&swap->done), deadline)) {
+    swap->given_up = true;
+    return absl::DeadlineExceededError(absl::StrCat(
+        "version ", version, " was not committed: ",
+        options_.ranks != nullptr ? "not every rank of the replica could swap, or " : "",
+        "the engine did not come to the end of a step",
+        options_.in_flight == InFlightPolicy::kWait ? " or of its requests" : "", " in time"));
+  }
+  return swap->result;
+}
+
+void Engine::BeginSwap(std::shared_ptr<Swap> swap) {
+  swap_ = std::move(swap);
+  next_try_ = absl::InfinitePast();
+  TrySwap();
+}
+
+void Engine::TrySwap() {
+  const std::shared_ptr<Swap> swap = swap_;
+  absl::Status lost = lost_;
+  {
+    // Held until the outcome is known: who waits cannot give up while the ranks agree.
+    absl::MutexLock lock(&swap->mu);
+    if (swap->given_up) {
+      swap_ = nullptr;
+      return;
+    }
+    const absl::Time start = absl::Now();
+    bool every_rank_can = true;
+    if (options_.ranks != nullptr && lost.ok()) {
+      const absl::StatusOr<absl::Status> answer = options_.ranks->Swap(swap->version);
+      lost = answer.status();
+      every_rank_can = answer.ok() && answer->ok();
+    }
+    if (lost.ok() && !every_rank_can) {
+      next_try_ = absl::Now() + kSwapPause;
+      return;
+    }
+    swap_ = nullptr;
+    if (lost.ok()) {
+      FlipWeights(swap->version, *swap->result);
+      swap->result->pause_seconds = absl::ToDoubleSeconds(absl::Now() - start);
+    } else {
+      swap->result = lost;
+    }
+    swap->done = true;
+  }
+  if (!lost.ok()) LoseRanks(lost);
+}
+
+void Engine::FlipWeights(int64_t version, CommitResult& result) {
+  const telemetry::ScopedSpan span("flip weights", {{"policy_version", version}});
+  const std::vector<ActiveRequest*> begun = BegunRequests();
+  switch (options_.in_flight) {
+    case InFlightPolicy::kAbort:
+      for (ActiveRequest* request : begun) AbortRequest(*request);
+      result.num_aborted_requests = static_cast<int64_t>(begun.size());
+      break;
+    case InFlightPolicy::kWait:
+    case InFlightPolicy::kKeepRecompute:
+      scheduler_.RecomputeAll();
+      result.num_recomputed_requests = static_cast<int64_t>(begun.size());
+      break;
+    case InFlightPolicy::kKeepKv:
+      for (Sequence* sequence : scheduler_.running()) sequence->may_publish = false;
+      break;
+  }
+  RestartScores();
+  // A version that is repaired gives its blocks other hashes: those there are come of damaged
+  // weights.
+  num_repairs_ = version == version_ ? num_repairs_ + 1 : 0;
+  weights_.Flip(version);
+  live_ = weights_.live_parameters();
+  version_ = version;
+  released_.weights = false;
+  SetCacheRoot();
+  telemetry::SetLogPolicyVersion(version);
+  if (options_.on_commit) options_.on_commit(version);
+}
+
+void Engine::SetCacheRoot() {
+  std::string salt;
+  if (num_repairs_ > 0) absl::StrAppend(&salt, "repair ", num_repairs_);
+  if (num_releases_ > 0) absl::StrAppend(&salt, " release ", num_releases_);
+  blocks_.SetRoot(RootHash(options_.model_name, version_, salt));
+}
+
+void Engine::ReleaseMemory(const Release& release) {
+  if (!release.any() || !lost_.ok()) return;
+  scheduler_.RecomputeAll();
+  RestartScores();
+  if (release.kv_cache) {
+    runner_->ReleaseCache();
+    ++num_releases_;
+    SetCacheRoot();
+    released_.kv_cache = true;
+  }
+  if (release.weights) {
+    live_ = nullptr;
+    weights_.Release();
+    released_.weights = version_ >= 0;
+    if (options_.on_weights_released) options_.on_weights_released();
+  }
+  if (options_.ranks == nullptr) return;
+  const absl::Status released = options_.ranks->Release(release.kv_cache, release.weights);
+  if (!released.ok()) LoseRanks(released);
+}
+
+void Engine::ReloadRanks(int64_t version, std::function<void()> done) {
+  Post([this, version, done = std::move(done)] {
+    if (options_.ranks != nullptr && lost_.ok()) {
+      const absl::Status begun = options_.ranks->Reload(version);
+      if (!begun.ok()) LoseRanks(begun);
+    }
+    done();
+  });
+}
+
+absl::Time Engine::NextDuty() const {
+  if (options_.ranks == nullptr || !lost_.ok()) return absl::InfiniteFuture();
+  const absl::Time sign = options_.ranks->next_sign();
+  return swap_ == nullptr ? sign : std::min(sign, next_try_);
+}
+
+void Engine::DoDuties() {
+  if (absl::Now() < NextDuty()) return;
+  if (swap_ != nullptr) {
+    TrySwap();
+    finished_.clear();
+    RunWhenIdle();
+    UpdateInfo();
+  }
+  if (lost_.ok() && absl::Now() >= options_.ranks->next_sign()) {
+    const absl::Status heard = options_.ranks->Sign();
+    if (!heard.ok()) LoseRanks(heard);
+  }
+}
+
+void Engine::LoseRanks(const absl::Status& error) {
+  if (!lost_.ok()) return;
+  telemetry::LogError("the ranks of the replica have lost one another",
+                      {{"rank", 0}, {"error", error.ToString()}});
+  lost_ = options_.ranks->Explain(error);
+  telemetry::LogError("the replica cannot go on", {{"error", lost_.ToString()}});
+  {
+    absl::MutexLock lock(&mu_);
+    refusal_ = lost_;
+  }
+  for (auto& held : std::exchange(held_, {})) Enqueue(std::move(held), /*hold=*/false);
+  while (!requests_.empty()) FinishRequest(*requests_.begin()->second, lost_);
+  if (swap_ != nullptr) TrySwap();
+  RunWhenIdle();
+  UpdateInfo();
+  if (options_.on_ranks_lost) options_.on_ranks_lost(lost_);
+}
+
+}  // namespace tandem::rollout

@@ -1,0 +1,139 @@
+#include "services/rollout/ranks/rank_follower.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/status/status_macros.h"
+#include "common/telemetry/log.h"
+
+namespace tandem::rollout {
+namespace {
+
+// Longer than rank 0 asks who lives (rank_leader.cc).
+constexpr absl::Duration kLinger = absl::Seconds(4);
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<RankFollower>> RankFollower::Create(
+    const model::PagedKvCacheOptions& cache, const model::Transformer& model, RankGroup* ranks) {
+  ASSIGN_OR_RETURN(auto runner, ModelRunner::Create(model, cache));
+  return std::unique_ptr<RankFollower>(new RankFollower(model, ranks, std::move(runner)));
+}
+
+RankFollower::RankFollower(const model::Transformer& model, RankGroup* ranks,
+                           std::unique_ptr<ModelRunner> runner)
+    : ranks_(ranks),
+      weights_(model.table(), runner->cache().options().dtype),
+      runner_(std::move(runner)) {}
+
+absl::StatusOr<CommitResult> RankFollower::Commit(int64_t version, absl::Time deadline) {
+  RETURN_IF_ERROR(weights_.DeriveRest());
+  absl::MutexLock lock(&mu_);
+  swap_ = Swap::kOffered;
+  swap_version_ = version;
+  const auto done = [this] {
+    mu_.AssertHeld();
+    return swap_ == Swap::kDone || is_over_;
+  };
+  const auto decided = [this] {
+    mu_.AssertHeld();
+    return swap_ != Swap::kPinned || is_over_;
+  };
+  mu_.AwaitWithDeadline(absl::Condition(&done), deadline);
+  // What the ranks are just agreeing on is waited for, which ends with the group's timeout.
+  mu_.Await(absl::Condition(&decided));
+  const bool swapped = swap_ == Swap::kDone;
+  swap_ = Swap::kNone;
+  if (swapped) return CommitResult{};
+  if (is_over_) {
+    return absl::UnavailableError(
+        absl::StrCat("version ", version, " was not committed: the rank has left its replica"));
+  }
+  return absl::DeadlineExceededError(absl::StrCat(
+      "version ", version, " was not committed: rank 0 of the replica did not swap in time"));
+}
+
+absl::Status RankFollower::Run() {
+  absl::Status status;
+  v1::RankOrder order;
+  while (status.ok() && !order.has_stop()) {
+    status = ranks_->Receive(order);
+    if (status.ok() && !order.has_stop()) status = Obey(order);
+  }
+  {
+    absl::MutexLock lock(&mu_);
+    is_over_ = true;
+  }
+  if (status.ok()) return status;
+  ranks_->Abort(status.message());
+  telemetry::LogError("the ranks of the replica have lost one another",
+                      {{"rank", ranks_->rank()}, {"error", status.ToString()}});
+  absl::SleepFor(kLinger);
+  return status;
+}
+
+absl::Status RankFollower::Obey(const v1::RankOrder& order) {
+  switch (order.order_case()) {
+    case v1::RankOrder::kStep:
+      return RunStep(order.step());
+    case v1::RankOrder::kSwap:
+      return RunSwap(order.swap().policy_version());
+    case v1::RankOrder::kRelease:
+      return RunRelease(order.release());
+    case v1::RankOrder::kReload:
+      if (on_reload_) on_reload_(order.reload().policy_version());
+      break;
+    case v1::RankOrder::kStop:
+    case v1::RankOrder::ORDER_NOT_SET:
+      break;
+  }
+  return ranks_->Agree(absl::OkStatus()).status();
+}
+
+absl::Status RankFollower::RunStep(const v1::StepOrder& order) {
+  const model::PagedKvCacheOptions& cache = runner_->cache().options();
+  RETURN_IF_ERROR(mirror_.Read(order, cache.block_size, cache.num_blocks));
+  const model::ParameterProvider* const live = weights_.live_parameters();
+  if (live == nullptr) return absl::InternalError("rank 0 orders a step and nothing is live here");
+  return runner_->Run(*live, mirror_.items(), mirror_.block_copies()).status();
+}
+
+absl::StatusOr<bool> RankFollower::AllCan(const absl::Status& own) {
+  ASSIGN_OR_RETURN(const std::vector<absl::Status> answers, ranks_->Agree(own));
+  for (const absl::Status& answer : answers) {
+    if (!answer.ok()) return false;
+  }
+  return true;
+}
+
+absl::Status RankFollower::RunSwap(int64_t version) {
+  absl::Status own;
+  {
+    absl::MutexLock lock(&mu_);
+    if (swap_ == Swap::kOffered && swap_version_ == version) {
+      swap_ = Swap::kPinned;
+    } else {
+      own = absl::FailedPreconditionError(
+          absl::StrCat("version ", version, " is not committed by the trainer here yet"));
+    }
+  }
+  const absl::StatusOr<bool> all = AllCan(own);
+  if (all.ok() && *all) {
+    weights_.Flip(version);
+    telemetry::SetLogPolicyVersion(version);
+    if (on_commit_) on_commit_(version);
+  }
+  absl::MutexLock lock(&mu_);
+  if (swap_ == Swap::kPinned) swap_ = all.ok() && *all ? Swap::kDone : Swap::kOffered;
+  return all.status();
+}
+
+absl::Status RankFollower::RunRelease(const v1::ReleaseOrder& order) {
+  if (order.kv_cache()) runner_->ReleaseCache();
+  if (order.weights()) weights_.Release();
+  return ranks_->Agree(absl::OkStatus()).status();
+}
+
+}  // namespace tandem::rollout

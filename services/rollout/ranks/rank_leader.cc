@@ -1,0 +1,117 @@
+#include "services/rollout/ranks/rank_leader.h"
+
+#include <future>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "common/rpc/channel.h"
+#include "common/rpc/status_conversion.h"
+#include "common/status/status_macros.h"
+#include "services/rollout/ranks/step_order.h"
+
+namespace tandem::rollout {
+namespace {
+
+// A rank that does not say within this that it lives is the cause. The others wait for longer
+// before they end (rank_follower.h).
+constexpr absl::Duration kBlameTimeout = absl::Seconds(2);
+
+// Part of the group's timeout between two signs of rank 0.
+constexpr int kSignsInTimeout = 5;
+
+}  // namespace
+
+RankLeader::RankLeader(RankGroup* ranks)
+    : ranks_(ranks), next_sign_(absl::Now() + ranks->timeout() / kSignsInTimeout) {}
+
+void RankLeader::SetAddresses(std::vector<std::string> addresses) {
+  absl::MutexLock lock(&mu_);
+  addresses_ = std::move(addresses);
+}
+
+absl::Status RankLeader::Send(v1::RankOrder& order) {
+  next_sign_ = absl::Now() + ranks_->timeout() / kSignsInTimeout;
+  return ranks_->Send(order);
+}
+
+absl::Status RankLeader::Sign() {
+  v1::RankOrder order;
+  RETURN_IF_ERROR(Send(order));
+  // Heard of all: a rank that is gone is known before a request needs it.
+  return ranks_->Agree(absl::OkStatus()).status();
+}
+
+absl::Status RankLeader::Step(absl::Span<const RunItem> items,
+                              absl::Span<const std::pair<int32_t, int32_t>> block_copies,
+                              int64_t block_size) {
+  v1::RankOrder order;
+  WriteStep(items, block_copies, block_size, *order.mutable_step());
+  return Send(order);
+}
+
+absl::StatusOr<absl::Status> RankLeader::Swap(int64_t policy_version) {
+  v1::RankOrder order;
+  order.mutable_swap()->set_policy_version(policy_version);
+  RETURN_IF_ERROR(Send(order));
+  ASSIGN_OR_RETURN(const std::vector<absl::Status> answers, ranks_->Agree(absl::OkStatus()));
+  for (size_t rank = 0; rank < answers.size(); ++rank) {
+    if (answers[rank].ok()) continue;
+    return absl::Status(answers[rank].code(),
+                        absl::StrCat("rank ", rank, ": ", answers[rank].message()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RankLeader::Release(bool kv_cache, bool weights) {
+  v1::RankOrder order;
+  order.mutable_release()->set_kv_cache(kv_cache);
+  order.mutable_release()->set_weights(weights);
+  RETURN_IF_ERROR(Send(order));
+  return ranks_->Agree(absl::OkStatus()).status();
+}
+
+absl::Status RankLeader::Reload(int64_t policy_version) {
+  v1::RankOrder order;
+  order.mutable_reload()->set_policy_version(policy_version);
+  RETURN_IF_ERROR(Send(order));
+  return ranks_->Agree(absl::OkStatus()).status();
+}
+
+void RankLeader::Stop() {
+  if (!ranks_->status().ok()) return;
+  v1::RankOrder order;
+  order.mutable_stop();
+  Send(order).IgnoreError();
+}
+
+absl::Status RankLeader::Explain(const absl::Status& error) {
+  ranks_->Abort(error.message());
+  std::vector<std::string> addresses;
+  {
+    absl::MutexLock lock(&mu_);
+    addresses = addresses_;
+  }
+  std::vector<std::future<absl::Status>> answers;
+  for (const std::string& address : addresses) {
+    answers.push_back(std::async(std::launch::async, [address] {
+      return rpc::IsServing(rpc::MakeChannel(address), "", kBlameTimeout).status();
+    }));
+  }
+  std::vector<std::string> silent;
+  for (size_t i = 0; i < answers.size(); ++i) {
+    if (!answers[i].get().ok())
+      silent.push_back(absl::StrCat("rank ", i + 1, " (", addresses[i], ")"));
+  }
+  const std::string who =
+      silent.empty() ? "its ranks have lost one another"
+                     : absl::StrCat(absl::StrJoin(silent, " and "),
+                                    silent.size() == 1 ? " does not answer" : " do not answer");
+  return rpc::WithReason(
+      absl::UnavailableError(absl::StrCat("the replica of ", ranks_->size(),
+                                          " tensor-parallel ranks cannot go on: ", who,
+                                          "; start its ranks again; ", error.message())),
+      "RANK_LOST", {{"ranks", absl::StrJoin(silent, ", ")}});
+}
+
+}  // namespace tandem::rollout

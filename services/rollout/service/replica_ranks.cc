@@ -1,0 +1,99 @@
+#include "services/rollout/service/replica_ranks.h"
+
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/comm/local_address.h"
+#include "common/status/status_macros.h"
+#include "common/weights/manifest.h"
+
+namespace tandem::rollout {
+namespace {
+
+constexpr char kPrefix[] = "tandem-rollout";
+
+// Processes of one launcher start at about the same time; reading a large model takes a while.
+constexpr absl::Duration kJoinTimeout = absl::Minutes(5);
+
+std::string AddressKey(int rank) { return absl::StrCat("address/", rank); }
+
+// Where others reach a server that listens on every interface.
+absl::StatusOr<std::string> Reachable(const std::string& address, const std::string& leader) {
+  if (!absl::StartsWith(address, "0.0.0.0:") && !absl::StartsWith(address, "[::]:")) return address;
+  ASSIGN_OR_RETURN(const std::string host, comm::LocalAddressTowards(leader));
+  return absl::StrCat(host, address.substr(address.rfind(':')));
+}
+
+}  // namespace
+
+absl::Status CheckEnvironment(const config::v1::RunConfig& config,
+                              const comm::LaunchEnvironment& environment) {
+  const int64_t ranks = config.rollout().tensor_model_parallel_size();
+  if (ranks != environment.world_size) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "rollout.tensor_model_parallel_size is ", ranks, " and the launcher started ",
+        environment.world_size, " ranks of the replica (WORLD_SIZE); set them to the same number"));
+  }
+  if (environment.master_port == 0) {
+    return absl::InvalidArgumentError(
+        "MASTER_PORT: expected the port of the rendezvous, which several ranks need; found none");
+  }
+  return absl::OkStatus();
+}
+
+std::string DescribeRank(const model::Transformer& model, const CacheSize& size) {
+  int64_t parameters = 0;
+  for (const auto ref : model.table().segments()) {
+    int64_t numel = 1;
+    for (const int64_t n : model.table().segment(ref).global_shape) numel *= n;
+    parameters += numel;
+  }
+  return absl::StrCat("version ", TANDEM_VERSION, ", ", model.spec().architecture, " of ",
+                      parameters, " parameters, ", c10::toString(size.cache.dtype), ", ",
+                      size.cache.num_blocks, " blocks of ", size.cache.block_size, " tokens");
+}
+
+absl::StatusOr<std::unique_ptr<ReplicaRanks>> ReplicaRanks::Join(
+    const config::v1::RunConfig& config, const comm::LaunchEnvironment& environment) {
+  RETURN_IF_ERROR(CheckEnvironment(config, environment));
+  auto ranks = std::make_unique<ReplicaRanks>();
+  ranks->rendezvous_ = {environment.master_host, environment.master_port, kPrefix};
+  if (environment.rank == 0) {
+    ASSIGN_OR_RETURN(ranks->server_, comm::StoreServer::Start(environment.master_port));
+  }
+  RankGroupOptions options;
+  options.rank = environment.rank;
+  options.size = environment.world_size;
+  options.rendezvous = ranks->rendezvous_;
+  options.timeout = absl::Seconds(config.rollout().collective_timeout_s());
+  options.join_timeout = kJoinTimeout;
+  options.shared_memory = config.rollout().shared_memory();
+  ASSIGN_OR_RETURN(ranks->group_, RankGroup::Join(options));
+  ASSIGN_OR_RETURN(ranks->client_, comm::StoreClient::Connect(ranks->rendezvous_, kJoinTimeout));
+  return ranks;
+}
+
+absl::Status ReplicaRanks::TellAddress(const std::string& address, const std::string& description) {
+  ASSIGN_OR_RETURN(const std::string reachable, Reachable(address, rendezvous_.host));
+  return client_->Set(AddressKey(group_->rank()), absl::StrCat(reachable, " ", description));
+}
+
+absl::StatusOr<std::vector<std::string>> ReplicaRanks::AwaitAddresses(
+    const std::string& description) {
+  std::vector<std::string> addresses;
+  for (int rank = 1; rank < group_->size(); ++rank) {
+    const absl::StatusOr<std::string> text = client_->Get(AddressKey(rank), kJoinTimeout);
+    RETURN_IF_ERROR(text.status()) << "rank " << rank << " of the replica";
+    const size_t space = text->find(' ');
+    if (text->substr(space + 1) != description) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("rank ", rank, " of the replica has ", text->substr(space + 1),
+                       ", rank 0 has ", description, "; give all ranks the same configuration"));
+    }
+    addresses.push_back(text->substr(0, space));
+  }
+  return addresses;
+}
+
+}  // namespace tandem::rollout

@@ -1,0 +1,75 @@
+#include "services/rollout/ranks/step_order.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "tests/support/status_matchers.h"
+
+namespace tandem::rollout {
+namespace {
+
+constexpr int64_t kBlockSize = 16;
+
+Sequence MakeSequence(int64_t num_tokens, int64_t num_computed, std::vector<int32_t> blocks) {
+  Sequence sequence;
+  for (int64_t i = 0; i < num_tokens; ++i) sequence.tokens.push_back(static_cast<int32_t>(100 + i));
+  sequence.num_computed = num_computed;
+  sequence.blocks = std::move(blocks);
+  return sequence;
+}
+
+TEST(StepOrderTest, TheMirrorHasWhatTheStepReads) {
+  const Sequence decodes = MakeSequence(20, 19, {3, 1, 9});
+  const Sequence scored = MakeSequence(12, 4, {5});
+  const std::vector<RunItem> items = {
+      {.sequence = &decodes, .num_tokens = 1, .samples = true},
+      {.sequence = &scored, .num_tokens = 6, .scores = true, .score_temperature = 0.5}};
+  v1::StepOrder order;
+  WriteStep(items, {{{7, 8}}}, kBlockSize, order);
+
+  StepMirror mirror;
+  ASSERT_OK(mirror.Read(order, kBlockSize, /*num_blocks=*/10));
+
+  ASSERT_EQ(mirror.items().size(), 2u);
+  for (size_t i = 0; i < items.size(); ++i) {
+    const RunItem& found = mirror.items()[i];
+    EXPECT_EQ(found.num_tokens, items[i].num_tokens);
+    EXPECT_EQ(found.samples, items[i].samples);
+    EXPECT_EQ(found.scores, items[i].scores);
+    EXPECT_EQ(found.score_temperature, items[i].score_temperature);
+    EXPECT_EQ(found.sequence->num_computed, items[i].sequence->num_computed);
+    const int64_t end = found.sequence->num_computed + found.num_tokens + (found.scores ? 1 : 0);
+    ASSERT_EQ(found.sequence->num_tokens(), end);
+    for (int64_t t = found.sequence->num_computed; t < end; ++t) {
+      EXPECT_EQ(found.sequence->tokens[t], items[i].sequence->tokens[t]);
+    }
+  }
+  // Not the block that the step does not reach.
+  EXPECT_EQ(mirror.items()[0].sequence->blocks, (std::vector<int32_t>{3, 1}));
+  EXPECT_EQ(mirror.block_copies()[0], std::pair(7, 8));
+}
+
+TEST(StepOrderTest, RefusesWhatDoesNotHoldTogether) {
+  const std::function<void(v1::StepOrder&)> spoils[] = {
+      [](auto& order) { order.mutable_sequences(0)->set_num_tokens(3); },
+      [](auto& order) { order.mutable_sequences(0)->set_num_tokens(0); },
+      [](auto& order) { order.mutable_sequences(0)->set_num_computed(-1); },
+      [](auto& order) { order.mutable_sequences(0)->set_num_computed(40); },
+      [](auto& order) { order.mutable_sequences(0)->set_blocks(0, 10); },
+      [](auto& order) { order.mutable_sequences(0)->set_blocks(0, -1); },
+      [](auto& order) { order.set_block_copies(1, 10); },
+  };
+  const Sequence sequence = MakeSequence(20, 19, {3, 1});
+  for (size_t i = 0; i < std::size(spoils); ++i) {
+    v1::StepOrder order;
+    WriteStep({{{.sequence = &sequence, .num_tokens = 1}}}, {{{7, 8}}}, kBlockSize, order);
+    StepMirror mirror;
+    ASSERT_OK(mirror.Read(order, kBlockSize, 10));
+    spoils[i](order);
+    EXPECT_EQ(mirror.Read(order, kBlockSize, 10).code(), absl::StatusCode::kInternal) << i;
+  }
+}
+
+}  // namespace
+}  // namespace tandem::rollout

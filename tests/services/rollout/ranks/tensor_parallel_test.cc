@@ -1,0 +1,230 @@
+// A replica of several ranks gives the tokens of one rank, swaps weights on all ranks or none, and
+// ends its requests when a rank is lost.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <future>
+#include <string>
+
+#include "common/rpc/status_conversion.h"
+#include "tandem/common/v1/error.pb.h"
+#include "tests/services/rollout/ranks/replica.h"
+
+namespace tandem::rollout {
+namespace {
+
+using ::testing::HasSubstr;
+
+model::ModelSpec Spec(int64_t heads, int64_t kv_heads, int64_t vocab, int64_t intermediate = 80) {
+  model::ModelSpec spec = SmallSpec();
+  spec.num_heads = heads;
+  spec.num_kv_heads = kv_heads;
+  spec.vocab_size = vocab;
+  spec.intermediate_size = intermediate;
+  return spec;
+}
+
+struct Case {
+  const char* name;
+  model::ModelSpec spec;
+  int size;
+  bool shared_memory = true;
+};
+
+EngineOptions Options() {
+  EngineOptions options;
+  options.model_name = "random";
+  options.kv_cache_bytes = 1 << 20;
+  options.scheduler.max_num_batched_tokens = 24;  // prompts in chunks
+  return options;
+}
+
+class TensorParallelTest : public ::testing::TestWithParam<Case> {};
+
+// Requests of all kinds at once.
+std::vector<GenerationRequest> Requests(int32_t vocab) {
+  std::vector<GenerationRequest> requests;
+  for (int i = 0; i < 6; ++i) {
+    GenerationRequest request = Greedy(Prompt(5 + 13 * i, i, vocab), 24);
+    request.ignore_eos = true;
+    if (i % 2 == 1) {
+      request.filter.temperature = 0.9;
+      request.filter.top_k = 20;
+      request.seed = 7 + i;
+      request.n = 3;
+    }
+    requests.push_back(request);
+  }
+  return requests;
+}
+
+std::vector<SampleChunk> RunAll(Engine& engine, const std::vector<GenerationRequest>& requests) {
+  std::vector<std::unique_ptr<Outcome>> outcomes;
+  for (const GenerationRequest& request : requests) {
+    outcomes.push_back(std::make_unique<Outcome>());
+    EXPECT_OK(engine.Submit(request, outcomes.back()->callbacks()).status());
+  }
+  std::vector<SampleChunk> samples;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    EXPECT_TRUE(outcomes[i]->Wait());
+    EXPECT_OK(outcomes[i]->status());
+    for (int32_t n = 0; n < requests[i].n; ++n) samples.push_back(outcomes[i]->sample(n));
+  }
+  return samples;
+}
+
+std::vector<float> ScoreOf(Engine& engine, std::vector<int32_t> ids) {
+  auto done = std::make_shared<std::promise<absl::StatusOr<ScoreResult>>>();
+  EXPECT_OK(
+      engine
+          .Score({.token_ids = std::move(ids)},
+                 [done](absl::StatusOr<ScoreResult> answer) { done->set_value(std::move(answer)); })
+          .status());
+  auto result = done->get_future().get();
+  EXPECT_OK(result.status());
+  return result->logprobs;
+}
+
+TEST_P(TensorParallelTest, SamplesAndScoresAsOneRank) {
+  const Case& c = GetParam();
+  const auto vocab = static_cast<int32_t>(c.spec.vocab_size);
+  const std::vector<GenerationRequest> requests = Requests(vocab);
+  model::Transformer whole(c.spec);
+  ASSERT_OK_AND_ASSIGN(auto alone, Engine::Create(Options(), whole, nullptr));
+  ASSERT_OK_AND_ASSIGN(auto arena, alone->weights().Staged());
+  model::RandomInit(c.spec, 5, *arena);
+  ASSERT_OK(alone->Commit(0, absl::Now() + kPatience).status());
+  const std::vector<SampleChunk> expected = RunAll(*alone, requests);
+  const std::vector<float> expected_scores = ScoreOf(*alone, Prompt(40, 3, vocab));
+
+  Replica replica(Options(), c.spec, {.size = c.size, .shared_memory = c.shared_memory});
+  ASSERT_OK(replica.Commit(0, 5).status());
+  const std::vector<SampleChunk> found = RunAll(replica.engine(), requests);
+  const std::vector<float> scores = ScoreOf(replica.engine(), Prompt(40, 3, vocab));
+
+  ASSERT_EQ(found.size(), expected.size());
+  for (size_t i = 0; i < found.size(); ++i) {
+    EXPECT_EQ(found[i].token_ids, expected[i].token_ids) << "sample " << i;
+    for (size_t t = 0; t < found[i].logprobs.size(); ++t) {
+      EXPECT_NEAR(found[i].logprobs[t], expected[i].logprobs[t], 1e-4) << "sample " << i;
+    }
+  }
+  ASSERT_EQ(scores.size(), expected_scores.size());
+  for (size_t t = 0; t < scores.size(); ++t) EXPECT_NEAR(scores[t], expected_scores[t], 1e-4);
+}
+
+INSTANTIATE_TEST_SUITE_P(Splits, TensorParallelTest,
+                         ::testing::Values(Case{"EvenHeads2", Spec(6, 2, 96), 2},
+                                           Case{"UnevenVocabulary2OverGloo", Spec(6, 2, 97), 2,
+                                                false},
+                                           Case{"UnevenHeads2", Spec(6, 3, 97, 81), 2},
+                                           Case{"UnevenHeads3", Spec(10, 5, 101, 83), 3},
+                                           Case{"KvHeadsInCopies4", Spec(8, 2, 97), 4},
+                                           Case{"KvHeadsInUnevenCopies5", Spec(10, 2, 97, 79), 5},
+                                           Case{"OneKvHead8", Spec(8, 1, 97), 8}),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(ReplicaTest, PreemptionAndPrefixCacheWorkOverRanks) {
+  EngineOptions options = Options();
+  const model::ModelSpec spec = Spec(6, 2, 97);
+  model::PagedKvCacheOptions block{.num_layers = spec.num_layers,
+                                   .num_blocks = 1,
+                                   .block_size = 16,
+                                   .num_kv_heads = 1,
+                                   .head_dim = spec.head_dim};
+  // Some twelve blocks: not all requests fit at once.
+  options.kv_cache_bytes = 12 * model::PagedKvCache::BytesPerBlock(block);
+  const std::vector<GenerationRequest> requests = Requests(97);
+  Replica replica(options, spec, {});
+  ASSERT_OK(replica.Commit(0, 5).status());
+
+  const std::vector<SampleChunk> first = RunAll(replica.engine(), requests);
+  const std::vector<SampleChunk> again = RunAll(replica.engine(), requests);
+
+  EXPECT_GT(replica.engine().Info().scheduler.num_preemptions, 0);
+  EXPECT_GT(replica.engine().Info().scheduler.num_cached_tokens, 0);
+  for (size_t i = 0; i < first.size(); ++i) EXPECT_EQ(again[i].token_ids, first[i].token_ids);
+}
+
+TEST(ReplicaTest, AllRanksSwapOrNone) {
+  Replica replica(Options(), Spec(6, 3, 97), {.size = 3});
+  ASSERT_OK(replica.Commit(0, 1).status());
+  const auto requests = Requests(97);
+  const auto before = RunAll(replica.engine(), requests);
+
+  // The trainer's call has not reached rank 2: nobody swaps, and the old version serves.
+  const auto failed = replica.Commit(1, 2, /*left_out=*/2, absl::Milliseconds(300));
+  EXPECT_EQ(failed.status().code(), absl::StatusCode::kDeadlineExceeded) << failed.status();
+  for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(replica.pair(rank).live_version(), 0) << rank;
+  EXPECT_EQ(RunAll(replica.engine(), requests)[0].token_ids, before[0].token_ids);
+
+  ASSERT_OK(replica.Commit(1, 2).status());
+  for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(replica.pair(rank).live_version(), 1) << rank;
+  const auto after = RunAll(replica.engine(), requests);
+  EXPECT_EQ(after[0].version_spans[0].policy_version, 1);
+  EXPECT_NE(after[0].token_ids, before[0].token_ids);
+}
+
+TEST(ReplicaTest, SignsKeepIdleRanksTogether) {
+  Replica replica(Options(), Spec(6, 2, 97), {.timeout = absl::Milliseconds(500)});
+  ASSERT_OK(replica.Commit(0, 1).status());
+  absl::SleepFor(absl::Milliseconds(1500));
+  EXPECT_EQ(RunAll(replica.engine(), Requests(97)).size(), 12u);
+}
+
+class LostRankTest : public ::testing::TestWithParam<bool> {};
+
+TEST_P(LostRankTest, EndsEveryRequestWithACause) {
+  Replica replica(Options(), Spec(6, 2, 97), {.shared_memory = GetParam()});
+  ASSERT_OK(replica.Commit(0, 1).status());
+  GenerationRequest request = Greedy(Prompt(10), 400);
+  request.ignore_eos = true;
+  request.stream = true;
+  Outcome running;
+  ASSERT_OK(replica.engine().Submit(request, running.callbacks()).status());
+  ASSERT_TRUE(running.WaitForTokens(0, 2));
+
+  replica.group(1).Abort("the test ends it");
+
+  ASSERT_TRUE(running.Wait());
+  EXPECT_EQ(running.status().code(), absl::StatusCode::kUnavailable) << running.status();
+  EXPECT_THAT(std::string(running.status().message()), HasSubstr("cannot go on"));
+  const auto info = rpc::GetDetail<common::v1::ErrorInfo>(running.status());
+  ASSERT_TRUE(info.has_value());
+  EXPECT_EQ(info->reason(), "RANK_LOST");
+  Outcome later;
+  EXPECT_EQ(replica.engine().Submit(request, later.callbacks()).status().code(),
+            absl::StatusCode::kUnavailable);
+  replica.Stage(0, 2);
+  EXPECT_EQ(replica.engine().Commit(1, absl::Now() + kPatience).status().code(),
+            absl::StatusCode::kUnavailable);
+  EXPECT_FALSE(replica.EndOf(1).ok());
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, LostRankTest, ::testing::Bool());
+
+TEST(ReplicaTest, SleepsAndWakesOnEveryRank) {
+  Replica replica(Options(), Spec(6, 2, 97), {});
+  ASSERT_OK(replica.Commit(0, 1).status());
+  const auto requests = Requests(97);
+  const auto before = RunAll(replica.engine(), requests);
+  absl::Notification asleep;
+  replica.engine().Pause(PauseMode::kKeep, {.kv_cache = true, .weights = true},
+                         [&](int64_t) { asleep.Notify(); });
+  asleep.WaitForNotification();
+  for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(replica.pair(rank).live_version(), -1) << rank;
+  Outcome refused;
+  EXPECT_EQ(replica.engine().Submit(requests[0], refused.callbacks()).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+
+  ASSERT_OK(replica.Commit(1, 1).status());
+  absl::Notification awake;
+  replica.engine().Resume([&] { awake.Notify(); });
+  awake.WaitForNotification();
+
+  const auto after = RunAll(replica.engine(), requests);
+  for (size_t i = 0; i < before.size(); ++i) EXPECT_EQ(after[i].token_ids, before[i].token_ids);
+}
+
+}  // namespace
+}  // namespace tandem::rollout
