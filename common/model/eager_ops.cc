@@ -68,34 +68,43 @@ at::Tensor SwiGlu(const at::Tensor& gate_up) {
   return (gate * at::sigmoid(gate) * Wide(halves[1])).to(gate_up.scalar_type());
 }
 
+at::Tensor AttentionProbabilities(const at::Tensor& q, const at::Tensor& k,
+                                  const AttentionParams& params) {
+  const int64_t length = q.size(0);
+  const int64_t num_heads = q.size(1);
+  const int64_t num_kv_heads = k.size(1);
+  const int64_t group = num_heads / num_kv_heads;
+  // [num_kv_heads, group, length, head_dim] and [num_kv_heads, 1, length, head_dim]
+  const at::Tensor queries =
+      Wide(q).permute({1, 0, 2}).reshape({num_kv_heads, group, length, q.size(2)});
+  const at::Tensor keys = Wide(k).permute({1, 0, 2}).unsqueeze(1);
+  at::Tensor scores = queries.matmul(keys.transpose(-1, -2)) * params.scale;
+  if (params.softcap > 0) scores = at::tanh(scores / params.softcap) * params.softcap;
+  scores = scores.masked_fill(Hidden(length, params.window, q.device()),
+                              -std::numeric_limits<double>::infinity());
+  if (params.sinks.has_value()) {
+    const at::Tensor sink =
+        Wide(*params.sinks).view({num_kv_heads, group, 1, 1}).expand({-1, -1, length, 1});
+    scores = at::cat({scores, sink}, -1);
+  }
+  return at::softmax(scores, -1).narrow(-1, 0, length).reshape({num_heads, length, length});
+}
+
 at::Tensor PackedAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                            const at::Tensor& cu_seqlens, const AttentionParams& params) {
   const int64_t num_heads = q.size(1);
   const int64_t num_kv_heads = k.size(1);
   const int64_t head_dim = q.size(2);
-  const int64_t group = num_heads / num_kv_heads;
   const int64_t* const starts = cu_seqlens.const_data_ptr<int64_t>();
   std::vector<at::Tensor> outputs;
   for (int64_t i = 0; i + 1 < cu_seqlens.numel(); ++i) {
     const int64_t start = starts[i];
     const int64_t length = starts[i + 1] - start;
     if (length == 0) continue;
-    // [num_kv_heads, group, length, head_dim] and [num_kv_heads, 1, length, head_dim]
-    const at::Tensor queries = Wide(q.narrow(0, start, length))
-                                   .permute({1, 0, 2})
-                                   .reshape({num_kv_heads, group, length, head_dim});
-    const at::Tensor keys = Wide(k.narrow(0, start, length)).permute({1, 0, 2}).unsqueeze(1);
+    const at::Tensor probabilities =
+        AttentionProbabilities(q.narrow(0, start, length), k.narrow(0, start, length), params)
+            .view({num_kv_heads, num_heads / num_kv_heads, length, length});
     const at::Tensor values = Wide(v.narrow(0, start, length)).permute({1, 0, 2}).unsqueeze(1);
-    at::Tensor scores = queries.matmul(keys.transpose(-1, -2)) * params.scale;
-    if (params.softcap > 0) scores = at::tanh(scores / params.softcap) * params.softcap;
-    scores = scores.masked_fill(Hidden(length, params.window, q.device()),
-                                -std::numeric_limits<double>::infinity());
-    if (params.sinks.has_value()) {
-      const at::Tensor sink =
-          Wide(*params.sinks).view({num_kv_heads, group, 1, 1}).expand({-1, -1, length, 1});
-      scores = at::cat({scores, sink}, -1);
-    }
-    const at::Tensor probabilities = at::softmax(scores, -1).narrow(-1, 0, length);
     const at::Tensor output = probabilities.matmul(values);  // [kv heads, group, length, head_dim]
     outputs.push_back(
         output.permute({2, 0, 1, 3}).reshape({length, num_heads * head_dim}).to(q.scalar_type()));

@@ -26,6 +26,13 @@ Qkv RotateQkv(const at::Tensor& qkv, const Rotary& rotary, const QkvShape& shape
 // silu(gate) * up of gate_up [num_tokens, 2 inner].
 at::Tensor SwiGlu(const at::Tensor& gate_up);
 
+// What each token of one sequence reads of each other: the softmax of causal scores, float32
+// (float64 for float64 inputs) [num_heads, length, length]; sinks take their part of a row and are
+// left out of it.
+//   q [length, num_heads, head_dim], k [length, num_kv_heads, head_dim]
+at::Tensor AttentionProbabilities(const at::Tensor& q, const at::Tensor& k,
+                                  const AttentionParams& params);
+
 // Causal attention over packed sequences: cu_seqlens, int64 [num_sequences + 1] on the CPU, holds
 // the first token of each and the end. One sequence after the other, with the full matrix of
 // scores.

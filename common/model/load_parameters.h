@@ -19,25 +19,10 @@
 #include "common/io/model_folder.h"
 #include "common/io/safetensors.h"
 #include "common/model/arena.h"
+#include "common/model/compare_parameters.h"
 #include "common/model/parameter_table.h"
 
 namespace tandem::model {
-
-// How a set of named tensors differs from a table.
-struct ParameterMismatch {
-  std::vector<std::string> missing;     // names
-  std::vector<std::string> unexpected;  // names
-  std::vector<std::string> misshapen;   // "NAME: shape [2, 3] where [3, 2] was expected"
-
-  bool empty() const { return missing.empty() && unexpected.empty() && misshapen.empty(); }
-  // "2 missing: a, b; 1 unexpected: c"; of each kind the first few.
-  std::string ToString() const;
-};
-
-// Not counted as unexpected: other names of tied parameters, buffers that old checkpoints carry
-// (`rotary_emb.inv_freq`), and the output projection where the table has a value head instead. Not
-// counted as missing: a value head, for a critic begins from a language model.
-ParameterMismatch CompareParameters(const ParameterTable& table, const io::ModelFolder& folder);
 
 using SegmentSink =
     std::function<absl::Status(ParameterTable::SegmentRef, const io::TensorView& tensor)>;

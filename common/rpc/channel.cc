@@ -12,12 +12,15 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "common/rpc/grpc_log.h"
 #include "common/rpc/status_conversion.h"
+#include "common/rpc/trace_interceptor.h"
+#include "common/status/status_macros.h"
 
 namespace tandem::rpc {
 namespace {
@@ -88,6 +91,24 @@ int DecodeHealthStatus(const grpc::ByteBuffer& response) {
   return static_cast<int>(status);
 }
 
+absl::StatusOr<grpc::ByteBuffer> AskHealth(const std::shared_ptr<grpc::Channel>& channel,
+                                           const std::string& service_name,
+                                           grpc::ClientContext& context) {
+  grpc::GenericStub stub(channel);
+  const grpc::ByteBuffer request = EncodeHealthRequest(service_name);
+  grpc::ByteBuffer response;
+  grpc::Status status;
+  absl::Notification done;
+  stub.UnaryCall(&context, kHealthCheckMethod, grpc::StubOptions(), &request, &response,
+                 [&status, &done](grpc::Status result) {
+                   status = std::move(result);
+                   done.Notify();
+                 });
+  done.WaitForNotification();  // the context's deadline bounds it
+  if (!status.ok()) return FromGrpcStatus(status);
+  return response;
+}
+
 absl::Duration Remaining(absl::Time deadline) { return deadline - absl::Now(); }
 
 }  // namespace
@@ -109,7 +130,8 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, options.retry ? 1 : 0);
   if (options.retry) arguments.SetServiceConfigJSON(kServiceConfig);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  return grpc::experimental::CreateCustomChannelWithInterceptors(
+      address, grpc::InsecureChannelCredentials(), arguments, TraceInterceptors());
 }
 
 std::unique_ptr<grpc::ClientContext> MakeContext(absl::Duration timeout,
@@ -122,20 +144,26 @@ std::unique_ptr<grpc::ClientContext> MakeContext(absl::Duration timeout,
 
 absl::StatusOr<bool> IsServing(const std::shared_ptr<grpc::Channel>& channel,
                                const std::string& service_name, absl::Duration timeout) {
-  grpc::GenericStub stub(channel);
   const auto context = MakeContext(timeout);
-  const grpc::ByteBuffer request = EncodeHealthRequest(service_name);
-  grpc::ByteBuffer response;
-  grpc::Status status;
-  absl::Notification done;
-  stub.UnaryCall(context.get(), kHealthCheckMethod, grpc::StubOptions(), &request, &response,
-                 [&status, &done](grpc::Status result) {
-                   status = std::move(result);
-                   done.Notify();
-                 });
-  done.WaitForNotification();  // the context's deadline bounds it
-  if (!status.ok()) return FromGrpcStatus(status);
+  ASSIGN_OR_RETURN(const grpc::ByteBuffer response, AskHealth(channel, service_name, *context));
   return DecodeHealthStatus(response) == kServing;
+}
+
+absl::StatusOr<ClockDifference> CompareClocks(const std::shared_ptr<grpc::Channel>& channel,
+                                              absl::Duration timeout) {
+  const auto context = MakeContext(timeout);
+  const absl::Time start = absl::Now();
+  RETURN_IF_ERROR(AskHealth(channel, "", *context).status());
+  const absl::Duration round_trip = absl::Now() - start;
+  const auto& metadata = context->GetServerTrailingMetadata();
+  const auto found = metadata.find(kServerTime);
+  int64_t milliseconds = 0;
+  if (found == metadata.end() ||
+      !absl::SimpleAtoi(absl::string_view(found->second.data(), found->second.size()),
+                        &milliseconds)) {
+    return absl::UnimplementedError("the server does not tell its time: it is none of Tandem's");
+  }
+  return ClockDifference{absl::FromUnixMillis(milliseconds) - (start + round_trip / 2), round_trip};
 }
 
 absl::Status WaitUntilHealthy(const std::shared_ptr<grpc::Channel>& channel,

@@ -32,6 +32,9 @@ inline constexpr absl::Duration kPingInterval = absl::Seconds(30);
 inline constexpr absl::Duration kPingTimeout = absl::Seconds(30);
 inline constexpr absl::Duration kMinPingInterval = absl::Seconds(10);
 
+// Metadata of every answer: the server's clock, milliseconds since the epoch.
+inline constexpr char kServerTime[] = "tandem-time-ms";
+
 struct ChannelOptions {
   int64_t max_message_bytes = kDefaultMaxMessageBytes;
   // Repeats calls that failed with UNAVAILABLE before an answer began. Every call of our services
@@ -57,6 +60,16 @@ std::unique_ptr<grpc::ClientContext> MakeContext(absl::Duration timeout,
 // where nobody answers, NOT_FOUND where the server does not know the name.
 absl::StatusOr<bool> IsServing(const std::shared_ptr<grpc::Channel>& channel,
                                const std::string& service_name, absl::Duration timeout);
+
+// How far the server's clock is ahead of ours, and how long the question took: the first is known
+// to half of the second. UNAVAILABLE where nobody answers; UNIMPLEMENTED where the server is not
+// one of ours.
+struct ClockDifference {
+  absl::Duration ahead;
+  absl::Duration round_trip;
+};
+absl::StatusOr<ClockDifference> CompareClocks(const std::shared_ptr<grpc::Channel>& channel,
+                                              absl::Duration timeout);
 
 // Asks until the answer is SERVING. DEADLINE_EXCEEDED, with the last answer, after `timeout`.
 absl::Status WaitUntilHealthy(const std::shared_ptr<grpc::Channel>& channel,

@@ -18,56 +18,16 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "common/rpc/grpc_log.h"
+#include "common/rpc/trace_interceptor.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
+#include "common/telemetry/trace.h"
 
 namespace tandem::rpc {
 namespace {
 
 using grpc::experimental::InterceptionHookPoints;
 using grpc::experimental::InterceptorBatchMethods;
-
-// Logs a call when its status is on its way out. One object per call, on gRPC's threads.
-class CallLogger final : public grpc::experimental::Interceptor {
- public:
-  CallLogger(const char* method, std::shared_ptr<std::atomic<int64_t>> num_finished_calls)
-      : method_(method), num_finished_calls_(std::move(num_finished_calls)), start_(absl::Now()) {}
-
-  void Intercept(InterceptorBatchMethods* methods) override {
-    if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_STATUS)) {
-      num_finished_calls_->fetch_add(1);
-      if (telemetry::LogEnabled(telemetry::LogLevel::kDebug)) {
-        const grpc::Status status = methods->GetSendStatus();
-        const auto code = static_cast<absl::StatusCode>(status.error_code());
-        telemetry::LogDebug("rpc answered",
-                            {{"method", method_},
-                             {"code", status.ok() ? "OK" : absl::StatusCodeToString(code)},
-                             {"seconds", absl::ToDoubleSeconds(absl::Now() - start_)},
-                             {"message", status.error_message()}});
-      }
-    }
-    methods->Proceed();
-  }
-
- private:
-  const char* const method_;
-  const std::shared_ptr<std::atomic<int64_t>> num_finished_calls_;
-  const absl::Time start_;
-};
-
-class CallLoggerFactory final : public grpc::experimental::ServerInterceptorFactoryInterface {
- public:
-  explicit CallLoggerFactory(std::shared_ptr<std::atomic<int64_t>> num_finished_calls)
-      : num_finished_calls_(std::move(num_finished_calls)) {}
-
-  grpc::experimental::Interceptor* CreateServerInterceptor(
-      grpc::experimental::ServerRpcInfo* info) override {
-    return new CallLogger(info->method(), num_finished_calls_);
-  }
-
- private:
-  const std::shared_ptr<std::atomic<int64_t>> num_finished_calls_;
-};
 
 struct HostPort {
   std::string host;  // without the brackets of IPv6
@@ -131,7 +91,76 @@ void EnablePlugins() {
   (void)done;
 }
 
+absl::Status CannotListen(const std::string& role, const std::string& listen,
+                          const HostPort& parsed) {
+  return absl::UnavailableError(
+      absl::StrFormat("the %s cannot listen on %s: %s", role, listen, WhyBindFails(parsed)));
+}
+
+// HOST:PORT with the port that was taken.
+std::string WithPort(const std::string& listen, int port) {
+  return absl::StrCat(listen.substr(0, listen.rfind(':')), ":", port);
+}
+
 }  // namespace
+
+// Counts a call and, when its status is on its way out, times and logs it. One object per call, on
+// gRPC's threads.
+class Server::CallObserver final : public grpc::experimental::Interceptor {
+ public:
+  CallObserver(const char* method, std::shared_ptr<Calls> calls)
+      : method_(method), calls_(std::move(calls)), start_(absl::Now()) {
+    calls_->metrics->OnStarted(method_);
+  }
+
+  void Intercept(InterceptorBatchMethods* methods) override {
+    if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_INITIAL_METADATA) &&
+        telemetry::TraceEnabled()) {
+      caller_ = TraceContextIn(methods->GetRecvInitialMetadata());
+    }
+    if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_STATUS)) {
+      // Initial metadata would keep a client's channel from repeating a call that failed.
+      methods->GetSendTrailingMetadata()->emplace(kServerTime,
+                                                  absl::StrCat(absl::ToUnixMillis(absl::Now())));
+      const grpc::Status status = methods->GetSendStatus();
+      const auto code = static_cast<absl::StatusCode>(status.error_code());
+      const double seconds = absl::ToDoubleSeconds(absl::Now() - start_);
+      calls_->num_finished.fetch_add(1);
+      calls_->metrics->OnAnswered(method_, code, seconds);
+      if (caller_.valid()) {
+        telemetry::TraceContext own = caller_;
+        own.span = telemetry::NewSpanId();
+        telemetry::RecordSpan(method_, start_, own, caller_.span,
+                              {{"code", absl::StatusCodeToString(code)}});
+      }
+      telemetry::LogDebug("rpc answered", {{"method", method_},
+                                           {"code", absl::StatusCodeToString(code)},
+                                           {"seconds", seconds},
+                                           {"message", status.error_message()}});
+    }
+    methods->Proceed();
+  }
+
+ private:
+  const std::string method_;
+  const std::shared_ptr<Calls> calls_;
+  const absl::Time start_;
+  telemetry::TraceContext caller_;  // not valid where the caller traces nothing
+};
+
+class Server::CallObserverFactory final
+    : public grpc::experimental::ServerInterceptorFactoryInterface {
+ public:
+  explicit CallObserverFactory(std::shared_ptr<Calls> calls) : calls_(std::move(calls)) {}
+
+  grpc::experimental::Interceptor* CreateServerInterceptor(
+      grpc::experimental::ServerRpcInfo* info) override {
+    return new CallObserver(info->method(), calls_);
+  }
+
+ private:
+  const std::shared_ptr<Calls> calls_;
+};
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options,
                                                       const std::vector<grpc::Service*>& services) {
@@ -140,7 +169,6 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options,
   std::unique_ptr<Server> out(new Server);
   out->role_ = options.role.empty() ? "server" : options.role;
   out->on_drain_ = std::move(options.on_drain);
-  out->num_finished_calls_ = std::make_shared<std::atomic<int64_t>>(0);
 
   grpc::ServerBuilder builder;
   builder.AddListeningPort(options.listen, grpc::InsecureServerCredentials(), &out->port_);
@@ -155,16 +183,27 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options,
                              Milliseconds(kMinPingInterval));
   for (grpc::Service* service : services) builder.RegisterService(service);
   std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> interceptors;
-  interceptors.push_back(std::make_unique<CallLoggerFactory>(out->num_finished_calls_));
+  interceptors.push_back(std::make_unique<CallObserverFactory>(out->calls_));
   builder.experimental().SetInterceptorCreators(std::move(interceptors));
 
   out->server_ = builder.BuildAndStart();
   if (out->server_ == nullptr || out->port_ == 0) {
-    return absl::UnavailableError(absl::StrFormat("the %s cannot listen on %s: %s", out->role_,
-                                                  options.listen, WhyBindFails(listen)));
+    return CannotListen(out->role_, options.listen, listen);
   }
-  out->address_ =
-      absl::StrCat(options.listen.substr(0, options.listen.rfind(':')), ":", out->port_);
+  out->address_ = WithPort(options.listen, out->port_);
+  if (!options.health_listen.empty()) {
+    ASSIGN_OR_RETURN(const HostPort health_listen, ParseListen(options.health_listen));
+    grpc::ServerBuilder health;  // of plugins and health only
+    int port = 0;
+    health.AddListeningPort(options.health_listen, grpc::InsecureServerCredentials(), &port);
+    health.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+    out->health_server_ = health.BuildAndStart();
+    if (out->health_server_ == nullptr || port == 0) {
+      return CannotListen(absl::StrCat(out->role_, "'s health port"), options.health_listen,
+                          health_listen);
+    }
+    out->health_address_ = WithPort(options.health_listen, port);
+  }
   for (const std::string& name : options.health_names) out->SetServing(name, false);
   return out;
 }
@@ -173,7 +212,10 @@ Server::~Server() { Drain(absl::ZeroDuration()); }
 
 void Server::SetServing(const std::string& name, bool serving) {
   absl::MutexLock lock(&health_mu_);
-  server_->GetHealthCheckService()->SetServingStatus(name, serving && !draining_);
+  for (grpc::Server* server : {server_.get(), health_server_.get()}) {
+    if (server == nullptr) continue;
+    server->GetHealthCheckService()->SetServingStatus(name, serving && !draining_);
+  }
 }
 
 void Server::Drain(absl::Duration grace) {
@@ -183,11 +225,18 @@ void Server::Drain(absl::Duration grace) {
     absl::MutexLock lock(&health_mu_);
     draining_ = true;
     server_->GetHealthCheckService()->SetServingStatus(false);
+    if (health_server_ != nullptr) {
+      health_server_->GetHealthCheckService()->SetServingStatus(false);
+    }
   }
   if (on_drain_) on_drain_();
   const absl::Time deadline = absl::Now() + grace;
   server_->Shutdown(absl::ToChronoTime(deadline));
   server_->Wait();
+  if (health_server_ != nullptr) {
+    health_server_->Shutdown(absl::ToChronoTime(absl::Now()));
+    health_server_->Wait();
+  }
   drained_ = true;
 }
 

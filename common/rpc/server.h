@@ -23,6 +23,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "common/rpc/call_metrics.h"
 #include "common/rpc/channel.h"
 
 namespace tandem::rpc {
@@ -30,6 +31,9 @@ namespace tandem::rpc {
 struct ServerOptions {
   // HOST:PORT; port 0 takes a free one. An address that is in use is an error, never shared.
   std::string listen = "127.0.0.1:0";
+  // HOST:PORT of a second port that answers grpc.health.v1 in plaintext and none of the services:
+  // for probes, which have no certificates. Empty: none.
+  std::string health_listen;
   // Stands in messages: "trainer", "rollout".
   std::string role;
   int64_t max_message_bytes = kDefaultMaxMessageBytes;
@@ -57,26 +61,42 @@ class Server {
   // HOST:PORT with the real port.
   const std::string& address() const { return address_; }
   int port() const { return port_; }
+  // Of the health port; empty where there is none.
+  const std::string& health_address() const { return health_address_; }
 
-  // The answer of grpc.health.v1 for `name`. Once draining, every name stays NOT_SERVING.
+  // The answer of grpc.health.v1 for `name`, on both ports. Once draining, every name stays
+  // NOT_SERVING.
   void SetServing(const std::string& name, bool serving);
 
   // Turns every health name to NOT_SERVING, stops accepting, lets calls finish for up to `grace`,
-  // cancels the rest, and returns when none is left. A second call waits for the first.
+  // cancels the rest, and returns when none is left; the health port answers until then. A second
+  // call waits for the first.
   void Drain(absl::Duration grace);
 
+  // Of every call, health and reflection included.
+  std::shared_ptr<CallMetrics> metrics() const { return calls_->metrics; }
   // Calls that have been answered since the start, health and reflection included.
-  int64_t num_finished_calls() const { return num_finished_calls_->load(); }
+  int64_t num_finished_calls() const { return calls_->num_finished.load(); }
 
  private:
   Server() = default;
 
+  // Outlives the server where a call does.
+  struct Calls {
+    std::atomic<int64_t> num_finished{0};
+    std::shared_ptr<CallMetrics> metrics = std::make_shared<CallMetrics>();
+  };
+  class CallObserver;
+  class CallObserverFactory;
+
   std::string address_;
+  std::string health_address_;
   int port_ = 0;
   std::string role_;
   std::function<void()> on_drain_;
-  std::shared_ptr<std::atomic<int64_t>> num_finished_calls_;
+  std::shared_ptr<Calls> calls_ = std::make_shared<Calls>();
   std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<grpc::Server> health_server_;  // may be null
 
   absl::Mutex drain_mu_;  // taken before health_mu_
   bool drained_ ABSL_GUARDED_BY(drain_mu_) = false;

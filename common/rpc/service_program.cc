@@ -2,17 +2,34 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <utility>
 
 #include "common/rpc/process.h"
+#include "common/telemetry/log.h"
+#include "common/telemetry/trace.h"
 
 namespace tandem::rpc {
+namespace {
+
+// About 30 MB of them.
+constexpr int64_t kMaxSpans = 200000;
+
+}  // namespace
 
 void AddServiceFlags(CLI::App& app, ServiceFlags& flags) {
   app.add_option("--config", flags.configs, "Configuration file; may be given several times");
   app.add_option("--set", flags.overrides, "Override KEY=VALUE; may be given several times");
   app.add_option("--listen", flags.listen, "HOST:PORT; port 0 takes a free one");
+  app.add_option("--health-listen", flags.health_listen,
+                 "HOST:PORT of a plaintext port for probes, which answers grpc.health.v1 only");
   app.add_option("--ready-file", flags.ready_file,
                  "The address is written here once the process serves");
+  app.add_option("--metrics", flags.metrics,
+                 "HOST:PORT on which GET /metrics answers, for Prometheus; none by default");
+  app.add_option("--trace", flags.trace,
+                 "File for a trace of what the process did, written at its end; Perfetto opens it");
   app.add_flag("--die-with-parent", flags.die_with_parent,
                "End when the process that started this one ends");
   app.set_version_flag("--version", TANDEM_VERSION);
@@ -32,7 +49,15 @@ int RunServiceProgram(CLI::App& app, const ServiceFlags& flags, int argc, char**
   // Gloo writes to sockets as they are: a peer that has gone is its error, not this process's end.
   std::signal(SIGPIPE, SIG_IGN);
   TerminationSignal termination;
-  return run(termination);
+  if (flags.trace.empty()) return run(termination);
+  std::string name = std::filesystem::path(flags.trace).filename().string();
+  name = name.substr(0, name.find('.'));
+  telemetry::StartTrace(
+      {.path = flags.trace, .process_name = std::move(name), .max_spans = kMaxSpans});
+  const int exit_code = run(termination);
+  const absl::Status written = telemetry::StopTrace();
+  if (!written.ok()) telemetry::LogWarning("no trace", {{"error", written.message()}});
+  return exit_code;
 }
 
 }  // namespace tandem::rpc

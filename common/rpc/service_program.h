@@ -27,7 +27,10 @@ struct ServiceFlags {
   std::vector<std::string> configs;    // files of a RunConfig, later ones override
   std::vector<std::string> overrides;  // KEY=VALUE
   std::string listen = "127.0.0.1:0";
-  std::string ready_file;  // the address is written here once the process serves
+  std::string health_listen;  // HOST:PORT that answers grpc.health.v1 only; none where empty
+  std::string ready_file;     // the address is written here once the process serves
+  std::string metrics;        // HOST:PORT to serve metrics on; none where empty
+  std::string trace;  // file that the process's spans are written to at its end; none where empty
   bool die_with_parent = false;
 };
 

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
 #include "common/io/atomic_file.h"
 
 namespace tandem::telemetry {
@@ -25,7 +26,28 @@ struct Span {
   int64_t thread = 0;
   double start_us = 0;
   double duration_us = 0;
+  TraceContext context;  // not valid where the span belongs to no trace
+  uint64_t parent = 0;
 };
+
+// The inside of a JSON object.
+std::string ToText(Fields arguments) {
+  std::string out;
+  for (const Field& field : arguments) {
+    absl::StrAppend(&out, out.empty() ? "" : ",", FieldValue(field.key).ToJson(), ":",
+                    field.value.ToJson());
+  }
+  return out;
+}
+
+std::string ArgumentsOf(const Span& span) {
+  std::string out = span.arguments;
+  if (!span.context.valid()) return out;
+  absl::StrAppend(&out, out.empty() ? "" : ",", "\"trace_id\":\"", span.context.TraceId(),
+                  "\",\"span_id\":\"", SpanId(span.context.span), "\"");
+  if (span.parent != 0) absl::StrAppend(&out, ",\"parent_id\":\"", SpanId(span.parent), "\"");
+  return out;
+}
 
 struct Recorder {
   std::atomic<bool> enabled{false};
@@ -63,6 +85,16 @@ double NowMicroseconds() {
   return origin_us + steady.count();
 }
 
+void Keep(Recorder& recorder, Span span) {
+  absl::MutexLock lock(&recorder.mu);
+  if (!recorder.enabled) return;
+  if (static_cast<int64_t>(recorder.spans.size()) >= recorder.options.max_spans) {
+    ++recorder.num_dropped;
+    return;
+  }
+  recorder.spans.push_back(std::move(span));
+}
+
 std::string Metadata(absl::string_view kind, int64_t thread, absl::string_view name) {
   return absl::StrFormat(R"({"ph":"M","name":"%s","pid":%d,"tid":%d,"args":{"name":%s}})", kind,
                          getpid(), thread, FieldValue(name).ToJson());
@@ -79,7 +111,8 @@ std::string TraceText(Recorder& recorder) {
     absl::StrAppendFormat(
         &out, ",\n{\"ph\":\"X\",\"name\":%s,\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f",
         FieldValue(span.name).ToJson(), getpid(), span.thread, span.start_us, span.duration_us);
-    if (!span.arguments.empty()) absl::StrAppend(&out, ",\"args\":{", span.arguments, "}");
+    const std::string arguments = ArgumentsOf(span);
+    if (!arguments.empty()) absl::StrAppend(&out, ",\"args\":{", arguments, "}");
     out += '}';
   }
   absl::StrAppend(&out, "\n],\"otherData\":{\"dropped_spans\":\"", recorder.num_dropped, "\"}}\n");
@@ -141,26 +174,32 @@ absl::Status MergeTraces(const std::vector<std::string>& paths, const std::strin
   return io::WriteFileAtomically(output, merged.dump(-1, ' ', false, kReplaceBadUtf8) + "\n");
 }
 
+void RecordSpan(absl::string_view name, absl::Time start, const TraceContext& context,
+                uint64_t parent, Fields arguments) {
+  if (!TraceEnabled()) return;
+  const double duration_us = absl::ToDoubleMicroseconds(absl::Now() - start);
+  Keep(GetRecorder(), {std::string(name), ToText(arguments), ThreadId(),
+                       NowMicroseconds() - duration_us, duration_us, context, parent});
+}
+
 void ScopedSpan::Begin(absl::string_view name, Fields arguments) {
   name_ = std::string(name);
-  for (const Field& field : arguments) {
-    absl::StrAppend(&arguments_, arguments_.empty() ? "" : ",", FieldValue(field.key).ToJson(), ":",
-                    field.value.ToJson());
+  arguments_ = ToText(arguments);
+  TraceContext own = CurrentTraceContext();
+  if (own.valid()) {
+    parent_ = own.span;
+    own.span = NewSpanId();
+    context_.emplace(own);
   }
   start_us_ = NowMicroseconds();
 }
 
 void ScopedSpan::End() {
   const double end_us = NowMicroseconds();
-  Recorder& recorder = GetRecorder();
-  absl::MutexLock lock(&recorder.mu);
-  if (!recorder.enabled) return;
-  if (static_cast<int64_t>(recorder.spans.size()) >= recorder.options.max_spans) {
-    ++recorder.num_dropped;
-    return;
-  }
-  recorder.spans.push_back(
-      {std::move(name_), std::move(arguments_), ThreadId(), start_us_, end_us - start_us_});
+  const TraceContext own = context_.has_value() ? CurrentTraceContext() : TraceContext{};
+  context_.reset();
+  Keep(GetRecorder(), {std::move(name_), std::move(arguments_), ThreadId(), start_us_,
+                       end_us - start_us_, own, parent_});
 }
 
 }  // namespace tandem::telemetry

@@ -7,18 +7,23 @@
 //   }
 //   RETURN_IF_ERROR(telemetry::WriteTrace());
 //
-// Where no trace was started, a span costs one load of an atomic. Time stamps are those of the wall
-// clock, so the traces of a run's processes line up when they are merged.
+// Where the thread has a trace context, a span is a child of the span that is open there, and
+// carries the ids of both. Where no trace was started, a span costs one load of an atomic. Time
+// stamps are those of the wall clock, so the traces of a run's processes line up when they are
+// merged.
 #ifndef TANDEM_COMMON_TELEMETRY_TRACE_H_
 #define TANDEM_COMMON_TELEMETRY_TRACE_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "common/telemetry/log.h"
+#include "common/telemetry/trace_context.h"
 
 namespace tandem::telemetry {
 
@@ -48,6 +53,11 @@ void NameTraceThread(std::string name);
 // out, with a warning in the log: a process that was killed has left none.
 absl::Status MergeTraces(const std::vector<std::string>& paths, const std::string& output);
 
+// A span that is over, of any thread: it began at `start` and ends now. `context` says which span
+// it is itself; `parent` is 0 where it has none.
+void RecordSpan(absl::string_view name, absl::Time start, const TraceContext& context,
+                uint64_t parent, Fields arguments = {});
+
 // From construction to destruction, on the thread that does both.
 class ScopedSpan {
  public:
@@ -65,6 +75,8 @@ class ScopedSpan {
   void End();
 
   double start_us_ = -1;
+  uint64_t parent_ = 0;
+  std::optional<ScopedTraceContext> context_;  // of a span that belongs to a trace
   std::string name_;
   std::string arguments_;  // the inside of a JSON object
 };

@@ -20,7 +20,8 @@ int Run(int argc, char** argv) {
   app.require_subcommand(1);
   Runner runner;
   for (const auto add : {AddTrain, AddSft, AddDpo, AddReplay, AddExport, AddEval, AddGenerate,
-                         AddScore, AddTokenize, AddReward, AddStatus, AddSync, AddBench}) {
+                         AddScore, AddTokenize, AddReward, AddStatus, AddHealth, AddSync, AddPause,
+                         AddResume, AddDiagnose, AddDoctor, AddView, AddBench}) {
     add(app, runner);
   }
   try {

@@ -1,17 +1,29 @@
 // The engine thread: steps, and what happens between them.
+#include <ATen/Parallel.h>
+
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/model/linear.h"
+#include "common/model/worker_pool.h"
 #include "common/telemetry/log.h"
+#include "common/telemetry/trace.h"
 #include "services/rollout/engine/engine.h"
 #include "services/rollout/sampler/uniform.h"
 
 namespace tandem::rollout {
 
 void Engine::Loop() {
+  telemetry::NameTraceThread("engine");
+  // Where ATen computes the products its threads are the ones to be kept awake.
+  std::optional<model::WorkerPool> pool;
+  if (model::OwnProducts(options_.dtype)) pool.emplace(at::get_num_threads());
+  const model::UseWorkerPool use(pool.has_value() ? &*pool : nullptr);
   while (RunCommands()) {
+    DoDuties();
     if (!CanStep()) continue;
     Step();
     finished_.clear();
@@ -24,6 +36,7 @@ void Engine::Loop() {
     FinishRequest(*requests_.begin()->second, absl::CancelledError("the rollout has stopped"));
   }
   RunWhenIdle();
+  if (options_.ranks != nullptr) options_.ranks->Stop();
 }
 
 bool Engine::CanStep() const { return !paused_ && live_ != nullptr && !requests_.empty(); }
@@ -41,7 +54,7 @@ bool Engine::RunCommands() {
     if (!can_step) {
       // An idle engine has nothing to drain, so it waits for news alone.
       const absl::Time until = requests_.empty() ? absl::InfiniteFuture() : drain_deadline_;
-      mu_.AwaitWithDeadline(absl::Condition(&has_news), until);
+      mu_.AwaitWithDeadline(absl::Condition(&has_news), std::min(until, NextDuty()));
     }
     commands.swap(inbox_);
     stopping = stopping_;
@@ -66,13 +79,18 @@ void Engine::RunWhenIdle() {
 }
 
 void Engine::Enqueue(std::unique_ptr<ActiveRequest> request, bool hold) {
-  if (hold && !when_idle_.empty()) {
+  const bool waits_for_swap = swap_ != nullptr && options_.in_flight == InFlightPolicy::kWait;
+  if (hold && (!when_idle_.empty() || waits_for_swap)) {
     held_.push_back(std::move(request));
     return;
   }
   ActiveRequest& active = *request;
   requests_.emplace(active.arrival, std::move(request));
   num_queued_tokens_ += active.num_queued_tokens;
+  if (!lost_.ok()) {
+    FinishRequest(active, lost_);
+    return;
+  }
   if (active.scores && active.spec.prompt_ids.size() < 2) {
     FinishRequest(active, absl::OkStatus());
     return;
@@ -132,7 +150,23 @@ void Engine::Step() {
     ++logits_row;
   }
 
-  const absl::StatusOr<StepOutput> output = runner_->Run(*live_, items, plan.block_copies);
+  if (options_.ranks != nullptr) {
+    const absl::Status sent = options_.ranks->Step(items, plan.block_copies, options_.block_size);
+    if (!sent.ok()) {
+      LoseRanks(sent);
+      return;
+    }
+  }
+  const absl::StatusOr<StepOutput> output = [&] {
+    const telemetry::ScopedSpan span(
+        "forward", {{"sequences", plan.sequences.size()}, {"tokens", plan.num_tokens}});
+    return runner_->Run(*live_, items, plan.block_copies);
+  }();
+  if (!output.ok() && options_.ranks != nullptr) {
+    // A rank that stops in the middle of a step leaves the others in a collective.
+    LoseRanks(output.status());
+    return;
+  }
   if (!output.ok()) {
     telemetry::LogError("a step failed", {{"error", output.status().ToString()}});
     for (const PlannedSequence& planned : plan.sequences) {
@@ -143,6 +177,7 @@ void Engine::Step() {
   scheduler_.Complete(plan);
   std::vector<SampledToken> tokens(rows.size());
   if (!rows.empty()) {
+    const telemetry::ScopedSpan span("sample", {{"rows", rows.size()}});
     Sample(output->logits.const_data_ptr<float>(), model_.spec().vocab_size, rows,
            absl::MakeSpan(tokens));
   }
@@ -247,37 +282,6 @@ void Engine::AbortAll() {
   while (!requests_.empty()) AbortRequest(*requests_.begin()->second);
 }
 
-void Engine::FlipWeights(int64_t version, CommitResult& result) {
-  const absl::Time start = absl::Now();
-  const std::vector<ActiveRequest*> begun = BegunRequests();
-  switch (options_.in_flight) {
-    case InFlightPolicy::kAbort:
-      for (ActiveRequest* request : begun) AbortRequest(*request);
-      result.num_aborted_requests = static_cast<int64_t>(begun.size());
-      break;
-    case InFlightPolicy::kWait:
-    case InFlightPolicy::kKeepRecompute:
-      scheduler_.RecomputeAll();
-      result.num_recomputed_requests = static_cast<int64_t>(begun.size());
-      break;
-    case InFlightPolicy::kKeepKv:
-      for (Sequence* sequence : scheduler_.running()) sequence->may_publish = false;
-      break;
-  }
-  RestartScores();
-  // A version that is repaired gives its blocks other hashes: those there are come of damaged
-  // weights.
-  num_repairs_ = version == version_ ? num_repairs_ + 1 : 0;
-  weights_.Flip(version);
-  live_ = weights_.live_parameters();
-  version_ = version;
-  blocks_.SetRoot(RootHash(options_.model_name, version,
-                           num_repairs_ == 0 ? "" : absl::StrCat("repair ", num_repairs_)));
-  result.pause_seconds = absl::ToDoubleSeconds(absl::Now() - start);
-  telemetry::SetLogPolicyVersion(version);
-  if (options_.on_commit) options_.on_commit(version);
-}
-
 std::vector<ActiveRequest*> Engine::BegunRequests() const {
   std::vector<ActiveRequest*> begun;
   for (const auto& [arrival, request] : requests_) {
@@ -312,7 +316,15 @@ void Engine::UpdateInfo() {
   }
   info.num_waiting_requests =
       static_cast<int64_t>(requests_.size() + held_.size()) - info.num_running_requests;
+  // By arrival: most often the first that is looked at.
+  for (const auto& [arrival, request] : requests_) {
+    if (request->prompt_computed) continue;
+    info.oldest_wait = request->received;
+    break;
+  }
   info.paused = paused_;
+  info.last_version = version_;
+  info.released = released_;
   info.num_queued_tokens = num_queued_tokens_;
   info.num_kv_blocks = blocks_.num_blocks();
   info.num_free_kv_blocks = blocks_.num_free();

@@ -9,8 +9,9 @@
 namespace tandem::rollout {
 
 GenerateReactor* GenerateReactor::Start(Engine& engine, const tokenizer::Tokenizer* tokenizer,
+                                        RolloutMetrics* metrics,
                                         const v1::GenerateRequest& request) {
-  std::shared_ptr<GenerateReactor> reactor(new GenerateReactor(engine));
+  std::shared_ptr<GenerateReactor> reactor(new GenerateReactor(engine, metrics));
   {
     absl::MutexLock lock(&reactor->mu_);
     reactor->self_ = reactor;
@@ -44,6 +45,7 @@ absl::Status GenerateReactor::Submit(const tokenizer::Tokenizer* tokenizer,
 
 void GenerateReactor::OnChunk(SampleChunk chunk) {
   absl::MutexLock lock(&mu_);
+  observed_.OnChunk(chunk);
   if (cancelled_) return;
   const int32_t index = chunk.index;
   const auto [at, is_new] = pending_.try_emplace(index);
@@ -58,6 +60,7 @@ void GenerateReactor::OnChunk(SampleChunk chunk) {
 
 void GenerateReactor::OnEngineDone(const absl::Status& status) {
   absl::MutexLock lock(&mu_);
+  observed_.OnDone(status);
   engine_done_ = true;
   status_ = status;
   Continue();

@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "services/rollout/engine/engine.h"
+#include "services/rollout/service/rollout_metrics.h"
 #include "tandem/rollout/v1/rollout_service.pb.h"
 
 namespace tandem::rollout {
@@ -24,16 +25,17 @@ namespace tandem::rollout {
 // with it.
 class GenerateReactor final : public grpc::ServerWriteReactor<v1::GenerateResponse> {
  public:
-  // A reactor for gRPC, which finishes at once where the request is not acceptable.
+  // A reactor for gRPC, which finishes at once where the request is not acceptable. `metrics` may
+  // be null; otherwise it outlives the call.
   static GenerateReactor* Start(Engine& engine, const tokenizer::Tokenizer* tokenizer,
-                                const v1::GenerateRequest& request);
+                                RolloutMetrics* metrics, const v1::GenerateRequest& request);
 
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
   void OnDone() override;
 
  private:
-  explicit GenerateReactor(Engine& engine) : engine_(engine) {}
+  GenerateReactor(Engine& engine, RolloutMetrics* metrics) : engine_(engine), observed_(metrics) {}
 
   absl::Status Submit(const tokenizer::Tokenizer* tokenizer, const v1::GenerateRequest& request);
   void OnChunk(SampleChunk chunk);
@@ -46,6 +48,7 @@ class GenerateReactor final : public grpc::ServerWriteReactor<v1::GenerateRespon
   bool processed_logprobs_ = false;
 
   absl::Mutex mu_;
+  RolloutMetrics::Request observed_ ABSL_GUARDED_BY(mu_);
   std::shared_ptr<GenerateReactor> self_ ABSL_GUARDED_BY(mu_);  // gRPC's share of the ownership
   int64_t handle_ ABSL_GUARDED_BY(mu_) = -1;
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;

@@ -4,6 +4,8 @@
 //   tandem-rollout --model /models/qwen --dtype bfloat16 --listen 127.0.0.1:5000
 //
 // With --model it serves the folder's weights as version 0; without, it waits for a trainer's.
+#include <signal.h>
+
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
@@ -11,10 +13,14 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/clock.h"
+#include "common/comm/launch_environment.h"
 #include "common/config/load.h"
 #include "common/model/allocator.h"
 #include "common/rpc/service_program.h"
+#include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
+#include "services/rollout/service/follower_process.h"
 #include "services/rollout/service/rollout_process.h"
 
 namespace tandem::rollout {
@@ -22,6 +28,8 @@ namespace {
 
 // From SIGTERM to the end, at most.
 constexpr absl::Duration kGrace = absl::Seconds(20);
+// After a failure every answer is at hand; only callers that are slow to read it are waited for.
+constexpr absl::Duration kFailureGrace = absl::Seconds(3);
 
 struct CommandLine : rpc::ServiceFlags {
   std::string model;
@@ -44,31 +52,56 @@ absl::StatusOr<RolloutProcessOptions> MakeOptions(const CommandLine& command_lin
         "model.path: expected a folder; give --model DIR or --config FILE");
   }
   options.listen = command_line.listen;
+  options.health_listen = command_line.health_listen;
   options.ready_file = command_line.ready_file;
+  options.metrics = command_line.metrics;
   options.commit_folder = !command_line.model.empty();
+  if (options.config.rollout().tensor_model_parallel_size() > 1) {
+    ASSIGN_OR_RETURN(options.environment, comm::ReadLaunchEnvironment());
+    RETURN_IF_ERROR(CheckEnvironment(options.config, options.environment));
+  }
   return options;
 }
 
+absl::Status RunLeader(const RolloutProcessOptions& options, rpc::TerminationSignal& termination) {
+  ASSIGN_OR_RETURN(auto process, RolloutProcess::Start(options));
+  const int signal = termination.Wait();
+  // Callers that try again at once hear the cause too, not that nobody is there.
+  if (process->failed()) absl::SleepFor(kFailureGrace);
+  telemetry::LogInfo("the rollout drains", {{"signal", signal}});
+  process->Drain(process->failed() ? kFailureGrace : kGrace);
+  if (!process->failed()) return absl::OkStatus();
+  return absl::UnavailableError("the ranks of the replica have lost one another");
+}
+
+absl::Status RunFollower(const RolloutProcessOptions& options,
+                         rpc::TerminationSignal& termination) {
+  ASSIGN_OR_RETURN(auto process, FollowerProcess::Start(options));
+  termination.Wait();
+  // Rank 0 drains, which takes as long, and then says stop.
+  return process->End(kGrace + kFailureGrace);
+}
+
 int Run(const CommandLine& command_line, rpc::TerminationSignal& termination) {
-  const absl::StatusOr<RolloutProcessOptions> options = MakeOptions(command_line);
+  absl::StatusOr<RolloutProcessOptions> options = MakeOptions(command_line);
   if (!options.ok()) {
     std::cerr << "tandem-rollout: " << options.status().message() << "\n";
     return rpc::kExitMisuse;
   }
-  telemetry::SetLogContext({.role = "rollout"});
+  options->on_failed = [&termination] { termination.Trigger(SIGTERM); };
+  const int rank = options->environment.rank;
+  telemetry::SetLogContext({.role = "rollout", .rank = rank});
+  absl::Status end;
   try {
-    auto process = RolloutProcess::Start(*options);
-    if (!process.ok()) {
-      telemetry::LogError("the rollout cannot start", {{"error", process.status().ToString()}});
-      return rpc::kExitFailure;
-    }
-    const int signal = termination.Wait();
-    telemetry::LogInfo("the rollout drains", {{"signal", signal}});
-    (*process)->Drain(kGrace);
+    end = rank == 0 ? RunLeader(*options, termination) : RunFollower(*options, termination);
   } catch (const std::exception& error) {
     telemetry::LogError("the rollout ends", {{"error", error.what()}});
     std::fflush(nullptr);
     std::_Exit(rpc::kExitFailure);
+  }
+  if (!end.ok()) {
+    telemetry::LogError("the rollout ends", {{"error", end.ToString()}});
+    return rpc::kExitFailure;
   }
   telemetry::LogInfo("the rollout has ended");
   return 0;

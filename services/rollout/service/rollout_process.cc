@@ -2,12 +2,16 @@
 
 #include <ATen/Parallel.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "absl/time/clock.h"
 #include "common/io/model_config.h"
 #include "common/io/model_folder.h"
+#include "common/model/numerics.h"
 #include "common/rpc/process.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
@@ -17,18 +21,21 @@
 namespace tandem::rollout {
 namespace {
 
-constexpr char kRolloutName[] = "tandem.rollout.v1.RolloutService";
-constexpr char kWeightName[] = "tandem.rollout.v1.WeightService";
-
 // Part of a drain's grace in which requests may still finish; the rest is for handing over.
 constexpr double kFinishShare = 0.8;
 
-int NumThreads(const config::v1::RunConfig& config) {
-  if (config.rollout().threads() > 0) return static_cast<int>(config.rollout().threads());
-  return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-}
-
 }  // namespace
+
+void SetThreads(const RolloutProcessOptions& options) {
+  int threads = static_cast<int>(options.config.rollout().threads());
+  if (threads == 0) {
+    threads = static_cast<int>(std::thread::hardware_concurrency());
+    if (options.config.rollout().tensor_model_parallel_size() > 1) {
+      threads /= std::max(1, options.environment.local_world_size);
+    }
+  }
+  at::set_num_threads(std::max(1, threads));
+}
 
 absl::StatusOr<std::unique_ptr<RolloutProcess>> RolloutProcess::Start(
     const RolloutProcessOptions& options) {
@@ -38,55 +45,107 @@ absl::StatusOr<std::unique_ptr<RolloutProcess>> RolloutProcess::Start(
 }
 
 absl::Status RolloutProcess::Build(const RolloutProcessOptions& options) {
-  // Before ATen's first parallel region.
-  at::set_num_threads(NumThreads(options.config));
-
-  const std::string& path = options.config.model().path();
+  SetThreads(options);
+  const bool exact = options.config.numerics() == config::v1::NUMERICS_EXACT;
+  model::SetNumerics(exact ? model::Numerics::kExact : model::Numerics::kFast);
+  const std::string path = options.config.model().path();
   ASSIGN_OR_RETURN(const io::ModelConfig folder, io::ReadModelConfig(path));
   ASSIGN_OR_RETURN(model::ModelSpec spec, model::ParseModelSpec(folder.json, folder.path));
-  model_ = std::make_unique<model::Transformer>(std::move(spec));
+  ASSIGN_OR_RETURN(EngineOptions engine_options, MakeEngineOptions(options.config, folder, spec));
+  if (options.config.rollout().tensor_model_parallel_size() > 1) {
+    ASSIGN_OR_RETURN(ranks_, ReplicaRanks::Join(options.config, options.environment));
+    leader_ = std::make_unique<RankLeader>(&ranks_->group());
+  }
+  model_ = std::make_unique<model::Transformer>(
+      std::move(spec), model::UnitLimits{},
+      ranks_ == nullptr ? nullptr : &ranks_->group().compute());
   if (std::filesystem::exists(path + "/tokenizer.json")) {
     ASSIGN_OR_RETURN(tokenizer_, tokenizer::Tokenizer::Load(path));
   }
 
-  ASSIGN_OR_RETURN(EngineOptions engine_options, MakeEngineOptions(options.config, folder));
+  engine_options.ranks = leader_.get();
+  ASSIGN_OR_RETURN(const CacheSize size, SizeCache(engine_options, *model_));
   // The server exists before the first commit can come in.
-  engine_options.on_commit = [this](int64_t) { server_->SetServing(kRolloutName, true); };
+  engine_options.on_commit = [this](int64_t) { server_->SetServing(kRolloutServiceName, true); };
+  engine_options.on_weights_released = [this] { server_->SetServing(kRolloutServiceName, false); };
+  engine_options.on_ranks_lost = [this, on_failed = options.on_failed](const absl::Status&) {
+    failed_ = true;
+    if (server_ != nullptr) server_->SetServing(kRolloutServiceName, false);
+    if (on_failed) on_failed();
+  };
   ASSIGN_OR_RETURN(engine_, Engine::Create(engine_options, *model_, tokenizer_.get()));
   ASSIGN_OR_RETURN(
       store_,
       ArenaStore::Create(*engine_, absl::Seconds(options.config.rollout().request_timeout_s())));
   receiver_ = std::make_unique<WeightReceiver>(store_.get());
   weight_service_ = std::make_unique<WeightServiceImpl>(receiver_.get());
-  rollout_service_ = std::make_unique<RolloutServiceImpl>(
-      *engine_, tokenizer_.get(), [this] { return receiver_->updating_to(); });
+  metrics_ = std::make_shared<RolloutMetrics>([this] { return engine_->Info(); });
+  RolloutServiceImpl::Hooks hooks;
+  hooks.updating_to = [this] { return receiver_->updating_to(); };
+  hooks.metrics = metrics_.get();
+  if (options.commit_folder) {
+    hooks.reload = [this, path](auto done) { Reload(path, std::move(done)); };
+  }
+  rollout_service_ =
+      std::make_unique<RolloutServiceImpl>(*engine_, tokenizer_.get(), std::move(hooks));
   ASSIGN_OR_RETURN(server_,
                    rpc::Server::Start({.listen = options.listen,
+                                       .health_listen = options.health_listen,
                                        .role = "rollout",
-                                       .health_names = {kRolloutName, kWeightName},
+                                       .health_names = {kRolloutServiceName, kWeightServiceName},
                                        .on_drain =
                                            [this] {
                                              receiver_->Shutdown();
                                              engine_->Drain(absl::Now() + grace_ * kFinishShare);
                                            }},
                                       {rollout_service_.get(), weight_service_.get()}));
+  if (!options.metrics.empty()) {
+    ASSIGN_OR_RETURN(metrics_server_,
+                     telemetry::MetricsServer::Start(
+                         options.metrics, {.role = "rollout", .version = TANDEM_VERSION}));
+    metrics_server_->Add(metrics_);
+    metrics_server_->Add(server_->metrics());
+  }
+  std::vector<std::string> addresses = {server_->address()};
+  if (ranks_ != nullptr) {
+    ASSIGN_OR_RETURN(std::vector<std::string> others,
+                     ranks_->AwaitAddresses(DescribeRank(*model_, size)));
+    leader_->SetAddresses(others);
+    addresses.insert(addresses.end(), others.begin(), others.end());
+  }
+  rollout_service_->SetRankAddresses(addresses);
   if (options.commit_folder) {
     ASSIGN_OR_RETURN(const io::ModelFolder weights, io::ModelFolder::Open(path));
     RETURN_IF_ERROR(LoadLocalWeights(weights, model_->table(), *receiver_));
   }
-  server_->SetServing(kWeightName, true);
-  telemetry::LogInfo("the rollout serves", {{"address", server_->address()},
-                                            {"model", path},
-                                            {"threads", at::get_num_threads()},
-                                            {"kv_blocks", engine_->Info().num_kv_blocks},
-                                            {"max_model_len", engine_->limits().max_model_len}});
+  server_->SetServing(kWeightServiceName, true);
+  telemetry::LogInfo("the rollout serves",
+                     {{"address", server_->address()},
+                      {"model", path},
+                      {"ranks", ranks_ == nullptr ? 1 : ranks_->group().size()},
+                      {"threads", at::get_num_threads()},
+                      {"kv_blocks", engine_->Info().num_kv_blocks},
+                      {"max_model_len", engine_->limits().max_model_len}});
   if (!options.ready_file.empty()) {
     RETURN_IF_ERROR(rpc::WriteReadyFile(options.ready_file, server_->address()));
   }
   return absl::OkStatus();
 }
 
+void RolloutProcess::Reload(const std::string& path, std::function<void(absl::Status)> done) {
+  const int64_t version = engine_->Info().last_version;
+  engine_->ReloadRanks(version, [this, path, version, done] {
+    const bool begun = receiver_->RunSoon([this, path, version, done](WeightStore& store) {
+      done(store.live_version() >= version
+               ? absl::OkStatus()
+               : ReloadLocalWeights(path, model_->table(), store, version));
+    });
+    if (!begun) done(absl::UnavailableError("the rollout is shutting down"));
+  });
+}
+
 RolloutProcess::~RolloutProcess() {
+  metrics_server_.reset();
   if (server_ != nullptr) Drain(absl::ZeroDuration());
 }
 

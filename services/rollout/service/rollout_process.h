@@ -2,30 +2,51 @@
 #ifndef TANDEM_SERVICES_ROLLOUT_SERVICE_ROLLOUT_PROCESS_H_
 #define TANDEM_SERVICES_ROLLOUT_SERVICE_ROLLOUT_PROCESS_H_
 
+#include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/comm/launch_environment.h"
 #include "common/model/transformer.h"
 #include "common/rpc/server.h"
+#include "common/telemetry/metrics_server.h"
 #include "common/tokenizer/tokenizer.h"
 #include "services/rollout/engine/arena_store.h"
 #include "services/rollout/engine/engine.h"
+#include "services/rollout/ranks/rank_leader.h"
 #include "services/rollout/receive/weight_receiver.h"
 #include "services/rollout/receive/weight_service.h"
+#include "services/rollout/service/replica_ranks.h"
+#include "services/rollout/service/rollout_metrics.h"
 #include "services/rollout/service/rollout_service.h"
 #include "tandem/config/v1/run_config.pb.h"
 
 namespace tandem::rollout {
 
+inline constexpr char kRolloutServiceName[] = "tandem.rollout.v1.RolloutService";
+inline constexpr char kWeightServiceName[] = "tandem.rollout.v1.WeightService";
+
 struct RolloutProcessOptions {
   config::v1::RunConfig config;  // with every default stated
   std::string listen = "127.0.0.1:0";
+  std::string health_listen;   // none where empty
   std::string ready_file;      // none where empty
+  std::string metrics;         // HOST:PORT to serve metrics on; none where empty
   bool commit_folder = false;  // makes the weights of config.model.path live as version 0
+  // Of a replica of several tensor-parallel ranks: which of them this is. Ignored with one.
+  comm::LaunchEnvironment environment;
+  // Called from another thread when the ranks of the replica have lost one another: this one is of
+  // no more use.
+  std::function<void()> on_failed;
 };
+
+// The process's number of threads, before ATen's first parallel region: as configured, or the
+// machine's cores shared among the ranks on it.
+void SetThreads(const RolloutProcessOptions& options);
 
 // A rollout replica that serves. Start() and Drain() are the main thread's.
 class RolloutProcess {
@@ -37,6 +58,8 @@ class RolloutProcess {
   ~RolloutProcess();
 
   const std::string& address() const { return server_->address(); }
+  // Whether the ranks have lost one another.
+  bool failed() const { return failed_.load(); }
 
   // Turns health, refuses new requests, lets those in flight finish for most of `grace`, hands the
   // rest back as they are, and stops.
@@ -45,16 +68,23 @@ class RolloutProcess {
  private:
   RolloutProcess() = default;
   absl::Status Build(const RolloutProcessOptions& options);
+  // Weights of the folder for a rollout whose own were released; `done` when they are live.
+  void Reload(const std::string& path, std::function<void(absl::Status)> done);
 
   absl::Duration grace_ = absl::ZeroDuration();
+  std::atomic<bool> failed_{false};
+  std::unique_ptr<ReplicaRanks> ranks_;  // null where the replica has one
+  std::unique_ptr<RankLeader> leader_;
   std::unique_ptr<model::Transformer> model_;
   std::unique_ptr<tokenizer::Tokenizer> tokenizer_;  // may be null
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<ArenaStore> store_;
   std::unique_ptr<WeightReceiver> receiver_;
   std::unique_ptr<WeightServiceImpl> weight_service_;
+  std::shared_ptr<RolloutMetrics> metrics_;
   std::unique_ptr<RolloutServiceImpl> rollout_service_;
   std::unique_ptr<rpc::Server> server_;
+  std::unique_ptr<telemetry::MetricsServer> metrics_server_;  // may be null
 };
 
 }  // namespace tandem::rollout

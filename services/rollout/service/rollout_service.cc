@@ -3,6 +3,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "common/rpc/status_conversion.h"
 #include "services/rollout/service/generate_reactor.h"
 #include "services/rollout/service/score_reactor.h"
@@ -11,7 +13,7 @@ namespace tandem::rollout {
 
 grpc::ServerWriteReactor<v1::GenerateResponse>* RolloutServiceImpl::Generate(
     grpc::CallbackServerContext*, const v1::GenerateRequest* request) {
-  return GenerateReactor::Start(engine_, tokenizer_, *request);
+  return GenerateReactor::Start(engine_, tokenizer_, hooks_.metrics, *request);
 }
 
 grpc::ServerUnaryReactor* RolloutServiceImpl::Abort(grpc::CallbackServerContext* context,
@@ -46,7 +48,26 @@ grpc::ServerUnaryReactor* RolloutServiceImpl::Pause(grpc::CallbackServerContext*
           rpc::InvalidField("mode", "expected KEEP, ABORT or WAIT, found another number")));
       return reactor;
   }
-  engine_.Pause(mode, [reactor, response](int64_t num_frozen) {
+  Release release;
+  for (const int memory : request->release()) {
+    if (memory == v1::RELEASED_MEMORY_KV) {
+      release.kv_cache = true;
+    } else if (memory == v1::RELEASED_MEMORY_WEIGHTS) {
+      release.weights = true;
+    } else {
+      reactor->Finish(rpc::ToGrpcStatus(
+          rpc::InvalidField("release", "expected KV or WEIGHTS, found another number")));
+      return reactor;
+    }
+  }
+  if (const int64_t version = hooks_.updating_to(); release.weights && version >= 0) {
+    reactor->Finish(rpc::ToGrpcStatus(rpc::WithReason(
+        absl::FailedPreconditionError(absl::StrCat(
+            "release: version ", version, " is being received; pause when it is committed")),
+        "UPDATE_IN_PROGRESS")));
+    return reactor;
+  }
+  engine_.Pause(mode, release, [reactor, response](int64_t num_frozen) {
     response->set_num_frozen_requests(num_frozen);
     reactor->Finish(grpc::Status::OK);
   });
@@ -57,7 +78,18 @@ grpc::ServerUnaryReactor* RolloutServiceImpl::Resume(grpc::CallbackServerContext
                                                      const v1::ResumeRequest*,
                                                      v1::ResumeResponse*) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  engine_.Resume([reactor] { reactor->Finish(grpc::Status::OK); });
+  const auto resume = [this, reactor](const absl::Status& loaded) {
+    if (!loaded.ok()) {
+      reactor->Finish(rpc::ToGrpcStatus(loaded));
+      return;
+    }
+    engine_.Resume([reactor] { reactor->Finish(grpc::Status::OK); });
+  };
+  if (hooks_.reload && engine_.Info().released.weights) {
+    hooks_.reload(resume);
+  } else {
+    resume(absl::OkStatus());
+  }
   return reactor;
 }
 
@@ -65,6 +97,11 @@ grpc::ServerUnaryReactor* RolloutServiceImpl::Score(grpc::CallbackServerContext*
                                                     const v1::ScoreRequest* request,
                                                     v1::ScoreResponse* response) {
   return ScoreReactor::Start(engine_, *request, response);
+}
+
+void RolloutServiceImpl::SetRankAddresses(std::vector<std::string> addresses) {
+  absl::MutexLock lock(&mu_);
+  rank_addresses_ = std::move(addresses);
 }
 
 v1::RolloutState RolloutServiceImpl::State(const EngineInfo& info, int64_t updating_to) const {
@@ -79,7 +116,7 @@ grpc::ServerUnaryReactor* RolloutServiceImpl::GetServerInfo(grpc::CallbackServer
                                                             v1::GetServerInfoResponse* response) {
   const EngineInfo info = engine_.Info();
   const model::ModelSpec& spec = engine_.model().spec();
-  const int64_t updating_to = updating_to_();
+  const int64_t updating_to = hooks_.updating_to();
   response->set_state(State(info, updating_to));
   response->set_policy_version(info.policy_version);
   response->set_updating_to_version(updating_to);
@@ -100,6 +137,15 @@ grpc::ServerUnaryReactor* RolloutServiceImpl::GetServerInfo(grpc::CallbackServer
   for (const int32_t id : engine_.options().eos_token_ids) response->add_eos_token_ids(id);
   response->set_build_version(TANDEM_VERSION);
   response->set_instance_id(instance_id_);
+  response->set_oldest_wait_seconds(info.oldest_wait == absl::InfiniteFuture()
+                                        ? 0
+                                        : absl::ToDoubleSeconds(absl::Now() - info.oldest_wait));
+  if (info.released.kv_cache) response->add_released(v1::RELEASED_MEMORY_KV);
+  if (info.released.weights) response->add_released(v1::RELEASED_MEMORY_WEIGHTS);
+  {
+    absl::MutexLock lock(&mu_);
+    for (const std::string& address : rank_addresses_) response->add_rank_addresses(address);
+  }
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   reactor->Finish(grpc::Status::OK);
   return reactor;

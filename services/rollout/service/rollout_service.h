@@ -4,22 +4,40 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
 #include "common/tokenizer/tokenizer.h"
 #include "services/rollout/engine/engine.h"
 #include "services/rollout/service/convert.h"
+#include "services/rollout/service/rollout_metrics.h"
 #include "tandem/rollout/v1/rollout_service.grpc.pb.h"
 
 namespace tandem::rollout {
 
 // Translates calls: reactors check, hand over and return, and the engine thread finishes them. What
-// is passed in outlives the service; `tokenizer` may be null, `updating_to` answers the version
-// that is on its way, or -1.
+// is passed in outlives the service; `tokenizer` may be null.
 class RolloutServiceImpl : public v1::RolloutService::CallbackService {
  public:
-  RolloutServiceImpl(Engine& engine, const tokenizer::Tokenizer* tokenizer,
-                     std::function<int64_t()> updating_to)
-      : engine_(engine), tokenizer_(tokenizer), updating_to_(std::move(updating_to)) {}
+  // What the rest of the process does for it.
+  struct Hooks {
+    // The version that is on its way, or -1.
+    std::function<int64_t()> updating_to;
+    // Loads weights that were released from the folder that they came from, and calls `done`; null
+    // where they came from a trainer.
+    std::function<void(std::function<void(absl::Status)> done)> reload;
+    RolloutMetrics* metrics = nullptr;  // is told of every request, where it is there
+  };
+
+  RolloutServiceImpl(Engine& engine, const tokenizer::Tokenizer* tokenizer, Hooks hooks)
+      : engine_(engine), tokenizer_(tokenizer), hooks_(std::move(hooks)) {}
+
+  // HOST:PORT of every rank of the replica, rank 0 first.
+  void SetRankAddresses(std::vector<std::string> addresses);
 
   grpc::ServerWriteReactor<v1::GenerateResponse>* Generate(
       grpc::CallbackServerContext* context, const v1::GenerateRequest* request) override;
@@ -44,7 +62,9 @@ class RolloutServiceImpl : public v1::RolloutService::CallbackService {
 
   Engine& engine_;
   const tokenizer::Tokenizer* tokenizer_;
-  const std::function<int64_t()> updating_to_;
+  const Hooks hooks_;
+  absl::Mutex mu_;
+  std::vector<std::string> rank_addresses_ ABSL_GUARDED_BY(mu_);
   const std::string instance_id_ = DrawRequestId();
 };
 

@@ -1,4 +1,4 @@
-// PhaseTimer: adds the seconds of its scope to a metric.
+// PhaseTimer: adds the seconds of its scope to a metric, and is a span of the trace.
 #ifndef TANDEM_SERVICES_TRAINER_ALGORITHM_PHASE_TIMER_H_
 #define TANDEM_SERVICES_TRAINER_ALGORITHM_PHASE_TIMER_H_
 
@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/strip.h"
+#include "common/telemetry/trace.h"
 #include "services/trainer/algorithm/update_statistics.h"
 
 namespace tandem::trainer {
@@ -14,7 +16,10 @@ class PhaseTimer {
  public:
   // `metrics` outlives it.
   PhaseTimer(Metrics& metrics, std::string name)
-      : metrics_(metrics), name_(std::move(name)), start_(Clock::now()) {}
+      : metrics_(metrics),
+        name_(std::move(name)),
+        span_(absl::StripPrefix(name_, "timing_s/")),
+        start_(Clock::now()) {}
   PhaseTimer(const PhaseTimer&) = delete;
   PhaseTimer& operator=(const PhaseTimer&) = delete;
   ~PhaseTimer() { metrics_[name_] += std::chrono::duration<double>(Clock::now() - start_).count(); }
@@ -23,6 +28,7 @@ class PhaseTimer {
   using Clock = std::chrono::steady_clock;
   Metrics& metrics_;
   const std::string name_;
+  const telemetry::ScopedSpan span_;
   const Clock::time_point start_;
 };
 

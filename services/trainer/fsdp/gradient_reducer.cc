@@ -125,7 +125,8 @@ absl::Status GradientReducer::Complete(int unit) {
 absl::Status GradientReducer::Finish() {
   if (in_flight_.work == nullptr) return absl::OkStatus();
   {
-    const PhaseClock::Scope scope(*options_.clock, Phase::kReduceScatterWait);
+    const PhaseClock::Scope scope(*options_.clock, Phase::kReduceScatterWait,
+                                  options_.table->units()[in_flight_.unit].name);
     RETURN_IF_ERROR(in_flight_.work->Wait());
   }
   const at::NoGradGuard no_grad;
@@ -159,7 +160,8 @@ absl::Status GradientReducer::SumReplicas() {
   at::Tensor last_sum;
   const auto finish_last = [&](size_t unit) -> absl::Status {
     {
-      const PhaseClock::Scope scope(*options_.clock, Phase::kReduceScatterWait);
+      const PhaseClock::Scope scope(*options_.clock, Phase::kReduceScatterWait,
+                                    options_.table->units()[unit].name);
       RETURN_IF_ERROR(last_work->Wait());
     }
     if (!OnDevice(static_cast<int>(unit))) units_[unit].shard.copy_(last_sum);

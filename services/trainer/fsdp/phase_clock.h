@@ -1,4 +1,4 @@
-// PhaseClock: where a step's seconds went. One thread.
+// PhaseClock: where a step's seconds went, and spans of the trace for them. One thread.
 #ifndef TANDEM_SERVICES_TRAINER_FSDP_PHASE_CLOCK_H_
 #define TANDEM_SERVICES_TRAINER_FSDP_PHASE_CLOCK_H_
 
@@ -7,6 +7,9 @@
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "absl/strings/string_view.h"
+#include "common/telemetry/trace.h"
 
 namespace tandem::trainer {
 
@@ -22,12 +25,18 @@ enum class Phase {
 };
 
 class PhaseClock {
+  static constexpr size_t kNumPhases = 7;
+  static constexpr std::array<const char*, kNumPhases> kNames = {
+      "all_gather_wait", "reduce_scatter_wait", "forward", "backward", "head", "norm_wait",
+      "optimizer"};
+
  public:
-  // Adds its lifetime to a phase; scopes do not nest.
+  // Adds its lifetime to a phase; scopes do not nest. `unit` names what it was spent on.
   class Scope {
    public:
-    Scope(PhaseClock& clock, Phase phase)
+    Scope(PhaseClock& clock, Phase phase, absl::string_view unit = "")
         : seconds_(clock.seconds_[static_cast<size_t>(phase)]),
+          span_(kNames[static_cast<size_t>(phase)], {{"unit", unit}}),
           begin_(std::chrono::steady_clock::now()) {}
     ~Scope() {
       seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
@@ -36,14 +45,12 @@ class PhaseClock {
 
    private:
     double& seconds_;
+    const telemetry::ScopedSpan span_;
     std::chrono::steady_clock::time_point begin_;
   };
 
   // The seconds since the last call of this.
   std::vector<std::pair<std::string, double>> Take() {
-    static constexpr std::array<const char*, kNumPhases> kNames = {
-        "all_gather_wait", "reduce_scatter_wait", "forward", "backward", "head", "norm_wait",
-        "optimizer"};
     std::vector<std::pair<std::string, double>> phases;
     for (size_t i = 0; i < kNumPhases; ++i) phases.emplace_back(kNames[i], seconds_[i]);
     seconds_.fill(0);
@@ -51,7 +58,6 @@ class PhaseClock {
   }
 
  private:
-  static constexpr size_t kNumPhases = 7;
   std::array<double, kNumPhases> seconds_{};
 };
 

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "common/comm/shareable_memory.h"
 #include "common/model/sequence_parallel_attention.h"
 #include "common/model/tensor_collectives.h"
 #include "common/model/tensor_parallel.h"
@@ -98,7 +99,10 @@ ShardedTransformer::ShardedTransformer(ShardedModelOptions options,
     const int64_t owned = (unit.numel + ranks - 1) / ranks;
     shard.padded_numel = owned * ranks;
     shard.offset = owned * options_.mesh->shard().rank();
-    shard.master = state_memory_->Zeros(owned);
+    // What is computed with in float32 is what a float32 wire sends: from where it lies.
+    const bool lends =
+        gather_masters && options_.device.is_cpu() && options_.offload == Offload::kNone;
+    shard.master = lends ? comm::ShareableZeros(owned, at::kFloat) : state_memory_->Zeros(owned);
     if (options_.trainable) {
       shard.grad = state_memory_->Zeros(owned);
       gradients.push_back(shard.grad);
@@ -377,7 +381,7 @@ absl::StatusOr<ShardedTransformer::HeadResults> ShardedTransformer::ForwardSteps
   for (int64_t s = 0; s < num_stages(); ++s) {
     pass.place = StageName(s);
     RETURN_IF_ERROR(gatherer_->Enter(s));
-    const PhaseClock::Scope scope(clock_, Phase::kForward);
+    const PhaseClock::Scope scope(clock_, Phase::kForward, pass.place);
     if (!pass.empty) x = RunStage(pass, s, x);
   }
   pass.place = "head";
@@ -410,7 +414,7 @@ absl::StatusOr<at::Tensor> ShardedTransformer::ForwardStages(Pass& pass,
     pass.place = StageName(s);
     RETURN_IF_ERROR(gatherer_->Enter(s));
     if (pass.empty) continue;
-    const PhaseClock::Scope scope(clock_, Phase::kForward);
+    const PhaseClock::Scope scope(clock_, Phase::kForward, pass.place);
     Boundary& boundary = boundaries[s];
     if (x.defined()) boundary.input = x.detach().requires_grad_();
     const ActivationCheckpointing checkpointing = CheckpointingOf(s);
@@ -477,7 +481,7 @@ absl::Status ShardedTransformer::BackwardStages(Pass& pass, std::vector<Boundary
     RETURN_IF_ERROR(gatherer_->Enter(2 * num_stages() - s));
     std::vector<at::Tensor> gradients;
     if (gradient.defined()) {
-      const PhaseClock::Scope scope(clock_, Phase::kBackward);
+      const PhaseClock::Scope scope(clock_, Phase::kBackward, StageName(s));
       Boundary boundary = std::exchange(boundaries[s], Boundary());  // freed with this scope
       if (!boundary.output.defined()) {
         const at::AutoGradMode grad_mode(true);

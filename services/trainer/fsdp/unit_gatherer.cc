@@ -93,7 +93,8 @@ absl::Status UnitGatherer::Start(int index) {
 absl::Status UnitGatherer::Finish(int index) {
   Unit& unit = units_[index];
   if (unit.work != nullptr) {
-    const PhaseClock::Scope scope(*options_.clock, Phase::kAllGatherWait);
+    const PhaseClock::Scope scope(*options_.clock, Phase::kAllGatherWait,
+                                  options_.table->units()[index].name);
     RETURN_IF_ERROR(unit.work->Wait());
     unit.work.reset();
     Rest(unit.shard);

@@ -7,6 +7,7 @@
 #include "common/rpc/new_uuid.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
+#include "common/telemetry/trace.h"
 #include "common/weights/digest.h"
 #include "common/weights/replica_digests.h"
 #include "tandem/common/v1/error.pb.h"
@@ -131,6 +132,7 @@ void UpdateAttempt::FillGroups(int replica, int rank, BeginUpdateRequest& reques
 }
 
 absl::Status UpdateAttempt::Begin(bool with_manifest) {
+  const telemetry::ScopedSpan span("begin");
   for (int replica = 0; replica < static_cast<int>(replicas_.size()); ++replica) {
     const absl::Status fits = plane_.CheckReplica(replicas_[replica]->num_ranks());
     if (!fits.ok()) Blame(replica, 0, "begin", fits).IgnoreError();
@@ -239,6 +241,7 @@ SendOrder UpdateAttempt::MakeOrder() {
 
 absl::Status UpdateAttempt::Transfer(const std::vector<std::unique_ptr<comm::StoreClient>>& stores,
                                      const GetGroup& get_group, weights::PhaseTimes& times) {
+  const telemetry::ScopedSpan span("transfer");
   const auto start = weights::PhaseTimes::Clock::now();
   for (const auto& store : stores) {
     RETURN_IF_ERROR(store->Set(absl::StrCat("go/", update_id_), "go"));
@@ -333,6 +336,7 @@ absl::Status UpdateAttempt::Explain(const absl::Status& transfer) {
 }
 
 absl::Status UpdateAttempt::Verify(weights::PhaseTimes& times) {
+  const telemetry::ScopedSpan span("verify");
   const auto start = weights::PhaseTimes::Clock::now();
   // Each call has the deadline; but where one has failed, the others are not waited for until then.
   while (!verify_calls_->WaitUntil(absl::Now() + kFailurePoll)) {
@@ -384,6 +388,7 @@ void UpdateAttempt::CheckDigests(int replica) {
 }
 
 absl::Status UpdateAttempt::Commit(weights::PhaseTimes& times) {
+  const telemetry::ScopedSpan span("commit");
   const auto start = weights::PhaseTimes::Clock::now();
   const absl::Time give_up = std::min(options_.deadline, absl::Now() + kCommitRetryFor);
   std::vector<std::vector<bool>> done;

@@ -12,6 +12,7 @@ namespace {
 
 // A header that asks for more is no header of ours.
 constexpr int64_t kMaxMessageBytes = int64_t{1} << 32;
+constexpr int64_t kHeaderWords = 6;
 
 absl::Status Finish(comm::ProcessGroup::WorkOr work) {
   RETURN_IF_ERROR(work.status());
@@ -38,9 +39,13 @@ absl::StatusOr<std::unique_ptr<ControlLink>> ControlLink::Join(const comm::Rende
 
 absl::Status ControlLink::Send(const Message& message, absl::string_view tag) {
   const int peer = 1 - group_->rank();
-  const int64_t header[] = {message.kind, message.flags,
-                            static_cast<int64_t>(message.bytes.size())};
-  at::Tensor head = at::empty({3}, at::kLong);
+  const int64_t header[kHeaderWords] = {message.kind,
+                                        message.flags,
+                                        static_cast<int64_t>(message.bytes.size()),
+                                        static_cast<int64_t>(message.trace.trace_high),
+                                        static_cast<int64_t>(message.trace.trace_low),
+                                        static_cast<int64_t>(message.trace.span)};
+  at::Tensor head = at::empty({kHeaderWords}, at::kLong);
   std::memcpy(head.mutable_data_ptr(), header, sizeof(header));
   RETURN_IF_ERROR(Finish(group_->Send(head, peer, tag)));
   if (message.bytes.empty()) return absl::OkStatus();
@@ -51,13 +56,15 @@ absl::Status ControlLink::Send(const Message& message, absl::string_view tag) {
 
 absl::StatusOr<ControlLink::Message> ControlLink::Receive(absl::string_view tag) {
   const int peer = 1 - group_->rank();
-  at::Tensor head = at::zeros({3}, at::kLong);
+  at::Tensor head = at::zeros({kHeaderWords}, at::kLong);
   RETURN_IF_ERROR(Finish(group_->Receive(head, peer, tag)));
   const int64_t* header = head.const_data_ptr<int64_t>();
   Message out;
   out.kind = header[0];
   out.flags = header[1];
   const int64_t size = header[2];
+  out.trace = {static_cast<uint64_t>(header[3]), static_cast<uint64_t>(header[4]),
+               static_cast<uint64_t>(header[5])};
   if (size < 0 || size > kMaxMessageBytes) {
     return absl::InternalError(absl::StrCat("control message of ", size,
                                             " bytes; expected at most ", kMaxMessageBytes,
@@ -71,18 +78,19 @@ absl::StatusOr<ControlLink::Message> ControlLink::Receive(absl::string_view tag)
 }
 
 absl::Status ControlLink::SendCommand(const RankCommand& command) {
-  return Send({static_cast<int64_t>(command.opcode), 0, command.payload}, "command");
+  return Send({static_cast<int64_t>(command.opcode), 0, command.payload, command.trace}, "command");
 }
 
 absl::StatusOr<RankCommand> ControlLink::ReceiveCommand() {
   ASSIGN_OR_RETURN(Message message, Receive("command"));
-  return RankCommand{static_cast<Opcode>(message.kind), std::move(message.bytes)};
+  return RankCommand{static_cast<Opcode>(message.kind), std::move(message.bytes), message.trace};
 }
 
 absl::Status ControlLink::SendResult(const RankResult& result) {
   const std::string text =
       result.status.ok() ? result.payload : std::string(result.status.message());
-  return Send({static_cast<int64_t>(result.status.code()), result.fatal ? 1 : 0, text}, "result");
+  return Send({static_cast<int64_t>(result.status.code()), result.fatal ? 1 : 0, text, {}},
+              "result");
 }
 
 absl::StatusOr<RankResult> ControlLink::ReceiveResult() {

@@ -41,6 +41,7 @@ class ControlLink {
     int64_t kind = 0;
     int64_t flags = 0;
     std::string bytes;
+    telemetry::TraceContext trace;  // of a command
   };
 
   explicit ControlLink(std::unique_ptr<comm::ProcessGroup> group) : group_(std::move(group)) {}

@@ -8,12 +8,12 @@
 #include "common/io/dtype.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
+#include "common/telemetry/trace.h"
 #include "common/weights/manifest.h"
 
 namespace tandem::trainer {
 namespace {
 
-constexpr char kHealthName[] = "tandem.trainer.v1.TrainerService";
 constexpr size_t kMaxWaitingCommands = 64;
 // After the calls are done the collective thread has nothing left but to notice it.
 constexpr absl::Duration kThreadGrace = absl::Seconds(5);
@@ -59,8 +59,9 @@ absl::StatusOr<std::unique_ptr<LeaderServer>> LeaderServer::Start(
 
   rpc::ServerOptions server_options;
   server_options.listen = out->options_.listen;
+  server_options.health_listen = out->options_.health_listen;
   server_options.role = "trainer";
-  server_options.health_names = {kHealthName};
+  server_options.health_names = {kTrainerHealthName};
   server_options.on_drain = [status = &out->status_] {
     const absl::Status failure = status->Refusal();
     status->Close(failure.ok() ? absl::UnavailableError("the trainer is stopping") : failure);
@@ -68,11 +69,12 @@ absl::StatusOr<std::unique_ptr<LeaderServer>> LeaderServer::Start(
   ASSIGN_OR_RETURN(out->server_,
                    rpc::Server::Start(std::move(server_options), {out->service_.get()}));
   out->collective_thread_ = std::thread([server = out.get()] { server->RunCollectiveThread(); });
-  out->server_->SetServing(kHealthName, true);
+  out->server_->SetServing(kTrainerHealthName, true);
   return out;
 }
 
 void LeaderServer::RunCollectiveThread() {
+  telemetry::NameTraceThread("collectives");
   at::set_num_threads(options_.num_threads);
   bool failed = false;
   while (!queue_.IsFinished()) {
@@ -84,7 +86,7 @@ void LeaderServer::RunCollectiveThread() {
     }
     if (!failed && status_.Get().state() == v1::TRAINER_STATE_FAILED) {
       failed = true;
-      server_->SetServing(kHealthName, false);
+      server_->SetServing(kTrainerHealthName, false);
       if (options_.on_failed) options_.on_failed();
     }
   }

@@ -30,11 +30,15 @@
 
 namespace tandem::trainer {
 
+// The health name of every rank: true where it is a member of a trainer that serves.
+inline constexpr char kTrainerHealthName[] = "tandem.trainer.v1.TrainerService";
+
 struct LeaderServerOptions {
   config::v1::RunConfig config;
   int64_t incarnation = 0;
   std::string listen = "127.0.0.1:0";
-  int num_threads = 1;  // of the collective thread's kernels
+  std::string health_listen;  // none where empty
+  int num_threads = 1;        // of the collective thread's kernels
   absl::Duration heartbeat_interval = absl::Seconds(1);
   // Called once, on the collective thread, when a rank was lost. It should set something and
   // return.
@@ -55,6 +59,8 @@ class LeaderServer {
   // HOST:PORT with the real port.
   const std::string& address() const { return server_->address(); }
   TrainerStatus& status() { return status_; }
+  std::shared_ptr<TrainerMetrics> metrics() const { return leader_->metrics(); }
+  std::shared_ptr<rpc::CallMetrics> call_metrics() const { return server_->metrics(); }
 
   // Health turns, new calls are refused, those that were taken are finished within `grace`, the
   // other ranks are told to end. OK; or what made the trainer fail; or DEADLINE_EXCEEDED where a

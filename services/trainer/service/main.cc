@@ -32,7 +32,9 @@ int Run(const rpc::ServiceFlags& flags, rpc::TerminationSignal& termination) {
   if (!config.ok()) return Misuse(config.status());
   options.config = *config;
   options.listen = flags.listen;
+  options.health_listen = flags.health_listen;
   options.ready_file = flags.ready_file;
+  options.metrics = flags.metrics;
   const absl::Status checked = CheckTrainerProcess(options);
   if (!checked.ok()) return Misuse(checked);
 

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "common/telemetry/trace_context.h"
 
 namespace tandem::trainer {
 
@@ -57,6 +58,8 @@ inline const char* Name(Opcode opcode) {
 struct RankCommand {
   Opcode opcode = Opcode::kPing;
   std::string payload;
+  // The call that the command is a part of, in traces; not valid where there is none.
+  telemetry::TraceContext trace = telemetry::CurrentTraceContext();
 };
 
 // How a rank's write of its snapshot stands. A write that failed is no failure of the rank.

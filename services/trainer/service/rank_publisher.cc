@@ -136,8 +136,12 @@ absl::StatusOr<v1::PublishWeightsResponse> RankPublisher::Publish(
 absl::StatusOr<v1::PublishWeightsResponse> RankPublisher::TakePart(
     const v1::PublishWeightsRequest& request) {
   if (plane_ != nullptr) return Lead(request);
-  if (follower_ != nullptr) RETURN_IF_ERROR(follower_->Follow());
-  if (source_ != nullptr) RETURN_IF_ERROR(source_->Follow());
+  if (follower_ != nullptr) {
+    RETURN_IF_ERROR(follower_->Follow());
+  }
+  if (source_ != nullptr) {
+    RETURN_IF_ERROR(source_->Follow());
+  }
   return v1::PublishWeightsResponse();
 }
 

@@ -10,6 +10,7 @@
 #include "common/checkpoint/checkpoint_reader.h"
 #include "common/checkpoint/shard_writer.h"
 #include "common/status/status_macros.h"
+#include "common/telemetry/trace.h"
 #include "services/trainer/checkpoint/hugging_face_export.h"
 #include "services/trainer/checkpoint/load_shard.h"
 #include "services/trainer/data/training_batch.h"
@@ -68,6 +69,8 @@ RankWorker::RankWorker(TrainerEngine& engine, RankPublisher& publisher,
 
 RankResult RankWorker::Handle(const RankCommand& command) {
   RankResult result;
+  const telemetry::ScopedTraceContext trace(command.trace);
+  const telemetry::ScopedSpan span(Name(command.opcode));
   try {
     result = Run(command);
   } catch (const std::exception& error) {

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/rpc/status_conversion.h"
+#include "common/rpc/trace_interceptor.h"
 #include "common/status/status_macros.h"
 #include "services/trainer/data/preference_pairs.h"
 #include "services/trainer/data/training_batch.h"
@@ -122,6 +123,7 @@ void TrainStepReactor::Submit(std::optional<std::vector<common::v1::Sample>> sam
   auto shared =
       std::make_shared<std::optional<std::vector<common::v1::Sample>>>(std::move(samples));
   const absl::Status queued = queue_.Submit([this, shared] {
+    const telemetry::ScopedTraceContext trace(rpc::TraceContextIn(&context_->client_metadata()));
     if (context_->IsCancelled()) {
       Finish(
           grpc::Status(grpc::StatusCode::CANCELLED, "the caller went away before the step began"));

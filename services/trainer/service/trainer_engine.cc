@@ -118,7 +118,9 @@ absl::StatusOr<std::unique_ptr<TrainerEngine>> TrainerEngine::Create(
       step_options, *engine->policy_, engine->reference_.get(), *engine->optimizer_, mesh);
   engine->preference_step_ = std::make_unique<PreferenceStep>(
       MakePreferenceOptions(config), *engine->policy_, *engine->optimizer_, mesh);
-  if (setup.has_critic) RETURN_IF_ERROR(engine->MakeCritic());
+  if (setup.has_critic) {
+    RETURN_IF_ERROR(engine->MakeCritic());
+  }
   return engine;
 }
 

@@ -13,6 +13,7 @@
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
+#include "common/telemetry/phase_timer.h"
 #include "common/weights/digest.h"
 #include "services/trainer/algorithm/training_step_options.h"
 #include "services/trainer/service/rank_worker.h"
@@ -72,7 +73,8 @@ TrainerLeader::TrainerLeader(const config::v1::RunConfig& config,
       status_(status),
       saver_([this](Opcode opcode,
                     std::string payload) { return RunOnRanks(opcode, std::move(payload)); },
-             config.trainer().keep_last()) {
+             config.trainer().keep_last()),
+      metrics_(std::make_shared<TrainerMetrics>(&status)) {
   status_.SetState(v1::TRAINER_STATE_READY);
 }
 
@@ -149,6 +151,15 @@ absl::StatusOr<std::vector<RankResult>> TrainerLeader::RunOnRanks(Opcode opcode,
 absl::StatusOr<v1::TrainStepResponse> TrainerLeader::TrainStep(
     const v1::TrainStepHeader& header,
     const std::optional<std::vector<common::v1::Sample>>& samples) {
+  const telemetry::Stopwatch watch;
+  absl::StatusOr<v1::TrainStepResponse> response = RunTrainStep(header, samples);
+  metrics_->OnStep(response, watch.seconds());
+  return response;
+}
+
+absl::StatusOr<v1::TrainStepResponse> TrainerLeader::RunTrainStep(
+    const v1::TrainStepHeader& header,
+    const std::optional<std::vector<common::v1::Sample>>& samples) {
   {
     absl::MutexLock lock(&mu_);
     if (header.step() == step_ && last_response_.has_value()) return *last_response_;
@@ -215,6 +226,14 @@ absl::StatusOr<v1::ComputeLogProbsResponse> TrainerLeader::ComputeLogProbs(
 }
 
 absl::StatusOr<v1::PublishWeightsResponse> TrainerLeader::PublishWeights(
+    const v1::PublishWeightsRequest& request) {
+  const telemetry::Stopwatch watch;
+  absl::StatusOr<v1::PublishWeightsResponse> response = RunPublish(request);
+  metrics_->OnUpdate(response, watch.seconds());
+  return response;
+}
+
+absl::StatusOr<v1::PublishWeightsResponse> TrainerLeader::RunPublish(
     const v1::PublishWeightsRequest& request) {
   RETURN_IF_ERROR(CheckIncarnation(request.incarnation()));
   v1::PublishWeightsRequest command = request;

@@ -9,6 +9,7 @@
 #define TANDEM_SERVICES_TRAINER_SERVICE_TRAINER_LEADER_H_
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,6 +22,7 @@
 #include "services/trainer/service/checkpoint_saver.h"
 #include "services/trainer/service/rank_team.h"
 #include "services/trainer/service/trainer_engine.h"
+#include "services/trainer/service/trainer_metrics.h"
 #include "services/trainer/service/trainer_status.h"
 #include "tandem/common/v1/sample.pb.h"
 #include "tandem/config/v1/run_config.pb.h"
@@ -34,9 +36,11 @@ class TrainerLeader {
   // is this rank's, which `team` runs commands on; all three outlive the leader.
   TrainerLeader(const config::v1::RunConfig& config, v1::GetModelInfoResponse model_info,
                 TrainerEngine& engine, RankTeam& team, TrainerStatus& status);
+  ~TrainerLeader() { metrics_->Detach(); }
 
   v1::GetModelInfoResponse GetModelInfo() const;
   TrainerStatus& status() { return status_; }
+  std::shared_ptr<TrainerMetrics> metrics() const { return metrics_; }
 
   // What the first message of a step means. FAILED_PRECONDITION for another incarnation
   // (STALE_INCARNATION) or another step than the next (STEP_OUT_OF_ORDER); INVALID_ARGUMENT for a
@@ -72,6 +76,10 @@ class TrainerLeader {
   absl::Status FinishCheckpoint() { return SettleCheckpoint(/*wait=*/true); }
 
  private:
+  absl::StatusOr<v1::TrainStepResponse> RunTrainStep(
+      const v1::TrainStepHeader& header,
+      const std::optional<std::vector<common::v1::Sample>>& samples);
+  absl::StatusOr<v1::PublishWeightsResponse> RunPublish(const v1::PublishWeightsRequest& request);
   absl::Status CheckIncarnation(int64_t incarnation) const;
   // Runs the command on all ranks. An error of the team fails the trainer; an error of a rank that
   // it lives through is answered with the rank's name.
@@ -88,6 +96,7 @@ class TrainerLeader {
   RankTeam& team_;
   TrainerStatus& status_;
   CheckpointSaver saver_;
+  const std::shared_ptr<TrainerMetrics> metrics_;
   std::optional<v1::CheckpointOutcome> outcome_;  // not yet told
 
   mutable absl::Mutex mu_;

@@ -20,10 +20,13 @@
 #include "absl/time/clock.h"
 #include "common/comm/choose_group.h"
 #include "common/comm/device_mesh.h"
+#include "common/model/numerics.h"
 #include "common/plan/mesh_shape.h"
 #include "common/rpc/process.h"
+#include "common/rpc/server.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
+#include "common/telemetry/metrics_server.h"
 #include "services/trainer/service/control_link.h"
 #include "services/trainer/service/follower.h"
 #include "services/trainer/service/leader_server.h"
@@ -127,17 +130,22 @@ absl::StatusOr<std::unique_ptr<comm::ProcessGroup>> JoinControl(
 
 absl::Status RunLeader(const TrainerProcessOptions& options, TrainerEngine& engine,
                        RankPublisher& publisher, std::vector<std::unique_ptr<ControlLink>> links,
-                       rpc::TerminationSignal& termination) {
+                       telemetry::MetricsServer* metrics, rpc::TerminationSignal& termination) {
   LeaderServerOptions server_options;
   server_options.config = options.config;
   // Larger for every later life, as long as the clock goes forward.
   server_options.incarnation = absl::ToUnixMillis(absl::Now());
   server_options.listen = options.listen;
+  server_options.health_listen = options.health_listen;
   server_options.num_threads = NumThreads(options);
   server_options.on_failed = [&termination] { termination.Trigger(SIGTERM); };
   ASSIGN_OR_RETURN(
       std::unique_ptr<LeaderServer> server,
       LeaderServer::Start(std::move(server_options), engine, publisher, std::move(links)));
+  if (metrics != nullptr) {
+    metrics->Add(server->metrics());
+    metrics->Add(server->call_metrics());
+  }
   telemetry::LogInfo("the trainer serves", {{"address", server->address()},
                                             {"parameters", engine.spec().num_parameters()},
                                             {"ranks", engine.mesh().size()}});
@@ -155,6 +163,14 @@ absl::Status RunOtherRank(const TrainerProcessOptions& options, TrainerEngine& e
                           RankPublisher& publisher, ControlLink& link,
                           rpc::TerminationSignal& termination) {
   RankWorker worker(engine, publisher, options.config);
+  std::unique_ptr<rpc::Server> health;  // only the leader is called; the others are probed
+  if (!options.health_listen.empty()) {
+    ASSIGN_OR_RETURN(health, rpc::Server::Start({.listen = options.health_listen,
+                                                 .role = "trainer's health port",
+                                                 .health_names = {kTrainerHealthName}},
+                                                {}));
+    health->SetServing(kTrainerHealthName, true);
+  }
   std::optional<absl::Time> told_to_end;
   // The leader drains and then says stop. A rank that was told alone leaves by itself.
   const auto must_leave = [&] {
@@ -189,12 +205,21 @@ absl::Status CheckTrainerProcess(const TrainerProcessOptions& options) {
 absl::Status RunTrainerProcess(const TrainerProcessOptions& options,
                                rpc::TerminationSignal& termination) {
   at::set_num_threads(NumThreads(options));
+  const bool exact = options.config.numerics() == config::v1::NUMERICS_EXACT;
+  model::SetNumerics(exact ? model::Numerics::kExact : model::Numerics::kFast);
   const comm::LaunchEnvironment& environment = options.environment;
   const absl::Duration timeout = absl::Seconds(options.config.trainer().collective_timeout_s());
   // Shared: the signal may come when this function has returned.
   auto cancel = std::make_shared<absl::Notification>();
   termination.OnSignal([cancel] { cancel->Notify(); });
 
+  std::unique_ptr<telemetry::MetricsServer> metrics;
+  if (!options.metrics.empty()) {
+    ASSIGN_OR_RETURN(metrics,
+                     telemetry::MetricsServer::Start(
+                         options.metrics,
+                         {.role = "trainer", .version = TANDEM_VERSION, .rank = environment.rank}));
+  }
   ASSIGN_OR_RETURN(Meeting meeting, Meeting::Arrange(options));
   std::vector<std::unique_ptr<ControlLink>> links;
   for (int follower = 1; follower < environment.world_size; ++follower) {
@@ -203,6 +228,11 @@ absl::Status RunTrainerProcess(const TrainerProcessOptions& options,
                                                              follower, timeout, cancel.get()));
   }
   ASSIGN_OR_RETURN(const at::Device device, ChooseDevice(environment));
+  if (exact && !device.is_cpu()) {
+    return absl::UnimplementedError(
+        absl::StrCat("numerics: exact is computed on the CPU, found ", device.str(),
+                     "; set numerics to fast, or hide the GPUs with CUDA_VISIBLE_DEVICES="));
+  }
   ASSIGN_OR_RETURN(std::unique_ptr<comm::DeviceMesh> mesh,
                    JoinMesh(options, meeting.rendezvous, device, cancel.get()));
   ASSIGN_OR_RETURN(std::unique_ptr<comm::ProcessGroup> control,
@@ -214,11 +244,13 @@ absl::Status RunTrainerProcess(const TrainerProcessOptions& options,
                    RankPublisher::Create(*engine, options.config,
                                          {.control = control.get(), .update_device = at::kCPU}));
 
-  absl::Status end = environment.rank == 0
-                         ? RunLeader(options, *engine, *publisher, std::move(links), termination)
-                         : RunOtherRank(options, *engine, *publisher, *links[0], termination);
+  absl::Status end =
+      environment.rank == 0
+          ? RunLeader(options, *engine, *publisher, std::move(links), metrics.get(), termination)
+          : RunOtherRank(options, *engine, *publisher, *links[0], termination);
   if (!end.ok()) {
     // Nothing here may be destroyed while a thread is left in it; the caller ends the process.
+    metrics.release();
     publisher.release();
     engine.release();
     control.release();

@@ -15,7 +15,9 @@ struct TrainerProcessOptions {
   config::v1::RunConfig config;
   comm::LaunchEnvironment environment;
   std::string listen = "127.0.0.1:0";  // of the leader
+  std::string health_listen;           // of every rank's health port; empty: none
   std::string ready_file;              // written by the leader once it serves; empty: none
+  std::string metrics;                 // HOST:PORT to serve metrics on; empty: none
 };
 
 // INVALID_ARGUMENT where the configuration and the launcher do not agree.

@@ -4,6 +4,7 @@
 
 #include "common/rpc/message_digest.h"
 #include "common/rpc/status_conversion.h"
+#include "common/rpc/trace_interceptor.h"
 #include "services/trainer/service/request_validation.h"
 #include "services/trainer/service/train_step_reactor.h"
 #include "services/trainer/service/watch_reactor.h"
@@ -32,6 +33,7 @@ grpc::ServerUnaryReactor* TrainerService::Enqueue(grpc::CallbackServerContext* c
       reactor->Finish(grpc::Status(grpc::StatusCode::CANCELLED, "the caller went away"));
       return;
     }
+    const telemetry::ScopedTraceContext trace(rpc::TraceContextIn(&context->client_metadata()));
     absl::StatusOr<Response> result = call();
     if (result.ok()) *response = *std::move(result);
     reactor->Finish(rpc::ToGrpcStatus(result.status()));

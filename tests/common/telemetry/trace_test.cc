@@ -10,6 +10,7 @@
 #include <string>
 #include <thread>
 
+#include "absl/time/clock.h"
 #include "tests/support/status_matchers.h"
 
 namespace tandem::telemetry {
@@ -52,6 +53,37 @@ TEST_F(TraceTest, SpansAreWrittenWithTheirArgumentsAndNesting) {
   EXPECT_EQ(spans[1]["name"], "step");
   EXPECT_LE(spans[1]["ts"], spans[0]["ts"]);
   EXPECT_GE(spans[1]["dur"], spans[0]["dur"]);
+}
+
+TEST_F(TraceTest, SpansOfATraceNameTheirParents) {
+  StartTrace({.path = path_, .process_name = "driver"});
+  const TraceContext root = NewTrace();
+  const absl::Time start = absl::Now();
+  {
+    const ScopedTraceContext scope(root);
+    ScopedSpan outer("outer");
+    const TraceContext handed_over = CurrentTraceContext();
+    EXPECT_EQ(handed_over.TraceId(), root.TraceId());
+    std::thread([&] {
+      const ScopedTraceContext taken(handed_over);
+      ScopedSpan inner("inner");
+    }).join();
+  }
+  { ScopedSpan alone("alone"); }
+  RecordSpan("root", start, root, 0, {{"step", 1}});
+  ASSERT_OK(WriteTrace());
+  const auto spans = Spans(path_);
+  ASSERT_EQ(spans.size(), 4u);
+  const auto& inner = spans[0]["args"];
+  const auto& outer = spans[1]["args"];
+  EXPECT_EQ(inner["trace_id"], root.TraceId());
+  EXPECT_EQ(inner["parent_id"], outer["span_id"]);
+  EXPECT_EQ(outer["parent_id"], SpanId(root.span));
+  EXPECT_FALSE(spans[2].contains("args"));
+  EXPECT_EQ(spans[3]["args"]["span_id"], SpanId(root.span));
+  EXPECT_EQ(spans[3]["args"]["step"], 1);
+  EXPECT_FALSE(spans[3]["args"].contains("parent_id"));
+  EXPECT_GE(spans[3]["dur"], spans[1]["dur"]);
 }
 
 TEST_F(TraceTest, NothingIsRecordedOrWrittenWhenOff) {

@@ -32,7 +32,13 @@ void AddScore(CLI::App& app, Runner& runner);
 void AddTokenize(CLI::App& app, Runner& runner);
 void AddReward(CLI::App& app, Runner& runner);
 void AddStatus(CLI::App& app, Runner& runner);
+void AddHealth(CLI::App& app, Runner& runner);
 void AddSync(CLI::App& app, Runner& runner);
+void AddDiagnose(CLI::App& app, Runner& runner);
+void AddDoctor(CLI::App& app, Runner& runner);
+void AddView(CLI::App& app, Runner& runner);
+void AddPause(CLI::App& app, Runner& runner);
+void AddResume(CLI::App& app, Runner& runner);
 void AddBench(CLI::App& app, Runner& runner);
 
 }  // namespace tandem::commands

@@ -29,6 +29,16 @@ void AddRunOptions(CLI::App& command, RunOptions& options) {
                    "Starts the ranks and replicas that the configuration names on this machine");
 }
 
+void AddObservationOptions(CLI::App& command, RunOptions& options) {
+  command.add_option("--metrics", options.metrics,
+                     "HOST:PORT on which GET /metrics answers, for Prometheus; with --local the "
+                     "trainer's ranks and the rollouts take the ports that follow");
+  command.add_flag(
+      "--trace", options.trace,
+      "Writes run_dir/trace.json, which Perfetto opens: one trace a step, through every "
+      "process that was started here");
+}
+
 void AddResumeOption(CLI::App& command, RunOptions& options) {
   command
       .add_option_function<std::vector<std::string>>(

@@ -33,6 +33,8 @@ absl::Status Session::Open(const config::v1::RunConfig& config, const SessionOpt
     cluster_options.interrupted = [this] { return termination_.received() != 0; };
     cluster_options.restart_rollouts = options.is_elastic;
     cluster_options.note = options.note;
+    cluster_options.metrics = options.metrics;
+    cluster_options.trace = options.trace;
     ASSIGN_OR_RETURN(cluster_, driver::LocalCluster::Start(config, cluster_options));
     trainer_address = cluster_->trainer_address();
     replicas = cluster_->replicas();
@@ -70,6 +72,7 @@ absl::Status Session::Open(const config::v1::RunConfig& config, const SessionOpt
     trainer_ =
         std::make_unique<driver::TrainerClient>(trainer_address, fleet_options.request_timeout,
                                                 absl::Seconds(config.trainer().update_timeout_s()));
+    trainer_->SetTensorRanks(config.rollout().tensor_model_parallel_size());
   }
   if (options.needs_rollouts) {
     fleet_ = std::make_unique<driver::RolloutFleet>(std::move(replicas), std::move(fleet_options));
@@ -80,6 +83,12 @@ absl::Status Session::Open(const config::v1::RunConfig& config, const SessionOpt
     if (fleet_ != nullptr) fleet_->AbortAll();
   });
   return absl::OkStatus();
+}
+
+void Session::StopProcesses() {
+  fleet_.reset();
+  trainer_.reset();
+  if (cluster_ != nullptr) cluster_->Stop();
 }
 
 absl::Status Session::Explain(absl::Status status) {

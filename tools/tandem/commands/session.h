@@ -25,6 +25,8 @@ struct SessionOptions {
   std::string rollout_model;  // see LocalClusterOptions
   // Replicas join and leave as trainer.update_policy says; otherwise they are those of the start.
   bool is_elastic = false;
+  std::string metrics;  // see LocalClusterOptions
+  bool trace = false;   // likewise
   // Told of replicas that come and go, from any thread.
   std::function<void(const std::string&)> note;
 };
@@ -42,6 +44,9 @@ class Session {
   driver::RolloutFleet& fleet() { return *fleet_; }
   driver::RolloutFleet* fleet_or_null() { return fleet_.get(); }
   bool interrupted() const { return interrupted_; }
+
+  // Ends the processes that were started here, in order. Nothing can be asked of them afterwards.
+  void StopProcesses();
 
   // The outcome as the user should see it: CANCELLED after an interrupt, otherwise with the process
   // that ended as its cause.

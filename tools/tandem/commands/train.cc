@@ -1,4 +1,5 @@
 // tandem train, sft and dpo: a run from configuration to trained model.
+#include <cstdlib>
 #include <memory>
 #include <optional>
 
@@ -8,6 +9,7 @@
 #include "common/io/model_folder.h"
 #include "common/model/model_spec.h"
 #include "common/status/status_macros.h"
+#include "common/telemetry/metrics_server.h"
 #include "common/tokenizer/tokenizer.h"
 #include "tools/tandem/commands/command.h"
 #include "tools/tandem/commands/dry_run.h"
@@ -15,6 +17,9 @@
 #include "tools/tandem/commands/run_report.h"
 #include "tools/tandem/commands/run_start.h"
 #include "tools/tandem/commands/session.h"
+#include "tools/tandem/driver/otlp_export.h"
+#include "tools/tandem/driver/run_metrics.h"
+#include "tools/tandem/driver/run_trace.h"
 #include "tools/tandem/driver/sample_builder.h"
 #include "tools/tandem/driver/training_loop.h"
 
@@ -119,11 +124,23 @@ absl::Status RunTraining(Kind kind, const RunOptions& options, DryRunOptions dry
   const std::string command = NameOf(kind);
   driver::Progress progress(command, config.trainer().total_steps());
   ASSIGN_OR_RETURN(RunStart start, PrepareRunFolder(options, config, progress));
+  if (options.trace) driver::StartRunTrace(config.run_dir());
+  std::unique_ptr<telemetry::MetricsServer> metrics_server;
+  const auto run_metrics = std::make_shared<driver::RunMetrics>(config.trainer().total_steps());
+  if (!options.metrics.empty()) {
+    auto server = telemetry::MetricsServer::Start(options.metrics,
+                                                  {.role = "driver", .version = TANDEM_VERSION});
+    if (!server.ok()) return Misuse(server.status());
+    metrics_server = *std::move(server);
+    metrics_server->Add(run_metrics);
+  }
   RETURN_IF_ERROR(session.Explain(session.Open(
       config,
       {.local = options.local,
        .needs_rollouts = needs_rollouts,
        .is_elastic = config.trainer().update_policy() == config::v1::UPDATE_POLICY_AVAILABLE,
+       .metrics = metrics_server == nullptr ? "" : metrics_server->address(),
+       .trace = options.trace,
        .note = [&progress](const std::string& text) { progress.Note(text); }})));
   ASSIGN_OR_RETURN(
       const std::optional<driver::ResumePoint> resume,
@@ -140,7 +157,9 @@ absl::Status RunTraining(Kind kind, const RunOptions& options, DryRunOptions dry
       .progress = progress,
       .resume = resume.has_value() ? &*resume : nullptr,
       .interrupted = [&session] { return session.interrupted(); },
-      .on_step = nullptr,
+      .on_step = [&run_metrics](
+                     int64_t step,
+                     const driver::Metrics& metrics) { run_metrics->OnStep(step, metrics); },
   };
   absl::StatusOr<driver::RunSummary> summary =
       kind == Kind::kSupervised
@@ -148,6 +167,16 @@ absl::Status RunTraining(Kind kind, const RunOptions& options, DryRunOptions dry
       : kind == Kind::kPreference
           ? driver::RunPreference(context, *inputs.tokenizer, inputs.eos_token_id)
           : driver::RunReinforcement(context);
+  if (options.trace) {
+    session.StopProcesses();
+    const absl::Status written = driver::WriteRunTrace(config.run_dir());
+    if (!written.ok()) progress.Note(absl::StrCat("no trace: ", written.message()));
+    const char* const collector = std::getenv("OTEL_EXPORTER_OTLP_ENDPOINT");
+    if (written.ok() && collector != nullptr && *collector != '\0') {
+      const auto exported = driver::ExportTrace(config.run_dir() + "/trace.json", collector);
+      if (!exported.ok()) progress.Note(std::string(exported.status().message()));
+    }
+  }
   if (!summary.ok()) return session.Explain(summary.status());
   PrintSummary(config, *summary);
   return absl::OkStatus();
@@ -158,6 +187,7 @@ void Add(CLI::App& app, Runner& runner, Kind kind, const char* description) {
   auto options = std::make_shared<RunOptions>();
   AddRunOptions(*command, *options);
   AddResumeOption(*command, *options);
+  AddObservationOptions(*command, *options);
   auto dry_run = std::make_shared<DryRunOptions>();
   command->add_flag("--dry-run", options->dry_run,
                     "Checks everything and prints the plan: mesh, memory of a rank, batch; 1 where "

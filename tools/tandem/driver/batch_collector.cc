@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "common/status/status_macros.h"
+#include "common/telemetry/trace.h"
 #include "tools/tandem/driver/evaluator.h"
 #include "tools/tandem/driver/group_filter.h"
 #include "tools/tandem/driver/overlong_penalty.h"
@@ -101,6 +102,7 @@ absl::StatusOr<std::vector<Group>> BatchCollector::SampleAndJudge(const Generate
     return absl::AbortedError(absl::StrCat("step ", step, ": every group was aborted"));
   }
   start = absl::Now();
+  const telemetry::ScopedSpan span("reward", {{"groups", groups.size()}});
   RETURN_IF_ERROR(rewarder_.Judge(groups));
   PunishOverlong(config_, groups);
   metrics["timing_s/reward"] += SecondsSince(start);

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_format.h"
 #include "common/status/status_macros.h"
+#include "common/telemetry/trace.h"
 #include "tools/tandem/driver/sample_builder.h"
 #include "tools/tandem/driver/step_loop.h"
 
@@ -36,6 +37,7 @@ class GivenLoop : public StepLoop {
     }
     for (int64_t step = first_step_; step <= total_steps_; ++step) {
       RETURN_IF_ERROR(CheckInterrupted());
+      EnterTrace(telemetry::NewTrace(), absl::Now());
       Stopwatch watch;
       std::vector<common::v1::Sample> samples;
       int64_t tokens = 0;
@@ -48,7 +50,11 @@ class GivenLoop : public StepLoop {
           samples.push_back(std::move(sample));
         }
       }
-      ASSIGN_OR_RETURN(const auto response, c_.trainer.TrainStep(step, objective_, samples));
+      const auto train = [&] {
+        const telemetry::ScopedSpan span("train step");
+        return c_.trainer.TrainStep(step, objective_, samples);
+      };
+      ASSIGN_OR_RETURN(const auto response, train());
       c_.progress.AddTokens(tokens);
       Metrics metrics(response.metrics().begin(), response.metrics().end());
       if (response.has_checkpoint()) checkpoints_.Note(response.checkpoint(), metrics);

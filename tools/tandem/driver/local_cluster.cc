@@ -9,10 +9,12 @@
 #include <deque>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/config/to_yaml.h"
@@ -27,6 +29,7 @@ namespace {
 // Between the end of a rollout and its new start; doubles where it does not come up.
 constexpr absl::Duration kFirstRestart = absl::Milliseconds(500);
 constexpr absl::Duration kLongestRestart = absl::Seconds(30);
+constexpr absl::Duration kFailureTime = absl::Seconds(6);
 
 std::string LastLines(const std::string& path, size_t count) {
   std::ifstream file(path);
@@ -36,6 +39,18 @@ std::string LastLines(const std::string& path, size_t count) {
     if (lines.size() > count) lines.pop_front();
   }
   return absl::StrJoin(lines, "\n    ");
+}
+
+// HOST:PORT, so many ports further.
+absl::StatusOr<std::string> NextPort(const std::string& address, int offset) {
+  const size_t colon = address.rfind(':');
+  int port = 0;
+  if (colon == std::string::npos || !absl::SimpleAtoi(address.substr(colon + 1), &port) ||
+      port + offset > 65535) {
+    return absl::InvalidArgumentError(absl::StrCat("metrics: expected HOST:PORT with ", offset,
+                                                   " free ports behind it, found ", address));
+  }
+  return absl::StrCat(address.substr(0, colon), ":", port + offset);
 }
 
 }  // namespace
@@ -70,6 +85,13 @@ absl::StatusOr<LocalCluster::Member> LocalCluster::Spawn(
   std::filesystem::remove(member.ready_path, ignored);
   argv.insert(argv.end(),
               {"--listen", "127.0.0.1:0", "--ready-file", member.ready_path, "--die-with-parent"});
+  if (!options_.metrics.empty()) {
+    ASSIGN_OR_RETURN(std::string metrics, NextPort(options_.metrics, ++num_spawned_));
+    argv.insert(argv.end(), {"--metrics", std::move(metrics)});
+  }
+  if (options_.trace) {
+    argv.insert(argv.end(), {"--trace", absl::StrCat(run_dir, "/logs/", name, ".trace.json")});
+  }
   rpc::ChildProcessOptions options;
   options.name = name;
   options.argv = std::move(argv);
@@ -111,10 +133,42 @@ namespace {
 int64_t RolloutThreads(const config::v1::RunConfig& config) {
   if (config.rollout().threads() > 0) return config.rollout().threads();
   const int64_t cores = std::thread::hardware_concurrency();
-  return std::max<int64_t>(1, cores / config.rollout().replicas());
+  const config::v1::RolloutConfig& rollout = config.rollout();
+  return std::max<int64_t>(1, cores / (rollout.replicas() * rollout.tensor_model_parallel_size()));
+}
+
+// What rank `rank` of `size` is told of its place.
+std::vector<std::pair<std::string, std::string>> RankEnvironment(int64_t rank, int64_t size,
+                                                                 int port) {
+  return {{"RANK", absl::StrCat(rank)},       {"LOCAL_RANK", absl::StrCat(rank)},
+          {"WORLD_SIZE", absl::StrCat(size)}, {"LOCAL_WORLD_SIZE", absl::StrCat(size)},
+          {"MASTER_ADDR", "127.0.0.1"},       {"MASTER_PORT", absl::StrCat(port)}};
 }
 
 }  // namespace
+
+absl::StatusOr<LocalCluster::Member> LocalCluster::SpawnRollout(
+    int64_t replica, const config::v1::RunConfig& config, const std::vector<std::string>& argv) {
+  const std::string name = absl::StrCat("rollout-", replica);
+  const int64_t size = config.rollout().tensor_model_parallel_size();
+  std::vector<Member> ranks;
+  int port = 0;
+  if (size > 1) {
+    ASSIGN_OR_RETURN(port, FreePort());
+  }
+  for (int64_t rank = 0; rank < size; ++rank) {
+    std::vector<std::pair<std::string, std::string>> environment;
+    if (size > 1) environment = RankEnvironment(rank, size, port);
+    ASSIGN_OR_RETURN(Member member, Spawn(rank == 0 ? name : absl::StrCat(name, "-rank-", rank),
+                                          argv, environment, config.run_dir()));
+    ranks.push_back(std::move(member));
+  }
+  Member out = std::move(ranks.front());
+  out.is_rollout = true;
+  out.followers.assign(std::make_move_iterator(ranks.begin() + 1),
+                       std::make_move_iterator(ranks.end()));
+  return out;
+}
 
 absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(
     const config::v1::RunConfig& config, const LocalClusterOptions& options) {
@@ -136,16 +190,11 @@ absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(
   if (options.with_trainer) {
     ASSIGN_OR_RETURN(const int port, FreePort());
     for (int64_t rank = 0; rank < config.trainer().ranks(); ++rank) {
-      ASSIGN_OR_RETURN(Member member,
-                       cluster->Spawn(absl::StrCat("trainer-", rank),
-                                      {bin + "/tandem-trainer", "--config", config_path},
-                                      {{"RANK", absl::StrCat(rank)},
-                                       {"LOCAL_RANK", absl::StrCat(rank)},
-                                       {"WORLD_SIZE", absl::StrCat(config.trainer().ranks())},
-                                       {"LOCAL_WORLD_SIZE", absl::StrCat(config.trainer().ranks())},
-                                       {"MASTER_ADDR", "127.0.0.1"},
-                                       {"MASTER_PORT", absl::StrCat(port)}},
-                                      run_dir));
+      ASSIGN_OR_RETURN(
+          Member member,
+          cluster->Spawn(absl::StrCat("trainer-", rank),
+                         {bin + "/tandem-trainer", "--config", config_path},
+                         RankEnvironment(rank, config.trainer().ranks(), port), run_dir));
       members.push_back(std::move(member));
     }
   }
@@ -157,9 +206,7 @@ absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(
       if (!options.rollout_model.empty()) {
         argv.insert(argv.end(), {"--model", options.rollout_model});
       }
-      ASSIGN_OR_RETURN(Member member, cluster->Spawn(absl::StrCat("rollout-", replica),
-                                                     std::move(argv), {}, run_dir));
-      member.is_rollout = true;
+      ASSIGN_OR_RETURN(Member member, cluster->SpawnRollout(replica, config, argv));
       members.push_back(std::move(member));
     }
   }
@@ -208,7 +255,9 @@ std::vector<RolloutFleet::Replica> LocalCluster::Tend() {
 
 void LocalCluster::TendTo(Member& rollout) {
   const absl::Time now = absl::Now();
-  if (rollout.process->running()) {
+  bool all_run = rollout.process->running();
+  for (Member& rank : rollout.followers) all_run = all_run && rank.process->running();
+  if (all_run) {
     if (!rollout.address.empty()) return;
     absl::StatusOr<std::string> address =
         rpc::WaitForReadyFile(rollout.ready_path, *rollout.process, absl::ZeroDuration());
@@ -223,22 +272,38 @@ void LocalCluster::TendTo(Member& rollout) {
     rollout.pause = rollout.address.empty()
                         ? std::clamp(rollout.pause * 2, kFirstRestart, kLongestRestart)
                         : kFirstRestart;
+    // Ranks that have lost one say so to their callers before they end.
+    if (!rollout.followers.empty()) rollout.pause = std::max(rollout.pause, kFailureTime);
     rollout.start_again = now + rollout.pause;
     rollout.address.clear();
-    note(absl::StrCat(rollout.process->name(), " ", rollout.process->ExitDescription(),
-                      " and is started again in ", absl::FormatDuration(rollout.pause),
-                      "; its log, ", rollout.log_path, ", ends with\n    ",
-                      LastLines(rollout.log_path, 2)));
+    const Member* ended = &rollout;
+    for (Member& rank : rollout.followers) {
+      if (ended->process->running() && !rank.process->running()) ended = &rank;
+    }
+    note(absl::StrCat(ended->process->name(), " ", ended->process->ExitDescription(), " and ",
+                      rollout.process->name(), " is started again in ",
+                      absl::FormatDuration(rollout.pause), "; its log, ", ended->log_path,
+                      ", ends with\n    ", LastLines(ended->log_path, 2)));
   }
   if (now < rollout.start_again) return;
-  std::error_code ignored;
-  std::filesystem::remove(rollout.ready_path, ignored);
-  auto process = rpc::ChildProcess::Start(rollout.start);
   rollout.start_again = absl::InfiniteFuture();
-  if (process.ok()) {
-    rollout.process = *std::move(process);
-  } else {
-    note(absl::StrCat(rollout.process->name(), " cannot be started: ", process.status().message()));
+  // Ranks end when they have lost one; what is left then is one that is stopped.
+  std::vector<Member*> ranks = {&rollout};
+  for (Member& rank : rollout.followers) ranks.push_back(&rank);
+  for (Member* rank : ranks) rank->process->Stop(absl::ZeroDuration());
+  const absl::StatusOr<int> port = ranks.size() > 1 ? FreePort() : 0;
+  for (Member* rank : ranks) {
+    std::error_code ignored;
+    std::filesystem::remove(rank->ready_path, ignored);
+    if (ranks.size() > 1 && port.ok()) {
+      rank->start.environment["MASTER_PORT"] = absl::StrCat(*port);
+    }
+    auto process = port.ok() ? rpc::ChildProcess::Start(rank->start) : port.status();
+    if (!process.ok()) {
+      note(absl::StrCat(rank->process->name(), " cannot be started: ", process.status().message()));
+      continue;
+    }
+    rank->process = *std::move(process);
   }
 }
 
@@ -256,8 +321,14 @@ absl::Status LocalCluster::AllRun(absl::Duration settle, bool with_rollouts) {
     exited.clear();
     {
       absl::MutexLock lock(&mu_);
+      std::vector<Member*> processes;
       for (Member& member : members_) {
         if (member.is_rollout && !with_rollouts) continue;
+        processes.push_back(&member);
+        for (Member& rank : member.followers) processes.push_back(&rank);
+      }
+      for (Member* process : processes) {
+        Member& member = *process;
         if (!member.process->Wait(absl::ZeroDuration())) continue;
         const std::string how = member.process->ExitDescription();
         std::string text = absl::StrCat(member.process->name(), " ", how);
@@ -285,10 +356,18 @@ absl::Status LocalCluster::Explain(const absl::Status& status) {
 void LocalCluster::Stop(absl::Duration grace) {
   absl::MutexLock lock(&mu_);
   is_stopping_ = true;
-  for (Member& member : members_) member.process->Terminate();
-  const absl::Time deadline = absl::Now() + grace;
+  std::vector<Member*> processes;
   for (Member& member : members_) {
-    member.process->Stop(std::max(absl::ZeroDuration(), deadline - absl::Now()));
+    processes.push_back(&member);
+    for (Member& rank : member.followers) processes.push_back(&rank);
+  }
+  for (Member* member : processes) member->process->Terminate();
+  const absl::Time deadline = absl::Now() + grace;
+  for (Member* member : processes) {
+    // Not asked again: a second SIGTERM ends a service at once.
+    if (member->process->Wait(std::max(absl::ZeroDuration(), deadline - absl::Now()))) continue;
+    member->process->Kill();
+    member->process->Wait(absl::InfiniteDuration());
   }
 }
 

@@ -30,6 +30,10 @@ struct LocalClusterOptions {
   std::function<bool()> interrupted;
   // A rollout that has ended is started again by Tend(), and is no error of Health().
   bool restart_rollouts = false;
+  // HOST:PORT of this process's metrics, none where empty: the trainer's ranks serve theirs on the
+  // ports that follow, then the rollouts.
+  std::string metrics;
+  bool trace = false;  // each process leaves `run_dir`/logs/NAME.trace.json at its end
   // Told of rollouts that ended and were started again.
   std::function<void(const std::string&)> note;
 };
@@ -72,6 +76,8 @@ class LocalCluster {
     std::string log_path;
     std::string ready_path;
     bool is_rollout = false;
+    // The other tensor-parallel ranks of a rollout; the above is rank 0.
+    std::vector<Member> followers;
     std::string address;  // empty until it is up
     absl::Duration pause;
     absl::Time start_again = absl::InfiniteFuture();  // of one that has ended
@@ -85,9 +91,13 @@ class LocalCluster {
   absl::Status AwaitReady(Member& member, const std::string& health_name, absl::Time deadline);
   std::vector<RolloutFleet::Replica> Up() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void TendTo(Member& rollout) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The ranks of one replica.
+  absl::StatusOr<Member> SpawnRollout(int64_t replica, const config::v1::RunConfig& config,
+                                      const std::vector<std::string>& argv);
 
   const LocalClusterOptions options_;
   std::string trainer_address_;
+  int num_spawned_ = 0;
   mutable absl::Mutex mu_;
   std::vector<Member> members_ ABSL_GUARDED_BY(mu_);
   bool is_stopping_ ABSL_GUARDED_BY(mu_) = false;

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_format.h"
 #include "common/status/status_macros.h"
+#include "common/telemetry/trace.h"
 #include "tools/tandem/driver/batch_collector.h"
 #include "tools/tandem/driver/continuous_generation.h"
 #include "tools/tandem/driver/generation.h"
@@ -53,6 +54,7 @@ class ReinforcementLoop : public StepLoop {
     if (first_step_ <= total_steps_) next = StartGeneration(first_step_);
     for (int64_t step = first_step_; step <= total_steps_; ++step) {
       RETURN_IF_ERROR(CheckInterrupted());
+      EnterTrace(next_trace_, next_start_);
       Stopwatch whole;
       Stopwatch watch;
       Metrics metrics;
@@ -97,6 +99,7 @@ class ReinforcementLoop : public StepLoop {
     options.on_tokens = [this](int64_t tokens) { c_.progress.AddTokens(tokens); };
     ContinuousGeneration generation(options);
     for (int64_t step = first_step_; step <= total_steps_; ++step) {
+      EnterTrace(telemetry::NewTrace(), absl::Now());
       Stopwatch whole;
       Stopwatch watch;
       Metrics metrics;
@@ -126,7 +129,12 @@ class ReinforcementLoop : public StepLoop {
     if (resumed() && step == first_step_ && c_.resume->state.has_ahead()) {
       options.restored = &c_.resume->state.ahead();
     }
-    options.sample = [this](std::vector<Prompt> prompts, RolloutFleet::GenerateOptions sampling) {
+    next_trace_ = telemetry::NewTrace();
+    next_start_ = absl::Now();
+    options.sample = [this, trace = next_trace_](std::vector<Prompt> prompts,
+                                                 RolloutFleet::GenerateOptions sampling) {
+      const telemetry::ScopedTraceContext scope(trace);
+      const telemetry::ScopedSpan span("generate", {{"prompts", prompts.size()}});
       sampling.on_tokens = [this](int64_t tokens) { c_.progress.AddTokens(tokens); };
       return c_.fleet->Generate(std::move(prompts), sampling);
     };
@@ -140,6 +148,7 @@ class ReinforcementLoop : public StepLoop {
     RETURN_IF_ERROR(c_.folder.WriteRollouts(step, groups, temperature));
     AddStalenessMetrics(groups, version_, metrics);
     watch.Lap();
+    const telemetry::ScopedSpan span("train step");
     ASSIGN_OR_RETURN(const auto response,
                      c_.trainer.TrainStep(step, trainer::v1::OBJECTIVE_POLICY_GRADIENT,
                                           ToSamples(step, groups, temperature)));
@@ -170,6 +179,9 @@ class ReinforcementLoop : public StepLoop {
 
   BatchCollector collector_;
   int64_t version_ = 0;  // of the trainer's policy
+  // Of the step that is being generated.
+  telemetry::TraceContext next_trace_;
+  absl::Time next_start_;
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "common/checkpoint/run_checkpoints.h"
 #include "common/config/to_yaml.h"
 #include "common/io/atomic_file.h"
@@ -40,8 +41,8 @@ absl::Status SetAside(const fs::path& path) {
   }
   const fs::path previous = MakePrevious(path);
   // The files that this is decided by go last, so that what was broken off is done again.
-  for (const char* name :
-       {"checkpoints", "rollouts", "logs", "model", "trace.json", "metrics.jsonl", "config.yaml"}) {
+  for (const char* name : {"checkpoints", "rollouts", "logs", "model", "tensorboard", "trace.json",
+                           "metrics.jsonl", "config.yaml"}) {
     if (fs::exists(path / name)) fs::rename(path / name, previous / name);
   }
   return absl::OkStatus();
@@ -125,6 +126,17 @@ absl::StatusOr<std::vector<nlohmann::json>> RunFolder::CutBack(const v1::DriverS
   }
   RETURN_IF_ERROR(io::WriteFileAtomically(metrics_path(), text));
   ASSIGN_OR_RETURN(metrics_, io::JsonlWriter::Open(metrics_path()));
+  // Later steps would stand twice.
+  std::error_code ignored;
+  fs::remove_all(path_ + "/tensorboard", ignored);
+  events_.reset();
+  for (const nlohmann::json& line : kept) {
+    Metrics metrics;
+    for (const auto& [name, value] : line.items()) {
+      if (value.is_number() && name != "training/global_step") metrics[name] = value;
+    }
+    RETURN_IF_ERROR(WriteEvent(line["training/global_step"], metrics));
+  }
   return kept;
 }
 
@@ -133,7 +145,15 @@ std::string RunFolder::checkpoint_path(int64_t step) const {
 }
 
 absl::Status RunFolder::WriteMetrics(int64_t step, const Metrics& metrics) {
-  return metrics_.Append(MetricsLine(step, metrics));
+  RETURN_IF_ERROR(metrics_.Append(MetricsLine(step, metrics)));
+  return WriteEvent(step, metrics);
+}
+
+absl::Status RunFolder::WriteEvent(int64_t step, const Metrics& metrics) {
+  if (!events_.has_value()) {
+    ASSIGN_OR_RETURN(events_, EventFile::Create(path_ + "/tensorboard"));
+  }
+  return events_->Append(absl::Now(), step, metrics);
 }
 
 absl::Status RunFolder::WriteRollouts(int64_t step, const std::vector<Group>& groups,

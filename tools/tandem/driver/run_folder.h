@@ -2,6 +2,7 @@
 //
 //   run_dir/config.yaml        the resolved configuration
 //   run_dir/metrics.jsonl      one object a step, verl's metric names
+//   run_dir/tensorboard/       the same for TensorBoard
 //   run_dir/rollouts/N.jsonl   the samples of step N
 //   run_dir/logs/              what the processes said
 //   run_dir/checkpoints/       sharded checkpoints
@@ -11,6 +12,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +21,7 @@
 #include "tandem/config/v1/run_config.pb.h"
 #include "tandem/driver/v1/driver_state.pb.h"
 #include "tools/tandem/driver/completion.h"
+#include "tools/tandem/driver/event_file.h"
 
 namespace tandem::driver {
 
@@ -44,7 +47,7 @@ class RunFolder {
   std::string checkpoint_path(int64_t step) const;
   std::string metrics_path() const { return path_ + "/metrics.jsonl"; }
 
-  // Adds a line to metrics.jsonl; `step` becomes training/global_step.
+  // Adds a line to metrics.jsonl, where `step` becomes training/global_step, and an event.
   absl::Status WriteMetrics(int64_t step, const Metrics& metrics);
 
   // Makes the lines durable.
@@ -54,12 +57,14 @@ class RunFolder {
   absl::Status WriteRollouts(int64_t step, const std::vector<Group>& groups, double temperature);
 
  private:
+  absl::Status WriteEvent(int64_t step, const Metrics& metrics);
   static absl::StatusOr<RunFolder> Prepare(const config::v1::RunConfig& config, bool reopen);
   RunFolder(std::string path, io::JsonlWriter metrics)
       : path_(std::move(path)), metrics_(std::move(metrics)) {}
 
   std::string path_;
   io::JsonlWriter metrics_;
+  std::optional<EventFile> events_;  // from the first line on
 };
 
 }  // namespace tandem::driver

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/status/status_macros.h"
+#include "common/telemetry/trace.h"
 
 namespace tandem::driver {
 namespace {
@@ -31,6 +32,7 @@ absl::Status StepLoop::CheckInterrupted() const {
 }
 
 absl::Status StepLoop::Publish(Metrics& metrics) {
+  const telemetry::ScopedSpan span("publish");
   Stopwatch watch;
   absl::StatusOr<trainer::v1::PublishWeightsResponse> response;
   for (int attempt = 1;; ++attempt) {
@@ -54,6 +56,9 @@ absl::Status StepLoop::Publish(Metrics& metrics) {
     }
   }
   metrics["update_weights/pause_s"] = pause;
+  for (const auto& phase : response->phases()) {
+    metrics[absl::StrCat("update_weights/exposed_s/", phase.phase())] = phase.exposed();
+  }
   metrics["update_weights/bytes"] = static_cast<double>(response->size_bytes());
   metrics["update_weights/sent_bytes"] = static_cast<double>(response->sent_bytes());
   if (response->has_changed_share()) {
@@ -74,12 +79,19 @@ absl::Status StepLoop::CatchUp(int64_t version) {
   return absl::OkStatus();
 }
 
+void StepLoop::EnterTrace(const telemetry::TraceContext& trace, absl::Time start) {
+  trace_ = trace;
+  trace_start_ = start;
+  trace_scope_.emplace(trace);
+}
+
 bool StepLoop::EvaluationIsDue(int64_t step) const {
   const int64_t freq = c_.config.trainer().test_freq();
   return c_.test != nullptr && freq > 0 && (step % freq == 0 || step == total_steps_);
 }
 
 absl::Status StepLoop::RunEvaluation(int64_t step, int64_t version, Metrics& metrics) {
+  const telemetry::ScopedSpan span("evaluate");
   Stopwatch watch;
   ASSIGN_OR_RETURN(EvalResult result, Evaluate(c_.config, *c_.test, *c_.fleet, *c_.rewarder,
                                                [this, version] { return CatchUp(version); }));
@@ -120,6 +132,10 @@ absl::Status StepLoop::FinishStep(int64_t step, Metrics& metrics, std::vector<st
   }
   c_.progress.Update(step, facts);
   summary_.steps = step;
+  if (trace_scope_.has_value()) {
+    trace_scope_.reset();
+    telemetry::RecordSpan(absl::StrCat("step ", step), trace_start_, trace_, 0, {{"step", step}});
+  }
   return absl::OkStatus();
 }
 

@@ -4,12 +4,14 @@
 #define TANDEM_TOOLS_TANDEM_DRIVER_STEP_LOOP_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "common/telemetry/trace_context.h"
 #include "tools/tandem/driver/run_checkpoints.h"
 #include "tools/tandem/driver/training_loop.h"
 
@@ -51,6 +53,10 @@ class StepLoop {
   // is no other. CANCELLED when interrupted.
   absl::Status CatchUp(int64_t version);
 
+  // Until FinishStep() this thread's work and calls belong to `trace`, whose first span began at
+  // `start`.
+  void EnterTrace(const telemetry::TraceContext& trace, absl::Time start);
+
   bool EvaluationIsDue(int64_t step) const;
   // The version that is evaluated is live.
   absl::Status RunEvaluation(int64_t step, int64_t version, Metrics& metrics);
@@ -75,6 +81,9 @@ class StepLoop {
   void GoOn(const ResumePoint& point);
 
   absl::Time next_catch_up_ = absl::InfinitePast();
+  telemetry::TraceContext trace_;
+  absl::Time trace_start_;
+  std::optional<telemetry::ScopedTraceContext> trace_scope_;
 };
 
 }  // namespace tandem::driver

@@ -1,0 +1,45 @@
+// Whether a Hugging Face folder holds the tensors that a model's table asks for: their names and
+// shapes, without a byte of the weights.
+#ifndef TANDEM_COMMON_MODEL_COMPARE_PARAMETERS_H_
+#define TANDEM_COMMON_MODEL_COMPARE_PARAMETERS_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/io/model_folder.h"
+#include "common/io/safetensors.h"
+#include "common/model/parameter_table.h"
+
+namespace tandem::model {
+
+// How a set of named tensors differs from a table.
+struct ParameterMismatch {
+  std::vector<std::string> missing;     // names
+  std::vector<std::string> unexpected;  // names
+  std::vector<std::string> misshapen;   // "NAME: shape [2, 3] where [3, 2] was expected"
+
+  bool empty() const { return missing.empty() && unexpected.empty() && misshapen.empty(); }
+  // "2 missing: a, b; 1 unexpected: c"; of each kind the first few.
+  std::string ToString() const;
+};
+
+// Not counted as unexpected: other names of tied parameters, buffers that old checkpoints carry
+// (`rotary_emb.inv_freq`), and the output projection where the table has a value head instead. Not
+// counted as missing: a value head, for a critic begins from a language model.
+ParameterMismatch CompareParameters(const ParameterTable& table, const io::ModelFolder& folder);
+
+// Other names under which a checkpoint may hold the segment alone.
+std::vector<std::string> AliasesOf(const ParameterTable& table, const std::string& segment);
+
+// The segment's logical tensor under any of its names. NOT_FOUND where the folder has none.
+absl::StatusOr<io::TensorView> FindSegment(const ParameterTable& table,
+                                           const io::ModelFolder& folder, const std::string& name);
+
+// A value head that the folder does not have.
+bool IsNewHead(const ParameterTable& table, ParameterTable::SegmentRef ref,
+               const io::ModelFolder& folder);
+
+}  // namespace tandem::model
+
+#endif  // TANDEM_COMMON_MODEL_COMPARE_PARAMETERS_H_

@@ -1,0 +1,45 @@
+// MetricsServer: answers GET /metrics of a process in Prometheus's text format.
+//
+//   ASSIGN_OR_RETURN(auto metrics, telemetry::MetricsServer::Start("0.0.0.0:9400", {.role =
+//   "rollout"})); metrics->Add(engine_metrics);        // a
+//   std::shared_ptr<prometheus::Collectable>
+#ifndef TANDEM_COMMON_TELEMETRY_METRICS_SERVER_H_
+#define TANDEM_COMMON_TELEMETRY_METRICS_SERVER_H_
+
+#include <prometheus/collectable.h>
+#include <prometheus/exposer.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/telemetry/process_metrics.h"
+
+namespace tandem::telemetry {
+
+// Add() may be called from any thread. What was added is asked on the server's threads and kept
+// until the server ends.
+class MetricsServer {
+ public:
+  // `listen` is HOST:PORT; port 0 takes a free one. Serves ProcessMetrics when it returns.
+  // UNAVAILABLE where the address cannot be bound, INVALID_ARGUMENT where it is none.
+  static absl::StatusOr<std::unique_ptr<MetricsServer>> Start(const std::string& listen,
+                                                              ProcessMetrics::Identity identity);
+
+  void Add(std::shared_ptr<prometheus::Collectable> collectable);
+
+  // HOST:PORT with the real port.
+  const std::string& address() const { return address_; }
+
+ private:
+  MetricsServer() = default;
+
+  std::string address_;
+  std::vector<std::shared_ptr<prometheus::Collectable>> collectables_;
+  std::unique_ptr<prometheus::Exposer> exposer_;  // goes first
+};
+
+}  // namespace tandem::telemetry
+
+#endif  // TANDEM_COMMON_TELEMETRY_METRICS_SERVER_H_

@@ -1,0 +1,158 @@
+#include "services/rollout/service/rollout_metrics.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/time/clock.h"
+#include "common/telemetry/metric_family.h"
+
+namespace tandem::rollout {
+namespace {
+
+using telemetry::CounterFamily;
+using telemetry::GaugeFamily;
+
+// Seconds. They reach from a step of a small model to a request that fills a long context.
+const prometheus::Histogram::BucketBoundaries kTokenSeconds = {
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1, 2.5, 5};
+const prometheus::Histogram::BucketBoundaries kRequestSeconds = {
+    0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600};
+
+prometheus::Histogram& AddHistogram(prometheus::Registry& registry, const std::string& name,
+                                    const std::string& help,
+                                    const prometheus::Histogram::BucketBoundaries& boundaries) {
+  return prometheus::BuildHistogram().Name(name).Help(help).Register(registry).Add({}, boundaries);
+}
+
+const char* NameOf(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStop:
+      return "stop";
+    case FinishReason::kLength:
+      return "length";
+    default:
+      return "abort";
+  }
+}
+
+}  // namespace
+
+RolloutMetrics::RolloutMetrics(std::function<EngineInfo()> info)
+    : info_(std::move(info)),
+      prompt_tokens_(prometheus::BuildCounter()
+                         .Name("tandem_prompt_tokens_total")
+                         .Help("Tokens of the prompts of requests that got their first token.")
+                         .Register(registry_)
+                         .Add({})),
+      samples_(prometheus::BuildCounter()
+                   .Name("tandem_samples_finished_total")
+                   .Help("Samples that ended, by what ended them.")
+                   .Register(registry_)),
+      requests_(prometheus::BuildCounter()
+                    .Name("tandem_requests_total")
+                    .Help("Generate calls that were answered, by status code.")
+                    .Register(registry_)),
+      first_token_(AddHistogram(registry_, "tandem_time_to_first_token_seconds",
+                                "From a request's arrival to the first token that is streamed.",
+                                kRequestSeconds)),
+      inter_token_(AddHistogram(registry_, "tandem_inter_token_latency_seconds",
+                                "Between two tokens of a sample that is streamed.", kTokenSeconds)),
+      end_to_end_(AddHistogram(registry_, "tandem_e2e_request_latency_seconds",
+                               "From a request's arrival to its end.", kRequestSeconds)) {
+  // All of them from the start, so that a rate has something to begin at.
+  for (const auto reason : {FinishReason::kStop, FinishReason::kLength, FinishReason::kAborted}) {
+    Finished(reason);
+  }
+  requests_.Add({{"code", "ok"}});
+}
+
+void RolloutMetrics::Detach() {
+  absl::MutexLock lock(&mu_);
+  info_ = nullptr;
+}
+
+prometheus::Counter& RolloutMetrics::Finished(FinishReason reason) {
+  return samples_.Add({{"finished_reason", NameOf(reason)}});
+}
+
+std::vector<prometheus::MetricFamily> RolloutMetrics::Collect() const {
+  std::vector<prometheus::MetricFamily> out = registry_.Collect();
+  absl::MutexLock lock(&mu_);
+  if (!info_) return out;
+  const EngineInfo info = info_();
+  const auto gauge = [&](const char* name, const char* help, int64_t value) {
+    out.push_back(GaugeFamily(name, help, static_cast<double>(value)));
+  };
+  const auto counter = [&](const char* name, const char* help, int64_t value) {
+    out.push_back(CounterFamily(name, help, static_cast<double>(value)));
+  };
+  gauge("tandem_policy_version", "Version of the weights that serve; -1 before the first.",
+        info.policy_version);
+  gauge("tandem_num_requests_running", "Requests that hold blocks of the KV cache.",
+        info.num_running_requests);
+  gauge("tandem_num_requests_waiting", "Requests that wait to be scheduled.",
+        info.num_waiting_requests);
+  gauge("tandem_num_tokens_queued", "Tokens that the requests at hand may still ask for.",
+        info.num_queued_tokens);
+  out.push_back(GaugeFamily(
+      "tandem_request_queue_oldest_seconds",
+      "How long the oldest request whose prompt is not computed yet has waited; 0 without one.",
+      info.oldest_wait == absl::InfiniteFuture()
+          ? 0
+          : absl::ToDoubleSeconds(absl::Now() - info.oldest_wait)));
+  gauge("tandem_engine_paused", "1 while the scheduler stands still.", info.paused ? 1 : 0);
+  gauge("tandem_kv_cache_blocks", "Blocks of the KV cache.", info.num_kv_blocks);
+  const double used = info.num_kv_blocks == 0 ? 0
+                                              : 1 - static_cast<double>(info.num_free_kv_blocks) /
+                                                        static_cast<double>(info.num_kv_blocks);
+  out.push_back(GaugeFamily("tandem_kv_cache_usage_ratio",
+                            "Share of the KV cache's blocks that requests hold.", used));
+  counter("tandem_generation_tokens_total", "Tokens that were sampled.", info.num_generated_tokens);
+  counter("tandem_prefill_tokens_total",
+          "Tokens of prompts, and of requests computed again, that the model computed.",
+          info.scheduler.num_prefilled_tokens);
+  counter("tandem_prefix_cache_hits_total", "Tokens that were found in the prefix cache instead.",
+          info.scheduler.num_cached_tokens);
+  counter("tandem_prefix_cache_queries_total",
+          "Tokens that were looked for there: those found and those computed.",
+          info.scheduler.num_cached_tokens + info.scheduler.num_prefilled_tokens);
+  counter("tandem_num_preemptions_total", "Sequences that gave their blocks back and waited.",
+          info.scheduler.num_preemptions);
+  return out;
+}
+
+void RolloutMetrics::Request::OnChunk(const SampleChunk& chunk) {
+  if (metrics_ == nullptr) return;
+  const absl::Time now = absl::Now();
+  if (!chunk.token_ids.empty()) {
+    if (!begun_) {
+      begun_ = true;
+      metrics_->prompt_tokens_.Increment(static_cast<double>(chunk.num_prompt_tokens));
+      // Where whole samples are asked for, the first token's time does not show.
+      if (chunk.token_ids.size() == 1) {
+        metrics_->first_token_.Observe(absl::ToDoubleSeconds(now - start_));
+      }
+    }
+    const auto [last, is_new] = last_token_.try_emplace(chunk.index, now);
+    // A chunk of several tokens has no time for each.
+    if (!is_new && chunk.token_ids.size() == 1) {
+      metrics_->inter_token_.Observe(absl::ToDoubleSeconds(now - last->second));
+    }
+    last->second = now;
+  }
+  if (chunk.finish_reason != FinishReason::kNone) {
+    metrics_->Finished(chunk.finish_reason).Increment();
+  }
+}
+
+void RolloutMetrics::Request::OnDone(const absl::Status& status) {
+  if (metrics_ == nullptr) return;
+  metrics_->end_to_end_.Observe(absl::ToDoubleSeconds(absl::Now() - start_));
+  metrics_->requests_
+      .Add({{"code",
+             status.ok() ? "ok" : absl::AsciiStrToLower(absl::StatusCodeToString(status.code()))}})
+      .Increment();
+}
+
+}  // namespace tandem::rollout

@@ -1,0 +1,247 @@
+// Broken set-ups, each found, and its cure tried.
+#include <gmock/gmock.h>
+#include <google/protobuf/empty.pb.h>
+#include <grpcpp/generic/async_generic_service.h>
+#include <grpcpp/server_builder.h>
+#include <gtest/gtest.h>
+#include <sys/mount.h>
+
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/config/load.h"
+#include "common/config/to_yaml.h"
+#include "common/rpc/channel.h"
+#include "common/rpc/child_process.h"
+#include "common/rpc/process.h"
+#include "tests/support/addition_data.h"
+#include "tests/support/program.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/test_data.h"
+#include "tools/tandem/doctor/service_checks.h"
+
+namespace tandem::doctor {
+namespace {
+
+using nlohmann::json;
+using ::tandem::testing::JsonLines;
+using ::tandem::testing::ProgramResult;
+using ::tandem::testing::RunProgram;
+using ::tandem::testing::TempFolder;
+using ::testing::HasSubstr;
+
+constexpr char kStories[] = "models/tinystories-656k";
+
+class DoctorTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    SKIP_WITHOUT_DATA(kStories);
+    model_ = folder_ / "model";
+    std::filesystem::copy(testing::TestData(kStories), model_,
+                          std::filesystem::copy_options::recursive);
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(model_)) {
+      std::filesystem::permissions(entry.path(), std::filesystem::perms::owner_all);
+    }
+    folder_.Write("data.jsonl", "{\"prompt\": \"Once\", \"answer\": \"upon\"}\n");
+  }
+
+  // Findings that are no "ok", of a configuration with these overrides.
+  std::vector<json> Examine(std::vector<std::string> overrides, int expected_exit = 1) {
+    std::vector<std::string> args = {
+        "doctor", "--json",
+        "--set",  "model.path=" + model_,
+        "--set",  "data.train_files=[" + (folder_ / "data.jsonl") + "]",
+        "--set",  "run_dir=" + (folder_ / "run")};
+    for (const std::string& value : overrides) args.insert(args.end(), {"--set", value});
+    const ProgramResult result = RunProgram("tandem", args, 60);
+    EXPECT_EQ(result.exit_code, expected_exit) << result.out << result.err;
+    std::vector<json> out;
+    for (const json& finding : JsonLines(result.out)) {
+      if (finding["severity"] == "error") out.push_back(finding);
+    }
+    return out;
+  }
+
+  static void ExpectOnly(const std::vector<json>& findings, const std::string& what,
+                         const std::string& found, const std::string& cure) {
+    ASSERT_EQ(findings.size(), 1u) << json(findings).dump(1);
+    EXPECT_THAT(findings[0]["what"].get<std::string>(), HasSubstr(what));
+    EXPECT_THAT(findings[0]["found"].get<std::string>(), HasSubstr(found));
+    EXPECT_THAT(findings[0]["cure"].get<std::string>(), HasSubstr(cure));
+  }
+
+  std::unique_ptr<rpc::ChildProcess> StartRollout(std::string& address) {
+    const std::string ready = folder_ / "rollout.ready";
+    auto child = rpc::ChildProcess::Start(
+        {.name = "rollout",
+         .argv = {testing::BinaryPath("tandem-rollout"), "--model", model_, "--listen",
+                  "127.0.0.1:0", "--ready-file", ready, "--set", "rollout.kv_cache_megabytes=8"}});
+    EXPECT_OK(child.status());
+    auto found = rpc::WaitForReadyFile(ready, **child, absl::Seconds(60));
+    EXPECT_OK(found.status());
+    if (found.ok()) address = *found;
+    return *std::move(child);
+  }
+
+  const TempFolder folder_;
+  std::string model_;
+};
+
+TEST_F(DoctorTest, FindsNothingWrongWithWhatIsRight) {
+  EXPECT_TRUE(Examine({}, /*expected_exit=*/0).empty());
+}
+
+TEST_F(DoctorTest, AWrongPort) {
+  std::string address;
+  const auto rollout = StartRollout(address);
+  // Nobody listens there.
+  ExpectOnly(Examine({"trainer.endpoint=127.0.0.1:1"}), "trainer 127.0.0.1:1", "Connection refused",
+             "correct trainer.endpoint");
+  // Another service does.
+  ExpectOnly(Examine({"trainer.endpoint=" + address}), "trainer " + address, "",
+             "the address of another service");
+  // The cure.
+  EXPECT_TRUE(Examine({"rollout.endpoints=[" + address + "]"}, 0).empty());
+}
+
+TEST_F(DoctorTest, ANameThatNobodyKnows) {
+  ExpectOnly(Examine({"rollout.endpoints=[no-such-host.invalid:5001]"}), "rollout no-such-host",
+             "the name no-such-host.invalid", "correct rollout.endpoints");
+}
+
+TEST_F(DoctorTest, AMissingShard) {
+  const std::string weights = model_ + "/model.safetensors";
+  ASSERT_TRUE(std::filesystem::exists(weights));
+  std::filesystem::rename(weights, weights + ".away");
+  ExpectOnly(Examine({}), "weights", "model.safetensors", "download or copy the folder again");
+  std::filesystem::rename(weights + ".away", weights);
+  EXPECT_TRUE(Examine({}, 0).empty());
+}
+
+TEST_F(DoctorTest, WeightsOfAnotherModel) {
+  const std::string path = model_ + "/config.json";
+  json config = json::parse(testing::ReadWhole(path));
+  const int layers = config["num_hidden_layers"];
+  config["num_hidden_layers"] = layers + 1;
+  std::ofstream(path) << config.dump();
+  ExpectOnly(Examine({}), "weights", "missing: model.layers." + std::to_string(layers),
+             "of different models");
+  config["num_hidden_layers"] = layers;
+  std::ofstream(path) << config.dump();
+  EXPECT_TRUE(Examine({}, 0).empty());
+}
+
+TEST_F(DoctorTest, AFullDisk) {
+  const std::string disk = folder_ / "disk";
+  std::filesystem::create_directory(disk);
+  if (mount("tandem-test", disk.c_str(), "tmpfs", 0, "size=4m") != 0) {
+    GTEST_SKIP() << "a small disk cannot be mounted here";
+  }
+  const std::vector<json> findings = Examine({"run_dir=" + disk + "/run", "trainer.save_freq=1"});
+  umount2(disk.c_str(), MNT_DETACH);
+  ExpectOnly(findings, "disk of " + disk, "free; a run leaves about", "set run_dir elsewhere");
+}
+
+TEST_F(DoctorTest, ALineOfTheDataThatIsNone) {
+  folder_.Write("data.jsonl", "{\"prompt\": \"Once\"}\n{\"prompt\": \n");
+  ExpectOnly(Examine({}), "data.train_files", "data.jsonl:2", "correct the line");
+}
+
+TEST_F(DoctorTest, AServiceOfAnotherModel) {
+  std::string address;
+  const auto rollout = StartRollout(address);
+  const std::string path = model_ + "/config.json";
+  json config = json::parse(testing::ReadWhole(path));
+  config["vocab_size"] = config["vocab_size"].get<int>() + 8;
+  std::ofstream(path) << config.dump();
+  bool told = false;
+  for (const json& finding : Examine({"rollout.endpoints=[" + address + "]"})) {
+    told |=
+        finding["what"] == "rollout " + address &&
+        finding["found"].get<std::string>().find("the configuration names") != std::string::npos;
+  }
+  EXPECT_TRUE(told);
+}
+
+// Answers every call as a healthy rollout whose clock is wrong.
+class SkewedServer {
+ public:
+  explicit SkewedServer(absl::Duration ahead) : service_(ahead) {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
+    builder.RegisterCallbackGenericService(&service_);
+    server_ = builder.BuildAndStart();
+  }
+  ~SkewedServer() { server_->Shutdown(std::chrono::system_clock::now()); }
+  std::string address() const { return absl::StrCat("127.0.0.1:", port_); }
+
+ private:
+  class Reactor : public grpc::ServerGenericBidiReactor {
+   public:
+    Reactor(grpc::GenericCallbackServerContext* context, absl::Duration ahead) {
+      context->AddTrailingMetadata(rpc::kServerTime,
+                                   absl::StrCat(absl::ToUnixMillis(absl::Now() + ahead)));
+      StartRead(&request_);
+    }
+    void OnReadDone(bool ok) override {
+      if (!ok) return Finish(grpc::Status::OK);
+      const grpc::Slice serving("\x08\x01", 2);  // status: SERVING; state: JOINING, elsewhere
+      response_ = grpc::ByteBuffer(&serving, 1);
+      StartWriteAndFinish(&response_, {}, grpc::Status::OK);
+    }
+    void OnDone() override { delete this; }
+
+   private:
+    grpc::ByteBuffer request_;
+    grpc::ByteBuffer response_;
+  };
+  class Service : public grpc::CallbackGenericService {
+   public:
+    explicit Service(absl::Duration ahead) : ahead_(ahead) {}
+    grpc::ServerGenericBidiReactor* CreateReactor(
+        grpc::GenericCallbackServerContext* context) override {
+      return new Reactor(context, ahead_);
+    }
+
+   private:
+    const absl::Duration ahead_;
+  };
+
+  Service service_;
+  int port_ = 0;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+std::vector<Finding> Errors(const std::string& address) {
+  config::v1::RunConfig config = config::DefaultRunConfig();
+  config.mutable_rollout()->add_endpoints(address);
+  Findings findings;
+  CheckServices(config, std::nullopt, {.version = ""}, findings);
+  std::vector<Finding> out;
+  for (const Finding& finding : findings.all()) {
+    if (finding.severity == Severity::kError) out.push_back(finding);
+  }
+  return out;
+}
+
+TEST(ServiceChecks, ASkewedClock) {
+  const SkewedServer ahead(absl::Seconds(90));
+  std::vector<Finding> found = Errors(ahead.address());
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_THAT(found[0].found, HasSubstr("90.0 s ahead of"));
+  EXPECT_THAT(found[0].cure, HasSubstr("time service"));
+  const SkewedServer behind(absl::Seconds(-5));
+  found = Errors(behind.address());
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_THAT(found[0].found, HasSubstr("5.0 s behind"));
+  const SkewedServer right(absl::ZeroDuration());
+  EXPECT_TRUE(Errors(right.address()).empty());
+}
+
+}  // namespace
+}  // namespace tandem::doctor

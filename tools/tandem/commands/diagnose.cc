@@ -1,0 +1,49 @@
+// tandem diagnose: where the time of a run went between its processes, and what to change.
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "CLI/CLI.hpp"
+#include "common/io/atomic_file.h"
+#include "common/status/status_macros.h"
+#include "tools/tandem/commands/command.h"
+#include "tools/tandem/diagnose/report.h"
+
+namespace tandem::commands {
+namespace {
+
+struct Options {
+  std::string run_dir;
+  std::string trace = "fsdp";
+  std::string html;
+  bool as_json = false;
+};
+
+absl::Status RunDiagnose(const Options& options) {
+  absl::StatusOr<diagnose::Report> report = diagnose::Diagnose(options.run_dir);
+  if (absl::IsNotFound(report.status())) return Misuse(report.status());
+  RETURN_IF_ERROR(report.status());
+  if (!options.html.empty()) {
+    RETURN_IF_ERROR(io::WriteFileAtomically(options.html, diagnose::ToHtml(*report)));
+  }
+  const std::string text =
+      options.as_json ? diagnose::ToJson(*report).dump() + "\n" : diagnose::ToText(*report);
+  std::fputs(text.c_str(), stdout);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddDiagnose(CLI::App& app, Runner& runner) {
+  CLI::App* command = app.add_subcommand(
+      "diagnose", "Where the time of a run went between its processes, and what to change");
+  auto options = std::make_shared<Options>();
+  command->add_option("run_dir", options->run_dir, "Folder of the run")->required();
+  command->add_option("--trace", options->trace, "What is looked at: fsdp, the communication")
+      ->check(CLI::IsMember({"fsdp"}));
+  command->add_option("--html", options->html, "Writes a page with plots to this file too");
+  command->add_flag("--json", options->as_json, "One JSON object instead of text");
+  command->callback([&runner, options] { runner = [options] { return RunDiagnose(*options); }; });
+}
+
+}  // namespace tandem::commands

@@ -1,0 +1,53 @@
+// tandem view: a run's rollouts and curves in a browser.
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+#include "common/rpc/termination_signal.h"
+#include "common/status/status_macros.h"
+#include "tools/tandem/commands/command.h"
+#include "tools/tandem/driver/local_cluster.h"
+#include "tools/tandem/view/inspector.h"
+#include "tools/tandem/view/run_reader.h"
+#include "tools/tandem/view/view_server.h"
+
+namespace tandem::commands {
+namespace {
+
+struct Options {
+  std::string run_dir;
+  std::string host = "127.0.0.1";
+  int port = 8700;
+};
+
+absl::Status RunView(const Options& options) {
+  rpc::TerminationSignal termination;
+  absl::StatusOr<std::unique_ptr<view::RunReader>> reader = view::RunReader::Open(options.run_dir);
+  if (!reader.ok()) return Misuse(reader.status());
+  view::Inspector inspector(**reader, driver::BinaryFolder() + "/tandem-inspect");
+  ASSIGN_OR_RETURN(
+      const auto server,
+      view::ViewServer::Start(absl::StrCat(options.host, ":", options.port), **reader, inspector));
+  std::printf("%s\n", server->url().c_str());
+  std::fflush(stdout);
+  termination.Wait();
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddView(CLI::App& app, Runner& runner) {
+  CLI::App* command =
+      app.add_subcommand("view", "Serves a page to read a run's rollouts and curves, also live");
+  auto options = std::make_shared<Options>();
+  command->add_option("run_dir", options->run_dir, "Folder of the run")->required();
+  command->add_option("--port", options->port, "Port of the page; 0 takes a free one")
+      ->check(CLI::Range(0, 65535));
+  command->add_option("--host", options->host,
+                      "Address to listen on; whoever can reach it can read the run");
+  command->callback([&runner, options] { runner = [options] { return RunView(*options); }; });
+}
+
+}  // namespace tandem::commands

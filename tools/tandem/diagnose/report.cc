@@ -1,0 +1,202 @@
+#include "tools/tandem/diagnose/report.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <regex>
+#include <set>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/config/load.h"
+#include "common/io/jsonl.h"
+#include "common/status/status_macros.h"
+
+namespace tandem::diagnose {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+// Lines of metrics.jsonl, without that of step 0.
+class Rows {
+ public:
+  explicit Rows(std::vector<json> rows) : rows_(std::move(rows)) {}
+
+  bool empty() const { return rows_.empty(); }
+  size_t size() const { return rows_.size(); }
+  const std::vector<json>& all() const { return rows_; }
+
+  // Of the steps that have it.
+  std::vector<double> Values(const std::string& name) const {
+    std::vector<double> out;
+    for (const json& row : rows_) {
+      const auto found = row.find(name);
+      if (found != row.end() && found->is_number()) out.push_back(found->get<double>());
+    }
+    return out;
+  }
+  double Mean(const std::string& name) const { return DistributionOf(Values(name)).mean; }
+
+ private:
+  std::vector<json> rows_;
+};
+
+void AddDriverPhases(const Rows& rows, Report& report) {
+  for (const char* phase :
+       {"gen", "reward", "train_step", "update_weights", "testing", "save_checkpoint"}) {
+    const Distribution found = DistributionOf(rows.Values(absl::StrCat("timing_s/", phase)));
+    if (found.count > 0) report.driver_phases[phase] = found;
+  }
+}
+
+void AddRanks(const Rows& rows, Report& report) {
+  for (int rank = 0;; ++rank) {
+    const std::string prefix = absl::StrCat("timing_s/rank.", rank, "/");
+    if (rows.Values(prefix + "step").empty()) break;
+    RankTimes times;
+    times.rank = rank;
+    times.step = rows.Mean(prefix + "step");
+    for (const char* phase : {"forward", "backward", "head", "optimizer"}) {
+      times.compute += rows.Mean(prefix + phase);
+    }
+    times.all_gather = rows.Mean(prefix + "all_gather_wait");
+    times.reduce_scatter = rows.Mean(prefix + "reduce_scatter_wait");
+    times.norm_wait = rows.Mean(prefix + "norm_wait");
+    times.other = rows.Mean(prefix + "other");
+    report.ranks.push_back(times);
+  }
+}
+
+void AddUpdates(const Rows& rows, Report& report) {
+  report.update = DistributionOf(rows.Values("timing_s/update_weights"));
+  report.update_pause = DistributionOf(rows.Values("update_weights/pause_s"));
+  const std::string prefix = "update_weights/exposed_s/";
+  std::set<std::string> phases;
+  for (const json& row : rows.all()) {
+    for (const auto& [name, value] : row.items()) {
+      if (absl::StartsWith(name, prefix)) phases.insert(name.substr(prefix.size()));
+    }
+  }
+  for (const std::string& phase : phases) {
+    report.update_phases[phase] = DistributionOf(rows.Values(prefix + phase));
+  }
+  double moving = 0;
+  for (const char* phase : {"gather", "pack", "wire", "unpack"}) {
+    const auto found = report.update_phases.find(phase);
+    if (found != report.update_phases.end()) moving += found->second.sum;
+  }
+  const Distribution sent = DistributionOf(rows.Values("update_weights/sent_bytes"));
+  if (moving > 0 && sent.sum > 0) report.update_bytes_per_second = sent.sum / moving;
+  const std::vector<double> changed = rows.Values("update_weights/changed_share");
+  if (!changed.empty()) report.changed_share = DistributionOf(changed).mean;
+}
+
+void AddMemory(const Rows& rows, Report& report) {
+  for (const json& row : rows.all()) {
+    if (!row.contains("perf/peak_rss_bytes")) continue;
+    report.memory.push_back({row.value("training/global_step", int64_t{0}),
+                             row.value("perf/peak_rss_bytes", 0.0),
+                             row.value("perf/peak_tensor_bytes", 0.0)});
+  }
+}
+
+absl::Status AddTrace(const std::string& path, Report& report) {
+  std::ifstream file(path);
+  const json trace = json::parse(file, nullptr, /*allow_exceptions=*/false);
+  if (!trace.is_object() || !trace.contains("traceEvents") || !trace["traceEvents"].is_array()) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": expected a trace, found other JSON"));
+  }
+  report.has_trace = true;
+  std::map<std::string, UnitTimes> units;
+  for (const json& event : trace["traceEvents"]) {
+    if (!event.is_object() || event.value("ph", "") != "X" || !event.contains("args")) continue;
+    const std::string unit = event["args"].value("unit", "");
+    if (unit.empty()) continue;
+    UnitTimes& times = units[unit];
+    times.unit = unit;
+    const double seconds = event.value("dur", 0.0) * 1e-6;
+    const std::string name = event.value("name", "");
+    if (name == "all_gather_wait") times.all_gather_wait += seconds;
+    if (name == "reduce_scatter_wait") times.reduce_scatter_wait += seconds;
+    if (name == "forward") times.forward += seconds;
+    if (name == "backward") times.backward += seconds;
+  }
+  for (auto& [name, times] : units) report.units.push_back(std::move(times));
+  std::sort(report.units.begin(), report.units.end(), [](const UnitTimes& a, const UnitTimes& b) {
+    return a.all_gather_wait + a.reduce_scatter_wait > b.all_gather_wait + b.reduce_scatter_wait;
+  });
+  return absl::OkStatus();
+}
+
+// "... Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM", which NCCL writes with NCCL_DEBUG=INFO.
+void AddNcclTransports(const std::string& logs, Report& report) {
+  static const std::regex channel("NCCL INFO Channel .* via ([A-Za-z0-9/]+)");
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(logs, error)) {
+    if (entry.path().extension() != ".log") continue;
+    std::ifstream file(entry.path());
+    std::smatch match;
+    for (std::string line; std::getline(file, line);) {
+      if (std::regex_search(line, match, channel)) ++report.nccl_transports[match[1]];
+    }
+  }
+}
+
+}  // namespace
+
+Distribution DistributionOf(std::vector<double> values) {
+  Distribution out;
+  out.count = static_cast<int64_t>(values.size());
+  if (values.empty()) return out;
+  std::sort(values.begin(), values.end());
+  for (const double value : values) out.sum += value;
+  out.mean = out.sum / static_cast<double>(values.size());
+  const auto at = [&](double share) {
+    return values[static_cast<size_t>(share * static_cast<double>(values.size() - 1) + 0.5)];
+  };
+  out.p50 = at(0.5);
+  out.p95 = at(0.95);
+  out.max = values.back();
+  return out;
+}
+
+absl::StatusOr<Report> Diagnose(const std::string& run_dir) {
+  const std::string config_path = run_dir + "/config.yaml";
+  if (!fs::exists(config_path)) {
+    return absl::NotFoundError(
+        absl::StrCat(run_dir, ": expected the folder of a run (run_dir); it has no config.yaml"));
+  }
+  ASSIGN_OR_RETURN(const config::v1::RunConfig config, config::LoadRunConfig({config_path}, {}));
+  std::vector<json> lines;
+  if (fs::exists(run_dir + "/metrics.jsonl")) {
+    ASSIGN_OR_RETURN(lines,
+                     io::ReadJsonLines(run_dir + "/metrics.jsonl", {.ignore_torn_tail = true}));
+  }
+  // The line of step 0 is of the policy before training.
+  std::erase_if(
+      lines, [](const json& line) { return line.value("training/global_step", int64_t{0}) <= 0; });
+  const Rows rows(std::move(lines));
+  if (rows.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(run_dir, "/metrics.jsonl: no step is done yet"));
+  }
+  Report report;
+  report.run = fs::path(run_dir).lexically_normal().filename().string();
+  report.num_steps = static_cast<int64_t>(rows.size());
+  report.step = DistributionOf(rows.Values("timing_s/step"));
+  AddDriverPhases(rows, report);
+  AddRanks(rows, report);
+  AddUpdates(rows, report);
+  AddMemory(rows, report);
+  if (fs::exists(run_dir + "/trace.json")) {
+    RETURN_IF_ERROR(AddTrace(run_dir + "/trace.json", report));
+  }
+  AddNcclTransports(run_dir + "/logs", report);
+  report.advice = FindAdvice(report, config);
+  return report;
+}
+
+}  // namespace tandem::diagnose

@@ -1,0 +1,46 @@
+// What the doctor found, and what to do about it.
+#ifndef TANDEM_TOOLS_TANDEM_DOCTOR_FINDING_H_
+#define TANDEM_TOOLS_TANDEM_DOCTOR_FINDING_H_
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tandem::doctor {
+
+enum class Severity { kOk, kWarning, kError };
+
+struct Finding {
+  Severity severity = Severity::kOk;
+  std::string what;   // "model", "trainer 10.0.0.1:5000", "disk of /runs"
+  std::string found;  // a short sentence
+  std::string cure;   // empty where all is well
+};
+
+// In the order of the checks.
+class Findings {
+ public:
+  void Ok(std::string what, std::string found) {
+    all_.push_back({Severity::kOk, std::move(what), std::move(found), ""});
+  }
+  void Warn(std::string what, std::string found, std::string cure) {
+    all_.push_back({Severity::kWarning, std::move(what), std::move(found), std::move(cure)});
+  }
+  void Fail(std::string what, std::string found, std::string cure) {
+    all_.push_back({Severity::kError, std::move(what), std::move(found), std::move(cure)});
+  }
+
+  const std::vector<Finding>& all() const { return all_; }
+  int Count(Severity severity) const {
+    int count = 0;
+    for (const Finding& finding : all_) count += finding.severity == severity ? 1 : 0;
+    return count;
+  }
+
+ private:
+  std::vector<Finding> all_;
+};
+
+}  // namespace tandem::doctor
+
+#endif  // TANDEM_TOOLS_TANDEM_DOCTOR_FINDING_H_

@@ -1,0 +1,214 @@
+#include "tools/tandem/doctor/host_checks.h"
+
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <string>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "common/plan/memory_budget.h"
+
+namespace tandem::doctor {
+namespace {
+
+using plan::FormatBytes;
+
+// Connections, files of checkpoints and of a model, logs.
+constexpr rlim_t kMinOpenFiles = 1024;
+
+int64_t FreeBytes(const std::string& path) {
+  struct statvfs info {};
+  if (statvfs(path.c_str(), &info) != 0) return -1;
+  return static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize);
+}
+
+int64_t AvailableMemory() {
+  std::ifstream file("/proc/meminfo");
+  std::string name;
+  int64_t kib = 0;
+  std::string unit;
+  while (file >> name >> kib >> unit) {
+    if (name == "MemAvailable:") return kib << 10;
+  }
+  return -1;
+}
+
+bool HasFlag(const char* flag) {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.rfind("flags", 0) != 0) continue;
+    std::istringstream words(line);
+    for (std::string word; words >> word;) {
+      if (word == flag) return true;
+    }
+    return false;
+  }
+  return false;
+}
+
+}  // namespace
+
+void CheckProcessor(const config::v1::RunConfig& config, Findings& findings) {
+  const auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());
+  const std::string kind = HasFlag("amx_bf16")      ? "AMX"
+                           : HasFlag("avx512_bf16") ? "AVX-512 with bf16"
+                           : HasFlag("avx512f")     ? "AVX-512"
+                           : HasFlag("avx2")        ? "AVX2"
+                                                    : "";
+  if (kind.empty()) {
+    findings.Warn("processor", absl::StrCat(cores, " cores without AVX2"),
+                  "the CPU kernels fall back to scalar code, about ten times slower; take another "
+                  "machine, or GPUs");
+  } else {
+    findings.Ok("processor", absl::StrCat(cores, " cores, ", kind));
+  }
+  const int64_t trainer = config.trainer().threads() * config.trainer().ranks();
+  const int64_t rollouts = config.rollout().threads() * config.rollout().replicas();
+  for (const auto& [key, threads] :
+       {std::pair{"trainer.threads", trainer}, std::pair{"rollout.threads", rollouts}}) {
+    if (threads <= cores) continue;
+    findings.Warn(
+        "processor",
+        absl::StrFormat("%s asks for %d threads in all, on %d cores", key, threads, cores),
+        absl::StrCat("where all processes run here, set ", key, "=0, which shares the cores out"));
+  }
+}
+
+void CheckLimits(const config::v1::RunConfig& config, Findings& findings) {
+  rlimit files{};
+  getrlimit(RLIMIT_NOFILE, &files);
+  if (files.rlim_cur < kMinOpenFiles) {
+    findings.Warn("limits",
+                  absl::StrFormat("%d open files are allowed to a process", files.rlim_cur),
+                  absl::StrFormat("ulimit -n %d, or LimitNOFILE= of the service", kMinOpenFiles));
+  } else {
+    findings.Ok("limits", absl::StrFormat("%d open files", files.rlim_cur));
+  }
+  rlimit address_space{};
+  getrlimit(RLIMIT_AS, &address_space);
+  if (address_space.rlim_cur != RLIM_INFINITY) {
+    findings.Warn("limits",
+                  absl::StrCat("the address space is limited to ",
+                               FormatBytes(static_cast<int64_t>(address_space.rlim_cur))),
+                  "ulimit -v unlimited: models are mapped, not read");
+  }
+  (void)config;
+}
+
+void CheckSharedMemory(const config::v1::RunConfig& config, Findings& findings) {
+  if (!config.trainer().shared_memory()) {
+    findings.Ok("shared memory", "trainer.shared_memory is false: sockets are used");
+    return;
+  }
+  // What ranks of one host hand each other.
+  const int fd = memfd_create("tandem-doctor", MFD_CLOEXEC);
+  if (fd < 0 || ftruncate(fd, 1 << 20) != 0) {
+    findings.Fail(
+        "shared memory", absl::StrCat("memfd_create: ", std::strerror(errno)),
+        "allow it in the container's seccomp profile, or set trainer.shared_memory=false");
+  } else {
+    findings.Ok("shared memory", "ranks of one host exchange through it");
+  }
+  if (fd >= 0) close(fd);
+  // NCCL's own.
+  const int64_t free = FreeBytes("/dev/shm");
+  if (free >= 0 && free < int64_t{256} << 20) {
+    findings.Warn("shared memory", absl::StrCat("/dev/shm has ", FormatBytes(free)),
+                  "NCCL needs more: docker run --shm-size=1g, or an emptyDir of medium Memory");
+  }
+}
+
+void CheckAdapters(Findings& findings) {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) {
+    findings.Warn("network", absl::StrCat("getifaddrs: ", std::strerror(errno)), "look at ip addr");
+    return;
+  }
+  std::set<std::string> up;
+  bool has_loopback = false;
+  for (const ifaddrs* at = list; at != nullptr; at = at->ifa_next) {
+    if (at->ifa_addr == nullptr || (at->ifa_flags & IFF_UP) == 0) continue;
+    if (at->ifa_addr->sa_family != AF_INET && at->ifa_addr->sa_family != AF_INET6) continue;
+    if ((at->ifa_flags & IFF_LOOPBACK) != 0) {
+      has_loopback = true;
+    } else {
+      up.insert(at->ifa_name);
+    }
+  }
+  freeifaddrs(list);
+  if (!has_loopback) {
+    findings.Fail("network", "the loopback adapter is down",
+                  "ip link set lo up: processes of one host talk over it");
+  } else if (up.empty()) {
+    findings.Warn("network", "no adapter but the loopback is up",
+                  "enough for --local; other hosts cannot be reached");
+  } else {
+    findings.Ok("network", absl::StrCat("adapters ", absl::StrJoin(up, ", ")));
+  }
+}
+
+void CheckMemory(const plan::RunPlan& plan, Findings& findings) {
+  if (!plan.fits()) {
+    findings.Fail("memory", plan.problem,
+                  "tandem train --dry-run shows what each part takes; more ranks, offload or "
+                  "activation checkpointing lower it");
+    return;
+  }
+  const int64_t available = AvailableMemory();
+  const int64_t rollouts =
+      plan.with_rollouts ? plan.config.rollout().replicas() * plan.budget.rollout_bytes : 0;
+  const int64_t needed = plan.config.trainer().ranks() * plan.budget.process_bytes + rollouts;
+  findings.Ok("memory", absl::StrCat("the plan fits; ", FormatBytes(available), " are available"));
+  if (available >= 0 && needed > available) {
+    findings.Warn("memory",
+                  absl::StrCat("processes take ", FormatBytes(needed), " at least, and ",
+                               FormatBytes(available), " are available now"),
+                  "end what else runs on this host");
+  }
+}
+
+void CheckDisk(const config::v1::RunConfig& config, int64_t num_parameters, Findings& findings) {
+  namespace fs = std::filesystem;
+  fs::path folder = fs::absolute(config.run_dir().empty() ? "runs" : config.run_dir());
+  std::error_code error;
+  while (!fs::exists(folder, error) && folder.has_relative_path()) folder = folder.parent_path();
+  const std::string what = absl::StrCat("disk of ", folder.string());
+  if (access(folder.c_str(), W_OK) != 0) {
+    findings.Fail(what, absl::StrCat("cannot be written: ", std::strerror(errno)),
+                  "set run_dir to a folder that this user can write");
+    return;
+  }
+  // Weights and two moments in float32; a checkpoint replaces an older one only once it is whole.
+  const int64_t checkpoint = 12 * num_parameters;
+  const int64_t keep = config.trainer().keep_last() > 0 ? config.trainer().keep_last() + 1 : 2;
+  const int64_t needed = 4 * num_parameters +
+                         (config.trainer().save_freq() > 0 ? keep * checkpoint : 0) +
+                         (int64_t{64} << 20);
+  const int64_t free = FreeBytes(folder.string());
+  const std::string room =
+      absl::StrCat(FormatBytes(free), " free; a run leaves about ", FormatBytes(needed));
+  if (free < needed) {
+    findings.Fail(
+        what, room,
+        "free some, or set run_dir elsewhere, trainer.keep_last lower, trainer.save_freq=0");
+  } else {
+    findings.Ok(what, room);
+  }
+}
+
+}  // namespace tandem::doctor

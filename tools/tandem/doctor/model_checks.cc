@@ -1,0 +1,103 @@
+#include "tools/tandem/doctor/model_checks.h"
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/io/model_folder.h"
+#include "common/model/compare_parameters.h"
+#include "common/tokenizer/tokenizer.h"
+#include "tools/tandem/driver/prompt_source.h"
+#include "tools/tandem/driver/sample_builder.h"
+
+namespace tandem::doctor {
+namespace {
+
+void CheckWeights(const config::v1::RunConfig& config, const model::ModelSpec& spec,
+                  Findings& findings) {
+  if (config.model().random_init()) {
+    findings.Ok("weights", "drawn at random (model.random_init)");
+    return;
+  }
+  const absl::StatusOr<io::ModelFolder> folder = io::ModelFolder::Open(config.model().path());
+  if (!folder.ok()) {
+    findings.Fail("weights", std::string(folder.status().message()),
+                  "download or copy the folder again; every file that "
+                  "model.safetensors.index.json names must be there");
+    return;
+  }
+  const model::ParameterTable table(spec);
+  const model::ParameterMismatch mismatch = model::CompareParameters(table, *folder);
+  if (!mismatch.empty()) {
+    findings.Fail("weights", mismatch.ToString(),
+                  "config.json and the weights are of different models; copy both from one place");
+    return;
+  }
+  findings.Ok("weights",
+              absl::StrCat(folder->names().size(), " tensors, as config.json describes"));
+}
+
+void CheckTokenizer(const config::v1::RunConfig& config, const model::ModelSpec& spec,
+                    Findings& findings) {
+  const auto tokenizer = driver::LoadTokenizerIfAny(config.model().path());
+  if (!tokenizer.ok()) {
+    findings.Fail("tokenizer", std::string(tokenizer.status().message()),
+                  "copy tokenizer.json and tokenizer_config.json of the model again");
+  } else if (*tokenizer == nullptr) {
+    findings.Warn("tokenizer", "there is none in the model's folder",
+                  "rows must hold token ids then; text needs tokenizer.json beside the weights");
+  } else if (static_cast<int64_t>((*tokenizer)->vocab_size()) > spec.vocab_size) {
+    findings.Fail(
+        "tokenizer",
+        absl::StrCat((*tokenizer)->vocab_size(), " tokens, and the model knows ", spec.vocab_size),
+        "tokenizer.json is another model's; copy both from one place");
+  } else {
+    findings.Ok("tokenizer", absl::StrCat((*tokenizer)->vocab_size(), " tokens"));
+  }
+}
+
+}  // namespace
+
+std::optional<model::ModelSpec> CheckModel(const config::v1::RunConfig& config,
+                                           Findings& findings) {
+  const std::string& path = config.model().path();
+  const absl::StatusOr<io::ModelConfig> folder = io::ReadModelConfig(path);
+  if (!folder.ok()) {
+    findings.Fail("model", std::string(folder.status().message()),
+                  "set model.path to a Hugging Face folder that this host can read");
+    return std::nullopt;
+  }
+  absl::StatusOr<model::ModelSpec> spec = model::ParseModelSpec(folder->json, folder->path);
+  if (!spec.ok()) {
+    findings.Fail("model", std::string(spec.status().message()),
+                  "the README lists the architectures that are known");
+    return std::nullopt;
+  }
+  findings.Ok("model",
+              absl::StrCat(spec->architecture, ", ", spec->num_parameters(), " parameters"));
+  CheckWeights(config, *spec, findings);
+  CheckTokenizer(config, *spec, findings);
+  return *std::move(spec);
+}
+
+void CheckData(const config::v1::RunConfig& config, Findings& findings) {
+  const auto tokenizer = driver::LoadTokenizerIfAny(config.model().path());
+  for (const auto& [key, files] : {std::pair{"data.train_files", &config.data().train_files()},
+                                   std::pair{"data.test_files", &config.data().test_files()}}) {
+    if (files->empty()) continue;
+    const auto source =
+        driver::PromptSource::Load({files->begin(), files->end()}, config.data(),
+                                   tokenizer.ok() ? tokenizer->get() : nullptr, config.seed());
+    if (!source.ok()) {
+      findings.Fail(key, std::string(source.status().message()),
+                    "correct the line, or data.prompt_key and data.answer_key");
+    } else {
+      findings.Ok(key, absl::StrCat(source->prompts().size(), " prompts; ", source->num_too_long(),
+                                    " too long are left out"));
+    }
+  }
+}
+
+}  // namespace tandem::doctor

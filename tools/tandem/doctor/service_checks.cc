@@ -1,0 +1,185 @@
+#include "tools/tandem/doctor/service_checks.h"
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/rpc/channel.h"
+#include "common/rpc/status_conversion.h"
+#include "tandem/rollout/v1/rollout_service.grpc.pb.h"
+#include "tandem/trainer/v1/trainer_service.grpc.pb.h"
+#include "tools/tandem/driver/endpoint_list.h"
+
+namespace tandem::doctor {
+namespace {
+
+enum class Role { kTrainer, kRollout };
+
+struct Service {
+  Role role = Role::kTrainer;
+  std::string key;  // of the configuration
+  std::string address;
+
+  std::string what() const {
+    return absl::StrCat(role == Role::kTrainer ? "trainer " : "rollout ", address);
+  }
+};
+
+// Whether somebody listens there: what gRPC alone would say only after its deadline, and not why.
+bool CheckConnection(const Service& service, absl::Duration timeout, Findings& findings) {
+  const size_t colon = service.address.rfind(':');
+  const std::string host = service.address.substr(0, colon);
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int lookup =
+      getaddrinfo(host.c_str(), service.address.substr(colon + 1).c_str(), &hints, &found);
+  if (lookup != 0) {
+    findings.Fail(service.what(), absl::StrCat("the name ", host, ": ", gai_strerror(lookup)),
+                  absl::StrCat("correct ", service.key, ", or the resolver of this host"));
+    return false;
+  }
+  std::string problem = "no address";
+  bool connected = false;
+  for (const addrinfo* at = found; at != nullptr && !connected; at = at->ai_next) {
+    const int fd = socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) continue;
+    connected = connect(fd, at->ai_addr, at->ai_addrlen) == 0;
+    if (!connected && errno == EINPROGRESS) {
+      pollfd ready{fd, POLLOUT, 0};
+      int error = ETIMEDOUT;
+      socklen_t size = sizeof(error);
+      if (poll(&ready, 1, static_cast<int>(absl::ToInt64Milliseconds(timeout))) > 0) {
+        getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size);
+      }
+      connected = error == 0;
+      problem = std::strerror(error);
+    } else if (!connected) {
+      problem = std::strerror(errno);
+    }
+    close(fd);
+  }
+  freeaddrinfo(found);
+  if (!connected) {
+    findings.Fail(
+        service.what(), absl::StrCat("no connection: ", problem),
+        absl::StrCat("start the service there, open the port in the firewall, or correct ",
+                     service.key));
+  }
+  return connected;
+}
+
+void CheckClock(const Service& service, const rpc::ClockDifference& clocks,
+                const ServiceCheckOptions& options, Findings& findings) {
+  // What the answer's way may explain is no difference.
+  const absl::Duration certain = absl::AbsDuration(clocks.ahead) - clocks.round_trip / 2;
+  if (certain <= options.max_clock_difference) return;
+  findings.Fail(service.what(),
+                absl::StrFormat("its clock is %.1f s %s this host's",
+                                std::fabs(absl::ToDoubleSeconds(clocks.ahead)),
+                                clocks.ahead > absl::ZeroDuration() ? "ahead of" : "behind"),
+                "run a time service on both hosts (chrony, systemd-timesyncd)");
+}
+
+void CheckVersion(const Service& service, const std::string& version,
+                  const ServiceCheckOptions& options, Findings& findings) {
+  if (version == options.version) return;
+  findings.Warn(service.what(),
+                absl::StrCat("version ", version, ", and this program is ", options.version),
+                "deploy one version everywhere");
+}
+
+void CheckVocabulary(const Service& service, const std::string& architecture, int64_t vocab_size,
+                     const std::optional<model::ModelSpec>& spec, Findings& findings) {
+  if (!spec.has_value()) return;
+  if (architecture == spec->architecture && vocab_size == spec->vocab_size) return;
+  findings.Fail(service.what(),
+                absl::StrCat("serves ", architecture, " with ", vocab_size,
+                             " tokens; the configuration names ", spec->architecture, " with ",
+                             spec->vocab_size),
+                "start it with the same model.path");
+}
+
+// The clock where it is one of ours.
+void CheckService(const Service& service, const std::optional<model::ModelSpec>& spec,
+                  const ServiceCheckOptions& options, Findings& findings) {
+  if (!CheckConnection(service, options.timeout, findings)) return;
+  const auto channel = rpc::MakeChannel(service.address, {.retry = false});
+  const auto clocks = rpc::CompareClocks(channel, options.timeout);
+  if (!clocks.ok()) {
+    findings.Fail(service.what(),
+                  absl::StrCat("something listens, and it is no service of ours: ",
+                               clocks.status().message()),
+                  absl::StrCat("correct the port of ", service.key));
+    return;
+  }
+  const auto context = rpc::MakeContext(options.timeout);
+  const std::string other =
+      absl::StrCat("this is the address of another service; correct ", service.key);
+  std::string state;
+  if (service.role == Role::kTrainer) {
+    trainer::v1::GetModelInfoResponse info;
+    const absl::Status asked = rpc::FromGrpcStatus(
+        trainer::v1::TrainerService::NewStub(channel)->GetModelInfo(context.get(), {}, &info));
+    if (!asked.ok()) {
+      findings.Fail(service.what(), std::string(asked.message()),
+                    absl::IsUnimplemented(asked) ? other : "look at its log");
+      return;
+    }
+    CheckVersion(service, info.build_version(), options, findings);
+    CheckVocabulary(service, info.architecture(), info.vocab_size(), spec, findings);
+    state = absl::StrFormat("%d ranks, step %d, policy version %d", info.num_ranks(), info.step(),
+                            info.policy_version());
+  } else {
+    rollout::v1::GetServerInfoResponse info;
+    const absl::Status asked = rpc::FromGrpcStatus(
+        rollout::v1::RolloutService::NewStub(channel)->GetServerInfo(context.get(), {}, &info));
+    if (!asked.ok()) {
+      findings.Fail(service.what(), std::string(asked.message()),
+                    absl::IsUnimplemented(asked) ? other : "look at its log");
+      return;
+    }
+    CheckVersion(service, info.build_version(), options, findings);
+    CheckVocabulary(service, info.architecture(), info.vocab_size(), spec, findings);
+    state = absl::StrCat(
+        absl::AsciiStrToLower(
+            rollout::v1::RolloutState_Name(info.state()).substr(sizeof("ROLLOUT_STATE_") - 1)),
+        ", policy version ", info.policy_version());
+  }
+  CheckClock(service, *clocks, options, findings);
+  findings.Ok(service.what(),
+              absl::StrFormat("answers in %.1f ms: %s",
+                              absl::ToDoubleMilliseconds(clocks->round_trip), state));
+}
+
+}  // namespace
+
+void CheckServices(const config::v1::RunConfig& config, const std::optional<model::ModelSpec>& spec,
+                   const ServiceCheckOptions& options, Findings& findings) {
+  if (!config.trainer().endpoint().empty()) {
+    CheckService({Role::kTrainer, "trainer.endpoint", config.trainer().endpoint()}, spec, options,
+                 findings);
+  }
+  auto endpoints = driver::EndpointList::Open(config.rollout(), nullptr);
+  if (!endpoints.ok()) {
+    findings.Fail("rollouts", std::string(endpoints.status().message()),
+                  "correct rollout.endpoints_file");
+    return;
+  }
+  for (const auto& replica : endpoints->Current()) {
+    CheckService({Role::kRollout, "rollout.endpoints", replica.address}, spec, options, findings);
+  }
+}
+
+}  // namespace tandem::doctor

@@ -1,0 +1,46 @@
+// EventFile: a run's metrics as TensorBoard reads them: records of tensorboard.Event messages with
+// one scalar for each metric.
+//
+// A record (TensorFlow's TFRecord): length uint64, masked CRC-32C of the length uint32, the
+// message, masked CRC-32C of the message uint32; all little-endian.
+#ifndef TANDEM_TOOLS_TANDEM_DRIVER_EVENT_FILE_H_
+#define TANDEM_TOOLS_TANDEM_DRIVER_EVENT_FILE_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "common/status/file_descriptor.h"
+
+namespace tandem::driver {
+
+// CRC-32C (Castagnoli), as RFC 3720 has it.
+uint32_t Crc32c(absl::string_view bytes);
+
+// Used by one thread.
+class EventFile {
+ public:
+  // A new file in `folder`, which is made where it is not there. TensorBoard puts the files of a
+  // folder together.
+  static absl::StatusOr<EventFile> Create(const std::string& folder);
+
+  // One event. Values that are not finite are left out.
+  absl::Status Append(absl::Time time, int64_t step, const std::map<std::string, double>& values);
+
+ private:
+  EventFile(std::string path, FileDescriptor file)
+      : path_(std::move(path)), file_(std::move(file)) {}
+  absl::Status WriteRecord(absl::string_view event);
+
+  std::string path_;
+  FileDescriptor file_;
+};
+
+}  // namespace tandem::driver
+
+#endif  // TANDEM_TOOLS_TANDEM_DRIVER_EVENT_FILE_H_

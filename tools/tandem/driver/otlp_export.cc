@@ -1,0 +1,176 @@
+#include "tools/tandem/driver/otlp_export.h"
+
+#include <civetweb.h>
+
+#include <fstream>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "common/status/status_macros.h"
+
+namespace tandem::driver {
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kSpansOfARequest = 2000;
+constexpr int kPatienceMilliseconds = 10000;
+constexpr int kInternalSpan = 1;  // SPAN_KIND_INTERNAL
+
+json Attribute(const std::string& key, const json& value) {
+  json typed;
+  if (value.is_number_integer()) {
+    typed["intValue"] = absl::StrCat(value.get<int64_t>());  // 64-bit numbers are strings there
+  } else if (value.is_number()) {
+    typed["doubleValue"] = value;
+  } else if (value.is_boolean()) {
+    typed["boolValue"] = value;
+  } else {
+    typed["stringValue"] = value.is_string() ? value : json(value.dump());
+  }
+  return {{"key", key}, {"value", std::move(typed)}};
+}
+
+std::string Nanoseconds(double microseconds) {
+  return absl::StrCat(static_cast<int64_t>(microseconds * 1e3));
+}
+
+json SpanOf(const json& event) {
+  const json& args = event["args"];
+  json span = {{"traceId", args["trace_id"]},
+               {"spanId", args["span_id"]},
+               {"name", event.value("name", "")},
+               {"kind", kInternalSpan},
+               {"startTimeUnixNano", Nanoseconds(event.value("ts", 0.0))},
+               {"endTimeUnixNano", Nanoseconds(event.value("ts", 0.0) + event.value("dur", 0.0))},
+               {"attributes", json::array()}};
+  if (args.contains("parent_id")) span["parentSpanId"] = args["parent_id"];
+  for (const auto& [key, value] : args.items()) {
+    if (key == "trace_id" || key == "span_id" || key == "parent_id") continue;
+    span["attributes"].push_back(Attribute(key, value));
+  }
+  return span;
+}
+
+bool IsOfATrace(const json& event) {
+  return event.is_object() && event.value("ph", "") == "X" && event.contains("args") &&
+         event["args"].is_object() && event["args"].contains("trace_id") &&
+         event["args"].contains("span_id");
+}
+
+struct Endpoint {
+  std::string host;
+  int port = 80;
+  std::string path;
+};
+
+absl::StatusOr<Endpoint> ParseEndpoint(absl::string_view endpoint) {
+  const auto misuse = [&] {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "OTEL_EXPORTER_OTLP_ENDPOINT: expected http://HOST:PORT, found \"", endpoint, "\""));
+  };
+  absl::string_view rest = endpoint;
+  if (!absl::ConsumePrefix(&rest, "http://")) return misuse();
+  Endpoint out;
+  const size_t slash = rest.find('/');
+  if (slash != absl::string_view::npos) {
+    out.path = std::string(absl::StripSuffix(rest.substr(slash), "/"));
+    rest = rest.substr(0, slash);
+  }
+  const size_t colon = rest.rfind(':');
+  if (colon != absl::string_view::npos && !absl::SimpleAtoi(rest.substr(colon + 1), &out.port)) {
+    return misuse();
+  }
+  out.host = std::string(rest.substr(0, colon));
+  if (out.host.empty()) return misuse();
+  return out;
+}
+
+absl::Status Post(const Endpoint& endpoint, const std::string& body) {
+  char error[256] = "";
+  const std::unique_ptr<mg_connection, void (*)(mg_connection*)> connection(
+      mg_connect_client(endpoint.host.c_str(), endpoint.port, /*use_ssl=*/0, error, sizeof(error)),
+      mg_close_connection);
+  const auto unavailable = [&](absl::string_view why) {
+    return absl::UnavailableError(absl::StrCat("the collector at ", endpoint.host, ":",
+                                               endpoint.port, " did not take the trace: ", why));
+  };
+  if (connection == nullptr) return unavailable(error);
+  mg_printf(connection.get(),
+            "POST %s/v1/traces HTTP/1.1\r\nHost: %s:%d\r\nContent-Type: application/json\r\n"
+            "Content-Length: %zu\r\nConnection: close\r\n\r\n",
+            endpoint.path.c_str(), endpoint.host.c_str(), endpoint.port, body.size());
+  mg_write(connection.get(), body.data(), body.size());
+  if (mg_get_response(connection.get(), error, sizeof(error), kPatienceMilliseconds) < 0) {
+    return unavailable(error);
+  }
+  const int code = mg_get_response_info(connection.get())->status_code;
+  if (code >= 200 && code < 300) return absl::OkStatus();
+  char answer[512] = "";
+  mg_read(connection.get(), answer, sizeof(answer) - 1);
+  return unavailable(absl::StrCat("HTTP ", code, " ", answer));
+}
+
+}  // namespace
+
+std::vector<json> ToOtlp(const json& trace, size_t max_spans) {
+  std::map<int64_t, std::string> processes;
+  for (const json& event : trace["traceEvents"]) {
+    if (event.is_object() && event.value("ph", "") == "M" &&
+        event.value("name", "") == "process_name") {
+      processes[event.value("pid", int64_t{0})] = event["args"].value("name", "");
+    }
+  }
+  std::vector<json> out;
+  std::map<int64_t, json> spans;  // by process
+  size_t count = 0;
+  const auto flush = [&] {
+    if (count == 0) return;
+    json resources = json::array();
+    for (auto& [pid, of_process] : spans) {
+      resources.push_back(
+          {{"resource",
+            {{"attributes",
+              {Attribute("service.name", "tandem"),
+               Attribute("service.instance.id", processes[pid])}}}},
+           {"scopeSpans", {{{"scope", {{"name", "tandem"}}}, {"spans", std::move(of_process)}}}}});
+    }
+    out.push_back({{"resourceSpans", std::move(resources)}});
+    spans.clear();
+    count = 0;
+  };
+  for (const json& event : trace["traceEvents"]) {
+    if (!IsOfATrace(event)) continue;
+    json& of_process =
+        spans.try_emplace(event.value("pid", int64_t{0}), json::array()).first->second;
+    of_process.push_back(SpanOf(event));
+    if (++count == max_spans) flush();
+  }
+  flush();
+  return out;
+}
+
+absl::StatusOr<int64_t> ExportTrace(const std::string& trace_path, const std::string& endpoint) {
+  ASSIGN_OR_RETURN(const Endpoint parsed, ParseEndpoint(endpoint));
+  std::ifstream file(trace_path);
+  const json trace = json::parse(file, nullptr, /*allow_exceptions=*/false);
+  if (!trace.is_object() || !trace.contains("traceEvents") || !trace["traceEvents"].is_array()) {
+    return absl::InvalidArgumentError(absl::StrCat(trace_path, ": expected a trace"));
+  }
+  mg_init_library(0);
+  int64_t count = 0;
+  for (const json& request : ToOtlp(trace, kSpansOfARequest)) {
+    RETURN_IF_ERROR(Post(parsed, request.dump(-1, ' ', false, json::error_handler_t::replace)));
+    for (const json& resource : request["resourceSpans"]) {
+      count += static_cast<int64_t>(resource["scopeSpans"][0]["spans"].size());
+    }
+  }
+  return count;
+}
+
+}  // namespace tandem::driver

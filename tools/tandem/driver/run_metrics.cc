@@ -1,0 +1,34 @@
+#include "tools/tandem/driver/run_metrics.h"
+
+#include <utility>
+
+#include "common/telemetry/metric_family.h"
+
+namespace tandem::driver {
+
+void RunMetrics::OnStep(int64_t step, const std::map<std::string, double>& metrics) {
+  absl::MutexLock lock(&mu_);
+  step_ = step;
+  last_ = absl::Now();
+  values_ = metrics;
+}
+
+std::vector<prometheus::MetricFamily> RunMetrics::Collect() const {
+  absl::MutexLock lock(&mu_);
+  std::vector<prometheus::MetricFamily> out = {
+      telemetry::GaugeFamily("tandem_run_step", "The step that was done last.",
+                             static_cast<double>(step_)),
+      telemetry::GaugeFamily("tandem_run_steps_planned", "Steps of the whole run.",
+                             static_cast<double>(total_steps_)),
+      telemetry::GaugeFamily("tandem_run_last_step_timestamp_seconds",
+                             "When that was, since the epoch.",
+                             absl::ToDoubleSeconds(last_ - absl::UnixEpoch()))};
+  auto values = telemetry::EmptyFamily("tandem_run_step_value",
+                                       "Values of the last step, under the names of metrics.jsonl.",
+                                       prometheus::MetricType::Gauge);
+  for (const auto& [name, value] : values_) telemetry::AddGauge(values, value, {{"name", name}});
+  out.push_back(std::move(values));
+  return out;
+}
+
+}  // namespace tandem::driver

@@ -1,0 +1,48 @@
+// Inspector: what the run's model does with a sample, computed when it is asked for by the program
+// tandem-inspect, which alone knows of tensors.
+#ifndef TANDEM_TOOLS_TANDEM_VIEW_INSPECTOR_H_
+#define TANDEM_TOOLS_TANDEM_VIEW_INSPECTOR_H_
+
+#include <cstdint>
+#include <deque>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "tools/tandem/view/run_reader.h"
+
+namespace tandem::view {
+
+// Keeps what was found of the last few samples in a temporary folder. Thread-safe; one sample is
+// read at a time.
+class Inspector {
+ public:
+  // `reader` outlives it; `program` is the path of tandem-inspect.
+  Inspector(const RunReader& reader, std::string program);
+  ~Inspector();
+
+  // {"entropies", "logprobs", "num_layers", "num_heads", "tokens", "model"} of prompt and response.
+  // Errors are those of the program, and DEADLINE_EXCEEDED after two minutes.
+  absl::StatusOr<nlohmann::json> Inspect(int64_t step, int64_t sample);
+  // Bytes [num_heads][T][T] of one layer.
+  absl::StatusOr<std::string> Attention(int64_t step, int64_t sample, int64_t layer);
+
+ private:
+  using Key = std::pair<int64_t, int64_t>;  // step and sample
+
+  // Runs the program where its answer is not at hand; answers the path of its files.
+  absl::StatusOr<std::string> Find(Key key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const RunReader& reader_;
+  const std::string program_;
+  std::string folder_;
+  absl::Mutex mu_;
+  std::deque<Key> found_ ABSL_GUARDED_BY(mu_);  // oldest first
+};
+
+}  // namespace tandem::view
+
+#endif  // TANDEM_TOOLS_TANDEM_VIEW_INSPECTOR_H_
