@@ -34,3 +34,9 @@ if(TANDEM_SANITIZER)
     add_link_options(-fsanitize=undefined)
   endif()
 endif()
+
+if(TANDEM_FUZZ)
+  add_compile_options(-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize=vptr,function
+                      -fno-sanitize-recover=all -fno-omit-frame-pointer -g1)
+  add_link_options(-fsanitize=address,undefined)
+endif()

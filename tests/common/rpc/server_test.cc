@@ -90,6 +90,35 @@ TEST(Server, AnswersHealthForTheProcessAndEachName) {
   EXPECT_GE(server->num_finished_calls(), 4);
 }
 
+TEST(Server, TheHealthPortAnswersHealthAndNoServiceOfOurs) {
+  HeldService reward;
+  reward.fail_ = true;
+  auto server = Server::Start({.listen = "127.0.0.1:0",
+                               .health_listen = "127.0.0.1:0",
+                               .role = "reward",
+                               .health_names = {kName}},
+                              {&reward});
+  ASSERT_OK(server.status());
+  const auto probe = MakeChannel((*server)->health_address());
+  EXPECT_THAT(IsServing(probe, "", kTimeout), IsOkAndHolds(true));
+  EXPECT_THAT(IsServing(probe, kName, kTimeout), IsOkAndHolds(false));
+  (*server)->SetServing(kName, true);
+  EXPECT_THAT(IsServing(probe, kName, kTimeout), IsOkAndHolds(true));
+  EXPECT_THAT(Call(probe), StatusIs(absl::StatusCode::kUnimplemented, ::testing::_));
+  EXPECT_THAT(Call(MakeChannel((*server)->address())),
+              StatusIs(absl::StatusCode::kInvalidArgument, ::testing::_));
+}
+
+TEST(Server, AHealthPortInUseIsAnError) {
+  const auto first = StartServer();
+  EXPECT_THAT(
+      Server::Start({.listen = "127.0.0.1:0", .health_listen = first->address(), .role = "reward"},
+                    {})
+          .status(),
+      StatusIs(absl::StatusCode::kUnavailable,
+               AllOf(HasSubstr("health port"), HasSubstr(first->address()))));
+}
+
 TEST(Server, WaitingForHealthEndsWithTheServiceOrTheDeadline) {
   const auto server = StartServer();
   const auto channel = MakeChannel(server->address());

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/rpc/child_process.h"
+#include "common/rpc/process.h"
 #include "nlohmann/json.hpp"
 #include "tests/support/program.h"
 #include "tests/support/tiny_model.h"
@@ -89,6 +91,37 @@ TEST(Cli, ABadLineIsNamed) {
 
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_THAT(result.err, AllOf(HasSubstr("in.jsonl:2"), HasSubstr("text")));
+}
+
+TEST(Cli, HealthSaysByItsExitStatusWhetherAProcessServes) {
+  const TempFolder folder;
+  const std::string model = WriteTinyModel(folder);
+  auto rollout =
+      rpc::ChildProcess::Start({.argv = {testing::BinaryPath("tandem-rollout"), "--set",
+                                         "model.path=" + model, "--ready-file", folder / "ready"},
+                                .log_path = folder / "rollout.log"});
+  ASSERT_TRUE(rollout.ok()) << rollout.status();
+  const auto address = rpc::WaitForReadyFile(folder / "ready", **rollout, absl::Seconds(60));
+  ASSERT_TRUE(address.ok()) << address.status();
+  const std::string endpoint = *address;
+
+  const auto ask = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> args = {"health", "--endpoint", endpoint};
+    args.insert(args.end(), more.begin(), more.end());
+    return RunProgram("tandem", args);
+  };
+  EXPECT_EQ(ask({}).exit_code, 0);
+  EXPECT_EQ(ask({"--service", "tandem.rollout.v1.WeightService", "--wait"}).exit_code, 0);
+  // No version was committed.
+  const ProgramResult stale = ask({"--service", "tandem.rollout.v1.RolloutService"});
+  EXPECT_EQ(stale.exit_code, 1);
+  EXPECT_THAT(stale.err, AllOf(HasSubstr(endpoint), HasSubstr("NOT_SERVING")));
+  EXPECT_EQ(ask({"--service", "nobody"}).exit_code, 1);
+  EXPECT_EQ(ask({"--timeout", "-1"}).exit_code, 2);
+  (*rollout)->Stop(absl::Seconds(30));
+  const ProgramResult gone = ask({"--wait", "--timeout", "0.5"});
+  EXPECT_EQ(gone.exit_code, 1);
+  EXPECT_THAT(gone.err, HasSubstr(endpoint));
 }
 
 TEST(Cli, AMissingModelFolderIsNamedBeforeAnythingStarts) {

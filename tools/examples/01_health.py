@@ -1,0 +1,29 @@
+"""Asks each process whether it serves: 01_health.py HOST:PORT[=NAME]...
+
+NAME is a health name: tandem.trainer.v1.TrainerService, tandem.rollout.v1.WeightService (ready to
+receive weights), tandem.rollout.v1.RolloutService (has a version); the process itself where it is left
+out. Exits 1 where one does not serve."""
+
+import sys
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+
+def main():
+    failed = 0
+    for question in sys.argv[1:]:
+        endpoint, _, name = question.partition("=")
+        try:
+            answer = health_pb2_grpc.HealthStub(grpc.insecure_channel(endpoint)).Check(
+                health_pb2.HealthCheckRequest(service=name), timeout=10)
+            word = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
+        except grpc.RpcError as error:
+            word = error.code().name
+        failed += word != "SERVING"
+        print(endpoint, name or "the process", word)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,33 @@
+"""One weight update: 03_update_weights.py TRAINER ROLLOUT... Makes the trainer's weights live on the
+rollouts, as one transaction, and prints what travelled and where the time went."""
+
+import sys
+import uuid
+
+import grpc
+
+import stubs  # noqa: F401
+from tandem.trainer.v1 import trainer_service_pb2 as pb
+from tandem.trainer.v1.trainer_service_pb2_grpc import TrainerServiceStub
+
+
+def publish(trainer, rollouts):
+    """Trainer and rollouts talk to each other; the addresses are the rollouts' as the trainer sees them."""
+    info = trainer.GetModelInfo(pb.GetModelInfoRequest(), timeout=60)
+    return trainer.PublishWeights(pb.PublishWeightsRequest(
+        request_id=str(uuid.uuid4()), incarnation=info.incarnation, policy_version=info.policy_version,
+        replicas=[pb.RolloutReplica(replica_id=address, rank_addresses=[address])
+                  for address in rollouts]), timeout=300)
+
+
+def main():
+    trainer = TrainerServiceStub(grpc.insecure_channel(sys.argv[1]))
+    update = publish(trainer, sys.argv[2:])
+    print(f"version {update.policy_version} is live on {len(update.replicas)} rollouts: "
+          f"{update.size_bytes} bytes in {update.seconds:.3f} s, digest {update.model_digest}")
+    for phase in update.phases:
+        print(f"  {phase.phase}: {phase.exposed:.4f} s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""A reward of your own: 05_reward_service.py HOST:PORT. Serves until it is told to stop; a run uses it by
+reward.name=service and reward.endpoint=HOST:PORT."""
+
+import concurrent.futures
+import json
+import signal
+import sys
+
+import grpc
+
+import stubs  # noqa: F401
+from tandem.reward.v1 import reward_service_pb2 as pb
+from tandem.reward.v1.reward_service_pb2_grpc import (RewardServiceServicer,
+                                                      add_RewardServiceServicer_to_server)
+
+
+class Rewards(RewardServiceServicer):
+    """Half a point for a completion that is a number, the rest where it is the row's answer."""
+
+    def ComputeRewards(self, request, context):
+        return pb.ComputeRewardsResponse(rewards=[self.judge(c) for c in request.completions])
+
+    def judge(self, completion):
+        text = completion.completion.strip()
+        row = json.loads(completion.row_json or "{}")  # all that the data set says of the prompt
+        if not text.isdigit():
+            return 0.0
+        return 1.0 if text == row.get("answer", completion.answer) else 0.5
+
+
+def main():
+    server = grpc.server(concurrent.futures.ThreadPoolExecutor(max_workers=8))
+    add_RewardServiceServicer_to_server(Rewards(), server)
+    port = server.add_insecure_port(sys.argv[1])
+    server.start()
+    print(f"{sys.argv[1].rsplit(':', 1)[0]}:{port}", flush=True)
+    signal.signal(signal.SIGTERM, lambda *_: server.stop(grace=5))
+    server.wait_for_termination()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""A loop of your own: 06_driver.py TRAINER ROLLOUT STEPS PROMPT... Generates groups, judges them by a
+function, trains, publishes; prints the mean reward of each step."""
+
+import importlib
+import sys
+import uuid
+
+import grpc
+
+import stubs  # noqa: F401
+from tandem.rollout.v1 import rollout_service_pb2 as rollout_pb
+from tandem.rollout.v1.rollout_service_pb2_grpc import RolloutServiceStub
+from tandem.rollout.v1.sampling_pb2 import SamplingParams
+from tandem.trainer.v1.trainer_service_pb2_grpc import TrainerServiceStub
+
+publish = importlib.import_module("03_update_weights").publish
+steps = importlib.import_module("04_train_step")
+SAMPLES = 16
+
+
+def reward(text):
+    """What is to be learned: to say 7."""
+    return text.count("7") / max(1, len(text))
+
+
+def generate(rollout, prompt, prompt_ids, seed):
+    """The samples of a group, judged. What was sampled is trained on: ids and log-probs, never text."""
+    request = rollout_pb.GenerateRequest(
+        request_id=str(uuid.uuid4()), token_ids=rollout_pb.TokenIds(ids=prompt_ids), return_text=True,
+        sampling=SamplingParams(n=SAMPLES, max_tokens=8, seed=seed, processed_logprobs=True))
+    return [steps.sample(f"{prompt}/{seed}", answer.index, prompt_ids, answer.token_ids,
+                         reward(answer.text), answer.processed_logprobs, answer.finish_reason)
+            for answer in rollout.Generate(request, timeout=120)]
+
+
+def main():
+    trainer = TrainerServiceStub(grpc.insecure_channel(sys.argv[1]))
+    rollout = RolloutServiceStub(grpc.insecure_channel(sys.argv[2]))
+    # As ids, comma-separated: a client with a tokenizer would make them of text.
+    prompts = {prompt: [int(i) for i in prompt.split(",")] for prompt in sys.argv[4:]}
+    publish(trainer, [sys.argv[2]])
+    for step in range(1, int(sys.argv[3]) + 1):
+        samples = [sample for prompt, ids in prompts.items()
+                   for sample in generate(rollout, prompt, ids, seed=step)]
+        trained = steps.train_step(trainer, samples)
+        publish(trainer, [sys.argv[2]])
+        mean = sum(sample.reward for sample in samples) / len(samples)
+        print(f"step {step} version {trained.policy_version} reward {mean:.4f} "
+              f"grad_norm {trained.metrics['actor/grad_norm']:.4f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+// tandem health: whether a process serves, by its exit status, for health checks and scripts.
+#include <cstdio>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "common/rpc/channel.h"
+#include "tools/tandem/commands/command.h"
+
+namespace tandem::commands {
+namespace {
+
+struct Options {
+  std::string endpoint;
+  std::string service;
+  double timeout_s = 5;
+  bool wait = false;
+};
+
+// Who was asked for what.
+absl::Status Annotate(const Options& options, const absl::Status& status) {
+  return absl::Status(status.code(),
+                      absl::StrCat(options.endpoint, ": ",
+                                   options.service.empty() ? "the process" : options.service, ": ",
+                                   status.message()));
+}
+
+absl::Status RunHealth(const Options& options) {
+  const auto channel = rpc::MakeChannel(options.endpoint, {.retry = false});
+  const absl::Duration timeout = absl::Seconds(options.timeout_s);
+  if (options.wait) {
+    const absl::Status status = rpc::WaitUntilHealthy(channel, options.service, timeout);
+    if (!status.ok()) return Annotate(options, status);
+  } else {
+    const absl::StatusOr<bool> serving = rpc::IsServing(channel, options.service, timeout);
+    if (!serving.ok()) return Annotate(options, serving.status());
+    if (!*serving) {
+      return Annotate(options, absl::UnavailableError("NOT_SERVING; --wait waits for it"));
+    }
+  }
+  std::printf("SERVING\n");
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddHealth(CLI::App& app, Runner& runner) {
+  CLI::App* command = app.add_subcommand(
+      "health", "Exits 0 where a process serves (grpc.health.v1), 1 where it does not");
+  auto options = std::make_shared<Options>();
+  command->add_option("--endpoint", options->endpoint, "HOST:PORT")->required();
+  command->add_option("--service", options->service,
+                      "Health name: tandem.trainer.v1.TrainerService, "
+                      "tandem.rollout.v1.WeightService (ready for weights), "
+                      "tandem.rollout.v1.RolloutService (has a version); the process where empty");
+  command->add_flag("--wait", options->wait, "Asks until the answer is yes, or --timeout is over");
+  command->add_option("--timeout", options->timeout_s, "Seconds, 5 unless given")
+      ->check(CLI::PositiveNumber);
+  command->callback([&runner, options] { runner = [options] { return RunHealth(*options); }; });
+}
+
+}  // namespace tandem::commands
