@@ -83,7 +83,7 @@ absl::Status RunDoctor(const Options& options) {
   } else {
     findings.Ok("configuration", "every value is in its range");
     doctor::CheckProcessor(*config, findings);
-    doctor::CheckLimits(*config, findings);
+    doctor::CheckLimits(findings);
     doctor::CheckSharedMemory(*config, findings);
     doctor::CheckAdapters(findings);
     std::optional<model::ModelSpec> spec;

@@ -89,7 +89,7 @@ void CheckProcessor(const config::v1::RunConfig& config, Findings& findings) {
   }
 }
 
-void CheckLimits(const config::v1::RunConfig& config, Findings& findings) {
+void CheckLimits(Findings& findings) {
   rlimit files{};
   getrlimit(RLIMIT_NOFILE, &files);
   if (files.rlim_cur < kMinOpenFiles) {
@@ -107,7 +107,6 @@ void CheckLimits(const config::v1::RunConfig& config, Findings& findings) {
                                FormatBytes(static_cast<int64_t>(address_space.rlim_cur))),
                   "ulimit -v unlimited: models are mapped, not read");
   }
-  (void)config;
 }
 
 void CheckSharedMemory(const config::v1::RunConfig& config, Findings& findings) {

@@ -11,7 +11,7 @@
 namespace tandem::doctor {
 
 void CheckProcessor(const config::v1::RunConfig& config, Findings& findings);
-void CheckLimits(const config::v1::RunConfig& config, Findings& findings);
+void CheckLimits(Findings& findings);
 void CheckSharedMemory(const config::v1::RunConfig& config, Findings& findings);
 void CheckAdapters(Findings& findings);
 

@@ -111,7 +111,24 @@ void CheckVocabulary(const Service& service, const std::string& architecture, in
                 "start it with the same model.path");
 }
 
-// The clock where it is one of ours.
+// What a service said of itself; false where it said nothing.
+template <typename Info>
+bool CheckInfo(const Service& service, const absl::Status& asked, const Info& info,
+               const std::optional<model::ModelSpec>& spec, const ServiceCheckOptions& options,
+               Findings& findings) {
+  if (!asked.ok()) {
+    findings.Fail(
+        service.what(), std::string(asked.message()),
+        absl::IsUnimplemented(asked)
+            ? absl::StrCat("this is the address of another service; correct ", service.key)
+            : "look at its log");
+    return false;
+  }
+  CheckVersion(service, info.build_version(), options, findings);
+  CheckVocabulary(service, info.architecture(), info.vocab_size(), spec, findings);
+  return true;
+}
+
 void CheckService(const Service& service, const std::optional<model::ModelSpec>& spec,
                   const ServiceCheckOptions& options, Findings& findings) {
   if (!CheckConnection(service, options.timeout, findings)) return;
@@ -125,33 +142,19 @@ void CheckService(const Service& service, const std::optional<model::ModelSpec>&
     return;
   }
   const auto context = rpc::MakeContext(options.timeout);
-  const std::string other =
-      absl::StrCat("this is the address of another service; correct ", service.key);
   std::string state;
   if (service.role == Role::kTrainer) {
     trainer::v1::GetModelInfoResponse info;
     const absl::Status asked = rpc::FromGrpcStatus(
         trainer::v1::TrainerService::NewStub(channel)->GetModelInfo(context.get(), {}, &info));
-    if (!asked.ok()) {
-      findings.Fail(service.what(), std::string(asked.message()),
-                    absl::IsUnimplemented(asked) ? other : "look at its log");
-      return;
-    }
-    CheckVersion(service, info.build_version(), options, findings);
-    CheckVocabulary(service, info.architecture(), info.vocab_size(), spec, findings);
+    if (!CheckInfo(service, asked, info, spec, options, findings)) return;
     state = absl::StrFormat("%d ranks, step %d, policy version %d", info.num_ranks(), info.step(),
                             info.policy_version());
   } else {
     rollout::v1::GetServerInfoResponse info;
     const absl::Status asked = rpc::FromGrpcStatus(
         rollout::v1::RolloutService::NewStub(channel)->GetServerInfo(context.get(), {}, &info));
-    if (!asked.ok()) {
-      findings.Fail(service.what(), std::string(asked.message()),
-                    absl::IsUnimplemented(asked) ? other : "look at its log");
-      return;
-    }
-    CheckVersion(service, info.build_version(), options, findings);
-    CheckVocabulary(service, info.architecture(), info.vocab_size(), spec, findings);
+    if (!CheckInfo(service, asked, info, spec, options, findings)) return;
     state = absl::StrCat(
         absl::AsciiStrToLower(
             rollout::v1::RolloutState_Name(info.state()).substr(sizeof("ROLLOUT_STATE_") - 1)),

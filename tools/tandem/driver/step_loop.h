@@ -11,25 +11,14 @@
 #include "absl/status/statusor.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "common/telemetry/phase_timer.h"
 #include "common/telemetry/trace_context.h"
 #include "tools/tandem/driver/run_checkpoints.h"
 #include "tools/tandem/driver/training_loop.h"
 
 namespace tandem::driver {
 
-class Stopwatch {
- public:
-  // Seconds since construction or the last lap.
-  double Lap() {
-    const absl::Time now = absl::Now();
-    const double seconds = absl::ToDoubleSeconds(now - last_);
-    last_ = now;
-    return seconds;
-  }
-
- private:
-  absl::Time last_ = absl::Now();
-};
+using telemetry::Stopwatch;
 
 // What there is of the batches to come when a step is done, for a checkpoint.
 struct Ahead {
