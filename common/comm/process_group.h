@@ -128,6 +128,8 @@ class StoreClient {
   // store is gone; CANCELLED once `cancel`, where given, is notified.
   virtual absl::StatusOr<std::string> Get(const std::string& key, absl::Duration timeout,
                                           const absl::Notification* cancel = nullptr) = 0;
+  // Ends with CANCELLED, at once, a Get() that waits or the next that would. Any thread.
+  virtual void StopWaiting() = 0;
 };
 
 }  // namespace tandem::comm

@@ -31,6 +31,8 @@ class ConnectedStoreClient : public StoreClient {
     return connection_->Read(key, absl::Now() + timeout_, WhenNotified(cancel));
   }
 
+  void StopWaiting() override { connection_->StopWaiting(); }
+
  private:
   absl::Mutex mu_;  // held while a call waits
   const std::unique_ptr<StoreConnection> connection_;

@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -21,23 +22,24 @@
 namespace tandem::comm {
 namespace {
 
-constexpr absl::Duration kLook = absl::Milliseconds(20);         // between looks at `cancelled`
-constexpr absl::Duration kGrace = absl::Milliseconds(100);       // for an answer that is on its way
-constexpr absl::Duration kLongestPause = absl::Milliseconds(8);  // between looks for a key
-constexpr absl::Duration kRetryPause = absl::Milliseconds(50);   // between attempts to connect
+constexpr absl::Duration kLook = absl::Milliseconds(20);        // between looks at `cancelled`
+constexpr absl::Duration kGrace = absl::Milliseconds(100);      // for an answer that is on its way
+constexpr absl::Duration kRetryPause = absl::Milliseconds(50);  // between attempts to connect
 
-// OK once `fd` is ready for `events`.
-absl::Status PollUntil(int fd, short events, absl::Time deadline, const Cancelled& cancelled) {
+// OK once `fd` is ready for `events`, CANCELLED once `stop_fd`, if there is one, can be read.
+absl::Status PollUntil(int fd, short events, absl::Time deadline, const Cancelled& cancelled,
+                       int stop_fd = -1) {
   while (true) {
     if (cancelled && cancelled()) return absl::CancelledError("cancelled");
     const absl::Duration left = deadline - absl::Now();
-    pollfd entry{fd, events, 0};
+    pollfd entries[2] = {{fd, events, 0}, {stop_fd, POLLIN, 0}};  // one below zero is passed over
     const absl::Duration wait =
         std::clamp(left, absl::ZeroDuration(), cancelled ? kLook : absl::Seconds(10));
     // Rounded up, lest the last millisecond be spent spinning.
     const int ready = poll(
-        &entry, 1, static_cast<int>(absl::ToInt64Milliseconds(wait + absl::Microseconds(999))));
-    if (ready > 0) return absl::OkStatus();
+        entries, 2, static_cast<int>(absl::ToInt64Milliseconds(wait + absl::Microseconds(999))));
+    if (ready > 0 && entries[0].revents != 0) return absl::OkStatus();
+    if (ready > 0) return absl::CancelledError("cancelled");
     if (ready < 0 && errno != EINTR) return absl::UnavailableError(std::strerror(errno));
     if (ready == 0 && left <= absl::ZeroDuration())
       return absl::DeadlineExceededError("deadline exceeded");
@@ -100,7 +102,13 @@ absl::StatusOr<std::unique_ptr<StoreConnection>> StoreConnection::Open(const Ren
   while (true) {
     const absl::StatusOr<int> fd = ConnectOnce(rendezvous, deadline, cancelled);
     if (fd.ok()) {
-      auto connection = absl::WrapUnique(new StoreConnection(*fd, place, rendezvous.prefix));
+      const int stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+      auto connection =
+          absl::WrapUnique(new StoreConnection(*fd, stop_fd, place, rendezvous.prefix));
+      if (stop_fd < 0) {
+        return absl::ResourceExhaustedError(
+            absl::StrCat(place, ": cannot make an eventfd: ", std::strerror(errno)));
+      }
       // The server's process has to answer, not just its host.
       std::string hello;
       AppendInteger(hello, StoreQuery::kValidate);
@@ -127,6 +135,7 @@ absl::StatusOr<std::unique_ptr<StoreConnection>> StoreConnection::Open(const Ren
 
 StoreConnection::~StoreConnection() {
   if (fd_ >= 0) close(fd_);
+  if (stop_fd_ >= 0) close(stop_fd_);
 }
 
 absl::Status StoreConnection::Close(absl::Status why) {
@@ -192,28 +201,57 @@ absl::StatusOr<bool> StoreConnection::Check(const std::string& key, absl::Time d
   return answer == kReady;
 }
 
+absl::StatusOr<uint8_t> StoreConnection::ReadByte(absl::Time deadline, const Cancelled& cancelled) {
+  uint8_t byte = 0;
+  RETURN_IF_ERROR(ReadBytes(&byte, sizeof(byte), deadline, cancelled));
+  return byte;
+}
+
+absl::StatusOr<bool> StoreConnection::CancelWait() {
+  const absl::Time until = absl::Now() + kGrace;
+  std::string query;
+  AppendInteger(query, StoreQuery::kCancelWait);
+  RETURN_IF_ERROR(WriteBytes(query, until, nullptr));
+  ASSIGN_OR_RETURN(uint8_t answer, ReadByte(until, nullptr));
+  if (answer == kWaitCancelled) return false;
+  ASSIGN_OR_RETURN(answer, ReadByte(until, nullptr));
+  if (answer == kWaitCancelled) return true;
+  return Close(absl::UnavailableError(absl::StrCat("an answer of ", answer, " to a wait")));
+}
+
 absl::Status StoreConnection::WaitFor(const std::string& key, absl::Time deadline,
                                       const Cancelled& cancelled) {
-  const auto what = [&](absl::string_view end) {
-    return absl::StrCat(place_, ": wait for key ", Full(key), ": ", end);
+  const auto explain = [&](const absl::Status& status) {
+    return absl::Status(status.code(),
+                        absl::StrCat(place_, ": wait for key ", Full(key), ": ", status.message()));
   };
-  // A query that has been sent is given a moment to be answered, so that the connection can be used
-  // again.
-  absl::Time cancelled_at = absl::InfiniteFuture();
-  const auto given_up = [&] {
-    if (cancelled && cancelled() && cancelled_at == absl::InfiniteFuture())
-      cancelled_at = absl::Now();
-    return absl::Now() > cancelled_at + kGrace;
-  };
-  for (absl::Duration pause = absl::Milliseconds(1);; pause = std::min(pause * 2, kLongestPause)) {
-    absl::StatusOr<bool> there = Check(key, std::max(deadline, absl::Now() + kGrace), given_up);
-    if (!there.ok()) return absl::Status(there.status().code(), what(there.status().message()));
-    if (*there) return absl::OkStatus();
-    if (cancelled && cancelled()) return absl::CancelledError(what("cancelled"));
-    if (absl::Now() >= deadline) return absl::DeadlineExceededError(what("deadline exceeded"));
-    absl::SleepFor(std::min(pause, std::max(absl::ZeroDuration(), deadline - absl::Now())));
+  std::string query;
+  AppendInteger(query, StoreQuery::kWait);
+  AppendInteger<uint64_t>(query, 1);
+  AppendString(query, Full(key));
+  if (const absl::Status sent =
+          WriteBytes(query, std::max(deadline, absl::Now() + kGrace), cancelled);
+      !sent.ok()) {
+    return explain(sent);
   }
+  absl::Status status = fd_ < 0 ? absl::UnavailableError("the connection is closed")
+                                : PollUntil(fd_, POLLIN, deadline, cancelled, stop_fd_);
+  if (absl::IsCancelled(status) || absl::IsDeadlineExceeded(status)) {
+    eventfd_t unused;
+    eventfd_read(stop_fd_, &unused);
+    const absl::StatusOr<bool> there = CancelWait();
+    if (!there.ok()) return explain(status);
+    return *there && absl::IsDeadlineExceeded(status) ? absl::OkStatus() : explain(status);
+  }
+  if (!status.ok()) return explain(status);
+  const absl::StatusOr<uint8_t> answer = ReadByte(absl::Now() + kGrace, nullptr);
+  if (!answer.ok()) return explain(answer.status());
+  if (*answer == kReady) return absl::OkStatus();
+  return explain(
+      Close(absl::UnavailableError(absl::StrCat("an answer of ", *answer, " to a wait"))));
 }
+
+void StoreConnection::StopWaiting() { eventfd_write(stop_fd_, 1); }
 
 absl::StatusOr<std::string> StoreConnection::Read(const std::string& key, absl::Time deadline,
                                                   const Cancelled& cancelled) {

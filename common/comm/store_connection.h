@@ -36,23 +36,29 @@ class StoreConnection {
   // Waits until the key is there. The connection stays usable after a deadline or a cancellation,
   // unless the store did not answer either.
   absl::Status WaitFor(const std::string& key, absl::Time deadline, const Cancelled& cancelled);
+  // Ends with CANCELLED a WaitFor() that is under way or the next one. Any thread.
+  void StopWaiting();
   // The value of a key that is there.
   absl::StatusOr<std::string> Read(const std::string& key, absl::Time deadline,
                                    const Cancelled& cancelled);
   absl::StatusOr<int64_t> Add(const std::string& key, int64_t delta, absl::Time deadline);
 
  private:
-  StoreConnection(int fd, std::string place, std::string prefix)
-      : fd_(fd), place_(std::move(place)), prefix_(std::move(prefix)) {}
+  StoreConnection(int fd, int stop_fd, std::string place, std::string prefix)
+      : fd_(fd), stop_fd_(stop_fd), place_(std::move(place)), prefix_(std::move(prefix)) {}
 
   std::string Full(const std::string& key) const { return "/" + prefix_ + "/" + key; }
   absl::Status WriteBytes(const std::string& bytes, absl::Time deadline,
                           const Cancelled& cancelled);
   absl::Status ReadBytes(void* data, size_t size, absl::Time deadline, const Cancelled& cancelled);
+  absl::StatusOr<uint8_t> ReadByte(absl::Time deadline, const Cancelled& cancelled);
+  // Takes the wait that was asked for back. Answers whether the key came meanwhile.
+  absl::StatusOr<bool> CancelWait();
   absl::Status Poll(short events, absl::Time deadline, const Cancelled& cancelled);
   absl::Status Close(absl::Status why);
 
   int fd_;
+  const int stop_fd_;        // an eventfd
   const std::string place_;  // "store 127.0.0.1:4711"
   const std::string prefix_;
 };

@@ -31,6 +31,7 @@ struct Peer {
   bool broken = false;
   std::string in;
   std::string out;
+  std::vector<std::string> waits_for;  // keys that are not there yet
 };
 
 // Takes a query's arguments from the front of a peer's bytes; remembers whether they were all
@@ -195,6 +196,17 @@ class PollingStoreServer : public StoreServer {
     }
   }
 
+  // Who waits for it and for nothing else is answered in the next round of poll().
+  void Set(const std::string& key, std::string value) {
+    const bool is_new = values_.insert_or_assign(key, std::move(value)).second;
+    if (!is_new) return;
+    for (Peer& peer : peers_) {
+      if (peer.waits_for.empty()) continue;
+      std::erase(peer.waits_for, key);
+      if (peer.waits_for.empty()) AppendInteger(peer.out, kReady);
+    }
+  }
+
   // Answers one query, if all of it is there.
   void Answer(Reader& reader, Peer& peer) {
     const auto query = reader.Integer<StoreQuery>();
@@ -212,7 +224,7 @@ class PollingStoreServer : public StoreServer {
       case StoreQuery::kSet: {
         const std::string key = reader.String();
         std::string value = reader.String();
-        if (reader.complete() && !reader.wrong()) values_[key] = std::move(value);
+        if (reader.complete() && !reader.wrong()) Set(key, std::move(value));
         return;
       }
       case StoreQuery::kGet: {
@@ -231,7 +243,7 @@ class PollingStoreServer : public StoreServer {
           return reader.Wrong();
         }
         value = static_cast<int64_t>(static_cast<uint64_t>(value) + static_cast<uint64_t>(delta));
-        values_[key] = absl::StrCat(value);
+        Set(key, absl::StrCat(value));
         return AppendInteger(peer.out, value);
       }
       case StoreQuery::kCheck: {
@@ -244,6 +256,22 @@ class PollingStoreServer : public StoreServer {
         if (reader.complete()) AppendInteger(peer.out, all ? kReady : kNotReady);
         return;
       }
+      case StoreQuery::kWait: {
+        const auto count = reader.Integer<uint64_t>();
+        if (count > kMaxStoreKeys || !peer.waits_for.empty()) return reader.Wrong();
+        std::vector<std::string> missing;
+        for (uint64_t i = 0; i < count && reader.complete() && !reader.wrong(); ++i) {
+          std::string key = reader.String();
+          if (values_.count(key) == 0) missing.push_back(std::move(key));
+        }
+        if (!reader.complete() || reader.wrong()) return;
+        if (missing.empty()) return AppendInteger(peer.out, kReady);
+        peer.waits_for = std::move(missing);
+        return;
+      }
+      case StoreQuery::kCancelWait:
+        peer.waits_for.clear();
+        return AppendInteger(peer.out, kWaitCancelled);
     }
     reader.Wrong();
   }

@@ -7,9 +7,13 @@
 // strings with their length (8 bytes) before them. Every connection begins with kValidate and
 // kStoreMagic.
 //
-//   kSet key value            no answer          kAdd key int64          answers int64, the new
-//   value kGet key                  answers a string   kCheck count keys...    answers a byte,
-//   kReady or not kPing uint32              answers the same
+//   kSet key value          no answer
+//   kAdd key int64          answers int64, the new value
+//   kGet key                answers a string
+//   kCheck count keys...    answers a byte, kReady or kNotReady
+//   kWait count keys...     answers the byte kReady once all keys are there
+//   kCancelWait             answers the byte kWaitCancelled, behind the answer of a wait that is
+//   over kPing uint32            answers the same
 #ifndef TANDEM_COMMON_COMM_STORE_WIRE_H_
 #define TANDEM_COMMON_COMM_STORE_WIRE_H_
 
@@ -27,12 +31,15 @@ enum class StoreQuery : uint8_t {
   kGet = 3,
   kAdd = 4,
   kCheck = 5,
+  kWait = 6,
+  kCancelWait = 12,
   kPing = 13,
 };
 
 inline constexpr uint32_t kStoreMagic = 0x3C85F7CE;
 inline constexpr uint8_t kReady = 0;
 inline constexpr uint8_t kNotReady = 1;
+inline constexpr uint8_t kWaitCancelled = 1;
 // Longer strings are no rendezvous: the connection is closed.
 inline constexpr uint64_t kMaxStoreString = 8 << 20;
 inline constexpr uint64_t kMaxStoreKeys = 1 << 16;

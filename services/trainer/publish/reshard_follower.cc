@@ -26,14 +26,14 @@ class CallOffWatch {
  public:
   CallOffWatch(std::unique_ptr<comm::StoreClient> store, std::string key, absl::Time deadline)
       : store_(std::move(store)), thread_([this, key = std::move(key), deadline] {
-          if (!store_->Get(key, comm::TimeLeft(deadline), &done_).ok()) return;
+          if (!store_->Get(key, comm::TimeLeft(deadline)).ok()) return;
           absl::MutexLock lock(&mu_);
           cancel_.Notify();
           if (group_ != nullptr) group_->Abort("the leader has called the update off");
         }) {}
 
   ~CallOffWatch() {
-    done_.Notify();
+    store_->StopWaiting();
     thread_.join();
   }
 
@@ -47,7 +47,6 @@ class CallOffWatch {
 
  private:
   const std::unique_ptr<comm::StoreClient> store_;
-  absl::Notification done_;
   absl::Notification cancel_;
   absl::Mutex mu_;
   std::shared_ptr<comm::ProcessGroup> group_ ABSL_GUARDED_BY(mu_);

@@ -6,6 +6,7 @@
 #include <thread>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "absl/strings/str_cat.h"
 #include "common/comm/process_group.h"
 #include "common/comm/store_connection.h"
 #include "tests/support/status_matchers.h"
@@ -58,6 +59,32 @@ TEST(Store, AWaitCanBeCancelledAndTheClientUsedAgain) {
   canceller.join();
   ASSERT_OK(client->Set("go/2", ""));
   EXPECT_THAT(client->Get("go/2", absl::Seconds(10)), IsOkAndHolds(std::string()));
+}
+
+TEST(Store, AWaitCanBeStoppedFromAnotherThreadAndTheClientUsedAgain) {
+  ASSERT_OK_AND_ASSIGN(auto server, StoreServer::Start());
+  ASSERT_OK_AND_ASSIGN(auto client, StoreClient::Connect(At(server->port()), absl::Seconds(10)));
+  std::thread stopper([&client] { client->StopWaiting(); });
+  EXPECT_THAT(client->Get("go/1", absl::InfiniteDuration()),
+              StatusIs(absl::StatusCode::kCancelled, HasSubstr("go/1")));
+  stopper.join();
+  ASSERT_OK(client->Set("go/1", "late"));
+  EXPECT_THAT(client->Get("go/1", absl::Seconds(10)), IsOkAndHolds(std::string("late")));
+}
+
+TEST(Store, AWaitThatWasGivenUpLeavesNoAnswerBehind) {
+  ASSERT_OK_AND_ASSIGN(auto server, StoreServer::Start());
+  ASSERT_OK_AND_ASSIGN(auto waiter, StoreClient::Connect(At(server->port()), absl::Seconds(10)));
+  ASSERT_OK_AND_ASSIGN(auto setter, StoreClient::Connect(At(server->port()), absl::Seconds(10)));
+  for (int i = 0; i < 200; ++i) {
+    // Sometimes the key comes as its wait is given up.
+    const std::string key = absl::StrCat("key/", i);
+    std::thread thread([&] { EXPECT_OK(setter->Set(key, "x")); });
+    const auto value = waiter->Get(key, absl::Microseconds(10 * (i % 20)));
+    EXPECT_TRUE(value.ok() || absl::IsDeadlineExceeded(value.status())) << value.status();
+    thread.join();
+    EXPECT_THAT(waiter->Get(key, absl::Seconds(10)), IsOkAndHolds(std::string("x")));
+  }
 }
 
 TEST(Store, AWaitEndsWhenTheServerGoes) {
@@ -123,6 +150,11 @@ TEST(Store, OurClientsUseTheStoreThatTorchrunServes) {
   const absl::Time deadline = absl::Now() + absl::Seconds(20);
   ASSERT_OK(connection->Set("key", "value", deadline));
   EXPECT_OK(connection->WaitFor("key", deadline, nullptr));
+  EXPECT_THAT(connection->WaitFor("late", absl::Now() + absl::Milliseconds(50), nullptr),
+              StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("late")));
+  std::thread setter([&] { theirs->set("run/late", {'x'}); });
+  EXPECT_OK(connection->WaitFor("late", deadline, nullptr));
+  setter.join();
   EXPECT_THAT(connection->Check("other", deadline, nullptr), IsOkAndHolds(false));
   EXPECT_THAT(connection->Read("key", deadline, nullptr), IsOkAndHolds(std::string("value")));
   EXPECT_THAT(connection->Add("count", 3, deadline), IsOkAndHolds(int64_t{3}));
