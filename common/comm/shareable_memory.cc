@@ -17,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "common/comm/file_mapping.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::comm {
@@ -94,11 +95,11 @@ absl::StatusOr<std::shared_ptr<const ShareableSegment>> ShareableSegment::Create
   if (ftruncate(file.get(), size_bytes) != 0 || fcntl(file.get(), F_ADD_SEALS, kSeals) != 0) {
     return SystemError("a file of that size", size_bytes);
   }
-  void* const data = mmap(nullptr, static_cast<size_t>(size_bytes), PROT_READ | PROT_WRITE,
-                          MAP_SHARED, file.get(), /*offset=*/0);
-  if (data == MAP_FAILED) return SystemError("mmap", size_bytes);
-  return std::shared_ptr<const ShareableSegment>(new ShareableSegment(
-      next_id.fetch_add(1), static_cast<std::byte*>(data), size_bytes, std::move(file)));
+  std::byte* const data = MapMemoryFile(file.get(), size_bytes, PROT_READ | PROT_WRITE);
+  if (data == nullptr) return SystemError("mmap", size_bytes);
+  ProvideLargePages(data, size_bytes);
+  return std::shared_ptr<const ShareableSegment>(
+      new ShareableSegment(next_id.fetch_add(1), data, size_bytes, std::move(file)));
 }
 
 ShareableSegment::~ShareableSegment() { munmap(data_, static_cast<size_t>(size_bytes_)); }
@@ -112,11 +113,9 @@ absl::StatusOr<std::unique_ptr<const MappedSegment>> MappedSegment::Map(
     return absl::InvalidArgumentError("expected a sealed memory segment, found another file");
   }
   const auto size_bytes = static_cast<int64_t>(found.st_size);
-  void* const data = mmap(nullptr, static_cast<size_t>(size_bytes), PROT_READ, MAP_SHARED,
-                          file.get(), /*offset=*/0);
-  if (data == MAP_FAILED) return SystemError("mmap", size_bytes);
-  return std::unique_ptr<const MappedSegment>(
-      new MappedSegment(static_cast<const std::byte*>(data), size_bytes));
+  const std::byte* const data = MapMemoryFile(file.get(), size_bytes, PROT_READ);
+  if (data == nullptr) return SystemError("mmap", size_bytes);
+  return std::unique_ptr<const MappedSegment>(new MappedSegment(data, size_bytes));
 }
 
 MappedSegment::~MappedSegment() {

@@ -11,6 +11,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdio>
+#include <fstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -71,6 +73,41 @@ TEST(ShareableMemory, IsForgottenWithItsTensor) {
   EXPECT_TRUE(FindShareable(data, kBytes).has_value()) << "a view still holds it";
   part.reset();
   EXPECT_FALSE(FindShareable(data, kBytes).has_value());
+}
+
+// Those blocks of which the kernel says that a large page is mapped, in bytes.
+int64_t LargePagesAt(const void* data) {
+  std::ifstream maps("/proc/self/smaps");
+  std::string line;
+  bool here = false;
+  while (std::getline(maps, line)) {
+    uintptr_t begin = 0, end = 0;
+    if (std::sscanf(line.c_str(), "%lx-%lx ", &begin, &end) == 2) {
+      const auto at = reinterpret_cast<uintptr_t>(data);
+      here = begin <= at && at < end;
+    }
+    int64_t kilobytes = 0;
+    if (here && std::sscanf(line.c_str(), "ShmemPmdMapped: %ld kB", &kilobytes) == 1) {
+      return kilobytes << 10;
+    }
+  }
+  return 0;
+}
+
+TEST(ShareableMemory, IsLargePagesHereAndWhereItIsRead) {
+  constexpr int64_t kBytes = (int64_t{6} << 20) + 12345;
+  const at::Tensor tensor = ShareableZeros(kBytes, at::kByte);
+  if (LargePagesAt(tensor.data_ptr()) == 0) GTEST_SKIP() << "this system has no large pages left";
+  EXPECT_EQ(LargePagesAt(tensor.data_ptr()), int64_t{6} << 20);
+  EXPECT_EQ(tensor.count_nonzero().item<int64_t>(), 0);
+  const auto range = FindShareable(tensor.data_ptr(), kBytes);
+  ASSERT_TRUE(range.has_value());
+  ASSERT_OK_AND_ASSIGN(const auto mapped, MappedSegment::Map(range->segment->file()));
+  tensor.fill_(7);
+  int64_t sevens = 0;
+  for (int64_t i = 0; i < kBytes; ++i) sevens += mapped->data()[i] == std::byte{7} ? 1 : 0;
+  EXPECT_EQ(sevens, kBytes);
+  EXPECT_EQ(LargePagesAt(mapped->data()), int64_t{6} << 20);
 }
 
 TEST(ShareableMemory, OfFewBytesIsOrdinary) {

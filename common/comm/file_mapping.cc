@@ -1,0 +1,50 @@
+#include "common/comm/file_mapping.h"
+
+#include <sys/mman.h>
+
+#include <cerrno>
+
+namespace tandem::comm {
+namespace {
+
+constexpr uintptr_t kLargePageBytes = uintptr_t{2} << 20;
+constexpr uintptr_t kSmallPageBytes = 4096;
+// Of linux/mman.h, which older C libraries lack.
+constexpr int kCollapse = 25;
+
+uintptr_t RoundUp(uintptr_t value, uintptr_t to) { return (value + to - 1) / to * to; }
+
+}  // namespace
+
+std::byte* MapMemoryFile(int file, int64_t size_bytes, int protection) {
+  const uintptr_t size = RoundUp(static_cast<uintptr_t>(size_bytes), kSmallPageBytes);
+  void* const room = mmap(nullptr, size + kLargePageBytes, PROT_NONE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (room == MAP_FAILED) return nullptr;
+  const auto begin = reinterpret_cast<uintptr_t>(room);
+  const uintptr_t end = begin + size + kLargePageBytes;
+  const uintptr_t data = RoundUp(begin, kLargePageBytes);
+  if (mmap(reinterpret_cast<void*>(data), static_cast<size_t>(size_bytes), protection,
+           MAP_SHARED | MAP_FIXED, file, /*offset=*/0) == MAP_FAILED) {
+    const int error = errno;
+    munmap(room, end - begin);
+    errno = error;
+    return nullptr;
+  }
+  if (data > begin) munmap(room, data - begin);
+  if (end > data + size) munmap(reinterpret_cast<void*>(data + size), end - data - size);
+  return reinterpret_cast<std::byte*>(data);
+}
+
+void ProvideLargePages(std::byte* data, int64_t size_bytes) {
+  const uintptr_t blocks = static_cast<uintptr_t>(size_bytes) / kLargePageBytes;
+  if (blocks == 0) return;
+  // A block without any page is taken for a hole. One is enough: the others come as zeros, with
+  // the large page, sooner than each by itself.
+  for (uintptr_t block = 0; block < blocks; ++block) {
+    *reinterpret_cast<volatile std::byte*>(data + block * kLargePageBytes) = std::byte{0};
+  }
+  madvise(data, blocks * kLargePageBytes, kCollapse);
+}
+
+}  // namespace tandem::comm
