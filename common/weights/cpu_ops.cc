@@ -8,19 +8,13 @@
 #include <exception>
 
 #include "absl/strings/str_cat.h"
+#include "common/weights/bfloat16_cast.h"
 
 namespace tandem::weights {
 namespace {
 
 at::ScalarType TypeOf(WireElement element) {
-  switch (element) {
-    case WireElement::kBfloat16:
-      return at::kBFloat16;
-    case WireElement::kFloat16:
-      return at::kHalf;
-    default:
-      return at::kFloat;
-  }
+  return element == WireElement::kFloat16 ? at::kHalf : at::kFloat;
 }
 
 }  // namespace
@@ -45,6 +39,15 @@ absl::Status CpuDeviceOps::Copy(absl::Span<const CopyRun> runs) {
 }
 
 absl::Status CpuDeviceOps::Cast(WireElement element, absl::Span<const CastRun> runs) {
+  if (element == WireElement::kBfloat16) {
+    for (const CastRun& run : runs) {
+      for (int64_t i = 0; i < run.repeat; ++i) {
+        CastToBfloat16(run.from + i * run.from_stride, run.length,
+                       run.to + i * run.length * WireElementBytes(element));
+      }
+    }
+    return absl::OkStatus();
+  }
   at::NoGradGuard no_grad;
   for (const CastRun& run : runs) {
     const at::Tensor from = at::from_blob(const_cast<float*>(run.from), {run.repeat, run.length},

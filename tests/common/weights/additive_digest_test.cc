@@ -8,7 +8,7 @@
 #include <set>
 #include <vector>
 
-#include "hwy/highway.h"
+#include "tests/support/on_simd_target.h"
 #include "tests/support/random_bytes.h"
 
 namespace tandem::weights {
@@ -48,17 +48,7 @@ DigestSum NaiveSum(const Bytes& bytes) {
   return sum;
 }
 
-class AdditiveDigestOnTarget : public ::testing::TestWithParam<int64_t> {
- protected:
-  void SetUp() override {
-    hwy::SetSupportedTargetsForTest(GetParam());
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-  }
-  void TearDown() override {
-    hwy::SetSupportedTargetsForTest(0);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-  }
-};
+class AdditiveDigestOnTarget : public testing::OnSimdTarget {};
 
 TEST_P(AdditiveDigestOnTarget, IsItsDefinition) {
   std::mt19937_64 random(1);
@@ -174,16 +164,8 @@ TEST_P(AdditiveDigestOnTarget, DependsOnTheSize) {
   EXPECT_EQ(seen.size(), 5000u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Targets, AdditiveDigestOnTarget, ::testing::ValuesIn([] {
-                           std::vector<int64_t> targets;
-                           for (const int64_t target : {HWY_AVX3, HWY_AVX2, HWY_SCALAR}) {
-                             if ((hwy::SupportedTargets() & target) != 0) targets.push_back(target);
-                           }
-                           return targets;
-                         }()),
-                         [](const ::testing::TestParamInfo<int64_t>& info) {
-                           return std::string(hwy::TargetName(info.param)).substr(0, 8);
-                         });
+INSTANTIATE_TEST_SUITE_P(Targets, AdditiveDigestOnTarget, testing::SimdTargets(),
+                         testing::SimdTargetName);
 
 TEST(AdditiveDigest, FactorsOfALaneDiffer) {
   // So that no two words of a block can change places unseen.

@@ -5,23 +5,13 @@
 #include <random>
 #include <vector>
 
-#include "hwy/highway.h"
+#include "tests/support/on_simd_target.h"
 #include "tests/support/random_bytes.h"
 
 namespace tandem::weights {
 namespace {
 
-class ChangeMaskOnTarget : public ::testing::TestWithParam<int64_t> {
- protected:
-  void SetUp() override {
-    hwy::SetSupportedTargetsForTest(GetParam());
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-  }
-  void TearDown() override {
-    hwy::SetSupportedTargetsForTest(0);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-  }
-};
+class ChangeMaskOnTarget : public testing::OnSimdTarget {};
 
 TEST_P(ChangeMaskOnTarget, HasABitForEachElementThatDiffers) {
   std::mt19937_64 random(1);
@@ -44,16 +34,8 @@ TEST_P(ChangeMaskOnTarget, HasABitForEachElementThatDiffers) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Targets, ChangeMaskOnTarget, ::testing::ValuesIn([] {
-                           std::vector<int64_t> targets;
-                           for (const int64_t target : {HWY_AVX3, HWY_AVX2, HWY_SCALAR}) {
-                             if ((hwy::SupportedTargets() & target) != 0) targets.push_back(target);
-                           }
-                           return targets;
-                         }()),
-                         [](const ::testing::TestParamInfo<int64_t>& info) {
-                           return std::string(hwy::TargetName(info.param)).substr(0, 8);
-                         });
+INSTANTIATE_TEST_SUITE_P(Targets, ChangeMaskOnTarget, testing::SimdTargets(),
+                         testing::SimdTargetName);
 
 }  // namespace
 }  // namespace tandem::weights
