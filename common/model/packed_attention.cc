@@ -4,6 +4,8 @@
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <optional>
+
 #include "common/model/cpu_dispatch.h"
 #include "common/model/eager_ops.h"
 #include "common/model/kernels/attention.h"
@@ -26,7 +28,8 @@ const kernels::ParallelFor& Threads() {
 }
 
 kernels::AttentionShape ShapeOf(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                const at::Tensor& cu_seqlens, double scale, int64_t window) {
+                                const at::Tensor& cu_seqlens, const at::Tensor& prefixes,
+                                double scale, int64_t window) {
   kernels::AttentionShape shape;
   shape.type = ElementOf(q);
   shape.num_heads = q.size(1);
@@ -36,6 +39,7 @@ kernels::AttentionShape ShapeOf(const at::Tensor& q, const at::Tensor& k, const 
   shape.window = window;
   shape.num_sequences = cu_seqlens.numel() - 1;
   shape.cu_seqlens = cu_seqlens.const_data_ptr<int64_t>();
+  if (prefixes.defined()) shape.prefixes = prefixes.const_data_ptr<int64_t>();
   shape.q = q.const_data_ptr();
   shape.k = k.const_data_ptr();
   shape.v = v.const_data_ptr();
@@ -47,14 +51,15 @@ kernels::AttentionShape ShapeOf(const at::Tensor& q, const at::Tensor& k, const 
 
 struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q, const at::Tensor& k,
-                            const at::Tensor& v, const at::Tensor& cu_seqlens, double scale,
-                            int64_t window) {
+                            const at::Tensor& v, const at::Tensor& cu_seqlens,
+                            const std::optional<at::Tensor>& shared, double scale, int64_t window) {
+    const at::Tensor prefixes = shared.value_or(at::Tensor());
     at::Tensor out = at::empty({q.size(0), q.size(1) * q.size(2)}, q.options());
     at::Tensor log_sum_exp = at::empty({q.size(0), q.size(1)}, at::kFloat);
-    kernels::AttentionForward(ShapeOf(q, k, v, cu_seqlens, scale, window), out.mutable_data_ptr(),
-                              log_sum_exp.mutable_data_ptr<float>(), at::get_num_threads(),
-                              Threads());
-    ctx->save_for_backward({q, k, v, cu_seqlens, out, log_sum_exp});
+    kernels::AttentionForward(ShapeOf(q, k, v, cu_seqlens, prefixes, scale, window),
+                              out.mutable_data_ptr(), log_sum_exp.mutable_data_ptr<float>(),
+                              at::get_num_threads(), Threads());
+    ctx->save_for_backward({q, k, v, cu_seqlens, out, log_sum_exp, prefixes});
     ctx->saved_data["scale"] = scale;
     ctx->saved_data["window"] = window;
     return out;
@@ -76,10 +81,10 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
     gradients.grad_k = grad_k.mutable_data_ptr();
     gradients.grad_v = grad_v.mutable_data_ptr();
     kernels::AttentionBackward(
-        ShapeOf(q, k, saved[2], saved[3], ctx->saved_data["scale"].toDouble(),
+        ShapeOf(q, k, saved[2], saved[3], saved[6], ctx->saved_data["scale"].toDouble(),
                 ctx->saved_data["window"].toInt()),
         gradients, at::get_num_threads(), Threads());
-    return {grad_q, grad_k, grad_v, at::Tensor(), at::Tensor(), at::Tensor()};
+    return {grad_q, grad_k, grad_v, at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
 
@@ -89,18 +94,21 @@ at::Tensor PackedAttention::Forward(int64_t layer, const at::Tensor& q, const at
                                     const at::Tensor& v, const AttentionParams& params) {
   const bool plain = params.softcap == 0 && !params.sinks.has_value();
   if (implementation_ == Implementation::kEager || !plain || !KernelsTake({q, k, v})) {
+    TORCH_CHECK(!prefixes_.defined(), "shared prefixes are for the CPU's kernels");
     return eager::PackedAttention(q, k, v, cu_seqlens_, params);
   }
   const at::Tensor queries = WithHeadsTogether(q);
   const at::Tensor keys = WithHeadsTogether(k);
   const at::Tensor values = WithHeadsTogether(v);
   if (NeedsGraph({q, k, v})) {
-    return AttentionFunction::apply(queries, keys, values, cu_seqlens_, params.scale,
+    std::optional<at::Tensor> shared;
+    if (prefixes_.defined()) shared = prefixes_;
+    return AttentionFunction::apply(queries, keys, values, cu_seqlens_, shared, params.scale,
                                     params.window);
   }
   at::Tensor out = at::empty({q.size(0), q.size(1) * q.size(2)}, q.options());
   kernels::AttentionForward(
-      ShapeOf(queries, keys, values, cu_seqlens_, params.scale, params.window),
+      ShapeOf(queries, keys, values, cu_seqlens_, prefixes_, params.scale, params.window),
       out.mutable_data_ptr(), nullptr, at::get_num_threads(), Threads());
   return out;
 }

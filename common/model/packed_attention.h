@@ -17,10 +17,15 @@ class PackedAttention : public Attention {
   };
 
   // cu_seqlens: int64 [num_sequences + 1] on the CPU: 0, the end of the first sequence, ..., the
-  // number of tokens; never decreasing. Not copied.
+  // number of tokens; never decreasing. prefixes: undefined, or int64 [num_sequences, 2] on the
+  // CPU: what each sequence shares with one before it (kernels/attention.h), which our kernels
+  // alone take. Neither is copied.
   explicit PackedAttention(at::Tensor cu_seqlens,
-                           Implementation implementation = Implementation::kFast)
-      : cu_seqlens_(std::move(cu_seqlens)), implementation_(implementation) {}
+                           Implementation implementation = Implementation::kFast,
+                           at::Tensor prefixes = {})
+      : cu_seqlens_(std::move(cu_seqlens)),
+        prefixes_(std::move(prefixes)),
+        implementation_(implementation) {}
 
   // Differentiable. The scores' memory is that of one block of queries.
   at::Tensor Forward(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
@@ -28,6 +33,7 @@ class PackedAttention : public Attention {
 
  private:
   at::Tensor cu_seqlens_;
+  at::Tensor prefixes_;
   Implementation implementation_;
 };
 

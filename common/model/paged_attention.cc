@@ -52,6 +52,19 @@ struct LayerCache {
     std::memset(value + head_dim, 0, (padded_head_dim - head_dim) * sizeof(T));
   }
 
+  // Asks for a sequence's first tile of keys, and for the one that is written now.
+  void FetchSoon(const PagedSequence& sequence, int64_t kv_head) const {
+    const int64_t last = (sequence.context_length - 1) / kKvTile * kKvTile;
+    for (const int64_t position : {int64_t{0}, last}) {
+      const char* const tile = reinterpret_cast<const char*>(
+          keys + sequence.blocks[position / block_size] * key_block_stride +
+          (kv_head * block_size + position % block_size) * head_dim);
+      const int64_t bytes = kKvTile * head_dim * static_cast<int64_t>(sizeof(T));
+      for (int64_t byte = 0; byte < bytes; byte += 64) __builtin_prefetch(tile + byte);
+      if (last == 0) break;
+    }
+  }
+
   int64_t block_size;
   int64_t head_dim;
   int64_t padded_head_dim;
@@ -74,18 +87,21 @@ void WriteTokens(const LayerCache<T>& cache, const PagedSequence& sequence, int6
   }
 }
 
-// Calls fn(i) for every i below n; threads take the next one as they finish, for the work is
-// uneven.
+// Items that a thread takes of its share at a time, at least: so many times fewer than all of it.
+constexpr int64_t kTurns = 16;
+
+// Calls fn(begin, end) for ranges that cover [0, n); threads take the next few as they finish, for
+// the work is uneven.
 template <typename Fn>
-void ForEach(int64_t n, bool parallel, const Fn& fn) {
+void ForSome(int64_t n, bool parallel, const Fn& fn) {
   const int64_t threads = parallel ? std::min<int64_t>(n, NumThreads()) : 1;
-  if (threads <= 1) {
-    for (int64_t i = 0; i < n; ++i) fn(i);
-    return;
-  }
+  if (threads <= 1) return fn(0, n);
+  const int64_t at_once = std::max<int64_t>(1, n / (threads * kTurns));
   std::atomic<int64_t> next{0};
   ForTasks(threads, [&](int64_t, int64_t) {
-    for (int64_t i = next++; i < n; i = next++) fn(i);
+    for (int64_t i = next.fetch_add(at_once); i < n; i = next.fetch_add(at_once)) {
+      fn(i, std::min(n, i + at_once));
+    }
   });
 }
 
@@ -122,13 +138,15 @@ static void Run(const PagedKvCache& paged, int64_t layer,
 
   // A tile of a prompt reads what other tiles write.
   if (!decode_only) {
-    ForEach(num_tiles * kv_heads, parallel, [&](int64_t i) {
-      const auto& tile = tile_at(i / kv_heads);
-      WriteTokens(cache, sequences[tile.sequence], tile.first_token, tile.num_tokens, i % kv_heads,
-                  k, v);
+    ForSome(num_tiles * kv_heads, parallel, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const auto& tile = tile_at(i / kv_heads);
+        WriteTokens(cache, sequences[tile.sequence], tile.first_token, tile.num_tokens,
+                    i % kv_heads, k, v);
+      }
     });
   }
-  ForEach(num_tiles * kv_heads, parallel, [&](int64_t i) {
+  const auto attend = [&](int64_t i) {
     const auto& tile = tile_at(i / kv_heads);
     const PagedSequence& sequence = sequences[tile.sequence];
     const int64_t kv_head = i % kv_heads;
@@ -157,6 +175,15 @@ static void Run(const PagedKvCache& paged, int64_t layer,
     args.window = params.window;
     if (sinks.defined()) args.sinks = sinks.const_data_ptr<float>() + kv_head * group;
     Attend(args);
+  };
+  ForSome(num_tiles * kv_heads, parallel, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      if (i + 1 < end) {
+        const PagedSequence& next = sequences[tile_at((i + 1) / kv_heads).sequence];
+        cache.FetchSoon(next, (i + 1) % kv_heads);
+      }
+      attend(i);
+    }
   });
 }
 

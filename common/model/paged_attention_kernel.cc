@@ -1,8 +1,6 @@
 #include "common/model/paged_attention_kernel.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
 #include <vector>
 
 #undef HWY_TARGET_INCLUDE
@@ -33,26 +31,38 @@ HWY_INLINE auto LoadFloats(DF d, const uint16_t* from) {
   return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(d32, hn::LoadU(d16, from))));
 }
 
-inline float ToFloat(float x) { return x; }
-inline float ToFloat(uint16_t x) {
-  const uint32_t bits = static_cast<uint32_t>(x) << 16;
-  float out;
-  std::memcpy(&out, &bits, sizeof(out));
-  return out;
+// The element types as the other kernels know them.
+HWY_INLINE const float* Elements(const float* from) { return from; }
+HWY_INLINE float* Elements(float* to) { return to; }
+HWY_INLINE const kernels::BFloat16* Elements(const uint16_t* from) {
+  return reinterpret_cast<const kernels::BFloat16*>(from);
 }
-inline void Store(float x, float* to) { *to = x; }
-// Rounds to nearest, ties to even.
-inline void Store(float x, uint16_t* to) {
-  uint32_t bits;
-  std::memcpy(&bits, &x, sizeof(bits));
-  *to = std::isnan(x) ? uint16_t{0x7fc0}
-                      : static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+HWY_INLINE kernels::BFloat16* Elements(uint16_t* to) {
+  return reinterpret_cast<kernels::BFloat16*>(to);
+}
+
+// to[0, n) = from[0, n) * factor.
+template <typename From, typename To>
+HWY_INLINE void ScaleTo(const From* from, int64_t n, float factor, To* to) {
+  const shared::Floats d;
+  const shared::OneFloat one;
+  constexpr auto kStep = static_cast<int64_t>(shared::kLanes);
+  int64_t i = 0;
+  for (; i + kStep <= n; i += kStep) {
+    shared::StoreFloats(d, hn::Mul(shared::LoadFloats(d, from + i), hn::Set(d, factor)), to + i);
+  }
+  for (; i < n; ++i) {
+    shared::StoreFloats(one, hn::Mul(shared::LoadFloats(one, from + i), hn::Set(one, factor)),
+                        to + i);
+  }
 }
 
 // scores[r * kRun + t * kTile + j] = q_r . k_j for the 16 keys of each of kTiles tiles, for kRows
-// rows of q. Few rows take several tiles at once: sums that are too few wait for one another.
+// rows of q. Few rows take several tiles at once: sums that are too few wait for one another. What
+// is at `soon`, of the size of a tile, is asked for meanwhile.
 template <int kRows, int kTiles, typename T>
-HWY_INLINE void TileScores(const float* q, int64_t head_dim, const T* const* keys, float* scores) {
+HWY_INLINE void TileScores(const float* q, int64_t head_dim, const T* const* keys,
+                           const T* const* soon, float* scores) {
   const DF d;
   const size_t lanes = hn::Lanes(d);
   for (size_t j = 0; j < static_cast<size_t>(kTile); j += 2 * lanes) {
@@ -67,6 +77,7 @@ HWY_INLINE void TileScores(const float* q, int64_t head_dim, const T* const* key
     for (int64_t i = 0; i < head_dim; ++i) {
 #pragma GCC unroll 4
       for (int t = 0; t < kTiles; ++t) {
+        if (j == 0) __builtin_prefetch(soon[t] + i * kTile);
         const auto k0 = LoadFloats(d, keys[t] + i * kTile + j);
         const auto k1 = LoadFloats(d, keys[t] + i * kTile + second);
 #pragma GCC unroll 4
@@ -131,6 +142,11 @@ HWY_INLINE void AddValues(const float* p, int64_t n, const T* values, int64_t pa
   for (; i + kVectors * lanes <= padded_head_dim; i += kVectors * lanes) {
     AddColumns<kRows, kVectors>(p, n, values + i, padded_head_dim, acc + i);
   }
+  if constexpr (kVectors > 4) {
+    for (; i + 4 * lanes <= padded_head_dim; i += 4 * lanes) {
+      AddColumns<kRows, 4>(p, n, values + i, padded_head_dim, acc + i);
+    }
+  }
   for (; i < padded_head_dim; i += lanes) {
     AddColumns<kRows, 1>(p, n, values + i, padded_head_dim, acc + i);
   }
@@ -186,7 +202,7 @@ class Attender {
     for (int64_t r = 0; r < rows; ++r) {
       const int64_t head = r % a_.heads_per_kv_head;
       const T* q = a_.q + r / a_.heads_per_kv_head * a_.q_token_stride + head * a_.q_head_stride;
-      for (int64_t i = 0; i < a_.head_dim; ++i) q_[r * a_.head_dim + i] = ToFloat(q[i]) * a_.scale;
+      ScaleTo(Elements(q), a_.head_dim, a_.scale, q_ + r * a_.head_dim);
       // A sink is a key without a value.
       running_[r] = shared::kNothingSeen;
       if (a_.sinks != nullptr) running_[r] = {a_.sinks[head], 1.0f};
@@ -199,6 +215,25 @@ class Attender {
     return a_.keys + a_.blocks[position / a_.block_size] * a_.key_block_stride +
            position % a_.block_size * a_.head_dim;
   }
+  const T* ValuesOf(int64_t position) const {
+    return a_.values + a_.blocks[position / a_.block_size] * a_.value_block_stride +
+           position % a_.block_size * a_.padded_head_dim;
+  }
+
+  // The scores of keys [run + j, run + end), kTiles tiles at once; returns where fewer are left.
+  template <int kRows, int kTiles>
+  HWY_INLINE int64_t ScoreTiles(int64_t row, int64_t run, int64_t j, int64_t end) {
+    const T* keys[kTiles];
+    const T* values[kTiles];  // wanted next
+    for (; j + kTiles * kTile <= end; j += kTiles * kTile) {
+      for (int t = 0; t < kTiles; ++t) {
+        keys[t] = KeysOf(run + j + t * kTile);
+        values[t] = ValuesOf(run + j + t * kTile);
+      }
+      TileScores<kRows, kTiles>(q_ + row * a_.head_dim, a_.head_dim, keys, values, scores_ + j);
+    }
+    return j;
+  }
 
   template <int kRows>
   void RunOfRows(int64_t row, int64_t run, int64_t end) {
@@ -207,19 +242,11 @@ class Attender {
     const int64_t n = std::min({kRun, end - run, a_.first_position + last_token + 1 - run});
     if (n <= 0) return;
     float* acc = acc_ + row * a_.padded_head_dim;
-    constexpr int kTiles = kRows <= 2 ? 4 / kRows : 1;
-    const float* const q = q_ + row * a_.head_dim;
-    const T* keys[kTiles];
-    int64_t j = 0;
-    for (; j + (kTiles - 1) * kTile < n; j += kTiles * kTile) {
-      for (int t = 0; t < kTiles; ++t) keys[t] = KeysOf(run + j + t * kTile);
-      TileScores<kRows, kTiles>(q, a_.head_dim, keys, scores_ + j);
-    }
-    for (; j < n; j += kTile) {
-      keys[0] = KeysOf(run + j);
-      TileScores<kRows, 1>(q, a_.head_dim, keys, scores_ + j);
-    }
     const int64_t whole_tiles = (n + kTile - 1) / kTile * kTile;
+    int64_t j = 0;
+    if constexpr (kRows == 1) j = ScoreTiles<kRows, 4>(row, run, j, whole_tiles);
+    if constexpr (kRows <= 2) j = ScoreTiles<kRows, 2>(row, run, j, whole_tiles);
+    ScoreTiles<kRows, 1>(row, run, j, whole_tiles);
     for (int r = 0; r < kRows; ++r) {
       const int64_t position = a_.first_position + (row + r) / a_.heads_per_kv_head;
       if (a_.softcap > 0.0f) CapScores(scores_ + r * kRun, whole_tiles, a_.softcap);
@@ -232,9 +259,7 @@ class Attender {
       const int64_t position = run + j;
       const int64_t within = position % a_.block_size;
       const int64_t count = std::min(n - j, a_.block_size - within);
-      const T* values = a_.values + a_.blocks[position / a_.block_size] * a_.value_block_stride +
-                        within * a_.padded_head_dim;
-      AddValues<kRows>(scores_ + j, count, values, a_.padded_head_dim, acc);
+      AddValues<kRows>(scores_ + j, count, ValuesOf(position), a_.padded_head_dim, acc);
       j += count;
     }
   }
@@ -243,10 +268,7 @@ class Attender {
     for (int64_t r = 0; r < rows; ++r) {
       T* out = a_.out + r / a_.heads_per_kv_head * a_.out_token_stride +
                r % a_.heads_per_kv_head * a_.head_dim;
-      const float inverse = 1.0f / running_[r].sum;
-      for (int64_t i = 0; i < a_.head_dim; ++i) {
-        Store(acc_[r * a_.padded_head_dim + i] * inverse, out + i);
-      }
+      ScaleTo(acc_ + r * a_.padded_head_dim, a_.head_dim, 1.0f / running_[r].sum, Elements(out));
     }
   }
 

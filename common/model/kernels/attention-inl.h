@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "common/model/kernels/attention.h"
+#include "common/model/kernels/attention_tasks.h"
 #include "common/model/kernels/pack-inl.h"
 #include "common/model/kernels/softmax-inl.h"
 
@@ -27,10 +28,12 @@ inline int64_t RoundUpTo(int64_t value, int64_t multiple) {
 
 // The sizes of one task.
 struct Extent {
-  int64_t first;   // token of the batch
-  int64_t length;  // tokens of the sequence
-  int64_t padded;  // length in whole panels
-  int64_t group;   // query heads of the key-value head
+  int64_t first;         // row of its first token, were all its tokens side by side
+  int64_t prefix;        // leading tokens that lie elsewhere
+  int64_t prefix_first;  // row of the first of them
+  int64_t length;        // tokens of the sequence
+  int64_t padded;        // length in whole panels
+  int64_t group;         // query heads of the key-value head
   int64_t dim;
   int64_t width;         // dim in whole panels
   int64_t block_tokens;  // of a block of queries
@@ -38,7 +41,9 @@ struct Extent {
 
 inline Extent ExtentOf(const AttentionShape& shape, int64_t sequence) {
   Extent e;
-  e.first = shape.cu_seqlens[sequence];
+  e.prefix = PrefixLength(shape, sequence);
+  e.prefix_first = e.prefix > 0 ? shape.prefixes[2 * sequence] : 0;
+  e.first = shape.cu_seqlens[sequence] - e.prefix;
   e.length = shape.cu_seqlens[sequence + 1] - e.first;
   e.padded = RoundUpTo(e.length, kWidth);
   e.group = shape.num_heads / shape.num_kv_heads;
@@ -48,11 +53,17 @@ inline Extent ExtentOf(const AttentionShape& shape, int64_t sequence) {
   return e;
 }
 
-// Rows of a sequence's k or v: to[t * width + j], with zeros beyond dim.
+// The row of the batch that holds the sequence's token `t`.
+inline int64_t RowOf(const Extent& e, int64_t t) {
+  return t < e.prefix ? e.prefix_first + t : e.first + t;
+}
+
+// Rows of a sequence's k or v: to[t * width + j], with zeros beyond dim. `from` is row 0 of the
+// batch.
 template <typename T>
 void UnpackRows(const T* from, int64_t stride, const Extent& e, float* to) {
   for (int64_t t = 0; t < e.length; ++t) {
-    CopyRow(from + t * stride, e.dim, to + t * e.width);
+    CopyRow(from + RowOf(e, t) * stride, e.dim, to + t * e.width);
     std::fill(to + t * e.width + e.dim, to + (t + 1) * e.width, 0.0f);
   }
 }
@@ -61,8 +72,15 @@ void UnpackRows(const T* from, int64_t stride, const Extent& e, float* to) {
 template <typename T>
 void UnpackTransposed(const T* from, int64_t stride, const Extent& e, float* to) {
   for (int64_t t = 0; t < e.length; t += kWidth) {
-    PackTransposed(from + t * stride, stride, std::min(kWidth, e.length - t), e.dim,
-                   to + t * e.dim);
+    const int64_t end = std::min(t + kWidth, e.length);
+    // Rows that lie one after another: all, unless the prefix ends within the panel.
+    const int64_t run = t < e.prefix ? std::min(end, e.prefix) : end;
+    float* const panel = to + t * e.dim;
+    PackTransposed(from + RowOf(e, t) * stride, stride, run - t, e.dim, panel);
+    for (int64_t j = run; j < end; ++j) {
+      const T* const row = from + RowOf(e, j) * stride;
+      for (int64_t i = 0; i < e.dim; ++i) panel[i * kWidth + j - t] = ToFloat(row[i]);
+    }
   }
 }
 

@@ -1,10 +1,11 @@
 // Causal attention over packed sequences on the CPU, forward and backward.
 //
-// A task is a sequence and one of its key-value heads. Queries are taken in small blocks, with all
-// query heads of the group, and meet the keys in larger blocks up to the diagonal, with a running
-// softmax; what lies above the diagonal is not computed, and the scores' memory is that of one
-// block. Keys and values are converted and transposed once for a task. The backward pass computes
-// the probabilities again from the logarithm of their sum. Arithmetic is float32.
+// A task is a sequence and one of its key-value heads; backward, together with the sequences that
+// begin with its tokens, whose gradients are added up in their order. Queries are taken in small
+// blocks, with all query heads of the group, and meet the keys in larger blocks up to the diagonal,
+// with a running softmax; what lies above the diagonal is not computed, and the scores' memory is
+// that of one block. Keys and values are converted and transposed once for a task. The backward
+// pass computes the probabilities again from the logarithm of their sum. Arithmetic is float32.
 #ifndef TANDEM_COMMON_MODEL_KERNELS_ATTENTION_H_
 #define TANDEM_COMMON_MODEL_KERNELS_ATTENTION_H_
 
@@ -24,6 +25,11 @@ struct AttentionShape {
   int64_t window = 0;  // each token sees so many, itself included; 0: all
   int64_t num_sequences = 0;
   const int64_t* cu_seqlens = nullptr;  // [num_sequences + 1]
+  // [num_sequences, 2], or none: a sequence begins with tokens of another, which are computed once:
+  // the row of the first of them, and how many. cu_seqlens then has the tokens that follow them.
+  // The other begins with that row, has no such prefix itself, and comes just before those that
+  // share it.
+  const int64_t* prefixes = nullptr;
 
   // [num_tokens, heads, head_dim] each; strides between tokens, in elements.
   const void* q = nullptr;

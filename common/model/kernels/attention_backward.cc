@@ -55,15 +55,24 @@ int64_t BackwardScratch(const AttentionShape& shape, int64_t length) {
   const int64_t group = shape.num_heads / shape.num_kv_heads;
   const int64_t rows = std::max(kQueryRows, group);
   const int64_t width = RoundUpTo(shape.head_dim, kWidth);
-  return RoundUpTo(length, kWidth) * (2 * shape.head_dim + 3 * width) +
+  const int64_t of_family = shape.prefixes == nullptr ? 0 : 2 * width;
+  return RoundUpTo(length, kWidth) * (2 * shape.head_dim + 3 * width + of_family) +
          rows * (2 * shape.head_dim + 3 * width + 2 * kKeyBlock + 2);
 }
 
+// The gradients of the keys and values that sequences share, from those that do not own them.
+struct PrefixGradients {
+  float* keys = nullptr;  // [length of the owner, width]; none where nothing is shared
+  float* values = nullptr;
+};
+
+// A sequence that begins with another's tokens adds to `shared`; the owner of these begins with it.
 template <typename T>
-void BackwardTask(const AttentionShape& shape, const AttentionTask& task,
-                  const AttentionGradients& gradients, float* scratch) {
-  const Extent e = ExtentOf(shape, task.sequence);
-  const int64_t head = task.kv_head * e.group;
+void BackwardSequence(const AttentionShape& shape, int64_t sequence, int64_t kv_head,
+                      const AttentionGradients& gradients, const PrefixGradients& shared,
+                      float* scratch) {
+  const Extent e = ExtentOf(shape, sequence);
+  const int64_t head = kv_head * e.group;
   const int64_t max_rows = e.block_tokens * e.group;
   // Of the sequence.
   float* const key_panels = scratch;
@@ -83,10 +92,8 @@ void BackwardTask(const AttentionShape& shape, const AttentionTask& task,
   float* const log_sums = grad_scores + max_rows * kKeyBlock;      // [rows]
   float* const deltas = log_sums + max_rows;                       // [rows]
 
-  const T* const k =
-      static_cast<const T*>(shape.k) + e.first * shape.k_stride + task.kv_head * e.dim;
-  const T* const v =
-      static_cast<const T*>(shape.v) + e.first * shape.v_stride + task.kv_head * e.dim;
+  const T* const k = static_cast<const T*>(shape.k) + kv_head * e.dim;
+  const T* const v = static_cast<const T*>(shape.v) + kv_head * e.dim;
   const T* const q = static_cast<const T*>(shape.q);
   const T* const out = static_cast<const T*>(gradients.out);
   const T* const grad_out = static_cast<const T*>(gradients.grad_out);
@@ -95,8 +102,12 @@ void BackwardTask(const AttentionShape& shape, const AttentionTask& task,
   UnpackTransposed(v, shape.v_stride, e, value_panels);
   UnpackRows(k, shape.k_stride, e, keys);
   std::fill(grad_keys, grad_values + e.padded * e.width, 0.0f);
+  if (shared.keys != nullptr && e.prefix == 0) {
+    std::copy_n(shared.keys, e.length * e.width, grad_keys);
+    std::copy_n(shared.values, e.length * e.width, grad_values);
+  }
 
-  for (int64_t token = 0; token < e.length; token += e.block_tokens) {
+  for (int64_t token = e.prefix; token < e.length; token += e.block_tokens) {
     const int64_t tokens = std::min(e.block_tokens, e.length - token);
     const int64_t rows = tokens * e.group;
     UnpackQueries(q, shape.q_stride, head, token, tokens, e, shape.scale, e.dim, queries);
@@ -140,11 +151,35 @@ void BackwardTask(const AttentionShape& shape, const AttentionTask& task,
       CopyRow(from, e.dim, grad_q + row * e.dim);
     }
   }
-  for (int64_t t = 0; t < e.length; ++t) {
-    const int64_t row = (e.first + t) * shape.num_kv_heads + task.kv_head;
+  for (int64_t i = 0; i < e.prefix * e.width; ++i) {
+    shared.keys[i] += grad_keys[i];
+    shared.values[i] += grad_values[i];
+  }
+  for (int64_t t = e.prefix; t < e.length; ++t) {
+    const int64_t row = (e.first + t) * shape.num_kv_heads + kv_head;
     CopyRow(grad_keys + t * e.width, e.dim, static_cast<T*>(gradients.grad_k) + row * e.dim);
     CopyRow(grad_values + t * e.width, e.dim, static_cast<T*>(gradients.grad_v) + row * e.dim);
   }
+}
+
+// The sequence and those that begin with its tokens.
+template <typename T>
+void BackwardTask(const AttentionShape& shape, const AttentionTask& task,
+                  const AttentionGradients& gradients, float* scratch) {
+  int64_t end = task.sequence + 1;
+  while (end < shape.num_sequences && PrefixLength(shape, end) > 0) ++end;
+  PrefixGradients shared;
+  if (end > task.sequence + 1) {
+    const Extent e = ExtentOf(shape, task.sequence);
+    shared.keys = scratch;
+    shared.values = shared.keys + e.padded * e.width;
+    scratch = shared.values + e.padded * e.width;
+    std::fill(shared.keys, scratch, 0.0f);
+  }
+  for (int64_t s = task.sequence + 1; s < end; ++s) {
+    BackwardSequence<T>(shape, s, task.kv_head, gradients, shared, scratch);
+  }
+  BackwardSequence<T>(shape, task.sequence, task.kv_head, gradients, shared, scratch);
 }
 
 void RunBackwardTask(const AttentionShape& shape, const AttentionTask& task,

@@ -47,10 +47,9 @@ void ForwardTask(const AttentionShape& shape, const AttentionTask& task, T* out,
   const T* const q = static_cast<const T*>(shape.q);
   Extent seen = e;  // the keys that the task's last query sees
   seen.length = task.end;
-  UnpackTransposed(static_cast<const T*>(shape.k) + e.first * shape.k_stride + task.kv_head * e.dim,
-                   shape.k_stride, seen, keys);
-  UnpackRows(static_cast<const T*>(shape.v) + e.first * shape.v_stride + task.kv_head * e.dim,
-             shape.v_stride, seen, values);
+  UnpackTransposed(static_cast<const T*>(shape.k) + task.kv_head * e.dim, shape.k_stride, seen,
+                   keys);
+  UnpackRows(static_cast<const T*>(shape.v) + task.kv_head * e.dim, shape.v_stride, seen, values);
 
   for (int64_t token = task.begin; token < task.end; token += e.block_tokens) {
     const int64_t tokens = std::min(e.block_tokens, task.end - token);

@@ -27,13 +27,15 @@ void RunAttentionTasks(const AttentionShape& shape, int64_t max_queries, int num
   int64_t longest = 0;
   int64_t pairs = 0;
   for (int64_t s = 0; s < shape.num_sequences; ++s) {
-    const int64_t length = shape.cu_seqlens[s + 1] - shape.cu_seqlens[s];
+    const int64_t prefix = PrefixLength(shape, s);
+    const int64_t length = prefix + shape.cu_seqlens[s + 1] - shape.cu_seqlens[s];
     longest = std::max(longest, length);
     const int64_t step = max_queries > 0 ? max_queries : std::max<int64_t>(length, 1);
-    for (int64_t begin = 0; begin < length; begin += step) {
+    for (int64_t begin = prefix; begin < length; begin += step) {
       for (int64_t head = 0; head < shape.num_kv_heads; ++head) {
-        tasks.push_back({s, head, begin, std::min(length, begin + step)});
-        pairs += Pairs(tasks.back());
+        const AttentionTask task{s, head, begin, std::min(length, begin + step)};
+        pairs += Pairs(task);
+        if (max_queries > 0 || prefix == 0) tasks.push_back(task);
       }
     }
   }

@@ -9,6 +9,11 @@
 
 namespace tandem::model::kernels {
 
+// Leading tokens of a sequence that lie elsewhere.
+inline int64_t PrefixLength(const AttentionShape& shape, int64_t sequence) {
+  return shape.prefixes == nullptr ? 0 : shape.prefixes[2 * sequence + 1];
+}
+
 // One sequence, one key-value head, and the queries [begin, end) of it.
 struct AttentionTask {
   int64_t sequence;
@@ -20,7 +25,8 @@ struct AttentionTask {
 // Calls run(task, scratch) for every task, the long ones first, in up to num_threads threads that
 // take the next task as they become free. scratch holds scratch_floats(length of the sequence)
 // floats and is aligned to 64 bytes. Sequences longer than max_queries are cut there, so that one
-// long sequence keeps several threads busy; 0: never.
+// long sequence keeps several threads busy; 0: never, and a sequence's task is also that of those
+// which begin with its tokens.
 void RunAttentionTasks(const AttentionShape& shape, int64_t max_queries, int num_threads,
                        const ParallelFor& parallel_for,
                        const std::function<int64_t(int64_t length)>& scratch_floats,

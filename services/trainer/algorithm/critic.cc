@@ -18,6 +18,7 @@
 #include "services/trainer/algorithm/token_scores.h"
 #include "services/trainer/algorithm/training_step_options.h"
 #include "services/trainer/algorithm/value_loss.h"
+#include "services/trainer/data/shared_prefix.h"
 
 namespace tandem::trainer {
 namespace {
@@ -50,7 +51,9 @@ Critic::Critic(const CriticOptions& options, ShardedModel& model, AdamW& optimiz
       model_(model),
       optimizer_(optimizer),
       mesh_(mesh),
-      device_(model.device()) {}
+      device_(model.device()) {
+  options_.mini_batch.groups_together = SharesPrefixes(device_, mesh_.sequence().size());
+}
 
 absl::Status Critic::Score(TrainingBatch& batch, Metrics& metrics) {
   PhaseTimer timer(metrics, "timing_s/values");

@@ -54,7 +54,7 @@ class Critic {
                       std::vector<std::string>& skipped);
 
  private:
-  const CriticOptions options_;
+  CriticOptions options_;
   ShardedModel& model_;
   AdamW& optimizer_;
   const comm::DeviceMesh& mesh_;

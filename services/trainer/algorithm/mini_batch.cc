@@ -20,11 +20,12 @@ std::vector<MiniBatch> SplitBatch(const TrainingBatch& batch, const MiniBatchOpt
   std::vector<MiniBatch> mini_batches;
   for (const std::vector<int64_t>& indices : members) {
     MiniBatch mini_batch;
-    std::vector<int64_t> num_trained, num_input;
+    std::vector<int64_t> num_trained, num_input, groups;
     for (int64_t i : indices) {
       const Sequence& sequence = batch.sequences[i];
       num_trained.push_back(static_cast<int64_t>(sequence.trained.size()));
       num_input.push_back(sequence.num_input_tokens());
+      if (options.groups_together) groups.push_back(sequence.group);
       mini_batch.num_tokens += static_cast<double>(sequence.trained.size());
       mini_batch.num_sequences += sequence.trained.empty() ? 0 : 1;
     }
@@ -34,8 +35,8 @@ std::vector<MiniBatch> SplitBatch(const TrainingBatch& batch, const MiniBatchOpt
     std::vector<double> weight_of(batch.sequences.size(), 0.0);
     for (size_t i = 0; i < indices.size(); ++i) weight_of[indices[i]] = weights[i];
 
-    const MicroBatchPlan plan =
-        PlanMicroBatches(num_input, mesh.num_data_ranks(), options.max_tokens_per_micro_batch);
+    const MicroBatchPlan plan = PlanMicroBatches(num_input, mesh.num_data_ranks(),
+                                                 options.max_tokens_per_micro_batch, groups);
     for (const std::vector<int64_t>& planned : plan[mesh.data_rank()]) {
       std::vector<int64_t> packed;
       for (int64_t i : planned) packed.push_back(indices[i]);

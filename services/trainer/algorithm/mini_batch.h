@@ -26,6 +26,7 @@ struct MiniBatchOptions {
   LossAggregation aggregation = LossAggregation::kTokenMean;
   double loss_scale = 1.0;  // divisor of kSeqMeanTokenSumNorm
   int64_t max_tokens_per_micro_batch = 4096;
+  bool groups_together = false;  // as far as PlanMicroBatches() can keep them
 };
 
 // In order of groups, which are never split. Mini-batches without a token to train on are left out.

@@ -8,6 +8,7 @@
 #include "common/status/status_macros.h"
 #include "services/trainer/data/micro_batch.h"
 #include "services/trainer/data/micro_batch_plan.h"
+#include "services/trainer/data/shared_prefix.h"
 
 namespace tandem::trainer {
 
@@ -15,15 +16,17 @@ absl::StatusOr<std::vector<std::vector<float>>> ScoreTokens(const TrainingBatch&
                                                             const comm::DeviceMesh& mesh,
                                                             at::Device device, int64_t max_tokens,
                                                             const RowScorer& scorer) {
-  std::vector<int64_t> lengths, first_row;
+  const bool shares = SharesPrefixes(device, mesh.sequence().size());
+  std::vector<int64_t> lengths, groups, first_row;
   int64_t num_rows = 0;
   for (const Sequence& sequence : batch.sequences) {
     lengths.push_back(sequence.num_input_tokens());
+    if (shares) groups.push_back(sequence.group);
     first_row.push_back(num_rows);
     num_rows += static_cast<int64_t>(sequence.trained.size());
   }
   const std::vector<double> no_weights(batch.sequences.size(), 0.0);
-  const MicroBatchPlan plan = PlanMicroBatches(lengths, mesh.num_data_ranks(), max_tokens);
+  const MicroBatchPlan plan = PlanMicroBatches(lengths, mesh.num_data_ranks(), max_tokens, groups);
 
   // Every rank fills in the rows that it computes; the sum over ranks has them all.
   at::Tensor rows = at::zeros({std::max<int64_t>(1, num_rows)}, at::kFloat);

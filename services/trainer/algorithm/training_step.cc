@@ -16,6 +16,7 @@
 #include "services/trainer/algorithm/phase_timer.h"
 #include "services/trainer/algorithm/supervised_loss.h"
 #include "services/trainer/algorithm/token_scores.h"
+#include "services/trainer/data/shared_prefix.h"
 
 namespace tandem::trainer {
 namespace {
@@ -60,7 +61,9 @@ TrainingStep::TrainingStep(TrainingStepOptions options, ShardedModel& policy,
       reference_(reference),
       optimizer_(optimizer),
       mesh_(mesh),
-      device_(policy.device()) {}
+      device_(policy.device()) {
+  options_.mini_batch.groups_together = SharesPrefixes(device_, mesh_.sequence().size());
+}
 
 absl::StatusOr<StepResult> TrainingStep::Supervised(const TrainingBatch& batch,
                                                     double learning_rate) {
@@ -74,6 +77,7 @@ absl::StatusOr<StepResult> TrainingStep::Supervised(const TrainingBatch& batch,
     PhaseTimer timer(result.metrics, "timing_s/update_actor");
     MiniBatchOptions whole;
     whole.max_tokens_per_micro_batch = options_.mini_batch.max_tokens_per_micro_batch;
+    whole.groups_together = options_.mini_batch.groups_together;
     for (const MiniBatch& mini_batch : SplitBatch(batch, whole, mesh_)) {
       for (size_t m = 0; m < mini_batch.micro_batches.size(); ++m) {
         const MicroBatch& micro_batch = mini_batch.micro_batches[m];

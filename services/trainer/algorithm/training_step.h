@@ -82,7 +82,7 @@ class TrainingStep {
                                        double learning_rate, bool compare_with_rollout,
                                        UpdateStatistics& statistics);
 
-  const TrainingStepOptions options_;
+  TrainingStepOptions options_;
   const PolicyObjective objective_;
   KlController kl_controller_;
   ShardedModel& policy_;

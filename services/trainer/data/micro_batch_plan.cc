@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <numeric>
 #include <utility>
 
 namespace tandem::trainer {
@@ -46,22 +47,45 @@ std::vector<Bin> FirstFit(absl::Span<const int64_t> longest_first,
   return bins;
 }
 
+// Pieces for each rank, at least: with fewer the ranks could not be given the same.
+constexpr int64_t kPiecesOfRank = 4;
+
+// Sequences that stay together, in order.
+std::vector<Bin> MakePieces(absl::Span<const int64_t> lengths, int num_ranks, int64_t max_tokens,
+                            absl::Span<const int64_t> groups) {
+  const int64_t total = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
+  int64_t most = max_tokens;
+  if (num_ranks > 1) most = std::min(most, total / (kPiecesOfRank * num_ranks));
+  std::vector<Bin> pieces;
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    if (lengths[i] == 0) continue;
+    const bool joins = !groups.empty() && !pieces.empty() &&
+                       groups[pieces.back().items.back()] == groups[i] &&
+                       pieces.back().tokens + lengths[i] <= most;
+    if (!joins) pieces.emplace_back();
+    pieces.back().Add(static_cast<int64_t>(i), lengths[i]);
+  }
+  return pieces;
+}
+
 }  // namespace
 
 MicroBatchPlan PlanMicroBatches(absl::Span<const int64_t> lengths, int num_ranks,
-                                int64_t max_tokens) {
-  std::vector<int64_t> longest_first;
-  for (int64_t i = 0; i < static_cast<int64_t>(lengths.size()); ++i) {
-    if (lengths[i] > 0) longest_first.push_back(i);
+                                int64_t max_tokens, absl::Span<const int64_t> groups) {
+  const std::vector<Bin> pieces = MakePieces(lengths, num_ranks, max_tokens, groups);
+  std::vector<int64_t> sizes, longest_first;
+  for (const Bin& piece : pieces) {
+    longest_first.push_back(static_cast<int64_t>(sizes.size()));
+    sizes.push_back(piece.tokens);
   }
   std::stable_sort(longest_first.begin(), longest_first.end(),
-                   [&](int64_t a, int64_t b) { return lengths[a] > lengths[b]; });
+                   [&](int64_t a, int64_t b) { return sizes[a] > sizes[b]; });
 
-  const std::vector<Bin> ranks = Spread(longest_first, lengths, num_ranks);
+  const std::vector<Bin> ranks = Spread(longest_first, sizes, num_ranks);
   std::vector<std::vector<Bin>> filled;
   size_t num_micro_batches = 1;
   for (const Bin& rank : ranks) {
-    filled.push_back(FirstFit(rank.items, lengths, max_tokens));
+    filled.push_back(FirstFit(rank.items, sizes, max_tokens));
     num_micro_batches = std::max(num_micro_batches, filled.back().size());
   }
 
@@ -69,7 +93,7 @@ MicroBatchPlan PlanMicroBatches(absl::Span<const int64_t> lengths, int num_ranks
   for (int r = 0; r < num_ranks; ++r) {
     // Even micro-batches keep the ranks in step; where spreading would break the limit, full ones
     // stay.
-    std::vector<Bin> even = Spread(ranks[r].items, lengths, num_micro_batches);
+    std::vector<Bin> even = Spread(ranks[r].items, sizes, num_micro_batches);
     const bool fits = std::all_of(even.begin(), even.end(), [&](const Bin& bin) {
       return bin.tokens <= max_tokens || bin.items.size() == 1;
     });
@@ -77,7 +101,10 @@ MicroBatchPlan PlanMicroBatches(absl::Span<const int64_t> lengths, int num_ranks
     bins.resize(num_micro_batches);
     for (Bin& bin : bins) {
       std::sort(bin.items.begin(), bin.items.end());
-      plan[r].push_back(std::move(bin.items));
+      std::vector<int64_t>& indices = plan[r].emplace_back();
+      for (const int64_t piece : bin.items) {
+        indices.insert(indices.end(), pieces[piece].items.begin(), pieces[piece].items.end());
+      }
     }
   }
   return plan;

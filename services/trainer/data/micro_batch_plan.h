@@ -16,9 +16,11 @@ using MicroBatchPlan = std::vector<std::vector<std::vector<int64_t>>>;
 // Spreads sequences over the ranks so that each gets about the same number of tokens, then over as
 // few micro-batches as hold at most `max_tokens` each; a longer sequence is a micro-batch of its
 // own. Sequences of length 0 are left out. The same arguments give the same plan on every rank: it
-// follows from lengths alone.
+// follows from them alone.
+// groups: none, or the group of each sequence. Neighbours of one group then stay together, as far
+// as the limit and the balance between ranks allow, for what they share may be computed once.
 MicroBatchPlan PlanMicroBatches(absl::Span<const int64_t> lengths, int num_ranks,
-                                int64_t max_tokens);
+                                int64_t max_tokens, absl::Span<const int64_t> groups = {});
 
 }  // namespace tandem::trainer
 

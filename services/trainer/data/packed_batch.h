@@ -13,6 +13,10 @@ struct PackedBatch {
   at::Tensor token_ids;             // int64 [num_tokens]
   at::Tensor positions;             // int64 [num_tokens], from 0 in each sequence
   std::vector<int64_t> cu_seqlens;  // [num_sequences + 1], first 0, last num_tokens
+  // Empty, or [2 * num_sequences]: each sequence begins with so many tokens that are another's,
+  // from such a row on, and that are left out here: row, number, row, number... See
+  // shared_prefix.h.
+  std::vector<int64_t> prefixes;
   // The tokens that are predicted, in order of sequence and position: row i of the residual stream
   // at `rows[i]` predicts `targets[i]`, the token after it. Rows that no loss needs are left out.
   at::Tensor rows;          // int64 [num_rows]

@@ -14,6 +14,7 @@
 #include "common/model/tensor_collectives.h"
 #include "common/model/tensor_parallel.h"
 #include "common/status/status_macros.h"
+#include "services/trainer/data/shared_prefix.h"
 #include "services/trainer/fsdp/guarded.h"
 #include "services/trainer/fsdp/sequence_slice.h"
 #include "services/trainer/fsdp/shard_init.h"
@@ -293,7 +294,10 @@ ShardedTransformer::Pass ShardedTransformer::MakePass(const PackedBatch& batch) 
   pass.empty = batch.num_tokens() == 0 || !batch.rows.defined() || batch.rows.numel() == 0;
   if (pass.empty) return pass;
   comm::ProcessGroup& group = options_.mesh->sequence();
-  pass.slice = SliceOf(batch, group.rank(), group.size());
+  // What sequences have in common is computed once where our kernels attend to it.
+  const bool shares = SharesPrefixes(options_.device, group.size()) && !options_.eager_attention;
+  const PackedBatch shared = shares ? SharePrefixes(batch) : batch;
+  pass.slice = SliceOf(shared, group.rank(), group.size());
   pass.token_ids = pass.slice.token_ids.to(options_.device);
   pass.rows = pass.slice.rows.to(options_.device);
   pass.targets = pass.slice.targets.to(options_.device);
@@ -303,11 +307,17 @@ ShardedTransformer::Pass ShardedTransformer::MakePass(const PackedBatch& batch) 
   at::Tensor cu_seqlens = at::empty({static_cast<int64_t>(ends.size())}, at::kLong);
   std::copy(ends.begin(), ends.end(), cu_seqlens.mutable_data_ptr<int64_t>());
   using Implementation = model::PackedAttention::Implementation;
+  at::Tensor prefixes;
+  if (!shared.prefixes.empty()) {
+    prefixes = at::empty({shared.num_sequences(), 2}, at::kLong);
+    std::copy(shared.prefixes.begin(), shared.prefixes.end(), prefixes.mutable_data_ptr<int64_t>());
+  }
   pass.attention = std::make_unique<model::PackedAttention>(
       std::move(cu_seqlens),
-      options_.eager_attention ? Implementation::kEager : Implementation::kFast);
-  // Rows are in order and distinct, so as many as there are tokens are all of them.
-  pass.all_rows = pass.rows.numel() == pass.token_ids.numel();
+      options_.eager_attention ? Implementation::kEager : Implementation::kFast, prefixes);
+  pass.distinct_rows = shared.prefixes.empty();
+  // Rows in order and distinct, as many as there are tokens, are all of them.
+  pass.all_rows = pass.distinct_rows && pass.rows.numel() == pass.token_ids.numel();
   if (group.size() > 1) {
     pass.whole_attention = std::move(pass.attention);
     pass.attention =
@@ -465,9 +475,17 @@ absl::StatusOr<at::Tensor> ShardedTransformer::HeadStep(Pass& pass, at::Tensor x
     gradients.pop_back();
     if (x_gradient.defined() && !pass.all_rows) {
       const at::NoGradGuard no_grad;
-      at::Tensor spread = at::zeros(x.sizes(), x_gradient.options());
-      spread.index_copy_(0, pass.rows, x_gradient);  // rows are distinct
-      x_gradient = std::move(spread);
+      const at::ScalarType type = x_gradient.scalar_type();
+      if (pass.distinct_rows) {
+        at::Tensor spread = at::zeros(x.sizes(), x_gradient.options());
+        spread.index_copy_(0, pass.rows, x_gradient);
+        x_gradient = std::move(spread);
+      } else {
+        // A prompt's last row predicts the first token of every sample: summed, then rounded.
+        at::Tensor spread = at::zeros(x.sizes(), x_gradient.options().dtype(at::kFloat));
+        spread.index_add_(0, pass.rows, x_gradient.to(at::kFloat));
+        x_gradient = spread.to(type);
+      }
     }
   }
   RETURN_IF_ERROR(AddGradients(static_cast<int>(num_stages()), gradients));

@@ -69,6 +69,7 @@ class ShardedTransformer : public ShardedModel {
     SequenceSlice slice;  // of the batch, that this rank computes
     std::unique_ptr<model::Attention> attention;
     std::unique_ptr<model::Attention> whole_attention;  // of which `attention` is a rank's part
+    bool distinct_rows = true;                          // none predicts for several sequences
     bool all_rows = false;                              // the head sees every token of the slice
     std::string place;                                  // the stage under way, for errors
   };

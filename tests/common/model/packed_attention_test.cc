@@ -136,6 +136,95 @@ TEST(PackedAttention, ARowDoesNotDependOnWhatSharesTheBatch) {
   EXPECT_TRUE(at::equal(all.narrow(0, 20, 290), part));
 }
 
+// Rows of whole sequences (length, leading tokens that are the owner's) of which a shared batch
+// keeps those that are not the owner's.
+struct Member {
+  int64_t length;
+  int64_t prefix;  // 0: an owner
+};
+
+// The results of whole sequences whose prefixes are equal, and of the same with these computed
+// once: output, and the gradients of q, k and v with those of equal rows added up.
+class SharedPrefix : public ::testing::TestWithParam<at::ScalarType> {
+ protected:
+  void SetUp() override {
+    at::manual_seed(3);
+    std::vector<int64_t> lengths, shared_lengths, kept, prefixes;
+    int64_t row = 0, owner = 0, shared_owner = 0;
+    std::vector<int64_t> source;  // of each row, the one whose values it has
+    for (const Member& member : kMembers) {
+      if (member.prefix == 0) {
+        owner = row;
+        shared_owner = static_cast<int64_t>(kept.size());
+      }
+      prefixes.insert(prefixes.end(), {shared_owner, member.prefix});
+      lengths.push_back(member.length);
+      shared_lengths.push_back(member.length - member.prefix);
+      for (int64_t t = 0; t < member.length; ++t, ++row) {
+        source.push_back(t < member.prefix ? owner + t : row);
+        if (t >= member.prefix) kept.push_back(row);
+      }
+    }
+    source_ = at::tensor(source, at::kLong);
+    kept_ = at::tensor(kept, at::kLong);
+    prefixes_ = at::tensor(prefixes, at::kLong).view({-1, 2});
+    whole_ = CuSeqlens(lengths);
+    shared_ = CuSeqlens(shared_lengths);
+    for (const int64_t heads : {kHeads, kKvHeads, kKvHeads}) {
+      inputs_.push_back(at::randn({row, heads, kHeadDim}).to(GetParam()).index_select(0, source_));
+    }
+  }
+
+  // The output's rows of `weights` [rows, heads * dim] summed, differentiated.
+  static std::vector<at::Tensor> Results(PackedAttention& attention,
+                                         const std::vector<at::Tensor>& inputs,
+                                         const at::Tensor& weights) {
+    const at::AutoGradMode grad(true);
+    std::vector<at::Tensor> leaves;
+    for (const at::Tensor& x : inputs) leaves.push_back(x.detach().clone().requires_grad_(true));
+    AttentionParams params;
+    params.scale = 0.3;
+    const at::Tensor out = attention.Forward(0, leaves[0], leaves[1], leaves[2], params);
+    std::vector<at::Tensor> results =
+        torch::autograd::grad({(out.to(at::kFloat) * weights).sum()}, leaves);
+    results.insert(results.begin(), out.detach());
+    return results;
+  }
+
+  static constexpr int64_t kHeads = 4, kKvHeads = 2, kHeadDim = 16;
+  // Prefixes that end within a panel and at its end, that are a whole sequence, and longer than a
+  // block of keys; families of one and of several.
+  const std::vector<Member> kMembers = {{9, 0},     {20, 7},    {7, 7},   {40, 8},
+                                        {5, 0},     {33, 0},    {40, 16}, {300, 0},
+                                        {290, 200}, {210, 130}, {1, 0},   {31, 1}};
+  at::Tensor source_, kept_, prefixes_, whole_, shared_;
+  std::vector<at::Tensor> inputs_;
+};
+
+TEST_P(SharedPrefix, GivesTheSameBitsAndTheSumOfTheGradients) {
+  const at::Tensor weights = at::randn({source_.numel(), kHeads * kHeadDim});
+  PackedAttention whole(whole_);
+  const std::vector<at::Tensor> expected = Results(whole, inputs_, weights);
+
+  std::vector<at::Tensor> kept_inputs;
+  for (const at::Tensor& x : inputs_) kept_inputs.push_back(x.index_select(0, kept_));
+  PackedAttention shared(shared_, Implementation::kFast, prefixes_);
+  // An output row that stands for several has their weights together.
+  const at::Tensor summed = at::zeros_like(weights).index_add(0, source_, weights);
+  const std::vector<at::Tensor> found = Results(shared, kept_inputs, summed.index_select(0, kept_));
+
+  EXPECT_TRUE(at::equal(found[0], expected[0].index_select(0, kept_)));
+  const double tolerance = GetParam() == at::kFloat ? 1e-4 : 5e-2;
+  for (size_t i = 1; i < expected.size(); ++i) {
+    const at::Tensor wide = expected[i].to(at::kFloat);
+    const at::Tensor sums = at::zeros_like(wide).index_add(0, source_, wide).index_select(0, kept_);
+    EXPECT_TRUE(at::allclose(found[i].to(at::kFloat), sums, tolerance, tolerance))
+        << "gradient " << i << ": " << (found[i].to(at::kFloat) - sums).abs().max().item<float>();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, SharedPrefix, ::testing::Values(at::kFloat, at::kBFloat16));
+
 TEST(PackedAttention, PositionsStartAtZeroInEachSequence) {
   const at::Tensor positions = PackedPositions(CuSeqlens({2, 0, 3}));
   EXPECT_TRUE(at::equal(positions, at::tensor({0, 1, 0, 1, 2}, at::kLong)));

@@ -2,10 +2,13 @@
 // forward pass and a whole GRPO step.
 #include <algorithm>
 #include <cstdio>
+#include <functional>
 #include <map>
 #include <memory>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "common/io/model_config.h"
 #include "common/model/model_spec.h"
@@ -15,6 +18,7 @@
 #include "tools/tandem/bench/timed_generation.h"
 #include "tools/tandem/commands/run_options.h"
 #include "tools/tandem/commands/session.h"
+#include "tools/tandem/driver/progress.h"
 #include "tools/tandem/driver/sample_builder.h"
 
 namespace tandem::bench {
@@ -24,16 +28,33 @@ struct Options {
   std::string model;
   std::string dtype = "bfloat16";
   std::vector<int64_t> batches = {1, 32, 256};
-  GenerationWork step{.batch = 32, .n = 8, .prompt_tokens = 64, .new_tokens = 32};
+  GenerationWork step{.batch = 8, .n = 8, .prompt_tokens = 16, .new_tokens = 16};
   int repeats = 3;
   std::vector<std::string> overrides;
 };
+
+// A small batch takes little time, which a busy machine doubles: it is repeated for about as many
+// requests as this.
+constexpr int64_t kRequestsOfBatch = 32;
 
 // Seconds by the name of the work; and what a step says of itself.
 struct Measured {
   std::map<std::string, std::vector<double>> seconds;
   double probs_diff_max = 0;
   double probs_diff_mean = 0;
+};
+
+// The services with one kind of numerics, and what they took. Both kinds are up at once and take
+// turns, piece by piece of the work, so that both have the machine's better and worse moments.
+struct Side {
+  Side(std::string numerics, int64_t vocab_size)
+      : numerics(std::move(numerics)), randint(1, vocab_size) {}
+
+  const std::string numerics;
+  commands::Session session;
+  commands::ScratchFolder scratch;
+  TorchRandint randint;  // both sides draw the same prompts
+  Measured measured;
 };
 
 absl::StatusOr<config::v1::RunConfig> MakeConfig(const Options& options,
@@ -56,29 +77,33 @@ absl::StatusOr<config::v1::RunConfig> MakeConfig(const Options& options,
   return commands::ResolveConfig(run, {});
 }
 
-absl::Status MeasureGeneration(driver::RolloutFleet& fleet, TorchRandint& randint,
-                               const Options& options, Measured& measured) {
-  for (const int64_t batch : options.batches) {
-    GenerationWork work = options.step;
-    work.n = 1;
-    work.batch = batch;
-    ASSIGN_OR_RETURN(const TimedGeneration whole, TimeGeneration(fleet, randint, work));
+// A batch is prefilled, and the same is prefilled and decoded.
+absl::Status MeasureBatch(Side& side, const Options& options, int64_t batch) {
+  GenerationWork work = options.step;
+  work.n = 1;
+  work.batch = batch;
+  for (int64_t requests = 0; requests < kRequestsOfBatch; requests += batch) {
+    work.new_tokens = options.step.new_tokens;
+    ASSIGN_OR_RETURN(const TimedGeneration whole,
+                     TimeGeneration(side.session.fleet(), side.randint, work));
     work.new_tokens = 1;
-    ASSIGN_OR_RETURN(const TimedGeneration prefill, TimeGeneration(fleet, randint, work));
-    measured.seconds[absl::StrCat("prefill, batch ", batch)].push_back(prefill.seconds);
-    measured.seconds[absl::StrCat("decode, batch ", batch)].push_back(whole.seconds -
-                                                                      prefill.seconds);
+    ASSIGN_OR_RETURN(const TimedGeneration prefill,
+                     TimeGeneration(side.session.fleet(), side.randint, work));
+    auto& seconds = side.measured.seconds;
+    seconds[absl::StrCat("prefill, batch ", batch)].push_back(prefill.seconds);
+    seconds[absl::StrCat("decode, batch ", batch)].push_back(whole.seconds - prefill.seconds);
   }
   return absl::OkStatus();
 }
 
 // Generate, train, publish: a step of the policy gradient on groups of which half the samples are
 // rewarded.
-absl::Status MeasureStep(commands::Session& session, TorchRandint& randint, const Options& options,
-                         int64_t step, Measured& measured) {
+absl::Status MeasureStep(Side& side, const Options& options, int64_t step) {
+  commands::Session& session = side.session;
+  Measured& measured = side.measured;
   const absl::Time start = absl::Now();
   ASSIGN_OR_RETURN(TimedGeneration generated,
-                   TimeGeneration(session.fleet(), randint, options.step));
+                   TimeGeneration(session.fleet(), side.randint, options.step));
   for (driver::Group& group : generated.groups) {
     for (size_t i = 0; i < group.completions.size(); ++i) {
       group.completions[i].reward = static_cast<double>(i % 2);
@@ -118,38 +143,54 @@ absl::Status MeasureStep(commands::Session& session, TorchRandint& randint, cons
   return absl::OkStatus();
 }
 
-// With services of its own. What is measured first warms up and is not kept.
-absl::Status Measure(const Options& options, const model::ModelSpec& spec,
-                     const std::string& numerics, Measured& measured) {
-  commands::Session session;
-  commands::ScratchFolder scratch;
+absl::Status Open(Side& side, const Options& options, const model::ModelSpec& spec) {
   ASSIGN_OR_RETURN(const config::v1::RunConfig config,
-                   MakeConfig(options, spec, numerics, scratch.path()));
-  RETURN_IF_ERROR(session.Explain(
-      session.Open(config, {.local = true, .rollout_model = config.model().path()})));
-  TorchRandint randint(1, spec.vocab_size);
-  Measured warm_up;
-  RETURN_IF_ERROR(session.Explain(MeasureStep(session, randint, options, 1, warm_up)));
-  for (int64_t step = 2; step < 4; ++step) {
-    RETURN_IF_ERROR(session.Explain(MeasureStep(session, randint, options, step, measured)));
-  }
-  return session.Explain(MeasureGeneration(session.fleet(), randint, options, measured));
+                   MakeConfig(options, spec, side.numerics, side.scratch.path()));
+  return side.session.Explain(
+      side.session.Open(config, {.local = true, .rollout_model = config.model().path()}));
 }
 
 absl::Status Run(const Options& options) {
   ASSIGN_OR_RETURN(const io::ModelConfig model_config, io::ReadModelConfig(options.model));
   ASSIGN_OR_RETURN(const model::ModelSpec spec,
                    model::ParseModelSpec(model_config.json, model_config.path));
-  Measured fast, exact;
-  // In turns, so that both have the machine's better and worse moments.
-  for (int i = 0; i < options.repeats; ++i) {
-    RETURN_IF_ERROR(Measure(options, spec, "fast", fast));
-    RETURN_IF_ERROR(Measure(options, spec, "exact", exact));
+  Side fast_side("fast", spec.vocab_size), exact_side("exact", spec.vocab_size);
+  const std::vector<Side*> sides = {&fast_side, &exact_side};
+  driver::Progress progress("bench exact", 0);
+  // Notes what each side took for a piece of work.
+  const auto in_turn = [&](const std::string& what,
+                           const std::function<absl::Status(Side&)>& work) -> absl::Status {
+    std::string note = absl::StrCat("bench exact: ", what, ":");
+    for (Side* side : sides) {
+      const absl::Time start = absl::Now();
+      RETURN_IF_ERROR(side->session.Explain(work(*side)));
+      absl::StrAppendFormat(&note, " %s %.2f s", side->numerics,
+                            absl::ToDoubleSeconds(absl::Now() - start));
+    }
+    progress.Note(note);
+    return absl::OkStatus();
+  };
+  RETURN_IF_ERROR(in_turn("start", [&](Side& side) { return Open(side, options, spec); }));
+  for (int64_t step = 1; step <= options.repeats + 1; ++step) {
+    const std::string of = step == 1 ? std::string("warm-up")
+                                     : absl::StrCat("repeat ", step - 1, "/", options.repeats);
+    RETURN_IF_ERROR(in_turn(absl::StrCat(of, ", step"),
+                            [&](Side& side) { return MeasureStep(side, options, step); }));
+    if (step == 1) {
+      for (Side* side : sides) side->measured = {};
+      continue;
+    }
+    for (const int64_t batch : options.batches) {
+      RETURN_IF_ERROR(in_turn(absl::StrCat(of, ", batch ", batch),
+                              [&](Side& side) { return MeasureBatch(side, options, batch); }));
+    }
   }
+  const Measured& fast = fast_side.measured;
+  const Measured& exact = exact_side.measured;
   nlohmann::json work = nlohmann::json::object();
   for (const auto& [name, seconds] : fast.seconds) {
     const double fast_s = Median(seconds);
-    const double exact_s = Median(exact.seconds[name]);
+    const double exact_s = Median(exact.seconds.at(name));
     work[name] = {
         {"fast_seconds", fast_s}, {"exact_seconds", exact_s}, {"ratio", exact_s / fast_s}};
   }

@@ -90,5 +90,28 @@ TEST(MicroBatchPlan, IsTheSameForTheSameLengths) {
   EXPECT_EQ(PlanMicroBatches(lengths, 3, 32), PlanMicroBatches(lengths, 3, 32));
 }
 
+TEST(PlanMicroBatches, KeepsNeighboursOfAGroupTogetherWhereTheBalanceAllows) {
+  const std::vector<int64_t> lengths(16, 4);
+  std::vector<int64_t> groups(16);
+  for (int64_t i = 0; i < 16; ++i) groups[i] = i / 2;
+
+  const MicroBatchPlan plan = PlanMicroBatches(lengths, 2, 1024, groups);
+
+  for (const auto& rank : plan) {
+    ASSERT_EQ(rank.size(), 1u);
+    ASSERT_EQ(rank[0].size(), 8u);
+    for (size_t i = 0; i < 8; i += 2) EXPECT_EQ(groups[rank[0][i]], groups[rank[0][i + 1]]);
+  }
+}
+
+TEST(PlanMicroBatches, SplitsAGroupThatIsMostOfTheBatch) {
+  const std::vector<int64_t> lengths(8, 4);
+
+  const MicroBatchPlan plan = PlanMicroBatches(lengths, 2, 1024, std::vector<int64_t>(8, 0));
+
+  EXPECT_EQ(plan[0][0].size(), 4u);
+  EXPECT_EQ(plan[1][0].size(), 4u);
+}
+
 }  // namespace
 }  // namespace tandem::trainer

@@ -1,0 +1,57 @@
+// A product's right side, packed ahead: for weights that are used often and change seldom.
+#ifndef TANDEM_COMMON_MODEL_KERNELS_PACKED_MATRIX_H_
+#define TANDEM_COMMON_MODEL_KERNELS_PACKED_MATRIX_H_
+
+#include <cstdint>
+
+#include "common/model/kernels/element.h"
+#include "common/model/kernels/scratch.h"
+
+namespace tandem::model::kernels {
+
+// Element (i, j) is data[i * row_stride + j * col_stride]; one of the strides is 1.
+struct ConstMatrix {
+  const void* data = nullptr;
+  Element type = Element::kFloat32;
+  int64_t row_stride = 0;
+  int64_t col_stride = 1;
+};
+
+// A right-hand side [k, n] in the order in which the inner loop reads it: panels of some columns,
+// row by row.
+// In its own element type; a product with it reads each weight once, in sequence.
+class PackedMatrix {
+ public:
+  PackedMatrix(const ConstMatrix& b, int64_t k, int64_t n);
+  // Its contents are undefined until Repack(). In memory of its own.
+  PackedMatrix(Element type, int64_t k, int64_t n);
+  // In SizeBytes(..) bytes that are given, which outlive it and are aligned to 64 bytes.
+  PackedMatrix(Element type, int64_t k, int64_t n, void* memory);
+
+  const void* data() const { return data_; }
+  Element type() const { return type_; }
+  int64_t k() const { return k_; }
+  int64_t n() const { return n_; }
+  int64_t size_bytes() const { return SizeBytes(type_, k_, n_); }
+  static int64_t SizeBytes(Element type, int64_t k, int64_t n);
+
+  // Columns of a panel; the last panel may have fewer.
+  static int64_t panel_columns();
+  int64_t num_panels() const { return (n_ + panel_columns() - 1) / panel_columns(); }
+
+  // Packs panels [begin, end) of another matrix of the same sizes and type in their place, on the
+  // thread that asks: the other cores belong to those who compute meanwhile with the weights that
+  // these replace.
+  void Repack(const ConstMatrix& b, int64_t begin, int64_t end);
+
+ private:
+  Element type_;
+  int64_t k_;
+  int64_t n_;
+  Buffer owned_;
+  void* data_;
+};
+
+}  // namespace tandem::model::kernels
+
+#endif  // TANDEM_COMMON_MODEL_KERNELS_PACKED_MATRIX_H_

@@ -1,0 +1,98 @@
+#include "services/trainer/data/shared_prefix.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+
+namespace tandem::trainer {
+namespace {
+
+// Sequences that are looked at to see whether one is worth being whole.
+constexpr int64_t kLookAhead = 16;
+
+class Sharing {
+ public:
+  explicit Sharing(const PackedBatch& whole)
+      : whole_(whole), ids_(whole.token_ids.const_data_ptr<int64_t>()) {}
+
+  PackedBatch Share() {
+    std::vector<int64_t> tokens;  // rows of `whole` that are kept
+    out_.cu_seqlens = {0};
+    for (int64_t s = 0; s < whole_.num_sequences(); ++s) {
+      int64_t prefix = owner_ < 0 ? 0 : Common(owner_, s);
+      if (prefix > 0 && IsWorthBeingWhole(s, prefix)) prefix = 0;
+      if (prefix == 0) {
+        owner_ = s;
+        owner_row_ = out_.cu_seqlens.back();
+      }
+      AddRows(s, prefix);
+      for (int64_t t = prefix; t < Length(s); ++t) tokens.push_back(whole_.cu_seqlens[s] + t);
+      out_.prefixes.insert(out_.prefixes.end(), {owner_row_, prefix});
+      out_.cu_seqlens.push_back(static_cast<int64_t>(tokens.size()));
+    }
+    if (out_.num_tokens() == whole_.num_tokens()) return whole_;
+    out_.token_ids = Select(whole_.token_ids, tokens);
+    out_.positions = Select(whole_.positions, tokens);
+    out_.rows = at::empty({static_cast<int64_t>(rows_.size())}, at::kLong);
+    std::copy(rows_.begin(), rows_.end(), out_.rows.mutable_data_ptr<int64_t>());
+    out_.targets = whole_.targets;
+    out_.temperatures = whole_.temperatures;
+    return std::move(out_);
+  }
+
+ private:
+  int64_t Length(int64_t s) const { return whole_.cu_seqlens[s + 1] - whole_.cu_seqlens[s]; }
+
+  // Leading tokens that two sequences have in common.
+  int64_t Common(int64_t a, int64_t b) const {
+    const int64_t* const first = ids_ + whole_.cu_seqlens[a];
+    const int64_t* const second = ids_ + whole_.cu_seqlens[b];
+    return std::mismatch(first, first + std::min(Length(a), Length(b)), second).first - first;
+  }
+
+  // Whether those that follow would share more with it, beyond the `prefix` tokens that all share
+  // with the present owner, than these cost once more.
+  bool IsWorthBeingWhole(int64_t s, int64_t prefix) const {
+    int64_t gain = 0;
+    const int64_t end = std::min(whole_.num_sequences(), s + 1 + kLookAhead);
+    for (int64_t next = s + 1; next < end && gain <= prefix; ++next) {
+      const int64_t more = Common(s, next) - std::max(prefix, Common(owner_, next));
+      if (more <= 0) break;
+      gain += more;
+    }
+    return gain > prefix;
+  }
+
+  // Where the sequence's predictions are made from.
+  void AddRows(int64_t s, int64_t prefix) {
+    const int64_t* const rows = whole_.rows.const_data_ptr<int64_t>();
+    const int64_t own = out_.cu_seqlens.back() - prefix;
+    for (; next_row_ < whole_.rows.numel() && rows[next_row_] < whole_.cu_seqlens[s + 1];
+         ++next_row_) {
+      const int64_t t = rows[next_row_] - whole_.cu_seqlens[s];
+      rows_.push_back(t < prefix ? owner_row_ + t : own + t);
+    }
+  }
+
+  static at::Tensor Select(const at::Tensor& all, const std::vector<int64_t>& rows) {
+    at::Tensor out = at::empty({static_cast<int64_t>(rows.size())}, at::kLong);
+    const int64_t* const from = all.const_data_ptr<int64_t>();
+    std::transform(rows.begin(), rows.end(), out.mutable_data_ptr<int64_t>(),
+                   [&](int64_t row) { return from[row]; });
+    return out;
+  }
+
+  const PackedBatch& whole_;
+  const int64_t* const ids_;
+  PackedBatch out_;
+  std::vector<int64_t> rows_;
+  int64_t next_row_ = 0;   // of the whole batch's
+  int64_t owner_ = -1;     // the last sequence that is whole
+  int64_t owner_row_ = 0;  // its first row in the result
+};
+
+}  // namespace
+
+PackedBatch SharePrefixes(const PackedBatch& whole) { return Sharing(whole).Share(); }
+
+}  // namespace tandem::trainer
