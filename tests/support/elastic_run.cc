@@ -9,6 +9,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/time/clock.h"
 #include "common/io/atomic_file.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/process.h"
@@ -27,7 +28,7 @@ constexpr double kTolerance = 1e-4;
 
 }  // namespace
 
-GatedReward::GatedReward() {
+GatedReward::GatedReward(absl::Duration pace) : pace_(pace) {
   auto server = rpc::Server::Start({.listen = "127.0.0.1:0", .role = "reward"}, {this});
   EXPECT_OK(server.status());
   if (server.ok()) server_ = *std::move(server);
@@ -56,6 +57,7 @@ grpc::Status GatedReward::ComputeRewards(grpc::ServerContext*,
     for (const uint32_t id : completion.completion_token_ids()) sum += id;
     response->add_rewards(static_cast<double>(sum % 5) / 4);
   }
+  absl::SleepFor(pace_);
   absl::MutexLock lock(&mu_);
   mu_.AwaitWithTimeout(absl::Condition(&is_open_), absl::Seconds(kPatience));
   return grpc::Status::OK;

@@ -12,6 +12,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "common/rpc/child_process.h"
 #include "common/rpc/server.h"
 #include "nlohmann/json.hpp"
@@ -24,7 +25,8 @@ namespace tandem::testing {
 // Judges completions by their tokens, and can be made to wait, which holds the run where it is.
 class GatedReward : public reward::v1::RewardService::Service {
  public:
-  GatedReward();
+  // Each call takes `pace`, which makes a step take no less.
+  explicit GatedReward(absl::Duration pace = absl::ZeroDuration());
   ~GatedReward() override;
   const std::string& address() const { return server_->address(); }
   void Close();
@@ -35,6 +37,7 @@ class GatedReward : public reward::v1::RewardService::Service {
                               reward::v1::ComputeRewardsResponse* response) override;
 
  private:
+  const absl::Duration pace_;
   absl::Mutex mu_;
   bool is_open_ ABSL_GUARDED_BY(mu_) = true;
   std::unique_ptr<rpc::Server> server_;

@@ -123,12 +123,18 @@ absl::StatusOr<int64_t> Engine::Submit(GenerationRequest spec, GenerationCallbac
 absl::StatusOr<int64_t> Engine::Score(ScoreRequest spec,
                                       std::function<void(absl::StatusOr<ScoreResult>)> done) {
   RETURN_IF_ERROR(CheckRequest(spec, limits_));
+  if (spec.num_top_logprobs > 0 && options_.ranks != nullptr) {
+    return rpc::InvalidField("top_logprobs",
+                             "of given tokens they are known to a rollout of one rank only; this "
+                             "one has several (rollout.tensor_model_parallel_size)");
+  }
   auto request = std::make_unique<ActiveRequest>();
   request->scores = true;
   request->score_temperature = spec.temperature;
   request->on_score = std::move(done);
   request->num_queued_tokens = static_cast<int64_t>(spec.token_ids.size());
   request->spec.prompt_ids = std::move(spec.token_ids);
+  request->spec.num_top_logprobs = spec.num_top_logprobs;
   return Accept(std::move(request));
 }
 

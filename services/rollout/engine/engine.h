@@ -172,7 +172,8 @@ class Engine {
   bool RunCommands();
   bool CanStep() const;
   void Step();
-  void CollectScore(SampleState& sample, const std::vector<float>& logprobs);
+  void CollectScore(SampleState& sample, const std::vector<float>& logprobs,
+                    const std::vector<std::vector<TokenLogprob>>& top_logprobs);
   // Gives a sample its token, hands over, and finishes it where it ends.
   void Collect(SampleState& sample, const SampledToken& token);
   // The samples of a group whose prompt is computed; each then has its own token.

@@ -2,6 +2,7 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -138,6 +139,7 @@ void Engine::Step() {
     RunItem item{.sequence = &sample, .num_tokens = planned.num_tokens};
     item.scores = request.scores;
     item.score_temperature = request.score_temperature;
+    item.num_top_logprobs = request.scores ? request.spec.num_top_logprobs : 0;
     item.samples = !request.scores && planned.reaches_end();
     items.push_back(item);
     if (!item.samples) continue;
@@ -183,13 +185,18 @@ void Engine::Step() {
   }
   for (size_t i = 0; i < items.size(); ++i) {
     auto& sample = static_cast<SampleState&>(*plan.sequences[i].sequence);
-    if (items[i].scores) CollectScore(sample, output->scores[i]);
+    if (items[i].scores) CollectScore(sample, output->scores[i], output->score_top_logprobs[i]);
     if (items[i].samples && !std::exchange(sample.request->prompt_computed, true)) {
       CountDown(*sample.request, sample.num_prompt_tokens);
     }
     if (items[i].samples && sample.num_samples > 1) ForkGroup(*sample.request);
   }
-  for (size_t i = 0; i < sampled.size(); ++i) Collect(*sampled[i], tokens[i]);
+  const int64_t vocab_size = model_.spec().vocab_size;
+  for (size_t i = 0; i < sampled.size(); ++i) {
+    AddTopLogprobs(*sampled[i], tokens[i],
+                   output->logits.const_data_ptr<float>() + rows[i].row * vocab_size, vocab_size);
+    Collect(*sampled[i], tokens[i]);
+  }
 }
 
 void Engine::ForkGroup(ActiveRequest& request) {
@@ -223,10 +230,13 @@ void Engine::Collect(SampleState& sample, const SampledToken& token) {
   }
 }
 
-void Engine::CollectScore(SampleState& sample, const std::vector<float>& logprobs) {
+void Engine::CollectScore(SampleState& sample, const std::vector<float>& logprobs,
+                          const std::vector<std::vector<TokenLogprob>>& top_logprobs) {
   ActiveRequest& request = *sample.request;
   if (request.done) return;
   request.score_logprobs.insert(request.score_logprobs.end(), logprobs.begin(), logprobs.end());
+  std::copy(top_logprobs.begin(), top_logprobs.end(),
+            std::back_inserter(request.score_top_logprobs));
   if (sample.num_pending() == 0) FinishRequest(request, absl::OkStatus());
 }
 
@@ -256,7 +266,8 @@ void Engine::FinishRequest(ActiveRequest& request, const absl::Status& status) {
   if (!request.scores) {
     request.callbacks.on_done(status);
   } else if (status.ok()) {
-    request.on_score(ScoreResult{std::move(request.score_logprobs), version_});
+    request.on_score(ScoreResult{std::move(request.score_logprobs),
+                                 std::move(request.score_top_logprobs), version_});
   } else {
     request.on_score(status);
   }
@@ -303,6 +314,7 @@ void Engine::RestartScores() {
     SampleState* sample = request->samples.front().get();
     scheduler_.Remove(sample);
     request->score_logprobs.clear();
+    request->score_top_logprobs.clear();
     scheduler_.Add(sample);
   }
 }

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "services/rollout/sampler/sampler.h"
+#include "services/rollout/sampler/top_logprobs.h"
 
 namespace tandem::rollout {
 
@@ -34,9 +35,10 @@ struct GenerationRequest {
   std::vector<std::string> stop;
   bool ignore_eos = false;
   bool return_text = false;
-  bool stream = false;    // a chunk for each step; otherwise one for each finished sample
-  int32_t priority = 0;   // the higher is admitted first
-  std::string client_id;  // clients of equal priority share the engine
+  int32_t num_top_logprobs = 0;  // of the likeliest tokens at each position, beside the sampled one
+  bool stream = false;           // a chunk for each step; otherwise one for each finished sample
+  int32_t priority = 0;          // the higher is admitted first
+  std::string client_id;         // clients of equal priority share the engine
   // Samples that go on from what they have, or have ended; each index once.
   std::vector<BegunSample> begun;
 };
@@ -52,9 +54,10 @@ struct VersionSpan {
 struct SampleChunk {
   int32_t index = 0;
   std::vector<int32_t> token_ids;
-  std::vector<float> logprobs;            // raw
-  std::vector<float> processed_logprobs;  // of logits / temperature
-  std::string text;                       // complete characters
+  std::vector<float> logprobs;                          // raw
+  std::vector<float> processed_logprobs;                // of logits / temperature
+  std::vector<std::vector<TokenLogprob>> top_logprobs;  // one list a token, where asked for
+  std::string text;                                     // complete characters
   std::vector<VersionSpan> version_spans;
   FinishReason finish_reason = FinishReason::kNone;  // set in a sample's last chunk
   bool first = false;                                // a sample's first chunk
@@ -73,10 +76,12 @@ struct GenerationCallbacks {
 struct ScoreRequest {
   std::vector<int32_t> token_ids;
   double temperature = 1.0;
+  int32_t num_top_logprobs = 0;  // of the likeliest tokens at each position; at temperature 1 only
 };
 
 struct ScoreResult {
-  std::vector<float> logprobs;  // one fewer than the tokens
+  std::vector<float> logprobs;                          // one fewer than the tokens
+  std::vector<std::vector<TokenLogprob>> top_logprobs;  // as many, where asked for
   int64_t policy_version = 0;
 };
 

@@ -70,6 +70,10 @@ absl::Status CheckRequest(const GenerationRequest& request, const RequestLimits&
   if (request.n < 1 || request.n > kMaxSamples) {
     return Expected("sampling.n", absl::StrCat("1 to ", kMaxSamples), request.n);
   }
+  if (request.num_top_logprobs < 0 || request.num_top_logprobs > kMaxTopLogprobs) {
+    return Expected("top_logprobs", absl::StrCat("0 to ", kMaxTopLogprobs),
+                    request.num_top_logprobs);
+  }
   if (request.max_tokens.has_value() && *request.max_tokens < 1) {
     return Expected("sampling.max_tokens", "1 or more", *request.max_tokens);
   }
@@ -148,6 +152,13 @@ absl::Status CheckRequest(const ScoreRequest& request, const RequestLimits& limi
         {{"max_model_len", absl::StrCat(limits.max_model_len)}, {"found", absl::StrCat(length)}});
   }
   RETURN_IF_ERROR(CheckIds(request.token_ids, "token_ids", limits));
+  if (request.num_top_logprobs < 0 || request.num_top_logprobs > kMaxTopLogprobs) {
+    return Expected("top_logprobs", absl::StrCat("0 to ", kMaxTopLogprobs),
+                    request.num_top_logprobs);
+  }
+  if (request.num_top_logprobs > 0 && request.temperature != 1.0) {
+    return Expected("temperature", "1 where top_logprobs are asked for", request.temperature);
+  }
   return CheckTemperature(request.temperature, "temperature", false);
 }
 

@@ -11,6 +11,8 @@ namespace tandem::rollout {
 
 // Samples of one prompt at most.
 inline constexpr int32_t kMaxSamples = 4096;
+// Likeliest tokens that are answered of a position at most.
+inline constexpr int32_t kMaxTopLogprobs = 20;
 
 struct RequestLimits {
   int64_t vocab_size = 0;

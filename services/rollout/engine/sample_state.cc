@@ -97,6 +97,14 @@ absl::StatusOr<FinishReason> AddToken(SampleState& sample, const SampledToken& t
   return EndsWith(sample, token.id, sample.num_sampled());
 }
 
+void AddTopLogprobs(SampleState& sample, const SampledToken& token, const float* logits,
+                    int64_t vocab_size) {
+  const ActiveRequest& request = *sample.request;
+  if (request.spec.num_top_logprobs == 0 || request.done || token.id < 0) return;
+  sample.chunk.top_logprobs.push_back(
+      TopLogprobs(logits, vocab_size, request.spec.num_top_logprobs, {token.id, token.logprob}));
+}
+
 SampleChunk TakeChunk(SampleState& sample, FinishReason reason) {
   const ActiveRequest& request = *sample.request;
   SampleChunk out = std::exchange(sample.chunk, SampleChunk{});

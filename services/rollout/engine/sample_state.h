@@ -46,6 +46,7 @@ struct ActiveRequest {
   bool scores = false;
   double score_temperature = 1.0;
   std::vector<float> score_logprobs;
+  std::vector<std::vector<TokenLogprob>> score_top_logprobs;
   std::function<void(absl::StatusOr<ScoreResult>)> on_score;
 };
 
@@ -62,6 +63,11 @@ absl::StatusOr<FinishReason> ReplayBegun(SampleState& sample);
 // Adds a sampled token to the sample and its chunk, and says whether it ends the sample.
 absl::StatusOr<FinishReason> AddToken(SampleState& sample, const SampledToken& token,
                                       int64_t policy_version);
+
+// Keeps the likeliest tokens beside the one that was sampled from the logits [vocab_size], where
+// the request asks for them. Goes before AddToken().
+void AddTopLogprobs(SampleState& sample, const SampledToken& token, const float* logits,
+                    int64_t vocab_size);
 
 // What is to be handed over now; the sample's chunk is empty afterwards. With a reason it is the
 // last, and carries the rest of the text.

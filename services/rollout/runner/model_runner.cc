@@ -14,6 +14,12 @@
 #include "services/rollout/runner/gather_logits.h"
 
 namespace tandem::rollout {
+namespace {
+
+// Rows of logits that are there at once for the likeliest tokens of a score.
+constexpr int64_t kTopLogprobRows = 32;
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Create(
     const model::Transformer& model, const model::PagedKvCacheOptions& cache_options) {
@@ -75,6 +81,7 @@ StepOutput ModelRunner::RunUnchecked(const model::ParameterProvider& params,
 
   StepOutput out;
   out.scores.resize(items.size());
+  out.score_top_logprobs.resize(items.size());
   if (num_sampling > 0) {
     const at::Tensor sampled = num_sampling == num_tokens ? x : x.index_select(0, last_rows);
     out.logits = GatherLogits(model_, model_.Logits(params, model_.FinalNorm(params, sampled)));
@@ -101,6 +108,18 @@ void ModelRunner::Score(const model::ParameterProvider& params, const at::Tensor
         model_.HeadLogProbs(params, hidden, targets, temperatures).logprobs.contiguous();
     const float* data = logprobs.const_data_ptr<float>();
     out.scores[i].assign(data, data + count);
+    if (item.num_top_logprobs == 0) continue;
+    const int64_t vocab_size = model_.spec().vocab_size;
+    for (int64_t begin = 0; begin < count; begin += kTopLogprobRows) {
+      const int64_t num_rows = std::min(kTopLogprobRows, count - begin);
+      const at::Tensor logits =
+          model_.Logits(params, hidden.narrow(0, begin, num_rows)).to(at::kFloat).contiguous();
+      for (int64_t k = 0; k < num_rows; ++k) {
+        out.score_top_logprobs[i].push_back(TopLogprobs(
+            logits.const_data_ptr<float>() + k * vocab_size, vocab_size, item.num_top_logprobs,
+            {sequence.tokens[next + begin + k], data[begin + k]}));
+      }
+    }
   }
 }
 

@@ -19,6 +19,7 @@
 #include "common/model/paged_kv_cache.h"
 #include "common/model/parameter_provider.h"
 #include "common/model/transformer.h"
+#include "services/rollout/sampler/top_logprobs.h"
 #include "services/rollout/scheduler/sequence.h"
 
 namespace tandem::rollout {
@@ -30,6 +31,7 @@ struct RunItem {
   bool samples = false;            // wants the logits that follow its last token
   bool scores = false;             // wants the log-prob of every given token that follows
   double score_temperature = 1.0;  // > 0
+  int32_t num_top_logprobs = 0;    // beside each score; not over a tensor-parallel group
 };
 
 struct StepOutput {
@@ -38,6 +40,8 @@ struct StepOutput {
   at::Tensor logits;
   // For each item, in order: the log-probs of the tokens after its own, where it scores.
   std::vector<std::vector<float>> scores;
+  // As many lists for each item, of the likeliest tokens at each place, where it asks for them.
+  std::vector<std::vector<std::vector<TokenLogprob>>> score_top_logprobs;
 };
 
 // Owns the KV cache. Used by the engine thread; ATen's threads share the work. Over a

@@ -1,5 +1,6 @@
 #include "services/rollout/service/convert.h"
 
+#include <iterator>
 #include <random>
 #include <utility>
 
@@ -26,7 +27,7 @@ common::v1::FinishReason ToProto(FinishReason reason) {
 
 template <typename T>
 void Append(std::vector<T> from, std::vector<T>& to) {
-  to.insert(to.end(), from.begin(), from.end());
+  to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
 }
 
 }  // namespace
@@ -125,6 +126,7 @@ void Merge(SampleChunk next, SampleChunk& chunk) {
   Append(std::move(next.token_ids), chunk.token_ids);
   Append(std::move(next.logprobs), chunk.logprobs);
   Append(std::move(next.processed_logprobs), chunk.processed_logprobs);
+  Append(std::move(next.top_logprobs), chunk.top_logprobs);
   chunk.text += next.text;
   for (const VersionSpan& span : next.version_spans) {
     if (!chunk.version_spans.empty() &&

@@ -47,14 +47,7 @@ void GenerateReactor::OnChunk(SampleChunk chunk) {
   absl::MutexLock lock(&mu_);
   observed_.OnChunk(chunk);
   if (cancelled_) return;
-  const int32_t index = chunk.index;
-  const auto [at, is_new] = pending_.try_emplace(index);
-  if (is_new) {
-    at->second = std::move(chunk);
-    order_.push_back(index);
-  } else {
-    Merge(std::move(chunk), at->second);
-  }
+  pending_.Add(std::move(chunk));
   Continue();
 }
 
@@ -91,11 +84,8 @@ void GenerateReactor::OnDone() {
 
 void GenerateReactor::Continue() {
   if (is_writing_ || finished_) return;
-  if (!order_.empty() && !cancelled_) {
-    const auto next = pending_.find(order_.front());
-    order_.pop_front();
-    writing_ = ToProto(std::move(next->second), request_id_, processed_logprobs_);
-    pending_.erase(next);
+  if (!pending_.empty() && !cancelled_) {
+    writing_ = ToProto(pending_.Take(), request_id_, processed_logprobs_);
     is_writing_ = true;
     StartWrite(&writing_);
   } else if (engine_done_) {

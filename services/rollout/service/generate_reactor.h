@@ -5,8 +5,6 @@
 #include <grpcpp/support/server_callback.h>
 
 #include <cstdint>
-#include <deque>
-#include <map>
 #include <memory>
 #include <string>
 
@@ -14,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "services/rollout/engine/engine.h"
+#include "services/rollout/service/pending_chunks.h"
 #include "services/rollout/service/rollout_metrics.h"
 #include "tandem/rollout/v1/rollout_service.pb.h"
 
@@ -52,8 +51,7 @@ class GenerateReactor final : public grpc::ServerWriteReactor<v1::GenerateRespon
   std::shared_ptr<GenerateReactor> self_ ABSL_GUARDED_BY(mu_);  // gRPC's share of the ownership
   int64_t handle_ ABSL_GUARDED_BY(mu_) = -1;
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
-  std::map<int32_t, SampleChunk> pending_ ABSL_GUARDED_BY(mu_);  // by sample
-  std::deque<int32_t> order_ ABSL_GUARDED_BY(mu_);               // of the pending samples
+  PendingChunks pending_ ABSL_GUARDED_BY(mu_);
   v1::GenerateResponse writing_ ABSL_GUARDED_BY(mu_);
   bool is_writing_ ABSL_GUARDED_BY(mu_) = false;
   bool engine_done_ ABSL_GUARDED_BY(mu_) = false;

@@ -118,6 +118,17 @@ absl::Status RolloutProcess::Build(const RolloutProcessOptions& options) {
     ASSIGN_OR_RETURN(const io::ModelFolder weights, io::ModelFolder::Open(path));
     RETURN_IF_ERROR(LoadLocalWeights(weights, model_->table(), *receiver_));
   }
+  if (!options.openai.listen.empty()) {
+    ASSIGN_OR_RETURN(openai_server_,
+                     openai::OpenAiServer::Start(
+                         options.openai,
+                         {.engine = engine_.get(),
+                          .tokenizer = tokenizer_.get(),
+                          .metrics = metrics_.get(),
+                          .model = std::filesystem::weakly_canonical(path).filename(),
+                          .model_path = path,
+                          .timeout = absl::Seconds(options.config.rollout().request_timeout_s())}));
+  }
   server_->SetServing(kWeightServiceName, true);
   telemetry::LogInfo("the rollout serves",
                      {{"address", server_->address()},
@@ -151,7 +162,9 @@ RolloutProcess::~RolloutProcess() {
 
 void RolloutProcess::Drain(absl::Duration grace) {
   grace_ = grace;
+  const absl::Time deadline = absl::Now() + grace;
   server_->Drain(grace);
+  if (openai_server_ != nullptr) openai_server_->Drain(deadline);
 }
 
 }  // namespace tandem::rollout

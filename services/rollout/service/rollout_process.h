@@ -17,6 +17,7 @@
 #include "common/tokenizer/tokenizer.h"
 #include "services/rollout/engine/arena_store.h"
 #include "services/rollout/engine/engine.h"
+#include "services/rollout/openai/openai_server.h"
 #include "services/rollout/ranks/rank_leader.h"
 #include "services/rollout/receive/weight_receiver.h"
 #include "services/rollout/receive/weight_service.h"
@@ -33,10 +34,11 @@ inline constexpr char kWeightServiceName[] = "tandem.rollout.v1.WeightService";
 struct RolloutProcessOptions {
   config::v1::RunConfig config;  // with every default stated
   std::string listen = "127.0.0.1:0";
-  std::string health_listen;   // none where empty
-  std::string ready_file;      // none where empty
-  std::string metrics;         // HOST:PORT to serve metrics on; none where empty
-  bool commit_folder = false;  // makes the weights of config.model.path live as version 0
+  std::string health_listen;     // none where empty
+  std::string ready_file;        // none where empty
+  std::string metrics;           // HOST:PORT to serve metrics on; none where empty
+  openai::OpenAiOptions openai;  // an HTTP endpoint beside gRPC
+  bool commit_folder = false;    // makes the weights of config.model.path live as version 0
   // Of a replica of several tensor-parallel ranks: which of them this is. Ignored with one.
   comm::LaunchEnvironment environment;
   // Called from another thread when the ranks of the replica have lost one another: this one is of
@@ -58,6 +60,8 @@ class RolloutProcess {
   ~RolloutProcess();
 
   const std::string& address() const { return server_->address(); }
+  // Of the OpenAI-compatible endpoint; null where there is none.
+  const openai::OpenAiServer* openai_server() const { return openai_server_.get(); }
   // Whether the ranks have lost one another.
   bool failed() const { return failed_.load(); }
 
@@ -84,6 +88,7 @@ class RolloutProcess {
   std::shared_ptr<RolloutMetrics> metrics_;
   std::unique_ptr<RolloutServiceImpl> rollout_service_;
   std::unique_ptr<rpc::Server> server_;
+  std::unique_ptr<openai::OpenAiServer> openai_server_;       // may be null
   std::unique_ptr<telemetry::MetricsServer> metrics_server_;  // may be null
 };
 

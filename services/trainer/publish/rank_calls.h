@@ -17,6 +17,8 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -93,6 +95,10 @@ class RankCalls {
 
   // Ends what is under way with CANCELLED.
   void Cancel() {
+    {
+      absl::MutexLock lock(&mu_);
+      cancelled_ = true;
+    }
     for (auto& call : calls_) call->context->TryCancel();
   }
 
@@ -108,10 +114,20 @@ class RankCalls {
     std::unique_ptr<grpc::ClientContext> context;
   };
 
+  bool cancelled() {
+    absl::MutexLock lock(&mu_);
+    return cancelled_;
+  }
+
   void Done(Call* call, absl::Status status) {
     if (status.ok()) {
       status = rpc::CheckDigest(call->response, call->request.message_digest());
       if (!status.ok()) call->response.Clear();
+    }
+    if (absl::IsCancelled(status) && !cancelled()) {
+      // Not by this side: a server that stops ends its calls so.
+      status = absl::UnavailableError(
+          absl::StrCat("the rollout ended the call, as one that stops does: ", status.message()));
     }
     if (!status.ok() && on_failure_) on_failure_(call->replica, call->rank, status);
     absl::MutexLock lock(&mu_);
@@ -126,6 +142,7 @@ class RankCalls {
   OnFailure on_failure_;
   absl::Mutex mu_;
   int under_way_ ABSL_GUARDED_BY(mu_) = 0;
+  bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
   std::vector<std::vector<RankAnswer<Response>>> answers_;
 };
 

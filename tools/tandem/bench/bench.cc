@@ -34,6 +34,7 @@ void AddBench(CLI::App& app, Runner& runner) {
   bench::AddRl(*command, runner);
   bench::AddPlan(*command, runner);
   bench::AddExact(*command, runner);
+  bench::AddServe(*command, runner);
 }
 
 }  // namespace tandem::commands

@@ -21,6 +21,7 @@ void AddSync(CLI::App& bench, commands::Runner& runner);
 void AddRl(CLI::App& bench, commands::Runner& runner);
 void AddPlan(CLI::App& bench, commands::Runner& runner);
 void AddExact(CLI::App& bench, commands::Runner& runner);
+void AddServe(CLI::App& bench, commands::Runner& runner);
 
 // What every benchmark's command ends with: --json, which is allowed and changes nothing, and
 // Run(options) as what is done once the command line is read.

@@ -22,6 +22,7 @@
 #include "tools/tandem/bench/bench.h"
 #include "tools/tandem/bench/device_transfer.h"
 #include "tools/tandem/bench/host_rates.h"
+#include "tools/tandem/bench/new_version.h"
 #include "tools/tandem/bench/raw_transfer.h"
 #include "tools/tandem/commands/run_options.h"
 #include "tools/tandem/commands/session.h"
@@ -44,22 +45,6 @@ struct Options {
   std::string backend;
   std::vector<std::string> overrides;
 };
-
-// A step on one short sequence, so that there is a new version to publish.
-absl::Status MakeNewVersion(commands::Session& session, int64_t step, int64_t vocab_size) {
-  TorchRandint randint(static_cast<uint64_t>(step), vocab_size);
-  common::v1::Sample sample;
-  sample.set_sample_id(absl::StrCat(step));
-  sample.set_group_id(absl::StrCat(step));
-  sample.set_temperature(1);
-  for (const auto kind : {common::v1::SEGMENT_KIND_PROMPT, common::v1::SEGMENT_KIND_SAMPLED}) {
-    const std::vector<uint32_t> ids = randint.Draw(8);
-    common::v1::Segment* segment = sample.add_segments();
-    segment->set_kind(kind);
-    segment->mutable_token_ids()->Add(ids.begin(), ids.end());
-  }
-  return session.trainer().TrainStep(step, trainer::v1::OBJECTIVE_SUPERVISED, {sample}).status();
-}
 
 // What the model of the network says of such an update on this host, with rates that are measured
 // here and now; `wire_seconds`: of bare sends by the way that the update takes.
@@ -162,7 +147,7 @@ absl::Status Run(const Options& options) {
   const bool chain = options.transport != "broadcast";
   std::vector<double> sent_bytes, max_rank_sent_bytes, changed_shares;
   for (int repeat = 1; repeat <= options.repeats; ++repeat) {
-    RETURN_IF_ERROR(session.Explain(MakeNewVersion(session, repeat, spec.vocab_size)));
+    RETURN_IF_ERROR(session.Explain(MakeNewVersion(session.trainer(), repeat, spec.vocab_size)));
     const auto response = session.trainer().PublishWeights(session.fleet());
     RETURN_IF_ERROR(session.Explain(response.status()));
     seconds.push_back(response->seconds());

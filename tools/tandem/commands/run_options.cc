@@ -33,6 +33,9 @@ void AddObservationOptions(CLI::App& command, RunOptions& options) {
   command.add_option("--metrics", options.metrics,
                      "HOST:PORT on which GET /metrics answers, for Prometheus; with --local the "
                      "trainer's ranks and the rollouts take the ports that follow");
+  command.add_option("--openai-listen", options.openai_listen,
+                     "With --local: HOST:PORT of the first rollout's HTTP endpoint for OpenAI's "
+                     "clients; the other rollouts take the ports that follow");
   command.add_flag(
       "--trace", options.trace,
       "Writes run_dir/trace.json, which Perfetto opens: one trace a step, through every "

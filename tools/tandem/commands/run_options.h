@@ -18,14 +18,15 @@ struct RunOptions {
   std::vector<std::string> overrides;
   bool local = false;
   bool dry_run = false;
-  std::string metrics;  // HOST:PORT to serve metrics on; none where empty
+  std::string metrics;        // HOST:PORT to serve metrics on; none where empty
+  std::string openai_listen;  // HOST:PORT; see LocalClusterOptions
   bool trace = false;
   bool resume = false;
   std::string resume_folder;  // of --resume=DIR; empty: the run's newest checkpoint
 };
 
 void AddRunOptions(CLI::App& command, RunOptions& options);
-// --metrics HOST:PORT and --trace, of commands that train.
+// --metrics HOST:PORT, --openai-listen HOST:PORT and --trace, of commands that train.
 void AddObservationOptions(CLI::App& command, RunOptions& options);
 // --resume[=DIR], of commands that train.
 void AddResumeOption(CLI::App& command, RunOptions& options);

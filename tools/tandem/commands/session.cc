@@ -34,6 +34,7 @@ absl::Status Session::Open(const config::v1::RunConfig& config, const SessionOpt
     cluster_options.restart_rollouts = options.is_elastic;
     cluster_options.note = options.note;
     cluster_options.metrics = options.metrics;
+    cluster_options.openai_listen = options.openai_listen;
     cluster_options.trace = options.trace;
     ASSIGN_OR_RETURN(cluster_, driver::LocalCluster::Start(config, cluster_options));
     trainer_address = cluster_->trainer_address();
@@ -93,6 +94,10 @@ void Session::StopProcesses() {
 
 absl::Status Session::Explain(absl::Status status) {
   if (interrupted_ || termination_.received() != 0) return absl::CancelledError("interrupted");
+  // A service that stops ends its calls with CANCELLED, which is the user's word here.
+  if (absl::IsCancelled(status)) {
+    status = absl::UnavailableError(absl::StrCat("a service ended the call: ", status.message()));
+  }
   return cluster_ != nullptr ? cluster_->Explain(status) : status;
 }
 

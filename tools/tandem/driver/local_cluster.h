@@ -33,6 +33,9 @@ struct LocalClusterOptions {
   // HOST:PORT of this process's metrics, none where empty: the trainer's ranks serve theirs on the
   // ports that follow, then the rollouts.
   std::string metrics;
+  // HOST:PORT of the first replica's OpenAI-compatible endpoint, none where empty; the others take
+  // the ports that follow.
+  std::string openai_listen;
   bool trace = false;  // each process leaves `run_dir`/logs/NAME.trace.json at its end
   // Told of rollouts that ended and were started again.
   std::function<void(const std::string&)> note;

@@ -33,11 +33,12 @@ class RolloutServiceTest : public ::testing::Test {
              const std::function<void(config::v1::RolloutConfig&)>& change = nullptr) {
     RolloutProcessOptions options;
     options.config = config::DefaultRunConfig();
-    options.config.mutable_model()->set_path(testing::TestData(kStories));
+    options.config.mutable_model()->set_path(testing::TestData(model_));
     options.config.mutable_model()->set_dtype(config::v1::ELEMENT_TYPE_FLOAT32);
     options.config.mutable_rollout()->set_kv_cache_megabytes(16);
     options.config.mutable_rollout()->set_threads(2);
     if (change) change(*options.config.mutable_rollout());
+    options.openai = openai_;
     options.commit_folder = commit_folder;
     ASSERT_OK_AND_ASSIGN(process_, RolloutProcess::Start(options));
     channel_ = rpc::MakeChannel(process_->address());
@@ -86,6 +87,8 @@ class RolloutServiceTest : public ::testing::Test {
     return request;
   }
 
+  std::string model_ = kStories;
+  openai::OpenAiOptions openai_;
   std::unique_ptr<RolloutProcess> process_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::RolloutService::Stub> stub_;

@@ -1,0 +1,87 @@
+#include "services/rollout/openai/bearer_token.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "common/io/read_file.h"
+#include "common/rpc/status_conversion.h"
+#include "common/status/status_macros.h"
+
+namespace tandem::rollout::openai {
+namespace {
+
+// Walks over all of `found`, and tells nothing by its time but `found`'s length.
+bool EqualInConstantTime(absl::string_view expected, absl::string_view found) {
+  unsigned char difference = expected.size() == found.size() ? 0 : 1;
+  for (size_t i = 0; i < found.size(); ++i) {
+    difference |= static_cast<unsigned char>(found[i]) ^
+                  static_cast<unsigned char>(expected[i % expected.size()]);
+  }
+  return difference == 0;
+}
+
+bool IsLoopback(absl::string_view host) {
+  return host == "localhost" || host == "[::1]" || absl::StartsWith(host, "127.");
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> ReadToken(const std::string& file) {
+  std::string token;
+  std::string place = kTokenVariable;
+  if (!file.empty()) {
+    place = file;
+    ASSIGN_OR_RETURN(token, io::ReadFile(file));
+  } else if (const char* variable = std::getenv(kTokenVariable); variable != nullptr) {
+    token = variable;
+  }
+  token = std::string(absl::StripAsciiWhitespace(token));
+  if (token.empty() && !file.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(place, ": expected a token, found none"));
+  }
+  if (!std::all_of(token.begin(), token.end(), absl::ascii_isgraph)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(place, ": expected one token of printable ASCII characters without spaces"));
+  }
+  return token;
+}
+
+absl::Status CheckToken(const std::string& token, const char* authorization) {
+  if (token.empty()) return absl::OkStatus();
+  absl::string_view found = authorization == nullptr ? "" : authorization;
+  const bool is_bearer = absl::StartsWithIgnoreCase(found, "Bearer ");
+  if (is_bearer) found.remove_prefix(7);
+  if (is_bearer && EqualInConstantTime(token, absl::StripAsciiWhitespace(found))) {
+    return absl::OkStatus();
+  }
+  return rpc::WithReason(
+      absl::UnauthenticatedError(
+          is_bearer
+              ? "the API key is not this rollout's"
+              : "expected the header \"Authorization: Bearer TOKEN\" with this rollout's token"),
+      "INVALID_API_KEY");
+}
+
+absl::Status CheckListen(const std::string& listen, bool has_token, bool allow_anyone) {
+  const size_t colon = listen.rfind(':');
+  int port = -1;
+  if (colon == std::string::npos || colon == 0 ||
+      !absl::SimpleAtoi(listen.substr(colon + 1), &port) || port < 0 || port > 65535) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("openai-listen: cannot listen on \"", listen,
+                     "\": expected HOST:PORT, for instance 127.0.0.1:8000"));
+  }
+  if (IsLoopback(listen.substr(0, colon)) || has_token || allow_anyone) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("openai-listen: ", listen,
+                   " is reached from other machines, and anyone there could use it; "
+                   "give a token (--openai-token-file or ",
+                   kTokenVariable, "), listen on 127.0.0.1, or say --openai-insecure"));
+}
+
+}  // namespace tandem::rollout::openai

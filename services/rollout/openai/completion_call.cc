@@ -1,0 +1,179 @@
+#include "services/rollout/openai/completion_call.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/rpc/status_conversion.h"
+#include "common/status/status_macros.h"
+#include "services/rollout/openai/api_error.h"
+#include "services/rollout/openai/completion_format.h"
+#include "services/rollout/openai/completion_request.h"
+#include "services/rollout/openai/generation_calls.h"
+#include "services/rollout/openai/prompt_scores.h"
+
+namespace tandem::rollout::openai {
+namespace {
+
+constexpr size_t kMaxBodyBytes = size_t{16} << 20;
+// How soon a client that has gone is noticed while no token comes.
+constexpr absl::Duration kLookForClient = absl::Milliseconds(200);
+
+class Call {
+ public:
+  Call(const CallContext& context, HttpExchange& exchange)
+      : context_(context), exchange_(exchange), deadline_(absl::Now() + context.timeout) {}
+
+  // An error, where nothing was answered yet.
+  absl::Status Run(bool chat);
+
+ private:
+  absl::Status Submit(GenerationCalls& calls) const;
+  absl::StatusOr<std::vector<ScoreResult>> Score();
+  // Until `next` has something; ends with the client, the deadline or the server.
+  absl::Status CheckOn() const;
+  absl::StatusOr<GenerationCalls::News> Next(GenerationCalls& calls);
+  absl::Status ReplyWhole(GenerationCalls& calls, CompletionFormat& format);
+  absl::Status ReplyStream(GenerationCalls& calls, CompletionFormat& format);
+  HttpExchange::Headers Headers(const CompletionFormat& format) const {
+    return {{kPolicyVersionHeader, absl::StrCat(format.policy_version())}};
+  }
+  // Of a request that only echoes its prompts.
+  std::vector<SampleChunk> EmptyChunks() const;
+
+  const CallContext& context_;
+  HttpExchange& exchange_;
+  const absl::Time deadline_;
+  CompletionRequest request_;
+};
+
+absl::Status Call::Run(bool chat) {
+  ASSIGN_OR_RETURN(const nlohmann::ordered_json body, exchange_.ReadJson(kMaxBodyBytes));
+  ASSIGN_OR_RETURN(request_, ParseCompletionRequest(body, chat, context_.tokenizer));
+  RETURN_IF_ERROR(CheckModel(context_, request_.model));
+  std::vector<ScoreResult> scores;
+  if (request_.echo && request_.num_logprobs.has_value()) {
+    ASSIGN_OR_RETURN(scores, Score());
+  }
+  CompletionFormat format(request_, context_.tokenizer, context_.model, std::move(scores),
+                          context_.engine->Info().policy_version);
+  GenerationCalls calls(*context_.engine, context_.metrics);
+  if (request_.generates) {
+    RETURN_IF_ERROR(Submit(calls));
+  }
+  return request_.stream ? ReplyStream(calls, format) : ReplyWhole(calls, format);
+}
+
+absl::Status Call::Submit(GenerationCalls& calls) const {
+  int32_t first_choice = 0;
+  for (const CompletionPrompt& prompt : request_.prompts) {
+    GenerationRequest generation = request_.generation;
+    generation.prompt_ids = prompt.ids;
+    RETURN_IF_ERROR(calls.Add(std::move(generation), first_choice));
+    first_choice += request_.generation.n;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Call::CheckOn() const {
+  if (exchange_.ClientGone()) return absl::CancelledError("the client has gone");
+  if (context_.stopping()) return absl::UnavailableError("the rollout is shutting down");
+  if (absl::Now() < deadline_) return absl::OkStatus();
+  return absl::DeadlineExceededError(absl::StrCat("the request took longer than ",
+                                                  absl::FormatDuration(context_.timeout),
+                                                  " (rollout.request_timeout_s)"));
+}
+
+absl::StatusOr<std::vector<ScoreResult>> Call::Score() {
+  PromptScores scores(*context_.engine);
+  for (const CompletionPrompt& prompt : request_.prompts) {
+    RETURN_IF_ERROR(scores.Add(prompt.ids, *request_.num_logprobs));
+  }
+  while (true) {
+    ASSIGN_OR_RETURN(const bool done, scores.Wait(absl::Now() + kLookForClient));
+    if (done) return scores.Take();
+    RETURN_IF_ERROR(CheckOn());
+  }
+}
+
+absl::StatusOr<GenerationCalls::News> Call::Next(GenerationCalls& calls) {
+  while (true) {
+    ASSIGN_OR_RETURN(GenerationCalls::News news, calls.Next(absl::Now() + kLookForClient));
+    if (news.chunk.has_value() || news.done) return news;
+    RETURN_IF_ERROR(CheckOn());
+  }
+}
+
+std::vector<SampleChunk> Call::EmptyChunks() const {
+  std::vector<SampleChunk> chunks(request_.prompts.size() * request_.generation.n);
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    chunks[i].index = static_cast<int32_t>(i);
+    chunks[i].finish_reason = FinishReason::kLength;
+  }
+  return chunks;
+}
+
+absl::Status Call::ReplyWhole(GenerationCalls& calls, CompletionFormat& format) {
+  std::vector<SampleChunk> chunks = EmptyChunks();
+  for (bool done = !request_.generates; !done;) {
+    ASSIGN_OR_RETURN(GenerationCalls::News news, Next(calls));
+    done = news.done;
+    // One for each sample, as nothing is streamed.
+    if (news.chunk.has_value()) chunks[news.chunk->index] = *std::move(news.chunk);
+  }
+  const nlohmann::ordered_json body = format.Whole(chunks);
+  exchange_.Reply(200, body, Headers(format));
+  return absl::OkStatus();
+}
+
+absl::Status Call::ReplyStream(GenerationCalls& calls, CompletionFormat& format) {
+  std::vector<SampleChunk> ready = request_.generates ? std::vector<SampleChunk>() : EmptyChunks();
+  bool done = !request_.generates;
+  // Until the first tokens are there an error has a code of its own.
+  bool begun = false;
+  while (true) {
+    if (!done) {
+      absl::StatusOr<GenerationCalls::News> news = Next(calls);
+      if (!news.ok()) {
+        if (!begun) return news.status();
+        exchange_.SendEvent(Dump(ErrorBody(news.status())));
+        exchange_.EndEvents();
+        return absl::OkStatus();
+      }
+      done = news->done;
+      if (news->chunk.has_value()) ready.push_back(*std::move(news->chunk));
+    }
+    for (const SampleChunk& chunk : std::exchange(ready, {})) {
+      const std::optional<nlohmann::ordered_json> event = format.Event(chunk);
+      if (!event.has_value()) continue;
+      if (!std::exchange(begun, true)) exchange_.BeginEvents(Headers(format));
+      // The requests end with the calls.
+      if (!exchange_.SendEvent(Dump(*event))) return absl::OkStatus();
+    }
+    if (done) break;
+  }
+  if (request_.include_usage) exchange_.SendEvent(Dump(format.UsageEvent()));
+  exchange_.SendEvent("[DONE]");
+  exchange_.EndEvents();
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckModel(const CallContext& context, const std::string& name) {
+  if (name.empty() || name == context.model || name == context.model_path) return absl::OkStatus();
+  return rpc::WithReason(absl::NotFoundError(absl::StrCat(
+                             "the model \"", name.substr(0, 200), "\" is not here; expected \"",
+                             context.model, "\", as GET /v1/models says")),
+                         "MODEL_NOT_FOUND");
+}
+
+void ServeCompletion(const CallContext& context, bool chat, HttpExchange& exchange) {
+  const absl::Status status = Call(context, exchange).Run(chat);
+  if (!status.ok()) exchange.ReplyError(status);
+}
+
+}  // namespace tandem::rollout::openai

@@ -1,0 +1,231 @@
+#include "services/rollout/openai/completion_request.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/rpc/status_conversion.h"
+#include "common/status/status_macros.h"
+#include "services/rollout/openai/request_fields.h"
+
+namespace tandem::rollout::openai {
+namespace {
+
+using nlohmann::ordered_json;
+
+// What a completion has where the request does not say.
+constexpr int64_t kDefaultMaxTokens = 16;
+
+absl::Status NeedsTokenizer(const std::string& field) {
+  return rpc::InvalidField(field,
+                           "text needs a tokenizer, and the model's folder has no tokenizer.json; "
+                           "send token ids to /v1/completions");
+}
+
+absl::StatusOr<CompletionPrompt> TextPrompt(const std::string& text, const std::string& field,
+                                            bool add_special_tokens,
+                                            const tokenizer::Tokenizer* tokenizer) {
+  if (tokenizer == nullptr) return NeedsTokenizer(field);
+  auto ids = tokenizer->Encode(text, add_special_tokens);
+  if (!ids.ok()) return rpc::InvalidField(field, ids.status().message());
+  return CompletionPrompt{*std::move(ids), text};
+}
+
+absl::StatusOr<CompletionPrompt> IdsPrompt(const ordered_json& list, const std::string& field,
+                                           const tokenizer::Tokenizer* tokenizer) {
+  CompletionPrompt prompt;
+  RETURN_IF_ERROR(ReadIdList(list, field, prompt.ids));
+  if (tokenizer != nullptr) {
+    // A negative id is the engine's to refuse.
+    prompt.text = tokenizer->Decode(prompt.ids, /*skip_special_tokens=*/true).value_or("");
+  }
+  return prompt;
+}
+
+// A string, a list of strings, token ids, or a list of lists of them.
+absl::Status ReadPrompts(RequestFields& fields, const tokenizer::Tokenizer* tokenizer,
+                         CompletionRequest& request) {
+  bool add_special_tokens = true;
+  RETURN_IF_ERROR(fields.Read("add_special_tokens", add_special_tokens));
+  const ordered_json* prompt = fields.Find("prompt");
+  const char kExpected[] = "a string, token ids, or a list of either";
+  if (prompt == nullptr) return fields.Error("prompt", kExpected);
+  const auto add = [&](absl::StatusOr<CompletionPrompt> one) {
+    if (one.ok()) request.prompts.push_back(*std::move(one));
+    return one.status();
+  };
+  if (prompt->is_string()) {
+    return add(TextPrompt(prompt->get<std::string>(), "prompt", add_special_tokens, tokenizer));
+  }
+  if (!prompt->is_array() || prompt->empty()) return fields.Error("prompt", kExpected);
+  if (prompt->front().is_number()) return add(IdsPrompt(*prompt, "prompt", tokenizer));
+  for (size_t i = 0; i < prompt->size(); ++i) {
+    const ordered_json& item = (*prompt)[i];
+    const std::string field = absl::StrCat("prompt[", i, "]");
+    if (item.is_string()) {
+      RETURN_IF_ERROR(
+          add(TextPrompt(item.get<std::string>(), field, add_special_tokens, tokenizer)));
+    } else if (item.is_array()) {
+      RETURN_IF_ERROR(add(IdsPrompt(item, field, tokenizer)));
+    } else {
+      return rpc::InvalidField(
+          field, absl::StrCat("expected a string or token ids, found ", DescribeValue(item)));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Content as text: templates know strings, clients also send lists of parts.
+absl::StatusOr<ordered_json> PlainMessage(const ordered_json& message, const std::string& field) {
+  if (!message.is_object() || !message.contains("role") || !message["role"].is_string()) {
+    return rpc::InvalidField(field, "expected an object with a role and content");
+  }
+  ordered_json plain = message;
+  const auto content = plain.find("content");
+  if (content == plain.end() || content->is_string() || content->is_null()) return plain;
+  if (!content->is_array()) {
+    return rpc::InvalidField(
+        field + ".content",
+        absl::StrCat("expected a string or a list of text parts, found ", DescribeValue(*content)));
+  }
+  std::string text;
+  for (const ordered_json& part : *content) {
+    const bool is_text = part.is_object() && part.value("type", ordered_json()) == "text" &&
+                         part.contains("text") && part["text"].is_string();
+    if (!is_text) {
+      return rpc::InvalidField(field + ".content",
+                               R"(expected parts {"type": "text", "text": ...} only)");
+    }
+    text += part["text"].get<std::string>();
+  }
+  *content = text;
+  return plain;
+}
+
+absl::Status ReadMessages(RequestFields& fields, const tokenizer::Tokenizer* tokenizer,
+                          CompletionRequest& request) {
+  const ordered_json* messages = fields.Find("messages");
+  if (messages == nullptr || !messages->is_array() || messages->empty()) {
+    return fields.Error("messages", "a list of messages");
+  }
+  if (tokenizer == nullptr) return NeedsTokenizer("messages");
+  ordered_json plain = ordered_json::array();
+  for (size_t i = 0; i < messages->size(); ++i) {
+    ASSIGN_OR_RETURN(ordered_json message,
+                     PlainMessage((*messages)[i], absl::StrCat("messages[", i, "]")));
+    plain.push_back(std::move(message));
+  }
+  tokenizer::ChatOptions options;
+  options.add_generation_prompt = true;
+  RETURN_IF_ERROR(fields.Read("add_generation_prompt", options.add_generation_prompt));
+  if (const ordered_json* tools = fields.Find("tools"); tools != nullptr && !tools->empty()) {
+    options.tools = *tools;
+  }
+  if (const ordered_json* extra = fields.Find("chat_template_kwargs"); extra != nullptr) {
+    if (!extra->is_object()) return fields.Error("chat_template_kwargs", "an object");
+    options.extra = *extra;
+  }
+  auto text = tokenizer->RenderChat(plain, options);
+  if (!text.ok()) return rpc::InvalidField("messages", text.status().message());
+  ASSIGN_OR_RETURN(CompletionPrompt prompt,
+                   TextPrompt(*text, "messages", /*add_special_tokens=*/false, tokenizer));
+  request.prompts.push_back(std::move(prompt));
+  // Calls of tools are text here, for the client to read.
+  return fields.ExpectNeutral("tool_choice", {"auto", "none"});
+}
+
+absl::Status ReadLogprobs(RequestFields& fields, CompletionRequest& request) {
+  if (request.chat) {
+    bool wanted = false;
+    int32_t top = 0;
+    RETURN_IF_ERROR(fields.Read("logprobs", wanted));
+    RETURN_IF_ERROR(fields.Read("top_logprobs", top));
+    if (top != 0 && !wanted) {
+      return rpc::InvalidField("top_logprobs", "is answered only with logprobs true");
+    }
+    if (wanted) request.num_logprobs = top;
+  } else {
+    RETURN_IF_ERROR(fields.Read("logprobs", request.num_logprobs));
+  }
+  request.generation.num_top_logprobs = request.num_logprobs.value_or(0);
+  return absl::OkStatus();
+}
+
+absl::Status ReadSampling(RequestFields& fields, CompletionRequest& request) {
+  GenerationRequest& generation = request.generation;
+  RETURN_IF_ERROR(fields.Read("temperature", generation.filter.temperature));
+  RETURN_IF_ERROR(fields.Read("top_p", generation.filter.top_p));
+  RETURN_IF_ERROR(fields.Read("top_k", generation.filter.top_k));
+  if (generation.filter.top_k == -1) generation.filter.top_k = 0;  // vLLM's word for all
+  RETURN_IF_ERROR(fields.Read("min_p", generation.filter.min_p));
+  std::optional<int64_t> seed;
+  RETURN_IF_ERROR(fields.Read("seed", seed));
+  if (seed.has_value()) generation.seed = static_cast<uint64_t>(*seed);
+  RETURN_IF_ERROR(fields.Read("n", generation.n));
+  RETURN_IF_ERROR(fields.ReadStrings("stop", generation.stop));
+  RETURN_IF_ERROR(fields.ReadIds("stop_token_ids", generation.stop_token_ids));
+  RETURN_IF_ERROR(fields.Read("min_tokens", generation.min_tokens));
+  RETURN_IF_ERROR(fields.Read("ignore_eos", generation.ignore_eos));
+  RETURN_IF_ERROR(fields.Read("priority", generation.priority));
+  RETURN_IF_ERROR(fields.Read("user", generation.client_id));
+
+  RETURN_IF_ERROR(fields.Read("max_tokens", generation.max_tokens));
+  if (request.chat) {
+    RETURN_IF_ERROR(fields.Read("max_completion_tokens", generation.max_tokens));
+  } else if (!generation.max_tokens.has_value()) {
+    generation.max_tokens = kDefaultMaxTokens;
+  }
+  if (request.echo && generation.max_tokens == 0) {
+    request.generates = false;
+    generation.max_tokens.reset();
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<CompletionRequest> ParseCompletionRequest(const ordered_json& body, bool chat,
+                                                         const tokenizer::Tokenizer* tokenizer) {
+  RequestFields fields(body);
+  CompletionRequest request;
+  request.chat = chat;
+  RETURN_IF_ERROR(fields.Read("model", request.model));
+  RETURN_IF_ERROR(fields.Read("stream", request.stream));
+  if (const ordered_json* options = fields.Find("stream_options"); options != nullptr) {
+    if (!options->is_object()) return fields.Error("stream_options", "an object");
+    RequestFields inner(*options, "stream_options.");
+    RETURN_IF_ERROR(inner.Read("include_usage", request.include_usage));
+    inner.Ignore({"include_obfuscation"});
+    RETURN_IF_ERROR(inner.ExpectNeutral("continuous_usage_stats", {false}));
+    RETURN_IF_ERROR(inner.ExpectAllKnown());
+  }
+  RETURN_IF_ERROR(fields.Read("echo", request.echo));
+  if (chat && request.echo) return rpc::InvalidField("echo", "is for /v1/completions");
+  RETURN_IF_ERROR(fields.Read("return_token_ids", request.return_token_ids));
+  RETURN_IF_ERROR(fields.Read("return_tokens_as_token_ids", request.return_tokens_as_token_ids));
+  RETURN_IF_ERROR(ReadSampling(fields, request));
+  RETURN_IF_ERROR(ReadLogprobs(fields, request));
+  RETURN_IF_ERROR(chat ? ReadMessages(fields, tokenizer, request)
+                       : ReadPrompts(fields, tokenizer, request));
+  request.generation.return_text = tokenizer != nullptr;
+  request.generation.stream = request.stream;
+
+  // What would change the result and is not there to be had.
+  for (const char* name : {"frequency_penalty", "presence_penalty"}) {
+    RETURN_IF_ERROR(fields.ExpectNeutral(name, {0, 0.0}));
+  }
+  RETURN_IF_ERROR(fields.ExpectNeutral("repetition_penalty", {1, 1.0}));
+  RETURN_IF_ERROR(fields.ExpectNeutral("best_of", {request.generation.n}));
+  RETURN_IF_ERROR(fields.ExpectNeutral("skip_special_tokens", {true}));
+  RETURN_IF_ERROR(fields.ExpectNeutral("include_stop_str_in_output", {false}));
+  RETURN_IF_ERROR(fields.ExpectNeutral("use_beam_search", {false}));
+  RETURN_IF_ERROR(fields.ExpectNeutral("response_format", {{{"type", "text"}}}));
+  for (const char* name : {"logit_bias", "suffix", "functions", "modalities", "prompt_logprobs"}) {
+    RETURN_IF_ERROR(fields.ExpectNeutral(name, {"", ordered_json::array({"text"})}));
+  }
+  fields.Ignore({"metadata", "store", "service_tier", "parallel_tool_calls", "safety_identifier",
+                 "prompt_cache_key", "request_id", "spaces_between_special_tokens"});
+  RETURN_IF_ERROR(fields.ExpectAllKnown());
+  return request;
+}
+
+}  // namespace tandem::rollout::openai

@@ -1,0 +1,22 @@
+// The likeliest tokens of a row of logits.
+#ifndef TANDEM_SERVICES_ROLLOUT_SAMPLER_TOP_LOGPROBS_H_
+#define TANDEM_SERVICES_ROLLOUT_SAMPLER_TOP_LOGPROBS_H_
+
+#include <cstdint>
+#include <vector>
+
+namespace tandem::rollout {
+
+struct TokenLogprob {
+  int32_t id = -1;
+  float logprob = 0.0f;  // log softmax(logits)[id]
+};
+
+// The `count` likeliest of logits [vocab_size], best first, the lower id first among equals. The
+// row's log-sum-exp is taken from a token whose log-prob is known, so that the two agree.
+std::vector<TokenLogprob> TopLogprobs(const float* logits, int64_t vocab_size, int64_t count,
+                                      const TokenLogprob& known);
+
+}  // namespace tandem::rollout
+
+#endif  // TANDEM_SERVICES_ROLLOUT_SAMPLER_TOP_LOGPROBS_H_

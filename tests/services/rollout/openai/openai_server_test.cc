@@ -1,0 +1,329 @@
+// The OpenAI-compatible endpoint: by OpenAI's own Python client, and by clients that misbehave.
+#include "services/rollout/openai/openai_server.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <thread>
+
+#include "nlohmann/json.hpp"
+#include "tests/services/rollout/service/service_fixture.h"
+#include "tests/support/http_get.h"
+#include "tests/support/program.h"
+#include "tests/support/run_processes.h"
+
+namespace tandem::rollout {
+namespace {
+
+using ::nlohmann::json;
+using ::tandem::testing::HttpAnswer;
+using ::tandem::testing::HttpAsk;
+using ::tandem::testing::HttpGet;
+using ::tandem::testing::HttpOpen;
+using ::tandem::testing::HttpPost;
+using ::tandem::testing::ProgramResult;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr char kDigits[] = "models/digit-completion";
+constexpr char kPrompt[] = "Once upon a time";
+// tools/python's answer where PyPI cannot be reached.
+constexpr int kNoPackages = 77;
+
+#define SKIP_WITHOUT_PACKAGES(result) \
+  if ((result).exit_code == kNoPackages) GTEST_SKIP() << (result).err
+
+class OpenAiServerTest : public RolloutServiceTest {
+ protected:
+  void SetUp() override {
+    openai_.listen = "127.0.0.1:0";
+    setenv("TANDEM_OPENAI_TOKEN", "", 1);
+  }
+
+  int port() const { return process_->openai_server()->port(); }
+  std::string url() const { return "http://" + process_->openai_server()->address(); }
+
+  static ProgramResult Python(const std::string& script, std::vector<std::string> args) {
+    const std::string source = std::getenv("TANDEM_SOURCE");
+    args.insert(args.begin(), source + "/tests/services/rollout/openai/" + script);
+    return testing::RunProgram(source + "/tools/python", args, 300);
+  }
+
+  HttpAnswer Post(const json& body, const std::string& path = "/v1/completions") {
+    return HttpAsk(port(), HttpPost(path, body.dump()), 60);
+  }
+
+  void Pause() {
+    v1::PauseResponse response;
+    const auto context = rpc::MakeContext(kTimeout);
+    ASSERT_OK(rpc::FromGrpcStatus(stub_->Pause(context.get(), {}, &response)));
+  }
+  void Resume() {
+    v1::ResumeResponse response;
+    const auto context = rpc::MakeContext(kTimeout);
+    ASSERT_OK(rpc::FromGrpcStatus(stub_->Resume(context.get(), {}, &response)));
+  }
+  bool AwaitRequests(int64_t count) {
+    return testing::Eventually(
+        [&] {
+          const auto info = Info();
+          return info.num_running_requests() + info.num_waiting_requests() == count;
+        },
+        60);
+  }
+};
+
+TEST_F(OpenAiServerTest, OpenAisClientGetsWhatTandemGenerateGets) {
+  SKIP_WITHOUT_DATA(kStories);
+  setenv("TANDEM_OPENAI_TOKEN", "secret", 1);
+  Start();
+  const ProgramResult client = Python("openai_client.py", {url(), "secret", "tinystories-656k"});
+  SKIP_WITHOUT_PACKAGES(client);
+  ASSERT_EQ(client.exit_code, 0) << client.err;
+  const json out = json::parse(client.out);
+  const ProgramResult generated = testing::RunProgram(
+      "tandem", {"generate", "--endpoint", process_->address(), "--prompt", kPrompt, "--max-tokens",
+                 "24", "--temperature", "0", "--json"});
+  ASSERT_EQ(generated.exit_code, 0) << generated.err;
+  const json expected = json::parse(generated.out);
+
+  EXPECT_EQ(out["models"], json({"tinystories-656k"}));
+  EXPECT_EQ(out["version_header"], "0");
+  const json& greedy = out["greedy"]["choices"][0];
+  EXPECT_EQ(greedy["text"], expected["text"]);
+  EXPECT_EQ(greedy["token_ids"], expected["ids"]);
+  EXPECT_EQ(greedy["finish_reason"], "length");
+  EXPECT_EQ(greedy["version_spans"], json({{{"policy_version", 0}, {"begin", 0}, {"end", 24}}}));
+  EXPECT_EQ(out["greedy"]["system_fingerprint"], "policy_version:0");
+  EXPECT_EQ(out["greedy"]["usage"]["completion_tokens"], 24);
+  EXPECT_EQ(out["stream"]["text"], expected["text"]);
+  EXPECT_EQ(out["stream"]["finish"], "length");
+  EXPECT_EQ(out["stream"]["usage"]["total_tokens"], out["greedy"]["usage"]["total_tokens"]);
+  EXPECT_EQ(out["from_ids"], expected["text"]);
+  EXPECT_EQ(out["from_id_lists"], json({expected["text"], expected["text"]}));
+
+  // Two prompts of three samples, in their order, and the same by the same seed.
+  ASSERT_EQ(out["samples"].size(), 6);
+  for (int i = 0; i < 6; ++i) EXPECT_EQ(out["samples"][i][0], i);
+  EXPECT_EQ(out["samples"], out["samples_again"]);
+  EXPECT_EQ(out["samples_usage"]["completion_tokens"], 48);
+
+  // Text up to the stop string, also where it came in pieces.
+  const std::string text = expected["text"], word = out["stop"]["word"];
+  EXPECT_EQ(out["stop"]["text"], text.substr(0, text.find(word)));
+  EXPECT_EQ(out["stop"]["finish"], "stop");
+  EXPECT_EQ(out["stop_streamed"], out["stop"]["text"]);
+}
+
+TEST_F(OpenAiServerTest, OpenAisClientGetsTheEnginesLogprobs) {
+  SKIP_WITHOUT_DATA(kStories);
+  setenv("TANDEM_OPENAI_TOKEN", "secret", 1);
+  Start();
+  const ProgramResult client = Python("openai_client.py", {url(), "secret", "tinystories-656k"});
+  SKIP_WITHOUT_PACKAGES(client);
+  ASSERT_EQ(client.exit_code, 0) << client.err;
+  const json out = json::parse(client.out);
+  const ProgramResult generated = testing::RunProgram(
+      "tandem", {"generate", "--endpoint", process_->address(), "--prompt", kPrompt, "--max-tokens",
+                 "24", "--temperature", "0", "--json"});
+  ASSERT_EQ(generated.exit_code, 0) << generated.err;
+  const json expected = json::parse(generated.out)["logprobs"];
+
+  const json& logprobs = out["logprobs"];
+  const json& echo = out["echo"]["logprobs"];
+  ASSERT_EQ(logprobs["tokens"].size(), 24);
+  ASSERT_EQ(echo["tokens"].size(), 30);
+  EXPECT_TRUE(echo["token_logprobs"][0].is_null());
+  EXPECT_EQ(out["echo"]["usage"]["completion_tokens"], 0);
+  for (int i = 0; i < 24; ++i) {
+    const double logprob = logprobs["token_logprobs"][i];
+    const json& top = logprobs["top_logprobs"][i];
+    EXPECT_EQ(logprob, expected[i]) << i;
+    EXPECT_EQ(top.size(), 3) << i;
+    EXPECT_EQ(top[logprobs["tokens"][i].get<std::string>()], logprob) << i;
+    // Greedy: the likeliest. The same tokens as a prompt have the same log-probs.
+    for (const auto& [token, other] : top.items()) EXPECT_LE(other, logprob) << token;
+    EXPECT_NEAR(echo["token_logprobs"][6 + i], logprob, 1e-4) << i;
+    EXPECT_EQ(echo["top_logprobs"][6 + i].size(), 1) << i;
+    EXPECT_EQ(echo["tokens"][6 + i], logprobs["tokens"][i]) << i;
+  }
+}
+
+TEST_F(OpenAiServerTest, OpenAisClientUnderstandsTheErrors) {
+  SKIP_WITHOUT_DATA(kStories);
+  setenv("TANDEM_OPENAI_TOKEN", "secret", 1);
+  Start();
+  const ProgramResult client = Python("openai_client.py", {url(), "secret", "tinystories-656k"});
+  SKIP_WITHOUT_PACKAGES(client);
+  ASSERT_EQ(client.exit_code, 0) << client.err;
+  const json errors = json::parse(client.out)["errors"];
+
+  const auto expect = [&](const char* name, const char* kind, int code, const json& param,
+                          const json& reason) {
+    const json& found = errors[name];
+    EXPECT_EQ(found["kind"], kind) << name;
+    EXPECT_EQ(found["code"], code) << name;
+    EXPECT_EQ(found["param"], param) << name;
+    EXPECT_EQ(found["reason"], reason) << name << found;
+  };
+  expect("temperature", "BadRequestError", 400, "temperature", nullptr);
+  expect("type", "BadRequestError", 400, "max_tokens", nullptr);
+  expect("unknown", "BadRequestError", 400, "temprature", nullptr);
+  expect("unsupported", "BadRequestError", 400, "presence_penalty", nullptr);
+  expect("top_logprobs", "BadRequestError", 400, "top_logprobs", nullptr);
+  expect("too_long", "BadRequestError", 400, "prompt", "context_length_exceeded");
+  expect("bad_id", "BadRequestError", 400, "prompt", nullptr);
+  expect("no_template", "BadRequestError", 400, "messages", nullptr);
+  expect("model", "NotFoundError", 404, nullptr, "model_not_found");
+  expect("too_large", "APIStatusError", 413, nullptr, "request_too_large");
+  expect("token", "AuthenticationError", 401, nullptr, "invalid_api_key");
+}
+
+TEST_F(OpenAiServerTest, ChatsGoThroughTheModelsTemplate) {
+  SKIP_WITHOUT_DATA(kDigits);
+  model_ = kDigits;
+  Start();
+  const std::string content = "12,14,16,";
+  const ProgramResult client = Python("openai_chat.py", {url(), "digit-completion", content});
+  SKIP_WITHOUT_PACKAGES(client);
+  ASSERT_EQ(client.exit_code, 0) << client.err;
+  const json out = json::parse(client.out);
+  const testing::TempFolder folder;
+  folder.Write("chat.jsonl",
+               json{{"messages", {{{"role", "user"}, {"content", content}}}}}.dump() + "\n");
+  const ProgramResult generated = testing::RunProgram(
+      "tandem", {"generate", "--model", testing::TestData(kDigits), "--input",
+                 folder / "chat.jsonl", "--max-tokens", "12", "--temperature", "0"});
+  ASSERT_EQ(generated.exit_code, 0) << generated.err;
+  const json expected = json::parse(generated.out);
+
+  EXPECT_EQ(out["text"], expected["text"]);
+  EXPECT_EQ(out["role"], "assistant");
+  EXPECT_EQ(out["finish"], expected["finish_reason"]);
+  EXPECT_EQ(out["from_parts"], out["text"]);
+  EXPECT_EQ(out["streamed"], out["text"]);
+  EXPECT_EQ(out["streamed_roles"], json({"assistant"}));
+  EXPECT_EQ(out["streamed_usage"], out["usage"]);
+  const json& tokens = out["logprobs"]["content"];
+  ASSERT_EQ(tokens.size(), expected["ids"].size());
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    EXPECT_NEAR(tokens[i]["logprob"], expected["logprobs"][i], 1e-4);
+    ASSERT_EQ(tokens[i]["top_logprobs"].size(), 2);
+    EXPECT_EQ(tokens[i]["top_logprobs"][0]["token"], tokens[i]["token"]);
+  }
+}
+
+TEST_F(OpenAiServerTest, AClientThatGoesAwayEndsItsRequests) {
+  SKIP_WITHOUT_DATA(kStories);
+  Start();
+  Pause();
+  const json body = {{"prompt", {kPrompt, kPrompt}}, {"max_tokens", 400}, {"ignore_eos", true}};
+  json streamed = body;
+  streamed["stream"] = true;
+  const int whole = HttpOpen(port(), HttpPost("/v1/completions", body.dump()));
+  const int stream = HttpOpen(port(), HttpPost("/v1/completions", streamed.dump()));
+  ASSERT_TRUE(AwaitRequests(4));
+
+  close(whole);
+  EXPECT_TRUE(AwaitRequests(2));
+  close(stream);
+  EXPECT_TRUE(AwaitRequests(0));
+}
+
+TEST_F(OpenAiServerTest, ASlowReaderHoldsUpNobody) {
+  SKIP_WITHOUT_DATA(kStories);
+  Start();
+  const json body = {{"prompt", kPrompt}, {"max_tokens", 450}, {"ignore_eos", true},
+                     {"stream", true},    {"n", 32},           {"logprobs", 20}};
+  // Some 40 MB of events, of which the client takes none.
+  const int slow = HttpOpen(port(), HttpPost("/v1/completions", body.dump()));
+  ASSERT_TRUE(AwaitRequests(1));
+
+  const HttpAnswer other = Post({{"prompt", kPrompt}, {"max_tokens", 5}, {"temperature", 0}});
+
+  EXPECT_EQ(other.code, 200) << other.body;
+  EXPECT_TRUE(AwaitRequests(0)) << "the engine does not wait for the reader";
+  close(slow);
+}
+
+TEST_F(OpenAiServerTest, RefusesWhatIsNotARequest) {
+  SKIP_WITHOUT_DATA(kStories);
+  Start();
+  const auto reason = [](const HttpAnswer& answer) {
+    return json::parse(answer.body)["error"]["code"];
+  };
+  const HttpAnswer get = HttpGet(port(), "/v1/completions");
+  EXPECT_EQ(get.code, 405);
+  EXPECT_EQ(reason(get), "method_not_allowed");
+  EXPECT_EQ(HttpGet(port(), "/v1/embeddings").code, 404);
+  EXPECT_EQ(HttpGet(port(), "/etc/passwd").code, 404);
+  EXPECT_EQ(HttpGet(port(), "/v1/models/other").code, 404);
+  EXPECT_EQ(HttpGet(port(), "/v1/models/tinystories-656k").code, 200);
+  EXPECT_EQ(HttpAsk(port(),
+                    "POST /v1/completions HTTP/1.1\r\nHost: l\r\nContent-Type: text/plain"
+                    "\r\nContent-Length: 2\r\n\r\n{}")
+                .code,
+            415);
+  const std::string path = "/v1/completions";
+  EXPECT_EQ(HttpAsk(port(), HttpPost(path, "{\"prompt\": ")).code, 400);
+  EXPECT_EQ(HttpAsk(port(), HttpPost(path, "[1]")).code, 400);
+  EXPECT_EQ(HttpAsk(port(), HttpPost(path, "{\"prompt\": \"\xff\"}")).code, 400);
+  EXPECT_EQ(HttpAsk(port(), HttpPost(path, std::string(100000, '['))).code, 400);
+  EXPECT_EQ(Post({{"prompt", ""}, {"add_special_tokens", false}}).code, 400);
+  EXPECT_EQ(Post({{"prompt", kPrompt}, {"n", 0}}).code, 400);
+  EXPECT_EQ(Post({{"prompt", kPrompt}, {"max_tokens", 0}}).code, 400);
+  EXPECT_EQ(Post({{"prompt", kPrompt}, {"stream", true}, {"n", 5000}}).code, 400);
+  EXPECT_TRUE(AwaitRequests(0));
+}
+
+TEST_F(OpenAiServerTest, MoreRequestsThanItAnswersAtOnceAreToldSo) {
+  SKIP_WITHOUT_DATA(kStories);
+  openai_.max_requests = 1;
+  Start();
+  Pause();
+  const json body = {{"prompt", kPrompt}, {"max_tokens", 2}};
+  const int first = HttpOpen(port(), HttpPost("/v1/completions", body.dump()));
+  ASSERT_TRUE(AwaitRequests(1));
+
+  const HttpAnswer second = Post(body);
+
+  EXPECT_EQ(second.code, 429);
+  EXPECT_THAT(second.head, HasSubstr("Retry-After"));
+  EXPECT_EQ(HttpGet(port(), "/health").code, 503);  // paused
+  Resume();
+  EXPECT_TRUE(AwaitRequests(0));
+  close(first);
+  EXPECT_TRUE(testing::Eventually([&] { return Post(body).code == 200; }, 30));
+}
+
+TEST_F(OpenAiServerTest, WithoutWeightsItIsNotThereYet) {
+  SKIP_WITHOUT_DATA(kStories);
+  Start(/*commit_folder=*/false);
+  EXPECT_EQ(HttpGet(port(), "/health").code, 503);
+  const HttpAnswer answer = Post({{"prompt", kPrompt}});
+  EXPECT_EQ(answer.code, 503);
+  EXPECT_EQ(json::parse(answer.body)["error"]["code"], "stale");
+  EXPECT_THAT(answer.head, HasSubstr("Retry-After"));
+}
+
+TEST_F(OpenAiServerTest, ADrainLetsStreamsFinishAndHandsBackTheRest) {
+  SKIP_WITHOUT_DATA(kStories);
+  Start();
+  Pause();
+  const json body = {{"prompt", kPrompt}, {"max_tokens", 20}, {"temperature", 0}};
+  HttpAnswer held;
+  std::thread client([&] { held = Post(body); });
+  EXPECT_TRUE(AwaitRequests(1));
+
+  // Paused, so it cannot finish: what there is of it is the answer.
+  process_->Drain(absl::Seconds(10));
+  client.join();
+
+  ASSERT_EQ(held.code, 200) << held.body;
+  EXPECT_EQ(json::parse(held.body)["choices"][0]["finish_reason"], "abort");
+  EXPECT_EQ(Post(body).code, 0) << "nobody listens any more";
+}
+
+}  // namespace
+}  // namespace tandem::rollout

@@ -1,0 +1,80 @@
+// A run whose processes are started again whenever they end, each by itself, as an orchestrator
+// does it: two trainer ranks, two rollouts, and the driver with --resume.
+#ifndef TANDEM_TESTS_SUPPORT_SUPERVISED_RUN_H_
+#define TANDEM_TESTS_SUPPORT_SUPERVISED_RUN_H_
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "common/rpc/child_process.h"
+#include "tests/support/elastic_run.h"
+#include "tests/support/temp_folder.h"
+
+namespace tandem::testing {
+
+struct SupervisedRunOptions {
+  std::string mode = "sync";
+  std::string update_policy = "available";
+  int64_t total_steps = 50;
+  int64_t save_freq = 4;
+};
+
+// "trainer-0", "trainer-1", "rollout-0", "rollout-1", "driver". Every step trains kPrompts rows of
+// a data set that has just as many as the run needs.
+class SupervisedRun {
+ public:
+  static constexpr int64_t kPrompts = 2;
+  static constexpr int64_t kSamples = 4;  // of each
+
+  explicit SupervisedRun(const SupervisedRunOptions& options);
+  // Ends everything.
+  ~SupervisedRun();
+
+  // SIGTERM; the supervisor starts it anew once it has ended.
+  void Terminate(const std::string& name);
+
+  // The last step that is done; 0 before the first.
+  int64_t step() const;
+  // How often the process was started.
+  int64_t NumStarts(const std::string& name) const;
+  // The driver has ended as it should.
+  bool finished() const { return finished_; }
+  // Judges the run's completions; closed, it holds the run where it is.
+  GatedReward& reward() { return reward_; }
+  // What the processes said, the last lines of each life; for messages.
+  std::string Logs() const;
+  std::string run_dir() const { return folder_ / "run"; }
+
+ private:
+  struct Process {
+    rpc::ChildProcessOptions start;
+    std::unique_ptr<rpc::ChildProcess> child;
+    int64_t num_starts = 0;
+    absl::Time next_start = absl::InfinitePast();
+  };
+
+  void Add(const std::string& name, std::vector<std::string> argv,
+           std::map<std::string, std::string> environment);
+  void Supervise();
+  void Tend(const std::string& name, Process& process) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const TempFolder folder_;
+  GatedReward reward_{absl::Milliseconds(300)};
+  std::atomic<bool> finished_{false};
+  std::atomic<bool> stopping_{false};
+  mutable absl::Mutex mu_;
+  std::map<std::string, Process> processes_ ABSL_GUARDED_BY(mu_);
+  std::thread supervisor_;  // children die with the thread that started them
+};
+
+}  // namespace tandem::testing
+
+#endif  // TANDEM_TESTS_SUPPORT_SUPERVISED_RUN_H_
