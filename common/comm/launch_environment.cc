@@ -11,6 +11,8 @@
 namespace tandem::comm {
 namespace {
 
+constexpr size_t kMinSecretBytes = 16;
+
 using GetEnv = std::function<std::optional<std::string>(const std::string&)>;
 
 absl::StatusOr<int> ReadNumber(const GetEnv& get_env, const std::string& name, int least,
@@ -97,6 +99,14 @@ absl::StatusOr<LaunchEnvironment> ReadLaunchEnvironment(const GetEnv& get_env) {
   if (get_env("MASTER_PORT").has_value() || out.world_size > 1) {
     ASSIGN_OR_RETURN(out.master_port,
                      ReadNumber(get_env, "MASTER_PORT", out.world_size > 1 ? 1 : 0, 65535));
+  }
+  if (const auto secret = get_env("TANDEM_GROUP_SECRET"); secret.has_value() && !secret->empty()) {
+    if (secret->size() < kMinSecretBytes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("TANDEM_GROUP_SECRET: expected at least ", kMinSecretBytes,
+                       " characters; `openssl rand -hex 32` makes one"));
+    }
+    out.group_secret = *secret;
   }
   return out;
 }

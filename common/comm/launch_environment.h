@@ -18,13 +18,16 @@ struct LaunchEnvironment {
   int local_world_size = 1;  // ranks on this host
   std::string master_host = "127.0.0.1";
   int master_port = 0;  // 0 where the world has one rank and no port was given
+  // What every rank of the group proves to know at the rendezvous; empty: whoever reaches it may
+  // join.
+  std::string group_secret;
 };
 
 // `get_env` answers a variable or nullopt. RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE,
-// MASTER_ADDR, MASTER_PORT; else SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID, SLURM_NTASKS_PER_NODE;
-// else LWS_WORKER_INDEX, LWS_GROUP_SIZE, LWS_LEADER_ADDRESS; else the ordinal at the end of
-// POD_NAME with WORLD_SIZE. INVALID_ARGUMENT names the variable that is missing, not a number, or
-// out of range.
+// MASTER_ADDR, MASTER_PORT, TANDEM_GROUP_SECRET; else SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID,
+// SLURM_NTASKS_PER_NODE; else LWS_WORKER_INDEX, LWS_GROUP_SIZE, LWS_LEADER_ADDRESS; else the
+// ordinal at the end of POD_NAME with WORLD_SIZE. INVALID_ARGUMENT names the variable that is
+// missing, not a number, or out of range.
 absl::StatusOr<LaunchEnvironment> ReadLaunchEnvironment(
     const std::function<std::optional<std::string>(const std::string&)>& get_env);
 

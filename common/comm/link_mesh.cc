@@ -7,38 +7,38 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <random>
 #include <utility>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "common/security/secret.h"
 #include "common/status/status_macros.h"
+#include "common/telemetry/refusals.h"
 
 namespace tandem::comm {
 namespace {
 
-constexpr size_t kSecretBytes = 16;
+constexpr size_t kSecretBytes = security::kSecretBytes;
 constexpr absl::Duration kLook = absl::Milliseconds(20);  // between looks at `cancelled`
 // A stranger that says nothing is kept for so long.
 constexpr absl::Duration kGreetingTime = absl::Seconds(5);
 constexpr size_t kMostGuests = 64;
 
-// Who connects, and how it proves that it read the store.
+// Who connects, and how it proves that it read the store and knows the group's secret.
 struct Greeting {
   int32_t rank = -1;
-  std::array<char, kSecretBytes> secret = {};
+  std::array<char, kSecretBytes> proof = {};
 };
 static_assert(sizeof(Greeting) == sizeof(int32_t) + kSecretBytes);
 
 std::string RankKey(int rank) { return absl::StrCat("links/", rank); }
 
-std::array<char, kSecretBytes> DrawSecret() {
-  std::random_device random;
-  std::array<char, kSecretBytes> secret;
-  for (char& c : secret) c = static_cast<char>(random());
-  return secret;
+// What rank `from` shows rank `to`, which has put `nonce` in the store: of no use to whoever sees
+// it pass by, for a rank is let in once.
+std::string Proof(const std::string& secret, const std::string& nonce, int from, int to) {
+  return security::Hmac(secret, {"link", nonce, absl::StrCat(from), absl::StrCat(to)});
 }
 
 absl::StatusOr<FileDescriptor> ConnectToRank(LinkFamily& family, int rank, int peer,
@@ -48,13 +48,14 @@ absl::StatusOr<FileDescriptor> ConnectToRank(LinkFamily& family, int rank, int p
   ASSIGN_OR_RETURN(const std::string entry, store.Read(RankKey(peer), deadline, cancelled));
   const std::string what = absl::StrCat("connection to rank ", peer);
   const std::vector<std::string> parts = absl::StrSplit(entry, ' ');
-  const std::string its_secret = parts.size() == 2 ? absl::HexStringToBytes(parts[1]) : "";
-  if (its_secret.size() != kSecretBytes) {
+  const std::string nonce = parts.size() == 2 ? absl::HexStringToBytes(parts[1]) : "";
+  if (nonce.size() != kSecretBytes) {
     return absl::UnavailableError(absl::StrCat(what, ": the store has no address of it"));
   }
   Greeting greeting;
   greeting.rank = rank;
-  std::copy(its_secret.begin(), its_secret.end(), greeting.secret.begin());
+  const std::string proof = Proof(store.secret(), nonce, rank, peer);
+  std::copy(proof.begin(), proof.end(), greeting.proof.begin());
   absl::StatusOr<FileDescriptor> fd =
       family.Connect(absl::HexStringToBytes(parts[0]), deadline, cancelled);
   RETURN_IF_ERROR(fd.status()) << what;
@@ -68,9 +69,9 @@ absl::StatusOr<FileDescriptor> ConnectToRank(LinkFamily& family, int rank, int p
 // Connections that were accepted and have not said yet who they are.
 class Guests {
  public:
-  Guests(LinkFamily& family, int rank, const std::array<char, kSecretBytes>& secret,
+  Guests(LinkFamily& family, int rank, const std::string& secret, const std::string& nonce,
          std::vector<FileDescriptor>& links)
-      : family_(family), rank_(rank), secret_(secret), links_(links) {}
+      : family_(family), rank_(rank), secret_(secret), nonce_(nonce), links_(links) {}
 
   // Accepts who knocks and hears who speaks; answers the number of ranks that were let in.
   int Attend(const FileDescriptor& listener) {
@@ -121,8 +122,11 @@ class Guests {
     if (n > 0) guest.heard += static_cast<size_t>(n);
     if (n > 0 && guest.heard < sizeof(Greeting)) return false;
     const Greeting& greeting = guest.greeting;
-    if (guest.heard < sizeof(Greeting) || greeting.secret != secret_ || greeting.rank <= rank_ ||
-        greeting.rank >= static_cast<int>(links_.size()) || links_[greeting.rank].is_open()) {
+    const absl::string_view proof(greeting.proof.data(), greeting.proof.size());
+    if (guest.heard < sizeof(Greeting) ||
+        !security::AreEqual(proof, Proof(secret_, nonce_, greeting.rank, rank_)) ||
+        greeting.rank <= rank_ || greeting.rank >= static_cast<int>(links_.size()) ||
+        links_[greeting.rank].is_open()) {
       Refuse(guest);
       return false;
     }
@@ -133,12 +137,15 @@ class Guests {
   void Refuse(Guest& guest) {
     ++num_refused_;
     last_refused_ = family_.PeerOf(guest.fd);
+    telemetry::CountRefusal(telemetry::RefusedAt::kLinks, last_refused_,
+                            "it is no rank of the group, or is there already");
     guest.fd = FileDescriptor();
   }
 
   LinkFamily& family_;
   const int rank_;
-  const std::array<char, kSecretBytes>& secret_;
+  const std::string& secret_;
+  const std::string& nonce_;
   std::vector<FileDescriptor>& links_;
   std::vector<Guest> guests_;
   int num_refused_ = 0;
@@ -174,16 +181,15 @@ absl::StatusOr<std::vector<FileDescriptor>> ConnectMesh(LinkFamily& family, int 
                                                         const Cancelled& cancelled) {
   std::vector<FileDescriptor> links(size);
   ASSIGN_OR_RETURN(const LinkFamily::Listener listener, family.Listen(size));
-  const std::array<char, kSecretBytes> secret = DrawSecret();
+  const std::string nonce = security::DrawSecret();
   RETURN_IF_ERROR(store.Set(
       RankKey(rank),
-      absl::StrCat(absl::BytesToHexString(listener.address), " ",
-                   absl::BytesToHexString(absl::string_view(secret.data(), secret.size()))),
+      absl::StrCat(absl::BytesToHexString(listener.address), " ", absl::BytesToHexString(nonce)),
       deadline));
   for (int peer = 0; peer < rank; ++peer) {
     ASSIGN_OR_RETURN(links[peer], ConnectToRank(family, rank, peer, store, deadline, cancelled));
   }
-  Guests guests(family, rank, secret, links);
+  Guests guests(family, rank, store.secret(), nonce, links);
   for (int missing = size - 1 - rank; missing > 0;) {
     if (cancelled != nullptr && cancelled()) {
       return absl::CancelledError("connection of a higher rank: cancelled");

@@ -1,6 +1,7 @@
 // A connection between each pair of ranks of a group, made by way of the rendezvous store: every
-// rank listens, says in the store where, and connects to the lower ones. Who connects shows a
-// secret that it read there; others are refused.
+// rank listens, says in the store where, with a nonce, and connects to the lower ones. Who connects
+// shows a proof, by the group's secret, of what it read there; others are refused, named and
+// counted.
 #ifndef TANDEM_COMMON_COMM_LINK_MESH_H_
 #define TANDEM_COMMON_COMM_LINK_MESH_H_
 

@@ -86,6 +86,9 @@ struct Rendezvous {
   std::string host = "127.0.0.1";
   int port = 0;
   std::string prefix;
+  // What all members know and nobody else: shown, by a proof, to the store and to each other. Empty
+  // where the store asks for none.
+  std::string secret;
 };
 
 struct GroupOptions {
@@ -110,9 +113,13 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateNcclGroup(const GroupOptions
 // A rendezvous store served by this process until destruction.
 class StoreServer {
  public:
-  // Listens on `port`, 0 for any.
-  static absl::StatusOr<std::unique_ptr<StoreServer>> Start(int port = 0);
+  // Listens on `port`, 0 for any. With a `secret` only who proves that he knows it is served;
+  // others are refused, named in the log, and counted (telemetry::RefusedAt::kRendezvous).
+  static absl::StatusOr<std::unique_ptr<StoreServer>> Start(int port = 0, std::string secret = "");
   virtual ~StoreServer() = default;
+  // From now on another secret holds. Connections that had proven the last one are closed; what the
+  // store holds stays. Any thread.
+  virtual void SetSecret(std::string secret) = 0;
   virtual int port() const = 0;
 };
 

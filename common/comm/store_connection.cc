@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/comm/store_wire.h"
+#include "common/security/secret.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::comm {
@@ -103,24 +104,12 @@ absl::StatusOr<std::unique_ptr<StoreConnection>> StoreConnection::Open(const Ren
     const absl::StatusOr<int> fd = ConnectOnce(rendezvous, deadline, cancelled);
     if (fd.ok()) {
       const int stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-      auto connection =
-          absl::WrapUnique(new StoreConnection(*fd, stop_fd, place, rendezvous.prefix));
+      auto connection = absl::WrapUnique(new StoreConnection(*fd, stop_fd, place, rendezvous));
       if (stop_fd < 0) {
         return absl::ResourceExhaustedError(
             absl::StrCat(place, ": cannot make an eventfd: ", std::strerror(errno)));
       }
-      // The server's process has to answer, not just its host.
-      std::string hello;
-      AppendInteger(hello, StoreQuery::kValidate);
-      AppendInteger(hello, kStoreMagic);
-      AppendInteger(hello, StoreQuery::kPing);
-      AppendInteger<uint32_t>(hello, 42);
-      uint32_t echo = 0;
-      RETURN_IF_ERROR(connection->WriteBytes(hello, deadline, cancelled)) << "connecting";
-      RETURN_IF_ERROR(connection->ReadBytes(&echo, sizeof(echo), deadline, cancelled))
-          << "connecting";
-      if (echo != 42)
-        return absl::UnavailableError(absl::StrCat(place, ": it is no rendezvous store"));
+      RETURN_IF_ERROR(connection->Greet(deadline, cancelled)) << "connecting";
       return connection;
     }
     if (absl::IsCancelled(fd.status()))
@@ -131,6 +120,50 @@ absl::StatusOr<std::unique_ptr<StoreConnection>> StoreConnection::Open(const Ren
     }
     absl::SleepFor(kRetryPause);
   }
+}
+
+absl::Status StoreConnection::Greet(absl::Time deadline, const Cancelled& cancelled) {
+  std::string hello;
+  AppendInteger(hello, StoreQuery::kValidate);
+  AppendInteger(hello, kStoreMagic);
+  RETURN_IF_ERROR(WriteBytes(hello, deadline, cancelled));
+  if (!secret_.empty()) RETURN_IF_ERROR(Prove(deadline, cancelled));
+  // The server's process has to answer, not just its host.
+  std::string ping;
+  AppendInteger(ping, StoreQuery::kPing);
+  AppendInteger<uint32_t>(ping, 42);
+  uint32_t echo = 0;
+  RETURN_IF_ERROR(WriteBytes(ping, deadline, cancelled));
+  RETURN_IF_ERROR(ReadBytes(&echo, sizeof(echo), deadline, cancelled));
+  if (echo != 42) return Close(absl::UnavailableError("it is no rendezvous store"));
+  return absl::OkStatus();
+}
+
+absl::Status StoreConnection::Prove(absl::Time deadline, const Cancelled& cancelled) {
+  const std::string own = security::DrawSecret(kStoreProofBytes);
+  std::string challenge;
+  AppendInteger(challenge, StoreQuery::kChallenge);
+  RETURN_IF_ERROR(WriteBytes(challenge + own, deadline, cancelled));
+  std::string nonce(kStoreProofBytes, '\0');
+  RETURN_IF_ERROR(ReadBytes(nonce.data(), nonce.size(), deadline, cancelled));
+  std::string query;
+  AppendInteger(query, StoreQuery::kProve);
+  RETURN_IF_ERROR(
+      WriteBytes(query + security::Hmac(secret_, {kStoreClient, own, nonce}), deadline, cancelled));
+  std::string proof(kStoreProofBytes, '\0');
+  const absl::Status answered = ReadBytes(proof.data(), proof.size(), deadline, cancelled);
+  if (absl::IsUnavailable(answered)) {
+    return absl::PermissionDeniedError(
+        absl::StrCat(place_,
+                     ": it refused this rank's secret, which is of another group, of another "
+                     "update, or of one that is over"));
+  }
+  RETURN_IF_ERROR(answered);
+  if (!security::AreEqual(proof, security::Hmac(secret_, {kStoreServer, own, nonce}))) {
+    return Close(
+        absl::PermissionDeniedError("it does not know the group's secret: it is another's"));
+  }
+  return absl::OkStatus();
 }
 
 StoreConnection::~StoreConnection() {

@@ -22,6 +22,7 @@ using Cancelled = std::function<bool()>;
 class StoreConnection {
  public:
   // Tries until the deadline, for the store may not be up yet.
+  // PERMISSION_DENIED where the store refuses the rendezvous's secret, or does not know it itself.
   static absl::StatusOr<std::unique_ptr<StoreConnection>> Open(const Rendezvous& rendezvous,
                                                                absl::Time deadline,
                                                                const Cancelled& cancelled);
@@ -43,9 +44,20 @@ class StoreConnection {
                                    const Cancelled& cancelled);
   absl::StatusOr<int64_t> Add(const std::string& key, int64_t delta, absl::Time deadline);
 
+  // That of the rendezvous.
+  const std::string& secret() const { return secret_; }
+
  private:
-  StoreConnection(int fd, int stop_fd, std::string place, std::string prefix)
-      : fd_(fd), stop_fd_(stop_fd), place_(std::move(place)), prefix_(std::move(prefix)) {}
+  StoreConnection(int fd, int stop_fd, std::string place, const Rendezvous& rendezvous)
+      : fd_(fd),
+        stop_fd_(stop_fd),
+        place_(std::move(place)),
+        prefix_(rendezvous.prefix),
+        secret_(rendezvous.secret) {}
+
+  // Says hello, and where there is a secret proves it and has it proven.
+  absl::Status Greet(absl::Time deadline, const Cancelled& cancelled);
+  absl::Status Prove(absl::Time deadline, const Cancelled& cancelled);
 
   std::string Full(const std::string& key) const { return "/" + prefix_ + "/" + key; }
   absl::Status WriteBytes(const std::string& bytes, absl::Time deadline,
@@ -61,6 +73,7 @@ class StoreConnection {
   const int stop_fd_;        // an eventfd
   const std::string place_;  // "store 127.0.0.1:4711"
   const std::string prefix_;
+  const std::string secret_;
 };
 
 }  // namespace tandem::comm

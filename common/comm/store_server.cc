@@ -1,5 +1,6 @@
 // The rendezvous store: one thread over poll(), a map, and the queries of store_wire.h.
 #include <fcntl.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -7,27 +8,61 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <list>
 #include <map>
+#include <optional>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/memory/memory.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
 #include "common/comm/process_group.h"
 #include "common/comm/store_wire.h"
+#include "common/security/secret.h"
 #include "common/status/status_macros.h"
+#include "common/telemetry/refusals.h"
 
 namespace tandem::comm {
 namespace {
+
+// A stranger has so long, so many bytes and so many fellows.
+constexpr absl::Duration kProofTime = absl::Seconds(5);
+constexpr absl::Duration kLook = absl::Seconds(1);
+constexpr size_t kMaxStrangerBytes = 512;
+constexpr int kMostStrangers = 1024;
+
+// Of a connection's other end.
+std::string PeerName(int fd) {
+  sockaddr_storage address{};
+  socklen_t length = sizeof(address);
+  char host[NI_MAXHOST] = "", port[NI_MAXSERV] = "";
+  if (getpeername(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0 ||
+      getnameinfo(reinterpret_cast<sockaddr*>(&address), length, host, sizeof(host), port,
+                  sizeof(port), NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
+    return "unknown";
+  }
+  // The socket takes both families.
+  absl::string_view name = host;
+  absl::ConsumePrefix(&name, "::ffff:");
+  return absl::StrCat(name, ":", port);
+}
 
 // A connection's bytes, and how far they have been understood.
 struct Peer {
   int fd = -1;
   bool validated = false;
+  bool proven = false;     // that it knows the secret, or there is none
+  std::string nonces;      // the client's and ours, once it has asked for a challenge
+  absl::Time prove_until;  // of one that has not proven it
   bool broken = false;
   std::string in;
   std::string out;
@@ -56,6 +91,12 @@ class Reader {
     used_ += size;
     return text;
   }
+  std::string Bytes(size_t size) {
+    if (!Has(size)) return "";
+    std::string bytes(bytes_.substr(used_, size));
+    used_ += size;
+    return bytes;
+  }
   void Wrong() { wrong_ = true; }
 
   bool complete() const { return complete_; }
@@ -76,7 +117,7 @@ class Reader {
 
 class PollingStoreServer : public StoreServer {
  public:
-  static absl::StatusOr<std::unique_ptr<StoreServer>> Start(int port) {
+  static absl::StatusOr<std::unique_ptr<StoreServer>> Start(int port, std::string secret) {
     const auto fail = [port](absl::string_view what, int fd) {
       const absl::Status status = absl::UnavailableError(
           absl::StrCat("store: cannot ", what, " port ", port, ": ", std::strerror(errno)));
@@ -114,13 +155,13 @@ class PollingStoreServer : public StoreServer {
     const int bound = ntohs(reinterpret_cast<sockaddr_in&>(address).sin_port);
     const int wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (wake < 0) return fail("make a wake-up for", fd);
-    return absl::WrapUnique<StoreServer>(new PollingStoreServer(fd, wake, bound));
+    return absl::WrapUnique<StoreServer>(
+        new PollingStoreServer(fd, wake, bound, std::move(secret)));
   }
 
   ~PollingStoreServer() override {
-    const uint64_t one = 1;
-    while (write(wake_fd_, &one, sizeof(one)) < 0 && errno == EINTR) {
-    }
+    stop_ = true;
+    Wake();
     thread_.join();
     for (const Peer& peer : peers_) close(peer.fd);
     close(listen_fd_);
@@ -129,9 +170,44 @@ class PollingStoreServer : public StoreServer {
 
   int port() const override { return port_; }
 
+  void SetSecret(std::string secret) override {
+    {
+      absl::MutexLock lock(&mu_);
+      next_secret_ = std::move(secret);
+    }
+    Wake();
+  }
+
  private:
-  PollingStoreServer(int listen_fd, int wake_fd, int port)
-      : listen_fd_(listen_fd), wake_fd_(wake_fd), port_(port), thread_([this] { Run(); }) {}
+  PollingStoreServer(int listen_fd, int wake_fd, int port, std::string secret)
+      : listen_fd_(listen_fd),
+        wake_fd_(wake_fd),
+        port_(port),
+        secret_(std::move(secret)),
+        thread_([this] { Run(); }) {}
+
+  void Wake() {
+    const uint64_t one = 1;
+    while (write(wake_fd_, &one, sizeof(one)) < 0 && errno == EINTR) {
+    }
+  }
+
+  // Takes over a secret that was set, and closes who has proven another.
+  void AdoptSecret() {
+    uint64_t times = 0;
+    while (read(wake_fd_, &times, sizeof(times)) < 0 && errno == EINTR) {
+    }
+    absl::MutexLock lock(&mu_);
+    if (!next_secret_.has_value()) return;
+    secret_ = *std::exchange(next_secret_, std::nullopt);
+    // One that has proven nothing yet may know the new one already. What the others had said
+    // before counts.
+    for (Peer& peer : peers_) {
+      if (!peer.proven) continue;
+      Serve(peer);
+      peer.broken = true;
+    }
+  }
 
   void Run() {
     while (true) {
@@ -140,12 +216,18 @@ class PollingStoreServer : public StoreServer {
         entries.push_back(
             {peer.fd, static_cast<short>(peer.out.empty() ? POLLIN : POLLIN | POLLOUT), 0});
       }
-      if (poll(entries.data(), entries.size(), -1) < 0) continue;  // EINTR
-      if (entries[0].revents != 0) return;
+      const int timeout =
+          num_strangers_ > 0 ? static_cast<int>(absl::ToInt64Milliseconds(kLook)) : -1;
+      if (poll(entries.data(), entries.size(), timeout) < 0) continue;  // EINTR
+      if (stop_) return;
+      if (entries[0].revents != 0) AdoptSecret();
       size_t index = 2;
       for (auto peer = peers_.begin(); peer != peers_.end();) {
-        if (entries[index++].revents != 0) Serve(*peer);
+        if (entries[index++].revents != 0 && !peer->broken) Serve(*peer);
+        if (!peer->proven && absl::Now() > peer->prove_until)
+          Refuse(*peer, "it proved nothing in time");
         if (peer->broken) {
+          if (!peer->proven) --num_strangers_;
           close(peer->fd);
           peer = peers_.erase(peer);
         } else {
@@ -161,7 +243,27 @@ class PollingStoreServer : public StoreServer {
     if (fd < 0) return;
     const int on = 1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-    peers_.emplace_back().fd = fd;
+    Peer& peer = peers_.emplace_back();
+    peer.fd = fd;
+    ++num_strangers_;
+    if (secret_.empty()) {
+      Welcome(peer);
+    } else if (num_strangers_ > kMostStrangers) {
+      Refuse(peer, "too many others have proven nothing yet");
+    }
+    peer.prove_until = absl::Now() + kProofTime;
+  }
+
+  void Welcome(Peer& peer) {
+    if (!peer.proven) --num_strangers_;
+    peer.proven = true;
+  }
+
+  void Refuse(Peer& peer, absl::string_view why) {
+    if (!peer.broken) {
+      telemetry::CountRefusal(telemetry::RefusedAt::kRendezvous, PeerName(peer.fd), why);
+    }
+    peer.broken = true;
   }
 
   void Serve(Peer& peer) {
@@ -170,6 +272,10 @@ class PollingStoreServer : public StoreServer {
       const ssize_t n = recv(peer.fd, buffer, sizeof(buffer), 0);
       if (n > 0) {
         peer.in.append(buffer, static_cast<size_t>(n));
+        if (!peer.proven && peer.in.size() > kMaxStrangerBytes) {
+          Refuse(peer, "it proved nothing and sent much");
+          break;
+        }
         if (n == sizeof(buffer)) continue;
       } else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
         peer.broken = true;
@@ -180,6 +286,7 @@ class PollingStoreServer : public StoreServer {
     while (!peer.broken && used < peer.in.size()) {
       Reader reader(absl::string_view(peer.in).substr(used));
       Answer(reader, peer);
+      if (reader.wrong() && !peer.proven) Refuse(peer, "it does not speak as a member");
       if (reader.wrong()) peer.broken = true;
       if (!reader.complete()) break;
       used += reader.used();
@@ -211,6 +318,10 @@ class PollingStoreServer : public StoreServer {
   void Answer(Reader& reader, Peer& peer) {
     const auto query = reader.Integer<StoreQuery>();
     if (!peer.validated && query != StoreQuery::kValidate) return reader.Wrong();
+    if (!peer.proven && reader.complete() && query != StoreQuery::kValidate &&
+        query != StoreQuery::kChallenge && query != StoreQuery::kProve) {
+      return Refuse(peer, "it asked without a proof of the group's secret");
+    }
     switch (query) {
       case StoreQuery::kValidate:
         if (reader.Integer<uint32_t>() != kStoreMagic && reader.complete()) return reader.Wrong();
@@ -219,6 +330,19 @@ class PollingStoreServer : public StoreServer {
       case StoreQuery::kPing: {
         const auto nonce = reader.Integer<uint32_t>();
         if (reader.complete()) AppendInteger(peer.out, nonce);
+        return;
+      }
+      case StoreQuery::kChallenge: {
+        std::string nonce = reader.Bytes(kStoreProofBytes);
+        if (!reader.complete()) return;
+        const std::string own = security::DrawSecret(kStoreProofBytes);
+        peer.out += own;
+        peer.nonces = std::move(nonce) + own;
+        return;
+      }
+      case StoreQuery::kProve: {
+        const std::string proof = reader.Bytes(kStoreProofBytes);
+        if (reader.complete()) Judge(peer, proof);
         return;
       }
       case StoreQuery::kSet: {
@@ -276,9 +400,27 @@ class PollingStoreServer : public StoreServer {
     reader.Wrong();
   }
 
+  // A proof is good for one challenge.
+  void Judge(Peer& peer, const std::string& proof) {
+    const std::string nonces = std::exchange(peer.nonces, "");
+    const auto theirs = absl::string_view(nonces).substr(0, kStoreProofBytes);
+    const auto ours = nonces.empty() ? "" : absl::string_view(nonces).substr(kStoreProofBytes);
+    if (nonces.empty() || secret_.empty() ||
+        !security::AreEqual(proof, security::Hmac(secret_, {kStoreClient, theirs, ours}))) {
+      return Refuse(peer, "it does not know the group's secret");
+    }
+    peer.out += security::Hmac(secret_, {kStoreServer, theirs, ours});
+    Welcome(peer);
+  }
+
   const int listen_fd_;
   const int wake_fd_;
   const int port_;
+  std::atomic<bool> stop_{false};
+  absl::Mutex mu_;
+  std::optional<std::string> next_secret_ ABSL_GUARDED_BY(mu_);
+  std::string secret_;                         // of the thread
+  int num_strangers_ = 0;                      // of the thread
   std::list<Peer> peers_;                      // of the thread
   std::map<std::string, std::string> values_;  // of the thread
   std::thread thread_;
@@ -286,12 +428,12 @@ class PollingStoreServer : public StoreServer {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<StoreServer>> StoreServer::Start(int port) {
+absl::StatusOr<std::unique_ptr<StoreServer>> StoreServer::Start(int port, std::string secret) {
   if (port < 0 || port > 65535) {
     return absl::InvalidArgumentError(
         absl::StrCat("store port: expected 0 to 65535, found ", port));
   }
-  return PollingStoreServer::Start(port);
+  return PollingStoreServer::Start(port, std::move(secret));
 }
 
 }  // namespace tandem::comm

@@ -12,11 +12,21 @@
 //   kGet key                answers a string
 //   kCheck count keys...    answers a byte, kReady or kNotReady
 //   kWait count keys...     answers the byte kReady once all keys are there
-//   kCancelWait             answers the byte kWaitCancelled, behind the answer of a wait that is
-//   over kPing uint32            answers the same
+//   kCancelWait             answers the byte kWaitCancelled, behind that of a wait that is over
+//   kPing uint32            answers the same
+//
+// A store with a secret answers nothing else before the client has proven that it knows it; so does
+// the store to the client. Nonces and proofs are 32 bytes, without a length:
+//
+//   kChallenge nonce        answers a nonce of its own
+//   kProve proof            answers a proof, or closes the connection
+//
+// The client's proof is HMAC-SHA-256 with the secret over ("store client", its nonce, the store's);
+// the store's over ("store server", the same two).
 #ifndef TANDEM_COMMON_COMM_STORE_WIRE_H_
 #define TANDEM_COMMON_COMM_STORE_WIRE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -34,6 +44,8 @@ enum class StoreQuery : uint8_t {
   kWait = 6,
   kCancelWait = 12,
   kPing = 13,
+  kChallenge = 64,
+  kProve = 65,
 };
 
 inline constexpr uint32_t kStoreMagic = 0x3C85F7CE;
@@ -43,6 +55,10 @@ inline constexpr uint8_t kWaitCancelled = 1;
 // Longer strings are no rendezvous: the connection is closed.
 inline constexpr uint64_t kMaxStoreString = 8 << 20;
 inline constexpr uint64_t kMaxStoreKeys = 1 << 16;
+// Of a nonce and of a proof.
+inline constexpr size_t kStoreProofBytes = 32;
+inline constexpr char kStoreClient[] = "store client";
+inline constexpr char kStoreServer[] = "store server";
 
 template <typename T>
 void AppendInteger(std::string& out, T value) {

@@ -21,7 +21,11 @@ CallMetrics::CallMetrics()
       duration_(prometheus::BuildHistogram()
                     .Name("grpc_server_call_duration_seconds")
                     .Help("From a call's beginning to its status, by method and status code.")
-                    .Register(registry_)) {}
+                    .Register(registry_)),
+      refused_(prometheus::BuildCounter()
+                   .Name("tandem_rpc_refused_total")
+                   .Help("Calls refused for who made them, by method and status code.")
+                   .Register(registry_)) {}
 
 void CallMetrics::OnStarted(const std::string& method) {
   started_.Add({{"grpc_method", Labelled(method)}}).Increment();
@@ -32,6 +36,11 @@ void CallMetrics::OnAnswered(const std::string& method, absl::StatusCode code, d
       .Add({{"grpc_method", Labelled(method)}, {"grpc_status", absl::StatusCodeToString(code)}},
            kSeconds)
       .Observe(seconds);
+}
+
+void CallMetrics::OnRefused(const std::string& method, absl::StatusCode code) {
+  refused_.Add({{"grpc_method", Labelled(method)}, {"grpc_status", absl::StatusCodeToString(code)}})
+      .Increment();
 }
 
 }  // namespace tandem::rpc

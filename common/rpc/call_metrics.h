@@ -1,5 +1,6 @@
 // CallMetrics: the calls that a server answers, for Prometheus, under OpenTelemetry's names for
-// gRPC (gRFC A66): grpc_server_call_started_total and grpc_server_call_duration_seconds.
+// gRPC (gRFC A66): grpc_server_call_started_total and grpc_server_call_duration_seconds;
+// and those that it refused before a service saw them: tandem_rpc_refused_total.
 #ifndef TANDEM_COMMON_RPC_CALL_METRICS_H_
 #define TANDEM_COMMON_RPC_CALL_METRICS_H_
 
@@ -23,6 +24,7 @@ class CallMetrics final : public prometheus::Collectable {
 
   void OnStarted(const std::string& method);
   void OnAnswered(const std::string& method, absl::StatusCode code, double seconds);
+  void OnRefused(const std::string& method, absl::StatusCode code);
 
   std::vector<prometheus::MetricFamily> Collect() const override { return registry_.Collect(); }
 
@@ -30,6 +32,7 @@ class CallMetrics final : public prometheus::Collectable {
   prometheus::Registry registry_;
   prometheus::Family<prometheus::Counter>& started_;
   prometheus::Family<prometheus::Histogram>& duration_;
+  prometheus::Family<prometheus::Counter>& refused_;
 };
 
 }  // namespace tandem::rpc

@@ -18,7 +18,9 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "common/rpc/grpc_log.h"
+#include "common/rpc/refusing_interceptor.h"
 #include "common/rpc/status_conversion.h"
+#include "common/rpc/token_interceptor.h"
 #include "common/rpc/trace_interceptor.h"
 #include "common/status/status_macros.h"
 
@@ -130,8 +132,20 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, options.retry ? 1 : 0);
   if (options.retry) arguments.SetServiceConfigJSON(kServiceConfig);
+  const auto security =
+      options.security == nullptr ? TransportSecurity::OfProcess() : options.security;
+  auto interceptors = TraceInterceptors();
+  if (options.plaintext) {
+    return grpc::experimental::CreateCustomChannelWithInterceptors(
+        address, grpc::InsecureChannelCredentials(), arguments, std::move(interceptors));
+  }
+  if (const absl::Status allowed = security->CheckTarget(address); !allowed.ok()) {
+    interceptors.push_back(RefusingInterceptor(allowed));
+  } else if (!security->has_tls()) {
+    interceptors.push_back(TokenInterceptor(security));
+  }
   return grpc::experimental::CreateCustomChannelWithInterceptors(
-      address, grpc::InsecureChannelCredentials(), arguments, TraceInterceptors());
+      address, security->ForChannel(), arguments, std::move(interceptors));
 }
 
 std::unique_ptr<grpc::ClientContext> MakeContext(absl::Duration timeout,

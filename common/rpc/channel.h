@@ -20,6 +20,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/rpc/transport_security.h"
 
 namespace tandem::rpc {
 
@@ -40,10 +41,15 @@ struct ChannelOptions {
   // Repeats calls that failed with UNAVAILABLE before an answer began. Every call of our services
   // may be repeated (they carry a request_id); turn it off where a failure is to be seen at once.
   bool retry = true;
+  // Plaintext, and no token, where the process has TLS: for health ports.
+  bool plaintext = false;
+  // How to prove who we are; null for that of the process.
+  std::shared_ptr<const TransportSecurity> security;
 };
 
 // Returns at once; the connection is made by the first call. HTTP proxies of the environment are
-// not used: services talk to each other directly.
+// not used: services talk to each other directly. Where the address must not be spoken to as the
+// process is set up (TransportSecurity::CheckTarget) every call fails with the reason.
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
                                            const ChannelOptions& options = {});
 

@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "common/rpc/caller_check.h"
 #include "common/rpc/grpc_log.h"
 #include "common/rpc/trace_interceptor.h"
 #include "common/status/status_macros.h"
@@ -28,6 +29,11 @@ namespace {
 
 using grpc::experimental::InterceptionHookPoints;
 using grpc::experimental::InterceptorBatchMethods;
+
+// A client that has not said who it is by then is left; one without calls is, after a while.
+constexpr absl::Duration kHandshakeTime = absl::Seconds(20);
+constexpr absl::Duration kLongestIdle = absl::Minutes(10);
+constexpr absl::Duration kLongestConnection = absl::Hours(1);
 
 struct HostPort {
   std::string host;  // without the brackets of IPv6
@@ -97,6 +103,18 @@ absl::Status CannotListen(const std::string& role, const std::string& listen,
       absl::StrFormat("the %s cannot listen on %s: %s", role, listen, WhyBindFails(parsed)));
 }
 
+// What clients that do nothing, or nothing good, can cost.
+void BoundConnections(grpc::ServerBuilder& builder, const TransportSecurity& security) {
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
+                             security.options().max_calls_per_client);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, Milliseconds(kHandshakeTime));
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, Milliseconds(kLongestIdle));
+  // Calls go on to their end; the next ones make a connection with the certificates of then.
+  if (security.has_tls()) {
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, Milliseconds(kLongestConnection));
+  }
+}
+
 // HOST:PORT with the port that was taken.
 std::string WithPort(const std::string& listen, int port) {
   return absl::StrCat(listen.substr(0, listen.rfind(':')), ":", port);
@@ -108,15 +126,18 @@ std::string WithPort(const std::string& listen, int port) {
 // gRPC's threads.
 class Server::CallObserver final : public grpc::experimental::Interceptor {
  public:
-  CallObserver(const char* method, std::shared_ptr<Calls> calls)
-      : method_(method), calls_(std::move(calls)), start_(absl::Now()) {
+  CallObserver(grpc::experimental::ServerRpcInfo& info, std::shared_ptr<Calls> calls)
+      : info_(info), method_(info.method()), calls_(std::move(calls)), start_(absl::Now()) {
     calls_->metrics->OnStarted(method_);
+  }
+  ~CallObserver() override {
+    if (!client_.empty()) calls_->limit->End(client_);
   }
 
   void Intercept(InterceptorBatchMethods* methods) override {
-    if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_INITIAL_METADATA) &&
-        telemetry::TraceEnabled()) {
-      caller_ = TraceContextIn(methods->GetRecvInitialMetadata());
+    if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_INITIAL_METADATA)) {
+      CountClient(*methods->GetRecvInitialMetadata());
+      if (telemetry::TraceEnabled()) caller_ = TraceContextIn(methods->GetRecvInitialMetadata());
     }
     if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_STATUS)) {
       // Initial metadata would keep a client's channel from repeating a call that failed.
@@ -142,8 +163,16 @@ class Server::CallObserver final : public grpc::experimental::Interceptor {
   }
 
  private:
+  void CountClient(const Metadata& metadata) {
+    if (calls_->limit == nullptr || !client_.empty()) return;
+    client_ = CallerOf(metadata, *info_.server_context()->auth_context());
+    if (!client_.empty()) calls_->limit->Begin(client_);
+  }
+
+  grpc::experimental::ServerRpcInfo& info_;
   const std::string method_;
   const std::shared_ptr<Calls> calls_;
+  std::string client_;  // counted; empty where nobody is known
   const absl::Time start_;
   telemetry::TraceContext caller_;  // not valid where the caller traces nothing
 };
@@ -155,7 +184,7 @@ class Server::CallObserverFactory final
 
   grpc::experimental::Interceptor* CreateServerInterceptor(
       grpc::experimental::ServerRpcInfo* info) override {
-    return new CallObserver(info->method(), calls_);
+    return new CallObserver(*info, calls_);
   }
 
  private:
@@ -167,11 +196,28 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options,
   ASSIGN_OR_RETURN(const HostPort listen, ParseListen(options.listen));
   EnablePlugins();
   std::unique_ptr<Server> out(new Server);
+  out->security_ =
+      options.security == nullptr ? TransportSecurity::OfProcess() : std::move(options.security);
+  const TransportSecurity& security = *out->security_;
+  const bool health_only = options.health_only && services.empty();
+  if (!health_only) {
+    RETURN_IF_ERROR(security.CheckListen(options.listen));
+  }
+  if (!health_only && !security.has_tls() && !IsLoopback(options.listen)) {
+    telemetry::LogWarning("listening in plaintext where other hosts reach it",
+                          {{"address", options.listen}});
+  }
+  const int max_calls = security.options().max_calls_per_client;
   out->role_ = options.role.empty() ? "server" : options.role;
   out->on_drain_ = std::move(options.on_drain);
 
   grpc::ServerBuilder builder;
-  builder.AddListeningPort(options.listen, grpc::InsecureServerCredentials(), &out->port_);
+  out->calls_->limit = std::make_shared<CallerLimit>(max_calls);
+  builder.AddListeningPort(
+      options.listen,
+      health_only ? grpc::InsecureServerCredentials()
+                  : security.ForServer(out->calls_->metrics, out->calls_->limit, options.listen),
+      &out->port_);
   builder.SetMaxReceiveMessageSize(static_cast<int>(options.max_message_bytes));
   builder.SetMaxSendMessageSize(static_cast<int>(options.max_message_bytes));
   // Two servers on one port would each get some of the calls.
@@ -181,6 +227,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options,
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                              Milliseconds(kMinPingInterval));
+  BoundConnections(builder, security);
   for (grpc::Service* service : services) builder.RegisterService(service);
   std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> interceptors;
   interceptors.push_back(std::make_unique<CallObserverFactory>(out->calls_));

@@ -24,7 +24,9 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/rpc/call_metrics.h"
+#include "common/rpc/caller_limit.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/transport_security.h"
 
 namespace tandem::rpc {
 
@@ -34,6 +36,8 @@ struct ServerOptions {
   // HOST:PORT of a second port that answers grpc.health.v1 in plaintext and none of the services:
   // for probes, which have no certificates. Empty: none.
   std::string health_listen;
+  // Whether `listen` is itself such a port, of a process that serves nothing else.
+  bool health_only = false;
   // Stands in messages: "trainer", "rollout".
   std::string role;
   int64_t max_message_bytes = kDefaultMaxMessageBytes;
@@ -43,14 +47,17 @@ struct ServerOptions {
   // Called by Drain() after health has turned, before calls are waited for: ends streams that would
   // otherwise last as long as their client, and refuses new work.
   std::function<void()> on_drain;
+  // Who may call, and how; null for that of the process.
+  std::shared_ptr<const TransportSecurity> security;
 };
 
 // Owns the listening socket and gRPC's threads; the services are the caller's and outlive it. All
 // methods may be called from any thread, but Drain() not from within an RPC.
 class Server {
  public:
-  // Serves when it returns. Fails with INVALID_ARGUMENT where `listen` is no address and with
-  // UNAVAILABLE where it cannot be bound, saying why.
+  // Serves when it returns. Fails with INVALID_ARGUMENT where `listen` is no address, or one that
+  // other hosts reach and that neither TLS nor --insecure-plaintext covers; and with UNAVAILABLE
+  // where it cannot be bound, saying why.
   static absl::StatusOr<std::unique_ptr<Server>> Start(ServerOptions options,
                                                        const std::vector<grpc::Service*>& services);
   // Cancels what still runs.
@@ -85,6 +92,7 @@ class Server {
   struct Calls {
     std::atomic<int64_t> num_finished{0};
     std::shared_ptr<CallMetrics> metrics = std::make_shared<CallMetrics>();
+    std::shared_ptr<CallerLimit> limit;
   };
   class CallObserver;
   class CallObserverFactory;
@@ -94,6 +102,7 @@ class Server {
   int port_ = 0;
   std::string role_;
   std::function<void()> on_drain_;
+  std::shared_ptr<const TransportSecurity> security_;
   std::shared_ptr<Calls> calls_ = std::make_shared<Calls>();
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<grpc::Server> health_server_;  // may be null

@@ -1,12 +1,17 @@
 #include "common/rpc/service_program.h"
 
+#include <sys/resource.h>
+
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <iostream>
 #include <string>
 #include <utility>
 
 #include "common/rpc/process.h"
+#include "common/rpc/security_flags.h"
 #include "common/telemetry/log.h"
 #include "common/telemetry/trace.h"
 
@@ -15,6 +20,14 @@ namespace {
 
 // About 30 MB of them.
 constexpr int64_t kMaxSpans = 200000;
+
+// A connection is a descriptor; the usual soft limit of 1024 is soon reached by those that idle.
+void UseMoreFileDescriptors() {
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0) return;
+  files.rlim_cur = std::max(files.rlim_cur, std::min<rlim_t>(files.rlim_max, 65536));
+  setrlimit(RLIMIT_NOFILE, &files);
+}
 
 }  // namespace
 
@@ -32,15 +45,20 @@ void AddServiceFlags(CLI::App& app, ServiceFlags& flags) {
                  "File for a trace of what the process did, written at its end; Perfetto opens it");
   app.add_flag("--die-with-parent", flags.die_with_parent,
                "End when the process that started this one ends");
+  AddSecurityFlags(app, flags.security);
   app.set_version_flag("--version", TANDEM_VERSION);
 }
 
-int RunServiceProgram(CLI::App& app, const ServiceFlags& flags, int argc, char** argv,
-                      const std::function<int(TerminationSignal&)>& run) {
+int RunServiceProgram(CLI::App& app, const ServiceFlags& flags, security::Role role, int argc,
+                      char** argv, const std::function<int(TerminationSignal&)>& run) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : kExitMisuse;
+  }
+  if (const absl::Status status = ApplySecurityFlags(flags.security, role); !status.ok()) {
+    std::cerr << app.get_name() << ": " << status.message() << "\n";
+    return kExitMisuse;
   }
   const char* parent = std::getenv("TANDEM_PARENT_PID");
   if (flags.die_with_parent || parent != nullptr) {
@@ -48,6 +66,7 @@ int RunServiceProgram(CLI::App& app, const ServiceFlags& flags, int argc, char**
   }
   // Gloo writes to sockets as they are: a peer that has gone is its error, not this process's end.
   std::signal(SIGPIPE, SIG_IGN);
+  UseMoreFileDescriptors();
   TerminationSignal termination;
   if (flags.trace.empty()) return run(termination);
   std::string name = std::filesystem::path(flags.trace).filename().string();

@@ -5,7 +5,8 @@
 //     CLI::App app("One replica of ...", "tandem-rollout");
 //     rpc::ServiceFlags flags;
 //     rpc::AddServiceFlags(app, flags);
-//     return rpc::RunServiceProgram(app, flags, argc, argv, [&](rpc::TerminationSignal& t) { ...
+//     return rpc::RunServiceProgram(app, flags, role, argc, argv, [&](rpc::TerminationSignal& t) {
+//     ...
 //     });
 //   }
 #ifndef TANDEM_COMMON_RPC_SERVICE_PROGRAM_H_
@@ -17,6 +18,8 @@
 #include <vector>
 
 #include "common/rpc/termination_signal.h"
+#include "common/rpc/transport_security.h"
+#include "common/security/role.h"
 
 namespace tandem::rpc {
 
@@ -32,16 +35,17 @@ struct ServiceFlags {
   std::string metrics;        // HOST:PORT to serve metrics on; none where empty
   std::string trace;  // file that the process's spans are written to at its end; none where empty
   bool die_with_parent = false;
+  SecurityOptions security;
 };
 
 void AddServiceFlags(CLI::App& app, ServiceFlags& flags);
 
 // Parses the arguments, ties the process to its parent where that was asked for (by the flag or by
-// TANDEM_PARENT_PID), and calls `run`, whose answer is the exit status. Misuse exits with
-// kExitMisuse. To be called before other threads exist, so that they leave the signals to the
-// TerminationSignal.
-int RunServiceProgram(CLI::App& app, const ServiceFlags& flags, int argc, char** argv,
-                      const std::function<int(TerminationSignal&)>& run);
+// TANDEM_PARENT_PID), makes it prove itself as the flags say, and calls `run`, whose answer is the
+// exit status. Misuse exits with kExitMisuse. To be called before other threads exist, so that they
+// leave the signals to the TerminationSignal.
+int RunServiceProgram(CLI::App& app, const ServiceFlags& flags, security::Role role, int argc,
+                      char** argv, const std::function<int(TerminationSignal&)>& run);
 
 }  // namespace tandem::rpc
 

@@ -13,6 +13,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/telemetry/metric_family.h"
+#include "common/telemetry/refusals.h"
 
 namespace tandem::telemetry {
 namespace {
@@ -55,6 +56,17 @@ std::vector<prometheus::MetricFamily> ProcessMetrics::Collect() const {
                            prometheus::MetricType::Gauge);
   AddGauge(build, 1, std::move(labels));
   out.push_back(std::move(build));
+  auto refused = EmptyFamily("tandem_refused_connections_total",
+                             "Strangers refused where ranks meet and exchange.",
+                             prometheus::MetricType::Counter);
+  for (const auto& [place, name] :
+       {std::pair(RefusedAt::kRendezvous, "rendezvous"), std::pair(RefusedAt::kLinks, "links")}) {
+    prometheus::ClientMetric metric;
+    metric.counter.value = static_cast<double>(NumRefusals(place));
+    metric.label = {{"at", name}};
+    refused.metric.push_back(std::move(metric));
+  }
+  out.push_back(std::move(refused));
   out.push_back(GaugeFamily("process_start_time_seconds",
                             "When the process began to keep metrics, since the epoch.",
                             start_seconds_));

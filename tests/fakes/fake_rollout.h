@@ -16,7 +16,7 @@
 
 namespace tandem::testing {
 
-// Notes which reads it is asked for.
+// Notes which reads it is asked for, and which updates.
 class RecordingWeightService : public rollout::WeightServiceImpl {
  public:
   using WeightServiceImpl::WeightServiceImpl;
@@ -29,14 +29,28 @@ class RecordingWeightService : public rollout::WeightServiceImpl {
     }
     return WeightServiceImpl::ReadWeights(context, request);
   }
+  grpc::ServerUnaryReactor* BeginUpdate(grpc::CallbackServerContext* context,
+                                        const rollout::v1::BeginUpdateRequest* request,
+                                        rollout::v1::BeginUpdateResponse* response) override {
+    {
+      absl::MutexLock lock(&mu_);
+      begun_.push_back(*request);
+    }
+    return WeightServiceImpl::BeginUpdate(context, request, response);
+  }
   std::vector<rollout::v1::ReadWeightsRequest> reads() const {
     absl::MutexLock lock(&mu_);
     return reads_;
+  }
+  std::vector<rollout::v1::BeginUpdateRequest> begun() const {
+    absl::MutexLock lock(&mu_);
+    return begun_;
   }
 
  private:
   mutable absl::Mutex mu_;
   std::vector<rollout::v1::ReadWeightsRequest> reads_;
+  std::vector<rollout::v1::BeginUpdateRequest> begun_;
 };
 
 // One rollout rank at an address of its own. Where it reads from another, it does so in buckets of
@@ -62,6 +76,8 @@ class FakeRollout {
   const std::string& address() const { return server_->address(); }
   // That others made of it.
   std::vector<rollout::v1::ReadWeightsRequest> reads() const { return service_.reads(); }
+  // Every request to begin an update, as it came.
+  std::vector<rollout::v1::BeginUpdateRequest> begun() const { return service_.begun(); }
 
   absl::Status status;  // of the start
   FakeWeightStore store;

@@ -9,13 +9,15 @@ import sys
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from channels import open_channel
+
 
 def main():
     failed = 0
     for question in sys.argv[1:]:
         endpoint, _, name = question.partition("=")
         try:
-            answer = health_pb2_grpc.HealthStub(grpc.insecure_channel(endpoint)).Check(
+            answer = health_pb2_grpc.HealthStub(open_channel(endpoint)).Check(
                 health_pb2.HealthCheckRequest(service=name), timeout=10)
             word = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
         except grpc.RpcError as error:

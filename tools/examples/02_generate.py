@@ -3,9 +3,8 @@ the version that sampled it."""
 
 import sys
 
-import grpc
-
 import stubs  # noqa: F401
+from channels import open_channel
 from tandem.rollout.v1 import rollout_service_pb2 as pb
 from tandem.rollout.v1.rollout_service_pb2_grpc import RolloutServiceStub
 from tandem.rollout.v1.sampling_pb2 import SamplingParams
@@ -14,7 +13,7 @@ from tandem.rollout.v1.sampling_pb2 import SamplingParams
 def main():
     endpoint, prompt = sys.argv[1:3]
     samples = int(sys.argv[3]) if len(sys.argv) > 3 else 2
-    rollout = RolloutServiceStub(grpc.insecure_channel(endpoint))
+    rollout = RolloutServiceStub(open_channel(endpoint))
     request = pb.GenerateRequest(text=prompt, return_text=True,
                                  sampling=SamplingParams(n=samples, max_tokens=16, seed=1))
     # One message for each finished sample; stream=True gives tokens as they are sampled.

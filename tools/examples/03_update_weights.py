@@ -4,9 +4,8 @@ rollouts, as one transaction, and prints what travelled and where the time went.
 import sys
 import uuid
 
-import grpc
-
 import stubs  # noqa: F401
+from channels import open_channel
 from tandem.trainer.v1 import trainer_service_pb2 as pb
 from tandem.trainer.v1.trainer_service_pb2_grpc import TrainerServiceStub
 
@@ -21,7 +20,7 @@ def publish(trainer, rollouts):
 
 
 def main():
-    trainer = TrainerServiceStub(grpc.insecure_channel(sys.argv[1]))
+    trainer = TrainerServiceStub(open_channel(sys.argv[1]))
     update = publish(trainer, sys.argv[2:])
     print(f"version {update.policy_version} is live on {len(update.replicas)} rollouts: "
           f"{update.size_bytes} bytes in {update.seconds:.3f} s, digest {update.model_digest}")

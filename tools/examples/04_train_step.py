@@ -4,9 +4,8 @@ ids being what a tokenizer made of the texts, and prints the step's metrics."""
 import sys
 import uuid
 
-import grpc
-
 import stubs  # noqa: F401
+from channels import open_channel
 from tandem.common.v1 import sample_pb2 as common
 from tandem.trainer.v1 import trainer_service_pb2 as pb
 from tandem.trainer.v1.trainer_service_pb2_grpc import TrainerServiceStub
@@ -33,7 +32,7 @@ def train_step(trainer, samples):
 
 
 def main():
-    trainer = TrainerServiceStub(grpc.insecure_channel(sys.argv[1]))
+    trainer = TrainerServiceStub(open_channel(sys.argv[1]))
     completions = [([5, 6, 0], 1.0), ([7, 8, 0], 0.0), ([9, 3, 0], 0.0), ([5, 5, 0], 0.5)]
     step = train_step(trainer, [sample("g", i, [3, 12, 4, 13], ids, reward)
                                 for i, (ids, reward) in enumerate(completions)])

@@ -9,6 +9,7 @@ import sys
 import grpc
 
 import stubs  # noqa: F401
+from channels import add_port
 from tandem.reward.v1 import reward_service_pb2 as pb
 from tandem.reward.v1.reward_service_pb2_grpc import (RewardServiceServicer,
                                                       add_RewardServiceServicer_to_server)
@@ -31,7 +32,7 @@ class Rewards(RewardServiceServicer):
 def main():
     server = grpc.server(concurrent.futures.ThreadPoolExecutor(max_workers=8))
     add_RewardServiceServicer_to_server(Rewards(), server)
-    port = server.add_insecure_port(sys.argv[1])
+    port = add_port(server, sys.argv[1], "reward")
     server.start()
     print(f"{sys.argv[1].rsplit(':', 1)[0]}:{port}", flush=True)
     signal.signal(signal.SIGTERM, lambda *_: server.stop(grace=5))

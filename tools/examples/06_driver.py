@@ -5,9 +5,8 @@ import importlib
 import sys
 import uuid
 
-import grpc
-
 import stubs  # noqa: F401
+from channels import open_channel
 from tandem.rollout.v1 import rollout_service_pb2 as rollout_pb
 from tandem.rollout.v1.rollout_service_pb2_grpc import RolloutServiceStub
 from tandem.rollout.v1.sampling_pb2 import SamplingParams
@@ -34,8 +33,8 @@ def generate(rollout, prompt, prompt_ids, seed):
 
 
 def main():
-    trainer = TrainerServiceStub(grpc.insecure_channel(sys.argv[1]))
-    rollout = RolloutServiceStub(grpc.insecure_channel(sys.argv[2]))
+    trainer = TrainerServiceStub(open_channel(sys.argv[1]))
+    rollout = RolloutServiceStub(open_channel(sys.argv[2]))
     # As ids, comma-separated: a client with a tokenizer would make them of text.
     prompts = {prompt: [int(i) for i in prompt.split(",")] for prompt in sys.argv[4:]}
     publish(trainer, [sys.argv[2]])

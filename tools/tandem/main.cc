@@ -4,6 +4,7 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_format.h"
+#include "common/rpc/security_flags.h"
 #include "tools/tandem/commands/command.h"
 
 namespace {
@@ -18,6 +19,9 @@ int Run(int argc, char** argv) {
       "Tandem: reinforcement learning of language models by a trainer and rollout services");
   app.set_version_flag("--version", "tandem " TANDEM_VERSION);
   app.require_subcommand(1);
+  tandem::rpc::SecurityOptions security;
+  tandem::rpc::AddSecurityFlags(app, security);
+  app.fallthrough();  // they may stand behind the subcommand too
   Runner runner;
   for (const auto add : {AddTrain, AddSft, AddDpo, AddReplay, AddExport, AddEval, AddGenerate,
                          AddScore, AddTokenize, AddReward, AddStatus, AddHealth, AddSync, AddPause,
@@ -30,7 +34,9 @@ int Run(int argc, char** argv) {
     // 0 for --help and --version; CLI11's own codes for bad flags mean nothing to callers.
     return app.exit(error) == 0 ? 0 : kMisuse;
   }
-  const absl::Status status = runner();
+  const absl::Status applied =
+      tandem::rpc::ApplySecurityFlags(security, tandem::security::Role::kDriver);
+  const absl::Status status = applied.ok() ? runner() : Misuse(applied);
   if (status.ok()) return 0;
   if (absl::IsCancelled(status)) {
     absl::FPrintF(stderr, "tandem: interrupted\n");

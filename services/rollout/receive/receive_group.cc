@@ -8,15 +8,20 @@ namespace tandem::rollout {
 namespace {
 
 comm::Rendezvous ToRendezvous(const common::v1::GroupRendezvous& rendezvous) {
-  return {rendezvous.host(), rendezvous.port(), rendezvous.prefix()};
+  return {rendezvous.host(), rendezvous.port(), rendezvous.prefix(), rendezvous.secret()};
 }
 
 }  // namespace
 
 void ReceiveGroup::UseRendezvous(const common::v1::GroupRendezvous& rendezvous) {
-  const std::string key = rendezvous.SerializeAsString();
+  // The group stays from one update to the next, the secret does not.
+  common::v1::GroupRendezvous without_secret = rendezvous;
+  without_secret.clear_secret();
+  const std::string key = without_secret.SerializeAsString();
   if (key != key_) Drop();
   key_ = key;
+  if (rendezvous.secret() != secret_) store_.reset();
+  secret_ = rendezvous.secret();
 }
 
 absl::Status ReceiveGroup::WaitForKey(const common::v1::GroupRendezvous& rendezvous,

@@ -39,7 +39,8 @@ class ReceiveGroup {
  private:
   void UseRendezvous(const common::v1::GroupRendezvous& rendezvous);
 
-  std::string key_;  // the rendezvous, serialised
+  std::string key_;     // the rendezvous, serialised, but for its secret
+  std::string secret_;  // that store_ has been shown
   std::unique_ptr<comm::StoreClient> store_;
   mutable absl::Mutex mu_;
   std::shared_ptr<comm::ProcessGroup> group_ ABSL_GUARDED_BY(mu_);

@@ -34,6 +34,7 @@ constexpr absl::Duration kFailureGrace = absl::Seconds(3);
 struct CommandLine : rpc::ServiceFlags {
   std::string model;
   std::string dtype;
+  openai::OpenAiOptions openai;
 };
 
 absl::StatusOr<RolloutProcessOptions> MakeOptions(const CommandLine& command_line) {
@@ -55,6 +56,7 @@ absl::StatusOr<RolloutProcessOptions> MakeOptions(const CommandLine& command_lin
   options.health_listen = command_line.health_listen;
   options.ready_file = command_line.ready_file;
   options.metrics = command_line.metrics;
+  options.openai = command_line.openai;
   options.commit_folder = !command_line.model.empty();
   if (options.config.rollout().tensor_model_parallel_size() > 1) {
     ASSIGN_OR_RETURN(options.environment, comm::ReadLaunchEnvironment());
@@ -119,8 +121,15 @@ int main(int argc, char** argv) {
                  "Hugging Face folder to serve as version 0, without a trainer");
   app.add_option("--dtype", command_line.dtype, "Type of the computation")
       ->check(CLI::IsMember({"float32", "bfloat16"}));
-  return tandem::rpc::RunServiceProgram(app, command_line, argc, argv,
-                                        [&](tandem::rpc::TerminationSignal& termination) {
+  app.add_option("--openai-listen", command_line.openai.listen,
+                 "HOST:PORT of an HTTP endpoint for OpenAI's clients; none by default")
+      ->envname("TANDEM_OPENAI_LISTEN");
+  app.add_option("--openai-token-file", command_line.openai.token_file,
+                 "File with the token that HTTP clients must send; TANDEM_OPENAI_TOKEN otherwise");
+  app.add_flag("--openai-insecure", command_line.openai.insecure,
+               "Other machines may use the HTTP endpoint without a token");
+  return tandem::rpc::RunServiceProgram(app, command_line, tandem::security::Role::kRollout, argc,
+                                        argv, [&](tandem::rpc::TerminationSignal& termination) {
                                           return tandem::rollout::Run(command_line, termination);
                                         });
 }

@@ -58,9 +58,11 @@ absl::StatusOr<std::unique_ptr<ReplicaRanks>> ReplicaRanks::Join(
     const config::v1::RunConfig& config, const comm::LaunchEnvironment& environment) {
   RETURN_IF_ERROR(CheckEnvironment(config, environment));
   auto ranks = std::make_unique<ReplicaRanks>();
-  ranks->rendezvous_ = {environment.master_host, environment.master_port, kPrefix};
+  ranks->rendezvous_ = {environment.master_host, environment.master_port, kPrefix,
+                        environment.group_secret};
   if (environment.rank == 0) {
-    ASSIGN_OR_RETURN(ranks->server_, comm::StoreServer::Start(environment.master_port));
+    ASSIGN_OR_RETURN(ranks->server_,
+                     comm::StoreServer::Start(environment.master_port, environment.group_secret));
   }
   RankGroupOptions options;
   options.rank = environment.rank;

@@ -63,7 +63,9 @@ absl::Status ReshardFollower::Follow() {
     // The end has no bytes that could arrive damaged.
     if (received.ok() && order.update_id().empty()) return absl::OkStatus();
     RETURN_IF_ERROR(leader_.Send(ReportOf(received), "publish order"));
-    if (received.ok()) RETURN_IF_ERROR(leader_.Send(Carry(order), "publish report"));
+    if (received.ok()) {
+      RETURN_IF_ERROR(leader_.Send(Carry(order), "publish report"));
+    }
   }
 }
 
@@ -88,7 +90,8 @@ absl::StatusOr<std::shared_ptr<comm::ProcessGroup>> ReshardFollower::Join(
   options.name = "update";
   options.rank = world_->rank();
   options.size = rendezvous.size();
-  options.rendezvous = {rendezvous.host(), rendezvous.port(), rendezvous.prefix()};
+  options.rendezvous = {rendezvous.host(), rendezvous.port(), rendezvous.prefix(),
+                        rendezvous.secret()};
   options.timeout = comm::TimeLeft(deadline);
   options.cancel = cancel;
   ASSIGN_OR_RETURN(group_, comm::CreateGroupOf(rendezvous.backend(), options));
@@ -99,9 +102,10 @@ absl::StatusOr<std::shared_ptr<comm::ProcessGroup>> ReshardFollower::Join(
 absl::Status ReshardFollower::Send(const v1::PublishOrder& order, v1::SendReport& report) {
   const absl::Time deadline = absl::Now() + absl::Milliseconds(order.timeout_ms());
   const auto& rendezvous = order.rendezvous();
-  ASSIGN_OR_RETURN(auto store, comm::StoreClient::Connect(
-                                   {rendezvous.host(), rendezvous.port(), rendezvous.prefix()},
-                                   comm::TimeLeft(deadline)));
+  ASSIGN_OR_RETURN(auto store,
+                   comm::StoreClient::Connect({rendezvous.host(), rendezvous.port(),
+                                               rendezvous.prefix(), rendezvous.secret()},
+                                              comm::TimeLeft(deadline)));
   CallOffWatch watch(std::move(store), absl::StrCat("abort/", order.update_id()), deadline);
   ASSIGN_OR_RETURN(const auto group, Join(order, deadline, watch.cancel()));
   watch.Watch(group);

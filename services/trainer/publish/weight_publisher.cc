@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/comm/local_address.h"
 #include "common/rpc/status_conversion.h"
+#include "common/security/secret.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
 #include "common/weights/digest.h"
@@ -48,8 +49,9 @@ std::vector<ReplicaClient*> Clients(const auto& members) {
 absl::StatusOr<std::unique_ptr<WeightPublisher>> WeightPublisher::Create(Options options) {
   if (options.plane == nullptr) return absl::InvalidArgumentError("a publisher needs a plane");
   auto publisher = absl::WrapUnique(new WeightPublisher(std::move(options)));
-  ASSIGN_OR_RETURN(publisher->store_server_,
-                   comm::StoreServer::Start(publisher->options_.store_port));
+  ASSIGN_OR_RETURN(
+      publisher->store_server_,
+      comm::StoreServer::Start(publisher->options_.store_port, security::DrawSecret()));
   return publisher;
 }
 
@@ -278,7 +280,8 @@ absl::StatusOr<comm::ProcessGroup*> WeightPublisher::GetGroup(int size, absl::Ti
   options.name = "update";
   options.rank = 0;
   options.size = size;
-  options.rendezvous = {rendezvous_.host(), rendezvous_.port(), rendezvous_.prefix()};
+  options.rendezvous = {rendezvous_.host(), rendezvous_.port(), rendezvous_.prefix(),
+                        rendezvous_.secret()};
   options.timeout = std::max(absl::Milliseconds(1), deadline - absl::Now());
   options.cancel = cancel;
   ASSIGN_OR_RETURN(group_, options_.make_group(options_.backend, options));
@@ -303,19 +306,23 @@ absl::Status WeightPublisher::RunAttempt(int64_t version, absl::Time deadline,
   if (group_members_ != ids || !all_know || group_ == nullptr || !group_->status().ok())
     DropGroup();
   const bool reused = group_ != nullptr;
+  // Of this attempt alone: what an earlier one was told is of no use from here on.
+  rendezvous_.set_secret(security::DrawSecret());
+  store_server_->SetSecret(rendezvous_.secret());
+  stores_.clear();
   if (!reused) {
     rendezvous_.set_backend(options_.backend);
     rendezvous_.set_host(AdvertiseHost(members));
     rendezvous_.set_port(store_server_->port());
     rendezvous_.set_prefix(absl::StrCat("update/", options_.incarnation, "/", num_groups_++));
-    for (const std::string& prefix :
-         UpdateAttempt::GroupPrefixes(*options_.plane, rendezvous_.prefix(), members.size())) {
-      ASSIGN_OR_RETURN(auto store,
-                       comm::StoreClient::Connect({"127.0.0.1", rendezvous_.port(), prefix},
-                                                  deadline - absl::Now()));
-      stores_.push_back(std::move(store));
-    }
     group_members_ = ids;
+  }
+  for (const std::string& prefix :
+       UpdateAttempt::GroupPrefixes(*options_.plane, rendezvous_.prefix(), members.size())) {
+    ASSIGN_OR_RETURN(auto store, comm::StoreClient::Connect({"127.0.0.1", rendezvous_.port(),
+                                                             prefix, rendezvous_.secret()},
+                                                            deadline - absl::Now()));
+    stores_.push_back(std::move(store));
   }
 
   // Under kAvailable a replica that stands still must leave the others time to go on without it.

@@ -64,7 +64,7 @@ int main(int argc, char** argv) {
   tandem::rpc::ServiceFlags flags;
   tandem::rpc::AddServiceFlags(app, flags);
   app.get_option("--config")->required();
-  return tandem::rpc::RunServiceProgram(app, flags, argc, argv,
+  return tandem::rpc::RunServiceProgram(app, flags, tandem::security::Role::kTrainer, argc, argv,
                                         [&](tandem::rpc::TerminationSignal& termination) {
                                           return tandem::trainer::Run(flags, termination);
                                         });

@@ -1,7 +1,6 @@
 #include "services/trainer/service/trainer_leader.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <system_error>
 #include <utility>
 
@@ -16,20 +15,12 @@
 #include "common/telemetry/phase_timer.h"
 #include "common/weights/digest.h"
 #include "services/trainer/algorithm/training_step_options.h"
+#include "services/trainer/service/allowed_path.h"
 #include "services/trainer/service/rank_worker.h"
 #include "tandem/trainer/v1/publish_order.pb.h"
 
 namespace tandem::trainer {
 namespace {
-
-// The folder without links, dots and a trailing slash, as far as it exists.
-absl::StatusOr<std::filesystem::path> Canonical(const std::string& path) {
-  std::error_code error;
-  std::filesystem::path out =
-      std::filesystem::weakly_canonical(std::filesystem::absolute(path), error);
-  if (error) return absl::InvalidArgumentError(absl::StrCat(path, ": ", error.message()));
-  return out.has_filename() ? out : out.parent_path();
-}
 
 // What differs between ranks: their memory.
 absl::Status AddRankMetrics(const std::vector<RankResult>& results,
@@ -288,22 +279,10 @@ absl::StatusOr<v1::GetWeightDigestsResponse> TrainerLeader::GetWeightDigests(
   return response;
 }
 
-absl::StatusOr<std::string> TrainerLeader::ResolvePath(const std::string& path) const {
-  if (path.empty()) return rpc::InvalidField("path", "expected a folder, found nothing");
-  ASSIGN_OR_RETURN(const std::filesystem::path run_dir, Canonical(config_.run_dir()));
-  ASSIGN_OR_RETURN(const std::filesystem::path resolved, Canonical(path));
-  const auto mismatch =
-      std::mismatch(run_dir.begin(), run_dir.end(), resolved.begin(), resolved.end());
-  if (mismatch.first != run_dir.end() || mismatch.second == resolved.end()) {
-    return rpc::InvalidField("path", absl::StrCat("expected a folder under ", run_dir.string(),
-                                                  ", the run's; found ", resolved.string()));
-  }
-  return resolved.string();
-}
-
 absl::StatusOr<v1::SaveCheckpointResponse> TrainerLeader::SaveCheckpoint(
     const v1::SaveCheckpointRequest& request) {
-  ASSIGN_OR_RETURN(const std::string path, ResolvePath(request.path()));
+  ASSIGN_OR_RETURN(const std::string path,
+                   ResolveUnder(request.path(), {config_.run_dir()}, "the run's"));
   ScopedTrainerState state(status_, v1::TRAINER_STATE_CHECKPOINTING);
   RETURN_IF_ERROR(SettleCheckpoint(/*wait=*/true));
   v1::SaveCheckpointResponse response;
@@ -366,8 +345,12 @@ std::optional<v1::CheckpointOutcome> TrainerLeader::TakeOutcome() {
 
 absl::StatusOr<v1::LoadCheckpointResponse> TrainerLeader::LoadCheckpoint(
     const v1::LoadCheckpointRequest& request) {
-  ASSIGN_OR_RETURN(const std::filesystem::path canonical, Canonical(request.path()));
-  const std::string path = canonical.string();
+  std::vector<std::string> roots = {config_.run_dir()};
+  const auto& others = config_.trainer().checkpoint_roots();
+  roots.insert(roots.end(), others.begin(), others.end());
+  ASSIGN_OR_RETURN(
+      const std::string path,
+      ResolveUnder(request.path(), roots, "the run's or one that trainer.checkpoint_roots allows"));
   ScopedTrainerState state(status_, v1::TRAINER_STATE_CHECKPOINTING);
   RETURN_IF_ERROR(SettleCheckpoint(/*wait=*/true));
   ASSIGN_OR_RETURN(const checkpoint::Manifest manifest, checkpoint::ReadManifest(path));

@@ -84,7 +84,6 @@ class TrainerLeader {
   // Runs the command on all ranks. An error of the team fails the trainer; an error of a rank that
   // it lives through is answered with the rank's name.
   absl::StatusOr<std::vector<RankResult>> RunOnRanks(Opcode opcode, std::string payload);
-  absl::StatusOr<std::string> ResolvePath(const std::string& path) const;
   absl::Status BeginCheckpoint(const std::string& path, const std::string& driver_state);
   // Takes note of how the checkpoint that is being written ended, for the next answer to tell.
   absl::Status SettleCheckpoint(bool wait);

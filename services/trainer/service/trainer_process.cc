@@ -65,7 +65,12 @@ class Meeting {
       const char* restarts = std::getenv("TORCHELASTIC_RESTART_COUNT");
       absl::StrAppend(&out.rendezvous.prefix, "/", restarts == nullptr ? "0" : restarts);
     } else if (environment.rank == 0) {
-      ASSIGN_OR_RETURN(out.store, comm::StoreServer::Start(environment.master_port));
+      ASSIGN_OR_RETURN(out.store,
+                       comm::StoreServer::Start(environment.master_port, environment.group_secret));
+    }
+    // A store of torchrun's asks for none.
+    if (agent_store == nullptr || std::string(agent_store) != "True") {
+      out.rendezvous.secret = environment.group_secret;
     }
     return out;
   }
@@ -166,6 +171,7 @@ absl::Status RunOtherRank(const TrainerProcessOptions& options, TrainerEngine& e
   std::unique_ptr<rpc::Server> health;  // only the leader is called; the others are probed
   if (!options.health_listen.empty()) {
     ASSIGN_OR_RETURN(health, rpc::Server::Start({.listen = options.health_listen,
+                                                 .health_only = true,
                                                  .role = "trainer's health port",
                                                  .health_names = {kTrainerHealthName}},
                                                 {}));

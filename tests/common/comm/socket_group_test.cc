@@ -118,8 +118,8 @@ TEST(SocketGroup, AStrangerIsRefusedAndNamedAndKeepsNobodyOut) {
   std::thread rank_zero([&] { zero = CreateSocketGroup(LocalOptions(store->port(), 0, 2)); });
   const int silent = ConnectAsStranger(store->port());
   const int liar = ConnectAsStranger(store->port());
-  const std::string greeting(20, '\x01');
-  ASSERT_EQ(send(liar, greeting.data(), greeting.size(), MSG_NOSIGNAL), 20);
+  const std::string greeting(36, '\x01');
+  ASSERT_EQ(send(liar, greeting.data(), greeting.size(), MSG_NOSIGNAL), 36);
   char byte;
   EXPECT_EQ(recv(liar, &byte, 1, 0), 0);  // it was closed
   auto one = CreateSocketGroup(LocalOptions(store->port(), 1, 2));
@@ -137,8 +137,8 @@ TEST(SocketGroup, ARendezvousThatFailsTellsOfStrangers) {
     status = CreateSocketGroup(LocalOptions(store->port(), 0, 2, absl::Seconds(2))).status();
   });
   const int liar = ConnectAsStranger(store->port());
-  const std::string greeting(20, '\x01');
-  ASSERT_EQ(send(liar, greeting.data(), greeting.size(), MSG_NOSIGNAL), 20);
+  const std::string greeting(36, '\x01');
+  ASSERT_EQ(send(liar, greeting.data(), greeting.size(), MSG_NOSIGNAL), 36);
   rank_zero.join();
   EXPECT_THAT(status,
               StatusIs(absl::StatusCode::kDeadlineExceeded,

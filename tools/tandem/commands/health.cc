@@ -14,6 +14,7 @@ struct Options {
   std::string service;
   double timeout_s = 5;
   bool wait = false;
+  bool plaintext = false;
 };
 
 // Who was asked for what.
@@ -25,7 +26,8 @@ absl::Status Annotate(const Options& options, const absl::Status& status) {
 }
 
 absl::Status RunHealth(const Options& options) {
-  const auto channel = rpc::MakeChannel(options.endpoint, {.retry = false});
+  const auto channel =
+      rpc::MakeChannel(options.endpoint, {.retry = false, .plaintext = options.plaintext});
   const absl::Duration timeout = absl::Seconds(options.timeout_s);
   if (options.wait) {
     const absl::Status status = rpc::WaitUntilHealthy(channel, options.service, timeout);
@@ -53,6 +55,8 @@ void AddHealth(CLI::App& app, Runner& runner) {
                       "tandem.rollout.v1.WeightService (ready for weights), "
                       "tandem.rollout.v1.RolloutService (has a version); the process where empty");
   command->add_flag("--wait", options->wait, "Asks until the answer is yes, or --timeout is over");
+  command->add_flag("--plaintext", options->plaintext,
+                    "The endpoint is a --health-listen port: speaks to it without TLS");
   command->add_option("--timeout", options->timeout_s, "Seconds, 5 unless given")
       ->check(CLI::PositiveNumber);
   command->callback([&runner, options] { runner = [options] { return RunHealth(*options); }; });

@@ -141,6 +141,7 @@ absl::Status RunReplay(const Options& options) {
                                   : static_cast<int64_t>(steps.size());
   config.mutable_trainer()->set_total_steps(total_steps);
   driver::Progress progress("replay", total_steps);
+  AllowResumeFolder(options.run, config);
   ASSIGN_OR_RETURN(RunStart start, PrepareRunFolder(options.run, config, progress));
   driver::RunFolder& folder = start.folder;
   RETURN_IF_ERROR(

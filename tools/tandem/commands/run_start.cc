@@ -17,6 +17,14 @@ bool IsWithin(const std::string& path, const std::string& folder) {
 
 }  // namespace
 
+void AllowResumeFolder(const RunOptions& options, config::v1::RunConfig& config) {
+  if (options.resume_folder.empty() || IsWithin(options.resume_folder, config.run_dir())) return;
+  // The folder may be the checkpoint itself, and roots are what it lies under.
+  const std::filesystem::path folder = std::filesystem::absolute(options.resume_folder);
+  config.mutable_trainer()->add_checkpoint_roots(
+      (folder.has_filename() ? folder : folder.parent_path()).parent_path().string());
+}
+
 absl::StatusOr<RunStart> PrepareRunFolder(const RunOptions& options,
                                           const config::v1::RunConfig& config,
                                           driver::Progress& progress) {

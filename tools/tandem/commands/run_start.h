@@ -23,6 +23,9 @@ struct RunStart {
   std::vector<checkpoint::RunCheckpoint> candidates;  // to go on from; empty: begin with step 1
 };
 
+// Lets the trainer that this run starts load from the folder that --resume names.
+void AllowResumeFolder(const RunOptions& options, config::v1::RunConfig& config);
+
 // Before any process starts. A folder without a checkpoint begins anew, and it is said.
 absl::StatusOr<RunStart> PrepareRunFolder(const RunOptions& options,
                                           const config::v1::RunConfig& config,

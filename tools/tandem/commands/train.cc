@@ -116,6 +116,7 @@ absl::Status RunTraining(Kind kind, const RunOptions& options, DryRunOptions dry
     return PlanHere(inputs.config, inputs.places, inputs.spec, dry_run);
   }
   RETURN_IF_ERROR(ResolveAutoMesh(inputs.places, inputs.spec, dry_run, inputs.config));
+  AllowResumeFolder(options, inputs.config);
   const config::v1::RunConfig& config = inputs.config;
   PrintPlan(config, inputs.spec, *inputs.train, dry_run.supervised);
 
@@ -140,6 +141,7 @@ absl::Status RunTraining(Kind kind, const RunOptions& options, DryRunOptions dry
        .needs_rollouts = needs_rollouts,
        .is_elastic = config.trainer().update_policy() == config::v1::UPDATE_POLICY_AVAILABLE,
        .metrics = metrics_server == nullptr ? "" : metrics_server->address(),
+       .openai_listen = options.openai_listen,
        .trace = options.trace,
        .note = [&progress](const std::string& text) { progress.Note(text); }})));
   ASSIGN_OR_RETURN(

@@ -13,6 +13,7 @@
 #include <thread>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -21,6 +22,7 @@
 #include "common/io/atomic_file.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/process.h"
+#include "common/security/secret.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::driver {
@@ -42,12 +44,13 @@ std::string LastLines(const std::string& path, size_t count) {
 }
 
 // HOST:PORT, so many ports further.
-absl::StatusOr<std::string> NextPort(const std::string& address, int offset) {
+absl::StatusOr<std::string> NextPort(absl::string_view option, const std::string& address,
+                                     int offset) {
   const size_t colon = address.rfind(':');
   int port = 0;
   if (colon == std::string::npos || !absl::SimpleAtoi(address.substr(colon + 1), &port) ||
       port + offset > 65535) {
-    return absl::InvalidArgumentError(absl::StrCat("metrics: expected HOST:PORT with ", offset,
+    return absl::InvalidArgumentError(absl::StrCat(option, ": expected HOST:PORT with ", offset,
                                                    " free ports behind it, found ", address));
   }
   return absl::StrCat(address.substr(0, colon), ":", port + offset);
@@ -86,7 +89,7 @@ absl::StatusOr<LocalCluster::Member> LocalCluster::Spawn(
   argv.insert(argv.end(),
               {"--listen", "127.0.0.1:0", "--ready-file", member.ready_path, "--die-with-parent"});
   if (!options_.metrics.empty()) {
-    ASSIGN_OR_RETURN(std::string metrics, NextPort(options_.metrics, ++num_spawned_));
+    ASSIGN_OR_RETURN(std::string metrics, NextPort("metrics", options_.metrics, ++num_spawned_));
     argv.insert(argv.end(), {"--metrics", std::move(metrics)});
   }
   if (options_.trace) {
@@ -137,12 +140,16 @@ int64_t RolloutThreads(const config::v1::RunConfig& config) {
   return std::max<int64_t>(1, cores / (rollout.replicas() * rollout.tensor_model_parallel_size()));
 }
 
-// What rank `rank` of `size` is told of its place.
+std::string NewGroupSecret() { return absl::BytesToHexString(security::DrawSecret()); }
+
+// What rank `rank` of `size` is told of its place, and the secret of its group.
 std::vector<std::pair<std::string, std::string>> RankEnvironment(int64_t rank, int64_t size,
-                                                                 int port) {
+                                                                 int port,
+                                                                 const std::string& secret) {
   return {{"RANK", absl::StrCat(rank)},       {"LOCAL_RANK", absl::StrCat(rank)},
           {"WORLD_SIZE", absl::StrCat(size)}, {"LOCAL_WORLD_SIZE", absl::StrCat(size)},
-          {"MASTER_ADDR", "127.0.0.1"},       {"MASTER_PORT", absl::StrCat(port)}};
+          {"MASTER_ADDR", "127.0.0.1"},       {"MASTER_PORT", absl::StrCat(port)},
+          {"TANDEM_GROUP_SECRET", secret}};
 }
 
 }  // namespace
@@ -156,9 +163,10 @@ absl::StatusOr<LocalCluster::Member> LocalCluster::SpawnRollout(
   if (size > 1) {
     ASSIGN_OR_RETURN(port, FreePort());
   }
+  const std::string secret = NewGroupSecret();
   for (int64_t rank = 0; rank < size; ++rank) {
     std::vector<std::pair<std::string, std::string>> environment;
-    if (size > 1) environment = RankEnvironment(rank, size, port);
+    if (size > 1) environment = RankEnvironment(rank, size, port, secret);
     ASSIGN_OR_RETURN(Member member, Spawn(rank == 0 ? name : absl::StrCat(name, "-rank-", rank),
                                           argv, environment, config.run_dir()));
     ranks.push_back(std::move(member));
@@ -189,12 +197,13 @@ absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(
   std::vector<Member> members;
   if (options.with_trainer) {
     ASSIGN_OR_RETURN(const int port, FreePort());
+    const std::string secret = NewGroupSecret();
     for (int64_t rank = 0; rank < config.trainer().ranks(); ++rank) {
       ASSIGN_OR_RETURN(
           Member member,
           cluster->Spawn(absl::StrCat("trainer-", rank),
                          {bin + "/tandem-trainer", "--config", config_path},
-                         RankEnvironment(rank, config.trainer().ranks(), port), run_dir));
+                         RankEnvironment(rank, config.trainer().ranks(), port, secret), run_dir));
       members.push_back(std::move(member));
     }
   }
@@ -205,6 +214,11 @@ absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(
                                        absl::StrCat("rollout.threads=", RolloutThreads(config))};
       if (!options.rollout_model.empty()) {
         argv.insert(argv.end(), {"--model", options.rollout_model});
+      }
+      if (!options.openai_listen.empty()) {
+        ASSIGN_OR_RETURN(std::string listen, NextPort("openai-listen", options.openai_listen,
+                                                      static_cast<int>(replica)));
+        argv.insert(argv.end(), {"--openai-listen", std::move(listen)});
       }
       ASSIGN_OR_RETURN(Member member, cluster->SpawnRollout(replica, config, argv));
       members.push_back(std::move(member));

@@ -118,6 +118,7 @@ TEST_F(TrainerProcessTest, SavesTheSameFolderOnTwoRanksAsItStartedFrom) {
   config_.mutable_model()->set_path(model);
   config_.mutable_model()->set_random_init(false);
   config_.mutable_trainer()->set_ranks(1);
+  config_.mutable_trainer()->add_checkpoint_roots(config_.run_dir());
   ASSERT_OK_AND_ASSIGN(auto other, TrainerProcesses::Start(folder_ + "/b", config_));
   TrainerClient other_client(other->address());
   ASSERT_OK_AND_ASSIGN(const std::vector<float> actual, other_client.LogProbs(samples));

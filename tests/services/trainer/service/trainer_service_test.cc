@@ -271,6 +271,17 @@ TEST_F(TrainerServiceTest, RefusesADamagedCheckpointAndChangesNothing) {
   EXPECT_EQ(after, before);
 }
 
+TEST_F(TrainerServiceTest, ReadsAndWritesNowhereButUnderTheRoots) {
+  const std::string outside = config_.run_dir() + "/../elsewhere";
+  EXPECT_THAT(client_.Save(outside, v1::CHECKPOINT_FORMAT_SHARDED),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("the run's")));
+  EXPECT_THAT(client_.Save(outside, v1::CHECKPOINT_FORMAT_HUGGING_FACE),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("the run's")));
+  EXPECT_THAT(client_.Load(outside),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("trainer.checkpoint_roots")));
+  EXPECT_FALSE(std::filesystem::exists(outside));
+}
+
 TEST_F(TrainerServiceTest, WritesACheckpointWhileTrainingGoesOn) {
   ASSERT_THAT(client_.TrainStep(1, v1::OBJECTIVE_SUPERVISED, samples_), IsOk());
   ASSERT_OK_AND_ASSIGN(const std::vector<float> saved, client_.LogProbs(samples_));

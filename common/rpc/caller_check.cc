@@ -1,0 +1,117 @@
+#include "common/rpc/caller_check.h"
+
+#include <grpc/grpc_security_constants.h>
+
+#include <optional>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "absl/time/clock.h"
+#include "common/security/method_roles.h"
+#include "common/security/secret.h"
+#include "common/status/status_macros.h"
+#include "common/telemetry/log.h"
+
+namespace tandem::rpc {
+namespace {
+
+constexpr absl::Duration kBetweenLines = absl::Seconds(1);
+
+std::vector<std::string> UrisOf(const grpc::AuthContext& connection) {
+  std::vector<std::string> uris;
+  for (const grpc::string_ref& uri : connection.FindPropertyValues(GRPC_PEER_URI_PROPERTY_NAME)) {
+    uris.emplace_back(uri.data(), uri.size());
+  }
+  return uris;
+}
+
+// What follows "Bearer "; nothing where no token is shown.
+std::optional<std::string> TokenIn(const Metadata& metadata) {
+  const auto found = metadata.find(kAuthorization);
+  if (found == metadata.end()) return std::nullopt;
+  absl::string_view text(found->second.data(), found->second.size());
+  if (!absl::ConsumePrefix(&text, "Bearer ")) return "";
+  return std::string(text);
+}
+
+std::string MethodIn(const Metadata& metadata) {
+  const auto found = metadata.find(":path");
+  return found == metadata.end() ? "" : std::string(found->second.data(), found->second.size());
+}
+
+}  // namespace
+
+security::Roles RolesOf(const grpc::AuthContext& connection) {
+  return security::RolesOfUris(UrisOf(connection));
+}
+
+std::string CallerOf(const Metadata& metadata, const grpc::AuthContext& connection) {
+  if (const auto token = TokenIn(metadata); token.has_value()) {
+    return absl::StrCat("token ", absl::BytesToHexString(security::Digest(*token).substr(0, 8)));
+  }
+  return absl::StrJoin(UrisOf(connection), " ");
+}
+
+absl::Status CallerCheck::Check(const std::string& method, const Metadata& metadata,
+                                const grpc::AuthContext& connection) {
+  security::Roles roles;
+  if (const auto token = TokenIn(metadata); token.has_value()) {
+    if (tokens_ == nullptr) {
+      return absl::UnauthenticatedError(
+          absl::StrCat(method,
+                       ": a token was shown, and this server takes none; start it with "
+                       "--tokens FILE, or show a certificate"));
+    }
+    const auto role = tokens_->Find(*token);
+    if (!role.has_value()) {
+      return absl::UnauthenticatedError(absl::StrCat(
+          method, ": the token is not one of those that this server was given (--tokens)"));
+    }
+    roles.Add(*role);
+  } else {
+    roles = RolesOf(connection);
+    if (roles.empty()) {
+      return absl::UnauthenticatedError(absl::StrCat(
+          method,
+          tokens_ == nullptr
+              ? ": expected a certificate with the name spiffe://DOMAIN/tandem/ROLE, found none"
+              : ": expected a token (--token-file, TANDEM_TOKEN) or a certificate with the name "
+                "spiffe://DOMAIN/tandem/ROLE, found neither"));
+    }
+  }
+  RETURN_IF_ERROR(security::CheckCaller(method, roles));
+  return limit_->Check(CallerOf(metadata, connection));
+}
+
+std::optional<int64_t> CallerCheck::ShouldLog() {
+  absl::MutexLock lock(&mu_);
+  const absl::Time now = absl::Now();
+  if (now < next_line_) {
+    ++num_unsaid_;
+    return std::nullopt;
+  }
+  next_line_ = now + kBetweenLines;
+  return std::exchange(num_unsaid_, 0);
+}
+
+grpc::Status CallerCheck::Process(const Metadata& metadata, grpc::AuthContext* connection,
+                                  OutputMetadata*, OutputMetadata*) {
+  const std::string method = MethodIn(metadata);
+  const absl::Status status = Check(method, metadata, *connection);
+  if (status.ok()) return grpc::Status::OK;
+  // A label for each thing that strangers may ask for would be theirs to fill memory with.
+  metrics_->OnRefused(security::FindMethodRoles(method) == nullptr ? "/unknown" : method,
+                      status.code());
+  if (const auto unsaid = ShouldLog(); unsaid.has_value()) {
+    telemetry::LogWarning("a call was refused", {{"caller", CallerOf(metadata, *connection)},
+                                                 {"code", absl::StatusCodeToString(status.code())},
+                                                 {"message", absl::CHexEscape(status.message())},
+                                                 {"others_since_the_last_line", *unsaid}});
+  }
+  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()));
+}
+
+}  // namespace tandem::rpc

@@ -1,0 +1,290 @@
+// Runs over mutual TLS and with tokens: they train as plain ones do, also while strangers knock at
+// every port, and nothing secret is left behind.
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
+#include <future>
+#include <map>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/comm/store_wire.h"
+#include "common/status/file_descriptor.h"
+#include "tests/support/addition_data.h"
+#include "tests/support/certificates.h"
+#include "tests/support/listening_ports.h"
+#include "tests/support/program.h"
+#include "tests/support/run_processes.h"
+
+namespace tandem {
+namespace {
+
+using security::Role;
+using ::tandem::testing::BinaryPath;
+using ::tandem::testing::Eventually;
+using ::tandem::testing::JsonLines;
+using ::tandem::testing::ListeningPorts;
+using ::tandem::testing::ProgramResult;
+using ::tandem::testing::ReadWhole;
+using ::tandem::testing::RoleUri;
+using ::tandem::testing::RunProgram;
+using ::tandem::testing::ServicesOf;
+using ::tandem::testing::TempFolder;
+using ::tandem::testing::TestAuthority;
+using ::tandem::testing::TinyRun;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// Variables of this process, and so of the programs that it starts, until the end of the scope.
+class Environment {
+ public:
+  explicit Environment(const std::map<std::string, std::string>& variables)
+      : variables_(variables) {
+    for (const auto& [name, value] : variables_) setenv(name.c_str(), value.c_str(), 1);
+  }
+  ~Environment() {
+    for (const auto& [name, value] : variables_) unsetenv(name.c_str());
+  }
+
+ private:
+  const std::map<std::string, std::string> variables_;
+};
+
+// Certificates of every role in `folder`, by the one set of paths that all programs are given.
+std::map<std::string, std::string> Certificates(const TempFolder& folder,
+                                                const TestAuthority& authority) {
+  for (const Role role : security::kAllRoles) authority.Issue(role);
+  return {{"TANDEM_TLS_CERT", folder / "{role}.crt"},
+          {"TANDEM_TLS_KEY", folder / "{role}.key"},
+          {"TANDEM_TLS_CA", authority.ca_path()}};
+}
+
+constexpr char kTokenWord[] = "token-that-nobody-may-read";
+
+std::map<std::string, std::string> Tokens(const TempFolder& folder) {
+  std::string table;
+  for (const Role role : security::kAllRoles) {
+    const std::string name(security::RoleName(role));
+    const std::string token = std::string(kTokenWord) + "-" + name;
+    table += name + " " + token + "\n";
+    folder.Write(name + ".token", token);
+  }
+  return {{"TANDEM_TOKENS", folder.Write("tokens", table)},
+          {"TANDEM_TOKEN_FILE", folder / "{role}.token"}};
+}
+
+std::vector<std::string> With(std::vector<std::string> args, std::vector<std::string> more) {
+  args.insert(args.end(), more.begin(), more.end());
+  return args;
+}
+
+// What a run has sampled and learnt, to be held against another's.
+std::vector<nlohmann::json> Samples(const TempFolder& folder) {
+  std::vector<nlohmann::json> out;
+  for (int step = 1; step <= 3; ++step) {
+    for (auto& row :
+         JsonLines(ReadWhole(folder / "run/rollouts/" + std::to_string(step) + ".jsonl"))) {
+      out.push_back({row["response_ids"], row["logprobs"], row["rewards"], row["reward"]});
+    }
+  }
+  return out;
+}
+
+void ExpectNoSecretsIn(const std::string& folder, const std::string& output) {
+  EXPECT_THAT(output, AllOf(Not(HasSubstr(kTokenWord)), Not(HasSubstr("PRIVATE KEY"))));
+  int num_files = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
+    if (!entry.is_regular_file()) continue;
+    ++num_files;
+    EXPECT_THAT(ReadWhole(entry.path()),
+                AllOf(Not(HasSubstr(kTokenWord)), Not(HasSubstr("PRIVATE KEY"))))
+        << entry.path();
+  }
+  EXPECT_GT(num_files, 5);
+}
+
+class SecureRunTest : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(SecureRunTest, TrainsAndLeavesNoSecretBehind) {
+  const TempFolder folder, secrets;
+  const TestAuthority authority(secrets, "ca");
+  std::map<std::string, std::string> variables;
+  if (GetParam() != std::string("tokens")) variables = Certificates(secrets, authority);
+  if (GetParam() != std::string("certificates")) variables.merge(Tokens(secrets));
+  const Environment environment(variables);
+
+  const ProgramResult result = RunProgram("tandem", With(TinyRun(folder, "train"), {"--trace"}));
+
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(JsonLines(result.out)[0]["steps"], 3);
+  const auto metrics = JsonLines(ReadWhole(folder / "run/metrics.jsonl"));
+  EXPECT_EQ(metrics.back()["training/policy_version"], 3);
+  const ProgramResult plan = RunProgram("tandem", With(TinyRun(folder, "train"), {"--dry-run"}));
+  EXPECT_EQ(plan.exit_code, 0) << plan.err;
+  ExpectNoSecretsIn(folder / "run", result.out + result.err + plan.out + plan.err);
+}
+
+INSTANTIATE_TEST_SUITE_P(By, SecureRunTest, ::testing::Values("certificates", "tokens", "both"));
+
+// Connects to a port and says what a member of the run might.
+void Knock(int port, const std::string& bytes) {
+  const FileDescriptor fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  if (connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) return;
+  send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  const timeval limit{0, 20000};
+  setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+  char answer[64];
+  recv(fd.get(), answer, sizeof(answer), 0);
+}
+
+std::vector<std::string> WhatStrangersSay() {
+  std::string store;  // opens the way for an update that nobody has begun
+  comm::AppendInteger(store, comm::StoreQuery::kValidate);
+  comm::AppendInteger(store, comm::kStoreMagic);
+  std::string set = store;
+  comm::AppendInteger(set, comm::StoreQuery::kSet);
+  comm::AppendString(set, "/update/go");
+  comm::AppendString(set, "go");
+  std::string proof = store;
+  comm::AppendInteger(proof, comm::StoreQuery::kChallenge);
+  proof += std::string(32, 'n');
+  comm::AppendInteger(proof, comm::StoreQuery::kProve);
+  proof += std::string(32, 'p');
+  return {set,
+          proof,
+          "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+          std::string(36, '\x01'),
+          std::string(1000, '\xff'),
+          ""};
+}
+
+TEST(SecureRun, IsUnharmedByStrangersAtEveryPort) {
+  // The same run twice, which gives the same bits; during the second, every port of its processes
+  // is knocked at.
+  const std::vector<std::string> more = {"--set", "numerics=exact", "--set", "seed=5"};
+  std::vector<nlohmann::json> expected;
+  {
+    const TempFolder folder;
+    const ProgramResult quiet = RunProgram("tandem", With(TinyRun(folder, "train"), more));
+    ASSERT_EQ(quiet.exit_code, 0) << quiet.err;
+    expected = Samples(folder);
+  }
+  const TempFolder folder, secrets;
+  const TestAuthority authority(secrets, "ca");
+  const Environment environment(Certificates(secrets, authority));
+  std::future<ProgramResult> run = std::async(std::launch::async, [&] {
+    return RunProgram("tandem", With(TinyRun(folder, "train"), more));
+  });
+  std::set<int> knocked;
+  int num_knocks = 0;
+  while (run.wait_for(std::chrono::milliseconds(20)) != std::future_status::ready) {
+    for (const pid_t pid : ServicesOf(folder.path())) {
+      for (const int port : ListeningPorts(pid)) {
+        knocked.insert(port);
+        for (const std::string& bytes : WhatStrangersSay()) {
+          Knock(port, bytes);
+          ++num_knocks;
+        }
+      }
+    }
+  }
+  const ProgramResult result = run.get();
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_GE(knocked.size(), 4u);  // two rollouts, the trainer, its rendezvous
+  EXPECT_GT(num_knocks, 10);
+  EXPECT_EQ(Samples(folder), expected);
+  const std::string log = ReadWhole(folder / "run/logs/trainer-0.log");
+  EXPECT_THAT(log, AllOf(HasSubstr("a stranger was refused"), HasSubstr("peer=127.0.0.1:")));
+}
+
+// A rollout that a test starts, over mutual TLS.
+class SecureRolloutTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const std::string model = testing::WriteTinyModel(folder_);
+    const std::string config = folder_.Write(
+        "rollout.yaml", "model: {path: " + model + ", dtype: float32, random_init: true}\n");
+    const Environment environment(Certificates(secrets_, authority_));
+    runs_ = std::async(std::launch::async, [this, config] {
+      return RunProgram("tandem-rollout", {"--config", config, "--listen", "127.0.0.1:0",
+                                           "--ready-file", folder_ / "ready"});
+    });
+    ASSERT_TRUE(Eventually([&] { return !Address().empty(); }, 60));
+  }
+  void TearDown() override {
+    for (const pid_t pid : ServicesOf(folder_.path())) kill(pid, SIGTERM);
+    const ProgramResult end = runs_.get();
+    EXPECT_EQ(end.exit_code, 0) << end.err;
+  }
+  std::string Address() const {
+    std::string address = ReadWhole(folder_ / "ready");
+    return address.substr(0, address.find('\n'));
+  }
+  // The flags stand behind the subcommand, as people write them.
+  ProgramResult As(const std::string& certificate, const std::vector<std::string>& args,
+                   const std::string& ca = "") const {
+    return RunProgram("tandem",
+                      With(args, {"--tls-cert", secrets_ / (certificate + ".crt"), "--tls-key",
+                                  secrets_ / (certificate + ".key"), "--tls-ca",
+                                  ca.empty() ? authority_.ca_path() : ca}),
+                      60);
+  }
+
+  const TempFolder folder_, secrets_;
+  const TestAuthority authority_{secrets_, "ca"};
+  std::future<ProgramResult> runs_;
+};
+
+TEST_F(SecureRolloutTest, AnswersEachAsItsRoleAllows) {
+  const std::vector<std::string> health = {"health", "--endpoint", Address()};
+  const std::vector<std::string> status = {"status", "--rollout", Address()};
+  const std::vector<std::string> pause = {"pause", "--rollout", Address()};
+  EXPECT_EQ(As("driver", health).exit_code, 0);
+  EXPECT_EQ(As("driver", status).exit_code, 0);
+  // Somebody who has no certificate, or one of somewhere else, is not answered.
+  EXPECT_EQ(RunProgram("tandem", health, 60).exit_code, 1);
+  const TestAuthority elsewhere(secrets_, "elsewhere");
+  elsewhere.Issue("foreign", {.uris = {RoleUri(Role::kDriver)}});
+  EXPECT_EQ(As("foreign", health).exit_code, 1);
+  // Who may only look, looks.
+  EXPECT_EQ(As("observer", health).exit_code, 0);
+  EXPECT_EQ(As("observer", status).exit_code, 0);
+  const ProgramResult denied = As("observer", pause);
+  EXPECT_EQ(denied.exit_code, 1);
+  EXPECT_THAT(denied.err, AllOf(HasSubstr("/tandem.rollout.v1.RolloutService/Pause"),
+                                HasSubstr("role driver"), HasSubstr("found observer")));
+  EXPECT_EQ(As("driver", pause).exit_code, 0);
+  EXPECT_EQ(As("driver", {"resume", "--rollout", Address()}).exit_code, 0);
+  // Misuse is told before anything is sent.
+  const ProgramResult wrong = As("trainer", status);
+  EXPECT_EQ(wrong.exit_code, 2);
+  EXPECT_THAT(wrong.err, HasSubstr("roles found: trainer"));
+}
+
+TEST(SecureService, RefusesToServeOthersInPlaintext) {
+  const TempFolder folder;
+  const std::string model = testing::WriteTinyModel(folder);
+  const std::string config = folder.Write(
+      "rollout.yaml", "model: {path: " + model + ", dtype: float32, random_init: true}\n");
+  const ProgramResult result =
+      RunProgram("tandem-rollout", {"--config", config, "--listen", "0.0.0.0:0"}, 60);
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("0.0.0.0:0"), HasSubstr("--tls-cert"),
+                                HasSubstr("--insecure-plaintext")));
+}
+
+}  // namespace
+}  // namespace tandem
