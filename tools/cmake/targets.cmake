@@ -71,7 +71,7 @@ function(tandem_test)
   endif()
   _tandem_target(${ARG_NAME} DEPS ${ARG_DEPS} GTest::gmock GTest::gtest GTest::gtest_main ${torch})
   set_target_properties(${ARG_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-  # What tools/test builds a second time, with AddressSanitizer.
+  # What tools/test --all builds a second time, with AddressSanitizer.
   if(CMAKE_CURRENT_SOURCE_DIR MATCHES "/tests/common/" AND unit IN_LIST ARG_LABELS)
     if(NOT TARGET common_tests)
       add_custom_target(common_tests)
