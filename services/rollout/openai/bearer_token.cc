@@ -10,26 +10,11 @@
 #include "absl/strings/strip.h"
 #include "common/io/read_file.h"
 #include "common/rpc/status_conversion.h"
+#include "common/rpc/transport_security.h"
+#include "common/security/secret.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::rollout::openai {
-namespace {
-
-// Walks over all of `found`, and tells nothing by its time but `found`'s length.
-bool EqualInConstantTime(absl::string_view expected, absl::string_view found) {
-  unsigned char difference = expected.size() == found.size() ? 0 : 1;
-  for (size_t i = 0; i < found.size(); ++i) {
-    difference |= static_cast<unsigned char>(found[i]) ^
-                  static_cast<unsigned char>(expected[i % expected.size()]);
-  }
-  return difference == 0;
-}
-
-bool IsLoopback(absl::string_view host) {
-  return host == "localhost" || host == "[::1]" || absl::StartsWith(host, "127.");
-}
-
-}  // namespace
 
 absl::StatusOr<std::string> ReadToken(const std::string& file) {
   std::string token;
@@ -56,7 +41,7 @@ absl::Status CheckToken(const std::string& token, const char* authorization) {
   absl::string_view found = authorization == nullptr ? "" : authorization;
   const bool is_bearer = absl::StartsWithIgnoreCase(found, "Bearer ");
   if (is_bearer) found.remove_prefix(7);
-  if (is_bearer && EqualInConstantTime(token, absl::StripAsciiWhitespace(found))) {
+  if (is_bearer && security::AreEqual(token, absl::StripAsciiWhitespace(found))) {
     return absl::OkStatus();
   }
   return rpc::WithReason(
@@ -76,7 +61,7 @@ absl::Status CheckListen(const std::string& listen, bool has_token, bool allow_a
         absl::StrCat("openai-listen: cannot listen on \"", listen,
                      "\": expected HOST:PORT, for instance 127.0.0.1:8000"));
   }
-  if (IsLoopback(listen.substr(0, colon)) || has_token || allow_anyone) return absl::OkStatus();
+  if (rpc::IsLoopback(listen) || has_token || allow_anyone) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("openai-listen: ", listen,
                    " is reached from other machines, and anyone there could use it; "

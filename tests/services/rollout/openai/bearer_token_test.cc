@@ -50,7 +50,8 @@ TEST(BearerToken, IsNeededWhereOtherMachinesReachTheAddress) {
   for (const char* loopback : {"127.0.0.1:0", "127.8.8.8:8000", "localhost:8000", "[::1]:8000"}) {
     EXPECT_OK(CheckListen(loopback, /*has_token=*/false, /*allow_anyone=*/false)) << loopback;
   }
-  for (const char* open : {"0.0.0.0:8000", "10.0.0.2:8000", "[::]:8000", "host:8000"}) {
+  for (const char* open :
+       {"0.0.0.0:8000", "10.0.0.2:8000", "[::]:8000", "host:8000", "127.example.org:8000"}) {
     EXPECT_THAT(CheckListen(open, false, false),
                 StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("--openai-insecure")));
     EXPECT_OK(CheckListen(open, /*has_token=*/true, false));
