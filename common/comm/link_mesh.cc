@@ -91,9 +91,13 @@ class Guests {
     }
     guests_ = std::move(waiting);
     if ((entries[0].revents & POLLIN) != 0 && guests_.size() < kMostGuests) {
-      FileDescriptor fd(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+      sockaddr_storage peer{};
+      socklen_t length = sizeof(peer);
+      FileDescriptor fd(accept4(listener.get(), reinterpret_cast<sockaddr*>(&peer), &length,
+                                SOCK_CLOEXEC | SOCK_NONBLOCK));
       if (fd.is_open() && family_.Admit(fd)) {
-        guests_.push_back({std::move(fd), {}, 0, absl::Now() + kGreetingTime});
+        guests_.push_back(
+            {std::move(fd), family_.NameOf(peer, length), {}, 0, absl::Now() + kGreetingTime});
       }
     }
     return admitted;
@@ -109,6 +113,7 @@ class Guests {
  private:
   struct Guest {
     FileDescriptor fd;
+    std::string name;  // kept from when it came: one that is gone has none
     Greeting greeting;
     size_t heard = 0;  // bytes of it
     absl::Time until;
@@ -136,7 +141,7 @@ class Guests {
 
   void Refuse(Guest& guest) {
     ++num_refused_;
-    last_refused_ = family_.PeerOf(guest.fd);
+    last_refused_ = guest.name;
     telemetry::CountRefusal(telemetry::RefusedAt::kLinks, last_refused_,
                             "it is no rank of the group, or is there already");
     guest.fd = FileDescriptor();

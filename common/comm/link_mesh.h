@@ -5,6 +5,8 @@
 #ifndef TANDEM_COMMON_COMM_LINK_MESH_H_
 #define TANDEM_COMMON_COMM_LINK_MESH_H_
 
+#include <sys/socket.h>
+
 #include <string>
 #include <vector>
 
@@ -30,8 +32,8 @@ class LinkFamily {
                                                  const Cancelled& cancelled) = 0;
   // Looks at a connection that was accepted, before it has said anything: false refuses it.
   virtual bool Admit(const FileDescriptor& fd) = 0;
-  // Who is at the other end, for errors.
-  virtual std::string PeerOf(const FileDescriptor& fd) const = 0;
+  // Who connected from an address that accept4() gave, for errors.
+  virtual std::string NameOf(const sockaddr_storage& peer, socklen_t length) const = 0;
 };
 
 // By rank; the own one is not open. Errors: DEADLINE_EXCEEDED, which tells of refused strangers;

@@ -58,7 +58,7 @@ class LocalFamily : public LinkFamily {
   }
 
   bool Admit(const FileDescriptor& fd) override { return IsOurUser(fd); }
-  std::string PeerOf(const FileDescriptor&) const override { return "this host"; }
+  std::string NameOf(const sockaddr_storage&, socklen_t) const override { return "this host"; }
 
  private:
   static absl::StatusOr<FileDescriptor> NewSocket() {

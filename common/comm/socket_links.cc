@@ -12,20 +12,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/comm/address_name.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::comm {
 namespace {
-
-std::string Numeric(const sockaddr_storage& address, socklen_t length) {
-  char host[NI_MAXHOST];
-  char port[NI_MAXSERV];
-  if (getnameinfo(reinterpret_cast<const sockaddr*>(&address), length, host, sizeof(host), port,
-                  sizeof(port), NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
-    return "an unknown address";
-  }
-  return absl::StrCat(host, ":", port);
-}
 
 void SendAtOnce(const FileDescriptor& fd) {
   const int on = 1;
@@ -67,7 +58,7 @@ class TcpFamily : public LinkFamily {
     if (address.size() > sizeof(to)) return absl::UnavailableError("its address is too long");
     std::memcpy(&to, address.data(), address.size());
     const auto length = static_cast<socklen_t>(address.size());
-    const std::string what = Numeric(to, length);
+    const std::string what = AddressName(to, length);
     FileDescriptor fd(socket(to.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!fd.is_open()) return SocketError(what);
     if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&to), length) != 0) {
@@ -90,13 +81,8 @@ class TcpFamily : public LinkFamily {
     return true;
   }
 
-  std::string PeerOf(const FileDescriptor& fd) const override {
-    sockaddr_storage peer{};
-    socklen_t length = sizeof(peer);
-    if (getpeername(fd.get(), reinterpret_cast<sockaddr*>(&peer), &length) != 0) {
-      return "one that is gone";
-    }
-    return Numeric(peer, length);
+  std::string NameOf(const sockaddr_storage& peer, socklen_t length) const override {
+    return AddressName(peer, length);
   }
 
  private:

@@ -1,6 +1,5 @@
 // The rendezvous store: one thread over poll(), a map, and the queries of store_wire.h.
 #include <fcntl.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -22,9 +21,9 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "common/comm/address_name.h"
 #include "common/comm/process_group.h"
 #include "common/comm/store_wire.h"
 #include "common/security/secret.h"
@@ -40,25 +39,10 @@ constexpr absl::Duration kLook = absl::Seconds(1);
 constexpr size_t kMaxStrangerBytes = 512;
 constexpr int kMostStrangers = 1024;
 
-// Of a connection's other end.
-std::string PeerName(int fd) {
-  sockaddr_storage address{};
-  socklen_t length = sizeof(address);
-  char host[NI_MAXHOST] = "", port[NI_MAXSERV] = "";
-  if (getpeername(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0 ||
-      getnameinfo(reinterpret_cast<sockaddr*>(&address), length, host, sizeof(host), port,
-                  sizeof(port), NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
-    return "unknown";
-  }
-  // The socket takes both families.
-  absl::string_view name = host;
-  absl::ConsumePrefix(&name, "::ffff:");
-  return absl::StrCat(name, ":", port);
-}
-
 // A connection's bytes, and how far they have been understood.
 struct Peer {
   int fd = -1;
+  std::string name;  // its address, taken while it was certain to be there
   bool validated = false;
   bool proven = false;     // that it knows the secret, or there is none
   std::string nonces;      // the client's and ours, once it has asked for a challenge
@@ -239,12 +223,16 @@ class PollingStoreServer : public StoreServer {
   }
 
   void Accept() {
-    const int fd = accept4(listen_fd_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    sockaddr_storage address{};
+    socklen_t length = sizeof(address);
+    const int fd = accept4(listen_fd_, reinterpret_cast<sockaddr*>(&address), &length,
+                           SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) return;
     const int on = 1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     Peer& peer = peers_.emplace_back();
     peer.fd = fd;
+    peer.name = AddressName(address, length);
     ++num_strangers_;
     if (secret_.empty()) {
       Welcome(peer);
@@ -261,7 +249,7 @@ class PollingStoreServer : public StoreServer {
 
   void Refuse(Peer& peer, absl::string_view why) {
     if (!peer.broken) {
-      telemetry::CountRefusal(telemetry::RefusedAt::kRendezvous, PeerName(peer.fd), why);
+      telemetry::CountRefusal(telemetry::RefusedAt::kRendezvous, peer.name, why);
     }
     peer.broken = true;
   }

@@ -40,7 +40,9 @@ double MeanOf(const std::vector<json>& lines, size_t first, size_t count, const 
 TEST(Algorithms, PpoWithACriticRaisesTheReward) {
   SKIP_WITHOUT_DATA("models/digit-completion/config.json");
   const TempFolder folder;
-  // The public model is untrained; a short warm-up teaches it the form of an answer.
+  // The public model is untrained; a short warm-up teaches it the form of an answer. The reward is
+  // for a first digit of 5 to 9, about one answer in two: learnt within few steps whatever the
+  // seed.
   const std::string config = folder.Write("run.yaml", R"(
 model: {path: )" + TestData("models/digit-completion") + R"(, dtype: float32}
 data:
@@ -51,7 +53,7 @@ data:
 rollout: {max_tokens: 24, n: 4, kv_cache_megabytes: 64}
 trainer: {ranks: 2, total_steps: 30}
 actor: {optim: {lr: 1e-3}}
-reward: {name: prefix_match}
+reward: {name: regex, pattern: "^ *[5-9]"}
 run_dir: )" + (folder / "sft") + "\n");
   const ProgramResult warm = RunProgram("tandem", {"sft", "--local", "--config", config});
   ASSERT_EQ(warm.exit_code, 0) << warm.err;
@@ -60,24 +62,28 @@ run_dir: )" + (folder / "sft") + "\n");
       "tandem",
       With({"train", "--local", "--config", config},
            {"model.path=" + (folder / "sft/model"), "run_dir=" + (folder / "ppo"),
-            "trainer.total_steps=24", "trainer.critic_warmup=2", "algorithm.adv_estimator=gae",
+            "trainer.total_steps=14", "trainer.critic_warmup=2", "algorithm.adv_estimator=gae",
             "algorithm.lam=0.95", "actor.ppo_epochs=2", "critic.optim.lr=1e-3"}),
       600);
 
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const auto metrics = JsonLines(ReadWhole(folder / "ppo/metrics.jsonl"));
-  ASSERT_EQ(metrics.size(), 25u);  // step 0 has no reward
+  ASSERT_EQ(metrics.size(), 15u);  // step 0 has no reward
   // During the warm-up the critic alone learns.
   EXPECT_EQ(metrics[2]["training/policy_version"], 0);
   EXPECT_FALSE(metrics[2].contains("actor/pg_loss"));
   EXPECT_EQ(metrics[3]["training/policy_version"], 1);
-  EXPECT_GT(MeanOf(metrics, 20, 5, "critic/score/mean"),
-            MeanOf(metrics, 1, 3, "critic/score/mean") + 0.05);
-  EXPECT_GT(MeanOf(metrics, 20, 5, "critic/vf_explained_var"),
-            metrics[1].at("critic/vf_explained_var").get<double>() + 0.2);
-  for (const char* name : {"critic/vf_loss", "critic/vf_clipfrac", "critic/vpred_mean",
-                           "critic/values/mean", "critic/returns/mean", "critic/grad_norm"}) {
-    EXPECT_TRUE(std::isfinite(metrics[24].at(name).get<double>())) << name;
+  EXPECT_GT(MeanOf(metrics, 12, 3, "critic/score/mean"),
+            MeanOf(metrics, 1, 3, "critic/score/mean") + 0.25);
+  // The critic begins far from the returns and follows them while they rise.
+  EXPECT_LT(MeanOf(metrics, 12, 3, "critic/vf_loss"),
+            MeanOf(metrics, 1, 2, "critic/vf_loss") * 0.5);
+  EXPECT_NEAR(MeanOf(metrics, 12, 3, "critic/values/mean"),
+              MeanOf(metrics, 12, 3, "critic/returns/mean"), 0.15);
+  for (const char* name :
+       {"critic/vf_loss", "critic/vf_clipfrac", "critic/vpred_mean", "critic/vf_explained_var",
+        "critic/values/mean", "critic/returns/mean", "critic/grad_norm"}) {
+    EXPECT_TRUE(std::isfinite(metrics[14].at(name).get<double>())) << name;
   }
 }
 

@@ -88,9 +88,9 @@ std::vector<std::string> With(std::vector<std::string> args, std::vector<std::st
 }
 
 // What a run has sampled and learnt, to be held against another's.
-std::vector<nlohmann::json> Samples(const TempFolder& folder) {
+std::vector<nlohmann::json> Samples(const TempFolder& folder, int num_steps) {
   std::vector<nlohmann::json> out;
-  for (int step = 1; step <= 3; ++step) {
+  for (int step = 1; step <= num_steps; ++step) {
     for (auto& row :
          JsonLines(ReadWhole(folder / "run/rollouts/" + std::to_string(step) + ".jsonl"))) {
       out.push_back({row["response_ids"], row["logprobs"], row["rewards"], row["reward"]});
@@ -173,14 +173,19 @@ std::vector<std::string> WhatStrangersSay() {
 
 TEST(SecureRun, IsUnharmedByStrangersAtEveryPort) {
   // The same run twice, which gives the same bits; during the second, every port of its processes
-  // is knocked at.
-  const std::vector<std::string> more = {"--set", "numerics=exact", "--set", "seed=5"};
+  // is knocked at, several times over.
+  constexpr int kNumSteps = 40;
+  const std::string num_steps = std::to_string(kNumSteps);
+  const std::vector<std::string> more = {"--set", "numerics=exact",
+                                         "--set", "seed=5",
+                                         "--set", "trainer.total_steps=" + num_steps,
+                                         "--set", "trainer.test_freq=" + num_steps};
   std::vector<nlohmann::json> expected;
   {
     const TempFolder folder;
     const ProgramResult quiet = RunProgram("tandem", With(TinyRun(folder, "train"), more));
     ASSERT_EQ(quiet.exit_code, 0) << quiet.err;
-    expected = Samples(folder);
+    expected = Samples(folder, kNumSteps);
   }
   const TempFolder folder, secrets;
   const TestAuthority authority(secrets, "ca");
@@ -205,7 +210,7 @@ TEST(SecureRun, IsUnharmedByStrangersAtEveryPort) {
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_GE(knocked.size(), 4u);  // two rollouts, the trainer, its rendezvous
   EXPECT_GT(num_knocks, 10);
-  EXPECT_EQ(Samples(folder), expected);
+  EXPECT_EQ(Samples(folder, kNumSteps), expected);
   const std::string log = ReadWhole(folder / "run/logs/trainer-0.log");
   EXPECT_THAT(log, AllOf(HasSubstr("a stranger was refused"), HasSubstr("peer=127.0.0.1:")));
 }
