@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -47,14 +48,28 @@ class Outcome {
   GenerationCallbacks callbacks() {
     return {.on_chunk =
                 [this](SampleChunk chunk) {
-                  absl::MutexLock lock(&mu_);
-                  samples_[chunk.index].push_back(std::move(chunk));
+                  std::function<void()> then;
+                  {
+                    absl::MutexLock lock(&mu_);
+                    samples_[chunk.index].push_back(std::move(chunk));
+                    if (then_ != nullptr && CountLocked(0) >= then_count_) then.swap(then_);
+                  }
+                  if (then != nullptr) then();
                 },
             .on_done =
                 [this](absl::Status status) {
                   status_ = std::move(status);
                   done_.Notify();
                 }};
+  }
+
+  // To be called once, in the engine's thread, as soon as sample 0 has so many tokens: what it asks
+  // of the engine comes before the next step, so that the request is still running. Before
+  // callbacks().
+  void When(size_t count, std::function<void()> then) {
+    absl::MutexLock lock(&mu_);
+    then_count_ = count;
+    then_ = std::move(then);
   }
 
   ::testing::AssertionResult Wait() {
@@ -118,6 +133,8 @@ class Outcome {
 
   absl::Mutex mu_;
   std::map<int32_t, std::vector<SampleChunk>> samples_;
+  size_t then_count_ = 0;
+  std::function<void()> then_;
   absl::Status status_;
   absl::Notification done_;
 };
@@ -163,6 +180,23 @@ class EngineTest : public ::testing::Test {
     return handle.value_or(-1);
   }
 
+  // Submits a request, streaming, and pauses the engine once it has sampled `count` tokens: exactly
+  // so many, for the pause takes effect before the next step.
+  int64_t SubmitAndPauseAt(GenerationRequest request, size_t count, Outcome& outcome,
+                           Release release = {}) {
+    request.stream = true;
+    absl::Notification paused;
+    outcome.When(count, [this, release, &paused] {
+      engine_->Pause(PauseMode::kKeep, release, [this, &paused](int64_t frozen) {
+        frozen_ = frozen;
+        paused.Notify();
+      });
+    });
+    const int64_t handle = Submit(request, outcome);
+    EXPECT_TRUE(paused.WaitForNotificationWithTimeout(kPatience));
+    return handle;
+  }
+
   SampleChunk Generate(const GenerationRequest& request) {
     Outcome outcome;
     Submit(request, outcome);
@@ -183,6 +217,7 @@ class EngineTest : public ::testing::Test {
     return result;
   }
 
+  int64_t frozen_ = -1;  // requests that SubmitAndPauseAt() stopped
   std::unique_ptr<tokenizer::Tokenizer> tokenizer_;
   std::unique_ptr<model::Transformer> model_;
   std::unique_ptr<Engine> engine_;  // ends before what it uses

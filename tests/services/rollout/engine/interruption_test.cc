@@ -2,7 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <memory>
 #include <vector>
 
 #include "tests/services/rollout/engine/engine_fixture.h"
@@ -17,39 +16,11 @@ constexpr int64_t kTokens = 24;
 
 class InterruptionTest : public EngineTest {
  protected:
-  // Submits a streaming request and pauses the engine once it has sampled `count` tokens: exactly
-  // so many, for the pause takes effect before the next step.
-  int64_t SubmitAndPauseAt(GenerationRequest request, size_t count, Outcome& outcome) {
-    request.stream = true;
-    struct Gate {
-      absl::Notification paused;
-      size_t seen = 0;
-    };
-    auto gate = std::make_shared<Gate>();
-    GenerationCallbacks callbacks = outcome.callbacks();
-    callbacks.on_chunk = [this, gate, count, record = callbacks.on_chunk](SampleChunk chunk) {
-      const size_t before = gate->seen;
-      if (chunk.index == 0) gate->seen += chunk.token_ids.size();
-      record(std::move(chunk));
-      if (before >= count || gate->seen < count) return;
-      engine_->Pause(PauseMode::kKeep, [this, gate](int64_t frozen) {
-        frozen_ = frozen;
-        gate->paused.Notify();
-      });
-    };
-    const auto handle = engine_->Submit(std::move(request), callbacks);
-    EXPECT_OK(handle.status());
-    EXPECT_TRUE(gate->paused.WaitForNotificationWithTimeout(kPatience));
-    return handle.value_or(-1);
-  }
-
   void Resume() {
     absl::Notification resumed;
     engine_->Resume([&] { resumed.Notify(); });
     ASSERT_TRUE(resumed.WaitForNotificationWithTimeout(kPatience));
   }
-
-  int64_t frozen_ = -1;
 };
 
 TEST_F(InterruptionTest, AnAbortReturnsWhatWasSampled) {

@@ -84,9 +84,7 @@ TEST_F(SleepTest, FrozenRequestsGoOnAsIfNothingHadBeen) {
   StartRandom(Options());
   const std::vector<int32_t> expected = Generate(Streamed(120)).token_ids;
   Outcome outcome;
-  Submit(Streamed(120), outcome);
-  ASSERT_TRUE(outcome.WaitForTokens(0, 10));
-  Sleep({.kv_cache = true});
+  SubmitAndPauseAt(Streamed(120), 10, outcome, {.kv_cache = true});
   EXPECT_TRUE(engine_->Info().released.kv_cache);
   EXPECT_EQ(engine_->Info().num_free_kv_blocks, engine_->Info().num_kv_blocks);
   Wake();
@@ -109,9 +107,7 @@ TEST_F(SleepTest, WhatTheCacheHeldIsNotFoundAgain) {
 TEST_F(SleepTest, WithoutWeightsRequestsAreRefusedAndFrozenOnesWaitForThem) {
   StartRandom(Options());
   Outcome frozen;
-  Submit(Streamed(120), frozen);
-  ASSERT_TRUE(frozen.WaitForTokens(0, 10));
-  Sleep({.kv_cache = true, .weights = true});
+  SubmitAndPauseAt(Streamed(120), 10, frozen, {.kv_cache = true, .weights = true});
 
   EXPECT_EQ(engine_->Info().policy_version, -1);
   EXPECT_EQ(engine_->Info().last_version, 0);
@@ -170,8 +166,8 @@ TEST_F(SleepTest, WhatIsStagedSurvivesTheReleaseOfWhatIsLive) {
 TEST_F(SleepTest, ACancelledRequestLeavesASleepingEngine) {
   StartRandom(Options());
   Outcome outcome;
-  const int64_t handle = Submit(Streamed(120), outcome);
-  Sleep({.kv_cache = true, .weights = true});
+  const int64_t handle =
+      SubmitAndPauseAt(Streamed(120), 10, outcome, {.kv_cache = true, .weights = true});
   engine_->Cancel(handle);
   ASSERT_TRUE(outcome.Wait());
   EXPECT_EQ(outcome.status().code(), absl::StatusCode::kCancelled);

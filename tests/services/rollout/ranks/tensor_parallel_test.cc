@@ -181,10 +181,9 @@ TEST_P(LostRankTest, EndsEveryRequestWithACause) {
   request.ignore_eos = true;
   request.stream = true;
   Outcome running;
-  ASSERT_OK(replica.engine().Submit(request, running.callbacks()).status());
-  ASSERT_TRUE(running.WaitForTokens(0, 2));
+  running.When(2, [&] { replica.group(1).Abort("the test ends it"); });
 
-  replica.group(1).Abort("the test ends it");
+  ASSERT_OK(replica.engine().Submit(request, running.callbacks()).status());
 
   ASSERT_TRUE(running.Wait());
   EXPECT_EQ(running.status().code(), absl::StatusCode::kUnavailable) << running.status();
