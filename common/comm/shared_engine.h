@@ -16,6 +16,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -49,7 +50,8 @@ struct SharedOperation {
   uint64_t number = 0;     // among the collectives
   bool announced = false;  // its notice is there
   uint64_t waits_for = 0;  // ranks, when last looked at
-  absl::Status result;     // before `done`
+  absl::Status result;     // this and the next before `done`
+  std::chrono::steady_clock::time_point completed_at;
   std::atomic<bool> done{false};
 };
 
@@ -68,6 +70,7 @@ class SharedEngine {
   SharedSegment& segment() { return *segment_; }
   // For the operations that are issued here.
   PeerMemory& memory() { return memory_; }
+  bool has_helper() const { return has_helper_; }
   bool is_under_way() const { return num_under_way_.load() > 0; }
   std::string Describe(const Operation& op) const {
     return DescribeOperation(name_, rank_, size_, op);

@@ -11,7 +11,9 @@
 #include "absl/time/clock.h"
 #include "common/comm/check_tensors.h"
 #include "common/comm/choose_group.h"
+#include "common/comm/link_facts.h"
 #include "common/comm/local_links.h"
+#include "common/comm/message_taker.h"
 #include "common/comm/process_group.h"
 #include "common/comm/reduce_kernels.h"
 #include "common/comm/shared_engine.h"
@@ -66,20 +68,23 @@ ReduceKind ToReduceKind(ReduceOp op) {
   }
 }
 
-class SharedWork : public Work {
+class SharedWork : public Work, public KnowsCompletion {
  public:
   SharedWork(std::shared_ptr<SharedEngine> engine, std::shared_ptr<SharedOperation> operation)
       : engine_(std::move(engine)), operation_(std::move(operation)) {}
 
   absl::Status Wait() override { return engine_->Wait(*operation_); }
   bool IsCompleted() override { return operation_->done.load(std::memory_order_acquire); }
+  std::chrono::steady_clock::time_point completed_at() const override {
+    return operation_->completed_at;
+  }
 
  private:
   const std::shared_ptr<SharedEngine> engine_;
   const std::shared_ptr<SharedOperation> operation_;
 };
 
-class SharedMemoryGroup : public ProcessGroup {
+class SharedMemoryGroup : public ProcessGroup, public TakingGroup, public KnowsTransport {
  public:
   explicit SharedMemoryGroup(std::shared_ptr<SharedEngine> engine) : engine_(std::move(engine)) {}
 
@@ -91,6 +96,7 @@ class SharedMemoryGroup : public ProcessGroup {
   const std::string& name() const override { return engine_->name(); }
   int rank() const override { return engine_->rank(); }
   int size() const override { return engine_->size(); }
+  const char* transport() const override { return "shared_memory"; }
 
   WorkOr AllGather(at::Tensor full, at::Tensor shard, absl::string_view tag) override {
     auto op = Collective(CollectiveKind::kAllGather, tag, full);
@@ -186,11 +192,21 @@ class SharedMemoryGroup : public ProcessGroup {
   }
 
   WorkOr Receive(at::Tensor tensor, int from, absl::string_view tag) override {
+    return ReceiveBy(std::move(tensor), from, tag, nullptr);
+  }
+
+  // The engine's own thread, where there is one, is none that the taker knows.
+  WorkOr ReceiveWith(at::Tensor tensor, int from, absl::string_view tag,
+                     MessageTaker& taker) override {
+    return ReceiveBy(std::move(tensor), from, tag, engine_->has_helper() ? nullptr : &taker);
+  }
+
+  WorkOr ReceiveBy(at::Tensor tensor, int from, absl::string_view tag, MessageTaker* taker) {
     auto op = Message(Stream::kReceive, tag, tensor, from);
     RETURN_IF_ERROR(CheckTensor(tensor)) << engine_->Describe(op->what);
     RETURN_IF_ERROR(CheckPeer(from)) << engine_->Describe(op->what);
     SharedTransfer transfer = NewTransfer();
-    transfer.ReceiveMessage(from, Bytes(tensor), NumBytes(tensor), engine_->memory());
+    transfer.ReceiveMessage(from, Bytes(tensor), NumBytes(tensor), engine_->memory(), taker);
     return Start(std::move(op), {std::move(transfer)}, {tensor});
   }
 

@@ -26,6 +26,10 @@ constexpr int64_t kHeaderBytes = sizeof(SocketHeader);
 // What a thread is woken for: half of what a core's cache holds, and several packets of the
 // loopback.
 constexpr int64_t kMostLowWater = 256 << 10;
+// What is read, and what is told of, at a time where a message has a taker.
+constexpr int64_t kMostTaken = 256 << 10;
+constexpr int64_t kLeastTaken = 64 << 10;
+static_assert(kLeastTaken % kTakenGrain == 0);
 
 std::string TagOf(const SocketHeader& header) {
   return std::string(header.tag, strnlen(header.tag, sizeof(header.tag)));
@@ -155,8 +159,7 @@ void SocketEngine::StepSends(Peer& peer) {
     if (n < 0) return LoseConnection(message, errno);
     message.moved += n;
     if (message.moved < kHeaderBytes + message.what.bytes) continue;
-    message.done.store(true, std::memory_order_release);
-    peer.sends.pop_front();
+    Complete(peer.sends);
   }
 }
 
@@ -166,18 +169,36 @@ void SocketEngine::StepReceives(Peer& peer, const SocketMessage& wanted) {
     // The header alone, so that nothing is written to where the data of another message belongs.
     const bool in_header = message.moved < kHeaderBytes;
     if (!in_header && message.moved == kHeaderBytes + message.what.bytes) {
-      message.done.store(true, std::memory_order_release);
-      peer.receives.pop_front();
+      Complete(peer.receives);
       continue;
     }
     const Rest rest(message);
-    const ssize_t n = recv(peer.socket.get(), rest.parts[0].iov_base, rest.parts[0].iov_len, 0);
+    size_t most = rest.parts[0].iov_len;
+    if (message.taker != nullptr) most = std::min(most, static_cast<size_t>(kMostTaken));
+    const ssize_t n = recv(peer.socket.get(), rest.parts[0].iov_base, most, 0);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
     if (n <= 0) return LoseConnection(message, n == 0 ? 0 : errno);
     message.moved += n;
     if (in_header && message.moved == kHeaderBytes && !CheckHeader(message)) return;
+    if (!in_header && message.taker != nullptr) LetTake(message);
   }
+}
+
+void SocketEngine::LetTake(SocketMessage& message) {
+  const int64_t here = message.moved - kHeaderBytes;
+  const int64_t end = here == message.what.bytes ? here : here / kLeastTaken * kLeastTaken;
+  if (end == message.taken) return;
+  auto* const place = static_cast<std::byte*>(message.tensor.data_ptr()) + message.taken;
+  message.taker->Take(message.taken, place, place, end - message.taken);
+  message.taken = end;
+}
+
+void SocketEngine::Complete(std::deque<MessagePtr>& queue) {
+  SocketMessage& message = *queue.front();
+  message.completed_at = std::chrono::steady_clock::now();
+  message.done.store(true, std::memory_order_release);
+  queue.pop_front();
 }
 
 bool SocketEngine::CheckHeader(const SocketMessage& message) {

@@ -14,6 +14,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <deque>
 #include <memory>
@@ -25,6 +26,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "common/comm/message_taker.h"
 #include "common/comm/operation.h"
 #include "common/status/file_descriptor.h"
 
@@ -44,8 +46,11 @@ struct SocketMessage {
   at::Tensor tensor;    // held
   SocketHeader header;  // to be sent, or received
   bool is_send = false;
-  int64_t moved = 0;    // bytes of header and data
-  absl::Status result;  // before `done`
+  int64_t moved = 0;              // bytes of header and data
+  MessageTaker* taker = nullptr;  // of a message to be received, if it has one
+  int64_t taken = 0;              // bytes of data that it was told of
+  absl::Status result;            // this and the next before `done`
+  std::chrono::steady_clock::time_point completed_at;
   std::atomic<bool> done{false};
 };
 
@@ -88,11 +93,15 @@ class SocketEngine {
   void Step(const SocketMessage& wanted) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void StepSends(Peer& peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void StepReceives(Peer& peer, const SocketMessage& wanted) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Tells the taker what has come, if it is much or all of it.
+  static void LetTake(SocketMessage& message);
   bool CheckHeader(const SocketMessage& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Lets a socket be ready to be read when there is a good part of the message, or its rest.
   static void SetLowWater(Peer& peer);
   // Until a socket is ready, the engine is broken, or the deadline.
   void Sleep(absl::Time deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The message is the first of the queue, and all of it has moved.
+  static void Complete(std::deque<MessagePtr>& queue);
   void LoseConnection(const SocketMessage& message, int error) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void BreakLocked(absl::Status reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void EndAll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

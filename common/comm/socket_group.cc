@@ -8,7 +8,9 @@
 #include "absl/time/clock.h"
 #include "common/comm/check_tensors.h"
 #include "common/comm/choose_group.h"
+#include "common/comm/link_facts.h"
 #include "common/comm/local_address.h"
+#include "common/comm/message_taker.h"
 #include "common/comm/process_group.h"
 #include "common/comm/single_rank_group.h"
 #include "common/comm/socket_engine.h"
@@ -19,20 +21,23 @@
 namespace tandem::comm {
 namespace {
 
-class SocketWork : public Work {
+class SocketWork : public Work, public KnowsCompletion {
  public:
   SocketWork(std::shared_ptr<SocketEngine> engine, std::shared_ptr<SocketMessage> message)
       : engine_(std::move(engine)), message_(std::move(message)) {}
 
   absl::Status Wait() override { return engine_->Wait(*message_); }
   bool IsCompleted() override { return message_->done.load(std::memory_order_acquire); }
+  std::chrono::steady_clock::time_point completed_at() const override {
+    return message_->completed_at;
+  }
 
  private:
   const std::shared_ptr<SocketEngine> engine_;
   const std::shared_ptr<SocketMessage> message_;
 };
 
-class SocketGroup : public ProcessGroup {
+class SocketGroup : public ProcessGroup, public TakingGroup, public KnowsTransport {
  public:
   explicit SocketGroup(std::shared_ptr<SocketEngine> engine) : engine_(std::move(engine)) {}
   ~SocketGroup() override { Abort("the group was destroyed"); }
@@ -40,6 +45,7 @@ class SocketGroup : public ProcessGroup {
   const std::string& name() const override { return engine_->name(); }
   int rank() const override { return engine_->rank(); }
   int size() const override { return engine_->size(); }
+  const char* transport() const override { return "socket"; }
 
   WorkOr AllGather(at::Tensor, at::Tensor, absl::string_view) override {
     return NoCollectives("all_gather");
@@ -64,9 +70,11 @@ class SocketGroup : public ProcessGroup {
     return std::make_unique<SocketWork>(engine_, std::move(message));
   }
   WorkOr Receive(at::Tensor tensor, int from, absl::string_view tag) override {
-    ASSIGN_OR_RETURN(auto message, Message("receive", tensor, from, tag));
-    RETURN_IF_ERROR(engine_->Receive(message));
-    return std::make_unique<SocketWork>(engine_, std::move(message));
+    return ReceiveBy(std::move(tensor), from, tag, nullptr);
+  }
+  WorkOr ReceiveWith(at::Tensor tensor, int from, absl::string_view tag,
+                     MessageTaker& taker) override {
+    return ReceiveBy(std::move(tensor), from, tag, &taker);
   }
 
   void SetTimeout(absl::Duration timeout) override { engine_->SetTimeout(timeout); }
@@ -77,6 +85,13 @@ class SocketGroup : public ProcessGroup {
   }
 
  private:
+  WorkOr ReceiveBy(at::Tensor tensor, int from, absl::string_view tag, MessageTaker* taker) {
+    ASSIGN_OR_RETURN(auto message, Message("receive", std::move(tensor), from, tag));
+    message->taker = taker;
+    RETURN_IF_ERROR(engine_->Receive(message));
+    return std::make_unique<SocketWork>(engine_, std::move(message));
+  }
+
   absl::Status NoCollectives(absl::string_view op) const {
     return absl::UnimplementedError(
         absl::StrCat("group ", name(), ": ", op, ": this group was made for messages alone"));

@@ -9,6 +9,7 @@
 
 #include "common/weights/additive_digest.h"
 #include "common/weights/digest_numbers.h"
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -16,22 +17,32 @@ namespace tandem::weights::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// sums[l] += sum of factors_l[j] * word j of `from`, which is at no particular address.
-void AddWords(const std::byte* from, int64_t words, const uint32_t* factors_0,
-              const uint32_t* factors_1, uint64_t* sums) {
+// sums[l] += sum of factors_l[j] * word j of `from`, which is at no particular address; with
+// kCopies `to` gets the words as they were added.
+template <bool kCopies>
+HWY_INLINE void AddOrCopyWords(const std::byte* from, std::byte* to, int64_t words,
+                               const uint32_t* factors_0, const uint32_t* factors_1,
+                               uint64_t* sums) {
   int64_t j = 0;
 #if HWY_TARGET != HWY_SCALAR
   // Products of 32-bit words in even places fill whole registers; those in odd places are shifted
   // there first.
   const hn::ScalableTag<uint32_t> d;
   const hn::Repartition<uint64_t, decltype(d)> d64;
+  const hn::Repartition<uint8_t, decltype(d)> d8;
+  // How far ahead memory is asked for that is copied: it is another core's, or RAM.
+  constexpr int64_t kAheadBytes = 2048;
   const auto odd = [&](auto v) { return hn::BitCast(d, hn::ShiftRight<32>(hn::BitCast(d64, v))); };
   auto even_0 = hn::Zero(d64), odd_0 = hn::Zero(d64), even_1 = hn::Zero(d64), odd_1 = hn::Zero(d64);
   const int64_t step = hn::Lanes(d);
   for (; j + step <= words; j += step) {
-    const auto w =
-        hn::BitCast(d, hn::LoadU(hn::Repartition<uint8_t, decltype(d)>(),
-                                 reinterpret_cast<const uint8_t*>(from + j * sizeof(uint32_t))));
+    const int64_t at = j * static_cast<int64_t>(sizeof(uint32_t));
+    const auto bytes = hn::LoadU(d8, reinterpret_cast<const uint8_t*>(from + at));
+    if constexpr (kCopies) {
+      hwy::Prefetch(from + at + kAheadBytes);
+      hn::StoreU(bytes, d8, reinterpret_cast<uint8_t*>(to + at));
+    }
+    const auto w = hn::BitCast(d, bytes);
     const auto f_0 = hn::LoadU(d, factors_0 + j);
     const auto f_1 = hn::LoadU(d, factors_1 + j);
     even_0 = hn::Add(even_0, hn::MulEven(w, f_0));
@@ -45,9 +56,20 @@ void AddWords(const std::byte* from, int64_t words, const uint32_t* factors_0,
   for (; j < words; ++j) {
     uint32_t w;
     std::memcpy(&w, from + j * sizeof(w), sizeof(w));
+    if constexpr (kCopies) std::memcpy(to + j * sizeof(w), &w, sizeof(w));
     sums[0] += uint64_t{factors_0[j]} * w;
     sums[1] += uint64_t{factors_1[j]} * w;
   }
+}
+
+void AddWords(const std::byte* from, int64_t words, const uint32_t* factors_0,
+              const uint32_t* factors_1, uint64_t* sums) {
+  AddOrCopyWords<false>(from, nullptr, words, factors_0, factors_1, sums);
+}
+
+void CopyWords(const std::byte* from, std::byte* to, int64_t words, const uint32_t* factors_0,
+               const uint32_t* factors_1, uint64_t* sums) {
+  AddOrCopyWords<true>(from, to, words, factors_0, factors_1, sums);
 }
 
 }  // namespace tandem::weights::HWY_NAMESPACE
@@ -83,6 +105,7 @@ constexpr Factors MakeFactors() {
 alignas(64) constexpr Factors kFactors = MakeFactors();
 
 HWY_EXPORT(AddWords);
+HWY_EXPORT(CopyWords);
 
 // Collects the words of a block, whatever ranges they come in, and multiplies once at its end.
 class BlockSums {
@@ -92,33 +115,42 @@ class BlockSums {
   BlockSums& operator=(const BlockSums&) = delete;
   ~BlockSums() { EndBlock(); }
 
-  void Add(int64_t offset, const std::byte* from, int64_t size) {
+  // `to`: where it is copied to, or null.
+  void Add(int64_t offset, const std::byte* from, int64_t size, std::byte* to = nullptr) {
+    const auto advance = [&](int64_t by) {
+      offset += by;
+      from += by;
+      size -= by;
+      if (to != nullptr) to += by;
+    };
     if (size > 0 && offset % kWordBytes != 0) {
       const int64_t head = std::min(size, kWordBytes - offset % kWordBytes);
-      AddWithinWord(offset, from, head);
-      offset += head;
-      from += head;
-      size -= head;
+      AddWithinWord(offset, from, head, to);
+      advance(head);
     }
     while (size >= kWordBytes) {
       const int64_t word = offset / kWordBytes;
       const int64_t place = word % kBlockWords;
       const int64_t words = std::min(size / kWordBytes, kBlockWords - place);
       StartBlock(word / kBlockWords);
-      HWY_DYNAMIC_DISPATCH(AddWords)
-      (from, words, kFactors[0].data() + place, kFactors[1].data() + place, block_sums_);
-      offset += words * kWordBytes;
-      from += words * kWordBytes;
-      size -= words * kWordBytes;
+      const uint32_t* const factors_0 = kFactors[0].data() + place;
+      const uint32_t* const factors_1 = kFactors[1].data() + place;
+      if (to == nullptr) {
+        HWY_DYNAMIC_DISPATCH(AddWords)(from, words, factors_0, factors_1, block_sums_);
+      } else {
+        HWY_DYNAMIC_DISPATCH(CopyWords)(from, to, words, factors_0, factors_1, block_sums_);
+      }
+      advance(words * kWordBytes);
     }
-    if (size > 0) AddWithinWord(offset, from, size);
+    if (size > 0) AddWithinWord(offset, from, size, to);
   }
 
  private:
   // The word's other bytes count as zeros here: whoever adds them, the sum is the word's.
-  void AddWithinWord(int64_t offset, const std::byte* from, int64_t size) {
+  void AddWithinWord(int64_t offset, const std::byte* from, int64_t size, std::byte* to) {
     uint32_t bytes = 0;
     std::memcpy(&bytes, from, size);
+    if (to != nullptr) std::memcpy(to, &bytes, size);
     const uint64_t w = bytes << (8 * (offset % kWordBytes));
     const int64_t word = offset / kWordBytes;
     StartBlock(word / kBlockWords);
@@ -168,6 +200,12 @@ std::string DigestSum::Hex() const {
 void AddRange(int64_t offset_bytes, absl::Span<const std::byte> bytes, DigestSum& sum) {
   if (offset_bytes < 0) std::abort();
   BlockSums(sum).Add(offset_bytes, bytes.data(), bytes.size());
+}
+
+void CopyRange(int64_t offset_bytes, absl::Span<const std::byte> from, std::byte* to,
+               DigestSum& sum) {
+  if (offset_bytes < 0 || to == nullptr) std::abort();
+  BlockSums(sum).Add(offset_bytes, from.data(), static_cast<int64_t>(from.size()), to);
 }
 
 void AddStrided(int64_t offset_bytes, int64_t stride_bytes, int64_t row_bytes,

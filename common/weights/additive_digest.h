@@ -52,6 +52,12 @@ struct DigestSum {
 // also within a word. Aborts at a negative offset.
 void AddRange(int64_t offset_bytes, absl::Span<const std::byte> bytes, DigestSum& sum);
 
+// Copies `from` to `to`, elsewhere, and adds what it wrote there: each byte is read once, so that
+// the sum is of the copy even where another process changes `from` meanwhile. Otherwise as
+// AddRange().
+void CopyRange(int64_t offset_bytes, absl::Span<const std::byte> from, std::byte* to,
+               DigestSum& sum);
+
 // Adds rows of `row_bytes` bytes that lie one after another in `rows` and, in their tensor, from
 // bytes offset_bytes, offset_bytes + stride_bytes and so on: columns of a matrix, say. Aborts where
 // an offset is negative or `rows` is not whole rows.

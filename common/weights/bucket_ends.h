@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "common/comm/message_taker.h"
 #include "common/weights/bucket_plan.h"
 #include "common/weights/phase_times.h"
 #include "common/weights/receive_table.h"
@@ -37,7 +38,14 @@ class BucketSink {
   virtual absl::Span<std::byte> Place(int bucket, const BucketSpan& span) = 0;
   // Copies the span's bytes from the bucket's buffer to where they belong.
   virtual absl::Status Unpack(int bucket, const BucketSpan& span, const at::Tensor& buffer) = 0;
-  // After all spans of the bucket are in their places, once a bucket: digests them there.
+  // Of a span that has a place: puts its bytes there as they arrive, and digests them while they
+  // are in the core's cache. Null where the sink does that later. Valid until the bucket's
+  // Digest(), which comes after the message's end.
+  virtual comm::MessageTaker* Taker(int /*bucket*/, const BucketSpan& /*span*/) { return nullptr; }
+  // What takers have spent so far.
+  virtual PhaseTimes::Clock::duration taken_time() const { return {}; }
+  // After all spans of the bucket are in their places, once a bucket: digests there what no taker
+  // has.
   virtual absl::Status Digest(int bucket) = 0;
 };
 

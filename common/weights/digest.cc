@@ -100,6 +100,25 @@ void AddHeld(const common::v1::TensorEntry& tensor, absl::Span<const std::byte> 
   }
 }
 
+void CopyHeld(const common::v1::TensorEntry& tensor, absl::Span<std::byte> held, int64_t offset,
+              const std::byte* from, int64_t size, DigestSum& sum) {
+  std::vector<DigestRun> parts;
+  AppendPart(RunOfHeld(tensor, held), offset, size, parts);
+  std::byte* to = held.data() + offset;
+  for (const DigestRun& part : parts) {
+    // Rows lie one after another: where they do in the tensor as well, they are one.
+    const bool is_one = part.rows == 1 || part.stride == part.row_bytes;
+    const int64_t row_bytes = is_one ? part.row_bytes * part.rows : part.row_bytes;
+    const int64_t rows = is_one ? 1 : part.rows;
+    for (int64_t row = 0; row < rows; ++row) {
+      const auto bytes = static_cast<size_t>(row_bytes);
+      CopyRange(part.offset + row * part.stride, {from, bytes}, to, sum);
+      from += row_bytes;
+      to += row_bytes;
+    }
+  }
+}
+
 DigestSum SumOfHeld(const common::v1::TensorEntry& tensor, absl::Span<const std::byte> bytes) {
   const DigestRun run = RunOfHeld(tensor, bytes);
   DigestSum sum;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -72,21 +73,31 @@ absl::Status Chain(std::vector<at::Tensor>& buckets, comm::ProcessGroup& group, 
   return WaitAll(group, leaving);
 }
 
-std::vector<at::Tensor> MakeBuckets(const TransferPlan& plan, at::Device device = at::kCPU) {
-  std::vector<at::Tensor> buckets;
-  for (const Bucket& bucket : plan.buckets)
-    buckets.push_back(at::ones({bucket.size_bytes()}, at::TensorOptions(at::kByte).device(device)));
-  return buckets;
-}
+// Of a larger model buckets lie in the same memory by turns, which is far more than caches hold:
+// beside the services there may be no room for the whole of it once more in each process.
+constexpr int64_t kMostBytes = int64_t{512} << 20;
 
-// The same, one after another in memory that can be lent.
-std::vector<at::Tensor> CutShareable(const TransferPlan& plan) {
-  const at::Tensor all = comm::ShareableZeros(plan.total_bytes, at::kByte).fill_(1);
-  std::vector<at::Tensor> buckets;
+// The memory of the buckets that this rank has a part in, one after another; the others are
+// undefined. With `shareable` it can be lent.
+std::vector<at::Tensor> MakeBuckets(const TransferPlan& plan, at::Device device, bool shareable,
+                                    const std::function<bool(size_t bucket)>& has) {
+  int64_t total = 0;
+  for (size_t b = 0; b < plan.buckets.size(); ++b) {
+    if (has(b)) total += plan.buckets[b].size_bytes();
+  }
+  total = std::min(total, std::max(kMostBytes, plan.largest_bucket_bytes));
+  const at::Tensor all = shareable
+                             ? comm::ShareableZeros(total, at::kByte)
+                             : at::empty({total}, at::TensorOptions(at::kByte).device(device));
+  all.fill_(1);
+  std::vector<at::Tensor> buckets(plan.buckets.size());
   int64_t begin = 0;
-  for (const Bucket& bucket : plan.buckets) {
-    buckets.push_back(all.narrow(0, begin, bucket.size_bytes()));
-    begin += bucket.size_bytes();
+  for (size_t b = 0; b < plan.buckets.size(); ++b) {
+    if (!has(b)) continue;
+    const int64_t size = plan.buckets[b].size_bytes();
+    if (begin + size > total) begin = 0;
+    buckets[b] = all.narrow(0, begin, size);
+    begin += size;
   }
   return buckets;
 }
@@ -106,7 +117,8 @@ absl::StatusOr<double> MeasureRawTransfer(const TransferPlan& plan,
                                           comm::ProcessGroup* trainer_group,
                                           comm::ProcessGroup* update_group, int repeats,
                                           at::Device device) {
-  std::vector<at::Tensor> buckets = MakeBuckets(plan, device);
+  std::vector<at::Tensor> buckets =
+      MakeBuckets(plan, device, /*shareable=*/false, [](size_t) { return true; });
   std::vector<double> seconds;
   for (int i = 0; i < std::max(1, repeats); ++i) {
     if (trainer_group != nullptr) {
@@ -132,7 +144,11 @@ absl::StatusOr<double> MeasureRawTransfer(const TransferPlan& plan,
 absl::StatusOr<double> MeasureRawChain(const TransferPlan& plan, comm::ProcessGroup& group,
                                        comm::ProcessGroup& barrier, int trainer_ranks, int repeats,
                                        bool shareable) {
-  std::vector<at::Tensor> buckets = shareable ? CutShareable(plan) : MakeBuckets(plan);
+  const auto has = [&](size_t bucket) {
+    const bool receives = group.rank() >= trainer_ranks;
+    return receives || static_cast<int>(bucket) % trainer_ranks == group.rank();
+  };
+  std::vector<at::Tensor> buckets = MakeBuckets(plan, at::kCPU, shareable, has);
   std::vector<double> seconds;
   for (int i = 0; i < std::max(1, repeats); ++i) {
     RETURN_IF_ERROR(barrier.Barrier("raw"));

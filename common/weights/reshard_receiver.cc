@@ -8,9 +8,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/comm/guarded_words.h"
+#include "common/comm/link_facts.h"
 #include "common/comm/wait_on_host.h"
 #include "common/status/status_macros.h"
 #include "common/weights/delta_codec.h"
+#include "common/weights/tensor_bytes.h"
 
 namespace tandem::weights {
 namespace {
@@ -24,6 +26,13 @@ absl::Status Finish(const comm::ProcessGroup& group, std::unique_ptr<comm::Work>
   return status;
 }
 
+// When the last of them had arrived.
+Clock::time_point ArrivalOf(const std::vector<std::unique_ptr<comm::Work>>& works) {
+  Clock::time_point last;
+  for (const auto& work : works) last = std::max(last, comm::CompletedAt(*work));
+  return last;
+}
+
 absl::Status FinishAll(const comm::ProcessGroup* group,
                        std::vector<std::unique_ptr<comm::Work>>& works) {
   absl::Status status;
@@ -32,13 +41,16 @@ absl::Status FinishAll(const comm::ProcessGroup* group,
   return status;
 }
 
+absl::Status WaitForAll(const comm::ProcessGroup* group,
+                        const std::vector<std::unique_ptr<comm::Work>>& works) {
+  absl::Status status;
+  for (const auto& work : works) status.Update(comm::WaitOnHost(*group, *work));
+  return status;
+}
+
 at::Tensor TensorOf(absl::Span<std::byte> bytes, at::Device device) {
   return at::from_blob(bytes.data(), {static_cast<int64_t>(bytes.size())},
                        at::TensorOptions(at::kByte).device(device));
-}
-
-absl::Span<std::byte> BytesOf(const at::Tensor& tensor) {
-  return {static_cast<std::byte*>(tensor.data_ptr()), static_cast<size_t>(tensor.nbytes())};
 }
 
 }  // namespace
@@ -72,8 +84,9 @@ absl::StatusOr<int> ReshardReceiver::SourceOf(const TransferPlan& plan, const Re
 absl::Status ReshardReceiver::Receive(const TransferPlan& plan, const ReceiveLinks& links,
                                       bool delta, BucketSink& sink, PhaseTimes& times) {
   const auto entered = ops_.Enter();
-  const absl::Status status =
+  absl::Status status =
       delta ? ReceiveDeltas(plan, links, sink, times) : ReceiveWhole(plan, links, sink, times);
+  if (status.ok() && links.relay != nullptr) status = links.relay->Finish(times);
   if (!status.ok()) buffers_.clear();
   return status;
 }
@@ -93,6 +106,7 @@ absl::Status ReshardReceiver::ReceiveWhole(const TransferPlan& plan, const Recei
   };
   std::vector<Slot> slots(window);
   buffers_.resize(std::max<size_t>(buffers_.size(), window));
+  auto* const taking = dynamic_cast<comm::TakingGroup*>(links.from);
   const auto post = [&](int b) -> absl::Status {
     Slot& slot = slots[b % window];
     slot.posted = Clock::now();
@@ -110,9 +124,14 @@ absl::Status ReshardReceiver::ReceiveWhole(const TransferPlan& plan, const Recei
       } else {
         slot.landing.push_back(TensorOf(place, ops_.device()));
       }
-      ASSIGN_OR_RETURN(auto work,
-                       links.from->Receive(slot.landing.back(), source, plan.BucketName(b)));
-      slot.arriving.push_back(std::move(work));
+      const at::Tensor& landing = slot.landing.back();
+      comm::MessageTaker* const taker =
+          place.empty() || taking == nullptr ? nullptr : sink.Taker(b, span);
+      auto work = taker == nullptr
+                      ? links.from->Receive(landing, source, plan.BucketName(b))
+                      : taking->ReceiveWith(landing, source, plan.BucketName(b), *taker);
+      RETURN_IF_ERROR(work.status());
+      slot.arriving.push_back(*std::move(work));
     }
     return absl::OkStatus();
   };
@@ -121,8 +140,19 @@ absl::Status ReshardReceiver::ReceiveWhole(const TransferPlan& plan, const Recei
     Slot& slot = slots[b % window];
     const std::vector<BucketSpan> spans = slot.spans;
     const Clock::time_point wait_start = Clock::now();
-    RETURN_IF_ERROR(FinishAll(links.from, slot.arriving)) << "phase wire, " << plan.BucketName(b);
-    Clock::time_point now = times.Waited("wire", slot.posted, wait_start);
+    const Clock::duration taken_before = sink.taken_time();
+    RETURN_IF_ERROR(WaitForAll(links.from, slot.arriving)) << "phase wire, " << plan.BucketName(b);
+    if (links.times != nullptr) {
+      ASSIGN_OR_RETURN(const int source, SourceOf(plan, links, b));
+      links.times->Arrived(source, plan.buckets[b].size_bytes(), slot.posted,
+                           ArrivalOf(slot.arriving));
+    }
+    slot.arriving.clear();
+    // What takers did while this thread waited counts as theirs.
+    const Clock::duration taken = sink.taken_time() - taken_before;
+    const double taken_seconds = std::chrono::duration<double>(taken).count();
+    times.Add("unpack", taken_seconds, taken_seconds);
+    Clock::time_point now = times.Waited("wire", slot.posted + taken, wait_start + taken);
     // What left from its place a window ago.
     RETURN_IF_ERROR(FinishAll(links.forward, slot.leaving))
         << "phase forward, " << plan.BucketName(b - window);
@@ -147,6 +177,10 @@ absl::Status ReshardReceiver::ReceiveWhole(const TransferPlan& plan, const Recei
     if (!waits && b + window < count) RETURN_IF_ERROR(post(b + window)) << "phase wire";
     RETURN_IF_ERROR(sink.Digest(b)) << "phase verify, " << plan.BucketName(b);
     now = times.Worked("verify", now);
+    if (links.relay != nullptr) {
+      RETURN_IF_ERROR(links.relay->Pass(b, times));
+      now = Clock::now();
+    }
     if (!waits) continue;
     RETURN_IF_ERROR(FinishAll(links.forward, slot.leaving))
         << "phase forward, " << plan.BucketName(b);
@@ -203,7 +237,12 @@ absl::Status ReshardReceiver::ReceiveDeltas(const TransferPlan& plan, const Rece
     at::Tensor delta = buffers_[b % 2].narrow(0, 0, coded);
     ASSIGN_OR_RETURN(const int source, SourceOf(plan, links, b));
     ASSIGN_OR_RETURN(auto arriving, links.from->Receive(delta, source, name));
-    RETURN_IF_ERROR(Finish(*links.from, arriving)) << "phase wire, " << name;
+    RETURN_IF_ERROR(comm::WaitOnHost(*links.from, *arriving)) << "phase wire, " << name;
+    if (links.times != nullptr) {
+      links.times->Arrived(source, static_cast<int64_t>(sizes[b % 2].nbytes()) + coded,
+                           posted[b % 2], comm::CompletedAt(*arriving));
+    }
+    arriving.reset();
     Clock::time_point now = times.Waited("wire", posted[b % 2], wait_start);
     if (links.forward != nullptr) {
       for (const at::Tensor& bytes : {sizes[b % 2], delta}) {
@@ -219,6 +258,7 @@ absl::Status ReshardReceiver::ReceiveDeltas(const TransferPlan& plan, const Rece
     now = times.Worked("unpack", now);
     RETURN_IF_ERROR(sink.Digest(b)) << "phase verify, " << name;
     times.Worked("verify", now);
+    if (links.relay != nullptr) RETURN_IF_ERROR(links.relay->Pass(b, times));
   }
   const Clock::time_point start = Clock::now();
   for (Works& works : leaving) RETURN_IF_ERROR(FinishAll(links.forward, works)) << "phase forward";

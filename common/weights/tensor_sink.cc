@@ -42,6 +42,63 @@ void ForRuns(const common::v1::BucketPiece& piece, Body body) {
 
 }  // namespace
 
+// Of a span whose pieces follow one another in memory.
+class TensorSink::SpanTaker : public comm::MessageTaker {
+ public:
+  SpanTaker(TensorSink& sink, int bucket, const BucketSpan& span)
+      : sink_(sink), pieces_(sink.plan_.buckets[bucket].pieces()), span_(span), at_(span.first) {}
+
+  void Take(int64_t offset, const std::byte* from, std::byte* to, int64_t size) override {
+    const auto start = PhaseTimes::Clock::now();
+    while (size > 0) {
+      const Piece& piece = pieces_[at_];
+      const int64_t within = offset - (piece.bucket_offset() - span_.bucket_offset);
+      const int64_t portion = std::min(size, piece.size_bytes() - within);
+      const int64_t first = piece.tensor_offset() + within;
+      const TensorEntry& tensor = sink_.plan_.manifest.tensors(piece.tensor());
+      const absl::Span<std::byte> held = sink_.memory_(piece.tensor());
+      DigestSum& sum = sink_.sums_[piece.tensor()];
+      if (from == to) {
+        AddHeld(tensor, held, first, portion, sum);
+      } else {
+        CopyHeld(tensor, held, first, from, portion, sum);
+      }
+      if (status_.ok()) status_ = sink_.Arrived(piece.tensor(), first, portion);
+      if (within + portion == piece.size_bytes()) ++at_;
+      offset += portion;
+      from += portion;
+      to += portion;
+      size -= portion;
+      taken_ += portion;
+    }
+    sink_.taken_time_ += PhaseTimes::Clock::now() - start;
+  }
+
+  bool has_taken() const { return taken_ == span_.size_bytes; }
+  const BucketSpan& span() const { return span_; }
+  const absl::Status& status() const { return status_; }
+
+ private:
+  TensorSink& sink_;
+  const google::protobuf::RepeatedPtrField<Piece>& pieces_;
+  const BucketSpan span_;
+  int at_;             // the piece to which the next byte belongs
+  int64_t taken_ = 0;  // bytes
+  absl::Status status_;
+};
+
+TensorSink::TensorSink(const TransferPlan& plan, TensorMemory memory, BytesArrived arrived,
+                       BaseMemory base, DeviceOps& ops)
+    : plan_(plan),
+      memory_(std::move(memory)),
+      arrived_(std::move(arrived)),
+      base_(std::move(base)),
+      ops_(ops),
+      missing_(plan.tensor_bytes),
+      sums_(plan.tensor_bytes.size()) {}
+
+TensorSink::~TensorSink() = default;
+
 absl::StatusOr<std::unique_ptr<TensorSink>> TensorSink::Create(const TransferPlan& plan,
                                                                TensorMemory memory,
                                                                BytesArrived arrived,
@@ -99,18 +156,37 @@ absl::Status TensorSink::Unpack(int bucket, const BucketSpan& span, const at::Te
     const auto& piece = plan_.buckets[bucket].pieces(i);
     std::byte* const to = memory_(piece.tensor()).data();
     runs.push_back(RunOf(piece, to + piece.tensor_offset(), piece.stride(),
-                         bytes + piece.bucket_offset(), RunBytes(piece)));
+                         bytes + piece.bucket_offset(),
+                         piece.bucket_stride() > 0 ? piece.bucket_stride() : RunBytes(piece)));
   }
   return ops_.Copy(runs);
 }
 
+comm::MessageTaker* TensorSink::Taker(int bucket, const BucketSpan& span) {
+  if (!ops_.on_host()) return nullptr;
+  auto& takers = takers_[bucket];
+  takers.push_back(std::make_unique<SpanTaker>(*this, bucket, span));
+  return takers.back().get();
+}
+
 absl::Status TensorSink::Digest(int bucket) {
-  const auto& pieces = plan_.buckets[bucket].pieces();
+  const auto& all = plan_.buckets[bucket].pieces();
+  std::vector<bool> is_taken(all.size(), false);
+  for (const auto& taker : takers_[bucket]) {
+    RETURN_IF_ERROR(taker->status());
+    const BucketSpan& span = taker->span();
+    std::fill_n(is_taken.begin() + span.first, span.count, taker->has_taken());
+  }
+  takers_.erase(bucket);
+  std::vector<const Piece*> pieces;
+  for (int i = 0; i < all.size(); ++i) {
+    if (!is_taken[i]) pieces.push_back(&all[i]);
+  }
   // On the host one by one: who is told finds them in the core's cache.
-  const int at_once = ops_.on_host() ? 1 : pieces.size();
-  for (int first = 0; first < pieces.size(); first += at_once) {
-    RETURN_IF_ERROR(AddToSums(absl::MakeSpan(pieces.data() + first, at_once)));
-    for (int i = first; i < first + at_once; ++i) RETURN_IF_ERROR(Arrived(pieces[i]));
+  const size_t at_once = ops_.on_host() ? 1 : pieces.size();
+  for (size_t first = 0; first < pieces.size(); first += at_once) {
+    RETURN_IF_ERROR(AddToSums(absl::MakeSpan(pieces).subspan(first, at_once)));
+    for (size_t i = first; i < first + at_once; ++i) RETURN_IF_ERROR(Arrived(*pieces[i]));
   }
   return absl::OkStatus();
 }
@@ -128,15 +204,18 @@ absl::Status TensorSink::AddToSums(absl::Span<const Piece* const> pieces) {
 }
 
 absl::Status TensorSink::Arrived(const Piece& piece) {
-  const int tensor = piece.tensor();
   absl::Status status;
+  ForRuns(piece, [&](int64_t offset, int64_t size) {
+    if (status.ok()) status = Arrived(piece.tensor(), offset, size);
+  });
+  return status;
+}
+
+absl::Status TensorSink::Arrived(int tensor, int64_t offset, int64_t size) {
   if (arrived_ != nullptr) {
-    ForRuns(piece, [&](int64_t offset, int64_t size) {
-      if (status.ok()) status = arrived_(tensor, offset, size);
-    });
+    RETURN_IF_ERROR(arrived_(tensor, offset, size));
   }
-  RETURN_IF_ERROR(status);
-  missing_[tensor] -= piece.size_bytes();
+  missing_[tensor] -= size;
   if (missing_[tensor] == 0) {
     digests_[tensor] = MakeTensorDigest(plan_.manifest.tensors(tensor), sums_[tensor]);
   }

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -27,11 +28,12 @@ using BytesArrived = std::function<absl::Status(int tensor, int64_t offset, int6
 
 // One update; the plan outlives it, and `ops`, whose memory the tensors and the base are in: what
 // is done to them is queued there, and done when Digest() returns. What has arrived is digested
-// bucket by bucket, on the host while it is in the core's cache, and from where it lies: the
-// digests say what is there, not what passed by.
+// bucket by bucket from where it lies or, on the host, while it is written there: the digests say
+// what is there, not what passed by.
 class TensorSink : public BucketSink {
  public:
   // INTERNAL names a tensor whose memory has another size than the plan.
+  ~TensorSink() override;
   static absl::StatusOr<std::unique_ptr<TensorSink>> Create(const TransferPlan& plan,
                                                             TensorMemory memory,
                                                             BytesArrived arrived = nullptr,
@@ -41,6 +43,8 @@ class TensorSink : public BucketSink {
   absl::Status Collect(int bucket, at::Tensor buffer) override;
   absl::Span<std::byte> Place(int bucket, const BucketSpan& span) override;
   absl::Status Unpack(int bucket, const BucketSpan& span, const at::Tensor& buffer) override;
+  comm::MessageTaker* Taker(int bucket, const BucketSpan& span) override;
+  PhaseTimes::Clock::duration taken_time() const override { return taken_time_; }
   absl::Status Digest(int bucket) override;
 
   // Complete after the last bucket.
@@ -48,20 +52,17 @@ class TensorSink : public BucketSink {
 
  private:
   TensorSink(const TransferPlan& plan, TensorMemory memory, BytesArrived arrived, BaseMemory base,
-             DeviceOps& ops)
-      : plan_(plan),
-        memory_(std::move(memory)),
-        arrived_(std::move(arrived)),
-        base_(std::move(base)),
-        ops_(ops),
-        missing_(plan.tensor_bytes),
-        sums_(plan.tensor_bytes.size()) {}
+             DeviceOps& ops);
 
   using Piece = common::v1::BucketPiece;
+  class SpanTaker;
   // Digests the pieces where they lie.
   absl::Status AddToSums(absl::Span<const Piece* const> pieces);
-  // Says that it is there, and completes its tensor's digest if it was the last.
+  // Says that all of it is there.
   absl::Status Arrived(const Piece& piece);
+  // Says that these bytes are there and digested, and completes their tensor's digest if they were
+  // the last.
+  absl::Status Arrived(int tensor, int64_t offset, int64_t size);
 
   const TransferPlan& plan_;
   const TensorMemory memory_;
@@ -70,7 +71,9 @@ class TensorSink : public BucketSink {
   DeviceOps& ops_;
   std::vector<int64_t> missing_;  // bytes of each tensor that are not digested yet
   std::vector<DigestSum> sums_;
-  std::vector<DigestRun> runs_;  // of what is being digested
+  std::vector<DigestRun> runs_;                                    // of what is being digested
+  std::map<int, std::vector<std::unique_ptr<SpanTaker>>> takers_;  // by bucket
+  PhaseTimes::Clock::duration taken_time_ = {};
   std::vector<TensorDigest> digests_;
 };
 

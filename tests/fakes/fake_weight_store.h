@@ -46,6 +46,7 @@ class FakeWeightStore : public rollout::WeightStore {
     if (size <= 0 || offset < 0 || size > missing_[index]) {
       return absl::InternalError("bytes that are no part of the tensor, or were told of before");
     }
+    if (on_arrived) on_arrived(index, offset, size);
     missing_[index] -= size;
     if (missing_[index] > 0) return arrive_error;
     finished.push_back(index);
@@ -86,10 +87,11 @@ class FakeWeightStore : public rollout::WeightStore {
 
   weights::DeviceOps* device = &weights::CpuOps();  // whose memory the host can read
   std::function<void()> on_prepare;                 // before room is made
-  std::function<void(int)> on_staged;    // before the receiver looks for a tensor's memory
-  std::function<void(int)> on_finished;  // after a tensor's last byte
-  std::function<void()> on_commit;       // before the swap
-  std::function<void(int)> on_live;      // before the receiver looks at a live tensor
+  std::function<void(int)> on_staged;  // before the receiver looks for a tensor's memory
+  std::function<void(int, int64_t, int64_t)> on_arrived;  // as Arrived()
+  std::function<void(int)> on_finished;                   // after a tensor's last byte
+  std::function<void()> on_commit;                        // before the swap
+  std::function<void(int)> on_live;  // before the receiver looks at a live tensor
   absl::Status prepare_error;
   absl::Status arrive_error;
   absl::Status commit_error;  // once

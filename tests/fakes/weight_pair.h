@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/comm/shareable_memory.h"
 #include "common/status/status_macros.h"
 #include "common/weights/bucket_plan.h"
 #include "services/trainer/publish/broadcast_plane.h"
@@ -36,8 +37,8 @@ class FakeTrainer {
     absl::Duration blame_grace = absl::Milliseconds(500);
     std::string backend = "shared_memory";            // of the update's group
     std::string transport = "broadcast";              // or "reshard", "delta"
-    int replica_ranks = 1;                            // of each replica; all hold the whole model
     weights::DeviceOps* device = &weights::CpuOps();  // of every rank; any thread
+    bool lends_masters = false;                       // they lie in memory that can be lent
     // Of what a rank sends to the other ranks of the trainer, and the leader to the replicas; null:
     // nothing is changed.
     std::function<std::vector<at::Tensor>(int rank, absl::string_view tag, const at::Tensor&)>
@@ -78,8 +79,11 @@ class FakeTrainer {
       shards.ranks = options.ranks;
       shards.ops = options.device;
       for (size_t u = 0; u < model.units.size(); ++u) {
-        shards.units.push_back({model.Shard(u, rank, options.ranks).to(options.device->device()),
-                                model.UnitNumel(u), model.Padded(u, options.ranks)});
+        at::Tensor master = model.Shard(u, rank, options.ranks).to(options.device->device());
+        if (options.lends_masters) {
+          master = comm::ShareableZeros(master.numel(), at::kFloat).copy_(master);
+        }
+        shards.units.push_back({master, model.UnitNumel(u), model.Padded(u, options.ranks)});
       }
       out->shards_.push_back(shards);
     }
@@ -89,8 +93,9 @@ class FakeTrainer {
                          trainer::ShardGatherSource::Create(out->plan, out->shards_[rank],
                                                             out->groups_[rank].get()));
       }
-      out->plane_ = std::make_unique<trainer::BroadcastPlane>(out->plan, out->sources_[0].get(),
-                                                              absl::Seconds(60));
+      out->plane_ = std::make_unique<trainer::BroadcastPlane>(
+          out->plan, [model](int num_ranks) { return model.Layout(num_ranks); },
+          out->sources_[0].get(), absl::Seconds(60));
     } else {
       RETURN_IF_ERROR(out->MakeReshardPlane(model));
     }
@@ -137,6 +142,9 @@ class FakeTrainer {
     return absl::OkStatus();
   }
 
+  // What rank `rank` holds of a unit.
+  at::Tensor master(int rank, size_t unit) const { return shards_[rank].units[unit].master; }
+
   // Makes the masters those of `model`, as a training step does.
   void SetWeights(const TestModel& model) {
     for (int rank = 0; rank < options_.ranks; ++rank) {
@@ -149,22 +157,23 @@ class FakeTrainer {
   weights::TransferPlan plan;
 
  private:
+  // A replica of any number of ranks: each has the whole model.
   absl::Status MakeReshardPlane(const TestModel& model) {
-    const weights::ModelLayout trainer = model.Layout(1);
-    const weights::ModelLayout rollout = model.Layout(options_.replica_ranks);
-    ASSIGN_OR_RETURN(layout_, trainer::MakeReshardLayout(
-                                  weights::TrainerHoldings(trainer, {.dp_shard = options_.ranks}),
-                                  rollout, model.manifest(), options_.bucket_bytes));
-    const bool deltas = options_.transport == "delta";
     for (int rank = 0; rank < options_.ranks; ++rank) {
-      ASSIGN_OR_RETURN(senders_.emplace_back(),
-                       trainer::ReshardSender::Create(layout_, shards_[rank], rank, deltas));
+      trainer::ReshardFeeds::Options feeds;
+      feeds.trainer = weights::TrainerHoldings(model.Layout(1), {.dp_shard = options_.ranks});
+      feeds.rank = rank;
+      feeds.shards = shards_[rank];
+      feeds.rollout = [model](int num_ranks) { return model.Layout(num_ranks); };
+      feeds.manifest = model.manifest();
+      feeds.bucket_bytes = options_.bucket_bytes;
+      feeds.deltas = options_.transport == "delta";
+      feeds_.push_back(std::make_unique<trainer::ReshardFeeds>(std::move(feeds)));
       followers_.push_back(
-          std::make_unique<trainer::ReshardFollower>(senders_.back().get(), groups_[rank].get()));
+          std::make_unique<trainer::ReshardFollower>(feeds_.back().get(), groups_[rank].get()));
     }
-    ASSIGN_OR_RETURN(auto tables, trainer::MakeRankTables(layout_, rollout));
-    plane_ = std::make_unique<trainer::ReshardPlane>(layout_, std::move(tables), senders_[0].get(),
-                                                     groups_[0].get(), absl::Seconds(60), deltas);
+    plane_ = std::make_unique<trainer::ReshardPlane>(feeds_[0].get(), groups_[0].get(),
+                                                     absl::Seconds(60));
     return absl::OkStatus();
   }
 
@@ -181,8 +190,7 @@ class FakeTrainer {
   std::unique_ptr<comm::StoreServer> store_;
   std::vector<std::unique_ptr<comm::ProcessGroup>> groups_;
   std::vector<trainer::ShardedWeights> shards_;
-  trainer::ReshardLayout layout_;
-  std::vector<std::unique_ptr<trainer::ReshardSender>> senders_;
+  std::vector<std::unique_ptr<trainer::ReshardFeeds>> feeds_;
   std::vector<std::unique_ptr<trainer::ReshardFollower>> followers_;
   std::vector<std::unique_ptr<trainer::ShardGatherSource>> sources_;
   std::unique_ptr<trainer::DataPlane> plane_;

@@ -37,26 +37,14 @@ void PackRows(const T* from, int64_t stride, int64_t cols, int64_t depth, float*
   }
 }
 
-// Whether what is packed is read at once, or much later: then it goes past the caches.
-enum class PackFor { kNow, kLater };
-
 #if HWY_TARGET != HWY_SCALAR
-template <PackFor kWhen, class D>
-HWY_INLINE void StorePacked(D d, hn::Vec<D> value, hn::TFromD<D>* to) {
-  if constexpr (kWhen == PackFor::kLater) {
-    hn::Stream(value, d, to);
-  } else {
-    hn::StoreU(value, d, to);
-  }
-}
-
 #if !HWY_HAVE_SCALABLE && HWY_MAX_BYTES >= 32
 #define TANDEM_PACKS_BLOCKS 1
 
-constexpr int64_t kBlockOfK = 8;  // elements of k that PackBlock() takes from a strip
+constexpr int64_t kBlockOfK = 8;     // elements of k that PackBlock() takes
+constexpr int64_t kBlockPlaces = 8;  // and columns
 
 // 8 columns by 4 k in registers of 8.
-template <PackFor kWhen>
 HWY_INLINE void PackQuarter(const float* from, int64_t stride, float* to, int64_t to_stride) {
   const hn::FixedTag<float, 8> d;
   const hn::FixedTag<float, 4> half;
@@ -71,56 +59,91 @@ HWY_INLINE void PackQuarter(const float* from, int64_t stride, float* to, int64_
   const auto t1 = hn::BitCast(pairs, hn::InterleaveLower(d, r2, r3));
   const auto t2 = hn::BitCast(pairs, hn::InterleaveUpper(d, r0, r1));
   const auto t3 = hn::BitCast(pairs, hn::InterleaveUpper(d, r2, r3));
-  StorePacked<kWhen>(d, hn::BitCast(d, hn::InterleaveLower(pairs, t0, t1)), to);
-  StorePacked<kWhen>(d, hn::BitCast(d, hn::InterleaveUpper(pairs, t0, t1)), to + to_stride);
-  StorePacked<kWhen>(d, hn::BitCast(d, hn::InterleaveLower(pairs, t2, t3)), to + 2 * to_stride);
-  StorePacked<kWhen>(d, hn::BitCast(d, hn::InterleaveUpper(pairs, t2, t3)), to + 3 * to_stride);
+  hn::StoreU(hn::BitCast(d, hn::InterleaveLower(pairs, t0, t1)), d, to);
+  hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(pairs, t0, t1)), d, to + to_stride);
+  hn::StoreU(hn::BitCast(d, hn::InterleaveLower(pairs, t2, t3)), d, to + 2 * to_stride);
+  hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(pairs, t2, t3)), d, to + 3 * to_stride);
 }
 
-// kBlockOfK rows of a strip, from as many elements of kTileCols rows. With kLater `to` is aligned
-// to 32 bytes.
-template <PackFor kWhen>
-HWY_INLINE void PackBlock(const float* from, int64_t stride, float* to, int64_t to_stride) {
+// Places [place, place + kBlockPlaces) of kBlockOfK rows of a strip, whose column j is from[j *
+// stride] onwards.
+HWY_INLINE void PackBlock(const float* from, int64_t stride, int64_t place, float* to,
+                          int64_t to_stride) {
   for (int64_t k = 0; k < kBlockOfK; k += 4) {
-    for (int64_t j = 0; j < static_cast<int64_t>(kTileCols); j += 8) {
-      PackQuarter<kWhen>(from + j * stride + k, stride, to + k * to_stride + j, to_stride);
-    }
+    PackQuarter(from + place * stride + k, stride, to + k * to_stride, to_stride);
   }
 }
 
 // Nothing is converted: the columns are taken in the order of their places.
-template <PackFor kWhen>
-HWY_INLINE void PackBlock(const BFloat16* from, int64_t stride, BFloat16* to, int64_t to_stride) {
+HWY_INLINE void PackBlock(const BFloat16* from, int64_t stride, int64_t place, BFloat16* to,
+                          int64_t to_stride) {
   const hn::FixedTag<uint16_t, 8> d;
   const hn::FixedTag<uint32_t, 4> d32;
   const hn::FixedTag<uint64_t, 2> d64;
-  for (int64_t j = 0; j < static_cast<int64_t>(kTileCols); j += 8) {
-    const auto load = [&](int64_t i) HWY_ATTR {
-      const auto column = static_cast<int64_t>(StripColumn(static_cast<size_t>(j + i)));
-      return hn::LoadU(d, reinterpret_cast<const uint16_t*>(from + column * stride));
-    };
-    const auto low = [&](int64_t i) HWY_ATTR {
-      return hn::BitCast(d32, hn::InterleaveLower(d, load(i), load(i + 1)));
-    };
-    const auto high = [&](int64_t i) HWY_ATTR {
-      return hn::BitCast(d32, hn::InterleaveUpper(d, load(i), load(i + 1)));
-    };
-    // Names say which rows and which k they hold.
-    const auto r01_k03 = low(0), r23_k03 = low(2), r45_k03 = low(4), r67_k03 = low(6);
-    const auto r01_k47 = high(0), r23_k47 = high(2), r45_k47 = high(4), r67_k47 = high(6);
-    const auto join = [&](int64_t at, auto upper, auto lower) HWY_ATTR {
-      auto* const out = reinterpret_cast<uint16_t*>(to + at * to_stride + j);
-      const auto low_rows = hn::BitCast(d64, lower);
-      const auto high_rows = hn::BitCast(d64, upper);
-      StorePacked<kWhen>(d, hn::BitCast(d, hn::InterleaveLower(d64, low_rows, high_rows)), out);
-      StorePacked<kWhen>(d, hn::BitCast(d, hn::InterleaveUpper(d64, low_rows, high_rows)),
-                         out + to_stride);
-    };
-    join(0, hn::InterleaveLower(d32, r45_k03, r67_k03), hn::InterleaveLower(d32, r01_k03, r23_k03));
-    join(2, hn::InterleaveUpper(d32, r45_k03, r67_k03), hn::InterleaveUpper(d32, r01_k03, r23_k03));
-    join(4, hn::InterleaveLower(d32, r45_k47, r67_k47), hn::InterleaveLower(d32, r01_k47, r23_k47));
-    join(6, hn::InterleaveUpper(d32, r45_k47, r67_k47), hn::InterleaveUpper(d32, r01_k47, r23_k47));
+  const auto load = [&](int64_t i) HWY_ATTR {
+    const auto column = static_cast<int64_t>(StripColumn(static_cast<size_t>(place + i)));
+    return hn::LoadU(d, reinterpret_cast<const uint16_t*>(from + column * stride));
+  };
+  const auto low = [&](int64_t i) HWY_ATTR {
+    return hn::BitCast(d32, hn::InterleaveLower(d, load(i), load(i + 1)));
+  };
+  const auto high = [&](int64_t i) HWY_ATTR {
+    return hn::BitCast(d32, hn::InterleaveUpper(d, load(i), load(i + 1)));
+  };
+  // Names say which rows and which k they hold.
+  const auto r01_k03 = low(0), r23_k03 = low(2), r45_k03 = low(4), r67_k03 = low(6);
+  const auto r01_k47 = high(0), r23_k47 = high(2), r45_k47 = high(4), r67_k47 = high(6);
+  const auto join = [&](int64_t at, auto upper, auto lower) HWY_ATTR {
+    auto* const out = reinterpret_cast<uint16_t*>(to + at * to_stride);
+    const auto low_rows = hn::BitCast(d64, lower);
+    const auto high_rows = hn::BitCast(d64, upper);
+    hn::StoreU(hn::BitCast(d, hn::InterleaveLower(d64, low_rows, high_rows)), d, out);
+    hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(d64, low_rows, high_rows)), d, out + to_stride);
+  };
+  join(0, hn::InterleaveLower(d32, r45_k03, r67_k03), hn::InterleaveLower(d32, r01_k03, r23_k03));
+  join(2, hn::InterleaveUpper(d32, r45_k03, r67_k03), hn::InterleaveUpper(d32, r01_k03, r23_k03));
+  join(4, hn::InterleaveLower(d32, r45_k47, r67_k47), hn::InterleaveLower(d32, r01_k47, r23_k47));
+  join(6, hn::InterleaveUpper(d32, r45_k47, r67_k47), hn::InterleaveUpper(d32, r01_k47, r23_k47));
+}
+
+// Past the caches: `count` elements, whole registers at aligned addresses.
+template <typename T>
+HWY_INLINE void StreamRows(const T* from, int64_t count, T* to) {
+  const hn::ScalableTag<uint8_t> d;
+  const auto* const source = reinterpret_cast<const uint8_t*>(from);
+  auto* const target = reinterpret_cast<uint8_t*>(to);
+  const int64_t bytes = count * static_cast<int64_t>(sizeof(T));
+  for (int64_t i = 0; i < bytes; i += static_cast<int64_t>(hn::Lanes(d))) {
+    hn::Stream(hn::Load(d, source + i), d, target + i);
   }
+}
+
+// Packs whole panels in portions that fit a core's nearest cache: of each column a line of memory
+// is read once, and the rows are written in sequence. Answers how many rows it packed, all but a
+// few.
+template <typename T>
+int64_t PackPanelRows(const T* from, int64_t col_stride, int64_t depth, T* to) {
+  constexpr int64_t kRows = 64 / static_cast<int64_t>(sizeof(T));  // of k in a line
+  // Columns are more streams than a core asks for by itself.
+  constexpr int64_t kAhead = 2 * kRows;
+  constexpr auto kCols = static_cast<int64_t>(kPanelCols);
+  constexpr auto kStrip = static_cast<int64_t>(kTileCols);
+  alignas(64) T rows[kRows * kCols];
+  const int64_t end = depth / kBlockOfK * kBlockOfK;
+  for (int64_t begin = 0; begin < end; begin += kRows) {
+    const int64_t count = std::min(kRows, end - begin);
+    for (int64_t place = 0; place < kCols; place += kBlockPlaces) {
+      for (int64_t j = place; j < place + kBlockPlaces; ++j) {
+        FetchSoon(reinterpret_cast<const char*>(from + j * col_stride + begin + kAhead));
+      }
+      const T* const strip = from + place / kStrip * kStrip * col_stride + begin;
+      for (int64_t k = 0; k < count; k += kBlockOfK) {
+        PackBlock(strip + k, col_stride, place % kStrip, rows + k * kCols + place, kCols);
+      }
+    }
+    StreamRows(rows, count * kCols, to + begin * kCols);
+  }
+  return end;
 }
 #endif
 #endif
@@ -141,12 +164,7 @@ void PackPanel(const T* from, int64_t row_stride, int64_t col_stride, int64_t co
   int64_t begin = 0;
 #ifdef TANDEM_PACKS_BLOCKS
   if (row_stride == 1 && cols >= static_cast<int64_t>(kPanelCols)) {
-    for (; begin + kBlockOfK <= depth; begin += kBlockOfK) {
-      for (size_t j = 0; j < kPanelCols; j += kTileCols) {
-        PackBlock<PackFor::kLater>(from + static_cast<int64_t>(j) * col_stride + begin, col_stride,
-                                   to + begin * kPanelCols + j, kPanelCols);
-      }
-    }
+    begin = PackPanelRows(from, col_stride, depth, to);
   }
 #endif
   for (int64_t k = begin; k < depth; ++k) {
@@ -168,7 +186,7 @@ void PackTransposed(const T* from, int64_t stride, int64_t cols, int64_t depth, 
     for (; j + 8 <= cols; j += 8) {
       int64_t k = 0;
       for (; k + 4 <= depth; k += 4) {
-        PackQuarter<PackFor::kNow>(from + j * stride + k, stride, to + k * kWidth + j, kWidth);
+        PackQuarter(from + j * stride + k, stride, to + k * kWidth + j, kWidth);
       }
       for (; k < depth; ++k) {
         for (int64_t i = j; i < j + 8; ++i) to[k * kWidth + i] = from[i * stride + k];

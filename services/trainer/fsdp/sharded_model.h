@@ -84,6 +84,9 @@ struct MemoryBytes {
 // What one rank owns of one unit.
 struct UnitShard {
   at::Tensor master;  // float32 [padded_numel / ranks], of the ranks that share a copy
+  // The master in the type that is computed with, as of the last MasterChanged(); where nothing is
+  // cast, the master itself.
+  at::Tensor computed;
   // float32, the same shape; sums over micro-batches and, after ReduceGradients(), all ranks.
   // Undefined where frozen.
   at::Tensor grad;

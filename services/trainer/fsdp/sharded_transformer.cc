@@ -1,5 +1,6 @@
 #include "services/trainer/fsdp/sharded_transformer.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
@@ -14,6 +15,7 @@
 #include "common/model/tensor_collectives.h"
 #include "common/model/tensor_parallel.h"
 #include "common/status/status_macros.h"
+#include "common/weights/bfloat16_cast.h"
 #include "services/trainer/data/shared_prefix.h"
 #include "services/trainer/fsdp/guarded.h"
 #include "services/trainer/fsdp/sequence_slice.h"
@@ -43,6 +45,9 @@ std::vector<at::Tensor> GradientsOf(const std::vector<at::Tensor>& outputs,
   }
   return gradients;
 }
+
+// Fewer elements are cast sooner than a thread is woken for them.
+constexpr int64_t kElementsOfThread = int64_t{1} << 16;
 
 std::string StageName(int64_t stage) {
   return stage == 0 ? "embed" : absl::StrCat("layers.", stage - 1);
@@ -100,16 +105,18 @@ ShardedTransformer::ShardedTransformer(ShardedModelOptions options,
     const int64_t owned = (unit.numel + ranks - 1) / ranks;
     shard.padded_numel = owned * ranks;
     shard.offset = owned * options_.mesh->shard().rank();
-    // What is computed with in float32 is what a float32 wire sends: from where it lies.
-    const bool lends =
-        gather_masters && options_.device.is_cpu() && options_.offload == Offload::kNone;
-    shard.master = lends ? comm::ShareableZeros(owned, at::kFloat) : state_memory_->Zeros(owned);
+    // What is computed with is what a wire of its type sends: from where it lies.
+    const bool lends = options_.device.is_cpu() && options_.offload == Offload::kNone;
+    shard.master = lends && gather_masters ? comm::ShareableZeros(owned, at::kFloat)
+                                           : state_memory_->Zeros(owned);
     if (options_.trainable) {
       shard.grad = state_memory_->Zeros(owned);
       gradients.push_back(shard.grad);
     }
-    compute_shards_.push_back(
-        gather_masters ? shard.master : state_memory_->ComputeZeros(owned, options_.compute_dtype));
+    shard.computed = gather_masters ? shard.master
+                     : lends        ? comm::ShareableZeros(owned, options_.compute_dtype)
+                                    : state_memory_->ComputeZeros(owned, options_.compute_dtype);
+    compute_shards_.push_back(shard.computed);
     shards_.push_back(std::move(shard));
   }
   gatherer_ = std::make_unique<UnitGatherer>(
@@ -173,7 +180,16 @@ void ShardedTransformer::MasterChanged(int unit) {
   const at::Tensor& master = shards_[unit].master;
   if (compute_shard.is_same(master)) return;  // the master is what is gathered
   const at::NoGradGuard no_grad;
-  compute_shard.copy_(master);
+  if (compute_shard.is_cpu() && compute_shard.scalar_type() == at::kBFloat16) {
+    // As a sender of weights casts, every NaN to the same bits.
+    const auto* const from = master.const_data_ptr<float>();
+    auto* const to = static_cast<std::byte*>(compute_shard.data_ptr());
+    at::parallel_for(0, master.numel(), kElementsOfThread, [&](int64_t begin, int64_t end) {
+      weights::CastToBfloat16(from + begin, end - begin, to + begin * compute_shard.element_size());
+    });
+  } else {
+    compute_shard.copy_(master);
+  }
   Rest(master);
   Rest(compute_shard);
 }

@@ -24,6 +24,9 @@ using weights::Message;
 using weights::MessagePiece;
 using Clock = weights::PhaseTimes::Clock;
 
+// What is cast and digested at a time.
+constexpr int64_t kCastPortionBytes = int64_t{64} << 10;
+
 absl::Span<std::byte> BytesOf(const at::Tensor& tensor) {
   return {static_cast<std::byte*>(tensor.data_ptr()), static_cast<size_t>(tensor.nbytes())};
 }
@@ -74,10 +77,13 @@ std::string ReshardSender::NameOf(size_t index) const {
                       layout_.manifest.tensors(message.pieces.front().piece.tensor).name());
 }
 
-at::Tensor ReshardSender::InMaster(const Message& message, const BucketSpan& span) const {
-  if (wire_type_ != at::kFloat) return {};
+at::Tensor ReshardSender::InShard(const Message& message, const BucketSpan& span) const {
   const weights::Place& begin = message.pieces[span.first].from;
-  if (shards_.units[begin.block].master.device() != ops_.device()) return {};
+  const ShardedWeights::Unit& unit = shards_.units[begin.block];
+  const at::Tensor& shard = wire_type_ == at::kFloat ? unit.master : unit.computed;
+  if (!shard.defined() || shard.scalar_type() != wire_type_ || shard.device() != ops_.device()) {
+    return {};
+  }
   int64_t end = begin.offset;
   for (int i = span.first; i < span.first + span.count; ++i) {
     const MessagePiece& part = message.pieces[i];
@@ -85,21 +91,46 @@ at::Tensor ReshardSender::InMaster(const Message& message, const BucketSpan& spa
     if (!in_one || part.from.block != begin.block || part.from.offset != end) return {};
     end += part.piece.elements();
   }
-  return shards_.units[begin.block]
-      .master.detach()
-      .view({-1})
-      .narrow(0, begin.offset, end - begin.offset)
-      .view(at::kByte);
+  return shard.detach().view({-1}).narrow(0, begin.offset, end - begin.offset).view(at::kByte);
 }
 
-absl::Status ReshardSender::Pack(const Message& message, const BucketSpan& span,
-                                 at::Tensor to) const {
+absl::Status ReshardSender::Pack(const Message& message, const BucketSpan& span, at::Tensor to,
+                                 Sent& sent) const {
+  const int64_t element = layout_.plan.element_bytes;
+  const at::Tensor packed = to.view(wire_type_);
+  const int64_t most = ops_.on_host() ? kCastPortionBytes / element : packed.numel();
   std::vector<ShardPiece> pieces;
+  std::vector<weights::DigestRun> runs;
+  int64_t begin = 0, end = 0;  // elements: of the portion
+  const auto flush = [&]() -> absl::Status {
+    RETURN_IF_ERROR(PackPieces(shards_, pieces, packed.narrow(0, begin, end - begin)));
+    RETURN_IF_ERROR(runs.empty() ? absl::OkStatus()
+                                 : ops_.Digest(runs, absl::MakeSpan(sent.digests)));
+    pieces.clear();
+    runs.clear();
+    begin = end;
+    return absl::OkStatus();
+  };
+  const auto* const bytes = static_cast<const std::byte*>(to.const_data_ptr());
   for (int i = span.first; i < span.first + span.count; ++i) {
-    pieces.push_back({message.pieces[i].piece, message.pieces[i].from});
+    const MessagePiece& part = message.pieces[i];
+    const bool counts = layout_.counts[message.to][part.piece.tensor];
+    weights::PieceCutter cutter(part.piece, part.from, part.to);
+    while (cutter.left() > 0) {
+      if (end - begin >= most) RETURN_IF_ERROR(flush());
+      ShardPiece& piece = pieces.emplace_back();
+      weights::Place unused;
+      cutter.Take(most - (end - begin), piece.piece, piece.from, unused);
+      if (counts && ops_.on_host()) {
+        runs.push_back(RunOfPacked(piece.piece, element, bytes + end * element));
+      }
+      end += piece.piece.elements();
+    }
   }
-  RETURN_IF_ERROR(PackPieces(shards_, pieces, to.view(wire_type_)));
-  for (const ShardPiece& part : pieces) Rest(shards_.units[part.from.block].master);
+  RETURN_IF_ERROR(flush());
+  for (int i = span.first; i < span.first + span.count; ++i) {
+    Rest(shards_.units[message.pieces[i].from.block].master);
+  }
   return absl::OkStatus();
 }
 
@@ -169,14 +200,22 @@ absl::Status ReshardSender::SendWhole(comm::ProcessGroup& group, int to, size_t 
                                       Sent& sent, weights::PhaseTimes& times) {
   const auto& [message, spans] = messages_[index];
   std::vector<at::Tensor> leaving;
+  // What is not digested when it is packed.
+  std::vector<BucketSpan> left_spans;
+  std::vector<at::Tensor> left;
   for (const BucketSpan& span : spans) {
     Clock::time_point now = Clock::now();
-    at::Tensor bytes = InMaster(*message, span);
+    at::Tensor bytes = InShard(*message, span);
+    const bool digests_later = bytes.defined() || !ops_.on_host();
     if (!bytes.defined()) {
       ASSIGN_OR_RETURN(const at::Tensor packed, PackedOf(slot));
       bytes = packed.narrow(0, span.bucket_offset, span.size_bytes);
-      RETURN_IF_ERROR(Pack(*message, span, bytes));
+      RETURN_IF_ERROR(Pack(*message, span, bytes, sent));
       now = times.Worked("pack", now);
+    }
+    if (digests_later) {
+      left_spans.push_back(span);
+      left.push_back(bytes);
     }
     ASSIGN_OR_RETURN(auto work, group.Send(bytes, to, NameOf(index)));
     slot.works.push_back(std::move(work));
@@ -184,7 +223,8 @@ absl::Status ReshardSender::SendWhole(comm::ProcessGroup& group, int to, size_t 
     times.Worked("wire", now);
   }
   Clock::time_point now = Clock::now();
-  RETURN_IF_ERROR(Digest(*message, spans, leaving, sent));
+  RETURN_IF_ERROR(Digest(*message, left_spans, left, sent));
+  for (const at::Tensor& bytes : left) Rest(bytes);
   now = times.Worked("verify", now);
   sent.bytes += message->size_bytes;
   if (!keeps_base_) return absl::OkStatus();
@@ -202,7 +242,7 @@ absl::Status ReshardSender::SendDelta(comm::ProcessGroup& group, int to, size_t 
   ASSIGN_OR_RETURN(const at::Tensor buffer, PackedOf(slot));
   const at::Tensor packed = buffer.narrow(0, 0, message.size_bytes);
   Clock::time_point now = Clock::now();
-  RETURN_IF_ERROR(Pack(message, all, packed));
+  RETURN_IF_ERROR(Pack(message, all, packed, sent));
   now = times.Worked("pack", now);
   ASSIGN_OR_RETURN(const weights::DeltaStats stats, Encode(index, packed, slot));
   now = times.Worked("encode", now);
@@ -214,7 +254,7 @@ absl::Status ReshardSender::SendDelta(comm::ProcessGroup& group, int to, size_t 
   now = times.Worked("wire", now);
   sent.elements += stats.elements;
   sent.changed += stats.changed;
-  RETURN_IF_ERROR(Digest(message, {all}, {packed}, sent));
+  if (!ops_.on_host()) RETURN_IF_ERROR(Digest(message, {all}, {packed}, sent));
   now = times.Worked("verify", now);
   base_[index].copy_(OnHost(packed));
   times.Worked("encode", now);

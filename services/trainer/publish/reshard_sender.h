@@ -5,7 +5,8 @@
 // shard in wire type. What it sent last is a base only where it is live everywhere, which the
 // caller knows.
 //
-// What lies in the master as it travels is sent from there. Transfer memory is at most that of the
+// What lies in a shard as it travels, in the master or in its copy in compute type, is sent from
+// there. Transfer memory is at most that of the
 // messages under way (MessagesUnderWay); with deltas two buckets, as they are and coded. Deltas are
 // coded by the CPU: on a device, what is packed comes to the host through page-locked memory of two
 // messages, where the base is kept as well, and the delta goes back. Threads: the rank's collective
@@ -72,6 +73,13 @@ class ReshardSender {
   absl::StatusOr<Sent> Send(comm::ProcessGroup& group, int first_receiver, bool delta,
                             weights::PhaseTimes& times);
 
+  // Forgets what was sent last, and its memory; the next delta has no base.
+  void DropBase() {
+    has_base_ = false;
+    base_.clear();
+    slots_.clear();
+  }
+
  private:
   struct Slot {
     at::Tensor packed;  // bytes
@@ -95,12 +103,13 @@ class ReshardSender {
   at::Tensor OnHost(const at::Tensor& packed) const;
   // Makes `packed`, of message `index`, the slot's delta and its size.
   absl::StatusOr<weights::DeltaStats> Encode(size_t index, const at::Tensor& packed, Slot& slot);
-  // The span's bytes where they lie in the master, if they do in wire type and in one range; else
+  // The span's bytes where they lie in the shard, if they do in wire type and in one range; else
   // undefined.
-  at::Tensor InMaster(const weights::Message& message, const weights::BucketSpan& span) const;
-  // Casts the span's pieces to `to`.
-  absl::Status Pack(const weights::Message& message, const weights::BucketSpan& span,
-                    at::Tensor to) const;
+  at::Tensor InShard(const weights::Message& message, const weights::BucketSpan& span) const;
+  // Casts the span's pieces to `to` and, on the host, digests what counts of them while it is in
+  // the core's cache.
+  absl::Status Pack(const weights::Message& message, const weights::BucketSpan& span, at::Tensor to,
+                    Sent& sent) const;
   // Spans of the message, and the bytes of each.
   absl::Status Digest(const weights::Message& message, absl::Span<const weights::BucketSpan> spans,
                       absl::Span<const at::Tensor> bytes, Sent& sent) const;

@@ -45,6 +45,9 @@ struct ShardedWeights {
     at::Tensor master;         // [padded_numel / ranks], float32, on the host or on ops' device
     int64_t numel = 0;         // of the unit
     int64_t padded_numel = 0;  // a multiple of ranks
+    // The master in the type that is computed with, or undefined: where that is the wire's, what
+    // travels lies there.
+    at::Tensor computed;
   };
   int ranks = 1;
   int rank = 0;

@@ -35,13 +35,25 @@ absl::Status PackPieces(const ShardedWeights& shards, absl::Span<const ShardPiec
   at::NoGradGuard no_grad;
   auto* out = static_cast<std::byte*>(to.data_ptr());
   std::vector<weights::CastRun> runs;
+  std::vector<weights::CopyRun> copies;
+  const auto element = static_cast<int64_t>(to.element_size());
   int64_t done = 0;
   for (const auto& [piece, from] : pieces) {
     const at::Tensor& master = shards.units[from.block].master;
-    if (master.device() == shards.ops->device()) {
+    const at::Tensor& computed = shards.units[from.block].computed;
+    if (computed.defined() && computed.scalar_type() == to.scalar_type() &&
+        computed.device() == shards.ops->device()) {
+      weights::CopyRun& run = copies.emplace_back();
+      run.from = static_cast<const std::byte*>(computed.const_data_ptr()) + from.offset * element;
+      run.to = out + done * element;
+      run.size = piece.length * element;
+      run.repeat = piece.repeat;
+      run.from_stride = from.stride * element;
+      run.to_stride = run.size;
+    } else if (master.device() == shards.ops->device()) {
       weights::CastRun& run = runs.emplace_back();
       run.from = master.const_data_ptr<float>() + from.offset;
-      run.to = out + done * static_cast<int64_t>(to.element_size());
+      run.to = out + done * element;
       run.length = piece.length;
       run.repeat = piece.repeat;
       run.from_stride = from.stride;
@@ -56,7 +68,8 @@ absl::Status PackPieces(const ShardedWeights& shards, absl::Span<const ShardPiec
     }
     done += piece.elements();
   }
-  return shards.ops->Cast(WireElementOf(to.scalar_type()), runs);
+  RETURN_IF_ERROR(copies.empty() ? absl::OkStatus() : shards.ops->Copy(copies));
+  return runs.empty() ? absl::OkStatus() : shards.ops->Cast(WireElementOf(to.scalar_type()), runs);
 }
 
 weights::DigestRun RunOfPacked(const weights::Piece& piece, int64_t element_bytes,

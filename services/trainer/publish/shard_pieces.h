@@ -28,8 +28,9 @@ struct ShardPiece {
   weights::Place from;
 };
 
-// Casts the pieces into `to`, run after run: as many elements of the wire type, in memory of the
-// shards' ops, where the work is queued. Errors: those of the ops.
+// Casts the pieces into `to`, or copies them where they are there in its type, run after run: as
+// many elements of the wire type, in memory of the shards' ops, where the work is queued. Errors:
+// those of the ops.
 absl::Status PackPieces(const ShardedWeights& shards, absl::Span<const ShardPiece> pieces,
                         const at::Tensor& to);
 

@@ -49,7 +49,7 @@ ShardedWeights RankPublisher::Shards() const {
     shards.layout = std::make_shared<ShardLayout>(engine_.policy().transformer(), shape);
   }
   for (const UnitShard& shard : engine_.policy().shards()) {
-    shards.units.push_back({shard.master, shard.numel, shard.padded_numel});
+    shards.units.push_back({shard.master, shard.numel, shard.padded_numel, shard.computed});
   }
   return shards;
 }
@@ -57,6 +57,12 @@ ShardedWeights RankPublisher::Shards() const {
 absl::StatusOr<weights::ModelLayout> RankPublisher::Layout() const {
   return weights::LayoutOf(engine_.spec(), engine_.policy().transformer().table().unit_limits(),
                            engine_.mesh().shape().tp);
+}
+
+RolloutLayouts RankPublisher::Rollouts() const {
+  return [spec = engine_.spec()](int num_ranks) {
+    return weights::LayoutOf(spec, {}, std::max(1, num_ranks));
+  };
 }
 
 int64_t RankPublisher::MostBucketBytes() const {
@@ -78,7 +84,7 @@ absl::Status RankPublisher::PrepareBroadcast(weights::Manifest manifest) {
       source_, ShardGatherSource::Create(plan_, Shards(), &group, separate ? &control_ : nullptr));
   if (mesh.rank() == 0) {
     plane_ = std::make_unique<BroadcastPlane>(
-        plan_, source_.get(), absl::Seconds(config_.trainer().collective_timeout_s()));
+        plan_, Rollouts(), source_.get(), absl::Seconds(config_.trainer().collective_timeout_s()));
   }
   return absl::OkStatus();
 }
@@ -86,28 +92,24 @@ absl::Status RankPublisher::PrepareBroadcast(weights::Manifest manifest) {
 absl::Status RankPublisher::PrepareReshard(weights::Manifest manifest) {
   const comm::DeviceMesh& mesh = engine_.mesh();
   ASSIGN_OR_RETURN(const weights::ModelLayout trainer, Layout());
-  ASSIGN_OR_RETURN(
-      const weights::ModelLayout rollout,
-      weights::LayoutOf(
-          engine_.spec(), {},
-          std::max(1, static_cast<int>(config_.rollout().tensor_model_parallel_size()))));
   const int64_t bytes = weights::ManifestBytes(manifest).value_or(0) / mesh.size();
   // Messages are small for the sake of a core's cache, which a device has no part in.
-  const int64_t bucket_bytes = ops_->on_host()
-                                   ? weights::ChooseMessageBytes(MostBucketBytes(), bytes)
-                                   : weights::ChooseBucketBytes(MostBucketBytes(), bytes);
-  ASSIGN_OR_RETURN(layout_, MakeReshardLayout(weights::TrainerHoldings(trainer, mesh.shape()),
-                                              rollout, std::move(manifest), bucket_bytes));
-  const bool deltas = config_.trainer().weight_transport() == config::v1::WEIGHT_TRANSPORT_DELTA;
-  ASSIGN_OR_RETURN(sender_, ReshardSender::Create(layout_, Shards(), mesh.rank(), deltas));
+  ReshardFeeds::Options options;
+  options.trainer = weights::TrainerHoldings(trainer, mesh.shape());
+  options.rank = mesh.rank();
+  options.shards = Shards();
+  options.rollout = Rollouts();
+  options.manifest = std::move(manifest);
+  options.bucket_bytes = ops_->on_host() ? weights::ChooseMessageBytes(MostBucketBytes(), bytes)
+                                         : weights::ChooseBucketBytes(MostBucketBytes(), bytes);
+  options.deltas = config_.trainer().weight_transport() == config::v1::WEIGHT_TRANSPORT_DELTA;
+  feeds_ = std::make_unique<ReshardFeeds>(std::move(options));
   if (mesh.rank() > 0) {
-    follower_ = std::make_unique<ReshardFollower>(sender_.get(), &control_);
+    follower_ = std::make_unique<ReshardFollower>(feeds_.get(), &control_);
     return absl::OkStatus();
   }
-  ASSIGN_OR_RETURN(std::vector<RankTable> tables, MakeRankTables(layout_, rollout));
-  plane_ = std::make_unique<ReshardPlane>(layout_, std::move(tables), sender_.get(), &control_,
-                                          absl::Seconds(config_.trainer().collective_timeout_s()),
-                                          deltas);
+  plane_ = std::make_unique<ReshardPlane>(feeds_.get(), &control_,
+                                          absl::Seconds(config_.trainer().collective_timeout_s()));
   return absl::OkStatus();
 }
 
@@ -195,6 +197,7 @@ absl::StatusOr<v1::PublishWeightsResponse> RankPublisher::Lead(
     if (!replica.error.ok()) result.set_error(std::string(replica.error.message()));
     result.set_pause_seconds(replica.pause_seconds);
   }
+  response.mutable_links()->Assign(report.links.begin(), report.links.end());
   return response;
 }
 

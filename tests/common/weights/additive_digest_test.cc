@@ -64,6 +64,24 @@ TEST_P(AdditiveDigestOnTarget, IsItsDefinition) {
   }
 }
 
+TEST_P(AdditiveDigestOnTarget, OfACopyIsThatOfItsBytes) {
+  std::mt19937_64 random(5);
+  for (const int64_t size : {0, 1, 3, 4, 31, 32, 63, 64, 65, 4095, 4096, 4097, 30011}) {
+    for (const int64_t offset : {0, 1, 2, 7, 4090}) {
+      for (const int64_t skipped : {0, 3}) {
+        const Bytes from = RandomBytes(size, random);
+        Bytes to(size + skipped + 1, std::byte{0x5a});
+        DigestSum copied, added;
+        CopyRange(offset, from, to.data() + skipped, copied);
+        AddRange(offset, from, added);
+        EXPECT_EQ(copied, added) << size << " from " << offset;
+        EXPECT_TRUE(std::equal(from.begin(), from.end(), to.begin() + skipped));
+        EXPECT_EQ(to.back(), std::byte{0x5a}) << "beyond the copy";
+      }
+    }
+  }
+}
+
 TEST_P(AdditiveDigestOnTarget, RangesOfAnyPartitionSumToTheWhole) {
   std::mt19937_64 random(2);
   for (const int64_t grain : {1, 2, 4}) {

@@ -70,6 +70,28 @@ TEST(Digest, WhatARankHoldsCanBeAddedInAnyParts) {
   }
 }
 
+TEST(Digest, WhatARankWillHoldCanBeCopiedThereAndAddedInAnyParts) {
+  const testing::TestModel model = testing::TestModel::Small();
+  common::v1::TensorEntry part = model.manifest().tensors(5);  // [64, 3]
+  part.mutable_box()->set_first_row(7);
+  part.mutable_box()->set_rows(50);
+  for (const int columns : {2, 3}) {
+    part.mutable_box()->set_columns(columns);
+    const std::string from = model.Bytes(5).substr(0, 4 * 50 * columns);
+    const auto size = static_cast<int64_t>(from.size());
+    for (const int64_t step : {1, 3, 8, 20, 199, 1000}) {
+      std::string held(from.size(), '\x5a');
+      const absl::Span<std::byte> place(reinterpret_cast<std::byte*>(held.data()), held.size());
+      DigestSum sum;
+      for (int64_t at = 0; at < size; at += step) {
+        CopyHeld(part, place, at, Bytes(from).data() + at, std::min(step, size - at), sum);
+      }
+      EXPECT_EQ(sum.Hex(), SumOfHeld(part, Bytes(from)).Hex()) << step << " bytes at a time";
+      EXPECT_EQ(held, from);
+    }
+  }
+}
+
 TEST(Digest, WhatIsNoDigestIsNotRead) {
   for (const std::string text :
        {"", "12", "99aa06d3014798d86001c324468d497g", "99AA06D3014798D86001C324468D497F"}) {

@@ -5,14 +5,15 @@
 #include <chrono>
 #include <cstddef>
 #include <cstring>
-#include <functional>
 #include <memory>
 #include <thread>
 #include <vector>
 
 #include "absl/types/span.h"
 #include "common/model/kernels/gemm.h"
+#include "common/model/kernels/scratch.h"
 #include "common/weights/additive_digest.h"
+#include "tools/tandem/bench/bench.h"
 
 namespace tandem::bench {
 namespace {
@@ -20,87 +21,109 @@ namespace {
 namespace kernels = ::tandem::model::kernels;
 using Clock = std::chrono::steady_clock;
 
-constexpr int64_t kPortion = int64_t{1} << 20;  // bytes on the wire
-constexpr int64_t kPortions = 64;               // more than the caches hold
-constexpr int64_t kSlots = 2;                   // what a channel of shared memory has, in portions
-constexpr int64_t kDepth = 512;                 // columns of the matrix that is packed
+constexpr int64_t kPortion = int64_t{256} << 10;    // bytes: as messages are taken
+constexpr int64_t kLeastBytes = int64_t{64} << 20;  // more than the caches hold
+constexpr int64_t kMostBytes = int64_t{192} << 20;  // from here on nothing changes with size
 constexpr int kRounds = 3;
 
-// The memory of one core.
+// The memory of one core, in large pages as the services' is.
 class Bench {
  public:
-  explicit Bench(int64_t element_bytes)
-      : element_bytes_(element_bytes),
-        master_(kPortions * kPortion / element_bytes, 0.5f),
-        source_(kPortions * kPortion),
-        slots_(kSlots * kPortion),
-        target_(kPortions * kPortion),
-        packed_(element_bytes == 2 ? kernels::Element::kBFloat16 : kernels::Element::kFloat32,
-                kDepth, kPortions * kPortion / element_bytes / kDepth) {}
+  Bench(const HostWork& work, int64_t num_portions)
+      : work_(work),
+        num_portions_(num_portions),
+        source_(Filled(num_portions * kPortion)),
+        target_(Filled(num_portions * kPortion)),
+        packed_(work.element_bytes == 2 ? kernels::Element::kBFloat16 : kernels::Element::kFloat32,
+                work.columns, num_portions * kPortion / work.element_bytes / work.columns) {
+    std::memset(const_cast<void*>(packed_.data()), 1, static_cast<size_t>(packed_.size_bytes()));
+  }
 
-  void Pass(int64_t portion) {
-    std::byte* const slot = slots_.data() + portion % kSlots * kPortion;
-    std::memcpy(slot, source_.data() + portion * kPortion, kPortion);
-    std::memcpy(Target(portion), slot, kPortion);
-  }
-  void Send(int64_t portion) {
-    std::byte* const bytes = source_.data() + portion * kPortion;
-    if (element_bytes_ == 2) {
-      const float* const from = master_.data() + portion * kPortion / 2;
-      auto* const to = reinterpret_cast<kernels::BFloat16*>(bytes);
-      for (int64_t i = 0; i < kPortion / 2; ++i) kernels::FromFloat(from[i], to[i]);
+  // What a shard's sender does: it digests its bytes where they lie.
+  void Send() {
+    for (int64_t i = 0; i < num_portions_; ++i) {
+      weights::AddRange(i * kPortion, {At(source_, i), kPortion}, sum_);
     }
-    weights::AddRange(portion * kPortion, {bytes, kPortion}, sum_);
   }
-  void PassAndUnpack(int64_t portion) {
-    Pass(portion);
-    weights::AddRange(portion * kPortion, {Target(portion), kPortion}, sum_);
-    const int64_t panel = kernels::PackedMatrix::panel_columns() * kDepth * element_bytes_;
-    packed_.Repack({target_.data(), packed_.type(), 1, kDepth}, portion * kPortion / panel,
-                   (portion + 1) * kPortion / panel);
+  // A bare transfer's part in which bytes are copied.
+  void Copy() {
+    for (int64_t i = 0; i < num_portions_; ++i) {
+      std::memcpy(At(target_, i), At(source_, i), kPortion);
+    }
+  }
+  // The same as a receiver of an update does it: with the digest, and the packing for its products.
+  void Receive() {
+    const int64_t panel = kernels::PackedMatrix::panel_columns() * work_.columns;
+    const int64_t panel_bytes = panel * work_.element_bytes;
+    int64_t packed = 0;
+    for (int64_t i = 0; i < num_portions_; ++i) {
+      if (work_.lends) {
+        weights::CopyRange(i * kPortion, {At(source_, i), kPortion}, At(target_, i), sum_);
+      } else {
+        std::memcpy(At(target_, i), At(source_, i), kPortion);
+        weights::AddRange(i * kPortion, {At(target_, i), kPortion}, sum_);
+      }
+      const kernels::ConstMatrix whole = {target_.get(), packed_.type(), 1, work_.columns};
+      for (; (packed + 1) * panel_bytes <= (i + 1) * kPortion; ++packed) {
+        const auto upto = [&](int64_t panels) {
+          return static_cast<int64_t>(static_cast<double>(panels) * work_.packed_share);
+        };
+        if (upto(packed + 1) > upto(packed)) packed_.Repack(whole, packed, packed + 1);
+      }
+    }
   }
 
  private:
-  std::byte* Target(int64_t portion) { return target_.data() + portion * kPortion; }
+  static kernels::Buffer Filled(int64_t bytes) {
+    kernels::Buffer memory = kernels::AllocateBytes(bytes);
+    std::memset(memory.get(), 1, static_cast<size_t>(bytes));
+    return memory;
+  }
+  static std::byte* At(const kernels::Buffer& memory, int64_t portion) {
+    return static_cast<std::byte*>(memory.get()) + portion * kPortion;
+  }
 
-  const int64_t element_bytes_;
-  std::vector<float> master_;
-  std::vector<std::byte> source_, slots_, target_;
+  const HostWork work_;
+  const int64_t num_portions_;
+  const kernels::Buffer source_, target_;
   kernels::PackedMatrix packed_;
   weights::DigestSum sum_;
 };
 
 }  // namespace
 
-HostRates MeasureHostRates(int64_t element_bytes) {
+HostRates MeasureHostRates(const HostWork& work) {
   HostRates rates;
   rates.cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const int64_t num_portions = std::clamp(work.size_bytes, kLeastBytes, kMostBytes) / kPortion;
   std::vector<std::unique_ptr<Bench>> benches;
   for (int core = 0; core < rates.cores; ++core) {
-    benches.push_back(std::make_unique<Bench>(element_bytes));
+    benches.push_back(std::make_unique<Bench>(work, num_portions));
   }
-  // Seconds per byte: the least of a few rounds, of which the first touches the memory.
-  const auto measure = [&](void (Bench::*work)(int64_t)) {
-    double least = 1e9;
+  // Seconds per byte, median of the rounds. Each thread looks at its own clock: the one that made
+  // them may be without a core until they are done.
+  const auto measure = [&](void (Bench::*part)()) {
+    std::vector<double> seconds;
     for (int round = 0; round < kRounds; ++round) {
-      std::barrier start(rates.cores + 1);
+      std::barrier start(rates.cores);
+      std::vector<double> of_core(benches.size());
       std::vector<std::thread> threads;
-      for (const auto& bench : benches) {
-        threads.emplace_back([&start, &bench, work] {
+      for (size_t core = 0; core < benches.size(); ++core) {
+        threads.emplace_back([&, core] {
           start.arrive_and_wait();
-          for (int64_t portion = 0; portion < kPortions; ++portion) ((*bench).*work)(portion);
+          const auto begin = Clock::now();
+          ((*benches[core]).*part)();
+          of_core[core] = std::chrono::duration<double>(Clock::now() - begin).count();
         });
       }
-      start.arrive_and_wait();
-      const auto begin = Clock::now();
       for (std::thread& thread : threads) thread.join();
-      least = std::min(least, std::chrono::duration<double>(Clock::now() - begin).count());
+      seconds.push_back(*std::max_element(of_core.begin(), of_core.end()));
     }
-    return least / static_cast<double>(kPortions * kPortion);
+    return Median(seconds) / static_cast<double>(num_portions * kPortion);
   };
-  const double pass = measure(&Bench::Pass);
   rates.send = 1 / measure(&Bench::Send);
-  rates.unpack = 1 / std::max(1e-12, measure(&Bench::PassAndUnpack) - pass);
+  const double copy = measure(&Bench::Copy);
+  rates.unpack = 1 / std::max(1e-12, measure(&Bench::Receive) - copy);
   return rates;
 }
 

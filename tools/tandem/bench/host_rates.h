@@ -7,16 +7,24 @@
 
 namespace tandem::bench {
 
-// Bytes on the wire per second, of one core while every core does the same, in portions that
-// messages have.
-struct HostRates {
-  int cores = 1;
-  double send = 0;    // the sender's digest, and its cast where the wire is not float32
-  double unpack = 0;  // the receiver's digest, and the packing for its products
+// What an update is made of.
+struct HostWork {
+  int64_t element_bytes = 4;  // on the wire: of what the ranks compute with, which is not cast
+  int64_t size_bytes = 0;     // of the model on the wire
+  int64_t columns = 512;      // of its matrices
+  double packed_share = 1;    // of its bytes that a receiver packs for its products
+  bool lends = true;          // receivers copy from the senders' memory, else from sockets
 };
 
-// Takes about a second. `element_bytes`: 4 for float32, 2 for bfloat16.
-HostRates MeasureHostRates(int64_t element_bytes);
+// Bytes on the wire per second, of one core while every core does the same.
+struct HostRates {
+  int cores = 1;
+  double send = 0;    // the sender's digest
+  double unpack = 0;  // what a receiver does beyond copying: the digest, and the packing
+};
+
+// Takes about a second, and up to 600 MB for each core.
+HostRates MeasureHostRates(const HostWork& work);
 
 }  // namespace tandem::bench
 
