@@ -5,7 +5,6 @@
 #include <filesystem>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -13,6 +12,7 @@
 #include "common/config/nearest.h"
 #include "common/config/rollout_correction_spec.h"
 #include "common/config/scalar.h"
+#include "common/net/host_port.h"
 
 namespace tandem::config {
 namespace {
@@ -52,13 +52,8 @@ class Checker {
   }
 
   void Address(const std::string& key, const std::string& value) {
-    const size_t colon = value.rfind(':');
-    int port = 0;
-    if (colon != std::string::npos && colon > 0 &&
-        absl::SimpleAtoi(value.substr(colon + 1), &port) && port > 0 && port <= 65535) {
-      return;
-    }
-    Fail(key, absl::StrFormat("expected HOST:PORT, found \"%s\"", value));
+    const absl::StatusOr<net::HostPort> address = net::ParseHostPort(value);
+    if (!address.ok()) Fail(key, std::string(address.status().message()));
   }
 
   // A choice that the contract describes and this version does not offer.
@@ -378,14 +373,6 @@ std::vector<std::string> FindInvalidValues(const v1::RunConfig& config, const Pl
   CheckDpo(config.dpo(), &check);
   CheckOverlongBuffer(config, &check);
   CheckNumerics(config, &check);
-  if (config.rollout().tensor_model_parallel_size() > 1 &&
-      config.trainer().weight_transport() == v1::WEIGHT_TRANSPORT_BROADCAST) {
-    check.Fail("trainer.weight_transport",
-               absl::StrFormat("expected reshard or delta where "
-                               "rollout.tensor_model_parallel_size is %d, found broadcast, which "
-                               "sends whole tensors to every rank",
-                               config.rollout().tensor_model_parallel_size()));
-  }
   const int64_t longest = config.data().max_prompt_length() + config.rollout().max_tokens();
   if (config.rollout().max_model_len() > 0 && longest > config.rollout().max_model_len()) {
     check.Fail(

@@ -13,10 +13,10 @@
 #include <cstring>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "common/net/host_port.h"
 #include "common/rpc/caller_check.h"
 #include "common/rpc/grpc_log.h"
 #include "common/rpc/trace_interceptor.h"
@@ -35,29 +35,14 @@ constexpr absl::Duration kHandshakeTime = absl::Seconds(20);
 constexpr absl::Duration kLongestIdle = absl::Minutes(10);
 constexpr absl::Duration kLongestConnection = absl::Hours(1);
 
-struct HostPort {
-  std::string host;  // without the brackets of IPv6
-  int port = 0;
-};
-
-absl::StatusOr<HostPort> ParseListen(const std::string& listen) {
-  const size_t colon = listen.rfind(':');
-  HostPort out;
-  if (colon == std::string::npos || colon == 0 ||
-      !absl::SimpleAtoi(listen.substr(colon + 1), &out.port) || out.port < 0 || out.port > 65535) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "cannot listen on \"%s\": expected HOST:PORT, for instance 0.0.0.0:5000 or 127.0.0.1:0",
-        listen));
-  }
-  out.host = listen.substr(0, colon);
-  if (out.host.size() > 2 && out.host.front() == '[' && out.host.back() == ']') {
-    out.host = out.host.substr(1, out.host.size() - 2);
-  }
-  return out;
+absl::StatusOr<net::HostPort> ParseListen(const std::string& listen) {
+  absl::StatusOr<net::HostPort> parsed = net::ParseListenAddress(listen);
+  RETURN_IF_ERROR(parsed.status()) << "cannot listen; for instance 0.0.0.0:5000 or 127.0.0.1:0";
+  return parsed;
 }
 
 // gRPC only says that binding failed; asking the system once more tells why.
-std::string WhyBindFails(const HostPort& listen) {
+std::string WhyBindFails(const net::HostPort& listen) {
   addrinfo hints{};
   hints.ai_flags = AI_PASSIVE;
   hints.ai_socktype = SOCK_STREAM;
@@ -98,7 +83,7 @@ void EnablePlugins() {
 }
 
 absl::Status CannotListen(const std::string& role, const std::string& listen,
-                          const HostPort& parsed) {
+                          const net::HostPort& parsed) {
   return absl::UnavailableError(
       absl::StrFormat("the %s cannot listen on %s: %s", role, listen, WhyBindFails(parsed)));
 }
@@ -116,8 +101,9 @@ void BoundConnections(grpc::ServerBuilder& builder, const TransportSecurity& sec
 }
 
 // HOST:PORT with the port that was taken.
-std::string WithPort(const std::string& listen, int port) {
-  return absl::StrCat(listen.substr(0, listen.rfind(':')), ":", port);
+std::string WithPort(net::HostPort listen, int port) {
+  listen.port = port;
+  return listen.ToString();
 }
 
 }  // namespace
@@ -193,7 +179,7 @@ class Server::CallObserverFactory final
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options,
                                                       const std::vector<grpc::Service*>& services) {
-  ASSIGN_OR_RETURN(const HostPort listen, ParseListen(options.listen));
+  ASSIGN_OR_RETURN(const net::HostPort listen, ParseListen(options.listen));
   EnablePlugins();
   std::unique_ptr<Server> out(new Server);
   out->security_ =
@@ -237,9 +223,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options,
   if (out->server_ == nullptr || out->port_ == 0) {
     return CannotListen(out->role_, options.listen, listen);
   }
-  out->address_ = WithPort(options.listen, out->port_);
+  out->address_ = WithPort(listen, out->port_);
   if (!options.health_listen.empty()) {
-    ASSIGN_OR_RETURN(const HostPort health_listen, ParseListen(options.health_listen));
+    ASSIGN_OR_RETURN(const net::HostPort health_listen, ParseListen(options.health_listen));
     grpc::ServerBuilder health;  // of plugins and health only
     int port = 0;
     health.AddListeningPort(options.health_listen, grpc::InsecureServerCredentials(), &port);
@@ -249,7 +235,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options,
       return CannotListen(absl::StrCat(out->role_, "'s health port"), options.health_listen,
                           health_listen);
     }
-    out->health_address_ = WithPort(options.health_listen, port);
+    out->health_address_ = WithPort(health_listen, port);
   }
   for (const std::string& name : options.health_names) out->SetServing(name, false);
   return out;

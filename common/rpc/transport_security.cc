@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/synchronization/mutex.h"
+#include "common/net/host_port.h"
 #include "common/rpc/caller_check.h"
 #include "common/rpc/server_check.h"
 #include "common/security/certificate.h"
@@ -210,8 +211,10 @@ std::shared_ptr<grpc::ChannelCredentials> TransportSecurity::ForChannel() const 
 
 bool IsLoopback(absl::string_view address) {
   if (absl::StartsWith(address, "unix:")) return true;
-  const absl::string_view host = address.substr(0, address.rfind(':'));
-  if (host == "localhost" || host == "[::1]" || host == "::1") return true;
+  const absl::StatusOr<net::HostPort> parsed = net::ParseListenAddress(address);
+  if (!parsed.ok()) return false;
+  const std::string& host = parsed->host;
+  if (host == "localhost" || host == "::1") return true;
   // 127.0.0.0/8, and no host name that begins so.
   return absl::StartsWith(host, "127.") && std::all_of(host.begin(), host.end(), [](char c) {
            return c == '.' || (c >= '0' && c <= '9');

@@ -3,33 +3,31 @@
 #include <exception>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/net/host_port.h"
 #include "common/telemetry/log.h"
 
 namespace tandem::telemetry {
 
 absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(
     const std::string& listen, ProcessMetrics::Identity identity) {
-  const size_t colon = listen.rfind(':');
-  int port = -1;
-  if (colon == std::string::npos || colon == 0 ||
-      !absl::SimpleAtoi(listen.substr(colon + 1), &port) || port < 0 || port > 65535) {
+  absl::StatusOr<net::HostPort> address = net::ParseListenAddress(listen);
+  if (!address.ok()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("metrics: cannot listen on \"", listen,
-                     "\": expected HOST:PORT, for instance 0.0.0.0:9400 or 127.0.0.1:0"));
+        absl::StrCat("metrics: cannot listen: ", address.status().message(),
+                     "; for instance 0.0.0.0:9400 or 127.0.0.1:0"));
   }
   std::unique_ptr<MetricsServer> out(new MetricsServer);
   try {
     out->exposer_ = std::make_unique<prometheus::Exposer>(listen);
     const std::vector<int> ports = out->exposer_->GetListeningPorts();
-    if (!ports.empty()) port = ports.front();
+    if (!ports.empty()) address->port = ports.front();
   } catch (const std::exception& error) {
     return absl::UnavailableError(absl::StrCat("metrics: cannot listen on ", listen,
                                                "; stop what uses the port, or choose another (",
                                                error.what(), ")"));
   }
-  out->address_ = absl::StrCat(listen.substr(0, colon), ":", port);
+  out->address_ = address->ToString();
   out->Add(std::make_shared<ProcessMetrics>(std::move(identity)));
   LogInfo("metrics are served", {{"address", out->address_}, {"path", "/metrics"}});
   return out;

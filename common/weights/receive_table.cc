@@ -14,7 +14,9 @@ using common::v1::BucketPiece;
 
 int64_t Runs(const BucketPiece& piece) { return std::max<int64_t>(1, piece.repeat()); }
 
-bool Within(const BucketPiece& piece, int64_t tensor_bytes) {
+}  // namespace
+
+bool IsWithin(const BucketPiece& piece, int64_t tensor_bytes) {
   const int64_t runs = Runs(piece);
   const int64_t size = piece.size_bytes();
   if (size <= 0 || size > tensor_bytes || size % runs != 0 || piece.repeat() < 0) return false;
@@ -26,8 +28,6 @@ bool Within(const BucketPiece& piece, int64_t tensor_bytes) {
   return piece.tensor_offset() >= 0 && reach <= tensor_bytes &&
          piece.tensor_offset() <= tensor_bytes - reach;
 }
-
-}  // namespace
 
 Bucket BucketOf(const ReshardPlan& plan, const Message& message) {
   Bucket bucket;
@@ -88,8 +88,9 @@ absl::StatusOr<TransferPlan> CheckReceiveTable(
         return absl::InvalidArgumentError(
             absl::StrCat("bucket ", b, ": tensor ", tensor, " of ", plan.manifest.tensors_size()));
       }
-      if (piece.bucket_offset() != size || !Within(piece, plan.tensor_bytes[tensor]) ||
-          piece.size_bytes() > left[tensor] || piece.size_bytes() > kMaxBucketBytes - size) {
+      if (piece.bucket_offset() != size || !IsWithin(piece, plan.tensor_bytes[tensor]) ||
+          piece.bucket_stride() != 0 || piece.size_bytes() > left[tensor] ||
+          piece.size_bytes() > kMaxBucketBytes - size) {
         return absl::InvalidArgumentError(
             absl::StrCat("bucket ", b, ": tensor ", plan.manifest.tensors(tensor).name(), " has ",
                          plan.tensor_bytes[tensor], " bytes, of which ", left[tensor],

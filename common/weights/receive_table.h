@@ -28,6 +28,9 @@ inline BucketSpan WholeBucket(const Bucket& bucket) {
   return {0, bucket.pieces_size(), 0, bucket.size_bytes()};
 }
 
+// Whether all runs of a piece that a peer sent lie within a tensor of so many bytes.
+bool IsWithin(const common::v1::BucketPiece& piece, int64_t tensor_bytes);
+
 // One message as a bucket.
 Bucket BucketOf(const ReshardPlan& plan, const Message& message);
 

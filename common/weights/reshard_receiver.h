@@ -1,5 +1,5 @@
 // ReshardReceiver: takes a rank's buckets from those who send them, in the plan's order, and passes
-// them on to the next of a chain as they arrive.
+// them on to the next of a chain as they arrive, as they are or cut anew (relay_sender.h).
 //
 // Of a bucket each span is a message, received straight into its place where the sink has one. A
 // delta's bucket comes as two messages: its coded size, eight bytes, and the delta
@@ -26,6 +26,8 @@
 #include "common/comm/process_group.h"
 #include "common/weights/bucket_ends.h"
 #include "common/weights/device_ops.h"
+#include "common/weights/link_times.h"
+#include "common/weights/relay_sender.h"
 
 namespace tandem::weights {
 
@@ -35,6 +37,8 @@ struct ReceiveLinks {
   std::optional<int> fed_by;              // its rank that passes on all of them, if one does
   comm::ProcessGroup* forward = nullptr;  // null: nobody is fed
   int forward_to = 0;                     // its rank that is
+  RelaySender* relay = nullptr;           // instead of `forward`: who is fed is split otherwise
+  LinkTimes* times = nullptr;             // by rank of `from`; null: nobody wants to know
 };
 
 class ReshardReceiver {

@@ -218,19 +218,23 @@ class TrainerActor : public Actor, public trainer::v1::TrainerService::Service {
     if (transport_ == "broadcast") {
       ASSIGN_OR_RETURN(plan_, weights::MakeTransferPlan(model.manifest(), kActorBucketBytes));
       ASSIGN_OR_RETURN(source_, trainer::ShardGatherSource::Create(plan_, shards_, world_.get()));
-      plane_ = std::make_unique<trainer::BroadcastPlane>(plan_, source_.get(), kCollectiveTimeout);
+      plane_ = std::make_unique<trainer::BroadcastPlane>(
+          plan_, [model](int num_ranks) { return model.Layout(num_ranks); }, source_.get(),
+          kCollectiveTimeout);
       return absl::OkStatus();
     }
-    const bool deltas = transport_ == "delta";
-    const weights::ModelLayout whole = model.Layout(1);
-    ASSIGN_OR_RETURN(layout_, trainer::MakeReshardLayout(
-                                  weights::TrainerHoldings(whole, {.dp_shard = kActorRanks}), whole,
-                                  model.manifest(), kActorBucketBytes));
-    ASSIGN_OR_RETURN(sender_, trainer::ReshardSender::Create(layout_, shards_, rank_, deltas));
-    follower_ = std::make_unique<trainer::ReshardFollower>(sender_.get(), world_.get());
-    ASSIGN_OR_RETURN(auto tables, trainer::MakeRankTables(layout_, whole));
-    plane_ = std::make_unique<trainer::ReshardPlane>(layout_, std::move(tables), sender_.get(),
-                                                     world_.get(), kCollectiveTimeout, deltas);
+    trainer::ReshardFeeds::Options feeds;
+    feeds.trainer = weights::TrainerHoldings(model.Layout(1), {.dp_shard = kActorRanks});
+    feeds.rank = rank_;
+    feeds.shards = shards_;
+    feeds.rollout = [model](int num_ranks) { return model.Layout(num_ranks); };
+    feeds.manifest = model.manifest();
+    feeds.bucket_bytes = kActorBucketBytes;
+    feeds.deltas = transport_ == "delta";
+    feeds_ = std::make_unique<trainer::ReshardFeeds>(std::move(feeds));
+    follower_ = std::make_unique<trainer::ReshardFollower>(feeds_.get(), world_.get());
+    plane_ =
+        std::make_unique<trainer::ReshardPlane>(feeds_.get(), world_.get(), kCollectiveTimeout);
     return absl::OkStatus();
   }
 
@@ -262,9 +266,8 @@ class TrainerActor : public Actor, public trainer::v1::TrainerService::Service {
   std::unique_ptr<comm::ProcessGroup> world_;
   trainer::ShardedWeights shards_;
   weights::TransferPlan plan_;
-  trainer::ReshardLayout layout_;
   std::unique_ptr<trainer::ShardGatherSource> source_;
-  std::unique_ptr<trainer::ReshardSender> sender_;
+  std::unique_ptr<trainer::ReshardFeeds> feeds_;
   std::unique_ptr<trainer::ReshardFollower> follower_;
   std::unique_ptr<trainer::DataPlane> plane_;
   std::unique_ptr<trainer::WeightPublisher> publisher_;

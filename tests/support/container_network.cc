@@ -61,6 +61,9 @@ absl::StatusOr<std::unique_ptr<rpc::ChildProcess>> ContainerNetwork::Start(
   const int index = IndexOf(options.name);
   const std::string root = folder_ / options.name;
   std::filesystem::create_directory(root);
+  // Of an earlier life: its end of the link goes when the kernel has taken its namespace down.
+  std::filesystem::remove(root + ".unshared");
+  Shell(absl::StrCat("ip link del v", index, " 2>/dev/null")).IgnoreError();
   const std::string source = std::getenv("TANDEM_SOURCE");
   rpc::ChildProcessOptions process;
   process.name = options.name;

@@ -31,12 +31,16 @@ class ContainerNetwork {
   static absl::StatusOr<std::unique_ptr<ContainerNetwork>> Create(
       const std::vector<std::string>& names);
 
-  // Returns when the program runs and has its address.
+  // Returns when the program runs and has its address. One of the same name is over, if there was
+  // one.
   absl::StatusOr<std::unique_ptr<rpc::ChildProcess>> Start(const ContainerOptions& options);
 
   // Runs a command in a container; true where it exits with 0 within `timeout`.
   bool Run(const rpc::ChildProcess& container, const std::vector<std::string>& command,
            absl::Duration timeout);
+
+  // Where containers reach this thread's namespace.
+  static constexpr char kBridgeAddress[] = "10.77.0.1";
 
   // Bytes that have come to a container through the bridge.
   absl::StatusOr<int64_t> ReceivedBytes(const std::string& name);

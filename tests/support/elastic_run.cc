@@ -28,8 +28,14 @@ constexpr double kTolerance = 1e-4;
 
 }  // namespace
 
-GatedReward::GatedReward(absl::Duration pace) : pace_(pace) {
-  auto server = rpc::Server::Start({.listen = "127.0.0.1:0", .role = "reward"}, {this});
+GatedReward::GatedReward(absl::Duration pace, const std::string& listen) : pace_(pace) {
+  rpc::SecurityOptions security;
+  security.insecure_plaintext = true;
+  auto checked = rpc::TransportSecurity::Create(security, security::Role::kReward);
+  EXPECT_OK(checked.status());
+  rpc::ServerOptions options{.listen = listen, .role = "reward"};
+  options.security = checked.value_or(nullptr);
+  auto server = rpc::Server::Start(std::move(options), {this});
   EXPECT_OK(server.status());
   if (server.ok()) server_ = *std::move(server);
 }

@@ -26,7 +26,9 @@ namespace tandem::testing {
 class GatedReward : public reward::v1::RewardService::Service {
  public:
   // Each call takes `pace`, which makes a step take no less.
-  explicit GatedReward(absl::Duration pace = absl::ZeroDuration());
+  // Off loopback in plaintext, which only a network of the test's own reaches.
+  explicit GatedReward(absl::Duration pace = absl::ZeroDuration(),
+                       const std::string& listen = "127.0.0.1:0");
   ~GatedReward() override;
   const std::string& address() const { return server_->address(); }
   void Close();

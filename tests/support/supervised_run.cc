@@ -23,14 +23,41 @@ std::string LastPart(const std::string& text) {
 
 }  // namespace
 
-SupervisedRun::SupervisedRun(const SupervisedRunOptions& options) {
-  std::vector<int> ports(4);
-  for (int& port : ports) {
+SupervisedRun::SupervisedRun(const SupervisedRunOptions& options) : options_(options) {
+  // The network is in a namespace of the thread that makes it, and children die with theirs.
+  supervisor_ = std::thread([this] { Supervise(); });
+  described_.WaitForNotification();
+}
+
+std::string SupervisedRun::ListenOf(int number) const {
+  return options_.own_networks ? "0.0.0.0:5000" : absl::StrCat("127.0.0.1:", ports_[number]);
+}
+
+std::string SupervisedRun::AddressOf(const std::string& name, int number) const {
+  return options_.own_networks ? name + ":5000" : ListenOf(number);
+}
+
+absl::Status SupervisedRun::MakeNetwork() {
+  std::string reward_listen = "127.0.0.1:0";
+  if (options_.own_networks) {
+    auto network =
+        ContainerNetwork::Create({"trainer-0", "trainer-1", "rollout-0", "rollout-1", "driver"});
+    if (!network.ok()) return network.status();
+    network_ = *std::move(network);
+    reward_listen = absl::StrCat(ContainerNetwork::kBridgeAddress, ":0");
+  }
+  reward_ = std::make_unique<GatedReward>(absl::Milliseconds(300), reward_listen);
+  return absl::OkStatus();
+}
+
+void SupervisedRun::Describe() {
+  const SupervisedRunOptions& options = options_;
+  ports_.resize(4);
+  for (int& port : ports_) {
     const auto free = driver::FreePort();
     EXPECT_OK(free.status());
     port = free.value_or(0);
   }
-  const auto at = [&](int i) { return absl::StrCat("127.0.0.1:", ports[i]); };
   TinyRun(folder_, "train");
   const std::string rows =
       WriteAdditions(folder_, "rows.jsonl", static_cast<int>(options.total_steps * kPrompts));
@@ -39,36 +66,42 @@ SupervisedRun::SupervisedRun(const SupervisedRunOptions& options) {
       absl::StrCat("model: {path: ", folder_ / "model", ", dtype: float32, random_init: true}\n",
                    "data: {train_files: [", rows, "], train_batch_size: ", kPrompts, "}\n",
                    "rollout: {n: ", kSamples, ", max_tokens: 8, replicas: 2, threads: 1, ",
-                   "kv_cache_megabytes: 8, request_timeout_s: 60, endpoints: [\"", at(2), "\", \"",
-                   at(3), "\"]}\n", "trainer: {ranks: 2, threads: 1, endpoint: \"", at(0),
+                   "kv_cache_megabytes: 8, request_timeout_s: 60, endpoints: [\"",
+                   AddressOf("rollout-0", 2), "\", \"", AddressOf("rollout-1", 3), "\"]}\n",
+                   "trainer: {ranks: 2, threads: 1, endpoint: \"", AddressOf("trainer-0", 0),
                    "\", total_steps: ", options.total_steps, ", mode: ", options.mode,
                    ", update_policy: ", options.update_policy, ", save_freq: ", options.save_freq,
                    ", keep_last: 2, collective_timeout_s: 20, update_timeout_s: 20}\n",
                    "actor: {optim: {lr: 1e-3}}\n", "reward: {name: service, endpoint: \"",
-                   reward_.address(), "\", timeout_s: 200}\n", "run_dir: ", run_dir(), "\n"));
+                   reward_->address(), "\", timeout_s: 200}\n",
+                   options.is_exact ? "numerics: exact\n" : "", "run_dir: ", run_dir(), "\n"));
+  const std::map<std::string, std::string> plaintext = {{"TANDEM_INSECURE_PLAINTEXT", "1"}};
   for (int rank = 0; rank < 2; ++rank) {
+    std::map<std::string, std::string> environment = {
+        {"RANK", absl::StrCat(rank)},
+        {"LOCAL_RANK", absl::StrCat(options.own_networks ? 0 : rank)},
+        {"WORLD_SIZE", "2"},
+        {"LOCAL_WORLD_SIZE", options.own_networks ? "1" : "2"},
+        {"MASTER_ADDR", options.own_networks ? "trainer-0" : "127.0.0.1"},
+        {"MASTER_PORT", options.own_networks ? "29500" : absl::StrCat(ports_[1])}};
+    environment.insert(plaintext.begin(), plaintext.end());
     Add(absl::StrCat("trainer-", rank),
         {BinaryPath("tandem-trainer"), "--config", config, "--listen",
-         rank == 0 ? at(0) : "127.0.0.1:0"},
-        {{"RANK", absl::StrCat(rank)},
-         {"LOCAL_RANK", absl::StrCat(rank)},
-         {"WORLD_SIZE", "2"},
-         {"LOCAL_WORLD_SIZE", "2"},
-         {"MASTER_ADDR", "127.0.0.1"},
-         {"MASTER_PORT", absl::StrCat(ports[1])}});
+         rank == 0 || options.own_networks ? ListenOf(0) : "127.0.0.1:0"},
+        environment);
   }
   for (int replica = 0; replica < 2; ++replica) {
     Add(absl::StrCat("rollout-", replica),
-        {BinaryPath("tandem-rollout"), "--config", config, "--listen", at(2 + replica)}, {});
+        {BinaryPath("tandem-rollout"), "--config", config, "--listen", ListenOf(2 + replica)},
+        plaintext);
   }
   // As the Job's pod: it waits for the trainer, then goes on from the newest checkpoint.
   Add("driver",
       {"/bin/sh", "-c",
-       absl::StrCat("'", BinaryPath("tandem"), "' health --endpoint ", at(0),
+       absl::StrCat("'", BinaryPath("tandem"), "' health --endpoint ", AddressOf("trainer-0", 0),
                     " --service tandem.trainer.v1.TrainerService --wait --timeout 60 && exec '",
                     BinaryPath("tandem"), "' train --config '", config, "' --resume")},
-      {});
-  supervisor_ = std::thread([this] { Supervise(); });
+      plaintext);
 }
 
 SupervisedRun::~SupervisedRun() {
@@ -85,7 +118,22 @@ void SupervisedRun::Add(const std::string& name, std::vector<std::string> argv,
   process.start.environment.insert(environment.begin(), environment.end());
 }
 
+absl::StatusOr<std::unique_ptr<rpc::ChildProcess>> SupervisedRun::Launch(
+    const rpc::ChildProcessOptions& start) {
+  if (network_ == nullptr) return rpc::ChildProcess::Start(start);
+  ContainerOptions options;
+  options.name = start.name;
+  options.command = start.argv;
+  options.environment.insert(start.environment.begin(), start.environment.end());
+  options.log_path = start.log_path;
+  return network_->Start(options);
+}
+
 void SupervisedRun::Supervise() {
+  status_ = MakeNetwork();
+  if (status_.ok()) Describe();
+  described_.Notify();
+  if (!status_.ok()) return;
   while (!stopping_) {
     {
       absl::MutexLock lock(&mu_);
@@ -94,7 +142,9 @@ void SupervisedRun::Supervise() {
     absl::SleepFor(absl::Milliseconds(20));
   }
   absl::MutexLock lock(&mu_);
-  for (auto& [name, process] : processes_) process.child->Kill();
+  for (auto& [name, process] : processes_) {
+    if (process.child != nullptr) process.child->Kill();
+  }
   for (auto& [name, process] : processes_) process.child.reset();
 }
 
@@ -111,9 +161,14 @@ void SupervisedRun::Tend(const std::string& name, Process& process) {
   if (now < process.next_start) return;
   process.next_start = absl::InfiniteFuture();
   process.start.log_path = folder_ / absl::StrCat(name, ".", ++process.num_starts, ".log");
-  auto child = rpc::ChildProcess::Start(process.start);
+  auto child = Launch(process.start);
   EXPECT_OK(child.status());
   if (child.ok()) process.child = *std::move(child);
+}
+
+void SupervisedRun::Kill(const std::string& name) {
+  absl::MutexLock lock(&mu_);
+  processes_.at(name).child->Kill();
 }
 
 void SupervisedRun::Terminate(const std::string& name) {

@@ -5,10 +5,10 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "common/io/read_file.h"
+#include "common/net/host_port.h"
 #include "common/rpc/status_conversion.h"
 #include "common/rpc/transport_security.h"
 #include "common/security/secret.h"
@@ -53,13 +53,11 @@ absl::Status CheckToken(const std::string& token, const char* authorization) {
 }
 
 absl::Status CheckListen(const std::string& listen, bool has_token, bool allow_anyone) {
-  const size_t colon = listen.rfind(':');
-  int port = -1;
-  if (colon == std::string::npos || colon == 0 ||
-      !absl::SimpleAtoi(listen.substr(colon + 1), &port) || port < 0 || port > 65535) {
+  const absl::StatusOr<net::HostPort> address = net::ParseListenAddress(listen);
+  if (!address.ok()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("openai-listen: cannot listen on \"", listen,
-                     "\": expected HOST:PORT, for instance 127.0.0.1:8000"));
+        absl::StrCat("openai-listen: cannot listen: ", address.status().message(),
+                     "; for instance 127.0.0.1:8000"));
   }
   if (rpc::IsLoopback(listen) || has_token || allow_anyone) return absl::OkStatus();
   return absl::InvalidArgumentError(

@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/net/host_port.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
@@ -62,8 +63,9 @@ absl::StatusOr<std::unique_ptr<OpenAiServer>> OpenAiServer::Start(const OpenAiOp
   }
   mg_server_port port;
   if (mg_get_server_ports(out->context_handle_, 1, &port) == 1) out->port_ = port.port;
-  out->address_ =
-      absl::StrCat(options.listen.substr(0, options.listen.rfind(':')), ":", out->port_);
+  ASSIGN_OR_RETURN(net::HostPort address, net::ParseListenAddress(options.listen));
+  address.port = out->port_;
+  out->address_ = address.ToString();
   mg_set_request_handler(
       out->context_handle_, "/",
       [](mg_connection* connection, void* self) {

@@ -2,8 +2,8 @@
 
 #include <string>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/net/host_port.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
 
@@ -51,12 +51,8 @@ absl::Status CheckRendezvous(const common::v1::GroupRendezvous& rendezvous,
 // What a rank that reads from another is told.
 absl::Status CheckStream(const BeginUpdateRequest& request) {
   const std::string& address = request.stream_address();
-  const size_t colon = address.rfind(':');
-  int port = 0;
-  if (colon == std::string::npos || colon == 0 || address.find('/') != std::string::npos ||
-      !absl::SimpleAtoi(address.substr(colon + 1), &port) || port <= 0 || port > 65535) {
-    return rpc::InvalidField("stream_address",
-                             absl::StrCat("expected HOST:PORT, found '", address, "'"));
+  if (const auto parsed = net::ParseHostPort(address); !parsed.ok()) {
+    return rpc::InvalidField("stream_address", std::string(parsed.status().message()));
   }
   if (request.has_rendezvous() || request.has_forward() || request.has_fed_by()) {
     return rpc::InvalidField("rendezvous", "transport 'stream' joins no group; leave it unset");
@@ -106,12 +102,24 @@ absl::Status CheckBeginRequest(const BeginUpdateRequest& request) {
   if (request.has_forward()) {
     const auto& forward = request.forward();
     RETURN_IF_ERROR(CheckRendezvous(forward, "forward"));
-    if (request.forward_to() < 0 || request.forward_to() >= forward.size() ||
-        request.forward_to() == forward.rank() || forward.prefix() == own.prefix()) {
-      return rpc::InvalidField(
-          "forward_to", absl::StrCat("expected another rank of ", forward.size(),
-                                     " in a group of its own, found ", request.forward_to()));
+    if (forward.prefix() == own.prefix()) {
+      return rpc::InvalidField("forward.prefix", "expected a group of its own");
     }
+    if (request.relays()) {
+      if (request.forward_to() != 0 || transport == "broadcast") {
+        return rpc::InvalidField(
+            "relays",
+            "parts of buckets are passed on with transport reshard or delta, as relayed "
+            "says, and not to forward_to; leave it unset");
+      }
+    } else if (request.forward_to() < 0 || request.forward_to() >= forward.size() ||
+               request.forward_to() == forward.rank()) {
+      return rpc::InvalidField("forward_to",
+                               absl::StrCat("expected another rank of ", forward.size(), ", found ",
+                                            request.forward_to()));
+    }
+  } else if (request.relays()) {
+    return rpc::InvalidField("relays", "parts of buckets are passed on in `forward`; it is unset");
   }
   return UpdateTimeout(request).status();
 }
@@ -138,6 +146,7 @@ bool SameUpdate(BeginUpdateRequest a, BeginUpdateRequest b) {
     request->clear_timeout();
     request->clear_manifest();  // its digest is compared
     request->clear_buckets();
+    request->clear_relayed();
   }
   return a.SerializeAsString() == b.SerializeAsString();
 }

@@ -1,16 +1,22 @@
 #include "services/rollout/receive/weight_receiver.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/comm/link_facts.h"
+#include "common/io/dtype.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
+#include "common/weights/broadcast_part.h"
 #include "common/weights/digest.h"
 #include "common/weights/manifest.h"
 #include "common/weights/receive_table.h"
+#include "common/weights/relay_sender.h"
+#include "common/weights/relay_table.h"
 #include "common/weights/tensor_sink.h"
 #include "services/rollout/receive/update_checks.h"
 
@@ -128,6 +134,7 @@ absl::StatusOr<bool> WeightReceiver::TakePlan(const v1::BeginUpdateRequest& requ
   if (!request.has_manifest()) {
     if (plan_ == nullptr || plan_->manifest.digest() != request.manifest_digest()) return false;
     update.plan = plan_;
+    update.relayed = relayed_;
     return true;
   }
   if (request.manifest().digest() != request.manifest_digest()) {
@@ -137,12 +144,18 @@ absl::StatusOr<bool> WeightReceiver::TakePlan(const v1::BeginUpdateRequest& requ
   }
   RETURN_IF_ERROR(weights::CheckManifest(request.manifest()));
   RETURN_IF_ERROR(weights::CheckSameTensors(store_->manifest(), request.manifest()));
-  const bool whole = request.transport() == "broadcast";
-  ASSIGN_OR_RETURN(weights::TransferPlan plan,
-                   whole ? weights::CheckTransferPlan(request.manifest(), request.buckets())
-                         : weights::CheckReceiveTable(request.manifest(), request.buckets()));
+  const auto& tensors = request.manifest().tensors();
+  const bool is_part = std::any_of(tensors.begin(), tensors.end(),
+                                   [](const auto& tensor) { return tensor.has_box(); });
+  const auto check = request.transport() != "broadcast" ? &weights::CheckReceiveTable
+                     : is_part                          ? &weights::CheckBroadcastPart
+                                                        : &weights::CheckTransferPlan;
+  ASSIGN_OR_RETURN(weights::TransferPlan plan, check(request.manifest(), request.buckets()));
+  RETURN_IF_ERROR(weights::CheckRelayed(plan, request.relayed()));
   plan_ = std::make_shared<const weights::TransferPlan>(std::move(plan));
+  relayed_ = std::make_shared<const weights::RelayedBuckets>(request.relayed());
   update.plan = plan_;
+  update.relayed = relayed_;
   return true;
 }
 
@@ -200,6 +213,7 @@ void WeightReceiver::BeginUpdate(const v1::BeginUpdateRequest& request,
     update->request = request;
     update->request.clear_manifest();
     update->request.clear_buckets();
+    update->request.clear_relayed();
     update->begin_waiters.push_back(done);
     open_ = update;
     worker_.SetAlarm(update->deadline);
@@ -263,6 +277,7 @@ absl::Status WeightReceiver::Receive(const UpdatePtr& update, v1::VerifyUpdateRe
   const auto& rendezvous = update->request.rendezvous();
   const auto entered = store_->ops().Enter();  // groups are joined for this device
   weights::PhaseTimes times;
+  std::vector<common::v1::LinkReport> links;
   absl::Status status;
   std::shared_ptr<const weights::TransferPlan> plan = update->plan;
   if (update->request.transport() == "stream") {
@@ -280,7 +295,7 @@ absl::Status WeightReceiver::Receive(const UpdatePtr& update, v1::VerifyUpdateRe
                                  return store_->Arrived(i, offset, size);
                                },
                                [this](int i) { return store_->Live(i); }, store_->ops()));
-    status = ReceiveBuckets(*update, *plan, *sink, times);
+    status = ReceiveBuckets(*update, *plan, *sink, times, links);
   }
   if (!status.ok()) {
     // The group or its rendezvous: the cause is elsewhere, unless the sender finds no other.
@@ -296,11 +311,13 @@ absl::Status WeightReceiver::Receive(const UpdatePtr& update, v1::VerifyUpdateRe
   for (const auto& digest : sink->digests()) *verified.add_digests() = digest;
   verified.set_model_digest(weights::ModelDigest(sink->digests()));
   for (const auto& phase : times.phases()) *verified.add_phases() = phase;
+  for (const auto& link : links) *verified.add_links() = link;
   return absl::OkStatus();
 }
 
 absl::Status WeightReceiver::ReceiveBuckets(const Update& update, const weights::TransferPlan& plan,
-                                            weights::BucketSink& sink, weights::PhaseTimes& times) {
+                                            weights::BucketSink& sink, weights::PhaseTimes& times,
+                                            std::vector<common::v1::LinkReport>& reports) {
   const v1::BeginUpdateRequest& request = update.request;
   if (request.transport() == "stream") {
     StreamReader::Source source;
@@ -308,25 +325,51 @@ absl::Status WeightReceiver::ReceiveBuckets(const Update& update, const weights:
     source.policy_version = request.policy_version();
     source.manifest_digest = store_->manifest().digest();
     source.deadline = update.deadline;
-    return stream_.Read(source, plan, sink, update.cancel, times);
+    RETURN_IF_ERROR(stream_.Read(source, plan, sink, update.cancel, times));
+    common::v1::LinkReport& report = reports.emplace_back();
+    report.set_size_bytes(plan.total_bytes);
+    for (const auto& phase : times.phases()) {
+      if (phase.phase() == "wire") report.set_seconds(phase.busy());
+    }
+    report.set_transport("stream");
+    return absl::OkStatus();
   }
   weights::ReceiveLinks links;
   ASSIGN_OR_RETURN(links.from, group_.Join(request.rendezvous(), update.deadline, &update.cancel));
+  weights::LinkTimes link_times(links.from->size());
+  links.times = &link_times;
   if (request.transport() == "broadcast") {
     if (broadcast_ == nullptr)
       broadcast_ = std::make_unique<weights::BroadcastTransport>(store_->ops());
-    return broadcast_->Receive(plan, *links.from, sink, times);
+    RETURN_IF_ERROR(broadcast_->Receive(plan, *links.from, sink, times, links.times));
+    reports = link_times.Reports(comm::TransportOf(*links.from));
+    return absl::OkStatus();
   }
   if (request.has_fed_by()) links.fed_by = request.fed_by();
+  const bool delta = request.transport() == "delta";
+  std::optional<weights::RelaySender> relay;
   if (request.has_forward()) {
-    ASSIGN_OR_RETURN(links.forward,
+    ASSIGN_OR_RETURN(comm::ProcessGroup * forward,
                      forward_.Join(request.forward(), update.deadline, &update.cancel));
-    links.forward_to = request.forward_to();
+    if (request.relays()) {
+      weights::BaseMemory base;
+      if (delta) base = [this](int i) { return store_->Live(i); };
+      ASSIGN_OR_RETURN(const io::DType dtype, io::ParseDType(plan.manifest.tensors(0).dtype()));
+      relay.emplace(
+          *update.relayed, io::SizeOf(dtype), *forward, [this](int i) { return store_->Staged(i); },
+          std::move(base), store_->ops());
+      links.relay = &*relay;
+    } else {
+      links.forward = forward;
+      links.forward_to = request.forward_to();
+    }
   } else {
     forward_.Drop();
   }
   if (reshard_ == nullptr) reshard_ = std::make_unique<weights::ReshardReceiver>(store_->ops());
-  return reshard_->Receive(plan, links, request.transport() == "delta", sink, times);
+  RETURN_IF_ERROR(reshard_->Receive(plan, links, delta, sink, times));
+  reports = link_times.Reports(comm::TransportOf(*links.from));
+  return absl::OkStatus();
 }
 
 void WeightReceiver::VerifyUpdate(const v1::VerifyUpdateRequest& request,

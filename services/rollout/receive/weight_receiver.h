@@ -31,6 +31,7 @@
 #include "absl/time/time.h"
 #include "common/weights/broadcast_transport.h"
 #include "common/weights/bucket_plan.h"
+#include "common/weights/relay_table.h"
 #include "common/weights/reshard_receiver.h"
 #include "services/rollout/receive/live_stream.h"
 #include "services/rollout/receive/receive_group.h"
@@ -77,8 +78,9 @@ class WeightReceiver {
   enum class State { kBegun, kReceiving, kStaged, kVerified, kCommitting, kClosed };
 
   struct Update {
-    v1::BeginUpdateRequest request;  // without manifest and buckets
+    v1::BeginUpdateRequest request;  // without manifest, buckets and what is relayed
     std::shared_ptr<const weights::TransferPlan> plan;
+    std::shared_ptr<const weights::RelayedBuckets> relayed;  // null: nothing
     absl::Time deadline;
     absl::Notification cancel;
     State state = State::kBegun;  // this and the following under mu_
@@ -125,7 +127,8 @@ class WeightReceiver {
   void RunUpdate(const UpdatePtr& update);
   absl::Status Receive(const UpdatePtr& update, v1::VerifyUpdateResponse& verified);
   absl::Status ReceiveBuckets(const Update& update, const weights::TransferPlan& plan,
-                              weights::BucketSink& sink, weights::PhaseTimes& times);
+                              weights::BucketSink& sink, weights::PhaseTimes& times,
+                              std::vector<common::v1::LinkReport>& links);
   void RunCommit(const UpdatePtr& update);
   void OnDeadline();
   absl::StatusOr<v1::GetDigestsResponse> DigestLive() const;
@@ -142,6 +145,7 @@ class WeightReceiver {
   int64_t newest_incarnation_ ABSL_GUARDED_BY(mu_) = -1;
   std::shared_ptr<const weights::TransferPlan> plan_
       ABSL_GUARDED_BY(mu_);  // of the newest incarnation
+  std::shared_ptr<const weights::RelayedBuckets> relayed_ ABSL_GUARDED_BY(mu_);  // with plan_
   UpdatePtr open_ ABSL_GUARDED_BY(mu_);
   std::deque<Closed> closed_ ABSL_GUARDED_BY(mu_);
   bool shut_down_ ABSL_GUARDED_BY(mu_) = false;

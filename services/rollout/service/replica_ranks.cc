@@ -2,9 +2,9 @@
 
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/comm/local_address.h"
+#include "common/net/host_port.h"
 #include "common/status/status_macros.h"
 #include "common/weights/manifest.h"
 
@@ -20,9 +20,10 @@ std::string AddressKey(int rank) { return absl::StrCat("address/", rank); }
 
 // Where others reach a server that listens on every interface.
 absl::StatusOr<std::string> Reachable(const std::string& address, const std::string& leader) {
-  if (!absl::StartsWith(address, "0.0.0.0:") && !absl::StartsWith(address, "[::]:")) return address;
-  ASSIGN_OR_RETURN(const std::string host, comm::LocalAddressTowards(leader));
-  return absl::StrCat(host, address.substr(address.rfind(':')));
+  ASSIGN_OR_RETURN(net::HostPort parsed, net::ParseHostPort(address));
+  if (!net::IsAnyAddress(parsed)) return address;
+  ASSIGN_OR_RETURN(parsed.host, comm::LocalAddressTowards(leader));
+  return parsed.ToString();
 }
 
 }  // namespace

@@ -45,6 +45,18 @@ AdamW::AdamW(AdamWOptions options, ShardedModel& model, const comm::DeviceMesh& 
   }
 }
 
+void AdamW::Reset() {
+  const at::NoGradGuard no_grad;
+  for (std::vector<at::Tensor>* moments : {&first_moments_, &second_moments_}) {
+    for (at::Tensor& moment : *moments) {
+      moment.zero_();
+      Rest(moment);
+    }
+  }
+  model_.ZeroGradients();
+  num_steps_ = 0;
+}
+
 std::vector<AdamW::Counted> AdamW::CountedOf(const UnitShard& shard,
                                              const model::Unit& unit) const {
   const int64_t size = shard.grad.numel();

@@ -50,6 +50,8 @@ class AdamW {
   std::vector<at::Tensor>& second_moments() { return second_moments_; }
   int64_t num_steps() const { return num_steps_; }
   void set_num_steps(int64_t steps) { num_steps_ = steps; }
+  // As before the first step.
+  void Reset();
 
   // Of the moments.
   int64_t state_bytes() const;

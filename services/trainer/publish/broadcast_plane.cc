@@ -2,17 +2,42 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/status/status_macros.h"
+#include "common/weights/broadcast_part.h"
 
 namespace tandem::trainer {
 
-BroadcastPlane::BroadcastPlane(const weights::TransferPlan& plan, ShardGatherSource* source,
-                               absl::Duration group_timeout)
+BroadcastPlane::BroadcastPlane(const weights::TransferPlan& plan, RolloutLayouts rollout,
+                               ShardGatherSource* source, absl::Duration group_timeout)
     : plan_(plan),
+      rollout_(std::move(rollout)),
       source_(source),
       group_timeout_(group_timeout),
-      table_{plan.manifest, plan.buckets},
       transport_(source->ops()) {}
+
+absl::StatusOr<std::vector<ReplicaTables>> BroadcastPlane::TablesFor(
+    const std::vector<int>& replica_ranks) {
+  std::vector<ReplicaTables> out;
+  for (const int num_ranks : replica_ranks) {
+    ReplicaTables& known = tables_[num_ranks];
+    if (known.ranks == nullptr) {
+      ASSIGN_OR_RETURN(const weights::ModelLayout rollout, rollout_(num_ranks));
+      ASSIGN_OR_RETURN(std::vector<weights::Manifest> manifests,
+                       PartManifests(plan_.manifest, rollout));
+      auto ranks = std::make_shared<std::vector<RankTable>>();
+      for (int rank = 0; rank < num_ranks; ++rank) {
+        ASSIGN_OR_RETURN(std::vector<weights::Bucket> buckets,
+                         weights::BucketsOfPart(plan_, rollout, rank));
+        ranks->push_back({std::move(manifests[rank]), std::move(buckets)});
+      }
+      known.id = absl::StrCat("broadcast to ", num_ranks);
+      known.ranks = std::move(ranks);
+    }
+    out.push_back(known);
+  }
+  return out;
+}
 
 absl::Status BroadcastPlane::Order(const SendOrder& order) {
   source_->Begin(order.deadline, group_timeout_);

@@ -3,25 +3,32 @@
 #ifndef TANDEM_SERVICES_TRAINER_PUBLISH_BROADCAST_PLANE_H_
 #define TANDEM_SERVICES_TRAINER_PUBLISH_BROADCAST_PLANE_H_
 
+#include <map>
+#include <string>
+#include <vector>
+
 #include "common/weights/broadcast_transport.h"
 #include "services/trainer/publish/data_plane.h"
+#include "services/trainer/publish/fleet_tables.h"
 #include "services/trainer/publish/shard_gather_source.h"
 
 namespace tandem::trainer {
 
 // The other ranks call source->Follow() meanwhile. Plan and source outlive it. `group_timeout` is
-// what the source's group has between updates.
+// what the source's group has between updates. A rank of a replica that has several gets every
+// bucket whole, and takes its part of it (broadcast_part.h).
 class BroadcastPlane : public DataPlane {
  public:
-  BroadcastPlane(const weights::TransferPlan& plan, ShardGatherSource* source,
-                 absl::Duration group_timeout);
+  BroadcastPlane(const weights::TransferPlan& plan, RolloutLayouts rollout,
+                 ShardGatherSource* source, absl::Duration group_timeout);
 
   std::string transport() const override { return "broadcast"; }
   int num_senders() const override { return 1; }
   bool chained() const override { return false; }
   bool sends_deltas() const override { return false; }
-  absl::Status CheckReplica(int) const override { return absl::OkStatus(); }
-  const RankTable& table(int) const override { return table_; }
+  absl::Status CheckReplica(int num_ranks) override { return rollout_(num_ranks).status(); }
+  absl::StatusOr<std::vector<ReplicaTables>> TablesFor(
+      const std::vector<int>& replica_ranks) override;
   int64_t model_bytes() const override { return plan_.total_bytes; }
   void Begin(absl::Time deadline) override { source_->Begin(deadline, group_timeout_); }
   absl::Status Order(const SendOrder& order) override;
@@ -32,9 +39,10 @@ class BroadcastPlane : public DataPlane {
 
  private:
   const weights::TransferPlan& plan_;
+  const RolloutLayouts rollout_;
   ShardGatherSource* const source_;
   const absl::Duration group_timeout_;
-  RankTable table_;
+  std::map<int, ReplicaTables> tables_;  // by the number of ranks
   weights::BroadcastTransport transport_;
 };
 

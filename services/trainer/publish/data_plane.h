@@ -1,11 +1,12 @@
 // DataPlane: how the bytes of an update get from the trainer's ranks to the replicas. The leader's
 // side of it; what the transaction is about them lives in UpdateAttempt.
 //
-// Threads: the leader's collective thread.
+// Threads: the leader's collective thread, but for what says otherwise.
 #ifndef TANDEM_SERVICES_TRAINER_PUBLISH_DATA_PLANE_H_
 #define TANDEM_SERVICES_TRAINER_PUBLISH_DATA_PLANE_H_
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "common/comm/process_group.h"
 #include "common/weights/bucket_plan.h"
 #include "common/weights/phase_times.h"
+#include "common/weights/relay_table.h"
 #include "tandem/common/v1/weights.pb.h"
 
 namespace tandem::trainer {
@@ -25,12 +27,22 @@ struct RankTable {
   std::vector<weights::Bucket> buckets;
 };
 
+// What the ranks of one replica are told.
+struct ReplicaTables {
+  // Equal where the tables are: by it is known whether a replica has been told.
+  std::string id;
+  std::shared_ptr<const std::vector<RankTable>> ranks;
+  // By rank, what it passes on to the next replica, which is split otherwise; null: not so.
+  std::shared_ptr<const std::vector<weights::RelayedBuckets>> relayed;
+};
+
 // One attempt, as the other trainer ranks must know it.
 struct SendOrder {
   std::string update_id;
   common::v1::GroupRendezvous rendezvous;  // of the first group; rank is the leader's
   absl::Time deadline;
   bool delta = false;
+  int replica_ranks = 0;  // of the replica that is fed
   // Ends the attempt on the other ranks, which otherwise go on until the deadline. Any thread.
   std::function<void()> call_off;
 };
@@ -55,9 +67,13 @@ class DataPlane {
   virtual bool chained() const = 0;
   // Whether only what changed can be sent, where every replica has the version that was sent last.
   virtual bool sends_deltas() const = 0;
-  // INVALID_ARGUMENT where a replica of so many ranks is none that this plane feeds.
-  virtual absl::Status CheckReplica(int num_ranks) const = 0;
-  virtual const RankTable& table(int rank) const = 0;
+  // What is wrong with a replica of so many ranks, over which the model cannot be split. Any
+  // thread, as the next one.
+  virtual absl::Status CheckReplica(int num_ranks) = 0;
+  // Of replicas of so many ranks each, in the order in which they are fed: where they are fed by
+  // each other, larger ones first. Errors: those of CheckReplica() and of the plans.
+  virtual absl::StatusOr<std::vector<ReplicaTables>> TablesFor(
+      const std::vector<int>& replica_ranks) = 0;
   virtual int64_t model_bytes() const = 0;
 
   // Before an update: what is waited for in the trainer's own group until End() ends by then.

@@ -10,9 +10,9 @@ namespace tandem::trainer {
 using rollout::v1::GetDigestsRequest;
 using rollout::v1::GetDigestsResponse;
 
-absl::StatusOr<TensorDigests> AskWholeDigests(const DataPlane& plane, ReplicaClient& replica,
+absl::StatusOr<TensorDigests> AskWholeDigests(DataPlane& plane, ReplicaClient& replica,
                                               int64_t version, absl::Time deadline) {
-  RETURN_IF_ERROR(plane.CheckReplica(replica.num_ranks()));
+  ASSIGN_OR_RETURN(const std::vector<ReplicaTables> tables, plane.TablesFor({replica.num_ranks()}));
   RankCalls<GetDigestsRequest, GetDigestsResponse> calls({&replica});
   calls.Start(&WeightServiceAsync::GetDigests, deadline,
               [](int, int) { return GetDigestsRequest(); });
@@ -27,7 +27,7 @@ absl::StatusOr<TensorDigests> AskWholeDigests(const DataPlane& plane, ReplicaCli
           absl::FailedPreconditionError(absl::StrCat("version ", answer.response.policy_version(),
                                                      " is live, expected ", version)));
     }
-    ranks.push_back({&plane.table(rank).manifest, &answer.response.digests()});
+    ranks.push_back({&(*tables[0].ranks)[rank].manifest, &answer.response.digests()});
   }
   return weights::AddUpDigests(ranks);
 }

@@ -16,7 +16,7 @@ using TensorDigests = std::vector<common::v1::TensorDigest>;  // one a tensor, i
 
 // Of what is live on the replica. FAILED_PRECONDITION where that is another version; errors of its
 // ranks, and of AddUpDigests().
-absl::StatusOr<TensorDigests> AskWholeDigests(const DataPlane& plane, ReplicaClient& replica,
+absl::StatusOr<TensorDigests> AskWholeDigests(DataPlane& plane, ReplicaClient& replica,
                                               int64_t version, absl::Time deadline);
 
 }  // namespace tandem::trainer

@@ -58,10 +58,12 @@ class CallOffWatch {
 absl::Status ReshardFollower::Follow() {
   while (true) {
     v1::PublishOrder order;
-    const absl::Status received = leader_.Receive(order, "publish order");
+    absl::Status received = leader_.Receive(order, "publish order");
     if (!received.ok() && !absl::IsDataLoss(received)) return received;
     // The end has no bytes that could arrive damaged.
     if (received.ok() && order.update_id().empty()) return absl::OkStatus();
+    // A plan that cannot be made is told before anybody waits for this rank in the update's group.
+    if (received.ok()) received = feeds_->To(order.replica_ranks()).status();
     RETURN_IF_ERROR(leader_.Send(ReportOf(received), "publish order"));
     if (received.ok()) {
       RETURN_IF_ERROR(leader_.Send(Carry(order), "publish report"));
@@ -112,7 +114,7 @@ absl::Status ReshardFollower::Send(const v1::PublishOrder& order, v1::SendReport
   group->SetTimeout(comm::TimeLeft(deadline));
   weights::PhaseTimes times;
   ASSIGN_OR_RETURN(const ReshardSender::Sent sent,
-                   sender_->Send(*group, world_->size(), order.delta(), times));
+                   feeds_->Send(*group, order.replica_ranks(), order.delta(), times));
   for (const weights::DigestSum& sum : sent.digests) {
     report.add_digest_lanes(sum.lanes[0]);
     report.add_digest_lanes(sum.lanes[1]);

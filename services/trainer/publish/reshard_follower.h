@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "common/comm/process_group.h"
 #include "services/trainer/publish/group_messages.h"
-#include "services/trainer/publish/reshard_sender.h"
+#include "services/trainer/publish/reshard_feeds.h"
 #include "tandem/trainer/v1/publish_order.pb.h"
 
 namespace tandem::trainer {
@@ -18,8 +18,8 @@ namespace tandem::trainer {
 class ReshardFollower {
  public:
   // Both outlive it. `world`: the group in which rank 0 gives orders.
-  ReshardFollower(ReshardSender* sender, comm::ProcessGroup* world)
-      : sender_(sender), world_(world), leader_(world, 0) {}
+  ReshardFollower(ReshardFeeds* feeds, comm::ProcessGroup* world)
+      : feeds_(feeds), world_(world), leader_(world, 0) {}
 
   // Sends as the leader orders, until it ends. Errors are those of `world`, which is then broken;
   // what goes wrong with an update is reported to the leader.
@@ -32,7 +32,7 @@ class ReshardFollower {
                                                            absl::Time deadline,
                                                            const absl::Notification* cancel);
 
-  ReshardSender* const sender_;
+  ReshardFeeds* const feeds_;
   comm::ProcessGroup* const world_;
   MessageLink leader_;
   std::string prefix_;  // of the group's rendezvous

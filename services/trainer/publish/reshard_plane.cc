@@ -9,75 +9,41 @@
 #include "common/weights/receive_table.h"
 
 namespace tandem::trainer {
-namespace {
 
-weights::TensorEntry PartOf(weights::TensorEntry tensor, const weights::LogicalTensor& logical,
-                            const weights::TensorBox& box) {
-  if (box.rows == logical.rows && box.columns == logical.columns) return tensor;
-  common::v1::TensorBox& part = *tensor.mutable_box();
-  part.set_first_row(box.first_row);
-  part.set_rows(box.rows);
-  part.set_first_column(box.first_column);
-  part.set_columns(box.columns);
-  return tensor;
-}
-
-}  // namespace
-
-absl::StatusOr<std::vector<RankTable>> MakeRankTables(const ReshardLayout& layout,
-                                                      const weights::ModelLayout& rollout) {
-  std::vector<RankTable> tables;
-  for (int rank = 0; rank < rollout.tp(); ++rank) {
-    RankTable& table = tables.emplace_back();
-    table.buckets = weights::BucketsFor(layout.plan, rank);
-    for (const weights::TensorBox& box : rollout.parts[rank].boxes) {
-      *table.manifest.add_tensors() =
-          PartOf(layout.manifest.tensors(box.tensor), rollout.tensors[box.tensor], box);
-    }
-    if (table.manifest.tensors_size() != layout.manifest.tensors_size()) {
-      return absl::UnimplementedError(
-          absl::StrCat("replica rank ", rank, " holds ", table.manifest.tensors_size(), " of ",
-                       layout.manifest.tensors_size(), " tensors; a part of each is expected"));
-    }
-    table.manifest.set_digest(weights::ManifestDigest(table.manifest));
-  }
-  return tables;
-}
-
-ReshardPlane::ReshardPlane(const ReshardLayout& layout, std::vector<RankTable> tables,
-                           ReshardSender* sender, comm::ProcessGroup* world,
-                           absl::Duration world_timeout, bool deltas)
-    : layout_(layout),
-      tables_(std::move(tables)),
-      sender_(sender),
-      world_(world),
-      deltas_(deltas),
-      limit_(world, world_timeout) {
-  for (const auto& tensor : layout_.manifest.tensors()) {
+ReshardPlane::ReshardPlane(ReshardFeeds* feeds, comm::ProcessGroup* world,
+                           absl::Duration world_timeout)
+    : feeds_(*feeds), tables_(feeds), world_(world), limit_(world, world_timeout) {
+  for (const auto& tensor : feeds_.manifest().tensors()) {
     model_bytes_ += weights::TensorBytes(tensor).value_or(0);
   }
   for (int rank = 1; rank < num_senders(); ++rank) links_.emplace_back(world_, rank);
   ordered_.assign(num_senders(), false);
 }
 
-absl::Status ReshardPlane::CheckReplica(int num_ranks) const {
-  if (num_ranks == layout_.plan.num_receivers()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("expected ", layout_.plan.num_receivers(),
-                   " ranks, as rollout.tensor_model_parallel_size says, found ", num_ranks));
+absl::Status ReshardPlane::CheckReplica(int num_ranks) {
+  absl::MutexLock lock(&mu_);
+  return feeds_.To(num_ranks).status();
 }
 
-std::string ReshardPlane::LastMessage(int rank) const {
+absl::StatusOr<std::vector<ReplicaTables>> ReshardPlane::TablesFor(
+    const std::vector<int>& replica_ranks) {
+  absl::MutexLock lock(&mu_);
+  return tables_.For(replica_ranks);
+}
+
+std::string ReshardPlane::LastMessage(int rank, int replica_ranks) {
+  const auto feed = feeds_.To(replica_ranks);
+  if (!feed.ok()) return "";
   const weights::Message* last = nullptr;
   int count = 0;
-  for (const weights::Message& message : layout_.plan.messages) {
+  for (const weights::Message& message : (*feed)->layout.plan.messages) {
     if (message.from != rank) continue;
     last = &message;
     ++count;
   }
   if (last == nullptr || last->pieces.empty()) return "";
   return absl::StrCat(", whose last of ", count, " buckets is from ",
-                      layout_.manifest.tensors(last->pieces.front().piece.tensor).name());
+                      feeds_.manifest().tensors(last->pieces.front().piece.tensor).name());
 }
 
 absl::Status ReshardPlane::ReceiveReport(int rank, absl::string_view tag, v1::SendReport& report) {
@@ -106,6 +72,7 @@ absl::Status ReshardPlane::Order(const SendOrder& order) {
   message.set_timeout_ms(
       std::max<int64_t>(1, absl::ToInt64Milliseconds(order.deadline - absl::Now())));
   message.set_delta(order.delta);
+  message.set_replica_ranks(order.replica_ranks);
   limit_.Begin(order.deadline);
   limit_.Apply();
   RETURN_IF_ERROR(TellAll(message));
@@ -125,7 +92,7 @@ absl::Status ReshardPlane::Order(const SendOrder& order) {
 
 absl::StatusOr<SendResult> ReshardPlane::Send(comm::ProcessGroup& group, const SendOrder& order,
                                               weights::PhaseTimes& times) {
-  auto sent = sender_->Send(group, num_senders(), order.delta, times);
+  auto sent = feeds_.Send(group, order.replica_ranks, order.delta, times);
   absl::Status status = sent.status();
   if (!status.ok()) {
     group.Abort("the update failed");
@@ -135,7 +102,7 @@ absl::StatusOr<SendResult> ReshardPlane::Send(comm::ProcessGroup& group, const S
   SendResult result;
   int64_t elements = 0;
   int64_t changed = 0;
-  std::vector<weights::DigestSum> digests(layout_.manifest.tensors_size());
+  std::vector<weights::DigestSum> digests(feeds_.manifest().tensors_size());
   const auto add = [&](int64_t bytes, int64_t looked_at, int64_t differ) {
     result.sent_bytes += bytes;
     result.max_rank_sent_bytes = std::max(result.max_rank_sent_bytes, bytes);
@@ -151,12 +118,12 @@ absl::StatusOr<SendResult> ReshardPlane::Send(comm::ProcessGroup& group, const S
     ordered_[rank] = false;
     absl::Status told = ReceiveReport(rank, "publish report", report);
     if (!world_->status().ok()) {
-      RETURN_IF_ERROR(told) << "trainer rank " << rank << LastMessage(rank);
+      RETURN_IF_ERROR(told) << "trainer rank " << rank << LastMessage(rank, order.replica_ranks);
     }
-    if (told.ok() && report.digest_lanes_size() != 2 * layout_.manifest.tensors_size()) {
+    if (told.ok() && report.digest_lanes_size() != 2 * feeds_.manifest().tensors_size()) {
       told = absl::InternalError(
           absl::StrCat("trainer rank ", rank, " reports ", report.digest_lanes_size(),
-                       " digest words, expected ", 2 * layout_.manifest.tensors_size()));
+                       " digest words, expected ", 2 * feeds_.manifest().tensors_size()));
     }
     if (!told.ok()) {
       if (status.ok()) {
@@ -176,7 +143,7 @@ absl::StatusOr<SendResult> ReshardPlane::Send(comm::ProcessGroup& group, const S
   if (order.delta && elements > 0) {
     result.changed_share = static_cast<double>(changed) / static_cast<double>(elements);
   }
-  result.digests = weights::MakeTensorDigests(layout_.manifest, digests);
+  result.digests = weights::MakeTensorDigests(feeds_.manifest(), digests);
   return result;
 }
 

@@ -1,5 +1,5 @@
 // ReshardPlane: every trainer rank sends what it holds of each tensor to the ranks of the first
-// replica, which pass it on to the next. No rank sees more than its own part.
+// replica, which pass it on to the next (fleet_tables.h). No rank sees more than its own part.
 //
 //   leader:  ReshardPlane plane(...); WeightPublisher drives it
 //   others:  RETURN_IF_ERROR(follower.Follow());            // reshard_follower.h, until End()
@@ -14,28 +14,30 @@
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "services/trainer/publish/data_plane.h"
+#include "services/trainer/publish/fleet_tables.h"
 #include "services/trainer/publish/group_deadline.h"
 #include "services/trainer/publish/group_messages.h"
-#include "services/trainer/publish/reshard_sender.h"
+#include "services/trainer/publish/reshard_feeds.h"
 #include "tandem/trainer/v1/publish_order.pb.h"
 
 namespace tandem::trainer {
 
 class ReshardPlane : public DataPlane {
  public:
-  // Layout, sender and group outlive it. `world`: all ranks that send, the leader is rank 0; null
-  // where it is alone; `world_timeout` is what it has between updates. `deltas`: the sender keeps
-  // its base.
-  ReshardPlane(const ReshardLayout& layout, std::vector<RankTable> tables, ReshardSender* sender,
-               comm::ProcessGroup* world, absl::Duration world_timeout, bool deltas);
+  // Feeds and group outlive it. `world`: all ranks that send, the leader is rank 0; null where it
+  // is alone; `world_timeout` is what it has between updates.
+  ReshardPlane(ReshardFeeds* feeds, comm::ProcessGroup* world, absl::Duration world_timeout);
 
-  std::string transport() const override { return deltas_ ? "delta" : "reshard"; }
-  int num_senders() const override { return layout_.plan.num_senders(); }
+  std::string transport() const override { return feeds_.deltas() ? "delta" : "reshard"; }
+  int num_senders() const override { return feeds_.num_senders(); }
   bool chained() const override { return true; }
-  bool sends_deltas() const override { return deltas_; }
-  absl::Status CheckReplica(int num_ranks) const override;
-  const RankTable& table(int rank) const override { return tables_[rank]; }
+  bool sends_deltas() const override { return feeds_.deltas(); }
+  absl::Status CheckReplica(int num_ranks) override;
+  absl::StatusOr<std::vector<ReplicaTables>> TablesFor(
+      const std::vector<int>& replica_ranks) override;
   int64_t model_bytes() const override { return model_bytes_; }
   void Begin(absl::Time deadline) override { limit_.Begin(deadline); }
   absl::Status Order(const SendOrder& order) override;
@@ -46,26 +48,21 @@ class ReshardPlane : public DataPlane {
 
  private:
   absl::Status TellAll(const v1::PublishOrder& order);
-  // What a rank sends, for an error.
-  std::string LastMessage(int rank) const;
+  // What a rank sends to a replica of so many ranks, for an error.
+  std::string LastMessage(int rank, int replica_ranks);
   // What a rank answers. Its failure, with its number, comes as an error: DATA_LOSS also where the
   // answer arrived damaged. Errors of the group are in world_->status() as well.
   absl::Status ReceiveReport(int rank, absl::string_view tag, v1::SendReport& report);
 
-  const ReshardLayout& layout_;
-  const std::vector<RankTable> tables_;
-  ReshardSender* const sender_;
+  ReshardFeeds& feeds_;
+  absl::Mutex mu_;  // of what may make a feed
+  FleetTables tables_ ABSL_GUARDED_BY(mu_);
   comm::ProcessGroup* const world_;
   std::vector<MessageLink> links_;  // to ranks 1 and on
-  const bool deltas_;
   int64_t model_bytes_ = 0;
   std::vector<bool> ordered_;  // by rank: whether its report is to come
   GroupDeadline limit_;        // of the world
 };
-
-// The tables of the ranks of a replica that holds `layout`'s tensors in `boxes` of `rollout`.
-absl::StatusOr<std::vector<RankTable>> MakeRankTables(const ReshardLayout& layout,
-                                                      const weights::ModelLayout& rollout);
 
 }  // namespace tandem::trainer
 

@@ -52,12 +52,13 @@ void StreamFeed::FeedFrom(ReplicaClient& source, ReplicaClient& reader, Result& 
   options.incarnation = options_.incarnation;
   options.policy_version = options_.policy_version;
   options.stream_addresses = source.endpoint().rank_addresses;
+  options.stream_source = source.id();
   options.deadline = options_.deadline;  // a source that falls silent is given up by the reader
   options.blame_grace = options_.blame_grace;
   UpdateAttempt attempt(plane_, options, {&reader});
   weights::PhaseTimes times;
-  absl::Status status = attempt.Begin(/*with_manifest=*/true);
-  result.knows_manifest = status.ok();
+  absl::Status status = attempt.Begin({""});
+  result.table_id = status.ok() ? attempt.table_id(0) : "";
   if (status.ok()) {
     attempt.ExpectStream(digests_);
     status = attempt.Verify(times);
@@ -80,6 +81,7 @@ void StreamFeed::FeedFrom(ReplicaClient& source, ReplicaClient& reader, Result& 
   result.source = source.id();
   result.pause_seconds = attempt.pause_seconds()[0];
   result.rank_digests = attempt.rank_digests()[0];
+  result.links = attempt.links();
   telemetry::LogInfo("a replica read the weights of another",
                      {{"replica", reader.id()},
                       {"source", source.id()},

@@ -15,6 +15,7 @@
 #include "services/trainer/publish/data_plane.h"
 #include "services/trainer/publish/live_digests.h"
 #include "services/trainer/publish/replica_client.h"
+#include "tandem/trainer/v1/trainer_service.pb.h"
 
 namespace tandem::trainer {
 
@@ -32,10 +33,11 @@ class StreamFeed {
     absl::Status error;
     // The replica's own; else every source failed it, and it may be fed otherwise.
     bool own_error = false;
-    bool knows_manifest = false;
-    std::string source;  // id of the replica that it was fed by
+    std::string table_id;  // that it was told; empty: none
+    std::string source;    // id of the replica that it was fed by
     double pause_seconds = 0;
     std::vector<std::string> rank_digests;
+    std::vector<v1::UpdateLink> links;
   };
 
   // `sources` have the version, whose whole tensors have `digests`.

@@ -101,9 +101,9 @@ common::v1::GroupRendezvous UpdateAttempt::GroupOf(const std::string& prefix, in
   return group;
 }
 
-// The group of a link has the ranks of the replica that feeds, then those of the one that is fed;
-// rank i feeds rank i. A bucket's source is a trainer rank in the plan and so in the first group;
-// within a link it is whoever feeds.
+// The group of a link has the ranks of the replica that feeds, then those of the one that is fed.
+// Where both have as many, rank i feeds rank i: a bucket's source is a rank in the plan, and so in
+// the first group; within the link it is whoever feeds. Else the plan is the link's own.
 void UpdateAttempt::FillGroups(int replica, int rank, BeginUpdateRequest& request) const {
   const std::vector<std::string> prefixes =
       GroupPrefixes(plane_, options_.rendezvous.prefix(), replicas_.size());
@@ -118,28 +118,32 @@ void UpdateAttempt::FillGroups(int replica, int rank, BeginUpdateRequest& reques
     *request.mutable_rendezvous() = GroupOf(prefixes[0], before + rank, size);
     return;
   }
-  if (replica == 0) {
-    const int senders = plane_.num_senders();
-    *request.mutable_rendezvous() = GroupOf(prefixes[0], senders + rank, senders + ranks);
-  } else {
-    *request.mutable_rendezvous() = GroupOf(prefixes[replica], ranks + rank, 2 * ranks);
-    request.set_fed_by(rank);
-  }
-  if (replica + 1 < static_cast<int>(replicas_.size())) {
-    *request.mutable_forward() = GroupOf(prefixes[replica + 1], rank, 2 * ranks);
+  const int feeders = replica == 0 ? plane_.num_senders() : replicas_[replica - 1]->num_ranks();
+  *request.mutable_rendezvous() = GroupOf(prefixes[replica], feeders + rank, feeders + ranks);
+  if (replica > 0 && feeders == ranks) request.set_fed_by(rank);
+  if (replica + 1 == static_cast<int>(replicas_.size())) return;
+  const int fed = replicas_[replica + 1]->num_ranks();
+  *request.mutable_forward() = GroupOf(prefixes[replica + 1], rank, ranks + fed);
+  if (fed == ranks) {
     request.set_forward_to(ranks + rank);
+  } else {
+    request.set_relays(true);
   }
 }
 
-absl::Status UpdateAttempt::Begin(bool with_manifest) {
+absl::Status UpdateAttempt::Begin(const std::vector<std::string>& known) {
   const telemetry::ScopedSpan span("begin");
+  std::vector<int> sizes;
   for (int replica = 0; replica < static_cast<int>(replicas_.size()); ++replica) {
     const absl::Status fits = plane_.CheckReplica(replicas_[replica]->num_ranks());
     if (!fits.ok()) Blame(replica, 0, "begin", fits).IgnoreError();
+    sizes.push_back(replicas_[replica]->num_ranks());
   }
   RETURN_IF_ERROR(FirstFailure());
-  std::unique_ptr<BeginCalls> calls = AskToBegin(with_manifest);
-  if (CloseLeftOpen(*calls)) calls = AskToBegin(with_manifest);
+  ASSIGN_OR_RETURN(tables_, plane_.TablesFor(sizes));
+  for (size_t i = 0; i < tables_.size(); ++i) told_tables_ |= known[i] != tables_[i].id;
+  std::unique_ptr<BeginCalls> calls = AskToBegin();
+  if (CloseLeftOpen(*calls)) calls = AskToBegin();
   for (int replica = 0; replica < static_cast<int>(replicas_.size()); ++replica) {
     for (int rank = 0; rank < replicas_[replica]->num_ranks(); ++rank) {
       const auto& answer = calls->answers()[replica][rank];
@@ -154,17 +158,20 @@ absl::Status UpdateAttempt::Begin(bool with_manifest) {
   return absl::OkStatus();
 }
 
-std::unique_ptr<UpdateAttempt::BeginCalls> UpdateAttempt::AskToBegin(bool with_manifest) {
+std::unique_ptr<UpdateAttempt::BeginCalls> UpdateAttempt::AskToBegin() {
   auto calls = std::make_unique<BeginCalls>(replicas_);
   calls->Start(&WeightServiceAsync::BeginUpdate, options_.deadline, [&](int replica, int rank) {
-    const RankTable& table = plane_.table(rank);
+    const RankTable& table = (*tables_[replica].ranks)[rank];
     auto request = MakeRequest<BeginUpdateRequest>();
     request.set_policy_version(options_.policy_version);
     request.set_repairs(replicas_[replica]->repairs());
     request.set_manifest_digest(table.manifest.digest());
-    if (with_manifest) {
+    if (told_tables_) {
       *request.mutable_manifest() = table.manifest;
       request.mutable_buckets()->Assign(table.buckets.begin(), table.buckets.end());
+      if (tables_[replica].relayed != nullptr) {
+        *request.mutable_relayed() = (*tables_[replica].relayed)[rank];
+      }
     }
     const bool streams = !options_.stream_addresses.empty();
     if (streams)
@@ -235,6 +242,7 @@ SendOrder UpdateAttempt::MakeOrder() {
   order.rendezvous = GroupOf(options_.rendezvous.prefix(), 0, size);
   order.deadline = options_.deadline;
   order.delta = options_.delta;
+  order.replica_ranks = replicas_[0]->num_ranks();
   order.call_off = [this] { FailFast(absl::AbortedError("the transfer failed")); };
   return order;
 }
@@ -343,8 +351,9 @@ absl::Status UpdateAttempt::Verify(weights::PhaseTimes& times) {
     if (cancel_.HasBeenNotified()) break;
   }
   if (cancel_.HasBeenNotified()) {
-    return Explain(absl::AbortedError(absl::StrCat("a replica has not received everything",
-                                                   LastBucket(plane_.table(0)), " was sent")));
+    return Explain(
+        absl::AbortedError(absl::StrCat("a replica has not received everything",
+                                        LastBucket(tables_[0].ranks->front()), " was sent")));
   }
   double unpack = 0;
   for (int replica = 0; replica < static_cast<int>(replicas_.size()); ++replica) {
@@ -353,6 +362,7 @@ absl::Status UpdateAttempt::Verify(weights::PhaseTimes& times) {
       for (const auto& phase : answer.response.phases()) {
         if (phase.phase() == "unpack") unpack = std::max(unpack, phase.busy());
       }
+      NoteLinks(replica, rank, answer.response);
       rank_digests_[replica][rank] = weights::ModelDigest(
           {answer.response.digests().begin(), answer.response.digests().end()});
     }
@@ -363,12 +373,30 @@ absl::Status UpdateAttempt::Verify(weights::PhaseTimes& times) {
   return FirstFailure();
 }
 
+void UpdateAttempt::NoteLinks(int replica, int rank,
+                              const rollout::v1::VerifyUpdateResponse& response) {
+  for (const common::v1::LinkReport& report : response.links()) {
+    v1::UpdateLink& link = links_.emplace_back();
+    // The groups are those of FillGroups().
+    if (!options_.stream_addresses.empty()) {
+      link.set_from(absl::StrCat(options_.stream_source, "/", rank));
+    } else if (plane_.chained() && replica > 0) {
+      link.set_from(absl::StrCat(replicas_[replica - 1]->id(), "/", report.from()));
+    } else {
+      link.set_from(absl::StrCat("trainer/", report.from()));
+    }
+    link.set_to(absl::StrCat(replicas_[replica]->id(), "/", rank));
+    link.set_size_bytes(report.size_bytes());
+    link.set_seconds(report.seconds());
+    link.set_transport(report.transport());
+  }
+}
+
 void UpdateAttempt::CheckDigests(int replica) {
   const auto& answers = verify_calls_->answers()[replica];
   std::vector<weights::RankDigests> ranks;
   for (size_t rank = 0; rank < answers.size(); ++rank) {
-    ranks.push_back(
-        {&plane_.table(static_cast<int>(rank)).manifest, &answers[rank].response.digests()});
+    ranks.push_back({&(*tables_[replica].ranks)[rank].manifest, &answers[rank].response.digests()});
   }
   const weights::DigestList sent(sent_.digests.begin(), sent_.digests.end());
   const auto differences = weights::CompareDigests(sent, ranks);

@@ -1,7 +1,7 @@
 // UpdateAttempt: one run of the transaction begin, transfer, verify, commit over a set of replicas.
 //
 //   UpdateAttempt attempt(plane, options, replicas);
-//   absl::Status status = attempt.Begin(with_manifest);
+//   absl::Status status = attempt.Begin(known);
 //   if (status.ok()) status = attempt.Transfer(...);   // while answers to VerifyUpdate are awaited
 //   if (status.ok()) status = attempt.Verify();
 //   if (status.ok()) status = attempt.Commit(); else attempt.Abort(status);   // see failures()
@@ -23,6 +23,7 @@
 #include "services/trainer/publish/data_plane.h"
 #include "services/trainer/publish/rank_calls.h"
 #include "services/trainer/publish/replica_client.h"
+#include "tandem/trainer/v1/trainer_service.pb.h"
 
 namespace tandem::trainer {
 
@@ -39,6 +40,7 @@ class UpdateAttempt {
     std::vector<std::vector<std::string>> base_digests;
     // By rank; not empty: one replica, which reads from there what another has. It joins no group.
     std::vector<std::string> stream_addresses;
+    std::string stream_source;  // id of the replica that these are of
     absl::Time deadline;
     // How long ranks that say nothing are waited for once the transfer has failed.
     absl::Duration blame_grace = absl::Seconds(5);
@@ -48,6 +50,7 @@ class UpdateAttempt {
   using GetGroup = std::function<absl::StatusOr<comm::ProcessGroup*>(
       int size, const absl::Notification* cancel)>;
 
+  // The replicas are fed in their order: see DataPlane::TablesFor().
   UpdateAttempt(DataPlane& plane, Options options, std::vector<ReplicaClient*> replicas);
   ~UpdateAttempt();
 
@@ -58,10 +61,15 @@ class UpdateAttempt {
   static std::vector<std::string> GroupPrefixes(const DataPlane& plane, const std::string& prefix,
                                                 size_t num_replicas);
 
-  // Every rank is READY when it answers OK. needs_manifest() is true where a rank has forgotten the
-  // manifest, so is another process than before: all must begin anew in a new group.
-  absl::Status Begin(bool with_manifest);
+  // Every rank is READY when it answers OK. `known`: by replica, the id of the tables that it was
+  // told last; where one has others, all are told. needs_manifest() is true where a rank has
+  // forgotten the manifest, so is another process than before: all must begin anew in a new group.
+  absl::Status Begin(const std::vector<std::string>& known);
   bool needs_manifest() const { return needs_manifest_; }
+  // After Begin(): what replica number `replica` has been told.
+  const std::string& table_id(size_t replica) const { return tables_[replica].id; }
+  // Whether Begin() has told them, which those that answered now have.
+  bool told_tables() const { return told_tables_; }
 
   // `stores`: clients of the rendezvous store, one for each of GroupPrefixes().
   absl::Status Transfer(const std::vector<std::unique_ptr<comm::StoreClient>>& stores,
@@ -78,6 +86,8 @@ class UpdateAttempt {
   const SendResult& sent() const { return sent_; }
   // By replica and rank: the digest of what the rank holds, after Verify().
   const std::vector<std::vector<std::string>>& rank_digests() const { return rank_digests_; }
+  // What each link carried, after Verify(): by receiver, then by sender.
+  const std::vector<v1::UpdateLink>& links() const { return links_; }
   // Of each replica: why it failed by itself, not because others did. All OK where nobody is to
   // blame.
   const std::vector<absl::Status>& failures() const { return failures_; }
@@ -90,7 +100,7 @@ class UpdateAttempt {
   using VerifyCalls =
       RankCalls<rollout::v1::VerifyUpdateRequest, rollout::v1::VerifyUpdateResponse>;
 
-  std::unique_ptr<BeginCalls> AskToBegin(bool with_manifest);
+  std::unique_ptr<BeginCalls> AskToBegin();
   // Aborts what ranks answer to be still open: an update of this trainer, which failed while they
   // could not be reached. True where there was one, so that all may be asked again.
   bool CloseLeftOpen(const BeginCalls& begun);
@@ -103,6 +113,8 @@ class UpdateAttempt {
   common::v1::GroupRendezvous GroupOf(const std::string& prefix, int rank, int size) const;
   SendOrder MakeOrder();
   void StartVerify();
+  // Takes over what a rank says of its links, with the senders' names.
+  void NoteLinks(int replica, int rank, const rollout::v1::VerifyUpdateResponse& response);
   // Of one replica, after all its ranks have answered: blames a rank that has other bytes.
   void CheckDigests(int replica);
   template <typename Request>
@@ -112,10 +124,13 @@ class UpdateAttempt {
   const Options options_;
   const std::vector<ReplicaClient*> replicas_;
   const std::string update_id_;
+  std::vector<ReplicaTables> tables_;  // by replica
   bool needs_manifest_ = false;
+  bool told_tables_ = false;
   SendResult sent_;
   std::string model_digest_;
   std::vector<std::vector<std::string>> rank_digests_;
+  std::vector<v1::UpdateLink> links_;
   std::vector<absl::Status> failures_;
   std::vector<bool> committed_;
   std::vector<double> pause_seconds_;

@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/comm/local_address.h"
+#include "common/net/host_port.h"
 #include "common/rpc/status_conversion.h"
 #include "common/security/secret.h"
 #include "common/status/status_macros.h"
@@ -29,8 +30,6 @@ using Clock = weights::PhaseTimes::Clock;
 // Longer than a channel's first pauses between attempts to connect.
 constexpr absl::Duration kReconnectFor = absl::Seconds(3);
 constexpr absl::Duration kReconnectPause = absl::Milliseconds(100);
-
-std::string HostOf(const std::string& address) { return address.substr(0, address.rfind(':')); }
 
 // Whether a replica refused a delta, for it has another version than the delta goes out from.
 bool HasOtherBase(const absl::Status& status) {
@@ -132,7 +131,7 @@ absl::Status WeightPublisher::UpdateMembers(const std::vector<ReplicaEndpoint>& 
     member.failed = same;
     member.client.reset();  // and its channel, whose pauses between attempts have grown
     member.client = std::make_unique<ReplicaClient>(endpoint);
-    member.knows_manifest = false;
+    member.table_id.clear();
     member.version = -1;
   }
   for (auto it = members_.begin(); it != members_.end();) {
@@ -146,7 +145,7 @@ absl::Status WeightPublisher::AskMembers(int64_t version, absl::Time deadline,
   // Between updates nobody is asked again: a rank that has restarted shows in its answer to
   // BeginUpdate.
   const auto must_ask = [&](const Member* member) {
-    return !member->knows_manifest || version == last_version_ || member->version == version;
+    return member->table_id.empty() || version == last_version_ || member->version == version;
   };
   // A replica that was away is given a moment: its channel tries to connect only now and then.
   const absl::Time give_up = std::min(deadline, absl::Now() + kReconnectFor);
@@ -180,7 +179,7 @@ absl::Status WeightPublisher::AskMembers(int64_t version, absl::Time deadline,
     members[i]->failed = !error.ok();
     if (!error.ok()) {
       result.error = error;
-      members[i]->knows_manifest = false;
+      members[i]->table_id.clear();
     } else if (live) {
       result.committed = true;
     } else {
@@ -232,7 +231,7 @@ absl::Status WeightPublisher::FeedByStream(int64_t version, absl::Time deadline,
   for (size_t i = 0; i < members.size(); ++i) {
     Member& member = *members[i];
     auto& result = report.replicas[member.result];
-    member.knows_manifest = fed[i].knows_manifest;
+    member.table_id = fed[i].table_id;
     if (fed[i].committed) {
       DropGroup();  // it was not, as this process, in the one that is kept
       result.committed = true;
@@ -240,9 +239,10 @@ absl::Status WeightPublisher::FeedByStream(int64_t version, absl::Time deadline,
       result.pause_seconds = fed[i].pause_seconds;
       member.version = version;
       member.digests = fed[i].rank_digests;
+      report.links.insert(report.links.end(), fed[i].links.begin(), fed[i].links.end());
     } else if (fed[i].own_error) {
       result.error = fed[i].error;
-      member.knows_manifest = false;
+      member.table_id.clear();
       member.failed = true;
       if (failed.ok()) failed = fed[i].error;
     } else {
@@ -259,7 +259,9 @@ std::string WeightPublisher::AdvertiseHost(const std::vector<Member*>& members) 
   std::string loopback = "127.0.0.1";
   for (const Member* member : members) {
     for (const std::string& address : member->client->endpoint().rank_addresses) {
-      const auto local = comm::LocalAddressTowards(HostOf(address));
+      const auto replica = net::ParseHostPort(address);
+      if (!replica.ok()) continue;
+      const auto local = comm::LocalAddressTowards(replica->host);
       if (local.ok() && !absl::StartsWith(*local, "127.") && *local != "::1") return *local;
     }
   }
@@ -290,19 +292,25 @@ absl::StatusOr<comm::ProcessGroup*> WeightPublisher::GetGroup(int size, absl::Ti
 
 bool WeightPublisher::CanSendDelta(const std::vector<Member*>& members) const {
   return options_.plane->sends_deltas() && base_version_ >= 0 &&
-         std::all_of(members.begin(), members.end(), [this](const Member* member) {
-           return member->knows_manifest && member->version == base_version_;
-         });
+         members.front()->client->num_ranks() == base_ranks_ &&
+         std::all_of(members.begin(), members.end(),
+                     [this](const Member* member) { return member->version == base_version_; });
 }
 
 absl::Status WeightPublisher::RunAttempt(int64_t version, absl::Time deadline,
                                          std::vector<Member*>& members, PublishReport& report,
                                          bool& try_again) {
   try_again = false;
+  // Those with more ranks feed those with fewer.
+  if (options_.plane->chained()) {
+    std::stable_sort(members.begin(), members.end(), [](const Member* a, const Member* b) {
+      return a->client->num_ranks() > b->client->num_ranks();
+    });
+  }
   std::vector<std::string> ids;
   for (const Member* member : members) ids.push_back(member->client->id());
   const bool all_know = std::all_of(members.begin(), members.end(),
-                                    [](const Member* m) { return m->knows_manifest; });
+                                    [](const Member* m) { return !m->table_id.empty(); });
   if (group_members_ != ids || !all_know || group_ == nullptr || !group_->status().ok())
     DropGroup();
   const bool reused = group_ != nullptr;
@@ -345,11 +353,17 @@ absl::Status WeightPublisher::RunAttempt(int64_t version, absl::Time deadline,
 
   weights::PhaseTimes times = report.times;
   const auto begin_start = Clock::now();
-  absl::Status status = attempt.Begin(/*with_manifest=*/!all_know);
+  std::vector<std::string> known;
+  for (const Member* member : members) known.push_back(member->table_id);
+  absl::Status status = attempt.Begin(known);
+  if (!status.ok() && attempt.told_tables()) {
+    // Some may have them and others not.
+    for (Member* member : members) member->table_id.clear();
+  }
   times.Worked("begin", begin_start);
   absl::Status gather;
   if (status.ok()) {
-    for (Member* member : members) member->knows_manifest = true;
+    for (size_t i = 0; i < members.size(); ++i) members[i]->table_id = attempt.table_id(i);
     base_version_ = -1;  // until all of it has been sent
     status = attempt.Transfer(
         stores_,
@@ -357,7 +371,10 @@ absl::Status WeightPublisher::RunAttempt(int64_t version, absl::Time deadline,
           return GetGroup(size, attempt_deadline, cancel);
         },
         times);
-    if (status.ok()) base_version_ = version;
+    if (status.ok()) {
+      base_version_ = version;
+      base_ranks_ = members.front()->client->num_ranks();
+    }
     gather = options_.plane->Drain();
   }
   if (status.ok()) status = attempt.Verify(times);
@@ -368,6 +385,7 @@ absl::Status WeightPublisher::RunAttempt(int64_t version, absl::Time deadline,
     report.sent_bytes += attempt.sent().sent_bytes;
     report.max_rank_sent_bytes += attempt.sent().max_rank_sent_bytes;
     report.changed_share = attempt.sent().changed_share;
+    report.links.insert(report.links.end(), attempt.links().begin(), attempt.links().end());
     digests_version_ = version;
     digests_ = attempt.sent().digests;
     for (size_t i = 0; i < members.size(); ++i) {
@@ -378,7 +396,7 @@ absl::Status WeightPublisher::RunAttempt(int64_t version, absl::Time deadline,
       members[i]->version = result.committed ? version : -1;
       members[i]->digests = attempt.rank_digests()[i];
       if (!result.committed) {
-        members[i]->knows_manifest = false;
+        members[i]->table_id.clear();
         members[i]->failed = true;
       }
     }
@@ -399,15 +417,15 @@ absl::Status WeightPublisher::RunAttempt(int64_t version, absl::Time deadline,
   for (size_t i = 0; i < members.size(); ++i) {
     if (attempt.failures()[i].ok()) {
       healthy.push_back(members[i]);
-      if (attempt.needs_manifest()) members[i]->knows_manifest = false;
+      if (attempt.needs_manifest()) members[i]->table_id.clear();
     } else if (HasOtherBase(attempt.failures()[i])) {
       healthy.push_back(members[i]);
-      members[i]->knows_manifest = false;
+      members[i]->table_id.clear();
       members[i]->version = -1;  // so that it gets all of it
       other_base = true;
     } else {
       report.replicas[members[i]->result].error = attempt.failures()[i];
-      members[i]->knows_manifest = false;
+      members[i]->table_id.clear();
       members[i]->failed = true;
     }
   }

@@ -12,6 +12,9 @@
 // Where some replicas have the version already and the plane is one in which replicas feed each
 // other, those that lack it read it from them (stream_feed.h); what remains is the plane's.
 //
+// Where replicas feed each other, those with more ranks come first, whatever the order in which
+// they are given (fleet_tables.h).
+//
 // Threads: Publish() is called on the leader's collective thread and blocks, at most until its
 // timeout (and a few seconds in which a failed update is taken back). Each call lets the other
 // ranks' Follow() return, whatever happens, unless the trainer's own group is broken.
@@ -59,6 +62,7 @@ struct PublishReport {
   double seconds = 0;
   weights::PhaseTimes times;  // begin, pack, gather, wire, verify, unpack, commit
   std::vector<Replica> replicas;
+  std::vector<v1::UpdateLink> links;  // of those that committed
 };
 
 class WeightPublisher {
@@ -89,9 +93,9 @@ class WeightPublisher {
  private:
   struct Member {
     std::unique_ptr<ReplicaClient> client;
-    bool knows_manifest = false;
-    bool failed = false;  // when it was last spoken to
-    size_t result = 0;    // index into the report's replicas
+    std::string table_id;  // of what it was told last; empty: it knows nothing
+    bool failed = false;   // when it was last spoken to
+    size_t result = 0;     // index into the report's replicas
     // What it committed last, and the digests of its ranks; -1 where that is not known.
     int64_t version = -1;
     std::vector<std::string> digests;
@@ -140,6 +144,7 @@ class WeightPublisher {
   TensorDigests digests_;
   // The version that the trainer's ranks sent last and completely, which a delta goes out from.
   int64_t base_version_ = -1;
+  int base_ranks_ = 0;  // of the replica to which they sent it
 };
 
 }  // namespace tandem::trainer

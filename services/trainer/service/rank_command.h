@@ -24,6 +24,9 @@ enum class Opcode : int64_t {
   kSnapshotState,    // "wait" for its end, or "poll"        -> SnapshotState
   kVerifyShard,      // folder to read                       -> nothing
   kReadShard,        // folder to read                       -> nothing
+  kReset,            // nothing: the state that the rank began with
+  kReach,            // CheckReachRequest                    -> ProcessReport
+  kProbe,            // ProbeGroupRequest of the leader      -> RankProbe
   kStop,             // the process ends
 };
 
@@ -49,6 +52,12 @@ inline const char* Name(Opcode opcode) {
       return "LoadCheckpoint (verify)";
     case Opcode::kReadShard:
       return "LoadCheckpoint (read)";
+    case Opcode::kReset:
+      return "LoadCheckpoint (initial state)";
+    case Opcode::kReach:
+      return "CheckReach";
+    case Opcode::kProbe:
+      return "ProbeGroup";
     case Opcode::kStop:
       return "stop";
   }

@@ -9,8 +9,8 @@
 #include "common/weights/bucket_plan.h"
 #include "common/weights/device_ops.h"
 #include "common/weights/model_layout.h"
+#include "services/trainer/publish/reshard_feeds.h"
 #include "services/trainer/publish/reshard_follower.h"
-#include "services/trainer/publish/reshard_sender.h"
 #include "services/trainer/publish/shard_gather_source.h"
 #include "services/trainer/publish/weight_publisher.h"
 #include "services/trainer/service/trainer_engine.h"
@@ -57,6 +57,7 @@ class RankPublisher {
   absl::Status PrepareReshard(weights::Manifest manifest);
   ShardedWeights Shards() const;
   absl::StatusOr<weights::ModelLayout> Layout() const;  // of the trainer's ranks
+  RolloutLayouts Rollouts() const;
   int64_t MostBucketBytes() const;
   absl::StatusOr<v1::PublishWeightsResponse> Lead(const v1::PublishWeightsRequest& request);
 
@@ -69,8 +70,7 @@ class RankPublisher {
   weights::TransferPlan plan_;
   std::unique_ptr<ShardGatherSource> source_;  // null on ranks that give nothing
   // Of a reshard.
-  ReshardLayout layout_;
-  std::unique_ptr<ReshardSender> sender_;
+  std::unique_ptr<ReshardFeeds> feeds_;
   std::unique_ptr<ReshardFollower> follower_;  // null on the leader
   // Of the leader.
   std::unique_ptr<DataPlane> plane_;

@@ -1,5 +1,6 @@
 #include "services/trainer/service/rank_worker.h"
 
+#include <ATen/Context.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <google/protobuf/util/delimited_message_util.h>
 
@@ -7,8 +8,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "common/checkpoint/checkpoint_reader.h"
 #include "common/checkpoint/shard_writer.h"
+#include "common/probe/diagnostics_service.h"
+#include "common/probe/group_probe.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/trace.h"
 #include "services/trainer/checkpoint/hugging_face_export.h"
@@ -106,6 +110,12 @@ RankResult RankWorker::Run(const RankCommand& command) {
       return VerifyShard(command.payload);
     case Opcode::kReadShard:
       return ReadShard(command.payload);
+    case Opcode::kReset:
+      return Reset();
+    case Opcode::kReach:
+      return Reach(command.payload);
+    case Opcode::kProbe:
+      return Probe(command.payload);
   }
   return Fatal(
       absl::InternalError(absl::StrCat("unknown command ", static_cast<int64_t>(command.opcode),
@@ -212,6 +222,27 @@ RankResult RankWorker::ReadShard(const std::string& folder) {
   };
   absl::Status status = read();
   return status.ok() ? Done() : Fatal(std::move(status));
+}
+
+RankResult RankWorker::Reset() {
+  absl::Status status = engine_.ResetToInitialState();
+  return status.ok() ? Done() : Fatal(std::move(status));
+}
+
+RankResult RankWorker::Reach(const std::string& payload) {
+  diagnostics::v1::CheckReachRequest request;
+  if (!request.ParseFromString(payload)) return Refused(absl::InternalError("garbled command"));
+  const auto response = probe::ReachFromHere(request, engine_.mesh().rank(), at::hasCUDA());
+  return Done(response.processes(0).SerializeAsString());
+}
+
+RankResult RankWorker::Probe(const std::string& payload) {
+  diagnostics::v1::ProbeGroupRequest request;
+  if (!request.ParseFromString(payload)) return Refused(absl::InternalError("garbled command"));
+  const absl::Time deadline = absl::Now() + absl::Seconds(request.timeout().seconds()) +
+                              absl::Nanoseconds(request.timeout().nanos());
+  const int rank = request.first_rank() + engine_.mesh().rank();
+  return Done(probe::ProbeAsRank(request, rank, deadline, nullptr).SerializeAsString());
 }
 
 }  // namespace tandem::trainer

@@ -41,6 +41,9 @@ class RankWorker {
   RankResult TellSnapshotState(bool wait);
   RankResult VerifyShard(const std::string& folder);
   RankResult ReadShard(const std::string& folder);
+  RankResult Reset();
+  RankResult Reach(const std::string& payload);
+  RankResult Probe(const std::string& payload);
 
   TrainerEngine& engine_;
   RankPublisher& publisher_;

@@ -121,7 +121,25 @@ absl::StatusOr<std::unique_ptr<TrainerEngine>> TrainerEngine::Create(
   if (setup.has_critic) {
     RETURN_IF_ERROR(engine->MakeCritic());
   }
+  engine->initial_scalars_ = engine->AlgorithmScalars();
   return engine;
+}
+
+absl::Status TrainerEngine::ResetToInitialState() {
+  RETURN_IF_ERROR(FillModel(config_, config_.model().path(), *policy_))
+      << "while loading the policy anew";
+  optimizer_->Reset();
+  if (critic_ != nullptr) {
+    RETURN_IF_ERROR(FillModel(config_, critic_path(), *critic_)) << "while loading the critic anew";
+    critic_optimizer_->Reset();
+  }
+  training_step_->set_kl_coefficient(initial_scalars_.at(kKlCoefficient));
+  return absl::OkStatus();
+}
+
+const std::string& TrainerEngine::critic_path() const {
+  const std::string& own = config_.critic().model().path();
+  return own.empty() ? config_.model().path() : own;
 }
 
 std::vector<CheckpointedModel> TrainerEngine::checkpointed_models() {
@@ -160,9 +178,7 @@ absl::Status TrainerEngine::MakeReference() {
 }
 
 absl::Status TrainerEngine::MakeCritic() {
-  const std::string path = config_.critic().model().path().empty()
-                               ? config_.model().path()
-                               : config_.critic().model().path();
+  const std::string& path = critic_path();
   ASSIGN_OR_RETURN(const io::ModelConfig model_config, io::ReadModelConfig(path));
   ShardedModelOptions options = model_options_;
   ASSIGN_OR_RETURN(model::ModelSpec spec,

@@ -59,6 +59,10 @@ class TrainerEngine {
   // FAILED_PRECONDITION for names that this run's algorithm does not know.
   absl::Status SetAlgorithmScalars(const std::map<std::string, double>& scalars);
 
+  // Puts models, optimizers and the algorithm's scalars back to what Create() made. After an error
+  // they are a mix.
+  absl::Status ResetToInitialState();
+
   // Step number `step`, from 1, which the learning rate follows from. Beside the step's own
   // metrics: those of AddStepTimes(), and perf/*_bytes (memory_metrics.h) of this rank. Rank 0 logs
   // the updates that were skipped.
@@ -77,6 +81,8 @@ class TrainerEngine {
                                           TrainingBatch batch);
   // Value model, its optimizer and its part of the step. Collective.
   absl::Status MakeCritic();
+  // The folder that the value model begins with.
+  const std::string& critic_path() const;
 
   const config::v1::RunConfig config_;
   const comm::DeviceMesh& mesh_;
@@ -91,6 +97,7 @@ class TrainerEngine {
   std::unique_ptr<ShardedModel> critic_;
   std::unique_ptr<AdamW> critic_optimizer_;
   std::unique_ptr<Critic> critic_part_;
+  std::map<std::string, double> initial_scalars_;
 };
 
 }  // namespace tandem::trainer

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/checkpoint/manifest.h"
+#include "common/io/model_folder.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
@@ -167,6 +168,7 @@ absl::StatusOr<v1::TrainStepResponse> TrainerLeader::RunTrainStep(
     running_step_ = header.step();
   }
   ScopedTrainerState state(status_, v1::TRAINER_STATE_TRAINING);
+  holds_initial_state_ = false;
   const auto results = RunOnRanks(Opcode::kTrainStep, std::move(payload));
   if (results.ok()) SettleCheckpoint(/*wait=*/false).IgnoreError();  // shows in the status
   v1::TrainStepResponse response;
@@ -345,6 +347,7 @@ std::optional<v1::CheckpointOutcome> TrainerLeader::TakeOutcome() {
 
 absl::StatusOr<v1::LoadCheckpointResponse> TrainerLeader::LoadCheckpoint(
     const v1::LoadCheckpointRequest& request) {
+  if (request.initial_state()) return LoadInitialState(request);
   std::vector<std::string> roots = {config_.run_dir()};
   const auto& others = config_.trainer().checkpoint_roots();
   roots.insert(roots.end(), others.begin(), others.end());
@@ -365,6 +368,7 @@ absl::StatusOr<v1::LoadCheckpointResponse> TrainerLeader::LoadCheckpoint(
   }
   // Every rank has read all that it needs before any changes its weights.
   RETURN_IF_ERROR(RunOnRanks(Opcode::kVerifyShard, path).status());
+  holds_initial_state_ = false;
   RETURN_IF_ERROR(RunOnRanks(Opcode::kReadShard, path).status());
 
   absl::MutexLock lock(&mu_);
@@ -385,6 +389,65 @@ absl::StatusOr<v1::LoadCheckpointResponse> TrainerLeader::LoadCheckpoint(
   response.set_policy_version(policy_version_);
   response.set_step(step_);
   response.set_driver_state(driver_state_);
+  return response;
+}
+
+absl::StatusOr<v1::LoadCheckpointResponse> TrainerLeader::LoadInitialState(
+    const v1::LoadCheckpointRequest& request) {
+  if (!request.path().empty()) {
+    return rpc::InvalidField(
+        "path", absl::StrCat("expected nothing with initial_state, found ", request.path()));
+  }
+  ScopedTrainerState state(status_, v1::TRAINER_STATE_CHECKPOINTING);
+  RETURN_IF_ERROR(SettleCheckpoint(/*wait=*/true));
+  const bool is_there = holds_initial_state_;
+  if (!is_there) {
+    // Before any rank changes its weights.
+    if (!config_.model().random_init()) {
+      RETURN_IF_ERROR(io::ModelFolder::Open(config_.model().path()).status()) << "model.path";
+    }
+    RETURN_IF_ERROR(RunOnRanks(Opcode::kReset, "").status());
+    holds_initial_state_ = true;
+  }
+  absl::MutexLock lock(&mu_);
+  // One version names one set of bytes for ever; those that were there from the start keep theirs.
+  if (!is_there || request.min_policy_version() > policy_version_) {
+    policy_version_ = 1 + std::max(policy_version_, request.min_policy_version());
+  }
+  step_ = 0;
+  driver_state_.clear();
+  last_response_.reset();
+  status_.SetProgress(policy_version_, step_);
+  telemetry::SetLogPolicyVersion(policy_version_);
+  if (!is_there) telemetry::LogInfo("back to the state before step 1");
+  v1::LoadCheckpointResponse response;
+  response.set_policy_version(policy_version_);
+  return response;
+}
+
+absl::StatusOr<diagnostics::v1::CheckReachResponse> TrainerLeader::CheckReach(
+    const diagnostics::v1::CheckReachRequest& request) {
+  ASSIGN_OR_RETURN(const std::vector<RankResult> results,
+                   RunOnRanks(Opcode::kReach, request.SerializeAsString()));
+  diagnostics::v1::CheckReachResponse response;
+  for (const RankResult& result : results) {
+    if (!response.add_processes()->ParseFromString(result.payload)) {
+      return absl::InternalError("a rank's report is garbled");
+    }
+  }
+  return response;
+}
+
+absl::StatusOr<diagnostics::v1::ProbeResults> TrainerLeader::ProbeGroup(
+    const diagnostics::v1::ProbeGroupRequest& request) {
+  ASSIGN_OR_RETURN(const std::vector<RankResult> results,
+                   RunOnRanks(Opcode::kProbe, request.SerializeAsString()));
+  diagnostics::v1::ProbeResults response;
+  for (const RankResult& result : results) {
+    if (!response.add_ranks()->ParseFromString(result.payload)) {
+      return absl::InternalError("a rank's probe is garbled");
+    }
+  }
   return response;
 }
 

@@ -26,6 +26,7 @@
 #include "services/trainer/service/trainer_status.h"
 #include "tandem/common/v1/sample.pb.h"
 #include "tandem/config/v1/run_config.pb.h"
+#include "tandem/diagnostics/v1/diagnostics_service.pb.h"
 #include "tandem/trainer/v1/trainer_service.pb.h"
 
 namespace tandem::trainer {
@@ -70,6 +71,13 @@ class TrainerLeader {
   absl::StatusOr<v1::LoadCheckpointResponse> LoadCheckpoint(
       const v1::LoadCheckpointRequest& request);
 
+  // What every rank reaches, and what it found as a member of a probe's group. Neither is an error
+  // of the trainer, whatever they found.
+  absl::StatusOr<diagnostics::v1::CheckReachResponse> CheckReach(
+      const diagnostics::v1::CheckReachRequest& request);
+  absl::StatusOr<diagnostics::v1::ProbeResults> ProbeGroup(
+      const diagnostics::v1::ProbeGroupRequest& request);
+
   // Shows that all ranks are there; called now and then while nothing else is to be done.
   absl::Status Heartbeat();
   // Waits for a checkpoint that is being written: before the ranks are told to end.
@@ -84,6 +92,8 @@ class TrainerLeader {
   // Runs the command on all ranks. An error of the team fails the trainer; an error of a rank that
   // it lives through is answered with the rank's name.
   absl::StatusOr<std::vector<RankResult>> RunOnRanks(Opcode opcode, std::string payload);
+  absl::StatusOr<v1::LoadCheckpointResponse> LoadInitialState(
+      const v1::LoadCheckpointRequest& request);
   absl::Status BeginCheckpoint(const std::string& path, const std::string& driver_state);
   // Takes note of how the checkpoint that is being written ended, for the next answer to tell.
   absl::Status SettleCheckpoint(bool wait);
@@ -97,6 +107,7 @@ class TrainerLeader {
   CheckpointSaver saver_;
   const std::shared_ptr<TrainerMetrics> metrics_;
   std::optional<v1::CheckpointOutcome> outcome_;  // not yet told
+  bool holds_initial_state_ = true;               // nothing was trained or loaded since
 
   mutable absl::Mutex mu_;
   int64_t policy_version_ ABSL_GUARDED_BY(mu_) = 0;

@@ -1,8 +1,10 @@
 #include "tools/tandem/commands/run_options.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 
+#include "absl/strings/str_cat.h"
 #include "common/config/load.h"
 #include "common/status/status_macros.h"
 #include "tools/tandem/commands/command.h"
@@ -27,6 +29,15 @@ void AddRunOptions(CLI::App& command, RunOptions& options) {
       ->allow_extra_args(false);
   command.add_flag("--local", options.local,
                    "Starts the ranks and replicas that the configuration names on this machine");
+}
+
+void AddReplicaRanksOption(CLI::App& command, RunOptions& options) {
+  command
+      .add_option("--replica-ranks", options.replica_ranks,
+                  "With --local: tensor-parallel ranks of each replica, where they differ (4,2,1), "
+                  "instead of rollout.replicas and rollout.tensor_model_parallel_size")
+      ->delimiter(',')
+      ->check(CLI::PositiveNumber);
 }
 
 void AddObservationOptions(CLI::App& command, RunOptions& options) {
@@ -60,8 +71,20 @@ absl::StatusOr<config::v1::RunConfig> ResolveConfig(const RunOptions& options,
                                                     config::Places* places) {
   config::Places own_places;
   if (places == nullptr) places = &own_places;
+  std::vector<std::string> overrides = options.overrides;
+  if (const auto& ranks = options.replica_ranks; !ranks.empty()) {
+    if (!options.local) {
+      return Misuse(absl::InvalidArgumentError(
+          "--replica-ranks goes with --local; rollouts that are up say themselves how many they "
+          "have"));
+    }
+    // What is planned for a rank is planned for one with the largest part.
+    overrides.push_back(absl::StrCat("rollout.replicas=", ranks.size()));
+    overrides.push_back(absl::StrCat("rollout.tensor_model_parallel_size=",
+                                     *std::min_element(ranks.begin(), ranks.end())));
+  }
   absl::StatusOr<config::v1::RunConfig> config =
-      config::LoadRunConfig(options.config_files, options.overrides, places);
+      config::LoadRunConfig(options.config_files, overrides, places);
   if (!config.ok()) return Misuse(config.status());
   absl::Status files = config::CheckFiles(*config, needs, *places);
   if (!files.ok()) return Misuse(files);

@@ -18,8 +18,9 @@ struct RunOptions {
   std::vector<std::string> overrides;
   bool local = false;
   bool dry_run = false;
-  std::string metrics;        // HOST:PORT to serve metrics on; none where empty
-  std::string openai_listen;  // HOST:PORT; see LocalClusterOptions
+  std::string metrics;                 // HOST:PORT to serve metrics on; none where empty
+  std::string openai_listen;           // HOST:PORT; see LocalClusterOptions
+  std::vector<int64_t> replica_ranks;  // of each replica; see LocalClusterOptions
   bool trace = false;
   bool resume = false;
   std::string resume_folder;  // of --resume=DIR; empty: the run's newest checkpoint
@@ -28,6 +29,8 @@ struct RunOptions {
 void AddRunOptions(CLI::App& command, RunOptions& options);
 // --metrics HOST:PORT, --openai-listen HOST:PORT and --trace, of commands that train.
 void AddObservationOptions(CLI::App& command, RunOptions& options);
+// --replica-ranks, of commands that pass it on to their session.
+void AddReplicaRanksOption(CLI::App& command, RunOptions& options);
 // --resume[=DIR], of commands that train.
 void AddResumeOption(CLI::App& command, RunOptions& options);
 

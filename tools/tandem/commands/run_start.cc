@@ -39,10 +39,10 @@ absl::StatusOr<RunStart> PrepareRunFolder(const RunOptions& options,
   }
   if (!candidates.empty() && IsWithin(candidates[0].path, config.run_dir())) {
     ASSIGN_OR_RETURN(driver::RunFolder folder, driver::RunFolder::Reopen(config));
-    return RunStart{std::move(folder), std::move(candidates)};
+    return RunStart{std::move(folder), std::move(candidates), options.resume};
   }
   ASSIGN_OR_RETURN(driver::RunFolder folder, driver::RunFolder::Create(config));
-  return RunStart{std::move(folder), std::move(candidates)};
+  return RunStart{std::move(folder), std::move(candidates), options.resume};
 }
 
 absl::StatusOr<std::optional<driver::ResumePoint>> ResumeIfAsked(RunStart& start,
@@ -50,7 +50,13 @@ absl::StatusOr<std::optional<driver::ResumePoint>> ResumeIfAsked(RunStart& start
                                                                  uint64_t seed, int64_t num_prompts,
                                                                  Session& session,
                                                                  driver::Progress& progress) {
-  if (start.candidates.empty()) return std::nullopt;
+  if (start.candidates.empty()) {
+    if (!start.resume) return std::nullopt;
+    const absl::Status begun =
+        driver::BeginAnew(session.trainer(), session.fleet_or_null(), progress);
+    if (!begun.ok()) return session.Explain(begun);
+    return std::nullopt;
+  }
   absl::StatusOr<driver::ResumePoint> point =
       driver::Resume(start.candidates, command, seed, num_prompts, session.trainer(),
                      session.fleet_or_null(), start.folder, progress);

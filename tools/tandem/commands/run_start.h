@@ -21,6 +21,7 @@ namespace tandem::commands {
 struct RunStart {
   driver::RunFolder folder;
   std::vector<checkpoint::RunCheckpoint> candidates;  // to go on from; empty: begin with step 1
+  bool resume = false;  // whether it was asked for: a trainer that is ahead is then put back
 };
 
 // Lets the trainer that this run starts load from the folder that --resume names.

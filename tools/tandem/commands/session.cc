@@ -35,6 +35,7 @@ absl::Status Session::Open(const config::v1::RunConfig& config, const SessionOpt
     cluster_options.note = options.note;
     cluster_options.metrics = options.metrics;
     cluster_options.openai_listen = options.openai_listen;
+    cluster_options.replica_ranks = options.replica_ranks;
     cluster_options.trace = options.trace;
     ASSIGN_OR_RETURN(cluster_, driver::LocalCluster::Start(config, cluster_options));
     trainer_address = cluster_->trainer_address();
@@ -73,7 +74,6 @@ absl::Status Session::Open(const config::v1::RunConfig& config, const SessionOpt
     trainer_ =
         std::make_unique<driver::TrainerClient>(trainer_address, fleet_options.request_timeout,
                                                 absl::Seconds(config.trainer().update_timeout_s()));
-    trainer_->SetTensorRanks(config.rollout().tensor_model_parallel_size());
   }
   if (options.needs_rollouts) {
     fleet_ = std::make_unique<driver::RolloutFleet>(std::move(replicas), std::move(fleet_options));

@@ -25,9 +25,10 @@ struct SessionOptions {
   std::string rollout_model;  // see LocalClusterOptions
   // Replicas join and leave as trainer.update_policy says; otherwise they are those of the start.
   bool is_elastic = false;
-  std::string metrics;        // see LocalClusterOptions
-  std::string openai_listen;  // likewise
-  bool trace = false;         // likewise
+  std::string metrics;                 // see LocalClusterOptions
+  std::string openai_listen;           // likewise
+  std::vector<int64_t> replica_ranks;  // likewise
+  bool trace = false;                  // likewise
   // Told of replicas that come and go, from any thread.
   std::function<void(const std::string&)> note;
 };

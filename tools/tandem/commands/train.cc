@@ -142,6 +142,7 @@ absl::Status RunTraining(Kind kind, const RunOptions& options, DryRunOptions dry
        .is_elastic = config.trainer().update_policy() == config::v1::UPDATE_POLICY_AVAILABLE,
        .metrics = metrics_server == nullptr ? "" : metrics_server->address(),
        .openai_listen = options.openai_listen,
+       .replica_ranks = options.replica_ranks,
        .trace = options.trace,
        .note = [&progress](const std::string& text) { progress.Note(text); }})));
   ASSIGN_OR_RETURN(
@@ -188,6 +189,7 @@ void Add(CLI::App& app, Runner& runner, Kind kind, const char* description) {
   CLI::App* command = app.add_subcommand(NameOf(kind), description);
   auto options = std::make_shared<RunOptions>();
   AddRunOptions(*command, *options);
+  AddReplicaRanksOption(*command, *options);
   AddResumeOption(*command, *options);
   AddObservationOptions(*command, *options);
   auto dry_run = std::make_shared<DryRunOptions>();

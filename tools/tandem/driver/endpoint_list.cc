@@ -7,25 +7,13 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/io/read_file.h"
+#include "common/net/host_port.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::driver {
-namespace {
-
-bool IsAddress(absl::string_view text) {
-  const size_t colon = text.rfind(':');
-  int port = 0;
-  return colon != absl::string_view::npos && colon > 0 &&
-         absl::SimpleAtoi(text.substr(colon + 1), &port) && port > 0 && port < 65536 &&
-         text.find_first_of(" \t") == absl::string_view::npos;
-}
-
-}  // namespace
-
 absl::StatusOr<std::vector<std::string>> ParseEndpoints(const std::string& text,
                                                         const std::string& path) {
   std::vector<std::string> out;
@@ -34,9 +22,9 @@ absl::StatusOr<std::vector<std::string>> ParseEndpoints(const std::string& text,
     ++number;
     line = absl::StripAsciiWhitespace(line.substr(0, line.find('#')));
     if (line.empty()) continue;
-    if (!IsAddress(line)) {
+    if (const auto address = net::ParseHostPort(line); !address.ok()) {
       return absl::InvalidArgumentError(
-          absl::StrCat(path, ":", number, ": expected HOST:PORT, found \"", line, "\""));
+          absl::StrCat(path, ":", number, ": ", address.status().message()));
     }
     if (std::find(out.begin(), out.end(), line) != out.end()) {
       return absl::InvalidArgumentError(

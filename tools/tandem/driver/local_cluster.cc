@@ -10,16 +10,17 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <numeric>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/config/to_yaml.h"
 #include "common/io/atomic_file.h"
+#include "common/net/host_port.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/process.h"
 #include "common/security/secret.h"
@@ -43,17 +44,18 @@ std::string LastLines(const std::string& path, size_t count) {
   return absl::StrJoin(lines, "\n    ");
 }
 
-// HOST:PORT, so many ports further.
+// HOST:PORT, so many ports further; a free one is one everywhere.
 absl::StatusOr<std::string> NextPort(absl::string_view option, const std::string& address,
                                      int offset) {
-  const size_t colon = address.rfind(':');
-  int port = 0;
-  if (colon == std::string::npos || !absl::SimpleAtoi(address.substr(colon + 1), &port) ||
-      port + offset > 65535) {
+  absl::StatusOr<net::HostPort> next = net::ParseListenAddress(address);
+  RETURN_IF_ERROR(next.status()) << option;
+  if (next->port == 0) return address;
+  if (next->port + offset > net::kMaxPort) {
     return absl::InvalidArgumentError(absl::StrCat(option, ": expected HOST:PORT with ", offset,
-                                                   " free ports behind it, found ", address));
+                                                   " ports behind it, found ", address));
   }
-  return absl::StrCat(address.substr(0, colon), ":", port + offset);
+  next->port += offset;
+  return next->ToString();
 }
 
 }  // namespace
@@ -133,11 +135,20 @@ absl::Status LocalCluster::AwaitReady(Member& member, const std::string& health_
 
 namespace {
 
-int64_t RolloutThreads(const config::v1::RunConfig& config) {
+// By replica.
+std::vector<int64_t> ReplicaRanks(const config::v1::RunConfig& config,
+                                  const LocalClusterOptions& options) {
+  if (!options.replica_ranks.empty()) return options.replica_ranks;
+  return std::vector<int64_t>(config.rollout().replicas(),
+                              config.rollout().tensor_model_parallel_size());
+}
+
+int64_t RolloutThreads(const config::v1::RunConfig& config,
+                       const std::vector<int64_t>& replica_ranks) {
   if (config.rollout().threads() > 0) return config.rollout().threads();
   const int64_t cores = std::thread::hardware_concurrency();
-  const config::v1::RolloutConfig& rollout = config.rollout();
-  return std::max<int64_t>(1, cores / (rollout.replicas() * rollout.tensor_model_parallel_size()));
+  const int64_t ranks = std::accumulate(replica_ranks.begin(), replica_ranks.end(), int64_t{0});
+  return std::max<int64_t>(1, cores / std::max<int64_t>(1, ranks));
 }
 
 std::string NewGroupSecret() { return absl::BytesToHexString(security::DrawSecret()); }
@@ -154,10 +165,11 @@ std::vector<std::pair<std::string, std::string>> RankEnvironment(int64_t rank, i
 
 }  // namespace
 
-absl::StatusOr<LocalCluster::Member> LocalCluster::SpawnRollout(
-    int64_t replica, const config::v1::RunConfig& config, const std::vector<std::string>& argv) {
+absl::StatusOr<LocalCluster::Member> LocalCluster::SpawnRollout(size_t replica, int64_t size,
+                                                                const std::string& run_dir,
+                                                                std::vector<std::string> argv) {
   const std::string name = absl::StrCat("rollout-", replica);
-  const int64_t size = config.rollout().tensor_model_parallel_size();
+  argv.insert(argv.end(), {"--set", absl::StrCat("rollout.tensor_model_parallel_size=", size)});
   std::vector<Member> ranks;
   int port = 0;
   if (size > 1) {
@@ -168,7 +180,7 @@ absl::StatusOr<LocalCluster::Member> LocalCluster::SpawnRollout(
     std::vector<std::pair<std::string, std::string>> environment;
     if (size > 1) environment = RankEnvironment(rank, size, port, secret);
     ASSIGN_OR_RETURN(Member member, Spawn(rank == 0 ? name : absl::StrCat(name, "-rank-", rank),
-                                          argv, environment, config.run_dir()));
+                                          argv, environment, run_dir));
     ranks.push_back(std::move(member));
   }
   Member out = std::move(ranks.front());
@@ -209,9 +221,11 @@ absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(
   }
   const size_t first_rollout = members.size();
   if (options.with_rollouts) {
-    for (int64_t replica = 0; replica < config.rollout().replicas(); ++replica) {
-      std::vector<std::string> argv = {bin + "/tandem-rollout", "--config", config_path, "--set",
-                                       absl::StrCat("rollout.threads=", RolloutThreads(config))};
+    const std::vector<int64_t> replica_ranks = ReplicaRanks(config, options);
+    for (size_t replica = 0; replica < replica_ranks.size(); ++replica) {
+      std::vector<std::string> argv = {
+          bin + "/tandem-rollout", "--config", config_path, "--set",
+          absl::StrCat("rollout.threads=", RolloutThreads(config, replica_ranks))};
       if (!options.rollout_model.empty()) {
         argv.insert(argv.end(), {"--model", options.rollout_model});
       }
@@ -220,7 +234,8 @@ absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(
                                                       static_cast<int>(replica)));
         argv.insert(argv.end(), {"--openai-listen", std::move(listen)});
       }
-      ASSIGN_OR_RETURN(Member member, cluster->SpawnRollout(replica, config, argv));
+      ASSIGN_OR_RETURN(Member member,
+                       cluster->SpawnRollout(replica, replica_ranks[replica], run_dir, argv));
       members.push_back(std::move(member));
     }
   }

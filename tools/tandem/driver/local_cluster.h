@@ -36,6 +36,9 @@ struct LocalClusterOptions {
   // HOST:PORT of the first replica's OpenAI-compatible endpoint, none where empty; the others take
   // the ports that follow.
   std::string openai_listen;
+  // Tensor-parallel ranks of each replica, where they are not all alike; empty: as the
+  // configuration says, so many for each.
+  std::vector<int64_t> replica_ranks;
   bool trace = false;  // each process leaves `run_dir`/logs/NAME.trace.json at its end
   // Told of rollouts that ended and were started again.
   std::function<void(const std::string&)> note;
@@ -95,8 +98,9 @@ class LocalCluster {
   std::vector<RolloutFleet::Replica> Up() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void TendTo(Member& rollout) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The ranks of one replica.
-  absl::StatusOr<Member> SpawnRollout(int64_t replica, const config::v1::RunConfig& config,
-                                      const std::vector<std::string>& argv);
+  // `size`: its ranks.
+  absl::StatusOr<Member> SpawnRollout(size_t replica, int64_t size, const std::string& run_dir,
+                                      std::vector<std::string> argv);
 
   const LocalClusterOptions options_;
   std::string trainer_address_;

@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "common/net/host_port.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::driver {
@@ -82,12 +82,10 @@ absl::StatusOr<Endpoint> ParseEndpoint(absl::string_view endpoint) {
     out.path = std::string(absl::StripSuffix(rest.substr(slash), "/"));
     rest = rest.substr(0, slash);
   }
-  const size_t colon = rest.rfind(':');
-  if (colon != absl::string_view::npos && !absl::SimpleAtoi(rest.substr(colon + 1), &out.port)) {
-    return misuse();
-  }
-  out.host = std::string(rest.substr(0, colon));
-  if (out.host.empty()) return misuse();
+  const absl::StatusOr<net::HostPort> address = net::ParseHostPort(rest, out.port);
+  if (!address.ok()) return misuse();
+  out.host = address->host;
+  out.port = address->port;
   return out;
 }
 

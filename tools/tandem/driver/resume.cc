@@ -74,4 +74,18 @@ absl::StatusOr<ResumePoint> Resume(const std::vector<checkpoint::RunCheckpoint>&
       absl::StrCat("no checkpoint is whole:\n  ", absl::StrJoin(problems, "\n  ")));
 }
 
+absl::Status BeginAnew(TrainerClient& trainer, RolloutFleet* fleet, Progress& progress) {
+  ASSIGN_OR_RETURN(const int64_t min_policy_version, LargestVersion(fleet));
+  ASSIGN_OR_RETURN(const auto before, trainer.GetModelInfo());
+  // Asked also at step 0: the step that an earlier driver asked for may still be under way.
+  ASSIGN_OR_RETURN(const auto loaded, trainer.LoadInitialState(min_policy_version));
+  if (before.step() > 0) {
+    progress.Note(absl::StrCat("the trainer was at step ", before.step(),
+                               ", of which nothing was saved; it is back at the state it began "
+                               "with, as version ",
+                               loaded.policy_version()));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace tandem::driver

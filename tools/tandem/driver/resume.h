@@ -45,6 +45,11 @@ absl::StatusOr<ResumePoint> Resume(const std::vector<checkpoint::RunCheckpoint>&
                                    TrainerClient& trainer, RolloutFleet* fleet, RunFolder& folder,
                                    Progress& progress);
 
+// Where there is no checkpoint to go on from: has a trainer that is ahead, for an earlier driver
+// ended before the first one was saved, go back to the state that it began with. Changes nothing
+// where no step was applied.
+absl::Status BeginAnew(TrainerClient& trainer, RolloutFleet* fleet, Progress& progress);
+
 }  // namespace tandem::driver
 
 #endif  // TANDEM_TOOLS_TANDEM_DRIVER_RESUME_H_

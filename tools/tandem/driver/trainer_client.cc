@@ -1,5 +1,6 @@
 #include "tools/tandem/driver/trainer_client.h"
 
+#include <future>
 #include <random>
 #include <set>
 #include <utility>
@@ -64,12 +65,15 @@ absl::StatusOr<trainer::v1::TrainStepResponse> TrainerClient::TrainStep(
 absl::StatusOr<trainer::v1::PublishWeightsResponse> TrainerClient::PublishWeights(
     RolloutFleet& fleet) {
   ASSIGN_OR_RETURN(const std::vector<RolloutFleet::Replica> there, fleet.BeginPublish());
-  std::vector<trainer::v1::RolloutReplica> replicas;
+  // Each says itself how many ranks it has; all are asked at once.
+  std::vector<std::future<std::vector<std::string>>> asked;
   for (const RolloutFleet::Replica& replica : there) {
-    replicas.emplace_back().set_replica_id(replica.id);
-    const std::vector<std::string> ranks = tensor_ranks_ > 1
-                                               ? RankAddresses(replica.address, kAskTimeout)
-                                               : std::vector<std::string>{replica.address};
+    asked.push_back(std::async(std::launch::async, RankAddresses, replica.address, kAskTimeout));
+  }
+  std::vector<trainer::v1::RolloutReplica> replicas;
+  for (size_t i = 0; i < there.size(); ++i) {
+    const std::vector<std::string> ranks = asked[i].get();
+    replicas.emplace_back().set_replica_id(there[i].id);
     replicas.back().mutable_rank_addresses()->Assign(ranks.begin(), ranks.end());
   }
   auto response = PublishWeights(replicas);
@@ -151,6 +155,18 @@ absl::StatusOr<trainer::v1::LoadCheckpointResponse> TrainerClient::LoadCheckpoin
   trainer::v1::LoadCheckpointRequest request;
   request.set_request_id(rpc::NewUuid());
   request.set_path(path);
+  request.set_min_policy_version(min_policy_version);
+  trainer::v1::LoadCheckpointResponse response;
+  RETURN_IF_ERROR(Named(stub_->LoadCheckpoint(context.get(), request, &response)));
+  return response;
+}
+
+absl::StatusOr<trainer::v1::LoadCheckpointResponse> TrainerClient::LoadInitialState(
+    int64_t min_policy_version) {
+  auto context = rpc::MakeContext(step_timeout_);
+  trainer::v1::LoadCheckpointRequest request;
+  request.set_request_id(rpc::NewUuid());
+  request.set_initial_state(true);
   request.set_min_policy_version(min_policy_version);
   trainer::v1::LoadCheckpointResponse response;
   RETURN_IF_ERROR(Named(stub_->LoadCheckpoint(context.get(), request, &response)));

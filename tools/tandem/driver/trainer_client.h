@@ -46,14 +46,12 @@ class TrainerClient {
   absl::StatusOr<trainer::v1::LoadCheckpointResponse> LoadCheckpoint(const std::string& path,
                                                                      int64_t min_policy_version);
 
+  // The state that the trainer began with.
+  absl::StatusOr<trainer::v1::LoadCheckpointResponse> LoadInitialState(int64_t min_policy_version);
+
   const std::string& address() const { return address_; }
 
-  // Replicas of several tensor-parallel ranks: those other than rank 0 are asked of it before an
-  // update. Default 1.
-  void SetTensorRanks(int64_t ranks) { tensor_ranks_ = ranks; }
-
  private:
-  int64_t tensor_ranks_ = 1;
   absl::StatusOr<trainer::v1::SaveCheckpointResponse> Save(
       const trainer::v1::SaveCheckpointRequest& request);
   // Names the trainer in an error.

@@ -2,6 +2,7 @@
 #include "services/rollout/receive/weight_receiver.h"
 
 #include <cstring>
+#include <functional>
 #include <numeric>
 
 #include "common/comm/process_group.h"
@@ -412,6 +413,34 @@ TEST_F(WeightReceiverTest, RequestsThatMakeNoSenseNameTheField) {
   request.mutable_buckets()->RemoveLast();
   EXPECT_THAT(Begin(request), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("u2.t1")));
   EXPECT_EQ(receiver_.updating_to(), -1);
+}
+
+TEST_F(WeightReceiverTest, WhatIsPassedOnToAReplicaThatIsSplitOtherwiseIsChecked) {
+  const auto relaying = [&] {
+    auto request = BeginRequest("a", 1);
+    request.set_transport("reshard");
+    *request.mutable_forward() = request.rendezvous();
+    request.mutable_forward()->set_prefix("g1");
+    request.set_relays(true);
+    common::v1::RelayedBucket& relayed = *request.add_relayed();
+    *relayed.add_pieces() = request.buckets(0).pieces(0);
+    relayed.add_message_pieces(1);
+    return request;
+  };
+  const auto expect = [&](const std::string& what,
+                          const std::function<void(v1::BeginUpdateRequest&)>& change) {
+    auto request = relaying();
+    change(request);
+    EXPECT_THAT(Begin(request), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(what)));
+    EXPECT_EQ(receiver_.updating_to(), -1);
+  };
+  expect("relays", [](auto& request) { request.set_transport("broadcast"); });
+  expect("relays", [](auto& request) { request.set_forward_to(1); });
+  expect("relays", [](auto& request) { request.clear_forward(); });
+  expect("forward.prefix", [](auto& request) { request.mutable_forward()->set_prefix("g0"); });
+  expect("relayed 0", [](auto& r) { r.mutable_relayed(0)->set_after_bucket(r.buckets_size()); });
+  expect("relayed 0", [](auto& r) { r.mutable_relayed(0)->mutable_pieces(0)->set_tensor(6); });
+  ASSERT_OK(Begin(relaying()).status());
 }
 
 TEST_F(WeightReceiverTest, AnArenaThatDoesNotFitIsAnsweredAtOnceAndTheNextUpdateMayBegin) {

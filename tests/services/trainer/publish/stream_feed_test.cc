@@ -84,7 +84,7 @@ TEST_P(StreamFeedTest, SeveralAreSharedOutOverThoseThatHaveTheVersion) {
 TEST_P(StreamFeedTest, EachRankReadsFromTheRankOfItsNumber) {
   FakeRollout a0(model_), a1(model_), b0(model_), b1(model_);
   const ReplicaEndpoint a{"a", {a0.address(), a1.address()}}, b{"b", {b0.address(), b1.address()}};
-  ASSERT_OK_AND_ASSIGN(auto trainer, MakeTrainer({.replica_ranks = 2}));
+  ASSERT_OK_AND_ASSIGN(auto trainer, MakeTrainer({}));
   ASSERT_OK(trainer->Publish(1, {a}).status());
   ASSERT_OK_AND_ASSIGN(const PublishReport report, trainer->Publish(1, {a, b}));
   EXPECT_EQ(report.sent_bytes, 0);

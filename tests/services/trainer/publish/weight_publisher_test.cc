@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <deque>
 
 #include "tests/fakes/simulated_device.h"
 #include "tests/fakes/weight_pair.h"
@@ -166,8 +167,7 @@ INSTANTIATE_TEST_SUITE_P(Transports, TransportTest,
 TEST_P(TransportTest, ReplicasOfSeveralRanksCommitWhole) {
   const TestModel model = TestModel::Small();
   FakeRollout one0(model), one1(model), two0(model), two1(model);
-  ASSERT_OK_AND_ASSIGN(auto trainer,
-                       FakeTrainer::Create(model, {.transport = GetParam(), .replica_ranks = 2}));
+  ASSERT_OK_AND_ASSIGN(auto trainer, FakeTrainer::Create(model, {.transport = GetParam()}));
   for (int version = 1; version < 4; ++version) {
     const TestModel weights = WithOffset(model, version);
     trainer->SetWeights(weights);
@@ -177,6 +177,54 @@ TEST_P(TransportTest, ReplicasOfSeveralRanksCommitWhole) {
                   .status());
     for (const FakeRollout* rank : {&one0, &one1, &two0, &two1}) {
       ExpectLive(*rank, weights, version);
+    }
+  }
+}
+
+// A rank each holds the whole model here; tests/integration splits it.
+TEST_P(TransportTest, ReplicasOfDifferentSizesGetTheSameBytes) {
+  const TestModel model = TestModel::Small();
+  std::deque<FakeRollout> ranks;
+  for (int i = 0; i < 8; ++i) ranks.emplace_back(model);
+  const auto replica = [&](const std::string& id, int first, int count) {
+    ReplicaEndpoint endpoint{id, {}};
+    for (int i = first; i < first + count; ++i)
+      endpoint.rank_addresses.push_back(ranks[i].address());
+    return endpoint;
+  };
+  const std::vector<ReplicaEndpoint> fleet = {replica("one", 0, 1), replica("three", 1, 3),
+                                              replica("two", 4, 2), replica("other two", 6, 2)};
+  int64_t incarnation = 1, version = 1;
+  for (const char* backend : {"messages", "socket"}) {
+    if (std::string(GetParam()) == "broadcast" && std::string(backend) == "socket") continue;
+    ASSERT_OK_AND_ASSIGN(
+        auto trainer,
+        FakeTrainer::Create(
+            model, {.ranks = 3,
+                    .incarnation = incarnation++,
+                    .backend = std::string(GetParam()) == "broadcast" ? "shared_memory" : backend,
+                    .transport = GetParam()}));
+    // Which replica is fed by whom changes with who is there; so does what a delta goes out from.
+    const std::vector<std::vector<ReplicaEndpoint>> there = {
+        {fleet[0], fleet[1], fleet[2]}, fleet,      fleet, {fleet[0], fleet[2], fleet[3]},
+        {fleet[0], fleet[2], fleet[3]}, {fleet[1]}, fleet, fleet};
+    for (const std::vector<ReplicaEndpoint>& replicas : there) {
+      SCOPED_TRACE(absl::StrCat(backend, ", version ", ++version));
+      const TestModel weights = WithOffset(model, static_cast<double>(version));
+      trainer->SetWeights(weights);
+      ASSERT_OK_AND_ASSIGN(const PublishReport report, trainer->Publish(version, replicas));
+      for (const ReplicaEndpoint& endpoint : replicas) {
+        for (const FakeRollout& rank : ranks) {
+          const auto& addresses = endpoint.rank_addresses;
+          if (std::find(addresses.begin(), addresses.end(), rank.address()) == addresses.end())
+            continue;
+          ExpectLive(rank, weights, version);
+        }
+      }
+      if (std::string(GetParam()) == "delta") {
+        EXPECT_EQ(report.changed_share.has_value(),
+                  &replicas == &there[2] || &replicas == &there[4] || &replicas == &there[7]);
+      }
     }
   }
 }

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "common/rpc/channel.h"
 #include "tests/services/trainer/service/trainer_processes.h"
 #include "tests/services/trainer/service/trainer_test_support.h"
@@ -34,6 +35,54 @@ TEST_F(TrainerProcessTest, OfTwoRanksEndsInOrderWhenAsked) {
   ASSERT_THAT(client.TrainStep(1, v1::OBJECTIVE_SUPERVISED, RandomSamples(2, 2, 1)), IsOk());
 
   EXPECT_TRUE(trainer->StopInOrder());
+}
+
+TEST_F(TrainerProcessTest, GoesBackToTheStateItBeganWith) {
+  config_.mutable_trainer()->set_ranks(2);
+  config_.mutable_algorithm()->set_adv_estimator(config::v1::ADV_ESTIMATOR_GAE);
+  ASSERT_OK_AND_ASSIGN(auto trainer, TrainerProcesses::Start(folder_, config_));
+  TrainerClient client(trainer->address());
+  const auto digest = [&]() -> std::string {
+    v1::GetWeightDigestsResponse response;
+    const auto context = rpc::MakeContext(absl::Seconds(60));
+    EXPECT_TRUE(client.stub().GetWeightDigests(context.get(), {}, &response).ok());
+    return response.model_digest();
+  };
+  v1::LoadCheckpointRequest begin_anew;
+  begin_anew.set_initial_state(true);
+  const std::string at_first = digest();
+  // Where nothing was trained there is nothing to do, and the version stays.
+  ASSERT_OK_AND_ASSIGN(const auto nothing, client.Load(begin_anew));
+  EXPECT_EQ(nothing.policy_version(), client.GetModelInfo()->policy_version());
+
+  std::vector<std::string> metrics;
+  int64_t version = -1;
+  for (int life = 0; life < 2; ++life) {
+    std::string said;
+    for (int step = 1; step <= 2; ++step) {
+      ASSERT_OK_AND_ASSIGN(const auto trained,
+                           client.TrainStep(step, v1::OBJECTIVE_POLICY_GRADIENT,
+                                            RandomSamples(4, 2, static_cast<uint64_t>(step))));
+      EXPECT_GT(trained.policy_version(), version);
+      version = trained.policy_version();
+      for (const char* name : {"actor/pg_loss", "actor/grad_norm", "critic/vf_loss"}) {
+        said += absl::StrCat(name, " ", trained.metrics().at(name), "; ");
+      }
+    }
+    metrics.push_back(said + digest());
+    EXPECT_NE(digest(), at_first);
+    begin_anew.set_min_policy_version(version + 3);
+    ASSERT_OK_AND_ASSIGN(const auto loaded, client.Load(begin_anew));
+    EXPECT_EQ(loaded.step(), 0);
+    EXPECT_EQ(loaded.policy_version(), version + 4);
+    EXPECT_EQ(digest(), at_first);
+    version = loaded.policy_version();
+  }
+  EXPECT_EQ(metrics[1], metrics[0]);
+
+  begin_anew.set_path(config_.run_dir());
+  EXPECT_THAT(client.Load(begin_anew).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("initial_state")));
 }
 
 TEST_F(TrainerProcessTest, NamesARankThatWasKilledAndEndsEveryProcess) {

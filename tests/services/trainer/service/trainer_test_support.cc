@@ -164,6 +164,11 @@ absl::StatusOr<v1::LoadCheckpointResponse> TrainerClient::Load(const std::string
   v1::LoadCheckpointRequest request;
   request.set_path(path);
   request.set_min_policy_version(min_policy_version);
+  return Load(request);
+}
+
+absl::StatusOr<v1::LoadCheckpointResponse> TrainerClient::Load(
+    const v1::LoadCheckpointRequest& request) {
   return Unary<v1::LoadCheckpointResponse>([&](grpc::ClientContext* context, auto* response) {
     return stub_->LoadCheckpoint(context, request, response);
   });

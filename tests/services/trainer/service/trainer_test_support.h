@@ -48,6 +48,7 @@ class TrainerClient {
   absl::StatusOr<v1::SaveCheckpointResponse> Save(const v1::SaveCheckpointRequest& request);
   absl::StatusOr<v1::LoadCheckpointResponse> Load(const std::string& path,
                                                   int64_t min_policy_version = 0);
+  absl::StatusOr<v1::LoadCheckpointResponse> Load(const v1::LoadCheckpointRequest& request);
 
   v1::TrainerService::Stub& stub() { return *stub_; }
 

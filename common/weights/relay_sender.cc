@@ -1,0 +1,179 @@
+#include "common/weights/relay_sender.h"
+
+#include <ATen/ops/from_blob.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/comm/guarded_words.h"
+#include "common/comm/wait_on_host.h"
+#include "common/status/status_macros.h"
+#include "common/weights/delta_codec.h"
+#include "common/weights/tensor_bytes.h"
+
+namespace tandem::weights {
+namespace {
+
+using Clock = PhaseTimes::Clock;
+
+absl::Status Land(const comm::ProcessGroup& group,
+                  std::vector<std::unique_ptr<comm::Work>>& works) {
+  absl::Status status;
+  for (auto& work : works) status.Update(comm::WaitOnHost(group, *work));
+  works.clear();
+  return status;
+}
+
+}  // namespace
+
+RelaySender::RelaySender(const RelayedBuckets& relayed, int64_t element_bytes,
+                         comm::ProcessGroup& group, TensorMemory staged, BaseMemory base,
+                         DeviceOps& ops)
+    : relayed_(relayed),
+      element_bytes_(static_cast<int>(element_bytes)),
+      group_(group),
+      staged_(std::move(staged)),
+      base_(std::move(base)),
+      ops_(ops) {
+  for (const RelayedBucket& bucket : relayed_) {
+    largest_bytes_ = std::max(largest_bytes_, SizeBytes(bucket));
+  }
+  slots_.resize(base_ != nullptr ? 2 : MessagesUnderWay(largest_bytes_));
+}
+
+std::string RelaySender::Name() const {
+  return absl::StrCat("relayed bucket ", next_, " of ", relayed_.size(), " to rank ",
+                      relayed_[next_].to());
+}
+
+at::Tensor RelaySender::InPlace(const RelayedBucket& relayed, int first, int count) const {
+  std::byte* begin = nullptr;
+  std::byte* end = nullptr;
+  for (int i = first; i < first + count; ++i) {
+    const auto& piece = relayed.pieces(i);
+    if (piece.repeat() > 1) return {};
+    std::byte* const here = staged_(piece.tensor()).data() + piece.tensor_offset();
+    if (begin == nullptr) begin = end = here;
+    if (here != end) return {};
+    end += piece.size_bytes();
+  }
+  return at::from_blob(begin, {end - begin}, at::TensorOptions(at::kByte).device(ops_.device()));
+}
+
+template <typename Memory>
+absl::Status RelaySender::Pack(const RelayedBucket& relayed, int first, int count,
+                               const Memory& memory, at::Tensor to) const {
+  auto* const bytes = static_cast<std::byte*>(to.data_ptr());
+  std::vector<CopyRun> runs;
+  for (int i = first; i < first + count; ++i) {
+    const auto& piece = relayed.pieces(i);
+    const auto from = memory(piece.tensor());
+    if (static_cast<int64_t>(from.size()) < piece.tensor_offset() + piece.size_bytes()) {
+      return absl::InternalError(absl::StrCat("tensor ", piece.tensor(), " has ", from.size(),
+                                              " bytes in memory, fewer than are passed on"));
+    }
+    CopyRun& run = runs.emplace_back();
+    run.repeat = std::max<int64_t>(1, piece.repeat());
+    run.size = piece.size_bytes() / run.repeat;
+    run.from = from.data() + piece.tensor_offset();
+    run.from_stride = piece.stride();
+    run.to = bytes + piece.bucket_offset();
+    run.to_stride = run.size;
+  }
+  return ops_.Copy(runs);
+}
+
+absl::Status RelaySender::Send(const at::Tensor& bytes, const RelayedBucket& relayed, Slot& slot) {
+  ASSIGN_OR_RETURN(auto work, group_.Send(bytes, relayed.to(), Name()));
+  slot.works.push_back(std::move(work));
+  return absl::OkStatus();
+}
+
+absl::Status RelaySender::SendWhole(const RelayedBucket& relayed, Slot& slot) {
+  std::vector<at::Tensor> leaving;
+  int first = 0;
+  bool packs = false;
+  for (const int count : relayed.message_pieces()) {
+    at::Tensor bytes = InPlace(relayed, first, count);
+    if (!bytes.defined()) {
+      RETURN_IF_ERROR(Provide(ops_, largest_bytes_, slot.packed));
+      RETURN_IF_ERROR(Pack(relayed, first, count, staged_, slot.packed));
+      packs = true;
+      const auto& last = relayed.pieces(first + count - 1);
+      const int64_t begin = relayed.pieces(first).bucket_offset();
+      bytes = slot.packed.narrow(0, begin, last.bucket_offset() + last.size_bytes() - begin);
+    }
+    leaving.push_back(std::move(bytes));
+    first += count;
+  }
+  if (packs) RETURN_IF_ERROR(ops_.Synchronize());
+  for (const at::Tensor& bytes : leaving) RETURN_IF_ERROR(Send(bytes, relayed, slot));
+  return absl::OkStatus();
+}
+
+absl::Status RelaySender::SendDelta(const RelayedBucket& relayed, Slot& slot) {
+  const int64_t bytes = SizeBytes(relayed);
+  const int64_t room = MaxEncodedBytes(largest_bytes_);
+  RETURN_IF_ERROR(Provide(ops_, largest_bytes_, slot.packed));
+  RETURN_IF_ERROR(Provide(ops_, largest_bytes_, base_packed_));
+  RETURN_IF_ERROR(Provide(ops_, room, slot.coded));
+  RETURN_IF_ERROR(Pack(relayed, 0, relayed.pieces_size(), staged_, slot.packed));
+  RETURN_IF_ERROR(Pack(relayed, 0, relayed.pieces_size(), base_, base_packed_));
+  at::Tensor next = slot.packed.narrow(0, 0, bytes);
+  at::Tensor before = base_packed_.narrow(0, 0, bytes);
+  at::Tensor coded = slot.coded;
+  if (!ops_.on_host()) {
+    RETURN_IF_ERROR(ProvideOnHost(ops_, largest_bytes_, host_packed_));
+    RETURN_IF_ERROR(ProvideOnHost(ops_, largest_bytes_, host_base_));
+    RETURN_IF_ERROR(ProvideOnHost(ops_, room, host_coded_));
+    RETURN_IF_ERROR(ops_.Transfer(next, host_packed_.narrow(0, 0, bytes)));
+    RETURN_IF_ERROR(ops_.Transfer(before, host_base_.narrow(0, 0, bytes)));
+    next = host_packed_.narrow(0, 0, bytes);
+    before = host_base_.narrow(0, 0, bytes);
+    coded = host_coded_;
+  }
+  ASSIGN_OR_RETURN(const DeltaStats stats,
+                   EncodeDelta(BytesOf(before), BytesOf(next), element_bytes_, BytesOf(coded)));
+  const at::Tensor words = comm::GuardWords<1>({stats.coded_bytes});
+  slot.size = words;
+  if (!ops_.on_host()) {
+    RETURN_IF_ERROR(ops_.Transfer(coded.narrow(0, 0, stats.coded_bytes),
+                                  slot.coded.narrow(0, 0, stats.coded_bytes)));
+    ASSIGN_OR_RETURN(const at::Tensor size, ops_.Buffer(static_cast<int64_t>(words.nbytes())));
+    slot.size = size.view(at::kLong);
+    RETURN_IF_ERROR(ops_.Transfer(words, slot.size));
+  }
+  RETURN_IF_ERROR(Send(slot.size, relayed, slot));
+  return Send(slot.coded.narrow(0, 0, stats.coded_bytes), relayed, slot);
+}
+
+absl::Status RelaySender::PassOne(const RelayedBucket& relayed, Slot& slot) {
+  if (relayed.to() < 0 || relayed.to() >= group_.size() || relayed.to() == group_.rank()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("expected another rank of ", group_.size(), ", this is rank ", group_.rank()));
+  }
+  RETURN_IF_ERROR(Land(group_, slot.works));
+  return base_ != nullptr ? SendDelta(relayed, slot) : SendWhole(relayed, slot);
+}
+
+absl::Status RelaySender::Pass(int bucket, PhaseTimes& times) {
+  const Clock::time_point start = Clock::now();
+  for (; next_ < relayed_.size() && relayed_[next_].after_bucket() <= bucket; ++next_) {
+    RETURN_IF_ERROR(PassOne(relayed_[next_], slots_[next_ % slots_.size()]))
+        << "phase forward, " << Name();
+  }
+  times.Worked("forward", start);
+  return absl::OkStatus();
+}
+
+absl::Status RelaySender::Finish(PhaseTimes& times) {
+  const Clock::time_point start = Clock::now();
+  for (Slot& slot : slots_) {
+    RETURN_IF_ERROR(Land(group_, slot.works)) << "phase forward, the last relayed buckets";
+  }
+  times.Worked("forward", start);
+  return absl::OkStatus();
+}
+
+}  // namespace tandem::weights

@@ -1,0 +1,102 @@
+#include "services/trainer/publish/fleet_tables.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/status/status_macros.h"
+#include "common/weights/receive_table.h"
+
+namespace tandem::trainer {
+namespace {
+
+weights::TensorEntry PartOf(weights::TensorEntry tensor, const weights::LogicalTensor& logical,
+                            const weights::TensorBox& box) {
+  if (box.rows == logical.rows && box.columns == logical.columns) return tensor;
+  common::v1::TensorBox& part = *tensor.mutable_box();
+  part.set_first_row(box.first_row);
+  part.set_rows(box.rows);
+  part.set_first_column(box.first_column);
+  part.set_columns(box.columns);
+  return tensor;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<weights::Manifest>> PartManifests(const weights::Manifest& whole,
+                                                             const weights::ModelLayout& rollout) {
+  std::vector<weights::Manifest> parts;
+  for (int rank = 0; rank < rollout.tp(); ++rank) {
+    weights::Manifest& part = parts.emplace_back();
+    for (const weights::TensorBox& box : rollout.parts[rank].boxes) {
+      *part.add_tensors() = PartOf(whole.tensors(box.tensor), rollout.tensors[box.tensor], box);
+    }
+    if (part.tensors_size() != whole.tensors_size()) {
+      return absl::UnimplementedError(
+          absl::StrCat("replica rank ", rank, " holds ", part.tensors_size(), " of ",
+                       whole.tensors_size(), " tensors; a part of each is expected"));
+    }
+    part.set_digest(weights::ManifestDigest(part));
+  }
+  return parts;
+}
+
+absl::StatusOr<const FleetTables::Hop*> FleetTables::HopOf(const std::string& path,
+                                                           const Hop* before, int num_ranks) {
+  std::unique_ptr<Hop>& known = hops_[path];
+  if (known != nullptr) return known.get();
+  ASSIGN_OR_RETURN(const ReshardFeeds::Feed* feed, feeds_->To(num_ranks));
+  auto hop = std::make_unique<Hop>();
+  hop->rollout = &feed->rollout;
+  hop->tensor_bytes = feed->layout.tensor_bytes;
+  hop->plan = &feed->layout.plan;
+  if (before != nullptr) {
+    ASSIGN_OR_RETURN(hop->relay,
+                     weights::MakeRelayPlan(*before->plan, *before->rollout, *hop->rollout));
+    hop->plan = &hop->relay.hop;
+    auto relayed = std::make_shared<std::vector<weights::RelayedBuckets>>();
+    const int senders = before->rollout->tp();
+    for (int rank = 0; rank < senders; ++rank) {
+      relayed->push_back(weights::RelayedFor(hop->relay, rank, senders, hop->tensor_bytes));
+    }
+    hop->relayed = std::move(relayed);
+  }
+  ASSIGN_OR_RETURN(std::vector<weights::Manifest> manifests,
+                   PartManifests(feeds_->manifest(), *hop->rollout));
+  auto ranks = std::make_shared<std::vector<RankTable>>();
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    ranks->push_back({std::move(manifests[rank]), weights::BucketsFor(*hop->plan, rank)});
+  }
+  hop->ranks = std::move(ranks);
+  known = std::move(hop);
+  return known.get();
+}
+
+absl::StatusOr<std::vector<ReplicaTables>> FleetTables::For(const std::vector<int>& replica_ranks) {
+  if (replica_ranks.empty()) return absl::InvalidArgumentError("there is no replica to feed");
+  std::vector<ReplicaTables> out;
+  const Hop* hop = nullptr;
+  std::string path;
+  int size = 0;
+  for (const int ranks : replica_ranks) {
+    if (hop == nullptr || ranks != size) {
+      if (hop != nullptr && ranks > size) {
+        return absl::InvalidArgumentError(absl::StrCat("replicas of ",
+                                                       absl::StrJoin(replica_ranks, ", "),
+                                                       " ranks: expected the larger ones first"));
+      }
+      const std::string before = path;
+      absl::StrAppend(&path, path.empty() ? "" : ">", ranks);
+      ASSIGN_OR_RETURN(hop, HopOf(path, hop, ranks));
+      size = ranks;
+      if (!out.empty()) {
+        out.back().relayed = hop->relayed;
+        out.back().id = absl::StrCat(before, ", to ", ranks);
+      }
+    }
+    out.push_back({path, hop->ranks, nullptr});
+  }
+  return out;
+}
+
+}  // namespace tandem::trainer

@@ -1,0 +1,152 @@
+// Tables that a peer sends, as they are made and as they are checked: what is passed on to replicas
+// that are split otherwise, and what a rank takes of a broadcast.
+#include <functional>
+
+#include "common/weights/broadcast_part.h"
+#include "common/weights/relay_table.h"
+#include "tests/common/weights/plan_fixtures.h"
+#include "tests/support/status_matchers.h"
+
+namespace tandem::weights {
+namespace {
+
+using namespace testing;  // NOLINT: the fixtures
+using ::tandem::testing::IsOk;
+using ::tandem::testing::StatusIs;
+using ::testing::HasSubstr;
+
+Manifest ManifestOf(const ModelLayout& layout, int rank) {
+  Manifest manifest;
+  for (const TensorBox& box : layout.parts[rank].boxes) {
+    TensorEntry& tensor = *manifest.add_tensors();
+    tensor.set_name(absl::StrCat("t", box.tensor));
+    tensor.add_shape(layout.tensors[box.tensor].rows);
+    tensor.add_shape(layout.tensors[box.tensor].columns);
+    tensor.set_dtype("float32");
+    tensor.mutable_box()->set_first_row(box.first_row);
+    tensor.mutable_box()->set_rows(box.rows);
+    tensor.mutable_box()->set_first_column(box.first_column);
+    tensor.mutable_box()->set_columns(box.columns);
+  }
+  manifest.set_digest(ManifestDigest(manifest));
+  return manifest;
+}
+
+google::protobuf::RepeatedPtrField<Bucket> Repeated(const std::vector<Bucket>& buckets) {
+  return {buckets.begin(), buckets.end()};
+}
+
+TEST(BroadcastPart, EveryRankTakesItsBoxesOfWholeBuckets) {
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    SCOPED_TRACE(seed);
+    Rng rng(seed);
+    const model::ModelSpec spec = RandomSpec(rng);
+    const int ranks = Draw(rng, 1, 4);
+    const ModelLayout layout = *LayoutOf(spec, {}, ranks);
+    const ModelLayout one = *LayoutOf(spec, {}, 1);
+    ASSERT_OK_AND_ASSIGN(const TransferPlan whole,
+                         MakeTransferPlan(ManifestOf(one, 0), 8 * Draw(rng, 1, 90)));
+    const std::vector<Memory> held = RolloutMemory(spec, 1);
+    const std::vector<Memory> expected = RolloutMemory(spec, ranks);
+    std::vector<Memory> taken = Empty(expected);
+    for (int rank = 0; rank < ranks; ++rank) {
+      ASSERT_OK_AND_ASSIGN(const std::vector<Bucket> buckets, BucketsOfPart(whole, layout, rank));
+      ASSERT_THAT(CheckBroadcastPart(ManifestOf(layout, rank), Repeated(buckets)).status(), IsOk());
+      ASSERT_EQ(buckets.size(), whole.buckets.size());
+      for (size_t b = 0; b < buckets.size(); ++b) {
+        std::vector<Value> bytes(whole.buckets[b].size_bytes() / 4);
+        for (const auto& piece : whole.buckets[b].pieces()) {
+          std::memcpy(bytes.data() + piece.bucket_offset() / 4,
+                      held[0].at(piece.tensor()).data() + piece.tensor_offset() / 4,
+                      piece.size_bytes());
+        }
+        for (const auto& piece : buckets[b].pieces()) {
+          const int64_t runs = std::max<int64_t>(1, piece.repeat());
+          for (int64_t i = 0; i < runs; ++i) {
+            std::memcpy(taken[rank].at(piece.tensor()).data() +
+                            (piece.tensor_offset() + i * piece.stride()) / 4,
+                        bytes.data() + (piece.bucket_offset() + i * piece.bucket_stride()) / 4,
+                        piece.size_bytes() / runs);
+          }
+        }
+      }
+    }
+    ASSERT_EQ(taken, expected);
+  }
+}
+
+TEST(BroadcastPart, RefusesATableThatReachesBeyondBucketOrTensor) {
+  Rng rng(1);
+  const model::ModelSpec spec = RandomSpec(rng);
+  const ModelLayout layout = *LayoutOf(spec, {}, 2);
+  ASSERT_OK_AND_ASSIGN(const TransferPlan whole,
+                       MakeTransferPlan(ManifestOf(*LayoutOf(spec, {}, 1), 0), 4096));
+  ASSERT_OK_AND_ASSIGN(const std::vector<Bucket> buckets, BucketsOfPart(whole, layout, 1));
+  const auto error = [&](const std::function<void(Bucket&)>& change) {
+    std::vector<Bucket> changed = buckets;
+    change(changed[0]);
+    return CheckBroadcastPart(ManifestOf(layout, 1), Repeated(changed)).status();
+  };
+  const auto refused = StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("bucket"));
+  EXPECT_THAT(error([](Bucket&) {}), IsOk());
+  EXPECT_THAT(error([](Bucket& b) { b.set_size_bytes(4); }), refused);
+  EXPECT_THAT(error([](Bucket& b) { b.set_size_bytes(0); }), refused);
+  EXPECT_THAT(error([](Bucket& b) { b.set_size_bytes(INT64_MAX); }), refused);
+  EXPECT_THAT(error([](Bucket& b) { b.mutable_pieces(0)->set_bucket_offset(-4); }), refused);
+  EXPECT_THAT(error([](Bucket& b) { b.mutable_pieces(0)->set_bucket_offset(INT64_MAX); }), refused);
+  EXPECT_THAT(error([](Bucket& b) { b.mutable_pieces(0)->set_tensor(1 << 20); }), refused);
+  EXPECT_THAT(error([](Bucket& b) { b.mutable_pieces(0)->set_tensor_offset(1 << 30); }), refused);
+  EXPECT_THAT(error([](Bucket& b) { *b.add_pieces() = b.pieces(0); }), refused);
+  EXPECT_THAT(error([](Bucket& b) { b.mutable_pieces()->DeleteSubrange(0, 1); }), refused);
+  EXPECT_THAT(error([](Bucket& b) {
+                b.mutable_pieces(0)->set_size_bytes(8);
+                b.mutable_pieces(0)->set_repeat(2);
+                b.mutable_pieces(0)->set_stride(4);
+                b.mutable_pieces(0)->set_bucket_stride(INT64_MAX);
+              }),
+              refused);
+}
+
+TEST(RelayTable, RefusesWhatIsNoPartOfWhatArrives) {
+  Rng rng(5);
+  const model::ModelSpec spec = RandomSpec(rng);
+  const ModelLayout two = *LayoutOf(spec, {}, 2);
+  const ModelLayout one = *LayoutOf(spec, {}, 1);
+  ASSERT_OK_AND_ASSIGN(
+      const ReshardPlan feed,
+      MakeReshardPlan(TrainerHoldings(one, {.dp_shard = 2}), RolloutHoldings(two), {4, 400}));
+  ASSERT_OK_AND_ASSIGN(const RelayPlan relay, MakeRelayPlan(feed, two, one));
+  ASSERT_OK_AND_ASSIGN(TransferPlan plan, PlanOfManifest(ManifestOf(two, 0)));
+  plan.buckets.resize(feed.messages.size());
+  std::vector<int64_t> whole;
+  for (const LogicalTensor& tensor : one.tensors) whole.push_back(tensor.elements() * 4);
+  const RelayedBuckets relayed = RelayedFor(relay, 0, 2, {whole});
+  int64_t bytes = 0;
+  for (const RelayedBucket& bucket : relayed) bytes += SizeBytes(bucket);
+  EXPECT_EQ(bytes, relay.hop.sent_bytes[0]);
+  EXPECT_EQ(relayed[0].to(), 2);
+
+  const auto error = [&](const std::function<void(RelayedBucket&)>& change) {
+    RelayedBuckets changed = relayed;
+    change(*changed.Mutable(1));
+    return CheckRelayed(plan, changed);
+  };
+  const auto refused = StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("relayed 1"));
+  EXPECT_THAT(error([](RelayedBucket&) {}), IsOk());
+  EXPECT_THAT(error([](RelayedBucket& r) { r.set_after_bucket(-1); }), refused);
+  EXPECT_THAT(error([](RelayedBucket& r) { r.set_after_bucket(INT32_MAX); }), refused);
+  EXPECT_THAT(error([](RelayedBucket& r) { r.mutable_pieces(0)->set_tensor(-1); }), refused);
+  EXPECT_THAT(error([](RelayedBucket& r) { r.mutable_pieces(0)->set_tensor(INT32_MAX); }), refused);
+  EXPECT_THAT(error([](RelayedBucket& r) { r.mutable_pieces(0)->set_bucket_offset(4); }), refused);
+  EXPECT_THAT(error([](RelayedBucket& r) { r.mutable_pieces(0)->set_size_bytes(INT64_MAX); }),
+              refused);
+  EXPECT_THAT(error([](RelayedBucket& r) { r.mutable_pieces(0)->set_tensor_offset(-4); }), refused);
+  EXPECT_THAT(error([](RelayedBucket& r) { r.mutable_pieces(0)->set_bucket_stride(8); }), refused);
+  EXPECT_THAT(error([](RelayedBucket& r) { r.clear_message_pieces(); }), refused);
+  EXPECT_THAT(error([](RelayedBucket& r) { r.clear_pieces(); }), refused);
+  EXPECT_THAT(error([](RelayedBucket& r) { r.set_message_pieces(0, 0); }), refused);
+  EXPECT_THAT(error([](RelayedBucket& r) { r.add_message_pieces(INT32_MAX); }), refused);
+}
+
+}  // namespace
+}  // namespace tandem::weights
