@@ -14,6 +14,7 @@
 #include "absl/time/clock.h"
 #include "common/comm/check_tensors.h"
 #include "common/comm/choose_group.h"
+#include "common/comm/link_facts.h"
 #include "common/comm/operation.h"
 #include "common/comm/single_rank_group.h"
 #include "common/status/status_macros.h"
@@ -200,13 +201,14 @@ class DeviceMemoryWork : public Work {
   const std::shared_ptr<Transfer> transfer_;
 };
 
-class DeviceMemoryGroup : public ProcessGroup {
+class DeviceMemoryGroup : public ProcessGroup, public KnowsTransport {
  public:
   explicit DeviceMemoryGroup(std::shared_ptr<Ranks> ranks) : ranks_(std::move(ranks)) {}
 
   const std::string& name() const override { return ranks_->name; }
   int rank() const override { return ranks_->rank; }
   int size() const override { return ranks_->size; }
+  const char* transport() const override { return "cuda_ipc"; }
 
   WorkOr AllGather(at::Tensor, at::Tensor, absl::string_view) override {
     return None("all_gather");

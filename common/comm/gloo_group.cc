@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "common/comm/check_tensors.h"
+#include "common/comm/link_facts.h"
 #include "common/comm/local_address.h"
 #include "common/comm/operation.h"
 #include "common/comm/process_group.h"
@@ -193,8 +194,9 @@ class GlooWork : public Work {
   absl::Status result_;
 };
 
-class GlooGroup : public ProcessGroup {
+class GlooGroup : public ProcessGroup, public KnowsTransport {
  public:
+  const char* transport() const override { return "gloo"; }
   explicit GlooGroup(std::shared_ptr<GlooState> state) : state_(std::move(state)) {}
 
   ~GlooGroup() override {

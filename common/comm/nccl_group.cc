@@ -27,6 +27,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "common/comm/check_tensors.h"
+#include "common/comm/link_facts.h"
 #include "common/comm/process_group.h"
 #include "common/comm/rendezvous_store.h"
 #include "common/comm/run_with_deadline.h"
@@ -179,13 +180,14 @@ class NcclWork : public Work {
   const BackendWork work_;
 };
 
-class NcclGroup : public ProcessGroup {
+class NcclGroup : public ProcessGroup, public KnowsTransport {
  public:
   explicit NcclGroup(std::shared_ptr<NcclState> state) : state_(std::move(state)) {}
 
   const std::string& name() const override { return state_->name; }
   int rank() const override { return state_->rank; }
   int size() const override { return state_->size; }
+  const char* transport() const override { return "nccl"; }
 
   WorkOr AllGather(at::Tensor full, at::Tensor shard, absl::string_view tag) override {
     const std::string what = Describe("all_gather", tag, full, "");

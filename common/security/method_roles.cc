@@ -42,6 +42,12 @@ const std::vector<MethodRoles>& AllMethodRoles() {
       {"/tandem.rollout.v1.WeightService/GetDigests", {kTrainer, kDriver, kObserver}, {kRollout}},
       {"/tandem.rollout.v1.WeightService/ReadWeights", {kRollout}, {kRollout}},
 
+      // To look is anybody's who may look; to load the network is the driver's.
+      {"/tandem.diagnostics.v1.DiagnosticsService/CheckReach",
+       {kDriver, kObserver},
+       {kTrainer, kRollout}},
+      {"/tandem.diagnostics.v1.DiagnosticsService/ProbeGroup", {kDriver}, {kTrainer, kRollout}},
+
       {"/tandem.reward.v1.RewardService/ComputeRewards", {kDriver}, {kReward}},
 
       // Whoever belongs here may ask whether a process is well and what it offers.

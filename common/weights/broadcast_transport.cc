@@ -114,15 +114,16 @@ absl::StatusOr<std::vector<TensorDigest>> BroadcastTransport::SendBuckets(const 
 }
 
 absl::Status BroadcastTransport::Receive(const TransferPlan& plan, comm::ProcessGroup& group,
-                                         BucketSink& sink, PhaseTimes& times) {
+                                         BucketSink& sink, PhaseTimes& times, LinkTimes* links) {
   const auto entered = ops_.Enter();
-  const absl::Status status = ReceiveBuckets(plan, group, sink, times);
+  const absl::Status status = ReceiveBuckets(plan, group, sink, times, links);
   if (!status.ok()) buffers_ = {};
   return status;
 }
 
 absl::Status BroadcastTransport::ReceiveBuckets(const TransferPlan& plan, comm::ProcessGroup& group,
-                                                BucketSink& sink, PhaseTimes& times) {
+                                                BucketSink& sink, PhaseTimes& times,
+                                                LinkTimes* links) {
   RETURN_IF_ERROR(MakeBuffers(plan.largest_bucket_bytes));
   const int count = static_cast<int>(plan.buckets.size());
   std::array<Flight, 2> flights;
@@ -132,6 +133,9 @@ absl::Status BroadcastTransport::ReceiveBuckets(const TransferPlan& plan, comm::
   for (int b = 0; b < count; ++b) {
     RETURN_IF_ERROR(Land(group, flights[b % 2], times)) << "phase wire";
     const Clock::time_point unpack_start = Clock::now();
+    if (links != nullptr) {
+      links->Arrived(0, plan.buckets[b].size_bytes(), flights[b % 2].start, unpack_start);
+    }
     RETURN_IF_ERROR(sink.Unpack(b, WholeBucket(plan.buckets[b]), Buffer(plan, b)))
         << "phase unpack, " << plan.BucketName(b);
     times.Worked("unpack", unpack_start);

@@ -9,6 +9,7 @@
 #include "common/comm/process_group.h"
 #include "common/weights/bucket_ends.h"
 #include "common/weights/device_ops.h"
+#include "common/weights/link_times.h"
 
 namespace tandem::weights {
 
@@ -27,16 +28,16 @@ class BroadcastTransport {
   absl::StatusOr<std::vector<TensorDigest>> Send(const TransferPlan& plan,
                                                  comm::ProcessGroup& group, BucketSource& source,
                                                  PhaseTimes& times);
-  // The others.
+  // The others. `links`, by rank of the group, may be null.
   absl::Status Receive(const TransferPlan& plan, comm::ProcessGroup& group, BucketSink& sink,
-                       PhaseTimes& times);
+                       PhaseTimes& times, LinkTimes* links = nullptr);
 
  private:
   absl::StatusOr<std::vector<TensorDigest>> SendBuckets(const TransferPlan& plan,
                                                         comm::ProcessGroup& group,
                                                         BucketSource& source, PhaseTimes& times);
   absl::Status ReceiveBuckets(const TransferPlan& plan, comm::ProcessGroup& group, BucketSink& sink,
-                              PhaseTimes& times);
+                              PhaseTimes& times, LinkTimes* links);
   absl::Status MakeBuffers(int64_t bytes);
   // The part of buffer `bucket` % 2 that the bucket fills.
   at::Tensor Buffer(const TransferPlan& plan, int bucket) const;

@@ -21,6 +21,7 @@ target_include_directories(civetweb SYSTEM INTERFACE ${CIVETWEB_INCLUDE})
 target_link_libraries(civetweb INTERFACE ${CIVETWEB_LIBRARY})
 if(TANDEM_TESTS)
   find_package(GTest REQUIRED)
+  find_package(ZLIB REQUIRED)
 endif()
 
 execute_process(COMMAND ${CMAKE_SOURCE_DIR}/tools/setup --print

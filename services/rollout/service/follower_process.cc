@@ -11,6 +11,7 @@
 #include "common/telemetry/metrics_server.h"
 #include "services/rollout/receive/local_weight_load.h"
 #include "services/rollout/service/engine_options.h"
+#include "services/rollout/service/rollout_diagnostics.h"
 
 namespace tandem::rollout {
 
@@ -54,12 +55,18 @@ absl::Status FollowerProcess::Build(const RolloutProcessOptions& options) {
     ended_.Notify();
     if (on_failed) on_failed();
   });
+  diagnostics_ = std::make_unique<probe::DiagnosticsServiceImpl>(
+      RolloutDiagnostics(ranks_->group().rank(), *receiver_, nullptr));
   ASSIGN_OR_RETURN(server_, rpc::Server::Start({.listen = options.listen,
                                                 .health_listen = options.health_listen,
                                                 .role = "rollout",
                                                 .health_names = {kWeightServiceName},
-                                                .on_drain = [this] { receiver_->Shutdown(); }},
-                                               {weight_service_.get()}));
+                                                .on_drain =
+                                                    [this] {
+                                                      diagnostics_->Shutdown();
+                                                      receiver_->Shutdown();
+                                                    }},
+                                               {weight_service_.get(), diagnostics_.get()}));
   if (!options.metrics.empty()) {
     ASSIGN_OR_RETURN(metrics_server_, telemetry::MetricsServer::Start(
                                           options.metrics, {.role = "rollout",

@@ -46,6 +46,7 @@ class FollowerProcess {
   std::unique_ptr<ArenaStore> store_;
   std::unique_ptr<WeightReceiver> receiver_;
   std::unique_ptr<WeightServiceImpl> weight_service_;
+  std::unique_ptr<probe::DiagnosticsServiceImpl> diagnostics_;
   std::unique_ptr<rpc::Server> server_;
   std::unique_ptr<telemetry::MetricsServer> metrics_server_;  // may be null
   absl::Notification ended_;                                  // with end_

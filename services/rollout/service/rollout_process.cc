@@ -17,6 +17,7 @@
 #include "common/telemetry/log.h"
 #include "services/rollout/receive/local_weight_load.h"
 #include "services/rollout/service/engine_options.h"
+#include "services/rollout/service/rollout_diagnostics.h"
 
 namespace tandem::rollout {
 namespace {
@@ -88,17 +89,21 @@ absl::Status RolloutProcess::Build(const RolloutProcessOptions& options) {
   }
   rollout_service_ =
       std::make_unique<RolloutServiceImpl>(*engine_, tokenizer_.get(), std::move(hooks));
-  ASSIGN_OR_RETURN(server_,
-                   rpc::Server::Start({.listen = options.listen,
-                                       .health_listen = options.health_listen,
-                                       .role = "rollout",
-                                       .health_names = {kRolloutServiceName, kWeightServiceName},
-                                       .on_drain =
-                                           [this] {
-                                             receiver_->Shutdown();
-                                             engine_->Drain(absl::Now() + grace_ * kFinishShare);
-                                           }},
-                                      {rollout_service_.get(), weight_service_.get()}));
+  diagnostics_ = std::make_unique<probe::DiagnosticsServiceImpl>(
+      RolloutDiagnostics(0, *receiver_, engine_.get()));
+  ASSIGN_OR_RETURN(
+      server_,
+      rpc::Server::Start({.listen = options.listen,
+                          .health_listen = options.health_listen,
+                          .role = "rollout",
+                          .health_names = {kRolloutServiceName, kWeightServiceName},
+                          .on_drain =
+                              [this] {
+                                diagnostics_->Shutdown();
+                                receiver_->Shutdown();
+                                engine_->Drain(absl::Now() + grace_ * kFinishShare);
+                              }},
+                         {rollout_service_.get(), weight_service_.get(), diagnostics_.get()}));
   if (!options.metrics.empty()) {
     ASSIGN_OR_RETURN(metrics_server_,
                      telemetry::MetricsServer::Start(

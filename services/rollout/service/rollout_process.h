@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "common/comm/launch_environment.h"
 #include "common/model/transformer.h"
+#include "common/probe/diagnostics_service.h"
 #include "common/rpc/server.h"
 #include "common/telemetry/metrics_server.h"
 #include "common/tokenizer/tokenizer.h"
@@ -87,6 +88,7 @@ class RolloutProcess {
   std::unique_ptr<WeightServiceImpl> weight_service_;
   std::shared_ptr<RolloutMetrics> metrics_;
   std::unique_ptr<RolloutServiceImpl> rollout_service_;
+  std::unique_ptr<probe::DiagnosticsServiceImpl> diagnostics_;
   std::unique_ptr<rpc::Server> server_;
   std::unique_ptr<openai::OpenAiServer> openai_server_;       // may be null
   std::unique_ptr<telemetry::MetricsServer> metrics_server_;  // may be null

@@ -10,6 +10,7 @@
 #include "common/telemetry/log.h"
 #include "common/telemetry/trace.h"
 #include "common/weights/manifest.h"
+#include "services/trainer/service/leader_diagnostics.h"
 
 namespace tandem::trainer {
 namespace {
@@ -56,18 +57,23 @@ absl::StatusOr<std::unique_ptr<LeaderServer>> LeaderServer::Start(
   out->leader_ = std::make_unique<TrainerLeader>(out->options_.config, std::move(info), engine,
                                                  out->team_, out->status_);
   out->service_ = std::make_unique<TrainerService>(*out->leader_, out->queue_);
+  out->diagnostics_ = std::make_unique<probe::DiagnosticsServiceImpl>(
+      LeaderDiagnostics(*out->leader_, out->queue_,
+                        absl::Seconds(out->options_.config.trainer().collective_timeout_s())));
 
   rpc::ServerOptions server_options;
   server_options.listen = out->options_.listen;
   server_options.health_listen = out->options_.health_listen;
   server_options.role = "trainer";
   server_options.health_names = {kTrainerHealthName};
-  server_options.on_drain = [status = &out->status_] {
+  server_options.on_drain = [status = &out->status_, diagnostics = out->diagnostics_.get()] {
+    diagnostics->Shutdown();
     const absl::Status failure = status->Refusal();
     status->Close(failure.ok() ? absl::UnavailableError("the trainer is stopping") : failure);
   };
   ASSIGN_OR_RETURN(out->server_,
-                   rpc::Server::Start(std::move(server_options), {out->service_.get()}));
+                   rpc::Server::Start(std::move(server_options),
+                                      {out->service_.get(), out->diagnostics_.get()}));
   out->collective_thread_ = std::thread([server = out.get()] { server->RunCollectiveThread(); });
   out->server_->SetServing(kTrainerHealthName, true);
   return out;

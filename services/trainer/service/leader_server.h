@@ -17,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
+#include "common/probe/diagnostics_service.h"
 #include "common/rpc/server.h"
 #include "services/trainer/service/command_queue.h"
 #include "services/trainer/service/control_link.h"
@@ -79,6 +80,7 @@ class LeaderServer {
   RankTeam team_;
   std::unique_ptr<TrainerLeader> leader_;
   std::unique_ptr<TrainerService> service_;
+  std::unique_ptr<probe::DiagnosticsServiceImpl> diagnostics_;
   std::unique_ptr<rpc::Server> server_;
   absl::Notification collective_thread_done_;
   std::thread collective_thread_;

@@ -134,6 +134,42 @@ void GrowingMemory(const Report& report, const RunConfig&, std::vector<Advice>& 
                  "trainer.memory_megabytes, so that the plan states and holds a limit"});
 }
 
+void SlowLinks(const Report& report, const RunConfig&, std::vector<Advice>& out) {
+  constexpr size_t kMost = 5;  // of many the cause is one
+  const std::vector<SlowLink> slow = FindSlowLinks(report.links);
+  for (size_t i = 0; i < std::min(kMost, slow.size()); ++i) {
+    out.push_back(
+        {absl::StrFormat("the link %s -> %s carries %.4f GB/s of a weight update (%s), others like "
+                         "it %.4f GB/s%s",
+                         slow[i].link->from, slow[i].link->to,
+                         1e-9 * slow[i].link->bytes_per_second(), slow[i].link->transport,
+                         1e-9 * slow[i].siblings,
+                         i + 1 == kMost && slow.size() > kMost
+                             ? absl::StrCat("; ", slow.size() - kMost, " more links are as slow")
+                             : ""),
+         "tandem doctor times this pair of hosts; look at the adapter's speed (ethtool), at the "
+         "route (ip route get), and at what else uses them; a receiver with too few cores takes "
+         "what comes late as well (rollout.threads)"});
+  }
+}
+
+void LinksBelowProbe(const Report& report, const RunConfig& config, std::vector<Advice>& out) {
+  const std::optional<double> fastest = FastestBetweenHosts(report.links);
+  if (!fastest.has_value() || !report.probe_bytes_per_second.has_value()) return;
+  if (*fastest > 0.5 * *report.probe_bytes_per_second) return;
+  out.push_back(
+      {absl::StrFormat("no link between hosts carries more than %.3f GB/s of a weight update; the "
+                       "doctor's probe reached %.3f GB/s between the same hosts",
+                       1e-9 * *fastest, 1e-9 * *report.probe_bytes_per_second),
+       config.trainer().threads() == 0
+           ? "the network is not what holds updates up: give the processes cores of their own "
+             "while "
+             "weights move (trainer.threads, rollout.threads), or make messages larger "
+             "(rollout.update_weights_bucket_megabytes)"
+           : "the network is not what holds updates up: more threads (trainer.threads, "
+             "rollout.threads), or larger messages (rollout.update_weights_bucket_megabytes)"});
+}
+
 void NcclOverSockets(const Report& report, const RunConfig&, std::vector<Advice>& out) {
   int64_t direct = 0;
   int64_t sockets = 0;
@@ -152,9 +188,9 @@ void NcclOverSockets(const Report& report, const RunConfig&, std::vector<Advice>
 
 std::vector<Advice> FindAdvice(const Report& report, const RunConfig& config) {
   std::vector<Advice> out;
-  for (const Rule& rule :
-       std::initializer_list<Rule>{GenerationBound, ExposedCommunication, LateRank, UpdateShare,
-                                   SlowVerify, LongPause, GrowingMemory, NcclOverSockets}) {
+  for (const Rule& rule : std::initializer_list<Rule>{
+           GenerationBound, ExposedCommunication, LateRank, UpdateShare, SlowVerify, LongPause,
+           SlowLinks, LinksBelowProbe, GrowingMemory, NcclOverSockets}) {
     rule(report, config, out);
   }
   return out;

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_replace.h"
+#include "tools/tandem/diagnose/render_links.h"
 #include "tools/tandem/diagnose/report.h"
 
 namespace tandem::diagnose {
@@ -26,9 +26,7 @@ std::string Bar(double share, int width = 30) {
   return std::string(filled, '#') + std::string(width - filled, '.');
 }
 
-std::string Escape(const std::string& text) {
-  return absl::StrReplaceAll(text, {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}});
-}
+std::string Escape(const std::string& text) { return EscapeHtml(text); }
 
 // ---- the page's parts -------------------------------------------------------------------------
 
@@ -107,7 +105,11 @@ constexpr char kStyle[] =
     "auto;padding:0 1rem}svg{width:100%}svg text{font-size:12px;fill:currentColor}li{margin:.4rem "
     "0}.legend span{margin-right:1rem}.legend i{display:inline-block;width:.8rem;height:.8rem;"
     "margin-right:.3rem;border-radius:2px}table{border-collapse:collapse}td,th{padding:.15rem "
-    ".8rem .15rem 0;text-align:right}td:first-child,th:first-child{text-align:left}";
+    ".8rem .15rem "
+    "0;text-align:right}td:first-child,th:first-child{text-align:left}.wide{overflow-x:auto}"
+    "table.links{border-spacing:3px;border-collapse:separate}table.links th{font-weight:500}"
+    "table.links td.heat{padding:.25rem .6rem;border-radius:4px;text-align:right}"
+    "td.heat small{display:block;opacity:.8;font-size:10px}";
 
 const std::vector<Segment>& RankKinds() {
   static const auto* kinds = new std::vector<Segment>{{"computation", 0, "#2a9d5c"},
@@ -139,6 +141,7 @@ json ToJson(const Report& report) {
               {"update_phases", json::object()},
               {"ranks", json::array()},
               {"units", json::array()},
+              {"links", LinksToJson(report)},
               {"memory", json::array()},
               {"nccl_transports", report.nccl_transports},
               {"advice", json::array()}};
@@ -172,6 +175,7 @@ json ToJson(const Report& report) {
   if (report.update_bytes_per_second)
     out["update_bytes_per_second"] = *report.update_bytes_per_second;
   if (report.changed_share) out["changed_share"] = *report.changed_share;
+  if (report.probe_bytes_per_second) out["probe_bytes_per_second"] = *report.probe_bytes_per_second;
   return out;
 }
 
@@ -225,6 +229,7 @@ std::string ToText(const Report& report) {
                             Bar(Share(times.mean, report.update.mean)));
     }
   }
+  out += LinksToText(report);
   if (!report.memory.empty()) {
     absl::StrAppendFormat(
         &out, "\nMemory of a trainer rank, peak: %.2f GiB at step %d, %.2f at %d\n",
@@ -299,6 +304,7 @@ std::string ToHtml(const Report& report) {
     }
     absl::StrAppend(&out, StackedBars(rows));
   }
+  out += LinksToHtml(report);
   if (const std::string plot = MemoryPlot(report.memory); !plot.empty()) {
     absl::StrAppend(&out, "<h2>Memory of a trainer rank, peak</h2>",
                     Legend({{"resident", 0, "#2f6fde"}, {"tensors", 0, "#e69f00"}}), plot);

@@ -163,7 +163,7 @@ Distribution DistributionOf(std::vector<double> values) {
   return out;
 }
 
-absl::StatusOr<Report> Diagnose(const std::string& run_dir) {
+absl::StatusOr<Report> Diagnose(const std::string& run_dir, const std::string& doctor) {
   const std::string config_path = run_dir + "/config.yaml";
   if (!fs::exists(config_path)) {
     return absl::NotFoundError(
@@ -191,6 +191,10 @@ absl::StatusOr<Report> Diagnose(const std::string& run_dir) {
   AddRanks(rows, report);
   AddUpdates(rows, report);
   AddMemory(rows, report);
+  ASSIGN_OR_RETURN(report.links, ReadLinks(run_dir + "/updates.jsonl"));
+  if (!doctor.empty()) {
+    ASSIGN_OR_RETURN(report.probe_bytes_per_second, ReadProbe(doctor));
+  }
   if (fs::exists(run_dir + "/trace.json")) {
     RETURN_IF_ERROR(AddTrace(run_dir + "/trace.json", report));
   }

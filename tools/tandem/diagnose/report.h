@@ -1,5 +1,5 @@
-// Where the time of a run went between its processes, from what the run left: metrics.jsonl, and,
-// where it was made with --trace, trace.json.
+// Where the time of a run went between its processes, from what the run left: metrics.jsonl,
+// updates.jsonl, and, where it was made with --trace, trace.json.
 #ifndef TANDEM_TOOLS_TANDEM_DIAGNOSE_REPORT_H_
 #define TANDEM_TOOLS_TANDEM_DIAGNOSE_REPORT_H_
 
@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "tandem/config/v1/run_config.pb.h"
+#include "tools/tandem/diagnose/links.h"
 
 namespace tandem::diagnose {
 
@@ -73,14 +74,17 @@ struct Report {
   Distribution update_pause;
   std::optional<double> update_bytes_per_second;  // that left the trainer while bytes were moving
   std::optional<double> changed_share;            // of a delta's elements
+  std::vector<Link> links;                        // of the weight updates
+  std::optional<double> probe_bytes_per_second;   // what the doctor measured between the hosts
   std::vector<MemoryPoint> memory;
   std::map<std::string, int64_t> nccl_transports;  // "P2P/CUMEM" -> channels, of NCCL's own log
   bool has_trace = false;
   std::vector<Advice> advice;
 };
 
-// NOT_FOUND where the folder is no run's, FAILED_PRECONDITION where no step is done yet.
-absl::StatusOr<Report> Diagnose(const std::string& run_dir);
+// NOT_FOUND where the folder is no run's, FAILED_PRECONDITION where no step is done yet. `doctor`:
+// a file of what `tandem doctor --json` said, or empty.
+absl::StatusOr<Report> Diagnose(const std::string& run_dir, const std::string& doctor = "");
 
 // What the figures say should be changed.
 std::vector<Advice> FindAdvice(const Report& report, const config::v1::RunConfig& config);

@@ -2,6 +2,7 @@
 #ifndef TANDEM_TOOLS_TANDEM_DOCTOR_FINDING_H_
 #define TANDEM_TOOLS_TANDEM_DOCTOR_FINDING_H_
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,20 +16,26 @@ struct Finding {
   std::string what;   // "model", "trainer 10.0.0.1:5000", "disk of /runs"
   std::string found;  // a short sentence
   std::string cure;   // empty where all is well
+  // Figures, for programs; null where there are none.
+  nlohmann::json measured = nullptr;
+  std::string table = "";  // lines, for a terminal; empty where one sentence says it all
 };
 
 // In the order of the checks.
 class Findings {
  public:
   void Ok(std::string what, std::string found) {
-    all_.push_back({Severity::kOk, std::move(what), std::move(found), ""});
+    all_.push_back({Severity::kOk, std::move(what), std::move(found), "", nullptr, ""});
   }
   void Warn(std::string what, std::string found, std::string cure) {
-    all_.push_back({Severity::kWarning, std::move(what), std::move(found), std::move(cure)});
+    all_.push_back(
+        {Severity::kWarning, std::move(what), std::move(found), std::move(cure), nullptr, ""});
   }
   void Fail(std::string what, std::string found, std::string cure) {
-    all_.push_back({Severity::kError, std::move(what), std::move(found), std::move(cure)});
+    all_.push_back(
+        {Severity::kError, std::move(what), std::move(found), std::move(cure), nullptr, ""});
   }
+  void Add(Finding finding) { all_.push_back(std::move(finding)); }
 
   const std::vector<Finding>& all() const { return all_; }
   int Count(Severity severity) const {

@@ -22,6 +22,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/plan/memory_budget.h"
+#include "common/probe/host_report.h"
+#include "tools/tandem/doctor/fleet_memory.h"
 
 namespace tandem::doctor {
 namespace {
@@ -35,17 +37,6 @@ int64_t FreeBytes(const std::string& path) {
   struct statvfs info {};
   if (statvfs(path.c_str(), &info) != 0) return -1;
   return static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize);
-}
-
-int64_t AvailableMemory() {
-  std::ifstream file("/proc/meminfo");
-  std::string name;
-  int64_t kib = 0;
-  std::string unit;
-  while (file >> name >> kib >> unit) {
-    if (name == "MemAvailable:") return kib << 10;
-  }
-  return -1;
 }
 
 bool HasFlag(const char* flag) {
@@ -168,17 +159,36 @@ void CheckMemory(const plan::RunPlan& plan, Findings& findings) {
                   "activation checkpointing lower it");
     return;
   }
-  const int64_t available = AvailableMemory();
+  const int64_t ranks = plan.config.trainer().ranks();
   const int64_t rollouts =
-      plan.with_rollouts ? plan.config.rollout().replicas() * plan.budget.rollout_bytes : 0;
-  const int64_t needed = plan.config.trainer().ranks() * plan.budget.process_bytes + rollouts;
-  findings.Ok("memory", absl::StrCat("the plan fits; ", FormatBytes(available), " are available"));
-  if (available >= 0 && needed > available) {
-    findings.Warn("memory",
-                  absl::StrCat("processes take ", FormatBytes(needed), " at least, and ",
-                               FormatBytes(available), " are available now"),
-                  "end what else runs on this host");
+      plan.with_rollouts
+          ? plan.config.rollout().replicas() *
+                std::max<int64_t>(1, plan.config.rollout().tensor_model_parallel_size())
+          : 0;
+  // What a control group allows is not in the plan.
+  const int64_t available = probe::DescribeHost().available_bytes();
+  const int64_t of_rank = TrainerRankBytes(plan);
+  const int64_t of_rollout = rollouts > 0 ? RolloutRankBytes(plan) : 0;
+  const int64_t needed = ranks * of_rank + rollouts * of_rollout;
+  Finding finding;
+  finding.what = "memory";
+  finding.found = absl::StrCat("the plan fits: ", ranks, " trainer ranks will take ",
+                               FormatBytes(of_rank), " each");
+  if (rollouts > 0) {
+    absl::StrAppend(&finding.found, ", ", rollouts, " rollout ranks ", FormatBytes(of_rollout));
   }
+  absl::StrAppend(&finding.found, "; ", FormatBytes(available), " are available");
+  finding.measured = {{"available_bytes", available},
+                      {"needed_bytes", needed},
+                      {"trainer_rank_bytes", of_rank},
+                      {"rollout_rank_bytes", of_rollout}};
+  if (available > 0 && needed > available) {
+    finding.severity = Severity::kWarning;
+    finding.found = absl::StrCat("processes will take ", FormatBytes(needed), " in all, and ",
+                                 FormatBytes(available), " are available now");
+    finding.cure = "end what else runs on this host, or raise the limit of its control group";
+  }
+  findings.Add(std::move(finding));
 }
 
 void CheckDisk(const config::v1::RunConfig& config, int64_t num_parameters, Findings& findings) {

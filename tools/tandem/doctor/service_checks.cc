@@ -1,20 +1,14 @@
 #include "tools/tandem/doctor/service_checks.h"
 
-#include <fcntl.h>
-#include <netdb.h>
-#include <poll.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
-#include <cerrno>
+#include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <memory>
 #include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/probe/reach.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/status_conversion.h"
 #include "tandem/rollout/v1/rollout_service.grpc.pb.h"
@@ -38,46 +32,21 @@ struct Service {
 
 // Whether somebody listens there: what gRPC alone would say only after its deadline, and not why.
 bool CheckConnection(const Service& service, absl::Duration timeout, Findings& findings) {
-  const size_t colon = service.address.rfind(':');
-  const std::string host = service.address.substr(0, colon);
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const int lookup =
-      getaddrinfo(host.c_str(), service.address.substr(colon + 1).c_str(), &hints, &found);
-  if (lookup != 0) {
-    findings.Fail(service.what(), absl::StrCat("the name ", host, ": ", gai_strerror(lookup)),
-                  absl::StrCat("correct ", service.key, ", or the resolver of this host"));
-    return false;
+  const diagnostics::v1::ReachReport report = probe::Connect(service.address, timeout);
+  switch (report.outcome()) {
+    case diagnostics::v1::REACH_OUTCOME_REACHED:
+      return true;
+    case diagnostics::v1::REACH_OUTCOME_NAME_UNKNOWN:
+      findings.Fail(service.what(), report.error(),
+                    absl::StrCat("correct ", service.key, ", or the resolver of this host"));
+      return false;
+    default:
+      findings.Fail(
+          service.what(), absl::StrCat("no connection: ", report.error()),
+          absl::StrCat("start the service there, open the port in the firewall, or correct ",
+                       service.key));
+      return false;
   }
-  std::string problem = "no address";
-  bool connected = false;
-  for (const addrinfo* at = found; at != nullptr && !connected; at = at->ai_next) {
-    const int fd = socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0) continue;
-    connected = connect(fd, at->ai_addr, at->ai_addrlen) == 0;
-    if (!connected && errno == EINPROGRESS) {
-      pollfd ready{fd, POLLOUT, 0};
-      int error = ETIMEDOUT;
-      socklen_t size = sizeof(error);
-      if (poll(&ready, 1, static_cast<int>(absl::ToInt64Milliseconds(timeout))) > 0) {
-        getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size);
-      }
-      connected = error == 0;
-      problem = std::strerror(error);
-    } else if (!connected) {
-      problem = std::strerror(errno);
-    }
-    close(fd);
-  }
-  freeaddrinfo(found);
-  if (!connected) {
-    findings.Fail(
-        service.what(), absl::StrCat("no connection: ", problem),
-        absl::StrCat("start the service there, open the port in the firewall, or correct ",
-                     service.key));
-  }
-  return connected;
 }
 
 void CheckClock(const Service& service, const rpc::ClockDifference& clocks,
@@ -129,9 +98,14 @@ bool CheckInfo(const Service& service, const absl::Status& asked, const Info& in
   return true;
 }
 
-void CheckService(const Service& service, const std::optional<model::ModelSpec>& spec,
-                  const ServiceCheckOptions& options, Findings& findings) {
-  if (!CheckConnection(service, options.timeout, findings)) return;
+// nullopt where it is no member of a fleet.
+std::optional<FleetService> CheckService(const Service& service,
+                                         const std::optional<model::ModelSpec>& spec,
+                                         const ServiceCheckOptions& options, Findings& findings) {
+  if (!CheckConnection(service, options.timeout, findings)) return std::nullopt;
+  FleetService found;
+  found.is_trainer = service.role == Role::kTrainer;
+  found.key = service.key;
   const auto channel = rpc::MakeChannel(service.address, {.retry = false});
   const auto clocks = rpc::CompareClocks(channel, options.timeout);
   if (!clocks.ok()) {
@@ -139,7 +113,7 @@ void CheckService(const Service& service, const std::optional<model::ModelSpec>&
                   absl::StrCat("something listens, and it is no service of ours: ",
                                clocks.status().message()),
                   absl::StrCat("correct the port of ", service.key));
-    return;
+    return std::nullopt;
   }
   const auto context = rpc::MakeContext(options.timeout);
   std::string state;
@@ -147,14 +121,21 @@ void CheckService(const Service& service, const std::optional<model::ModelSpec>&
     trainer::v1::GetModelInfoResponse info;
     const absl::Status asked = rpc::FromGrpcStatus(
         trainer::v1::TrainerService::NewStub(channel)->GetModelInfo(context.get(), {}, &info));
-    if (!CheckInfo(service, asked, info, spec, options, findings)) return;
+    if (!CheckInfo(service, asked, info, spec, options, findings)) return std::nullopt;
+    found.num_ranks = info.num_ranks();
+    found.addresses = {service.address};
     state = absl::StrFormat("%d ranks, step %d, policy version %d", info.num_ranks(), info.step(),
                             info.policy_version());
   } else {
     rollout::v1::GetServerInfoResponse info;
     const absl::Status asked = rpc::FromGrpcStatus(
         rollout::v1::RolloutService::NewStub(channel)->GetServerInfo(context.get(), {}, &info));
-    if (!CheckInfo(service, asked, info, spec, options, findings)) return;
+    if (!CheckInfo(service, asked, info, spec, options, findings)) return std::nullopt;
+    // The address that it is known by stands for rank 0.
+    found.num_ranks = std::max(1, info.rank_addresses_size());
+    found.addresses = {info.rank_addresses().begin(), info.rank_addresses().end()};
+    if (found.addresses.empty()) found.addresses.emplace_back();
+    found.addresses[0] = service.address;
     state = absl::StrCat(
         absl::AsciiStrToLower(
             rollout::v1::RolloutState_Name(info.state()).substr(sizeof("ROLLOUT_STATE_") - 1)),
@@ -164,25 +145,32 @@ void CheckService(const Service& service, const std::optional<model::ModelSpec>&
   findings.Ok(service.what(),
               absl::StrFormat("answers in %.1f ms: %s",
                               absl::ToDoubleMilliseconds(clocks->round_trip), state));
+  return found;
 }
 
 }  // namespace
 
-void CheckServices(const config::v1::RunConfig& config, const std::optional<model::ModelSpec>& spec,
-                   const ServiceCheckOptions& options, Findings& findings) {
+std::vector<FleetService> CheckServices(const config::v1::RunConfig& config,
+                                        const std::optional<model::ModelSpec>& spec,
+                                        const ServiceCheckOptions& options, Findings& findings) {
+  std::vector<FleetService> fleet;
+  const auto check = [&](const Service& service) {
+    std::optional<FleetService> found = CheckService(service, spec, options, findings);
+    if (found.has_value()) fleet.push_back(*std::move(found));
+  };
   if (!config.trainer().endpoint().empty()) {
-    CheckService({Role::kTrainer, "trainer.endpoint", config.trainer().endpoint()}, spec, options,
-                 findings);
+    check({Role::kTrainer, "trainer.endpoint", config.trainer().endpoint()});
   }
   auto endpoints = driver::EndpointList::Open(config.rollout(), nullptr);
   if (!endpoints.ok()) {
     findings.Fail("rollouts", std::string(endpoints.status().message()),
                   "correct rollout.endpoints_file");
-    return;
+    return fleet;
   }
   for (const auto& replica : endpoints->Current()) {
-    CheckService({Role::kRollout, "rollout.endpoints", replica.address}, spec, options, findings);
+    check({Role::kRollout, "rollout.endpoints", replica.address});
   }
+  return fleet;
 }
 
 }  // namespace tandem::doctor

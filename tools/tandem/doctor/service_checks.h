@@ -5,11 +5,13 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "common/model/model_spec.h"
 #include "tandem/config/v1/run_config.pb.h"
 #include "tools/tandem/doctor/finding.h"
+#include "tools/tandem/doctor/fleet.h"
 
 namespace tandem::doctor {
 
@@ -22,8 +24,10 @@ struct ServiceCheckOptions {
 };
 
 // trainer.endpoint, rollout.endpoints and rollout.endpoints_file; nothing where none is stated.
-void CheckServices(const config::v1::RunConfig& config, const std::optional<model::ModelSpec>& spec,
-                   const ServiceCheckOptions& options, Findings& findings);
+// Answers those that are up.
+std::vector<FleetService> CheckServices(const config::v1::RunConfig& config,
+                                        const std::optional<model::ModelSpec>& spec,
+                                        const ServiceCheckOptions& options, Findings& findings);
 
 }  // namespace tandem::doctor
 

@@ -42,7 +42,7 @@ absl::Status SetAside(const fs::path& path) {
   const fs::path previous = MakePrevious(path);
   // The files that this is decided by go last, so that what was broken off is done again.
   for (const char* name : {"checkpoints", "rollouts", "logs", "model", "tensorboard", "trace.json",
-                           "metrics.jsonl", "config.yaml"}) {
+                           "updates.jsonl", "metrics.jsonl", "config.yaml"}) {
     if (fs::exists(path / name)) fs::rename(path / name, previous / name);
   }
   return absl::OkStatus();
@@ -107,6 +107,7 @@ absl::StatusOr<std::vector<nlohmann::json>> RunFolder::CutBack(const v1::DriverS
     return absl::PermissionDeniedError(
         absl::StrCat("run_dir ", path_, " can't be put back to step ", step, ": ", error.what()));
   }
+  RETURN_IF_ERROR(CutUpdates(step));
   std::vector<nlohmann::json> kept;
   std::string text;
   bool has_step = false;
@@ -138,6 +139,40 @@ absl::StatusOr<std::vector<nlohmann::json>> RunFolder::CutBack(const v1::DriverS
     RETURN_IF_ERROR(WriteEvent(line["training/global_step"], metrics));
   }
   return kept;
+}
+
+absl::Status RunFolder::CutUpdates(int64_t step) {
+  if (!fs::exists(updates_path())) return absl::OkStatus();
+  std::string text;
+  RETURN_IF_ERROR(io::ForEachJsonLine(updates_path(),
+                                      [&](const io::JsonFields& row) -> absl::Status {
+                                        ASSIGN_OR_RETURN(const int64_t row_step, row.Int("step"));
+                                        if (row_step <= step) text += io::ToJsonLine(row.json());
+                                        return absl::OkStatus();
+                                      },
+                                      {.ignore_torn_tail = true}));
+  updates_.reset();
+  return io::WriteFileAtomically(updates_path(), text);
+}
+
+absl::Status RunFolder::WriteUpdate(int64_t step,
+                                    const trainer::v1::PublishWeightsResponse& update) {
+  if (!updates_.has_value()) {
+    ASSIGN_OR_RETURN(updates_, io::JsonlWriter::Open(updates_path()));
+  }
+  nlohmann::json links = nlohmann::json::array();
+  for (const trainer::v1::UpdateLink& link : update.links()) {
+    links.push_back({{"from", link.from()},
+                     {"to", link.to()},
+                     {"bytes", link.size_bytes()},
+                     {"seconds", link.seconds()},
+                     {"transport", link.transport()}});
+  }
+  return updates_->Append({{"step", step},
+                           {"policy_version", update.policy_version()},
+                           {"seconds", update.seconds()},
+                           {"sent_bytes", update.sent_bytes()},
+                           {"links", std::move(links)}});
 }
 
 std::string RunFolder::checkpoint_path(int64_t step) const {

@@ -47,6 +47,9 @@ absl::Status StepLoop::Publish(Metrics& metrics) {
   }
   RETURN_IF_ERROR(response.status());
   metrics["timing_s/update_weights"] += watch.Lap();
+  if (!response->links().empty()) {
+    RETURN_IF_ERROR(c_.folder.WriteUpdate(StepOfUpdate(), *response));
+  }
   double pause = 0;
   for (const auto& replica : response->replicas()) {
     pause = std::max(pause, replica.pause_seconds());
@@ -80,6 +83,7 @@ absl::Status StepLoop::CatchUp(int64_t version) {
 }
 
 void StepLoop::EnterTrace(const telemetry::TraceContext& trace, absl::Time start) {
+  step_begun_ = true;
   trace_ = trace;
   trace_start_ = start;
   trace_scope_.emplace(trace);
@@ -131,6 +135,7 @@ absl::Status StepLoop::FinishStep(int64_t step, Metrics& metrics, std::vector<st
     facts.push_back(absl::StrFormat("eval %.3f", summary_.evaluations.back().second));
   }
   c_.progress.Update(step, facts);
+  finished_step_ = step;
   summary_.steps = step;
   if (trace_scope_.has_value()) {
     trace_scope_.reset();

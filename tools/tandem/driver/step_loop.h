@@ -66,9 +66,13 @@ class StepLoop {
   RunSummary summary_;
 
  private:
+  // That an update made now belongs to: before the first step of this run, the one before it.
+  int64_t StepOfUpdate() const { return step_begun_ ? finished_step_ + 1 : first_step_ - 1; }
   // What the steps before came to, from their lines of metrics.
   void GoOn(const ResumePoint& point);
 
+  int64_t finished_step_ = first_step_ - 1;
+  bool step_begun_ = false;
   absl::Time next_catch_up_ = absl::InfinitePast();
   telemetry::TraceContext trace_;
   absl::Time trace_start_;

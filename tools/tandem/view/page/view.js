@@ -38,7 +38,7 @@ function make(tag, attributes = {}, ...children) {
 const mean = (values) => values.length ? values.reduce((a, b) => a + b, 0) / values.length : 0;
 const show = (value) => value === null || value === undefined ? "-" :
   Math.abs(value) >= 1e5 || (value !== 0 && Math.abs(value) < 1e-3) ? value.toExponential(2) :
-  String(Math.round(value * 1e4) / 1e4);
+  String(Number(value.toFixed(Math.abs(value) >= 1e3 ? 0 : Math.abs(value) >= 100 ? 2 : 4)));
 
 // ---- colours ---------------------------------------------------------------------------------
 
@@ -213,7 +213,7 @@ function drawGroup(group, low, high) {
         make("span", {}, `advantage ${show(m.advantage)}`),
         make("span", {}, `${m.length} tokens`),
         make("span", {class: "muted"}, m.finish_reason),
-        make("span", {class: "muted"}, `mean log-prob ${show(m.meanLogprob)}`),
+        make("span", {class: "muted", title: "mean log-prob of its tokens"}, `log-prob ${show(m.meanLogprob)}`),
         make("button", {class: "right", onclick: () => openAttention(m)}, "attention")),
       make("div", {class: "tokens"}, ...tokenSpans(m))))));
 }
@@ -261,6 +261,7 @@ function inspect(sample) {
 const shown = {sample: null, found: null, layer: 0, head: 0, token: null};
 
 async function openAttention(sample) {
+  location.hash = `attention/${state.step}/${sample.position}`;
   shown.sample = sample;
   shown.found = null;
   shown.token = null;
@@ -389,9 +390,11 @@ function chart(name, points, smoothing, logarithmic) {
     tip(event, `step ${near[0]}\n${show(near[1])}`);
   });
   svg.addEventListener("mouseleave", () => tip(null));
-  box.append(svg, make("div", {class: "axis"}, make("span", {}, `step ${show(x0)}`),
-    make("span", {}, `${show(Math.min(...points.map((p) => p[1])))} .. ${show(Math.max(...points.map((p) => p[1])))}`),
-    make("span", {}, show(x1))));
+  const least = Math.min(...points.map((p) => p[1])), most = Math.max(...points.map((p) => p[1]));
+  // A line that never moves has one label, beside it.
+  const labels = y1 > y0 ? [show(most), show(least)] : ["", show(least), ""];
+  box.append(make("div", {class: "plot"}, make("div", {class: "scale"}, ...labels.map((text) => make("span", {}, text))), svg,
+    make("span", {}), make("div", {class: "axis"}, make("span", {}, `step ${show(x0)}`), make("span", {}, show(x1)))));
   return box;
 }
 
@@ -411,6 +414,19 @@ function showTab(tab) {
   for (const main of document.querySelectorAll("main")) main.hidden = main.id !== tab;
   if (tab === "curves") drawCurves();
   location.hash = tab;
+}
+
+// Opens what a link to this page names: a tab, or "attention/STEP/SAMPLE".
+async function openLinked(name) {
+  const [tab, step, position] = name.split("/");
+  showTab(["curves", "config"].includes(tab) ? tab : "rollouts");
+  if (tab !== "attention" || !state.run.steps.includes(Number(step))) return;
+  await showStep(Number(step));
+  const group = state.groups.findIndex((g) => g.members.some((m) => m.position === Number(position)));
+  if (group < 0) return;
+  state.group = group;
+  drawGroups();
+  await openAttention(state.groups[group].members.find((m) => m.position === Number(position)));
 }
 
 async function refresh(first) {
@@ -453,6 +469,7 @@ for (const id of ["metric-search", "smoothing", "logarithmic"]) $(id).addEventLi
 $("layer").addEventListener("input", () => { shown.layer = Number($("layer").value); drawAttention(); });
 $("head").addEventListener("input", () => { shown.head = Number($("head").value); drawAttention(); });
 $("close-attention").addEventListener("click", () => $("attention").close());
+$("attention").addEventListener("close", () => { location.hash = "rollouts"; });
 document.addEventListener("keydown", (event) => {
   if (["INPUT", "SELECT"].includes(event.target.tagName) || $("attention").open) return;
   if (event.key === "ArrowLeft") move(-1);
@@ -463,5 +480,5 @@ document.addEventListener("keydown", (event) => {
 
 refresh(true).then(() => {
   $("live").checked = state.run.last_step < state.run.total_steps;
-  showTab(["curves", "config"].includes(location.hash.slice(1)) ? location.hash.slice(1) : "rollouts");
-}, complain).finally(live);
+  return openLinked(location.hash.slice(1));
+}).catch(complain).finally(live);

@@ -1,0 +1,37 @@
+#include "common/probe/connect_socket.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+
+namespace tandem::probe {
+
+std::string NumericHost(const sockaddr* address, socklen_t length) {
+  char host[NI_MAXHOST];
+  const int error = getnameinfo(address, length, host, sizeof(host), nullptr, 0, NI_NUMERICHOST);
+  return error == 0 ? host : "";
+}
+
+int ConnectSocket(const addrinfo& to, absl::Duration timeout, FileDescriptor& fd,
+                  std::string* local) {
+  fd = FileDescriptor(socket(to.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd.is_open()) return errno;
+  int error = connect(fd.get(), to.ai_addr, to.ai_addrlen) == 0 ? 0 : errno;
+  sockaddr_storage from{};
+  socklen_t length = sizeof(from);
+  if (local != nullptr && (error == 0 || error == EINPROGRESS) &&
+      getsockname(fd.get(), reinterpret_cast<sockaddr*>(&from), &length) == 0) {
+    *local = NumericHost(reinterpret_cast<sockaddr*>(&from), length);
+  }
+  if (error != EINPROGRESS) return error;
+  pollfd ready{fd.get(), POLLOUT, 0};
+  const int64_t milliseconds = std::max<int64_t>(0, absl::ToInt64Milliseconds(timeout));
+  if (poll(&ready, 1, static_cast<int>(milliseconds)) <= 0) return ETIMEDOUT;
+  socklen_t size = sizeof(error);
+  getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &size);
+  return error;
+}
+
+}  // namespace tandem::probe

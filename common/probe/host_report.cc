@@ -1,0 +1,108 @@
+#include "common/probe/host_report.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <limits>
+#include <string>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+
+namespace tandem::probe {
+namespace {
+
+constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
+
+std::string FirstLine(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+// "NAME:  1234 kB" of a file of /proc.
+int64_t KilobytesOf(const std::string& path, const std::string& name) {
+  std::ifstream file(path);
+  for (std::string word; file >> word;) {
+    int64_t kilobytes = 0;
+    if (word == name && file >> kilobytes) return kilobytes << 10;
+  }
+  return 0;
+}
+
+// A number of a control group's file; `otherwise` where there is none, or "max".
+int64_t NumberIn(const std::string& path, int64_t otherwise) {
+  int64_t value = 0;
+  return absl::SimpleAtoi(FirstLine(path), &value) ? value : otherwise;
+}
+
+// "NAME 1234" of memory.stat.
+int64_t StatOf(const std::string& path, const std::string& name) {
+  std::ifstream file(path);
+  int64_t value = 0;
+  for (std::string word; file >> word >> value;) {
+    if (word == name) return value;
+  }
+  return 0;
+}
+
+struct Allowance {
+  int64_t limit = kNoLimit;
+  int64_t left = kNoLimit;
+};
+
+// Pages of files that nobody has used lately give way before the limit is felt.
+Allowance AllowanceOf(const std::string& folder, const char* limit, const char* usage,
+                      const char* inactive) {
+  Allowance out;
+  out.limit = NumberIn(folder + limit, kNoLimit);
+  // The first version says "none" by a number beyond all memory.
+  if (out.limit > kNoLimit / 2) return {};
+  const int64_t used = NumberIn(folder + usage, 0) - StatOf(folder + "/memory.stat", inactive);
+  out.left = std::max<int64_t>(0, out.limit - used);
+  return out;
+}
+
+// That of the process's control group, or of a group above it; of both versions of control groups.
+Allowance GroupAllowance() {
+  std::string path;
+  std::ifstream groups("/proc/self/cgroup");
+  for (std::string line; std::getline(groups, line);) {
+    if (line.rfind("0::", 0) == 0) path = line.substr(3);
+  }
+  Allowance out = AllowanceOf("/sys/fs/cgroup/memory", "/memory.limit_in_bytes",
+                              "/memory.usage_in_bytes", "total_inactive_file");
+  while (true) {
+    const Allowance here = AllowanceOf("/sys/fs/cgroup" + (path == "/" ? "" : path), "/memory.max",
+                                       "/memory.current", "inactive_file");
+    out.limit = std::min(out.limit, here.limit);
+    out.left = std::min(out.left, here.left);
+    if (path.empty() || path == "/") return out;
+    path.resize(path.rfind('/'));
+  }
+}
+
+}  // namespace
+
+diagnostics::v1::HostReport DescribeHost() {
+  diagnostics::v1::HostReport out;
+  std::array<char, 256> name{};
+  if (gethostname(name.data(), name.size() - 1) == 0) out.set_hostname(name.data());
+  out.set_machine_id(FirstLine("/proc/sys/kernel/random/boot_id"));
+  struct stat network {};
+  if (stat("/proc/self/ns/net", &network) == 0) {
+    out.set_network_id(absl::StrCat(out.machine_id(), "/", network.st_ino));
+  }
+  const Allowance allowance = GroupAllowance();
+  out.set_available_bytes(std::min(KilobytesOf("/proc/meminfo", "MemAvailable:"), allowance.left));
+  out.set_total_bytes(std::min(KilobytesOf("/proc/meminfo", "MemTotal:"), allowance.limit));
+  return out;
+}
+
+int64_t ResidentBytes() { return KilobytesOf("/proc/self/status", "VmRSS:"); }
+
+}  // namespace tandem::probe

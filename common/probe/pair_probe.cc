@@ -1,0 +1,187 @@
+#include "common/probe/pair_probe.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "common/comm/local_address.h"
+#include "common/comm/time_left.h"
+#include "common/probe/connect_socket.h"
+#include "common/probe/pair_echo.h"
+#include "common/status/status_macros.h"
+
+namespace tandem::probe {
+namespace {
+
+using diagnostics::v1::PairProbe;
+using diagnostics::v1::RankProbe;
+
+constexpr int kMessageBytes = 64;
+constexpr int kMessages = 16;
+constexpr size_t kAtOnce = 16;
+// Of a pair; a host that drops what comes is not waited for until the deadline.
+constexpr absl::Duration kPairTime = absl::Seconds(3);
+
+std::string AddressKey(int rank) { return absl::StrCat("probe/address/", rank); }
+std::string DoneKey(int rank) { return absl::StrCat("probe/done/", rank); }
+
+// Where a rank's echo is.
+struct Place {
+  std::string host;
+  std::string port;
+  std::string nonce;
+};
+
+// Moves all of it, or answers errno.
+int Move(const FileDescriptor& fd, bool out, char* bytes, size_t size, absl::Time deadline) {
+  for (size_t moved = 0; moved < size;) {
+    const ssize_t n = out ? send(fd.get(), bytes + moved, size - moved, MSG_NOSIGNAL)
+                          : recv(fd.get(), bytes + moved, size - moved, 0);
+    if (n > 0) {
+      moved += n;
+      continue;
+    }
+    if (n == 0) return ECONNRESET;
+    if (errno == EINTR) continue;
+    if (errno != EAGAIN) return errno;
+    pollfd ready{fd.get(), static_cast<short>(out ? POLLOUT : POLLIN), 0};
+    const int64_t left = absl::ToInt64Milliseconds(deadline - absl::Now());
+    if (left <= 0 || poll(&ready, 1, static_cast<int>(left)) == 0) return ETIMEDOUT;
+  }
+  return 0;
+}
+
+// Times messages there and back. Answers errno.
+int Exchange(const Place& place, EchoGreeting greeting, absl::Time deadline, PairProbe& out) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICHOST;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(place.host.c_str(), place.port.c_str(), &hints, &found) != 0) return EINVAL;
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> address(found, &freeaddrinfo);
+  const absl::Time start = absl::Now();
+  FileDescriptor fd;
+  if (const int error = ConnectSocket(*address, deadline - start, fd); error != 0) return error;
+  out.set_connect_seconds(absl::ToDoubleSeconds(absl::Now() - start));
+  const int on = 1;
+  setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  int error = Move(fd, /*out=*/true, greeting.proof.data(), greeting.proof.size(), deadline);
+  std::vector<double> seconds;
+  // The first one waits for the greeting to be looked at.
+  for (int i = 0; i <= kMessages && error == 0; ++i) {
+    std::array<char, kMessageBytes> message{};
+    message.fill(static_cast<char>('a' + i));
+    std::array<char, kMessageBytes> back{};
+    const absl::Time sent = absl::Now();
+    error = Move(fd, /*out=*/true, message.data(), message.size(), deadline);
+    if (error == 0) error = Move(fd, /*out=*/false, back.data(), back.size(), deadline);
+    if (error == 0 && back != message) error = EBADMSG;
+    if (i > 0) seconds.push_back(absl::ToDoubleSeconds(absl::Now() - sent));
+  }
+  if (error != 0) return error;
+  std::sort(seconds.begin(), seconds.end());
+  out.set_round_trip_seconds(seconds[seconds.size() / 2]);
+  return 0;
+}
+
+absl::StatusOr<Place> PlaceOf(comm::StoreClient& store, int rank, absl::Time deadline,
+                              const absl::Notification* cancel) {
+  ASSIGN_OR_RETURN(const std::string entry,
+                   store.Get(AddressKey(rank), comm::TimeLeft(deadline), cancel));
+  const std::vector<std::string> parts = absl::StrSplit(entry, ' ');
+  if (parts.size() != 3) {
+    return absl::UnavailableError(
+        parts.size() > 3 ? entry : absl::StrCat("rank ", rank, " says no address"));
+  }
+  return Place{parts[0], parts[1], absl::HexStringToBytes(parts[2])};
+}
+
+// Whether `rank` exchanged messages with every other, once it is done.
+absl::StatusOr<bool> CouldAll(comm::StoreClient& store, int rank, const PairProbeOptions& options) {
+  const absl::StatusOr<std::string> done =
+      store.Get(DoneKey(rank), comm::TimeLeft(options.deadline), options.cancel);
+  if (!done.ok()) return done.status();
+  return absl::string_view(*done) == "1";
+}
+
+}  // namespace
+
+absl::StatusOr<bool> ProbePairs(const PairProbeOptions& options, RankProbe& out) {
+  const absl::Time start = absl::Now();
+  // Three parts: all have come, all have exchanged, all have heard so.
+  const absl::Duration part = (options.deadline - start) / 3;
+  ASSIGN_OR_RETURN(auto store,
+                   comm::StoreClient::Connect(options.rendezvous, part, options.cancel));
+  ASSIGN_OR_RETURN(const std::string host, comm::LocalAddressTowards(options.rendezvous.host));
+  out.set_address(host);
+  ASSIGN_OR_RETURN(const auto echo,
+                   PairEcho::Start(host, options.rendezvous.secret, options.rank, options.size));
+  RETURN_IF_ERROR(store->Set(
+      AddressKey(options.rank),
+      absl::StrCat(host, " ", echo->port(), " ", absl::BytesToHexString(echo->nonce()))));
+  std::vector<absl::StatusOr<Place>> places;
+  for (int peer = 0; peer < options.size; ++peer) {
+    places.push_back(peer == options.rank ? absl::StatusOr<Place>(Place{})
+                                          : PlaceOf(*store, peer, start + part, options.cancel));
+  }
+  std::vector<PairProbe> pairs(options.size);
+  std::atomic<int> next{0};
+  std::atomic<bool> all_could{true};
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < std::min<size_t>(kAtOnce, options.size); ++i) {
+    threads.emplace_back([&] {
+      for (int peer = next++; peer < options.size; peer = next++) {
+        if (peer == options.rank) continue;
+        PairProbe& pair = pairs[peer];
+        pair.set_peer(peer);
+        if (!places[peer].ok()) {
+          pair.set_error(
+              absl::StrCat("it did not come to the rendezvous: ", places[peer].status().message()));
+          all_could = false;
+          continue;
+        }
+        pair.set_address(absl::StrCat(places[peer]->host, ":", places[peer]->port));
+        const int error = Exchange(
+            *places[peer],
+            MakeEchoGreeting(options.rendezvous.secret, places[peer]->nonce, options.rank, peer),
+            std::min(absl::Now() + kPairTime, start + 2 * part), pair);
+        if (error == 0) continue;
+        pair.set_error(std::strerror(error));
+        all_could = false;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (int peer = 0; peer < options.size; ++peer) {
+    if (peer != options.rank) *out.add_pairs() = std::move(pairs[peer]);
+  }
+  RETURN_IF_ERROR(store->Set(DoneKey(options.rank), all_could ? "1" : "0"));
+  // The echo is there until all have used it.
+  bool group_could = true;
+  for (int peer = 0; peer < options.size; ++peer) {
+    if (!places[peer].ok()) {  // it is not waited for again
+      group_could = false;
+      continue;
+    }
+    ASSIGN_OR_RETURN(const bool could, CouldAll(*store, peer, options));
+    group_could = group_could && could;
+  }
+  return group_could;
+}
+
+}  // namespace tandem::probe

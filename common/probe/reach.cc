@@ -1,0 +1,123 @@
+#include "common/probe/reach.h"
+
+#include <netdb.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/probe/connect_socket.h"
+#include "common/rpc/channel.h"
+#include "common/status/file_descriptor.h"
+
+namespace tandem::probe {
+namespace {
+
+using diagnostics::v1::ReachOutcome;
+using diagnostics::v1::ReachReport;
+
+constexpr size_t kAtOnce = 32;
+// A channel that failed a moment ago tries again only after this.
+constexpr absl::Duration kReconnectFor = absl::Seconds(1);
+constexpr absl::Duration kReconnectPause = absl::Milliseconds(100);
+
+ReachOutcome OutcomeOf(int error) {
+  switch (error) {
+    case 0:
+      return diagnostics::v1::REACH_OUTCOME_REACHED;
+    case ECONNREFUSED:
+    case ECONNRESET:
+      return diagnostics::v1::REACH_OUTCOME_REFUSED;
+    case ETIMEDOUT:
+      return diagnostics::v1::REACH_OUTCOME_TIMED_OUT;
+    default:
+      return diagnostics::v1::REACH_OUTCOME_NO_ROUTE;
+  }
+}
+
+void AskHealth(const std::string& address, absl::Duration timeout, ReachReport& report) {
+  const absl::Time start = absl::Now();
+  absl::Status asked;
+  do {
+    asked = rpc::CompareClocks(rpc::MakeChannel(address, {.retry = false}), timeout).status();
+    if (!absl::IsUnavailable(asked)) break;
+    absl::SleepFor(kReconnectPause);
+  } while (absl::Now() < start + std::min(timeout, kReconnectFor));
+  report.set_answer_seconds(absl::ToDoubleSeconds(absl::Now() - start));
+  if (asked.ok()) return;
+  report.set_error(std::string(asked.message()));
+  if (absl::IsDeadlineExceeded(asked)) {
+    report.set_outcome(diagnostics::v1::REACH_OUTCOME_TIMED_OUT);
+    report.set_error(
+        absl::StrCat("connected, and no answer within ", absl::FormatDuration(timeout)));
+  } else if (absl::IsUnavailable(asked)) {
+    report.set_outcome(diagnostics::v1::REACH_OUTCOME_NO_CHANNEL);
+  } else {
+    report.set_outcome(diagnostics::v1::REACH_OUTCOME_NOT_ADMITTED);
+  }
+}
+
+}  // namespace
+
+ReachReport Connect(const std::string& address, absl::Duration timeout) {
+  ReachReport report;
+  report.set_address(address);
+  const size_t colon = address.rfind(':');
+  const std::string host = address.substr(0, colon);
+  const std::string port = colon == std::string::npos ? "" : address.substr(colon + 1);
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* all = nullptr;
+  const int lookup = getaddrinfo(host.c_str(), port.c_str(), &hints, &all);
+  if (lookup != 0) {
+    report.set_outcome(diagnostics::v1::REACH_OUTCOME_NAME_UNKNOWN);
+    report.set_error(absl::StrCat("the name ", host, ": ", gai_strerror(lookup)));
+    return report;
+  }
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> addresses(all, &freeaddrinfo);
+  int error = EHOSTUNREACH;
+  const absl::Time start = absl::Now();
+  for (const addrinfo* at = addresses.get(); at != nullptr && error != 0; at = at->ai_next) {
+    FileDescriptor fd;
+    std::string local;
+    error = ConnectSocket(*at, timeout, fd, &local);
+    report.set_local_address(local);
+    report.set_remote_address(NumericHost(at->ai_addr, at->ai_addrlen));
+  }
+  report.set_connect_seconds(absl::ToDoubleSeconds(absl::Now() - start));
+  report.set_outcome(OutcomeOf(error));
+  if (error != 0) report.set_error(std::strerror(error));
+  return report;
+}
+
+ReachReport Reach(const std::string& address, absl::Duration timeout) {
+  ReachReport report = Connect(address, timeout);
+  if (report.outcome() == diagnostics::v1::REACH_OUTCOME_REACHED) {
+    AskHealth(address, timeout, report);
+  }
+  return report;
+}
+
+std::vector<ReachReport> ReachAll(const std::vector<std::string>& addresses,
+                                  absl::Duration timeout) {
+  std::vector<ReachReport> reports(addresses.size());
+  std::atomic<size_t> next{0};
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < std::min(kAtOnce, addresses.size()); ++i) {
+    threads.emplace_back([&] {
+      for (size_t at = next++; at < addresses.size(); at = next++) {
+        reports[at] = Reach(addresses[at], timeout);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return reports;
+}
+
+}  // namespace tandem::probe

@@ -1,0 +1,20 @@
+// The leader's answers to DiagnosticsService: its own, and those of the trainer's other ranks where
+// they wait for a command.
+#ifndef TANDEM_SERVICES_TRAINER_SERVICE_LEADER_DIAGNOSTICS_H_
+#define TANDEM_SERVICES_TRAINER_SERVICE_LEADER_DIAGNOSTICS_H_
+
+#include "absl/time/time.h"
+#include "common/probe/diagnostics_service.h"
+#include "services/trainer/service/command_queue.h"
+#include "services/trainer/service/trainer_leader.h"
+
+namespace tandem::trainer {
+
+// Leader and queue outlive the service. `collective_timeout` is what the ranks wait for one
+// another: a probe ends well before, so that none takes another for lost.
+probe::DiagnosticsServiceImpl::Options LeaderDiagnostics(TrainerLeader& leader, CommandQueue& queue,
+                                                         absl::Duration collective_timeout);
+
+}  // namespace tandem::trainer
+
+#endif  // TANDEM_SERVICES_TRAINER_SERVICE_LEADER_DIAGNOSTICS_H_

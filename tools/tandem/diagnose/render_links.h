@@ -1,0 +1,23 @@
+// The links of a report, as JSON, text, and parts of a page.
+#ifndef TANDEM_TOOLS_TANDEM_DIAGNOSE_RENDER_LINKS_H_
+#define TANDEM_TOOLS_TANDEM_DIAGNOSE_RENDER_LINKS_H_
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "tools/tandem/diagnose/report.h"
+
+namespace tandem::diagnose {
+
+nlohmann::json LinksToJson(const Report& report);
+// Empty where the report has no links.
+std::string LinksToText(const Report& report);
+// Headings included: a table of senders and receivers, coloured by rate, and the rates over time.
+std::string LinksToHtml(const Report& report);
+
+// For text between tags.
+std::string EscapeHtml(const std::string& text);
+
+}  // namespace tandem::diagnose
+
+#endif  // TANDEM_TOOLS_TANDEM_DIAGNOSE_RENDER_LINKS_H_

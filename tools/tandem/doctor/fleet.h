@@ -1,0 +1,39 @@
+// The processes of a fleet as the doctor knows them: the services that are up, and what each of
+// their processes has told of itself.
+#ifndef TANDEM_TOOLS_TANDEM_DOCTOR_FLEET_H_
+#define TANDEM_TOOLS_TANDEM_DOCTOR_FLEET_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tandem/diagnostics/v1/diagnostics_service.pb.h"
+
+namespace tandem::doctor {
+
+// The trainer, or a rollout replica.
+struct FleetService {
+  bool is_trainer = false;
+  std::string key;  // of the configuration
+  int num_ranks = 1;
+  // HOST:PORT that can be asked: of the trainer its leader's, of a rollout that of every rank.
+  std::vector<std::string> addresses;
+};
+
+// One rank of a service.
+struct FleetProcess {
+  bool is_trainer = false;
+  int rank = 0;         // within its service
+  std::string address;  // of the trainer its leader's, for every rank
+  diagnostics::v1::ProcessReport report;
+
+  // "trainer rank 1 (10.0.0.2:5000)".
+  std::string name() const {
+    return absl::StrCat(is_trainer ? "trainer" : "rollout", rank == 0 ? "" : " rank ",
+                        rank == 0 ? "" : absl::StrCat(rank), " ", address);
+  }
+};
+
+}  // namespace tandem::doctor
+
+#endif  // TANDEM_TOOLS_TANDEM_DOCTOR_FLEET_H_
