@@ -6,7 +6,7 @@
 namespace tandem::comm {
 namespace {
 
-constexpr uint64_t kMagic = 0x6c6e742e6d646e74;
+constexpr uint64_t kLentBytesMagic = 0x6c6e742e6d646e74;
 
 }  // namespace
 
@@ -20,13 +20,13 @@ std::optional<LentBytes> PeerMemory::Lend(int to, const void* data, int64_t size
     handed_.erase(at);
     return std::nullopt;
   }
-  return LentBytes{kMagic, id, range->offset, size_bytes};
+  return LentBytes{kLentBytesMagic, id, range->offset, size_bytes};
 }
 
 absl::StatusOr<const std::byte*> PeerMemory::Borrow(int from, const LentBytes& lent,
                                                     int64_t size_bytes) {
   const std::string who = absl::StrCat("rank ", from, " lends memory");
-  if (lent.magic != kMagic || lent.size_bytes != size_bytes || lent.offset < 0) {
+  if (lent.magic != kLentBytesMagic || lent.size_bytes != size_bytes || lent.offset < 0) {
     return absl::InternalError(absl::StrCat(who, ": expected where ", size_bytes,
                                             " bytes lie, found what is no such place"));
   }

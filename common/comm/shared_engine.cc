@@ -19,8 +19,6 @@ constexpr absl::Duration kLookInterval = absl::Milliseconds(10);
 
 constexpr uint64_t kNoticesBetweenRings = kNoticesOfRank / 4;
 
-uint64_t Bit(int rank) { return uint64_t{1} << rank; }
-
 }  // namespace
 
 SharedEngine::SharedEngine(std::string name, int rank, int size, absl::Duration timeout,
@@ -405,6 +403,7 @@ void SharedEngine::Finish(SharedOperation& operation, absl::Status result) {
   operation.phases.clear();
   operation.tensors.clear();
   --num_under_way_;
+  operation.completed_at = std::chrono::steady_clock::now();
   operation.done.store(true, std::memory_order_release);
 }
 

@@ -9,10 +9,10 @@ namespace {
 
 // Kinds of messages, in their notice: its data follows in slots, or the first says where it is.
 constexpr int32_t kLent = 1;
-// What is copied of lent data before others have their turn.
-constexpr int64_t kLentPortion = int64_t{1} << 20;
-
-uint64_t Bit(int rank) { return uint64_t{1} << rank; }
+// What is copied of lent data before others have their turn, so little that what is then done to it
+// finds it in the core's cache.
+constexpr int64_t kLentPortion = int64_t{256} << 10;
+static_assert(kLentPortion % kTakenGrain == 0);
 
 }  // namespace
 
@@ -85,13 +85,15 @@ void SharedTransfer::SendMessage(int to, const Notice& notice, const void* data,
   out_.push_back(std::move(stream));
 }
 
-void SharedTransfer::ReceiveMessage(int from, void* data, int64_t bytes, PeerMemory& memory) {
+void SharedTransfer::ReceiveMessage(int from, void* data, int64_t bytes, PeerMemory& memory,
+                                    MessageTaker* taker) {
   Incoming stream;
   stream.channel = &segment_->messages(from, rank_);
   stream.from = from;
   stream.data = static_cast<std::byte*>(data);
   stream.is_message = true;
   stream.memory = &memory;
+  stream.taker = taker;
   SetSize(stream, bytes, stream.channel->slot_bytes(), true);
   in_.push_back(stream);
 }
@@ -167,9 +169,18 @@ bool SharedTransfer::StepOut(Outgoing& stream) {
   return true;
 }
 
+void SharedTransfer::Put(Incoming& stream, const std::byte* from, int64_t bytes) {
+  if (bytes == 0) return;
+  if (stream.taker != nullptr) {
+    stream.taker->Take(stream.next, from, stream.data + stream.next, bytes);
+  } else {
+    std::memcpy(stream.data + stream.next, from, static_cast<size_t>(bytes));
+  }
+}
+
 bool SharedTransfer::StepLent(Incoming& stream) {
   const int64_t bytes = std::min(kLentPortion, stream.bytes - stream.next);
-  std::memcpy(stream.data + stream.next, stream.lent + stream.next, static_cast<size_t>(bytes));
+  Put(stream, stream.lent + stream.next, bytes);
   if (stream.chunks_left == 1) {
     stream.channel->Release(stream.reader);
     Ring(stream.from);
@@ -204,7 +215,7 @@ bool SharedTransfer::StepIn(Incoming& stream, uint64_t readable) {
     return StepLent(stream);
   }
   const int64_t bytes = std::min(stream.channel->slot_bytes(), stream.bytes - stream.next);
-  if (bytes > 0) std::memcpy(stream.data + stream.next, slot->data(), static_cast<size_t>(bytes));
+  Put(stream, slot->data(), bytes);
   stream.channel->Release(stream.reader);
   Ring(stream.from);
   Advance(stream, bytes);

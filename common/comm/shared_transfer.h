@@ -9,11 +9,15 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "common/comm/message_taker.h"
 #include "common/comm/peer_memory.h"
 #include "common/comm/reduce_kernels.h"
 #include "common/comm/shared_segment.h"
 
 namespace tandem::comm {
+
+// A rank's place in a mask of ranks.
+inline uint64_t Bit(int rank) { return uint64_t{1} << rank; }
 
 // One thread at a time. Memory that it was given must stay until it is done or given up.
 class SharedTransfer {
@@ -29,9 +33,9 @@ class SharedTransfer {
   void ReceiveFromOne(int from, void* data, int64_t bytes);
   // A message: its first chunk carries the notice. An empty one travels too. Where the data is lent
   // (peer_memory.h) one chunk says where it is, and the message is sent once it has been read.
-  // `memory` outlives this.
+  // `memory` outlives this, and so does `taker`, which may be null.
   void SendMessage(int to, const Notice& notice, const void* data, PeerMemory& memory);
-  void ReceiveMessage(int from, void* data, int64_t bytes, PeerMemory& memory);
+  void ReceiveMessage(int from, void* data, int64_t bytes, PeerMemory& memory, MessageTaker* taker);
   // out = the reduction of `own` and of what every other rank sends to this rank alone or, with
   // `to_all`, to all. With to_all `out` may be what SendToAll() was given first: each chunk is
   // overwritten once it is on its way.
@@ -72,6 +76,7 @@ class SharedTransfer {
     std::byte* data = nullptr;
     bool is_message = false;
     PeerMemory* memory = nullptr;     // of a message
+    MessageTaker* taker = nullptr;    // of a message, if it has one
     const std::byte* lent = nullptr;  // where its data is, if it is lent
   };
   struct Reduction : Stream {
@@ -93,6 +98,8 @@ class SharedTransfer {
   // Whether the message is lent, and its receiver was told where it is.
   bool Lend(Outgoing& stream, Channel::Slot& slot);
   bool StepIn(Incoming& stream, uint64_t readable);
+  // Puts the stream's next bytes into their place.
+  static void Put(Incoming& stream, const std::byte* from, int64_t bytes);
   // The next portion of a message that is lent.
   bool StepLent(Incoming& stream);
   bool StepReduction(Reduction& stream, uint64_t readable);

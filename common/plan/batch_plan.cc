@@ -3,13 +3,9 @@
 #include <algorithm>
 
 #include "common/config/summary.h"
+#include "common/plan/ceil_divide.h"
 
 namespace tandem::plan {
-namespace {
-
-int64_t CeilDivide(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-}  // namespace
 
 BatchPlan PlanBatch(const config::v1::RunConfig& config, const comm::MeshShape& mesh) {
   const config::BatchArithmetic arithmetic = config::ComputeBatch(config);

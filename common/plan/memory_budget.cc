@@ -4,11 +4,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/plan/ceil_divide.h"
 
 namespace tandem::plan {
 namespace {
-
-int64_t CeilDivide(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 std::string TooLargeForRollout(const config::v1::RunConfig& config, const RolloutMemory& rollout,
                                int64_t available, const char* of_what) {

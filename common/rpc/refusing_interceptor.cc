@@ -33,9 +33,9 @@ class Refuser final : public grpc::experimental::Interceptor {
   const grpc::Status why_;
 };
 
-class Factory final : public grpc::experimental::ClientInterceptorFactoryInterface {
+class RefusingFactory final : public grpc::experimental::ClientInterceptorFactoryInterface {
  public:
-  explicit Factory(grpc::Status why) : why_(std::move(why)) {}
+  explicit RefusingFactory(grpc::Status why) : why_(std::move(why)) {}
   grpc::experimental::Interceptor* CreateClientInterceptor(
       grpc::experimental::ClientRpcInfo*) override {
     return new Refuser(why_);
@@ -49,7 +49,7 @@ class Factory final : public grpc::experimental::ClientInterceptorFactoryInterfa
 
 std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface> RefusingInterceptor(
     const absl::Status& why) {
-  return std::make_unique<Factory>(
+  return std::make_unique<RefusingFactory>(
       grpc::Status(static_cast<grpc::StatusCode>(why.code()), std::string(why.message())));
 }
 

@@ -28,9 +28,9 @@ class Shower final : public grpc::experimental::Interceptor {
   const std::string token_;
 };
 
-class Factory final : public grpc::experimental::ClientInterceptorFactoryInterface {
+class TokenFactory final : public grpc::experimental::ClientInterceptorFactoryInterface {
  public:
-  explicit Factory(std::shared_ptr<const TransportSecurity> security)
+  explicit TokenFactory(std::shared_ptr<const TransportSecurity> security)
       : security_(std::move(security)) {}
   grpc::experimental::Interceptor* CreateClientInterceptor(
       grpc::experimental::ClientRpcInfo*) override {
@@ -45,7 +45,7 @@ class Factory final : public grpc::experimental::ClientInterceptorFactoryInterfa
 
 std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface> TokenInterceptor(
     std::shared_ptr<const TransportSecurity> security) {
-  return std::make_unique<Factory>(std::move(security));
+  return std::make_unique<TokenFactory>(std::move(security));
 }
 
 }  // namespace tandem::rpc

@@ -19,7 +19,7 @@
 namespace tandem::security {
 namespace {
 
-constexpr int64_t kMaxFileBytes = 1 << 20;
+constexpr int64_t kMaxCertificateBytes = 1 << 20;
 
 struct Free {
   void operator()(BIO* bio) const { BIO_free(bio); }
@@ -31,7 +31,7 @@ template <typename T>
 using Owned = std::unique_ptr<T, Free>;
 
 absl::StatusOr<Owned<BIO>> OpenPem(const std::string& path, std::string& text) {
-  ASSIGN_OR_RETURN(text, io::ReadFile(path, kMaxFileBytes));
+  ASSIGN_OR_RETURN(text, io::ReadFile(path, kMaxCertificateBytes));
   return Owned<BIO>(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
 }
 

@@ -15,7 +15,7 @@ namespace tandem::security {
 namespace {
 
 constexpr absl::Duration kLook = absl::Seconds(1);
-constexpr int64_t kMaxFileBytes = 1 << 20;
+constexpr int64_t kMaxTokenFileBytes = 1 << 20;
 
 bool IsSame(const struct stat& a, const struct stat& b) {
   return a.st_ino == b.st_ino && a.st_dev == b.st_dev && a.st_size == b.st_size &&
@@ -50,7 +50,7 @@ absl::Status WatchedFile::Refresh(const std::function<absl::Status(const std::st
     return absl::ErrnoToStatus(errno, path_);
   }
   if (IsSame(found, seen_)) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const std::string text, io::ReadFile(path_, kMaxFileBytes));
+  ASSIGN_OR_RETURN(const std::string text, io::ReadFile(path_, kMaxTokenFileBytes));
   // An unreadable file is told of once, and read again when it has changed.
   seen_ = found;
   RETURN_IF_ERROR(use(text)) << path_;

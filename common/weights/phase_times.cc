@@ -3,7 +3,7 @@
 namespace tandem::weights {
 namespace {
 
-double Seconds(PhaseTimes::Clock::duration duration) {
+double InSeconds(PhaseTimes::Clock::duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
@@ -17,7 +17,7 @@ PhaseTimes::Clock::time_point PhaseTimes::Waited(absl::string_view phase,
                                                  Clock::time_point phase_start,
                                                  Clock::time_point wait_start) {
   const Clock::time_point now = Clock::now();
-  Add(phase, Seconds(now - phase_start), Seconds(now - wait_start));
+  Add(phase, InSeconds(now - phase_start), InSeconds(now - wait_start));
   return now;
 }
 

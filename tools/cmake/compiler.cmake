@@ -26,15 +26,6 @@ if(TANDEM_MOLD)
   add_link_options(-fuse-ld=mold)
 endif()
 
-if(TANDEM_SANITIZER)
-  add_compile_options(-fsanitize=${TANDEM_SANITIZER} -fno-omit-frame-pointer -g1)
-  add_link_options(-fsanitize=${TANDEM_SANITIZER})
-  if(TANDEM_SANITIZER STREQUAL "address")
-    add_compile_options(-fsanitize=undefined -fno-sanitize=vptr -fno-sanitize-recover=undefined)
-    add_link_options(-fsanitize=undefined)
-  endif()
-endif()
-
 if(TANDEM_FUZZ)
   add_compile_options(-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize=vptr,function
                       -fno-sanitize-recover=all -fno-omit-frame-pointer -g1)

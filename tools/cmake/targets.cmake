@@ -4,9 +4,29 @@
 #   gets LibTorch and the precompiled header.
 # tandem_binary(NAME x SRCS main.cc DEPS y [TORCH])       build/bin/x
 # tandem_test(NAME x SRCS x_test.cc DEPS y LABELS unit [TORCH] [TIMEOUT seconds])
-#   A GoogleTest binary. Labels: unit (no process, no network), integration (services, processes),
-#   long (only in tools/test --all).
+#   A GoogleTest binary. Labels: unit (no process, no network; the binary is one test of ctest's),
+#   integration (services, processes; each case is one), long (only in tools/test --all).
 set(TANDEM_PRECOMPILED ${CMAKE_SOURCE_DIR}/common/precompiled.h)
+
+# What a file includes costs more than the file: eight of a target are compiled as one, in a quarter of
+# the time. Names in their anonymous namespaces must differ, therefore. Highway compiles a file once
+# for each instruction set, and that file must be the only one.
+function(_tandem_unity target)
+  list(LENGTH ARGN count)
+  if(NOT TANDEM_UNITY OR count LESS 2)
+    return()
+  endif()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+  foreach(source ${ARGN})
+    get_filename_component(path ${source} ABSOLUTE)
+    if(EXISTS ${path})
+      file(STRINGS ${path} highway REGEX "hwy/foreach_target.h" LIMIT_COUNT 1)
+      if(highway)
+        set_source_files_properties(${source} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+      endif()
+    endif()
+  endforeach()
+endfunction()
 
 function(_tandem_target target)
   cmake_parse_arguments(PARSE_ARGV 1 ARG "TORCH" "" "DEPS")
@@ -23,6 +43,9 @@ function(_tandem_target target)
       target_link_libraries(${target} ${scope} tandem_${dep})
     endif()
   endforeach()
+  if(TARGET tandem_sanitizer AND kind STREQUAL "EXECUTABLE")
+    target_link_libraries(${target} PRIVATE tandem_sanitizer)
+  endif()
   if(ARG_TORCH)
     target_link_libraries(${target} ${scope} torch_cpu)
     if(kind STREQUAL "EXECUTABLE")
@@ -44,6 +67,7 @@ function(tandem_library)
     set(torch TORCH)
   endif()
   _tandem_target(tandem_${ARG_NAME} DEPS ${ARG_DEPS} ${torch})
+  _tandem_unity(tandem_${ARG_NAME} ${ARG_SRCS})
 endfunction()
 
 function(tandem_binary)
@@ -54,6 +78,35 @@ function(tandem_binary)
     set(torch TORCH)
   endif()
   _tandem_target(${ARG_NAME} DEPS ${ARG_DEPS} ${torch})
+  _tandem_unity(${ARG_NAME} ${ARG_SRCS})
+endfunction()
+
+# Tests that tools/test builds a second time, with a sanitizer: a target that builds them all, and a
+# label of the same name that chooses them.
+function(_tandem_sanitized test torch labels)
+  set(groups)
+  if(CMAKE_CURRENT_SOURCE_DIR MATCHES "/tests/common/" AND "unit" IN_LIST labels)
+    # Those without LibTorch are built in a fraction of the time.
+    if(torch)
+      list(APPEND groups tensor_tests)
+    else()
+      list(APPEND groups common_tests)
+    endif()
+  elseif(CMAKE_CURRENT_SOURCE_DIR MATCHES "/tests/services/" AND "unit" IN_LIST labels)
+    list(APPEND groups service_tests)
+  endif()
+  # Where threads meet. Not where gRPC's own threads run our code: it is not instrumented.
+  if(CMAKE_CURRENT_SOURCE_DIR MATCHES "/tests/(common/(comm|weights)|services/rollout/(engine|scheduler))"
+     AND labels MATCHES "^(unit|integration)$")
+    list(APPEND groups thread_tests)
+  endif()
+  foreach(group ${groups})
+    if(NOT TARGET ${group})
+      add_custom_target(${group})
+    endif()
+    add_dependencies(${group} ${test})
+  endforeach()
+  set(sanitized_groups ${groups} PARENT_SCOPE)
 endfunction()
 
 function(tandem_test)
@@ -66,18 +119,26 @@ function(tandem_test)
   if(ARG_TORCH)
     set(torch TORCH)
   endif()
+  _tandem_target(${ARG_NAME} DEPS ${ARG_DEPS} GTest::gmock GTest::gtest GTest::gtest_main ${torch})
+  _tandem_unity(${ARG_NAME} ${ARG_SRCS})
+  # A test's own code runs for moments: what -O2 would gain it costs many times in compiling.
+  target_compile_options(${ARG_NAME} PRIVATE $<$<CONFIG:Release>:-O1>)
+  set_target_properties(${ARG_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  _tandem_sanitized(${ARG_NAME} "${ARG_TORCH}" "${ARG_LABELS}")
+  if("unit" IN_LIST ARG_LABELS)
+    # All cases in one process: LibTorch takes half a second to load.
+    if(NOT ARG_TIMEOUT)
+      set(ARG_TIMEOUT 600)
+    endif()
+    add_test(NAME ${ARG_NAME} COMMAND ${ARG_NAME})
+    set_tests_properties(${ARG_NAME} PROPERTIES LABELS "${ARG_LABELS};${sanitized_groups}" TIMEOUT ${ARG_TIMEOUT}
+      ENVIRONMENT "TANDEM_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY};TANDEM_SOURCE=${CMAKE_SOURCE_DIR}")
+    return()
+  endif()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
   endif()
-  _tandem_target(${ARG_NAME} DEPS ${ARG_DEPS} GTest::gmock GTest::gtest GTest::gtest_main ${torch})
-  set_target_properties(${ARG_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-  # What tools/test --all builds a second time, with AddressSanitizer.
-  if(CMAKE_CURRENT_SOURCE_DIR MATCHES "/tests/common/" AND unit IN_LIST ARG_LABELS)
-    if(NOT TARGET common_tests)
-      add_custom_target(common_tests)
-    endif()
-    add_dependencies(common_tests ${ARG_NAME})
-  endif()
+  # A process for each case, so that what one leaves behind meets no other.
   gtest_discover_tests(${ARG_NAME} DISCOVERY_MODE PRE_TEST
     PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT}
     # Two variables in one ENVIRONMENT would be split at their semicolon on the way.

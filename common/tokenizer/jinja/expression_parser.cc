@@ -11,7 +11,7 @@
 namespace tandem::tokenizer::jinja::internal {
 namespace {
 
-using Kind = Expr::Kind;
+using ExprKind = Expr::Kind;
 
 bool IsComparison(const Token& token) {
   if (token.kind != Token::Kind::kOperator) return false;
@@ -21,7 +21,7 @@ bool IsComparison(const Token& token) {
 
 }  // namespace
 
-ExpressionParser::MutableExpr ExpressionParser::New(Kind kind, int line) const {
+ExpressionParser::MutableExpr ExpressionParser::New(ExprKind kind, int line) const {
   auto expr = std::make_unique<Expr>();
   expr->kind = kind;
   expr->line = line;
@@ -39,7 +39,7 @@ ExpressionParser::Result ExpressionParser::Finish(MutableExpr expr) {
   return ExprPtr(std::move(expr));
 }
 
-ExpressionParser::Result ExpressionParser::Binary(Kind kind, int line, std::string name,
+ExpressionParser::Result ExpressionParser::Binary(ExprKind kind, int line, std::string name,
                                                   ExprPtr left, ExprPtr right) const {
   MutableExpr expr = New(kind, line);
   expr->name = std::move(name);
@@ -65,7 +65,7 @@ ExpressionParser::Result ExpressionParser::Expression(bool conditional) {
   ASSIGN_OR_RETURN(ExprPtr expr, Or());
   while (conditional && tokens_.IsName("if")) {
     const int line = tokens_.Next().line;
-    MutableExpr choice = New(Kind::kConditional, line);
+    MutableExpr choice = New(ExprKind::kConditional, line);
     ASSIGN_OR_RETURN(ExprPtr condition, Or());
     choice->args.push_back(std::move(expr));
     choice->args.push_back(std::move(condition));
@@ -98,7 +98,7 @@ ExpressionParser::Result ExpressionParser::Tuple(bool conditional, absl::string_
     if (parts.empty()) return tokens_.Unexpected("an expression");
     return std::move(parts[0]);
   }
-  MutableExpr tuple = New(Kind::kTuple, line);
+  MutableExpr tuple = New(ExprKind::kTuple, line);
   tuple->args = std::move(parts);
   return Finish(std::move(tuple));
 }
@@ -108,7 +108,7 @@ ExpressionParser::Result ExpressionParser::Or() {
   while (tokens_.IsName("or")) {
     const int line = tokens_.Next().line;
     ASSIGN_OR_RETURN(ExprPtr right, And());
-    ASSIGN_OR_RETURN(left, Binary(Kind::kOr, line, "", std::move(left), std::move(right)));
+    ASSIGN_OR_RETURN(left, Binary(ExprKind::kOr, line, "", std::move(left), std::move(right)));
   }
   return left;
 }
@@ -118,7 +118,7 @@ ExpressionParser::Result ExpressionParser::And() {
   while (tokens_.IsName("and")) {
     const int line = tokens_.Next().line;
     ASSIGN_OR_RETURN(ExprPtr right, Not());
-    ASSIGN_OR_RETURN(left, Binary(Kind::kAnd, line, "", std::move(left), std::move(right)));
+    ASSIGN_OR_RETURN(left, Binary(ExprKind::kAnd, line, "", std::move(left), std::move(right)));
   }
   return left;
 }
@@ -129,7 +129,7 @@ ExpressionParser::Result ExpressionParser::Not() {
   while (tokens_.IsName("not")) lines.push_back(tokens_.Next().line);
   ASSIGN_OR_RETURN(ExprPtr expr, Comparison());
   for (; !lines.empty(); lines.pop_back()) {
-    MutableExpr negation = New(Kind::kNot, lines.back());
+    MutableExpr negation = New(ExprKind::kNot, lines.back());
     negation->args.push_back(std::move(expr));
     ASSIGN_OR_RETURN(expr, Finish(std::move(negation)));
   }
@@ -139,7 +139,7 @@ ExpressionParser::Result ExpressionParser::Not() {
 ExpressionParser::Result ExpressionParser::Comparison() {
   const int line = tokens_.line();
   ASSIGN_OR_RETURN(ExprPtr first, Sum());
-  MutableExpr expr = New(Kind::kCompare, line);
+  MutableExpr expr = New(ExprKind::kCompare, line);
   expr->args.push_back(std::move(first));
   while (true) {
     if (IsComparison(tokens_.Peek())) {
@@ -165,8 +165,8 @@ ExpressionParser::Result ExpressionParser::Sum() {
   while (tokens_.IsOperator("+") || tokens_.IsOperator("-")) {
     const Token op = tokens_.Next();
     ASSIGN_OR_RETURN(ExprPtr right, Concat());
-    ASSIGN_OR_RETURN(left,
-                     Binary(Kind::kBinary, op.line, op.text, std::move(left), std::move(right)));
+    ASSIGN_OR_RETURN(
+        left, Binary(ExprKind::kBinary, op.line, op.text, std::move(left), std::move(right)));
   }
   return left;
 }
@@ -175,7 +175,7 @@ ExpressionParser::Result ExpressionParser::Concat() {
   const int line = tokens_.line();
   ASSIGN_OR_RETURN(ExprPtr first, Product());
   if (!tokens_.IsOperator("~")) return first;
-  MutableExpr expr = New(Kind::kConcat, line);
+  MutableExpr expr = New(ExprKind::kConcat, line);
   expr->args.push_back(std::move(first));
   while (tokens_.TakeOperator("~")) {
     ASSIGN_OR_RETURN(ExprPtr part, Product());
@@ -190,8 +190,8 @@ ExpressionParser::Result ExpressionParser::Product() {
          tokens_.IsOperator("%")) {
     const Token op = tokens_.Next();
     ASSIGN_OR_RETURN(ExprPtr right, Power());
-    ASSIGN_OR_RETURN(left,
-                     Binary(Kind::kBinary, op.line, op.text, std::move(left), std::move(right)));
+    ASSIGN_OR_RETURN(
+        left, Binary(ExprKind::kBinary, op.line, op.text, std::move(left), std::move(right)));
   }
   return left;
 }
@@ -201,7 +201,8 @@ ExpressionParser::Result ExpressionParser::Power() {
   while (tokens_.IsOperator("**")) {
     const int line = tokens_.Next().line;
     ASSIGN_OR_RETURN(ExprPtr right, Unary(true));
-    ASSIGN_OR_RETURN(left, Binary(Kind::kBinary, line, "**", std::move(left), std::move(right)));
+    ASSIGN_OR_RETURN(left,
+                     Binary(ExprKind::kBinary, line, "**", std::move(left), std::move(right)));
   }
   return left;
 }
@@ -212,8 +213,8 @@ ExpressionParser::Result ExpressionParser::Unary(bool with_filters) {
   ASSIGN_OR_RETURN(ExprPtr expr, Primary());
   ASSIGN_OR_RETURN(expr, Postfix(std::move(expr)));
   for (; !signs.empty(); signs.pop_back()) {
-    MutableExpr sign =
-        New(signs.back().text == "-" ? Kind::kNegative : Kind::kPositive, signs.back().line);
+    MutableExpr sign = New(signs.back().text == "-" ? ExprKind::kNegative : ExprKind::kPositive,
+                           signs.back().line);
     sign->args.push_back(std::move(expr));
     ASSIGN_OR_RETURN(expr, Finish(std::move(sign)));
   }
@@ -224,7 +225,7 @@ ExpressionParser::Result ExpressionParser::Unary(bool with_filters) {
 
 ExpressionParser::Result ExpressionParser::Primary() {
   const Token token = tokens_.Peek();
-  MutableExpr literal = New(Kind::kLiteral, token.line);
+  MutableExpr literal = New(ExprKind::kLiteral, token.line);
   switch (token.kind) {
     case Token::Kind::kName:
       tokens_.Next();
@@ -233,7 +234,7 @@ ExpressionParser::Result ExpressionParser::Primary() {
       } else if (token.text == "false" || token.text == "False") {
         literal->value = Value(false);
       } else if (token.text != "none" && token.text != "None") {
-        literal->kind = Kind::kName;
+        literal->kind = ExprKind::kName;
         literal->name = token.text;
       }
       return Finish(std::move(literal));
@@ -270,7 +271,7 @@ ExpressionParser::Result ExpressionParser::Primary() {
     RETURN_IF_ERROR(Enter());
     if (tokens_.TakeOperator(")")) {
       --nesting_;
-      return Finish(New(Kind::kTuple, token.line));
+      return Finish(New(ExprKind::kTuple, token.line));
     }
     ASSIGN_OR_RETURN(ExprPtr inner, Tuple());
     RETURN_IF_ERROR(tokens_.ExpectOperator(")"));
@@ -283,7 +284,7 @@ ExpressionParser::Result ExpressionParser::Primary() {
 }
 
 ExpressionParser::Result ExpressionParser::ListLiteral() {
-  MutableExpr list = New(Kind::kList, tokens_.Next().line);
+  MutableExpr list = New(ExprKind::kList, tokens_.Next().line);
   while (!tokens_.TakeOperator("]")) {
     if (!list->args.empty()) {
       RETURN_IF_ERROR(tokens_.ExpectOperator(","));
@@ -296,7 +297,7 @@ ExpressionParser::Result ExpressionParser::ListLiteral() {
 }
 
 ExpressionParser::Result ExpressionParser::DictLiteral() {
-  MutableExpr dict = New(Kind::kDict, tokens_.Next().line);
+  MutableExpr dict = New(ExprKind::kDict, tokens_.Next().line);
   while (!tokens_.TakeOperator("}")) {
     if (!dict->args.empty()) {
       RETURN_IF_ERROR(tokens_.ExpectOperator(","));
@@ -317,14 +318,14 @@ ExpressionParser::Result ExpressionParser::Postfix(ExprPtr expr) {
       const int line = tokens_.Next().line;
       const Token name = tokens_.Next();
       if (name.kind == Token::Kind::kInteger) {  // x.0
-        MutableExpr index = New(Kind::kLiteral, line);
+        MutableExpr index = New(ExprKind::kLiteral, line);
         index->value = Value(static_cast<int64_t>(std::strtoll(name.text.c_str(), nullptr, 10)));
         ASSIGN_OR_RETURN(ExprPtr key, Finish(std::move(index)));
-        ASSIGN_OR_RETURN(expr, Binary(Kind::kItem, line, "", std::move(expr), std::move(key)));
+        ASSIGN_OR_RETURN(expr, Binary(ExprKind::kItem, line, "", std::move(expr), std::move(key)));
         continue;
       }
       if (name.kind != Token::Kind::kName) return ErrorAt(line, "expected a name behind '.'");
-      MutableExpr attribute = New(Kind::kAttribute, line);
+      MutableExpr attribute = New(ExprKind::kAttribute, line);
       attribute->name = name.text;
       attribute->args.push_back(std::move(expr));
       ASSIGN_OR_RETURN(expr, Finish(std::move(attribute)));
@@ -377,9 +378,9 @@ ExpressionParser::Result ExpressionParser::Subscript(ExprPtr expr) {
   tokens_.Next();
   if (!is_slice) {
     if (bounds[0] == nullptr) return ErrorAt(line, "expected an expression between '[' and ']'");
-    return Binary(Kind::kItem, line, "", std::move(expr), std::move(bounds[0]));
+    return Binary(ExprKind::kItem, line, "", std::move(expr), std::move(bounds[0]));
   }
-  MutableExpr slice = New(Kind::kSlice, line);
+  MutableExpr slice = New(ExprKind::kSlice, line);
   slice->args.push_back(std::move(expr));
   for (ExprPtr& bound : bounds) slice->args.push_back(std::move(bound));
   return Finish(std::move(slice));
@@ -416,7 +417,7 @@ absl::Status ExpressionParser::Arguments(Expr* call) {
 }
 
 ExpressionParser::Result ExpressionParser::Call(ExprPtr expr) {
-  MutableExpr call = New(Kind::kCall, tokens_.line());
+  MutableExpr call = New(ExprKind::kCall, tokens_.line());
   call->args.push_back(std::move(expr));
   RETURN_IF_ERROR(Arguments(call.get()));
   return Finish(std::move(call));
@@ -425,7 +426,7 @@ ExpressionParser::Result ExpressionParser::Call(ExprPtr expr) {
 ExpressionParser::Result ExpressionParser::Filter(ExprPtr expr) {
   const Token name = tokens_.Next();
   if (name.kind != Token::Kind::kName) return ErrorAt(name.line, "expected a filter's name");
-  MutableExpr filter = New(Kind::kFilter, name.line);
+  MutableExpr filter = New(ExprKind::kFilter, name.line);
   filter->name = name.text;
   filter->args.push_back(std::move(expr));
   if (tokens_.IsOperator("(")) {
@@ -439,7 +440,7 @@ ExpressionParser::Result ExpressionParser::Test(ExprPtr expr) {
   const bool negated = tokens_.TakeName("not");
   const Token name = tokens_.Next();
   if (name.kind != Token::Kind::kName) return ErrorAt(name.line, "expected a test's name");
-  MutableExpr test = New(Kind::kTest, line);
+  MutableExpr test = New(ExprKind::kTest, line);
   test->name = name.text;
   test->args.push_back(std::move(expr));
   const bool operand_follows =
@@ -457,7 +458,7 @@ ExpressionParser::Result ExpressionParser::Test(ExprPtr expr) {
   }
   ASSIGN_OR_RETURN(ExprPtr out, Finish(std::move(test)));
   if (!negated) return out;
-  MutableExpr negation = New(Kind::kNot, line);
+  MutableExpr negation = New(ExprKind::kNot, line);
   negation->args.push_back(std::move(out));
   return Finish(std::move(negation));
 }

@@ -13,7 +13,7 @@
 namespace tandem::tokenizer::jinja::internal {
 namespace {
 
-using Kind = Stmt::Kind;
+using StmtKind = Stmt::Kind;
 
 class Parser {
  public:
@@ -48,13 +48,13 @@ class Parser {
                          absl::StrCat("expected '{% ", absl::StrJoin(ends, " %}' or '{% "),
                                       " %}' before the end of the template"));
         case Token::Kind::kText: {
-          auto text = New(Kind::kText, token.line);
+          auto text = New(StmtKind::kText, token.line);
           text->text = token.text;
           block.statements.push_back(std::move(text));
           break;
         }
         case Token::Kind::kOutputBegin: {
-          auto output = New(Kind::kOutput, token.line);
+          auto output = New(StmtKind::kOutput, token.line);
           ASSIGN_OR_RETURN(ExprPtr expr, expressions_.Tuple());
           output->exprs.push_back(std::move(expr));
           if (!tokens_.Is(Token::Kind::kOutputEnd)) return tokens_.Unexpected("'}}'");
@@ -81,7 +81,7 @@ class Parser {
     }
   }
 
-  static std::unique_ptr<Stmt> New(Kind kind, int line) {
+  static std::unique_ptr<Stmt> New(StmtKind kind, int line) {
     auto statement = std::make_unique<Stmt>();
     statement->kind = kind;
     statement->line = line;
@@ -105,7 +105,8 @@ class Parser {
     if (name.text == "generation") return Generation(name.line);
     if (name.text == "break" || name.text == "continue") {
       if (loops_ == 0) return ErrorAt(name.line, absl::StrCat(name.text, " outside of a loop"));
-      auto statement = New(name.text == "break" ? Kind::kBreak : Kind::kContinue, name.line);
+      auto statement =
+          New(name.text == "break" ? StmtKind::kBreak : StmtKind::kContinue, name.line);
       RETURN_IF_ERROR(EndTag());
       return statement;
     }
@@ -130,7 +131,7 @@ class Parser {
   }
 
   absl::StatusOr<StmtPtr> If(int line) {
-    auto statement = New(Kind::kIf, line);
+    auto statement = New(StmtKind::kIf, line);
     std::string ended_by = "elif";
     while (ended_by == "elif") {
       ASSIGN_OR_RETURN(ExprPtr condition, expressions_.Tuple(/*conditional=*/false));
@@ -185,7 +186,7 @@ class Parser {
   }
 
   absl::StatusOr<StmtPtr> For(int line) {
-    auto statement = New(Kind::kFor, line);
+    auto statement = New(StmtKind::kFor, line);
     ASSIGN_OR_RETURN(Target target, Targets(false));
     statement->targets.push_back(std::move(target));
     if (!tokens_.TakeName("in")) return tokens_.Unexpected("'in'");
@@ -212,7 +213,7 @@ class Parser {
   }
 
   absl::StatusOr<StmtPtr> Set(int line) {
-    auto statement = New(Kind::kSet, line);
+    auto statement = New(StmtKind::kSet, line);
     ASSIGN_OR_RETURN(Target target, Targets(true));
     statement->targets.push_back(std::move(target));
     if (tokens_.TakeOperator("=")) {
@@ -221,7 +222,7 @@ class Parser {
       RETURN_IF_ERROR(EndTag());
       return statement;
     }
-    statement->kind = Kind::kSetBlock;
+    statement->kind = StmtKind::kSetBlock;
     ASSIGN_OR_RETURN(ExprPtr chain, BlockText(line));
     if (tokens_.TakeOperator("|")) {
       ASSIGN_OR_RETURN(chain, expressions_.FilterChain(std::move(chain)));
@@ -266,7 +267,7 @@ class Parser {
   }
 
   absl::StatusOr<StmtPtr> Macro(int line) {
-    auto statement = New(Kind::kMacro, line);
+    auto statement = New(StmtKind::kMacro, line);
     if (!tokens_.Is(Token::Kind::kName)) return tokens_.Unexpected("the macro's name");
     statement->name = tokens_.Next().text;
     RETURN_IF_ERROR(Parameters(statement.get()));
@@ -276,7 +277,7 @@ class Parser {
   }
 
   absl::StatusOr<StmtPtr> CallBlock(int line) {
-    auto statement = New(Kind::kCall, line);
+    auto statement = New(StmtKind::kCall, line);
     if (tokens_.IsOperator("(")) {
       RETURN_IF_ERROR(Parameters(statement.get()));
     }
@@ -289,7 +290,7 @@ class Parser {
   }
 
   absl::StatusOr<StmtPtr> FilterBlock(int line) {
-    auto statement = New(Kind::kFilter, line);
+    auto statement = New(StmtKind::kFilter, line);
     ASSIGN_OR_RETURN(ExprPtr chain, BlockText(line));
     ASSIGN_OR_RETURN(chain, expressions_.FilterChain(std::move(chain)));
     statement->exprs.push_back(std::move(chain));
@@ -299,7 +300,7 @@ class Parser {
   }
 
   absl::StatusOr<StmtPtr> With(int line) {
-    auto statement = New(Kind::kWith, line);
+    auto statement = New(StmtKind::kWith, line);
     while (!tokens_.Is(Token::Kind::kStatementEnd)) {
       if (!statement->targets.empty()) {
         RETURN_IF_ERROR(tokens_.ExpectOperator(","));
@@ -316,7 +317,7 @@ class Parser {
   }
 
   absl::StatusOr<StmtPtr> Generation(int line) {
-    auto statement = New(Kind::kScope, line);
+    auto statement = New(StmtKind::kScope, line);
     ASSIGN_OR_RETURN(Block body, Body("endgeneration", line));
     statement->blocks.push_back(std::move(body));
     return statement;

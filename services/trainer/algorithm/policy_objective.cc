@@ -7,6 +7,7 @@
 #include "services/trainer/algorithm/entropy_bonus.h"
 #include "services/trainer/algorithm/nonfinite_loss.h"
 #include "services/trainer/algorithm/sequence_rows.h"
+#include "services/trainer/algorithm/sum_of.h"
 
 namespace tandem::trainer {
 namespace {
@@ -16,8 +17,6 @@ using Sum = UpdateStatistics::Sum;
 double WeightedSum(const at::Tensor& values, const at::Tensor& weights) {
   return (values.detach() * weights).sum(at::kDouble).item<double>();
 }
-
-double SumOf(const at::Tensor& values) { return values.detach().sum(at::kDouble).item<double>(); }
 
 // Of each row, such that the weighted sum is the mean over sequences of their means.
 at::Tensor MeanOverSequences(const SequenceRows& rows, const at::Tensor& like,

@@ -14,13 +14,12 @@
 #include "services/trainer/algorithm/phase_timer.h"
 #include "services/trainer/algorithm/reduce_sums.h"
 #include "services/trainer/algorithm/sequence_rows.h"
+#include "services/trainer/algorithm/sum_of.h"
 #include "services/trainer/algorithm/token_scores.h"
 #include "services/trainer/data/micro_batch_plan.h"
 
 namespace tandem::trainer {
 namespace {
-
-double SumOf(const at::Tensor& values) { return values.detach().sum(at::kDouble).item<double>(); }
 
 // Log-probs of completions from those of their tokens, [num_pairs, 2]: chosen, rejected.
 at::Tensor OfPairs(const SequenceRows& rows, const at::Tensor& token_logprobs) {

@@ -22,7 +22,7 @@ using ::testing::HasSubstr;
 using ::testing::SizeIs;
 using ::testing::StartsWith;
 
-constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+constexpr auto kInvalidLine = absl::StatusCode::kInvalidArgument;
 
 // The field "x" of each row.
 absl::StatusOr<std::vector<int64_t>> ReadX(const std::string& path,
@@ -66,13 +66,13 @@ TEST(ForEachJsonLine, NamesFileLineAndWhatWasExpected) {
   const std::string place = (folder / "a") + ":3: ";
   folder.Write("a", "{\"x\":1}\n\nnope\n{\"x\":2}\n");
   EXPECT_THAT(ReadX(folder / "a"),
-              StatusIs(kInvalid, StartsWith(place + "expected a JSON object")));
+              StatusIs(kInvalidLine, StartsWith(place + "expected a JSON object")));
   folder.Write("a", "{\"x\":1}\n\n[1]\n");
   EXPECT_THAT(ReadX(folder / "a"),
-              StatusIs(kInvalid, place + "expected a JSON object, found an array of 1"));
+              StatusIs(kInvalidLine, place + "expected a JSON object, found an array of 1"));
   folder.Write("a", "{\"x\":1}\n\n{\"x\":\"1\"}\n");
   EXPECT_THAT(ReadX(folder / "a"),
-              StatusIs(kInvalid, place + "x: expected an integer, found the string \"1\""));
+              StatusIs(kInvalidLine, place + "x: expected an integer, found the string \"1\""));
 }
 
 TEST(ForEachJsonLine, PutsThePlaceBeforeTheCallersErrors) {
@@ -93,19 +93,19 @@ TEST(ForEachJsonLine, RefusesALineThatIsTooLongWithoutReadingAllOfIt) {
 TEST(ForEachJsonLine, SurvivesDeepNesting) {
   TemporaryFolder folder;
   folder.Write("a", "{\"y\":" + std::string(1'000'000, '[') + "\n");
-  EXPECT_THAT(ReadX(folder / "a"), StatusIs(kInvalid, HasSubstr(":1: ")));
+  EXPECT_THAT(ReadX(folder / "a"), StatusIs(kInvalidLine, HasSubstr(":1: ")));
 }
 
 TEST(ForEachJsonLine, PassesOverATornTailOnlyWhenAskedTo) {
   TemporaryFolder folder;
   folder.Write("a", "{\"x\":1}\n{\"x\":2}\n{\"x\":");
-  EXPECT_THAT(ReadX(folder / "a"), StatusIs(kInvalid, HasSubstr(":3: ")));
+  EXPECT_THAT(ReadX(folder / "a"), StatusIs(kInvalidLine, HasSubstr(":3: ")));
   ASSERT_OK_AND_ASSIGN(const auto values, ReadX(folder / "a", {.ignore_torn_tail = true}));
   EXPECT_THAT(values, ElementsAre(1, 2));
   // A bad line that is complete is no torn tail.
   folder.Write("a", "{\"x\":1}\n{\"x\":\n");
   EXPECT_THAT(ReadX(folder / "a", {.ignore_torn_tail = true}),
-              StatusIs(kInvalid, HasSubstr(":2: ")));
+              StatusIs(kInvalidLine, HasSubstr(":2: ")));
 }
 
 TEST(ForEachJsonLine, NamesTheFileThatIsMissing) {

@@ -22,7 +22,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
-absl::Span<const std::byte> Bytes(const std::string& text) {
+absl::Span<const std::byte> BytesOf(const std::string& text) {
   return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
 }
 
@@ -44,7 +44,7 @@ const std::vector<TensorDeclaration> kTensors = {
 absl::Status AppendAll(ModelFolderWriter& writer) {
   for (const auto& [name, bytes] : std::vector<std::pair<std::string, std::string>>{
            {"a", "aaaa"}, {"a", "AAAA"}, {"b", "bbbb"}, {"c", "cccccccccccc"}}) {
-    if (absl::Status status = writer.Append(name, Bytes(bytes)); !status.ok()) return status;
+    if (absl::Status status = writer.Append(name, BytesOf(bytes)); !status.ok()) return status;
   }
   return absl::OkStatus();
 }
@@ -123,7 +123,7 @@ TEST(ModelFolderWriter, LeavesTheOldModelUntilTheNewOneIsWhole) {
   {
     ASSERT_OK_AND_ASSIGN(ModelFolderWriter writer,
                          ModelFolderWriter::Create(folder / "model", kTensors, options));
-    ASSERT_OK(writer.Append("a", Bytes("aaaa")));
+    ASSERT_OK(writer.Append("a", BytesOf("aaaa")));
     EXPECT_THAT(writer.Commit(),
                 StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("\"a\"")));
   }
@@ -142,7 +142,7 @@ TEST(ModelFolderWriter, RefusesBytesBeyondTheLastTensor) {
   ASSERT_OK_AND_ASSIGN(ModelFolderWriter writer,
                        ModelFolderWriter::Create(folder / "model", kTensors, {}));
   ASSERT_OK(AppendAll(writer));
-  EXPECT_THAT(writer.Append("d", Bytes("x")),
+  EXPECT_THAT(writer.Append("d", BytesOf("x")),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("\"d\"")));
 }
 

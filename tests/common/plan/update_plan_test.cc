@@ -12,7 +12,7 @@ namespace {
 using ::tandem::testing::IsOk;
 using ::testing::HasSubstr;
 
-UpdatePlanRequest Request() {
+UpdatePlanRequest UpdateRequest() {
   UpdatePlanRequest request;
   request.model_shape = "llama-7b";
   request.trainer_ranks = 16;
@@ -22,7 +22,7 @@ UpdatePlanRequest Request() {
 }
 
 TEST(UpdatePlan, SendsEachByteOnceAndEvenly) {
-  const absl::StatusOr<UpdatePlan> plan = MakeUpdatePlan(Request());
+  const absl::StatusOr<UpdatePlan> plan = MakeUpdatePlan(UpdateRequest());
   ASSERT_THAT(plan.status(), IsOk());
   EXPECT_EQ(plan->parameters, 6738415616);
   EXPECT_EQ(plan->model_bytes, 2 * plan->parameters);
@@ -32,7 +32,7 @@ TEST(UpdatePlan, SendsEachByteOnceAndEvenly) {
 }
 
 TEST(UpdatePlan, PredictsThatLessOnTheWireTakesLessTime) {
-  const UpdatePlan plan = *MakeUpdatePlan(Request());
+  const UpdatePlan plan = *MakeUpdatePlan(UpdateRequest());
   // 13.5 GB: by the leader's NIC of 50 GB/s, or by those of a replica.
   EXPECT_NEAR(plan.broadcast.seconds, 13.5 / 50, 0.02);
   EXPECT_NEAR(plan.reshard.seconds, 13.5 / 50 / 4, 0.02);
@@ -40,7 +40,7 @@ TEST(UpdatePlan, PredictsThatLessOnTheWireTakesLessTime) {
 }
 
 TEST(UpdatePlan, CoversAModelOfExperts) {
-  UpdatePlanRequest request = Request();
+  UpdatePlanRequest request = UpdateRequest();
   request.model_shape = "moe-1t";
   request.trainer_ranks = 64;
   request.trainer_tensor_parallel = 8;
@@ -51,7 +51,7 @@ TEST(UpdatePlan, CoversAModelOfExperts) {
 
 TEST(UpdatePlan, NamesTheFlagThatIsWrong) {
   const auto refuses = [](auto change, const char* message) {
-    UpdatePlanRequest request = Request();
+    UpdatePlanRequest request = UpdateRequest();
     change(request);
     const absl::Status status = MakeUpdatePlan(request).status();
     EXPECT_FALSE(status.ok());

@@ -16,7 +16,7 @@
 namespace tandem::tokenizer {
 namespace {
 
-using Ids = std::vector<int32_t>;
+using IdVector = std::vector<int32_t>;
 
 std::string ReadAll(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
@@ -33,7 +33,7 @@ std::vector<nlohmann::json> ReadLines(const std::string& path) {
   return rows;
 }
 
-void ExpectRoundTrip(const Tokenizer& tokenizer, const std::string& text, const Ids& ids) {
+void ExpectRoundTrip(const Tokenizer& tokenizer, const std::string& text, const IdVector& ids) {
   EXPECT_THAT(tokenizer.Encode(text, false), testing::IsOkAndHolds(ids)) << text;
   EXPECT_THAT(tokenizer.Decode(ids, false), testing::IsOkAndHolds(text));
 }
@@ -50,7 +50,7 @@ void ExpectLlamaCppVectors(const std::string& model, const std::string& vectors)
   ASSERT_GT(texts.size(), 40u);
   ASSERT_GE(lines.size(), texts.size());
   for (size_t i = 0; i < texts.size(); ++i) {
-    Ids ids;
+    IdVector ids;
     std::istringstream line(lines[i]);
     for (int32_t id; line >> id;) ids.push_back(id);
     EXPECT_THAT(tokenizer->Encode(texts[i], false), testing::IsOkAndHolds(ids)) << texts[i];
@@ -66,8 +66,8 @@ void ExpectGsm8kIds(const std::string& model) {
   ASSERT_FALSE(rows.empty());
   for (const nlohmann::json& row : rows) {
     const nlohmann::json& item = questions.at(row["i"].get<size_t>());
-    ExpectRoundTrip(*tokenizer, item["question"], row["q"].get<Ids>());
-    ExpectRoundTrip(*tokenizer, item["answer"], row["a"].get<Ids>());
+    ExpectRoundTrip(*tokenizer, item["question"], row["q"].get<IdVector>());
+    ExpectRoundTrip(*tokenizer, item["answer"], row["a"].get<IdVector>());
   }
 }
 
@@ -97,7 +97,7 @@ TEST(TokenizerVectors, TinyStoriesGivesThePromptsIds) {
                        Tokenizer::Load(testing::TestData("models/tinystories-656k")));
   for (const auto& row : ReadLines(testing::TestData("models/tinystories-656k/greedy_3.jsonl"))) {
     EXPECT_THAT(tokenizer->Encode(row["prompt"].get<std::string>(), true),
-                testing::IsOkAndHolds(row["prompt_ids"].get<Ids>()));
+                testing::IsOkAndHolds(row["prompt_ids"].get<IdVector>()));
   }
   EXPECT_EQ(tokenizer->bos_id(), 1);
   EXPECT_EQ(tokenizer->eos_id(), 2);

@@ -30,7 +30,7 @@ struct Sample {
 };
 
 // Applies to the middle of memory whose ends must stay.
-absl::Status Apply(absl::Span<const std::byte> coded, const Bytes& base) {
+absl::Status ApplyDamaged(absl::Span<const std::byte> coded, const Bytes& base) {
   // A copy of exactly that size: the address sanitizer sees who reads beyond.
   const Bytes message(coded.begin(), coded.end());
   Bytes memory(base.size() + 2 * kGuardBytes, std::byte{0xA5});
@@ -60,11 +60,11 @@ TEST(DeltaCorruption, EveryTruncationIsRefused) {
       const Sample sample(element_size, divisor);
       for (size_t size = 0; size < sample.coded.size(); ++size) {
         Bytes cut(sample.coded.begin(), sample.coded.begin() + size);
-        ASSERT_EQ(Apply(cut, sample.base).code(), absl::StatusCode::kDataLoss) << size;
+        ASSERT_EQ(ApplyDamaged(cut, sample.base).code(), absl::StatusCode::kDataLoss) << size;
         // Nor does a header help that says so.
         if (size < static_cast<size_t>(kDeltaHeaderBytes)) continue;
         const absl::Status status =
-            Apply(With(cut, 24, uint64_t{size - kDeltaHeaderBytes}), sample.base);
+            ApplyDamaged(With(cut, 24, uint64_t{size - kDeltaHeaderBytes}), sample.base);
         ASSERT_TRUE(IsRefusal(status)) << size << ": " << status;
       }
     }
@@ -79,7 +79,7 @@ TEST(DeltaCorruption, NoFlippedBitLeadsOutOfTheBuffer) {
       for (size_t at = 0; at < coded.size(); ++at) {
         for (int flipped = 1; flipped < 256; flipped = flipped * 2 + flipped % 2) {
           coded[at] ^= static_cast<std::byte>(flipped);
-          const absl::Status status = Apply(coded, sample.base);
+          const absl::Status status = ApplyDamaged(coded, sample.base);
           ASSERT_TRUE(status.ok() || IsRefusal(status)) << status;
           coded[at] ^= static_cast<std::byte>(flipped);
         }
@@ -101,7 +101,7 @@ TEST(DeltaCorruption, NoNoiseLeadsOutOfTheBuffer) {
     }
     coded = With(coded, 16, uint64_t{random() % kElements});
     coded = With(coded, 24, uint64_t{coded.size() - kDeltaHeaderBytes});
-    const absl::Status status = Apply(coded, sample.base);
+    const absl::Status status = ApplyDamaged(coded, sample.base);
     ASSERT_TRUE(status.ok() || IsRefusal(status)) << status;
   }
 }
@@ -110,7 +110,7 @@ TEST(DeltaCorruption, SaysWhatIsWrongInTheHeader) {
   const Sample sample(2);
   const Bytes& coded = sample.coded;
   const auto message = [&](const Bytes& bytes) {
-    const absl::Status status = Apply(bytes, sample.base);
+    const absl::Status status = ApplyDamaged(bytes, sample.base);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     return std::string(status.message());
   };
@@ -140,7 +140,7 @@ TEST(DeltaCorruption, SaysWhereAPayloadBreaks) {
   Bytes coded(MaxEncodedBytes(200));
   coded.resize(EncodeDelta(base, next, 2, absl::MakeSpan(coded))->coded_bytes);
   const auto message = [&](const Bytes& bytes) {
-    const absl::Status status = Apply(bytes, base);
+    const absl::Status status = ApplyDamaged(bytes, base);
     EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
     return std::string(status.message());
   };

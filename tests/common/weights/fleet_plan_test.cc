@@ -31,8 +31,8 @@ void Exchange(const FleetPlan& fleet, std::vector<Memory>& replica) {
 }
 
 // Feeds all replicas along the chain; those that forward send on the messages that they got.
-void CarryOut(const FleetPlan& fleet, const std::vector<Memory>& trainer,
-              std::vector<std::vector<Memory>>& replicas) {
+void FeedAll(const FleetPlan& fleet, const std::vector<Memory>& trainer,
+             std::vector<std::vector<Memory>>& replicas) {
   testing::CarryOut(*fleet.feed, trainer, replicas[fleet.chain[0]]);
   Exchange(fleet, replicas[fleet.chain[0]]);
   const ReshardPlan* received = fleet.feed.get();
@@ -72,7 +72,7 @@ TEST(FleetPlan, FeedsReplicasOfMixedSizesAlongAChain) {
       expected.push_back(RolloutMemory(spec, size));
       replicas.push_back(Empty(expected.back()));
     }
-    CarryOut(*fleet, TrainerMemory(spec, limits, mesh), replicas);
+    FeedAll(*fleet, TrainerMemory(spec, limits, mesh), replicas);
 
     ASSERT_EQ(replicas, expected);
   }

@@ -60,6 +60,7 @@ inline comm::MeshShape RandomMesh(Rng& rng) {
 
 // An element is known by its value.
 using Value = uint32_t;
+inline constexpr int64_t kElementBytes = sizeof(Value);
 inline Value ValueOf(int tensor, int64_t index) {
   return static_cast<Value>(tensor * 1000003 + index + 1);
 }

@@ -14,8 +14,6 @@ using ::tandem::testing::IsOk;
 using ::tandem::testing::StatusIs;
 using ::testing::HasSubstr;
 
-constexpr int64_t kElementBytes = sizeof(Value);
-
 struct Case {
   model::ModelSpec spec;
   model::UnitLimits limits;

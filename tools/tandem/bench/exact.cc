@@ -24,7 +24,7 @@
 namespace tandem::bench {
 namespace {
 
-struct Options {
+struct ExactOptions {
   std::string model;
   std::string dtype = "bfloat16";
   std::vector<int64_t> batches = {1, 32, 256};
@@ -46,8 +46,8 @@ struct Measured {
 
 // The services with one kind of numerics, and what they took. Both kinds are up at once and take
 // turns, piece by piece of the work, so that both have the machine's better and worse moments.
-struct Side {
-  Side(std::string numerics, int64_t vocab_size)
+struct NumericsSide {
+  NumericsSide(std::string numerics, int64_t vocab_size)
       : numerics(std::move(numerics)), randint(1, vocab_size) {}
 
   const std::string numerics;
@@ -57,7 +57,7 @@ struct Side {
   Measured measured;
 };
 
-absl::StatusOr<config::v1::RunConfig> MakeConfig(const Options& options,
+absl::StatusOr<config::v1::RunConfig> MakeConfig(const ExactOptions& options,
                                                  const model::ModelSpec& spec,
                                                  const std::string& numerics,
                                                  const std::string& run_dir) {
@@ -78,7 +78,7 @@ absl::StatusOr<config::v1::RunConfig> MakeConfig(const Options& options,
 }
 
 // A batch is prefilled, and the same is prefilled and decoded.
-absl::Status MeasureBatch(Side& side, const Options& options, int64_t batch) {
+absl::Status MeasureBatch(NumericsSide& side, const ExactOptions& options, int64_t batch) {
   GenerationWork work = options.step;
   work.n = 1;
   work.batch = batch;
@@ -98,7 +98,7 @@ absl::Status MeasureBatch(Side& side, const Options& options, int64_t batch) {
 
 // Generate, train, publish: a step of the policy gradient on groups of which half the samples are
 // rewarded.
-absl::Status MeasureStep(Side& side, const Options& options, int64_t step) {
+absl::Status MeasureStep(NumericsSide& side, const ExactOptions& options, int64_t step) {
   commands::Session& session = side.session;
   Measured& measured = side.measured;
   const absl::Time start = absl::Now();
@@ -143,25 +143,25 @@ absl::Status MeasureStep(Side& side, const Options& options, int64_t step) {
   return absl::OkStatus();
 }
 
-absl::Status Open(Side& side, const Options& options, const model::ModelSpec& spec) {
+absl::Status Open(NumericsSide& side, const ExactOptions& options, const model::ModelSpec& spec) {
   ASSIGN_OR_RETURN(const config::v1::RunConfig config,
                    MakeConfig(options, spec, side.numerics, side.scratch.path()));
   return side.session.Explain(
       side.session.Open(config, {.local = true, .rollout_model = config.model().path()}));
 }
 
-absl::Status Run(const Options& options) {
+absl::Status RunExact(const ExactOptions& options) {
   ASSIGN_OR_RETURN(const io::ModelConfig model_config, io::ReadModelConfig(options.model));
   ASSIGN_OR_RETURN(const model::ModelSpec spec,
                    model::ParseModelSpec(model_config.json, model_config.path));
-  Side fast_side("fast", spec.vocab_size), exact_side("exact", spec.vocab_size);
-  const std::vector<Side*> sides = {&fast_side, &exact_side};
+  NumericsSide fast_side("fast", spec.vocab_size), exact_side("exact", spec.vocab_size);
+  const std::vector<NumericsSide*> sides = {&fast_side, &exact_side};
   driver::Progress progress("bench exact", 0);
   // Notes what each side took for a piece of work.
   const auto in_turn = [&](const std::string& what,
-                           const std::function<absl::Status(Side&)>& work) -> absl::Status {
+                           const std::function<absl::Status(NumericsSide&)>& work) -> absl::Status {
     std::string note = absl::StrCat("bench exact: ", what, ":");
-    for (Side* side : sides) {
+    for (NumericsSide* side : sides) {
       const absl::Time start = absl::Now();
       RETURN_IF_ERROR(side->session.Explain(work(*side)));
       absl::StrAppendFormat(&note, " %s %.2f s", side->numerics,
@@ -170,19 +170,20 @@ absl::Status Run(const Options& options) {
     progress.Note(note);
     return absl::OkStatus();
   };
-  RETURN_IF_ERROR(in_turn("start", [&](Side& side) { return Open(side, options, spec); }));
+  RETURN_IF_ERROR(in_turn("start", [&](NumericsSide& side) { return Open(side, options, spec); }));
   for (int64_t step = 1; step <= options.repeats + 1; ++step) {
     const std::string of = step == 1 ? std::string("warm-up")
                                      : absl::StrCat("repeat ", step - 1, "/", options.repeats);
     RETURN_IF_ERROR(in_turn(absl::StrCat(of, ", step"),
-                            [&](Side& side) { return MeasureStep(side, options, step); }));
+                            [&](NumericsSide& side) { return MeasureStep(side, options, step); }));
     if (step == 1) {
-      for (Side* side : sides) side->measured = {};
+      for (NumericsSide* side : sides) side->measured = {};
       continue;
     }
     for (const int64_t batch : options.batches) {
-      RETURN_IF_ERROR(in_turn(absl::StrCat(of, ", batch ", batch),
-                              [&](Side& side) { return MeasureBatch(side, options, batch); }));
+      RETURN_IF_ERROR(in_turn(absl::StrCat(of, ", batch ", batch), [&](NumericsSide& side) {
+        return MeasureBatch(side, options, batch);
+      }));
     }
   }
   const Measured& fast = fast_side.measured;
@@ -216,7 +217,7 @@ absl::Status Run(const Options& options) {
 
 void AddExact(CLI::App& bench, commands::Runner& runner) {
   CLI::App* command = bench.add_subcommand("exact", "What exact numerics cost");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ExactOptions>();
   command->add_option("--model", options->model, "Hugging Face folder")->required();
   command->add_option("--dtype", options->dtype, "float32 or bfloat16")->capture_default_str();
   command->add_option("--batches", options->batches, "Requests at once, for decoding and prefill")
@@ -239,7 +240,7 @@ void AddExact(CLI::App& bench, commands::Runner& runner) {
       ->capture_default_str();
   command->add_option("--set", options->overrides, "Overrides a value of the configuration")
       ->allow_extra_args(false);
-  SetRun(*command, runner, options, Run);
+  SetRun(*command, runner, options, RunExact);
 }
 
 }  // namespace tandem::bench

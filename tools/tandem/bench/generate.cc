@@ -21,7 +21,7 @@
 namespace tandem::bench {
 namespace {
 
-struct Options {
+struct GenerateOptions {
   commands::ModelOptions model;
   std::string workload = "batch";
   GroupWorkload groups;
@@ -40,7 +40,7 @@ absl::StatusOr<double> TimeBatch(driver::RolloutFleet& fleet, TorchRandint& rand
 }
 
 // A replica of the model with room for the work.
-absl::StatusOr<model::ModelSpec> Open(const Options& options, const GenerationWork& work,
+absl::StatusOr<model::ModelSpec> Open(const GenerateOptions& options, const GenerationWork& work,
                                       const commands::ScratchFolder& scratch,
                                       commands::Session& session) {
   config::v1::RunConfig config;
@@ -55,7 +55,7 @@ absl::StatusOr<model::ModelSpec> Open(const Options& options, const GenerationWo
   return spec;
 }
 
-absl::Status RunGroups(const Options& options) {
+absl::Status RunGroups(const GenerateOptions& options) {
   commands::Session session;
   commands::ScratchFolder scratch;
   const GroupWorkload& groups = options.groups;
@@ -82,7 +82,7 @@ absl::Status RunGroups(const Options& options) {
   return absl::OkStatus();
 }
 
-absl::Status Run(const Options& options) {
+absl::Status RunGenerate(const GenerateOptions& options) {
   if (options.workload == "grpo") return RunGroups(options);
   commands::Session session;
   commands::ScratchFolder scratch;
@@ -132,7 +132,7 @@ absl::Status Run(const Options& options) {
 
 void AddGenerate(CLI::App& bench, commands::Runner& runner) {
   CLI::App* command = bench.add_subcommand("generate", "Tokens per second of generation");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<GenerateOptions>();
   commands::AddModelOptions(*command, options->model);
   command->get_option("--model")->required();
   command
@@ -172,7 +172,7 @@ void AddGenerate(CLI::App& bench, commands::Runner& runner) {
   command->add_option("--repeats", options->repeats, "Runs; the median is reported")
       ->check(CLI::Range(1, 100))
       ->capture_default_str();
-  SetRun(*command, runner, options, Run);
+  SetRun(*command, runner, options, RunGenerate);
 }
 
 }  // namespace tandem::bench

@@ -16,7 +16,7 @@
 namespace tandem::bench {
 namespace {
 
-struct Options {
+struct PlanOptions {
   plan::UpdatePlanRequest request;
   int64_t bucket_megabytes = 64;
   bool json = false;
@@ -133,7 +133,7 @@ nlohmann::json ToJson(const plan::UpdatePlanRequest& request, const plan::Update
             {"delta", ToJson(update.delta)}}}};
 }
 
-absl::Status Run(const Options& options) {
+absl::Status RunPlan(const PlanOptions& options) {
   plan::UpdatePlanRequest request = options.request;
   // Out of range it stays out of range.
   request.bucket_bytes = std::clamp<int64_t>(options.bucket_megabytes, 0, 1 << 20) << 20;
@@ -151,7 +151,7 @@ absl::Status Run(const Options& options) {
 void AddPlan(CLI::App& bench, commands::Runner& runner) {
   CLI::App* command =
       bench.add_subcommand("plan", "A weight update planned for any number of ranks");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<PlanOptions>();
   plan::UpdatePlanRequest& request = options->request;
   command
       ->add_option("--model-shape", request.model_shape,
@@ -181,7 +181,7 @@ void AddPlan(CLI::App& bench, commands::Runner& runner) {
   command->add_option("--density", request.density, "Share of elements that change, for delta")
       ->capture_default_str();
   command->add_flag("--json", options->json, "One JSON object in place of the table");
-  command->callback([&runner, options] { runner = [options] { return Run(*options); }; });
+  command->callback([&runner, options] { runner = [options] { return RunPlan(*options); }; });
 }
 
 }  // namespace tandem::bench

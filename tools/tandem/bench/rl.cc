@@ -15,12 +15,12 @@
 namespace tandem::bench {
 namespace {
 
-struct Options {
+struct RlOptions {
   commands::RunOptions run;
   int64_t steps = 20;
 };
 
-absl::Status Run(const Options& options) {
+absl::Status RunRl(const RlOptions& options) {
   commands::Session session;
   commands::ScratchFolder scratch;
   commands::RunOptions run = options.run;
@@ -90,10 +90,10 @@ absl::Status Run(const Options& options) {
 
 void AddRl(CLI::App& bench, commands::Runner& runner) {
   CLI::App* command = bench.add_subcommand("rl", "Seconds of a whole training step");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<RlOptions>();
   commands::AddRunOptions(*command, options->run);
   command->add_option("--steps", options->steps, "Training steps")->capture_default_str();
-  SetRun(*command, runner, options, Run);
+  SetRun(*command, runner, options, RunRl);
 }
 
 }  // namespace tandem::bench

@@ -24,7 +24,7 @@ namespace {
 // Between two looks at the clock and at an interrupt.
 constexpr absl::Duration kLook = absl::Milliseconds(50);
 
-struct Options {
+struct ServeOptions {
   std::string model;
   std::string endpoint;
   std::string trainer;
@@ -46,7 +46,7 @@ nlohmann::json Latency(std::vector<double>& seconds) {
           {"max", Percentile(seconds, 1)}};
 }
 
-absl::StatusOr<config::v1::RunConfig> Configure(const Options& options,
+absl::StatusOr<config::v1::RunConfig> Configure(const ServeOptions& options,
                                                 const std::string& run_dir) {
   commands::RunOptions run;
   run.overrides = {absl::StrCat("model.dtype=", options.dtype), absl::StrCat("run_dir=", run_dir)};
@@ -71,7 +71,7 @@ absl::StatusOr<config::v1::RunConfig> Configure(const Options& options,
 }
 
 // A new version every so often, until `end`.
-absl::StatusOr<Updates> UpdateUntil(absl::Time end, const Options& options, int64_t vocab_size,
+absl::StatusOr<Updates> UpdateUntil(absl::Time end, const ServeOptions& options, int64_t vocab_size,
                                     commands::Session& session) {
   Updates updates;
   int64_t step = 0;
@@ -95,7 +95,7 @@ absl::StatusOr<Updates> UpdateUntil(absl::Time end, const Options& options, int6
   return updates;
 }
 
-absl::Status Run(const Options& options) {
+absl::Status RunServe(const ServeOptions& options) {
   commands::Session session;
   commands::ScratchFolder scratch;
   if (options.model.empty() == options.endpoint.empty() ||
@@ -155,7 +155,7 @@ absl::Status Run(const Options& options) {
 void AddServe(CLI::App& bench, commands::Runner& runner) {
   CLI::App* command = bench.add_subcommand(
       "serve", "Latencies of many clients while weights are updated; 1 where a request is lost");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ServeOptions>();
   command->add_option("--model", options->model,
                       "Hugging Face folder; a trainer and a rollout are started for it");
   command->add_option("--endpoint", options->endpoint, "HOST:PORT of a rollout that is up");
@@ -183,7 +183,7 @@ void AddServe(CLI::App& bench, commands::Runner& runner) {
       ->capture_default_str();
   command->add_option("--set", options->overrides, "Overrides a value of the configuration")
       ->allow_extra_args(false);
-  SetRun(*command, runner, options, Run);
+  SetRun(*command, runner, options, RunServe);
 }
 
 }  // namespace tandem::bench

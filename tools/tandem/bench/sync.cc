@@ -32,7 +32,7 @@ namespace {
 
 constexpr int64_t kDeviceBucketBytes = int64_t{256} << 20;
 
-struct Options {
+struct SyncOptions {
   std::string model;
   int64_t trainer_ranks = 2;
   int64_t rollouts = 2;
@@ -41,18 +41,37 @@ struct Options {
   double learning_rate = 1e-6;
   int repeats = 5;
   bool no_shared_memory = false;
+  bool same_version = false;
   std::string device;  // empty: the services, as configured
   std::string backend;
   std::vector<std::string> overrides;
 };
 
+// The share of a model's elements that a rollout packs for its products (packed_weights.h).
+double PackedShare(const model::ParameterTable& table) {
+  double packed = 0, all = 0;
+  for (int i = 0; i < static_cast<int>(table.parameters().size()); ++i) {
+    const model::Parameter& parameter = table.parameter(i);
+    const bool is_looked_up_only = i == table.embedding() && i != table.lm_head();
+    const auto elements = static_cast<double>(parameter.numel);
+    all += elements;
+    if (parameter.shape.size() == 2 && !is_looked_up_only) packed += elements;
+  }
+  return packed / all;
+}
+
 // What the model of the network says of such an update on this host, with rates that are measured
 // here and now; `wire_seconds`: of bare sends by the way that the update takes.
-absl::StatusOr<double> Predict(const Options& options, const model::ModelSpec& spec,
+absl::StatusOr<double> Predict(const SyncOptions& options, const model::ModelSpec& spec,
                                const RawTransfer& transfer, double wire_seconds,
                                double fixed_seconds) {
   const int64_t element_bytes = options.dtype == "bfloat16" ? 2 : 4;
-  const HostRates rates = MeasureHostRates(element_bytes);
+  const HostRates rates =
+      MeasureHostRates({.element_bytes = element_bytes,
+                        .size_bytes = transfer.size_bytes,
+                        .columns = spec.hidden_size,
+                        .packed_share = PackedShare(model::ParameterTable(spec)),
+                        .lends = transfer.backend == "messages"});
   // Bare sends keep all cores busy with every byte's passing.
   const auto ranks = static_cast<double>(options.trainer_ranks);
   const double times =
@@ -77,7 +96,7 @@ absl::StatusOr<double> Predict(const Options& options, const model::ModelSpec& s
 }
 
 // The transport alone.
-absl::Status RunOnDevice(const Options& options) {
+absl::Status RunOnDevice(const SyncOptions& options) {
   const bool cuda = options.device == "cuda";
   if ((!cuda && options.device != "cpu") || options.transport != "broadcast") {
     return commands::Misuse(absl::InvalidArgumentError(
@@ -113,7 +132,28 @@ absl::Status RunOnDevice(const Options& options) {
   return absl::OkStatus();
 }
 
-absl::Status Run(const Options& options) {
+// Sends the live version to all replicas once more.
+absl::StatusOr<trainer::v1::PublishWeightsResponse> SendAgain(commands::Session& session) {
+  std::vector<trainer::v1::RolloutReplica> replicas;
+  for (const auto& replica : session.fleet().replicas()) {
+    trainer::v1::RolloutReplica& to = replicas.emplace_back();
+    to.set_replica_id(replica.id);
+    to.add_rank_addresses(replica.address);
+    to.set_resend(true);
+  }
+  return session.trainer().PublishWeights(replicas);
+}
+
+// The next of the updates that are timed.
+absl::StatusOr<trainer::v1::PublishWeightsResponse> Update(const SyncOptions& options, int repeat,
+                                                           int64_t vocab_size,
+                                                           commands::Session& session) {
+  if (options.same_version) return SendAgain(session);
+  RETURN_IF_ERROR(MakeNewVersion(session.trainer(), repeat, vocab_size));
+  return session.trainer().PublishWeights(session.fleet());
+}
+
+absl::Status RunSync(const SyncOptions& options) {
   if (!options.device.empty()) return RunOnDevice(options);
   commands::Session session;
   commands::ScratchFolder scratch;
@@ -121,6 +161,10 @@ absl::Status Run(const Options& options) {
       options.transport != "delta") {
     return commands::Misuse(absl::InvalidArgumentError(
         absl::StrCat("--transport ", options.transport, ": expected broadcast, reshard or delta")));
+  }
+  if (options.same_version && options.transport == "delta") {
+    return commands::Misuse(
+        absl::InvalidArgumentError("--same-version: nothing of it changes, so there is no delta"));
   }
   commands::RunOptions run;
   run.overrides = {absl::StrCat("model.path='", options.model, "'"),
@@ -147,8 +191,7 @@ absl::Status Run(const Options& options) {
   const bool chain = options.transport != "broadcast";
   std::vector<double> sent_bytes, max_rank_sent_bytes, changed_shares;
   for (int repeat = 1; repeat <= options.repeats; ++repeat) {
-    RETURN_IF_ERROR(session.Explain(MakeNewVersion(session.trainer(), repeat, spec.vocab_size)));
-    const auto response = session.trainer().PublishWeights(session.fleet());
+    const auto response = Update(options, repeat, spec.vocab_size, session);
     RETURN_IF_ERROR(session.Explain(response.status()));
     seconds.push_back(response->seconds());
     size_bytes = response->size_bytes();
@@ -221,7 +264,7 @@ absl::Status Run(const Options& options) {
 
 void AddSync(CLI::App& bench, commands::Runner& runner) {
   CLI::App* command = bench.add_subcommand("sync", "Seconds and bytes of a weight update");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<SyncOptions>();
   command->add_option("--model", options->model, "Hugging Face folder")->required();
   command->add_option("--trainer-ranks", options->trainer_ranks, "Processes of the trainer")
       ->capture_default_str();
@@ -238,6 +281,9 @@ void AddSync(CLI::App& bench, commands::Runner& runner) {
       ->capture_default_str();
   command->add_flag("--no-shared-memory", options->no_shared_memory,
                     "Sockets between ranks of one host");
+  command->add_flag("--same-version", options->same_version,
+                    "Each update sends the live version again, without a training step before it: "
+                    "no gradients and moments take memory");
   command->add_option(
       "--device", options->device,
       "cuda or cpu: the broadcast alone, between processes whose buckets and arenas lie there");
@@ -245,7 +291,7 @@ void AddSync(CLI::App& bench, commands::Runner& runner) {
                       "With --device: nccl (default), cuda_ipc, gloo or shared_memory");
   command->add_option("--set", options->overrides, "Overrides a value of the configuration")
       ->allow_extra_args(false);
-  SetRun(*command, runner, options, Run);
+  SetRun(*command, runner, options, RunSync);
 }
 
 }  // namespace tandem::bench

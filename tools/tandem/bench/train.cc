@@ -24,7 +24,7 @@ namespace {
 
 using common::v1::Sample;
 
-struct Options {
+struct TrainOptions {
   std::string model;
   int64_t ranks = 2;
   int64_t batch = 8;
@@ -83,7 +83,8 @@ void PrintPhases(const nlohmann::json& ranks) {
 }
 
 // What common/plan says of the same work.
-absl::StatusOr<int64_t> PredictedPeak(const Options& options, const config::v1::RunConfig& config,
+absl::StatusOr<int64_t> PredictedPeak(const TrainOptions& options,
+                                      const config::v1::RunConfig& config,
                                       const model::ModelSpec& spec) {
   ASSIGN_OR_RETURN(const comm::MeshShape mesh,
                    plan::MeshShapeOf(config.trainer(), static_cast<int>(options.ranks)));
@@ -96,7 +97,7 @@ absl::StatusOr<int64_t> PredictedPeak(const Options& options, const config::v1::
   return plan::PredictRankMemory(spec, setup, work).peak.total();
 }
 
-absl::Status Run(const Options& options) {
+absl::Status RunTrain(const TrainOptions& options) {
   double peak_flops = 0;  // of one rank; 0 where the hardware is not named
   if (!options.hardware.empty()) {
     ASSIGN_OR_RETURN(const plan::Hardware hardware, plan::ParseHardware(options.hardware));
@@ -211,7 +212,7 @@ absl::Status Run(const Options& options) {
 
 void AddTrain(CLI::App& bench, commands::Runner& runner) {
   CLI::App* command = bench.add_subcommand("train", "Tokens per second of training");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<TrainOptions>();
   command->add_option("--model", options->model, "Hugging Face folder")->required();
   command->add_option("--ranks", options->ranks, "Processes")->capture_default_str();
   command->add_option("--batch", options->batch, "Sequences per rank")->capture_default_str();
@@ -228,7 +229,7 @@ void AddTrain(CLI::App& bench, commands::Runner& runner) {
                     "Gloo's sockets between ranks of one host");
   command->add_option("--set", options->overrides, "Overrides a value of the configuration")
       ->allow_extra_args(false);
-  SetRun(*command, runner, options, Run);
+  SetRun(*command, runner, options, RunTrain);
 }
 
 }  // namespace tandem::bench

@@ -12,15 +12,16 @@
 namespace tandem::commands {
 namespace {
 
-struct Options {
+struct DiagnoseOptions {
   std::string run_dir;
   std::string trace = "fsdp";
   std::string html;
+  std::string doctor;
   bool as_json = false;
 };
 
-absl::Status RunDiagnose(const Options& options) {
-  absl::StatusOr<diagnose::Report> report = diagnose::Diagnose(options.run_dir);
+absl::Status RunDiagnose(const DiagnoseOptions& options) {
+  absl::StatusOr<diagnose::Report> report = diagnose::Diagnose(options.run_dir, options.doctor);
   if (absl::IsNotFound(report.status())) return Misuse(report.status());
   RETURN_IF_ERROR(report.status());
   if (!options.html.empty()) {
@@ -37,11 +38,15 @@ absl::Status RunDiagnose(const Options& options) {
 void AddDiagnose(CLI::App& app, Runner& runner) {
   CLI::App* command = app.add_subcommand(
       "diagnose", "Where the time of a run went between its processes, and what to change");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<DiagnoseOptions>();
   command->add_option("run_dir", options->run_dir, "Folder of the run")->required();
   command->add_option("--trace", options->trace, "What is looked at: fsdp, the communication")
       ->check(CLI::IsMember({"fsdp"}));
   command->add_option("--html", options->html, "Writes a page with plots to this file too");
+  command
+      ->add_option("--doctor", options->doctor,
+                   "What tandem doctor --json said of the hosts: links are held against its probe")
+      ->check(CLI::ExistingFile);
   command->add_flag("--json", options->as_json, "One JSON object instead of text");
   command->callback([&runner, options] { runner = [options] { return RunDiagnose(*options); }; });
 }

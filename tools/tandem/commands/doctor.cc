@@ -8,10 +8,14 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "common/config/load.h"
 #include "common/plan/hardware.h"
 #include "common/plan/run_plan.h"
 #include "tools/tandem/commands/command.h"
+#include "tools/tandem/doctor/fleet_memory.h"
+#include "tools/tandem/doctor/fleet_probe.h"
+#include "tools/tandem/doctor/fleet_reach.h"
 #include "tools/tandem/doctor/host_checks.h"
 #include "tools/tandem/doctor/model_checks.h"
 #include "tools/tandem/doctor/service_checks.h"
@@ -23,10 +27,11 @@ using doctor::Finding;
 using doctor::Findings;
 using doctor::Severity;
 
-struct Options {
+struct DoctorOptions {
   std::vector<std::string> configs;
   std::vector<std::string> overrides;
   bool as_json = false;
+  int64_t probe_megabytes = 64;
 };
 
 const char* NameOf(Severity severity) {
@@ -43,10 +48,11 @@ const char* NameOf(Severity severity) {
 void Print(const Findings& findings, bool as_json) {
   for (const Finding& finding : findings.all()) {
     if (as_json) {
-      const nlohmann::json line = {{"severity", NameOf(finding.severity)},
-                                   {"what", finding.what},
-                                   {"found", finding.found},
-                                   {"cure", finding.cure}};
+      nlohmann::json line = {{"severity", NameOf(finding.severity)},
+                             {"what", finding.what},
+                             {"found", finding.found},
+                             {"cure", finding.cure}};
+      if (!finding.measured.is_null()) line["measured"] = finding.measured;
       std::printf("%s\n",
                   line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
       continue;
@@ -54,25 +60,38 @@ void Print(const Findings& findings, bool as_json) {
     std::printf("%-8s %s: %s\n", NameOf(finding.severity), finding.what.c_str(),
                 finding.found.c_str());
     if (!finding.cure.empty()) std::printf("         -> %s\n", finding.cure.c_str());
+    for (const absl::string_view line : absl::StrSplit(finding.table, '\n', absl::SkipEmpty())) {
+      std::printf("         %.*s\n", static_cast<int>(line.size()), line.data());
+    }
   }
 }
 
-void CheckPlan(const config::v1::RunConfig& config, const config::Places& places,
-               const model::ModelSpec& spec, Findings& findings) {
+absl::StatusOr<plan::RunPlan> MakePlan(const config::v1::RunConfig& config,
+                                       const config::Places& places, const model::ModelSpec& spec) {
   plan::PlanRequest request;
   request.config = config;
   request.places = places;
   request.spec = spec;
   request.hardware = plan::ThisMachine(static_cast<int>(config.trainer().ranks()));
-  const absl::StatusOr<plan::RunPlan> plan = plan::PlanRun(request);
-  if (!plan.ok()) {
-    findings.Fail("mesh", std::string(plan.status().message()), "correct the keys that it names");
-  } else {
-    doctor::CheckMemory(*plan, findings);
-  }
+  return plan::PlanRun(request);
 }
 
-absl::Status RunDoctor(const Options& options) {
+// The services of the fleet, what they reach of each other, and whether they have room for the run.
+void CheckFleet(const DoctorOptions& options, const config::v1::RunConfig& config,
+                const std::optional<model::ModelSpec>& spec,
+                const absl::StatusOr<plan::RunPlan>& plan, Findings& findings) {
+  const doctor::ServiceCheckOptions service_options{.version = TANDEM_VERSION};
+  const std::vector<doctor::FleetService> services =
+      doctor::CheckServices(config, spec, service_options, findings);
+  if (services.empty()) return;
+  const std::vector<doctor::FleetProcess> processes =
+      doctor::CheckReach(services, service_options.timeout, findings);
+  if (plan.ok()) doctor::CheckFleetMemory(*plan, processes, findings);
+  doctor::CheckProbe(services, processes, {.largest_bytes = options.probe_megabytes << 20},
+                     findings);
+}
+
+absl::Status RunDoctor(const DoctorOptions& options) {
   Findings findings;
   config::Places places;
   const absl::StatusOr<config::v1::RunConfig> config =
@@ -87,14 +106,21 @@ absl::Status RunDoctor(const Options& options) {
     doctor::CheckSharedMemory(*config, findings);
     doctor::CheckAdapters(findings);
     std::optional<model::ModelSpec> spec;
+    absl::StatusOr<plan::RunPlan> plan = absl::NotFoundError("no model");
     if (!config->model().path().empty()) spec = doctor::CheckModel(*config, findings);
     if (spec.has_value()) {
       doctor::CheckData(*config, findings);
       doctor::CheckDisk(*config, spec->num_parameters(), findings);
-      // Where the services run elsewhere, their memory is not this host's.
-      if (config->trainer().endpoint().empty()) CheckPlan(*config, places, *spec, findings);
+      plan = MakePlan(*config, places, *spec);
+      if (!plan.ok()) {
+        findings.Fail("mesh", std::string(plan.status().message()),
+                      "correct the keys that it names");
+      } else if (config->trainer().endpoint().empty()) {
+        // Where the services run elsewhere, their memory is not this host's.
+        doctor::CheckMemory(*plan, findings);
+      }
     }
-    doctor::CheckServices(*config, spec, {.version = TANDEM_VERSION}, findings);
+    CheckFleet(options, *config, spec, plan, findings);
   }
   Print(findings, options.as_json);
   const int errors = findings.Count(Severity::kError);
@@ -108,9 +134,15 @@ absl::Status RunDoctor(const Options& options) {
 void AddDoctor(CLI::App& app, Runner& runner) {
   CLI::App* command = app.add_subcommand(
       "doctor", "What stands in the way of a run on this host and its services, with cures");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<DoctorOptions>();
   command->add_option("--config", options->configs, "YAML files, later ones win");
   command->add_option("--set", options->overrides, "Overrides a value")->allow_extra_args(false);
+  command
+      ->add_option("--probe-megabytes", options->probe_megabytes,
+                   "Largest tensor that the processes of the fleet reduce together, where they are "
+                   "idle; 0 only looks whether they reach each other")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
   command->add_flag("--json", options->as_json, "One JSON object a finding");
   command->callback([&runner, options] { runner = [options] { return RunDoctor(*options); }; });
 }

@@ -14,7 +14,7 @@
 namespace tandem::commands {
 namespace {
 
-struct Options {
+struct EvalOptions {
   RunOptions run;
   std::string model;
   std::vector<std::string> data;
@@ -22,7 +22,7 @@ struct Options {
 };
 
 // The flags are shorthands for configuration values; they win over --config, --set wins over them.
-RunOptions WithShorthands(const Options& options) {
+RunOptions WithShorthands(const EvalOptions& options) {
   RunOptions run = options.run;
   std::vector<std::string> shorthands;
   if (!options.model.empty()) {
@@ -41,7 +41,7 @@ RunOptions WithShorthands(const Options& options) {
   return run;
 }
 
-absl::Status RunEval(const Options& options) {
+absl::Status RunEval(const EvalOptions& options) {
   Session session;
   ScratchFolder scratch;
   config::FileNeeds needs;
@@ -82,7 +82,7 @@ absl::Status RunEval(const Options& options) {
 
 void AddEval(CLI::App& app, Runner& runner) {
   CLI::App* command = app.add_subcommand("eval", "Mean reward of a model on a data set");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<EvalOptions>();
   AddRunOptions(*command, options->run);
   command->get_option("--config")->required(false);
   command->add_option("--model", options->model, "Hugging Face folder (model.path)");

@@ -11,13 +11,13 @@
 namespace tandem::commands {
 namespace {
 
-struct Options {
+struct ExportOptions {
   checkpoint::ExportOptions to;
   std::string dtype = "float32";
   double max_shard_gigabytes = 5;
 };
 
-absl::Status RunExport(const Options& options) {
+absl::Status RunExport(const ExportOptions& options) {
   checkpoint::ExportOptions to = options.to;
   ASSIGN_OR_RETURN(to.dtype, io::ParseDType(options.dtype));
   to.max_shard_bytes = static_cast<int64_t>(options.max_shard_gigabytes * 1e9);
@@ -36,7 +36,7 @@ absl::Status RunExport(const Options& options) {
 void AddExport(CLI::App& app, Runner& runner) {
   CLI::App* command =
       app.add_subcommand("export", "Writes a sharded checkpoint as a Hugging Face folder");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ExportOptions>();
   command->add_option("--checkpoint", options->to.checkpoint, "Folder of the checkpoint")
       ->required();
   command->add_option("--output", options->to.output, "Folder to write; must not hold files yet")

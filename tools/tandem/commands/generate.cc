@@ -18,7 +18,7 @@ namespace {
 
 using nlohmann::json;
 
-struct Options {
+struct GenerateOptions {
   ModelOptions model;
   std::string prompt;
   std::string input;
@@ -79,7 +79,7 @@ json ToJson(const driver::Completion& completion, size_t index, bool has_text, b
   return line;
 }
 
-absl::Status RunGenerate(const Options& options) {
+absl::Status RunGenerate(const GenerateOptions& options) {
   Session session;
   ScratchFolder scratch;
   if (options.prompt.empty() == options.input.empty()) {
@@ -136,7 +136,7 @@ absl::Status RunGenerate(const Options& options) {
 
 void AddGenerate(CLI::App& app, Runner& runner) {
   CLI::App* command = app.add_subcommand("generate", "Samples completions of prompts");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<GenerateOptions>();
   AddModelOptions(*command, options->model);
   command->add_option("--prompt", options->prompt, "One prompt as text");
   command->add_option("--input", options->input,

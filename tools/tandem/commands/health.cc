@@ -9,7 +9,7 @@
 namespace tandem::commands {
 namespace {
 
-struct Options {
+struct HealthOptions {
   std::string endpoint;
   std::string service;
   double timeout_s = 5;
@@ -18,14 +18,14 @@ struct Options {
 };
 
 // Who was asked for what.
-absl::Status Annotate(const Options& options, const absl::Status& status) {
+absl::Status Annotate(const HealthOptions& options, const absl::Status& status) {
   return absl::Status(status.code(),
                       absl::StrCat(options.endpoint, ": ",
                                    options.service.empty() ? "the process" : options.service, ": ",
                                    status.message()));
 }
 
-absl::Status RunHealth(const Options& options) {
+absl::Status RunHealth(const HealthOptions& options) {
   const auto channel =
       rpc::MakeChannel(options.endpoint, {.retry = false, .plaintext = options.plaintext});
   const absl::Duration timeout = absl::Seconds(options.timeout_s);
@@ -48,7 +48,7 @@ absl::Status RunHealth(const Options& options) {
 void AddHealth(CLI::App& app, Runner& runner) {
   CLI::App* command = app.add_subcommand(
       "health", "Exits 0 where a process serves (grpc.health.v1), 1 where it does not");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<HealthOptions>();
   command->add_option("--endpoint", options->endpoint, "HOST:PORT")->required();
   command->add_option("--service", options->service,
                       "Health name: tandem.trainer.v1.TrainerService, "

@@ -18,7 +18,7 @@ namespace {
 
 using nlohmann::json;
 
-struct Options {
+struct PauseOptions {
   std::vector<std::string> rollouts;
   std::string mode = "keep";
   std::vector<std::string> release;
@@ -26,7 +26,7 @@ struct Options {
   bool as_json = false;
 };
 
-rollout::v1::PauseRequest MakeRequest(const Options& options) {
+rollout::v1::PauseRequest MakeRequest(const PauseOptions& options) {
   rollout::v1::PauseRequest request;
   request.set_mode(options.mode == "abort"  ? rollout::v1::PAUSE_MODE_ABORT
                    : options.mode == "wait" ? rollout::v1::PAUSE_MODE_WAIT
@@ -40,7 +40,7 @@ rollout::v1::PauseRequest MakeRequest(const Options& options) {
 
 // Calls every rollout and prints what became of it. The first error is returned.
 template <typename Call>
-absl::Status CallAll(const Options& options, Call&& call) {
+absl::Status CallAll(const PauseOptions& options, Call&& call) {
   if (options.rollouts.empty()) {
     return Misuse(absl::InvalidArgumentError("give --rollout HOST:PORT"));
   }
@@ -63,7 +63,7 @@ absl::Status CallAll(const Options& options, Call&& call) {
   return first;
 }
 
-absl::Status RunPause(const Options& options) {
+absl::Status RunPause(const PauseOptions& options) {
   return CallAll(options, [&](rollout::v1::RolloutService::Stub& stub, json& line) -> absl::Status {
     const auto context = rpc::MakeContext(absl::Seconds(options.timeout_s));
     rollout::v1::PauseResponse response;
@@ -76,7 +76,7 @@ absl::Status RunPause(const Options& options) {
   });
 }
 
-absl::Status RunResume(const Options& options) {
+absl::Status RunResume(const PauseOptions& options) {
   return CallAll(options, [&](rollout::v1::RolloutService::Stub& stub, json& line) -> absl::Status {
     const auto context = rpc::MakeContext(absl::Seconds(options.timeout_s));
     rollout::v1::ResumeResponse response;
@@ -86,7 +86,8 @@ absl::Status RunResume(const Options& options) {
   });
 }
 
-CLI::App* AddCommand(CLI::App& app, const char* name, const char* description, Options& options) {
+CLI::App* AddCommand(CLI::App& app, const char* name, const char* description,
+                     PauseOptions& options) {
   CLI::App* command = app.add_subcommand(name, description);
   command->add_option("--rollout", options.rollouts, "HOST:PORT of a rollout")
       ->allow_extra_args(false);
@@ -100,7 +101,7 @@ CLI::App* AddCommand(CLI::App& app, const char* name, const char* description, O
 }  // namespace
 
 void AddPause(CLI::App& app, Runner& runner) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<PauseOptions>();
   CLI::App* command = AddCommand(app, "pause", "Stops the scheduler of running rollouts", *options);
   command
       ->add_option("--mode", options->mode,
@@ -118,7 +119,7 @@ void AddPause(CLI::App& app, Runner& runner) {
 }
 
 void AddResume(CLI::App& app, Runner& runner) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<PauseOptions>();
   CLI::App* command = AddCommand(app, "resume",
                                  "Starts the scheduler of paused rollouts; one with a folder of "
                                  "its own loads released weights",

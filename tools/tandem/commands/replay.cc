@@ -25,7 +25,7 @@ using common::v1::Sample;
 using common::v1::Segment;
 using nlohmann::json;
 
-struct Options {
+struct ReplayOptions {
   RunOptions run;
   std::string input;
 };
@@ -130,7 +130,7 @@ absl::StatusOr<std::vector<std::vector<Sample>>> ReadSteps(const std::string& pa
   return steps;
 }
 
-absl::Status RunReplay(const Options& options) {
+absl::Status RunReplay(const ReplayOptions& options) {
   Session session;
   config::Places places;
   ASSIGN_OR_RETURN(config::v1::RunConfig config, ResolveConfig(options.run, {}, &places));
@@ -182,7 +182,7 @@ absl::Status RunReplay(const Options& options) {
 
 void AddReplay(CLI::App& app, Runner& runner) {
   CLI::App* command = app.add_subcommand("replay", "Trains on recorded samples");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ReplayOptions>();
   AddRunOptions(*command, options->run);
   AddResumeOption(*command, options->run);
   command

@@ -12,13 +12,13 @@
 namespace tandem::commands {
 namespace {
 
-struct Options {
+struct RewardOptions {
   std::string name;
   std::string input;
   std::string pattern;
 };
 
-absl::Status RunReward(const Options& options) {
+absl::Status RunReward(const RewardOptions& options) {
   absl::StatusOr<reward::RewardFn> judge =
       reward::FindReward(options.name, {.pattern = options.pattern});
   if (!judge.ok()) return Misuse(judge.status());
@@ -37,7 +37,7 @@ absl::Status RunReward(const Options& options) {
 
 void AddReward(CLI::App& app, Runner& runner) {
   CLI::App* command = app.add_subcommand("reward", "Judges completions by a built-in reward");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<RewardOptions>();
   command->add_option("--name", options->name, "gsm8k, exact_match, prefix_match or regex")
       ->required();
   command

@@ -14,7 +14,7 @@
 namespace tandem::commands {
 namespace {
 
-struct Options {
+struct ScoreOptions {
   ModelOptions model;
   std::string input;
   std::string side = "rollout";
@@ -74,7 +74,7 @@ absl::Status ScoreByRollout(Session& session, const std::vector<Sequence>& seque
   return absl::OkStatus();
 }
 
-absl::Status RunScore(const Options& options) {
+absl::Status RunScore(const ScoreOptions& options) {
   Session session;
   ScratchFolder scratch;
   ASSIGN_OR_RETURN(const std::vector<Sequence> sequences, ReadSequences(options.input));
@@ -90,7 +90,7 @@ absl::Status RunScore(const Options& options) {
 
 void AddScore(CLI::App& app, Runner& runner) {
   CLI::App* command = app.add_subcommand("score", "Log-probs of given tokens");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ScoreOptions>();
   AddModelOptions(*command, options->model);
   command->add_option("--input", options->input, R"(JSONL of {"ids"}; /dev/stdin for a pipe)")
       ->required();

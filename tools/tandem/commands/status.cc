@@ -21,7 +21,7 @@ using nlohmann::json;
 
 constexpr absl::Duration kTimeout = absl::Seconds(5);
 
-struct Options {
+struct StatusOptions {
   std::string trainer;
   std::vector<std::string> rollouts;
   bool as_json = false;
@@ -103,7 +103,7 @@ void Print(const json& line, bool as_json) {
   std::printf("%s\n", text.c_str());
 }
 
-absl::Status RunStatus(const Options& options) {
+absl::Status RunStatus(const StatusOptions& options) {
   if (options.trainer.empty() && options.rollouts.empty()) {
     return Misuse(
         absl::InvalidArgumentError("give --trainer HOST:PORT and/or --rollout HOST:PORT"));
@@ -125,7 +125,7 @@ absl::Status RunStatus(const Options& options) {
 
 void AddStatus(CLI::App& app, Runner& runner) {
   CLI::App* command = app.add_subcommand("status", "What running services are and how they do");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<StatusOptions>();
   command->add_option("--trainer", options->trainer, "HOST:PORT of the trainer's leader");
   command->add_option("--rollout", options->rollouts, "HOST:PORT of a rollout")
       ->allow_extra_args(false);

@@ -25,7 +25,7 @@ using nlohmann::json;
 // Of a replica, where its ranks are.
 constexpr absl::Duration kAskTimeout = absl::Seconds(5);
 
-struct Options {
+struct SyncOptions {
   std::vector<std::string> config_files;
   std::vector<std::string> overrides;
   std::string trainer;
@@ -41,7 +41,7 @@ struct Services {
   absl::Duration timeout;
 };
 
-absl::StatusOr<Services> FindServices(const Options& options) {
+absl::StatusOr<Services> FindServices(const SyncOptions& options) {
   auto config = config::LoadRunConfig(options.config_files, options.overrides);
   if (!config.ok()) return Misuse(config.status());
   const std::string trainer =
@@ -191,7 +191,7 @@ void PrintCheck(const driver::ReplicaCheck& check,
                check.status.ok() ? absl::StrCat(check.policy_version) : "-", compared, differ);
 }
 
-absl::Status Publish(const Options& options) {
+absl::Status Publish(const SyncOptions& options) {
   ASSIGN_OR_RETURN(const Services services, FindServices(options));
   ASSIGN_OR_RETURN(auto update, services.trainer->PublishWeights(services.replicas));
   RETURN_IF_ERROR(Repair(services, update));
@@ -202,7 +202,7 @@ absl::Status Publish(const Options& options) {
   return absl::OkStatus();
 }
 
-absl::Status Verify(const Options& options) {
+absl::Status Verify(const SyncOptions& options) {
   ASSIGN_OR_RETURN(const Services services, FindServices(options));
   ASSIGN_OR_RETURN(const auto trainer, services.trainer->GetWeightDigests());
   const std::vector<driver::ReplicaCheck> checks =
@@ -231,7 +231,7 @@ void AddSync(CLI::App& app, Runner& runner) {
                                          "Makes the trainer's weights live on running rollouts, "
                                          "also where their version is live but damaged; "
                                          "or compares what they have");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<SyncOptions>();
   command->add_option("--config", options->config_files, "YAML files, later ones win");
   command->add_option("--set", options->overrides, "Overrides a value")->allow_extra_args(false);
   command

@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::json;
 
-struct Options {
+struct TokenizeOptions {
   std::string model;
   std::string input;
   bool decode = false;
@@ -50,7 +50,7 @@ absl::StatusOr<json> EncodeChat(const tokenizer::Tokenizer& tokenizer, const io:
   return json{{"ids", ids}, {"text", std::move(text)}};
 }
 
-absl::Status RunTokenize(const Options& options) {
+absl::Status RunTokenize(const TokenizeOptions& options) {
   ASSIGN_OR_RETURN(const std::unique_ptr<tokenizer::Tokenizer> tokenizer,
                    tokenizer::Tokenizer::Load(options.model));
   return io::ForEachJsonLine(options.input, [&](const io::JsonFields& row) -> absl::Status {
@@ -75,7 +75,7 @@ absl::Status RunTokenize(const Options& options) {
 
 void AddTokenize(CLI::App& app, Runner& runner) {
   CLI::App* command = app.add_subcommand("tokenize", "Text to token ids and back");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<TokenizeOptions>();
   command->add_option("--model", options->model, "Folder with tokenizer.json; needs no weights")
       ->required();
   command

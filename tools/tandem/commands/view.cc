@@ -16,13 +16,13 @@
 namespace tandem::commands {
 namespace {
 
-struct Options {
+struct ViewOptions {
   std::string run_dir;
   std::string host = "127.0.0.1";
   int port = 8700;
 };
 
-absl::Status RunView(const Options& options) {
+absl::Status RunView(const ViewOptions& options) {
   rpc::TerminationSignal termination;
   absl::StatusOr<std::unique_ptr<view::RunReader>> reader = view::RunReader::Open(options.run_dir);
   if (!reader.ok()) return Misuse(reader.status());
@@ -41,7 +41,7 @@ absl::Status RunView(const Options& options) {
 void AddView(CLI::App& app, Runner& runner) {
   CLI::App* command =
       app.add_subcommand("view", "Serves a page to read a run's rollouts and curves, also live");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ViewOptions>();
   command->add_option("run_dir", options->run_dir, "Folder of the run")->required();
   command->add_option("--port", options->port, "Port of the page; 0 takes a free one")
       ->check(CLI::Range(0, 65535));

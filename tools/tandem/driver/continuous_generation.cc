@@ -7,13 +7,11 @@
 #include "common/status/status_macros.h"
 #include "tools/tandem/driver/driver_state.h"
 #include "tools/tandem/driver/group_filter.h"
+#include "tools/tandem/driver/look_interval.h"
 #include "tools/tandem/driver/overlong_penalty.h"
 
 namespace tandem::driver {
 namespace {
-
-// Between two looks at what a waiting caller should do meanwhile.
-constexpr absl::Duration kLook = absl::Milliseconds(200);
 
 GroupQueue::Options QueueOptions(const ContinuousGenerationOptions& options) {
   const config::v1::TrainerConfig& trainer = options.config.trainer();

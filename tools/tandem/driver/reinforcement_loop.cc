@@ -11,15 +11,13 @@
 #include "tools/tandem/driver/batch_collector.h"
 #include "tools/tandem/driver/continuous_generation.h"
 #include "tools/tandem/driver/generation.h"
+#include "tools/tandem/driver/look_interval.h"
 #include "tools/tandem/driver/sample_builder.h"
 #include "tools/tandem/driver/staleness.h"
 #include "tools/tandem/driver/step_loop.h"
 
 namespace tandem::driver {
 namespace {
-
-// Between two looks at what should be done while a batch is waited for.
-constexpr absl::Duration kLook = absl::Milliseconds(200);
 
 class ReinforcementLoop : public StepLoop {
  public:

@@ -9,12 +9,11 @@
 #include "common/status/status_macros.h"
 #include "tools/tandem/driver/fleet_job.h"
 #include "tools/tandem/driver/generate_call.h"
+#include "tools/tandem/driver/look_interval.h"
 
 namespace tandem::driver {
 namespace {
 
-// Between two looks at what a waiting caller should do meanwhile.
-constexpr absl::Duration kLook = absl::Milliseconds(200);
 // Before a replica that refused a request for want of room is asked again.
 constexpr absl::Duration kRetryPause = absl::Milliseconds(500);
 

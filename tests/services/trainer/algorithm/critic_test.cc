@@ -46,12 +46,12 @@ void SetValueHead(ShardedModel& model) {
   model.MastersChanged();
 }
 
-struct Case {
+struct CriticCase {
   int ranks;
   int64_t max_tokens;
 };
 
-class CriticSteps : public ::testing::TestWithParam<Case> {};
+class CriticSteps : public ::testing::TestWithParam<CriticCase> {};
 
 TEST_P(CriticSteps, AreTransformersAndPyTorchs) {
   const nlohmann::json golden = ReadCriticGolden()["critic"];
@@ -97,8 +97,9 @@ TEST_P(CriticSteps, AreTransformersAndPyTorchs) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, CriticSteps,
-                         ::testing::Values(Case{1, 4096}, Case{1, 12}, Case{2, 4096}, Case{3, 9}),
-                         [](const ::testing::TestParamInfo<Case>& info) {
+                         ::testing::Values(CriticCase{1, 4096}, CriticCase{1, 12},
+                                           CriticCase{2, 4096}, CriticCase{3, 9}),
+                         [](const ::testing::TestParamInfo<CriticCase>& info) {
                            return "Ranks" + std::to_string(info.param.ranks) + "Tokens" +
                                   std::to_string(info.param.max_tokens);
                          });

@@ -11,7 +11,7 @@
 namespace tandem::trainer {
 namespace {
 
-constexpr double kTolerance = 1e-12;
+constexpr double kGoldenTolerance = 1e-12;
 
 at::Tensor Gradient(const at::Tensor& loss, const at::Tensor& of) {
   return torch::autograd::grad({loss}, {of}, {}, /*retain_graph=*/true)[0];
@@ -38,9 +38,9 @@ TEST(PolicyLoss, AndItsGradientAreThoseOfPyTorchForEveryBound) {
     EXPECT_LT(Difference(actual.loss, Vector(golden["loss"])), 1e-6);  // the largest is about e^20
     EXPECT_EQ(Difference(actual.clipped, Vector(golden["clipped"])), 0);
     EXPECT_EQ(Difference(actual.clipped_lower, Vector(golden["clipped_lower"])), 0);
-    EXPECT_LT(Difference(actual.log_ratio, Vector(golden["log_ratio"])), kTolerance);
+    EXPECT_LT(Difference(actual.log_ratio, Vector(golden["log_ratio"])), kGoldenTolerance);
     EXPECT_LT(Difference(Gradient(actual.loss.sum(), logprobs), Vector(golden["grad"])),
-              kTolerance);
+              kGoldenTolerance);
   }
 }
 
@@ -53,9 +53,9 @@ TEST(KlLoss, AndItsGradientAreThoseOfPyTorchForEveryEstimator) {
   for (const auto& [name, estimator] : estimators) {
     const at::Tensor logprobs = Leaf(golden["logprobs"]);
     const at::Tensor actual = KlLoss(logprobs, Vector(golden["ref"]), estimator);
-    EXPECT_LT(Difference(actual, Vector(golden[name]["value"])), kTolerance) << name;
+    EXPECT_LT(Difference(actual, Vector(golden[name]["value"])), kGoldenTolerance) << name;
     EXPECT_LT(Difference(Gradient(actual.sum(), logprobs), Vector(golden[name]["grad"])),
-              kTolerance)
+              kGoldenTolerance)
         << name;
   }
 }
@@ -73,9 +73,9 @@ TEST(LossAggregation, IsAWeightedSumInEveryMode) {
     const at::Tensor weights = Weights(mode, lengths, golden["scale"]);
     const nlohmann::json& expected = golden["modes"][name];
     EXPECT_NEAR((Vector(golden["losses"]) * weights).sum().item<double>(),
-                expected["value"].get<double>(), kTolerance)
+                expected["value"].get<double>(), kGoldenTolerance)
         << name;
-    EXPECT_LT(Difference(weights, Vector(expected["grad"])), kTolerance) << name;
+    EXPECT_LT(Difference(weights, Vector(expected["grad"])), kGoldenTolerance) << name;
   }
 }
 
@@ -108,16 +108,17 @@ TEST_F(WholeLoss, OfThePolicyWithKlAndEntropyHasPyTorchsGradient) {
                           EntropyBonus(entropy_, weights, golden_["entropy_coeff"]);
 
   EXPECT_NEAR((policy.loss * weights).sum().item<double>(), golden_["pg_loss"].get<double>(),
-              kTolerance);
-  EXPECT_NEAR(loss.item<double>(), golden_["loss"].get<double>(), kTolerance);
-  EXPECT_LT(Difference(Gradient(loss, logits_), Matrix(golden_["grad"])), kTolerance);
+              kGoldenTolerance);
+  EXPECT_NEAR(loss.item<double>(), golden_["loss"].get<double>(), kGoldenTolerance);
+  EXPECT_LT(Difference(Gradient(loss, logits_), Matrix(golden_["grad"])), kGoldenTolerance);
 }
 
 TEST_F(WholeLoss, OfGivenTokensIsPyTorchsCrossEntropy) {
   const at::Tensor weights = Weights(LossAggregation::kTokenMean, lengths_, 1.0);
   const at::Tensor loss = SupervisedLoss(logprobs_, weights);
-  EXPECT_NEAR(loss.item<double>(), golden_["supervised"].get<double>(), kTolerance);
-  EXPECT_LT(Difference(Gradient(loss, logits_), Matrix(golden_["supervised_grad"])), kTolerance);
+  EXPECT_NEAR(loss.item<double>(), golden_["supervised"].get<double>(), kGoldenTolerance);
+  EXPECT_LT(Difference(Gradient(loss, logits_), Matrix(golden_["supervised_grad"])),
+            kGoldenTolerance);
 }
 
 }  // namespace

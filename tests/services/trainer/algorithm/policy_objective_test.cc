@@ -13,7 +13,7 @@ namespace tandem::trainer {
 namespace {
 
 // Inputs are float32; the largest ratio is e^20.
-constexpr double kTolerance = 2e-6;
+constexpr double kObjectiveTolerance = 2e-6;
 
 using Sum = UpdateStatistics::Sum;
 
@@ -91,12 +91,13 @@ TEST_F(PolicyObjectiveGolden, HasPyTorchsValueAndGradientInEveryMode) {
 
         const nlohmann::json& reference = expected["cases"][name];
         const auto value = reference["value"].get<double>();
-        EXPECT_NEAR(loss.item<double>(), value, kTolerance * std::max(1.0, std::abs(value)));
+        EXPECT_NEAR(loss.item<double>(), value,
+                    kObjectiveTolerance * std::max(1.0, std::abs(value)));
         const at::Tensor gradient =
             torch::autograd::grad({loss}, {leaf})[0].to(at::kDouble).contiguous();
         ExpectNear({gradient.const_data_ptr<double>(),
                     gradient.const_data_ptr<double>() + gradient.numel()},
-                   reference["grad"], kTolerance, "gradient");
+                   reference["grad"], kObjectiveTolerance, "gradient");
         EXPECT_NEAR(statistics.Get(Sum::kClipFraction), expected["clip_fraction"].get<double>(),
                     1e-6);
         EXPECT_NEAR(statistics.Get(Sum::kClipFractionLower),

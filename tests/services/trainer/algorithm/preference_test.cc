@@ -49,12 +49,12 @@ TrainingBatch GoldenPairs(const nlohmann::json& golden) {
   return batch;
 }
 
-struct Case {
+struct PreferenceCase {
   int ranks;
   int64_t max_tokens;
 };
 
-class PreferenceSteps : public ::testing::TestWithParam<Case> {};
+class PreferenceSteps : public ::testing::TestWithParam<PreferenceCase> {};
 
 TEST_P(PreferenceSteps, AreTransformersAndPyTorchs) {
   const nlohmann::json golden = ReadCriticGolden()["preference"];
@@ -77,8 +77,9 @@ TEST_P(PreferenceSteps, AreTransformersAndPyTorchs) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, PreferenceSteps,
-                         ::testing::Values(Case{1, 4096}, Case{1, 20}, Case{2, 4096}, Case{3, 9}),
-                         [](const ::testing::TestParamInfo<Case>& info) {
+                         ::testing::Values(PreferenceCase{1, 4096}, PreferenceCase{1, 20},
+                                           PreferenceCase{2, 4096}, PreferenceCase{3, 9}),
+                         [](const ::testing::TestParamInfo<PreferenceCase>& info) {
                            return "Ranks" + std::to_string(info.param.ranks) + "Tokens" +
                                   std::to_string(info.param.max_tokens);
                          });

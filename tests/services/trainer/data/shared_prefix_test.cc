@@ -34,7 +34,7 @@ PackedBatch Pack(const std::vector<std::vector<int64_t>>& sequences) {
   return batch;
 }
 
-std::vector<int64_t> Integers(const at::Tensor& tensor) {
+std::vector<int64_t> IntegersOf(const at::Tensor& tensor) {
   return {tensor.const_data_ptr<int64_t>(), tensor.const_data_ptr<int64_t>() + tensor.numel()};
 }
 
@@ -43,11 +43,11 @@ TEST(SharePrefixes, LeavesOutWhatASequenceHasInCommonWithTheOneBeforeIt) {
 
   const PackedBatch shared = SharePrefixes(whole);
 
-  EXPECT_THAT(Integers(shared.token_ids), ElementsAre(1, 2, 3, 4, 5, 6));
-  EXPECT_THAT(Integers(shared.positions), ElementsAre(0, 1, 2, 3, 3, 4));
+  EXPECT_THAT(IntegersOf(shared.token_ids), ElementsAre(1, 2, 3, 4, 5, 6));
+  EXPECT_THAT(IntegersOf(shared.positions), ElementsAre(0, 1, 2, 3, 3, 4));
   EXPECT_THAT(shared.cu_seqlens, ElementsAre(0, 4, 6, 6));
   EXPECT_THAT(shared.prefixes, ElementsAre(0, 0, 0, 3, 0, 2));
-  EXPECT_THAT(Integers(shared.rows), ElementsAre(0, 1, 2, 3, 0, 1, 2, 4, 5, 0, 1));
+  EXPECT_THAT(IntegersOf(shared.rows), ElementsAre(0, 1, 2, 3, 0, 1, 2, 4, 5, 0, 1));
   EXPECT_TRUE(at::equal(shared.targets, whole.targets));
 }
 
@@ -64,7 +64,7 @@ TEST(SharePrefixes, LeavesABatchWithoutCommonTokensAsItIs) {
   const PackedBatch shared = SharePrefixes(Pack({{1, 2}, {2, 1}, {}}));
 
   EXPECT_THAT(shared.prefixes, IsEmpty());
-  EXPECT_THAT(Integers(shared.token_ids), ElementsAre(1, 2, 2, 1));
+  EXPECT_THAT(IntegersOf(shared.token_ids), ElementsAre(1, 2, 2, 1));
 }
 
 }  // namespace

@@ -17,9 +17,10 @@ namespace {
 class FakeModel : public ShardedModel {
  public:
   explicit FakeModel(const std::vector<at::Tensor>& masters) : transformer_(SmallSpec()) {
-    for (const at::Tensor& master : masters) {
+    for (const at::Tensor& given : masters) {
+      const at::Tensor master = given.clone();
       shards_.push_back(
-          {master.clone(), at::zeros_like(master), master.numel(), master.numel(), 0});
+          {master, master, at::zeros_like(master), master.numel(), master.numel(), 0});
     }
   }
   const model::Transformer& transformer() const override { return transformer_; }

@@ -1,0 +1,16 @@
+// SumOf(tensor): all its elements added, as a number for a metric.
+#ifndef TANDEM_SERVICES_TRAINER_ALGORITHM_SUM_OF_H_
+#define TANDEM_SERVICES_TRAINER_ALGORITHM_SUM_OF_H_
+
+#include <ATen/core/Tensor.h>
+
+namespace tandem::trainer {
+
+// Of any shape and type, added in double; no gradient goes through it.
+inline double SumOf(const at::Tensor& values) {
+  return values.detach().sum(at::kDouble).item<double>();
+}
+
+}  // namespace tandem::trainer
+
+#endif  // TANDEM_SERVICES_TRAINER_ALGORITHM_SUM_OF_H_
