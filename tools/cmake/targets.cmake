@@ -86,8 +86,8 @@ endfunction()
 function(_tandem_sanitized test torch labels)
   set(groups)
   if(CMAKE_CURRENT_SOURCE_DIR MATCHES "/tests/common/" AND "unit" IN_LIST labels)
-    # Those without LibTorch are built in a fraction of the time.
-    if(torch)
+    # Those without LibTorch and Highway's kernels are built in a fraction of the time.
+    if(torch OR test STREQUAL "model_gemm_test")
       list(APPEND groups tensor_tests)
     else()
       list(APPEND groups common_tests)

@@ -43,8 +43,8 @@ TEST(UnitLimits, AreWhatIsStated) {
   EXPECT_EQ(NumUnits(spec, {.dp_shard = 8}, trainer), spec.num_layers + 2);
   trainer.set_min_unit_bytes(0);
   trainer.set_max_unit_bytes(4096);
-  for (const model::Unit& unit :
-       model::ParameterTable(spec, UnitLimitsOf(trainer, spec, {}, 4)).units()) {
+  const model::ParameterTable table(spec, UnitLimitsOf(trainer, spec, {}, 4));
+  for (const model::Unit& unit : table.units()) {
     EXPECT_TRUE(unit.parameters.size() == 1 || unit.numel <= 1024) << unit.name;
   }
 }
