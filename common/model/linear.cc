@@ -9,22 +9,12 @@
 
 #include "common/model/cpu_dispatch.h"
 #include "common/model/kernels/row_ops.h"
-#include "common/model/numerics.h"
 
 namespace tandem::model {
 namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-
-bool HasBFloat16Hardware() {
-#if defined(__x86_64__)
-  static const bool has = __builtin_cpu_supports("avx512bf16") != 0;
-  return has;
-#else
-  return false;
-#endif
-}
 
 // Element (i, j) of a matrix with one stride of 1; `transposed` swaps rows and columns.
 kernels::ConstMatrix View(const at::Tensor& matrix, bool transposed) {
@@ -46,8 +36,7 @@ kernels::Product Into(at::Tensor& out, int64_t k) {
 
 // Ours also mix the types: logits and their gradients stay float32 beside bfloat16 weights.
 bool OursTake(const at::Tensor& a, const at::Tensor& b) {
-  return KernelsTake({a}) && KernelsTake({b}) && OwnProducts(a.scalar_type()) &&
-         OwnProducts(b.scalar_type());
+  return KernelsTake({a}) && KernelsTake({b});
 }
 
 at::Tensor Forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
@@ -101,19 +90,10 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
 
 }  // namespace
 
-bool OwnProducts(at::ScalarType type) {
-  if (type == at::kBFloat16) {
-    return !HasBFloat16Hardware() || CurrentNumerics() == Numerics::kExact;
-  }
-  return type == at::kFloat;
-}
-
 at::Tensor Linear(const at::Tensor& x, const at::Tensor& weight,
                   const std::optional<at::Tensor>& bias, const kernels::PackedMatrix* packed) {
   const at::Tensor added = bias.value_or(at::Tensor());
-  if (!KernelsTake({x, weight, added}) || !OwnProducts(x.scalar_type())) {
-    return at::linear(x, weight, bias);
-  }
+  if (!KernelsTake({x, weight, added})) return at::linear(x, weight, bias);
   if (NeedsGraph({x, weight, added})) return LinearFunction::apply(x, weight, bias);
   return Forward(x, weight, added, packed);
 }

@@ -1,4 +1,4 @@
-// The matrix products of the model, and which implementation computes them on this machine.
+// The matrix products of the model: on the CPU the kernels of gemm.h, in float32 and bfloat16.
 #ifndef TANDEM_COMMON_MODEL_LINEAR_H_
 #define TANDEM_COMMON_MODEL_LINEAR_H_
 
@@ -10,15 +10,9 @@
 
 namespace tandem::model {
 
-// Whether products of this element type are ours on this machine's CPU. float32: always. bfloat16:
-// unless the CPU multiplies it in hardware (AVX512-BF16, AMX), where ATen's oneDNN is several times
-// faster; without such hardware ATen's way is five times slower than float32, and ours is as fast.
-// With Numerics::kExact ours in any case, for the rows of oneDNN's results depend on their number.
-bool OwnProducts(at::ScalarType type);
-
 // x weight^T + bias. x: [num_rows, in], weight: [out, in], bias: [out] or none. Differentiable.
 // packed: the weight's own packed form, or null; it is read instead where no graph is recorded.
-// With OwnProducts a row of the result depends on the row of x alone, bit for bit.
+// On the CPU a row of the result depends on the row of x alone, bit for bit.
 at::Tensor Linear(const at::Tensor& x, const at::Tensor& weight,
                   const std::optional<at::Tensor>& bias = std::nullopt,
                   const kernels::PackedMatrix* packed = nullptr);

@@ -11,9 +11,7 @@ enum class Numerics {
   kExact,  // a token's log-prob has the same bits whatever shares the batch, and on either side
 };
 
-// On the CPU the two are one code but for products of bfloat16 where the CPU has instructions for
-// them (linear.h). The default is kFast. To be set before weights are packed or anything is
-// computed.
+// On the CPU the two are one code. The default is kFast. To be set before anything is computed.
 void SetNumerics(Numerics numerics);
 Numerics CurrentNumerics();
 

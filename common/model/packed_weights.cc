@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "common/model/cpu_dispatch.h"
-#include "common/model/linear.h"
 
 namespace tandem::model {
 namespace {
@@ -34,7 +33,7 @@ bool PackedWeights::IsPacked(int index) const {
   const at::Tensor& weight = arena_.Get(index);
   const bool is_looked_up_only = index == table.embedding() && index != table.lm_head();
   if (weight.dim() != 2 || is_looked_up_only) return false;
-  return KernelsTake({weight}) && OwnProducts(weight.scalar_type());
+  return KernelsTake({weight});
 }
 
 void PackedWeights::Allocate() {
@@ -63,7 +62,7 @@ bool PackedWeights::Prepare(int index) {
   const at::Tensor& weight = arena_.Get(index);
   Entry& entry = entries_[index];
   if (entry.missing.empty()) {
-    const int64_t panel = kernels::PackedMatrix::panel_columns() * weight.size(1);
+    const int64_t panel = entry.matrix->panel_columns() * weight.size(1);
     entry.panels_left = entry.matrix->num_panels();
     entry.missing.assign(entry.panels_left, panel);
     if (entry.panels_left > 0) {
@@ -78,7 +77,7 @@ void PackedWeights::Pack(int index, int64_t first, int64_t count) {
   if (count == 0 || !Prepare(index)) return;
   const at::Tensor& weight = arena_.Get(index);
   Entry& entry = entries_[index];
-  const int64_t panel = kernels::PackedMatrix::panel_columns() * weight.size(1);
+  const int64_t panel = entry.matrix->panel_columns() * weight.size(1);
   const int64_t end = first + count;
   // Panels that are complete and follow one another are packed at once.
   int64_t run = first / panel;

@@ -16,7 +16,7 @@
 namespace tandem::model {
 
 // The parameters of an arena, with a packed copy beside each matrix: twice the arena's memory.
-// Where the products are not ours (linear.h: a GPU, or bfloat16 in hardware) nothing is copied.
+// On a GPU nothing is copied.
 // Results are the same bits with and without. The arena must outlive it.
 class PackedWeights : public ParameterProvider {
  public:

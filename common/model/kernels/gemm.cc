@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "common/model/kernels/bfloat16_product.h"
 #include "common/model/kernels/gemm.h"
 #include "common/model/kernels/panel_product-inl.h"
 #include "common/model/kernels/scratch.h"
@@ -68,7 +69,7 @@ int64_t RoundUp(int64_t value, int64_t multiple) {
 // What is the same for all tasks of a product.
 struct Grid {
   int64_t strip_width = HWY_DYNAMIC_DISPATCH(StripWidth)();
-  int64_t panel_width = PackedMatrix::panel_columns();
+  int64_t panel_width = PackedMatrix::panel_columns(Element::kFloat32);
   int64_t block_rows = HWY_DYNAMIC_DISPATCH(BlockRows)();
   int64_t left_size = HWY_DYNAMIC_DISPATCH(LeftScratch)();
   int num_threads = 1;
@@ -196,6 +197,7 @@ void Inline(int64_t count, const RangeBody& body) {
 
 void Multiply(const Product& p, int num_threads, const ParallelFor& parallel_for) {
   if (p.m == 0 || p.n == 0) return;
+  if (BFloat16UnitTakes(p)) return MultiplyBFloat16(p, num_threads, parallel_for);
   Grid grid;
   grid.num_threads = num_threads;
   const bool small = p.m * p.n * p.k < kParallelWork;

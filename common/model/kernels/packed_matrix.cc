@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "common/model/kernels/bfloat16_product.h"
 #include "common/model/kernels/pack-inl.h"
 #include "common/model/kernels/packed_matrix.h"
 #include "hwy/cache_control.h"
@@ -48,6 +49,14 @@ namespace tandem::model::kernels {
 HWY_EXPORT(PanelWidth);
 HWY_EXPORT(PackPanels);
 
+namespace {
+
+bool IsInTiles(Element type) {
+  return type == Element::kBFloat16 && CurrentBFloat16Unit() != BFloat16Unit::kNone;
+}
+
+}  // namespace
+
 PackedMatrix::PackedMatrix(Element type, int64_t k, int64_t n)
     : type_(type), k_(k), n_(n), owned_(AllocateBytes(size_bytes())), data_(owned_.get()) {}
 
@@ -59,13 +68,18 @@ PackedMatrix::PackedMatrix(const ConstMatrix& b, int64_t k, int64_t n)
   Repack(b, 0, num_panels());
 }
 
-int64_t PackedMatrix::panel_columns() { return HWY_DYNAMIC_DISPATCH(PanelWidth)(); }
+int64_t PackedMatrix::panel_columns(Element type) {
+  return IsInTiles(type) ? kBFloat16PanelColumns : HWY_DYNAMIC_DISPATCH(PanelWidth)();
+}
 
 int64_t PackedMatrix::SizeBytes(Element type, int64_t k, int64_t n) {
-  return (n + panel_columns() - 1) / panel_columns() * panel_columns() * k * SizeOf(type);
+  const int64_t columns = panel_columns(type);
+  const int64_t panels = (n + columns - 1) / columns;
+  return panels * (IsInTiles(type) ? BFloat16PanelBytes(k) : columns * k * SizeOf(type));
 }
 
 void PackedMatrix::Repack(const ConstMatrix& b, int64_t begin, int64_t end) {
+  if (IsInTiles(type_)) return PackBFloat16Panels(b, k_, n_, begin, end, data_);
   HWY_DYNAMIC_DISPATCH(PackPanels)(b, k_, n_, begin, end, data_);
 }
 

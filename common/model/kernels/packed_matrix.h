@@ -17,9 +17,10 @@ struct ConstMatrix {
   int64_t col_stride = 1;
 };
 
-// A right-hand side [k, n] in the order in which the inner loop reads it: panels of some columns,
-// row by row.
-// In its own element type; a product with it reads each weight once, in sequence.
+// A right-hand side [k, n] in the order in which the inner loop reads it, in its own element type:
+// panels of some columns, row by row, or tile by tile where the CPU multiplies
+// bfloat16 (bfloat16_product.h). A
+// product with it reads each weight once, in sequence.
 class PackedMatrix {
  public:
   PackedMatrix(const ConstMatrix& b, int64_t k, int64_t n);
@@ -36,7 +37,8 @@ class PackedMatrix {
   static int64_t SizeBytes(Element type, int64_t k, int64_t n);
 
   // Columns of a panel; the last panel may have fewer.
-  static int64_t panel_columns();
+  static int64_t panel_columns(Element type);
+  int64_t panel_columns() const { return panel_columns(type_); }
   int64_t num_panels() const { return (n_ + panel_columns() - 1) / panel_columns(); }
 
   // Packs panels [begin, end) of another matrix of the same sizes and type in their place, on the

@@ -3,12 +3,10 @@
 
 #include <algorithm>
 #include <iterator>
-#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/model/linear.h"
 #include "common/model/worker_pool.h"
 #include "common/telemetry/log.h"
 #include "common/telemetry/trace.h"
@@ -19,10 +17,8 @@ namespace tandem::rollout {
 
 void Engine::Loop() {
   telemetry::NameTraceThread("engine");
-  // Where ATen computes the products its threads are the ones to be kept awake.
-  std::optional<model::WorkerPool> pool;
-  if (model::OwnProducts(options_.dtype)) pool.emplace(at::get_num_threads());
-  const model::UseWorkerPool use(pool.has_value() ? &*pool : nullptr);
+  model::WorkerPool pool(at::get_num_threads());
+  const model::UseWorkerPool use(&pool);
   while (RunCommands()) {
     DoDuties();
     if (!CanStep()) continue;

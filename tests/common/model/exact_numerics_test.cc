@@ -46,13 +46,5 @@ INSTANTIATE_TEST_SUITE_P(Shapes, ExactBatchTest,
                                            ExactCase{ExactShapes()[3], at::kBFloat16, 2}),
                          ExactCaseName);
 
-TEST(Numerics, ExactTakesOurProductsOfEveryType) {
-  SetNumerics(Numerics::kExact);
-  EXPECT_TRUE(OwnProducts(at::kFloat));
-  EXPECT_TRUE(OwnProducts(at::kBFloat16));
-  SetNumerics(Numerics::kFast);
-  EXPECT_TRUE(OwnProducts(at::kFloat));
-}
-
 }  // namespace
 }  // namespace tandem::model

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/model/kernels/bfloat16_product.h"
 #include "hwy/targets.h"
 
 namespace tandem::model::kernels {
@@ -83,13 +84,22 @@ Matrix Rough(int64_t rows, int64_t cols, Element type, bool transposed, int seed
   return matrix;
 }
 
+// Beside Highway's targets, in which bfloat16 is multiplied in float32 arithmetic.
+constexpr int64_t kTiles = -1;
+constexpr int64_t kVectors = -2;
+
 class GemmOnTarget : public ::testing::TestWithParam<int64_t> {
  protected:
   void SetUp() override {
-    hwy::SetSupportedTargetsForTest(GetParam());
+    LimitBFloat16UnitForTest(GetParam() == kTiles     ? BFloat16Unit::kTiles
+                             : GetParam() == kVectors ? BFloat16Unit::kVectors
+                                                      : BFloat16Unit::kNone);
+    const bool is_highways = GetParam() != kTiles && GetParam() != kVectors;
+    hwy::SetSupportedTargetsForTest(is_highways ? GetParam() : 0);
     hwy::GetChosenTarget().Update(hwy::SupportedTargets());
   }
   void TearDown() override {
+    LimitBFloat16UnitForTest(BFloat16Unit::kTiles);
     hwy::SetSupportedTargetsForTest(0);
     hwy::GetChosenTarget().Update(hwy::SupportedTargets());
   }
@@ -208,7 +218,7 @@ TEST_P(GemmOnTarget, PackedRowsBitsAreThoseOfTheWholeProduct) {
 
 TEST_P(GemmOnTarget, PanelsPackedOneByOneInGivenMemoryAreThoseOfAll) {
   for (const Element type : {Element::kFloat32, Element::kBFloat16}) {
-    const int64_t n = 3 * PackedMatrix::panel_columns() + 5, k = 77;
+    const int64_t n = 3 * PackedMatrix::panel_columns(type) + 5, k = 77;
     const Matrix b(k, n, type, true, 2);
     const PackedMatrix all(b.view, k, n);
     const Buffer memory = AllocateBytes(PackedMatrix::SizeBytes(type, k, n));
@@ -247,11 +257,15 @@ std::vector<int64_t> Targets() {
   for (int64_t target : {int64_t{HWY_AVX3}, int64_t{HWY_AVX2}, int64_t{HWY_SCALAR}}) {
     if ((hwy::SupportedTargets() & target) != 0) targets.push_back(target);
   }
+  if (CurrentBFloat16Unit() >= BFloat16Unit::kVectors) targets.push_back(kVectors);
+  if (CurrentBFloat16Unit() >= BFloat16Unit::kTiles) targets.push_back(kTiles);
   return targets;
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, GemmOnTarget, ::testing::ValuesIn(Targets()),
                          [](const ::testing::TestParamInfo<int64_t>& info) {
+                           if (info.param == kTiles) return std::string("AMX");
+                           if (info.param == kVectors) return std::string("AVX512BF16");
                            return std::string(hwy::TargetName(info.param)).substr(0, 8);
                          });
 

@@ -53,7 +53,7 @@ class Bench {
   }
   // The same as a receiver of an update does it: with the digest, and the packing for its products.
   void Receive() {
-    const int64_t panel = kernels::PackedMatrix::panel_columns() * work_.columns;
+    const int64_t panel = packed_.panel_columns() * work_.columns;
     const int64_t panel_bytes = panel * work_.element_bytes;
     int64_t packed = 0;
     for (int64_t i = 0; i < num_portions_; ++i) {
