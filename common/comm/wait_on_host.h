@@ -6,6 +6,9 @@
 #ifndef TANDEM_COMMON_COMM_WAIT_ON_HOST_H_
 #define TANDEM_COMMON_COMM_WAIT_ON_HOST_H_
 
+#include <memory>
+#include <vector>
+
 #include "absl/status/status.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -22,6 +25,22 @@ inline absl::Status WaitOnHost(const ProcessGroup& group, Work& work) {
   RETURN_IF_ERROR(work.Wait());
   while (!work.IsCompleted()) absl::SleepFor(kPause);
   return group.status();
+}
+
+// All of them, also where one fails; the first error. `group` may be null where there are none.
+inline absl::Status WaitForAll(const ProcessGroup* group,
+                               const std::vector<std::unique_ptr<Work>>& works) {
+  absl::Status status;
+  for (const auto& work : works) status.Update(WaitOnHost(*group, *work));
+  return status;
+}
+
+// The same, and lets go of them.
+inline absl::Status FinishAll(const ProcessGroup* group,
+                              std::vector<std::unique_ptr<Work>>& works) {
+  absl::Status status = WaitForAll(group, works);
+  works.clear();
+  return status;
 }
 
 }  // namespace tandem::comm

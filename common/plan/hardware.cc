@@ -3,7 +3,6 @@
 #include <yaml-cpp/yaml.h>
 
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <utility>
 #include <vector>
@@ -19,6 +18,7 @@
 #include "common/config/nearest.h"
 #include "common/plan/data.h"
 #include "common/status/status_macros.h"
+#include "common/telemetry/process_memory.h"
 
 namespace tandem::plan {
 namespace {
@@ -202,13 +202,8 @@ Hardware ThisMachine(int ranks) {
   Hardware hardware = built_in.ok() ? *built_in : Hardware();
   hardware.name = "this machine";
   hardware.per_host = ranks;
-  std::ifstream file("/proc/meminfo");
-  for (std::string line; std::getline(file, line);) {
-    absl::string_view rest = line;
-    if (!absl::ConsumePrefix(&rest, "MemAvailable:")) continue;
-    int64_t kib = 0;
-    const std::vector<absl::string_view> words = absl::StrSplit(rest, ' ', absl::SkipEmpty());
-    if (!words.empty() && absl::SimpleAtoi(words[0], &kib)) hardware.memory_bytes = kib << 10;
+  if (const int64_t available = telemetry::AvailableHostBytes(); available > 0) {
+    hardware.memory_bytes = available;
   }
   hardware.host_memory_bytes = hardware.memory_bytes;
   return hardware;

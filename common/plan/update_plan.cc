@@ -1,7 +1,6 @@
 #include "common/plan/update_plan.h"
 
 #include <algorithm>
-#include <fstream>
 #include <map>
 #include <utility>
 #include <vector>
@@ -18,6 +17,7 @@
 #include "common/plan/moe_shape.h"
 #include "common/plan/unit_limits.h"
 #include "common/status/status_macros.h"
+#include "common/telemetry/process_memory.h"
 #include "common/weights/reshard_check.h"
 #include "common/weights/split_wants.h"
 
@@ -67,20 +67,6 @@ absl::Status CheckRequest(const UpdatePlanRequest& request) {
                                request.trainer_tensor_parallel * request.dp_replicate));
   return CheckDivides("--rollout-ranks", request.rollout_ranks, "--tensor-model-parallel-size",
                       request.rollout_tensor_parallel);
-}
-
-// "VmHWM:      1234 kB" of /proc/self/status.
-int64_t PeakResidentBytes() {
-  std::ifstream file("/proc/self/status");
-  for (std::string line; std::getline(file, line);) {
-    absl::string_view rest = line;
-    int64_t kib = 0;
-    if (absl::ConsumePrefix(&rest, "VmHWM:") && absl::ConsumeSuffix(&rest, "kB") &&
-        absl::SimpleAtoi(absl::StripAsciiWhitespace(rest), &kib)) {
-      return kib << 10;
-    }
-  }
-  return 0;
 }
 
 // The layouts of both sides.
@@ -176,7 +162,7 @@ absl::StatusOr<UpdatePlan> MakeUpdatePlan(const UpdatePlanRequest& request) {
           trainer, rollout, std::vector<int>(request.rollout_ranks / replica_ranks, replica_ranks),
           {.element_bytes = element_bytes, .bucket_bytes = request.bucket_bytes}));
   out.seconds = absl::ToDoubleSeconds(absl::Now() - start);
-  out.rss_bytes = PeakResidentBytes();
+  out.rss_bytes = telemetry::PeakResidentBytes();
 
   const absl::Time check_start = absl::Now();
   const weights::SplitWants wants = weights::SplitWantsOf(rollout[replica_ranks]);

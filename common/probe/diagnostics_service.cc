@@ -11,13 +11,16 @@
 #include "absl/time/clock.h"
 #include "common/comm/local_address.h"
 #include "common/comm/process_group.h"
+#include "common/net/host_port.h"
 #include "common/probe/group_probe.h"
 #include "common/probe/host_report.h"
 #include "common/probe/reach.h"
 #include "common/rpc/new_uuid.h"
+#include "common/rpc/proto_duration.h"
 #include "common/rpc/status_conversion.h"
 #include "common/security/secret.h"
 #include "common/status/status_macros.h"
+#include "common/telemetry/process_memory.h"
 
 namespace tandem::probe {
 namespace {
@@ -32,10 +35,6 @@ constexpr int kMaxReaches = 4;
 constexpr int kMaxAddresses = 4096;
 constexpr absl::Duration kDefaultReachTimeout = absl::Seconds(5);
 constexpr absl::Duration kMaxReachTimeout = absl::Minutes(1);
-
-absl::Duration DurationOf(const google::protobuf::Duration& duration) {
-  return absl::Seconds(duration.seconds()) + absl::Nanoseconds(duration.nanos());
-}
 
 absl::Status CheckReachFields(const CheckReachRequest& request) {
   if (request.addresses_size() > kMaxAddresses) {
@@ -55,7 +54,9 @@ absl::Status CheckReachFields(const CheckReachRequest& request) {
 // for all: loopback only where every process is on this host.
 std::string AdvertiseHost(const ProbeGroupRequest& request) {
   for (const std::string& address : request.addresses()) {
-    const auto local = comm::LocalAddressTowards(address.substr(0, address.rfind(':')));
+    const auto parsed = net::ParseHostPort(address);
+    if (!parsed.ok()) continue;
+    const auto local = comm::LocalAddressTowards(parsed->host);
     if (local.ok() && !absl::StartsWith(*local, "127.") && *local != "::1") return *local;
   }
   return "127.0.0.1";
@@ -73,7 +74,7 @@ absl::Status Draining() { return absl::UnavailableError("the process is stopping
 }  // namespace
 
 absl::Duration ReachTimeout(const CheckReachRequest& request) {
-  return request.has_timeout() ? DurationOf(request.timeout()) : kDefaultReachTimeout;
+  return request.has_timeout() ? rpc::FromProto(request.timeout()) : kDefaultReachTimeout;
 }
 
 CheckReachResponse ReachFromHere(const CheckReachRequest& request, int rank, bool has_nccl) {
@@ -82,7 +83,7 @@ CheckReachResponse ReachFromHere(const CheckReachRequest& request, int rank, boo
   report.set_rank(rank);
   *report.mutable_host() = DescribeHost();
   report.mutable_host()->set_has_nccl(has_nccl);
-  report.set_resident_bytes(ResidentBytes());
+  report.set_resident_bytes(telemetry::ResidentBytes());
   for (auto& reached :
        ReachAll({request.addresses().begin(), request.addresses().end()}, ReachTimeout(request))) {
     *report.add_reached() = std::move(reached);
@@ -120,7 +121,7 @@ class DiagnosticsServiceImpl::ProbeCall
 
  private:
   absl::Status Run(DiagnosticsServiceImpl& service) {
-    const absl::Time deadline = absl::Now() + DurationOf(request_.timeout());
+    const absl::Time deadline = absl::Now() + rpc::FromProto(request_.timeout());
     std::unique_ptr<comm::StoreServer> store;
     if (!request_.has_rendezvous()) {
       const std::string secret = security::DrawSecret();

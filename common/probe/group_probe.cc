@@ -15,6 +15,7 @@
 #include "common/comm/wait_on_host.h"
 #include "common/probe/pair_probe.h"
 #include "common/probe/probe_pattern.h"
+#include "common/rpc/proto_duration.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
 
@@ -114,11 +115,10 @@ absl::Status CheckProbeRequest(const ProbeGroupRequest& request) {
                     absl::StrCat("expected 4 to ", kMaxProbeBytes, ", found ", size));
     }
   }
-  const double seconds = static_cast<double>(request.timeout().seconds()) +
-                         1e-9 * static_cast<double>(request.timeout().nanos());
-  if (!(seconds > 0) || absl::Seconds(seconds) > kMaxProbeTime) {
+  const absl::Duration timeout = rpc::FromProto(request.timeout());
+  if (timeout <= absl::ZeroDuration() || timeout > kMaxProbeTime) {
     return refuse("timeout", absl::StrCat("expected up to ", absl::FormatDuration(kMaxProbeTime),
-                                          ", found ", seconds, " s"));
+                                          ", found ", absl::FormatDuration(timeout)));
   }
   return absl::OkStatus();
 }

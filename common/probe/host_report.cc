@@ -11,6 +11,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/telemetry/process_memory.h"
 
 namespace tandem::probe {
 namespace {
@@ -22,16 +23,6 @@ std::string FirstLine(const std::string& path) {
   std::string line;
   std::getline(file, line);
   return line;
-}
-
-// "NAME:  1234 kB" of a file of /proc.
-int64_t KilobytesOf(const std::string& path, const std::string& name) {
-  std::ifstream file(path);
-  for (std::string word; file >> word;) {
-    int64_t kilobytes = 0;
-    if (word == name && file >> kilobytes) return kilobytes << 10;
-  }
-  return 0;
 }
 
 // A number of a control group's file; `otherwise` where there is none, or "max".
@@ -98,11 +89,9 @@ diagnostics::v1::HostReport DescribeHost() {
     out.set_network_id(absl::StrCat(out.machine_id(), "/", network.st_ino));
   }
   const Allowance allowance = GroupAllowance();
-  out.set_available_bytes(std::min(KilobytesOf("/proc/meminfo", "MemAvailable:"), allowance.left));
-  out.set_total_bytes(std::min(KilobytesOf("/proc/meminfo", "MemTotal:"), allowance.limit));
+  out.set_available_bytes(std::min(telemetry::AvailableHostBytes(), allowance.left));
+  out.set_total_bytes(std::min(telemetry::TotalHostBytes(), allowance.limit));
   return out;
 }
-
-int64_t ResidentBytes() { return KilobytesOf("/proc/self/status", "VmRSS:"); }
 
 }  // namespace tandem::probe

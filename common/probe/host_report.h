@@ -2,8 +2,6 @@
 #ifndef TANDEM_COMMON_PROBE_HOST_REPORT_H_
 #define TANDEM_COMMON_PROBE_HOST_REPORT_H_
 
-#include <cstdint>
-
 #include "tandem/diagnostics/v1/diagnostics_service.pb.h"
 
 namespace tandem::probe {
@@ -11,9 +9,6 @@ namespace tandem::probe {
 // has_nccl is left false: it is the process that knows. What the system does not tell is 0 or
 // empty.
 diagnostics::v1::HostReport DescribeHost();
-
-// Of the host's memory, that this process holds.
-int64_t ResidentBytes();
 
 }  // namespace tandem::probe
 

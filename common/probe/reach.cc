@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/net/host_port.h"
 #include "common/probe/connect_socket.h"
 #include "common/rpc/channel.h"
 #include "common/status/file_descriptor.h"
@@ -68,13 +69,17 @@ void AskHealth(const std::string& address, absl::Duration timeout, ReachReport& 
 ReachReport Connect(const std::string& address, absl::Duration timeout) {
   ReachReport report;
   report.set_address(address);
-  const size_t colon = address.rfind(':');
-  const std::string host = address.substr(0, colon);
-  const std::string port = colon == std::string::npos ? "" : address.substr(colon + 1);
+  const absl::StatusOr<net::HostPort> parsed = net::ParseHostPort(address);
+  if (!parsed.ok()) {
+    report.set_outcome(diagnostics::v1::REACH_OUTCOME_NAME_UNKNOWN);
+    report.set_error(std::string(parsed.status().message()));
+    return report;
+  }
+  const std::string& host = parsed->host;
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* all = nullptr;
-  const int lookup = getaddrinfo(host.c_str(), port.c_str(), &hints, &all);
+  const int lookup = getaddrinfo(host.c_str(), std::to_string(parsed->port).c_str(), &hints, &all);
   if (lookup != 0) {
     report.set_outcome(diagnostics::v1::REACH_OUTCOME_NAME_UNKNOWN);
     report.set_error(absl::StrCat("the name ", host, ": ", gai_strerror(lookup)));

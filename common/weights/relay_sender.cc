@@ -17,14 +17,6 @@ namespace {
 
 using Clock = PhaseTimes::Clock;
 
-absl::Status Land(const comm::ProcessGroup& group,
-                  std::vector<std::unique_ptr<comm::Work>>& works) {
-  absl::Status status;
-  for (auto& work : works) status.Update(comm::WaitOnHost(group, *work));
-  works.clear();
-  return status;
-}
-
 }  // namespace
 
 RelaySender::RelaySender(const RelayedBuckets& relayed, int64_t element_bytes,
@@ -153,7 +145,7 @@ absl::Status RelaySender::PassOne(const RelayedBucket& relayed, Slot& slot) {
     return absl::InvalidArgumentError(
         absl::StrCat("expected another rank of ", group_.size(), ", this is rank ", group_.rank()));
   }
-  RETURN_IF_ERROR(Land(group_, slot.works));
+  RETURN_IF_ERROR(comm::FinishAll(&group_, slot.works));
   return base_ != nullptr ? SendDelta(relayed, slot) : SendWhole(relayed, slot);
 }
 
@@ -170,7 +162,8 @@ absl::Status RelaySender::Pass(int bucket, PhaseTimes& times) {
 absl::Status RelaySender::Finish(PhaseTimes& times) {
   const Clock::time_point start = Clock::now();
   for (Slot& slot : slots_) {
-    RETURN_IF_ERROR(Land(group_, slot.works)) << "phase forward, the last relayed buckets";
+    RETURN_IF_ERROR(comm::FinishAll(&group_, slot.works))
+        << "phase forward, the last relayed buckets";
   }
   times.Worked("forward", start);
   return absl::OkStatus();

@@ -33,21 +33,6 @@ Clock::time_point ArrivalOf(const std::vector<std::unique_ptr<comm::Work>>& work
   return last;
 }
 
-absl::Status FinishAll(const comm::ProcessGroup* group,
-                       std::vector<std::unique_ptr<comm::Work>>& works) {
-  absl::Status status;
-  for (auto& work : works) status.Update(Finish(*group, work));
-  works.clear();
-  return status;
-}
-
-absl::Status WaitForAll(const comm::ProcessGroup* group,
-                        const std::vector<std::unique_ptr<comm::Work>>& works) {
-  absl::Status status;
-  for (const auto& work : works) status.Update(comm::WaitOnHost(*group, *work));
-  return status;
-}
-
 at::Tensor TensorOf(absl::Span<std::byte> bytes, at::Device device) {
   return at::from_blob(bytes.data(), {static_cast<int64_t>(bytes.size())},
                        at::TensorOptions(at::kByte).device(device));
@@ -141,7 +126,8 @@ absl::Status ReshardReceiver::ReceiveWhole(const TransferPlan& plan, const Recei
     const std::vector<BucketSpan> spans = slot.spans;
     const Clock::time_point wait_start = Clock::now();
     const Clock::duration taken_before = sink.taken_time();
-    RETURN_IF_ERROR(WaitForAll(links.from, slot.arriving)) << "phase wire, " << plan.BucketName(b);
+    RETURN_IF_ERROR(comm::WaitForAll(links.from, slot.arriving))
+        << "phase wire, " << plan.BucketName(b);
     if (links.times != nullptr) {
       ASSIGN_OR_RETURN(const int source, SourceOf(plan, links, b));
       links.times->Arrived(source, plan.buckets[b].size_bytes(), slot.posted,
@@ -154,7 +140,7 @@ absl::Status ReshardReceiver::ReceiveWhole(const TransferPlan& plan, const Recei
     times.Add("unpack", taken_seconds, taken_seconds);
     Clock::time_point now = times.Waited("wire", slot.posted + taken, wait_start + taken);
     // What left from its place a window ago.
-    RETURN_IF_ERROR(FinishAll(links.forward, slot.leaving))
+    RETURN_IF_ERROR(comm::FinishAll(links.forward, slot.leaving))
         << "phase forward, " << plan.BucketName(b - window);
     now = times.Worked("forward", now);
     if (links.forward != nullptr) {
@@ -182,14 +168,14 @@ absl::Status ReshardReceiver::ReceiveWhole(const TransferPlan& plan, const Recei
       now = Clock::now();
     }
     if (!waits) continue;
-    RETURN_IF_ERROR(FinishAll(links.forward, slot.leaving))
+    RETURN_IF_ERROR(comm::FinishAll(links.forward, slot.leaving))
         << "phase forward, " << plan.BucketName(b);
     times.Worked("forward", now);
     if (b + window < count) RETURN_IF_ERROR(post(b + window)) << "phase wire";
   }
   const Clock::time_point start = Clock::now();
   for (int b = std::max(0, count - window); b < count; ++b) {
-    RETURN_IF_ERROR(FinishAll(links.forward, slots[b % window].leaving))
+    RETURN_IF_ERROR(comm::FinishAll(links.forward, slots[b % window].leaving))
         << "phase forward, " << plan.BucketName(b);
   }
   times.Worked("forward", start);
@@ -215,7 +201,7 @@ absl::Status ReshardReceiver::ReceiveDeltas(const TransferPlan& plan, const Rece
   std::array<Works, 2> leaving;
   std::array<Clock::time_point, 2> posted;
   const auto post = [&](int b) -> absl::Status {
-    RETURN_IF_ERROR(FinishAll(links.forward, leaving[b % 2])) << "phase forward";
+    RETURN_IF_ERROR(comm::FinishAll(links.forward, leaving[b % 2])) << "phase forward";
     posted[b % 2] = Clock::now();
     ASSIGN_OR_RETURN(const int source, SourceOf(plan, links, b));
     ASSIGN_OR_RETURN(announced[b % 2],
@@ -261,7 +247,8 @@ absl::Status ReshardReceiver::ReceiveDeltas(const TransferPlan& plan, const Rece
     if (links.relay != nullptr) RETURN_IF_ERROR(links.relay->Pass(b, times));
   }
   const Clock::time_point start = Clock::now();
-  for (Works& works : leaving) RETURN_IF_ERROR(FinishAll(links.forward, works)) << "phase forward";
+  for (Works& works : leaving)
+    RETURN_IF_ERROR(comm::FinishAll(links.forward, works)) << "phase forward";
   times.Worked("forward", start);
   return absl::OkStatus();
 }

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/net/host_port.h"
+#include "common/rpc/proto_duration.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
 
@@ -12,9 +13,7 @@ namespace tandem::rollout {
 using rollout::v1::BeginUpdateRequest;
 
 absl::StatusOr<absl::Duration> UpdateTimeout(const BeginUpdateRequest& request) {
-  const auto& timeout = request.timeout();
-  const absl::Duration duration =
-      absl::Seconds(timeout.seconds()) + absl::Nanoseconds(timeout.nanos());
+  const absl::Duration duration = rpc::FromProto(request.timeout());
   if (duration <= absl::ZeroDuration() || duration > kMaxUpdateTimeout) {
     return rpc::InvalidField("timeout", absl::StrCat("expected more than 0 and at most ",
                                                      absl::FormatDuration(kMaxUpdateTimeout),

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/rpc/new_uuid.h"
+#include "common/rpc/proto_duration.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/trace.h"
@@ -184,8 +185,7 @@ std::unique_ptr<UpdateAttempt::BeginCalls> UpdateAttempt::AskToBegin() {
     }
     const int64_t left =
         std::max<int64_t>(1, absl::ToInt64Milliseconds(options_.deadline - absl::Now()));
-    request.mutable_timeout()->set_seconds(left / 1000);
-    request.mutable_timeout()->set_nanos(static_cast<int32_t>(left % 1000) * 1000000);
+    *request.mutable_timeout() = rpc::ToProto(absl::Milliseconds(left));
     request.set_transport(streams                                    ? "stream"
                           : options_.delta || !plane_.sends_deltas() ? plane_.transport()
                                                                      : "reshard");

@@ -13,6 +13,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "common/rpc/proto_duration.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
 
@@ -101,8 +102,7 @@ probe::DiagnosticsServiceImpl::Options LeaderDiagnostics(TrainerLeader& leader, 
           const int64_t left =
               absl::ToInt64Milliseconds(std::min(deadline - absl::Now(), collective_timeout / 2));
           if (left <= 0) return absl::DeadlineExceededError("the probe's time is over");
-          order.mutable_timeout()->set_seconds(left / 1000);
-          order.mutable_timeout()->set_nanos(static_cast<int32_t>(left % 1000) * 1000000);
+          *order.mutable_timeout() = rpc::ToProto(absl::Milliseconds(left));
           return leader.ProbeGroup(order);
         });
   };

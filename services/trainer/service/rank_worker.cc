@@ -13,6 +13,7 @@
 #include "common/checkpoint/shard_writer.h"
 #include "common/probe/diagnostics_service.h"
 #include "common/probe/group_probe.h"
+#include "common/rpc/proto_duration.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/trace.h"
 #include "services/trainer/checkpoint/hugging_face_export.h"
@@ -239,8 +240,7 @@ RankResult RankWorker::Reach(const std::string& payload) {
 RankResult RankWorker::Probe(const std::string& payload) {
   diagnostics::v1::ProbeGroupRequest request;
   if (!request.ParseFromString(payload)) return Refused(absl::InternalError("garbled command"));
-  const absl::Time deadline = absl::Now() + absl::Seconds(request.timeout().seconds()) +
-                              absl::Nanoseconds(request.timeout().nanos());
+  const absl::Time deadline = absl::Now() + rpc::FromProto(request.timeout());
   const int rank = request.first_rank() + engine_.mesh().rank();
   return Done(probe::ProbeAsRank(request, rank, deadline, nullptr).SerializeAsString());
 }

@@ -14,6 +14,7 @@
 #include "common/probe/host_report.h"
 #include "common/rpc/server.h"
 #include "common/status/file_descriptor.h"
+#include "common/telemetry/process_memory.h"
 #include "tests/support/certificates.h"
 #include "tests/support/status_matchers.h"
 
@@ -55,6 +56,9 @@ TEST(Reach, AtWhatItEnds) {
   EXPECT_EQ(refused.outcome(), diagnostics::v1::REACH_OUTCOME_REFUSED);
   EXPECT_THAT(refused.error(), HasSubstr("refused"));
   EXPECT_EQ(refused.remote_address(), "127.0.0.1");
+  // Brackets belong to the address, not to a name.
+  EXPECT_NE(Reach("[::1]:1", kTimeout).outcome(), diagnostics::v1::REACH_OUTCOME_NAME_UNKNOWN);
+  EXPECT_THAT(Reach("127.0.0.1", kTimeout).error(), HasSubstr("HOST:PORT"));
 }
 
 TEST(Reach, AProcessThatHangs) {
@@ -100,8 +104,8 @@ TEST(HostReport, SaysWhatThereIs) {
   EXPECT_THAT(host.network_id(), HasSubstr(host.machine_id()));
   EXPECT_GT(host.available_bytes(), 0);
   EXPECT_GT(host.total_bytes(), host.available_bytes());
-  EXPECT_GT(ResidentBytes(), 0);
-  EXPECT_LT(ResidentBytes(), host.total_bytes());
+  EXPECT_GT(telemetry::ResidentBytes(), 0);
+  EXPECT_LT(telemetry::ResidentBytes(), host.total_bytes());
 }
 
 }  // namespace

@@ -21,6 +21,7 @@
 #include "common/rpc/server.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/file_descriptor.h"
+#include "common/telemetry/process_memory.h"
 #include "tandem/reward/v1/reward_service.grpc.pb.h"
 #include "tests/support/certificates.h"
 #include "tests/support/status_matchers.h"
@@ -55,13 +56,6 @@ int64_t PeakBytes() {
     if (line.rfind("VmHWM:", 0) == 0) return std::stoll(line.substr(6)) * 1024;
   }
   return 0;
-}
-
-int64_t ResidentBytes() {
-  std::ifstream file("/proc/self/statm");
-  int64_t total = 0, resident = 0;
-  file >> total >> resident;
-  return resident * 4096;
 }
 
 FileDescriptor Connect(int port) {
@@ -110,7 +104,7 @@ TEST_F(HostileClientTest, ThousandsOfIdleConnectionsCostLittleAndKeepNobodyOut) 
       static_cast<int>(std::min<rlim_t>(kMostConnections, (files.rlim_cur - 512) / 2));
   ASSERT_GT(count, 100);
   ASSERT_OK(Call());
-  const int64_t before = ResidentBytes();
+  const int64_t before = telemetry::ResidentBytes();
   std::vector<FileDescriptor> idle;
   for (int i = 0; i < count; ++i) {
     idle.push_back(Connect(server_->port()));
@@ -119,7 +113,7 @@ TEST_F(HostileClientTest, ThousandsOfIdleConnectionsCostLittleAndKeepNobodyOut) 
     if (i % 2 == 0) send(idle.back().get(), "\x16\x03\x01\x02\x00\x01", 6, MSG_NOSIGNAL);
   }
   for (int i = 0; i < 5; ++i) EXPECT_OK(Call());
-  const int64_t bytes_each = (ResidentBytes() - before) / count;
+  const int64_t bytes_each = (telemetry::ResidentBytes() - before) / count;
   EXPECT_LT(bytes_each, 128 << 10);
   std::printf("%d idle connections, %ld KiB each\n", count, static_cast<long>(bytes_each >> 10));
   // They are left after a while, by the server.
@@ -162,7 +156,7 @@ TEST_F(HostileClientTest, AStrangersGigabyteIsRefusedBeforeItIsRead) {
   ASSERT_OK(security.status());
   auto server = Server::Start({.role = "reward", .security = *security}, {&service_});
   ASSERT_OK(server.status());
-  const int64_t before = ResidentBytes();
+  const int64_t before = telemetry::ResidentBytes();
   BeginPeak();
   EXPECT_THAT(SendAGigabyte(**server), StatusIs(absl::StatusCode::kUnauthenticated, ::testing::_));
   EXPECT_LT(PeakBytes() - before, int64_t{64} << 20);

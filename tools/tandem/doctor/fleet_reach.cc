@@ -8,8 +8,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/net/host_port.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/status_conversion.h"
+#include "common/rpc/transport_security.h"
 #include "tandem/diagnostics/v1/diagnostics_service.grpc.pb.h"
 
 namespace tandem::doctor {
@@ -58,12 +60,6 @@ std::vector<Asked> AskAll(const std::vector<FleetService>& services, absl::Durat
   }
   for (std::thread& thread : threads) thread.join();
   return all;
-}
-
-std::string HostOf(const std::string& address) { return address.substr(0, address.rfind(':')); }
-
-bool IsLoopbackName(const std::string& host) {
-  return host == "localhost" || host == "::1" || host == "[::1]" || host.rfind("127.", 0) == 0;
 }
 
 const char* WordFor(diagnostics::v1::ReachOutcome outcome) {
@@ -145,11 +141,15 @@ void AddFailure(const Pair& pair, Findings& findings) {
   }
   std::string from = pair.reached->local_address();
   if (from.empty()) {
-    from = absl::StrCat(HostOf(pair.from->address), " (no address of it leads there)");
+    const auto own = net::ParseHostPort(pair.from->address);
+    from =
+        absl::StrCat(own.ok() ? own->host : pair.from->address, " (no address of it leads there)");
   }
   std::string to = pair.to->address;
-  if (!pair.reached->remote_address().empty()) {
-    to = absl::StrCat(pair.reached->remote_address(), to.substr(to.rfind(':')));
+  if (auto reached = net::ParseHostPort(to);
+      reached.ok() && !pair.reached->remote_address().empty()) {
+    reached->host = pair.reached->remote_address();
+    to = reached->ToString();
   }
   finding.found = absl::StrCat(WordFor(pair.reached->outcome()), ": ", pair.reached->error(),
                                "; from ", from, " on host ", host, " to ", to);
@@ -274,7 +274,7 @@ std::vector<FleetProcess> CheckReach(const std::vector<FleetService>& services,
       if (to.address == from.address || (from.is_trainer && to.is_trainer)) continue;
       Pair pair{&from, &to, &from.report.reached(static_cast<int>(i))};
       const FleetProcess* other = process_at(to.address);
-      pair.wrong_loopback = other != nullptr && IsLoopbackName(HostOf(to.address)) &&
+      pair.wrong_loopback = other != nullptr && rpc::IsLoopback(to.address) &&
                             other->report.host().network_id() != from.report.host().network_id();
       pairs.push_back(pair);
     }

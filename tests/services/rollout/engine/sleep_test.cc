@@ -1,25 +1,16 @@
 // An engine that gives its memory back while it is paused, and wakes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cstdint>
-#include <fstream>
 
 #include "common/rpc/status_conversion.h"
+#include "common/telemetry/process_memory.h"
 #include "tandem/common/v1/error.pb.h"
 #include "tests/services/rollout/engine/engine_fixture.h"
 
 namespace tandem::rollout {
 namespace {
-
-int64_t ResidentBytes() {
-  std::ifstream file("/proc/self/statm");
-  int64_t total = 0;
-  int64_t resident = 0;
-  file >> total >> resident;
-  return resident * sysconf(_SC_PAGESIZE);
-}
 
 std::string ReasonOf(const absl::Status& status) {
   const auto info = rpc::GetDetail<common::v1::ErrorInfo>(status);
@@ -67,13 +58,13 @@ TEST_F(SleepTest, TheMemoryGoesBackToTheSystem) {
   const SampleChunk before = Generate(Greedy(Prompt(1500, 0, 4000), 2));
   const int64_t weights = model_->table().num_parameters() * 4;
   const int64_t cache = int64_t{1500} * 2 * spec.num_layers * spec.kv_size() * 4;
-  const int64_t awake = ResidentBytes();
+  const int64_t awake = telemetry::ResidentBytes();
 
   Sleep({.kv_cache = true});
-  const int64_t without_cache = ResidentBytes();
+  const int64_t without_cache = telemetry::ResidentBytes();
   EXPECT_LT(without_cache, awake - cache * 9 / 10);
   Sleep({.weights = true});
-  EXPECT_LT(ResidentBytes(), without_cache - weights * 9 / 10);
+  EXPECT_LT(telemetry::ResidentBytes(), without_cache - weights * 9 / 10);
 
   CommitRandom(/*version=*/1, /*seed=*/1);
   Wake();

@@ -8,12 +8,10 @@
 #include <grpcpp/create_channel.h>
 #include <gtest/gtest.h>
 #include <malloc.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <memory>
 #include <random>
 #include <string>
@@ -25,6 +23,7 @@
 #include "common/rpc/channel.h"
 #include "common/rpc/server.h"
 #include "common/rpc/status_conversion.h"
+#include "common/telemetry/process_memory.h"
 #include "services/rollout/service/rollout_service.h"
 #include "tests/services/rollout/engine/engine_fixture.h"
 
@@ -42,11 +41,7 @@ absl::Duration SoakTime() {
 
 int64_t ResidentBytes() {
   malloc_trim(0);
-  std::ifstream file("/proc/self/statm");
-  int64_t total = 0;
-  int64_t resident = 0;
-  file >> total >> resident;
-  return resident * sysconf(_SC_PAGESIZE);
+  return telemetry::ResidentBytes();
 }
 
 int NumDescriptors() {

@@ -10,8 +10,8 @@
 #include <fstream>
 
 #include "absl/synchronization/mutex.h"
+#include "common/telemetry/process_memory.h"
 #include "services/trainer/fsdp/offload_file.h"
-#include "services/trainer/fsdp/process_memory.h"
 #include "services/trainer/fsdp/sharded_model.h"
 #include "services/trainer/fsdp/tensor_memory.h"
 #include "services/trainer/optim/adamw.h"
@@ -142,7 +142,7 @@ TEST(Offload, KeepsFewUnitsResident) {
   };
   step();  // makes buffers and scratch memory
 
-  const int64_t resident = ResidentBytes();
+  const int64_t resident = telemetry::ResidentBytes();
   // The peak is counted from here on (proc(5)).
   ASSERT_TRUE(std::ofstream("/proc/self/clear_refs") << "5" << std::flush);
   step();
@@ -150,8 +150,8 @@ TEST(Offload, KeepsFewUnitsResident) {
   const int64_t state = model->memory_bytes().offloaded;
   EXPECT_GT(state, 128 << 20);
   // The optimizer looks at four tensors of a unit at a time, of 18 units.
-  EXPECT_LT(PeakResidentBytes() - resident, state / 5);
-  EXPECT_LT(ResidentBytes() - resident, state / 16);
+  EXPECT_LT(telemetry::PeakResidentBytes() - resident, state / 5);
+  EXPECT_LT(telemetry::ResidentBytes() - resident, state / 16);
 }
 
 TEST(Offload, NamesTheFolderWhereItCannotBeMade) {
