@@ -57,6 +57,12 @@ HWY_INLINE void ScaleTo(const From* from, int64_t n, float factor, To* to) {
   }
 }
 
+// A tile of keys is one register of 16 lanes, or the registers that its halves are read into, two
+// at a time.
+constexpr int64_t kScoreVectors = hn::MaxLanes(DF()) < kTile ? 2 : 1;
+// So many sums, and as many again of a second half, are enough not to wait for one another.
+constexpr int kScoreSums = kScoreVectors == 1 ? 8 : 4;
+
 // scores[r * kRun + t * kTile + j] = q_r . k_j for the 16 keys of each of kTiles tiles, for kRows
 // rows of q. Few rows take several tiles at once: sums that are too few wait for one another. What
 // is at `soon`, of the size of a tile, is asked for meanwhile.
@@ -64,36 +70,44 @@ template <int kRows, int kTiles, typename T>
 HWY_INLINE void TileScores(const float* q, int64_t head_dim, const T* const* keys,
                            const T* const* soon, float* scores) {
   const DF d;
-  const size_t lanes = hn::Lanes(d);
-  for (size_t j = 0; j < static_cast<size_t>(kTile); j += 2 * lanes) {
-    // With 16 lanes one vector holds the tile; the second one then repeats it and is not stored.
-    const size_t second = j + lanes < static_cast<size_t>(kTile) ? j + lanes : j;
-    hn::Vec<DF> a[kTiles][kRows], b[kTiles][kRows];
-#pragma GCC unroll 4
-    for (int t = 0; t < kTiles; ++t) {
-#pragma GCC unroll 4
-      for (int r = 0; r < kRows; ++r) a[t][r] = b[t][r] = hn::Zero(d);
-    }
-    for (int64_t i = 0; i < head_dim; ++i) {
-#pragma GCC unroll 4
-      for (int t = 0; t < kTiles; ++t) {
-        if (j == 0) __builtin_prefetch(soon[t] + i * kTile);
-        const auto k0 = LoadFloats(d, keys[t] + i * kTile + j);
-        const auto k1 = LoadFloats(d, keys[t] + i * kTile + second);
-#pragma GCC unroll 4
-        for (int r = 0; r < kRows; ++r) {
-          const auto qr = hn::Set(d, q[r * head_dim + i]);
-          a[t][r] = hn::MulAdd(qr, k0, a[t][r]);
-          b[t][r] = hn::MulAdd(qr, k1, b[t][r]);
-        }
-      }
-    }
-#pragma GCC unroll 4
+  constexpr auto kLanes = static_cast<int64_t>(hn::MaxLanes(DF()));
+  for (int64_t j = 0; j < kTile; j += kScoreVectors * kLanes) {
+    hn::Vec<DF> sums[kTiles][kRows][kScoreVectors];
+#pragma GCC unroll 8
     for (int t = 0; t < kTiles; ++t) {
 #pragma GCC unroll 4
       for (int r = 0; r < kRows; ++r) {
-        hn::StoreU(b[t][r], d, scores + r * kRun + t * kTile + second);
-        hn::StoreU(a[t][r], d, scores + r * kRun + t * kTile + j);
+#pragma GCC unroll 2
+        for (int v = 0; v < kScoreVectors; ++v) sums[t][r][v] = hn::Zero(d);
+      }
+    }
+    for (int64_t i = 0; i < head_dim; ++i) {
+#pragma GCC unroll 8
+      for (int t = 0; t < kTiles; ++t) {
+        if (j == 0) __builtin_prefetch(soon[t] + i * kTile);
+        hn::Vec<DF> key[kScoreVectors];
+#pragma GCC unroll 2
+        for (int v = 0; v < kScoreVectors; ++v) {
+          key[v] = LoadFloats(d, keys[t] + i * kTile + j + v * kLanes);
+        }
+#pragma GCC unroll 4
+        for (int r = 0; r < kRows; ++r) {
+          const auto qr = hn::Set(d, q[r * head_dim + i]);
+#pragma GCC unroll 2
+          for (int v = 0; v < kScoreVectors; ++v) {
+            sums[t][r][v] = hn::MulAdd(qr, key[v], sums[t][r][v]);
+          }
+        }
+      }
+    }
+#pragma GCC unroll 8
+    for (int t = 0; t < kTiles; ++t) {
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 2
+        for (int v = 0; v < kScoreVectors; ++v) {
+          hn::StoreU(sums[t][r][v], d, scores + r * kRun + t * kTile + j + v * kLanes);
+        }
       }
     }
   }
@@ -244,8 +258,10 @@ class Attender {
     float* acc = acc_ + row * a_.padded_head_dim;
     const int64_t whole_tiles = (n + kTile - 1) / kTile * kTile;
     int64_t j = 0;
-    if constexpr (kRows == 1) j = ScoreTiles<kRows, 4>(row, run, j, whole_tiles);
-    if constexpr (kRows <= 2) j = ScoreTiles<kRows, 2>(row, run, j, whole_tiles);
+    constexpr int kMost = kScoreSums / kRows;
+    if constexpr (kMost >= 8) j = ScoreTiles<kRows, 8>(row, run, j, whole_tiles);
+    if constexpr (kMost >= 4) j = ScoreTiles<kRows, 4>(row, run, j, whole_tiles);
+    if constexpr (kMost >= 2) j = ScoreTiles<kRows, 2>(row, run, j, whole_tiles);
     ScoreTiles<kRows, 1>(row, run, j, whole_tiles);
     for (int r = 0; r < kRows; ++r) {
       const int64_t position = a_.first_position + (row + r) / a_.heads_per_kv_head;

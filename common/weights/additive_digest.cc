@@ -50,8 +50,14 @@ HWY_INLINE void AddOrCopyWords(const std::byte* from, std::byte* to, int64_t wor
     odd_0 = hn::Add(odd_0, hn::MulEven(odd(w), odd(f_0)));
     odd_1 = hn::Add(odd_1, hn::MulEven(odd(w), odd(f_1)));
   }
-  sums[0] += hn::GetLane(hn::SumOfLanes(d64, hn::Add(even_0, odd_0)));
-  sums[1] += hn::GetLane(hn::SumOfLanes(d64, hn::Add(even_1, odd_1)));
+  // Highway's own sum of lanes overflows in signed arithmetic on AVX-512.
+  const auto add_lanes = [&](auto v, uint64_t& sum) HWY_ATTR {
+    uint64_t lanes[hn::MaxLanes(d64)];
+    hn::StoreU(v, d64, lanes);
+    for (uint64_t lane : lanes) sum += lane;
+  };
+  add_lanes(hn::Add(even_0, odd_0), sums[0]);
+  add_lanes(hn::Add(even_1, odd_1), sums[1]);
 #endif
   for (; j < words; ++j) {
     uint32_t w;
