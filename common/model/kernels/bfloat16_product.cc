@@ -33,8 +33,10 @@ constexpr int64_t kTaskRows = 256;
 constexpr int64_t kFewRows = 64;
 // Of a right side so much is packed at once: the last-level cache may keep it.
 constexpr int64_t kPackedBytes = int64_t{16} << 20;
-// Below so many multiplications a second thread costs more than it brings.
+// Below so many multiplications, and elements to be read, a second thread costs more than it
+// brings.
 constexpr int64_t kSharedWork = int64_t{1} << 21;
+constexpr int64_t kSharedElements = int64_t{1} << 16;
 
 std::atomic<BFloat16Unit> most_for_test{BFloat16Unit::kTiles};
 
@@ -308,7 +310,8 @@ void PackBFloat16Panels(const ConstMatrix& b, int64_t k, int64_t n, int64_t begi
 
 void MultiplyBFloat16(const Product& p, int num_threads, const ParallelFor& parallel_for) {
   static const ParallelFor kInline = [](int64_t count, const RangeBody& body) { body(0, count); };
-  const bool alone = num_threads == 1 || p.m * p.n * p.k < kSharedWork;
+  const bool alone =
+      num_threads == 1 || (p.m * p.n * p.k < kSharedWork && p.n * p.k < kSharedElements);
   const ParallelFor& loop = alone ? kInline : parallel_for;
   if (p.m <= kFewRows) return MultiplyFewRows(p, loop);
   if (p.packed_b == nullptr) return PackAndMultiply(p, alone ? 1 : num_threads, loop);
