@@ -3,6 +3,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "common/model/kernels/instruction_sets.h"
 #include "common/net/host_port.h"
 #include "common/rpc/proto_duration.h"
 #include "common/rpc/status_conversion.h"
@@ -47,6 +48,17 @@ absl::Status CheckRendezvous(const common::v1::GroupRendezvous& rendezvous,
   return absl::OkStatus();
 }
 
+absl::Status CheckInstructionSets(const std::string& trainers) {
+  const std::string own = model::kernels::InstructionSets();
+  if (trainers.empty() || trainers == own) return absl::OkStatus();
+  return rpc::WithReason(
+      absl::FailedPreconditionError(absl::StrCat(
+          "numerics: exact needs one kind of processor on both sides; the trainer computes with ",
+          trainers, ", this rollout with ", own,
+          "; start both on one kind, or set numerics to fast")),
+      "INSTRUCTION_SETS_DIFFER", {{"expected", trainers}, {"actual", own}});
+}
+
 // What a rank that reads from another is told.
 absl::Status CheckStream(const BeginUpdateRequest& request) {
   const std::string& address = request.stream_address();
@@ -69,6 +81,7 @@ absl::Status CheckBeginRequest(const BeginUpdateRequest& request) {
     return rpc::InvalidField("policy_version",
                              absl::StrCat("expected >= 0, found ", request.policy_version()));
   }
+  RETURN_IF_ERROR(CheckInstructionSets(request.instruction_sets()));
   const std::string& transport = request.transport();
   const bool streams = transport == "stream";
   if (transport != "broadcast" && transport != "reshard" && transport != "delta" && !streams) {

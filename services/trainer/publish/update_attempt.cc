@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/model/kernels/instruction_sets.h"
+#include "common/model/numerics.h"
 #include "common/rpc/new_uuid.h"
 #include "common/rpc/proto_duration.h"
 #include "common/rpc/status_conversion.h"
@@ -173,6 +175,9 @@ std::unique_ptr<UpdateAttempt::BeginCalls> UpdateAttempt::AskToBegin() {
       if (tables_[replica].relayed != nullptr) {
         *request.mutable_relayed() = (*tables_[replica].relayed)[rank];
       }
+    }
+    if (model::CurrentNumerics() == model::Numerics::kExact) {
+      request.set_instruction_sets(model::kernels::InstructionSets());
     }
     const bool streams = !options_.stream_addresses.empty();
     if (streams)

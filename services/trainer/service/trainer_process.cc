@@ -32,6 +32,7 @@
 #include "services/trainer/service/leader_server.h"
 #include "services/trainer/service/rank_publisher.h"
 #include "services/trainer/service/rank_worker.h"
+#include "services/trainer/service/same_kernels.h"
 #include "services/trainer/service/trainer_engine.h"
 
 namespace tandem::trainer {
@@ -241,6 +242,7 @@ absl::Status RunTrainerProcess(const TrainerProcessOptions& options,
   }
   ASSIGN_OR_RETURN(std::unique_ptr<comm::DeviceMesh> mesh,
                    JoinMesh(options, meeting.rendezvous, device, cancel.get()));
+  if (exact) RETURN_IF_ERROR(CheckSameKernels(mesh->world()));
   ASSIGN_OR_RETURN(std::unique_ptr<comm::ProcessGroup> control,
                    JoinControl(options, meeting.rendezvous, device, cancel.get()));
   ASSIGN_OR_RETURN(std::unique_ptr<TrainerEngine> engine,

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "common/comm/process_group.h"
+#include "common/model/kernels/instruction_sets.h"
 #include "common/rpc/status_conversion.h"
 #include "tests/fakes/fake_weight_store.h"
 #include "tests/fakes/test_model.h"
@@ -392,6 +393,19 @@ TEST_F(WeightReceiverTest, AVersionThatIsNotNewerIsRefused) {
   const absl::Status status = Begin(BeginRequest("b", 5)).status();
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("more than 5")));
   EXPECT_EQ(Reason(status), "VERSION_NOT_NEWER");
+}
+
+TEST_F(WeightReceiverTest, ATrainerThatComputesWithOtherInstructionsIsRefusedWhereBitsCount) {
+  auto request = BeginRequest("a", 1);
+  request.set_instruction_sets("ABACUS");
+  const absl::Status status = Begin(request).status();
+  EXPECT_THAT(status,
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr("ABACUS"), HasSubstr(model::kernels::InstructionSets()))));
+  EXPECT_EQ(Reason(status), "INSTRUCTION_SETS_DIFFER");
+  EXPECT_EQ(receiver_.updating_to(), -1);
+  request.set_instruction_sets(model::kernels::InstructionSets());
+  EXPECT_OK(Begin(request).status());
 }
 
 TEST_F(WeightReceiverTest, RequestsThatMakeNoSenseNameTheField) {

@@ -1,0 +1,43 @@
+#include "services/trainer/service/same_kernels.h"
+
+#include <ATen/ops/tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/comm/wait_on_host.h"
+#include "common/model/kernels/instruction_sets.h"
+#include "common/status/status_macros.h"
+
+namespace tandem::trainer {
+namespace {
+
+// A number that float32 holds exactly (FNV-1a, folded).
+float NumberOf(const std::string& text) {
+  uint32_t hash = 2166136261u;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619u;
+  return static_cast<float>((hash >> 24) ^ (hash & 0xFFFFFFu));
+}
+
+}  // namespace
+
+absl::Status CheckSameKernels(comm::ProcessGroup& world) {
+  if (world.size() == 1) return absl::OkStatus();
+  const std::string own = model::kernels::InstructionSets();
+  const float number = NumberOf(own);
+  // The largest, and the smallest.
+  at::Tensor extremes = at::tensor(std::vector<float>{number, -number});
+  ASSIGN_OR_RETURN(const auto work,
+                   world.AllReduce(extremes, comm::ReduceOp::kMax, "instruction sets"));
+  RETURN_IF_ERROR(comm::WaitOnHost(world, *work));
+  if (extremes[0].item<float>() == -extremes[1].item<float>()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("numerics: exact needs one kind of processor for all ranks; rank ", world.rank(),
+                   " computes with ", own,
+                   ", another with other instructions; start all on one kind, or set numerics to "
+                   "fast"));
+}
+
+}  // namespace tandem::trainer
