@@ -4,11 +4,14 @@
 #include <cstdint>
 #include <filesystem>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "common/config/nearest.h"
 #include "common/config/rollout_correction_spec.h"
 #include "common/config/scalar.h"
@@ -20,6 +23,7 @@ namespace {
 // Keeps products of two counts within int64, and a typo from starting a billion processes.
 constexpr int64_t kMaxCount = 1000000000;
 constexpr int64_t kMaxProcesses = 65536;
+constexpr int kMaxDevices = 128;  // what LibTorch can number
 constexpr int64_t kMaxMegabytes = int64_t{1} << 24;
 constexpr double kMaxSeconds = 1e7;
 
@@ -135,6 +139,26 @@ void CheckData(const v1::DataConfig& data, Checker* check) {
   }
 }
 
+void CheckRolloutDevice(const v1::RolloutConfig& rollout, Checker* check) {
+  absl::string_view device = rollout.device();
+  if (device.empty() || device == "cpu") return;
+  int index = 0;
+  const bool is_gpu = absl::ConsumePrefix(&device, "cuda") &&
+                      (device.empty() || (absl::ConsumePrefix(&device, ":") && !device.empty() &&
+                                          absl::ascii_isdigit(device.front()) &&
+                                          absl::SimpleAtoi(device, &index) && index < kMaxDevices));
+  if (!is_gpu) {
+    check->Fail("rollout.device",
+                absl::StrCat("expected cpu, cuda or cuda:N with N from 0 to ", kMaxDevices - 1,
+                             ", found \"", rollout.device(), "\""));
+  } else if (rollout.tensor_model_parallel_size() > 1) {
+    check->Fail("rollout.device",
+                absl::StrCat("expected cpu with rollout.tensor_model_parallel_size ",
+                             rollout.tensor_model_parallel_size(), ", found ", rollout.device(),
+                             "; an engine of several ranks computes on CPUs"));
+  }
+}
+
 void CheckRollout(const v1::RolloutConfig& rollout, Checker* check) {
   check->Integer("rollout.n", rollout.n(), 1);
   check->AtLeastZero("rollout.temperature", rollout.temperature());
@@ -172,6 +196,7 @@ void CheckRollout(const v1::RolloutConfig& rollout, Checker* check) {
   check->Integer("rollout.tensor_model_parallel_size", rollout.tensor_model_parallel_size(), 1,
                  kMaxProcesses);
   check->Seconds("rollout.collective_timeout_s", rollout.collective_timeout_s());
+  CheckRolloutDevice(rollout, check);
 }
 
 void CheckTrainer(const v1::TrainerConfig& trainer, Checker* check) {
@@ -346,6 +371,10 @@ void CheckNumerics(const v1::RunConfig& config, Checker* check) {
     fail(
         "needs rollout.tensor_model_parallel_size 1, for sums over ranks have another order; use "
         "more rollout.replicas");
+  }
+  if (!config.rollout().device().empty() && config.rollout().device() != "cpu") {
+    fail(absl::StrCat("is computed on the CPU, and rollout.device is ", config.rollout().device(),
+                      "; set one of them otherwise"));
   }
   if (config.model().attn_implementation() == v1::ATTENTION_IMPLEMENTATION_EAGER) {
     fail("needs model.attn_implementation auto, the attention that the rollout computes");

@@ -53,6 +53,11 @@ absl::Span<std::byte> Arena::bytes() const {
   return {static_cast<std::byte*>(storage_.data_ptr()), static_cast<size_t>(storage_.numel())};
 }
 
+void Arena::CopyFrom(const Arena& other) {
+  const at::NoGradGuard no_grad;
+  storage_.copy_(other.storage_);
+}
+
 void Arena::ReleaseMemory() { ReleasePages(storage_.data_ptr(), storage_.nbytes()); }
 
 void Arena::RequireGrad() {

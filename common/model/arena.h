@@ -38,6 +38,10 @@ class Arena : public ParameterProvider {
   // The allocation, gaps included.
   absl::Span<std::byte> bytes() const;
 
+  // Takes over the contents of another arena of the table and dtype, in the order of the current
+  // stream where one of them is on a GPU, and returns when it is done.
+  void CopyFrom(const Arena& other);
+
   // Gives the memory back to the system; addresses stay, contents are lost. On the CPU.
   void ReleaseMemory();
 

@@ -4,6 +4,7 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/gather.h>
 #include <ATen/ops/logsumexp.h>
+#include <ATen/ops/mm.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
@@ -12,6 +13,7 @@
 #include <algorithm>
 
 #include "common/model/cpu_dispatch.h"
+#include "common/model/device_row_ops.h"
 #include "common/model/kernels/log_probs.h"
 #include "common/model/linear.h"
 #include "common/model/tensor_collectives.h"
@@ -21,6 +23,10 @@ namespace tandem::model {
 at::Tensor HeadLogits(const at::Tensor& hidden, const at::Tensor& weight,
                       const kernels::PackedMatrix* packed) {
   const at::ScalarType type = weight.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  if (hidden.is_cuda() && hidden.scalar_type() == at::kBFloat16 &&
+      weight.scalar_type() == at::kBFloat16) {
+    return at::mm(hidden, weight.t(), type);  // as cuBLAS sums it, not rounded
+  }
   at::Tensor logits = at::empty({hidden.size(0), weight.size(0)}, hidden.options().dtype(type));
   MultiplyTransposed(hidden, weight, logits, packed);
   return logits;
@@ -67,6 +73,10 @@ void ReadChunk(const at::Tensor& logits, const at::Tensor& targets, const at::Te
     args.log_sum_exp = out.log_sum_exp.mutable_data_ptr<float>();
     ForRows(logits.size(0), args.vocab,
             [&](int64_t begin, int64_t end) { kernels::LogProbsRows(args, begin, end); });
+    return;
+  }
+  if (logits.scalar_type() == at::kFloat && device::KernelsTake({logits, temperatures})) {
+    device::RowLogProbs(logits, targets, temperatures, out.logprobs, out.entropy, out.log_sum_exp);
     return;
   }
   const at::Tensor scaled = logits / temperatures.unsqueeze(1);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "common/model/cpu_dispatch.h"
+#include "common/model/device_row_ops.h"
 #include "common/model/eager_ops.h"
 #include "common/model/kernels/row_ops.h"
 
@@ -112,6 +113,9 @@ struct AddRmsNormFunction : torch::autograd::Function<AddRmsNormFunction> {
 }  // namespace
 
 at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps) {
+  if (device::KernelsTake({x, weight})) {
+    return device::AddRmsNorm(x, at::Tensor(), weight, eps).normed;
+  }
   if (!KernelsTake({x, weight})) return eager::RmsNorm(x, weight, eps);
   if (NeedsGraph({x, weight})) return RmsNormFunction::apply(x, weight, eps);
   return Forward(x, at::Tensor(), weight, eps, /*for_backward=*/false).out;
@@ -119,6 +123,7 @@ at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps) {
 
 ResidualNorm AddRmsNorm(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& weight,
                         double eps) {
+  if (device::KernelsTake({x, delta, weight})) return device::AddRmsNorm(x, delta, weight, eps);
   if (!KernelsTake({x, delta, weight})) {
     at::Tensor residual = at::add(x, delta);
     at::Tensor normed = eager::RmsNorm(residual, weight, eps);

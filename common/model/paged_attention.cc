@@ -20,8 +20,8 @@ constexpr int64_t kRowsPerTile = 32;
 constexpr int64_t kMinParallelScores = 4096;
 
 template <typename T>
-struct View {  // of a tensor [tokens, heads, head_dim]
-  explicit View(const at::Tensor& t)
+struct HeadsView {  // of a tensor [tokens, heads, head_dim]
+  explicit HeadsView(const at::Tensor& t)
       : data(static_cast<const T*>(t.const_data_ptr())),
         token_stride(t.stride(0)),
         head_stride(t.stride(1)) {}
@@ -76,7 +76,7 @@ struct LayerCache {
 
 template <typename T>
 void WriteTokens(const LayerCache<T>& cache, const PagedSequence& sequence, int64_t first,
-                 int64_t count, int64_t kv_head, const View<T>& k, const View<T>& v) {
+                 int64_t count, int64_t kv_head, const HeadsView<T>& k, const HeadsView<T>& v) {
   const int64_t start = sequence.context_length - sequence.num_tokens;
   for (int64_t t = first; t < first + count; ++t) {
     const int64_t row = sequence.first_token + t;
@@ -132,7 +132,7 @@ static void Run(const PagedKvCache& paged, int64_t layer,
                 const at::Tensor& k_tensor, const at::Tensor& v_tensor,
                 const AttentionParams& params, const at::Tensor& sinks, at::Tensor& out) {
   const LayerCache<T> cache(paged, layer);
-  const View<T> q(q_tensor), k(k_tensor), v(v_tensor);
+  const HeadsView<T> q(q_tensor), k(k_tensor), v(v_tensor);
   const int64_t kv_heads = paged.options().num_kv_heads;
   const int64_t group = q_tensor.size(1) / kv_heads;
 

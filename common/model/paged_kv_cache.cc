@@ -16,10 +16,15 @@ namespace {
 int64_t RoundUp(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
 int64_t BlockElements(const PagedKvCacheOptions& o) {
+  if (!o.device.is_cpu()) return o.num_kv_heads * o.block_size * 2 * o.head_dim;
   return o.num_kv_heads * o.block_size * (o.head_dim + RoundUp(o.head_dim, kKvTile));
 }
 
 void CopyRow(at::Tensor& blocks, int64_t from, int64_t to) {
+  if (!blocks.is_cpu()) {
+    blocks[to].copy_(blocks[from]);
+    return;
+  }
   const size_t bytes = blocks.nbytes() / blocks.size(0);
   char* base = static_cast<char*>(blocks.mutable_data_ptr());
   std::memcpy(base + to * bytes, base + from * bytes, bytes);
@@ -48,20 +53,41 @@ absl::StatusOr<PagedKvCache> PagedKvCache::Create(const PagedKvCacheOptions& o) 
   PagedKvCache cache;
   cache.options_ = o;
   cache.padded_head_dim_ = RoundUp(o.head_dim, kKvTile);
-  const auto type = at::TensorOptions().dtype(o.dtype);
+  RETURN_IF_ERROR(cache.Allocate());
+  return cache;
+}
+
+absl::Status PagedKvCache::Allocate() {
+  const PagedKvCacheOptions& o = options_;
+  const auto type = at::TensorOptions().dtype(o.dtype).device(o.device);
   try {
     for (int64_t layer = 0; layer < o.num_layers; ++layer) {
-      cache.keys_.push_back(at::empty(
+      if (!o.device.is_cpu()) {
+        for (auto* tensors : {&keys_, &values_}) {
+          tensors->push_back(
+              at::empty({o.num_blocks + 1, o.num_kv_heads, o.block_size, o.head_dim}, type));
+        }
+        continue;
+      }
+      keys_.push_back(at::empty(
           {o.num_blocks, o.num_kv_heads, o.block_size / kKvTile, o.head_dim, kKvTile}, type));
-      cache.values_.push_back(
-          at::empty({o.num_blocks, o.num_kv_heads, o.block_size, cache.padded_head_dim_}, type));
+      values_.push_back(
+          at::empty({o.num_blocks, o.num_kv_heads, o.block_size, padded_head_dim_}, type));
     }
   } catch (const std::exception&) {
-    return absl::ResourceExhaustedError(absl::StrCat("KV cache: the system refused ",
-                                                     o.num_blocks * BytesPerBlock(o) >> 20,
-                                                     " MiB; lower rollout.kv_cache_megabytes"));
+    keys_.clear();
+    values_.clear();
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "KV cache: ", o.device.is_cpu() ? "the system" : o.device.str(), " refused ",
+        o.num_blocks * BytesPerBlock(o) >> 20, " MiB; lower rollout.kv_cache_megabytes"));
   }
-  return cache;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> PagedKvCache::TakeMemory() {
+  if (!keys_.empty()) return false;
+  RETURN_IF_ERROR(Allocate());
+  return true;
 }
 
 void PagedKvCache::CopyBlock(int64_t from, int64_t to) {
@@ -72,6 +98,11 @@ void PagedKvCache::CopyBlock(int64_t from, int64_t to) {
 }
 
 void PagedKvCache::ReleaseMemory() {
+  if (!options_.device.is_cpu()) {
+    keys_.clear();
+    values_.clear();
+    return;
+  }
   for (const auto* tensors : {&keys_, &values_}) {
     for (const at::Tensor& tensor : *tensors) ReleasePages(tensor.data_ptr(), tensor.nbytes());
   }

@@ -25,10 +25,12 @@ struct PagedKvCacheOptions {
   int64_t num_kv_heads = 0;
   int64_t head_dim = 0;
   at::ScalarType dtype = at::kFloat;  // float32 or bfloat16, that of the model's activations
+  at::Device device = at::kCPU;       // that of the model's activations
 };
 
-// Owns the storage; which block belongs to whom is the block manager's. Thread-compatible. Memory
-// is taken from the system when a block is first written.
+// Owns the storage; which block belongs to whom is the block manager's. Thread-compatible. On the
+// CPU memory is taken from the system when a block is first written; on a GPU at once, with one
+// block more, padding_block(), which is nobody's: what pads a batch is written there.
 class PagedKvCache {
  public:
   // INVALID_ARGUMENT for sizes that do not fit; RESOURCE_EXHAUSTED where memory is refused.
@@ -40,20 +42,28 @@ class PagedKvCache {
   const PagedKvCacheOptions& options() const { return options_; }
   int64_t padded_head_dim() const { return padded_head_dim_; }
 
-  // [num_blocks, num_kv_heads, block_size / kKvTile, head_dim, kKvTile]
+  // [num_blocks, num_kv_heads, block_size / kKvTile, head_dim, kKvTile]; on a GPU
+  // [num_blocks + 1, num_kv_heads, block_size, head_dim]
   const at::Tensor& keys(int64_t layer) const { return keys_[layer]; }
-  // [num_blocks, num_kv_heads, block_size, padded_head_dim]
+  // [num_blocks, num_kv_heads, block_size, padded_head_dim]; on a GPU as the keys
   const at::Tensor& values(int64_t layer) const { return values_[layer]; }
 
-  // Copies a block in every layer.
+  // On a GPU: the block that pads.
+  int32_t padding_block() const { return static_cast<int32_t>(options_.num_blocks); }
+
+  // Copies a block in every layer; on a GPU in the order of the current stream.
   void CopyBlock(int64_t from, int64_t to);
 
   // Gives the memory of all blocks back to the system; what they held is lost. They can be written
-  // again at once, and take memory as they are.
+  // again at once, and take memory as they are; on a GPU after TakeMemory().
   void ReleaseMemory();
+
+  // Takes what was released again, elsewhere perhaps: true where it moved. RESOURCE_EXHAUSTED.
+  absl::StatusOr<bool> TakeMemory();
 
  private:
   PagedKvCache() = default;
+  absl::Status Allocate();
 
   PagedKvCacheOptions options_;
   int64_t padded_head_dim_ = 0;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "common/model/cpu_dispatch.h"
+#include "common/model/device_row_ops.h"
 #include "common/model/eager_ops.h"
 #include "common/model/kernels/row_ops.h"
 
@@ -157,6 +158,9 @@ struct RotateQkvFunction : torch::autograd::Function<RotateQkvFunction> {
 
 Rotary RotaryOf(const at::Tensor& positions, const at::Tensor& inverse_frequencies) {
   const at::NoGradGuard no_grad;
+  if (device::HasRotaryTable(positions, inverse_frequencies)) {
+    return device::RotaryTable(positions, inverse_frequencies);
+  }
   if (!positions.is_cpu()) {
     const at::Tensor angles =
         at::outer(positions.to(at::kFloat), inverse_frequencies.to(positions.device()));
@@ -188,6 +192,10 @@ Qkv RotateQkv(const at::Tensor& qkv, const Rotary& rotary, const QkvShape& shape
               double eps) {
   const at::Tensor q_weight = ContiguousOr(q_norm);
   const at::Tensor k_weight = ContiguousOr(k_norm);
+  if (device::KernelsTake({qkv, q_weight, k_weight}) && rotary.cos.is_cuda() &&
+      rotary.cos.scalar_type() == at::kFloat) {
+    return device::RotateQkv(qkv, rotary, shape, q_weight, k_weight, eps);
+  }
   if (!KernelsTake({qkv, q_weight, k_weight}) || rotary.cos.scalar_type() != at::kFloat) {
     return eager::RotateQkv(qkv, rotary, shape, q_norm, k_norm, eps);
   }

@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "common/model/cpu_dispatch.h"
+#include "common/model/device_row_ops.h"
 #include "common/model/eager_ops.h"
 #include "common/model/kernels/row_ops.h"
 
@@ -47,6 +48,7 @@ struct SwiGluFunction : torch::autograd::Function<SwiGluFunction> {
 }  // namespace
 
 at::Tensor SwiGlu(const at::Tensor& gate_up) {
+  if (device::KernelsTake({gate_up})) return device::SwiGlu(gate_up);
   if (!KernelsTake({gate_up})) return eager::SwiGlu(gate_up);
   if (NeedsGraph({gate_up})) return SwiGluFunction::apply(gate_up);
   return Forward(gate_up);

@@ -56,10 +56,24 @@ if(TANDEM_CUDA)
   target_link_libraries(torch_cuda INTERFACE torch_cpu
     -Wl,--no-as-needed ${TANDEM_LIBTORCH}/lib/libtorch_cuda.so -Wl,--as-needed
     ${TANDEM_LIBTORCH}/lib/libc10_cuda.so ${CUDA_cudart_LIBRARY} ${NCCL_LIBRARY})
+  # FlashInfer's headers, and the CCCL that they come with: CUDA 13.0's is too old for them.
+  execute_process(COMMAND ${CMAKE_SOURCE_DIR}/tools/setup --print-flashinfer
+                  OUTPUT_VARIABLE TANDEM_FLASHINFER_DEFAULT OUTPUT_STRIP_TRAILING_WHITESPACE)
+  set(TANDEM_FLASHINFER ${TANDEM_FLASHINFER_DEFAULT} CACHE PATH "FlashInfer: a folder with include/ and cccl/")
+  if(NOT EXISTS ${TANDEM_FLASHINFER}/include/flashinfer/attention/prefill.cuh)
+    message(FATAL_ERROR "FlashInfer was looked for in ${TANDEM_FLASHINFER}; run tools/setup --cuda, or set TANDEM_FLASHINFER")
+  endif()
 endif()
 
 function(tandem_cuda_sources)
   set_source_files_properties(${ARGN} PROPERTIES
     COMPILE_DEFINITIONS "TANDEM_CUDA;USE_C10D_NCCL"
     INCLUDE_DIRECTORIES "${CUDAToolkit_INCLUDE_DIRS};${NCCL_INCLUDE}")
+endfunction()
+
+# Kernels that instantiate FlashInfer's templates.
+function(tandem_flashinfer_sources)
+  set(folders cccl/cub cccl/libcudacxx/include cccl/thrust include)
+  list(TRANSFORM folders PREPEND "${TANDEM_FLASHINFER}/")
+  set_source_files_properties(${ARGN} PROPERTIES INCLUDE_DIRECTORIES "${folders}" COMPILE_OPTIONS "--disable-warnings")
 endfunction()

@@ -6,6 +6,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "common/comm/run_with_deadline.h"
+#include "common/status/status_macros.h"
 
 namespace tandem::rollout {
 
@@ -35,17 +37,29 @@ absl::StatusOr<std::shared_ptr<model::Arena>> ArenaPair::Staged() {
   if (slot.arena == nullptr) {
     try {
       slot.arena = std::make_shared<model::Arena>(table_, dtype_);
-      slot.packed = std::make_unique<model::PackedWeights>(*slot.arena);
+      if (device_.is_cpu()) slot.packed = std::make_unique<model::PackedWeights>(*slot.arena);
     } catch (const std::exception& error) {
       return Refused(table_, "the staged arena", error);
     }
   }
-  slot.packed->Invalidate();
+  RETURN_IF_ERROR(ProvideOnDevice());
+  if (slot.packed != nullptr) slot.packed->Invalidate();
   has_stager_ = true;
   return slot.arena;
 }
 
+absl::Status ArenaPair::ProvideOnDevice() {
+  if (device_.is_cpu() || on_device_ != nullptr) return absl::OkStatus();
+  try {
+    on_device_ = std::make_unique<model::Arena>(table_, dtype_, device_);
+  } catch (const std::exception& error) {
+    return Refused(table_, absl::StrCat("the arena on ", device_.str()), error);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ArenaPair::Derive(int parameter, int64_t first, int64_t count) {
+  if (!device_.is_cpu()) return absl::OkStatus();
   try {
     idle().packed->Pack(parameter, first, count);
   } catch (const std::exception& error) {
@@ -55,6 +69,7 @@ absl::Status ArenaPair::Derive(int parameter, int64_t first, int64_t count) {
 }
 
 absl::Status ArenaPair::DeriveRest() {
+  if (!device_.is_cpu()) return absl::OkStatus();
   try {
     idle().packed->PackRest();
   } catch (const std::exception& error) {
@@ -65,7 +80,9 @@ absl::Status ArenaPair::DeriveRest() {
 
 const model::ParameterProvider* ArenaPair::live_parameters() const {
   absl::MutexLock lock(&mu_);
-  return live_ < 0 || released_ ? nullptr : slots_[live_].packed.get();
+  if (live_ < 0 || released_) return nullptr;
+  if (!device_.is_cpu()) return on_device_.get();
+  return slots_[live_].packed.get();
 }
 
 void ArenaPair::Flip(int64_t version) {
@@ -74,6 +91,34 @@ void ArenaPair::Flip(int64_t version) {
   live_version_ = version;
   released_ = false;
   has_stager_ = false;
+}
+
+absl::Status ArenaPair::Load() {
+  if (device_.is_cpu()) return absl::OkStatus();
+  model::Arena* to = nullptr;
+  const model::Arena* from = nullptr;
+  absl::Status status;
+  {
+    absl::MutexLock lock(&mu_);
+    status = ProvideOnDevice();
+    to = on_device_.get();
+    from = slots_[live_ == 0 ? 1 : 0].arena.get();
+  }
+  if (status.ok()) {
+    try {
+      // Without the lock: others may ask meanwhile what is live.
+      to->CopyFrom(*from);
+      return absl::OkStatus();
+    } catch (const std::exception& error) {
+      status = absl::InternalError(absl::StrCat("weights do not reach ", device_.str(), ": ",
+                                                comm::FirstLine(error.what())));
+    }
+  }
+  // What lies there may be of two versions.
+  absl::MutexLock lock(&mu_);
+  live_version_ = -1;
+  released_ = true;
+  return status;
 }
 
 void ArenaPair::DropStaged() {
@@ -86,9 +131,10 @@ void ArenaPair::Release() {
   const int staged = live_ == 0 ? 1 : 0;
   for (int i = 0; i < static_cast<int>(slots_.size()); ++i) {
     if (slots_[i].arena == nullptr || (i == staged && has_stager_)) continue;
-    slots_[i].packed->ReleaseMemory();
+    if (slots_[i].packed != nullptr) slots_[i].packed->ReleaseMemory();
     slots_[i].arena->ReleaseMemory();
   }
+  on_device_.reset();
   // What was freed in pieces.
   malloc_trim(0);
   live_version_ = -1;

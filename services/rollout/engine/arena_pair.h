@@ -1,5 +1,8 @@
 // ArenaPair: the weights that are live and those that come next. Two arenas at fixed addresses; a
-// commit changes which of them is live.
+// commit changes which of them is live. For an engine on a GPU both lie on the host, where weights
+// are received and verified, and a third on the GPU has a copy of the live one: a commit writes it
+// in place, so that what holds its addresses, as CUDA graphs do, stays good, and the GPU holds the
+// model once.
 #ifndef TANDEM_SERVICES_ROLLOUT_ENGINE_ARENA_PAIR_H_
 #define TANDEM_SERVICES_ROLLOUT_ENGINE_ARENA_PAIR_H_
 
@@ -20,10 +23,10 @@ namespace tandem::rollout {
 // not, for it is the one that flips, and other readers are the stager.
 class ArenaPair {
  public:
-  // Allocates the first arena that is staged; the second one with the second update. `table`
-  // outlives the pair.
-  ArenaPair(const model::ParameterTable& table, at::ScalarType dtype)
-      : table_(table), dtype_(dtype) {}
+  // Allocates the first arena that is staged, and that of `device`, the engine's, if it is not the
+  // CPU; the second one with the second update. `table` outlives the pair.
+  ArenaPair(const model::ParameterTable& table, at::ScalarType dtype, at::Device device = at::kCPU)
+      : table_(table), dtype_(dtype), device_(device) {}
 
   at::ScalarType dtype() const { return dtype_; }
   // Version of the live arena; -1 where there is none.
@@ -49,16 +52,23 @@ class ArenaPair {
   // arena too, unless it has a stager. The engine thread, which then reads none.
   void Release();
 
+  // Brings what is staged to the device that computes; before Flip(), by the same thread. Of no
+  // effect on the CPU. RESOURCE_EXHAUSTED or INTERNAL where the device does not take it: nothing is
+  // live then, and the call may be repeated.
+  absl::Status Load();
+
   // The staged arena, with what was derived of it, becomes live.
   void Flip(int64_t version);
 
-  // What the forward pass reads of the live arena, or null; valid until the flip after the next.
+  // What the forward pass reads of the live arena, on the engine's device, or null; valid until the
+  // flip after the next.
   const model::ParameterProvider* live_parameters() const;
 
  private:
   struct Slot {
     std::shared_ptr<model::Arena> arena;
-    std::unique_ptr<model::PackedWeights> packed;  // of the arena, with which it comes
+    // Of the arena, with which it comes; none where another device computes.
+    std::unique_ptr<model::PackedWeights> packed;
   };
 
   // The slot that is not live. Until the flip its contents are the stager's, without the lock.
@@ -67,10 +77,16 @@ class ArenaPair {
     return slots_[live_ == 0 ? 1 : 0];
   }
 
+  // The arena on device_, where that is not the CPU. RESOURCE_EXHAUSTED.
+  absl::Status ProvideOnDevice() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
   const model::ParameterTable& table_;
   const at::ScalarType dtype_;
+  const at::Device device_;
   mutable absl::Mutex mu_;
   std::array<Slot, 2> slots_ ABSL_GUARDED_BY(mu_);
+  // A copy of the live arena on device_; null on the CPU. Written by the engine thread.
+  std::unique_ptr<model::Arena> on_device_ ABSL_GUARDED_BY(mu_);
   int live_ ABSL_GUARDED_BY(mu_) = -1;
   int64_t live_version_ ABSL_GUARDED_BY(mu_) = -1;
   bool released_ ABSL_GUARDED_BY(mu_) = false;  // slots_[live_] has no contents

@@ -26,7 +26,8 @@ absl::StatusOr<CacheSize> SizeCache(const EngineOptions& options, const model::T
                 .block_size = options.block_size,
                 .num_kv_heads = model.part().kv_heads.size(),
                 .head_dim = spec.head_dim,
-                .dtype = options.dtype};
+                .dtype = options.dtype,
+                .device = options.device};
   // The rank with the most heads decides.
   model::PagedKvCacheOptions largest = size.cache;
   largest.num_kv_heads = model::MostKvHeads(spec, model.table().tensor_parallel().size);

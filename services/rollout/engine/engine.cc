@@ -34,7 +34,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& requ
   EngineOptions options = requested;
   ASSIGN_OR_RETURN(const CacheSize size, SizeCache(options, model));
   options.max_model_len = size.max_model_len;
-  ASSIGN_OR_RETURN(auto runner, ModelRunner::Create(model, size.cache));
+  ASSIGN_OR_RETURN(auto runner, ModelRunner::Create(model, size.cache, options.forward));
   std::unique_ptr<Engine> engine(new Engine(options, model, tokenizer, std::move(runner)));
   engine->thread_ = std::thread([raw = engine.get()] { raw->Loop(); });
   return engine;
@@ -48,7 +48,7 @@ Engine::Engine(const EngineOptions& options, const model::Transformer& model,
       limits_{.vocab_size = model.spec().vocab_size,
               .max_model_len = options.max_model_len,
               .has_tokenizer = tokenizer != nullptr},
-      weights_(model.table(), options.dtype),
+      weights_(model.table(), options.dtype, options.device),
       runner_(std::move(runner)),
       blocks_(runner_->cache().options().num_blocks, options.block_size),
       scheduler_(options.scheduler, blocks_) {

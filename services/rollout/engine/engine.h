@@ -54,6 +54,8 @@ struct Release {
 struct EngineOptions {
   std::string model_name;  // tells the caches of models apart
   at::ScalarType dtype = at::kFloat;
+  at::Device device = at::kCPU;  // that computes; a CUDA device with its index
+  ForwardOptions forward;
   int64_t block_size = 16;
   int64_t kv_cache_bytes = int64_t{512} << 20;
   SchedulerOptions scheduler;
@@ -189,7 +191,8 @@ class Engine {
   void CountDown(ActiveRequest& request, int64_t num_tokens);
   void AbortRequest(ActiveRequest& request);
   void AbortAll();
-  void FlipWeights(int64_t version, CommitResult& result);
+  // The errors of ArenaPair::Load(); then the engine stands still until a version is committed.
+  absl::Status FlipWeights(int64_t version, CommitResult& result);
   // The hash that blocks of the cache begin with, for the version and memory there are now.
   void SetCacheRoot();
   void ReleaseMemory(const Release& release);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -17,8 +18,9 @@ namespace tandem::rollout {
 
 void Engine::Loop() {
   telemetry::NameTraceThread("engine");
-  model::WorkerPool pool(at::get_num_threads());
-  const model::UseWorkerPool use(&pool);
+  std::optional<model::WorkerPool> pool;
+  if (options_.device.is_cpu()) pool.emplace(at::get_num_threads());
+  const model::UseWorkerPool use(pool.has_value() ? &*pool : nullptr);
   while (RunCommands()) {
     DoDuties();
     if (!CanStep()) continue;
@@ -155,30 +157,33 @@ void Engine::Step() {
       return;
     }
   }
-  const absl::StatusOr<StepOutput> output = [&] {
+  absl::StatusOr<StepOutput> output = [&] {
     const telemetry::ScopedSpan span(
         "forward", {{"sequences", plan.sequences.size()}, {"tokens", plan.num_tokens}});
     return runner_->Run(*live_, items, plan.block_copies);
   }();
-  if (!output.ok() && options_.ranks != nullptr) {
+  absl::Status computed = output.status();
+  std::vector<SampledToken> tokens(rows.size());
+  if (computed.ok() && !rows.empty()) {
+    const telemetry::ScopedSpan span("sample", {{"rows", rows.size()}});
+    const bool wants_others = std::any_of(
+        sampled.begin(), sampled.end(),
+        [](const SampleState* sample) { return sample->request->spec.num_top_logprobs > 0; });
+    computed = runner_->Sample(rows, wants_others, *output, absl::MakeSpan(tokens));
+  }
+  if (!computed.ok() && options_.ranks != nullptr) {
     // A rank that stops in the middle of a step leaves the others in a collective.
-    LoseRanks(output.status());
+    LoseRanks(computed);
     return;
   }
-  if (!output.ok()) {
-    telemetry::LogError("a step failed", {{"error", output.status().ToString()}});
+  if (!computed.ok()) {
+    telemetry::LogError("a step failed", {{"error", computed.ToString()}});
     for (const PlannedSequence& planned : plan.sequences) {
-      FinishRequest(*static_cast<SampleState*>(planned.sequence)->request, output.status());
+      FinishRequest(*static_cast<SampleState*>(planned.sequence)->request, computed);
     }
     return;
   }
   scheduler_.Complete(plan);
-  std::vector<SampledToken> tokens(rows.size());
-  if (!rows.empty()) {
-    const telemetry::ScopedSpan span("sample", {{"rows", rows.size()}});
-    Sample(output->logits.const_data_ptr<float>(), model_.spec().vocab_size, rows,
-           absl::MakeSpan(tokens));
-  }
   for (size_t i = 0; i < items.size(); ++i) {
     auto& sample = static_cast<SampleState&>(*plan.sequences[i].sequence);
     if (items[i].scores) CollectScore(sample, output->scores[i], output->score_top_logprobs[i]);
@@ -189,8 +194,10 @@ void Engine::Step() {
   }
   const int64_t vocab_size = model_.spec().vocab_size;
   for (size_t i = 0; i < sampled.size(); ++i) {
-    AddTopLogprobs(*sampled[i], tokens[i],
-                   output->logits.const_data_ptr<float>() + rows[i].row * vocab_size, vocab_size);
+    if (sampled[i]->request->spec.num_top_logprobs > 0) {
+      AddTopLogprobs(*sampled[i], tokens[i],
+                     output->logits.const_data_ptr<float>() + rows[i].row * vocab_size, vocab_size);
+    }
     Collect(*sampled[i], tokens[i]);
   }
 }

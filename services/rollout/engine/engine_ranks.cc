@@ -79,8 +79,11 @@ void Engine::TrySwap() {
     }
     swap_ = nullptr;
     if (lost.ok()) {
-      FlipWeights(swap->version, *swap->result);
-      swap->result->pause_seconds = absl::ToDoubleSeconds(absl::Now() - start);
+      CommitResult result;
+      const absl::Status flipped = FlipWeights(swap->version, result);
+      result.pause_seconds = absl::ToDoubleSeconds(absl::Now() - start);
+      swap->result = result;
+      if (!flipped.ok()) swap->result = flipped;
     } else {
       swap->result = lost;
     }
@@ -89,8 +92,12 @@ void Engine::TrySwap() {
   if (!lost.ok()) LoseRanks(lost);
 }
 
-void Engine::FlipWeights(int64_t version, CommitResult& result) {
+absl::Status Engine::FlipWeights(int64_t version, CommitResult& result) {
   const telemetry::ScopedSpan span("flip weights", {{"policy_version", version}});
+  if (absl::Status loaded = weights_.Load(); !loaded.ok()) {
+    live_ = nullptr;
+    return loaded;
+  }
   const std::vector<ActiveRequest*> begun = BegunRequests();
   switch (options_.in_flight) {
     case InFlightPolicy::kAbort:
@@ -117,6 +124,7 @@ void Engine::FlipWeights(int64_t version, CommitResult& result) {
   SetCacheRoot();
   telemetry::SetLogPolicyVersion(version);
   if (options_.on_commit) options_.on_commit(version);
+  return absl::OkStatus();
 }
 
 void Engine::SetCacheRoot() {
@@ -139,6 +147,7 @@ void Engine::ReleaseMemory(const Release& release) {
   if (release.weights) {
     live_ = nullptr;
     weights_.Release();
+    runner_->ReleaseUnused();
     released_.weights = version_ >= 0;
     if (options_.on_weights_released) options_.on_weights_released();
   }

@@ -8,9 +8,9 @@
 #include <exception>
 
 #include "absl/strings/str_cat.h"
-#include "common/model/paged_attention.h"
 #include "common/model/tensor_collectives.h"
 #include "common/status/status_macros.h"
+#include "common/telemetry/log.h"
 #include "services/rollout/runner/gather_logits.h"
 
 namespace tandem::rollout {
@@ -22,21 +22,56 @@ constexpr int64_t kTopLogprobRows = 32;
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Create(
-    const model::Transformer& model, const model::PagedKvCacheOptions& cache_options) {
+    const model::Transformer& model, const model::PagedKvCacheOptions& cache_options,
+    const ForwardOptions& forward_options) {
+  RETURN_IF_ERROR(CheckDevice(cache_options.device));
   ASSIGN_OR_RETURN(model::PagedKvCache cache, model::PagedKvCache::Create(cache_options));
-  return std::unique_ptr<ModelRunner>(new ModelRunner(model, std::move(cache)));
+  std::unique_ptr<ModelRunner> runner(new ModelRunner(model, std::move(cache)));
+  ASSIGN_OR_RETURN(runner->forward_, CreateForwardPass(model, runner->cache_, forward_options));
+  return runner;
 }
 
 absl::StatusOr<StepOutput> ModelRunner::Run(
     const model::ParameterProvider& params, absl::Span<const RunItem> items,
     absl::Span<const std::pair<int32_t, int32_t>> block_copies) {
   try {
+    const std::shared_ptr<void> entered = forward_->Enter();
+    ASSIGN_OR_RETURN(const bool moved, cache_.TakeMemory());
+    if (moved) forward_->Forget();
     for (const auto& [from, to] : block_copies) cache_.CopyBlock(from, to);
-    return RunUnchecked(params, items);
+    StepOutput out = RunUnchecked(params, items);
+    // Weights may be written, and the arrays of this step, once it is over.
+    forward_->Synchronize();
+    return out;
   } catch (const model::CollectiveError& error) {
     return error.status();
   } catch (const std::exception& error) {
     return absl::InternalError(absl::StrCat("the model's forward pass failed: ", error.what()));
+  }
+}
+
+absl::Status ModelRunner::Sample(absl::Span<const SampleRow> rows, bool to_host, StepOutput& output,
+                                 absl::Span<SampledToken> tokens) {
+  try {
+    const std::shared_ptr<void> entered = forward_->Enter();
+    rollout::Sample(output.logits, rows, tokens);
+    if (to_host) output.logits = output.logits.cpu();
+    return absl::OkStatus();
+  } catch (const std::exception& error) {
+    return absl::InternalError(absl::StrCat("sampling failed: ", error.what()));
+  }
+}
+
+void ModelRunner::ReleaseCache() {
+  cache_.ReleaseMemory();
+  ReleaseUnused();
+}
+
+void ModelRunner::ReleaseUnused() {
+  try {
+    forward_->Forget();
+  } catch (const std::exception& error) {
+    telemetry::LogError("memory cannot be given back", {{"error", error.what()}});
   }
 }
 
@@ -50,21 +85,19 @@ StepOutput ModelRunner::RunUnchecked(const model::ParameterProvider& params,
     num_sampling += item.samples ? 1 : 0;
   }
 
-  at::Tensor token_ids = at::empty({num_tokens}, at::kLong);
-  at::Tensor positions = at::empty({num_tokens}, at::kLong);
+  ForwardBatch batch{at::empty({num_tokens}, at::kLong), at::empty({num_tokens}, at::kLong), {}};
   at::Tensor last_rows = at::empty({num_sampling}, at::kLong);
-  int64_t* ids = token_ids.mutable_data_ptr<int64_t>();
-  int64_t* position = positions.mutable_data_ptr<int64_t>();
+  int64_t* ids = batch.token_ids.mutable_data_ptr<int64_t>();
+  int64_t* position = batch.positions.mutable_data_ptr<int64_t>();
   int64_t* last_row = last_rows.mutable_data_ptr<int64_t>();
-  std::vector<model::PagedSequence> sequences;
-  sequences.reserve(items.size());
+  batch.sequences.reserve(items.size());
   int64_t row = 0;
   for (const RunItem& item : items) {
     const Sequence& sequence = *item.sequence;
-    sequences.push_back({.first_token = row,
-                         .num_tokens = item.num_tokens,
-                         .context_length = sequence.num_computed + item.num_tokens,
-                         .blocks = sequence.blocks.data()});
+    batch.sequences.push_back({.first_token = row,
+                               .num_tokens = item.num_tokens,
+                               .context_length = sequence.num_computed + item.num_tokens,
+                               .blocks = sequence.blocks.data()});
     for (int64_t i = 0; i < item.num_tokens; ++i, ++row) {
       position[row] = sequence.num_computed + i;
       ids[row] = sequence.tokens[sequence.num_computed + i];
@@ -72,18 +105,14 @@ StepOutput ModelRunner::RunUnchecked(const model::ParameterProvider& params,
     if (item.samples) *last_row++ = row - 1;
   }
 
-  const model::Rotary rotary = model_.MakeRotary(positions);
-  model::PagedAttention attention(cache_, std::move(sequences));
-  at::Tensor x = model_.Embed(params, token_ids);  // [num_tokens, hidden]
-  for (int64_t layer = 0; layer < model_.spec().num_layers; ++layer) {
-    x = model_.Block(params, layer, x, rotary, attention);
-  }
+  const at::Tensor x = forward_->Run(params, batch);  // [num_tokens, hidden]
 
   StepOutput out;
   out.scores.resize(items.size());
   out.score_top_logprobs.resize(items.size());
   if (num_sampling > 0) {
-    const at::Tensor sampled = num_sampling == num_tokens ? x : x.index_select(0, last_rows);
+    const at::Tensor sampled =
+        num_sampling == num_tokens ? x : x.index_select(0, last_rows.to(x.device()));
     out.logits = GatherLogits(model_, model_.Logits(params, model_.FinalNorm(params, sampled)));
   }
   Score(params, x, items, out);
@@ -105,15 +134,19 @@ void ModelRunner::Score(const model::ParameterProvider& params, const at::Tensor
     const at::Tensor temperatures = at::full({count}, item.score_temperature, at::kFloat);
     const at::Tensor hidden = model_.FinalNorm(params, x.narrow(0, row, count));
     const at::Tensor logprobs =
-        model_.HeadLogProbs(params, hidden, targets, temperatures).logprobs.contiguous();
+        model_.HeadLogProbs(params, hidden, targets.to(x.device()), temperatures.to(x.device()))
+            .logprobs.cpu()
+            .contiguous();
     const float* data = logprobs.const_data_ptr<float>();
     out.scores[i].assign(data, data + count);
     if (item.num_top_logprobs == 0) continue;
     const int64_t vocab_size = model_.spec().vocab_size;
     for (int64_t begin = 0; begin < count; begin += kTopLogprobRows) {
       const int64_t num_rows = std::min(kTopLogprobRows, count - begin);
-      const at::Tensor logits =
-          model_.Logits(params, hidden.narrow(0, begin, num_rows)).to(at::kFloat).contiguous();
+      const at::Tensor logits = model_.Logits(params, hidden.narrow(0, begin, num_rows))
+                                    .to(at::kFloat)
+                                    .cpu()
+                                    .contiguous();
       for (int64_t k = 0; k < num_rows; ++k) {
         out.score_top_logprobs[i].push_back(TopLogprobs(
             logits.const_data_ptr<float>() + k * vocab_size, vocab_size, item.num_top_logprobs,

@@ -14,11 +14,14 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/model/paged_kv_cache.h"
 #include "common/model/parameter_provider.h"
 #include "common/model/transformer.h"
+#include "services/rollout/runner/forward_pass.h"
+#include "services/rollout/sampler/sampler.h"
 #include "services/rollout/sampler/top_logprobs.h"
 #include "services/rollout/scheduler/sequence.h"
 
@@ -35,8 +38,8 @@ struct RunItem {
 };
 
 struct StepOutput {
-  // float32 [number of items that sample, vocab], in the order of items; undefined on ranks of a
-  // tensor-parallel group other than the first.
+  // float32 [number of items that sample, vocab], in the order of items, on the runner's device;
+  // undefined on ranks of a tensor-parallel group other than the first.
   at::Tensor logits;
   // For each item, in order: the log-probs of the tokens after its own, where it scores.
   std::vector<std::vector<float>> scores;
@@ -44,24 +47,34 @@ struct StepOutput {
   std::vector<std::vector<std::vector<TokenLogprob>>> score_top_logprobs;
 };
 
-// Owns the KV cache. Used by the engine thread; ATen's threads share the work. Over a
-// tensor-parallel group every rank's runner is given the same steps.
+// Owns the KV cache, whose device is the one that computes. Used by the engine thread; ATen's
+// threads share the work. Over a tensor-parallel group every rank's runner is given the same steps.
 class ModelRunner {
  public:
-  // `model` outlives the runner.
+  // `model` outlives the runner. The errors of PagedKvCache::Create() and CreateForwardPass().
   static absl::StatusOr<std::unique_ptr<ModelRunner>> Create(
-      const model::Transformer& model, const model::PagedKvCacheOptions& cache_options);
+      const model::Transformer& model, const model::PagedKvCacheOptions& cache_options,
+      const ForwardOptions& forward_options = {});
 
-  // Copies blocks, then computes. INTERNAL, with LibTorch's words, where an operation throws, and
-  // the group's error where a collective fails; the items' cache contents are undefined then.
+  // Copies blocks, then computes; when it returns everything is done. RESOURCE_EXHAUSTED where the
+  // cache's memory was released and a GPU refuses it now; INTERNAL, with LibTorch's words, where an
+  // operation throws, and the group's error where a collective fails; the items' cache contents are
+  // undefined then.
   absl::StatusOr<StepOutput> Run(const model::ParameterProvider& params,
                                  absl::Span<const RunItem> items,
                                  absl::Span<const std::pair<int32_t, int32_t>> block_copies);
 
+  // A token for each of `rows`, of what Run() gave. `to_host`: brings its logits to the host then.
+  // INTERNAL as Run().
+  absl::Status Sample(absl::Span<const SampleRow> rows, bool to_host, StepOutput& output,
+                      absl::Span<SampledToken> tokens);
+
   const model::PagedKvCache& cache() const { return cache_; }
 
   // Gives the cache's memory back to the system; all that it held is lost.
-  void ReleaseCache() { cache_.ReleaseMemory(); }
+  void ReleaseCache();
+  // Gives back what a GPU's allocator holds of memory that was freed elsewhere.
+  void ReleaseUnused();
 
  private:
   ModelRunner(const model::Transformer& model, model::PagedKvCache cache)
@@ -73,6 +86,7 @@ class ModelRunner {
 
   const model::Transformer& model_;
   model::PagedKvCache cache_;
+  std::unique_ptr<ForwardPass> forward_;  // over cache_
 };
 
 }  // namespace tandem::rollout

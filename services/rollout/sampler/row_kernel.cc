@@ -31,7 +31,8 @@ RowExtremes ExtremesImpl(const float* row, int64_t n) {
     const auto x = hn::LoadU(d, row + i);
     high = hn::Max(high, x);
     low = hn::Min(low, x);
-    nan = hn::Or(nan, hn::VecFromMask(d, hn::Ne(x, x)));
+    // Ne() of two NaN is false on x86.
+    nan = hn::Or(nan, hn::VecFromMask(d, hn::Not(hn::Eq(x, x))));
   }
   RowExtremes out{hn::GetLane(hn::MaxOfLanes(d, high)), hn::GetLane(hn::MinOfLanes(d, low))};
   bool any_nan = !hn::AllTrue(d, hn::Eq(nan, nan));

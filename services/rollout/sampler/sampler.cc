@@ -8,6 +8,7 @@
 
 #include "common/model/cpu_dispatch.h"
 #include "common/model/kernels/log_probs.h"
+#include "services/rollout/sampler/device_sampler.h"
 #include "services/rollout/sampler/filter.h"
 #include "services/rollout/sampler/row_kernel.h"
 
@@ -134,6 +135,13 @@ void Sample(const float* logits, int64_t vocab_size, absl::Span<const SampleRow>
       out[i] = SampleOne(logits + rows[i].row * vocab_size, vocab_size, rows[i]);
     }
   });
+}
+
+void Sample(const at::Tensor& logits, absl::Span<const SampleRow> rows,
+            absl::Span<SampledToken> out) {
+  if (!logits.is_cpu() && SampleOnDevice(logits, rows, out)) return;
+  const at::Tensor here = logits.cpu();
+  Sample(here.const_data_ptr<float>(), here.size(-1), rows, out);
 }
 
 }  // namespace tandem::rollout

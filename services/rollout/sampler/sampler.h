@@ -8,6 +8,8 @@
 #ifndef TANDEM_SERVICES_ROLLOUT_SAMPLER_SAMPLER_H_
 #define TANDEM_SERVICES_ROLLOUT_SAMPLER_SAMPLER_H_
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
 
 #include "absl/types/span.h"
@@ -41,6 +43,11 @@ struct SampledToken {
 // one thread in a fixed order, so the result depends on the row, its parameters and `uniform`
 // alone.
 void Sample(const float* logits, int64_t vocab_size, absl::Span<const SampleRow> rows,
+            absl::Span<SampledToken> out);
+
+// Of logits on any device, float32 [.., vocab], contiguous: where they lie (device_sampler.h), or
+// else as above. Throws as ATen does.
+void Sample(const at::Tensor& logits, absl::Span<const SampleRow> rows,
             absl::Span<SampledToken> out);
 
 }  // namespace tandem::rollout

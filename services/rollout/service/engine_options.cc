@@ -1,6 +1,7 @@
 #include "services/rollout/service/engine_options.h"
 
 #include <algorithm>
+#include <string>
 
 #include "common/model/tensor_parallel.h"
 #include "common/status/status_macros.h"
@@ -21,6 +22,13 @@ InFlightPolicy FromProto(config::v1::InFlightPolicy policy) {
   }
 }
 
+// Of a value that the configuration's validation has let through.
+at::Device DeviceOf(const std::string& name) {
+  if (name.empty() || name == "cpu") return at::kCPU;
+  const at::Device device(name);
+  return device.has_index() ? device : at::Device(device.type(), 0);
+}
+
 }  // namespace
 
 absl::StatusOr<EngineOptions> MakeEngineOptions(const config::v1::RunConfig& config,
@@ -35,6 +43,8 @@ absl::StatusOr<EngineOptions> MakeEngineOptions(const config::v1::RunConfig& con
   options.model_name = folder.path;
   options.dtype =
       config.model().dtype() == config::v1::ELEMENT_TYPE_FLOAT32 ? at::kFloat : at::kBFloat16;
+  options.device = DeviceOf(rollout.device());
+  options.forward.graphs = rollout.cuda_graphs();
   options.block_size = rollout.block_size();
   options.kv_cache_bytes = rollout.kv_cache_megabytes() << 20;
   options.scheduler.max_num_seqs = rollout.max_num_seqs();

@@ -139,6 +139,7 @@ absl::Status RolloutProcess::Build(const RolloutProcessOptions& options) {
                      {{"address", server_->address()},
                       {"model", path},
                       {"ranks", ranks_ == nullptr ? 1 : ranks_->group().size()},
+                      {"device", engine_->options().device.str()},
                       {"threads", at::get_num_threads()},
                       {"kv_blocks", engine_->Info().num_kv_blocks},
                       {"max_model_len", engine_->limits().max_model_len}});

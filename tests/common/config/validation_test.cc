@@ -48,6 +48,11 @@ TEST_F(ValidationTest, ValuesOutOfRangeAreRefusedWithTheKey) {
                                  "rollout.threads=-1",
                                  "rollout.max_model_len=-1",
                                  "rollout.request_timeout_s=0",
+                                 "rollout.device=gpu",
+                                 "rollout.device=cuda:",
+                                 "rollout.device=cuda:-1",
+                                 "rollout.device=cuda:128",
+                                 "rollout.device=cuda0",
                                  "rollout.val_kwargs.n=0",
                                  "rollout.val_kwargs.top_p=2",
                                  "rollout.endpoints=[nohost]",
@@ -193,6 +198,20 @@ TEST_F(ValidationTest, RolloutCorrectionSaysWhichRuleAndWhichThreshold) {
 TEST_F(ValidationTest, PromptAndCompletionFitTheContext) {
   EXPECT_THAT(ErrorOf("rollout.max_model_len=767"), HasSubstr("= 768, found 767"));
   EXPECT_OK(LoadRunConfig({}, {"rollout.max_model_len=768"}).status());
+}
+
+TEST_F(ValidationTest, ARolloutOnAGpuIsOfOneRankAndNotExact) {
+  for (const char* device : {"cpu", "cuda", "cuda:0", "cuda:127"}) {
+    EXPECT_OK(LoadRunConfig({}, {absl::StrCat("rollout.device=", device)}).status());
+  }
+  EXPECT_THAT(ErrorOf("rollout.device=gpu"),
+              HasSubstr("rollout.device: expected cpu, cuda or cuda:N"));
+  EXPECT_THAT(LoadRunConfig({}, {"rollout.device=cuda", "rollout.tensor_model_parallel_size=2"}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("expected cpu with rollout.tensor_model_parallel_size 2")));
+  EXPECT_THAT(LoadRunConfig({}, {"rollout.device=cuda", "numerics=exact"}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("exact is computed on the CPU, and rollout.device is cuda")));
 }
 
 TEST_F(ValidationTest, RewardNamesHaveANearestOne) {

@@ -26,6 +26,7 @@ struct GenerateOptions {
   std::string workload = "batch";
   GroupWorkload groups;
   GenerationWork work;
+  std::string device = "cpu";
   int repeats = 3;
 
   int64_t element_bytes() const { return model.dtype == "bfloat16" ? 2 : 4; }
@@ -50,6 +51,7 @@ absl::StatusOr<model::ModelSpec> Open(const GenerateOptions& options, const Gene
                    model::ParseModelSpec(model_config.json, model_config.path));
   const std::vector<std::string> room = RoomFor(work, spec, options.element_bytes());
   model.overrides.insert(model.overrides.begin(), room.begin(), room.end());
+  model.overrides.insert(model.overrides.begin(), "rollout.device=" + options.device);
   RETURN_IF_ERROR(session.Explain(
       commands::OpenModelSession(model, commands::Side::kRollout, scratch, session, config)));
   return spec;
@@ -78,6 +80,7 @@ absl::Status RunGroups(const GenerateOptions& options) {
   line["workload"] = options.workload;
   line["model"] = options.model.model;
   line["dtype"] = options.model.dtype;
+  line["device"] = options.device;
   std::printf("%s\n", line.dump().c_str());
   return absl::OkStatus();
 }
@@ -99,31 +102,34 @@ absl::Status RunGenerate(const GenerateOptions& options) {
   const double prefill_s = Median(prefill);
   const double total_s = Median(total);
   const double batch = static_cast<double>(work.batch);
-  const int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  const double decode = batch * (work.new_tokens - 1) / (total_s - prefill_s);
+  nlohmann::json line = {{"bench", "generate"},
+                         {"model", options.model.model},
+                         {"dtype", options.model.dtype},
+                         {"device", options.device},
+                         {"batch", work.batch},
+                         {"prompt_tokens", work.prompt_tokens},
+                         {"new_tokens", work.new_tokens},
+                         {"seconds", total_s},
+                         {"tokens_per_second", batch * work.new_tokens / total_s},
+                         {"prefill_tokens_per_second", batch * work.prompt_tokens / prefill_s},
+                         {"decode_tokens_per_second", decode},
+                         {"repeats", options.repeats}};
   const double context =
       static_cast<double>(work.prompt_tokens) + static_cast<double>(work.new_tokens) / 2;
   const StepCost cost = DecodeCost(spec, options.element_bytes(), work.batch, context);
-  const MachineRates rates = MeasureMachineRates(static_cast<int64_t>(cost.bytes), threads);
-  const double decode = batch * (work.new_tokens - 1) / (total_s - prefill_s);
-  const double roofline = batch / cost.Seconds(rates);
-  const nlohmann::json line = {
-      {"bench", "generate"},
-      {"model", options.model.model},
-      {"dtype", options.model.dtype},
-      {"batch", work.batch},
-      {"prompt_tokens", work.prompt_tokens},
-      {"new_tokens", work.new_tokens},
-      {"seconds", total_s},
-      {"tokens_per_second", batch * work.new_tokens / total_s},
-      {"prefill_tokens_per_second", batch * work.prompt_tokens / prefill_s},
-      {"decode_tokens_per_second", decode},
-      {"roofline_tokens_per_second", roofline},
-      {"roofline_share", decode / roofline},
-      {"step_bytes", cost.bytes},
-      {"step_flops", cost.flops},
-      {"read_gigabytes_per_second", rates.read_bytes_per_second / 1e9},
-      {"gigaflops_per_second", rates.flops_per_second / 1e9},
-      {"repeats", options.repeats}};
+  line["step_bytes"] = cost.bytes;
+  line["step_flops"] = cost.flops;
+  if (options.device == "cpu") {
+    // What the roofline is made of is measured on the cores.
+    const int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+    const MachineRates rates = MeasureMachineRates(static_cast<int64_t>(cost.bytes), threads);
+    const double roofline = batch / cost.Seconds(rates);
+    line["roofline_tokens_per_second"] = roofline;
+    line["roofline_share"] = decode / roofline;
+    line["read_gigabytes_per_second"] = rates.read_bytes_per_second / 1e9;
+    line["gigaflops_per_second"] = rates.flops_per_second / 1e9;
+  }
   std::printf("%s\n", line.dump().c_str());
   return absl::OkStatus();
 }
@@ -168,6 +174,10 @@ void AddGenerate(CLI::App& bench, commands::Runner& runner) {
       ->capture_default_str();
   command->add_option("--new-tokens", options->work.new_tokens, "Tokens sampled for each")
       ->check(CLI::Range(2, 1 << 20))
+      ->capture_default_str();
+  command
+      ->add_option("--device", options->device,
+                   "What the rollout computes on, as rollout.device: cpu, cuda or cuda:N")
       ->capture_default_str();
   command->add_option("--repeats", options->repeats, "Runs; the median is reported")
       ->check(CLI::Range(1, 100))

@@ -110,11 +110,13 @@ TEST(SamplerTest, MaskedLogitsAreNeverDrawn) {
 }
 
 TEST(SamplerTest, LogitsThatAreNotFiniteGiveNoToken) {
-  std::vector<float> logits = RandomLogits(100, 6);
-  logits[99] = std::numeric_limits<float>::quiet_NaN();
-  EXPECT_EQ(SampleOne(logits, {}, 0.5).id, -1);
-  logits[99] = std::numeric_limits<float>::infinity();
-  EXPECT_EQ(SampleOne(logits, {.temperature = 0.0}, 0.5).id, -1);
+  for (const int place : {0, 31, 99}) {
+    std::vector<float> logits = RandomLogits(100, 6);
+    logits[place] = std::numeric_limits<float>::quiet_NaN();
+    EXPECT_EQ(SampleOne(logits, {}, 0.5).id, -1) << place;
+    logits[place] = std::numeric_limits<float>::infinity();
+    EXPECT_EQ(SampleOne(logits, {.temperature = 0.0}, 0.5).id, -1) << place;
+  }
 }
 
 TEST(SamplerTest, ExtremeParametersStayWithinTheVocabulary) {

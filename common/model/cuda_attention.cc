@@ -1,0 +1,297 @@
+// DeviceAttention of a CUDA device.
+#include <ATen/cuda/CUDAContextLight.h>
+#include <ATen/ops/empty.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <limits>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/comm/run_with_deadline.h"
+#include "common/model/attention_plan.h"
+#include "common/model/cuda_tensor.h"
+#include "common/model/device_attention.h"
+#include "common/model/kernels/cuda/paged_attention.h"
+#include "common/model/kernels/cuda/row_kernels.h"
+#include "common/model/numerics.h"
+
+namespace tandem::model {
+namespace {
+
+constexpr int64_t kAlignment = 16;  // bytes, of an array
+constexpr int64_t kLeastBytes = int64_t{4} << 20;
+constexpr int64_t kLargestTile = 128;
+// Where more decode at once, buffers grow.
+constexpr int64_t kUsualSequences = 512;
+// Blocks of the launch that each multiprocessor holds at once.
+constexpr int64_t kPiecesAtOnce = 2;
+// No chunk: longer than any sequence, and twice it is still a number.
+constexpr int32_t kWhole = int32_t{1} << 30;
+
+// Where the arrays of a plan lie in one buffer, which goes to the device in one copy. The places of
+// all but the pages, which come last, depend on the numbers of tokens, sequences and pieces alone.
+class Places {
+ public:
+  template <typename T>
+  int64_t Take(int64_t count) {
+    const int64_t place = size_;
+    size_ += (count * static_cast<int64_t>(sizeof(T)) + kAlignment - 1) / kAlignment * kAlignment;
+    return place;
+  }
+  int64_t size() const { return size_; }
+
+ private:
+  int64_t size_ = 0;
+};
+
+class CudaAttention : public DeviceAttention {
+ public:
+  CudaAttention(const PagedKvCache& cache, int64_t num_heads)
+      : cache_(cache), num_heads_(num_heads) {
+    const PagedKvCacheOptions& o = cache.options();
+    const int64_t processors = at::cuda::getDeviceProperties(o.device.index())->multiProcessorCount;
+    geometry_.heads_per_kv_head = num_heads / o.num_kv_heads;
+    geometry_.block_size = o.block_size;
+    geometry_.exact = CurrentNumerics() == Numerics::kExact;
+    // The plain kernel has no pieces.
+    if (OnTensorCores()) {
+      geometry_.wanted_pieces = std::max<int64_t>(1, kPiecesAtOnce * processors / o.num_kv_heads);
+      // Keys are cut only where no more pieces come of it than are wanted, so this is the most.
+      const int64_t of_prompts =
+          geometry_.wanted_pieces * kLargestTile / geometry_.heads_per_kv_head;
+      if (!geometry_.exact) {
+        ReservePartials(std::max(of_prompts, MostDecodePieces(kUsualSequences, geometry_)));
+      }
+    }
+    Reserve(kLeastBytes);
+  }
+
+  int64_t address_epoch() const override { return epoch_; }
+
+  void Plan(absl::Span<const PagedSequence> sequences, int64_t padded_to) override {
+    std::vector<PagedSequence> padded;
+    if (padded_to > 0) {
+      padded.assign(sequences.begin(), sequences.end());
+      while (static_cast<int64_t>(padded.size()) < padded_to) {
+        padded.push_back({.first_token = static_cast<int64_t>(padded.size()),
+                          .num_tokens = 1,
+                          .context_length = 1,
+                          .blocks = &padding_block_});
+      }
+      sequences = padded;
+    }
+    const AttentionPlan plan = PlanAttention(sequences, geometry_);
+    const bool is_fixed = padded_to > 0;
+    const int64_t pieces = is_fixed ? MostDecodePieces(padded_to, geometry_) : plan.num_pieces();
+    Lay(plan, pieces);
+    batch_.split = is_fixed ? !geometry_.exact : plan.chunk > 0;
+    if (batch_.split && OnTensorCores()) {
+      ReservePartials(is_fixed ? pieces : plan.num_partials());
+    }
+  }
+
+  at::Tensor Forward(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                     const AttentionParams& params) override {
+    const PagedKvCacheOptions& o = cache_.options();
+    const at::Tensor& keys = cache_.keys(layer);
+    const at::Tensor& values = cache_.values(layer);
+    cudaStream_t const stream = CurrentStream(o.device);
+
+    cuda::WriteKv write;
+    write.type = CudaElementOf(q);
+    write.rows = batch_.num_rows;
+    write.num_kv_heads = static_cast<int>(o.num_kv_heads);
+    write.head_dim = static_cast<int>(o.head_dim);
+    write.block_size = static_cast<int>(o.block_size);
+    write.k = k.const_data_ptr();
+    write.k_row_stride = k.stride(0);
+    write.k_head_stride = k.stride(1);
+    write.v = v.const_data_ptr();
+    write.v_row_stride = v.stride(0);
+    write.v_head_stride = v.stride(1);
+    write.slots = slots_;
+    write.keys = keys.mutable_data_ptr();
+    write.values = values.mutable_data_ptr();
+    C10_CUDA_CHECK(cuda::Launch(write, stream));
+
+    at::Tensor out = at::empty({q.size(0), num_heads_ * o.head_dim}, q.options());
+    cuda::PagedAttention attend;
+    attend.batch = batch_;
+    attend.type = write.type;
+    attend.num_heads = static_cast<int>(num_heads_);
+    attend.num_kv_heads = write.num_kv_heads;
+    attend.head_dim = write.head_dim;
+    attend.block_size = write.block_size;
+    attend.q = q.const_data_ptr();
+    attend.q_row_stride = q.stride(0);
+    attend.q_head_stride = q.stride(1);
+    attend.keys = write.keys;
+    attend.values = write.values;
+    attend.out = out.mutable_data_ptr();
+    attend.scale = static_cast<float>(params.scale);
+    const bool is_plain = params.softcap == 0 && params.window == 0 && !params.sinks.has_value();
+    if (is_plain && OnTensorCores()) {
+      if (batch_.split) {
+        attend.partial_out = partial_out_.mutable_data_ptr();
+        attend.partial_log_sum_exp = partial_sums_.mutable_data_ptr<float>();
+      }
+      C10_CUDA_CHECK(cuda::LaunchFlashInfer(attend, stream));
+      return out;
+    }
+    attend.softcap = static_cast<float>(params.softcap);
+    attend.window = params.window;
+    at::Tensor sinks;
+    if (params.sinks.has_value()) {
+      sinks = params.sinks->to(o.device, at::kFloat).contiguous();
+      attend.sinks = sinks.const_data_ptr<float>();
+    }
+    C10_CUDA_CHECK(cuda::LaunchPlain(attend, stream));
+    return out;
+  }
+
+ private:
+  bool OnTensorCores() const {
+    const PagedKvCacheOptions& o = cache_.options();
+    return cuda::FlashInferTakes(
+        o.dtype == at::kFloat ? cuda::Element::kFloat32 : cuda::Element::kBFloat16,
+        static_cast<int>(o.head_dim));
+  }
+
+  // Room for so many bytes of arrays, here and there.
+  void Reserve(int64_t bytes) {
+    if (host_.defined() && host_.numel() >= bytes) return;
+    const int64_t size = std::max(bytes, host_.defined() ? 2 * host_.numel() : int64_t{0});
+    host_ = at::empty({size}, at::TensorOptions(at::kByte).pinned_memory(true));
+    device_ = at::empty({size}, at::TensorOptions(at::kByte).device(cache_.options().device));
+    ++epoch_;
+  }
+
+  void ReservePartials(int64_t rows) {
+    if (partial_out_.defined() && partial_out_.size(0) >= rows) return;
+    const PagedKvCacheOptions& o = cache_.options();
+    const auto options = at::TensorOptions(o.dtype).device(o.device);
+    partial_out_ = at::empty({rows, num_heads_, o.head_dim}, options);
+    partial_sums_ = at::empty({rows, num_heads_}, options.dtype(at::kFloat));
+    ++epoch_;
+  }
+
+  // Writes the plan into the buffer and queues its way to the device. `pieces`: of the launch;
+  // those that the plan does not have are not real.
+  void Lay(const AttentionPlan& plan, int64_t pieces) {
+    const int64_t tokens = plan.num_tokens();
+    const int64_t sequences = plan.num_sequences();
+    Places places;
+    const int64_t slots = places.Take<int32_t>(tokens);
+    const int64_t row_sequence = places.Take<int32_t>(tokens);
+    const int64_t row_position = places.Take<int32_t>(tokens);
+    const int64_t row_starts = places.Take<int32_t>(sequences + 1);
+    const int64_t page_starts = places.Take<int32_t>(sequences + 1);
+    const int64_t last_page_length = places.Take<int32_t>(sequences);
+    const int64_t piece_sequence = places.Take<int32_t>(pieces);
+    const int64_t piece_tile = places.Take<int32_t>(pieces);
+    const int64_t piece_chunk = places.Take<int32_t>(pieces);
+    const int64_t piece_is_real = places.Take<uint8_t>(pieces);
+    const int64_t partial_starts = places.Take<int32_t>(sequences + 1);
+    const int64_t merge_starts = places.Take<int32_t>(tokens + 1);
+    const int64_t chunk_length = places.Take<int32_t>(1);
+    const int64_t total_rows = places.Take<uint32_t>(1);
+    const int64_t pages = places.Take<int32_t>(static_cast<int64_t>(plan.pages.size()));
+    Reserve(places.size());
+
+    auto* const host = static_cast<std::byte*>(host_.mutable_data_ptr());
+    const auto put = [host](int64_t place, const std::vector<int32_t>& values) {
+      if (!values.empty())
+        std::memcpy(host + place, values.data(), values.size() * sizeof(int32_t));
+    };
+    put(slots, plan.slots);
+    put(row_sequence, plan.row_sequence);
+    put(row_position, plan.row_position);
+    put(row_starts, plan.row_starts);
+    put(page_starts, plan.page_starts);
+    put(last_page_length, plan.last_page_length);
+    put(piece_sequence, plan.piece_sequence);
+    put(piece_tile, plan.piece_tile);
+    put(piece_chunk, plan.piece_chunk);
+    std::memset(host + piece_is_real, 0, pieces);
+    std::memset(host + piece_is_real, 1, plan.num_pieces());
+    put(partial_starts, plan.partial_starts);
+    put(merge_starts, plan.merge_starts);
+    put(chunk_length, {plan.chunk == 0 ? kWhole : static_cast<int32_t>(plan.chunk)});
+    put(total_rows, {static_cast<int32_t>(tokens)});
+    put(pages, plan.pages);
+
+    const auto* const there = static_cast<const std::byte*>(device_.const_data_ptr());
+    const auto ints = [there](int64_t place) {
+      return reinterpret_cast<const int32_t*>(there + place);
+    };
+    batch_.num_rows = tokens;
+    batch_.num_sequences = sequences;
+    batch_.num_pieces = pieces;
+    batch_.tile_rows = static_cast<int>(plan.tile_rows);
+    slots_ = ints(slots);
+    batch_.row_sequence = ints(row_sequence);
+    batch_.row_position = ints(row_position);
+    batch_.row_starts = ints(row_starts);
+    batch_.page_starts = ints(page_starts);
+    batch_.last_page_length = ints(last_page_length);
+    batch_.piece_sequence = ints(piece_sequence);
+    batch_.piece_tile = ints(piece_tile);
+    batch_.piece_chunk = ints(piece_chunk);
+    batch_.piece_is_real = reinterpret_cast<const uint8_t*>(there + piece_is_real);
+    batch_.partial_starts = ints(partial_starts);
+    batch_.merge_starts = ints(merge_starts);
+    batch_.chunk_length = ints(chunk_length);
+    batch_.total_rows = reinterpret_cast<const uint32_t*>(there + total_rows);
+    batch_.pages = ints(pages);
+    C10_CUDA_CHECK(cudaMemcpyAsync(device_.mutable_data_ptr(), host, places.size(),
+                                   cudaMemcpyHostToDevice, CurrentStream(cache_.options().device)));
+  }
+
+  const PagedKvCache& cache_;
+  const int64_t num_heads_;
+  const int32_t padding_block_ = cache_.padding_block();
+  AttentionGeometry geometry_;
+  int64_t epoch_ = 0;
+  at::Tensor host_;    // uint8, page-locked
+  at::Tensor device_;  // uint8
+  at::Tensor partial_out_;
+  at::Tensor partial_sums_;
+  cuda::PagedBatch batch_;
+  const int32_t* slots_ = nullptr;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<DeviceAttention>> CreateCudaAttention(const PagedKvCache& cache,
+                                                                     int64_t num_heads) {
+  const PagedKvCacheOptions& o = cache.options();
+  if (!o.device.is_cuda() || !o.device.has_index()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the KV cache should lie on a CUDA device with its index, found ", o.device.str()));
+  }
+  if (o.head_dim > cuda::kMaxPlainHeadDim) {
+    return absl::UnimplementedError(
+        absl::StrCat("attention on a GPU: expected a head_dim of at most ", cuda::kMaxPlainHeadDim,
+                     ", found ", o.head_dim));
+  }
+  // Slots are numbered in 32 bits.
+  if ((o.num_blocks + 1) * o.block_size > std::numeric_limits<int32_t>::max()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("attention on a GPU: expected a KV cache of less than 2^31 tokens, found ",
+                     o.num_blocks * o.block_size, "; lower rollout.kv_cache_megabytes"));
+  }
+  try {
+    const c10::cuda::CUDAGuard guard(o.device);
+    return std::make_unique<CudaAttention>(cache, num_heads);
+  } catch (const std::exception& error) {
+    return absl::UnavailableError(
+        absl::StrCat("attention on ", o.device.str(), ": ", comm::FirstLine(error.what())));
+  }
+}
+
+}  // namespace tandem::model

@@ -1,0 +1,75 @@
+// What the kernels share: loads and stores of several elements at once, and sums over the threads
+// of a warp or a block in an order that does not change.
+#ifndef TANDEM_COMMON_MODEL_KERNELS_CUDA_DEVICE_MATH_CUH_
+#define TANDEM_COMMON_MODEL_KERNELS_CUDA_DEVICE_MATH_CUH_
+
+#include <cuda_bf16.h>
+
+#include <cstdint>
+
+namespace tandem::model::cuda {
+
+constexpr int kWarp = 32;
+constexpr unsigned kAllLanes = 0xFFFFFFFFu;
+
+__device__ inline float ToFloat(float x) { return x; }
+__device__ inline float ToFloat(__nv_bfloat16 x) { return __bfloat162float(x); }
+__device__ inline void FromFloat(float x, float& out) { out = x; }
+__device__ inline void FromFloat(float x, __nv_bfloat16& out) { out = __float2bfloat16_rn(x); }
+
+// N elements that are moved as one.
+template <typename T, int N>
+struct alignas(sizeof(T) * N) Pack {
+  T at[N];
+};
+
+// Elements of 16 bytes.
+template <typename T>
+constexpr int kPackOf = 16 / static_cast<int>(sizeof(T));
+
+inline bool IsAligned(const void* pointer) {
+  return reinterpret_cast<uintptr_t>(pointer) % 16 == 0;
+}
+
+// Every lane gets the result.
+__device__ inline float WarpSum(float x) {
+  for (int step = kWarp / 2; step > 0; step /= 2) x += __shfl_xor_sync(kAllLanes, x, step);
+  return x;
+}
+__device__ inline double WarpSum(double x) {
+  for (int step = kWarp / 2; step > 0; step /= 2) x += __shfl_xor_sync(kAllLanes, x, step);
+  return x;
+}
+// NaN where a lane has one.
+__device__ inline float MaxOf(float a, float b) { return a > b || a != a ? a : b; }
+__device__ inline float WarpMax(float x) {
+  for (int step = kWarp / 2; step > 0; step /= 2) {
+    x = MaxOf(x, __shfl_xor_sync(kAllLanes, x, step));
+  }
+  return x;
+}
+
+// Over a block of whole warps, at most 32 of them; every thread calls it and gets the result.
+// `scratch`: 32 elements that nothing else uses until the next __syncthreads() of the caller.
+template <typename T, typename Combine>
+__device__ inline T BlockCombine(T x, T* scratch, T nothing, Combine combine) {
+  const int warp = threadIdx.x / kWarp;
+  const int lane = threadIdx.x % kWarp;
+  const int warps = blockDim.x / kWarp;
+  x = combine(x);
+  __syncthreads();  // the scratch's last readers
+  if (lane == 0) scratch[warp] = x;
+  __syncthreads();
+  return combine(lane < warps ? scratch[lane] : nothing);
+}
+template <typename T>
+__device__ inline T BlockSum(T x, T* scratch) {
+  return BlockCombine(x, scratch, T{0}, [](T v) { return WarpSum(v); });
+}
+__device__ inline float BlockMax(float x, float* scratch) {
+  return BlockCombine(x, scratch, -INFINITY, [](float v) { return WarpMax(v); });
+}
+
+}  // namespace tandem::model::cuda
+
+#endif  // TANDEM_COMMON_MODEL_KERNELS_CUDA_DEVICE_MATH_CUH_

@@ -1,0 +1,77 @@
+// Launches of attention over a paged cache on a CUDA device: FlashInfer's tensor-core kernel where
+// it fits, else a plain one of our own. Both queue on `stream`, whose device is the current one,
+// allocate nothing, and read the batch on the device, so that a launch can be captured in a CUDA
+// graph and repeated over another batch of the same shape.
+#ifndef TANDEM_COMMON_MODEL_KERNELS_CUDA_PAGED_ATTENTION_H_
+#define TANDEM_COMMON_MODEL_KERNELS_CUDA_PAGED_ATTENTION_H_
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "common/model/kernels/cuda/element.h"
+
+namespace tandem::model::cuda {
+
+// What attention_plan.h makes, on the device. A page is a block of the cache.
+struct PagedBatch {
+  int64_t num_rows = 0;
+  int64_t num_sequences = 0;
+  int64_t num_pieces = 0;  // blocks of the launch for each KV head
+  int tile_rows = 0;       // query rows (tokens times heads of a group) of a piece: 16, 64 or 128
+  bool split = false;      // keys of a sequence are cut in chunks, whose results are merged
+
+  const int32_t* row_sequence = nullptr;      // [rows]
+  const int32_t* row_position = nullptr;      // [rows]: keys 0 .. position are seen
+  const int32_t* row_starts = nullptr;        // [sequences + 1]
+  const int32_t* page_starts = nullptr;       // [sequences + 1], into pages
+  const int32_t* pages = nullptr;             // block ids
+  const int32_t* last_page_length = nullptr;  // [sequences]
+  const int32_t* piece_sequence = nullptr;    // [pieces], as the next two
+  const int32_t* piece_tile = nullptr;
+  const int32_t* piece_chunk = nullptr;
+  const uint8_t* piece_is_real = nullptr;   // [pieces]
+  const int32_t* partial_starts = nullptr;  // [sequences + 1]: rows of partial results
+  const int32_t* merge_starts = nullptr;    // [rows + 1]: likewise
+  const int32_t* chunk_length = nullptr;    // [1], in keys
+  const uint32_t* total_rows = nullptr;     // [1]
+};
+
+struct PagedAttention {
+  PagedBatch batch;
+  Element type = Element::kFloat32;
+  int num_heads = 0;
+  int num_kv_heads = 0;
+  int head_dim = 0;
+  int block_size = 0;
+  const void* q = nullptr;  // [rows, num_heads, head_dim]
+  int64_t q_row_stride = 0;
+  int64_t q_head_stride = 0;
+  void* keys = nullptr;  // [blocks, num_kv_heads, block_size, head_dim]
+  void* values = nullptr;
+  void* out = nullptr;                   // [rows, num_heads, head_dim]
+  void* partial_out = nullptr;           // [partial rows, num_heads, head_dim], where split
+  float* partial_log_sum_exp = nullptr;  // [partial rows, num_heads]
+  float scale = 1.0f;
+  // Of the plain kernel alone:
+  float softcap = 0.0f;
+  int64_t window = 0;
+  const float* sinks = nullptr;  // [num_heads], or none
+};
+
+// Any head_dim up to this.
+inline constexpr int kMaxPlainHeadDim = 512;
+cudaError_t LaunchPlain(const PagedAttention& args, cudaStream_t stream);
+
+// bfloat16 with a head_dim of 64 or 128, without softcap, window and sinks. May throw
+// flashinfer::Error, a std::exception, where the device cannot run it.
+bool FlashInferTakes(Element type, int head_dim);
+cudaError_t LaunchFlashInfer(const PagedAttention& args, cudaStream_t stream);
+
+// Of LaunchFlashInfer(), one file each.
+cudaError_t LaunchFlashInfer64(const PagedAttention& args, cudaStream_t stream);
+cudaError_t LaunchFlashInfer128(const PagedAttention& args, cudaStream_t stream);
+
+}  // namespace tandem::model::cuda
+
+#endif  // TANDEM_COMMON_MODEL_KERNELS_CUDA_PAGED_ATTENTION_H_

@@ -1,0 +1,112 @@
+#include "common/model/kernels/cuda/device_math.cuh"
+#include "common/model/kernels/cuda/launch.cuh"
+#include "common/model/kernels/cuda/paged_attention.h"
+
+namespace tandem::model::cuda {
+namespace {
+
+constexpr int kWarps = 4;  // of a block; each takes every fourth key
+
+// A block for each head of each row. A lane holds dims lane, lane + 32, ..: `N` of them. Warps meet
+// at the end, in their order, so a row's result depends on the row and its keys alone.
+template <typename T, int N>
+__global__ void __launch_bounds__(kWarps* kWarp) PlainKernel(const PagedAttention args) {
+  __shared__ float warp_most[kWarps];
+  __shared__ float warp_sum[kWarps];
+  __shared__ float warp_out[kWarps][N * kWarp];
+  const int64_t row = blockIdx.x;
+  const int head = static_cast<int>(blockIdx.y);
+  const int warp = threadIdx.x / kWarp;
+  const int lane = threadIdx.x % kWarp;
+  const int kv_head = head / (args.num_heads / args.num_kv_heads);
+  const int64_t position = args.batch.row_position[row];
+  const int32_t* const pages =
+      args.batch.pages + args.batch.page_starts[args.batch.row_sequence[row]];
+
+  float q[N], sums[N];
+  const T* const query =
+      static_cast<const T*>(args.q) + row * args.q_row_stride + head * args.q_head_stride;
+  for (int i = 0; i < N; ++i) {
+    const int d = lane + i * kWarp;
+    q[i] = d < args.head_dim ? ToFloat(query[d]) : 0.0f;
+    sums[i] = 0.0f;
+  }
+  float most = -INFINITY;
+  float sum = 0.0f;
+  const int64_t oldest =
+      args.window > 0 && position >= args.window ? position + 1 - args.window : 0;
+  for (int64_t key = oldest + warp; key <= position; key += kWarps) {
+    const int64_t page = pages[key / args.block_size];
+    const int64_t at =
+        ((page * args.num_kv_heads + kv_head) * args.block_size + key % args.block_size) *
+        args.head_dim;
+    const T* const k = static_cast<const T*>(args.keys) + at;
+    const T* const v = static_cast<const T*>(args.values) + at;
+    float product = 0.0f;
+    float value[N];
+    for (int i = 0; i < N; ++i) {
+      const int d = lane + i * kWarp;
+      product += d < args.head_dim ? q[i] * ToFloat(k[d]) : 0.0f;
+      value[i] = d < args.head_dim ? ToFloat(v[d]) : 0.0f;
+    }
+    float score = WarpSum(product) * args.scale;
+    if (args.softcap > 0.0f) score = args.softcap * tanhf(score / args.softcap);
+    const float new_most = fmaxf(most, score);
+    const float shrunk = expf(most - new_most);  // 0 at the first key
+    const float weight = expf(score - new_most);
+    sum = sum * shrunk + weight;
+    for (int i = 0; i < N; ++i) sums[i] = sums[i] * shrunk + weight * value[i];
+    most = new_most;
+  }
+  if (lane == 0) {
+    warp_most[warp] = most;
+    warp_sum[warp] = sum;
+  }
+  for (int i = 0; i < N; ++i) warp_out[warp][i * kWarp + lane] = sums[i];
+  __syncthreads();
+  if (warp > 0) return;
+
+  const float sink = args.sinks == nullptr ? -INFINITY : args.sinks[head];
+  float total_most = sink;
+  for (int w = 0; w < kWarps; ++w) total_most = fmaxf(total_most, warp_most[w]);
+  float total = args.sinks == nullptr ? 0.0f : expf(sink - total_most);
+  for (int i = 0; i < N; ++i) sums[i] = 0.0f;
+  for (int w = 0; w < kWarps; ++w) {
+    const float share = expf(warp_most[w] - total_most);  // 0 of a warp without keys
+    total += warp_sum[w] * share;
+    for (int i = 0; i < N; ++i) sums[i] += warp_out[w][i * kWarp + lane] * share;
+  }
+  T* const out = static_cast<T*>(args.out) +
+                 (row * args.num_heads + head) * static_cast<int64_t>(args.head_dim);
+  for (int i = 0; i < N; ++i) {
+    const int d = lane + i * kWarp;
+    if (d < args.head_dim) FromFloat(sums[i] / total, out[d]);
+  }
+}
+
+template <typename T>
+cudaError_t LaunchOf(const PagedAttention& args, cudaStream_t stream) {
+  const dim3 grid(static_cast<unsigned>(args.batch.num_rows),
+                  static_cast<unsigned>(args.num_heads));
+  constexpr int kThreads = kWarps * kWarp;
+  if (args.head_dim <= 2 * kWarp) {
+    TANDEM_LAUNCH((PlainKernel<T, 2>), grid, kThreads, 0, stream, args);
+  } else if (args.head_dim <= 4 * kWarp) {
+    TANDEM_LAUNCH((PlainKernel<T, 4>), grid, kThreads, 0, stream, args);
+  } else if (args.head_dim <= kMaxPlainHeadDim) {
+    TANDEM_LAUNCH((PlainKernel<T, kMaxPlainHeadDim / kWarp>), grid, kThreads, 0, stream, args);
+  } else {
+    return cudaErrorInvalidValue;
+  }
+  return cudaGetLastError();
+}
+
+}  // namespace
+
+cudaError_t LaunchPlain(const PagedAttention& args, cudaStream_t stream) {
+  if (args.batch.num_rows == 0) return cudaSuccess;
+  return args.type == Element::kFloat32 ? LaunchOf<float>(args, stream)
+                                        : LaunchOf<__nv_bfloat16>(args, stream);
+}
+
+}  // namespace tandem::model::cuda

@@ -1,0 +1,104 @@
+// Launches of the kernels that work on each token of a batch alone, on a CUDA device: the forward
+// of kernels/row_ops.h. Each call queues on `stream`, whose device is the current one, and returns
+// what the launch said. Rows lie one after another unless a stride, in elements, is given. Nothing
+// is allocated and no address is kept, so that launches can be captured in a CUDA graph.
+#ifndef TANDEM_COMMON_MODEL_KERNELS_CUDA_ROW_KERNELS_H_
+#define TANDEM_COMMON_MODEL_KERNELS_CUDA_ROW_KERNELS_H_
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "common/model/kernels/cuda/element.h"
+
+namespace tandem::model::cuda {
+
+struct RmsNorm {
+  Element type = Element::kFloat32;
+  int64_t rows = 0;
+  int64_t size = 0;
+  float eps = 0;
+  const void* x = nullptr;
+  const void* delta = nullptr;   // added to x first, or none
+  const void* weight = nullptr;  // [size]
+  void* sum = nullptr;           // x + delta, where there is a delta
+  void* out = nullptr;
+};
+cudaError_t Launch(const RmsNorm& args, cudaStream_t stream);
+
+// silu(gate) * up. gate_up: [rows, 2 size]; out: [rows, size].
+struct SwiGlu {
+  Element type = Element::kFloat32;
+  int64_t rows = 0;
+  int64_t size = 0;
+  const void* gate_up = nullptr;
+  void* out = nullptr;
+};
+cudaError_t Launch(const SwiGlu& args, cudaStream_t stream);
+
+// The rotary embedding's cosines and sines. Frequencies travel with the launch.
+inline constexpr int kMaxFrequencies = 256;
+struct RotaryTable {
+  int64_t rows = 0;
+  int size = 0;  // frequencies, head_dim / 2
+  const int64_t* positions = nullptr;
+  float frequencies[kMaxFrequencies];
+  float* cos = nullptr;  // [rows, size]
+  float* sin = nullptr;
+};
+cudaError_t Launch(const RotaryTable& args, cudaStream_t stream);
+
+// Heads of q and k out of the fused projection: normalised where there are weights, then rotated.
+struct Rotate {
+  Element type = Element::kFloat32;
+  int64_t rows = 0;
+  int num_heads = 0;
+  int num_kv_heads = 0;
+  int head_dim = 0;
+  const void* qkv = nullptr;  // [rows, (num_heads + 2 num_kv_heads) * head_dim]
+  int64_t qkv_stride = 0;
+  void* q = nullptr;           // [rows, num_heads, head_dim]
+  void* k = nullptr;           // [rows, num_kv_heads, head_dim]
+  const float* cos = nullptr;  // [rows, head_dim / 2]
+  const float* sin = nullptr;
+  const void* q_norm = nullptr;  // [head_dim], or none
+  const void* k_norm = nullptr;
+  float eps = 0;
+};
+cudaError_t Launch(const Rotate& args, cudaStream_t stream);
+
+// New keys and values into the paged cache, [blocks, num_kv_heads, block_size, head_dim] each.
+struct WriteKv {
+  Element type = Element::kFloat32;
+  int64_t rows = 0;
+  int num_kv_heads = 0;
+  int head_dim = 0;
+  int block_size = 0;
+  const void* k = nullptr;
+  int64_t k_row_stride = 0;
+  int64_t k_head_stride = 0;
+  const void* v = nullptr;
+  int64_t v_row_stride = 0;
+  int64_t v_head_stride = 0;
+  const int32_t* slots = nullptr;  // [rows]: block * block_size + place in the block
+  void* keys = nullptr;
+  void* values = nullptr;
+};
+cudaError_t Launch(const WriteKv& args, cudaStream_t stream);
+
+// Log-probs of targets under logits / temperature, entropies and log-sum-exps; kernels/log_probs.h.
+struct RowLogProbs {
+  int64_t rows = 0;
+  int64_t vocab = 0;
+  const float* logits = nullptr;        // [rows, vocab]
+  const int64_t* targets = nullptr;     // [rows]; negative: its log-prob is not written
+  const float* temperatures = nullptr;  // [rows]
+  float* log_probs = nullptr;           // [rows], as the next two
+  float* entropy = nullptr;
+  float* log_sum_exp = nullptr;  // of logits / temperature
+};
+cudaError_t Launch(const RowLogProbs& args, cudaStream_t stream);
+
+}  // namespace tandem::model::cuda
+
+#endif  // TANDEM_COMMON_MODEL_KERNELS_CUDA_ROW_KERNELS_H_

@@ -1,0 +1,36 @@
+// device_row_ops.h of a build without CUDA: the kernels take nothing, and are never called.
+#include <cstdlib>
+
+#include "common/model/device_row_ops.h"
+
+namespace tandem::model::device {
+
+bool KernelsTake(std::initializer_list<at::Tensor> tensors) { return false; }
+
+ResidualNorm AddRmsNorm(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& weight,
+                        double eps) {
+  std::abort();
+}
+
+at::Tensor SwiGlu(const at::Tensor& gate_up) { std::abort(); }
+
+Qkv RotateQkv(const at::Tensor& qkv, const Rotary& rotary, const QkvShape& shape,
+              const at::Tensor& q_norm, const at::Tensor& k_norm, double eps) {
+  std::abort();
+}
+
+bool HasRotaryTable(const at::Tensor& positions, const at::Tensor& inverse_frequencies) {
+  return false;
+}
+
+Rotary RotaryTable(const at::Tensor& positions, const at::Tensor& inverse_frequencies) {
+  std::abort();
+}
+
+void RowLogProbs(const at::Tensor& logits, const at::Tensor& targets,
+                 const at::Tensor& temperatures, at::Tensor& log_probs, at::Tensor& entropy,
+                 at::Tensor& log_sum_exp) {
+  std::abort();
+}
+
+}  // namespace tandem::model::device

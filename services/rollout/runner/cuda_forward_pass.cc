@@ -1,0 +1,212 @@
+// ForwardPass of a CUDA device: everything on one stream; decode steps as CUDA graphs.
+#include <ATen/cuda/CUDAGraph.h>
+#include <ATen/ops/empty.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/comm/run_with_deadline.h"
+#include "common/model/device_attention.h"
+#include "common/status/status_macros.h"
+#include "common/telemetry/log.h"
+#include "services/rollout/runner/forward_pass.h"
+
+namespace tandem::rollout {
+namespace {
+
+// Tokens of a step that the input buffers have room for at first.
+constexpr int64_t kInputTokens = 8192;
+
+// Between capture_begin() and capture_end(). Where an exception leaves it, the stream is given
+// back.
+class Capture {
+ public:
+  Capture(at::cuda::CUDAGraph& graph, at::cuda::MempoolId_t pool) : graph_(graph) {
+    // Other threads may allocate or copy meanwhile: that is no part of it.
+    graph_.capture_begin(pool, cudaStreamCaptureModeThreadLocal);
+  }
+  ~Capture() {
+    if (ended_) return;
+    try {
+      graph_.capture_end();
+    } catch (const std::exception&) {
+      // What made it fail has been thrown already.
+    }
+  }
+  Capture(const Capture&) = delete;
+  Capture& operator=(const Capture&) = delete;
+
+  void End() {
+    ended_ = true;
+    graph_.capture_end();
+  }
+
+ private:
+  at::cuda::CUDAGraph& graph_;
+  bool ended_ = false;
+};
+
+class CudaForwardPass : public ForwardPass {
+ public:
+  CudaForwardPass(const model::Transformer& model, const model::PagedKvCache& cache,
+                  const ForwardOptions& options, std::unique_ptr<model::DeviceAttention> attention)
+      : model_(model),
+        device_(cache.options().device),
+        // A collective waits for other processes, which a graph cannot.
+        graphs_wanted_(options.graphs && model.tensor_group() == nullptr),
+        attention_(std::move(attention)),
+        stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/true, device_.index())) {
+    Reserve(kInputTokens);
+  }
+
+  ~CudaForwardPass() override {
+    try {
+      Synchronize();
+    } catch (const std::exception&) {
+      // The device is lost; there is nothing to wait for.
+    }
+  }
+
+  std::shared_ptr<void> Enter() override {
+    return std::make_shared<c10::cuda::CUDAStreamGuard>(stream_);
+  }
+
+  void Synchronize() override { C10_CUDA_CHECK(cudaStreamSynchronize(stream_.stream())); }
+
+  void Forget() override {
+    Synchronize();
+    graphs_.clear();
+    c10::cuda::CUDACachingAllocator::emptyCache();
+  }
+
+  at::Tensor Run(const model::ParameterProvider& params, const ForwardBatch& batch) override {
+    Synchronize();  // of a step that failed something may still be on its way
+    const int64_t num_tokens = batch.token_ids.numel();
+    const bool decodes = std::all_of(batch.sequences.begin(), batch.sequences.end(),
+                                     [](const auto& s) { return s.num_tokens == 1; });
+    const int64_t graph_rows = graphs_wanted_ && decodes ? GraphRows(num_tokens) : 0;
+    attention_->Plan(batch.sequences, graph_rows);
+    const Inputs inputs = Upload(batch, graph_rows > 0 ? graph_rows : num_tokens);
+    if (graph_rows == 0)
+      return RunStages(model_, params, inputs.ids, inputs.positions, *attention_);
+    return RunGraph(params, inputs, graph_rows).narrow(0, 0, num_tokens);
+  }
+
+ private:
+  struct Inputs {  // on the device
+    at::Tensor ids;
+    at::Tensor positions;
+  };
+
+  // What one graph repeats; its inputs are where Upload() puts them.
+  struct Graph {
+    at::cuda::CUDAGraph graph;
+    at::Tensor x;
+  };
+
+  void Reserve(int64_t num_tokens) {
+    if (host_.defined() && host_.numel() >= 2 * num_tokens) return;
+    const auto type = at::TensorOptions(at::kLong);
+    host_ = at::empty({2 * num_tokens}, type.pinned_memory(true));
+    on_device_ = at::empty({2 * num_tokens}, type.device(device_));
+    graphs_.clear();
+  }
+
+  // The ids, then the positions, each padded with zeros to `rows`.
+  Inputs Upload(const ForwardBatch& batch, int64_t rows) {
+    Reserve(rows);
+    int64_t* host = host_.mutable_data_ptr<int64_t>();
+    for (const at::Tensor* values : {&batch.token_ids, &batch.positions}) {
+      const int64_t count = values->numel();
+      std::copy_n(values->const_data_ptr<int64_t>(), count, host);
+      std::fill_n(host + count, rows - count, 0);
+      host += rows;
+    }
+    C10_CUDA_CHECK(cudaMemcpyAsync(on_device_.mutable_data_ptr(), host_.const_data_ptr(),
+                                   2 * rows * sizeof(int64_t), cudaMemcpyHostToDevice,
+                                   stream_.stream()));
+    return {on_device_.narrow(0, 0, rows), on_device_.narrow(0, rows, rows)};
+  }
+
+  at::Tensor RunGraph(const model::ParameterProvider& params, const Inputs& inputs, int64_t rows) {
+    // Graphs hold addresses: of the weights, which are updated in place, and of the attention's
+    // arrays. When one has moved they are captured anew.
+    const void* const weights = params.Get(0).const_data_ptr();
+    const int64_t epoch = attention_->address_epoch();
+    if (weights != weights_ || epoch != epoch_) graphs_.clear();
+    weights_ = weights;
+    epoch_ = epoch;
+    if (const auto found = graphs_.find(rows); found != graphs_.end()) {
+      found->second->graph.replay();
+      return found->second->x;
+    }
+    // The first time as it is: libraries then have their handles and workspaces, and kernels are
+    // loaded, none of which a capture may do.
+    at::Tensor x = RunStages(model_, params, inputs.ids, inputs.positions, *attention_);
+    try {
+      if (graphs_.empty()) pool_ = at::cuda::graph_pool_handle();
+      auto graph = std::make_unique<Graph>();
+      Capture capture(graph->graph, pool_);
+      graph->x = RunStages(model_, params, inputs.ids, inputs.positions, *attention_);
+      capture.End();
+      graphs_.emplace(rows, std::move(graph));
+    } catch (const std::exception& error) {
+      telemetry::LogWarning("decode steps are computed without CUDA graphs: one was not captured",
+                            {{"rows", rows}, {"error", comm::FirstLine(error.what())}});
+      graphs_wanted_ = false;
+      graphs_.clear();
+    }
+    return x;
+  }
+
+  const model::Transformer& model_;
+  const at::Device device_;
+  bool graphs_wanted_;
+  std::unique_ptr<model::DeviceAttention> attention_;
+  const c10::cuda::CUDAStream stream_;
+  at::Tensor host_;       // int64, page-locked
+  at::Tensor on_device_;  // int64
+  // By rows. Their intermediate results share a pool, for they run one after another.
+  std::map<int64_t, std::unique_ptr<Graph>> graphs_;
+  at::cuda::MempoolId_t pool_{0, 0};
+  const void* weights_ = nullptr;
+  int64_t epoch_ = -1;
+};
+
+}  // namespace
+
+absl::Status CheckCudaDevice(at::Device device) {
+  const int count = c10::cuda::device_count();  // 0 where there is no driver
+  if (device.has_index() && device.index() < count) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("rollout.device: ", device.str(),
+                                             ", and this process sees ", count,
+                                             " GPUs; look at nvidia-smi and CUDA_VISIBLE_DEVICES"));
+}
+
+absl::StatusOr<std::unique_ptr<ForwardPass>> CreateCudaForwardPass(const model::Transformer& model,
+                                                                   const model::PagedKvCache& cache,
+                                                                   const ForwardOptions& options) {
+  RETURN_IF_ERROR(CheckCudaDevice(cache.options().device));
+  ASSIGN_OR_RETURN(auto attention, model::CreateCudaAttention(cache, model.part().heads.size()));
+  try {
+    const c10::cuda::CUDAGuard guard(cache.options().device);
+    return std::make_unique<CudaForwardPass>(model, cache, options, std::move(attention));
+  } catch (const std::exception& error) {
+    return absl::UnavailableError(absl::StrCat("a rollout on ", cache.options().device.str(), ": ",
+                                               comm::FirstLine(error.what())));
+  }
+}
+
+}  // namespace tandem::rollout

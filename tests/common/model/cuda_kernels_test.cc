@@ -1,0 +1,233 @@
+// The CUDA kernels of a layer on a CPU, against the CPU's own.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <optional>
+#include <vector>
+
+#include "common/model/attention_plan.h"
+#include "common/model/kernels/log_probs.h"
+#include "common/model/norm.h"
+#include "common/model/paged_attention.h"
+#include "common/model/rotary.h"
+#include "common/model/swiglu.h"
+#include "tests/support/cuda_emulation.h"
+#include "tests/support/status_matchers.h"
+// After it.
+#include "common/model/kernels/cuda/plain_attention.cu"
+#include "common/model/kernels/cuda/row_kernels.cu"
+
+namespace tandem::model {
+namespace {
+
+class CudaKernels : public ::testing::TestWithParam<at::ScalarType> {
+ protected:
+  static at::Tensor Random(at::IntArrayRef sizes) { return at::randn(sizes).to(GetParam()); }
+  static cuda::Element type() {
+    return GetParam() == at::kFloat ? cuda::Element::kFloat32 : cuda::Element::kBFloat16;
+  }
+  static void ExpectSame(const at::Tensor& found, const at::Tensor& expected) {
+    const double tolerance = GetParam() == at::kFloat ? 2e-6 : 1e-2;
+    EXPECT_TRUE(at::allclose(found.to(at::kDouble), expected.to(at::kDouble), tolerance, tolerance))
+        << (found - expected).abs().max().item<double>();
+  }
+};
+
+TEST_P(CudaKernels, NormsAreTheCpus) {
+  for (const int64_t size : {1032, 24, 7}) {
+    for (const bool with_delta : {false, true}) {
+      const at::Tensor x = Random({3, size});
+      const at::Tensor delta = with_delta ? Random({3, size}) : at::zeros({3, size}, GetParam());
+      const at::Tensor weight = Random({size});
+      const ResidualNorm expected = AddRmsNorm(x, delta, weight, 1e-6);
+      ResidualNorm found{at::empty_like(x), at::empty_like(x)};
+      cuda::RmsNorm args{type(), 3, size, 1e-6f, x.const_data_ptr()};
+      if (with_delta) {
+        args.delta = delta.const_data_ptr();
+        args.sum = found.residual.mutable_data_ptr();
+      }
+      args.weight = weight.const_data_ptr();
+      args.out = found.normed.mutable_data_ptr();
+      ASSERT_EQ(cuda::Launch(args, nullptr), cudaSuccess);
+      ExpectSame(found.normed, expected.normed);
+      if (with_delta) ExpectSame(found.residual, expected.residual);
+    }
+  }
+}
+
+TEST_P(CudaKernels, ActivationsAreTheCpus) {
+  for (const int64_t size : {2056, 16, 5}) {
+    const at::Tensor gate_up = Random({3, 2 * size}) * 10;
+    const at::Tensor found = at::empty({3, size}, GetParam());
+    ASSERT_EQ(cuda::Launch(
+                  cuda::SwiGlu{type(), 3, size, gate_up.const_data_ptr(), found.mutable_data_ptr()},
+                  nullptr),
+              cudaSuccess);
+    ExpectSame(found, SwiGlu(gate_up));
+  }
+}
+
+TEST_P(CudaKernels, RotatedHeadsAreTheCpus) {
+  for (const QkvShape& shape : {QkvShape{14, 2, 64}, QkvShape{6, 2, 12}}) {
+    for (const bool with_norms : {false, true}) {
+      const int64_t half = shape.head_dim / 2;
+      const at::Tensor positions = at::tensor({5, 0, 901}, at::kLong);
+      const at::Tensor frequencies =
+          at::pow(10000.0, -at::arange(half).to(at::kDouble) / half).to(at::kFloat);
+      const Rotary rotary = RotaryOf(positions, frequencies);
+      const Rotary table{at::empty({3, half}), at::empty({3, half})};
+      cuda::RotaryTable table_args;
+      table_args.rows = 3;
+      table_args.size = static_cast<int>(half);
+      table_args.positions = positions.const_data_ptr<int64_t>();
+      std::memcpy(table_args.frequencies, frequencies.const_data_ptr(), half * sizeof(float));
+      table_args.cos = table.cos.mutable_data_ptr<float>();
+      table_args.sin = table.sin.mutable_data_ptr<float>();
+      ASSERT_EQ(cuda::Launch(table_args, nullptr), cudaSuccess);
+      EXPECT_TRUE(at::allclose(table.cos, rotary.cos, 1e-6, 1e-6));
+      EXPECT_TRUE(at::allclose(table.sin, rotary.sin, 1e-6, 1e-6));
+
+      const int64_t width = (shape.num_heads + 2 * shape.num_kv_heads) * shape.head_dim;
+      const at::Tensor qkv = Random({3, width});
+      std::optional<at::Tensor> q_norm, k_norm;
+      if (with_norms) {
+        q_norm = Random({shape.head_dim});
+        k_norm = Random({shape.head_dim});
+      }
+      const Qkv expected = RotateQkv(qkv, rotary, shape, q_norm, k_norm, 1e-6);
+      const at::Tensor q = at::empty_like(expected.q);
+      const at::Tensor k = at::empty_like(expected.k);
+      cuda::Rotate args;
+      args.type = type();
+      args.rows = 3;
+      args.num_heads = static_cast<int>(shape.num_heads);
+      args.num_kv_heads = static_cast<int>(shape.num_kv_heads);
+      args.head_dim = static_cast<int>(shape.head_dim);
+      args.qkv = qkv.const_data_ptr();
+      args.qkv_stride = width;
+      args.q = q.mutable_data_ptr();
+      args.k = k.mutable_data_ptr();
+      args.cos = table_args.cos;
+      args.sin = table_args.sin;
+      args.q_norm = with_norms ? q_norm->const_data_ptr() : nullptr;
+      args.k_norm = with_norms ? k_norm->const_data_ptr() : nullptr;
+      args.eps = 1e-6f;
+      ASSERT_EQ(cuda::Launch(args, nullptr), cudaSuccess);
+      ExpectSame(q, expected.q);
+      ExpectSame(k, expected.k);
+    }
+  }
+}
+
+TEST_P(CudaKernels, PagedAttentionIsTheCpus) {
+  constexpr int64_t kBlockSize = 16;
+  const std::vector<std::vector<int32_t>> blocks = {{7, 3, 11}, {4, 9}};
+  for (const int64_t head_dim : {64, 12, 7, 128, 256}) {
+    const int64_t heads = 6, kv_heads = 2;
+    ASSERT_OK_AND_ASSIGN(const PagedKvCache cache, PagedKvCache::Create({.num_layers = 1,
+                                                                         .num_blocks = 20,
+                                                                         .block_size = kBlockSize,
+                                                                         .num_kv_heads = kv_heads,
+                                                                         .head_dim = head_dim,
+                                                                         .dtype = GetParam()}));
+    // What was there before must not matter.
+    const at::Tensor keys = at::full({21, kv_heads, kBlockSize, head_dim}, NAN, GetParam());
+    const at::Tensor values = at::full_like(keys, NAN);
+    std::vector<int64_t> lengths(2, 0);
+    for (const std::vector<std::pair<int, int64_t>>& step :
+         {std::vector<std::pair<int, int64_t>>{{0, 20}, {1, 1}}, {{1, 5}, {0, 1}}, {{0, 1}}}) {
+      AttentionParams params;
+      params.scale = 1.0 / std::sqrt(static_cast<double>(head_dim));
+      if (head_dim == 12) {
+        params.softcap = 2.0;
+        params.window = 4;
+        params.sinks = at::randn({heads});
+      }
+      std::vector<PagedSequence> sequences;
+      int64_t rows = 0;
+      for (const auto& [sequence, tokens] : step) {
+        lengths[sequence] += tokens;
+        sequences.push_back({rows, tokens, lengths[sequence], blocks[sequence].data()});
+        rows += tokens;
+      }
+      const at::Tensor fused = Random({rows, heads + 2 * kv_heads, head_dim});
+      const at::Tensor q = fused.narrow(1, 0, heads);
+      const at::Tensor k = fused.narrow(1, heads, kv_heads);
+      const at::Tensor v = fused.narrow(1, heads + kv_heads, kv_heads);
+      PagedAttention reference(cache, sequences);
+      const at::Tensor expected = reference.Forward(0, q, k, v, params);
+
+      const AttentionPlan plan = PlanAttention(
+          sequences, {.heads_per_kv_head = heads / kv_heads, .block_size = kBlockSize});
+      cuda::WriteKv write;
+      write.type = type();
+      write.rows = rows;
+      write.num_kv_heads = kv_heads;
+      write.head_dim = static_cast<int>(head_dim);
+      write.block_size = kBlockSize;
+      write.k = k.const_data_ptr();
+      write.k_row_stride = k.stride(0);
+      write.k_head_stride = k.stride(1);
+      write.v = v.const_data_ptr();
+      write.v_row_stride = v.stride(0);
+      write.v_head_stride = v.stride(1);
+      write.slots = plan.slots.data();
+      write.keys = keys.mutable_data_ptr();
+      write.values = values.mutable_data_ptr();
+      ASSERT_EQ(cuda::Launch(write, nullptr), cudaSuccess);
+      const at::Tensor found = at::empty_like(expected);
+      cuda::PagedAttention args;
+      args.batch.num_rows = rows;
+      args.batch.row_sequence = plan.row_sequence.data();
+      args.batch.row_position = plan.row_position.data();
+      args.batch.page_starts = plan.page_starts.data();
+      args.batch.pages = plan.pages.data();
+      args.type = type();
+      args.num_heads = heads;
+      args.num_kv_heads = kv_heads;
+      args.head_dim = write.head_dim;
+      args.block_size = kBlockSize;
+      args.q = q.const_data_ptr();
+      args.q_row_stride = q.stride(0);
+      args.q_head_stride = q.stride(1);
+      args.keys = write.keys;
+      args.values = write.values;
+      args.out = found.mutable_data_ptr();
+      args.scale = static_cast<float>(params.scale);
+      args.softcap = static_cast<float>(params.softcap);
+      args.window = params.window;
+      if (params.sinks.has_value()) args.sinks = params.sinks->const_data_ptr<float>();
+      ASSERT_EQ(cuda::LaunchPlain(args, nullptr), cudaSuccess);
+      ExpectSame(found, expected);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, CudaKernels, ::testing::Values(at::kFloat, at::kBFloat16),
+                         [](const auto& info) { return c10::toString(info.param); });
+
+TEST(CudaLogProbs, AreTheCpus) {
+  const int64_t vocab = 3001;
+  at::Tensor logits = at::randn({3, vocab}) * 4;
+  logits[0][3] = -INFINITY;
+  const std::vector<int64_t> targets = {700, 3000, -1};
+  const std::vector<float> temperatures = {1.0f, 0.7f, 1.3f};
+  std::vector<float> expected(9, 5.0f), found(9, 5.0f);
+  kernels::LogProbsForward reference{vocab, logits.const_data_ptr<float>(), targets.data(),
+                                     temperatures.data()};
+  reference.log_probs = expected.data();
+  reference.entropy = expected.data() + 3;
+  reference.log_sum_exp = expected.data() + 6;
+  kernels::LogProbsRows(reference, 0, 3);
+  ASSERT_EQ(cuda::Launch(cuda::RowLogProbs{3, vocab, logits.const_data_ptr<float>(), targets.data(),
+                                           temperatures.data(), found.data(), found.data() + 3,
+                                           found.data() + 6},
+                         nullptr),
+            cudaSuccess);
+  for (size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], expected[i], 1e-5) << i;
+}
+
+}  // namespace
+}  // namespace tandem::model

@@ -1,0 +1,119 @@
+// Norm, rotary embedding, activation and log-probs by CUDA kernels, against the CPU's.
+#include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <vector>
+
+#include "common/model/device_row_ops.h"
+#include "common/model/head.h"
+#include "common/model/norm.h"
+#include "common/model/rotary.h"
+#include "common/model/swiglu.h"
+#include "tests/support/cuda_device.h"
+
+namespace tandem::model {
+namespace {
+
+const at::Device kGpu(at::kCUDA, 0);
+
+class CudaRowOps : public ::testing::TestWithParam<at::ScalarType> {
+ protected:
+  void SetUp() override { TANDEM_SKIP_WITHOUT_CUDA(); }
+
+  at::Tensor Random(std::vector<int64_t> sizes) { return at::randn(sizes).to(GetParam()); }
+
+  // A last bit of bfloat16, or a few of float32.
+  void ExpectSame(const at::Tensor& found, const at::Tensor& expected) {
+    ASSERT_TRUE(found.is_cuda());
+    ASSERT_EQ(found.scalar_type(), expected.scalar_type());
+    ASSERT_EQ(found.sizes(), expected.sizes());
+    const double tolerance = GetParam() == at::kFloat ? 2e-6 : 1e-2;
+    EXPECT_TRUE(
+        at::allclose(found.cpu().to(at::kDouble), expected.to(at::kDouble), tolerance, tolerance));
+  }
+
+  const c10::InferenceMode inference_;
+};
+
+TEST_P(CudaRowOps, TakesWhatInferenceComputes) {
+  const at::Tensor x = Random({2, 8}).to(kGpu);
+  EXPECT_TRUE(device::KernelsTake({x, x}));
+  EXPECT_FALSE(device::KernelsTake({x, x.to(at::kDouble)}));
+  EXPECT_FALSE(device::KernelsTake({x, x.cpu()}));
+}
+
+TEST_P(CudaRowOps, NormsAreTheCpus) {
+  for (const int64_t size : {896, 1536, 3584, 48, 7, 100}) {
+    for (const int64_t rows : {1, 5, 300}) {
+      const at::Tensor x = Random({rows, size});
+      const at::Tensor delta = Random({rows, size});
+      const at::Tensor weight = Random({size});
+      ExpectSame(RmsNorm(x.to(kGpu), weight.to(kGpu), 1e-6), RmsNorm(x, weight, 1e-6));
+      const ResidualNorm found = AddRmsNorm(x.to(kGpu), delta.to(kGpu), weight.to(kGpu), 1e-6);
+      const ResidualNorm expected = AddRmsNorm(x, delta, weight, 1e-6);
+      ExpectSame(found.residual, expected.residual);
+      ExpectSame(found.normed, expected.normed);
+    }
+  }
+}
+
+TEST_P(CudaRowOps, ActivationsAreTheCpus) {
+  for (const int64_t size : {4864, 18944, 80, 5}) {
+    const at::Tensor gate_up = Random({33, 2 * size}) * 20;
+    ExpectSame(SwiGlu(gate_up.to(kGpu)), SwiGlu(gate_up));
+  }
+}
+
+TEST_P(CudaRowOps, RotatedHeadsAreTheCpus) {
+  for (const QkvShape& shape : {QkvShape{14, 2, 64}, QkvShape{28, 4, 128}, QkvShape{6, 2, 12}}) {
+    for (const bool with_norms : {false, true}) {
+      const int64_t rows = 37;
+      const at::Tensor frequencies =
+          at::pow(10000.0, -at::arange(shape.head_dim / 2).to(at::kFloat) * 2 / shape.head_dim)
+              .to(at::kFloat);
+      const at::Tensor positions = at::randint(0, 4000, {rows}, at::kLong);
+      const at::Tensor qkv =
+          Random({rows, (shape.num_heads + 2 * shape.num_kv_heads) * shape.head_dim});
+      std::optional<at::Tensor> q_norm, k_norm, q_norm_there, k_norm_there;
+      if (with_norms) {
+        q_norm = Random({shape.head_dim});
+        k_norm = Random({shape.head_dim});
+        q_norm_there = q_norm->to(kGpu);
+        k_norm_there = k_norm->to(kGpu);
+      }
+      const Rotary rotary = RotaryOf(positions, frequencies);
+      const Rotary rotary_there = RotaryOf(positions.to(kGpu), frequencies);
+      EXPECT_TRUE(at::allclose(rotary_there.cos.cpu(), rotary.cos, 1e-6, 1e-6));
+      EXPECT_TRUE(at::allclose(rotary_there.sin.cpu(), rotary.sin, 1e-6, 1e-6));
+      const Qkv expected = RotateQkv(qkv, rotary, shape, q_norm, k_norm, 1e-6);
+      const Qkv found =
+          RotateQkv(qkv.to(kGpu), rotary_there, shape, q_norm_there, k_norm_there, 1e-6);
+      ExpectSame(found.q, expected.q);
+      ExpectSame(found.k, expected.k);
+      ExpectSame(found.v, expected.v);
+    }
+  }
+}
+
+TEST_P(CudaRowOps, LogProbsAreTheCpus) {
+  const int64_t vocab = 5003;
+  const at::Tensor hidden = Random({70, 64});
+  const at::Tensor weight = Random({vocab, 64});
+  const at::Tensor targets = at::randint(0, vocab, {70}, at::kLong);
+  const at::Tensor temperatures = at::rand({70}) + 0.5;
+  const LogProbs expected = ChunkedLogProbs(hidden, weight, targets, temperatures);
+  const LogProbs found =
+      ChunkedLogProbs(hidden.to(kGpu), weight.to(kGpu), targets.to(kGpu), temperatures.to(kGpu));
+  // Logits are float32 on both, also of bfloat16.
+  const double tolerance = 1e-4;
+  EXPECT_TRUE(at::allclose(found.logprobs.cpu(), expected.logprobs, tolerance, tolerance));
+  EXPECT_TRUE(at::allclose(found.entropy.cpu(), expected.entropy, tolerance, tolerance));
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, CudaRowOps, ::testing::Values(at::kFloat, at::kBFloat16),
+                         [](const auto& info) { return c10::toString(info.param); });
+
+}  // namespace
+}  // namespace tandem::model
