@@ -26,6 +26,9 @@ std::string HostPlace(const GroupOptions& options) {
   return able ? LocalLinks::Place() : "";
 }
 
+// Where there are sockets to ranks that say the same.
+std::string SocketPlace(const GroupOptions&) { return LocalLinks::Place(); }
+
 // Whether all ranks are in one place. Every rank says where it is and hears it of all others, so
 // that all come to the same answer.
 absl::StatusOr<bool> Together(const GroupOptions& options, std::string place) {
@@ -46,15 +49,15 @@ absl::StatusOr<bool> Together(const GroupOptions& options, std::string place) {
   return together;
 }
 
-// By `within`, through shared memory, where that can be, else by `otherwise`.
+// By `within` where all ranks are in one place, else by `otherwise`. `place`: this rank's, or
+// empty.
 absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateHostGroup(
-    const GroupOptions& options, bool allow_shared_memory,
+    const GroupOptions& options, std::string (*place)(const GroupOptions& options),
     absl::StatusOr<std::unique_ptr<ProcessGroup>> (*within)(const GroupOptions&),
     absl::StatusOr<std::unique_ptr<ProcessGroup>> (*otherwise)(const GroupOptions&)) {
   RETURN_IF_ERROR(CheckGroup(options));
   if (options.size == 1) return otherwise(options);
-  const absl::StatusOr<bool> together =
-      Together(options, allow_shared_memory ? HostPlace(options) : "");
+  const absl::StatusOr<bool> together = Together(options, place == nullptr ? "" : place(options));
   if (!together.ok()) return RendezvousError(options, together.status());
   return *together ? within(options) : otherwise(options);
 }
@@ -77,7 +80,8 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateProcessGroup(const GroupOpti
                                                                  c10::Device device,
                                                                  bool allow_shared_memory) {
   if (device.is_cuda()) return CreateNcclGroup(options);
-  return CreateHostGroup(options, allow_shared_memory, &CreateSharedMemoryGroup, &CreateGlooGroup);
+  return CreateHostGroup(options, allow_shared_memory ? &HostPlace : nullptr,
+                         &CreateSharedMemoryGroup, &CreateGlooGroup);
 }
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateGroupOf(absl::string_view backend,
@@ -87,16 +91,18 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateGroupOf(absl::string_view ba
   if (backend == "gloo") return CreateGlooGroup(options);
   if (backend == "socket") return CreateSocketGroup(options);
   if (backend == "shared_memory") {
-    return CreateHostGroup(options, /*allow_shared_memory=*/true, &CreateSharedMemoryGroup,
-                           &CreateGlooGroup);
+    return CreateHostGroup(options, &HostPlace, &CreateSharedMemoryGroup, &CreateGlooGroup);
   }
   if (backend == "messages") {
-    return CreateHostGroup(options, /*allow_shared_memory=*/true, &CreateSharedMessageGroup,
-                           &CreateSocketGroup);
+    return CreateHostGroup(options, &HostPlace, &CreateSharedMessageGroup, &CreateSocketGroup);
+  }
+  if (backend == "local_socket") {
+    return CreateHostGroup(options, &SocketPlace, &CreateLocalSocketGroup, &CreateSocketGroup);
   }
   return absl::InvalidArgumentError(absl::StrCat(
       "group ", options.name,
-      ": backend: expected gloo, nccl, shared_memory, cuda_ipc, socket or messages, found '",
+      ": backend: expected gloo, nccl, shared_memory, cuda_ipc, socket, local_socket or messages, "
+      "found '",
       backend, "'"));
 }
 

@@ -23,9 +23,10 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateProcessGroup(const GroupOpti
 // Joins the group that the word `backend` names: gloo; nccl; shared_memory, which is
 // CreateProcessGroup() for tensors on the CPU; cuda_ipc, where tensors lie on the current CUDA
 // device: through its memory where that is one device and all ranks run on one host, as one user,
-// over NCCL otherwise, which wants a device for each rank; and for messages alone socket, or
-// messages, which is shared memory where that can be and sockets otherwise. INVALID_ARGUMENT for
-// another word.
+// over NCCL otherwise, which wants a device for each rank; and for messages alone socket, which is
+// TCP; local_socket, which is the sockets of the host where all ranks run on one, as one user, and
+// TCP otherwise; or messages, which is shared memory where that can be and TCP otherwise.
+// INVALID_ARGUMENT for another word.
 absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateGroupOf(absl::string_view backend,
                                                             const GroupOptions& options);
 
@@ -45,6 +46,9 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateSharedMemoryGroup(const Grou
 // wait for them, so that what has been received is in the core's cache. Who does not know the
 // rendezvous store cannot connect. Otherwise as CreateGlooGroup.
 absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateSocketGroup(const GroupOptions& options);
+
+// The same over sockets of the host, of ranks that LocalLinks::Place() puts in one place.
+absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateLocalSocketGroup(const GroupOptions& options);
 
 }  // namespace tandem::comm
 

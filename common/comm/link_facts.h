@@ -12,7 +12,8 @@
 
 namespace tandem::comm {
 
-// A group that knows what it moves bytes by: "shared_memory", "socket", "gloo", "nccl", "cuda_ipc".
+// A group that knows what it moves bytes by: "shared_memory", "local_socket", "socket", "gloo",
+// "nccl", "cuda_ipc".
 class KnowsTransport {
  public:
   virtual ~KnowsTransport() = default;

@@ -25,8 +25,15 @@ bool IsOurUser(const FileDescriptor& fd) {
          peer.uid == geteuid();
 }
 
+// Of a stream: what is under way at most. So much that neither side waits for the other's turn on a
+// core, and little enough to be in the cache still when it is received.
+constexpr int kStreamBytes = 512 << 10;
+
 class LocalFamily : public LinkFamily {
  public:
+  // `type`: SOCK_SEQPACKET keeps the bounds of messages, SOCK_STREAM does not.
+  explicit LocalFamily(int type) : type_(type) {}
+
   // Under a name that the system chooses.
   absl::StatusOr<Listener> Listen(int backlog) override {
     Listener out;
@@ -57,16 +64,29 @@ class LocalFamily : public LinkFamily {
     return fd;
   }
 
-  bool Admit(const FileDescriptor& fd) override { return IsOurUser(fd); }
+  bool Admit(const FileDescriptor& fd) override {
+    HoldMuch(fd);
+    return IsOurUser(fd);
+  }
   std::string NameOf(const sockaddr_storage&, socklen_t) const override { return "this host"; }
 
  private:
-  static absl::StatusOr<FileDescriptor> NewSocket() {
-    // Keeps the bounds of messages.
-    FileDescriptor fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  absl::StatusOr<FileDescriptor> NewSocket() const {
+    FileDescriptor fd(socket(AF_UNIX, type_ | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!fd.is_open()) return SocketError("local socket");
+    HoldMuch(fd);
     return fd;
   }
+
+  // As far as the system allows it.
+  void HoldMuch(const FileDescriptor& fd) const {
+    if (type_ != SOCK_STREAM) return;
+    if (setsockopt(fd.get(), SOL_SOCKET, SO_SNDBUFFORCE, &kStreamBytes, sizeof(kStreamBytes)) == 0)
+      return;
+    setsockopt(fd.get(), SOL_SOCKET, SO_SNDBUF, &kStreamBytes, sizeof(kStreamBytes));
+  }
+
+  const int type_;
 };
 
 // A message of a number with room for a descriptor beside it, to be filled in or received.
@@ -110,7 +130,7 @@ absl::StatusOr<std::unique_ptr<LocalLinks>> LocalLinks::Connect(int rank, int si
                                                                 StoreConnection& store,
                                                                 absl::Time deadline,
                                                                 const Cancelled& cancelled) {
-  LocalFamily family;
+  LocalFamily family(SOCK_SEQPACKET);
   ASSIGN_OR_RETURN(auto links, ConnectMesh(family, rank, size, store, deadline, cancelled));
   return absl::WrapUnique(new LocalLinks(std::move(links)));
 }
@@ -170,6 +190,14 @@ uint64_t LocalLinks::Ended() const {
     }
   }
   return ended;
+}
+
+absl::StatusOr<std::vector<FileDescriptor>> ConnectLocalStreams(int rank, int size,
+                                                                StoreConnection& store,
+                                                                absl::Time deadline,
+                                                                const Cancelled& cancelled) {
+  LocalFamily family(SOCK_STREAM);
+  return ConnectMesh(family, rank, size, store, deadline, cancelled);
 }
 
 }  // namespace tandem::comm

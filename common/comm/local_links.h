@@ -53,6 +53,14 @@ class LocalLinks {
   std::vector<FileDescriptor> links_;  // by rank; its own is not open
 };
 
+// A stream socket between each pair of ranks of one place, by rank; the own one is not open. They
+// do not block. Bytes cost about half of what they cost over TCP within a host. Errors as
+// LocalLinks::Connect().
+absl::StatusOr<std::vector<FileDescriptor>> ConnectLocalStreams(int rank, int size,
+                                                                StoreConnection& store,
+                                                                absl::Time deadline,
+                                                                const Cancelled& cancelled);
+
 }  // namespace tandem::comm
 
 #endif  // TANDEM_COMMON_COMM_LOCAL_LINKS_H_

@@ -1,8 +1,9 @@
-// ProcessGroup of messages alone, over TCP: no collectives.
+// ProcessGroup of messages alone, over TCP or the sockets of a host: no collectives.
 #include <ATen/ATen.h>
 
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -10,6 +11,7 @@
 #include "common/comm/choose_group.h"
 #include "common/comm/link_facts.h"
 #include "common/comm/local_address.h"
+#include "common/comm/local_links.h"
 #include "common/comm/message_taker.h"
 #include "common/comm/process_group.h"
 #include "common/comm/single_rank_group.h"
@@ -39,13 +41,14 @@ class SocketWork : public Work, public KnowsCompletion {
 
 class SocketGroup : public ProcessGroup, public TakingGroup, public KnowsTransport {
  public:
-  explicit SocketGroup(std::shared_ptr<SocketEngine> engine) : engine_(std::move(engine)) {}
+  SocketGroup(std::shared_ptr<SocketEngine> engine, const char* transport)
+      : engine_(std::move(engine)), transport_(transport) {}
   ~SocketGroup() override { Abort("the group was destroyed"); }
 
   const std::string& name() const override { return engine_->name(); }
   int rank() const override { return engine_->rank(); }
   int size() const override { return engine_->size(); }
-  const char* transport() const override { return "socket"; }
+  const char* transport() const override { return transport_; }
 
   WorkOr AllGather(at::Tensor, at::Tensor, absl::string_view) override {
     return NoCollectives("all_gather");
@@ -114,31 +117,46 @@ class SocketGroup : public ProcessGroup, public TakingGroup, public KnowsTranspo
   }
 
   const std::shared_ptr<SocketEngine> engine_;
+  const char* const transport_;
 };
 
-absl::StatusOr<std::shared_ptr<SocketEngine>> Join(const GroupOptions& options) {
+absl::StatusOr<std::shared_ptr<SocketEngine>> Join(const GroupOptions& options, bool local) {
   const absl::Time deadline = absl::Now() + options.timeout;
   const Cancelled cancelled = [cancel = options.cancel] {
     return cancel != nullptr && cancel->HasBeenNotified();
   };
-  std::string host = options.advertise_host;
-  if (host.empty()) {
-    ASSIGN_OR_RETURN(host, LocalAddressTowards(options.rendezvous.host));
-  }
   ASSIGN_OR_RETURN(auto store, StoreConnection::Open(options.rendezvous, deadline, cancelled));
-  ASSIGN_OR_RETURN(auto links,
-                   ConnectSockets(host, options.rank, options.size, *store, deadline, cancelled));
+  std::vector<FileDescriptor> links;
+  if (local) {
+    ASSIGN_OR_RETURN(links,
+                     ConnectLocalStreams(options.rank, options.size, *store, deadline, cancelled));
+  } else {
+    std::string host = options.advertise_host;
+    if (host.empty()) {
+      ASSIGN_OR_RETURN(host, LocalAddressTowards(options.rendezvous.host));
+    }
+    ASSIGN_OR_RETURN(links,
+                     ConnectSockets(host, options.rank, options.size, *store, deadline, cancelled));
+  }
   return SocketEngine::Create(options.name, options.rank, options.timeout, std::move(links));
+}
+
+absl::StatusOr<std::unique_ptr<ProcessGroup>> Create(const GroupOptions& options, bool local) {
+  RETURN_IF_ERROR(CheckGroup(options));
+  if (options.size == 1) return CreateSingleRankGroup(options);
+  absl::StatusOr<std::shared_ptr<SocketEngine>> engine = Join(options, local);
+  if (!engine.ok()) return RendezvousError(options, engine.status());
+  return std::make_unique<SocketGroup>(*std::move(engine), local ? "local_socket" : "socket");
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateSocketGroup(const GroupOptions& options) {
-  RETURN_IF_ERROR(CheckGroup(options));
-  if (options.size == 1) return CreateSingleRankGroup(options);
-  absl::StatusOr<std::shared_ptr<SocketEngine>> engine = Join(options);
-  if (!engine.ok()) return RendezvousError(options, engine.status());
-  return std::make_unique<SocketGroup>(*std::move(engine));
+  return Create(options, /*local=*/false);
+}
+
+absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateLocalSocketGroup(const GroupOptions& options) {
+  return Create(options, /*local=*/true);
 }
 
 }  // namespace tandem::comm

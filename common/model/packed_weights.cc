@@ -109,6 +109,7 @@ void PackedWeights::PackRest() {
 void PackedWeights::ReleaseMemory() {
   Invalidate();
   for (Entry& entry : entries_) entry.matrix.reset();
+  memory_.reset();
 }
 
 }  // namespace tandem::model

@@ -29,10 +29,12 @@ absl::Status CheckRendezvous(const common::v1::GroupRendezvous& rendezvous,
                              const std::string& field) {
   if (const std::string& backend = rendezvous.backend();
       backend != "gloo" && backend != "nccl" && backend != "shared_memory" &&
-      backend != "cuda_ipc" && backend != "socket" && backend != "messages") {
+      backend != "cuda_ipc" && backend != "socket" && backend != "local_socket" &&
+      backend != "messages") {
     return rpc::InvalidField(
         field + ".backend",
-        absl::StrCat("expected gloo, nccl, shared_memory, cuda_ipc, socket or messages, found '",
+        absl::StrCat("expected gloo, nccl, shared_memory, cuda_ipc, socket, local_socket or "
+                     "messages, found '",
                      backend, "'"));
   }
   if (rendezvous.host().empty())

@@ -5,6 +5,7 @@
 #include "absl/memory/memory.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
+#include "services/trainer/fsdp/tensor_memory.h"
 
 namespace tandem::trainer {
 
@@ -38,6 +39,9 @@ at::Tensor StateMemory::FromFile(int64_t numel, at::ScalarType dtype) {
 
 at::Tensor StateMemory::Zeros(int64_t numel) {
   if (offload_ == Offload::kDisk) return FromFile(numel, at::kFloat);
+  if (offload_ == Offload::kNone && device_.is_cpu()) {
+    return TensorMemory::Zeros(numel, at::kFloat);
+  }
   at::TensorOptions options = at::TensorOptions(at::kFloat).device(state_device_);
   if (offload_ == Offload::kCpu) {
     options = options.pinned_memory(true);

@@ -28,7 +28,9 @@ class StateMemory {
                                                              const std::string& folder,
                                                              at::Device device);
 
-  // float32 [numel]. Throws c10::OutOfMemoryError, and c10::Error where a disk is full.
+  // float32 [numel]. On a CPU its pages are taken when they are first written: gradients and
+  // moments of a rank that has not trained yet take no memory. Throws c10::OutOfMemoryError, and
+  // c10::Error where a disk is full.
   at::Tensor Zeros(int64_t numel);
   // Of the type that is computed with, [numel], where the device reads it: in the file on a CPU, on
   // the device otherwise. Throws as Zeros().

@@ -1,5 +1,7 @@
 #include "services/trainer/fsdp/tensor_memory.h"
 
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/util/Exception.h>
@@ -33,11 +35,13 @@ struct Header {
 constexpr size_t kHeaderBytes = 64;
 static_assert(sizeof(Header) <= kHeaderBytes);
 
+// Of a tensor that has pages of its own.
+constexpr size_t kSmallestMapped = size_t{64} << 10;
 #if defined(__SANITIZE_ADDRESS__)
 // Every tensor a block of its own, so that use after free is seen.
 constexpr size_t kSmallestCached = std::numeric_limits<size_t>::max();
 #else
-constexpr size_t kSmallestCached = size_t{64} << 10;
+constexpr size_t kSmallestCached = kSmallestMapped;
 #endif
 constexpr int64_t kSlackBytes = int64_t{64} << 20;
 
@@ -76,9 +80,7 @@ class Blocks {
     } else {
       header = TakeCached(RoundUp(wanted));
     }
-    TORCH_CHECK_WITH(OutOfMemoryError, header != nullptr, "a tensor of ", tensor_bytes,
-                     " bytes does not fit in memory, beside the ", current(),
-                     " bytes of tensors that are there", Allowance());
+    CheckFits(header, tensor_bytes);
     header->tensor_bytes = tensor_bytes;
     absl::MutexLock lock(&mu_);
     current_ += static_cast<int64_t>(tensor_bytes);
@@ -98,6 +100,23 @@ class Blocks {
     free_[header->block_bytes].push_back(header);
     cached_ += static_cast<int64_t>(header->block_bytes);
     ReleaseAbove(peak_ + peak_ / 4 + kSlackBytes - current_);
+  }
+
+  // Pages of their own, which nobody has written to.
+  void* TakeFresh(size_t tensor_bytes) {
+    void* data = nullptr;
+    {
+      absl::MutexLock lock(&mu_);
+      data = Map(tensor_bytes);
+    }
+    CheckFits(data, tensor_bytes);
+    Count(static_cast<int64_t>(tensor_bytes));
+    return data;
+  }
+
+  void ReturnFresh(void* data, size_t tensor_bytes) {
+    munmap(data, tensor_bytes);
+    Count(-static_cast<int64_t>(tensor_bytes));
   }
 
   // Of tensors in other memory than ours.
@@ -136,18 +155,29 @@ class Blocks {
       if (found->second.empty()) free_.erase(found);
       return header;
     }
+    Header* const header = static_cast<Header*>(Map(block_bytes));
+    if (header != nullptr) header->block_bytes = block_bytes;
+    return header;
+  }
+
+  // Of zeros; null where the system has no more memory, also without what is kept.
+  void* Map(size_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     for (int attempt = 0; attempt < 2; ++attempt) {
       void* const block =
-          mmap(nullptr, block_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+          mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
       if (block != MAP_FAILED) {
-        model::kernels::WantLargePages(block, block_bytes);
-        Header* const header = static_cast<Header*>(block);
-        header->block_bytes = block_bytes;
-        return header;
+        model::kernels::WantLargePages(block, bytes);
+        return block;
       }
       ReleaseAbove(0);
     }
     return nullptr;
+  }
+
+  void CheckFits(const void* memory, size_t tensor_bytes) const {
+    TORCH_CHECK_WITH(OutOfMemoryError, memory != nullptr, "a tensor of ", tensor_bytes,
+                     " bytes does not fit in memory, beside the ", current(),
+                     " bytes of tensors that are there", Allowance());
   }
 
   // The largest first: they are the fewest.
@@ -198,6 +228,14 @@ void TensorMemory::Install() {
     c10::SetCPUAllocator(allocator, /*priority=*/100);
     comm::CountShareable([](int64_t bytes) { blocks().Count(bytes); });
   });
+}
+
+at::Tensor TensorMemory::Zeros(int64_t numel, at::ScalarType dtype) {
+  const size_t bytes = static_cast<size_t>(numel) * c10::elementSize(dtype);
+  if (bytes < kSmallestMapped) return at::zeros({numel}, dtype);
+  void* const data = blocks().TakeFresh(bytes);
+  return at::from_blob(
+      data, {numel}, [bytes](void* freed) { blocks().ReturnFresh(freed, bytes); }, dtype);
 }
 
 int64_t TensorMemory::current_bytes() { return blocks().current(); }

@@ -5,12 +5,19 @@
 #ifndef TANDEM_SERVICES_TRAINER_FSDP_TENSOR_MEMORY_H_
 #define TANDEM_SERVICES_TRAINER_FSDP_TENSOR_MEMORY_H_
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
 
 namespace tandem::trainer {
 
 class TensorMemory {
  public:
+  // As at::zeros() on the CPU, counted like the others, for what is written late or never: its
+  // pages are the process's when they are first written, and go back to the system with the tensor.
+  // What the process may not have at all is refused here. Throws c10::OutOfMemoryError.
+  static at::Tensor Zeros(int64_t numel, at::ScalarType dtype);
+
   // Becomes LibTorch's CPU allocator; tensors that exist keep the memory they have. Idempotent, any
   // thread. Before it is called nothing is counted.
   static void Install();

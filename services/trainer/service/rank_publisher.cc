@@ -162,7 +162,7 @@ absl::StatusOr<v1::PublishWeightsResponse> RankPublisher::Lead(
     } else if (config_.trainer().weight_transport() == config::v1::WEIGHT_TRANSPORT_BROADCAST) {
       options.backend = shares ? "shared_memory" : "gloo";
     } else {
-      options.backend = shares ? "messages" : "socket";
+      options.backend = shares ? "messages" : "local_socket";
     }
     absl::StatusOr<std::unique_ptr<WeightPublisher>> publisher = WeightPublisher::Create(options);
     if (!publisher.ok()) {

@@ -1,7 +1,7 @@
 // comm_peer PORT RANK SIZE ACTION BACKEND: a rank of the group "test" in a process of its own.
-// BACKEND is Gloo, SharedMemory, SharedMessages, Socket, or a word of CreateGroupOf() for tensors
-// on the GPU. Joins, prints "joined", then: "idle" does nothing until it is killed; "broadcast"
-// takes part in broadcasts of one MiB from rank 0 until one fails, and exits with 3.
+// BACKEND is Gloo, SharedMemory, SharedMessages, Socket, LocalSocket, or a word of CreateGroupOf()
+// for tensors on the GPU. Joins, prints "joined", then: "idle" does nothing until it is killed;
+// "broadcast" takes part in broadcasts of one MiB from rank 0 until one fails, and exits with 3.
 #include <ATen/ATen.h>
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -28,11 +28,12 @@ int main(int argc, char** argv) {
   options.timeout = absl::Seconds(60);
   const std::string backend = argv[5];
   const bool on_gpu = backend != "SharedMemory" && backend != "SharedMessages" &&
-                      backend != "Socket" && backend != "Gloo";
+                      backend != "Socket" && backend != "LocalSocket" && backend != "Gloo";
   auto group = on_gpu                        ? tandem::comm::CreateGroupOf(backend, options)
                : backend == "SharedMemory"   ? tandem::comm::CreateSharedMemoryGroup(options)
                : backend == "SharedMessages" ? tandem::comm::CreateSharedMessageGroup(options)
                : backend == "Socket"         ? tandem::comm::CreateSocketGroup(options)
+               : backend == "LocalSocket"    ? tandem::comm::CreateLocalSocketGroup(options)
                                              : tandem::comm::CreateGlooGroup(options);
   if (!group.ok()) {
     std::fprintf(stderr, "%s\n", group.status().ToString().c_str());

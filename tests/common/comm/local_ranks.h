@@ -37,6 +37,7 @@ inline constexpr Backend kGloo = {"Gloo", &CreateGlooGroup};
 inline constexpr Backend kSharedMemory = {"SharedMemory", &CreateSharedMemoryGroup};
 inline constexpr Backend kSharedMessages = {"SharedMessages", &CreateSharedMessageGroup};
 inline constexpr Backend kSocket = {"Socket", &CreateSocketGroup};
+inline constexpr Backend kLocalSocket = {"LocalSocket", &CreateLocalSocketGroup};
 
 inline std::string BackendName(const ::testing::TestParamInfo<Backend>& info) {
   return info.param.name;

@@ -47,7 +47,8 @@ INSTANTIATE_TEST_SUITE_P(Backends, PeerDeath, ::testing::Values(kGloo, kSharedMe
 // What groups without collectives do as well.
 class PeerDeathAmongMessages : public ::testing::TestWithParam<Backend> {};
 INSTANTIATE_TEST_SUITE_P(Backends, PeerDeathAmongMessages,
-                         ::testing::Values(kGloo, kSharedMemory, kSharedMessages, kSocket),
+                         ::testing::Values(kGloo, kSharedMemory, kSharedMessages, kSocket,
+                                           kLocalSocket),
                          BackendName);
 
 TEST_P(PeerDeath, APeerKilledDuringABroadcastIsUnavailableAtOnce) {

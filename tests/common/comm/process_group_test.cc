@@ -23,7 +23,8 @@ INSTANTIATE_TEST_SUITE_P(Backends, GroupTest, ::testing::Values(kGloo, kSharedMe
 // What groups without collectives do as well.
 class MessagesTest : public ::testing::TestWithParam<Backend> {};
 INSTANTIATE_TEST_SUITE_P(Backends, MessagesTest,
-                         ::testing::Values(kGloo, kSharedMemory, kSharedMessages, kSocket),
+                         ::testing::Values(kGloo, kSharedMemory, kSharedMessages, kSocket,
+                                           kLocalSocket),
                          BackendName);
 
 absl::Status Expect(bool condition, const std::string& what) {

@@ -1,4 +1,4 @@
-// What is particular to groups of messages over TCP.
+// What is particular to groups of messages over TCP or the sockets of a host.
 #include <ATen/ATen.h>
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -28,9 +28,13 @@ absl::Status Expect(bool condition, const std::string& what) {
   return condition ? absl::OkStatus() : absl::InternalError(what);
 }
 
-TEST(SocketGroup, LargeMessagesCrossWithoutADeadlock) {
+class SocketGroup : public ::testing::TestWithParam<Backend> {};
+INSTANTIATE_TEST_SUITE_P(Families, SocketGroup, ::testing::Values(kSocket, kLocalSocket),
+                         BackendName);
+
+TEST_P(SocketGroup, LargeMessagesCrossWithoutADeadlock) {
   constexpr int64_t kBytes = 30 << 20;  // more than the sockets hold
-  const auto results = RunRanks(3, kSocket, [](ProcessGroup& group) -> absl::Status {
+  const auto results = RunRanks(3, GetParam(), [](ProcessGroup& group) -> absl::Status {
     std::vector<std::unique_ptr<Work>> works;
     std::vector<at::Tensor> arrived(3);
     const at::Tensor mine = at::full({kBytes}, group.rank() + 1, at::kByte);
@@ -53,9 +57,9 @@ TEST(SocketGroup, LargeMessagesCrossWithoutADeadlock) {
   EXPECT_THAT(results, Each(IsOk()));
 }
 
-TEST(SocketGroup, AMessageOfAnotherSizeIsAnErrorThatNamesBothAndWritesNothing) {
+TEST_P(SocketGroup, AMessageOfAnotherSizeIsAnErrorThatNamesBothAndWritesNothing) {
   at::Tensor four = at::full({4}, 7, at::kByte);
-  const auto results = RunRanks(2, kSocket, [&](ProcessGroup& group) -> absl::Status {
+  const auto results = RunRanks(2, GetParam(), [&](ProcessGroup& group) -> absl::Status {
     auto work = group.rank() == 0 ? group.Send(at::zeros({5}, at::kByte), 1, "five")
                                   : group.Receive(four, 0, "four");
     RETURN_IF_ERROR(work.status());
@@ -67,8 +71,8 @@ TEST(SocketGroup, AMessageOfAnotherSizeIsAnErrorThatNamesBothAndWritesNothing) {
   EXPECT_TRUE(at::equal(four, at::full({4}, 7, at::kByte)));
 }
 
-TEST(SocketGroup, EmptyMessagesTravelToo) {
-  const auto results = RunRanks(2, kSocket, [](ProcessGroup& group) -> absl::Status {
+TEST_P(SocketGroup, EmptyMessagesTravelToo) {
+  const auto results = RunRanks(2, GetParam(), [](ProcessGroup& group) -> absl::Status {
     at::Tensor nothing = at::zeros({0}, at::kByte);
     auto work =
         group.rank() == 0 ? group.Send(nothing, 1, "none") : group.Receive(nothing, 0, "none");
@@ -78,8 +82,8 @@ TEST(SocketGroup, EmptyMessagesTravelToo) {
   EXPECT_THAT(results, Each(IsOk()));
 }
 
-TEST(SocketGroup, WhatARankSentBeforeItLeftArrives) {
-  const auto results = RunRanks(2, kSocket, [](ProcessGroup& group) -> absl::Status {
+TEST_P(SocketGroup, WhatARankSentBeforeItLeftArrives) {
+  const auto results = RunRanks(2, GetParam(), [](ProcessGroup& group) -> absl::Status {
     at::Tensor bytes = at::full({1 << 20}, group.rank(), at::kByte);
     auto work = group.rank() == 1 ? group.Send(bytes, 0, "last") : group.Receive(bytes, 1, "last");
     RETURN_IF_ERROR(work.status());
@@ -89,9 +93,9 @@ TEST(SocketGroup, WhatARankSentBeforeItLeftArrives) {
   EXPECT_THAT(results, Each(IsOk()));
 }
 
-TEST(SocketGroup, HasNoCollectives) {
+TEST_P(SocketGroup, HasNoCollectives) {
   const auto results = RunRanks(
-      2, kSocket, [](ProcessGroup& group) -> absl::Status { return group.Barrier("all"); });
+      2, GetParam(), [](ProcessGroup& group) -> absl::Status { return group.Barrier("all"); });
   EXPECT_THAT(results, Each(StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("barrier"))));
 }
 
@@ -112,7 +116,7 @@ int ConnectAsStranger(int port) {
   return fd;
 }
 
-TEST(SocketGroup, AStrangerIsRefusedAndNamedAndKeepsNobodyOut) {
+TEST(TcpGroup, AStrangerIsRefusedAndNamedAndKeepsNobodyOut) {
   ASSERT_OK_AND_ASSIGN(auto store, StoreServer::Start());
   absl::StatusOr<std::unique_ptr<ProcessGroup>> zero = absl::UnknownError("not made");
   std::thread rank_zero([&] { zero = CreateSocketGroup(LocalOptions(store->port(), 0, 2)); });
@@ -130,7 +134,7 @@ TEST(SocketGroup, AStrangerIsRefusedAndNamedAndKeepsNobodyOut) {
   close(liar);
 }
 
-TEST(SocketGroup, ARendezvousThatFailsTellsOfStrangers) {
+TEST(TcpGroup, ARendezvousThatFailsTellsOfStrangers) {
   ASSERT_OK_AND_ASSIGN(auto store, StoreServer::Start());
   absl::Status status;
   std::thread rank_zero([&] {

@@ -219,7 +219,7 @@ absl::Status RunSync(const SyncOptions& options) {
     ASSIGN_OR_RETURN(raw_seconds.emplace_back(), MeasureRawTransfer(transfer));
     if (options.transport == "delta") continue;
     if (chain) {
-      transfer.backend = options.no_shared_memory ? "socket" : "messages";
+      transfer.backend = options.no_shared_memory ? "local_socket" : "messages";
     } else if (!options.no_shared_memory) {
       transfer.backend = "shared_memory";
     }

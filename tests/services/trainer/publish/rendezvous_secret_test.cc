@@ -97,7 +97,8 @@ TEST_P(RendezvousSecretTest, StrangersDoNotDisturbAnUpdate) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, RendezvousSecretTest,
-                         ::testing::Values("gloo", "messages", "socket", "shared_memory"),
+                         ::testing::Values("gloo", "messages", "socket", "local_socket",
+                                           "shared_memory"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::erase(name, '_');

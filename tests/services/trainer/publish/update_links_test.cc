@@ -88,6 +88,7 @@ TEST_P(UpdateLinksTest, AddUpToThePlanOfEachSender) {
 
 INSTANTIATE_TEST_SUITE_P(Transports, UpdateLinksTest,
                          ::testing::Values(Case{"reshard", "messages", "shared_memory"},
+                                           Case{"reshard", "local_socket", "local_socket"},
                                            Case{"reshard", "socket", "socket"},
                                            Case{"reshard", "gloo", "gloo"},
                                            Case{"delta", "socket", "socket"}),
