@@ -31,6 +31,8 @@ class PackedWeights : public ParameterProvider {
   // Packs the panels that this completes: while they are in the core's cache, if they have just
   // been written. Of no effect on a parameter that is never packed.
   void Pack(int index, int64_t first, int64_t count);
+  // Whether a parameter is ever packed.
+  bool IsPacked(int index) const;
   // Packs what is not packed since Invalidate().
   void PackRest();
   // As Invalidate(), and frees the memory.
@@ -49,7 +51,6 @@ class PackedWeights : public ParameterProvider {
     bool fresh = false;
   };
 
-  bool IsPacked(int index) const;
   // Allocates the panels of all parameters, side by side: large pages then hold many small
   // matrices, which read one after another miss the translation buffer seldom.
   void Allocate();

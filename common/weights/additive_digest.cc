@@ -4,6 +4,7 @@
 #include "hwy/foreach_target.h"
 // clang-format on
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 
@@ -17,13 +18,24 @@ namespace tandem::weights::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// sums[l] += sum of factors_l[j] * word j of `from`, which is at no particular address; with
-// kCopies `to` gets the words as they were added.
-template <bool kCopies>
+enum class Words { kAdd, kCopy, kStream };
+
+// sums[l] += sum of factors_l[j] * word j of `from`, which is at no particular address; with kCopy
+// and kStream `to` gets the words as they were added, with kStream past the caches.
+template <Words kWhat>
 HWY_INLINE void AddOrCopyWords(const std::byte* from, std::byte* to, int64_t words,
                                const uint32_t* factors_0, const uint32_t* factors_1,
                                uint64_t* sums) {
   int64_t j = 0;
+  const auto one_by_one = [&](int64_t end) {
+    for (; j < end; ++j) {
+      uint32_t w;
+      std::memcpy(&w, from + j * sizeof(w), sizeof(w));
+      if constexpr (kWhat != Words::kAdd) std::memcpy(to + j * sizeof(w), &w, sizeof(w));
+      sums[0] += uint64_t{factors_0[j]} * w;
+      sums[1] += uint64_t{factors_1[j]} * w;
+    }
+  };
 #if HWY_TARGET != HWY_SCALAR
   // Products of 32-bit words in even places fill whole registers; those in odd places are shifted
   // there first.
@@ -35,12 +47,23 @@ HWY_INLINE void AddOrCopyWords(const std::byte* from, std::byte* to, int64_t wor
   const auto odd = [&](auto v) { return hn::BitCast(d, hn::ShiftRight<32>(hn::BitCast(d64, v))); };
   auto even_0 = hn::Zero(d64), odd_0 = hn::Zero(d64), even_1 = hn::Zero(d64), odd_1 = hn::Zero(d64);
   const int64_t step = hn::Lanes(d);
+  if constexpr (kWhat == Words::kStream) {
+    // Whole registers go to their own addresses; words that lie across words go the other way.
+    const auto into_word = reinterpret_cast<uintptr_t>(to) % sizeof(uint32_t);
+    if (into_word != 0) {
+      return AddOrCopyWords<Words::kCopy>(from, to, words, factors_0, factors_1, sums);
+    }
+    const auto place = static_cast<int64_t>(reinterpret_cast<uintptr_t>(to) / sizeof(uint32_t));
+    one_by_one(std::min(words, (step - place % step) % step));
+  }
   for (; j + step <= words; j += step) {
     const int64_t at = j * static_cast<int64_t>(sizeof(uint32_t));
     const auto bytes = hn::LoadU(d8, reinterpret_cast<const uint8_t*>(from + at));
-    if constexpr (kCopies) {
-      hwy::Prefetch(from + at + kAheadBytes);
+    if constexpr (kWhat != Words::kAdd) hwy::Prefetch(from + at + kAheadBytes);
+    if constexpr (kWhat == Words::kCopy) {
       hn::StoreU(bytes, d8, reinterpret_cast<uint8_t*>(to + at));
+    } else if constexpr (kWhat == Words::kStream) {
+      hn::Stream(bytes, d8, reinterpret_cast<uint8_t*>(to + at));
     }
     const auto w = hn::BitCast(d, bytes);
     const auto f_0 = hn::LoadU(d, factors_0 + j);
@@ -59,30 +82,28 @@ HWY_INLINE void AddOrCopyWords(const std::byte* from, std::byte* to, int64_t wor
   add_lanes(hn::Add(even_0, odd_0), sums[0]);
   add_lanes(hn::Add(even_1, odd_1), sums[1]);
 #endif
-  for (; j < words; ++j) {
-    uint32_t w;
-    std::memcpy(&w, from + j * sizeof(w), sizeof(w));
-    if constexpr (kCopies) std::memcpy(to + j * sizeof(w), &w, sizeof(w));
-    sums[0] += uint64_t{factors_0[j]} * w;
-    sums[1] += uint64_t{factors_1[j]} * w;
-  }
+  one_by_one(words);
 }
 
 void AddWords(const std::byte* from, int64_t words, const uint32_t* factors_0,
               const uint32_t* factors_1, uint64_t* sums) {
-  AddOrCopyWords<false>(from, nullptr, words, factors_0, factors_1, sums);
+  AddOrCopyWords<Words::kAdd>(from, nullptr, words, factors_0, factors_1, sums);
 }
 
 void CopyWords(const std::byte* from, std::byte* to, int64_t words, const uint32_t* factors_0,
                const uint32_t* factors_1, uint64_t* sums) {
-  AddOrCopyWords<true>(from, to, words, factors_0, factors_1, sums);
+  AddOrCopyWords<Words::kCopy>(from, to, words, factors_0, factors_1, sums);
+}
+
+void StreamWords(const std::byte* from, std::byte* to, int64_t words, const uint32_t* factors_0,
+                 const uint32_t* factors_1, uint64_t* sums) {
+  AddOrCopyWords<Words::kStream>(from, to, words, factors_0, factors_1, sums);
 }
 
 }  // namespace tandem::weights::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-#include <algorithm>
 #include <bit>
 #include <cstdlib>
 
@@ -112,11 +133,13 @@ alignas(64) constexpr Factors kFactors = MakeFactors();
 
 HWY_EXPORT(AddWords);
 HWY_EXPORT(CopyWords);
+HWY_EXPORT(StreamWords);
 
 // Collects the words of a block, whatever ranges they come in, and multiplies once at its end.
 class BlockSums {
  public:
-  explicit BlockSums(DigestSum& sum) : sum_(sum) {}
+  // `streams`: what is copied goes past the caches.
+  explicit BlockSums(DigestSum& sum, bool streams = false) : sum_(sum), streams_(streams) {}
   BlockSums(const BlockSums&) = delete;
   BlockSums& operator=(const BlockSums&) = delete;
   ~BlockSums() { EndBlock(); }
@@ -143,6 +166,8 @@ class BlockSums {
       const uint32_t* const factors_1 = kFactors[1].data() + place;
       if (to == nullptr) {
         HWY_DYNAMIC_DISPATCH(AddWords)(from, words, factors_0, factors_1, block_sums_);
+      } else if (streams_) {
+        HWY_DYNAMIC_DISPATCH(StreamWords)(from, to, words, factors_0, factors_1, block_sums_);
       } else {
         HWY_DYNAMIC_DISPATCH(CopyWords)(from, to, words, factors_0, factors_1, block_sums_);
       }
@@ -180,6 +205,7 @@ class BlockSums {
   }
 
   DigestSum& sum_;
+  const bool streams_;
   int64_t block_ = 0;
   uint64_t block_sums_[2] = {0, 0};
 };
@@ -212,6 +238,14 @@ void CopyRange(int64_t offset_bytes, absl::Span<const std::byte> from, std::byte
                DigestSum& sum) {
   if (offset_bytes < 0 || to == nullptr) std::abort();
   BlockSums(sum).Add(offset_bytes, from.data(), static_cast<int64_t>(from.size()), to);
+}
+
+void StreamRange(int64_t offset_bytes, absl::Span<const std::byte> from, std::byte* to,
+                 DigestSum& sum) {
+  if (offset_bytes < 0 || to == nullptr) std::abort();
+  BlockSums(sum, /*streams=*/true)
+      .Add(offset_bytes, from.data(), static_cast<int64_t>(from.size()), to);
+  hwy::FlushStream();
 }
 
 void AddStrided(int64_t offset_bytes, int64_t stride_bytes, int64_t row_bytes,

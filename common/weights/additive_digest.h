@@ -58,6 +58,11 @@ void AddRange(int64_t offset_bytes, absl::Span<const std::byte> bytes, DigestSum
 void CopyRange(int64_t offset_bytes, absl::Span<const std::byte> from, std::byte* to,
                DigestSum& sum);
 
+// As CopyRange(), where nobody reads the copy soon: it goes to memory past the caches, which spares
+// reading there what is overwritten.
+void StreamRange(int64_t offset_bytes, absl::Span<const std::byte> from, std::byte* to,
+                 DigestSum& sum);
+
 // Adds rows of `row_bytes` bytes that lie one after another in `rows` and, in their tensor, from
 // bytes offset_bytes, offset_bytes + stride_bytes and so on: columns of a matrix, say. Aborts where
 // an offset is negative or `rows` is not whole rows.

@@ -101,7 +101,7 @@ void AddHeld(const common::v1::TensorEntry& tensor, absl::Span<const std::byte> 
 }
 
 void CopyHeld(const common::v1::TensorEntry& tensor, absl::Span<std::byte> held, int64_t offset,
-              const std::byte* from, int64_t size, DigestSum& sum) {
+              const std::byte* from, int64_t size, DigestSum& sum, bool streams) {
   std::vector<DigestRun> parts;
   AppendPart(RunOfHeld(tensor, held), offset, size, parts);
   std::byte* to = held.data() + offset;
@@ -112,7 +112,7 @@ void CopyHeld(const common::v1::TensorEntry& tensor, absl::Span<std::byte> held,
     const int64_t rows = is_one ? 1 : part.rows;
     for (int64_t row = 0; row < rows; ++row) {
       const auto bytes = static_cast<size_t>(row_bytes);
-      CopyRange(part.offset + row * part.stride, {from, bytes}, to, sum);
+      (streams ? StreamRange : CopyRange)(part.offset + row * part.stride, {from, bytes}, to, sum);
       from += row_bytes;
       to += row_bytes;
     }

@@ -55,9 +55,9 @@ void AppendPart(const DigestRun& run, int64_t offset, int64_t size, std::vector<
 void AddHeld(const common::v1::TensorEntry& tensor, absl::Span<const std::byte> held,
              int64_t offset, int64_t size, DigestSum& sum);
 // The same for bytes that are yet to be put there: copies `size` bytes at `from` to byte `offset`
-// of what is held, and adds what it wrote (CopyRange()).
+// of what is held, and adds what it wrote (CopyRange(), or with `streams` StreamRange()).
 void CopyHeld(const common::v1::TensorEntry& tensor, absl::Span<std::byte> held, int64_t offset,
-              const std::byte* from, int64_t size, DigestSum& sum);
+              const std::byte* from, int64_t size, DigestSum& sum, bool streams = false);
 DigestSum SumOfHeld(const common::v1::TensorEntry& tensor, absl::Span<const std::byte> bytes);
 
 common::v1::TensorDigest MakeTensorDigest(const common::v1::TensorEntry& tensor,

@@ -61,7 +61,8 @@ class TensorSink::SpanTaker : public comm::MessageTaker {
       if (from == to) {
         AddHeld(tensor, held, first, portion, sum);
       } else {
-        CopyHeld(tensor, held, first, from, portion, sum);
+        const bool streams = sink_.reads_again_ != nullptr && !sink_.reads_again_(piece.tensor());
+        CopyHeld(tensor, held, first, from, portion, sum, streams);
       }
       if (status_.ok()) status_ = sink_.Arrived(piece.tensor(), first, portion);
       if (within + portion == piece.size_bytes()) ++at_;
@@ -88,11 +89,12 @@ class TensorSink::SpanTaker : public comm::MessageTaker {
 };
 
 TensorSink::TensorSink(const TransferPlan& plan, TensorMemory memory, BytesArrived arrived,
-                       BaseMemory base, DeviceOps& ops)
+                       BaseMemory base, DeviceOps& ops, ReadsAgain reads_again)
     : plan_(plan),
       memory_(std::move(memory)),
       arrived_(std::move(arrived)),
       base_(std::move(base)),
+      reads_again_(std::move(reads_again)),
       ops_(ops),
       missing_(plan.tensor_bytes),
       sums_(plan.tensor_bytes.size()) {}
@@ -102,7 +104,8 @@ TensorSink::~TensorSink() = default;
 absl::StatusOr<std::unique_ptr<TensorSink>> TensorSink::Create(const TransferPlan& plan,
                                                                TensorMemory memory,
                                                                BytesArrived arrived,
-                                                               BaseMemory base, DeviceOps& ops) {
+                                                               BaseMemory base, DeviceOps& ops,
+                                                               ReadsAgain reads_again) {
   for (int i = 0; i < plan.manifest.tensors_size(); ++i) {
     if (const auto size = static_cast<int64_t>(memory(i).size()); size != plan.tensor_bytes[i]) {
       return absl::InternalError(absl::StrCat("tensor ", plan.manifest.tensors(i).name(),
@@ -110,8 +113,8 @@ absl::StatusOr<std::unique_ptr<TensorSink>> TensorSink::Create(const TransferPla
                                               plan.tensor_bytes[i]));
     }
   }
-  auto sink = absl::WrapUnique(
-      new TensorSink(plan, std::move(memory), std::move(arrived), std::move(base), ops));
+  auto sink = absl::WrapUnique(new TensorSink(plan, std::move(memory), std::move(arrived),
+                                              std::move(base), ops, std::move(reads_again)));
   sink->digests_ =
       MakeTensorDigests(plan.manifest, std::vector<DigestSum>(plan.manifest.tensors_size()));
   return sink;

@@ -26,6 +26,9 @@ using BaseMemory = std::function<absl::Span<const std::byte>(int tensor)>;
 // error ends the update.
 using BytesArrived = std::function<absl::Status(int tensor, int64_t offset, int64_t size)>;
 
+// Whether BytesArrived reads bytes of the tensor again.
+using ReadsAgain = std::function<bool(int tensor)>;
+
 // One update; the plan outlives it, and `ops`, whose memory the tensors and the base are in: what
 // is done to them is queued there, and done when Digest() returns. What has arrived is digested
 // bucket by bucket from where it lies or, on the host, while it is written there: the digests say
@@ -34,11 +37,9 @@ class TensorSink : public BucketSink {
  public:
   // INTERNAL names a tensor whose memory has another size than the plan.
   ~TensorSink() override;
-  static absl::StatusOr<std::unique_ptr<TensorSink>> Create(const TransferPlan& plan,
-                                                            TensorMemory memory,
-                                                            BytesArrived arrived = nullptr,
-                                                            BaseMemory base = nullptr,
-                                                            DeviceOps& ops = CpuOps());
+  static absl::StatusOr<std::unique_ptr<TensorSink>> Create(
+      const TransferPlan& plan, TensorMemory memory, BytesArrived arrived = nullptr,
+      BaseMemory base = nullptr, DeviceOps& ops = CpuOps(), ReadsAgain reads_again = nullptr);
 
   absl::Status Collect(int bucket, at::Tensor buffer) override;
   absl::Span<std::byte> Place(int bucket, const BucketSpan& span) override;
@@ -52,7 +53,7 @@ class TensorSink : public BucketSink {
 
  private:
   TensorSink(const TransferPlan& plan, TensorMemory memory, BytesArrived arrived, BaseMemory base,
-             DeviceOps& ops);
+             DeviceOps& ops, ReadsAgain reads_again);
 
   using Piece = common::v1::BucketPiece;
   class SpanTaker;
@@ -66,8 +67,9 @@ class TensorSink : public BucketSink {
 
   const TransferPlan& plan_;
   const TensorMemory memory_;
-  const BytesArrived arrived_;  // null: nobody asks
-  const BaseMemory base_;       // null: there is none
+  const BytesArrived arrived_;    // null: nobody asks
+  const BaseMemory base_;         // null: there is none
+  const ReadsAgain reads_again_;  // null: it may, of any
   DeviceOps& ops_;
   std::vector<int64_t> missing_;  // bytes of each tensor that are not digested yet
   std::vector<DigestSum> sums_;

@@ -25,7 +25,7 @@ class RecordingWeightService : public rollout::WeightServiceImpl {
       const rollout::v1::ReadWeightsRequest* request) override {
     {
       absl::MutexLock lock(&mu_);
-      reads_.push_back(*request);
+      if (reads_.size() < kMostRecorded) reads_.push_back(*request);
     }
     return WeightServiceImpl::ReadWeights(context, request);
   }
@@ -34,7 +34,7 @@ class RecordingWeightService : public rollout::WeightServiceImpl {
                                         rollout::v1::BeginUpdateResponse* response) override {
     {
       absl::MutexLock lock(&mu_);
-      begun_.push_back(*request);
+      if (begun_.size() < kMostRecorded) begun_.push_back(*request);
     }
     return WeightServiceImpl::BeginUpdate(context, request, response);
   }
@@ -48,6 +48,9 @@ class RecordingWeightService : public rollout::WeightServiceImpl {
   }
 
  private:
+  // Of each kind, the first ones: a test that updates for long looks at what piles up.
+  static constexpr size_t kMostRecorded = 64;
+
   mutable absl::Mutex mu_;
   std::vector<rollout::v1::ReadWeightsRequest> reads_;
   std::vector<rollout::v1::BeginUpdateRequest> begun_;

@@ -42,6 +42,8 @@ class ArenaPair {
   // have been asked for, the layout that the forward pass reads. By its stager, when they are
   // final, once each. RESOURCE_EXHAUSTED as Staged().
   absl::Status Derive(int parameter, int64_t first, int64_t count);
+  // Whether Derive() reads a parameter of the staged arena.
+  bool Derives(int parameter) { return idle().packed->IsPacked(parameter); }
   // The same for what is still without.
   absl::Status DeriveRest();
 

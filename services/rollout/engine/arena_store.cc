@@ -42,6 +42,10 @@ absl::Status ArenaStore::Arrived(int index, int64_t offset, int64_t size) {
   return arenas_.Derive(ref.parameter, begin + offset / element, size / element);
 }
 
+bool ArenaStore::ReadsAgain(int index) {
+  return arenas_.Derives(table_.segments()[index].parameter);
+}
+
 void ArenaStore::DropStaged() {
   if (staged_ == nullptr) return;
   staged_ = nullptr;

@@ -43,6 +43,7 @@ class ArenaStore : public WeightStore {
   absl::Status PrepareStaging() override;
   absl::Span<std::byte> Staged(int index) override { return staged_->SegmentBytes(index); }
   absl::Status Arrived(int index, int64_t offset, int64_t size) override;
+  bool ReadsAgain(int index) override;
   // Keeps the memory for the next update.
   void DropStaged() override;
   absl::StatusOr<CommitResult> Commit(int64_t policy_version,

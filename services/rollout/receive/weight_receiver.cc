@@ -294,7 +294,8 @@ absl::Status WeightReceiver::Receive(const UpdatePtr& update, v1::VerifyUpdateRe
                                [this](int i, int64_t offset, int64_t size) {
                                  return store_->Arrived(i, offset, size);
                                },
-                               [this](int i) { return store_->Live(i); }, store_->ops()));
+                               [this](int i) { return store_->Live(i); }, store_->ops(),
+                               [this](int i) { return store_->ReadsAgain(i); }));
     status = ReceiveBuckets(*update, *plan, *sink, times, links);
   }
   if (!status.ok()) {

@@ -84,7 +84,8 @@ TEST(Digest, WhatARankWillHoldCanBeCopiedThereAndAddedInAnyParts) {
       const absl::Span<std::byte> place(reinterpret_cast<std::byte*>(held.data()), held.size());
       DigestSum sum;
       for (int64_t at = 0; at < size; at += step) {
-        CopyHeld(part, place, at, Bytes(from).data() + at, std::min(step, size - at), sum);
+        CopyHeld(part, place, at, Bytes(from).data() + at, std::min(step, size - at), sum,
+                 /*streams=*/at % 2 == 0);
       }
       EXPECT_EQ(sum.Hex(), SumOfHeld(part, Bytes(from)).Hex()) << step << " bytes at a time";
       EXPECT_EQ(held, from);
