@@ -5,6 +5,7 @@
 // peers. Break() makes that happen on purpose: it posts a receive that nobody sends to and lets it
 // time out at once.
 #include <ATen/ATen.h>
+#include <signal.h>
 
 #include <algorithm>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
@@ -328,11 +329,21 @@ class GlooGroup : public ProcessGroup, public KnowsTransport {
   const std::shared_ptr<GlooState> state_;
 };
 
+// Gloo writes to peers that may have gone. The error is wanted, not the signal, which would end a
+// process that says nothing of it.
+void IgnoreBrokenPipes() {
+  struct sigaction action {};
+  if (sigaction(SIGPIPE, nullptr, &action) == 0 && action.sa_handler == SIG_DFL) {
+    signal(SIGPIPE, SIG_IGN);
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateGlooGroup(const GroupOptions& options) {
   RETURN_IF_ERROR(CheckGroup(options));
   if (options.size == 1) return CreateSingleRankGroup(options);
+  IgnoreBrokenPipes();
 
   std::string address = options.advertise_host;
   if (address.empty()) {

@@ -362,7 +362,6 @@ int Run(const Words& args) {
 
 int main(int argc, char** argv) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  signal(SIGPIPE, SIG_IGN);  // as the services do
   absl::InitializeSymbolizer(argv[0]);
   absl::InstallFailureSignalHandler({});  // a crash is to be seen in the log
   if (argc < 2) return 2;

@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <csignal>
 #include <future>
 #include <string>
 
@@ -173,10 +172,7 @@ TEST(ReplicaTest, SignsKeepIdleRanksTogether) {
   EXPECT_EQ(RunAll(replica.engine(), Requests(97)).size(), 12u);
 }
 
-class LostRankTest : public ::testing::TestWithParam<bool> {
- protected:
-  LostRankTest() { std::signal(SIGPIPE, SIG_IGN); }  // as the services do: Gloo writes to whoever
-};
+class LostRankTest : public ::testing::TestWithParam<bool> {};
 
 TEST_P(LostRankTest, EndsEveryRequestWithACause) {
   Replica replica(Options(), Spec(6, 2, 97), {.shared_memory = GetParam()});
