@@ -15,6 +15,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "common/comm/c10d_environment.h"
 #include "common/comm/check_tensors.h"
 #include "common/comm/link_facts.h"
 #include "common/comm/local_address.h"

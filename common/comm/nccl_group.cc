@@ -16,7 +16,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
 #include <deque>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 #include <utility>
@@ -26,6 +25,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "common/comm/c10d_environment.h"
 #include "common/comm/check_tensors.h"
 #include "common/comm/link_facts.h"
 #include "common/comm/process_group.h"
@@ -340,9 +340,6 @@ void MakeCommunicator(c10d::ProcessGroupNCCL& backend, const std::atomic<bool>& 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateNcclGroup(const GroupOptions& options) {
   RETURN_IF_ERROR(CheckGroup(options));
   if (options.size == 1) return CreateSingleRankGroup(options);
-  // Without these c10d ends the process when an operation fails; what a user has set stays.
-  setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0", /*overwrite=*/0);
-  setenv("TORCH_NCCL_ENABLE_MONITORING", "0", /*overwrite=*/0);
   const std::string what = absl::StrCat("group ", options.name, ", rank ", options.rank, " of ",
                                         options.size, ": rendezvous");
   c10::DeviceIndex device = 0;
