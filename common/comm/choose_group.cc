@@ -84,6 +84,17 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateProcessGroup(const GroupOpti
                          &CreateSharedMemoryGroup, &CreateGlooGroup);
 }
 
+absl::Status CheckBackend(absl::string_view backend) {
+  for (const absl::string_view known :
+       {"gloo", "nccl", "shared_memory", "cuda_ipc", "socket", "local_socket", "messages"}) {
+    if (backend == known) return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("expected gloo, nccl, shared_memory, cuda_ipc, socket, local_socket or "
+                   "messages, found '",
+                   backend, "'"));
+}
+
 absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateGroupOf(absl::string_view backend,
                                                             const GroupOptions& options) {
   if (backend == "nccl") return CreateNcclGroup(options);
@@ -99,11 +110,8 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateGroupOf(absl::string_view ba
   if (backend == "local_socket") {
     return CreateHostGroup(options, &SocketPlace, &CreateLocalSocketGroup, &CreateSocketGroup);
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "group ", options.name,
-      ": backend: expected gloo, nccl, shared_memory, cuda_ipc, socket, local_socket or messages, "
-      "found '",
-      backend, "'"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("group ", options.name, ": backend: ", CheckBackend(backend).message()));
 }
 
 }  // namespace tandem::comm

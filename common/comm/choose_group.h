@@ -30,6 +30,9 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateProcessGroup(const GroupOpti
 absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateGroupOf(absl::string_view backend,
                                                             const GroupOptions& options);
 
+// INVALID_ARGUMENT, with the words that there are, where CreateGroupOf() has no such one.
+absl::Status CheckBackend(absl::string_view backend);
+
 // As CreateGroupOf().
 using GroupMaker = std::function<absl::StatusOr<std::unique_ptr<ProcessGroup>>(
     absl::string_view backend, const GroupOptions& options)>;

@@ -7,13 +7,14 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "common/model/kernels/round_up.h"
 #include "common/model/release_pages.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::model {
 namespace {
 
-int64_t RoundUp(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+using kernels::RoundUp;
 
 int64_t BlockElements(const PagedKvCacheOptions& o) {
   if (!o.device.is_cpu()) return o.num_kv_heads * o.block_size * 2 * o.head_dim;

@@ -81,10 +81,7 @@ absl::StatusOr<TransferPlan> CheckBroadcastPart(
     RETURN_IF_ERROR(CheckBucketSize(b, buckets[b], std::min(size, kMaxBucketBytes)));
     for (const BucketPiece& piece : buckets[b].pieces()) {
       const int tensor = piece.tensor();
-      if (tensor < 0 || tensor >= plan.manifest.tensors_size()) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("bucket ", b, ": tensor ", tensor, " of ", plan.manifest.tensors_size()));
-      }
+      RETURN_IF_ERROR(CheckTensorNumber(b, tensor, plan.manifest));
       if (!IsWithin(piece, plan.tensor_bytes[tensor]) || !IsWithinBucket(piece, size) ||
           piece.size_bytes() > left[tensor]) {
         return absl::InvalidArgumentError(absl::StrCat(
@@ -97,12 +94,7 @@ absl::StatusOr<TransferPlan> CheckBroadcastPart(
     }
     plan.largest_bucket_bytes = std::max(plan.largest_bucket_bytes, size);
   }
-  for (int tensor = 0; tensor < plan.manifest.tensors_size(); ++tensor) {
-    if (left[tensor] == 0) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("buckets: tensor ", plan.manifest.tensors(tensor).name(), " lacks ",
-                     left[tensor], " of ", plan.tensor_bytes[tensor], " bytes"));
-  }
+  RETURN_IF_ERROR(CheckNothingIsLeft(plan, left));
   plan.buckets.assign(buckets.begin(), buckets.end());
   return plan;
 }

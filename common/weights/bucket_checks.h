@@ -5,6 +5,7 @@
 #include <google/protobuf/repeated_field.h>
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -23,6 +24,24 @@ inline absl::Status CheckBucketSize(int number, const Bucket& bucket, int64_t by
   if (bytes > 0 && bytes == bucket.size_bytes()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("bucket ", number, ": size_bytes is ",
                                                  bucket.size_bytes(), ", its pieces have ", bytes));
+}
+
+// That bucket number `number` speaks of a tensor that there is.
+inline absl::Status CheckTensorNumber(int number, int tensor, const Manifest& manifest) {
+  if (tensor >= 0 && tensor < manifest.tensors_size()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("bucket ", number, ": tensor ", tensor, " of ", manifest.tensors_size()));
+}
+
+// That the buckets tell of every byte. `left`: of each tensor, what they did not tell of.
+inline absl::Status CheckNothingIsLeft(const TransferPlan& plan, const std::vector<int64_t>& left) {
+  for (int tensor = 0; tensor < plan.manifest.tensors_size(); ++tensor) {
+    if (left[tensor] == 0) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("buckets: tensor ", plan.manifest.tensors(tensor).name(), " lacks ",
+                     left[tensor], " of ", plan.tensor_bytes[tensor], " bytes"));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace tandem::weights

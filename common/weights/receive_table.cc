@@ -84,10 +84,7 @@ absl::StatusOr<TransferPlan> CheckReceiveTable(
     int64_t size = 0;
     for (const BucketPiece& piece : buckets[b].pieces()) {
       const int tensor = piece.tensor();
-      if (tensor < 0 || tensor >= plan.manifest.tensors_size()) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("bucket ", b, ": tensor ", tensor, " of ", plan.manifest.tensors_size()));
-      }
+      RETURN_IF_ERROR(CheckTensorNumber(b, tensor, plan.manifest));
       if (piece.bucket_offset() != size || !IsWithin(piece, plan.tensor_bytes[tensor]) ||
           piece.bucket_stride() != 0 || piece.size_bytes() > left[tensor] ||
           piece.size_bytes() > kMaxBucketBytes - size) {
@@ -104,12 +101,7 @@ absl::StatusOr<TransferPlan> CheckReceiveTable(
     RETURN_IF_ERROR(CheckBucketSize(b, buckets[b], size));
     plan.largest_bucket_bytes = std::max(plan.largest_bucket_bytes, size);
   }
-  for (int tensor = 0; tensor < plan.manifest.tensors_size(); ++tensor) {
-    if (left[tensor] == 0) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("buckets: tensor ", plan.manifest.tensors(tensor).name(), " lacks ",
-                     left[tensor], " of ", plan.tensor_bytes[tensor], " bytes"));
-  }
+  RETURN_IF_ERROR(CheckNothingIsLeft(plan, left));
   plan.buckets.assign(buckets.begin(), buckets.end());
   return plan;
 }

@@ -12,6 +12,7 @@
 #include "common/model/kernels/attention.h"
 #include "common/model/kernels/attention_tasks.h"
 #include "common/model/kernels/pack-inl.h"
+#include "common/model/kernels/round_up.h"
 #include "common/model/kernels/softmax-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -21,10 +22,6 @@ constexpr int64_t kWidth = kTileCols;
 static_assert(kKeyBlock % kWidth == 0);
 // Rows of a block of queries, about: whole tiles, few enough that little lies above the diagonal.
 constexpr int64_t kQueryRows = 48;
-
-inline int64_t RoundUpTo(int64_t value, int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
 
 // The sizes of one task.
 struct Extent {
@@ -45,10 +42,10 @@ inline Extent ExtentOf(const AttentionShape& shape, int64_t sequence) {
   e.prefix_first = e.prefix > 0 ? shape.prefixes[2 * sequence] : 0;
   e.first = shape.cu_seqlens[sequence] - e.prefix;
   e.length = shape.cu_seqlens[sequence + 1] - e.first;
-  e.padded = RoundUpTo(e.length, kWidth);
+  e.padded = RoundUp(e.length, kWidth);
   e.group = shape.num_heads / shape.num_kv_heads;
   e.dim = shape.head_dim;
-  e.width = RoundUpTo(e.dim, kWidth);
+  e.width = RoundUp(e.dim, kWidth);
   e.block_tokens = std::max<int64_t>(1, kQueryRows / e.group);
   return e;
 }

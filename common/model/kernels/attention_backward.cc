@@ -54,9 +54,9 @@ float Dot(const T* a, const T* b, int64_t size) {
 int64_t BackwardScratch(const AttentionShape& shape, int64_t length) {
   const int64_t group = shape.num_heads / shape.num_kv_heads;
   const int64_t rows = std::max(kQueryRows, group);
-  const int64_t width = RoundUpTo(shape.head_dim, kWidth);
+  const int64_t width = RoundUp(shape.head_dim, kWidth);
   const int64_t of_family = shape.prefixes == nullptr ? 0 : 2 * width;
-  return RoundUpTo(length, kWidth) * (2 * shape.head_dim + 3 * width + of_family) +
+  return RoundUp(length, kWidth) * (2 * shape.head_dim + 3 * width + of_family) +
          rows * (2 * shape.head_dim + 3 * width + 2 * kKeyBlock + 2);
 }
 
@@ -123,7 +123,7 @@ void BackwardSequence(const AttentionShape& shape, int64_t sequence, int64_t kv_
     const int64_t oldest = shape.window > 0 ? std::max<int64_t>(0, token + 1 - shape.window) : 0;
     for (int64_t key = oldest / kKeyBlock * kKeyBlock; key < token + tokens; key += kKeyBlock) {
       const int64_t num_keys = std::min(kKeyBlock, token + tokens - key);
-      const int64_t cols = RoundUpTo(num_keys, kWidth);
+      const int64_t cols = RoundUp(num_keys, kWidth);
       MultiplyPanels(queries, rows, e.dim, key_panels + key * e.dim, cols, scores, kKeyBlock);
       MultiplyPanels(grad_outs, rows, e.dim, value_panels + key * e.dim, cols, grad_scores,
                      kKeyBlock);

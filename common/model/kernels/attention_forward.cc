@@ -26,8 +26,8 @@ void ScaleRow(float* row, int64_t width, float factor) {
 int64_t ForwardScratch(const AttentionShape& shape, int64_t length) {
   const int64_t group = shape.num_heads / shape.num_kv_heads;
   const int64_t rows = std::max(kQueryRows, group);
-  const int64_t width = RoundUpTo(shape.head_dim, kWidth);
-  return RoundUpTo(length, kWidth) * (shape.head_dim + width) +
+  const int64_t width = RoundUp(shape.head_dim, kWidth);
+  return RoundUp(length, kWidth) * (shape.head_dim + width) +
          rows * (shape.head_dim + kKeyBlock + width + 2);
 }
 
@@ -60,7 +60,7 @@ void ForwardTask(const AttentionShape& shape, const AttentionTask& task, T* out,
     const int64_t oldest = shape.window > 0 ? std::max<int64_t>(0, token + 1 - shape.window) : 0;
     for (int64_t key = oldest / kKeyBlock * kKeyBlock; key < token + tokens; key += kKeyBlock) {
       const int64_t num_keys = std::min(kKeyBlock, token + tokens - key);
-      const int64_t cols = RoundUpTo(num_keys, kWidth);
+      const int64_t cols = RoundUp(num_keys, kWidth);
       MultiplyPanels(queries, rows, e.dim, keys + key * e.dim, cols, scores, kKeyBlock);
       for (int64_t i = 0; i < rows; ++i) {
         const Visible visible = VisibleOf(token + i / e.group, key, num_keys, shape.window);

@@ -5,6 +5,8 @@
 
 #include "common/model/kernels/bfloat16_block.h"
 #include "common/model/kernels/bfloat16_tile.h"
+#include "common/model/kernels/in_turns.h"
+#include "common/model/kernels/round_up.h"
 #include "common/model/kernels/scratch.h"
 
 #if defined(__x86_64__)
@@ -39,10 +41,6 @@ constexpr int64_t kSharedWork = int64_t{1} << 21;
 constexpr int64_t kSharedElements = int64_t{1} << 16;
 
 std::atomic<BFloat16Unit> most_for_test{BFloat16Unit::kTiles};
-
-int64_t RoundUp(int64_t value, int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
 
 // Asks the system for the tiles' registers, which it gives to a process that asks (Linux 5.16).
 bool AskForTiles() {
@@ -243,7 +241,6 @@ void MultiplyFewRows(const Product& p, const ParallelFor& parallel_for) {
 }
 
 // Columns [col, col + cols), whose panels begin at `panels`: tasks of some rows and some columns.
-// A thread takes the next one as it is done with its own.
 void MultiplyManyRows(const Product& p, int64_t col, int64_t cols, const char* panels,
                       int num_threads, const ParallelFor& parallel_for) {
   const int64_t fit = kLeftBytes / std::max<int64_t>(LeftRowBytes(p), 1) / kBlockRows * kBlockRows;
@@ -251,11 +248,10 @@ void MultiplyManyRows(const Product& p, int64_t col, int64_t cols, const char* p
   const int64_t row_tasks = (p.m + task_rows - 1) / task_rows;
   const int64_t col_tasks = row_tasks >= 2 * num_threads ? 1 : num_threads;
   const int64_t task_cols = RoundUp((cols + col_tasks - 1) / col_tasks, kPanelColumns);
-  std::atomic<int64_t> next{0};
-  parallel_for(std::min<int64_t>(num_threads, row_tasks * col_tasks), [&](int64_t, int64_t) {
+  InTurns(row_tasks * col_tasks, num_threads, parallel_for, [&](int64_t begin, int64_t end) {
     char* const left = Scratch(LeftBytes(p, std::min(task_rows, p.m)));
     Tiles tiles(CurrentBFloat16Unit() == BFloat16Unit::kTiles);
-    for (int64_t task = next++; task < row_tasks * col_tasks; task = next++) {
+    for (int64_t task = begin; task < end; ++task) {
       const int64_t row = task / col_tasks * task_rows;
       const int64_t rows = std::min(task_rows, p.m - row);
       const int64_t first = task % col_tasks * task_cols;

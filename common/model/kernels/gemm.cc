@@ -5,11 +5,12 @@
 // clang-format on
 
 #include <algorithm>
-#include <atomic>
 
 #include "common/model/kernels/bfloat16_product.h"
 #include "common/model/kernels/gemm.h"
+#include "common/model/kernels/in_turns.h"
 #include "common/model/kernels/panel_product-inl.h"
+#include "common/model/kernels/round_up.h"
 #include "common/model/kernels/scratch.h"
 #include "common/model/kernels/strip_product-inl.h"
 #include "hwy/highway.h"
@@ -57,14 +58,8 @@ constexpr int64_t kPackedElements = int64_t{4} << 20;
 constexpr int64_t kPackedElementsOfTask = int64_t{1} << 16;
 // Columns of one task; with a block of rows they make the result that stays in the cache.
 constexpr int64_t kTaskCols = 512;
-// A thread takes its share of a product of many rows in so many turns.
-constexpr int64_t kTurns = 4;
 // Below so many multiplications a second thread costs more than it brings.
 constexpr int64_t kParallelWork = int64_t{1} << 18;
-
-int64_t RoundUp(int64_t value, int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
 
 // What is the same for all tasks of a product.
 struct Grid {
@@ -83,21 +78,6 @@ int64_t TaskCols(const Grid& grid, int64_t row_blocks, int64_t cols, int64_t mos
                   RoundUp((cols + wanted - 1) / wanted, width));
 }
 
-// Calls body(begin, end) for ranges that cover [0, count). Each thread takes the next few as it is
-// done with its own, so one that is held up does not hold up the others for long.
-template <typename Body>
-void InTurns(int64_t count, const Grid& grid, const ParallelFor& parallel_for, const Body& body) {
-  const int64_t threads = std::min<int64_t>(grid.num_threads, count);
-  if (threads <= 1) return body(int64_t{0}, count);
-  const int64_t at_once = std::max<int64_t>(1, count / (threads * kTurns));
-  std::atomic<int64_t> next{0};
-  parallel_for(threads, [&](int64_t, int64_t) {
-    for (int64_t i = next.fetch_add(at_once); i < count; i = next.fetch_add(at_once)) {
-      body(i, std::min(count, i + at_once));
-    }
-  });
-}
-
 // Memory for a task of `rows` x `cols`, and `more` floats behind it.
 ProductScratch TaskScratch(const Grid& grid, int64_t rows, int64_t cols, int64_t more = 0) {
   ProductScratch scratch;
@@ -113,7 +93,7 @@ void ForBlocks(const Product& p, const Grid& grid, int64_t cols, int64_t width,
   const int64_t row_blocks = (p.m + grid.block_rows - 1) / grid.block_rows;
   const int64_t task_cols = TaskCols(grid, row_blocks, cols, kTaskCols, width);
   const int64_t col_tasks = (cols + task_cols - 1) / task_cols;
-  InTurns(row_blocks * col_tasks, grid, parallel_for, [&](int64_t begin, int64_t end) {
+  InTurns(row_blocks * col_tasks, grid.num_threads, parallel_for, [&](int64_t begin, int64_t end) {
     const ProductScratch scratch = TaskScratch(grid, grid.block_rows, task_cols);
     for (int64_t task = begin; task < end; ++task) {
       const int64_t row = task / col_tasks * grid.block_rows;

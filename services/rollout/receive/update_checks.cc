@@ -3,6 +3,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "common/comm/choose_group.h"
 #include "common/model/kernels/instruction_sets.h"
 #include "common/net/host_port.h"
 #include "common/rpc/proto_duration.h"
@@ -27,15 +28,8 @@ namespace {
 
 absl::Status CheckRendezvous(const common::v1::GroupRendezvous& rendezvous,
                              const std::string& field) {
-  if (const std::string& backend = rendezvous.backend();
-      backend != "gloo" && backend != "nccl" && backend != "shared_memory" &&
-      backend != "cuda_ipc" && backend != "socket" && backend != "local_socket" &&
-      backend != "messages") {
-    return rpc::InvalidField(
-        field + ".backend",
-        absl::StrCat("expected gloo, nccl, shared_memory, cuda_ipc, socket, local_socket or "
-                     "messages, found '",
-                     backend, "'"));
+  if (const absl::Status known = comm::CheckBackend(rendezvous.backend()); !known.ok()) {
+    return rpc::InvalidField(field + ".backend", std::string(known.message()));
   }
   if (rendezvous.host().empty())
     return rpc::InvalidField(field + ".host", "expected a host, found nothing");

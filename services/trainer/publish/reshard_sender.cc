@@ -12,6 +12,7 @@
 #include "common/comm/guarded_words.h"
 #include "common/comm/wait_on_host.h"
 #include "common/status/status_macros.h"
+#include "common/weights/tensor_bytes.h"
 #include "services/trainer/fsdp/offload_file.h"
 #include "services/trainer/publish/shard_pieces.h"
 #include "services/trainer/publish/wire_type.h"
@@ -20,16 +21,13 @@ namespace tandem::trainer {
 namespace {
 
 using weights::BucketSpan;
+using weights::BytesOf;
 using weights::Message;
 using weights::MessagePiece;
 using Clock = weights::PhaseTimes::Clock;
 
 // What is cast and digested at a time.
 constexpr int64_t kCastPortionBytes = int64_t{64} << 10;
-
-absl::Span<std::byte> BytesOf(const at::Tensor& tensor) {
-  return {static_cast<std::byte*>(tensor.data_ptr()), static_cast<size_t>(tensor.nbytes())};
-}
 
 }  // namespace
 
@@ -158,13 +156,6 @@ absl::StatusOr<at::Tensor> ReshardSender::PackedOf(Slot& slot) const {
   return slot.packed;
 }
 
-absl::Status ReshardSender::Land(const comm::ProcessGroup& group, Slot& slot) {
-  absl::Status status;
-  for (auto& work : slot.works) status.Update(comm::WaitOnHost(group, *work));
-  slot.works.clear();
-  return status;
-}
-
 at::Tensor ReshardSender::OnHost(const at::Tensor& packed) const {
   return ops_.on_host() ? packed : host_packed_.narrow(0, 0, packed.numel());
 }
@@ -290,7 +281,7 @@ absl::StatusOr<ReshardSender::Sent> ReshardSender::SendMessages(comm::ProcessGro
     const Message& message = *messages_[i].message;
     Slot& slot = slots_[i % slots_.size()];
     const Clock::time_point start = Clock::now();
-    RETURN_IF_ERROR(Land(group, slot)) << "phase wire, " << NameOf(i);
+    RETURN_IF_ERROR(comm::FinishAll(&group, slot.works)) << "phase wire, " << NameOf(i);
     times.Worked("wire", start);
     if (keeps_base_ && !base_[i].defined()) {
       ASSIGN_OR_RETURN(base_[i], weights::CpuOps().Buffer(message.size_bytes));
@@ -301,7 +292,7 @@ absl::StatusOr<ReshardSender::Sent> ReshardSender::SendMessages(comm::ProcessGro
         << "phase wire, " << NameOf(i);
   }
   const Clock::time_point start = Clock::now();
-  for (Slot& slot : slots_) RETURN_IF_ERROR(Land(group, slot)) << "phase wire";
+  for (Slot& slot : slots_) RETURN_IF_ERROR(comm::FinishAll(&group, slot.works)) << "phase wire";
   times.Worked("wire", start);
   return sent;
 }

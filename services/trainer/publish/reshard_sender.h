@@ -98,7 +98,6 @@ class ReshardSender {
   absl::StatusOr<Sent> SendMessages(comm::ProcessGroup& group, int first_receiver, bool delta,
                                     weights::PhaseTimes& times);
   absl::StatusOr<at::Tensor> PackedOf(Slot& slot) const;
-  absl::Status Land(const comm::ProcessGroup& group, Slot& slot);
   // What was packed, where the CPU reads it: after Encode().
   at::Tensor OnHost(const at::Tensor& packed) const;
   // Makes `packed`, of message `index`, the slot's delta and its size.

@@ -193,11 +193,7 @@ absl::Status ShardGatherSource::CheckGathered(const std::vector<weights::TensorD
 }
 
 absl::Status ShardGatherSource::WaitFor(Slot& slot, int bucket) {
-  absl::Status status;
-  for (auto& work : slot.works) {
-    const absl::Status one = comm::WaitOnHost(*group_, *work);
-    if (status.ok()) status = one;
-  }
+  absl::Status status = comm::WaitForAll(group_, slot.works);
   for (const Landing& landing : slot.landings) {
     if (status.ok()) status = Scatter(landing);
   }

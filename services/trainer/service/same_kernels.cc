@@ -1,8 +1,8 @@
 #include "services/trainer/service/same_kernels.h"
 
 #include <ATen/ops/tensor.h>
+#include <xxhash.h>
 
-#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -14,11 +14,9 @@
 namespace tandem::trainer {
 namespace {
 
-// A number that float32 holds exactly (FNV-1a, folded).
+// A number that float32 holds exactly.
 float NumberOf(const std::string& text) {
-  uint32_t hash = 2166136261u;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619u;
-  return static_cast<float>((hash >> 24) ^ (hash & 0xFFFFFFu));
+  return static_cast<float>(XXH32(text.data(), text.size(), /*seed=*/0) & 0xFFFFFFu);
 }
 
 }  // namespace
