@@ -121,8 +121,24 @@ at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps) {
   return Forward(x, at::Tensor(), weight, eps, /*for_backward=*/false).out;
 }
 
+at::Tensor Sum(const Residual& residual) {
+  const auto& [x, delta] = residual;
+  if (!delta.defined()) return x;
+  if (!KernelsTake({x, delta}) || NeedsGraph({x, delta})) return at::add(x, delta);
+  const at::Tensor a = x.contiguous();
+  const at::Tensor b = delta.contiguous();
+  at::Tensor sum = at::empty_like(a);
+  const int64_t size = a.size(-1);
+  ForRows(a.numel() / size, size, [&](int64_t begin, int64_t end) {
+    kernels::AddRows(ElementOf(a), size, a.const_data_ptr(), b.const_data_ptr(),
+                     sum.mutable_data_ptr(), begin, end);
+  });
+  return sum;
+}
+
 ResidualNorm AddRmsNorm(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& weight,
                         double eps) {
+  if (!delta.defined()) return {x, RmsNorm(x, weight, eps)};
   if (device::KernelsTake({x, delta, weight})) return device::AddRmsNorm(x, delta, weight, eps);
   if (!KernelsTake({x, delta, weight})) {
     at::Tensor residual = at::add(x, delta);
