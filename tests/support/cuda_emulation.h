@@ -207,6 +207,7 @@ inline int CountAll(bool mine) {
 #define blockDim (dim3(::tandem::cuda_emulation::Block::Current().threads()))
 #define gridDim (::tandem::cuda_emulation::Block::Current().grid())
 #define __syncthreads() ::tandem::cuda_emulation::Block::Current().SyncBlock()
+#define __syncwarp() ::tandem::cuda_emulation::Block::Current().SyncWarp()
 #define __syncthreads_count(mine) ::tandem::cuda_emulation::CountAll(mine)
 #define __ballot_sync(lanes, mine) ::tandem::cuda_emulation::Ballot(mine)
 #define __shfl_xor_sync(lanes, value, step)            \
