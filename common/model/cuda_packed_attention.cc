@@ -17,10 +17,11 @@
 
 namespace tandem::model::device {
 
+static_assert(kMaxHeadDim == cuda::kMaxPlainHeadDim);
+
 bool PackedAttentionTakes(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
   return CurrentNumerics() == Numerics::kExact && KernelsTake({q, k, v}) &&
-         q.size(2) <= cuda::kMaxPlainHeadDim &&
-         q.size(0) <= std::numeric_limits<int32_t>::max() / 4;
+         q.size(2) <= kMaxHeadDim && q.size(0) <= std::numeric_limits<int32_t>::max() / 4;
 }
 
 // The sequence of each row, its position, its block, and then where each sequence's blocks begin.

@@ -6,9 +6,14 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
+
 #include "common/model/attention.h"
 
 namespace tandem::model::device {
+
+// Of the kernel.
+inline constexpr int64_t kMaxHeadDim = 512;
 
 // True where numerics are exact, q, k and v are on one CUDA device and share float32 or bfloat16,
 // and the build has the kernel for their head_dim. The rest may be called only then.
