@@ -12,6 +12,7 @@ std::vector<ExactCase> CudaCases() {
   for (ExactCase exact_case : ExactCases()) {
     if (exact_case.threads > 1) continue;
     exact_case.device = at::Device(at::kCUDA, 0);
+    exact_case.make_attention = &CreateCudaAttention;
     cases.push_back(exact_case);
   }
   return cases;

@@ -79,6 +79,9 @@ struct ExactCase {
   at::ScalarType dtype;
   int threads;
   at::Device device = at::kCPU;
+  // Attention over the cache, where it is not PagedAttention.
+  decltype(&CreateCudaAttention) make_attention = nullptr;
+  int64_t longest = 300;  // tokens of a sequence
 };
 
 inline std::vector<ExactCase> ExactCases() {
@@ -119,7 +122,9 @@ class ExactNumerics {
         arena_(model_.table(), exact_case.dtype, exact_case.device),
         packed_(arena_),
         dtype_(exact_case.dtype),
-        device_(exact_case.device) {
+        device_(exact_case.device),
+        make_attention_(exact_case.make_attention),
+        longest_(exact_case.longest) {
     Arena arena(model_.table(), exact_case.dtype);
     RandomInit(model_.spec(), seed, arena);
     // Norms and biases that are not all alike.
@@ -144,7 +149,7 @@ class ExactNumerics {
   std::vector<Tokens> DrawSequences(int64_t count) {
     std::vector<Tokens> sequences(count);
     for (Tokens& sequence : sequences) {
-      sequence.resize(Draw(0, 3) == 0 ? Draw(100, 300) : Draw(2, 40));
+      sequence.resize(Draw(0, 3) == 0 ? Draw(longest_ / 3, longest_) : Draw(2, 40));
       for (int64_t& id : sequence) id = Draw(0, model_.spec().vocab_size - 1);
     }
     return sequences;
@@ -185,8 +190,8 @@ class ExactNumerics {
         packed_weights ? static_cast<const ParameterProvider&>(packed_) : arena_;
     PagedKvCache cache = MakeCache(sequences, block_size);
     std::unique_ptr<DeviceAttention> on_device;
-    if (!device_.is_cpu()) {
-      auto made = CreateCudaAttention(cache, model_.spec().num_heads);
+    if (make_attention_ != nullptr) {
+      auto made = make_attention_(cache, model_.spec().num_heads);
       EXPECT_OK(made.status());
       on_device = *std::move(made);
     }
@@ -349,6 +354,8 @@ class ExactNumerics {
   PackedWeights packed_;
   at::ScalarType dtype_;
   at::Device device_;
+  decltype(&CreateCudaAttention) make_attention_;
+  int64_t longest_;
   std::vector<int32_t> free_blocks_;
 };
 
