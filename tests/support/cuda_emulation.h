@@ -34,8 +34,9 @@ struct Barrier {
 
 class Block {
  public:
+  // Of the calling thread: threads of a test may have a GPU each.
   static Block& Current() {
-    static Block block;
+    static thread_local Block block;
     return block;
   }
 
@@ -197,9 +198,9 @@ inline int CountAll(bool mine) {
 
 }  // namespace tandem::cuda_emulation
 
-// A block's shared memory: blocks take turns.
+// A block's shared memory: blocks of a GPU take turns.
 #undef __shared__
-#define __shared__ static
+#define __shared__ static thread_local
 #undef __launch_bounds__
 #define __launch_bounds__(...)
 #define threadIdx (::tandem::cuda_emulation::ThreadIndex())
