@@ -80,6 +80,27 @@ TEST_P(CudaRowProduct, ARowAloneIsTheRowInAnyBatch) {
   }
 }
 
+// One that needs no partial sums, and rows of it that do.
+TEST_P(CudaRowProduct, ARowAloneIsTheRowOfALargeProduct) {
+  at::manual_seed(4);
+  const at::Tensor x = Random({512, 530});
+  const at::Tensor weight = Random({1000, 530});
+  cuda::RowProduct args;
+  args.in = 530;
+  args.out_size = 1000;
+  args.rows = 512;
+  ASSERT_EQ(cuda::PartialFloats(args), 0);
+  args.rows = 65;
+  ASSERT_EQ(cuda::PartialFloats(args), 2 * 65 * 1000);
+  const at::Tensor all = Multiply(x, weight, {});
+  for (const auto& [first, count] :
+       std::vector<std::pair<int64_t, int64_t>>{{0, 1}, {511, 1}, {300, 65}}) {
+    EXPECT_TRUE(SameBits(Multiply(x.narrow(0, first, count).clone(), weight, {}),
+                         all.narrow(0, first, count)))
+        << "rows " << first << " to " << first + count;
+  }
+}
+
 TEST_P(CudaRowProduct, AddressesDoNotMatter) {
   at::manual_seed(2);
   for (const auto& [in, out] : kSizes) {

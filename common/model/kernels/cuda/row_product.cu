@@ -12,6 +12,7 @@ constexpr int kTile = 64;   // rows and columns of a block's part of the result
 constexpr int kStep = 32;   // of k, between two barriers
 constexpr int kPart = 512;  // of k: added up from zero, and then to the parts before it
 constexpr int kThreads = 128;
+constexpr int64_t kEnoughBlocks = 128;  // to fill a device
 constexpr int kWarps = kThreads / kWarp;
 constexpr int kStepsOfPart = kPart / kStep;
 // Elements of an operand that a thread moves in a step.
@@ -258,7 +259,8 @@ cudaError_t LaunchOf(RowProduct args, cudaStream_t stream) {
 
 int64_t PartialFloats(const RowProduct& args) {
   const int64_t parts = PartsOf(args.in);
-  return parts > 1 && args.rows <= kTile ? parts * args.rows * args.out_size : 0;
+  const int64_t tiles = CeilDiv(args.rows, kTile) * CeilDiv(args.out_size, kTile);
+  return parts > 1 && tiles < kEnoughBlocks ? parts * args.rows * args.out_size : 0;
 }
 
 cudaError_t Launch(const RowProduct& args, cudaStream_t stream) {

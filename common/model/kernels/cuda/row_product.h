@@ -29,8 +29,9 @@ struct RowProduct {
   float* partial = nullptr;      // PartialFloats() elements
 };
 
-// What a launch needs of `partial`; 0: nothing. Few rows are too few blocks to fill a device, so
-// the parts of k are then blocks of their own, which are added up afterwards, in their order.
+// What a launch needs of `partial`; 0: nothing. A result of few tiles is too few blocks to fill a
+// device, so the parts of k are then blocks of their own, which are added up afterwards, in their
+// order: the same sum.
 int64_t PartialFloats(const RowProduct& args);
 
 cudaError_t Launch(const RowProduct& args, cudaStream_t stream);
