@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tests/services/rollout/service/rank_processes.h"
+#include "tests/support/addition_data.h"
 #include "tests/support/cuda_device.h"
 
 namespace tandem::rollout {

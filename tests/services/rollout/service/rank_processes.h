@@ -73,7 +73,7 @@ class RankProcessTest : public ::testing::Test {
           {"WORLD_SIZE", absl::StrCat(size)}, {"LOCAL_WORLD_SIZE", absl::StrCat(size)},
           {"MASTER_ADDR", "127.0.0.1"},       {"MASTER_PORT", absl::StrCat(port)}};
       if (device != "cpu") {
-        options.environment.emplace_back("NCCL_HOSTID", absl::StrCat("tandem-rank-", rank));
+        options.environment["NCCL_HOSTID"] = absl::StrCat("tandem-rank-", rank);
       }
       options.log_path = folder_ / absl::StrCat("log-", rank);
       ASSERT_OK_AND_ASSIGN(auto process, rpc::ChildProcess::Start(std::move(options)));
