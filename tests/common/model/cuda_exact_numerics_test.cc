@@ -8,12 +8,13 @@ namespace tandem::model {
 namespace {
 
 std::vector<ExactCase> CudaCases() {
-  std::vector<ExactCase> cases;
-  for (ExactCase exact_case : ExactCases()) {
-    if (exact_case.threads > 1) continue;
+  std::vector<ExactCase> cases = {{kWideShape, at::kFloat, 1}, {kWideShape, at::kBFloat16, 1}};
+  for (const ExactCase& exact_case : ExactCases()) {
+    if (exact_case.threads == 1) cases.push_back(exact_case);
+  }
+  for (ExactCase& exact_case : cases) {
     exact_case.device = at::Device(at::kCUDA, 0);
     exact_case.make_attention = &CreateCudaAttention;
-    cases.push_back(exact_case);
   }
   return cases;
 }
