@@ -1,15 +1,17 @@
-// CudaProcessor of a build with CUDA.
+// ProcessorOf of a build with CUDA.
 #include <ATen/cuda/CUDAContextLight.h>
 
 #include <exception>
 
 #include "absl/strings/str_cat.h"
 #include "common/comm/run_with_deadline.h"
-#include "common/model/processor.h"
+#include "common/model/device_processor.h"
+#include "common/model/kernels/instruction_sets.h"
 
 namespace tandem::model {
 
-absl::StatusOr<std::string> CudaProcessor(at::Device device) {
+absl::StatusOr<std::string> ProcessorOf(at::Device device) {
+  if (device.is_cpu()) return kernels::InstructionSets();
   try {
     const cudaDeviceProp* const gpu = at::cuda::getDeviceProperties(device.index());
     return absl::StrCat(gpu->name, ", compute capability ", gpu->major, ".", gpu->minor);

@@ -21,11 +21,6 @@ NamedProcessor& Named() {
 
 }  // namespace
 
-absl::StatusOr<std::string> ProcessorOf(at::Device device) {
-  if (device.is_cpu()) return kernels::InstructionSets();
-  return CudaProcessor(device);
-}
-
 void SetProcessor(std::string processor) {
   absl::MutexLock lock(&Named().mu);
   Named().name = std::move(processor);

@@ -1,30 +1,19 @@
 // Which processor computes, so far as the bits of exact numerics depend on it; of the whole
 // process. Processes of one name compute the same bits, others need not.
 //
-//   ASSIGN_OR_RETURN(std::string processor, model::ProcessorOf(device));
+//   ASSIGN_OR_RETURN(std::string processor, model::ProcessorOf(device));   // device_processor.h
 //   model::SetProcessor(std::move(processor));   // before anything is computed
 #ifndef TANDEM_COMMON_MODEL_PROCESSOR_H_
 #define TANDEM_COMMON_MODEL_PROCESSOR_H_
 
-#include <c10/core/Device.h>
-
 #include <string>
-
-#include "absl/status/statusor.h"
 
 namespace tandem::model {
 
 // The CPU's instructions that the kernels use (kernels::InstructionSets()), "AVX3 AMX", or a GPU's
-// kind, "NVIDIA H200, compute capability 9.0". UNAVAILABLE where there is no such GPU,
-// UNIMPLEMENTED in a build without TANDEM_CUDA.
-absl::StatusOr<std::string> ProcessorOf(at::Device device);
-
-// The default is the CPU's. Any thread.
+// kind, "NVIDIA H200, compute capability 9.0". The default is the CPU's. Any thread.
 void SetProcessor(std::string processor);
 std::string CurrentProcessor();
-
-// The file that a build with TANDEM_CUDA links defines it; the other answers UNIMPLEMENTED.
-absl::StatusOr<std::string> CudaProcessor(at::Device device);
 
 }  // namespace tandem::model
 

@@ -11,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "common/io/model_config.h"
 #include "common/io/model_folder.h"
+#include "common/model/device_processor.h"
 #include "common/model/numerics.h"
 #include "common/model/processor.h"
 #include "common/rpc/process.h"

@@ -21,6 +21,7 @@
 #include "common/comm/choose_group.h"
 #include "common/comm/device_mesh.h"
 #include "common/model/device_packed_attention.h"
+#include "common/model/device_processor.h"
 #include "common/model/numerics.h"
 #include "common/model/processor.h"
 #include "common/plan/mesh_shape.h"
