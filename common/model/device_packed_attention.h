@@ -12,7 +12,7 @@
 
 namespace tandem::model::device {
 
-// Of the kernel.
+// The largest head_dim that the kernel takes.
 inline constexpr int64_t kMaxHeadDim = 512;
 
 // True where numerics are exact, q, k and v are on one CUDA device and share float32 or bfloat16,
