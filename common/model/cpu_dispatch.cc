@@ -12,6 +12,7 @@ namespace tandem::model {
 namespace {
 
 constexpr int64_t kElementsPerThread = 16384;  // less is not worth waking a thread for
+constexpr int64_t kElementsPerWorker = 4096;   // the same of a pool's, which look out for work
 
 }  // namespace
 
@@ -39,8 +40,9 @@ kernels::Element ElementOf(const at::Tensor& tensor) {
 }
 
 void ForRows(int64_t rows, int64_t size, const kernels::RangeBody& body) {
-  const int64_t grain = std::max<int64_t>(1, kElementsPerThread / std::max<int64_t>(size, 1));
   WorkerPool* const pool = CurrentWorkerPool();
+  const int64_t elements = pool == nullptr ? kElementsPerThread : kElementsPerWorker;
+  const int64_t grain = std::max<int64_t>(1, elements / std::max<int64_t>(size, 1));
   if (pool == nullptr) {
     at::parallel_for(0, rows, grain, body);
   } else if (rows <= grain) {

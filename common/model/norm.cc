@@ -128,8 +128,24 @@ at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps) {
   return Forward(x, at::Tensor(), weight, eps, /*for_backward=*/false).out;
 }
 
+at::Tensor Sum(const Residual& residual) {
+  const auto& [x, delta] = residual;
+  if (!delta.defined()) return x;
+  if (!KernelsTake({x, delta}) || NeedsGraph({x, delta})) return at::add(x, delta);
+  const at::Tensor a = x.contiguous();
+  const at::Tensor b = delta.contiguous();
+  at::Tensor sum = at::empty_like(a);
+  const int64_t size = a.size(-1);
+  ForRows(a.numel() / size, size, [&](int64_t begin, int64_t end) {
+    kernels::AddRows(ElementOf(a), size, a.const_data_ptr(), b.const_data_ptr(),
+                     sum.mutable_data_ptr(), begin, end);
+  });
+  return sum;
+}
+
 ResidualNorm AddRmsNorm(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& weight,
                         double eps) {
+  if (!delta.defined()) return {x, RmsNorm(x, weight, eps)};
   const auto in_aten = [eps](const variable_list& in) {
     at::Tensor residual = at::add(in[0], in[1]);
     at::Tensor normed = eager::RmsNorm(residual, in[2], eps);

@@ -3,11 +3,11 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <utility>
 
 #include "common/model/cpu_dispatch.h"
+#include "common/model/kernels/in_turns.h"
 #include "common/model/paged_attention_kernel.h"
 #include "common/model/worker_pool.h"
 
@@ -87,22 +87,16 @@ void WriteTokens(const LayerCache<T>& cache, const PagedSequence& sequence, int6
   }
 }
 
-// Items that a thread takes of its share at a time, at least: so many times fewer than all of it.
-constexpr int64_t kTurns = 16;
+// What a thread takes at a time of its share: so many times less than all of it.
+constexpr int64_t kAttentionTurns = 16;
 
 // Calls fn(begin, end) for ranges that cover [0, n); threads take the next few as they finish, for
 // the work is uneven.
 template <typename Fn>
 void ForSome(int64_t n, bool parallel, const Fn& fn) {
-  const int64_t threads = parallel ? std::min<int64_t>(n, NumThreads()) : 1;
-  if (threads <= 1) return fn(0, n);
-  const int64_t at_once = std::max<int64_t>(1, n / (threads * kTurns));
-  std::atomic<int64_t> next{0};
-  ForTasks(threads, [&](int64_t, int64_t) {
-    for (int64_t i = next.fetch_add(at_once); i < n; i = next.fetch_add(at_once)) {
-      fn(i, std::min(n, i + at_once));
-    }
-  });
+  static const kernels::ParallelFor parallel_for = ForTasks;
+  kernels::InTurnsWith(n, parallel ? NumThreads() : 1, kAttentionTurns, parallel_for,
+                       [&fn]() -> const Fn& { return fn; });
 }
 
 }  // namespace

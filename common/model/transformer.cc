@@ -99,11 +99,18 @@ at::Tensor Transformer::RowParallel(const ParameterProvider& params, const at::T
 at::Tensor Transformer::Block(const ParameterProvider& params, int64_t layer, const at::Tensor& x,
                               const Rotary& rotary, Attention& attention,
                               Recomputation* recomputation) const {
+  return Sum(Block(params, layer, Residual{x, {}}, rotary, attention, recomputation));
+}
+
+Residual Transformer::Block(const ParameterProvider& params, int64_t layer, const Residual& in,
+                            const Rotary& rotary, Attention& attention,
+                            Recomputation* recomputation) const {
   const LayerParameters& at = table_.layer(layer);
   const QkvShape shape{part_.heads.size(), part_.kv_heads.size(), spec_.head_dim};
   const double eps = spec_.rms_norm_eps;
 
-  const at::Tensor normed = RmsNorm(x, params.Get(at.input_norm), eps);  // [num_tokens, hidden]
+  const auto [x, normed] =  // [num_tokens, hidden]
+      AddRmsNorm(in.x, in.delta, params.Get(at.input_norm), eps);
   const at::Tensor qkv = Project(params, CopyToRanks(normed, tensor_group_, "attention, backward"),
                                  at.qkv_weight, at.qkv_bias);
   std::optional<at::Tensor> q_norm = Optional(params, at.q_norm);
@@ -146,7 +153,7 @@ at::Tensor Transformer::Block(const ParameterProvider& params, int64_t layer, co
   }
   const at::Tensor down =
       RowParallel(params, activated, at.down_weight, at.down_bias, "feed-forward");
-  return at::add(residual, down);
+  return {residual, down};
 }
 
 at::Tensor Transformer::FinalNorm(const ParameterProvider& params, const at::Tensor& x) const {

@@ -30,6 +30,7 @@
 #include "common/model/attention.h"
 #include "common/model/head.h"
 #include "common/model/model_spec.h"
+#include "common/model/norm.h"
 #include "common/model/parameter_provider.h"
 #include "common/model/parameter_table.h"
 #include "common/model/recomputation.h"
@@ -55,9 +56,13 @@ class Transformer {
   // token_ids: int64 [num_tokens], each in [0, vocab_size). Returns [num_tokens, hidden].
   at::Tensor Embed(const ParameterProvider& params, const at::Tensor& token_ids) const;
 
-  // x, result: [num_tokens, hidden]. Where a recomputation is given, it is told of the inputs of
+  // `in`, result: [num_tokens, hidden]. Where a recomputation is given, it is told of the inputs of
   // products and attention that norms, rotary embedding and SwiGLU make: what the backward pass
   // then keeps of a block are results of products and of attention.
+  Residual Block(const ParameterProvider& params, int64_t layer, const Residual& in,
+                 const Rotary& rotary, Attention& attention,
+                 Recomputation* recomputation = nullptr) const;
+  // The same of the stream as one tensor; the same bits.
   at::Tensor Block(const ParameterProvider& params, int64_t layer, const at::Tensor& x,
                    const Rotary& rotary, Attention& attention,
                    Recomputation* recomputation = nullptr) const;

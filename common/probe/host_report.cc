@@ -11,19 +11,13 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/probe/control_group.h"
 #include "common/telemetry/process_memory.h"
 
 namespace tandem::probe {
 namespace {
 
 constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
-
-std::string FirstLine(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
 
 // A number of a control group's file; `otherwise` where there is none, or "max".
 int64_t NumberIn(const std::string& path, int64_t otherwise) {
@@ -60,21 +54,19 @@ Allowance AllowanceOf(const std::string& folder, const char* limit, const char* 
 
 // That of the process's control group, or of a group above it; of both versions of control groups.
 Allowance GroupAllowance() {
-  std::string path;
-  std::ifstream groups("/proc/self/cgroup");
-  for (std::string line; std::getline(groups, line);) {
-    if (line.rfind("0::", 0) == 0) path = line.substr(3);
-  }
-  Allowance out = AllowanceOf("/sys/fs/cgroup/memory", "/memory.limit_in_bytes",
-                              "/memory.usage_in_bytes", "total_inactive_file");
-  while (true) {
-    const Allowance here = AllowanceOf("/sys/fs/cgroup" + (path == "/" ? "" : path), "/memory.max",
-                                       "/memory.current", "inactive_file");
+  Allowance out;
+  const auto apply = [&out](const Allowance& here) {
     out.limit = std::min(out.limit, here.limit);
     out.left = std::min(out.left, here.left);
-    if (path.empty() || path == "/") return out;
-    path.resize(path.rfind('/'));
+  };
+  for (const std::string& folder : ControlGroups()) {
+    apply(AllowanceOf(folder, "/memory.max", "/memory.current", "inactive_file"));
   }
+  for (const std::string& folder : ControlGroups("memory")) {
+    apply(AllowanceOf(folder, "/memory.limit_in_bytes", "/memory.usage_in_bytes",
+                      "total_inactive_file"));
+  }
+  return out;
 }
 
 }  // namespace

@@ -216,27 +216,29 @@ int64_t LeftBytes(const Product& p, int64_t rows) {
 }
 
 // Each thread has its share of the panels. What is not packed yet is packed when it is needed.
-void MultiplyFewRows(const Product& p, const ParallelFor& parallel_for) {
+void MultiplyFewRows(const Product& p, int num_threads, const ParallelFor& parallel_for) {
   const int64_t panels = (p.n + kPanelColumns - 1) / kPanelColumns;
   const int64_t left_bytes = LeftBytes(p, p.m);
   const int64_t panel_bytes = BFloat16PanelBytes(p.k);
-  parallel_for(panels, [&](int64_t begin, int64_t end) {
+  InTurnsWith(panels, num_threads, kTurns, parallel_for, [&] {
     char* const left = Scratch(left_bytes + panel_bytes);
     PackLeft(p, 0, p.m, left);
-    Tiles tiles(CurrentBFloat16Unit() == BFloat16Unit::kTiles);
-    if (p.packed_b != nullptr) {
-      const int64_t col = begin * kPanelColumns;
-      return MultiplyRows(p, 0, p.m, col, std::min(p.n, end * kPanelColumns) - col, left,
-                          static_cast<const char*>(p.packed_b->data()) + begin * panel_bytes,
-                          tiles);
-    }
-    char* const packed = left + left_bytes;
-    for (int64_t panel = begin; panel < end; ++panel) {
-      const int64_t col = panel * kPanelColumns;
-      const int64_t cols = std::min(kPanelColumns, p.n - col);
-      PackPanel<false>(p.b, p.k, col, cols, packed);
-      MultiplyRows(p, 0, p.m, col, cols, left, packed, tiles);
-    }
+    return [&, left, tiles = Tiles(CurrentBFloat16Unit() == BFloat16Unit::kTiles)](
+               int64_t begin, int64_t end) mutable {
+      if (p.packed_b != nullptr) {
+        const int64_t col = begin * kPanelColumns;
+        return MultiplyRows(p, 0, p.m, col, std::min(p.n, end * kPanelColumns) - col, left,
+                            static_cast<const char*>(p.packed_b->data()) + begin * panel_bytes,
+                            tiles);
+      }
+      char* const packed = left + left_bytes;
+      for (int64_t panel = begin; panel < end; ++panel) {
+        const int64_t col = panel * kPanelColumns;
+        const int64_t cols = std::min(kPanelColumns, p.n - col);
+        PackPanel<false>(p.b, p.k, col, cols, packed);
+        MultiplyRows(p, 0, p.m, col, cols, left, packed, tiles);
+      }
+    };
   });
 }
 
@@ -248,18 +250,20 @@ void MultiplyManyRows(const Product& p, int64_t col, int64_t cols, const char* p
   const int64_t row_tasks = (p.m + task_rows - 1) / task_rows;
   const int64_t col_tasks = row_tasks >= 2 * num_threads ? 1 : num_threads;
   const int64_t task_cols = RoundUp((cols + col_tasks - 1) / col_tasks, kPanelColumns);
-  InTurns(row_tasks * col_tasks, num_threads, parallel_for, [&](int64_t begin, int64_t end) {
+  InTurnsWith(row_tasks * col_tasks, num_threads, kTurns, parallel_for, [&] {
     char* const left = Scratch(LeftBytes(p, std::min(task_rows, p.m)));
-    Tiles tiles(CurrentBFloat16Unit() == BFloat16Unit::kTiles);
-    for (int64_t task = begin; task < end; ++task) {
-      const int64_t row = task / col_tasks * task_rows;
-      const int64_t rows = std::min(task_rows, p.m - row);
-      const int64_t first = task % col_tasks * task_cols;
-      if (first >= cols) continue;
-      PackLeft(p, row, rows, left);
-      MultiplyRows(p, row, rows, col + first, std::min(task_cols, cols - first), left,
-                   panels + first / kPanelColumns * BFloat16PanelBytes(p.k), tiles);
-    }
+    return [&, left, tiles = Tiles(CurrentBFloat16Unit() == BFloat16Unit::kTiles)](
+               int64_t begin, int64_t end) mutable {
+      for (int64_t task = begin; task < end; ++task) {
+        const int64_t row = task / col_tasks * task_rows;
+        const int64_t rows = std::min(task_rows, p.m - row);
+        const int64_t first = task % col_tasks * task_cols;
+        if (first >= cols) continue;
+        PackLeft(p, row, rows, left);
+        MultiplyRows(p, row, rows, col + first, std::min(task_cols, cols - first), left,
+                     panels + first / kPanelColumns * BFloat16PanelBytes(p.k), tiles);
+      }
+    };
   });
 }
 
@@ -309,10 +313,10 @@ void MultiplyBFloat16(const Product& p, int num_threads, const ParallelFor& para
   const bool alone =
       num_threads == 1 || (p.m * p.n * p.k < kSharedWork && p.n * p.k < kSharedElements);
   const ParallelFor& loop = alone ? kInline : parallel_for;
-  if (p.m <= kFewRows) return MultiplyFewRows(p, loop);
-  if (p.packed_b == nullptr) return PackAndMultiply(p, alone ? 1 : num_threads, loop);
-  MultiplyManyRows(p, 0, p.n, static_cast<const char*>(p.packed_b->data()), alone ? 1 : num_threads,
-                   loop);
+  const int threads = alone ? 1 : num_threads;
+  if (p.m <= kFewRows) return MultiplyFewRows(p, threads, loop);
+  if (p.packed_b == nullptr) return PackAndMultiply(p, threads, loop);
+  MultiplyManyRows(p, 0, p.n, static_cast<const char*>(p.packed_b->data()), threads, loop);
 }
 
 }  // namespace tandem::model::kernels

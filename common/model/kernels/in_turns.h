@@ -10,22 +10,33 @@
 
 namespace tandem::model::kernels {
 
-// A thread takes its share in so many turns.
+// What a thread takes at a time of its share: so many times less than all of it.
 constexpr int64_t kTurns = 4;
 
-// Calls body(begin, end) for ranges that cover [0, count). Each thread takes the next few as it is
-// done with its own, so one that is held up does not hold up the others for long.
-template <typename Body>
-void InTurns(int64_t count, int num_threads, const ParallelFor& parallel_for, const Body& body) {
-  const int64_t threads = std::min<int64_t>(num_threads, count);
-  if (threads <= 1) return body(int64_t{0}, count);
-  const int64_t at_once = std::max<int64_t>(1, count / (threads * kTurns));
+// Calls the body(begin, end) that make_body() gives each thread, for ranges that cover [0, count).
+// A thread takes the next few as it is done with its own, so one that is held up does not hold up
+// the others for long.
+template <typename MakeBody>
+void InTurnsWith(int64_t count, int64_t num_threads, int64_t turns, const ParallelFor& parallel_for,
+                 const MakeBody& make_body) {
+  const int64_t threads = std::min(num_threads, count);
+  if (threads <= 1) return make_body()(int64_t{0}, count);
+  const int64_t at_once = std::max<int64_t>(1, count / (threads * turns));
   std::atomic<int64_t> next{0};
   parallel_for(threads, [&](int64_t, int64_t) {
-    for (int64_t i = next.fetch_add(at_once); i < count; i = next.fetch_add(at_once)) {
+    int64_t i = next.fetch_add(at_once);
+    if (i >= count) return;
+    for (auto body = make_body(); i < count; i = next.fetch_add(at_once)) {
       body(i, std::min(count, i + at_once));
     }
   });
+}
+
+// The same with one body.
+template <typename Body>
+void InTurns(int64_t count, int64_t num_threads, const ParallelFor& parallel_for,
+             const Body& body) {
+  InTurnsWith(count, num_threads, kTurns, parallel_for, [&body]() -> const Body& { return body; });
 }
 
 }  // namespace tandem::model::kernels

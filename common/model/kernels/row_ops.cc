@@ -117,6 +117,19 @@ void RmsNormRows(const RmsNormForward& args, int64_t begin, int64_t end) {
 }
 
 template <typename T>
+void AddRowsOf(int64_t size, const void* a, const void* b, void* out, int64_t begin, int64_t end) {
+  const int64_t first = begin * size;
+  AddRow(static_cast<const T*>(a) + first, static_cast<const T*>(b) + first, (end - begin) * size,
+         static_cast<T*>(out) + first);
+}
+
+void AddRows(Element type, int64_t size, const void* a, const void* b, void* out, int64_t begin,
+             int64_t end) {
+  if (type == Element::kFloat32) return AddRowsOf<float>(size, a, b, out, begin, end);
+  AddRowsOf<BFloat16>(size, a, b, out, begin, end);
+}
+
+template <typename T>
 void RmsNormBackwardRowsOf(const RmsNormBackward& args, int64_t begin, int64_t end,
                            float* grad_weight) {
   for (int64_t i = begin; i < end; ++i) {
@@ -138,7 +151,7 @@ void RmsNormBackwardRows(const RmsNormBackward& args, int64_t begin, int64_t end
 
 // 1 / (1 + exp(-x)), without overflow: the exponent is never positive.
 template <class D>
-hn::Vec<D> Sigmoid(D d, hn::Vec<D> x) {
+HWY_INLINE hn::Vec<D> Sigmoid(D d, hn::Vec<D> x) {
   const auto one = hn::Set(d, 1.0f);
   const auto e = hn::Exp(d, hn::Neg(hn::Abs(x)));
   const auto denominator = hn::Add(one, e);
@@ -146,13 +159,14 @@ hn::Vec<D> Sigmoid(D d, hn::Vec<D> x) {
 }
 
 template <class D, typename T>
-void SwiGluAt(D d, const T* gate, const T* up, T* out) {
+HWY_INLINE void SwiGluAt(D d, const T* gate, const T* up, T* out) {
   const auto g = LoadFloats(d, gate);
   StoreFloats(d, hn::Mul(hn::Mul(g, Sigmoid(d, g)), LoadFloats(d, up)), out);
 }
 
 template <class D, typename T>
-void SwiGluBackwardAt(D d, const T* gate, const T* up, const T* grad, T* grad_gate, T* grad_up) {
+HWY_INLINE void SwiGluBackwardAt(D d, const T* gate, const T* up, const T* grad, T* grad_gate,
+                                 T* grad_up) {
   const auto g = LoadFloats(d, gate);
   const auto dy = LoadFloats(d, grad);
   const auto s = Sigmoid(d, g);
@@ -322,6 +336,7 @@ HWY_AFTER_NAMESPACE();
 namespace tandem::model::kernels {
 
 HWY_EXPORT(RmsNormRows);
+HWY_EXPORT(AddRows);
 HWY_EXPORT(RmsNormBackwardRows);
 HWY_EXPORT(SwiGluRows);
 HWY_EXPORT(SwiGluBackwardRows);
@@ -331,6 +346,11 @@ HWY_EXPORT(AddRowsTo);
 
 void RmsNormRows(const RmsNormForward& args, int64_t begin, int64_t end) {
   HWY_DYNAMIC_DISPATCH(RmsNormRows)(args, begin, end);
+}
+
+void AddRows(Element type, int64_t size, const void* a, const void* b, void* out, int64_t begin,
+             int64_t end) {
+  HWY_DYNAMIC_DISPATCH(AddRows)(type, size, a, b, out, begin, end);
 }
 
 void RmsNormBackwardRows(const RmsNormBackward& args, int64_t begin, int64_t end,

@@ -23,6 +23,10 @@ struct RmsNormForward {
 };
 void RmsNormRows(const RmsNormForward& args, int64_t begin, int64_t end);
 
+// out = a + b, rows of `size`; the same bits as the sum that a norm is of.
+void AddRows(Element type, int64_t size, const void* a, const void* b, void* out, int64_t begin,
+             int64_t end);
+
 struct RmsNormBackward {
   Element type = Element::kFloat32;
   int64_t size = 0;

@@ -28,11 +28,11 @@ at::Tensor RunStages(const model::Transformer& model, const model::ParameterProv
                      const at::Tensor& token_ids, const at::Tensor& positions,
                      model::Attention& attention) {
   const model::Rotary rotary = model.MakeRotary(positions);
-  at::Tensor x = model.Embed(params, token_ids);
+  model::Residual x{model.Embed(params, token_ids), {}};
   for (int64_t layer = 0; layer < model.spec().num_layers; ++layer) {
     x = model.Block(params, layer, x, rotary, attention);
   }
-  return x;
+  return model::Sum(x);
 }
 
 int64_t GraphRows(int64_t num_sequences) {

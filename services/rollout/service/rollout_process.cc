@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -14,6 +13,7 @@
 #include "common/model/device_processor.h"
 #include "common/model/numerics.h"
 #include "common/model/processor.h"
+#include "common/probe/control_group.h"
 #include "common/rpc/process.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
@@ -32,7 +32,7 @@ constexpr double kFinishShare = 0.8;
 void SetThreads(const RolloutProcessOptions& options) {
   int threads = static_cast<int>(options.config.rollout().threads());
   if (threads == 0) {
-    threads = static_cast<int>(std::thread::hardware_concurrency());
+    threads = probe::UsableCores();
     if (options.config.rollout().tensor_model_parallel_size() > 1) {
       threads /= std::max(1, options.environment.local_world_size);
     }

@@ -10,7 +10,6 @@
 #include <cstdlib>
 #include <memory>
 #include <optional>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -25,6 +24,7 @@
 #include "common/model/numerics.h"
 #include "common/model/processor.h"
 #include "common/plan/mesh_shape.h"
+#include "common/probe/control_group.h"
 #include "common/rpc/process.h"
 #include "common/rpc/server.h"
 #include "common/status/status_macros.h"
@@ -49,7 +49,7 @@ int NumThreads(const TrainerProcessOptions& options) {
   if (const int64_t given = options.config.trainer().threads(); given > 0) {
     return static_cast<int>(given);
   }
-  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  const int cores = probe::UsableCores();
   return std::max(1, cores / options.environment.local_world_size);
 }
 

@@ -248,10 +248,10 @@ class ExactNumerics {
       if (on_device != nullptr) {
         at::zeros({1}, device_).item<float>();  // the step before is done
         on_device->Plan(batch);
-        hidden = Hidden(params, tokens, places, *on_device);
+        hidden = RolloutHidden(params, tokens, places, *on_device);
       } else {
         PagedAttention attention(cache, batch);
-        hidden = Hidden(params, tokens, places, attention);
+        hidden = RolloutHidden(params, tokens, places, attention);
       }
       for (size_t m = 0; m < members.size(); ++m) {
         State& state = states[members[m]];
@@ -269,6 +269,17 @@ class ExactNumerics {
   const Transformer& model() const { return model_; }
 
  private:
+  // As the rollout's RunStages(): a sum of the residual stream is made by the norm that reads it.
+  at::Tensor RolloutHidden(const ParameterProvider& params, const at::Tensor& ids,
+                           const at::Tensor& positions, Attention& attention) const {
+    const Rotary rotary = model_.MakeRotary(positions.to(device_));
+    Residual x{model_.Embed(params, ids.to(device_)), {}};
+    for (int64_t layer = 0; layer < model_.spec().num_layers; ++layer) {
+      x = model_.Block(params, layer, x, rotary, attention);
+    }
+    return model_.FinalNorm(params, Sum(x));
+  }
+
   // ids and positions: on the CPU.
   at::Tensor Hidden(const ParameterProvider& params, const at::Tensor& ids,
                     const at::Tensor& positions, Attention& attention) const {

@@ -109,6 +109,23 @@ TEST_P(OpsOfSize, AddRmsNormOfWhichOnlyOneResultIsUsed) {
   }
 }
 
+// The trainer's sums are ATen's where they have gradients, a rollout's are ours.
+TEST_P(OpsOfSize, ASumOfTheResidualStreamIsTheSameBitsWhoeverMakesIt) {
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    const at::Tensor x = Normal({9, GetParam()}).to(type);
+    const at::Tensor delta = Normal({9, GetParam()}).to(type);
+    const at::Tensor weight = at::ones({GetParam()}, type);
+    const at::Tensor expected = at::add(x, delta);
+    const at::NoGradGuard no_grad;
+    EXPECT_TRUE(at::equal(Sum({x, delta}), expected));
+    EXPECT_TRUE(at::equal(AddRmsNorm(x, delta, weight, 1e-5).residual, expected));
+    EXPECT_TRUE(at::equal(Sum({x, {}}), x));
+    const ResidualNorm nothing_added = AddRmsNorm(expected, {}, weight, 1e-5);
+    EXPECT_TRUE(at::equal(nothing_added.residual, expected));
+    EXPECT_TRUE(at::equal(nothing_added.normed, AddRmsNorm(x, delta, weight, 1e-5).normed));
+  }
+}
+
 TEST_P(OpsOfSize, SwiGluAndItsGradients) {
   ExpectSame([](const Tensors& in) -> Tensors { return {SwiGlu(in[0])}; },
              [](const Tensors& in) -> Tensors { return {eager::SwiGlu(in[0])}; },

@@ -3,13 +3,13 @@
 #include <cstdio>
 #include <memory>
 #include <string>
-#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "common/io/model_config.h"
 #include "common/model/model_spec.h"
+#include "common/probe/control_group.h"
 #include "common/status/status_macros.h"
 #include "nlohmann/json.hpp"
 #include "tools/tandem/bench/bench.h"
@@ -122,7 +122,7 @@ absl::Status RunGenerate(const GenerateOptions& options) {
   line["step_flops"] = cost.flops;
   if (options.device == "cpu") {
     // What the roofline is made of is measured on the cores.
-    const int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+    const int threads = probe::UsableCores();
     const MachineRates rates = MeasureMachineRates(static_cast<int64_t>(cost.bytes), threads);
     const double roofline = batch / cost.Seconds(rates);
     line["roofline_tokens_per_second"] = roofline;

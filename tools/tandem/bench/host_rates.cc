@@ -12,6 +12,7 @@
 #include "absl/types/span.h"
 #include "common/model/kernels/gemm.h"
 #include "common/model/kernels/scratch.h"
+#include "common/probe/control_group.h"
 #include "common/weights/additive_digest.h"
 #include "tools/tandem/bench/bench.h"
 
@@ -94,7 +95,7 @@ class Bench {
 
 HostRates MeasureHostRates(const HostWork& work) {
   HostRates rates;
-  rates.cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  rates.cores = probe::UsableCores();
   const int64_t num_portions = std::clamp(work.size_bytes, kLeastBytes, kMostBytes) / kPortion;
   std::vector<std::unique_ptr<Bench>> benches;
   for (int core = 0; core < rates.cores; ++core) {

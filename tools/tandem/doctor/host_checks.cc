@@ -16,12 +16,12 @@
 #include <set>
 #include <sstream>
 #include <string>
-#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/plan/memory_budget.h"
+#include "common/probe/control_group.h"
 #include "common/probe/host_report.h"
 #include "tools/tandem/doctor/fleet_memory.h"
 
@@ -55,7 +55,7 @@ bool HasFlag(const char* flag) {
 }  // namespace
 
 void CheckProcessor(const config::v1::RunConfig& config, Findings& findings) {
-  const auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());
+  const auto cores = static_cast<int64_t>(probe::UsableCores());
   const std::string kind = HasFlag("amx_bf16")      ? "AMX"
                            : HasFlag("avx512_bf16") ? "AVX-512 with bf16"
                            : HasFlag("avx512f")     ? "AVX-512"

@@ -11,7 +11,6 @@
 #include <fstream>
 #include <iterator>
 #include <numeric>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -21,6 +20,7 @@
 #include "common/config/to_yaml.h"
 #include "common/io/atomic_file.h"
 #include "common/net/host_port.h"
+#include "common/probe/control_group.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/process.h"
 #include "common/security/secret.h"
@@ -146,7 +146,7 @@ std::vector<int64_t> ReplicaRanks(const config::v1::RunConfig& config,
 int64_t RolloutThreads(const config::v1::RunConfig& config,
                        const std::vector<int64_t>& replica_ranks) {
   if (config.rollout().threads() > 0) return config.rollout().threads();
-  const int64_t cores = std::thread::hardware_concurrency();
+  const int64_t cores = probe::UsableCores();
   const int64_t ranks = std::accumulate(replica_ranks.begin(), replica_ranks.end(), int64_t{0});
   return std::max<int64_t>(1, cores / std::max<int64_t>(1, ranks));
 }
