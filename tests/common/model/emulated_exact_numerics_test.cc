@@ -97,7 +97,7 @@ std::vector<ExactCase> EmulatedCases() {
   }
   for (ExactCase& exact_case : cases) {
     exact_case.make_attention = &MakeEmulated;
-    exact_case.longest = 70;
+    exact_case.longest = 40;
   }
   return cases;
 }
