@@ -3,9 +3,9 @@
 // An operation is a kernel on the stream of the group's communicator: Wait() makes the current
 // stream wait for it and returns. So that one which never ends is still found, the group remembers
 // what is under way, and looks at it whenever an operation is issued, asked whether it is done
-// (WaitOnHost()), or a barrier is waited for: past its deadline, the communicator is aborted, which
-// ends its kernels here and, by the closed connections, on the peers. c10d's own watchdog, which
-// would end the process, is turned off.
+// (WaitOnHost()), or a barrier is waited for, and when it is asked for its status: past its
+// deadline, the communicator is aborted, which ends its kernels here and, by the closed
+// connections, on the peers. c10d's own watchdog, which would end the process, is turned off.
 //
 // A group has one communicator, and it is made while joining, where the deadline holds. Messages go
 // through it as well, as batches of one: by itself c10d makes a communicator for each pair of ranks
@@ -270,7 +270,7 @@ class NcclGroup : public ProcessGroup, public KnowsTransport {
   }
 
   void SetTimeout(absl::Duration timeout) override { state_->SetTimeout(timeout); }
-  absl::Status status() const override { return state_->status(); }
+  absl::Status status() const override { return state_->Look(); }
 
   void Abort(absl::string_view reason) override {
     state_

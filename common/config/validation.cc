@@ -151,11 +151,6 @@ void CheckRolloutDevice(const v1::RolloutConfig& rollout, Checker* check) {
     check->Fail("rollout.device",
                 absl::StrCat("expected cpu, cuda or cuda:N with N from 0 to ", kMaxDevices - 1,
                              ", found \"", rollout.device(), "\""));
-  } else if (rollout.tensor_model_parallel_size() > 1) {
-    check->Fail("rollout.device",
-                absl::StrCat("expected cpu with rollout.tensor_model_parallel_size ",
-                             rollout.tensor_model_parallel_size(), ", found ", rollout.device(),
-                             "; an engine of several ranks computes on CPUs"));
   }
 }
 
@@ -371,10 +366,6 @@ void CheckNumerics(const v1::RunConfig& config, Checker* check) {
     fail(
         "needs rollout.tensor_model_parallel_size 1, for sums over ranks have another order; use "
         "more rollout.replicas");
-  }
-  if (!config.rollout().device().empty() && config.rollout().device() != "cpu") {
-    fail(absl::StrCat("is computed on the CPU, and rollout.device is ", config.rollout().device(),
-                      "; set one of them otherwise"));
   }
   if (config.model().attn_implementation() == v1::ATTENTION_IMPLEMENTATION_EAGER) {
     fail("needs model.attn_implementation auto, the attention that the rollout computes");

@@ -52,12 +52,11 @@ int64_t ChunkOf(absl::Span<const PagedSequence> sequences, const AttentionGeomet
 
 int64_t DecodeTiles(const AttentionGeometry& geometry) {
   const int64_t rows = geometry.heads_per_kv_head;
-  return CeilDiv(rows, geometry.exact ? 16 : TileRows(rows));
+  return CeilDiv(rows, TileRows(rows));
 }
 
 int64_t MostDecodePieces(int64_t num_sequences, const AttentionGeometry& geometry) {
-  return std::max(num_sequences * DecodeTiles(geometry),
-                  geometry.exact ? 0 : geometry.wanted_pieces);
+  return std::max(num_sequences * DecodeTiles(geometry), geometry.wanted_pieces);
 }
 
 AttentionPlan PlanAttention(absl::Span<const PagedSequence> sequences,
@@ -66,7 +65,7 @@ AttentionPlan PlanAttention(absl::Span<const PagedSequence> sequences,
   const int64_t group = geometry.heads_per_kv_head;
   int64_t num_tokens = 0;
   for (const PagedSequence& s : sequences) num_tokens += s.num_tokens;
-  if (!geometry.exact && !sequences.empty()) {
+  if (!sequences.empty()) {
     plan.tile_rows = TileRows(num_tokens * group / static_cast<int64_t>(sequences.size()));
     if (geometry.wanted_pieces > 0) plan.chunk = ChunkOf(sequences, geometry, plan.tile_rows);
   }

@@ -21,9 +21,6 @@ struct AttentionGeometry {
   // Keys are cut where the tiles alone are fewer pieces than this, and then into no more: what
   // fills the device. 0: keys are never cut.
   int64_t wanted_pieces = 0;
-  // A row's result then depends on the row and its keys alone: tiles have one size and keys are not
-  // cut, whatever shares the batch.
-  bool exact = false;
 };
 
 // Rows of a tile are query rows: a token's heads of one KV head follow one another.

@@ -57,16 +57,13 @@ class CudaAttention : public DeviceAttention {
     const int64_t processors = at::cuda::getDeviceProperties(o.device.index())->multiProcessorCount;
     geometry_.heads_per_kv_head = num_heads / o.num_kv_heads;
     geometry_.block_size = o.block_size;
-    geometry_.exact = CurrentNumerics() == Numerics::kExact;
     // The plain kernel has no pieces.
     if (OnTensorCores()) {
       geometry_.wanted_pieces = std::max<int64_t>(1, kPiecesAtOnce * processors / o.num_kv_heads);
       // Keys are cut only where no more pieces come of it than are wanted, so this is the most.
       const int64_t of_prompts =
           geometry_.wanted_pieces * kLargestTile / geometry_.heads_per_kv_head;
-      if (!geometry_.exact) {
-        ReservePartials(std::max(of_prompts, MostDecodePieces(kUsualSequences, geometry_)));
-      }
+      ReservePartials(std::max(of_prompts, MostDecodePieces(kUsualSequences, geometry_)));
     }
     Reserve(kLeastBytes);
   }
@@ -89,7 +86,7 @@ class CudaAttention : public DeviceAttention {
     const bool is_fixed = padded_to > 0;
     const int64_t pieces = is_fixed ? MostDecodePieces(padded_to, geometry_) : plan.num_pieces();
     Lay(plan, pieces);
-    batch_.split = is_fixed ? !geometry_.exact : plan.chunk > 0;
+    batch_.split = is_fixed || plan.chunk > 0;
     if (batch_.split && OnTensorCores()) {
       ReservePartials(is_fixed ? pieces : plan.num_partials());
     }
@@ -157,9 +154,9 @@ class CudaAttention : public DeviceAttention {
  private:
   bool OnTensorCores() const {
     const PagedKvCacheOptions& o = cache_.options();
-    return cuda::FlashInferTakes(
-        o.dtype == at::kFloat ? cuda::Element::kFloat32 : cuda::Element::kBFloat16,
-        static_cast<int>(o.head_dim));
+    return !exact_ && cuda::FlashInferTakes(o.dtype == at::kFloat ? cuda::Element::kFloat32
+                                                                  : cuda::Element::kBFloat16,
+                                            static_cast<int>(o.head_dim));
   }
 
   // Room for so many bytes of arrays, here and there.
@@ -254,6 +251,7 @@ class CudaAttention : public DeviceAttention {
 
   const PagedKvCache& cache_;
   const int64_t num_heads_;
+  const bool exact_ = CurrentNumerics() == Numerics::kExact;
   const int32_t padding_block_ = cache_.padding_block();
   AttentionGeometry geometry_;
   int64_t epoch_ = 0;

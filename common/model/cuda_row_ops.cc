@@ -10,12 +10,19 @@
 #include "common/model/cuda_tensor.h"
 #include "common/model/device_row_ops.h"
 #include "common/model/kernels/cuda/row_kernels.h"
+#include "common/model/kernels/cuda/row_product.h"
+#include "common/model/numerics.h"
 
 namespace tandem::model::device {
 namespace {
 
 const void* PointerOrNull(const at::Tensor& tensor) {
   return tensor.defined() ? tensor.const_data_ptr() : nullptr;
+}
+
+// Whether passes that record a graph, and those that do not, go through the kernels here.
+bool InPlaceOfAten() {
+  return c10::InferenceMode::is_enabled() || CurrentNumerics() == Numerics::kExact;
 }
 
 at::Tensor ContiguousIfDefined(const at::Tensor& tensor) {
@@ -34,7 +41,7 @@ bool KernelsTake(std::initializer_list<at::Tensor> tensors) {
       return false;
     }
   }
-  if (first == nullptr || !c10::InferenceMode::is_enabled()) return false;
+  if (first == nullptr || !InPlaceOfAten()) return false;
   return first->scalar_type() == at::kFloat || first->scalar_type() == at::kBFloat16;
 }
 
@@ -106,9 +113,8 @@ Qkv RotateQkv(const at::Tensor& qkv, const Rotary& rotary, const QkvShape& shape
 }
 
 bool HasRotaryTable(const at::Tensor& positions, const at::Tensor& inverse_frequencies) {
-  return c10::InferenceMode::is_enabled() && positions.is_cuda() &&
-         positions.scalar_type() == at::kLong && inverse_frequencies.is_cpu() &&
-         inverse_frequencies.scalar_type() == at::kFloat &&
+  return InPlaceOfAten() && positions.is_cuda() && positions.scalar_type() == at::kLong &&
+         inverse_frequencies.is_cpu() && inverse_frequencies.scalar_type() == at::kFloat &&
          inverse_frequencies.numel() <= cuda::kMaxFrequencies;
 }
 
@@ -130,6 +136,31 @@ Rotary RotaryTable(const at::Tensor& positions, const at::Tensor& inverse_freque
   args.sin = rotary.sin.mutable_data_ptr<float>();
   C10_CUDA_CHECK(cuda::Launch(args, CurrentStream(places.device())));
   return rotary;
+}
+
+bool ProductsTake(std::initializer_list<at::Tensor> tensors) {
+  return CurrentNumerics() == Numerics::kExact && KernelsTake(tensors);
+}
+
+void RowProduct(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                at::Tensor& out) {
+  const c10::cuda::CUDAGuard guard(x.device());
+  cuda::RowProduct args;
+  args.type = CudaElementOf(x);
+  args.out_type = CudaElementOf(out);
+  args.rows = x.size(0);
+  args.in = x.size(1);
+  args.out_size = weight.size(0);
+  args.x = x.const_data_ptr();
+  args.weight = weight.const_data_ptr();
+  args.bias = PointerOrNull(bias);
+  args.out = out.mutable_data_ptr();
+  at::Tensor partial;
+  if (const int64_t floats = cuda::PartialFloats(args); floats > 0) {
+    partial = at::empty({floats}, x.options().dtype(at::kFloat).requires_grad(false));
+    args.partial = partial.mutable_data_ptr<float>();
+  }
+  C10_CUDA_CHECK(cuda::Launch(args, CurrentStream(x.device())));
 }
 
 void RowLogProbs(const at::Tensor& logits, const at::Tensor& targets,

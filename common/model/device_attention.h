@@ -18,8 +18,9 @@
 
 namespace tandem::model {
 
-// bfloat16 with a head_dim of 64 or 128 goes through FlashInfer's kernel, everything else through a
-// plain one (kernels/cuda/paged_attention.h). Everything is queued on the thread's current stream
+// bfloat16 with a head_dim of 64 or 128 goes through FlashInfer's kernel, everything else, and with
+// exact numerics all, through a plain one (kernels/cuda/paged_attention.h), in which a row depends
+// on the row and its keys alone. Everything is queued on the thread's current stream
 // of the cache's device. What the device refuses is thrown, as ATen does. Not differentiable. One
 // thread.
 class DeviceAttention : public Attention {

@@ -24,7 +24,7 @@ at::Tensor HeadLogits(const at::Tensor& hidden, const at::Tensor& weight,
                       const kernels::PackedMatrix* packed) {
   const at::ScalarType type = weight.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   if (hidden.is_cuda() && hidden.scalar_type() == at::kBFloat16 &&
-      weight.scalar_type() == at::kBFloat16) {
+      weight.scalar_type() == at::kBFloat16 && !device::ProductsTake({hidden, weight})) {
     return at::mm(hidden, weight.t(), type);  // as cuBLAS sums it, not rounded
   }
   at::Tensor logits = at::empty({hidden.size(0), weight.size(0)}, hidden.options().dtype(type));

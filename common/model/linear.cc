@@ -8,6 +8,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "common/model/cpu_dispatch.h"
+#include "common/model/device_row_ops.h"
 #include "common/model/kernels/row_ops.h"
 
 namespace tandem::model {
@@ -44,9 +45,13 @@ at::Tensor Forward(const at::Tensor& x, const at::Tensor& weight, const at::Tens
   const at::Tensor in = x.contiguous();
   const at::Tensor added = bias.defined() ? bias.contiguous() : bias;
   at::Tensor out = at::empty({in.size(0), weight.size(0)}, in.options());
+  const at::Tensor matrix = weight.contiguous();
+  if (in.is_cuda()) {
+    device::RowProduct(in, matrix, added, out);
+    return out;
+  }
   kernels::Product product = Into(out, in.size(1));
   product.a = View(in, false);
-  const at::Tensor matrix = weight.contiguous();
   product.b = View(matrix, true);
   product.packed_b = packed;
   if (added.defined()) product.bias = added.const_data_ptr();
@@ -79,6 +84,10 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     // needs_input_grad() counts only the tensors that were there.
     if (ctx->saved_data["has_bias"].toBool() && ctx->needs_input_grad(2)) {
       const int64_t size = grad.size(1);
+      if (grad.is_cuda()) {
+        result[2] = grad.sum(0);
+        return result;
+      }
       result[2] =
           SumOverRows(grad.size(0), size, [&](int64_t begin, int64_t end, float* out) {
             kernels::AddRowsTo(ElementOf(grad), size, grad.const_data_ptr(), begin, end, out);
@@ -93,13 +102,19 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
 at::Tensor Linear(const at::Tensor& x, const at::Tensor& weight,
                   const std::optional<at::Tensor>& bias, const kernels::PackedMatrix* packed) {
   const at::Tensor added = bias.value_or(at::Tensor());
-  if (!KernelsTake({x, weight, added})) return at::linear(x, weight, bias);
+  if (!KernelsTake({x, weight, added}) && !device::ProductsTake({x, weight, added})) {
+    return at::linear(x, weight, bias);
+  }
   if (NeedsGraph({x, weight, added})) return LinearFunction::apply(x, weight, bias);
   return Forward(x, weight, added, packed);
 }
 
 void MultiplyTransposed(const at::Tensor& x, const at::Tensor& weight, at::Tensor& out,
                         const kernels::PackedMatrix* packed) {
+  if (device::ProductsTake({x, weight})) {
+    device::RowProduct(x, weight, at::Tensor(), out);
+    return;
+  }
   if (!OursTake(x, weight)) {
     out.copy_(at::mm(x.to(weight.scalar_type()), weight.t()));
     return;

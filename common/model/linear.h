@@ -1,4 +1,5 @@
-// The matrix products of the model: on the CPU the kernels of gemm.h, in float32 and bfloat16.
+// The matrix products of the model, in float32 and bfloat16: on the CPU the kernels of gemm.h, on a
+// GPU ATen's, or with exact numerics, forward, the kernel of device_row_ops.h.
 #ifndef TANDEM_COMMON_MODEL_LINEAR_H_
 #define TANDEM_COMMON_MODEL_LINEAR_H_
 
@@ -12,7 +13,8 @@ namespace tandem::model {
 
 // x weight^T + bias. x: [num_rows, in], weight: [out, in], bias: [out] or none. Differentiable.
 // packed: the weight's own packed form, or null; it is read instead where no graph is recorded.
-// On the CPU a row of the result depends on the row of x alone, bit for bit.
+// On the CPU, and on a GPU with exact numerics, a row of the result depends on the row of x alone,
+// bit for bit.
 at::Tensor Linear(const at::Tensor& x, const at::Tensor& weight,
                   const std::optional<at::Tensor>& bias = std::nullopt,
                   const kernels::PackedMatrix* packed = nullptr);

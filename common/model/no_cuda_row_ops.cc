@@ -27,6 +27,13 @@ Rotary RotaryTable(const at::Tensor& positions, const at::Tensor& inverse_freque
   std::abort();
 }
 
+bool ProductsTake(std::initializer_list<at::Tensor> tensors) { return false; }
+
+void RowProduct(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                at::Tensor& out) {
+  std::abort();
+}
+
 void RowLogProbs(const at::Tensor& logits, const at::Tensor& targets,
                  const at::Tensor& temperatures, at::Tensor& log_probs, at::Tensor& entropy,
                  at::Tensor& log_sum_exp) {

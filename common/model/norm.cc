@@ -10,6 +10,7 @@
 #include "common/model/cpu_dispatch.h"
 #include "common/model/device_row_ops.h"
 #include "common/model/eager_ops.h"
+#include "common/model/kernel_function.h"
 #include "common/model/kernels/row_ops.h"
 
 namespace tandem::model {
@@ -114,7 +115,13 @@ struct AddRmsNormFunction : torch::autograd::Function<AddRmsNormFunction> {
 
 at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps) {
   if (device::KernelsTake({x, weight})) {
-    return device::AddRmsNorm(x, at::Tensor(), weight, eps).normed;
+    const auto kernels = [eps](const variable_list& in) {
+      return variable_list{device::AddRmsNorm(in[0], at::Tensor(), in[1], eps).normed};
+    };
+    if (!NeedsGraph({x, weight})) return kernels({x, weight})[0];
+    return RecordedKernels({x, weight}, kernels, [eps](const variable_list& in) {
+      return variable_list{eager::RmsNorm(in[0], in[1], eps)};
+    })[0];
   }
   if (!KernelsTake({x, weight})) return eager::RmsNorm(x, weight, eps);
   if (NeedsGraph({x, weight})) return RmsNormFunction::apply(x, weight, eps);
@@ -139,11 +146,23 @@ at::Tensor Sum(const Residual& residual) {
 ResidualNorm AddRmsNorm(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& weight,
                         double eps) {
   if (!delta.defined()) return {x, RmsNorm(x, weight, eps)};
-  if (device::KernelsTake({x, delta, weight})) return device::AddRmsNorm(x, delta, weight, eps);
-  if (!KernelsTake({x, delta, weight})) {
-    at::Tensor residual = at::add(x, delta);
-    at::Tensor normed = eager::RmsNorm(residual, weight, eps);
-    return {std::move(residual), std::move(normed)};
+  const auto in_aten = [eps](const variable_list& in) {
+    at::Tensor residual = at::add(in[0], in[1]);
+    at::Tensor normed = eager::RmsNorm(residual, in[2], eps);
+    return variable_list{std::move(residual), std::move(normed)};
+  };
+  const bool on_device = device::KernelsTake({x, delta, weight});
+  if (on_device && !NeedsGraph({x, delta, weight})) {
+    return device::AddRmsNorm(x, delta, weight, eps);
+  }
+  if (on_device || !KernelsTake({x, delta, weight})) {
+    const auto kernels = [eps](const variable_list& in) {
+      ResidualNorm result = device::AddRmsNorm(in[0], in[1], in[2], eps);
+      return variable_list{std::move(result.residual), std::move(result.normed)};
+    };
+    variable_list outputs = on_device ? RecordedKernels({x, delta, weight}, kernels, in_aten)
+                                      : in_aten({x, delta, weight});
+    return {std::move(outputs[0]), std::move(outputs[1])};
   }
   if (NeedsGraph({x, delta, weight})) {
     variable_list outputs = AddRmsNormFunction::apply(x, delta, weight, eps);

@@ -7,7 +7,9 @@
 #include <optional>
 
 #include "common/model/cpu_dispatch.h"
+#include "common/model/device_packed_attention.h"
 #include "common/model/eager_ops.h"
+#include "common/model/kernel_function.h"
 #include "common/model/kernels/attention.h"
 
 namespace tandem::model {
@@ -92,6 +94,18 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
 
 at::Tensor PackedAttention::Forward(int64_t layer, const at::Tensor& q, const at::Tensor& k,
                                     const at::Tensor& v, const AttentionParams& params) {
+  if (implementation_ == Implementation::kFast && device::PackedAttentionTakes(q, k, v)) {
+    TORCH_CHECK(!prefixes_.defined(), "shared prefixes are for the CPU's kernels");
+    if (!places_.defined()) places_ = device::PackedPlaces(cu_seqlens_, q.device());
+    const auto kernels = [&](const variable_list& in) {
+      return variable_list{device::PackedAttention(in[0], in[1], in[2], places_, params)};
+    };
+    if (!NeedsGraph({q, k, v})) return kernels({q, k, v})[0];
+    return RecordedKernels(
+        {q, k, v}, kernels, [params, cu_seqlens = cu_seqlens_](const variable_list& in) {
+          return variable_list{eager::PackedAttention(in[0], in[1], in[2], cu_seqlens, params)};
+        })[0];
+  }
   const bool plain = params.softcap == 0 && !params.sinks.has_value();
   if (implementation_ == Implementation::kEager || !plain || !KernelsTake({q, k, v})) {
     TORCH_CHECK(!prefixes_.defined(), "shared prefixes are for the CPU's kernels");

@@ -12,7 +12,7 @@ namespace tandem::model {
 class PackedAttention : public Attention {
  public:
   enum class Implementation {
-    kFast,   // our kernels on CPU, ATen elsewhere
+    kFast,   // our kernels on CPU and, with exact numerics, forward on a GPU; ATen elsewhere
     kEager,  // plain ATen, the reference
   };
 
@@ -35,6 +35,7 @@ class PackedAttention : public Attention {
   at::Tensor cu_seqlens_;
   at::Tensor prefixes_;
   Implementation implementation_;
+  at::Tensor places_;  // of cu_seqlens_, for the kernel of a GPU (device_packed_attention.h)
 };
 
 // The positions of the tokens of packed sequences, each counted from 0: int64 [num_tokens].

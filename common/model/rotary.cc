@@ -11,6 +11,7 @@
 #include "common/model/cpu_dispatch.h"
 #include "common/model/device_row_ops.h"
 #include "common/model/eager_ops.h"
+#include "common/model/kernel_function.h"
 #include "common/model/kernels/row_ops.h"
 
 namespace tandem::model {
@@ -154,6 +155,35 @@ struct RotateQkvFunction : torch::autograd::Function<RotateQkvFunction> {
   }
 };
 
+// On a GPU. The norms may be undefined.
+Qkv RotateQkvRecorded(const at::Tensor& qkv, const Rotary& rotary, const QkvShape& shape,
+                      const at::Tensor& q_norm, const at::Tensor& k_norm, double eps) {
+  variable_list inputs = {qkv};
+  for (const at::Tensor& norm : {q_norm, k_norm}) {
+    if (norm.defined()) inputs.push_back(norm);
+  }
+  const int q_place = q_norm.defined() ? 1 : 0;  // 0: none
+  const int k_place = k_norm.defined() ? q_place + 1 : 0;
+  variable_list rotated = RecordedKernels(
+      inputs,
+      [=](const variable_list& in) {
+        const auto norm = [&in](int place) { return place > 0 ? in[place] : at::Tensor(); };
+        Qkv out = device::RotateQkv(in[0], rotary, shape, norm(q_place), norm(k_place), eps);
+        return variable_list{std::move(out.q), std::move(out.k)};
+      },
+      [=](const variable_list& in) {
+        const auto norm = [&in](int place) {
+          return place > 0 ? std::optional<at::Tensor>(in[place]) : std::nullopt;
+        };
+        Qkv out = eager::RotateQkv(in[0], rotary, shape, norm(q_place), norm(k_place), eps);
+        return variable_list{std::move(out.q), std::move(out.k)};
+      });
+  const int64_t v_size = shape.num_kv_heads * shape.head_dim;
+  return {std::move(rotated[0]), std::move(rotated[1]),
+          qkv.narrow(1, qkv.size(1) - v_size, v_size)
+              .unflatten(1, {shape.num_kv_heads, shape.head_dim})};
+}
+
 }  // namespace
 
 Rotary RotaryOf(const at::Tensor& positions, const at::Tensor& inverse_frequencies) {
@@ -194,7 +224,10 @@ Qkv RotateQkv(const at::Tensor& qkv, const Rotary& rotary, const QkvShape& shape
   const at::Tensor k_weight = ContiguousOr(k_norm);
   if (device::KernelsTake({qkv, q_weight, k_weight}) && rotary.cos.is_cuda() &&
       rotary.cos.scalar_type() == at::kFloat) {
-    return device::RotateQkv(qkv, rotary, shape, q_weight, k_weight, eps);
+    if (!NeedsGraph({qkv, q_weight, k_weight})) {
+      return device::RotateQkv(qkv, rotary, shape, q_weight, k_weight, eps);
+    }
+    return RotateQkvRecorded(qkv, rotary, shape, q_weight, k_weight, eps);
   }
   if (!KernelsTake({qkv, q_weight, k_weight}) || rotary.cos.scalar_type() != at::kFloat) {
     return eager::RotateQkv(qkv, rotary, shape, q_norm, k_norm, eps);

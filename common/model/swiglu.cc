@@ -7,6 +7,7 @@
 #include "common/model/cpu_dispatch.h"
 #include "common/model/device_row_ops.h"
 #include "common/model/eager_ops.h"
+#include "common/model/kernel_function.h"
 #include "common/model/kernels/row_ops.h"
 
 namespace tandem::model {
@@ -48,7 +49,12 @@ struct SwiGluFunction : torch::autograd::Function<SwiGluFunction> {
 }  // namespace
 
 at::Tensor SwiGlu(const at::Tensor& gate_up) {
-  if (device::KernelsTake({gate_up})) return device::SwiGlu(gate_up);
+  if (device::KernelsTake({gate_up})) {
+    if (!NeedsGraph({gate_up})) return device::SwiGlu(gate_up);
+    return RecordedKernels(
+        {gate_up}, [](const variable_list& in) { return variable_list{device::SwiGlu(in[0])}; },
+        [](const variable_list& in) { return variable_list{eager::SwiGlu(in[0])}; })[0];
+  }
   if (!KernelsTake({gate_up})) return eager::SwiGlu(gate_up);
   if (NeedsGraph({gate_up})) return SwiGluFunction::apply(gate_up);
   return Forward(gate_up);

@@ -34,8 +34,9 @@ struct Barrier {
 
 class Block {
  public:
+  // Of the calling thread: threads of a test may have a GPU each.
   static Block& Current() {
-    static Block block;
+    static thread_local Block block;
     return block;
   }
 
@@ -197,9 +198,9 @@ inline int CountAll(bool mine) {
 
 }  // namespace tandem::cuda_emulation
 
-// A block's shared memory: blocks take turns.
+// A block's shared memory: blocks of a GPU take turns.
 #undef __shared__
-#define __shared__ static
+#define __shared__ static thread_local
 #undef __launch_bounds__
 #define __launch_bounds__(...)
 #define threadIdx (::tandem::cuda_emulation::ThreadIndex())
@@ -207,6 +208,7 @@ inline int CountAll(bool mine) {
 #define blockDim (dim3(::tandem::cuda_emulation::Block::Current().threads()))
 #define gridDim (::tandem::cuda_emulation::Block::Current().grid())
 #define __syncthreads() ::tandem::cuda_emulation::Block::Current().SyncBlock()
+#define __syncwarp() ::tandem::cuda_emulation::Block::Current().SyncWarp()
 #define __syncthreads_count(mine) ::tandem::cuda_emulation::CountAll(mine)
 #define __ballot_sync(lanes, mine) ::tandem::cuda_emulation::Ballot(mine)
 #define __shfl_xor_sync(lanes, value, step)            \

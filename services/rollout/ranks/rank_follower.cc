@@ -25,7 +25,7 @@ absl::StatusOr<std::unique_ptr<RankFollower>> RankFollower::Create(
 RankFollower::RankFollower(const model::Transformer& model, RankGroup* ranks,
                            std::unique_ptr<ModelRunner> runner)
     : ranks_(ranks),
-      weights_(model.table(), runner->cache().options().dtype),
+      weights_(model.table(), runner->cache().options().dtype, runner->cache().options().device),
       runner_(std::move(runner)) {}
 
 absl::StatusOr<CommitResult> RankFollower::Commit(int64_t version, absl::Time deadline) {
@@ -120,19 +120,26 @@ absl::Status RankFollower::RunSwap(int64_t version) {
     }
   }
   const absl::StatusOr<bool> all = AllCan(own);
-  if (all.ok() && *all) {
+  bool swaps = all.ok() && *all;
+  // Where the device does not take them this rank is lost, for the others have the new weights.
+  const absl::Status loaded = swaps ? weights_.Load() : absl::OkStatus();
+  swaps = swaps && loaded.ok();
+  if (swaps) {
     weights_.Flip(version);
     telemetry::SetLogPolicyVersion(version);
     if (on_commit_) on_commit_(version);
   }
   absl::MutexLock lock(&mu_);
-  if (swap_ == Swap::kPinned) swap_ = all.ok() && *all ? Swap::kDone : Swap::kOffered;
-  return all.status();
+  if (swap_ == Swap::kPinned) swap_ = swaps ? Swap::kDone : Swap::kOffered;
+  return all.ok() ? loaded : all.status();
 }
 
 absl::Status RankFollower::RunRelease(const v1::ReleaseOrder& order) {
   if (order.kv_cache()) runner_->ReleaseCache();
-  if (order.weights()) weights_.Release();
+  if (order.weights()) {
+    weights_.Release();
+    runner_->ReleaseUnused();
+  }
   return ranks_->Agree(absl::OkStatus()).status();
 }
 

@@ -2,14 +2,17 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/DeviceGuard.h>
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/comm/choose_group.h"
+#include "common/comm/run_with_deadline.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::rollout {
@@ -48,8 +51,14 @@ absl::StatusOr<std::unique_ptr<comm::ProcessGroup>> JoinOne(const RankGroupOptio
 absl::StatusOr<std::unique_ptr<RankGroup>> RankGroup::Join(const RankGroupOptions& options) {
   std::unique_ptr<RankGroup> ranks(new RankGroup(options.timeout));
   ASSIGN_OR_RETURN(ranks->orders_, JoinOne(options, "replica", c10::Device(c10::kCPU)));
-  if (!options.device.is_cpu()) {
+  if (options.device.is_cpu()) return ranks;
+  try {
+    const c10::DeviceGuard guard(options.device);  // whose communicator is made
     ASSIGN_OR_RETURN(ranks->compute_, JoinOne(options, "tensor_parallel", options.device));
+  } catch (const std::exception& error) {
+    return absl::UnavailableError(absl::StrCat("rank ", options.rank, " of the replica on ",
+                                               options.device.str(), ": ",
+                                               comm::FirstLine(error.what())));
   }
   return ranks;
 }

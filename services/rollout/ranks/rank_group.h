@@ -35,6 +35,7 @@ struct RankGroupOptions {
   absl::Duration timeout = absl::Seconds(60);
   absl::Duration join_timeout = absl::Minutes(5);
   bool shared_memory = true;  // where all ranks are on one host
+  // What the model computes on: its collectives go through Gloo or memory, or through NCCL.
   c10::Device device = c10::Device(c10::kCPU);
   const absl::Notification* cancel = nullptr;  // of joining
 };

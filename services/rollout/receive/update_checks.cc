@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/comm/choose_group.h"
-#include "common/model/kernels/instruction_sets.h"
+#include "common/model/processor.h"
 #include "common/net/host_port.h"
 #include "common/rpc/proto_duration.h"
 #include "common/rpc/status_conversion.h"
@@ -45,7 +45,7 @@ absl::Status CheckRendezvous(const common::v1::GroupRendezvous& rendezvous,
 }
 
 absl::Status CheckInstructionSets(const std::string& trainers) {
-  const std::string own = model::kernels::InstructionSets();
+  const std::string own = model::CurrentProcessor();
   if (trainers.empty() || trainers == own) return absl::OkStatus();
   return rpc::WithReason(
       absl::FailedPreconditionError(absl::StrCat(

@@ -1,4 +1,9 @@
 // ForwardPass of a CUDA device: everything on one stream; decode steps as CUDA graphs.
+//
+// Over a tensor-parallel group the collectives are NCCL's, which the stream waits for as for its
+// own kernels; the host waits once, at the end of a step. There are no graphs then: a group
+// remembers what is under way in it, to end at its deadline what a lost rank leaves open, and the
+// collectives of a graph that is repeated would not be among it.
 #include <ATen/cuda/CUDAGraph.h>
 #include <ATen/ops/empty.h>
 #include <c10/cuda/CUDACachingAllocator.h>
@@ -17,8 +22,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "common/comm/run_with_deadline.h"
 #include "common/model/device_attention.h"
+#include "common/model/tensor_collectives.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
 #include "services/rollout/runner/forward_pass.h"
@@ -28,6 +36,11 @@ namespace {
 
 // Tokens of a step that the input buffers have room for at first.
 constexpr int64_t kInputTokens = 8192;
+
+// Between two looks at a stream that waits for other ranks.
+constexpr absl::Duration kPollPause = absl::Microseconds(20);
+// In which kernels of an aborted communicator end.
+constexpr absl::Duration kDrainAfterAbort = absl::Seconds(5);
 
 // Between capture_begin() and capture_end(). Where an exception leaves it, the stream is given
 // back.
@@ -64,7 +77,6 @@ class CudaForwardPass : public ForwardPass {
                   const ForwardOptions& options, std::unique_ptr<model::DeviceAttention> attention)
       : model_(model),
         device_(cache.options().device),
-        // A collective waits for other processes, which a graph cannot.
         graphs_wanted_(options.graphs && model.tensor_group() == nullptr),
         attention_(std::move(attention)),
         stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/true, device_.index())) {
@@ -83,7 +95,14 @@ class CudaForwardPass : public ForwardPass {
     return std::make_shared<c10::cuda::CUDAStreamGuard>(stream_);
   }
 
-  void Synchronize() override { C10_CUDA_CHECK(cudaStreamSynchronize(stream_.stream())); }
+  void Synchronize() override {
+    comm::ProcessGroup* const group = model_.tensor_group();
+    if (group == nullptr) {
+      C10_CUDA_CHECK(cudaStreamSynchronize(stream_.stream()));
+    } else {
+      AwaitCollectives(*group);
+    }
+  }
 
   void Forget() override {
     Synchronize();
@@ -109,6 +128,26 @@ class CudaForwardPass : public ForwardPass {
     at::Tensor ids;
     at::Tensor positions;
   };
+
+  // A collective whose peers are gone does not end by itself: asking the group how it is does that,
+  // at the deadline.
+  void AwaitCollectives(const comm::ProcessGroup& group) {
+    absl::Time broken_since = absl::InfiniteFuture();
+    for (;;) {
+      const cudaError_t state = cudaStreamQuery(stream_.stream());
+      const absl::Status status = group.status();
+      if (state == cudaSuccess && status.ok()) return;
+      if (state != cudaErrorNotReady) {
+        if (!status.ok()) throw model::CollectiveError(status);
+        C10_CUDA_CHECK(state);
+      }
+      if (!status.ok()) {
+        broken_since = std::min(broken_since, absl::Now());
+        if (absl::Now() - broken_since > kDrainAfterAbort) throw model::CollectiveError(status);
+      }
+      absl::SleepFor(kPollPause);
+    }
+  }
 
   // What one graph repeats; its inputs are where Upload() puts them.
   struct Graph {

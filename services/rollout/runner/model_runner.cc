@@ -105,14 +105,15 @@ StepOutput ModelRunner::RunUnchecked(const model::ParameterProvider& params,
     if (item.samples) *last_row++ = row - 1;
   }
 
+  // Before what may wait for other ranks: a copy to the device waits for all that is queued there.
+  const at::Tensor sampling_rows = last_rows.to(cache_.options().device);
   const at::Tensor x = forward_->Run(params, batch);  // [num_tokens, hidden]
 
   StepOutput out;
   out.scores.resize(items.size());
   out.score_top_logprobs.resize(items.size());
   if (num_sampling > 0) {
-    const at::Tensor sampled =
-        num_sampling == num_tokens ? x : x.index_select(0, last_rows.to(x.device()));
+    const at::Tensor sampled = num_sampling == num_tokens ? x : x.index_select(0, sampling_rows);
     out.logits = GatherLogits(model_, model_.Logits(params, model_.FinalNorm(params, sampled)));
   }
   Score(params, x, items, out);
@@ -132,11 +133,13 @@ void ModelRunner::Score(const model::ParameterProvider& params, const at::Tensor
     at::Tensor targets = at::empty({count}, at::kLong);
     std::copy_n(sequence.tokens.begin() + next, count, targets.mutable_data_ptr<int64_t>());
     const at::Tensor temperatures = at::full({count}, item.score_temperature, at::kFloat);
+    forward_->Synchronize();  // or the copies would wait, without a deadline
+    targets = targets.to(x.device());
+    const at::Tensor scales = temperatures.to(x.device());
     const at::Tensor hidden = model_.FinalNorm(params, x.narrow(0, row, count));
-    const at::Tensor logprobs =
-        model_.HeadLogProbs(params, hidden, targets.to(x.device()), temperatures.to(x.device()))
-            .logprobs.cpu()
-            .contiguous();
+    const at::Tensor of_head = model_.HeadLogProbs(params, hidden, targets, scales).logprobs;
+    forward_->Synchronize();
+    const at::Tensor logprobs = of_head.cpu().contiguous();
     const float* data = logprobs.const_data_ptr<float>();
     out.scores[i].assign(data, data + count);
     if (item.num_top_logprobs == 0) continue;

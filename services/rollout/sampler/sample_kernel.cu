@@ -1,4 +1,5 @@
 #include "common/model/kernels/cuda/device_math.cuh"
+#include "common/model/kernels/cuda/exp_sum.cuh"
 #include "common/model/kernels/cuda/launch.cuh"
 #include "services/rollout/sampler/sample_kernel.h"
 
@@ -6,16 +7,15 @@ namespace tandem::rollout::cuda {
 namespace {
 
 using model::cuda::BlockMax;
-using model::cuda::BlockSum;
+using model::cuda::ExpWeight;
 using model::cuda::kAllLanes;
+using model::cuda::kSumBlock;
 using model::cuda::kWarp;
+using model::cuda::LogProb;
 using model::cuda::MaxOf;
-using model::cuda::WarpSum;
 
-constexpr int kThreads = 1024;
-constexpr int kWarps = kThreads / kWarp;
-constexpr int kSumBlock = 512;  // as kernels/log_probs.h
-constexpr int kDigits = 256;    // of a key, which has four
+constexpr int kThreads = model::cuda::kExpSumThreads;
+constexpr int kDigits = 256;  // of a key, which has four
 constexpr int32_t kNoId = 0x7FFFFFFF;
 // Weights, which are at most 1, are added up in units of it: sums of integers do not depend on the
 // order in which threads come to add.
@@ -61,7 +61,7 @@ struct Row {
   float maximum;
   float inverse_temperature;
   __device__ float Weight(int64_t i) const {
-    return expf((logits[i] - maximum) * inverse_temperature);
+    return ExpWeight(logits[i], maximum, inverse_temperature);
   }
 };
 
@@ -71,25 +71,12 @@ __device__ unsigned long long UnitsOf(float weight) {
 
 // The sum over kept entries of their weights; that of each kSumBlock entries goes to `sums`.
 __device__ double SumWeights(const Row& row, const Last& last, double* sums, Shared& shared) {
-  const int warp = threadIdx.x / kWarp;
-  const int lane = threadIdx.x % kWarp;
-  const int64_t blocks = (row.size + kSumBlock - 1) / kSumBlock;
-  double total = 0.0;  // of the blocks of this warp, in lane 0
-  for (int64_t block = warp; block < blocks; block += kWarps) {
-    float sum = 0.0f;
-    for (int j = lane; j < kSumBlock; j += kWarp) {
-      const int64_t i = block * kSumBlock + j;
-      if (i < row.size && last.Keeps(KeyOf(row.logits[i]), static_cast<int32_t>(i))) {
-        sum += row.Weight(i);
-      }
-    }
-    sum = WarpSum(sum);
-    if (lane == 0) {
-      sums[block] = sum;
-      total += sum;
-    }
-  }
-  return BlockSum(total, shared.doubles);  // also a barrier before the sums are read
+  return model::cuda::SumOfWeights(
+      row.size,
+      [&](int64_t i) {
+        return last.Keeps(KeyOf(row.logits[i]), static_cast<int32_t>(i)) ? row.Weight(i) : 0.0f;
+      },
+      sums, shared.doubles);
 }
 
 // The `wanted`-th of the kept entries with this key, by id, counted from 1; kNoId where there are
@@ -208,7 +195,7 @@ __device__ Last TopP(const Row& row, const Last& last, double top_p, Shared& sha
   // Entries with one key weigh alike.
   const bool negative = (reached.key & 0x80000000u) == 0;
   const float logit = __uint_as_float(negative ? ~reached.key : reached.key & 0x7FFFFFFFu);
-  const unsigned long long each = UnitsOf(expf((logit - row.maximum) * row.inverse_temperature));
+  const unsigned long long each = UnitsOf(ExpWeight(logit, row.maximum, row.inverse_temperature));
   if (each == 0) return {reached.key, kNoId};
   const unsigned long long ties = (reached.left + each - 1) / each;
   return {reached.key, IdOfTie(row, last, reached.key, ties < 1 ? 1 : ties, shared)};
@@ -244,11 +231,6 @@ __device__ int32_t Draw(const Row& row, const Last& last, const double* sums, do
     if (sum > target) break;
   }
   return static_cast<int32_t>(begin + place);
-}
-
-__device__ float LogProb(float logit, float maximum, float inverse_temperature, double sum) {
-  const double below = static_cast<double>(logit) - maximum;
-  return static_cast<float>(below * inverse_temperature - log(sum));
 }
 
 __global__ void __launch_bounds__(kThreads)

@@ -22,18 +22,20 @@ InFlightPolicy FromProto(config::v1::InFlightPolicy policy) {
   }
 }
 
-// Of a value that the configuration's validation has let through.
-at::Device DeviceOf(const std::string& name) {
+// Of a value that the configuration's validation has let through. Where it names no GPU, the ranks
+// of a host have one each.
+at::Device DeviceOf(const std::string& name, int local_rank) {
   if (name.empty() || name == "cpu") return at::kCPU;
   const at::Device device(name);
-  return device.has_index() ? device : at::Device(device.type(), 0);
+  if (device.has_index()) return device;
+  return at::Device(device.type(), static_cast<at::DeviceIndex>(local_rank));
 }
 
 }  // namespace
 
 absl::StatusOr<EngineOptions> MakeEngineOptions(const config::v1::RunConfig& config,
                                                 const io::ModelConfig& folder,
-                                                const model::ModelSpec& spec) {
+                                                const model::ModelSpec& spec, int local_rank) {
   const config::v1::RolloutConfig& rollout = config.rollout();
   const auto ranks = static_cast<int>(rollout.tensor_model_parallel_size());
   RETURN_IF_ERROR(
@@ -43,7 +45,7 @@ absl::StatusOr<EngineOptions> MakeEngineOptions(const config::v1::RunConfig& con
   options.model_name = folder.path;
   options.dtype =
       config.model().dtype() == config::v1::ELEMENT_TYPE_FLOAT32 ? at::kFloat : at::kBFloat16;
-  options.device = DeviceOf(rollout.device());
+  options.device = DeviceOf(rollout.device(), ranks > 1 ? local_rank : 0);
   options.forward.graphs = rollout.cuda_graphs();
   options.block_size = rollout.block_size();
   options.kv_cache_bytes = rollout.kv_cache_megabytes() << 20;

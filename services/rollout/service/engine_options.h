@@ -10,10 +10,11 @@
 
 namespace tandem::rollout {
 
-// INVALID_ARGUMENT where the model cannot be split over rollout.tensor_model_parallel_size ranks.
+// `local_rank`: this rank's number among those of its host. INVALID_ARGUMENT where the model cannot
+// be split over rollout.tensor_model_parallel_size ranks.
 absl::StatusOr<EngineOptions> MakeEngineOptions(const config::v1::RunConfig& config,
                                                 const io::ModelConfig& folder,
-                                                const model::ModelSpec& spec);
+                                                const model::ModelSpec& spec, int local_rank);
 
 }  // namespace tandem::rollout
 

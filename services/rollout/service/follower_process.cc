@@ -28,8 +28,9 @@ absl::Status FollowerProcess::Build(const RolloutProcessOptions& options) {
   ASSIGN_OR_RETURN(const io::ModelConfig folder, io::ReadModelConfig(path));
   ASSIGN_OR_RETURN(model::ModelSpec spec, model::ParseModelSpec(folder.json, folder.path));
   ASSIGN_OR_RETURN(const EngineOptions engine_options,
-                   MakeEngineOptions(options.config, folder, spec));
-  ASSIGN_OR_RETURN(ranks_, ReplicaRanks::Join(options.config, options.environment));
+                   MakeEngineOptions(options.config, folder, spec, options.environment.local_rank));
+  ASSIGN_OR_RETURN(ranks_,
+                   ReplicaRanks::Join(options.config, options.environment, engine_options.device));
   model_ = std::make_unique<model::Transformer>(std::move(spec), model::UnitLimits{},
                                                 &ranks_->group().compute());
   ASSIGN_OR_RETURN(const CacheSize size, SizeCache(engine_options, *model_));
@@ -83,6 +84,7 @@ absl::Status FollowerProcess::Build(const RolloutProcessOptions& options) {
   telemetry::LogInfo("a rank of a rollout serves", {{"address", server_->address()},
                                                     {"rank", ranks_->group().rank()},
                                                     {"ranks", ranks_->group().size()},
+                                                    {"device", engine_options.device.str()},
                                                     {"model", path}});
   if (!options.ready_file.empty()) {
     RETURN_IF_ERROR(rpc::WriteReadyFile(options.ready_file, server_->address()));

@@ -7,6 +7,7 @@
 #include "common/net/host_port.h"
 #include "common/status/status_macros.h"
 #include "common/weights/manifest.h"
+#include "services/rollout/runner/forward_pass.h"
 
 namespace tandem::rollout {
 namespace {
@@ -56,8 +57,10 @@ std::string DescribeRank(const model::Transformer& model, const CacheSize& size)
 }
 
 absl::StatusOr<std::unique_ptr<ReplicaRanks>> ReplicaRanks::Join(
-    const config::v1::RunConfig& config, const comm::LaunchEnvironment& environment) {
+    const config::v1::RunConfig& config, const comm::LaunchEnvironment& environment,
+    at::Device device) {
   RETURN_IF_ERROR(CheckEnvironment(config, environment));
+  RETURN_IF_ERROR(CheckDevice(device));
   auto ranks = std::make_unique<ReplicaRanks>();
   ranks->rendezvous_ = {environment.master_host, environment.master_port, kPrefix,
                         environment.group_secret};
@@ -72,6 +75,7 @@ absl::StatusOr<std::unique_ptr<ReplicaRanks>> ReplicaRanks::Join(
   options.timeout = absl::Seconds(config.rollout().collective_timeout_s());
   options.join_timeout = kJoinTimeout;
   options.shared_memory = config.rollout().shared_memory();
+  options.device = device;
   ASSIGN_OR_RETURN(ranks->group_, RankGroup::Join(options));
   ASSIGN_OR_RETURN(ranks->client_, comm::StoreClient::Connect(ranks->rendezvous_, kJoinTimeout));
   return ranks;

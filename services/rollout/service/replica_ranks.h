@@ -1,11 +1,13 @@
 // ReplicaRanks: how the processes of one replica find each other, and whether they are alike.
 //
-//   ASSIGN_OR_RETURN(auto ranks, ReplicaRanks::Join(config, environment));
+//   ASSIGN_OR_RETURN(auto ranks, ReplicaRanks::Join(config, environment, device));
 //   ... make model and engine over ranks->group(); serve ...
 //   rank 0:  ASSIGN_OR_RETURN(auto addresses, ranks->AwaitAddresses(description, deadline));
 //   others:  RETURN_IF_ERROR(ranks->TellAddress(address, description));
 #ifndef TANDEM_SERVICES_ROLLOUT_SERVICE_REPLICA_RANKS_H_
 #define TANDEM_SERVICES_ROLLOUT_SERVICE_REPLICA_RANKS_H_
+
+#include <c10/core/Device.h>
 
 #include <memory>
 #include <string>
@@ -32,9 +34,11 @@ std::string DescribeRank(const model::Transformer& model, const CacheSize& size)
 
 class ReplicaRanks {
  public:
-  // Rank 0 serves the rendezvous. Returns when all have joined, or after five minutes.
+  // Rank 0 serves the rendezvous. Returns when all have joined, or after five minutes. `device`:
+  // what this rank computes on; the errors of CheckDevice().
   static absl::StatusOr<std::unique_ptr<ReplicaRanks>> Join(
-      const config::v1::RunConfig& config, const comm::LaunchEnvironment& environment);
+      const config::v1::RunConfig& config, const comm::LaunchEnvironment& environment,
+      at::Device device);
 
   RankGroup& group() { return *group_; }
 

@@ -10,7 +10,9 @@
 #include "absl/time/clock.h"
 #include "common/io/model_config.h"
 #include "common/io/model_folder.h"
+#include "common/model/device_processor.h"
 #include "common/model/numerics.h"
+#include "common/model/processor.h"
 #include "common/probe/control_group.h"
 #include "common/rpc/process.h"
 #include "common/status/status_macros.h"
@@ -52,9 +54,16 @@ absl::Status RolloutProcess::Build(const RolloutProcessOptions& options) {
   const std::string path = options.config.model().path();
   ASSIGN_OR_RETURN(const io::ModelConfig folder, io::ReadModelConfig(path));
   ASSIGN_OR_RETURN(model::ModelSpec spec, model::ParseModelSpec(folder.json, folder.path));
-  ASSIGN_OR_RETURN(EngineOptions engine_options, MakeEngineOptions(options.config, folder, spec));
+  ASSIGN_OR_RETURN(EngineOptions engine_options,
+                   MakeEngineOptions(options.config, folder, spec, options.environment.local_rank));
+  if (exact) {
+    RETURN_IF_ERROR(CheckDevice(engine_options.device));
+    ASSIGN_OR_RETURN(std::string processor, model::ProcessorOf(engine_options.device));
+    model::SetProcessor(std::move(processor));
+  }
   if (options.config.rollout().tensor_model_parallel_size() > 1) {
-    ASSIGN_OR_RETURN(ranks_, ReplicaRanks::Join(options.config, options.environment));
+    ASSIGN_OR_RETURN(
+        ranks_, ReplicaRanks::Join(options.config, options.environment, engine_options.device));
     leader_ = std::make_unique<RankLeader>(&ranks_->group());
   }
   model_ = std::make_unique<model::Transformer>(

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/model/kernels/instruction_sets.h"
 #include "common/model/numerics.h"
+#include "common/model/processor.h"
 #include "common/rpc/new_uuid.h"
 #include "common/rpc/proto_duration.h"
 #include "common/rpc/status_conversion.h"
@@ -177,7 +177,7 @@ std::unique_ptr<UpdateAttempt::BeginCalls> UpdateAttempt::AskToBegin() {
       }
     }
     if (model::CurrentNumerics() == model::Numerics::kExact) {
-      request.set_instruction_sets(model::kernels::InstructionSets());
+      request.set_instruction_sets(model::CurrentProcessor());
     }
     const bool streams = !options_.stream_addresses.empty();
     if (streams)

@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/comm/wait_on_host.h"
-#include "common/model/kernels/instruction_sets.h"
+#include "common/model/processor.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::trainer {
@@ -21,21 +21,19 @@ float NumberOf(const std::string& text) {
 
 }  // namespace
 
-absl::Status CheckSameKernels(comm::ProcessGroup& world) {
+absl::Status CheckSameKernels(comm::ProcessGroup& world, at::Device device) {
   if (world.size() == 1) return absl::OkStatus();
-  const std::string own = model::kernels::InstructionSets();
+  const std::string own = model::CurrentProcessor();
   const float number = NumberOf(own);
   // The largest, and the smallest.
-  at::Tensor extremes = at::tensor(std::vector<float>{number, -number});
-  ASSIGN_OR_RETURN(const auto work,
-                   world.AllReduce(extremes, comm::ReduceOp::kMax, "instruction sets"));
+  at::Tensor extremes = at::tensor(std::vector<float>{number, -number}).to(device);
+  ASSIGN_OR_RETURN(const auto work, world.AllReduce(extremes, comm::ReduceOp::kMax, "processors"));
   RETURN_IF_ERROR(comm::WaitOnHost(world, *work));
   if (extremes[0].item<float>() == -extremes[1].item<float>()) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("numerics: exact needs one kind of processor for all ranks; rank ", world.rank(),
-                   " computes with ", own,
-                   ", another with other instructions; start all on one kind, or set numerics to "
-                   "fast"));
+  return absl::FailedPreconditionError(absl::StrCat(
+      "numerics: exact needs one kind of processor for all ranks; rank ", world.rank(),
+      " computes with ", own,
+      ", another with something else; start all on one kind, or set numerics to fast"));
 }
 
 }  // namespace tandem::trainer

@@ -19,7 +19,10 @@
 #include "absl/time/clock.h"
 #include "common/comm/choose_group.h"
 #include "common/comm/device_mesh.h"
+#include "common/model/device_packed_attention.h"
+#include "common/model/device_processor.h"
 #include "common/model/numerics.h"
+#include "common/model/processor.h"
 #include "common/plan/mesh_shape.h"
 #include "common/probe/control_group.h"
 #include "common/rpc/process.h"
@@ -134,6 +137,27 @@ absl::StatusOr<std::unique_ptr<comm::ProcessGroup>> JoinControl(
   return comm::CreateProcessGroup(group, at::kCPU, trainer.shared_memory());
 }
 
+// A run repeats itself: ATen, which computes the gradients on a GPU, is asked for algorithms that
+// do.
+absl::Status PrepareExact(at::Device device) {
+  ASSIGN_OR_RETURN(std::string processor, model::ProcessorOf(device));
+  model::SetProcessor(std::move(processor));
+  if (device.is_cpu()) return absl::OkStatus();
+  setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);  // before its first product
+  at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/true);
+  at::globalContext().setDeterministicFillUninitializedMemory(false);
+  return absl::OkStatus();
+}
+
+// What the kernels of exact numerics cannot compute there.
+absl::Status CheckExactDevice(const model::ModelSpec& spec, at::Device device) {
+  if (device.is_cpu() || spec.head_dim <= model::device::kMaxHeadDim) return absl::OkStatus();
+  return absl::UnimplementedError(
+      absl::StrCat("numerics: exact on ", device.str(), " is computed for a head_dim of at most ",
+                   model::device::kMaxHeadDim, ", found ", spec.head_dim,
+                   "; set numerics to fast, or hide the GPUs with CUDA_VISIBLE_DEVICES="));
+}
+
 absl::Status RunLeader(const TrainerProcessOptions& options, TrainerEngine& engine,
                        RankPublisher& publisher, std::vector<std::unique_ptr<ControlLink>> links,
                        telemetry::MetricsServer* metrics, rpc::TerminationSignal& termination) {
@@ -235,18 +259,15 @@ absl::Status RunTrainerProcess(const TrainerProcessOptions& options,
                                                              follower, timeout, cancel.get()));
   }
   ASSIGN_OR_RETURN(const at::Device device, ChooseDevice(environment));
-  if (exact && !device.is_cpu()) {
-    return absl::UnimplementedError(
-        absl::StrCat("numerics: exact is computed on the CPU, found ", device.str(),
-                     "; set numerics to fast, or hide the GPUs with CUDA_VISIBLE_DEVICES="));
-  }
+  if (exact) RETURN_IF_ERROR(PrepareExact(device));
   ASSIGN_OR_RETURN(std::unique_ptr<comm::DeviceMesh> mesh,
                    JoinMesh(options, meeting.rendezvous, device, cancel.get()));
-  if (exact) RETURN_IF_ERROR(CheckSameKernels(mesh->world()));
+  if (exact) RETURN_IF_ERROR(CheckSameKernels(mesh->world(), device));
   ASSIGN_OR_RETURN(std::unique_ptr<comm::ProcessGroup> control,
                    JoinControl(options, meeting.rendezvous, device, cancel.get()));
   ASSIGN_OR_RETURN(std::unique_ptr<TrainerEngine> engine,
                    TrainerEngine::Create(options.config, *mesh, device));
+  if (exact) RETURN_IF_ERROR(CheckExactDevice(engine->spec(), device));
   // Rollouts hold their arenas in host memory, whatever the trainer computes on.
   ASSIGN_OR_RETURN(std::unique_ptr<RankPublisher> publisher,
                    RankPublisher::Create(*engine, options.config,

@@ -99,7 +99,6 @@ TEST(AttentionPlan, EveryKeyIsInOnePiece) {
     geometry.heads_per_kv_head = 1 + below(20);
     geometry.block_size = 16 * (1 + below(4));
     geometry.wanted_pieces = below(4) == 0 ? 0 : 1 + below(200);
-    geometry.exact = below(4) == 0;
     const Batch batch(sizes, geometry.block_size);
     const AttentionPlan plan = PlanAttention(batch.sequences, geometry);
     ExpectEveryKeyOnce(plan, batch, geometry);
@@ -123,17 +122,6 @@ TEST(AttentionPlan, ALongSequenceAloneFillsTheDevice) {
       PlanAttention(batch.sequences, {.heads_per_kv_head = 7, .wanted_pieces = 132});
   EXPECT_GT(plan.num_pieces(), 66);
   EXPECT_LE(plan.num_pieces(), 132);
-}
-
-TEST(AttentionPlan, AnExactRowIsCutAlikeWhateverSharesTheBatch) {
-  const AttentionGeometry geometry{.heads_per_kv_head = 7, .wanted_pieces = 132, .exact = true};
-  const Batch alone({{1, 30000}}, 16);
-  const Batch together({{900, 900}, {1, 30000}, {1, 5}}, 16);
-  const AttentionPlan a = PlanAttention(alone.sequences, geometry);
-  const AttentionPlan b = PlanAttention(together.sequences, geometry);
-  EXPECT_EQ(a.chunk, 0);
-  EXPECT_EQ(b.chunk, 0);
-  EXPECT_EQ(a.tile_rows, b.tile_rows);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "common/model/attention_plan.h"
 #include "common/model/kernels/log_probs.h"
 #include "common/model/norm.h"
+#include "common/model/packed_places.h"
 #include "common/model/paged_attention.h"
 #include "common/model/rotary.h"
 #include "common/model/swiglu.h"
@@ -54,6 +55,32 @@ TEST_P(CudaKernels, NormsAreTheCpus) {
       ExpectSame(found.normed, expected.normed);
       if (with_delta) ExpectSame(found.residual, expected.residual);
     }
+  }
+}
+
+// A sum over a row has one order, whether its elements are moved one by one or several at once.
+TEST_P(CudaKernels, NormsDoNotDependOnAddresses) {
+  for (const int64_t size : {4104, 24}) {
+    at::Tensor normed[2];
+    const at::Tensor x = Random({3, size});
+    const at::Tensor delta = Random({3, size});
+    const at::Tensor weight = Random({size});
+    for (const int64_t offset : {0, 1}) {
+      const auto moved = [&](const at::Tensor& tensor) {
+        const at::Tensor room = at::empty({tensor.numel() + offset}, tensor.options());
+        return room.narrow(0, offset, tensor.numel()).view(tensor.sizes()).copy_(tensor);
+      };
+      const at::Tensor at_offset = moved(x);
+      const at::Tensor sum = at::empty_like(x);
+      normed[offset] = at::empty_like(x);
+      cuda::RmsNorm args{type(), 3, size, 1e-6f, at_offset.const_data_ptr()};
+      args.delta = delta.const_data_ptr();
+      args.weight = weight.const_data_ptr();
+      args.sum = sum.mutable_data_ptr();
+      args.out = normed[offset].mutable_data_ptr();
+      ASSERT_EQ(cuda::Launch(args, nullptr), cudaSuccess);
+    }
+    EXPECT_TRUE(at::equal(normed[0], normed[1])) << size;
   }
 }
 
@@ -201,6 +228,77 @@ TEST_P(CudaKernels, PagedAttentionIsTheCpus) {
       if (params.sinks.has_value()) args.sinks = params.sinks->const_data_ptr<float>();
       ASSERT_EQ(cuda::LaunchPlain(args, nullptr), cudaSuccess);
       ExpectSame(found, expected);
+    }
+  }
+}
+
+// A sequence's rows have the same bits packed among others, decoded token by token out of a cache
+// of scattered blocks, and in chunks beside another sequence.
+TEST_P(CudaKernels, AttentionIsTheSamePackedAndPaged) {
+  constexpr int64_t kBlockSize = 4, kTokens = 23, kHeads = 6, kKvHeads = 2;
+  const std::vector<int32_t> blocks = {7, 3, 11, 0, 9, 2};
+  for (const int64_t head_dim : {64, 12, 128}) {
+    for (const int64_t window : {0, 5}) {
+      const at::Tensor fused = Random({kTokens, kHeads + 2 * kKvHeads, head_dim});
+      cuda::PagedAttention args;
+      args.type = type();
+      args.num_heads = kHeads;
+      args.num_kv_heads = kKvHeads;
+      args.head_dim = static_cast<int>(head_dim);
+      args.scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
+      args.window = window;
+      const auto attend = [&](const at::Tensor& tokens, const AttentionPlan& plan) {
+        const at::Tensor out = at::empty({tokens.size(0), kHeads, head_dim}, tokens.options());
+        args.batch.num_rows = tokens.size(0);
+        args.batch.row_sequence = plan.row_sequence.data();
+        args.batch.row_position = plan.row_position.data();
+        args.batch.page_starts = plan.page_starts.data();
+        args.batch.pages = plan.pages.data();
+        args.q = tokens.const_data_ptr();
+        args.q_row_stride = tokens.stride(0);
+        args.q_head_stride = tokens.stride(1);
+        args.out = out.mutable_data_ptr();
+        EXPECT_EQ(cuda::LaunchPlain(args, nullptr), cudaSuccess);
+        return out;
+      };
+
+      const at::Tensor packed = at::cat({Random({9, kHeads + 2 * kKvHeads, head_dim}), fused,
+                                         Random({2, kHeads + 2 * kKvHeads, head_dim})});
+      const at::Tensor packed_keys = packed.narrow(1, kHeads, kKvHeads).contiguous();
+      const at::Tensor packed_values = packed.narrow(1, kHeads + kKvHeads, kKvHeads).contiguous();
+      args.keys = packed_keys.mutable_data_ptr();
+      args.values = packed_values.mutable_data_ptr();
+      args.block_size = 1;
+      const std::vector<int64_t> cu_seqlens = {0, 9, 9, 9 + kTokens, 11 + kTokens};
+      const at::Tensor expected =
+          attend(packed.narrow(1, 0, kHeads), PackedPlan(cu_seqlens)).narrow(0, 9, kTokens);
+
+      const at::Tensor keys = at::full({12, kKvHeads, kBlockSize, head_dim}, NAN, GetParam());
+      const at::Tensor values = at::full_like(keys, NAN);
+      for (int64_t t = 0; t < kTokens; ++t) {
+        const int64_t block = blocks[t / kBlockSize];
+        keys[block].select(1, t % kBlockSize).copy_(fused[t].narrow(0, kHeads, kKvHeads));
+        values[block]
+            .select(1, t % kBlockSize)
+            .copy_(fused[t].narrow(0, kHeads + kKvHeads, kKvHeads));
+      }
+      args.keys = keys.mutable_data_ptr();
+      args.values = values.mutable_data_ptr();
+      args.block_size = kBlockSize;
+      for (const int64_t chunk : {1, 7, 23}) {
+        for (int64_t begin = 0; begin < kTokens; begin += chunk) {
+          const int64_t tokens = std::min(chunk, kTokens - begin);
+          // Beside the sequence's first token, decoded again.
+          const std::vector<PagedSequence> sequences = {{0, 1, 1, blocks.data()},
+                                                        {1, tokens, begin + tokens, blocks.data()}};
+          const at::Tensor q =
+              at::cat({fused.narrow(0, 0, 1), fused.narrow(0, begin, tokens)}).narrow(1, 0, kHeads);
+          const at::Tensor found = attend(q, PlanAttention(sequences, {.block_size = kBlockSize}));
+          EXPECT_TRUE(at::equal(found.narrow(0, 1, tokens), expected.narrow(0, begin, tokens)))
+              << "head_dim " << head_dim << ", chunks of " << chunk << ", from " << begin;
+          EXPECT_TRUE(at::equal(found[0], expected[0]));
+        }
+      }
     }
   }
 }

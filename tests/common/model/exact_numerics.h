@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "common/model/arena.h"
+#include "common/model/device_attention.h"
 #include "common/model/packed_attention.h"
 #include "common/model/packed_weights.h"
 #include "common/model/paged_attention.h"
@@ -73,10 +74,17 @@ inline const std::vector<ExactShape>& ExactShapes() {
   return shapes;
 }
 
+// Its products add up several parts of k on a GPU.
+inline constexpr ExactShape kWideShape = {"intermediate1100", 4, 2, 32, 48, 1100, 131};
+
 struct ExactCase {
   ExactShape shape;
   at::ScalarType dtype;
   int threads;
+  at::Device device = at::kCPU;
+  // Attention over the cache, where it is not PagedAttention.
+  decltype(&CreateCudaAttention) make_attention = nullptr;
+  int64_t longest = 300;  // tokens of a sequence
 };
 
 inline std::vector<ExactCase> ExactCases() {
@@ -102,7 +110,7 @@ struct TokenResults {
 };
 
 inline std::vector<float> ToVector(const at::Tensor& tensor) {
-  const at::Tensor values = tensor.detach().contiguous();
+  const at::Tensor values = tensor.detach().cpu().contiguous();
   const float* const data = values.const_data_ptr<float>();
   return std::vector<float>(data, data + values.numel());
 }
@@ -114,13 +122,17 @@ class ExactNumerics {
   ExactNumerics(const ExactCase& exact_case, uint64_t seed)
       : random_(seed),
         model_(exact_case.shape.Spec()),
-        arena_(model_.table(), exact_case.dtype),
+        arena_(model_.table(), exact_case.dtype, exact_case.device),
         packed_(arena_),
-        dtype_(exact_case.dtype) {
-    RandomInit(model_.spec(), seed, arena_);
+        dtype_(exact_case.dtype),
+        device_(exact_case.device),
+        make_attention_(exact_case.make_attention),
+        longest_(exact_case.longest) {
+    Arena arena(model_.table(), exact_case.dtype);
+    RandomInit(model_.spec(), seed, arena);
     // Norms and biases that are not all alike.
     for (size_t i = 0; i < model_.table().parameters().size(); ++i) {
-      at::Tensor parameter = arena_.Get(static_cast<int>(i));
+      at::Tensor parameter = arena.Get(static_cast<int>(i));
       const at::Tensor index = at::arange(parameter.numel(), at::kDouble);
       parameter.add_((index * 0.37 + static_cast<double>(i))
                          .sin()
@@ -128,6 +140,7 @@ class ExactNumerics {
                          .view(parameter.sizes())
                          .to(parameter.scalar_type()));
     }
+    arena_.CopyFrom(arena);
     packed_.PackRest();
   }
 
@@ -139,7 +152,7 @@ class ExactNumerics {
   std::vector<Tokens> DrawSequences(int64_t count) {
     std::vector<Tokens> sequences(count);
     for (Tokens& sequence : sequences) {
-      sequence.resize(Draw(0, 3) == 0 ? Draw(100, 300) : Draw(2, 40));
+      sequence.resize(Draw(0, 3) == 0 ? Draw(longest_ / 3, longest_) : Draw(2, 40));
       for (int64_t& id : sequence) id = Draw(0, model_.spec().vocab_size - 1);
     }
     return sequences;
@@ -179,6 +192,12 @@ class ExactNumerics {
     const ParameterProvider& params =
         packed_weights ? static_cast<const ParameterProvider&>(packed_) : arena_;
     PagedKvCache cache = MakeCache(sequences, block_size);
+    std::unique_ptr<DeviceAttention> on_device;
+    if (make_attention_ != nullptr) {
+      auto made = make_attention_(cache, model_.spec().num_heads);
+      EXPECT_OK(made.status());
+      on_device = *std::move(made);
+    }
     struct State {
       std::vector<int32_t> blocks;
       int64_t computed = 0;
@@ -223,9 +242,17 @@ class ExactNumerics {
         if (all_done) break;
         continue;
       }
-      PagedAttention attention(cache, batch);
-      const at::Tensor hidden =
-          Hidden(params, at::tensor(ids, at::kLong), at::tensor(positions, at::kLong), attention);
+      const at::Tensor tokens = at::tensor(ids, at::kLong);
+      const at::Tensor places = at::tensor(positions, at::kLong);
+      at::Tensor hidden;
+      if (on_device != nullptr) {
+        at::zeros({1}, device_).item<float>();  // the step before is done
+        on_device->Plan(batch);
+        hidden = RolloutHidden(params, tokens, places, *on_device);
+      } else {
+        PagedAttention attention(cache, batch);
+        hidden = RolloutHidden(params, tokens, places, attention);
+      }
       for (size_t m = 0; m < members.size(); ++m) {
         State& state = states[members[m]];
         state.rows.push_back(hidden.narrow(0, batch[m].first_token, batch[m].num_tokens));
@@ -242,10 +269,22 @@ class ExactNumerics {
   const Transformer& model() const { return model_; }
 
  private:
+  // As the rollout's RunStages(): a sum of the residual stream is made by the norm that reads it.
+  at::Tensor RolloutHidden(const ParameterProvider& params, const at::Tensor& ids,
+                           const at::Tensor& positions, Attention& attention) const {
+    const Rotary rotary = model_.MakeRotary(positions.to(device_));
+    Residual x{model_.Embed(params, ids.to(device_)), {}};
+    for (int64_t layer = 0; layer < model_.spec().num_layers; ++layer) {
+      x = model_.Block(params, layer, x, rotary, attention);
+    }
+    return model_.FinalNorm(params, Sum(x));
+  }
+
+  // ids and positions: on the CPU.
   at::Tensor Hidden(const ParameterProvider& params, const at::Tensor& ids,
                     const at::Tensor& positions, Attention& attention) const {
-    const Rotary rotary = model_.MakeRotary(positions);
-    at::Tensor x = model_.Embed(params, ids);
+    const Rotary rotary = model_.MakeRotary(positions.to(device_));
+    at::Tensor x = model_.Embed(params, ids.to(device_));
     for (int64_t layer = 0; layer < model_.spec().num_layers; ++layer) {
       x = model_.Block(params, layer, x, rotary, attention);
     }
@@ -266,9 +305,9 @@ class ExactNumerics {
       if (predicted > 0) {
         const std::vector<int64_t> targets(tokens.begin() + begin + 1,
                                            tokens.begin() + begin + 1 + predicted);
-        const LogProbs out =
-            model_.HeadLogProbs(params, rows.narrow(0, 0, predicted),
-                                at::tensor(targets, at::kLong), at::full({predicted}, 0.7f));
+        const LogProbs out = model_.HeadLogProbs(params, rows.narrow(0, 0, predicted),
+                                                 at::tensor(targets, at::kLong).to(device_),
+                                                 at::full({predicted}, 0.7f).to(device_));
         const std::vector<float> logprobs = ToVector(out.logprobs);
         results.logprobs.insert(results.logprobs.end(), logprobs.begin(), logprobs.end());
       }
@@ -291,7 +330,8 @@ class ExactNumerics {
                                        .block_size = block_size,
                                        .num_kv_heads = model_.spec().num_kv_heads,
                                        .head_dim = model_.spec().head_dim,
-                                       .dtype = dtype_});
+                                       .dtype = dtype_,
+                                       .device = device_});
     EXPECT_OK(cache.status());
     for (int64_t layer = 0; layer < model_.spec().num_layers; ++layer) {
       for (const at::Tensor& t : {cache->keys(layer), cache->values(layer)}) {
@@ -327,6 +367,9 @@ class ExactNumerics {
   Arena arena_;
   PackedWeights packed_;
   at::ScalarType dtype_;
+  at::Device device_;
+  decltype(&CreateCudaAttention) make_attention_;
+  int64_t longest_;
   std::vector<int32_t> free_blocks_;
 };
 

@@ -27,6 +27,33 @@ struct alignas(sizeof(T) * N) Pack {
 template <typename T>
 constexpr int kPackOf = 16 / static_cast<int>(sizeof(T));
 
+// kPackOf<T> elements, of which the row still has `count`; zeros beyond them. kWhole: there are as
+// many, aligned. Either way a thread has the same elements, so sums over threads have one order.
+template <typename T, bool kWhole>
+__device__ inline Pack<T, kPackOf<T>> LoadPack(const T* from, int64_t count) {
+  if constexpr (kWhole) {
+    return *reinterpret_cast<const Pack<T, kPackOf<T>>*>(from);
+  } else {
+    Pack<T, kPackOf<T>> pack;
+    for (int i = 0; i < kPackOf<T>; ++i) {
+      if (i < count) {
+        pack.at[i] = from[i];
+      } else {
+        FromFloat(0.0f, pack.at[i]);
+      }
+    }
+    return pack;
+  }
+}
+template <typename T, bool kWhole>
+__device__ inline void StorePack(const Pack<T, kPackOf<T>>& pack, T* to, int64_t count) {
+  if constexpr (kWhole) {
+    *reinterpret_cast<Pack<T, kPackOf<T>>*>(to) = pack;
+  } else {
+    for (int i = 0; i < kPackOf<T> && i < count; ++i) to[i] = pack.at[i];
+  }
+}
+
 inline bool IsAligned(const void* pointer) {
   return reinterpret_cast<uintptr_t>(pointer) % 16 == 0;
 }

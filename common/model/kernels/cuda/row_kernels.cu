@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "common/model/kernels/cuda/device_math.cuh"
+#include "common/model/kernels/cuda/exp_sum.cuh"
 #include "common/model/kernels/cuda/launch.cuh"
 #include "common/model/kernels/cuda/row_kernels.h"
 
@@ -16,24 +17,26 @@ unsigned Blocks(int64_t items, int64_t of_block) {
 
 // A block for each row. The sum is stored first and the norm made of what was stored, as on the
 // CPU.
-template <typename T, int N>
+template <typename T, bool kWhole>
 __global__ void __launch_bounds__(kThreads) RmsNormKernel(const RmsNorm args) {
-  using Piece = Pack<T, N>;
+  constexpr int kPack = kPackOf<T>;
   __shared__ float scratch[kWarp];
   const int64_t start = static_cast<int64_t>(blockIdx.x) * args.size;
   const T* x = static_cast<const T*>(args.x) + start;
   const T* const delta =
       args.delta == nullptr ? nullptr : static_cast<const T*>(args.delta) + start;
   float squares = 0.0f;
-  for (int64_t j = static_cast<int64_t>(threadIdx.x) * N; j < args.size; j += kThreads * N) {
-    Piece piece = *reinterpret_cast<const Piece*>(x + j);
+  for (int64_t j = static_cast<int64_t>(threadIdx.x) * kPack; j < args.size;
+       j += kThreads * kPack) {
+    const int64_t count = args.size - j;
+    Pack<T, kPack> piece = LoadPack<T, kWhole>(x + j, count);
     if (delta != nullptr) {
-      const Piece added = *reinterpret_cast<const Piece*>(delta + j);
-      for (int i = 0; i < N; ++i)
+      const Pack<T, kPack> added = LoadPack<T, kWhole>(delta + j, count);
+      for (int i = 0; i < kPack; ++i)
         FromFloat(ToFloat(piece.at[i]) + ToFloat(added.at[i]), piece.at[i]);
-      *reinterpret_cast<Piece*>(static_cast<T*>(args.sum) + start + j) = piece;
+      StorePack<T, kWhole>(piece, static_cast<T*>(args.sum) + start + j, count);
     }
-    for (int i = 0; i < N; ++i) squares += ToFloat(piece.at[i]) * ToFloat(piece.at[i]);
+    for (int i = 0; i < kPack; ++i) squares += ToFloat(piece.at[i]) * ToFloat(piece.at[i]);
   }
   const float mean = BlockSum(squares, scratch) / static_cast<float>(args.size);
   const float inverse_rms = 1.0f / sqrtf(mean + args.eps);
@@ -41,14 +44,16 @@ __global__ void __launch_bounds__(kThreads) RmsNormKernel(const RmsNorm args) {
   if (delta != nullptr) x = static_cast<const T*>(args.sum) + start;
   const T* const weight = static_cast<const T*>(args.weight);
   T* const out = static_cast<T*>(args.out) + start;
-  for (int64_t j = static_cast<int64_t>(threadIdx.x) * N; j < args.size; j += kThreads * N) {
-    const Piece piece = *reinterpret_cast<const Piece*>(x + j);
-    const Piece scale = *reinterpret_cast<const Piece*>(weight + j);
-    Piece normed;
-    for (int i = 0; i < N; ++i) {
+  for (int64_t j = static_cast<int64_t>(threadIdx.x) * kPack; j < args.size;
+       j += kThreads * kPack) {
+    const int64_t count = args.size - j;
+    const Pack<T, kPack> piece = LoadPack<T, kWhole>(x + j, count);
+    const Pack<T, kPack> scale = LoadPack<T, kWhole>(weight + j, count);
+    Pack<T, kPack> normed;
+    for (int i = 0; i < kPack; ++i) {
       FromFloat(ToFloat(piece.at[i]) * inverse_rms * ToFloat(scale.at[i]), normed.at[i]);
     }
-    *reinterpret_cast<Piece*>(out + j) = normed;
+    StorePack<T, kWhole>(normed, out + j, count);
   }
 }
 
@@ -143,36 +148,31 @@ __global__ void __launch_bounds__(kThreads) WriteKvKernel(const WriteKv args) {
   }
 }
 
-constexpr int kLogProbThreads = 1024;
-
 // A block for each row.
-__global__ void __launch_bounds__(kLogProbThreads) RowLogProbsKernel(const RowLogProbs args) {
+__global__ void __launch_bounds__(kExpSumThreads) RowLogProbsKernel(const RowLogProbs args) {
   __shared__ float floats[kWarp];
   __shared__ double doubles[kWarp];
   const int64_t row = blockIdx.x;
   const float* const x = args.logits + row * args.vocab;
   const float scale = 1.0f / fmaxf(args.temperatures[row], 1e-30f);
   float most = -INFINITY;
-  for (int64_t j = threadIdx.x; j < args.vocab; j += kLogProbThreads) most = MaxOf(most, x[j]);
+  for (int64_t j = threadIdx.x; j < args.vocab; j += kExpSumThreads) most = MaxOf(most, x[j]);
   most = BlockMax(most, floats);
-  double sum = 0.0;
   double weighted = 0.0;  // z exp(z), with z = (x - most) * scale
-  for (int64_t j = threadIdx.x; j < args.vocab; j += kLogProbThreads) {
-    const float z = (x[j] - most) * scale;
-    const float weight = expf(z);
-    sum += weight;
-    // Below this exp() is 0 in float32; an infinite z would make 0 times infinity.
-    weighted += fmaxf(z, -200.0f) * weight;
-  }
-  sum = BlockSum(sum, doubles);
+  const double sum = SumOfWeights(
+      args.vocab,
+      [&](int64_t j) {
+        const float weight = ExpWeight(x[j], most, scale);
+        // Below this exp() is 0 in float32; an infinite z would make 0 times infinity.
+        weighted += fmaxf((x[j] - most) * scale, -200.0f) * weight;
+        return weight;
+      },
+      nullptr, doubles);
   weighted = BlockSum(weighted, doubles);
   if (threadIdx.x > 0) return;
-  const double log_sum = log(sum);
   const int64_t target = args.targets[row];
-  if (target >= 0) {
-    const double below = static_cast<double>(x[target]) - most;
-    args.log_probs[row] = static_cast<float>(below * scale - log_sum);
-  }
+  if (target >= 0) args.log_probs[row] = LogProb(x[target], most, scale, sum);
+  const double log_sum = log(sum);
   args.entropy[row] = static_cast<float>(log_sum - weighted / sum);
   args.log_sum_exp[row] = static_cast<float>(static_cast<double>(most) * scale + log_sum);
 }
@@ -184,9 +184,9 @@ cudaError_t LaunchOf(const RmsNorm& args, cudaStream_t stream) {
                      IsAligned(args.weight) && IsAligned(args.sum) && IsAligned(args.out);
   const auto blocks = static_cast<unsigned>(args.rows);
   if (packs) {
-    TANDEM_LAUNCH((RmsNormKernel<T, kPack>), blocks, kThreads, 0, stream, args);
+    TANDEM_LAUNCH((RmsNormKernel<T, true>), blocks, kThreads, 0, stream, args);
   } else {
-    TANDEM_LAUNCH((RmsNormKernel<T, 1>), blocks, kThreads, 0, stream, args);
+    TANDEM_LAUNCH((RmsNormKernel<T, false>), blocks, kThreads, 0, stream, args);
   }
   return cudaGetLastError();
 }
@@ -253,7 +253,7 @@ cudaError_t Launch(const RotaryTable& args, cudaStream_t stream) {
 
 cudaError_t Launch(const RowLogProbs& args, cudaStream_t stream) {
   if (args.rows == 0) return cudaSuccess;
-  TANDEM_LAUNCH(RowLogProbsKernel, static_cast<unsigned>(args.rows), kLogProbThreads, 0, stream,
+  TANDEM_LAUNCH(RowLogProbsKernel, static_cast<unsigned>(args.rows), kExpSumThreads, 0, stream,
                 args);
   return cudaGetLastError();
 }

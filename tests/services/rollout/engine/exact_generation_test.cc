@@ -1,5 +1,6 @@
 // What the engine says of the tokens that it samples is, bit for bit, what the trainer's forward
-// pass says of them, whatever shares the batch and the cache; and a seed fixes a sample.
+// pass says of them, whatever shares the batch and the cache; and a seed fixes a sample. Both
+// compute on EXACT_DEVICE, the CPU or a GPU.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
@@ -12,9 +13,12 @@
 #include "common/model/numerics.h"
 #include "common/model/packed_attention.h"
 #include "tests/services/rollout/engine/engine_fixture.h"
+#include "tests/support/cuda_device.h"
 
 namespace tandem::rollout {
 namespace {
+
+const at::Device kDevice(EXACT_DEVICE);
 
 model::ModelSpec GroupedSpec() {
   model::ModelSpec spec = SmallSpec();
@@ -25,22 +29,24 @@ model::ModelSpec GroupedSpec() {
 }
 
 // The trainer's log-probs of a sequence, alone in its batch.
-std::vector<float> TrainerLogProbs(const model::Transformer& model, const model::Arena& arena,
+std::vector<float> TrainerLogProbs(const model::Transformer& model, const model::Arena& live,
                                    const std::vector<int32_t>& tokens, double temperature) {
   const at::NoGradGuard no_grad;
+  model::Arena arena(model.table(), live.dtype(), kDevice);
+  arena.CopyFrom(live);
   const int64_t n = static_cast<int64_t>(tokens.size());
-  const at::Tensor ids = at::tensor(tokens, at::kInt).to(at::kLong);
+  const at::Tensor ids = at::tensor(tokens, at::kInt).to(kDevice, at::kLong);
   const at::Tensor cu_seqlens = at::tensor({int64_t{0}, n}, at::kLong);
   model::PackedAttention attention(cu_seqlens);
-  const model::Rotary rotary = model.MakeRotary(model::PackedPositions(cu_seqlens));
+  const model::Rotary rotary = model.MakeRotary(model::PackedPositions(cu_seqlens).to(kDevice));
   at::Tensor x = model.Embed(arena, ids);
   for (int64_t layer = 0; layer < model.spec().num_layers; ++layer) {
     x = model.Block(arena, layer, x, rotary, attention);
   }
-  const at::Tensor temperatures = at::full({n - 1}, temperature, at::kFloat);
+  const at::Tensor temperatures = at::full({n - 1}, temperature, at::kFloat).to(kDevice);
   const model::LogProbs out = model.HeadLogProbs(
       arena, model.FinalNorm(arena, x).narrow(0, 0, n - 1), ids.narrow(0, 1, n - 1), temperatures);
-  const at::Tensor logprobs = out.logprobs.contiguous();
+  const at::Tensor logprobs = out.logprobs.cpu().contiguous();
   const float* const data = logprobs.const_data_ptr<float>();
   return std::vector<float>(data, data + logprobs.numel());
 }
@@ -61,6 +67,7 @@ using Param = std::tuple<at::ScalarType, int>;  // and threads
 class ExactGenerationTest : public EngineTest, public ::testing::WithParamInterface<Param> {
  protected:
   void SetUp() override {
+    if (kDevice.is_cuda()) TANDEM_SKIP_WITHOUT_CUDA();
     model::SetNumerics(model::Numerics::kExact);
     at::set_num_threads(std::get<1>(GetParam()));
   }
@@ -69,7 +76,7 @@ class ExactGenerationTest : public EngineTest, public ::testing::WithParamInterf
     model::SetNumerics(model::Numerics::kFast);
   }
 
-  EngineOptions Options() const { return {.dtype = std::get<0>(GetParam())}; }
+  EngineOptions Options() const { return {.dtype = std::get<0>(GetParam()), .device = kDevice}; }
 
   int64_t Draw(int64_t least, int64_t most) {
     return least + static_cast<int64_t>(random_() % static_cast<uint64_t>(most - least + 1));

@@ -12,6 +12,7 @@
 #include "tests/services/rollout/sampler/reference_distribution.h"
 #include "tests/support/cuda_emulation.h"
 // After it.
+#include "common/model/kernels/cuda/row_kernels.cu"
 #include "services/rollout/sampler/sample_kernel.cu"
 
 namespace tandem::rollout {
@@ -53,6 +54,36 @@ TEST(SampleKernel, DrawsTheCpusTokens) {
       }
     }
     ExpectTheSame(logits, vocab, rows);
+  }
+}
+
+// What the trainer's head says of a token has the bits of what was said when it was sampled.
+TEST(SampleKernel, LogProbsAreThoseOfTheHead) {
+  for (const int64_t vocab : {7, 513, 3000, 40000}) {
+    const std::vector<float> logits = RandomLogits(vocab, 2);
+    std::vector<cuda::SampleJob> jobs;
+    const std::vector<float> temperatures = {1.0f, 0.7f, 1.3f, 1e-3f};
+    for (const float temperature : temperatures) {
+      const auto n = static_cast<int64_t>(jobs.size());
+      jobs.push_back(cuda::JobOf({0, {temperature, 0, 1.0, 0.0}, Uniform(7, n, 0)}, vocab));
+    }
+    std::vector<cuda::SampleResult> sampled(jobs.size());
+    ASSERT_EQ(cuda::LaunchSample(logits.data(), vocab, jobs.data(), 4, sampled.data(), nullptr),
+              cudaSuccess);
+    for (size_t i = 0; i < jobs.size(); ++i) {
+      const int64_t target = sampled[i].id;
+      for (const bool processed : {false, true}) {
+        const float temperature = processed ? temperatures[i] : 1.0f;
+        float log_prob = 0, entropy = 0, log_sum_exp = 0;
+        ASSERT_EQ(model::cuda::Launch(
+                      model::cuda::RowLogProbs{1, vocab, logits.data(), &target, &temperature,
+                                               &log_prob, &entropy, &log_sum_exp},
+                      nullptr),
+                  cudaSuccess);
+        EXPECT_EQ(log_prob, processed ? sampled[i].processed_logprob : sampled[i].logprob)
+            << "vocabulary " << vocab << ", temperature " << temperature;
+      }
+    }
   }
 }
 

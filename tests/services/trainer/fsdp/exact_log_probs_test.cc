@@ -1,6 +1,6 @@
 // The trainer's log-probs of a sequence are those of the sequence alone, bit for bit, however
 // ranks, packing, checkpointing and gradients are arranged; so they are the rollout's, which the
-// tests of the rollout's engine hold against the same.
+// tests of the rollout's engine hold against the same. On EXACT_DEVICE, the CPU or a GPU.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -8,12 +8,21 @@
 #include "services/trainer/fsdp/sharded_model.h"
 #include "tests/fakes/local_mesh.h"
 #include "tests/services/trainer/fsdp/sharded_test_support.h"
+#include "tests/support/cuda_device.h"
 #include "tests/support/status_matchers.h"
 
 namespace tandem::trainer {
 namespace {
 
+const at::Device kDevice(EXACT_DEVICE);
 constexpr uint64_t kSeed = 2;
+#ifdef TANDEM_EMULATED_GPU  // emulated_gpu/model.cc: some hundred times slower
+constexpr int kNumSequences = 13;
+constexpr int kLongest = 14;
+#else
+constexpr int kNumSequences = 24;
+constexpr int kLongest = 120;
+#endif
 
 // The weights that a rollout would hold: the masters, rounded to the compute type.
 class RolloutWeights : public model::ParameterProvider {
@@ -21,7 +30,7 @@ class RolloutWeights : public model::ParameterProvider {
   RolloutWeights(const model::ModelSpec& spec, at::ScalarType dtype) {
     const WholeModel whole(spec, kSeed);
     for (const at::Tensor& parameter : whole.parameters()) {
-      parameters_.push_back(parameter.detach().to(dtype));
+      parameters_.push_back(parameter.detach().to(kDevice, dtype));
     }
   }
   const at::Tensor& Get(int index) const override { return parameters_[index]; }
@@ -35,13 +44,15 @@ model::LogProbs Plain(const model::Transformer& transformer, const model::Parame
                       const PackedBatch& batch) {
   const at::NoGradGuard no_grad;
   model::PackedAttention attention(at::tensor(batch.cu_seqlens, at::kLong));
-  const model::Rotary rotary = transformer.MakeRotary(batch.positions);
-  at::Tensor x = transformer.Embed(params, batch.token_ids);
+  const model::Rotary rotary = transformer.MakeRotary(batch.positions.to(kDevice));
+  at::Tensor x = transformer.Embed(params, batch.token_ids.to(kDevice));
   for (int64_t i = 0; i < transformer.spec().num_layers; ++i) {
     x = transformer.Block(params, i, x, rotary, attention);
   }
-  const at::Tensor hidden = transformer.FinalNorm(params, x.index_select(0, batch.rows));
-  return transformer.HeadLogProbs(params, hidden, batch.targets, batch.temperatures);
+  const at::Tensor hidden =
+      transformer.FinalNorm(params, x.index_select(0, batch.rows.to(kDevice)));
+  return transformer.HeadLogProbs(params, hidden, batch.targets.to(kDevice),
+                                  batch.temperatures.to(kDevice));
 }
 
 struct ExactCase {
@@ -53,13 +64,18 @@ struct ExactCase {
 
 class ExactLogProbsTest : public ::testing::TestWithParam<ExactCase> {
  protected:
-  void SetUp() override { model::SetNumerics(model::Numerics::kExact); }
+  void SetUp() override {
+    if (kDevice.is_cuda()) TANDEM_SKIP_WITHOUT_CUDA();
+    if (kDevice.is_cuda() && GetParam().mesh.size() > 1) GTEST_SKIP() << "ranks need a GPU each";
+    model::SetNumerics(model::Numerics::kExact);
+  }
   void TearDown() override { model::SetNumerics(model::Numerics::kFast); }
 };
 
 TEST_P(ExactLogProbsTest, AreThoseOfEachSequenceAlone) {
   const model::ModelSpec spec = SmallSpec();
-  const std::vector<TokenSequence> sequences = RandomSequences(24, 120, spec.vocab_size, 5);
+  const std::vector<TokenSequence> sequences =
+      RandomSequences(kNumSequences, kLongest, spec.vocab_size, 5);
   const model::Transformer transformer(spec);
   const RolloutWeights weights(spec, GetParam().dtype);
   std::vector<at::Tensor> alone;
@@ -73,6 +89,7 @@ TEST_P(ExactLogProbsTest, AreThoseOfEachSequenceAlone) {
     options.spec = spec;
     options.mesh = &mesh;
     options.compute_dtype = GetParam().dtype;
+    options.device = kDevice;
     options.activation_checkpointing = GetParam().checkpointing;
     ASSERT_OK_AND_ASSIGN(auto model, ShardedModel::Create(options));
     SetParameters(*model, kSeed);

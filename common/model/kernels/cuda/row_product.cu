@@ -1,0 +1,277 @@
+#include <algorithm>
+
+#include "common/model/kernels/cuda/device_math.cuh"
+#include "common/model/kernels/cuda/launch.cuh"
+#include "common/model/kernels/cuda/row_product.h"
+#include "common/model/kernels/cuda/warp_tile.cuh"
+
+namespace tandem::model::cuda {
+namespace {
+
+constexpr int kTile = 64;   // rows and columns of a block's part of the result
+constexpr int kStep = 32;   // of k, between two barriers
+constexpr int kPart = 512;  // of k: added up from zero, and then to the parts before it
+constexpr int kThreads = 128;
+constexpr int64_t kEnoughBlocks = 128;  // to fill a device
+constexpr int kWarps = kThreads / kWarp;
+constexpr int kStepsOfPart = kPart / kStep;
+// Elements of an operand that a thread moves in a step.
+constexpr int kOfThread = kTile * kStep / kThreads;
+
+int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+int64_t PartsOf(int64_t in) { return std::max<int64_t>(1, CeilDiv(in, kPart)); }
+
+// What a block's threads hold of its part of the result. Operands of a step are [kTile, kStride] in
+// shared memory.
+template <typename T>
+class TileSums;
+
+// Four warps have a quarter each, as two by two tiles of tensor cores.
+template <>
+class TileSums<__nv_bfloat16> {
+ public:
+  static constexpr int kStride = kStep + 8;  // rows then begin in different banks
+
+  __device__ void Clear() {
+    for (auto& row : tiles_) {
+      for (WarpTile& tile : row) tile.Clear();
+    }
+  }
+  __device__ void Multiply(const __nv_bfloat16* a, const __nv_bfloat16* b) {
+    for (int k = 0; k < kStep; k += kWarpTile) {
+      for (int i = 0; i < 2; ++i) {
+        for (int j = 0; j < 2; ++j) {
+          tiles_[i][j].Multiply(a + Row(i) * kStride + k, b + Column(j) * kStride + k, kStride);
+        }
+      }
+    }
+  }
+  __device__ void Add(const TileSums& other) {
+    for (int i = 0; i < 2; ++i) {
+      for (int j = 0; j < 2; ++j) tiles_[i][j].Add(other.tiles_[i][j]);
+    }
+  }
+  // put(row, column, sum) of each element, by some thread.
+  template <typename Put>
+  __device__ void ForEach(const Put& put) const {
+    __shared__ __align__(32) float staged[kWarps][kWarpTile * kWarpTile];
+    float* const own = staged[Warp()];
+    for (int i = 0; i < 2; ++i) {
+      for (int j = 0; j < 2; ++j) {
+        tiles_[i][j].Store(own);
+        __syncwarp();
+        for (int e = static_cast<int>(threadIdx.x) % kWarp; e < kWarpTile * kWarpTile; e += kWarp) {
+          put(Row(i) + e / kWarpTile, Column(j) + e % kWarpTile, own[e]);
+        }
+        __syncwarp();
+      }
+    }
+  }
+
+ private:
+  __device__ static int Warp() { return static_cast<int>(threadIdx.x) / kWarp; }
+  __device__ static int Row(int i) { return (Warp() / 2 * 2 + i) * kWarpTile; }
+  __device__ static int Column(int j) { return (Warp() % 2 * 2 + j) * kWarpTile; }
+
+  WarpTile tiles_[2][2];
+};
+
+// Thread t has every eighth row from t / 16 on, and every sixteenth column from t % 16 on.
+template <>
+class TileSums<float> {
+ public:
+  static constexpr int kStride = kStep + 1;
+
+  __device__ void Clear() {
+    for (auto& row : sums_) {
+      for (float& sum : row) sum = 0.0f;
+    }
+  }
+  __device__ void Multiply(const float* a, const float* b) {
+    for (int k = 0; k < kStep; ++k) {
+      float column[kColumns];
+      for (int j = 0; j < kColumns; ++j) column[j] = b[Column(j) * kStride + k];
+      for (int i = 0; i < kRows; ++i) {
+        const float row = a[Row(i) * kStride + k];
+        for (int j = 0; j < kColumns; ++j) sums_[i][j] = fmaf(row, column[j], sums_[i][j]);
+      }
+    }
+  }
+  __device__ void Add(const TileSums& other) {
+    for (int i = 0; i < kRows; ++i) {
+      for (int j = 0; j < kColumns; ++j) sums_[i][j] += other.sums_[i][j];
+    }
+  }
+  template <typename Put>
+  __device__ void ForEach(const Put& put) const {
+    for (int i = 0; i < kRows; ++i) {
+      for (int j = 0; j < kColumns; ++j) put(Row(i), Column(j), sums_[i][j]);
+    }
+  }
+
+ private:
+  static constexpr int kAcross = 16;  // threads side by side
+  static constexpr int kDown = kThreads / kAcross;
+  static constexpr int kRows = kTile / kDown;
+  static constexpr int kColumns = kTile / kAcross;
+  __device__ static int Row(int i) { return static_cast<int>(threadIdx.x) / kAcross + i * kDown; }
+  __device__ static int Column(int j) {
+    return static_cast<int>(threadIdx.x) % kAcross + j * kAcross;
+  }
+
+  float sums_[kRows][kColumns];
+};
+
+// A step of one operand on its way to shared memory, in a thread's registers. N elements are moved
+// at once.
+template <typename T, int N>
+class Moved {
+ public:
+  // Rows from `first` on of [rows, in], elements of k from `begin` on; zeros beyond both.
+  __device__ void Load(const T* matrix, int64_t rows, int64_t in, int64_t first, int64_t begin) {
+    for (int p = 0; p < kPacks; ++p) {
+      const int64_t row = first + RowOf(p);
+      const int64_t k = begin + PlaceOf(p);
+      if (row < rows && k < in) {
+        packs_[p] = *reinterpret_cast<const Pack<T, N>*>(matrix + row * in + k);
+      } else {
+        for (int i = 0; i < N; ++i) FromFloat(0.0f, packs_[p].at[i]);
+      }
+    }
+  }
+  __device__ void Store(T* to) const {
+    for (int p = 0; p < kPacks; ++p) {
+      T* const place = to + RowOf(p) * TileSums<T>::kStride + PlaceOf(p);
+      for (int i = 0; i < N; ++i) place[i] = packs_[p].at[i];
+    }
+  }
+
+ private:
+  static constexpr int kPacks = kOfThread / N;
+  static constexpr int kOfRow = kStep / N;
+  __device__ static int RowOf(int p) {
+    return (static_cast<int>(threadIdx.x) + p * kThreads) / kOfRow;
+  }
+  __device__ static int PlaceOf(int p) {
+    return (static_cast<int>(threadIdx.x) + p * kThreads) % kOfRow * N;
+  }
+
+  Pack<T, N> packs_[kPacks];
+};
+
+template <typename T>
+__device__ float BiasOf(const RowProduct& args, int64_t column) {
+  return args.bias == nullptr ? 0.0f : ToFloat(static_cast<const T*>(args.bias)[column]);
+}
+
+// A block for each tile of the result; where there is room for partial sums, for each part of k of
+// it. The next step is loaded while one is computed.
+template <typename T, typename Out, int N>
+__global__ void __launch_bounds__(kThreads) RowProductKernel(const RowProduct args) {
+  using Sums = TileSums<T>;
+  __shared__ __align__(32) T left[2][kTile * Sums::kStride];
+  __shared__ __align__(32) T right[2][kTile * Sums::kStride];
+  const int64_t first_column = static_cast<int64_t>(blockIdx.x) * kTile;
+  const int64_t all_steps = (args.in + kStep - 1) / kStep;
+  const bool is_part = args.partial != nullptr;
+  const int64_t row_tiles = (args.rows + kTile - 1) / kTile;
+  const int64_t part = is_part ? blockIdx.y / row_tiles : 0;
+  const int64_t first_row = (is_part ? blockIdx.y % row_tiles : blockIdx.y) * kTile;
+  const int64_t begin = part * kStepsOfPart;
+  const int64_t end =
+      is_part && begin + kStepsOfPart < all_steps ? begin + kStepsOfPart : all_steps;
+
+  Moved<T, N> x, weight;
+  const auto load = [&](int64_t step) {
+    x.Load(static_cast<const T*>(args.x), args.rows, args.in, first_row, step * kStep);
+    weight.Load(static_cast<const T*>(args.weight), args.out_size, args.in, first_column,
+                step * kStep);
+  };
+  const auto store = [&](int64_t step) {
+    x.Store(left[step % 2]);
+    weight.Store(right[step % 2]);
+  };
+  Sums total, sums;
+  total.Clear();
+  sums.Clear();
+  if (begin < end) {
+    load(begin);
+    store(begin);
+  }
+  for (int64_t step = begin; step < end; ++step) {
+    __syncthreads();  // this step is stored, and the one before is read
+    if (step + 1 < end) load(step + 1);
+    sums.Multiply(left[step % 2], right[step % 2]);
+    if (step + 1 < end) store(step + 1);
+    if (step + 1 == end || (step + 1) % kStepsOfPart == 0) {
+      total.Add(sums);
+      sums.Clear();
+    }
+  }
+  total.ForEach([&](int tile_row, int tile_column, float sum) {
+    const int64_t row = first_row + tile_row;
+    const int64_t column = first_column + tile_column;
+    if (row >= args.rows || column >= args.out_size) return;
+    if (is_part) {
+      args.partial[(part * args.rows + row) * args.out_size + column] = sum;
+    } else {
+      FromFloat(sum + BiasOf<T>(args, column),
+                static_cast<Out*>(args.out)[row * args.out_size + column]);
+    }
+  });
+}
+
+// A thread for each element of the result.
+template <typename T, typename Out>
+__global__ void __launch_bounds__(kThreads) AddPartsKernel(const RowProduct args) {
+  const int64_t at = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  const int64_t size = args.rows * args.out_size;
+  if (at >= size) return;
+  const int64_t parts = (args.in + kPart - 1) / kPart;
+  float sum = 0.0f;
+  for (int64_t part = 0; part < parts; ++part) sum += args.partial[part * size + at];
+  FromFloat(sum + BiasOf<T>(args, at % args.out_size), static_cast<Out*>(args.out)[at]);
+}
+
+template <typename T, typename Out>
+cudaError_t LaunchOf(RowProduct args, cudaStream_t stream) {
+  constexpr int kPack = kPackOf<T>;
+  const int64_t parts = PartialFloats(args) > 0 ? PartsOf(args.in) : 1;
+  if (parts == 1) args.partial = nullptr;
+  if (parts > 1 && args.partial == nullptr) return cudaErrorInvalidValue;
+  const dim3 grid(static_cast<unsigned>(CeilDiv(args.out_size, kTile)),
+                  static_cast<unsigned>(CeilDiv(args.rows, kTile) * parts));
+  if (args.in % kPack == 0 && IsAligned(args.x) && IsAligned(args.weight)) {
+    TANDEM_LAUNCH((RowProductKernel<T, Out, kPack>), grid, kThreads, 0, stream, args);
+  } else {
+    TANDEM_LAUNCH((RowProductKernel<T, Out, 1>), grid, kThreads, 0, stream, args);
+  }
+  if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess || parts == 1) {
+    return error;
+  }
+  TANDEM_LAUNCH((AddPartsKernel<T, Out>),
+                static_cast<unsigned>(CeilDiv(args.rows * args.out_size, kThreads)), kThreads, 0,
+                stream, args);
+  return cudaGetLastError();
+}
+
+}  // namespace
+
+int64_t PartialFloats(const RowProduct& args) {
+  const int64_t parts = PartsOf(args.in);
+  const int64_t tiles = CeilDiv(args.rows, kTile) * CeilDiv(args.out_size, kTile);
+  return parts > 1 && tiles < kEnoughBlocks ? parts * args.rows * args.out_size : 0;
+}
+
+cudaError_t Launch(const RowProduct& args, cudaStream_t stream) {
+  if (args.rows == 0 || args.out_size == 0) return cudaSuccess;
+  if (CeilDiv(args.rows, kTile) > 65535) return cudaErrorInvalidValue;  // of a grid's second side
+  if (args.type == Element::kFloat32) {
+    if (args.out_type != Element::kFloat32) return cudaErrorInvalidValue;
+    return LaunchOf<float, float>(args, stream);
+  }
+  return args.out_type == Element::kFloat32 ? LaunchOf<__nv_bfloat16, float>(args, stream)
+                                            : LaunchOf<__nv_bfloat16, __nv_bfloat16>(args, stream);
+}
+
+}  // namespace tandem::model::cuda

@@ -1,0 +1,16 @@
+// ProcessorOf of a build without CUDA.
+#include "absl/strings/str_cat.h"
+#include "common/model/device_processor.h"
+#include "common/model/kernels/instruction_sets.h"
+
+namespace tandem::model {
+
+absl::StatusOr<std::string> ProcessorOf(at::Device device) {
+  if (device.is_cpu()) return kernels::InstructionSets();
+  return absl::UnimplementedError(
+      absl::StrCat(device.str(),
+                   ": this build computes on CPUs only; configure it with "
+                   "-DTANDEM_CUDA=ON"));
+}
+
+}  // namespace tandem::model

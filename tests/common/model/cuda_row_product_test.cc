@@ -1,0 +1,153 @@
+// The CUDA products of exact numerics on a CPU: rows do not depend on what shares their batch.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "tests/support/cuda_emulation.h"
+// After it.
+#include "common/model/kernels/cuda/row_product.cu"
+
+namespace tandem::model {
+namespace {
+
+struct ProductCase {
+  at::ScalarType type;
+  at::ScalarType out_type;
+};
+
+cuda::Element ElementOf(at::ScalarType type) {
+  return type == at::kFloat ? cuda::Element::kFloat32 : cuda::Element::kBFloat16;
+}
+
+bool SameBits(const at::Tensor& a, const at::Tensor& b) {
+  return a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type() &&
+         std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
+}
+
+class CudaRowProduct : public ::testing::TestWithParam<ProductCase> {
+ protected:
+  static at::Tensor Random(at::IntArrayRef sizes) { return at::randn(sizes).to(GetParam().type); }
+
+  // All contiguous.
+  static at::Tensor Multiply(const at::Tensor& x, const at::Tensor& weight,
+                             const at::Tensor& bias) {
+    at::Tensor out = at::full({x.size(0), weight.size(0)}, NAN, GetParam().out_type);
+    cuda::RowProduct args;
+    args.type = ElementOf(GetParam().type);
+    args.out_type = ElementOf(GetParam().out_type);
+    args.rows = x.size(0);
+    args.in = x.size(1);
+    args.out_size = weight.size(0);
+    args.x = x.const_data_ptr();
+    args.weight = weight.const_data_ptr();
+    if (bias.defined()) args.bias = bias.const_data_ptr();
+    args.out = out.mutable_data_ptr();
+    std::vector<float> partial(cuda::PartialFloats(args), NAN);
+    args.partial = partial.data();
+    EXPECT_EQ(cuda::Launch(args, nullptr), cudaSuccess);
+    return out;
+  }
+
+  // The same elements at an address that is a multiple of one element's size only.
+  static at::Tensor Misaligned(const at::Tensor& x) {
+    const at::Tensor room = at::empty({x.numel() + 1}, x.options());
+    return room.narrow(0, 1, x.numel()).view(x.sizes()).copy_(x);
+  }
+};
+
+struct Sizes {
+  int64_t in;
+  int64_t out;
+};
+const std::vector<Sizes> kSizes = {{40, 24}, {512, 64}, {1031, 70}, {1544, 130}};
+
+TEST_P(CudaRowProduct, ARowAloneIsTheRowInAnyBatch) {
+  at::manual_seed(1);
+  for (const auto& [in, out] : kSizes) {
+    const at::Tensor x = Random({130, in});
+    const at::Tensor weight = Random({out, in});
+    const at::Tensor bias = Random({out});
+    const at::Tensor all = Multiply(x, weight, bias);
+    for (const auto& [first, count] : std::vector<std::pair<int64_t, int64_t>>{
+             {0, 1}, {77, 1}, {129, 1}, {3, 5}, {60, 64}, {1, 64}, {17, 65}, {2, 128}}) {
+      const at::Tensor rows = Multiply(x.narrow(0, first, count).clone(), weight, bias);
+      EXPECT_TRUE(SameBits(rows, all.narrow(0, first, count)))
+          << in << " to " << out << ", rows " << first << " to " << first + count;
+    }
+  }
+}
+
+// One that needs no partial sums, and rows of it that do.
+TEST_P(CudaRowProduct, ARowAloneIsTheRowOfALargeProduct) {
+  at::manual_seed(4);
+  const at::Tensor x = Random({512, 530});
+  const at::Tensor weight = Random({1000, 530});
+  cuda::RowProduct args;
+  args.in = 530;
+  args.out_size = 1000;
+  args.rows = 512;
+  ASSERT_EQ(cuda::PartialFloats(args), 0);
+  args.rows = 65;
+  ASSERT_EQ(cuda::PartialFloats(args), 2 * 65 * 1000);
+  const at::Tensor all = Multiply(x, weight, {});
+  for (const auto& [first, count] :
+       std::vector<std::pair<int64_t, int64_t>>{{0, 1}, {511, 1}, {300, 65}}) {
+    EXPECT_TRUE(SameBits(Multiply(x.narrow(0, first, count).clone(), weight, {}),
+                         all.narrow(0, first, count)))
+        << "rows " << first << " to " << first + count;
+  }
+}
+
+TEST_P(CudaRowProduct, AddressesDoNotMatter) {
+  at::manual_seed(2);
+  for (const auto& [in, out] : kSizes) {
+    const at::Tensor x = Random({3, in});
+    const at::Tensor weight = Random({out, in});
+    EXPECT_TRUE(SameBits(Multiply(Misaligned(x), weight, {}), Multiply(x, weight, {})));
+    EXPECT_TRUE(SameBits(Multiply(x, Misaligned(weight), {}), Multiply(x, weight, {})));
+  }
+}
+
+TEST_P(CudaRowProduct, IsTheProductInFloat64) {
+  at::manual_seed(3);
+  for (const auto& [in, out] : kSizes) {
+    for (const int64_t rows : {1, 67}) {
+      const at::Tensor x = Random({rows, in});
+      const at::Tensor weight = Random({out, in});
+      for (const at::Tensor& bias : {at::Tensor(), Random({out})}) {
+        at::Tensor expected = at::mm(x.to(at::kDouble), weight.to(at::kDouble).t());
+        if (bias.defined()) expected += bias.to(at::kDouble);
+        const at::Tensor found = Multiply(x, weight, bias).to(at::kDouble);
+        // Of a sum of `in` products of size 1.
+        const double absolute = 2e-7 * static_cast<double>(in);
+        const double relative = GetParam().out_type == at::kFloat ? 2e-6 : 4e-3;
+        EXPECT_TRUE(at::allclose(found, expected, relative, absolute))
+            << in << " to " << out << ": " << (found - expected).abs().max().item<double>();
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, CudaRowProduct,
+                         ::testing::Values(ProductCase{at::kFloat, at::kFloat},
+                                           ProductCase{at::kBFloat16, at::kBFloat16},
+                                           ProductCase{at::kBFloat16, at::kFloat}),
+                         [](const auto& info) {
+                           return std::string(c10::toString(info.param.type)) + "To" +
+                                  c10::toString(info.param.out_type);
+                         });
+
+TEST(CudaRowProductArguments, MissingPartialSumsAreRefused) {
+  cuda::RowProduct args;
+  args.rows = 1;
+  args.in = 1024;
+  args.out_size = 8;
+  EXPECT_EQ(cuda::PartialFloats(args), 2 * 8);
+  EXPECT_EQ(cuda::Launch(args, nullptr), cudaErrorInvalidValue);
+}
+
+}  // namespace
+}  // namespace tandem::model

@@ -1,0 +1,167 @@
+// The comparisons of exact_numerics_test.cc through the kernels of a GPU, which run on a CPU
+// (emulated_gpu/model.cc): packed with and without gradients, and through a paged cache in random
+// steps. What tensor cores make of a product is not shown.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+#include "common/model/attention_plan.h"
+#include "common/model/device_row_ops.h"
+#include "common/model/kernels/cuda/paged_attention.h"
+#include "common/model/kernels/cuda/row_kernels.h"
+#include "common/model/numerics.h"
+#include "tests/common/model/exact_numerics.h"
+
+namespace tandem::model {
+namespace {
+
+// Keys and values lie as they do on a GPU.
+class EmulatedAttention : public DeviceAttention {
+ public:
+  EmulatedAttention(const PagedKvCacheOptions& cache, int64_t num_heads)
+      : cache_(cache), num_heads_(num_heads) {
+    for (int64_t layer = 0; layer < cache.num_layers; ++layer) {
+      keys_.push_back(
+          at::full({cache.num_blocks, cache.num_kv_heads, cache.block_size, cache.head_dim}, NAN,
+                   cache.dtype));
+      values_.push_back(keys_.back().clone());
+    }
+  }
+
+  int64_t address_epoch() const override { return 0; }
+
+  void Plan(absl::Span<const PagedSequence> sequences, int64_t) override {
+    plan_ = PlanAttention(sequences, {.block_size = cache_.block_size});
+  }
+
+  at::Tensor Forward(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                     const AttentionParams& params) override {
+    cuda::WriteKv write;
+    write.type = cache_.dtype == at::kFloat ? cuda::Element::kFloat32 : cuda::Element::kBFloat16;
+    write.rows = q.size(0);
+    write.num_kv_heads = static_cast<int>(cache_.num_kv_heads);
+    write.head_dim = static_cast<int>(cache_.head_dim);
+    write.block_size = static_cast<int>(cache_.block_size);
+    write.k = k.const_data_ptr();
+    write.k_row_stride = k.stride(0);
+    write.k_head_stride = k.stride(1);
+    write.v = v.const_data_ptr();
+    write.v_row_stride = v.stride(0);
+    write.v_head_stride = v.stride(1);
+    write.slots = plan_.slots.data();
+    write.keys = keys_[layer].mutable_data_ptr();
+    write.values = values_[layer].mutable_data_ptr();
+    EXPECT_EQ(cuda::Launch(write, nullptr), cudaSuccess);
+    at::Tensor out = at::empty({q.size(0), num_heads_ * cache_.head_dim}, q.options());
+    cuda::PagedAttention args;
+    args.batch.num_rows = write.rows;
+    args.batch.row_sequence = plan_.row_sequence.data();
+    args.batch.row_position = plan_.row_position.data();
+    args.batch.page_starts = plan_.page_starts.data();
+    args.batch.pages = plan_.pages.data();
+    args.type = write.type;
+    args.num_heads = static_cast<int>(num_heads_);
+    args.num_kv_heads = write.num_kv_heads;
+    args.head_dim = write.head_dim;
+    args.block_size = write.block_size;
+    args.q = q.const_data_ptr();
+    args.q_row_stride = q.stride(0);
+    args.q_head_stride = q.stride(1);
+    args.keys = write.keys;
+    args.values = write.values;
+    args.out = out.mutable_data_ptr();
+    args.scale = static_cast<float>(params.scale);
+    EXPECT_EQ(cuda::LaunchPlain(args, nullptr), cudaSuccess);
+    return out;
+  }
+
+ private:
+  const PagedKvCacheOptions cache_;
+  const int64_t num_heads_;
+  std::vector<at::Tensor> keys_, values_;  // of each layer
+  AttentionPlan plan_;
+};
+
+absl::StatusOr<std::unique_ptr<DeviceAttention>> MakeEmulated(const PagedKvCache& cache,
+                                                              int64_t num_heads) {
+  return std::make_unique<EmulatedAttention>(cache.options(), num_heads);
+}
+
+// Types in turns.
+std::vector<ExactCase> EmulatedCases() {
+  std::vector<ExactCase> cases = {{kWideShape, at::kFloat, 1}, {kWideShape, at::kBFloat16, 1}};
+  for (const ExactShape& shape : ExactShapes()) {
+    cases.push_back({shape, cases.size() % 2 == 0 ? at::kFloat : at::kBFloat16, 1});
+  }
+  for (ExactCase& exact_case : cases) {
+    exact_case.make_attention = &MakeEmulated;
+    exact_case.longest = 40;
+  }
+  return cases;
+}
+
+class EmulatedExactNumericsTest : public ::testing::TestWithParam<ExactCase> {
+ protected:
+  void SetUp() override {
+    SetNumerics(Numerics::kExact);
+    // A block's threads share one thread of the CPU.
+    at::set_num_threads(1);
+    ASSERT_TRUE(device::ProductsTake({at::zeros({1, 1})}));
+  }
+  void TearDown() override { SetNumerics(Numerics::kFast); }
+};
+
+TEST_P(EmulatedExactNumericsTest, EveryWayThroughTheModelHasTheSameBits) {
+  EXPECT_GE(CompareWays(GetParam(), 0), 4 * 3);
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, EmulatedExactNumericsTest, ::testing::ValuesIn(EmulatedCases()),
+                         ExactCaseName);
+
+// The loss's gradients are those of the CPU's passes, up to rounding.
+TEST(EmulatedGradients, AreThoseOfTheReference) {
+  const ExactCase exact_case{ExactShapes()[3], at::kFloat, 1};
+  SetNumerics(Numerics::kExact);
+  at::set_num_threads(1);
+  const Transformer model(exact_case.shape.Spec());
+  std::vector<std::vector<at::Tensor>> gradients;
+  for (const auto implementation :
+       {PackedAttention::Implementation::kFast, PackedAttention::Implementation::kEager}) {
+    // ATen's operations alone take float64.
+    const bool is_reference = implementation == PackedAttention::Implementation::kEager;
+    Arena arena(model.table(), at::kFloat);
+    RandomInit(model.spec(), 3, arena);
+    Arena wide(model.table(), at::kDouble);
+    for (size_t i = 0; i < model.table().parameters().size(); ++i) {
+      wide.Get(static_cast<int>(i)).copy_(arena.Get(static_cast<int>(i)));
+    }
+    Arena& params = is_reference ? wide : arena;
+    params.RequireGrad();
+    const at::Tensor cu_seqlens = at::tensor({0, 9, 30}, at::kLong);
+    PackedAttention attention(cu_seqlens, implementation);
+    const Rotary rotary = model.MakeRotary(PackedPositions(cu_seqlens));
+    const at::Tensor ids = at::arange(30, at::kLong) * 7 % model.spec().vocab_size;
+    at::Tensor x = model.Embed(params, ids);
+    for (int64_t layer = 0; layer < model.spec().num_layers; ++layer) {
+      x = model.Block(params, layer, x, rotary, attention);
+    }
+    const LogProbs out = model.HeadLogProbs(params, model.FinalNorm(params, x), ids.flip(0),
+                                            at::full({30}, 0.8f).to(params.dtype()));
+    (out.logprobs.sum() + 0.1 * out.entropy.sum()).backward();
+    gradients.emplace_back();
+    for (size_t i = 0; i < model.table().parameters().size(); ++i) {
+      gradients.back().push_back(params.Get(static_cast<int>(i)).grad().to(at::kDouble));
+    }
+  }
+  SetNumerics(Numerics::kFast);
+  for (size_t i = 0; i < gradients[0].size(); ++i) {
+    const double scale = gradients[1][i].abs().max().item<double>();
+    EXPECT_LT((gradients[0][i] - gradients[1][i]).abs().max().item<double>(), 1e-4 * scale)
+        << model.table().parameters()[i].name;
+  }
+}
+
+}  // namespace
+}  // namespace tandem::model
