@@ -18,7 +18,7 @@ const at::Device kDevice(EXACT_DEVICE);
 constexpr uint64_t kSeed = 2;
 #ifdef TANDEM_EMULATED_GPU  // emulated_gpu/model.cc: some hundred times slower
 constexpr int kNumSequences = 13;
-constexpr int kLongest = 14;
+constexpr int kLongest = 24;
 #else
 constexpr int kNumSequences = 24;
 constexpr int kLongest = 120;
