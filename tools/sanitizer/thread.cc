@@ -161,7 +161,9 @@ bool WRAP(WAIT_NOTIFIED_TIMEOUT)(const absl::Notification* notification, absl::D
   return notified;
 }
 
-void __real_GOMP_parallel(void (*function)(void*), void* data, unsigned threads, unsigned flags);
+// Null in a program without OpenMP, which never comes here.
+__attribute__((weak)) void __real_GOMP_parallel(void (*function)(void*), void* data,
+                                                unsigned threads, unsigned flags);
 void __wrap_GOMP_parallel(void (*function)(void*), void* data, unsigned threads, unsigned flags) {
   Region region{function, data};
   __tsan_release(&region);

@@ -116,7 +116,7 @@ absl::StatusOr<std::vector<absl::Status>> RankGroup::Agree(const absl::Status& o
   auto* const out = static_cast<uint8_t*>(mine.data_ptr());
   std::memcpy(out, &code, sizeof(code));
   std::memcpy(out + sizeof(code), &text, sizeof(text));
-  std::memcpy(out + 2 * sizeof(code), own.message().data(), static_cast<size_t>(text));
+  std::copy_n(own.message().begin(), text, out + 2 * sizeof(code));
   at::Tensor all = at::empty({size() * kAnswerBytes}, at::kByte);
   ASSIGN_OR_RETURN(auto work, orders_->AllGather(all, mine, "answers"));
   RETURN_IF_ERROR(work->Wait());

@@ -29,7 +29,8 @@ at::Tensor Weights(LossAggregation mode, const std::vector<int64_t>& lengths, do
 }
 
 TEST(PolicyLoss, AndItsGradientAreThoseOfPyTorchForEveryBound) {
-  for (const nlohmann::json& golden : ReadGolden()["policy_loss"]) {
+  const nlohmann::json all = ReadGolden();
+  for (const nlohmann::json& golden : all["policy_loss"]) {
     const at::Tensor logprobs = Leaf(golden["logprobs"]);
     const PolicyLoss actual =
         PpoClipLoss(logprobs, Vector(golden["old"]), Vector(golden["advantages"]),

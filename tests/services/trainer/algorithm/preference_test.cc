@@ -19,7 +19,8 @@ using ::tandem::testing::StatusIs;
 using ::testing::HasSubstr;
 
 TEST(PreferenceLoss, AndItsGradientsArePyTorchs) {
-  for (const nlohmann::json& golden : ReadCriticGolden()["preference_loss"]) {
+  const nlohmann::json all = ReadCriticGolden();
+  for (const nlohmann::json& golden : all["preference_loss"]) {
     const at::Tensor chosen = Vector(golden["chosen"]).requires_grad_(true);
     const at::Tensor rejected = Vector(golden["rejected"]).requires_grad_(true);
 
