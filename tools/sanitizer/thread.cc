@@ -13,7 +13,7 @@
 #include "absl/time/time.h"
 
 // A suppression leaves out a report of which a stack has that function or library in it. Each line
-// names a library's, never a function of ours.
+// names a library's, never a function of ours; what it names must be one library's alone.
 extern "C" const char* __tsan_default_suppressions() {
   return
       // LibTorch counts references and frees storage in code that is not instrumented: what a
@@ -23,8 +23,9 @@ extern "C" const char* __tsan_default_suppressions() {
       // LibTorch's threads of OpenMP, started before a program's first region of its own.
       "called_from_lib:libgomp\n"
       // gRPC hands calls from thread to thread under Abseil's locks inside itself.
-      "called_from_lib:libgrpc\n"
-      "called_from_lib:libprotobuf\n";
+      "called_from_lib:libgrpc.so\n"
+      "called_from_lib:libgrpc++.so\n"
+      "called_from_lib:libprotobuf.so\n";
 }
 
 extern "C" const char* __tsan_default_options() { return "second_deadlock_stack=1"; }
