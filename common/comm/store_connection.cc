@@ -175,6 +175,10 @@ absl::Status StoreConnection::Close(absl::Status why) {
   // Half a message may be on the wire: nothing can follow it.
   if (fd_ >= 0) close(fd_);
   fd_ = -1;
+  return Described(why);
+}
+
+absl::Status StoreConnection::Described(const absl::Status& why) const {
   return absl::Status(why.code(), absl::StrCat(place_, ": ", why.message()));
 }
 
@@ -186,8 +190,11 @@ absl::Status StoreConnection::Poll(short events, absl::Time deadline, const Canc
 absl::Status StoreConnection::WriteBytes(const std::string& bytes, absl::Time deadline,
                                          const Cancelled& cancelled) {
   for (size_t done = 0; done < bytes.size();) {
-    if (const absl::Status status = Poll(POLLOUT, deadline, cancelled); !status.ok())
-      return Close(status);
+    if (const absl::Status status = Poll(POLLOUT, deadline, cancelled); !status.ok()) {
+      // Nothing of it is on the wire: what comes next can follow.
+      const bool may_go_on = done == 0 && !absl::IsUnavailable(status);
+      return may_go_on ? Described(status) : Close(status);
+    }
     const ssize_t n = send(fd_, bytes.data() + done, bytes.size() - done, MSG_NOSIGNAL);
     if (n > 0)
       done += static_cast<size_t>(n);
@@ -244,7 +251,8 @@ absl::StatusOr<bool> StoreConnection::CancelWait() {
   const absl::Time until = absl::Now() + kGrace;
   std::string query;
   AppendInteger(query, StoreQuery::kCancelWait);
-  RETURN_IF_ERROR(WriteBytes(query, until, nullptr));
+  // The answer to the wait would be taken for another's.
+  if (const absl::Status sent = WriteBytes(query, until, nullptr); !sent.ok()) return Close(sent);
   ASSIGN_OR_RETURN(uint8_t answer, ReadByte(until, nullptr));
   if (answer == kWaitCancelled) return false;
   ASSIGN_OR_RETURN(answer, ReadByte(until, nullptr));

@@ -68,6 +68,8 @@ class StoreConnection {
   absl::StatusOr<bool> CancelWait();
   absl::Status Poll(short events, absl::Time deadline, const Cancelled& cancelled);
   absl::Status Close(absl::Status why);
+  // With the place.
+  absl::Status Described(const absl::Status& why) const;
 
   int fd_;
   const int stop_fd_;        // an eventfd

@@ -61,6 +61,17 @@ TEST(Store, AWaitCanBeCancelledAndTheClientUsedAgain) {
   EXPECT_THAT(client->Get("go/2", absl::Seconds(10)), IsOkAndHolds(std::string()));
 }
 
+TEST(Store, AWaitThatIsCancelledBeforeItBeginsLeavesTheClientUsable) {
+  ASSERT_OK_AND_ASSIGN(auto server, StoreServer::Start());
+  ASSERT_OK_AND_ASSIGN(auto client, StoreClient::Connect(At(server->port()), absl::Seconds(10)));
+  absl::Notification cancel;
+  cancel.Notify();
+  EXPECT_THAT(client->Get("go/1", absl::Seconds(30), &cancel),
+              StatusIs(absl::StatusCode::kCancelled, HasSubstr("go/1")));
+  ASSERT_OK(client->Set("go/2", "yes"));
+  EXPECT_THAT(client->Get("go/2", absl::Seconds(10)), IsOkAndHolds(std::string("yes")));
+}
+
 TEST(Store, AWaitCanBeStoppedFromAnotherThreadAndTheClientUsedAgain) {
   ASSERT_OK_AND_ASSIGN(auto server, StoreServer::Start());
   ASSERT_OK_AND_ASSIGN(auto client, StoreClient::Connect(At(server->port()), absl::Seconds(10)));
