@@ -151,17 +151,17 @@ ResidualNorm AddRmsNorm(const at::Tensor& x, const at::Tensor& delta, const at::
     at::Tensor normed = eager::RmsNorm(residual, in[2], eps);
     return variable_list{std::move(residual), std::move(normed)};
   };
-  const bool on_device = device::KernelsTake({x, delta, weight});
-  if (on_device && !NeedsGraph({x, delta, weight})) {
-    return device::AddRmsNorm(x, delta, weight, eps);
-  }
-  if (on_device || !KernelsTake({x, delta, weight})) {
+  if (device::KernelsTake({x, delta, weight})) {
+    if (!NeedsGraph({x, delta, weight})) return device::AddRmsNorm(x, delta, weight, eps);
     const auto kernels = [eps](const variable_list& in) {
       ResidualNorm result = device::AddRmsNorm(in[0], in[1], in[2], eps);
       return variable_list{std::move(result.residual), std::move(result.normed)};
     };
-    variable_list outputs = on_device ? RecordedKernels({x, delta, weight}, kernels, in_aten)
-                                      : in_aten({x, delta, weight});
+    variable_list outputs = RecordedKernels({x, delta, weight}, kernels, in_aten);
+    return {std::move(outputs[0]), std::move(outputs[1])};
+  }
+  if (!KernelsTake({x, delta, weight})) {
+    variable_list outputs = in_aten({x, delta, weight});
     return {std::move(outputs[0]), std::move(outputs[1])};
   }
   if (NeedsGraph({x, delta, weight})) {
