@@ -40,15 +40,7 @@ TEST_F(CudaRankProcessTest, SamplesWhatOneRankOnACpuDoes) {
   std::vector<uint32_t> split;
   ASSERT_OK(Generate(static_cast<int64_t>(ids.size()), split));
   EXPECT_EQ(split, ids);
-  for (const std::vector<std::string>& args :
-       {std::vector<std::string>{"pause", "--rollout", address_, "--release", "kv,weights"},
-        std::vector<std::string>{"resume", "--rollout", address_}}) {
-    const ProgramResult result = RunProgram("tandem", args);
-    EXPECT_EQ(result.exit_code, 0) << result.err;
-  }
-  std::vector<uint32_t> again;
-  ASSERT_OK(Generate(static_cast<int64_t>(ids.size()), again));
-  EXPECT_EQ(again, ids);
+  ExpectTheSameAfterSleep(ids);
 }
 
 TEST_F(CudaRankProcessTest, ALostRankEndsItsRequests) {

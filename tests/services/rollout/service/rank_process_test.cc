@@ -42,16 +42,7 @@ TEST_F(RankProcessTest, ServesAsOneRankAndSaysWhereItsRanksAre) {
   split.resize(ids.size());
   EXPECT_EQ(split, ids);
 
-  // Asleep and awake again, over both.
-  for (const std::vector<std::string>& args :
-       {std::vector<std::string>{"pause", "--rollout", address_, "--release", "kv,weights"},
-        std::vector<std::string>{"resume", "--rollout", address_}}) {
-    const ProgramResult result = RunProgram("tandem", args);
-    EXPECT_EQ(result.exit_code, 0) << result.err;
-  }
-  std::vector<uint32_t> again;
-  ASSERT_OK(Generate(static_cast<int64_t>(ids.size()), again));
-  EXPECT_EQ(again, ids);
+  ExpectTheSameAfterSleep(ids);
 
   // Rank 0 drains and tells the other to stop.
   ranks_[0]->Terminate();

@@ -105,6 +105,19 @@ class RankProcessTest : public ::testing::Test {
     return rpc::FromGrpcStatus(reader->Finish());
   }
 
+  // Puts the replica to sleep and wakes it: it goes on to generate `ids`.
+  void ExpectTheSameAfterSleep(const std::vector<uint32_t>& ids) {
+    for (const std::vector<std::string>& args :
+         {std::vector<std::string>{"pause", "--rollout", address_, "--release", "kv,weights"},
+          std::vector<std::string>{"resume", "--rollout", address_}}) {
+      const testing::ProgramResult result = testing::RunProgram("tandem", args);
+      EXPECT_EQ(result.exit_code, 0) << result.err;
+    }
+    std::vector<uint32_t> again;
+    ASSERT_OK(Generate(static_cast<int64_t>(ids.size()), again));
+    EXPECT_EQ(again, ids);
+  }
+
   const testing::TempFolder folder_;
   std::vector<std::unique_ptr<rpc::ChildProcess>> ranks_;
   std::string address_;
