@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "services/rollout/sampler/sampler.h"
+#include "services/rollout/sampler/filter_params.h"
 #include "services/rollout/sampler/top_logprobs.h"
 
 namespace tandem::rollout {

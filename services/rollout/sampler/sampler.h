@@ -13,17 +13,9 @@
 #include <cstdint>
 
 #include "absl/types/span.h"
+#include "services/rollout/sampler/filter_params.h"
 
 namespace tandem::rollout {
-
-// Filters apply in this order, each to what the one before it left: top_k, top_p, min_p. Among
-// equal logits the lower id ranks higher.
-struct FilterParams {
-  double temperature = 1.0;  // 0: the likeliest token, the lowest id on ties
-  int64_t top_k = 0;         // 0: all
-  double top_p = 1.0;        // in (0, 1]
-  double min_p = 0.0;        // in [0, 1]
-};
 
 // One token to draw. Several may name the same row of logits, as the samples of a prompt do.
 struct SampleRow {
