@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "common/model/rotary.h"
+
 namespace tandem::model {
 
 // What a layer asks of attention besides its tensors.
@@ -30,6 +32,14 @@ class Attention {
   // Differentiable where grad mode is on and the implementation is the trainer's.
   virtual at::Tensor Forward(int64_t layer, const at::Tensor& q, const at::Tensor& k,
                              const at::Tensor& v, const AttentionParams& params) = 0;
+
+  // The same of a fused projection (rotary.h) whose heads are not rotated yet: for callers who keep
+  // no q, k and v. Rotates, then attends; an implementation may do both at once.
+  virtual at::Tensor ForwardProjected(int64_t layer, const at::Tensor& qkv,
+                                      const HeadRotation& rotation, const AttentionParams& params) {
+    const Qkv heads = RotateQkv(qkv, rotation);
+    return Forward(layer, heads.q, heads.k, heads.v, params);
+  }
 };
 
 }  // namespace tandem::model

@@ -16,6 +16,7 @@
 #include "common/model/device_row_ops.h"
 #include "common/model/kernels/log_probs.h"
 #include "common/model/linear.h"
+#include "common/model/step_memory.h"
 #include "common/model/tensor_collectives.h"
 
 namespace tandem::model {
@@ -27,7 +28,7 @@ at::Tensor HeadLogits(const at::Tensor& hidden, const at::Tensor& weight,
       weight.scalar_type() == at::kBFloat16 && !device::ProductsTake({hidden, weight})) {
     return at::mm(hidden, weight.t(), type);  // as cuBLAS sums it, not rounded
   }
-  at::Tensor logits = at::empty({hidden.size(0), weight.size(0)}, hidden.options().dtype(type));
+  at::Tensor logits = EmptyTensor({hidden.size(0), weight.size(0)}, hidden.options().dtype(type));
   MultiplyTransposed(hidden, weight, logits, packed);
   return logits;
 }

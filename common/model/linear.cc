@@ -1,7 +1,6 @@
 #include "common/model/linear.h"
 
 #include <ATen/ops/addmm.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/mm.h>
@@ -10,6 +9,7 @@
 #include "common/model/cpu_dispatch.h"
 #include "common/model/device_row_ops.h"
 #include "common/model/kernels/row_ops.h"
+#include "common/model/step_memory.h"
 
 namespace tandem::model {
 namespace {
@@ -44,7 +44,7 @@ at::Tensor Forward(const at::Tensor& x, const at::Tensor& weight, const at::Tens
                    const kernels::PackedMatrix* packed) {
   const at::Tensor in = x.contiguous();
   const at::Tensor added = bias.defined() ? bias.contiguous() : bias;
-  at::Tensor out = at::empty({in.size(0), weight.size(0)}, in.options());
+  at::Tensor out = EmptyTensor({in.size(0), weight.size(0)}, in.options());
   const at::Tensor matrix = weight.contiguous();
   if (in.is_cuda()) {
     device::RowProduct(in, matrix, added, out);

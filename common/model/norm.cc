@@ -12,6 +12,7 @@
 #include "common/model/eager_ops.h"
 #include "common/model/kernel_function.h"
 #include "common/model/kernels/row_ops.h"
+#include "common/model/step_memory.h"
 
 namespace tandem::model {
 namespace {
@@ -30,7 +31,7 @@ Normed Forward(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& w
   const at::Tensor in = x.contiguous();
   const at::Tensor added = delta.defined() ? delta.contiguous() : delta;
   const at::Tensor scale = weight.contiguous();
-  Normed normed{added.defined() ? at::empty_like(in) : in, at::empty_like(in), {}};
+  Normed normed{added.defined() ? EmptyAs(in) : in, EmptyAs(in), {}};
   const int64_t size = in.size(-1);
   const int64_t rows = in.numel() / size;
   kernels::RmsNormForward args{ElementOf(in), size, static_cast<float>(eps)};
@@ -134,7 +135,7 @@ at::Tensor Sum(const Residual& residual) {
   if (!KernelsTake({x, delta}) || NeedsGraph({x, delta})) return at::add(x, delta);
   const at::Tensor a = x.contiguous();
   const at::Tensor b = delta.contiguous();
-  at::Tensor sum = at::empty_like(a);
+  at::Tensor sum = EmptyAs(a);
   const int64_t size = a.size(-1);
   ForRows(a.numel() / size, size, [&](int64_t begin, int64_t end) {
     kernels::AddRows(ElementOf(a), size, a.const_data_ptr(), b.const_data_ptr(),

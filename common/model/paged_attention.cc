@@ -1,14 +1,14 @@
 #include "common/model/paged_attention.h"
 
-#include <ATen/ops/empty.h>
-
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "common/model/cpu_dispatch.h"
 #include "common/model/kernels/in_turns.h"
+#include "common/model/kernels/row_ops.h"
 #include "common/model/paged_attention_kernel.h"
+#include "common/model/step_memory.h"
 #include "common/model/worker_pool.h"
 
 namespace tandem::model {
@@ -25,9 +25,99 @@ struct HeadsView {  // of a tensor [tokens, heads, head_dim]
       : data(static_cast<const T*>(t.const_data_ptr())),
         token_stride(t.stride(0)),
         head_stride(t.stride(1)) {}
+  const T* At(int64_t row, int64_t head) const {
+    return data + row * token_stride + head * head_stride;
+  }
   const T* data;
   int64_t token_stride;
   int64_t head_stride;
+};
+
+// Neighbouring heads of some rows of the batch. Strides in elements.
+template <typename T>
+struct HeadRows {
+  const T* data;
+  int64_t token_stride;
+  int64_t head_stride;
+};
+
+// q, k and v as they are.
+template <typename T>
+class GivenHeads {
+ public:
+  GivenHeads(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) : q_(q), k_(k), v_(v) {}
+
+  const T* Key(int64_t row, int64_t kv_head) const { return k_.At(row, kv_head); }
+  const T* Value(int64_t row, int64_t kv_head) const { return v_.At(row, kv_head); }
+  HeadRows<T> Queries(int64_t row, int64_t /*count*/, int64_t head, int64_t /*num_heads*/) const {
+    return {q_.At(row, head), q_.token_stride, q_.head_stride};
+  }
+
+ private:
+  HeadsView<T> q_, k_, v_;
+};
+
+// Those of a projection, rotated when they are asked for: what is returned lasts until this thread
+// asks again.
+template <typename T>
+class ProjectedHeads {
+ public:
+  ProjectedHeads(const at::Tensor& qkv, const HeadRotation& rotation)
+      : data_(static_cast<const T*>(qkv.const_data_ptr())),
+        row_stride_(qkv.stride(0)),
+        k_column_(rotation.shape.num_heads * rotation.shape.head_dim),
+        v_column_(k_column_ + rotation.shape.num_kv_heads * rotation.shape.head_dim) {
+    forward_.type = ElementOf(qkv);
+    forward_.head_dim = rotation.shape.head_dim;
+    forward_.in_row_stride = row_stride_;
+    forward_.out_row_stride = 0;  // row by row, into this thread's room
+    forward_.cos = rotation.rotary.cos.const_data_ptr<float>();
+    forward_.sin = rotation.rotary.sin.const_data_ptr<float>();
+    forward_.eps = static_cast<float>(rotation.eps);
+    if (rotation.q_norm.has_value()) q_norm_ = rotation.q_norm->const_data_ptr();
+    if (rotation.k_norm.has_value()) k_norm_ = rotation.k_norm->const_data_ptr();
+  }
+
+  const T* Key(int64_t row, int64_t kv_head) const {
+    T* const room = Room(forward_.head_dim);
+    Rotate(row, k_column_ + kv_head * forward_.head_dim, 1, k_norm_, room);
+    return room;
+  }
+  const T* Value(int64_t row, int64_t kv_head) const {
+    return data_ + row * row_stride_ + v_column_ + kv_head * forward_.head_dim;
+  }
+  HeadRows<T> Queries(int64_t row, int64_t count, int64_t head, int64_t num_heads) const {
+    const int64_t width = num_heads * forward_.head_dim;
+    T* const room = Room(count * width);
+    for (int64_t i = 0; i < count; ++i) {
+      Rotate(row + i, head * forward_.head_dim, num_heads, q_norm_, room + i * width);
+    }
+    return {room, width, forward_.head_dim};
+  }
+
+ private:
+  static T* Room(int64_t elements) {
+    thread_local std::vector<T> room;
+    if (static_cast<int64_t>(room.size()) < elements) room.resize(elements);
+    return room.data();
+  }
+
+  void Rotate(int64_t row, int64_t column, int64_t num_heads, const void* norm, T* out) const {
+    kernels::RotateForward forward = forward_;
+    forward.num_heads = num_heads;
+    forward.in = data_ + column;
+    forward.out = out;
+    forward.norm_weight = norm;
+    kernels::RotateRows(forward, row, row + 1);
+  }
+
+  const T* data_;
+  int64_t row_stride_;
+  int64_t k_column_;
+  int64_t v_column_;
+  kernels::RotateForward forward_;  // but for heads, place and norm
+  const void* q_norm_ = nullptr;
+  const void* k_norm_ = nullptr;
 };
 
 // The cache of one layer.
@@ -76,14 +166,13 @@ struct LayerCache {
 
 template <typename T>
 void WriteTokens(const LayerCache<T>& cache, const PagedSequence& sequence, int64_t first,
-                 int64_t count, int64_t kv_head, const HeadsView<T>& k, const HeadsView<T>& v) {
+                 int64_t count, int64_t kv_head, const auto& heads) {
   const int64_t start = sequence.context_length - sequence.num_tokens;
   for (int64_t t = first; t < first + count; ++t) {
     const int64_t row = sequence.first_token + t;
     const int64_t position = start + t;
     cache.Write(sequence.blocks[position / cache.block_size], position % cache.block_size, kv_head,
-                k.data + row * k.token_stride + kv_head * k.head_stride,
-                v.data + row * v.token_stride + kv_head * v.head_stride);
+                heads.Key(row, kv_head), heads.Value(row, kv_head));
   }
 }
 
@@ -101,8 +190,16 @@ void ForSome(int64_t n, bool parallel, const Fn& fn) {
 
 }  // namespace
 
-PagedAttention::PagedAttention(const PagedKvCache& cache, std::vector<PagedSequence> sequences)
-    : cache_(cache), sequences_(std::move(sequences)) {
+PagedAttention::PagedAttention(const PagedKvCache& cache, absl::Span<const PagedSequence> sequences)
+    : cache_(cache) {
+  Begin(sequences);
+}
+
+void PagedAttention::Begin(absl::Span<const PagedSequence> sequences) {
+  sequences_.assign(sequences.begin(), sequences.end());
+  tiles_.clear();
+  num_scores_ = 0;
+  decode_only_ = true;
   for (const PagedSequence& s : sequences_) {
     num_scores_ += s.num_tokens * s.context_length;
     decode_only_ = decode_only_ && s.num_tokens == 1;
@@ -120,39 +217,38 @@ void PagedAttention::MakeTiles(int64_t heads_per_kv_head) {
 }
 
 template <typename T>
-static void Run(const PagedKvCache& paged, int64_t layer,
-                const std::vector<PagedSequence>& sequences, int64_t num_tiles, const auto& tile_at,
-                bool parallel, bool decode_only, const at::Tensor& q_tensor,
-                const at::Tensor& k_tensor, const at::Tensor& v_tensor,
-                const AttentionParams& params, const at::Tensor& sinks, at::Tensor& out) {
-  const LayerCache<T> cache(paged, layer);
-  const HeadsView<T> q(q_tensor), k(k_tensor), v(v_tensor);
-  const int64_t kv_heads = paged.options().num_kv_heads;
-  const int64_t group = q_tensor.size(1) / kv_heads;
+void PagedAttention::Run(int64_t layer, const auto& heads, const AttentionParams& params,
+                         const at::Tensor& sinks, bool parallel, at::Tensor& out) const {
+  const LayerCache<T> cache(cache_, layer);
+  const int64_t kv_heads = cache_.options().num_kv_heads;
+  const int64_t width = out.size(1);
+  const int64_t group = width / cache.head_dim / kv_heads;
+  const auto num_tasks = static_cast<int64_t>(tiles_.size()) * kv_heads;
 
   // A tile of a prompt reads what other tiles write.
-  if (!decode_only) {
-    ForSome(num_tiles * kv_heads, parallel, [&](int64_t begin, int64_t end) {
+  if (!decode_only_) {
+    ForSome(num_tasks, parallel, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
-        const auto& tile = tile_at(i / kv_heads);
-        WriteTokens(cache, sequences[tile.sequence], tile.first_token, tile.num_tokens,
-                    i % kv_heads, k, v);
+        const Tile& tile = tiles_[i / kv_heads];
+        WriteTokens(cache, sequences_[tile.sequence], tile.first_token, tile.num_tokens,
+                    i % kv_heads, heads);
       }
     });
   }
   const auto attend = [&](int64_t i) {
-    const auto& tile = tile_at(i / kv_heads);
-    const PagedSequence& sequence = sequences[tile.sequence];
+    const Tile& tile = tiles_[i / kv_heads];
+    const PagedSequence& sequence = sequences_[tile.sequence];
     const int64_t kv_head = i % kv_heads;
-    if (decode_only) WriteTokens(cache, sequence, 0, 1, kv_head, k, v);
+    if (decode_only_) WriteTokens(cache, sequence, 0, 1, kv_head, heads);
     const int64_t row = sequence.first_token + tile.first_token;
+    const HeadRows<T> q = heads.Queries(row, tile.num_tokens, kv_head * group, group);
     AttendArgs<T> args;
-    args.q = q.data + row * q.token_stride + kv_head * group * q.head_stride;
+    args.q = q.data;
     args.q_token_stride = q.token_stride;
     args.q_head_stride = q.head_stride;
-    args.out_token_stride = kv_heads * group * cache.head_dim;
-    args.out = static_cast<T*>(out.mutable_data_ptr()) + row * args.out_token_stride +
-               kv_head * group * cache.head_dim;
+    args.out_token_stride = width;
+    args.out =
+        static_cast<T*>(out.mutable_data_ptr()) + row * width + kv_head * group * cache.head_dim;
     args.num_tokens = tile.num_tokens;
     args.heads_per_kv_head = group;
     args.head_dim = cache.head_dim;
@@ -170,10 +266,10 @@ static void Run(const PagedKvCache& paged, int64_t layer,
     if (sinks.defined()) args.sinks = sinks.const_data_ptr<float>() + kv_head * group;
     Attend(args);
   };
-  ForSome(num_tiles * kv_heads, parallel, [&](int64_t begin, int64_t end) {
+  ForSome(num_tasks, parallel, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       if (i + 1 < end) {
-        const PagedSequence& next = sequences[tile_at((i + 1) / kv_heads).sequence];
+        const PagedSequence& next = sequences_[tiles_[(i + 1) / kv_heads].sequence];
         cache.FetchSoon(next, (i + 1) % kv_heads);
       }
       attend(i);
@@ -181,23 +277,33 @@ static void Run(const PagedKvCache& paged, int64_t layer,
   });
 }
 
-at::Tensor PagedAttention::Forward(int64_t layer, const at::Tensor& q, const at::Tensor& k,
-                                   const at::Tensor& v, const AttentionParams& params) {
-  if (tiles_.empty()) MakeTiles(q.size(1) / cache_.options().num_kv_heads);
-  at::Tensor out = at::empty({q.size(0), q.size(1) * q.size(2)}, q.options());
+template <template <typename> typename Heads>
+at::Tensor PagedAttention::Attended(int64_t layer, int64_t num_tokens, int64_t num_heads,
+                                    const AttentionParams& params, const auto&... from) {
+  const PagedKvCacheOptions& options = cache_.options();
+  if (tiles_.empty()) MakeTiles(num_heads / options.num_kv_heads);
+  at::Tensor out = EmptyTensor({num_tokens, num_heads * options.head_dim}, options.dtype);
   at::Tensor sinks;
   if (params.sinks.has_value()) sinks = params.sinks->to(at::kFloat).contiguous();
-  const bool parallel = num_scores_ * q.size(1) >= kMinParallelScores;
-  const auto tile_at = [this](int64_t i) -> const Tile& { return tiles_[i]; };
-  const int64_t num_tiles = static_cast<int64_t>(tiles_.size());
-  if (q.scalar_type() == at::kBFloat16) {
-    Run<uint16_t>(cache_, layer, sequences_, num_tiles, tile_at, parallel, decode_only_, q, k, v,
-                  params, sinks, out);
+  const bool parallel = num_scores_ * num_heads >= kMinParallelScores;
+  if (options.dtype == at::kBFloat16) {
+    Run<uint16_t>(layer, Heads<uint16_t>(from...), params, sinks, parallel, out);
   } else {
-    Run<float>(cache_, layer, sequences_, num_tiles, tile_at, parallel, decode_only_, q, k, v,
-               params, sinks, out);
+    Run<float>(layer, Heads<float>(from...), params, sinks, parallel, out);
   }
   return out;
+}
+
+at::Tensor PagedAttention::Forward(int64_t layer, const at::Tensor& q, const at::Tensor& k,
+                                   const at::Tensor& v, const AttentionParams& params) {
+  return Attended<GivenHeads>(layer, q.size(0), q.size(1), params, q, k, v);
+}
+
+at::Tensor PagedAttention::ForwardProjected(int64_t layer, const at::Tensor& qkv,
+                                            const HeadRotation& rotation,
+                                            const AttentionParams& params) {
+  return Attended<ProjectedHeads>(layer, qkv.size(0), rotation.shape.num_heads, params,
+                                  qkv.contiguous(), rotation);
 }
 
 }  // namespace tandem::model

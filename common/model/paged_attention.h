@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "common/model/attention.h"
 #include "common/model/paged_kv_cache.h"
 
@@ -32,11 +33,19 @@ struct PagedSequence {
 class PagedAttention : public Attention {
  public:
   // `cache` outlives the attention.
-  PagedAttention(const PagedKvCache& cache, std::vector<PagedSequence> sequences);
+  explicit PagedAttention(const PagedKvCache& cache,
+                          absl::Span<const PagedSequence> sequences = {});
+
+  // Another batch.
+  void Begin(absl::Span<const PagedSequence> sequences);
 
   // Writes the new tokens' k and v into the cache, then attends.
   at::Tensor Forward(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                      const AttentionParams& params) override;
+  // The same in one pass: heads are rotated where they are written and read. All of the cache's
+  // type, norms contiguous.
+  at::Tensor ForwardProjected(int64_t layer, const at::Tensor& qkv, const HeadRotation& rotation,
+                              const AttentionParams& params) override;
 
  private:
   // A piece of work for one thread: some tokens of a sequence.
@@ -47,6 +56,12 @@ class PagedAttention : public Attention {
   };
 
   void MakeTiles(int64_t heads_per_kv_head);
+  template <template <typename> typename Heads>
+  at::Tensor Attended(int64_t layer, int64_t num_tokens, int64_t num_heads,
+                      const AttentionParams& params, const auto&... from);
+  template <typename T>
+  void Run(int64_t layer, const auto& heads, const AttentionParams& params, const at::Tensor& sinks,
+           bool parallel, at::Tensor& out) const;
 
   const PagedKvCache& cache_;
   std::vector<PagedSequence> sequences_;

@@ -13,6 +13,7 @@
 #include "common/model/eager_ops.h"
 #include "common/model/kernel_function.h"
 #include "common/model/kernels/row_ops.h"
+#include "common/model/step_memory.h"
 
 namespace tandem::model {
 namespace {
@@ -199,8 +200,8 @@ Rotary RotaryOf(const at::Tensor& positions, const at::Tensor& inverse_frequenci
   // Angle by angle: what a vector library makes of one may depend on its place among the others.
   const at::Tensor places = positions.contiguous();
   const int64_t size = inverse_frequencies.numel();
-  Rotary rotary{at::empty({places.numel(), size}, at::kFloat),
-                at::empty({places.numel(), size}, at::kFloat)};
+  Rotary rotary{EmptyTensor({places.numel(), size}, at::kFloat),
+                EmptyTensor({places.numel(), size}, at::kFloat)};
   const int64_t* const position = places.const_data_ptr<int64_t>();
   const float* const frequency = inverse_frequencies.const_data_ptr<float>();
   float* const cos = rotary.cos.mutable_data_ptr<float>();
@@ -217,9 +218,8 @@ Rotary RotaryOf(const at::Tensor& positions, const at::Tensor& inverse_frequenci
   return rotary;
 }
 
-Qkv RotateQkv(const at::Tensor& qkv, const Rotary& rotary, const QkvShape& shape,
-              const std::optional<at::Tensor>& q_norm, const std::optional<at::Tensor>& k_norm,
-              double eps) {
+Qkv RotateQkv(const at::Tensor& qkv, const HeadRotation& rotation) {
+  const auto& [rotary, shape, q_norm, k_norm, eps] = rotation;
   const at::Tensor q_weight = ContiguousOr(q_norm);
   const at::Tensor k_weight = ContiguousOr(k_norm);
   if (device::KernelsTake({qkv, q_weight, k_weight}) && rotary.cos.is_cuda() &&

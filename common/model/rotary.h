@@ -33,10 +33,17 @@ struct Qkv {
   at::Tensor v;  // [num_tokens, num_kv_heads, head_dim], a view of the projection
 };
 
-// qkv: [num_tokens, (num_heads + 2 num_kv_heads) * head_dim]. q_norm, k_norm: [head_dim], or none.
-Qkv RotateQkv(const at::Tensor& qkv, const Rotary& rotary, const QkvShape& shape,
-              const std::optional<at::Tensor>& q_norm, const std::optional<at::Tensor>& k_norm,
-              double eps);
+// What is done to the heads of q and k.
+struct HeadRotation {
+  Rotary rotary;
+  QkvShape shape;
+  std::optional<at::Tensor> q_norm;  // [head_dim]
+  std::optional<at::Tensor> k_norm;  // likewise
+  double eps = 0;                    // of the norms
+};
+
+// qkv: [num_tokens, (num_heads + 2 num_kv_heads) * head_dim].
+Qkv RotateQkv(const at::Tensor& qkv, const HeadRotation& rotation);
 
 }  // namespace tandem::model
 

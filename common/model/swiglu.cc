@@ -1,6 +1,5 @@
 #include "common/model/swiglu.h"
 
-#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -9,6 +8,7 @@
 #include "common/model/eager_ops.h"
 #include "common/model/kernel_function.h"
 #include "common/model/kernels/row_ops.h"
+#include "common/model/step_memory.h"
 
 namespace tandem::model {
 namespace {
@@ -19,7 +19,7 @@ using torch::autograd::variable_list;
 at::Tensor Forward(const at::Tensor& gate_up) {
   const at::Tensor in = gate_up.contiguous();
   const int64_t size = in.size(-1) / 2;
-  at::Tensor out = at::empty({in.size(0), size}, in.options());
+  at::Tensor out = EmptyTensor({in.size(0), size}, in.options());
   ForRows(in.size(0), 2 * size, [&](int64_t begin, int64_t end) {
     kernels::SwiGluRows(ElementOf(in), size, in.const_data_ptr(), out.mutable_data_ptr(), begin,
                         end);

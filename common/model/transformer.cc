@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "common/model/cpu_dispatch.h"
+#include "common/model/gather_rows.h"
 #include "common/model/linear.h"
 #include "common/model/norm.h"
 #include "common/model/swiglu.h"
@@ -80,7 +82,12 @@ Rotary Transformer::MakeRotary(const at::Tensor& positions) const {
 
 at::Tensor Transformer::Embed(const ParameterProvider& params, const at::Tensor& token_ids) const {
   const at::Tensor& weight = params.Get(table_.embedding());
-  if (tensor_group_ == nullptr) return at::embedding(weight, token_ids);
+  if (tensor_group_ == nullptr) {
+    if (KernelsTake({weight}) && !NeedsGraph({weight})) {
+      return GatherRows(weight.contiguous(), token_ids.contiguous());
+    }
+    return at::embedding(weight, token_ids);
+  }
   // Each token's row is on one rank; the others give zeros.
   const at::Tensor row = token_ids - part_.vocabulary.begin;
   const at::Tensor elsewhere = (row < 0) | (row >= part_.vocabulary.size());
@@ -122,19 +129,23 @@ Residual Transformer::Block(const ParameterProvider& params, int64_t layer, cons
     q_norm = norms[0];
     k_norm = norms[1];
   }
-  const auto [q, k, v] = RotateQkv(qkv, rotary, shape, q_norm, k_norm, eps);
-  if (recomputation != nullptr) {
+  const HeadRotation rotation{rotary, shape, q_norm, k_norm, eps};
+  AttentionParams attention_params;
+  attention_params.scale = 1.0 / std::sqrt(static_cast<double>(spec_.head_dim));
+  at::Tensor attended;
+  if (recomputation == nullptr) {
+    attended = attention.ForwardProjected(layer, qkv, rotation, attention_params);
+  } else {
+    const auto [q, k, v] = RotateQkv(qkv, rotation);
     recomputation->Add({normed}, [=, x = x.detach(), weight = params.Get(at.input_norm)] {
       return std::vector<at::Tensor>{RmsNorm(x, weight, eps)};
     });
     recomputation->Add({q, k}, [=, qkv = qkv.detach()] {
-      const Qkv rotated = RotateQkv(qkv, rotary, shape, q_norm, k_norm, eps);
+      const Qkv rotated = RotateQkv(qkv, rotation);
       return std::vector<at::Tensor>{rotated.q, rotated.k};
     });
+    attended = attention.Forward(layer, q, k, v, attention_params);
   }
-  AttentionParams attention_params;
-  attention_params.scale = 1.0 / std::sqrt(static_cast<double>(spec_.head_dim));
-  const at::Tensor attended = attention.Forward(layer, q, k, v, attention_params);
   const at::Tensor delta = RowParallel(params, attended, at.o_weight, at.o_bias, "attention");
 
   const auto [residual, mlp_in] = AddRmsNorm(x, delta, params.Get(at.post_attention_norm), eps);

@@ -48,7 +48,7 @@ void RunAttentionTasks(const AttentionShape& shape, int64_t max_queries, int num
   }
   const int64_t floats = scratch_floats(longest);
   std::atomic<size_t> next{0};
-  const RangeBody work = [&](int64_t, int64_t) {
+  const auto work = [&](int64_t, int64_t) {
     float* const scratch = ThreadScratch(floats);
     for (size_t i = next++; i < tasks.size(); i = next++) run(tasks[i], scratch);
   };

@@ -15,13 +15,15 @@
 #include <cstdint>
 #include <functional>
 
+#include "absl/functional/function_ref.h"
 #include "common/model/kernels/element.h"
 #include "common/model/kernels/packed_matrix.h"
 
 namespace tandem::model::kernels {
 
+// A loop's body; refers to what it was made of, which outlives the loop.
+using RangeBody = absl::FunctionRef<void(int64_t begin, int64_t end)>;
 // Calls body(begin, end) for ranges that cover [0, count), perhaps in several threads at once.
-using RangeBody = std::function<void(int64_t begin, int64_t end)>;
 using ParallelFor = std::function<void(int64_t count, const RangeBody& body)>;
 
 // C = A B + bias, or C += A B.

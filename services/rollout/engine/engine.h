@@ -225,6 +225,14 @@ class Engine {
   Scheduler scheduler_;
   std::map<int64_t, std::unique_ptr<ActiveRequest>> requests_;  // by arrival
   std::vector<std::unique_ptr<ActiveRequest>> finished_;        // kept until the step is over
+  // Of the step; kept, so that the next allocates nothing.
+  struct StepLists {
+    std::vector<RunItem> items;
+    std::vector<SampleRow> rows;
+    std::vector<SampleState*> sampled;  // one for each row
+    std::vector<SampledToken> tokens;   // likewise
+  };
+  StepLists lists_;
   std::vector<std::unique_ptr<ActiveRequest>> held_;  // came while older ones are waited for
   std::vector<Command> when_idle_;                    // waits for `requests_` to be empty
   const model::ParameterProvider* live_ = nullptr;

@@ -120,16 +120,17 @@ void Engine::GoOn(ActiveRequest& request) {
 }
 
 void Engine::Step() {
-  const StepPlan plan = scheduler_.Plan();
+  const StepPlan& plan = scheduler_.Plan();
   if (plan.sequences.empty()) {
     // Limits and the cache's size rule it out; were it to happen, waiting would be for ever.
     FinishRequest(*requests_.begin()->second,
                   absl::InternalError("the scheduler found no room for the oldest request"));
     return;
   }
-  std::vector<RunItem> items;
-  std::vector<SampleRow> rows;
-  std::vector<SampleState*> sampled;  // one for each row
+  auto& [items, rows, sampled, tokens] = lists_;
+  items.clear();
+  rows.clear();
+  sampled.clear();
   int64_t logits_row = 0;
   for (const PlannedSequence& planned : plan.sequences) {
     auto& sample = static_cast<SampleState&>(*planned.sequence);
@@ -163,7 +164,7 @@ void Engine::Step() {
     return runner_->Run(*live_, items, plan.block_copies);
   }();
   absl::Status computed = output.status();
-  std::vector<SampledToken> tokens(rows.size());
+  tokens.assign(rows.size(), {});
   if (computed.ok() && !rows.empty()) {
     const telemetry::ScopedSpan span("sample", {{"rows", rows.size()}});
     const bool wants_others = std::any_of(

@@ -6,20 +6,20 @@ namespace {
 class CpuForwardPass : public ForwardPass {
  public:
   CpuForwardPass(const model::Transformer& model, const model::PagedKvCache& cache)
-      : model_(model), cache_(cache) {}
+      : model_(model), attention_(cache) {}
 
   std::shared_ptr<void> Enter() override { return nullptr; }
   void Synchronize() override {}
   void Forget() override {}
 
   at::Tensor Run(const model::ParameterProvider& params, const ForwardBatch& batch) override {
-    model::PagedAttention attention(cache_, batch.sequences);
-    return RunStages(model_, params, batch.token_ids, batch.positions, attention);
+    attention_.Begin(batch.sequences);
+    return RunStages(model_, params, batch.token_ids, batch.positions, attention_);
   }
 
  private:
   const model::Transformer& model_;
-  const model::PagedKvCache& cache_;
+  model::PagedAttention attention_;
 };
 
 }  // namespace

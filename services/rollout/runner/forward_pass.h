@@ -25,7 +25,7 @@ namespace tandem::rollout {
 struct ForwardBatch {
   at::Tensor token_ids;  // int64 [num_tokens], on the CPU
   at::Tensor positions;  // likewise
-  std::vector<model::PagedSequence> sequences;
+  absl::Span<const model::PagedSequence> sequences;
 };
 
 // One thread. What an operation or the device refuses is thrown, as ATen does.

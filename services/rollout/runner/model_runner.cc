@@ -8,6 +8,7 @@
 #include <exception>
 
 #include "absl/strings/str_cat.h"
+#include "common/model/gather_rows.h"
 #include "common/model/tensor_collectives.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
@@ -36,6 +37,7 @@ absl::StatusOr<StepOutput> ModelRunner::Run(
     absl::Span<const std::pair<int32_t, int32_t>> block_copies) {
   try {
     const std::shared_ptr<void> entered = forward_->Enter();
+    const model::UseStepMemory use(&step_memory_);
     ASSIGN_OR_RETURN(const bool moved, cache_.TakeMemory());
     if (moved) forward_->Forget();
     for (const auto& [from, to] : block_copies) cache_.CopyBlock(from, to);
@@ -68,6 +70,7 @@ void ModelRunner::ReleaseCache() {
 }
 
 void ModelRunner::ReleaseUnused() {
+  step_memory_.ReleaseUnused();
   try {
     forward_->Forget();
   } catch (const std::exception& error) {
@@ -85,43 +88,49 @@ StepOutput ModelRunner::RunUnchecked(const model::ParameterProvider& params,
     num_sampling += item.samples ? 1 : 0;
   }
 
-  ForwardBatch batch{at::empty({num_tokens}, at::kLong), at::empty({num_tokens}, at::kLong), {}};
-  at::Tensor last_rows = at::empty({num_sampling}, at::kLong);
+  ForwardBatch batch{
+      model::EmptyTensor({num_tokens}, at::kLong), model::EmptyTensor({num_tokens}, at::kLong), {}};
+  at::Tensor last_rows = model::EmptyTensor({num_sampling}, at::kLong);
   int64_t* ids = batch.token_ids.mutable_data_ptr<int64_t>();
   int64_t* position = batch.positions.mutable_data_ptr<int64_t>();
   int64_t* last_row = last_rows.mutable_data_ptr<int64_t>();
-  batch.sequences.reserve(items.size());
+  sequences_.clear();
+  bool scores = false;
   int64_t row = 0;
   for (const RunItem& item : items) {
     const Sequence& sequence = *item.sequence;
-    batch.sequences.push_back({.first_token = row,
-                               .num_tokens = item.num_tokens,
-                               .context_length = sequence.num_computed + item.num_tokens,
-                               .blocks = sequence.blocks.data()});
+    sequences_.push_back({.first_token = row,
+                          .num_tokens = item.num_tokens,
+                          .context_length = sequence.num_computed + item.num_tokens,
+                          .blocks = sequence.blocks.data()});
+    scores = scores || item.scores;
     for (int64_t i = 0; i < item.num_tokens; ++i, ++row) {
       position[row] = sequence.num_computed + i;
       ids[row] = sequence.tokens[sequence.num_computed + i];
     }
     if (item.samples) *last_row++ = row - 1;
   }
+  batch.sequences = sequences_;
 
   // Before what may wait for other ranks: a copy to the device waits for all that is queued there.
   const at::Tensor sampling_rows = last_rows.to(cache_.options().device);
   const at::Tensor x = forward_->Run(params, batch);  // [num_tokens, hidden]
 
   StepOutput out;
-  out.scores.resize(items.size());
-  out.score_top_logprobs.resize(items.size());
   if (num_sampling > 0) {
-    const at::Tensor sampled = num_sampling == num_tokens ? x : x.index_select(0, sampling_rows);
+    const at::Tensor sampled = num_sampling == num_tokens ? x
+                               : x.is_cpu()               ? model::GatherRows(x, sampling_rows)
+                                                          : x.index_select(0, sampling_rows);
     out.logits = GatherLogits(model_, model_.Logits(params, model_.FinalNorm(params, sampled)));
   }
-  Score(params, x, items, out);
+  if (scores) Score(params, x, items, out);
   return out;
 }
 
 void ModelRunner::Score(const model::ParameterProvider& params, const at::Tensor& x,
                         absl::Span<const RunItem> items, StepOutput& out) {
+  out.scores.resize(items.size());
+  out.score_top_logprobs.resize(items.size());
   int64_t row = 0;
   for (size_t i = 0; i < items.size(); row += items[i].num_tokens, ++i) {
     const RunItem& item = items[i];

@@ -19,6 +19,7 @@
 #include "absl/types/span.h"
 #include "common/model/paged_kv_cache.h"
 #include "common/model/parameter_provider.h"
+#include "common/model/step_memory.h"
 #include "common/model/transformer.h"
 #include "services/rollout/runner/forward_pass.h"
 #include "services/rollout/sampler/sampler.h"
@@ -41,7 +42,7 @@ struct StepOutput {
   // float32 [number of items that sample, vocab], in the order of items, on the runner's device;
   // undefined on ranks of a tensor-parallel group other than the first.
   at::Tensor logits;
-  // For each item, in order: the log-probs of the tokens after its own, where it scores.
+  // For each item, in order, unless none scores: the log-probs of the tokens after its own.
   std::vector<std::vector<float>> scores;
   // As many lists for each item, of the likeliest tokens at each place, where it asks for them.
   std::vector<std::vector<std::vector<TokenLogprob>>> score_top_logprobs;
@@ -87,6 +88,8 @@ class ModelRunner {
   const model::Transformer& model_;
   model::PagedKvCache cache_;
   std::unique_ptr<ForwardPass> forward_;  // over cache_
+  model::StepMemory step_memory_;
+  std::vector<model::PagedSequence> sequences_;  // of the step
 };
 
 }  // namespace tandem::rollout

@@ -34,7 +34,9 @@ class Bins {
 
 // Of candidates sorted by rank: the one with which the weight `wanted` is reached, else the last.
 Candidate Reach(const Row& row, const std::vector<Candidate>& sorted, double wanted) {
-  std::vector<float> logits(sorted.size()), weights(sorted.size());
+  thread_local std::vector<float> logits, weights;
+  logits.resize(sorted.size());
+  weights.resize(sorted.size());
   for (size_t i = 0; i < sorted.size(); ++i) logits[i] = sorted[i].logit;
   Exp(logits.data(), static_cast<int64_t>(logits.size()), row.maximum, row.inverse_temperature,
       weights.data());
@@ -48,9 +50,9 @@ Candidate Reach(const Row& row, const std::vector<Candidate>& sorted, double wan
 
 }  // namespace
 
-std::vector<Candidate> TopK(const Row& row, int64_t k) {
+void TopK(const Row& row, int64_t k, std::vector<Candidate>& kept) {
   const int64_t capacity = std::max<int64_t>(2 * k, 128);
-  std::vector<Candidate> kept(capacity);
+  kept.resize(capacity);
   int64_t count = 0;
   float threshold = -std::numeric_limits<float>::infinity();
   for (int64_t next = 0; next < row.size;) {
@@ -68,13 +70,14 @@ std::vector<Candidate> TopK(const Row& row, int64_t k) {
   }
   std::sort(kept.begin(), kept.end(),
             [](const Candidate& a, const Candidate& b) { return a.id < b.id; });
-  return kept;
 }
 
 Candidate TopPLast(const Row& row, const std::vector<Candidate>& candidates, double top_p) {
-  std::vector<Candidate> sorted = candidates;
+  thread_local std::vector<Candidate> sorted;
+  sorted = candidates;
   std::sort(sorted.begin(), sorted.end(), RanksBefore);
-  std::vector<float> logits(sorted.size());
+  thread_local std::vector<float> logits;
+  logits.resize(sorted.size());
   for (size_t i = 0; i < sorted.size(); ++i) logits[i] = sorted[i].logit;
   const double total = SumExp(logits.data(), static_cast<int64_t>(logits.size()), row.maximum,
                               row.inverse_temperature, nullptr);
@@ -97,7 +100,8 @@ Candidate TopPLast(const Row& row, double top_p) {
   int bin = 0;
   while (bin < kBins - 1 && before + sums[bin] < wanted) before += sums[bin++];
 
-  std::vector<Candidate> members;
+  thread_local std::vector<Candidate> members;
+  members.clear();
   for (int64_t i = 0; i < row.size; ++i) {
     if (bins.Of(row.logits[i]) == bin) members.push_back({row.logits[i], static_cast<int32_t>(i)});
   }

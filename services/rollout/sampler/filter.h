@@ -19,9 +19,9 @@ struct Row {
   float inverse_temperature = 1.0f;
 };
 
-// The k tokens that rank first, in the order of ids; 1 <= k <= row.size. One pass over the row with
-// a rising threshold; memory 2k.
-std::vector<Candidate> TopK(const Row& row, int64_t k);
+// Sets `kept` to the k tokens that rank first, in the order of ids; 1 <= k <= row.size. One pass
+// over the row with a rising threshold; memory 2k.
+void TopK(const Row& row, int64_t k, std::vector<Candidate>& kept);
 
 // The last token, by rank, of the smallest set of likeliest tokens that holds the share `top_p` of
 // the whole weight: of a list of candidates, and of a whole row (by a histogram of the weights;

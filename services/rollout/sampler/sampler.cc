@@ -53,13 +53,15 @@ int32_t DrawFromRow(const Row& row, const std::optional<Candidate>& last,
   return static_cast<int32_t>(begin + Walk(weights, n, target));
 }
 
-int32_t DrawFromCandidates(const Row& row, std::vector<Candidate> candidates,
+// Drops the candidates that rank after `last`, and draws from the others.
+int32_t DrawFromCandidates(const Row& row, std::vector<Candidate>& candidates,
                            const std::optional<Candidate>& last, double uniform) {
   if (last.has_value()) {
     std::erase_if(candidates, [&](const Candidate& c) { return RanksBefore(*last, c); });
   }
   const int64_t n = static_cast<int64_t>(candidates.size());
-  std::vector<float> weights(n);
+  thread_local std::vector<float> weights;
+  weights.resize(n);
   for (int64_t i = 0; i < n; ++i) weights[i] = candidates[i].logit;
   Exp(weights.data(), n, row.maximum, row.inverse_temperature, weights.data());
   double total = 0.0;
@@ -79,7 +81,10 @@ SampledToken SampleOne(const float* logits, int64_t vocab_size, const SampleRow&
   const bool greedy = params.temperature == 0.0;
   const bool scaled = !greedy && params.temperature != 1.0;
 
-  std::vector<double> block_sums((vocab_size + kSumBlock - 1) / kSumBlock);
+  // This thread's own, as in filter.cc, so that a token costs no allocation.
+  thread_local std::vector<double> block_sums;
+  thread_local std::vector<Candidate> candidates;
+  block_sums.resize((vocab_size + kSumBlock - 1) / kSumBlock);
   const double raw_total = SumExp(logits, vocab_size, extremes.maximum, 1.0f,
                                   scaled || greedy ? nullptr : block_sums.data());
   Row row{logits, vocab_size, extremes.maximum, extremes.minimum, 1.0f};
@@ -98,14 +103,13 @@ SampledToken SampleOne(const float* logits, int64_t vocab_size, const SampleRow&
   } else {
     std::optional<Candidate> last;
     const bool cut = params.top_k > 0 && params.top_k < vocab_size;
-    std::vector<Candidate> candidates;
-    if (cut) candidates = TopK(row, params.top_k);
+    if (cut) TopK(row, params.top_k, candidates);
     if (params.top_p < 1.0) {
       Tighten(last, cut ? TopPLast(row, candidates, params.top_p) : TopPLast(row, params.top_p));
     }
     if (params.min_p > 0.0) Tighten(last, MinPLast(row, params.min_p));
     if (cut) {
-      token.id = DrawFromCandidates(row, std::move(candidates), last, request.uniform);
+      token.id = DrawFromCandidates(row, candidates, last, request.uniform);
     } else {
       double kept = total;
       if (last.has_value()) {

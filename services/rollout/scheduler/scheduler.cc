@@ -41,8 +41,11 @@ void Scheduler::Unwait(Sequence* sequence) {
   if (level->second.empty()) queues_.erase(level);
 }
 
-StepPlan Scheduler::Plan() {
-  StepPlan plan;
+const StepPlan& Scheduler::Plan() {
+  StepPlan& plan = plan_;
+  plan.sequences.clear();
+  plan.block_copies.clear();
+  plan.num_tokens = 0;
   being_filled_.clear();
   const int64_t preemptions = stats_.num_preemptions;
   const int64_t budget = options_.max_num_batched_tokens;
@@ -57,8 +60,8 @@ StepPlan Scheduler::Plan() {
 }
 
 void Scheduler::PlanRunning(bool decodes, int64_t limit, StepPlan& plan) {
-  const std::vector<Sequence*> sequences(running_.begin(), running_.end());
-  for (Sequence* sequence : sequences) {
+  ran_before_.assign(running_.begin(), running_.end());
+  for (Sequence* sequence : ran_before_) {
     if (plan.num_tokens >= limit) return;
     // Preempted by an earlier one meanwhile, or the other kind.
     if (!running_.contains(sequence) || (sequence->num_pending() == 1) != decodes) continue;

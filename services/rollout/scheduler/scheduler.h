@@ -68,8 +68,8 @@ class Scheduler {
 
   void Add(Sequence* sequence);
 
-  // Empty where nothing can run.
-  StepPlan Plan();
+  // Empty where nothing can run. Lasts until the next.
+  const StepPlan& Plan();
 
   // The step has been computed: counts its tokens and publishes blocks that it filled. Before
   // tokens are appended or sequences are removed.
@@ -149,6 +149,9 @@ class Scheduler {
   // shares.
   std::set<BlockHash> being_filled_;
   SchedulerStats stats_;
+  // Kept, so that a step allocates nothing.
+  StepPlan plan_;
+  std::vector<Sequence*> ran_before_;
 };
 
 }  // namespace tandem::rollout

@@ -123,7 +123,7 @@ TEST_P(CudaKernels, RotatedHeadsAreTheCpus) {
         q_norm = Random({shape.head_dim});
         k_norm = Random({shape.head_dim});
       }
-      const Qkv expected = RotateQkv(qkv, rotary, shape, q_norm, k_norm, 1e-6);
+      const Qkv expected = RotateQkv(qkv, {rotary, shape, q_norm, k_norm, 1e-6});
       const at::Tensor q = at::empty_like(expected.q);
       const at::Tensor k = at::empty_like(expected.k);
       cuda::Rotate args;

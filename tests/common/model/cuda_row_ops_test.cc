@@ -87,9 +87,9 @@ TEST_P(CudaRowOps, RotatedHeadsAreTheCpus) {
       const Rotary rotary_there = RotaryOf(positions.to(kGpu), frequencies);
       EXPECT_TRUE(at::allclose(rotary_there.cos.cpu(), rotary.cos, 1e-6, 1e-6));
       EXPECT_TRUE(at::allclose(rotary_there.sin.cpu(), rotary.sin, 1e-6, 1e-6));
-      const Qkv expected = RotateQkv(qkv, rotary, shape, q_norm, k_norm, 1e-6);
+      const Qkv expected = RotateQkv(qkv, {rotary, shape, q_norm, k_norm, 1e-6});
       const Qkv found =
-          RotateQkv(qkv.to(kGpu), rotary_there, shape, q_norm_there, k_norm_there, 1e-6);
+          RotateQkv(qkv.to(kGpu), {rotary_there, shape, q_norm_there, k_norm_there, 1e-6});
       ExpectSame(found.q, expected.q);
       ExpectSame(found.k, expected.k);
       ExpectSame(found.v, expected.v);

@@ -143,7 +143,7 @@ TEST_P(OpsOfSize, RotationWithAndWithoutNormsAndItsGradients) {
   const at::Tensor qkv = Normal({rows, 10 * shape.head_dim});
   ExpectSame(
       [&](const Tensors& in) -> Tensors {
-        Qkv out = RotateQkv(in[0], rotary(in[0]), shape, std::nullopt, std::nullopt, 1e-5);
+        Qkv out = RotateQkv(in[0], {rotary(in[0]), shape, std::nullopt, std::nullopt, 1e-5});
         return {out.q, out.k, out.v};
       },
       [&](const Tensors& in) -> Tensors {
@@ -153,7 +153,7 @@ TEST_P(OpsOfSize, RotationWithAndWithoutNormsAndItsGradients) {
       {qkv});
   ExpectSame(
       [&](const Tensors& in) -> Tensors {
-        Qkv out = RotateQkv(in[0], rotary(in[0]), shape, in[1], in[2], 1e-5);
+        Qkv out = RotateQkv(in[0], {rotary(in[0]), shape, in[1], in[2], 1e-5});
         return {out.q, out.k, out.v};
       },
       [&](const Tensors& in) -> Tensors {

@@ -233,5 +233,52 @@ TEST(PagedKvCacheTest, RefusesSizesThatDoNotFit) {
       testing::StatusIs(absl::StatusCode::kInvalidArgument, ::testing::HasSubstr("dtype")));
 }
 
+TEST_F(PagedAttentionTest, OfAProjectionIsThatOfItsRotatedHeads) {
+  at::manual_seed(17);
+  const int64_t n = 75;
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    for (const Shape& shape : {Shape{8, 2, 64}, Shape{6, 2, 12}, Shape{40, 1, 16}}) {
+      for (const bool has_norms : {false, true}) {
+        const int64_t width = (shape.num_heads + 2 * shape.num_kv_heads) * shape.head_dim;
+        const at::Tensor qkv = at::randn({n, width}).to(dtype);
+        const at::Tensor positions = at::arange(n, at::kLong);
+        const Rotary rotary = RotaryOf(positions, at::rand({shape.head_dim / 2}));
+        HeadRotation rotation{
+            rotary, {shape.num_heads, shape.num_kv_heads, shape.head_dim}, {}, {}, 1e-6};
+        if (has_norms) {
+          rotation.q_norm = at::rand({shape.head_dim}).to(dtype);
+          rotation.k_norm = at::rand({shape.head_dim}).to(dtype);
+        }
+        const Qkv heads = RotateQkv(qkv, rotation);
+        const std::vector<int32_t> blocks = Blocks(5, 2, 3);
+        MakeCache(shape, dtype);
+        const at::Tensor expected =
+            InChunks({heads.q, heads.k, heads.v}, n, blocks, Params(shape.head_dim));
+        const at::Tensor keys = cache_->keys(0).clone();
+        const at::Tensor values = cache_->values(0).clone();
+        for (const int64_t chunk : {n, int64_t{20}, int64_t{1}}) {
+          MakeCache(shape, dtype);
+          std::vector<at::Tensor> rows;
+          for (int64_t begin = 0; begin < n; begin += chunk) {
+            const int64_t count = std::min(chunk, n - begin);
+            HeadRotation part = rotation;
+            part.rotary = {rotary.cos.narrow(0, begin, count), rotary.sin.narrow(0, begin, count)};
+            PagedAttention attention(*cache_, {{.first_token = 0,
+                                                .num_tokens = count,
+                                                .context_length = begin + count,
+                                                .blocks = blocks.data()}});
+            rows.push_back(attention.ForwardProjected(0, qkv.narrow(0, begin, count), part,
+                                                      Params(shape.head_dim)));
+          }
+          EXPECT_TRUE(at::equal(at::cat(rows), expected)) << dtype << " chunks of " << chunk;
+          // Where nothing was written both are NaN.
+          EXPECT_TRUE(at::allclose(cache_->keys(0), keys, 0, 0, /*equal_nan=*/true));
+          EXPECT_TRUE(at::allclose(cache_->values(0), values, 0, 0, /*equal_nan=*/true));
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tandem::model
