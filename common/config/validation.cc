@@ -16,6 +16,7 @@
 #include "common/config/rollout_correction_spec.h"
 #include "common/config/scalar.h"
 #include "common/net/host_port.h"
+#include "common/probe/cpu_list.h"
 
 namespace tandem::config {
 namespace {
@@ -154,6 +155,14 @@ void CheckRolloutDevice(const v1::RolloutConfig& rollout, Checker* check) {
   }
 }
 
+void CheckRolloutCpus(const v1::RolloutConfig& rollout, Checker* check) {
+  if (rollout.cpus().empty() || rollout.cpus() == "auto") return;
+  const auto cpus = probe::ParseCpuList(rollout.cpus());
+  if (!cpus.ok()) {
+    check->Fail("rollout.cpus", absl::StrCat("auto, or a list: ", cpus.status().message()));
+  }
+}
+
 void CheckRollout(const v1::RolloutConfig& rollout, Checker* check) {
   check->Integer("rollout.n", rollout.n(), 1);
   check->AtLeastZero("rollout.temperature", rollout.temperature());
@@ -192,6 +201,7 @@ void CheckRollout(const v1::RolloutConfig& rollout, Checker* check) {
                  kMaxProcesses);
   check->Seconds("rollout.collective_timeout_s", rollout.collective_timeout_s());
   CheckRolloutDevice(rollout, check);
+  CheckRolloutCpus(rollout, check);
 }
 
 void CheckTrainer(const v1::TrainerConfig& trainer, Checker* check) {

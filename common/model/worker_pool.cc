@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/probe/cpu_list.h"
 #include "hwy/cache_control.h"
 
 // Of the OpenMP library that LibTorch's threads are from; for the calling thread alone.
@@ -30,9 +31,19 @@ bool HasRange(uint64_t state) { return NextOf(state) < RangesOf(state); }
 
 }  // namespace
 
-WorkerPool::WorkerPool(int num_threads) {
+WorkerPool::WorkerPool(int num_threads, std::vector<int> cpus) : cpus_(std::move(cpus)) {
   const int64_t workers = std::clamp<int64_t>(num_threads, 1, kMostThreads) - 1;
-  for (int64_t i = 0; i < workers; ++i) workers_.emplace_back([this] { Work(); });
+  Pin(0);
+  for (int64_t i = 0; i < workers; ++i) {
+    workers_.emplace_back([this, i] {
+      Pin(i + 1);
+      Work();
+    });
+  }
+}
+
+void WorkerPool::Pin(size_t thread) const {
+  if (thread < cpus_.size()) probe::PinThisThread(cpus_[thread]).IgnoreError();
 }
 
 WorkerPool::~WorkerPool() {

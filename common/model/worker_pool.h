@@ -25,8 +25,10 @@ namespace tandem::model {
 // other things is no slower than one thread.
 class WorkerPool {
  public:
-  // The caller is one of `num_threads`; the pool starts the others.
-  explicit WorkerPool(int num_threads);
+  // The caller is one of `num_threads`; the pool starts the others. Given `cpus`, the calling
+  // thread is pinned to the first of them and each other one to the next, as far as there are any;
+  // one that the process may not use is passed over.
+  explicit WorkerPool(int num_threads, std::vector<int> cpus = {});
   // No Run() may be under way.
   ~WorkerPool();
 
@@ -39,6 +41,7 @@ class WorkerPool {
 
  private:
   void Work();
+  void Pin(size_t thread) const;
   // Does ranges of the present section until there is none left.
   void DoRanges();
 
@@ -52,6 +55,7 @@ class WorkerPool {
   const kernels::RangeBody* body_ = nullptr;  // of the section
   std::mutex error_mu_;
   std::exception_ptr error_;  // guarded by error_mu_
+  const std::vector<int> cpus_;
   std::vector<std::thread> workers_;
 };
 

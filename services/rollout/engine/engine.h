@@ -56,6 +56,7 @@ struct EngineOptions {
   at::ScalarType dtype = at::kFloat;
   at::Device device = at::kCPU;  // that computes; a CUDA device with its index
   ForwardOptions forward;
+  std::vector<int> cpus;  // that the threads are pinned to, one each; empty: not pinned
   int64_t block_size = 16;
   int64_t kv_cache_bytes = int64_t{512} << 20;
   SchedulerOptions scheduler;

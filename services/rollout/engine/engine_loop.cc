@@ -19,7 +19,7 @@ namespace tandem::rollout {
 void Engine::Loop() {
   telemetry::NameTraceThread("engine");
   std::optional<model::WorkerPool> pool;
-  if (options_.device.is_cpu()) pool.emplace(at::get_num_threads());
+  if (options_.device.is_cpu()) pool.emplace(at::get_num_threads(), options_.cpus);
   const model::UseWorkerPool use(pool.has_value() ? &*pool : nullptr);
   while (RunCommands()) {
     DoDuties();

@@ -1,10 +1,14 @@
 #include "services/rollout/ranks/rank_follower.h"
 
+#include <ATen/Parallel.h>
+
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/model/worker_pool.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
 
@@ -55,7 +59,12 @@ absl::StatusOr<CommitResult> RankFollower::Commit(int64_t version, absl::Time de
       "version ", version, " was not committed: rank 0 of the replica did not swap in time"));
 }
 
-absl::Status RankFollower::Run() {
+absl::Status RankFollower::Run(std::vector<int> cpus) {
+  std::optional<model::WorkerPool> pool;
+  if (runner_->cache().options().device.is_cpu()) {
+    pool.emplace(at::get_num_threads(), std::move(cpus));
+  }
+  const model::UseWorkerPool use(pool.has_value() ? &*pool : nullptr);
   absl::Status status;
   v1::RankOrder order;
   while (status.ok() && !order.has_stop()) {

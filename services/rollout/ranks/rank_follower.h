@@ -54,8 +54,8 @@ class RankFollower {
   }
 
   // OK where rank 0 has said stop; otherwise why this rank cannot go on, after the moments in which
-  // rank 0 finds out who is to blame.
-  absl::Status Run();
+  // rank 0 finds out who is to blame. On the CPU its steps run in a WorkerPool, pinned to `cpus`.
+  absl::Status Run(std::vector<int> cpus = {});
 
  private:
   // A Commit() that waits.

@@ -11,6 +11,7 @@
 #include "common/telemetry/metrics_server.h"
 #include "services/rollout/receive/local_weight_load.h"
 #include "services/rollout/service/engine_options.h"
+#include "services/rollout/service/rank_threads.h"
 #include "services/rollout/service/rollout_diagnostics.h"
 
 namespace tandem::rollout {
@@ -23,7 +24,8 @@ absl::StatusOr<std::unique_ptr<FollowerProcess>> FollowerProcess::Start(
 }
 
 absl::Status FollowerProcess::Build(const RolloutProcessOptions& options) {
-  SetThreads(options);
+  ASSIGN_OR_RETURN(std::vector<int> cpus,
+                   SetThreads(options.config.rollout(), options.environment));
   const std::string path = options.config.model().path();
   ASSIGN_OR_RETURN(const io::ModelConfig folder, io::ReadModelConfig(path));
   ASSIGN_OR_RETURN(model::ModelSpec spec, model::ParseModelSpec(folder.json, folder.path));
@@ -51,8 +53,8 @@ absl::Status FollowerProcess::Build(const RolloutProcessOptions& options) {
       }
     });
   });
-  thread_ = std::thread([this, on_failed = options.on_failed] {
-    end_ = follower_->Run();
+  thread_ = std::thread([this, cpus = std::move(cpus), on_failed = options.on_failed] {
+    end_ = follower_->Run(cpus);
     ended_.Notify();
     if (on_failed) on_failed();
   });

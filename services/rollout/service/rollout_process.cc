@@ -2,7 +2,6 @@
 
 #include <ATen/Parallel.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <utility>
 #include <vector>
@@ -13,12 +12,12 @@
 #include "common/model/device_processor.h"
 #include "common/model/numerics.h"
 #include "common/model/processor.h"
-#include "common/probe/control_group.h"
 #include "common/rpc/process.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
 #include "services/rollout/receive/local_weight_load.h"
 #include "services/rollout/service/engine_options.h"
+#include "services/rollout/service/rank_threads.h"
 #include "services/rollout/service/rollout_diagnostics.h"
 
 namespace tandem::rollout {
@@ -29,17 +28,6 @@ constexpr double kFinishShare = 0.8;
 
 }  // namespace
 
-void SetThreads(const RolloutProcessOptions& options) {
-  int threads = static_cast<int>(options.config.rollout().threads());
-  if (threads == 0) {
-    threads = probe::UsableCores();
-    if (options.config.rollout().tensor_model_parallel_size() > 1) {
-      threads /= std::max(1, options.environment.local_world_size);
-    }
-  }
-  at::set_num_threads(std::max(1, threads));
-}
-
 absl::StatusOr<std::unique_ptr<RolloutProcess>> RolloutProcess::Start(
     const RolloutProcessOptions& options) {
   std::unique_ptr<RolloutProcess> process(new RolloutProcess);
@@ -48,7 +36,8 @@ absl::StatusOr<std::unique_ptr<RolloutProcess>> RolloutProcess::Start(
 }
 
 absl::Status RolloutProcess::Build(const RolloutProcessOptions& options) {
-  SetThreads(options);
+  ASSIGN_OR_RETURN(std::vector<int> cpus,
+                   SetThreads(options.config.rollout(), options.environment));
   const bool exact = options.config.numerics() == config::v1::NUMERICS_EXACT;
   model::SetNumerics(exact ? model::Numerics::kExact : model::Numerics::kFast);
   const std::string path = options.config.model().path();
@@ -73,6 +62,7 @@ absl::Status RolloutProcess::Build(const RolloutProcessOptions& options) {
     ASSIGN_OR_RETURN(tokenizer_, tokenizer::Tokenizer::Load(path));
   }
 
+  engine_options.cpus = std::move(cpus);
   engine_options.ranks = leader_.get();
   ASSIGN_OR_RETURN(const CacheSize size, SizeCache(engine_options, *model_));
   // The server exists before the first commit can come in.

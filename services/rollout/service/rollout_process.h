@@ -47,10 +47,6 @@ struct RolloutProcessOptions {
   std::function<void()> on_failed;
 };
 
-// The process's number of threads, before ATen's first parallel region: as configured, or the
-// machine's cores shared among the ranks on it.
-void SetThreads(const RolloutProcessOptions& options);
-
 // A rollout replica that serves. Start() and Drain() are the main thread's.
 class RolloutProcess {
  public:

@@ -46,6 +46,7 @@ TEST_F(ValidationTest, ValuesOutOfRangeAreRefusedWithTheKey) {
                                  "rollout.max_num_seqs=0",
                                  "rollout.max_num_batched_tokens=0",
                                  "rollout.threads=-1",
+                                 "rollout.cpus=0-x",
                                  "rollout.max_model_len=-1",
                                  "rollout.request_timeout_s=0",
                                  "rollout.device=gpu",

@@ -1,12 +1,18 @@
 #include "common/model/worker_pool.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <map>
+#include <mutex>
 #include <stdexcept>
 #include <thread>
 #include <vector>
+
+#include "common/probe/cpu_list.h"
 
 namespace tandem::model {
 namespace {
@@ -88,6 +94,40 @@ TEST(UseWorkerPool, IsOfThisThreadAndForAWhile) {
     std::thread([] { EXPECT_EQ(CurrentWorkerPool(), nullptr); }).join();
   }
   EXPECT_EQ(CurrentWorkerPool(), nullptr);
+}
+
+TEST(WorkerPool, ThreadsArePinnedToOneCpuEach) {
+  const std::vector<int> allowed = probe::AllowedCpus();
+  const int num_threads = std::min<int>(2, static_cast<int>(allowed.size()));
+  std::thread([&] {
+    WorkerPool pool(num_threads, {allowed.begin(), allowed.begin() + num_threads});
+    std::mutex mu;
+    std::map<std::thread::id, std::vector<int>> seen;
+    // Until each thread has had a range of one of the sections.
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (static_cast<int>(seen.size()) < num_threads &&
+           std::chrono::steady_clock::now() < deadline) {
+      pool.Run(num_threads, [&](int64_t, int64_t) {
+        const std::lock_guard<std::mutex> lock(mu);
+        seen[std::this_thread::get_id()] = probe::AllowedCpus();
+      });
+    }
+    std::vector<int> cpus;
+    for (const auto& [thread, its] : seen) {
+      ASSERT_EQ(its.size(), 1u);
+      cpus.push_back(its.front());
+    }
+    std::sort(cpus.begin(), cpus.end());
+    EXPECT_EQ(cpus, std::vector<int>(allowed.begin(), allowed.begin() + num_threads));
+  }).join();
+}
+
+TEST(WorkerPool, ACpuThatMayNotBeUsedIsPassedOver) {
+  std::thread([] {
+    const std::vector<int> allowed = probe::AllowedCpus();
+    WorkerPool pool(1, {CPU_SETSIZE - 1});
+    EXPECT_EQ(probe::AllowedCpus(), allowed);
+  }).join();
 }
 
 }  // namespace

@@ -21,6 +21,7 @@
 #include "common/io/atomic_file.h"
 #include "common/net/host_port.h"
 #include "common/probe/control_group.h"
+#include "common/probe/cpu_list.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/process.h"
 #include "common/security/secret.h"
@@ -151,6 +152,14 @@ int64_t RolloutThreads(const config::v1::RunConfig& config,
   return std::max<int64_t>(1, cores / std::max<int64_t>(1, ranks));
 }
 
+// With rollout.cpus auto: those of the ranks before `begin + ranks` and not before `begin`, of
+// `all` ranks. Empty where there are not as many as ranks.
+std::string RolloutCpus(const config::v1::RunConfig& config, int64_t begin, int64_t ranks,
+                        int64_t all) {
+  if (config.rollout().cpus() != "auto") return config.rollout().cpus();
+  return probe::FormatCpuList(probe::ShareOfCpus(probe::AllowedCpus(), begin, begin + ranks, all));
+}
+
 std::string NewGroupSecret() { return absl::BytesToHexString(security::DrawSecret()); }
 
 // What rank `rank` of `size` is told of its place, and the secret of its group.
@@ -222,10 +231,20 @@ absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(
   const size_t first_rollout = members.size();
   if (options.with_rollouts) {
     const std::vector<int64_t> replica_ranks = ReplicaRanks(config, options);
+    const int64_t all_ranks =
+        std::accumulate(replica_ranks.begin(), replica_ranks.end(), int64_t{0});
+    int64_t first_rank = 0;
     for (size_t replica = 0; replica < replica_ranks.size(); ++replica) {
+      const std::string cpus = RolloutCpus(config, first_rank, replica_ranks[replica], all_ranks);
+      first_rank += replica_ranks[replica];
       std::vector<std::string> argv = {
-          bin + "/tandem-rollout", "--config", config_path, "--set",
-          absl::StrCat("rollout.threads=", RolloutThreads(config, replica_ranks))};
+          bin + "/tandem-rollout",
+          "--config",
+          config_path,
+          "--set",
+          absl::StrCat("rollout.threads=", RolloutThreads(config, replica_ranks)),
+          "--set",
+          absl::StrCat("rollout.cpus=\"", cpus, "\"")};
       if (!options.rollout_model.empty()) {
         argv.insert(argv.end(), {"--model", options.rollout_model});
       }
