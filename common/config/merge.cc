@@ -1,7 +1,10 @@
 #include "common/config/merge.h"
 
+#include <yaml-cpp/eventhandler.h>
+
 #include <map>
 #include <memory>
+#include <sstream>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -47,6 +50,38 @@ void FindElsewhere(const Descriptor& type, const std::string& key, const std::st
   }
 }
 
+// Where each document of a text begins, and nothing else of it.
+class DocumentStarts : public YAML::EventHandler {
+ public:
+  const std::vector<YAML::Mark>& marks() const { return marks_; }
+
+  void OnDocumentStart(const YAML::Mark& mark) override { marks_.push_back(mark); }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                       YAML::EmitterStyle::value) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                  YAML::EmitterStyle::value) override {}
+  void OnMapEnd() override {}
+
+ private:
+  std::vector<YAML::Mark> marks_;
+};
+
+// Those of the first two. Of some texts (",") yaml-cpp finds documents without end, so no more are
+// asked for, and YAML::LoadAll() is of no use.
+std::vector<YAML::Mark> FindDocuments(const std::string& text) {
+  std::istringstream stream(text);
+  YAML::Parser parser(stream);
+  DocumentStarts starts;
+  while (starts.marks().size() < 2 && parser.HandleNextDocument(starts)) continue;
+  return starts.marks();
+}
+
 }  // namespace
 
 void Merger::MergeYaml(absl::string_view text, const std::string& name) {
@@ -56,20 +91,21 @@ void Merger::MergeYaml(absl::string_view text, const std::string& name) {
                     absl::StrFormat("expected a configuration of at most %d bytes, found %d",
                                     kMaxYamlBytes, text.size()));
   }
-  std::vector<YAML::Node> documents;
+  YAML::Node document;
   try {
-    documents = YAML::LoadAll(std::string(text));
+    const std::vector<YAML::Mark> documents = FindDocuments(std::string(text));
+    if (documents.empty()) return;  // an empty file states nothing
+    if (documents.size() > 1) {
+      return AddError(absl::StrCat(name, ":", documents[1].line + 1), "",
+                      "expected one YAML document, found another");
+    }
+    document = YAML::Load(std::string(text));
   } catch (const YAML::Exception& e) {
     const std::string line = e.mark.is_null() ? "" : absl::StrCat(":", e.mark.line + 1);
     return AddError(absl::StrCat(name, line), "", absl::StrCat("not valid YAML: ", e.msg));
   }
-  if (documents.empty()) return;  // an empty file states nothing
-  if (documents.size() > 1) {
-    return AddError(name, "",
-                    absl::StrFormat("expected one YAML document, found %d", documents.size()));
-  }
   try {
-    MergeSection(source, documents[0], "", root_);
+    MergeSection(source, document, "", root_);
   } catch (const YAML::Exception& e) {
     AddError(name, "", absl::StrCat("not valid YAML: ", e.what()));
   }

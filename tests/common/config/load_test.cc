@@ -214,7 +214,11 @@ TEST_F(LoadTest, AllErrorsAreReportedALineEach) {
 TEST_F(LoadTest, BrokenYamlIsAnsweredWithTheLine) {
   EXPECT_THAT(ErrorOf("rollout:\n  n: [1, 2\nseed: 1\n"),
               StartsWith("run.yaml:3: not valid YAML: "));
-  EXPECT_THAT(ErrorOf("a: 1\n---\nb: 2\n"), HasSubstr("expected one YAML document, found 2"));
+  EXPECT_THAT(ErrorOf("a: 1\n---\nb: 2\n"), HasSubstr("run.yaml:2: expected one YAML document"));
+  // These have documents without end to yaml-cpp.
+  for (const char* text : {",", ", a: 1", "---\n,", "seed: 1\n...\n,"}) {
+    EXPECT_THAT(ErrorOf(text), HasSubstr("expected one YAML document, found another")) << text;
+  }
   EXPECT_THAT(ErrorOf("model: {path: *nowhere}"), HasSubstr("not valid YAML"));
 }
 
