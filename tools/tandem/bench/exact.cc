@@ -66,7 +66,7 @@ absl::StatusOr<config::v1::RunConfig> MakeConfig(const ExactOptions& options,
   most.n = 1;
   for (const int64_t batch : options.batches) most.batch = std::max(most.batch, batch);
   commands::RunOptions run;
-  run.overrides = RoomFor(most, spec, options.dtype == "bfloat16" ? 2 : 4);
+  ASSIGN_OR_RETURN(run.overrides, RoomFor(most, spec, options.dtype == "bfloat16" ? 2 : 4));
   run.overrides.insert(
       run.overrides.end(),
       {absl::StrCat("model.path='", options.model, "'"),

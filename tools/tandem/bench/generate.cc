@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "common/io/model_config.h"
 #include "common/model/model_spec.h"
@@ -40,8 +41,15 @@ absl::StatusOr<double> TimeBatch(driver::RolloutFleet& fleet, TorchRandint& rand
   return timed.seconds;
 }
 
+// A few tokens of the work.
+absl::Status WarmUp(driver::RolloutFleet& fleet, TorchRandint& randint,
+                    const GenerationWork& work) {
+  return TimeBatch(fleet, randint, work, std::min<int64_t>(4, work.new_tokens)).status();
+}
+
 // A replica of the model with room for the work.
 absl::StatusOr<model::ModelSpec> Open(const GenerateOptions& options, const GenerationWork& work,
+                                      absl::string_view length_flags,
                                       const commands::ScratchFolder& scratch,
                                       commands::Session& session) {
   config::v1::RunConfig config;
@@ -49,7 +57,8 @@ absl::StatusOr<model::ModelSpec> Open(const GenerateOptions& options, const Gene
   ASSIGN_OR_RETURN(const io::ModelConfig model_config, io::ReadModelConfig(model.model));
   ASSIGN_OR_RETURN(const model::ModelSpec spec,
                    model::ParseModelSpec(model_config.json, model_config.path));
-  const std::vector<std::string> room = RoomFor(work, spec, options.element_bytes());
+  ASSIGN_OR_RETURN(const std::vector<std::string> room,
+                   RoomFor(work, spec, options.element_bytes(), length_flags));
   model.overrides.insert(model.overrides.begin(), room.begin(), room.end());
   model.overrides.insert(model.overrides.begin(), "rollout.device=" + options.device);
   RETURN_IF_ERROR(session.Explain(
@@ -66,14 +75,16 @@ absl::Status RunGroups(const GenerateOptions& options) {
         absl::InvalidArgumentError(absl::StrCat("--least-new-tokens ", groups.least_new_tokens,
                                                 ": expected at most ", groups.most_new_tokens)));
   }
-  ASSIGN_OR_RETURN(const model::ModelSpec spec, Open(options,
-                                                     {.batch = groups.prompts,
-                                                      .n = groups.samples,
-                                                      .prompt_tokens = groups.prompt_tokens,
-                                                      .new_tokens = groups.most_new_tokens},
-                                                     scratch, session));
+  GenerationWork work{.batch = groups.prompts,
+                      .n = groups.samples,
+                      .prompt_tokens = groups.prompt_tokens,
+                      .new_tokens = groups.most_new_tokens};
+  ASSIGN_OR_RETURN(
+      const model::ModelSpec spec,
+      Open(options, work, "--group-prompt-tokens or --most-new-tokens", scratch, session));
   TorchRandint randint(1, spec.vocab_size);
-  RETURN_IF_ERROR(TimeBatch(session.fleet(), randint, options.work, 4).status());  // warm-up
+  work.batch = 1;
+  RETURN_IF_ERROR(WarmUp(session.fleet(), randint, work));
   ASSIGN_OR_RETURN(nlohmann::json line,
                    RunGroupWorkload(session.fleet(), randint, groups, options.repeats));
   line["bench"] = "generate";
@@ -90,9 +101,10 @@ absl::Status RunGenerate(const GenerateOptions& options) {
   commands::Session session;
   commands::ScratchFolder scratch;
   const GenerationWork& work = options.work;
-  ASSIGN_OR_RETURN(const model::ModelSpec spec, Open(options, work, scratch, session));
+  ASSIGN_OR_RETURN(const model::ModelSpec spec,
+                   Open(options, work, "--prompt-tokens or --new-tokens", scratch, session));
   TorchRandint randint(1, spec.vocab_size);
-  RETURN_IF_ERROR(TimeBatch(session.fleet(), randint, options.work, 4).status());  // warm-up
+  RETURN_IF_ERROR(WarmUp(session.fleet(), randint, work));
   std::vector<double> prefill, total;
   for (int i = 0; i < options.repeats; ++i) {
     ASSIGN_OR_RETURN(prefill.emplace_back(), TimeBatch(session.fleet(), randint, work, 1));

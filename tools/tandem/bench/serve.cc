@@ -54,10 +54,11 @@ absl::StatusOr<config::v1::RunConfig> Configure(const ServeOptions& options,
     ASSIGN_OR_RETURN(const io::ModelConfig model_config, io::ReadModelConfig(options.model));
     ASSIGN_OR_RETURN(const model::ModelSpec spec,
                      model::ParseModelSpec(model_config.json, model_config.path));
-    const std::vector<std::string> room = RoomFor({.batch = options.work.clients,
-                                                   .prompt_tokens = options.work.prompt_tokens,
-                                                   .new_tokens = options.work.new_tokens},
-                                                  spec, options.dtype == "bfloat16" ? 2 : 4);
+    ASSIGN_OR_RETURN(const std::vector<std::string> room,
+                     RoomFor({.batch = options.work.clients,
+                              .prompt_tokens = options.work.prompt_tokens,
+                              .new_tokens = options.work.new_tokens},
+                             spec, options.dtype == "bfloat16" ? 2 : 4));
     run.overrides.insert(run.overrides.end(), room.begin(), room.end());
     run.overrides.push_back(absl::StrCat("model.path='", options.model, "'"));
   } else {

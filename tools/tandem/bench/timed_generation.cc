@@ -6,20 +6,30 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/status/status_macros.h"
+#include "tools/tandem/commands/command.h"
 
 namespace tandem::bench {
 
-std::vector<std::string> RoomFor(const GenerationWork& work, const model::ModelSpec& spec,
-                                 int64_t element_bytes) {
+absl::StatusOr<std::vector<std::string>> RoomFor(const GenerationWork& work,
+                                                 const model::ModelSpec& spec,
+                                                 int64_t element_bytes,
+                                                 absl::string_view length_flags) {
   const int64_t length = work.prompt_tokens + work.new_tokens;
+  if (length > spec.max_position_embeddings) {
+    return commands::Misuse(absl::InvalidArgumentError(absl::StrCat(
+        "a prompt of ", work.prompt_tokens, " tokens and ", work.new_tokens, " new ones are ",
+        length, "; expected at most the model's max_position_embeddings ",
+        spec.max_position_embeddings, "; lower ", length_flags)));
+  }
   const int64_t samples = std::max<int64_t>(1, work.batch * work.n);
   const int64_t kv_bytes = 2 * spec.num_layers * spec.kv_size() * element_bytes * (length + 16);
-  return {absl::StrCat("rollout.max_num_seqs=", samples),
-          absl::StrCat("data.max_prompt_length=", work.prompt_tokens),
-          absl::StrCat("rollout.max_tokens=", work.new_tokens),
-          absl::StrCat("rollout.max_model_len=", length),
-          absl::StrCat("rollout.kv_cache_megabytes=",
-                       std::max<int64_t>(64, 1 + samples * kv_bytes / 1000000))};
+  return std::vector<std::string>{
+      absl::StrCat("rollout.max_num_seqs=", samples),
+      absl::StrCat("data.max_prompt_length=", work.prompt_tokens),
+      absl::StrCat("rollout.max_tokens=", work.new_tokens),
+      absl::StrCat("rollout.max_model_len=", length),
+      absl::StrCat("rollout.kv_cache_megabytes=",
+                   std::max<int64_t>(64, 1 + samples * kv_bytes / 1000000))};
 }
 
 absl::StatusOr<TimedGeneration> TimeGeneration(driver::RolloutFleet& fleet, TorchRandint& randint,

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "common/model/model_spec.h"
 #include "tools/tandem/bench/bench.h"
 #include "tools/tandem/driver/rollout_fleet.h"
@@ -21,9 +22,11 @@ struct GenerationWork {
 };
 
 // Overrides by which a rollout has room for all of it at once, so that nothing is preempted or
-// queued. element_bytes: of the type of computation.
-std::vector<std::string> RoomFor(const GenerationWork& work, const model::ModelSpec& spec,
-                                 int64_t element_bytes);
+// queued. element_bytes: of the type of computation. INVALID_ARGUMENT, a misuse, where a sample
+// would be longer than the model's context; length_flags: what would make it shorter.
+absl::StatusOr<std::vector<std::string>> RoomFor(
+    const GenerationWork& work, const model::ModelSpec& spec, int64_t element_bytes,
+    absl::string_view length_flags = "--prompt-tokens or --new-tokens");
 
 struct TimedGeneration {
   double seconds = 0;  // from the first request to the last token

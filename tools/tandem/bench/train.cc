@@ -124,6 +124,13 @@ absl::Status RunTrain(const TrainOptions& options) {
   ASSIGN_OR_RETURN(const io::ModelConfig model_config, io::ReadModelConfig(options.model));
   ASSIGN_OR_RETURN(const model::ModelSpec spec,
                    model::ParseModelSpec(model_config.json, model_config.path));
+  // Each has a token before those that are trained on.
+  if (options.sequence_length >= spec.max_position_embeddings) {
+    return commands::Misuse(absl::InvalidArgumentError(
+        absl::StrCat("--sequence-length ", options.sequence_length,
+                     ": expected less than the model's max_position_embeddings ",
+                     spec.max_position_embeddings)));
+  }
   RETURN_IF_ERROR(session.Explain(session.Open(config, {.local = true, .needs_rollouts = false})));
 
   TorchRandint randint(7, spec.vocab_size);

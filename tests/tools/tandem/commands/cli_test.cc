@@ -6,6 +6,7 @@
 #include "common/rpc/process.h"
 #include "nlohmann/json.hpp"
 #include "tests/support/program.h"
+#include "tests/support/test_data.h"
 #include "tests/support/tiny_model.h"
 
 namespace tandem {
@@ -50,6 +51,56 @@ TEST(Cli, DryRunChecksDataAndPrintsTheArithmetic) {
 
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.err, HasSubstr("4 prompts x 8 samples = 32 samples"));
+}
+
+TEST(Cli, ABenchmarkOfSequencesThatTheModelHasNoRoomForNamesTheFlags) {
+  const TempFolder folder;
+  const std::string model = WriteTinyModel(folder);  // of 64 positions
+
+  const ProgramResult generate = RunProgram("tandem", {"bench", "generate", "--model", model});
+  const ProgramResult groups =
+      RunProgram("tandem", {"bench", "generate", "--model", model, "--workload", "grpo"});
+  const ProgramResult train = RunProgram("tandem", {"bench", "train", "--model", model});
+
+  EXPECT_EQ(generate.exit_code, 2);
+  EXPECT_THAT(generate.err, AllOf(HasSubstr("192"), HasSubstr("max_position_embeddings 64"),
+                                  HasSubstr("--prompt-tokens or --new-tokens")));
+  EXPECT_EQ(groups.exit_code, 2);
+  EXPECT_THAT(groups.err, HasSubstr("--group-prompt-tokens or --most-new-tokens"));
+  EXPECT_EQ(train.exit_code, 2);
+  EXPECT_THAT(train.err, HasSubstr("--sequence-length 256"));
+}
+
+TEST(Cli, ABenchmarkMayBeShort) {
+  SKIP_WITHOUT_DATA("models/tinystories-656k");
+  const std::string model = testing::TestData("models/tinystories-656k");
+
+  const ProgramResult batch = RunProgram(
+      "tandem", {"bench", "generate", "--model", model, "--dtype", "float32", "--repeats", "1",
+                 "--batch", "2", "--prompt-tokens", "4", "--new-tokens", "2"});
+  const ProgramResult groups = RunProgram("tandem", {"bench",
+                                                     "generate",
+                                                     "--model",
+                                                     model,
+                                                     "--dtype",
+                                                     "float32",
+                                                     "--repeats",
+                                                     "1",
+                                                     "--workload",
+                                                     "grpo",
+                                                     "--prompts",
+                                                     "2",
+                                                     "--samples",
+                                                     "2",
+                                                     "--group-prompt-tokens",
+                                                     "4",
+                                                     "--least-new-tokens",
+                                                     "2",
+                                                     "--most-new-tokens",
+                                                     "3"});
+
+  EXPECT_EQ(batch.exit_code, 0) << batch.err;
+  EXPECT_EQ(groups.exit_code, 0) << groups.err;
 }
 
 TEST(Cli, RewardAnswersEachLine) {
