@@ -3,6 +3,7 @@
 #include <grpcpp/client_context.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <string>
@@ -17,7 +18,9 @@
 #include "common/rpc/channel.h"
 #include "common/rpc/server.h"
 #include "common/rpc/status_conversion.h"
+#include "common/telemetry/process_memory.h"
 #include "tandem/common/v1/error.pb.h"
+#include "tests/support/sanitizer.h"
 #include "tests/support/status_matchers.h"
 
 namespace tandem::probe {
@@ -209,6 +212,27 @@ TEST(ProbeGroup, RefusesWhatIsTooLarge) {
   const auto context = rpc::MakeContext(absl::Seconds(30));
   EXPECT_THAT(rpc::FromGrpcStatus(process.stub->CheckReach(context.get(), many, &response)),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("addresses")));
+}
+
+int64_t PeakBytes() {
+  std::ifstream file("/proc/self/status");
+  for (std::string line; std::getline(file, line);) {
+    if (line.rfind("VmHWM:", 0) == 0) return std::stoll(line.substr(6)) * 1024;
+  }
+  return 0;
+}
+
+TEST(ProbePattern, TakesNoMemoryButTheTensors) {
+  if (testing::kSanitizerKeepsMemory) GTEST_SKIP() << "the sanitizer keeps memory of its own";
+  constexpr int64_t kBytes = int64_t{64} << 20;
+  const int64_t before = telemetry::ResidentBytes();
+  std::ofstream("/proc/self/clear_refs") << "5";  // the peak begins anew
+  {
+    const at::Tensor tensor = ProbePattern(kBytes / 4, 0);
+    EXPECT_EQ(CountWrongElements(tensor, 1), 0);
+  }
+  EXPECT_LT(PeakBytes() - before, kBytes + (8 << 20));
+  EXPECT_LT(telemetry::ResidentBytes() - before, 8 << 20);
 }
 
 TEST(ProbePattern, AWrongElementIsSeen) {
