@@ -139,7 +139,8 @@ function(tandem_test)
     set(ARG_TIMEOUT 120)
   endif()
   # A process for each case, so that what one leaves behind meets no other.
-  gtest_discover_tests(${ARG_NAME} DISCOVERY_MODE PRE_TEST
+  # One program that is slow to list its cases, on a busy machine, would end all of ctest.
+  gtest_discover_tests(${ARG_NAME} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 120
     PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT}
     # Two variables in one ENVIRONMENT would be split at their semicolon on the way.
     ENVIRONMENT "TANDEM_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY}"
