@@ -2,12 +2,21 @@
 #ifndef TANDEM_TOOLS_TANDEM_DOCTOR_FINDING_H_
 #define TANDEM_TOOLS_TANDEM_DOCTOR_FINDING_H_
 
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+
 namespace tandem::doctor {
+
+// "1 core", "2 cores".
+inline std::string Count(int64_t count, absl::string_view noun) {
+  return absl::StrCat(count, " ", noun, count == 1 ? "" : "s");
+}
 
 enum class Severity { kOk, kWarning, kError };
 

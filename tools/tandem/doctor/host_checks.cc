@@ -62,11 +62,11 @@ void CheckProcessor(const config::v1::RunConfig& config, Findings& findings) {
                            : HasFlag("avx2")        ? "AVX2"
                                                     : "";
   if (kind.empty()) {
-    findings.Warn("processor", absl::StrCat(cores, " cores without AVX2"),
+    findings.Warn("processor", absl::StrCat(Count(cores, "core"), " without AVX2"),
                   "the CPU kernels fall back to scalar code, about ten times slower; take another "
                   "machine, or GPUs");
   } else {
-    findings.Ok("processor", absl::StrCat(cores, " cores, ", kind));
+    findings.Ok("processor", absl::StrCat(Count(cores, "core"), ", ", kind));
   }
   const int64_t trainer = config.trainer().threads() * config.trainer().ranks();
   const int64_t rollouts = config.rollout().threads() * config.rollout().replicas();
@@ -75,7 +75,7 @@ void CheckProcessor(const config::v1::RunConfig& config, Findings& findings) {
     if (threads <= cores) continue;
     findings.Warn(
         "processor",
-        absl::StrFormat("%s asks for %d threads in all, on %d cores", key, threads, cores),
+        absl::StrFormat("%s asks for %d threads in all, on %s", key, threads, Count(cores, "core")),
         absl::StrCat("where all processes run here, set ", key, "=0, which shares the cores out"));
   }
 }
@@ -172,10 +172,11 @@ void CheckMemory(const plan::RunPlan& plan, Findings& findings) {
   const int64_t needed = ranks * of_rank + rollouts * of_rollout;
   Finding finding;
   finding.what = "memory";
-  finding.found = absl::StrCat("the plan fits: ", ranks, " trainer ranks will take ",
-                               FormatBytes(of_rank), " each");
+  finding.found = absl::StrCat("the plan fits: ", Count(ranks, "trainer rank"), " will take ",
+                               FormatBytes(of_rank), ranks == 1 ? "" : " each");
   if (rollouts > 0) {
-    absl::StrAppend(&finding.found, ", ", rollouts, " rollout ranks ", FormatBytes(of_rollout));
+    absl::StrAppend(&finding.found, ", ", Count(rollouts, "rollout rank"), " ",
+                    FormatBytes(of_rollout));
   }
   absl::StrAppend(&finding.found, "; ", FormatBytes(available), " are available");
   finding.measured = {{"available_bytes", available},
@@ -205,16 +206,21 @@ void CheckDisk(const config::v1::RunConfig& config, int64_t num_parameters, Find
   // Weights and two moments in float32; a checkpoint replaces an older one only once it is whole.
   const int64_t checkpoint = 12 * num_parameters;
   const int64_t keep = config.trainer().keep_last() > 0 ? config.trainer().keep_last() + 1 : 2;
-  const int64_t needed = 4 * num_parameters +
-                         (config.trainer().save_freq() > 0 ? keep * checkpoint : 0) +
-                         (int64_t{64} << 20);
+  const bool saves = config.trainer().save_freq() > 0;
+  const int64_t least = 4 * num_parameters + (int64_t{64} << 20);  // without checkpoints
+  const int64_t needed = least + (saves ? keep * checkpoint : 0);
   const int64_t free = FreeBytes(folder.string());
   const std::string room =
       absl::StrCat(FormatBytes(free), " free; a run leaves about ", FormatBytes(needed));
   if (free < needed) {
-    findings.Fail(
-        what, room,
-        "free some, or set run_dir elsewhere, trainer.keep_last lower, trainer.save_freq=0");
+    // What would not be enough is not offered.
+    std::string cure =
+        absl::StrCat("free ", FormatBytes(needed - free), " more, or set run_dir elsewhere");
+    if (saves && keep > 2 && free >= least + 2 * checkpoint) {
+      absl::StrAppend(&cure, ", or trainer.keep_last lower");
+    }
+    if (saves && free >= least) absl::StrAppend(&cure, ", or trainer.save_freq=0");
+    findings.Fail(what, room, cure);
   } else {
     findings.Ok(what, room);
   }

@@ -72,7 +72,7 @@ std::optional<model::ModelSpec> CheckModel(const config::v1::RunConfig& config,
   absl::StatusOr<model::ModelSpec> spec = model::ParseModelSpec(folder->json, folder->path);
   if (!spec.ok()) {
     findings.Fail("model", std::string(spec.status().message()),
-                  "the README lists the architectures that are known");
+                  "take a model that is known, or add it (README, Make it yours)");
     return std::nullopt;
   }
   findings.Ok("model",
@@ -94,8 +94,8 @@ void CheckData(const config::v1::RunConfig& config, Findings& findings) {
       findings.Fail(key, std::string(source.status().message()),
                     "correct the line, or data.prompt_key and data.answer_key");
     } else {
-      findings.Ok(key, absl::StrCat(source->prompts().size(), " prompts; ", source->num_too_long(),
-                                    " too long are left out"));
+      findings.Ok(key, absl::StrCat(Count(static_cast<int64_t>(source->prompts().size()), "prompt"),
+                                    "; ", source->num_too_long(), " too long are left out"));
     }
   }
 }

@@ -85,12 +85,16 @@ template <typename Info>
 bool CheckInfo(const Service& service, const absl::Status& asked, const Info& info,
                const std::optional<model::ModelSpec>& spec, const ServiceCheckOptions& options,
                Findings& findings) {
+  if (absl::IsUnimplemented(asked)) {
+    // gRPC itself answers so, without a message.
+    findings.Fail(service.what(),
+                  service.role == Role::kTrainer ? "answers, and is no trainer"
+                                                 : "answers, and is no rollout",
+                  absl::StrCat("this is the address of another service; correct ", service.key));
+    return false;
+  }
   if (!asked.ok()) {
-    findings.Fail(
-        service.what(), std::string(asked.message()),
-        absl::IsUnimplemented(asked)
-            ? absl::StrCat("this is the address of another service; correct ", service.key)
-            : "look at its log");
+    findings.Fail(service.what(), std::string(asked.message()), "look at its log");
     return false;
   }
   CheckVersion(service, info.build_version(), options, findings);
@@ -124,8 +128,8 @@ std::optional<FleetService> CheckService(const Service& service,
     if (!CheckInfo(service, asked, info, spec, options, findings)) return std::nullopt;
     found.num_ranks = info.num_ranks();
     found.addresses = {service.address};
-    state = absl::StrFormat("%d ranks, step %d, policy version %d", info.num_ranks(), info.step(),
-                            info.policy_version());
+    state = absl::StrFormat("%s, step %d, policy version %d", Count(info.num_ranks(), "rank"),
+                            info.step(), info.policy_version());
   } else {
     rollout::v1::GetServerInfoResponse info;
     const absl::Status asked = rpc::FromGrpcStatus(

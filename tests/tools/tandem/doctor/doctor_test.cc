@@ -34,6 +34,7 @@ using ::tandem::testing::ProgramResult;
 using ::tandem::testing::RunProgram;
 using ::tandem::testing::TempFolder;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr char kStories[] = "models/tinystories-656k";
 
@@ -103,7 +104,7 @@ TEST_F(DoctorTest, AWrongPort) {
   ExpectOnly(Examine({"trainer.endpoint=127.0.0.1:1"}), "trainer 127.0.0.1:1", "Connection refused",
              "correct trainer.endpoint");
   // Another service does.
-  ExpectOnly(Examine({"trainer.endpoint=" + address}), "trainer " + address, "",
+  ExpectOnly(Examine({"trainer.endpoint=" + address}), "trainer " + address, "is no trainer",
              "the address of another service");
   // The cure.
   EXPECT_TRUE(Examine({"rollout.endpoints=[" + address + "]"}, 0).empty());
@@ -143,8 +144,17 @@ TEST_F(DoctorTest, AFullDisk) {
     GTEST_SKIP() << "a small disk cannot be mounted here";
   }
   const std::vector<json> findings = Examine({"run_dir=" + disk + "/run", "trainer.save_freq=1"});
+  mount("tandem-test", disk.c_str(), "tmpfs", MS_REMOUNT, "size=80m");
+  const std::vector<json> without_room =
+      Examine({"run_dir=" + disk + "/run", "trainer.save_freq=1", "trainer.keep_last=3"});
+  const std::vector<json> cured =
+      Examine({"run_dir=" + disk + "/run", "trainer.save_freq=0"}, /*expected_exit=*/0);
   umount2(disk.c_str(), MNT_DETACH);
   ExpectOnly(findings, "disk of " + disk, "free; a run leaves about", "set run_dir elsewhere");
+  // What would not be enough is not offered.
+  EXPECT_THAT(findings[0]["cure"].get<std::string>(), Not(HasSubstr("trainer.save_freq")));
+  ExpectOnly(without_room, "disk of " + disk, "free; a run leaves about", "trainer.save_freq=0");
+  EXPECT_TRUE(cured.empty());
 }
 
 TEST_F(DoctorTest, ALineOfTheDataThatIsNone) {
@@ -216,6 +226,11 @@ class SkewedServer {
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;
 };
+
+TEST(Findings, CountInWords) {
+  EXPECT_EQ(Count(1, "core"), "1 core");
+  EXPECT_EQ(Count(2, "core"), "2 cores");
+}
 
 std::vector<Finding> Errors(const std::string& address) {
   config::v1::RunConfig config = config::DefaultRunConfig();
