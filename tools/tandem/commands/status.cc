@@ -67,6 +67,7 @@ json AskRollout(const std::string& address) {
   line["state"] = Lower(rollout::v1::RolloutState_Name(info.state()), "ROLLOUT_STATE_");
   line["policy_version"] = info.policy_version();
   line["model"] = info.architecture();
+  line["parameters"] = info.num_parameters();
   line["dtype"] = info.dtype();
   line["running"] = info.num_running_requests();
   line["waiting"] = info.num_waiting_requests();

@@ -69,14 +69,24 @@ void CheckVersion(const Service& service, const std::string& version,
                 "deploy one version everywhere");
 }
 
-void CheckVocabulary(const Service& service, const std::string& architecture, int64_t vocab_size,
-                     const std::optional<model::ModelSpec>& spec, Findings& findings) {
+// What tells models apart: those of one family share architecture and vocabulary.
+std::string DescribeModel(const std::string& architecture, int64_t vocab_size,
+                          int64_t num_parameters) {
+  return absl::StrCat(architecture, " with ", vocab_size, " tokens and ", num_parameters,
+                      " parameters");
+}
+
+template <typename Info>
+void CheckServedModel(const Service& service, const Info& info,
+                      const std::optional<model::ModelSpec>& spec, Findings& findings) {
   if (!spec.has_value()) return;
-  if (architecture == spec->architecture && vocab_size == spec->vocab_size) return;
+  const std::string served =
+      DescribeModel(info.architecture(), info.vocab_size(), info.num_parameters());
+  const std::string named =
+      DescribeModel(spec->architecture, spec->vocab_size, spec->num_parameters());
+  if (served == named) return;
   findings.Fail(service.what(),
-                absl::StrCat("serves ", architecture, " with ", vocab_size,
-                             " tokens; the configuration names ", spec->architecture, " with ",
-                             spec->vocab_size),
+                absl::StrCat("serves ", served, "; the configuration names ", named),
                 "start it with the same model.path");
 }
 
@@ -98,7 +108,7 @@ bool CheckInfo(const Service& service, const absl::Status& asked, const Info& in
     return false;
   }
   CheckVersion(service, info.build_version(), options, findings);
-  CheckVocabulary(service, info.architecture(), info.vocab_size(), spec, findings);
+  CheckServedModel(service, info, spec, findings);
   return true;
 }
 

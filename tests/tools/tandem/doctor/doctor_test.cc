@@ -166,16 +166,19 @@ TEST_F(DoctorTest, AServiceOfAnotherModel) {
   std::string address;
   const auto rollout = StartRollout(address);
   const std::string path = model_ + "/config.json";
-  json config = json::parse(testing::ReadWhole(path));
-  config["vocab_size"] = config["vocab_size"].get<int>() + 8;
-  std::ofstream(path) << config.dump();
-  bool told = false;
-  for (const json& finding : Examine({"rollout.endpoints=[" + address + "]"})) {
-    told |=
-        finding["what"] == "rollout " + address &&
-        finding["found"].get<std::string>().find("the configuration names") != std::string::npos;
+  const json config = json::parse(testing::ReadWhole(path));
+  // Of a family, models differ in size alone.
+  for (const auto& [key, more] : {std::pair{"vocab_size", 8}, std::pair{"intermediate_size", 32},
+                                  std::pair{"num_hidden_layers", 1}}) {
+    json other = config;
+    other[key] = config[key].get<int>() + more;
+    std::ofstream(path) << other.dump();
+    ExpectOnly(Examine({"rollout.endpoints=[" + address + "]", "model.random_init=true"}),
+               "rollout " + address, "the configuration names",
+               "start it with the same model.path");
   }
-  EXPECT_TRUE(told);
+  std::ofstream(path) << config.dump();
+  EXPECT_TRUE(Examine({"rollout.endpoints=[" + address + "]"}, 0).empty());
 }
 
 // Answers every call as a healthy rollout whose clock is wrong.
