@@ -18,8 +18,10 @@
 
 #include "common/comm/store_wire.h"
 #include "common/status/file_descriptor.h"
+#include "tandem/rollout/v1/rollout_service.grpc.pb.h"
 #include "tests/support/addition_data.h"
 #include "tests/support/certificates.h"
+#include "tests/support/hostile_clients.h"
 #include "tests/support/listening_ports.h"
 #include "tests/support/program.h"
 #include "tests/support/run_processes.h"
@@ -30,12 +32,15 @@ namespace {
 using security::Role;
 using ::tandem::testing::BinaryPath;
 using ::tandem::testing::Eventually;
+using ::tandem::testing::IdleClients;
 using ::tandem::testing::JsonLines;
 using ::tandem::testing::ListeningPorts;
+using ::tandem::testing::ProcessesOf;
 using ::tandem::testing::ProgramResult;
 using ::tandem::testing::ReadWhole;
 using ::tandem::testing::RoleUri;
 using ::tandem::testing::RunProgram;
+using ::tandem::testing::SendAGigabyte;
 using ::tandem::testing::ServicesOf;
 using ::tandem::testing::TempFolder;
 using ::tandem::testing::TestAuthority;
@@ -213,6 +218,93 @@ TEST(SecureRun, IsUnharmedByStrangersAtEveryPort) {
   EXPECT_EQ(Samples(folder, kNumSteps), expected);
   const std::string log = ReadWhole(folder / "run/logs/trainer-0.log");
   EXPECT_THAT(log, AllOf(HasSubstr("a stranger was refused"), HasSubstr("peer=127.0.0.1:")));
+}
+
+// Streams whose tokens nobody reads.
+class UnreadStreams {
+ public:
+  UnreadStreams(int port, const std::string& authorization, int count)
+      : stub_(rollout::v1::RolloutService::NewStub(grpc::CreateChannel(
+            "127.0.0.1:" + std::to_string(port), grpc::InsecureChannelCredentials()))) {
+    rollout::v1::GenerateRequest request;
+    for (const int id : {3, 4, 5}) request.mutable_token_ids()->add_ids(id);
+    request.set_stream(true);
+    request.mutable_sampling()->set_n(16);
+    request.mutable_sampling()->set_max_tokens(8);
+    request.mutable_sampling()->set_ignore_eos(true);
+    for (int i = 0; i < count; ++i) {
+      contexts_.push_back(rpc::MakeContext(absl::Minutes(5)));
+      contexts_.back()->AddMetadata("authorization", authorization);
+      readers_.push_back(stub_->Generate(contexts_.back().get(), request));
+    }
+  }
+  ~UnreadStreams() {
+    for (size_t i = 0; i < readers_.size(); ++i) {
+      contexts_[i]->TryCancel();
+      readers_[i]->Finish();
+    }
+  }
+
+ private:
+  std::unique_ptr<rollout::v1::RolloutService::Stub> stub_;
+  std::vector<std::unique_ptr<grpc::ClientContext>> contexts_;
+  std::vector<std::unique_ptr<grpc::ClientReader<rollout::v1::GenerateResponse>>> readers_;
+};
+
+TEST(SecureRun, IsUnharmedByAMemberWhoMeansHarm) {
+  // As above; this time it is somebody who has the driver's token, beside crowds that have none.
+  constexpr int kNumSteps = 300;
+  const std::string num_steps = std::to_string(kNumSteps);
+  const std::vector<std::string> more = {"--set", "numerics=exact",
+                                         "--set", "seed=6",
+                                         "--set", "trainer.total_steps=" + num_steps,
+                                         "--set", "trainer.test_freq=" + num_steps};
+  std::vector<nlohmann::json> expected;
+  {
+    const TempFolder folder;
+    const ProgramResult quiet = RunProgram("tandem", With(TinyRun(folder, "train"), more));
+    ASSERT_EQ(quiet.exit_code, 0) << quiet.err;
+    expected = Samples(folder, kNumSteps);
+  }
+  const TempFolder folder, secrets;
+  const Environment environment(Tokens(secrets));
+  const std::string driver = std::string("Bearer ") + kTokenWord + "-driver";
+  std::future<ProgramResult> run = std::async(std::launch::async, [&] {
+    return RunProgram("tandem", With(TinyRun(folder, "train"), more));
+  });
+  // Once the first step is done, everybody is up.
+  ASSERT_TRUE(
+      Eventually([&] { return std::filesystem::exists(folder / "run/rollouts/1.jsonl"); }, 120));
+  std::vector<std::unique_ptr<IdleClients>> crowds;
+  std::vector<std::unique_ptr<UnreadStreams>> unread;
+  std::vector<std::future<absl::Status>> gigabytes;
+  const auto harm = [&](const std::string& program, const std::string& method) {
+    for (const pid_t pid : ProcessesOf(program, folder.path())) {
+      for (const int port : ListeningPorts(pid)) {
+        crowds.push_back(std::make_unique<IdleClients>(port, 500));
+        EXPECT_EQ(crowds.back()->num_open(), 500);
+        if (program == "tandem-rollout") {
+          unread.push_back(std::make_unique<UnreadStreams>(port, driver, 8));
+        }
+        gigabytes.push_back(std::async(std::launch::async, [=] {
+          return SendAGigabyte("127.0.0.1:" + std::to_string(port), method, driver);
+        }));
+      }
+    }
+  };
+  harm("tandem-rollout", "/tandem.rollout.v1.RolloutService/Generate");
+  harm("tandem-trainer", "/tandem.trainer.v1.TrainerService/GetModelInfo");
+  int num_refused = 0;
+  for (auto& sent : gigabytes) {
+    // Ports of other kinds end the connection.
+    if (absl::IsResourceExhausted(sent.get())) ++num_refused;
+  }
+  EXPECT_EQ(run.wait_for(std::chrono::seconds(0)), std::future_status::timeout)
+      << "the run was over before all harm was done";
+  const ProgramResult result = run.get();
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(num_refused, 3);  // two rollouts, the trainer's leader
+  EXPECT_EQ(Samples(folder, kNumSteps), expected);
 }
 
 // A rollout that a test starts, over mutual TLS.

@@ -1,27 +1,16 @@
 // Clients that mean harm, or break: what they cost is bounded, and others are served meanwhile.
-#include <arpa/inet.h>
-#include <fcntl.h>
 #include <gmock/gmock.h>
-#include <grpcpp/create_channel.h>
-#include <grpcpp/generic/generic_stub.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <csignal>
 #include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/server.h"
@@ -30,13 +19,18 @@
 #include "common/telemetry/process_memory.h"
 #include "tandem/reward/v1/reward_service.grpc.pb.h"
 #include "tests/support/certificates.h"
+#include "tests/support/hostile_clients.h"
 #include "tests/support/status_matchers.h"
 
 namespace tandem::rpc {
 namespace {
 
 using security::Role;
+using ::tandem::testing::ConnectAndWait;
+using ::tandem::testing::ConnectTo;
+using ::tandem::testing::IdleClients;
 using ::tandem::testing::IsOkAndHolds;
+using ::tandem::testing::SendAGigabyte;
 using ::tandem::testing::StatusIs;
 using ::tandem::testing::TempFolder;
 using ::tandem::testing::TestAuthority;
@@ -44,6 +38,7 @@ using ::testing::HasSubstr;
 
 constexpr absl::Duration kTimeout = absl::Seconds(60);
 constexpr int kMostConnections = 10000;
+constexpr char kMethod[] = "/tandem.reward.v1.RewardService/ComputeRewards";
 
 class RewardService final : public reward::v1::RewardService::Service {
  public:
@@ -63,67 +58,6 @@ int64_t PeakBytes() {
   }
   return 0;
 }
-
-FileDescriptor Connect(int port) {
-  FileDescriptor fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  address.sin_port = htons(static_cast<uint16_t>(port));
-  if (!fd.is_open() ||
-      connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
-    return FileDescriptor();
-  }
-  return fd;
-}
-
-// Some are silent, the others send the beginning of a handshake and no more.
-FileDescriptor ConnectAndWait(int port, bool begins_handshake) {
-  FileDescriptor fd = Connect(port);
-  if (fd.is_open() && begins_handshake) send(fd.get(), "\x16\x03\x01\x02\x00\x01", 6, MSG_NOSIGNAL);
-  return fd;
-}
-
-// Idle connections out of a process of their own: of both ends, one could not have as many.
-class IdleClients {
- public:
-  IdleClients(int port, int count) {
-    int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0) return;
-    const FileDescriptor here(ends[0]);
-    FileDescriptor there(ends[1]);
-    pid_ = fork();
-    if (pid_ == 0) Hold(port, count, there.get());
-    there = FileDescriptor();  // so that the end of the child is seen
-    if (pid_ < 0 || read(here.get(), &num_open_, sizeof(num_open_)) != sizeof(num_open_)) {
-      num_open_ = 0;
-    }
-  }
-  ~IdleClients() {
-    if (pid_ <= 0) return;
-    kill(pid_, SIGKILL);
-    waitpid(pid_, nullptr, 0);
-  }
-  int num_open() const { return num_open_; }
-
- private:
-  // Calls the system alone: the child has but this thread of its parent's.
-  [[noreturn]] static void Hold(int port, int count, int answer) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    static std::array<FileDescriptor, kMostConnections> open;
-    int num_open = 0;
-    while (num_open < count) {
-      open[num_open] = ConnectAndWait(port, num_open % 2 == 0);
-      if (!open[num_open].is_open()) break;
-      ++num_open;
-    }
-    if (write(answer, &num_open, sizeof(num_open)) != sizeof(num_open)) _exit(1);
-    for (;;) pause();
-  }
-
-  pid_t pid_ = -1;
-  int num_open_ = 0;
-};
 
 class HostileClientTest : public ::testing::Test {
  protected:
@@ -177,30 +111,6 @@ TEST_F(HostileClientTest, ThousandsOfIdleConnectionsCostLittleAndKeepNobodyOut) 
   EXPECT_OK(Call());
 }
 
-// Sends a gigabyte in plaintext: over TLS the client, which is in this process too, would encrypt
-// it all at once.
-absl::Status SendAGigabyte(const Server& server) {
-  grpc::ChannelArguments arguments;
-  arguments.SetMaxSendMessageSize(-1);
-  grpc::GenericStub stub(
-      grpc::CreateCustomChannel(server.address(), grpc::InsecureChannelCredentials(), arguments));
-  // The same mebibyte a thousand times: this process has not a gigabyte to spare either.
-  const grpc::Slice mebibyte(std::string(1 << 20, 'x'));
-  const std::vector<grpc::Slice> slices(1024, mebibyte);
-  const grpc::ByteBuffer request(slices.data(), slices.size());
-  grpc::ByteBuffer response;
-  const auto context = MakeContext(kTimeout);
-  grpc::Status status;
-  absl::Notification done;
-  stub.UnaryCall(context.get(), "/tandem.reward.v1.RewardService/ComputeRewards",
-                 grpc::StubOptions(), &request, &response, [&](grpc::Status result) {
-                   status = std::move(result);
-                   done.Notify();
-                 });
-  done.WaitForNotification();  // the deadline bounds it
-  return FromGrpcStatus(status);
-}
-
 TEST_F(HostileClientTest, AStrangersGigabyteIsRefusedBeforeItIsRead) {
   SecurityOptions options;
   options.tokens = folder_.Write("tokens", "driver 0123456789abcdef0123456789abcdef");
@@ -210,15 +120,17 @@ TEST_F(HostileClientTest, AStrangersGigabyteIsRefusedBeforeItIsRead) {
   ASSERT_OK(server.status());
   const int64_t before = telemetry::ResidentBytes();
   BeginPeak();
-  EXPECT_THAT(SendAGigabyte(**server), StatusIs(absl::StatusCode::kUnauthenticated, ::testing::_));
+  EXPECT_THAT(SendAGigabyte((*server)->address(), kMethod),
+              StatusIs(absl::StatusCode::kUnauthenticated, ::testing::_));
   EXPECT_LT(PeakBytes() - before, int64_t{64} << 20);
 }
 
 TEST_F(HostileClientTest, AMembersGigabyteIsRefusedAndOthersAreServed) {
   auto server = Server::Start({.role = "reward"}, {&service_});
   ASSERT_OK(server.status());
-  EXPECT_THAT(SendAGigabyte(**server), StatusIs(absl::StatusCode::kResourceExhausted,
-                                                HasSubstr(absl::StrCat(kDefaultMaxMessageBytes))));
+  EXPECT_THAT(SendAGigabyte((*server)->address(), kMethod),
+              StatusIs(absl::StatusCode::kResourceExhausted,
+                       HasSubstr(absl::StrCat(kDefaultMaxMessageBytes))));
   EXPECT_OK(Call());
 }
 
@@ -226,7 +138,7 @@ TEST_F(HostileClientTest, GarbageIsClosedAndNothingElseHappens) {
   for (const std::string& bytes :
        {std::string("GET / HTTP/1.1\r\n\r\n"), std::string(100000, '\xff'), std::string(1, '\0'),
         std::string("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")}) {
-    const FileDescriptor fd = Connect(server_->port());
+    const FileDescriptor fd = ConnectTo(server_->port());
     ASSERT_TRUE(fd.is_open());
     send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
     EXPECT_OK(Call());

@@ -93,6 +93,15 @@ TEST_F(ReportTest, AddsUpWhatTheLinesSay) {
   EXPECT_THAT(ToText(report), HasSubstr("Nothing stands out."));
 }
 
+TEST_F(ReportTest, PhasesOfAnUpdateAddUpToAllOfIt) {
+  Write(3);
+  const Report report = Diagnosed();
+  EXPECT_NEAR(report.update_phases.at("other").mean, 0.008, 1e-12);
+  double sum = 0;
+  for (const auto& [phase, times] : report.update_phases) sum += times.mean;
+  EXPECT_NEAR(sum, report.update.mean, 1e-12);
+}
+
 TEST_F(ReportTest, NamesTheRankThatIsLate) {
   Write(3, [](int64_t, json& line) { line["timing_s/rank.1/backward"] = 0.6; });
   EXPECT_THAT(Diagnosed().advice, Contains(Field(&Advice::finding, HasSubstr("rank 1 is late"))));
