@@ -22,6 +22,8 @@ def publish(trainer, rollouts):
 def main():
     trainer = TrainerServiceStub(open_channel(sys.argv[1]))
     update = publish(trainer, sys.argv[2:])
+    if not update.model_digest:
+        return print(f"version {update.policy_version} was live everywhere already")
     print(f"version {update.policy_version} is live on {len(update.replicas)} rollouts: "
           f"{update.size_bytes} bytes in {update.seconds:.3f} s, digest {update.model_digest}")
     for phase in update.phases:

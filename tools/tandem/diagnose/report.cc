@@ -83,6 +83,14 @@ void AddUpdates(const Rows& rows, Report& report) {
   for (const std::string& phase : phases) {
     report.update_phases[phase] = DistributionOf(rows.Values(prefix + phase));
   }
+  std::vector<double> others;
+  for (const json& row : rows.all()) {
+    if (!row.contains("timing_s/update_weights") || phases.empty()) continue;
+    double other = row.value("timing_s/update_weights", 0.0);
+    for (const std::string& phase : phases) other -= row.value(prefix + phase, 0.0);
+    others.push_back(std::max(0.0, other));
+  }
+  if (!others.empty()) report.update_phases["other"] = DistributionOf(others);
   double moving = 0;
   for (const char* phase : {"gather", "pack", "wire", "unpack"}) {
     const auto found = report.update_phases.find(phase);

@@ -68,9 +68,11 @@ struct Report {
   // waited for.
   std::map<std::string, Distribution> driver_phases;
   std::vector<RankTimes> ranks;
-  std::vector<UnitTimes> units;                       // of the trace; the most exposed first
-  Distribution update;                                // seconds of a weight update
-  std::map<std::string, Distribution> update_phases;  // exposed seconds
+  std::vector<UnitTimes> units;  // of the trace; the most exposed first
+  Distribution update;           // seconds of a weight update
+  // Exposed seconds; "other" is what the driver waits for besides: its calls, and ranks that are
+  // not there yet.
+  std::map<std::string, Distribution> update_phases;
   Distribution update_pause;
   std::optional<double> update_bytes_per_second;  // that left the trainer while bytes were moving
   std::optional<double> changed_share;            // of a delta's elements
