@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/io/atomic_file.h"
+#include "common/net/reserved_port.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/child_process.h"
 #include "common/rpc/process.h"
@@ -101,7 +102,7 @@ class Services {
 
   Group Start(const std::string& program, const std::string& name, int size) {
     Group group;
-    const auto port = driver::FreePort();
+    const auto port = net::ReservePort();
     EXPECT_OK(port.status());
     for (int rank = 0; rank < size; ++rank) {
       const std::string file = folder_ / (name + "." + std::to_string(rank));

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/net/reserved_port.h"
 #include "tests/support/addition_data.h"
 #include "tests/support/program.h"
 #include "tests/support/status_matchers.h"
@@ -54,7 +55,7 @@ void SupervisedRun::Describe() {
   const SupervisedRunOptions& options = options_;
   ports_.resize(4);
   for (int& port : ports_) {
-    const auto free = driver::FreePort();
+    const auto free = net::ReservePort();
     EXPECT_OK(free.status());
     port = free.value_or(0);
   }

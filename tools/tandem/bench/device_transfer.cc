@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/io/atomic_file.h"
+#include "common/net/reserved_port.h"
 #include "common/rpc/child_process.h"
 #include "common/status/status_macros.h"
 #include "tools/tandem/commands/session.h"
@@ -18,7 +19,7 @@ absl::StatusOr<nlohmann::json> MeasureDeviceTransfer(const DeviceTransfer& trans
   const std::string manifest_path = scratch.path() + "/manifest";
   const std::string result_path = scratch.path() + "/result.json";
   RETURN_IF_ERROR(io::WriteFileAtomically(manifest_path, transfer.manifest.SerializeAsString()));
-  ASSIGN_OR_RETURN(const int port, driver::FreePort());
+  ASSIGN_OR_RETURN(const int port, net::ReservePort());
   std::vector<std::unique_ptr<rpc::ChildProcess>> workers;
   for (int rank = 0; rank <= transfer.rollouts; ++rank) {
     rpc::ChildProcessOptions options;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/net/reserved_port.h"
 #include "common/rpc/child_process.h"
 #include "common/status/status_macros.h"
 #include "tools/tandem/commands/session.h"
@@ -15,7 +16,7 @@ namespace tandem::bench {
 absl::StatusOr<double> MeasureRawTransfer(const RawTransfer& transfer) {
   const commands::ScratchFolder scratch;
   const std::string result_path = scratch.path() + "/seconds";
-  ASSIGN_OR_RETURN(const int port, driver::FreePort());
+  ASSIGN_OR_RETURN(const int port, net::ReservePort());
   std::vector<std::unique_ptr<rpc::ChildProcess>> workers;
   for (int rank = 0; rank < transfer.trainer_ranks + transfer.rollouts; ++rank) {
     rpc::ChildProcessOptions options;

@@ -1,8 +1,5 @@
 #include "tools/tandem/driver/local_cluster.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,6 +17,7 @@
 #include "common/config/to_yaml.h"
 #include "common/io/atomic_file.h"
 #include "common/net/host_port.h"
+#include "common/net/reserved_port.h"
 #include "common/probe/control_group.h"
 #include "common/probe/cpu_list.h"
 #include "common/rpc/channel.h"
@@ -60,21 +58,6 @@ absl::StatusOr<std::string> NextPort(absl::string_view option, const std::string
 }
 
 }  // namespace
-
-absl::StatusOr<int> FreePort() {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return absl::ErrnoToStatus(errno, "socket");
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  const bool bound = bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0 &&
-                     getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0;
-  const int saved_errno = errno;
-  close(fd);
-  if (!bound) return absl::ErrnoToStatus(saved_errno, "no free port on 127.0.0.1");
-  return ntohs(address.sin_port);
-}
 
 std::string BinaryFolder() {
   std::error_code error;
@@ -182,7 +165,7 @@ absl::StatusOr<LocalCluster::Member> LocalCluster::SpawnRollout(size_t replica, 
   std::vector<Member> ranks;
   int port = 0;
   if (size > 1) {
-    ASSIGN_OR_RETURN(port, FreePort());
+    ASSIGN_OR_RETURN(port, net::ReservePort());
   }
   const std::string secret = NewGroupSecret();
   for (int64_t rank = 0; rank < size; ++rank) {
@@ -217,7 +200,7 @@ absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(
   // All of them before the first is given to the cluster, which then stay where they are.
   std::vector<Member> members;
   if (options.with_trainer) {
-    ASSIGN_OR_RETURN(const int port, FreePort());
+    ASSIGN_OR_RETURN(const int port, net::ReservePort());
     const std::string secret = NewGroupSecret();
     for (int64_t rank = 0; rank < config.trainer().ranks(); ++rank) {
       ASSIGN_OR_RETURN(
@@ -339,7 +322,7 @@ void LocalCluster::TendTo(Member& rollout) {
   std::vector<Member*> ranks = {&rollout};
   for (Member& rank : rollout.followers) ranks.push_back(&rank);
   for (Member* rank : ranks) rank->process->Stop(absl::ZeroDuration());
-  const absl::StatusOr<int> port = ranks.size() > 1 ? FreePort() : 0;
+  const absl::StatusOr<int> port = ranks.size() > 1 ? net::ReservePort() : 0;
   for (Member* rank : ranks) {
     std::error_code ignored;
     std::filesystem::remove(rank->ready_path, ignored);

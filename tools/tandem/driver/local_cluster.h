@@ -110,9 +110,6 @@ class LocalCluster {
   bool is_stopping_ ABSL_GUARDED_BY(mu_) = false;
 };
 
-// A port of 127.0.0.1 that is free now, for a rendezvous.
-absl::StatusOr<int> FreePort();
-
 // The folder that this program lies in, where the service binaries are looked for.
 std::string BinaryFolder();
 

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "common/comm/process_group.h"
+#include "common/net/reserved_port.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/child_process.h"
 #include "common/rpc/process.h"
@@ -28,12 +29,6 @@ namespace tandem::rollout {
 constexpr absl::Duration kTimeout = absl::Seconds(90);
 constexpr char kStories[] = "models/tinystories-656k";
 
-// A port that nobody has at this moment.
-inline int FreePort() {
-  auto store = comm::StoreServer::Start();
-  return store.ok() ? (*store)->port() : 0;
-}
-
 class RankProcessTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -45,7 +40,7 @@ class RankProcessTest : public ::testing::Test {
   // ranks of one host on a GPU.
   void Start(int size, double collective_timeout_s, bool shared_memory = true,
              const std::string& device = "cpu") {
-    const int port = FreePort();
+    ASSERT_OK_AND_ASSIGN(const int port, net::ReservePort());
     for (int rank = 0; rank < size; ++rank) {
       rpc::ChildProcessOptions options;
       options.name = absl::StrCat("rank ", rank);

@@ -2,10 +2,6 @@
 #ifndef TANDEM_TESTS_SERVICES_TRAINER_SERVICE_TRAINER_PROCESSES_H_
 #define TANDEM_TESTS_SERVICES_TRAINER_SERVICE_TRAINER_PROCESSES_H_
 
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
@@ -15,25 +11,13 @@
 #include "absl/strings/str_cat.h"
 #include "common/config/to_yaml.h"
 #include "common/io/atomic_file.h"
+#include "common/net/reserved_port.h"
 #include "common/rpc/child_process.h"
 #include "common/rpc/process.h"
 #include "common/status/status_macros.h"
 #include "tandem/config/v1/run_config.pb.h"
 
 namespace tandem::trainer {
-
-// A port that was free a moment ago.
-inline int FreePort() {
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address));
-  getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
-  close(fd);
-  return ntohs(address.sin_port);
-}
 
 class TrainerProcesses {
  public:
@@ -47,7 +31,7 @@ class TrainerProcesses {
     const std::string ready_file = folder + "/ready";
     std::filesystem::remove(ready_file);
     RETURN_IF_ERROR(io::WriteFileAtomically(config_path, config::ToYaml(config)));
-    const int port = FreePort();
+    ASSIGN_OR_RETURN(const int port, net::ReservePort());
     const char* bin = std::getenv("TANDEM_BIN");
     for (int64_t rank = 0; rank < config.trainer().ranks(); ++rank) {
       rpc::ChildProcessOptions options;
