@@ -8,7 +8,8 @@ namespace tandem::net {
 
 // A port of 127.0.0.1 that nobody listens at and that nobody else gets: not of the system, which
 // hands out those of ip_local_port_range and no others, and not of this function, in whatever
-// process of the network namespace, until this process ends. RESOURCE_EXHAUSTED where all are taken.
+// process of the network namespace, until this process ends. RESOURCE_EXHAUSTED where all are
+// taken.
 absl::StatusOr<int> ReservePort();
 
 }  // namespace tandem::net
