@@ -91,15 +91,16 @@ void Merger::MergeYaml(absl::string_view text, const std::string& name) {
                     absl::StrFormat("expected a configuration of at most %d bytes, found %d",
                                     kMaxYamlBytes, text.size()));
   }
+  const std::string yaml(text);
   YAML::Node document;
   try {
-    const std::vector<YAML::Mark> documents = FindDocuments(std::string(text));
+    const std::vector<YAML::Mark> documents = FindDocuments(yaml);
     if (documents.empty()) return;  // an empty file states nothing
     if (documents.size() > 1) {
       return AddError(absl::StrCat(name, ":", documents[1].line + 1), "",
                       "expected one YAML document, found another");
     }
-    document = YAML::Load(std::string(text));
+    document = YAML::Load(yaml);
   } catch (const YAML::Exception& e) {
     const std::string line = e.mark.is_null() ? "" : absl::StrCat(":", e.mark.line + 1);
     return AddError(absl::StrCat(name, line), "", absl::StrCat("not valid YAML: ", e.msg));

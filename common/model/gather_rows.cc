@@ -1,5 +1,6 @@
 #include "common/model/gather_rows.h"
 
+#include <ATen/ops/index_select.h>
 #include <c10/util/Exception.h>
 
 #include <cstdint>
@@ -11,6 +12,7 @@
 namespace tandem::model {
 
 at::Tensor GatherRows(const at::Tensor& matrix, const at::Tensor& rows) {
+  if (!matrix.is_cpu()) return at::index_select(matrix, 0, rows);
   const int64_t* const row = rows.const_data_ptr<int64_t>();
   const int64_t count = rows.numel();
   for (int64_t i = 0; i < count; ++i) {

@@ -19,12 +19,9 @@ constexpr int64_t kRowsPerTile = 32;
 // Below so many pairs of query row and key, waking other threads costs more than it saves.
 constexpr int64_t kMinParallelScores = 4096;
 
+// Heads of some rows of the batch. Strides in elements.
 template <typename T>
-struct HeadsView {  // of a tensor [tokens, heads, head_dim]
-  explicit HeadsView(const at::Tensor& t)
-      : data(static_cast<const T*>(t.const_data_ptr())),
-        token_stride(t.stride(0)),
-        head_stride(t.stride(1)) {}
+struct HeadsView {
   const T* At(int64_t row, int64_t head) const {
     return data + row * token_stride + head * head_stride;
   }
@@ -33,23 +30,22 @@ struct HeadsView {  // of a tensor [tokens, heads, head_dim]
   int64_t head_stride;
 };
 
-// Neighbouring heads of some rows of the batch. Strides in elements.
+// Of a tensor [tokens, heads, head_dim].
 template <typename T>
-struct HeadRows {
-  const T* data;
-  int64_t token_stride;
-  int64_t head_stride;
-};
+HeadsView<T> ViewOf(const at::Tensor& heads) {
+  return {static_cast<const T*>(heads.const_data_ptr()), heads.stride(0), heads.stride(1)};
+}
 
 // q, k and v as they are.
 template <typename T>
 class GivenHeads {
  public:
-  GivenHeads(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) : q_(q), k_(k), v_(v) {}
+  GivenHeads(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v)
+      : q_(ViewOf<T>(q)), k_(ViewOf<T>(k)), v_(ViewOf<T>(v)) {}
 
   const T* Key(int64_t row, int64_t kv_head) const { return k_.At(row, kv_head); }
   const T* Value(int64_t row, int64_t kv_head) const { return v_.At(row, kv_head); }
-  HeadRows<T> Queries(int64_t row, int64_t /*count*/, int64_t head, int64_t /*num_heads*/) const {
+  HeadsView<T> Queries(int64_t row, int64_t /*count*/, int64_t head, int64_t /*num_heads*/) const {
     return {q_.At(row, head), q_.token_stride, q_.head_stride};
   }
 
@@ -86,7 +82,7 @@ class ProjectedHeads {
   const T* Value(int64_t row, int64_t kv_head) const {
     return data_ + row * row_stride_ + v_column_ + kv_head * forward_.head_dim;
   }
-  HeadRows<T> Queries(int64_t row, int64_t count, int64_t head, int64_t num_heads) const {
+  HeadsView<T> Queries(int64_t row, int64_t count, int64_t head, int64_t num_heads) const {
     const int64_t width = num_heads * forward_.head_dim;
     T* const room = Room(count * width);
     for (int64_t i = 0; i < count; ++i) {
@@ -241,7 +237,7 @@ void PagedAttention::Run(int64_t layer, const auto& heads, const AttentionParams
     const int64_t kv_head = i % kv_heads;
     if (decode_only_) WriteTokens(cache, sequence, 0, 1, kv_head, heads);
     const int64_t row = sequence.first_token + tile.first_token;
-    const HeadRows<T> q = heads.Queries(row, tile.num_tokens, kv_head * group, group);
+    const HeadsView<T> q = heads.Queries(row, tile.num_tokens, kv_head * group, group);
     AttendArgs<T> args;
     args.q = q.data;
     args.q_token_stride = q.token_stride;

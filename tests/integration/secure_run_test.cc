@@ -1,9 +1,7 @@
 // Runs over mutual TLS and with tokens: they train as plain ones do, also while strangers knock at
 // every port, and nothing secret is left behind.
-#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <atomic>
@@ -31,6 +29,7 @@ namespace {
 
 using security::Role;
 using ::tandem::testing::BinaryPath;
+using ::tandem::testing::ConnectTo;
 using ::tandem::testing::Eventually;
 using ::tandem::testing::IdleClients;
 using ::tandem::testing::JsonLines;
@@ -142,12 +141,8 @@ INSTANTIATE_TEST_SUITE_P(By, SecureRunTest, ::testing::Values("certificates", "t
 
 // Connects to a port and says what a member of the run might.
 void Knock(int port, const std::string& bytes) {
-  const FileDescriptor fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  address.sin_port = htons(static_cast<uint16_t>(port));
-  if (connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) return;
+  const FileDescriptor fd = ConnectTo(port);
+  if (!fd.is_open()) return;
   send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
   const timeval limit{0, 20000};
   setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));

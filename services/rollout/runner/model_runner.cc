@@ -118,9 +118,7 @@ StepOutput ModelRunner::RunUnchecked(const model::ParameterProvider& params,
 
   StepOutput out;
   if (num_sampling > 0) {
-    const at::Tensor sampled = num_sampling == num_tokens ? x
-                               : x.is_cpu()               ? model::GatherRows(x, sampling_rows)
-                                                          : x.index_select(0, sampling_rows);
+    const at::Tensor sampled = num_sampling == num_tokens ? x : model::GatherRows(x, sampling_rows);
     out.logits = GatherLogits(model_, model_.Logits(params, model_.FinalNorm(params, sampled)));
   }
   if (scores) Score(params, x, items, out);

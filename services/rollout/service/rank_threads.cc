@@ -27,11 +27,12 @@ absl::StatusOr<std::vector<int>> CpusOfRank(const std::string& text, int64_t ran
     return absl::InvalidArgumentError(absl::StrCat(
         "this process may run on CPUs ", probe::FormatCpuList(allowed), ", not on ", cpu));
   }
-  if (static_cast<int64_t>(cpus.size()) < ranks) {
+  std::vector<int> share = probe::ShareOfCpus(cpus, rank, rank + 1, ranks);
+  if (share.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
         ranks, " ranks share the CPUs ", probe::FormatCpuList(cpus), "; each needs one at least"));
   }
-  return probe::ShareOfCpus(cpus, rank, rank + 1, ranks);
+  return share;
 }
 
 }  // namespace

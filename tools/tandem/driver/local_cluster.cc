@@ -127,12 +127,10 @@ std::vector<int64_t> ReplicaRanks(const config::v1::RunConfig& config,
                               config.rollout().tensor_model_parallel_size());
 }
 
-int64_t RolloutThreads(const config::v1::RunConfig& config,
-                       const std::vector<int64_t>& replica_ranks) {
+// Of one rank, of all that are started here.
+int64_t RolloutThreads(const config::v1::RunConfig& config, int64_t all_ranks) {
   if (config.rollout().threads() > 0) return config.rollout().threads();
-  const int64_t cores = probe::UsableCores();
-  const int64_t ranks = std::accumulate(replica_ranks.begin(), replica_ranks.end(), int64_t{0});
-  return std::max<int64_t>(1, cores / std::max<int64_t>(1, ranks));
+  return std::max<int64_t>(1, probe::UsableCores() / std::max<int64_t>(1, all_ranks));
 }
 
 // With rollout.cpus auto: those of the ranks before `begin + ranks` and not before `begin`, of
@@ -225,7 +223,7 @@ absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(
           "--config",
           config_path,
           "--set",
-          absl::StrCat("rollout.threads=", RolloutThreads(config, replica_ranks)),
+          absl::StrCat("rollout.threads=", RolloutThreads(config, all_ranks)),
           "--set",
           absl::StrCat("rollout.cpus=\"", cpus, "\"")};
       if (!options.rollout_model.empty()) {
