@@ -42,7 +42,7 @@ HWY_INLINE void AddOrCopyWords(const std::byte* from, std::byte* to, int64_t wor
   const hn::ScalableTag<uint32_t> d;
   const hn::Repartition<uint64_t, decltype(d)> d64;
   const hn::Repartition<uint8_t, decltype(d)> d8;
-  // How far ahead memory is asked for that is copied: it is another core's, or RAM.
+  // How far ahead memory is asked for: it may be another core's, or RAM.
   constexpr int64_t kAheadBytes = 2048;
   const auto odd = [&](auto v) { return hn::BitCast(d, hn::ShiftRight<32>(hn::BitCast(d64, v))); };
   auto even_0 = hn::Zero(d64), odd_0 = hn::Zero(d64), even_1 = hn::Zero(d64), odd_1 = hn::Zero(d64);
@@ -59,7 +59,7 @@ HWY_INLINE void AddOrCopyWords(const std::byte* from, std::byte* to, int64_t wor
   for (; j + step <= words; j += step) {
     const int64_t at = j * static_cast<int64_t>(sizeof(uint32_t));
     const auto bytes = hn::LoadU(d8, reinterpret_cast<const uint8_t*>(from + at));
-    if constexpr (kWhat != Words::kAdd) hwy::Prefetch(from + at + kAheadBytes);
+    hwy::Prefetch(from + at + kAheadBytes);
     if constexpr (kWhat == Words::kCopy) {
       hn::StoreU(bytes, d8, reinterpret_cast<uint8_t*>(to + at));
     } else if constexpr (kWhat == Words::kStream) {
