@@ -40,6 +40,7 @@ std::vector<Holding> PiecesOfBox(const LogicalTensor& tensor, const TensorBox& b
 Holdings TrainerHoldings(const ModelLayout& layout, const comm::MeshShape& mesh) {
   Holdings out;
   out.num_tensors = static_cast<int>(layout.tensors.size());
+  for (const LogicalTensor& tensor : layout.tensors) out.columns.push_back(tensor.columns);
   out.ranks.resize(mesh.size());
   for (int t = 0; t < mesh.tp; ++t) {
     for (const TensorBox& box : layout.parts[t].boxes) {
@@ -77,6 +78,7 @@ std::vector<Holding> CountedHoldings(const ModelLayout& layout, const comm::Mesh
 Holdings RolloutHoldings(const ModelLayout& layout) {
   Holdings out;
   out.num_tensors = static_cast<int>(layout.tensors.size());
+  for (const LogicalTensor& tensor : layout.tensors) out.columns.push_back(tensor.columns);
   for (const PartLayout& part : layout.parts) {
     std::vector<Holding>& rank = out.ranks.emplace_back();
     for (const TensorBox& box : part.boxes) {

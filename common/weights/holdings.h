@@ -21,6 +21,7 @@ struct Holding {
 
 struct Holdings {
   int num_tensors = 0;
+  std::vector<int64_t> columns;             // of each tensor; empty where nobody knows
   std::vector<std::vector<Holding>> ranks;  // each by tensor, then by position in it
 
   int num_ranks() const { return static_cast<int>(ranks.size()); }

@@ -47,8 +47,23 @@ absl::StatusOr<std::vector<PieceList>> PiecesOfPairs(const Holdings& from, const
   return pairs;
 }
 
-// Cuts what a pair exchanges evenly into messages of at most `most` elements.
-std::vector<Message> CutIntoMessages(PieceList pieces, int32_t from, int32_t to, int64_t most,
+// Who packs what it receives does so by groups of rows: messages end between groups of so many.
+constexpr int64_t kRowsTogether = 64;
+
+// Of `left` elements of a tensor from element `first` on, how many go into a message that has room
+// for `room` of `each`, fewer than are left: 0 where that is better left as it is.
+int64_t CutAt(int64_t first, int64_t columns, int64_t room, int64_t each) {
+  const int64_t group = kRowsTogether * columns;
+  if (group == 0) return room;
+  const int64_t end = (first + room) / group * group;
+  if (end > first) return end - first;
+  return room < each / 2 ? 0 : room;
+}
+
+// Cuts what a pair exchanges into messages of at most `most` elements, of much the same size.
+// `columns`: of each tensor, or none.
+std::vector<Message> CutIntoMessages(PieceList pieces, const std::vector<int64_t>& columns,
+                                     int32_t from, int32_t to, int64_t most,
                                      int64_t element_bytes) {
   std::sort(pieces.begin(), pieces.end(), [](const MessagePiece& a, const MessagePiece& b) {
     return std::tuple(a.piece.tensor, a.piece.first) < std::tuple(b.piece.tensor, b.piece.first);
@@ -66,10 +81,19 @@ std::vector<Message> CutIntoMessages(PieceList pieces, int32_t from, int32_t to,
         out.push_back({from, to, 0, {}});
         room = each;
       }
-      MessagePiece& portion = out.back().pieces.emplace_back();
-      cutter.Take(room, portion.piece, portion.from, portion.to);
-      room -= portion.piece.elements();
-      out.back().size_bytes += portion.piece.elements() * element_bytes;
+      int64_t take = room;
+      const bool is_cut = cutter.left() > room && whole.piece.repeat == 1;
+      if (is_cut && !columns.empty()) {
+        const int64_t first = whole.piece.first + whole.piece.elements() - cutter.left();
+        take = CutAt(first, columns[whole.piece.tensor], room, each);
+      }
+      if (take > 0) {
+        MessagePiece& portion = out.back().pieces.emplace_back();
+        cutter.Take(take, portion.piece, portion.from, portion.to);
+        room -= portion.piece.elements();
+        out.back().size_bytes += portion.piece.elements() * element_bytes;
+      }
+      if (is_cut) room = 0;
     }
   }
   return out;
@@ -134,7 +158,7 @@ absl::StatusOr<ReshardPlan> MakeReshardPlan(const Holdings& from, const Holdings
     std::vector<std::vector<Message>> by_receiver;
     for (int32_t receiver = 0; receiver < to.num_ranks(); ++receiver) {
       PieceList& pieces = pairs[static_cast<size_t>(sender) * to.num_ranks() + receiver];
-      by_receiver.push_back(CutIntoMessages(std::exchange(pieces, {}), sender, receiver,
+      by_receiver.push_back(CutIntoMessages(std::exchange(pieces, {}), to.columns, sender, receiver,
                                             options.bucket_bytes / options.element_bytes,
                                             options.element_bytes));
       for (const Message& message : by_receiver.back()) {

@@ -12,7 +12,8 @@
 // - Elements that several senders hold are shared out so that all send the same number of bytes, as
 //   far as what only one of them holds allows; a share is cut at any element.
 // - A message's bytes are its pieces' runs one after another. It has at most bucket_bytes; what one
-//   pair of ranks exchanges is cut evenly.
+//   pair of ranks exchanges is cut into messages of much the same size, between groups of rows of
+//   a tensor where there are such ends.
 // - The order is one for all ranks: a rank that takes its messages in it, two under way at a time,
 //   never waits for a rank that waits for it. It interleaves the senders by the share of their
 //   bytes that they have sent, so that all are busy from beginning to end, and each sender goes

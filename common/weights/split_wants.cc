@@ -42,6 +42,7 @@ SplitWants SplitWantsOf(const Holdings& replica) {
   SplitWants out;
   for (Holdings* holdings : {&out.first, &out.rest}) {
     holdings->num_tensors = replica.num_tensors;
+    holdings->columns = replica.columns;
     holdings->ranks.resize(replica.num_ranks());
   }
   for (const std::vector<RankHolding>& tensor : HoldingsByTensor(replica)) {
