@@ -27,8 +27,10 @@ class MessageTaker {
   // Bytes [offset, offset + size) of the message are at `from`: puts them to `to`, their place.
   // From end to end of the message, each byte once. Where the two are the same address the bytes
   // are there already; else `from` may be another process's, which may change them meanwhile: each
-  // byte is to be read once.
-  virtual void Take(int64_t offset, const std::byte* from, std::byte* to, int64_t size) = 0;
+  // byte is to be read once. `stays`: what was told of lies there until the message's end, one byte
+  // after another, and may be taken with what comes later.
+  virtual void Take(int64_t offset, const std::byte* from, std::byte* to, int64_t size,
+                    bool stays) = 0;
 };
 
 // A group whose receiver sees the bytes arrive: those of shared memory and of sockets.

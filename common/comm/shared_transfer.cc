@@ -172,7 +172,8 @@ bool SharedTransfer::StepOut(Outgoing& stream) {
 void SharedTransfer::Put(Incoming& stream, const std::byte* from, int64_t bytes) {
   if (bytes == 0) return;
   if (stream.taker != nullptr) {
-    stream.taker->Take(stream.next, from, stream.data + stream.next, bytes);
+    stream.taker->Take(stream.next, from, stream.data + stream.next, bytes,
+                       /*stays=*/stream.lent != nullptr);
   } else {
     std::memcpy(stream.data + stream.next, from, static_cast<size_t>(bytes));
   }

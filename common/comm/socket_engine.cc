@@ -190,7 +190,8 @@ void SocketEngine::LetTake(SocketMessage& message) {
   const int64_t end = here == message.what.bytes ? here : here / kLeastTaken * kLeastTaken;
   if (end == message.taken) return;
   auto* const place = static_cast<std::byte*>(message.tensor.data_ptr()) + message.taken;
-  message.taker->Take(message.taken, place, place, end - message.taken);
+  message.taker->Take(message.taken, place, place, end - message.taken,
+                      /*stays=*/true);
   message.taken = end;
 }
 

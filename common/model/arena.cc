@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 
 #include "common/comm/shareable_memory.h"
 #include "common/model/kernels/large_pages.h"
@@ -16,18 +17,29 @@ int64_t Aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * 
 
 }  // namespace
 
-Arena::Arena(const ParameterTable& table, at::ScalarType dtype, at::Device device)
+Arena::Arena(const ParameterTable& table, at::ScalarType dtype, at::Device device,
+             const LeavesOut& leaves_out)
     : table_(table), dtype_(dtype) {
   const at::NoGradGuard no_grad;
   const int64_t element = static_cast<int64_t>(c10::elementSize(dtype));
+  const auto held_bytes = [&](size_t index) {
+    const bool is_held = leaves_out == nullptr || !leaves_out(static_cast<int>(index));
+    return is_held ? table.parameters()[index].numel * element : 0;
+  };
   int64_t size = 0;
-  for (const Parameter& parameter : table.parameters()) size += Aligned(parameter.numel * element);
+  for (size_t i = 0; i < table.parameters().size(); ++i) size += Aligned(held_bytes(i));
   storage_ = device.is_cpu() ? comm::ShareableZeros(size, at::kByte)
                              : at::empty({size}, at::TensorOptions(at::kByte).device(device));
   if (storage_.is_cpu()) kernels::WantLargePages(storage_.data_ptr(), storage_.nbytes());
   int64_t offset = 0;
-  for (const Parameter& parameter : table.parameters()) {
-    const int64_t bytes = parameter.numel * element;
+  for (size_t i = 0; i < table.parameters().size(); ++i) {
+    const Parameter& parameter = table.parameters()[i];
+    const int64_t bytes = held_bytes(i);
+    if (bytes < parameter.numel * element) {
+      parameters_.push_back(
+          at::from_blob(nullptr, parameter.shape, at::TensorOptions(dtype).device(device)));
+      continue;
+    }
     parameters_.push_back(storage_.narrow(0, offset, bytes).view(dtype).view(parameter.shape));
     offset += Aligned(bytes);
   }
@@ -44,6 +56,7 @@ absl::Span<std::byte> Arena::SegmentBytes(size_t i) const {
   const Parameter& parameter = table_.parameter(ref.parameter);
   const Segment& segment = table_.segment(ref);
   const int64_t element = static_cast<int64_t>(c10::elementSize(dtype_));
+  if (parameters_[ref.parameter].storage().data() == nullptr) return {};
   std::byte* const start = static_cast<std::byte*>(parameters_[ref.parameter].data_ptr());
   return {start + (segment.offset - parameter.offset) * element,
           static_cast<size_t>(segment.numel * element)};

@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -24,7 +25,12 @@ namespace tandem::model {
 // table must outlive it. Threads may read at once; who writes keeps readers away.
 class Arena : public ParameterProvider {
  public:
-  Arena(const ParameterTable& table, at::ScalarType dtype, at::Device device = at::kCPU);
+  // `leaves_out`: of a parameter that somebody else holds; of it there is a shape, and null for
+  // data. None: nothing is left out.
+  using LeavesOut = std::function<bool(int index)>;
+
+  Arena(const ParameterTable& table, at::ScalarType dtype, at::Device device = at::kCPU,
+        const LeavesOut& leaves_out = nullptr);
 
   const at::Tensor& Get(int index) const override { return parameters_[index]; }
 
@@ -32,7 +38,8 @@ class Arena : public ParameterProvider {
   at::ScalarType dtype() const { return dtype_; }
   // The segment table().segments()[i], as a view in its logical shape.
   at::Tensor SegmentTensor(size_t i) const;
-  // Its bytes. On another device than the CPU: an address there, not to be followed here.
+  // Its bytes; none where it is left out. On another device than the CPU: an address there, not to
+  // be followed here.
   absl::Span<std::byte> SegmentBytes(size_t i) const;
 
   // The allocation, gaps included.

@@ -132,7 +132,8 @@ void CombineOverRanks(const at::Tensor& targets, comm::ProcessGroup& group, Head
 
 // targets: rows of the weight, negative where it does not have them.
 HeadOutput Forward(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets,
-                   const at::Tensor& temperatures, comm::ProcessGroup* group) {
+                   const at::Tensor& temperatures, comm::ProcessGroup* group,
+                   const kernels::PackedMatrix* packed) {
   HeadOutput out = EmptyOutput(hidden);
   const int64_t rows = hidden.size(0);
   const int64_t chunk = ChunkRows(weight.size(0));
@@ -140,7 +141,7 @@ HeadOutput Forward(const at::Tensor& hidden, const at::Tensor& weight, const at:
     const int64_t n = std::min(chunk, rows - row);
     HeadOutput part{out.logprobs.narrow(0, row, n), out.entropy.narrow(0, row, n),
                     out.log_sum_exp.narrow(0, row, n)};
-    ReadChunk(HeadLogits(hidden.narrow(0, row, n), weight), targets.narrow(0, row, n),
+    ReadChunk(HeadLogits(hidden.narrow(0, row, n), weight, packed), targets.narrow(0, row, n),
               temperatures.narrow(0, row, n), part);
   }
   if (group != nullptr) CombineOverRanks(targets, *group, out);
@@ -151,7 +152,7 @@ struct LogProbsFunction : torch::autograd::Function<LogProbsFunction> {
   static variable_list forward(AutogradContext* ctx, const at::Tensor& hidden,
                                const at::Tensor& weight, const at::Tensor& targets,
                                const at::Tensor& temperatures, comm::ProcessGroup* group) {
-    HeadOutput out = Forward(hidden, weight, targets, temperatures, group);
+    HeadOutput out = Forward(hidden, weight, targets, temperatures, group, nullptr);
     ctx->save_for_backward({hidden, weight, targets, temperatures, out.entropy, out.log_sum_exp});
     return {out.logprobs, out.entropy};
   }
@@ -196,9 +197,9 @@ struct LogProbsFunction : torch::autograd::Function<LogProbsFunction> {
 
 LogProbs ChunkedLogProbs(const at::Tensor& hidden, const at::Tensor& weight,
                          const at::Tensor& targets, const at::Tensor& temperatures,
-                         const VocabularyPart& part) {
+                         const VocabularyPart& part, const kernels::PackedMatrix* packed) {
   const at::Tensor x = hidden.contiguous();
-  const at::Tensor matrix = weight.contiguous();
+  const at::Tensor matrix = packed == nullptr ? weight.contiguous() : weight;
   const at::Tensor scales = temperatures.contiguous();
   at::Tensor ids = targets.contiguous();
   if (part.group != nullptr) {
@@ -209,7 +210,7 @@ LogProbs ChunkedLogProbs(const at::Tensor& hidden, const at::Tensor& weight,
     variable_list out = LogProbsFunction::apply(x, matrix, ids, scales, part.group);
     return {std::move(out[0]), std::move(out[1])};
   }
-  HeadOutput out = Forward(x, matrix, ids, scales, part.group);
+  HeadOutput out = Forward(x, matrix, ids, scales, part.group, packed);
   return {std::move(out.logprobs), std::move(out.entropy)};
 }
 

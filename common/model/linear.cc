@@ -35,6 +35,13 @@ kernels::Product Into(at::Tensor& out, int64_t k) {
   return product;
 }
 
+// The weight [n, k], transposed; what is packed may have no other data.
+void SetRightSide(const at::Tensor& weight, const kernels::PackedMatrix* packed,
+                  kernels::Product& product) {
+  product.packed_b = packed;
+  if (packed == nullptr) product.b = View(weight, true);
+}
+
 // Ours also mix the types: logits and their gradients stay float32 beside bfloat16 weights.
 bool OursTake(const at::Tensor& a, const at::Tensor& b) {
   return KernelsTake({a}) && KernelsTake({b});
@@ -45,15 +52,14 @@ at::Tensor Forward(const at::Tensor& x, const at::Tensor& weight, const at::Tens
   const at::Tensor in = x.contiguous();
   const at::Tensor added = bias.defined() ? bias.contiguous() : bias;
   at::Tensor out = EmptyTensor({in.size(0), weight.size(0)}, in.options());
-  const at::Tensor matrix = weight.contiguous();
+  const at::Tensor matrix = packed == nullptr ? weight.contiguous() : weight;
   if (in.is_cuda()) {
     device::RowProduct(in, matrix, added, out);
     return out;
   }
   kernels::Product product = Into(out, in.size(1));
   product.a = View(in, false);
-  product.b = View(matrix, true);
-  product.packed_b = packed;
+  SetRightSide(matrix, packed, product);
   if (added.defined()) product.bias = added.const_data_ptr();
   Multiply(product);
   return out;
@@ -121,8 +127,7 @@ void MultiplyTransposed(const at::Tensor& x, const at::Tensor& weight, at::Tenso
   }
   kernels::Product product = Into(out, x.size(1));
   product.a = View(x, false);
-  product.b = View(weight, true);
-  product.packed_b = packed;
+  SetRightSide(weight, packed, product);
   Multiply(product);
 }
 

@@ -22,7 +22,7 @@ class ParameterProvider {
   // not there is a programming mistake and aborts. Called by the thread that runs the forward.
   virtual const at::Tensor& Get(int index) const = 0;
 
-  // The same matrix in the order in which the CPU's matrix product reads it (packed_weights.h),
+  // The same matrix in the order in which the CPU's matrix product reads it (packed_arena.h),
   // where the provider keeps one; else null. It is used where no gradient is wanted, and gives the
   // same bits.
   virtual const kernels::PackedMatrix* Packed(int index) const { return nullptr; }

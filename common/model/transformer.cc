@@ -172,7 +172,7 @@ at::Tensor Transformer::FinalNorm(const ParameterProvider& params, const at::Ten
 }
 
 at::Tensor Transformer::Logits(const ParameterProvider& params, const at::Tensor& hidden) const {
-  return HeadLogits(hidden.contiguous(), params.Get(table_.lm_head()).contiguous(),
+  return HeadLogits(hidden.contiguous(), params.Get(table_.lm_head()),
                     params.Packed(table_.lm_head()));
 }
 
@@ -181,7 +181,7 @@ LogProbs Transformer::HeadLogProbs(const ParameterProvider& params, const at::Te
                                    const at::Tensor& temperatures) const {
   return ChunkedLogProbs(CopyToRanks(hidden, tensor_group_, "head, backward"),
                          params.Get(table_.lm_head()), targets, temperatures,
-                         {tensor_group_, part_.vocabulary.begin});
+                         {tensor_group_, part_.vocabulary.begin}, params.Packed(table_.lm_head()));
 }
 
 at::Tensor Transformer::Values(const ParameterProvider& params, const at::Tensor& hidden) const {

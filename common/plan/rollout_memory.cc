@@ -13,11 +13,9 @@ RolloutMemory PredictRolloutMemory(const config::v1::RunConfig& config,
   RolloutMemory memory;
   // Norms, which are on every rank, are nothing beside the matrices.
   memory.weights = 2 * spec.num_parameters() / tp * element;
-  // packed_weights.h: a copy of each matrix but the embedding, of both arenas. With bfloat16 in
-  // hardware there is none; it is counted, for a plan is to hold anywhere.
-  if (!on_gpu) {
-    const int64_t embedding = spec.tie_word_embeddings ? 0 : spec.vocab_size * spec.hidden_size;
-    memory.packed = 2 * (spec.num_parameters() - embedding) / tp * element;
+  // packed_arena.h: what is looked up and multiplied by is held in both orders.
+  if (!on_gpu && spec.tie_word_embeddings) {
+    memory.packed = 2 * spec.vocab_size * spec.hidden_size / tp * element;
   }
   memory.kv_cache = rollout.kv_cache_megabytes() << 20;
   memory.transfer = 2 * bucket_bytes;

@@ -11,7 +11,7 @@ namespace tandem::plan {
 
 struct RolloutMemory {
   int64_t weights = 0;      // the live arena and the one that is staged
-  int64_t packed = 0;       // copies in the order in which the CPU's products read them
+  int64_t packed = 0;       // what is held again as the CPU's products read it
   int64_t kv_cache = 0;     // rollout.kv_cache_megabytes
   int64_t transfer = 0;     // two buckets of a weight update
   int64_t temporaries = 0;  // of one engine step

@@ -36,12 +36,15 @@ class BucketSink {
   // Where the bytes of a span of the bucket belong, if that is one range of memory; else empty.
   // A transport may write to it: what is there is undefined until Digest().
   virtual absl::Span<std::byte> Place(int bucket, const BucketSpan& span) = 0;
-  // Copies the span's bytes from the bucket's buffer to where they belong.
+  // Copies the span's bytes from the bucket's buffer to where they belong, unless its taker has.
   virtual absl::Status Unpack(int bucket, const BucketSpan& span, const at::Tensor& buffer) = 0;
-  // Of a span that has a place: puts its bytes there as they arrive, and digests them while they
-  // are in the core's cache. Null where the sink does that later. Valid until the bucket's
+  // Puts a span's bytes where they belong as they arrive, and digests them while they are in the
+  // core's cache. Where the span has no place they are received into the bucket's buffer, which
+  // with `keeps` is to hold them too. Null where the sink does that later. Valid until the bucket's
   // Digest(), which comes after the message's end.
-  virtual comm::MessageTaker* Taker(int /*bucket*/, const BucketSpan& /*span*/) { return nullptr; }
+  virtual comm::MessageTaker* Taker(int /*bucket*/, const BucketSpan& /*span*/, bool /*keeps*/) {
+    return nullptr;
+  }
   // What takers have spent so far.
   virtual PhaseTimes::Clock::duration taken_time() const { return {}; }
   // After all spans of the bucket are in their places, once a bucket: digests there what no taker

@@ -90,30 +90,41 @@ void AppendPart(const DigestRun& run, int64_t offset, int64_t size, std::vector<
   append(0, size, 1);
 }
 
-void AddHeld(const common::v1::TensorEntry& tensor, absl::Span<const std::byte> held,
-             int64_t offset, int64_t size, DigestSum& sum) {
+namespace {
+
+// The runs of bytes that are held from byte `offset` on, where they are.
+std::vector<DigestRun> PartsOfHeld(const common::v1::TensorEntry& tensor, int64_t held_bytes,
+                                   int64_t offset, absl::Span<const std::byte> bytes) {
+  // As if all that is held were there.
+  const auto at_start = reinterpret_cast<uintptr_t>(bytes.data()) - static_cast<uintptr_t>(offset);
+  const DigestRun held = RunOfHeld(
+      tensor, {reinterpret_cast<const std::byte*>(at_start), static_cast<size_t>(held_bytes)});
   std::vector<DigestRun> parts;
-  AppendPart(RunOfHeld(tensor, held), offset, size, parts);
-  for (const DigestRun& part : parts) {
+  AppendPart(held, offset, static_cast<int64_t>(bytes.size()), parts);
+  return parts;
+}
+
+}  // namespace
+
+void AddHeld(const common::v1::TensorEntry& tensor, int64_t held_bytes, int64_t offset,
+             absl::Span<const std::byte> bytes, DigestSum& sum) {
+  for (const DigestRun& part : PartsOfHeld(tensor, held_bytes, offset, bytes)) {
     AddStrided(part.offset, part.stride, part.row_bytes,
                {part.bytes, static_cast<size_t>(part.row_bytes * part.rows)}, sum);
   }
 }
 
-void CopyHeld(const common::v1::TensorEntry& tensor, absl::Span<std::byte> held, int64_t offset,
-              const std::byte* from, int64_t size, DigestSum& sum, bool streams) {
-  std::vector<DigestRun> parts;
-  AppendPart(RunOfHeld(tensor, held), offset, size, parts);
-  std::byte* to = held.data() + offset;
-  for (const DigestRun& part : parts) {
+void CopyHeld(const common::v1::TensorEntry& tensor, int64_t held_bytes, int64_t offset,
+              absl::Span<const std::byte> bytes, std::byte* to, DigestSum& sum, bool streams) {
+  for (const DigestRun& part : PartsOfHeld(tensor, held_bytes, offset, bytes)) {
     // Rows lie one after another: where they do in the tensor as well, they are one.
     const bool is_one = part.rows == 1 || part.stride == part.row_bytes;
     const int64_t row_bytes = is_one ? part.row_bytes * part.rows : part.row_bytes;
     const int64_t rows = is_one ? 1 : part.rows;
     for (int64_t row = 0; row < rows; ++row) {
-      const auto bytes = static_cast<size_t>(row_bytes);
-      (streams ? StreamRange : CopyRange)(part.offset + row * part.stride, {from, bytes}, to, sum);
-      from += row_bytes;
+      const absl::Span<const std::byte> from(part.bytes + row * row_bytes,
+                                             static_cast<size_t>(row_bytes));
+      (streams ? StreamRange : CopyRange)(part.offset + row * part.stride, from, to, sum);
       to += row_bytes;
     }
   }

@@ -51,13 +51,14 @@ DigestRun RunOfHeld(const common::v1::TensorEntry& tensor, absl::Span<const std:
 // a row, whole rows, the beginning of one.
 void AppendPart(const DigestRun& run, int64_t offset, int64_t size, std::vector<DigestRun>& parts);
 
-// The digests of these, where they are on the host. AddHeld() adds bytes [offset, offset + size).
-void AddHeld(const common::v1::TensorEntry& tensor, absl::Span<const std::byte> held,
-             int64_t offset, int64_t size, DigestSum& sum);
-// The same for bytes that are yet to be put there: copies `size` bytes at `from` to byte `offset`
-// of what is held, and adds what it wrote (CopyRange(), or with `streams` StreamRange()).
-void CopyHeld(const common::v1::TensorEntry& tensor, absl::Span<std::byte> held, int64_t offset,
-              const std::byte* from, int64_t size, DigestSum& sum, bool streams = false);
+// The digests of these, where they are on the host. AddHeld() adds `bytes`, from byte `offset` of
+// the `held_bytes` that are held; CopyHeld() copies them to `to` and adds what it wrote
+// (CopyRange(), or with `streams` StreamRange()).
+void AddHeld(const common::v1::TensorEntry& tensor, int64_t held_bytes, int64_t offset,
+             absl::Span<const std::byte> bytes, DigestSum& sum);
+void CopyHeld(const common::v1::TensorEntry& tensor, int64_t held_bytes, int64_t offset,
+              absl::Span<const std::byte> bytes, std::byte* to, DigestSum& sum,
+              bool streams = false);
 DigestSum SumOfHeld(const common::v1::TensorEntry& tensor, absl::Span<const std::byte> bytes);
 
 common::v1::TensorDigest MakeTensorDigest(const common::v1::TensorEntry& tensor,

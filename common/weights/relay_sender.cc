@@ -21,13 +21,14 @@ using Clock = PhaseTimes::Clock;
 
 RelaySender::RelaySender(const RelayedBuckets& relayed, int64_t element_bytes,
                          comm::ProcessGroup& group, TensorMemory staged, BaseMemory base,
-                         DeviceOps& ops)
+                         DeviceOps& ops, const PackedTensors* packed)
     : relayed_(relayed),
       element_bytes_(static_cast<int>(element_bytes)),
       group_(group),
       staged_(std::move(staged)),
       base_(std::move(base)),
-      ops_(ops) {
+      ops_(ops),
+      packed_(packed) {
   for (const RelayedBucket& bucket : relayed_) {
     largest_bytes_ = std::max(largest_bytes_, SizeBytes(bucket));
   }
@@ -44,8 +45,9 @@ at::Tensor RelaySender::InPlace(const RelayedBucket& relayed, int first, int cou
   std::byte* end = nullptr;
   for (int i = first; i < first + count; ++i) {
     const auto& piece = relayed.pieces(i);
-    if (piece.repeat() > 1) return {};
-    std::byte* const here = staged_(piece.tensor()).data() + piece.tensor_offset();
+    const absl::Span<std::byte> memory = staged_(piece.tensor());
+    if (piece.repeat() > 1 || memory.empty()) return {};
+    std::byte* const here = memory.data() + piece.tensor_offset();
     if (begin == nullptr) begin = end = here;
     if (here != end) return {};
     end += piece.size_bytes();
@@ -53,14 +55,32 @@ at::Tensor RelaySender::InPlace(const RelayedBucket& relayed, int first, int cou
   return at::from_blob(begin, {end - begin}, at::TensorOptions(at::kByte).device(ops_.device()));
 }
 
-template <typename Memory>
-absl::Status RelaySender::Pack(const RelayedBucket& relayed, int first, int count,
-                               const Memory& memory, at::Tensor to) const {
+absl::Status RelaySender::Unpack(const common::v1::BucketPiece& piece, Of of, std::byte* to) const {
+  const int64_t runs = std::max<int64_t>(1, piece.repeat());
+  const auto size = static_cast<size_t>(piece.size_bytes() / runs);
+  for (int64_t i = 0; i < runs; ++i, to += size) {
+    const int64_t offset = piece.tensor_offset() + i * piece.stride();
+    if (of == Of::kStaged) {
+      packed_->ReadStaged(piece.tensor(), offset, {to, size});
+    } else {
+      RETURN_IF_ERROR(packed_->ReadLive(piece.tensor(), offset, {to, size}));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RelaySender::Pack(const RelayedBucket& relayed, int first, int count, Of of,
+                               at::Tensor to) const {
   auto* const bytes = static_cast<std::byte*>(to.data_ptr());
   std::vector<CopyRun> runs;
   for (int i = first; i < first + count; ++i) {
     const auto& piece = relayed.pieces(i);
-    const auto from = memory(piece.tensor());
+    const absl::Span<const std::byte> from =
+        of == Of::kStaged ? staged_(piece.tensor()) : base_(piece.tensor());
+    if (from.empty() && packed_ != nullptr) {
+      RETURN_IF_ERROR(Unpack(piece, of, bytes + piece.bucket_offset()));
+      continue;
+    }
     if (static_cast<int64_t>(from.size()) < piece.tensor_offset() + piece.size_bytes()) {
       return absl::InternalError(absl::StrCat("tensor ", piece.tensor(), " has ", from.size(),
                                               " bytes in memory, fewer than are passed on"));
@@ -90,7 +110,7 @@ absl::Status RelaySender::SendWhole(const RelayedBucket& relayed, Slot& slot) {
     at::Tensor bytes = InPlace(relayed, first, count);
     if (!bytes.defined()) {
       RETURN_IF_ERROR(Provide(ops_, largest_bytes_, slot.packed));
-      RETURN_IF_ERROR(Pack(relayed, first, count, staged_, slot.packed));
+      RETURN_IF_ERROR(Pack(relayed, first, count, Of::kStaged, slot.packed));
       packs = true;
       const auto& last = relayed.pieces(first + count - 1);
       const int64_t begin = relayed.pieces(first).bucket_offset();
@@ -110,8 +130,8 @@ absl::Status RelaySender::SendDelta(const RelayedBucket& relayed, Slot& slot) {
   RETURN_IF_ERROR(Provide(ops_, largest_bytes_, slot.packed));
   RETURN_IF_ERROR(Provide(ops_, largest_bytes_, base_packed_));
   RETURN_IF_ERROR(Provide(ops_, room, slot.coded));
-  RETURN_IF_ERROR(Pack(relayed, 0, relayed.pieces_size(), staged_, slot.packed));
-  RETURN_IF_ERROR(Pack(relayed, 0, relayed.pieces_size(), base_, base_packed_));
+  RETURN_IF_ERROR(Pack(relayed, 0, relayed.pieces_size(), Of::kStaged, slot.packed));
+  RETURN_IF_ERROR(Pack(relayed, 0, relayed.pieces_size(), Of::kBase, base_packed_));
   at::Tensor next = slot.packed.narrow(0, 0, bytes);
   at::Tensor before = base_packed_.narrow(0, 0, bytes);
   at::Tensor coded = slot.coded;

@@ -1,7 +1,7 @@
 // RelaySender: passes on, to ranks of a replica that is split otherwise, what they want of each
 // bucket that has arrived. The other end of it is a ReshardReceiver.
 //
-//   RelaySender relay(table, *group, staged, live, ops);
+//   RelaySender relay(table, *group, staged, live, ops, packed);
 //   RETURN_IF_ERROR(relay.Pass(bucket, times));   // in order, when the bucket is in its place
 //   RETURN_IF_ERROR(relay.Finish(times));
 //
@@ -22,6 +22,7 @@
 #include "absl/status/status.h"
 #include "common/comm/process_group.h"
 #include "common/weights/device_ops.h"
+#include "common/weights/packed_tensors.h"
 #include "common/weights/phase_times.h"
 #include "common/weights/relay_table.h"
 #include "common/weights/tensor_sink.h"
@@ -32,9 +33,11 @@ namespace tandem::weights {
 class RelaySender {
  public:
   // `relayed` is one that CheckRelayed() accepts. `staged`: what arrives. `base`: what a delta goes
-  // out from; null: all bytes are sent.
+  // out from; null: all bytes are sent. `packed`: what holds the tensors that have no memory, or
+  // null.
   RelaySender(const RelayedBuckets& relayed, int64_t element_bytes, comm::ProcessGroup& group,
-              TensorMemory staged, BaseMemory base, DeviceOps& ops);
+              TensorMemory staged, BaseMemory base, DeviceOps& ops,
+              const PackedTensors* packed = nullptr);
 
   // What becomes complete with the rank's own bucket number `bucket`. Returns when it is on its
   // way.
@@ -56,10 +59,11 @@ class RelaySender {
   absl::Status SendDelta(const RelayedBucket& relayed, Slot& slot);
   // Pieces [first, first + count) where they lie, if that is one range; else undefined.
   at::Tensor InPlace(const RelayedBucket& relayed, int first, int count) const;
-  // Copies such pieces of `memory` to their places in a buffer of the whole.
-  template <typename Memory>
-  absl::Status Pack(const RelayedBucket& relayed, int first, int count, const Memory& memory,
-                    at::Tensor to) const;
+  // Copies such pieces, of what is staged or of the base, to their places in a buffer of the whole.
+  enum class Of { kStaged, kBase };
+  absl::Status Pack(const RelayedBucket& relayed, int first, int count, Of of, at::Tensor to) const;
+  // The same for a piece of a packed tensor.
+  absl::Status Unpack(const common::v1::BucketPiece& piece, Of of, std::byte* to) const;
   absl::Status Send(const at::Tensor& bytes, const RelayedBucket& relayed, Slot& slot);
   std::string Name() const;
 
@@ -69,6 +73,7 @@ class RelaySender {
   const TensorMemory staged_;
   const BaseMemory base_;
   DeviceOps& ops_;
+  const PackedTensors* const packed_;
   int64_t largest_bytes_ = 0;
   int next_ = 0;  // of relayed_
   std::vector<Slot> slots_;

@@ -80,6 +80,8 @@ absl::Status ReshardReceiver::ReceiveWhole(const TransferPlan& plan, const Recei
                                            BucketSink& sink, PhaseTimes& times) {
   const int count = static_cast<int>(plan.buckets.size());
   const int window = MessagesUnderWay(plan.largest_bucket_bytes);
+  // What is passed on is read where it has landed: half of the slots are left to who is fed.
+  const int behind = links.forward == nullptr ? 0 : window / 2;
   // Of a bucket that is under way: the spans, where each arrives, and whether that is its place.
   struct Slot {
     std::vector<BucketSpan> spans;
@@ -111,7 +113,7 @@ absl::Status ReshardReceiver::ReceiveWhole(const TransferPlan& plan, const Recei
       }
       const at::Tensor& landing = slot.landing.back();
       comm::MessageTaker* const taker =
-          place.empty() || taking == nullptr ? nullptr : sink.Taker(b, span);
+          taking == nullptr ? nullptr : sink.Taker(b, span, links.forward != nullptr);
       auto work = taker == nullptr
                       ? links.from->Receive(landing, source, plan.BucketName(b))
                       : taking->ReceiveWith(landing, source, plan.BucketName(b), *taker);
@@ -139,10 +141,6 @@ absl::Status ReshardReceiver::ReceiveWhole(const TransferPlan& plan, const Recei
     const double taken_seconds = std::chrono::duration<double>(taken).count();
     times.Add("unpack", taken_seconds, taken_seconds);
     Clock::time_point now = times.Waited("wire", slot.posted + taken, wait_start + taken);
-    // What left from its place a window ago.
-    RETURN_IF_ERROR(comm::FinishAll(links.forward, slot.leaving))
-        << "phase forward, " << plan.BucketName(b - window);
-    now = times.Worked("forward", now);
     if (links.forward != nullptr) {
       for (const at::Tensor& bytes : slot.landing) {
         ASSIGN_OR_RETURN(auto work,
@@ -150,28 +148,22 @@ absl::Status ReshardReceiver::ReceiveWhole(const TransferPlan& plan, const Recei
         slot.leaving.push_back(std::move(work));
       }
     }
-    bool uses_buffer = false;
     for (size_t i = 0; i < spans.size(); ++i) {
       if (slot.in_place[i]) continue;
-      uses_buffer = true;
       RETURN_IF_ERROR(sink.Unpack(b, spans[i], buffers_[b % window]))
           << "phase unpack, " << plan.BucketName(b);
     }
     now = times.Worked("unpack", now);
-    // The next bucket travels while this one is digested, unless its buffer is still read from.
-    const bool waits = uses_buffer && links.forward != nullptr;
-    if (!waits && b + window < count) RETURN_IF_ERROR(post(b + window)) << "phase wire";
-    RETURN_IF_ERROR(sink.Digest(b)) << "phase verify, " << plan.BucketName(b);
-    now = times.Worked("verify", now);
-    if (links.relay != nullptr) {
-      RETURN_IF_ERROR(links.relay->Pass(b, times));
-      now = Clock::now();
+    // The next bucket travels while this one is digested.
+    if (const int next = b - behind + window; next >= window && next < count) {
+      RETURN_IF_ERROR(comm::FinishAll(links.forward, slots[next % window].leaving))
+          << "phase forward, " << plan.BucketName(next - window);
+      now = times.Worked("forward", now);
+      RETURN_IF_ERROR(post(next)) << "phase wire";
     }
-    if (!waits) continue;
-    RETURN_IF_ERROR(comm::FinishAll(links.forward, slot.leaving))
-        << "phase forward, " << plan.BucketName(b);
-    times.Worked("forward", now);
-    if (b + window < count) RETURN_IF_ERROR(post(b + window)) << "phase wire";
+    RETURN_IF_ERROR(sink.Digest(b)) << "phase verify, " << plan.BucketName(b);
+    times.Worked("verify", now);
+    if (links.relay != nullptr) RETURN_IF_ERROR(links.relay->Pass(b, times));
   }
   const Clock::time_point start = Clock::now();
   for (int b = std::max(0, count - window); b < count; ++b) {

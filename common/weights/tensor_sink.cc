@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -42,34 +43,36 @@ void ForRuns(const common::v1::BucketPiece& piece, Body body) {
 
 }  // namespace
 
-// Of a span whose pieces follow one another in memory.
+// Of a span whose pieces are one run each.
 class TensorSink::SpanTaker : public comm::MessageTaker {
  public:
-  SpanTaker(TensorSink& sink, int bucket, const BucketSpan& span)
-      : sink_(sink), pieces_(sink.plan_.buckets[bucket].pieces()), span_(span), at_(span.first) {}
+  // `in_place`: the message's bytes are received where the pieces belong, which follow one another
+  // there. Else `keeps` says whether they are to be where they are received as well.
+  SpanTaker(TensorSink& sink, int bucket, const BucketSpan& span, bool in_place, bool keeps)
+      : sink_(sink),
+        pieces_(sink.plan_.buckets[bucket].pieces()),
+        span_(span),
+        in_place_(in_place),
+        keeps_(keeps),
+        at_(span.first) {}
 
-  void Take(int64_t offset, const std::byte* from, std::byte* to, int64_t size) override {
+  void Take(int64_t offset, const std::byte* from, std::byte* to, int64_t size,
+            bool stays) override {
     const auto start = PhaseTimes::Clock::now();
-    while (size > 0) {
+    // What was left for now comes first.
+    int64_t here = offset + size - taken_;
+    from -= offset - taken_;
+    to -= offset - taken_;
+    while (here > 0) {
       const Piece& piece = pieces_[at_];
-      const int64_t within = offset - (piece.bucket_offset() - span_.bucket_offset);
-      const int64_t portion = std::min(size, piece.size_bytes() - within);
-      const int64_t first = piece.tensor_offset() + within;
-      const TensorEntry& tensor = sink_.plan_.manifest.tensors(piece.tensor());
-      const absl::Span<std::byte> held = sink_.memory_(piece.tensor());
-      DigestSum& sum = sink_.sums_[piece.tensor()];
-      if (from == to) {
-        AddHeld(tensor, held, first, portion, sum);
-      } else {
-        const bool streams = sink_.reads_again_ != nullptr && !sink_.reads_again_(piece.tensor());
-        CopyHeld(tensor, held, first, from, portion, sum, streams);
-      }
-      if (status_.ok()) status_ = sink_.Arrived(piece.tensor(), first, portion);
+      const int64_t within = taken_ - (piece.bucket_offset() - span_.bucket_offset);
+      const int64_t portion = PortionOf(piece, within, here, stays);
+      if (portion == 0) break;
+      status_.Update(Put(piece.tensor(), piece.tensor_offset() + within, from, to, portion));
       if (within + portion == piece.size_bytes()) ++at_;
-      offset += portion;
       from += portion;
       to += portion;
-      size -= portion;
+      here -= portion;
       taken_ += portion;
     }
     sink_.taken_time_ += PhaseTimes::Clock::now() - start;
@@ -80,41 +83,91 @@ class TensorSink::SpanTaker : public comm::MessageTaker {
   const absl::Status& status() const { return status_; }
 
  private:
+  // How much of a piece is put at once: as much as the cache keeps, and whole grains where there
+  // are such. 0: less than a grain is here, and more will be.
+  int64_t PortionOf(const Piece& piece, int64_t within, int64_t here, bool stays) const {
+    constexpr int64_t kMost = int64_t{256} << 10;
+    const int64_t rest = piece.size_bytes() - within;
+    const int64_t most = std::min({rest, here, kMost});
+    if (most == rest || sink_.packed_ == nullptr) return most;
+    const PackedTensors::Grain grain = sink_.packed_->GrainOf(piece.tensor());
+    if (grain.size_bytes == 0) return most;
+    const int64_t before = grain.before + piece.tensor_offset() + within;
+    const int64_t first_end = grain.size_bytes - before % grain.size_bytes;
+    if (first_end <= most) {
+      return first_end + (most - first_end) / grain.size_bytes * grain.size_bytes;
+    }
+    const int64_t whole = std::min(first_end, rest);
+    if (whole <= here) return whole;
+    return stays ? 0 : most;
+  }
+
+  absl::Status Put(int tensor, int64_t first, const std::byte* from, std::byte* to, int64_t size) {
+    const TensorEntry& entry = sink_.plan_.manifest.tensors(tensor);
+    const int64_t held_bytes = sink_.plan_.tensor_bytes[tensor];
+    const absl::Span<const std::byte> bytes(from, static_cast<size_t>(size));
+    DigestSum& sum = sink_.sums_[tensor];
+    if (sink_.IsPacked(tensor)) {
+      if (from == to) return sink_.PackFrom(tensor, first, bytes);
+      std::byte* const copy = keeps_ ? to : sink_.Scratch(size).data();
+      CopyHeld(entry, held_bytes, first, bytes, copy, sum);
+      sink_.packed_->WriteStaged(tensor, first, {copy, bytes.size()});
+      return sink_.Arrived(tensor, first, size);
+    }
+    std::byte* const place = sink_.memory_(tensor).data() + first;
+    if (from == place) {
+      AddHeld(entry, held_bytes, first, bytes, sum);
+    } else {
+      const bool streams = sink_.reads_again_ != nullptr && !sink_.reads_again_(tensor);
+      CopyHeld(entry, held_bytes, first, bytes, place, sum, streams);
+      if (!in_place_ && keeps_ && from != to) std::memcpy(to, place, bytes.size());
+    }
+    return sink_.Arrived(tensor, first, size);
+  }
+
   TensorSink& sink_;
   const google::protobuf::RepeatedPtrField<Piece>& pieces_;
   const BucketSpan span_;
+  const bool in_place_;
+  const bool keeps_;
   int at_;             // the piece to which the next byte belongs
   int64_t taken_ = 0;  // bytes
   absl::Status status_;
 };
 
 TensorSink::TensorSink(const TransferPlan& plan, TensorMemory memory, BytesArrived arrived,
-                       BaseMemory base, DeviceOps& ops, ReadsAgain reads_again)
+                       BaseMemory base, DeviceOps& ops, ReadsAgain reads_again,
+                       PackedTensors* packed)
     : plan_(plan),
       memory_(std::move(memory)),
       arrived_(std::move(arrived)),
       base_(std::move(base)),
       reads_again_(std::move(reads_again)),
+      packed_(packed),
       ops_(ops),
+      is_packed_(plan.tensor_bytes.size()),
       missing_(plan.tensor_bytes),
       sums_(plan.tensor_bytes.size()) {}
 
 TensorSink::~TensorSink() = default;
 
-absl::StatusOr<std::unique_ptr<TensorSink>> TensorSink::Create(const TransferPlan& plan,
-                                                               TensorMemory memory,
-                                                               BytesArrived arrived,
-                                                               BaseMemory base, DeviceOps& ops,
-                                                               ReadsAgain reads_again) {
+absl::StatusOr<std::unique_ptr<TensorSink>> TensorSink::Create(
+    const TransferPlan& plan, TensorMemory memory, BytesArrived arrived, BaseMemory base,
+    DeviceOps& ops, ReadsAgain reads_again, PackedTensors* packed) {
+  std::vector<bool> is_packed(plan.manifest.tensors_size());
   for (int i = 0; i < plan.manifest.tensors_size(); ++i) {
-    if (const auto size = static_cast<int64_t>(memory(i).size()); size != plan.tensor_bytes[i]) {
+    const auto size = static_cast<int64_t>(memory(i).size());
+    is_packed[i] = size == 0 && packed != nullptr;
+    if (size != plan.tensor_bytes[i] && !is_packed[i]) {
       return absl::InternalError(absl::StrCat("tensor ", plan.manifest.tensors(i).name(),
                                               ": its memory has ", size, " bytes, expected ",
                                               plan.tensor_bytes[i]));
     }
   }
-  auto sink = absl::WrapUnique(new TensorSink(plan, std::move(memory), std::move(arrived),
-                                              std::move(base), ops, std::move(reads_again)));
+  auto sink =
+      absl::WrapUnique(new TensorSink(plan, std::move(memory), std::move(arrived), std::move(base),
+                                      ops, std::move(reads_again), packed));
+  sink->is_packed_ = std::move(is_packed);
   sink->digests_ =
       MakeTensorDigests(plan.manifest, std::vector<DigestSum>(plan.manifest.tensors_size()));
   return sink;
@@ -125,6 +178,16 @@ absl::Status TensorSink::Collect(int bucket, at::Tensor buffer) {
   auto* const bytes = static_cast<std::byte*>(buffer.data_ptr());
   std::vector<CopyRun> runs;
   for (const auto& piece : plan_.buckets[bucket].pieces()) {
+    if (IsPacked(piece.tensor())) {
+      std::byte* to = bytes + piece.bucket_offset();
+      absl::Status status;
+      ForRuns(piece, [&](int64_t offset, int64_t size) {
+        status.Update(packed_->ReadLive(piece.tensor(), offset, {to, static_cast<size_t>(size)}));
+        to += size;
+      });
+      RETURN_IF_ERROR(status);
+      continue;
+    }
     const absl::Span<const std::byte> from = base_(piece.tensor());
     if (static_cast<int64_t>(from.size()) != plan_.tensor_bytes[piece.tensor()]) {
       return absl::InternalError(
@@ -142,7 +205,7 @@ absl::Span<std::byte> TensorSink::Place(int bucket, const BucketSpan& span) {
   std::byte* end = nullptr;
   for (int i = span.first; i < span.first + span.count; ++i) {
     const auto& piece = plan_.buckets[bucket].pieces(i);
-    if (piece.repeat() > 1) return {};
+    if (piece.repeat() > 1 || IsPacked(piece.tensor())) return {};
     std::byte* const here = memory_(piece.tensor()).data() + piece.tensor_offset();
     if (begin == nullptr) begin = end = here;
     if (here != end) return {};
@@ -152,11 +215,25 @@ absl::Span<std::byte> TensorSink::Place(int bucket, const BucketSpan& span) {
 }
 
 absl::Status TensorSink::Unpack(int bucket, const BucketSpan& span, const at::Tensor& buffer) {
+  for (const auto& taker : takers_[bucket]) {
+    if (taker->span().first == span.first && taker->has_taken()) return absl::OkStatus();
+  }
   const at::Tensor landed = buffer.device() == ops_.device() ? buffer : buffer.to(ops_.device());
   const auto* bytes = static_cast<const std::byte*>(landed.const_data_ptr());
   std::vector<CopyRun> runs;
   for (int i = span.first; i < span.first + span.count; ++i) {
     const auto& piece = plan_.buckets[bucket].pieces(i);
+    if (IsPacked(piece.tensor())) {
+      const int64_t stride = piece.bucket_stride() > 0 ? piece.bucket_stride() : RunBytes(piece);
+      const std::byte* from = bytes + piece.bucket_offset();
+      absl::Status status;
+      ForRuns(piece, [&](int64_t offset, int64_t size) {
+        status.Update(PackFrom(piece.tensor(), offset, {from, static_cast<size_t>(size)}));
+        from += stride;
+      });
+      RETURN_IF_ERROR(status);
+      continue;
+    }
     std::byte* const to = memory_(piece.tensor()).data();
     runs.push_back(RunOf(piece, to + piece.tensor_offset(), piece.stride(),
                          bytes + piece.bucket_offset(),
@@ -165,10 +242,14 @@ absl::Status TensorSink::Unpack(int bucket, const BucketSpan& span, const at::Te
   return ops_.Copy(runs);
 }
 
-comm::MessageTaker* TensorSink::Taker(int bucket, const BucketSpan& span) {
+comm::MessageTaker* TensorSink::Taker(int bucket, const BucketSpan& span, bool keeps) {
   if (!ops_.on_host()) return nullptr;
+  for (int i = span.first; i < span.first + span.count; ++i) {
+    if (plan_.buckets[bucket].pieces(i).repeat() > 1) return nullptr;
+  }
   auto& takers = takers_[bucket];
-  takers.push_back(std::make_unique<SpanTaker>(*this, bucket, span));
+  takers.push_back(
+      std::make_unique<SpanTaker>(*this, bucket, span, !Place(bucket, span).empty(), keeps));
   return takers.back().get();
 }
 
@@ -183,7 +264,8 @@ absl::Status TensorSink::Digest(int bucket) {
   takers_.erase(bucket);
   std::vector<const Piece*> pieces;
   for (int i = 0; i < all.size(); ++i) {
-    if (!is_taken[i]) pieces.push_back(&all[i]);
+    // What is packed was digested on its way there.
+    if (!is_taken[i] && !IsPacked(all[i].tensor())) pieces.push_back(&all[i]);
   }
   // On the host one by one: who is told finds them in the core's cache.
   const size_t at_once = ops_.on_host() ? 1 : pieces.size();
@@ -192,6 +274,17 @@ absl::Status TensorSink::Digest(int bucket) {
     for (size_t i = first; i < first + at_once; ++i) RETURN_IF_ERROR(Arrived(*pieces[i]));
   }
   return absl::OkStatus();
+}
+
+absl::Status TensorSink::PackFrom(int tensor, int64_t offset, absl::Span<const std::byte> bytes) {
+  AddHeld(plan_.manifest.tensors(tensor), plan_.tensor_bytes[tensor], offset, bytes, sums_[tensor]);
+  packed_->WriteStaged(tensor, offset, bytes);
+  return Arrived(tensor, offset, static_cast<int64_t>(bytes.size()));
+}
+
+absl::Span<std::byte> TensorSink::Scratch(int64_t size) {
+  if (static_cast<int64_t>(scratch_.size()) < size) scratch_.resize(static_cast<size_t>(size));
+  return absl::MakeSpan(scratch_).first(static_cast<size_t>(size));
 }
 
 absl::Status TensorSink::AddToSums(absl::Span<const Piece* const> pieces) {
@@ -215,7 +308,7 @@ absl::Status TensorSink::Arrived(const Piece& piece) {
 }
 
 absl::Status TensorSink::Arrived(int tensor, int64_t offset, int64_t size) {
-  if (arrived_ != nullptr) {
+  if (arrived_ != nullptr && !IsPacked(tensor)) {
     RETURN_IF_ERROR(arrived_(tensor, offset, size));
   }
   missing_[tensor] -= size;

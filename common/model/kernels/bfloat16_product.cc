@@ -160,6 +160,17 @@ TANDEM_VECTORS void PackPanel(const ConstMatrix& b, int64_t depth, int64_t col, 
   }
 }
 
+// The columns of one tile, of which the first is at `from`; `to`: the first tile of them.
+TANDEM_VECTORS void PackGroup(const uint16_t* from, int64_t depth, char* to) {
+  for (int64_t k = 0; k < depth; k += kTileDepth, to += kStepBytes) {
+    Words words;
+    bfloat16::ReadAlong(from + k, depth, kTileRows, std::min(kTileDepth, depth - k), Part::kNearest,
+                        words);
+    bfloat16::Transpose(words);
+    bfloat16::StoreFar(words, to);
+  }
+}
+
 template <bool kFar>
 void PackPanels(const ConstMatrix& b, int64_t k, int64_t n, int64_t begin, int64_t end, char* to) {
   for (int64_t panel = begin; panel < end; ++panel) {
@@ -308,6 +319,17 @@ void PackBFloat16Panels(const ConstMatrix& b, int64_t k, int64_t n, int64_t begi
   __builtin_ia32_sfence();
 }
 
+void PackBFloat16Groups(const void* from, int64_t k, int64_t begin, int64_t end, void* to) {
+  constexpr int64_t kGroups = kPanelColumns / kBFloat16GroupColumns;  // of a panel
+  const auto* columns = static_cast<const uint16_t*>(from);
+  for (int64_t group = begin; group < end; ++group, columns += kBFloat16GroupColumns * k) {
+    PackGroup(columns, k,
+              static_cast<char*>(to) + group / kGroups * BFloat16PanelBytes(k) +
+                  group % kGroups * kTileBytes);
+  }
+  __builtin_ia32_sfence();
+}
+
 void MultiplyBFloat16(const Product& p, int num_threads, const ParallelFor& parallel_for) {
   static const ParallelFor kInline = [](int64_t count, const RangeBody& body) { body(0, count); };
   const bool alone =
@@ -330,6 +352,7 @@ void LimitBFloat16UnitForTest(BFloat16Unit) {}
 bool BFloat16UnitTakes(const Product&) { return false; }
 int64_t BFloat16PanelBytes(int64_t) { return 0; }
 void PackBFloat16Panels(const ConstMatrix&, int64_t, int64_t, int64_t, int64_t, void*) {}
+void PackBFloat16Groups(const void*, int64_t, int64_t, int64_t, void*) {}
 void MultiplyBFloat16(const Product&, int, const ParallelFor&) {}
 
 }  // namespace tandem::model::kernels

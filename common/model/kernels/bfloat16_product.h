@@ -33,11 +33,17 @@ void MultiplyBFloat16(const Product& product, int num_threads, const ParallelFor
 
 // A right side packed ahead: panels of 32 columns, each a sequence of pairs of tiles.
 constexpr int64_t kBFloat16PanelColumns = 32;
+// Columns of a tile.
+constexpr int64_t kBFloat16GroupColumns = 16;
 int64_t BFloat16PanelBytes(int64_t k);
 // Panels [begin, end) of a bfloat16 matrix [k, n]; panel p is written at
 // to + p BFloat16PanelBytes(k).
 void PackBFloat16Panels(const ConstMatrix& b, int64_t k, int64_t n, int64_t begin, int64_t end,
                         void* to);
+
+// Groups [begin, end) of columns, which lie one after another at `from`, k elements each, into
+// their places of the panels at `to`, past the caches.
+void PackBFloat16Groups(const void* from, int64_t k, int64_t begin, int64_t end, void* to);
 
 }  // namespace tandem::model::kernels
 

@@ -148,6 +148,41 @@ int64_t PackPanelRows(const T* from, int64_t col_stride, int64_t depth, T* to) {
 #endif
 #endif
 
+// Places of a panel's rows that are written at once: two lines of memory.
+template <typename T>
+constexpr int64_t kGroupPlaces = std::min<int64_t>(128 / static_cast<int64_t>(sizeof(T)),
+                                                   static_cast<int64_t>(kPanelCols));
+
+#ifdef TANDEM_PACKS_BLOCKS
+// As PackPanelRows() for one group of columns, of which `from` is the first; `to` is its first
+// place.
+template <typename T>
+int64_t PackGroupRows(const T* from, int64_t col_stride, int64_t depth, T* to) {
+  constexpr int64_t kRows = 64 / static_cast<int64_t>(sizeof(T));  // of k in a line
+  constexpr int64_t kAhead = 2 * kRows;
+  constexpr int64_t kPlaces = kGroupPlaces<T>;
+  constexpr auto kStrip = static_cast<int64_t>(kTileCols);
+  alignas(64) T rows[kRows * kPlaces];
+  const int64_t end = depth / kBlockOfK * kBlockOfK;
+  for (int64_t begin = 0; begin < end; begin += kRows) {
+    const int64_t count = std::min(kRows, end - begin);
+    for (int64_t place = 0; place < kPlaces; place += kBlockPlaces) {
+      for (int64_t j = place; j < place + kBlockPlaces; ++j) {
+        FetchSoon(reinterpret_cast<const char*>(from + j * col_stride + begin + kAhead));
+      }
+      const T* const strip = from + place / kStrip * kStrip * col_stride + begin;
+      for (int64_t k = 0; k < count; k += kBlockOfK) {
+        PackBlock(strip + k, col_stride, place % kStrip, rows + k * kPlaces + place, kPlaces);
+      }
+    }
+    for (int64_t k = 0; k < count; ++k) {
+      StreamRows(rows + k * kPlaces, kPlaces, to + (begin + k) * static_cast<int64_t>(kPanelCols));
+    }
+  }
+  return end;
+}
+#endif
+
 // The column of a panel at a place of its rows.
 template <typename T>
 constexpr int64_t PanelColumn(size_t place) {
@@ -171,6 +206,22 @@ void PackPanel(const T* from, int64_t row_stride, int64_t col_stride, int64_t co
     for (size_t place = 0; place < kPanelCols; ++place) {
       const int64_t j = PanelColumn<T>(place);
       to[k * kPanelCols + place] = j < cols ? from[j * col_stride + k * row_stride] : T{};
+    }
+  }
+}
+
+// A group of columns of a panel, past the caches: column j of its row k is from[j * col_stride +
+// k]. `to`, its first place, is aligned to 64 bytes; hwy::FlushStream() follows.
+template <typename T>
+void PackGroup(const T* from, int64_t col_stride, int64_t depth, T* to) {
+  int64_t begin = 0;
+#ifdef TANDEM_PACKS_BLOCKS
+  begin = PackGroupRows(from, col_stride, depth, to);
+#endif
+  for (int64_t k = begin; k < depth; ++k) {
+    for (int64_t place = 0; place < kGroupPlaces<T>; ++place) {
+      to[k * static_cast<int64_t>(kPanelCols) + place] =
+          from[PanelColumn<T>(static_cast<size_t>(place)) * col_stride + k];
     }
   }
 }

@@ -19,6 +19,16 @@ constexpr int64_t kPanelWidth = kPanelCols;
 
 int64_t PanelWidth() { return kPanelWidth; }
 
+// Where in the rows of a panel a column's elements are.
+int64_t PlaceOfColumn(Element type, int64_t column) {
+  if (type == Element::kFloat32) return column;
+  constexpr auto kStrip = static_cast<int64_t>(kTileCols);
+  constexpr auto kRegister = static_cast<int64_t>(kLanes);
+  const int64_t within = column % kStrip;
+  const int64_t place = within < kRegister ? 2 * within : 2 * (within - kRegister) + 1;
+  return column - within + place;
+}
+
 template <typename T>
 void PackPanelsOf(const ConstMatrix& b, int64_t depth, int64_t n, int64_t begin, int64_t end,
                   T* to) {
@@ -28,6 +38,31 @@ void PackPanelsOf(const ConstMatrix& b, int64_t depth, int64_t n, int64_t begin,
               std::min(kPanelWidth, n - col), depth, to + panel * depth * kPanelWidth);
   }
   hwy::FlushStream();
+}
+
+template <typename T>
+void PackGroupsOf(const T* from, int64_t depth, int64_t begin, int64_t end, T* to) {
+  constexpr int64_t kGroups = kPanelWidth / kGroupPlaces<T>;  // of a panel
+  for (int64_t group = begin; group < end; ++group) {
+    PackGroup(from + (group - begin) * kGroupPlaces<T> * depth, depth, depth,
+              to + group / kGroups * depth * kPanelWidth + group % kGroups * kGroupPlaces<T>);
+  }
+  hwy::FlushStream();
+}
+
+int64_t GroupWidth(Element type) {
+  return type == Element::kFloat32 ? kGroupPlaces<float> : kGroupPlaces<BFloat16>;
+}
+
+// Groups [begin, end) of columns of a packed matrix at `to`, whose columns lie one after another at
+// `from`.
+void PackGroups(Element type, const void* from, int64_t depth, int64_t begin, int64_t end,
+                void* to) {
+  if (type == Element::kBFloat16) {
+    return PackGroupsOf(static_cast<const BFloat16*>(from), depth, begin, end,
+                        static_cast<BFloat16*>(to));
+  }
+  PackGroupsOf(static_cast<const float*>(from), depth, begin, end, static_cast<float*>(to));
 }
 
 // Panels [begin, end) of a packed matrix at `to`.
@@ -47,12 +82,35 @@ HWY_AFTER_NAMESPACE();
 namespace tandem::model::kernels {
 
 HWY_EXPORT(PanelWidth);
+HWY_EXPORT(PlaceOfColumn);
 HWY_EXPORT(PackPanels);
+HWY_EXPORT(PackGroups);
+HWY_EXPORT(GroupWidth);
 
 namespace {
 
 bool IsInTiles(Element type) {
   return type == Element::kBFloat16 && CurrentBFloat16Unit() != BFloat16Unit::kNone;
+}
+
+// Calls visit(packed, i) for elements [first, first + count) of a column in panels, whose first is
+// at `column`: rows are `width` elements apart.
+template <typename T, typename Visit>
+void VisitInPanel(T* column, int64_t width, int64_t first, int64_t count, const Visit& visit) {
+  T* packed = column + first * width;
+  for (int64_t i = 0; i < count; ++i, packed += width) visit(*packed, i);
+}
+
+// The same in pairs of tiles: an element and its neighbour of k side by side, 16 columns in a row.
+template <typename T, typename Visit>
+void VisitInTiles(T* column, int64_t first, int64_t count, const Visit& visit) {
+  constexpr int64_t kDepth = 32;            // of k in a tile
+  constexpr int64_t kRow = 32;              // elements
+  constexpr int64_t kPair = 2 * 16 * kRow;  // elements
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t k = first + i;
+    visit(column[k / kDepth * kPair + k % kDepth / 2 * kRow + k % 2], i);
+  }
 }
 
 }  // namespace
@@ -72,6 +130,10 @@ int64_t PackedMatrix::panel_columns(Element type) {
   return IsInTiles(type) ? kBFloat16PanelColumns : HWY_DYNAMIC_DISPATCH(PanelWidth)();
 }
 
+int64_t PackedMatrix::group_columns(Element type) {
+  return IsInTiles(type) ? kBFloat16GroupColumns : HWY_DYNAMIC_DISPATCH(GroupWidth)(type);
+}
+
 int64_t PackedMatrix::SizeBytes(Element type, int64_t k, int64_t n) {
   const int64_t columns = panel_columns(type);
   const int64_t panels = (n + columns - 1) / columns;
@@ -81,6 +143,68 @@ int64_t PackedMatrix::SizeBytes(Element type, int64_t k, int64_t n) {
 void PackedMatrix::Repack(const ConstMatrix& b, int64_t begin, int64_t end) {
   if (IsInTiles(type_)) return PackBFloat16Panels(b, k_, n_, begin, end, data_);
   HWY_DYNAMIC_DISPATCH(PackPanels)(b, k_, n_, begin, end, data_);
+}
+
+template <typename T, typename Plain, typename Move>
+void PackedMatrix::Visit(int64_t first, int64_t count, Plain* plain, const Move& move) const {
+  const int64_t columns = panel_columns();
+  const int64_t panel_bytes = size_bytes() / std::max<int64_t>(1, num_panels());
+  while (count > 0) {
+    const int64_t column = first / k_;
+    const int64_t k = first % k_;
+    const int64_t part = std::min(count, k_ - k);
+    auto* const panel =
+        reinterpret_cast<T*>(static_cast<char*>(data_) + column / columns * panel_bytes);
+    const int64_t within = column % columns;
+    const auto visit = [&](T& packed, int64_t i) { move(packed, plain[i]); };
+    if (IsInTiles(type_)) {
+      constexpr int64_t kTileColumns = 16;
+      constexpr int64_t kTileElements = 512;
+      VisitInTiles(panel + within / kTileColumns * kTileElements + within % kTileColumns * 2, k,
+                   part, visit);
+    } else {
+      VisitInPanel(panel + HWY_DYNAMIC_DISPATCH(PlaceOfColumn)(type_, within), columns, k, part,
+                   visit);
+    }
+    first += part;
+    plain += part;
+    count -= part;
+  }
+}
+
+template <typename T>
+void PackedMatrix::WriteOf(int64_t first, int64_t count, const T* plain) {
+  const int64_t group = group_columns() * k_;
+  const int64_t end = first + count;
+  const int64_t begin_whole = (first + group - 1) / group;
+  const int64_t end_whole = end / group;
+  const auto write = [&](int64_t begin, int64_t stop) {
+    Visit<T>(begin, stop - begin, plain + (begin - first),
+             [](T& packed, const T& value) { packed = value; });
+  };
+  if (begin_whole >= end_whole) return write(first, end);
+  write(first, begin_whole * group);
+  const T* const whole = plain + (begin_whole * group - first);
+  if (IsInTiles(type_)) {
+    PackBFloat16Groups(whole, k_, begin_whole, end_whole, data_);
+  } else {
+    HWY_DYNAMIC_DISPATCH(PackGroups)(type_, whole, k_, begin_whole, end_whole, data_);
+  }
+  write(end_whole * group, end);
+}
+
+void PackedMatrix::Write(int64_t first, int64_t count, const void* plain) {
+  if (count <= 0) return;
+  if (type_ == Element::kFloat32) return WriteOf(first, count, static_cast<const float*>(plain));
+  WriteOf(first, count, static_cast<const uint16_t*>(plain));
+}
+
+void PackedMatrix::Read(int64_t first, int64_t count, void* plain) const {
+  const auto read = [&]<typename T>(T* to) {
+    Visit<T>(first, count, to, [](T& packed, T& value) { value = packed; });
+  };
+  if (type_ == Element::kFloat32) return read(static_cast<float*>(plain));
+  read(static_cast<uint16_t*>(plain));
 }
 
 }  // namespace tandem::model::kernels

@@ -26,7 +26,8 @@ class PackedMatrix {
   PackedMatrix(const ConstMatrix& b, int64_t k, int64_t n);
   // Its contents are undefined until Repack(). In memory of its own.
   PackedMatrix(Element type, int64_t k, int64_t n);
-  // In SizeBytes(..) bytes that are given, which outlive it and are aligned to 64 bytes.
+  // In SizeBytes(..) bytes that are given, which outlive it and are aligned to 64 bytes: zeros,
+  // where Write() is to fill them.
   PackedMatrix(Element type, int64_t k, int64_t n, void* memory);
 
   const void* data() const { return data_; }
@@ -39,6 +40,9 @@ class PackedMatrix {
   // Columns of a panel; the last panel may have fewer.
   static int64_t panel_columns(Element type);
   int64_t panel_columns() const { return panel_columns(type_); }
+  // Columns that Write() writes at once; they divide those of a panel.
+  static int64_t group_columns(Element type);
+  int64_t group_columns() const { return group_columns(type_); }
   int64_t num_panels() const { return (n_ + panel_columns() - 1) / panel_columns(); }
 
   // Packs panels [begin, end) of another matrix of the same sizes and type in their place, on the
@@ -46,7 +50,19 @@ class PackedMatrix {
   // these replace.
   void Repack(const ConstMatrix& b, int64_t begin, int64_t end);
 
+  // Elements [first, first + count) of the transpose, [n, k] in rows: where a weight is held in no
+  // other order. Threads may write and read different elements at once. Whole groups of columns are
+  // written past the caches, the others element by element.
+  void Write(int64_t first, int64_t count, const void* plain);
+  void Read(int64_t first, int64_t count, void* plain) const;
+
  private:
+  template <typename T>
+  void WriteOf(int64_t first, int64_t count, const T* plain);
+  // Calls move(packed, plain) for each of these elements.
+  template <typename T, typename Plain, typename Move>
+  void Visit(int64_t first, int64_t count, Plain* plain, const Move& move) const;
+
   Element type_;
   int64_t k_;
   int64_t n_;

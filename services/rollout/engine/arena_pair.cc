@@ -16,9 +16,9 @@ int64_t ArenaPair::live_version() const {
   return live_version_;
 }
 
-std::shared_ptr<const model::Arena> ArenaPair::live() const {
+std::shared_ptr<const model::PackedArena> ArenaPair::live() const {
   absl::MutexLock lock(&mu_);
-  return live_ < 0 || released_ ? nullptr : slots_[live_].arena;
+  return live_ < 0 || released_ ? nullptr : arenas_[live_];
 }
 
 namespace {
@@ -31,21 +31,19 @@ absl::Status Refused(const model::ParameterTable& table, absl::string_view what,
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<model::Arena>> ArenaPair::Staged() {
+absl::StatusOr<std::shared_ptr<model::PackedArena>> ArenaPair::Staged() {
   absl::MutexLock lock(&mu_);
-  Slot& slot = slots_[live_ == 0 ? 1 : 0];
-  if (slot.arena == nullptr) {
+  std::shared_ptr<model::PackedArena>& arena = arenas_[live_ == 0 ? 1 : 0];
+  if (arena == nullptr) {
     try {
-      slot.arena = std::make_shared<model::Arena>(table_, dtype_);
-      if (device_.is_cpu()) slot.packed = std::make_unique<model::PackedWeights>(*slot.arena);
+      arena = std::make_shared<model::PackedArena>(table_, dtype_, /*packs=*/device_.is_cpu());
     } catch (const std::exception& error) {
       return Refused(table_, "the staged arena", error);
     }
   }
   RETURN_IF_ERROR(ProvideOnDevice());
-  if (slot.packed != nullptr) slot.packed->Invalidate();
   has_stager_ = true;
-  return slot.arena;
+  return arena;
 }
 
 absl::Status ArenaPair::ProvideOnDevice() {
@@ -58,31 +56,11 @@ absl::Status ArenaPair::ProvideOnDevice() {
   return absl::OkStatus();
 }
 
-absl::Status ArenaPair::Derive(int parameter, int64_t first, int64_t count) {
-  if (!device_.is_cpu()) return absl::OkStatus();
-  try {
-    idle().packed->Pack(parameter, first, count);
-  } catch (const std::exception& error) {
-    return Refused(table_, "the packed copy", error);
-  }
-  return absl::OkStatus();
-}
-
-absl::Status ArenaPair::DeriveRest() {
-  if (!device_.is_cpu()) return absl::OkStatus();
-  try {
-    idle().packed->PackRest();
-  } catch (const std::exception& error) {
-    return Refused(table_, "the packed copy", error);
-  }
-  return absl::OkStatus();
-}
-
 const model::ParameterProvider* ArenaPair::live_parameters() const {
   absl::MutexLock lock(&mu_);
   if (live_ < 0 || released_) return nullptr;
   if (!device_.is_cpu()) return on_device_.get();
-  return slots_[live_].packed.get();
+  return arenas_[live_].get();
 }
 
 void ArenaPair::Flip(int64_t version) {
@@ -96,18 +74,18 @@ void ArenaPair::Flip(int64_t version) {
 absl::Status ArenaPair::Load() {
   if (device_.is_cpu()) return absl::OkStatus();
   model::Arena* to = nullptr;
-  const model::Arena* from = nullptr;
+  const model::PackedArena* from = nullptr;
   absl::Status status;
   {
     absl::MutexLock lock(&mu_);
     status = ProvideOnDevice();
     to = on_device_.get();
-    from = slots_[live_ == 0 ? 1 : 0].arena.get();
+    from = arenas_[live_ == 0 ? 1 : 0].get();
   }
   if (status.ok()) {
     try {
       // Without the lock: others may ask meanwhile what is live.
-      to->CopyFrom(*from);
+      to->CopyFrom(from->arena());
       return absl::OkStatus();
     } catch (const std::exception& error) {
       status = absl::InternalError(absl::StrCat("weights do not reach ", device_.str(), ": ",
@@ -129,10 +107,9 @@ void ArenaPair::DropStaged() {
 void ArenaPair::Release() {
   absl::MutexLock lock(&mu_);
   const int staged = live_ == 0 ? 1 : 0;
-  for (int i = 0; i < static_cast<int>(slots_.size()); ++i) {
-    if (slots_[i].arena == nullptr || (i == staged && has_stager_)) continue;
-    if (slots_[i].packed != nullptr) slots_[i].packed->ReleaseMemory();
-    slots_[i].arena->ReleaseMemory();
+  for (int i = 0; i < static_cast<int>(arenas_.size()); ++i) {
+    if (arenas_[i] == nullptr || (i == staged && has_stager_)) continue;
+    arenas_[i]->ReleaseMemory();
   }
   on_device_.reset();
   // What was freed in pieces.

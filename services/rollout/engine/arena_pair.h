@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "common/model/arena.h"
-#include "common/model/packed_weights.h"
+#include "common/model/packed_arena.h"
 
 namespace tandem::rollout {
 
@@ -32,20 +32,11 @@ class ArenaPair {
   // Version of the live arena; -1 where there is none.
   int64_t live_version() const;
   // The live arena, or null.
-  std::shared_ptr<const model::Arena> live() const;
+  std::shared_ptr<const model::PackedArena> live() const;
 
-  // The arena that is not live, for writing; the same until the next Flip(). What was derived from
-  // its former contents is void. RESOURCE_EXHAUSTED where it cannot be allocated.
-  absl::StatusOr<std::shared_ptr<model::Arena>> Staged();
-
-  // Derives from elements [first, first + count) of a parameter of the staged arena, which must
-  // have been asked for, the layout that the forward pass reads. By its stager, when they are
-  // final, once each. RESOURCE_EXHAUSTED as Staged().
-  absl::Status Derive(int parameter, int64_t first, int64_t count);
-  // Whether Derive() reads a parameter of the staged arena.
-  bool Derives(int parameter) { return idle().packed->IsPacked(parameter); }
-  // The same for what is still without.
-  absl::Status DeriveRest();
+  // The arena that is not live, for writing; the same until the next Flip(). RESOURCE_EXHAUSTED
+  // where it cannot be allocated.
+  absl::StatusOr<std::shared_ptr<model::PackedArena>> Staged();
 
   // What is staged is dropped; its memory is kept for the next time.
   void DropStaged();
@@ -59,7 +50,7 @@ class ArenaPair {
   // live then, and the call may be repeated.
   absl::Status Load();
 
-  // The staged arena, with what was derived of it, becomes live.
+  // The staged arena becomes live.
   void Flip(int64_t version);
 
   // What the forward pass reads of the live arena, on the engine's device, or null; valid until the
@@ -67,18 +58,6 @@ class ArenaPair {
   const model::ParameterProvider* live_parameters() const;
 
  private:
-  struct Slot {
-    std::shared_ptr<model::Arena> arena;
-    // Of the arena, with which it comes; none where another device computes.
-    std::unique_ptr<model::PackedWeights> packed;
-  };
-
-  // The slot that is not live. Until the flip its contents are the stager's, without the lock.
-  Slot& idle() {
-    absl::MutexLock lock(&mu_);
-    return slots_[live_ == 0 ? 1 : 0];
-  }
-
   // The arena on device_, where that is not the CPU. RESOURCE_EXHAUSTED.
   absl::Status ProvideOnDevice() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -86,12 +65,13 @@ class ArenaPair {
   const at::ScalarType dtype_;
   const at::Device device_;
   mutable absl::Mutex mu_;
-  std::array<Slot, 2> slots_ ABSL_GUARDED_BY(mu_);
+  // Packed for the CPU, unless another device computes.
+  std::array<std::shared_ptr<model::PackedArena>, 2> arenas_ ABSL_GUARDED_BY(mu_);
   // A copy of the live arena on device_; null on the CPU. Written by the engine thread.
   std::unique_ptr<model::Arena> on_device_ ABSL_GUARDED_BY(mu_);
   int live_ ABSL_GUARDED_BY(mu_) = -1;
   int64_t live_version_ ABSL_GUARDED_BY(mu_) = -1;
-  bool released_ ABSL_GUARDED_BY(mu_) = false;  // slots_[live_] has no contents
+  bool released_ ABSL_GUARDED_BY(mu_) = false;  // arenas_[live_] has no contents
   bool has_stager_ ABSL_GUARDED_BY(mu_) = false;
 };
 

@@ -36,14 +36,30 @@ absl::Status ArenaStore::PrepareStaging() {
 }
 
 absl::Status ArenaStore::Arrived(int index, int64_t offset, int64_t size) {
-  const model::ParameterTable::SegmentRef ref = table_.segments()[index];
-  const auto element = static_cast<int64_t>(c10::elementSize(arenas_.dtype()));
-  const int64_t begin = table_.segment(ref).offset - table_.parameter(ref.parameter).offset;
-  return arenas_.Derive(ref.parameter, begin + offset / element, size / element);
+  staged_->Pack(index, offset, size);
+  return absl::OkStatus();
 }
 
-bool ArenaStore::ReadsAgain(int index) {
-  return arenas_.Derives(table_.segments()[index].parameter);
+bool ArenaStore::ReadsAgain(int index) { return GrainOf(index).size_bytes > 0; }
+
+void ArenaStore::WriteStaged(int index, int64_t offset, absl::Span<const std::byte> from) {
+  staged_->Write(index, offset, from);
+}
+
+void ArenaStore::ReadStaged(int index, int64_t offset, absl::Span<std::byte> to) const {
+  staged_->Read(index, offset, to);
+}
+
+absl::Status ArenaStore::ReadLive(int index, int64_t offset, absl::Span<std::byte> to) const {
+  const std::shared_ptr<const model::PackedArena> live = arenas_.live();
+  if (live == nullptr) return absl::FailedPreconditionError("no weights are live");
+  live->Read(index, offset, to);
+  return absl::OkStatus();
+}
+
+weights::PackedTensors::Grain ArenaStore::GrainOf(int index) const {
+  const model::PackedArena::Grain grain = staged_->GrainOf(index);
+  return {grain.before, grain.size_bytes};
 }
 
 void ArenaStore::DropStaged() {
@@ -62,7 +78,7 @@ absl::StatusOr<CommitResult> ArenaStore::Commit(int64_t policy_version,
 }
 
 absl::Span<const std::byte> ArenaStore::Live(int index) const {
-  const std::shared_ptr<const model::Arena> live = arenas_.live();
+  const std::shared_ptr<const model::PackedArena> live = arenas_.live();
   if (live == nullptr) return {};
   return live->SegmentBytes(index);
 }

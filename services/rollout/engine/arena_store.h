@@ -23,7 +23,7 @@ namespace tandem::rollout {
 
 // Threads as WeightStore says. The manifest's type is the engine's compute type: bytes are received
 // where they are used.
-class ArenaStore : public WeightStore {
+class ArenaStore : public WeightStore, private weights::PackedTensors {
  public:
   // Makes what is staged live as `version`, as WeightStore::Commit().
   using CommitStaged = std::function<absl::StatusOr<CommitResult>(int64_t version)>;
@@ -41,6 +41,7 @@ class ArenaStore : public WeightStore {
   std::string live_model_digest() const override;
 
   absl::Status PrepareStaging() override;
+  weights::PackedTensors* packed() override { return this; }
   absl::Span<std::byte> Staged(int index) override { return staged_->SegmentBytes(index); }
   absl::Status Arrived(int index, int64_t offset, int64_t size) override;
   bool ReadsAgain(int index) override;
@@ -58,12 +59,18 @@ class ArenaStore : public WeightStore {
         commit_(std::move(commit)),
         manifest_(std::move(manifest)) {}
 
+  // Of what the arenas hold as the products read it.
+  void WriteStaged(int index, int64_t offset, absl::Span<const std::byte> from) override;
+  void ReadStaged(int index, int64_t offset, absl::Span<std::byte> to) const override;
+  absl::Status ReadLive(int index, int64_t offset, absl::Span<std::byte> to) const override;
+  Grain GrainOf(int index) const override;
+
   const model::ParameterTable& table_;
   ArenaPair& arenas_;
   const CommitStaged commit_;
   const common::v1::Manifest manifest_;
   // The receiver's thread:
-  std::shared_ptr<model::Arena> staged_;
+  std::shared_ptr<model::PackedArena> staged_;
   mutable absl::Mutex mu_;
   std::string live_model_digest_ ABSL_GUARDED_BY(mu_);
 };

@@ -28,7 +28,6 @@ struct Engine::Swap {
 };
 
 absl::StatusOr<CommitResult> Engine::Commit(int64_t version, absl::Time deadline) {
-  RETURN_IF_ERROR(weights_.DeriveRest());
   auto swap = std::make_shared<Swap>(version);
   Post([this, swap] {
     // A paused engine would wait for ever: there the requests are kept.

@@ -33,7 +33,6 @@ RankFollower::RankFollower(const model::Transformer& model, RankGroup* ranks,
       runner_(std::move(runner)) {}
 
 absl::StatusOr<CommitResult> RankFollower::Commit(int64_t version, absl::Time deadline) {
-  RETURN_IF_ERROR(weights_.DeriveRest());
   absl::MutexLock lock(&mu_);
   swap_ = Swap::kOffered;
   swap_version_ = version;

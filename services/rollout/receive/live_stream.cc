@@ -66,15 +66,18 @@ absl::Status LiveStream::Copy(int64_t from, int64_t size, char* to) const {
   while (size > 0) {
     const int64_t begin = tensor == 0 ? 0 : ends_[tensor - 1];
     const int64_t part = std::min(size, ends_[tensor] - from);
+    const absl::Span<std::byte> part_to(reinterpret_cast<std::byte*>(to),
+                                        static_cast<size_t>(part));
     const absl::Span<const std::byte> bytes = store_.Live(static_cast<int>(tensor));
-    if (static_cast<int64_t>(bytes.size()) != ends_[tensor] - begin) {
+    if (bytes.empty() && store_.packed() != nullptr) {
+      RETURN_IF_ERROR(store_.packed()->ReadLive(static_cast<int>(tensor), from - begin, part_to));
+    } else if (static_cast<int64_t>(bytes.size()) != ends_[tensor] - begin) {
       return absl::InternalError(absl::StrCat(
           "tensor ", store_.manifest().tensors(static_cast<int>(tensor)).name(),
           ": its memory has ", bytes.size(), " bytes, expected ", ends_[tensor] - begin));
+    } else {
+      RETURN_IF_ERROR(weights::ReadBytes(store_.ops(), bytes.data() + (from - begin), part_to));
     }
-    RETURN_IF_ERROR(
-        weights::ReadBytes(store_.ops(), bytes.data() + (from - begin),
-                           {reinterpret_cast<std::byte*>(to), static_cast<size_t>(part)}));
     from += part;
     to += part;
     size -= part;

@@ -30,22 +30,28 @@ absl::Status Stage(const io::ModelFolder& folder, const model::ParameterTable& t
         const at::ScalarType type = dtype == "bfloat16"  ? at::kBFloat16
                                     : dtype == "float16" ? at::kHalf
                                                          : at::kFloat;
-        if (static_cast<int64_t>(bytes.size()) !=
-            segment.numel * static_cast<int64_t>(c10::elementSize(type))) {
+        const int64_t size = segment.numel * static_cast<int64_t>(c10::elementSize(type));
+        const bool is_packed = bytes.empty() && store.packed() != nullptr;
+        if (static_cast<int64_t>(bytes.size()) != size && !is_packed) {
           return absl::InternalError(
               absl::StrCat("tensor ", segment.name, ": its memory has ", bytes.size(), " bytes"));
         }
         weights::DeviceOps& ops = store.ops();
-        // Cast where the host can, which for another memory is a buffer.
-        std::vector<std::byte> buffer(ops.on_host() ? 0 : bytes.size());
-        const absl::Span<std::byte> cast = ops.on_host() ? bytes : absl::MakeSpan(buffer);
+        // Cast where the host can, which for another memory or order is a buffer.
+        const bool in_place = ops.on_host() && !is_packed;
+        std::vector<std::byte> buffer(in_place ? 0 : static_cast<size_t>(size));
+        const absl::Span<std::byte> cast = in_place ? bytes : absl::MakeSpan(buffer);
         RETURN_IF_ERROR(model::CopySegment(segment, tensor, 0, segment.numel, type, cast.data()));
-        if (!ops.on_host()) RETURN_IF_ERROR(weights::WriteBytes(ops, cast, bytes.data()));
+        if (is_packed) {
+          store.packed()->WriteStaged(index, 0, cast);
+        } else if (!in_place) {
+          RETURN_IF_ERROR(weights::WriteBytes(ops, cast, bytes.data()));
+        }
         weights::DigestSum sum;
-        RETURN_IF_ERROR(
-            ops.Digest({weights::RunOfHeld(manifest.tensors(index), bytes)}, {&sum, 1}));
+        RETURN_IF_ERROR(ops.Digest(
+            {weights::RunOfHeld(manifest.tensors(index), is_packed ? cast : bytes)}, {&sum, 1}));
         digests.push_back(weights::MakeTensorDigest(manifest.tensors(index), sum));
-        return store.Arrived(index, 0, static_cast<int64_t>(bytes.size()));
+        return is_packed ? absl::OkStatus() : store.Arrived(index, 0, size);
       });
 }
 

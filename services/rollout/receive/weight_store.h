@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/weights/device_ops.h"
+#include "common/weights/packed_tensors.h"
 #include "tandem/common/v1/weights.pb.h"
 
 namespace tandem::rollout {
@@ -40,10 +41,14 @@ class WeightStore {
   // Makes room for a new version; what was staged before is undefined. RESOURCE_EXHAUSTED where it
   // does not fit. The live weights are not touched.
   virtual absl::Status PrepareStaging() = 0;
+  // The tensors that the arenas hold in an order of their own; for these the spans below are empty.
+  // Null where there are none. Constant.
+  virtual weights::PackedTensors* packed() { return nullptr; }
+  const weights::PackedTensors* packed() const { return const_cast<WeightStore*>(this)->packed(); }
   // The bytes of tensor `index` of the manifest in the staged arena. Between PrepareStaging() and
   // Commit() or DropStaged(), always the same.
   virtual absl::Span<std::byte> Staged(int index) = 0;
-  // Bytes [offset, offset + size) of staged tensor `index`, whole elements, are final: what else
+  // Bytes [offset, offset + size) at Staged(index), whole elements, are final: what else
   // the engine keeps of them can be made while others are still on their way. Each byte is told of
   // once. RESOURCE_EXHAUSTED.
   virtual absl::Status Arrived(int index, int64_t offset, int64_t size) = 0;

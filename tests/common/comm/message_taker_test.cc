@@ -24,8 +24,12 @@ absl::Status Expect(bool condition, const std::string& what) {
 // Copies, and notes what it was told of.
 class NotingTaker : public MessageTaker {
  public:
-  void Take(int64_t offset, const std::byte* from, std::byte* to, int64_t size) override {
+  void Take(int64_t offset, const std::byte* from, std::byte* to, int64_t size,
+            bool stays) override {
     in_order_ = in_order_ && offset == taken_ && size > 0 && offset % kTakenGrain == 0;
+    // What stays lies behind what was told of before.
+    in_order_ = in_order_ && (!stays || offset == 0 || from - offset == first_);
+    if (offset == 0) first_ = from;
     if (from != to) std::memcpy(to, from, static_cast<size_t>(size));
     taken_ += size;
     ++num_portions_;
@@ -36,6 +40,7 @@ class NotingTaker : public MessageTaker {
   int num_portions() const { return num_portions_; }
 
  private:
+  const std::byte* first_ = nullptr;
   bool in_order_ = true;
   int64_t taken_ = 0;
   int num_portions_ = 0;

@@ -18,8 +18,8 @@
 
 #include "common/model/arena.h"
 #include "common/model/device_attention.h"
+#include "common/model/packed_arena.h"
 #include "common/model/packed_attention.h"
-#include "common/model/packed_weights.h"
 #include "common/model/paged_attention.h"
 #include "common/model/random_init.h"
 #include "common/model/transformer.h"
@@ -123,7 +123,7 @@ class ExactNumerics {
       : random_(seed),
         model_(exact_case.shape.Spec()),
         arena_(model_.table(), exact_case.dtype, exact_case.device),
-        packed_(arena_),
+        packed_(model_.table(), exact_case.dtype),
         dtype_(exact_case.dtype),
         device_(exact_case.device),
         make_attention_(exact_case.make_attention),
@@ -141,7 +141,7 @@ class ExactNumerics {
                          .to(parameter.scalar_type()));
     }
     arena_.CopyFrom(arena);
-    packed_.PackRest();
+    packed_.CopyFrom(arena_);
   }
 
   int64_t Draw(int64_t least, int64_t most) {
@@ -365,7 +365,7 @@ class ExactNumerics {
   std::mt19937_64 random_;
   Transformer model_;
   Arena arena_;
-  PackedWeights packed_;
+  PackedArena packed_;
   at::ScalarType dtype_;
   at::Device device_;
   decltype(&CreateCudaAttention) make_attention_;

@@ -229,6 +229,47 @@ TEST_P(GemmOnTarget, PanelsPackedOneByOneInGivenMemoryAreThoseOfAll) {
   }
 }
 
+// The parts of a matrix in any order, of any size, wherever panels and rows begin.
+TEST_P(GemmOnTarget, WhatIsWrittenInPartsIsWhatWasPackedAndIsReadBack) {
+  std::mt19937 random(3);
+  for (const Element type : {Element::kFloat32, Element::kBFloat16}) {
+    const int64_t panel = PackedMatrix::panel_columns(type);
+    for (const auto& [n, k] : {std::pair{3 * panel + 5, int64_t{77}},
+                               {panel, int64_t{64}},
+                               {panel - 1, int64_t{32}},
+                               {2 * panel + 17, int64_t{1}},
+                               {int64_t{1}, int64_t{200}}}) {
+      const Matrix b(k, n, type, true, 2);
+      const int64_t element = SizeOf(type);
+      const auto* const plain = static_cast<const std::byte*>(b.view.data);
+      const PackedMatrix all(b.view, k, n);
+      for (const int64_t longest : {int64_t{1}, int64_t{40}, panel * k, 3 * panel * k}) {
+        std::vector<std::pair<int64_t, int64_t>> parts;
+        for (int64_t first = 0; first < n * k;) {
+          const int64_t count =
+              std::min(n * k - first, 1 + static_cast<int64_t>(random()) % longest);
+          parts.emplace_back(first, count);
+          first += count;
+        }
+        std::shuffle(parts.begin(), parts.end(), random);
+        const Buffer memory = AllocateBytes(all.size_bytes());
+        std::memset(memory.get(), 0, all.size_bytes());
+        PackedMatrix written(type, k, n, memory.get());
+        std::vector<std::byte> read(n * k * element);
+        for (const auto& [first, count] : parts)
+          written.Write(first, count, plain + first * element);
+        ASSERT_EQ(std::memcmp(written.data(), all.data(), all.size_bytes()), 0)
+            << n << "x" << k << ", parts of up to " << longest;
+        for (const auto& [first, count] : parts) {
+          written.Read(first, count, read.data() + first * element);
+        }
+        ASSERT_EQ(std::memcmp(read.data(), plain, read.size()), 0)
+            << n << "x" << k << ", parts of up to " << longest;
+      }
+    }
+  }
+}
+
 TEST_P(GemmOnTarget, RoundsToTheNearestBFloat16) {
   // 1 + 2^-8 lies half way between two bfloat16 values and goes to the even one.
   const float values[] = {1.0f + 0x1p-8f, 1.0f + 0x1p-8f + 0x1p-20f, 1.0f + 3 * 0x1p-8f, INFINITY,

@@ -17,8 +17,8 @@
 #include "common/io/model_folder.h"
 #include "common/model/arena.h"
 #include "common/model/load_parameters.h"
+#include "common/model/packed_arena.h"
 #include "common/model/packed_attention.h"
-#include "common/model/packed_weights.h"
 #include "common/model/transformer.h"
 #include "tests/support/status_matchers.h"
 
@@ -110,59 +110,58 @@ TEST_P(Golden, LogProbsAndEntropiesAreThoseOfTransformers) {
 
 TEST_P(Golden, PackedWeightsGiveTheSameBits) {
   const at::NoGradGuard no_grad;
-  PackedWeights packed(*arena_);
-  const LogProbs plain = Forward(*arena_);
-  EXPECT_TRUE(at::equal(plain.logprobs, Forward(packed).logprobs)) << "nothing is packed";
-  const int qkv = model_->table().layer(0).qkv_weight;
-  packed.Pack(qkv, 0, model_->table().parameter(qkv).numel);
-  EXPECT_TRUE(at::equal(plain.logprobs, Forward(packed).logprobs)) << "one is packed";
-  packed.PackRest();
-  EXPECT_TRUE(at::equal(plain.logprobs, Forward(packed).logprobs));
+  PackedArena packed(model_->table(), arena_->dtype());
+  packed.CopyFrom(*arena_);
+  EXPECT_TRUE(at::equal(Forward(*arena_).logprobs, Forward(packed).logprobs));
+  PackedArena plain(model_->table(), arena_->dtype(), /*packs=*/false);
+  plain.CopyFrom(*arena_);
+  EXPECT_TRUE(at::equal(Forward(*arena_).logprobs, Forward(plain).logprobs));
 }
 
-TEST_P(Golden, PackedWeightsFollowTheArena) {
-  const at::NoGradGuard no_grad;
-  PackedWeights packed(*arena_);
-  packed.PackRest();
-  packed.Invalidate();
-  for (size_t i = 0; i < model_->table().segments().size(); ++i) {
-    arena_->SegmentTensor(i).mul_(0.5);
-  }
-  const LogProbs plain = Forward(*arena_);
-  EXPECT_TRUE(at::equal(plain.logprobs, Forward(packed).logprobs)) << "before it is packed anew";
-  packed.PackRest();
-  EXPECT_TRUE(at::equal(plain.logprobs, Forward(packed).logprobs));
-}
-
-// The parts of every parameter, of any size and in any order, some of them before what was packed
-// last counts no more.
+// The parts of every tensor, of any size and in any order, over what was there before; and what was
+// written is read back.
 TEST_P(Golden, WeightsThatArriveInPartsArePackedAsTheyCome) {
   const at::NoGradGuard no_grad;
   std::mt19937 random(5);
   struct Part {
-    int parameter;
-    int64_t first;
-    int64_t count;
+    size_t segment;
+    int64_t offset;
+    int64_t size;
   };
+  const auto element = static_cast<int64_t>(c10::elementSize(arena_->dtype()));
   std::vector<Part> parts;
-  for (size_t i = 0; i < model_->table().parameters().size(); ++i) {
-    const int64_t numel = model_->table().parameter(i).numel;
-    for (int64_t first = 0; first < numel;) {
-      const auto count = std::min<int64_t>(numel - first, 1 + random() % 3000);
-      parts.push_back({static_cast<int>(i), first, count});
-      first += count;
+  for (size_t i = 0; i < model_->table().segments().size(); ++i) {
+    const auto bytes = static_cast<int64_t>(arena_->SegmentBytes(i).size());
+    for (int64_t offset = 0; offset < bytes;) {
+      const auto size = std::min<int64_t>(bytes - offset, element * (1 + random() % 3000));
+      parts.push_back({i, offset, size});
+      offset += size;
     }
   }
-  PackedWeights packed(*arena_);
+  PackedArena packed(model_->table(), arena_->dtype());
   const LogProbs plain = Forward(*arena_);
   for (int round = 0; round < 2; ++round) {
-    packed.Invalidate();
     std::shuffle(parts.begin(), parts.end(), random);
-    for (size_t i = 0; i < parts.size(); ++i) {
-      packed.Pack(parts[i].parameter, parts[i].first, parts[i].count);
-      if (i == parts.size() / 2 && round == 0) break;  // an update that failed
+    for (const Part& part : parts) {
+      const auto from = arena_->SegmentBytes(part.segment).subspan(part.offset, part.size);
+      if (const auto to = packed.SegmentBytes(part.segment); to.empty()) {
+        packed.Write(part.segment, part.offset, from);
+      } else {
+        std::memcpy(to.data() + part.offset, from.data(), from.size());
+        packed.Pack(part.segment, part.offset, part.size);
+      }
     }
     EXPECT_TRUE(at::equal(plain.logprobs, Forward(packed).logprobs));
+    Arena read(model_->table(), arena_->dtype());
+    packed.CopyTo(read);
+    for (size_t i = 0; i < model_->table().parameters().size(); ++i) {
+      EXPECT_TRUE(at::equal(read.Get(static_cast<int>(i)), arena_->Get(static_cast<int>(i)))) << i;
+    }
+    for (size_t i = 0; i < model_->table().segments().size(); ++i)
+      arena_->SegmentTensor(i).mul_(0.5);
+    packed.CopyFrom(*arena_);
+    for (size_t i = 0; i < model_->table().segments().size(); ++i)
+      arena_->SegmentTensor(i).mul_(2.0);
   }
   int num_packed = 0;
   for (size_t i = 0; i < model_->table().parameters().size(); ++i) {

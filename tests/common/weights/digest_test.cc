@@ -63,7 +63,7 @@ TEST(Digest, WhatARankHoldsCanBeAddedInAnyParts) {
       DigestSum sum;
       const auto size = static_cast<int64_t>(held.size());
       for (int64_t at = 0; at < size; at += step) {
-        AddHeld(part, Bytes(held), at, std::min(step, size - at), sum);
+        AddHeld(part, size, at, Bytes(held).subspan(at, std::min(step, size - at)), sum);
       }
       EXPECT_EQ(sum.Hex(), SumOfHeld(part, Bytes(held)).Hex()) << step << " bytes at a time";
     }
@@ -84,8 +84,8 @@ TEST(Digest, WhatARankWillHoldCanBeCopiedThereAndAddedInAnyParts) {
       const absl::Span<std::byte> place(reinterpret_cast<std::byte*>(held.data()), held.size());
       DigestSum sum;
       for (int64_t at = 0; at < size; at += step) {
-        CopyHeld(part, place, at, Bytes(from).data() + at, std::min(step, size - at), sum,
-                 /*streams=*/at % 2 == 0);
+        CopyHeld(part, size, at, Bytes(from).subspan(at, std::min(step, size - at)),
+                 place.data() + at, sum, /*streams=*/at % 2 == 0);
       }
       EXPECT_EQ(sum.Hex(), SumOfHeld(part, Bytes(from)).Hex()) << step << " bytes at a time";
       EXPECT_EQ(held, from);

@@ -25,6 +25,7 @@ using Clock = std::chrono::steady_clock;
 constexpr int64_t kPortion = int64_t{256} << 10;    // bytes: as messages are taken
 constexpr int64_t kLeastBytes = int64_t{64} << 20;  // more than the caches hold
 constexpr int64_t kMostBytes = int64_t{192} << 20;  // from here on nothing changes with size
+constexpr int64_t kLanding = 32;                    // portions that arrive from sockets at once
 constexpr int kRounds = 3;
 
 // The memory of one core, in large pages as the services' is.
@@ -52,25 +53,29 @@ class Bench {
       std::memcpy(At(target_, i), At(source_, i), kPortion);
     }
   }
-  // The same as a receiver of an update does it: with the digest, and the packing for its products.
+  // The same as a receiver of an update does it: with the digest, and by way of the cache into the
+  // order of its products.
   void Receive() {
-    const int64_t panel = packed_.panel_columns() * work_.columns;
-    const int64_t panel_bytes = panel * work_.element_bytes;
-    int64_t packed = 0;
+    const int64_t elements = kPortion / work_.element_bytes;
+    const auto upto = [&](int64_t portions) {
+      return static_cast<int64_t>(static_cast<double>(portions) * work_.packed_share);
+    };
     for (int64_t i = 0; i < num_portions_; ++i) {
+      const absl::Span<const std::byte> from(At(source_, i), kPortion);
+      if (upto(i + 1) == upto(i)) {
+        weights::StreamRange(i * kPortion, from, At(target_, i), sum_);
+        continue;
+      }
+      std::byte* const landed = At(target_, work_.lends ? 0 : i % kLanding);
       if (work_.lends) {
-        weights::CopyRange(i * kPortion, {At(source_, i), kPortion}, At(target_, i), sum_);
+        weights::CopyRange(i * kPortion, from, landed, sum_);
       } else {
-        std::memcpy(At(target_, i), At(source_, i), kPortion);
-        weights::AddRange(i * kPortion, {At(target_, i), kPortion}, sum_);
+        std::memcpy(landed, from.data(), kPortion);
+        weights::AddRange(i * kPortion, {landed, kPortion}, sum_);
       }
-      const kernels::ConstMatrix whole = {target_.get(), packed_.type(), 1, work_.columns};
-      for (; (packed + 1) * panel_bytes <= (i + 1) * kPortion; ++packed) {
-        const auto upto = [&](int64_t panels) {
-          return static_cast<int64_t>(static_cast<double>(panels) * work_.packed_share);
-        };
-        if (upto(packed + 1) > upto(packed)) packed_.Repack(whole, packed, packed + 1);
-      }
+      const int64_t first = i * elements;
+      const int64_t count = std::min(elements, packed_.n() * packed_.k() - first);
+      packed_.Write(first, count, landed);
     }
   }
 

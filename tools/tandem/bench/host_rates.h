@@ -20,7 +20,7 @@ struct HostWork {
 struct HostRates {
   int cores = 1;
   double send = 0;    // the sender's digest
-  double unpack = 0;  // what a receiver does beyond copying: the digest, and the packing
+  double unpack = 0;  // what a receiver does beyond copying: the digest, and another order
 };
 
 // Takes about a second, and up to 600 MB for each core.

@@ -47,7 +47,7 @@ struct SyncOptions {
   std::vector<std::string> overrides;
 };
 
-// The share of a model's elements that a rollout packs for its products (packed_weights.h).
+// The share of a model's elements that a rollout packs for its products (packed_arena.h).
 double PackedShare(const model::ParameterTable& table) {
   double packed = 0, all = 0;
   for (int i = 0; i < static_cast<int>(table.parameters().size()); ++i) {

@@ -18,6 +18,7 @@
 #include "common/model/random_init.h"
 #include "common/model/transformer.h"
 #include "services/rollout/engine/engine.h"
+#include "tests/support/staged_weights.h"
 #include "tests/support/status_matchers.h"
 
 namespace tandem::rollout {
@@ -157,7 +158,9 @@ class EngineTest : public ::testing::Test {
     }
     Start(std::move(options), std::move(spec));
     ASSERT_OK_AND_ASSIGN(auto arena, engine_->weights().Staged());
-    ASSERT_OK(model::LoadParameters(folder, *arena));
+    model::Arena plain(model_->table(), engine_->weights().dtype());
+    ASSERT_OK(model::LoadParameters(folder, plain));
+    arena->CopyFrom(plain);
     ASSERT_OK(engine_->Commit(0, absl::Now() + kPatience).status());
   }
 
@@ -169,7 +172,7 @@ class EngineTest : public ::testing::Test {
 
   void CommitRandom(int64_t version, uint64_t seed) {
     ASSERT_OK_AND_ASSIGN(auto arena, engine_->weights().Staged());
-    model::RandomInit(model_->spec(), seed, *arena);
+    tandem::testing::StageRandom(model_->spec(), seed, *arena);
     ASSERT_OK(engine_->Commit(version, absl::Now() + kPatience).status());
   }
 

@@ -9,6 +9,7 @@
 
 #include "common/model/packed_attention.h"
 #include "tests/services/rollout/engine/engine_fixture.h"
+#include "tests/support/staged_weights.h"
 
 namespace tandem::rollout {
 namespace {
@@ -72,7 +73,8 @@ TEST_F(EngineTest, SamplesOfAPromptShareOnePrefill) {
     // Each wrote into a cache of its own.
     std::vector<int32_t> all = Prompt(40);
     all.insert(all.end(), sample.token_ids.begin(), sample.token_ids.end());
-    const std::vector<float> plain = PlainScore(*model_, *engine_->weights().live(), all);
+    const std::vector<float> plain =
+        PlainScore(*model_, *tandem::testing::PlainCopy(*engine_->weights().live()), all);
     ExpectNear(sample.logprobs, {plain.begin() + 39, plain.end()}, 1e-4f);
   }
   EXPECT_EQ(different.size(), 4u);
@@ -119,8 +121,10 @@ TEST_F(EngineTest, LogProbsAreRawAndProcessed) {
   const SampleChunk sample = Generate(request);
   std::vector<int32_t> all = Prompt(6);
   all.insert(all.end(), sample.token_ids.begin(), sample.token_ids.end());
-  const auto raw = PlainScore(*model_, *engine_->weights().live(), all);
-  const auto processed = PlainScore(*model_, *engine_->weights().live(), all, 0.7);
+  const auto raw =
+      PlainScore(*model_, *tandem::testing::PlainCopy(*engine_->weights().live()), all);
+  const auto processed =
+      PlainScore(*model_, *tandem::testing::PlainCopy(*engine_->weights().live()), all, 0.7);
   ExpectNear(sample.logprobs, {raw.begin() + 5, raw.end()}, 1e-4f);
   ExpectNear(sample.processed_logprobs, {processed.begin() + 5, processed.end()}, 1e-4f);
 }
@@ -132,7 +136,9 @@ TEST_F(EngineTest, ScoreIsThatOfThePlainForward) {
     ASSERT_OK_AND_ASSIGN(const ScoreResult result,
                          Score({.token_ids = Prompt(70), .temperature = temperature}));
     ExpectNear(result.logprobs,
-               PlainScore(*model_, *engine_->weights().live(), Prompt(70), temperature), 1e-4f);
+               PlainScore(*model_, *tandem::testing::PlainCopy(*engine_->weights().live()),
+                          Prompt(70), temperature),
+               1e-4f);
     EXPECT_EQ(result.policy_version, 0);
   }
   ASSERT_OK_AND_ASSIGN(const ScoreResult one, Score({.token_ids = {3}}));
@@ -153,7 +159,8 @@ TEST_F(EngineTest, AKnownPromptIsReusedUntilTheWeightsChange) {
   EXPECT_EQ(updated.num_cached_tokens, 0);
   std::vector<int32_t> all = Prompt(50);
   all.insert(all.end(), updated.token_ids.begin(), updated.token_ids.end());
-  const auto plain = PlainScore(*model_, *engine_->weights().live(), all);
+  const auto plain =
+      PlainScore(*model_, *tandem::testing::PlainCopy(*engine_->weights().live()), all);
   ExpectNear(updated.logprobs, {plain.begin() + 49, plain.end()}, 1e-4f);
 }
 
@@ -210,7 +217,8 @@ TEST_F(EngineTest, BFloat16Generates) {
   EXPECT_EQ(sample.token_ids.size(), 20u);
   std::vector<int32_t> all = Prompt(30);
   all.insert(all.end(), sample.token_ids.begin(), sample.token_ids.end());
-  const auto plain = PlainScore(*model_, *engine_->weights().live(), all);
+  const auto plain =
+      PlainScore(*model_, *tandem::testing::PlainCopy(*engine_->weights().live()), all);
   ExpectNear(sample.logprobs, {plain.begin() + 29, plain.end()}, 0.1f);
 }
 
@@ -239,10 +247,9 @@ TEST_F(EngineTest, AFullQueueIsRefused) {
 TEST_F(EngineTest, LogitsThatAreNotFiniteFailTheRequestAlone) {
   StartRandom({});
   ASSERT_OK_AND_ASSIGN(auto arena, engine_->weights().Staged());
-  model::RandomInit(model_->spec(), 1, *arena);
+  tandem::testing::StageRandom(model_->spec(), 1, *arena);
   // A token that poisons whoever has it in the prompt.
   arena->Get(model_->table().embedding())[42].fill_(std::numeric_limits<float>::quiet_NaN());
-  arena->Get(model_->table().lm_head());
   ASSERT_OK(engine_->Commit(1, absl::Now() + kPatience).status());
   Outcome poisoned;
   Submit(Greedy({1, 42, 3}, 5), poisoned);

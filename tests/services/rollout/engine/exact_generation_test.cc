@@ -14,6 +14,7 @@
 #include "common/model/packed_attention.h"
 #include "tests/services/rollout/engine/engine_fixture.h"
 #include "tests/support/cuda_device.h"
+#include "tests/support/staged_weights.h"
 
 namespace tandem::rollout {
 namespace {
@@ -101,7 +102,7 @@ class ExactGenerationTest : public EngineTest, public ::testing::WithParamInterf
   void ExpectTrainersLogProbs(const GenerationRequest& request, const SampleChunk& sample) {
     std::vector<int32_t> tokens = request.prompt_ids;
     tokens.insert(tokens.end(), sample.token_ids.begin(), sample.token_ids.end());
-    const auto arena = engine_->weights().live();
+    const auto arena = tandem::testing::PlainCopy(*engine_->weights().live());
     const size_t first = request.prompt_ids.size();
     ExpectSameBits(sample.logprobs, TrainerLogProbs(*model_, *arena, tokens, 1.0), first,
                    "raw log-prob");

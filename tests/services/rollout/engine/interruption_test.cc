@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tests/services/rollout/engine/engine_fixture.h"
+#include "tests/support/staged_weights.h"
 
 namespace tandem::rollout {
 namespace {
@@ -108,7 +109,7 @@ TEST_F(InterruptionTest, ACommitRecomputesTheCacheUnderTheNewWeights) {
   request.n = 2;
   SubmitAndPauseAt(request, 10, outcome);
   ASSERT_OK_AND_ASSIGN(auto arena, engine_->weights().Staged());
-  model::RandomInit(model_->spec(), /*seed=*/2, *arena);
+  tandem::testing::StageRandom(model_->spec(), /*seed=*/2, *arena);
   ASSERT_OK_AND_ASSIGN(const CommitResult commit, engine_->Commit(1, absl::Now() + kPatience));
   Resume();
   ASSERT_TRUE(outcome.Wait());
@@ -155,7 +156,7 @@ TEST_F(InterruptionTest, ACommitMayAbort) {
   Outcome queued;
   Submit(Greedy(Prompt(5), 3), queued);
   ASSERT_OK_AND_ASSIGN(auto arena, engine_->weights().Staged());
-  model::RandomInit(model_->spec(), /*seed=*/2, *arena);
+  tandem::testing::StageRandom(model_->spec(), /*seed=*/2, *arena);
   ASSERT_OK_AND_ASSIGN(const CommitResult commit, engine_->Commit(1, absl::Now() + kPatience));
   ASSERT_TRUE(outcome.Wait());
   EXPECT_EQ(commit.num_aborted_requests, 1);
@@ -170,7 +171,7 @@ TEST_F(InterruptionTest, ACommitMayAbort) {
 TEST_F(InterruptionTest, ACommitMayWaitForRequests) {
   StartRandom({.in_flight = InFlightPolicy::kWait});
   ASSERT_OK_AND_ASSIGN(auto arena, engine_->weights().Staged());
-  model::RandomInit(model_->spec(), /*seed=*/2, *arena);
+  tandem::testing::StageRandom(model_->spec(), /*seed=*/2, *arena);
   Outcome outcome;
   SubmitAndPauseAt(Greedy(Prompt(5), kTokens), 10, outcome);
   Resume();

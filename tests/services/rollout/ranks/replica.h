@@ -18,6 +18,7 @@
 #include "services/rollout/ranks/rank_group.h"
 #include "services/rollout/ranks/rank_leader.h"
 #include "tests/services/rollout/engine/engine_fixture.h"
+#include "tests/support/staged_weights.h"
 #include "tests/support/status_matchers.h"
 
 namespace tandem::rollout {
@@ -92,7 +93,7 @@ class Replica {
   void Stage(int rank, uint64_t seed) {
     auto arena = pair(rank).Staged();
     ASSERT_OK(arena.status());
-    model::RandomInit(spec_, seed, **arena);
+    tandem::testing::StageRandom(spec_, seed, **arena);
   }
 
   // On every rank but those left out; the leader's answer.

@@ -9,6 +9,7 @@
 #include "common/rpc/status_conversion.h"
 #include "tandem/common/v1/error.pb.h"
 #include "tests/services/rollout/ranks/replica.h"
+#include "tests/support/staged_weights.h"
 
 namespace tandem::rollout {
 namespace {
@@ -92,7 +93,7 @@ TEST_P(TensorParallelTest, SamplesAndScoresAsOneRank) {
   model::Transformer whole(c.spec);
   ASSERT_OK_AND_ASSIGN(auto alone, Engine::Create(Options(), whole, nullptr));
   ASSERT_OK_AND_ASSIGN(auto arena, alone->weights().Staged());
-  model::RandomInit(c.spec, 5, *arena);
+  tandem::testing::StageRandom(c.spec, 5, *arena);
   ASSERT_OK(alone->Commit(0, absl::Now() + kPatience).status());
   const std::vector<SampleChunk> expected = RunAll(*alone, requests);
   const std::vector<float> expected_scores = ScoreOf(*alone, Prompt(40, 3, vocab));

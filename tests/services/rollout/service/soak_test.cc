@@ -26,6 +26,7 @@
 #include "common/telemetry/process_memory.h"
 #include "services/rollout/service/rollout_service.h"
 #include "tests/services/rollout/engine/engine_fixture.h"
+#include "tests/support/staged_weights.h"
 
 namespace tandem::rollout {
 namespace {
@@ -72,7 +73,7 @@ class QuietEngines {
     for (int64_t version = 0; version < 2; ++version) {
       auto engine = Engine::Create(Options(), model, nullptr);
       auto arena = (*engine)->weights().Staged();
-      model::RandomInit(model.spec(), SeedOf(version), **arena);
+      tandem::testing::StageRandom(model.spec(), SeedOf(version), **arena);
       EXPECT_OK((*engine)->Commit(version, absl::Now() + kPatience).status());
       engines_.push_back(*std::move(engine));
     }
@@ -157,7 +158,7 @@ class Soak {
   void Update(int64_t version) {
     auto arena = engine_->weights().Staged();
     ASSERT_OK(arena.status());
-    model::RandomInit(model_.spec(), SeedOf(version), **arena);
+    tandem::testing::StageRandom(model_.spec(), SeedOf(version), **arena);
     ASSERT_OK(engine_->Commit(version, absl::Now() + kStall).status());
   }
 
