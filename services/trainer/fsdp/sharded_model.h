@@ -37,6 +37,7 @@
 #include "common/io/model_folder.h"
 #include "common/model/transformer.h"
 #include "services/trainer/data/packed_batch.h"
+#include "services/trainer/fsdp/shard_digests.h"
 #include "services/trainer/fsdp/state_memory.h"
 
 namespace tandem::trainer {
@@ -67,6 +68,8 @@ struct ShardedModelOptions {
   bool trainable = true;
   // Of a value head that the folder does not have.
   uint64_t value_head_seed = 0;
+  // Whether shards on a CPU keep their digests (shard_digests.h): of a model that is published.
+  bool keeps_digests = false;
   // Where the shards rest; on a CPU those in compute dtype too. The folder is that of kDisk.
   Offload offload = Offload::kNone;
   std::string offload_folder;
@@ -93,6 +96,8 @@ struct UnitShard {
   int64_t numel = 0;         // of the unit
   int64_t padded_numel = 0;  // a multiple of ranks
   int64_t offset = 0;        // first element of the unit that this rank owns
+  // Of `computed`, as of the last MasterChanged(); null where it is on a device.
+  std::shared_ptr<ShardDigests> digests;
 };
 
 class ShardedModel {
@@ -140,10 +145,11 @@ class ShardedModel {
   // The next ForwardBackward begins a new sum. Costs nothing: the old sums are overwritten.
   virtual void ZeroGradients() = 0;
 
-  // To be called after the masters have changed, or one unit's: what is derived from them (the
-  // shards in compute dtype) is made anew.
+  // To be called after the masters have changed, or elements [begin, end) of one unit's: what is
+  // derived from them (the shards in compute dtype, their digests) is made anew. Of a unit all are
+  // to be told of, one range after another from 0 on.
   virtual void MastersChanged() = 0;
-  virtual void MasterChanged(int unit) = 0;
+  virtual void MasterChanged(int unit, int64_t begin, int64_t end) = 0;
 
   // For the optimizer: zeros, float32 [numel], that rest where the masters do. Throws
   // c10::OutOfMemoryError.

@@ -49,6 +49,12 @@ std::vector<at::Tensor> GradientsOf(const std::vector<at::Tensor>& outputs,
 // Fewer elements are cast sooner than a thread is woken for them.
 constexpr int64_t kElementsOfThread = int64_t{1} << 16;
 
+// Whether MasterChanged() can make a shard's digests.
+bool KeepsDigests(const at::Tensor& computed) {
+  const at::ScalarType type = computed.scalar_type();
+  return computed.is_cpu() && (type == at::kFloat || type == at::kBFloat16);
+}
+
 std::string StageName(int64_t stage) {
   return stage == 0 ? "embed" : absl::StrCat("layers.", stage - 1);
 }
@@ -116,6 +122,11 @@ ShardedTransformer::ShardedTransformer(ShardedModelOptions options,
     shard.computed = gather_masters ? shard.master
                      : lends        ? comm::ShareableZeros(owned, options_.compute_dtype)
                                     : state_memory_->ComputeZeros(owned, options_.compute_dtype);
+    if (options_.keeps_digests && KeepsDigests(shard.computed)) {
+      shard.digests =
+          std::make_shared<ShardDigests>(table, static_cast<int>(shards_.size()), shard.offset,
+                                         owned, shard.computed.element_size());
+    }
     compute_shards_.push_back(shard.computed);
     shards_.push_back(std::move(shard));
   }
@@ -172,26 +183,37 @@ void ShardedTransformer::ZeroGradients() {
 }
 
 void ShardedTransformer::MastersChanged() {
-  for (size_t u = 0; u < shards_.size(); ++u) MasterChanged(static_cast<int>(u));
+  for (size_t u = 0; u < shards_.size(); ++u) {
+    MasterChanged(static_cast<int>(u), 0, shards_[u].master.numel());
+    Rest(shards_[u].master);
+    Rest(compute_shards_[u]);
+  }
 }
 
-void ShardedTransformer::MasterChanged(int unit) {
+void ShardedTransformer::MasterChanged(int unit, int64_t begin, int64_t end) {
   at::Tensor& compute_shard = compute_shards_[unit];
-  const at::Tensor& master = shards_[unit].master;
-  if (compute_shard.is_same(master)) return;  // the master is what is gathered
+  const UnitShard& shard = shards_[unit];
+  const bool is_master = compute_shard.is_same(shard.master);  // which then is what is gathered
   const at::NoGradGuard no_grad;
-  if (compute_shard.is_cpu() && compute_shard.scalar_type() == at::kBFloat16) {
-    // As a sender of weights casts, every NaN to the same bits.
-    const auto* const from = master.const_data_ptr<float>();
-    auto* const to = static_cast<std::byte*>(compute_shard.data_ptr());
-    at::parallel_for(0, master.numel(), kElementsOfThread, [&](int64_t begin, int64_t end) {
-      weights::CastToBfloat16(from + begin, end - begin, to + begin * compute_shard.element_size());
-    });
-  } else {
-    compute_shard.copy_(master);
+  if (shard.digests == nullptr) {
+    if (!is_master) {
+      compute_shard.narrow(0, begin, end - begin).copy_(shard.master.narrow(0, begin, end - begin));
+    }
+    return;
   }
-  Rest(master);
-  Rest(compute_shard);
+  if (begin == 0) shard.digests->Clear();
+  const auto* const from = shard.master.const_data_ptr<float>();
+  auto* const to = static_cast<std::byte*>(compute_shard.data_ptr());
+  const int64_t element = compute_shard.element_size();
+  at::parallel_for(begin, end, kElementsOfThread, [&](int64_t first, int64_t last) {
+    // By as much as the core's nearest cache keeps.
+    for (int64_t i = first; i < last; i += kElementsOfThread) {
+      const int64_t stop = std::min(last, i + kElementsOfThread);
+      // As a sender of weights casts, every NaN to the same bits.
+      if (!is_master) weights::CastToBfloat16(from + i, stop - i, to + i * element);
+      shard.digests->Add(i, stop, to + i * element);
+    }
+  });
 }
 
 MemoryBytes ShardedTransformer::memory_bytes() const {

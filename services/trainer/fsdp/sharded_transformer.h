@@ -49,7 +49,7 @@ class ShardedTransformer : public ShardedModel {
   absl::Status ReduceGradients() override;
   void ZeroGradients() override;
   void MastersChanged() override;
-  void MasterChanged(int unit) override;
+  void MasterChanged(int unit, int64_t begin, int64_t end) override;
   at::Tensor NewState(int64_t numel) override { return state_memory_->Zeros(numel); }
   int64_t peak_tensor_bytes() const override { return streams_->peak_tensor_bytes(); }
   MemoryBytes memory_bytes() const override;

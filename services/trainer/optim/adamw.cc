@@ -1,5 +1,6 @@
 #include "services/trainer/optim/adamw.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/dot.h>
@@ -25,6 +26,9 @@ namespace {
 // Float32 sums of this many squares are added up in float64, so that a norm does not depend on how
 // the parameters are cut into shards.
 constexpr int64_t kElementsPerSum = 1 << 14;
+
+// Elements that each thread of a CPU updates before what is derived of them is: in its cache still.
+constexpr int64_t kElementsPerUpdate = 1 << 16;
 
 double SumOfSquaresOnCpu(const at::Tensor& x) {
   double sum = 0;
@@ -151,11 +155,19 @@ void AdamW::Update(std::vector<UnitShard>& shards, double learning_rate, double 
     if (u + 1 < shards.size()) {
       for (const at::Tensor& tensor : StateOf(shards[u + 1], u + 1)) WillUse(tensor);
     }
-    at::_fused_adamw_({shards[u].master}, {shards[u].grad}, {first_moments_[u]},
-                      {second_moments_[u]}, /*max_exp_avg_sqs=*/{}, {steps}, learning_rate,
-                      options_.beta1, options_.beta2, options_.weight_decay, options_.eps,
-                      /*amsgrad=*/false, /*maximize=*/false, scale);
-    model_.MasterChanged(static_cast<int>(u));
+    const int64_t numel = shards[u].master.numel();
+    const int64_t at_once =
+        shards[u].master.is_cpu() ? kElementsPerUpdate * at::get_num_threads() : numel;
+    for (int64_t begin = 0; begin < numel; begin += at_once) {
+      const int64_t count = std::min(at_once, numel - begin);
+      const auto part = [&](const at::Tensor& all) { return all.narrow(0, begin, count); };
+      at::_fused_adamw_({part(shards[u].master)}, {part(shards[u].grad)}, {part(first_moments_[u])},
+                        {part(second_moments_[u])},
+                        /*max_exp_avg_sqs=*/{}, {steps}, learning_rate, options_.beta1,
+                        options_.beta2, options_.weight_decay, options_.eps, /*amsgrad=*/false,
+                        /*maximize=*/false, scale);
+      model_.MasterChanged(static_cast<int>(u), begin, begin + count);
+    }
     for (const at::Tensor& tensor : StateOf(shards[u], u)) Rest(tensor);
   }
 }

@@ -65,7 +65,49 @@ absl::StatusOr<std::unique_ptr<ReshardSender>> ReshardSender::Create(const Resha
     out->messages_.push_back({&message, weights::SpansOf(weights::BucketOf(layout.plan, message),
                                                          layout.tensor_bytes[message.to])});
   }
+  out->kept_ = out->FindKept();
   return out;
+}
+
+std::vector<int> ReshardSender::FindKept() const {
+  std::vector<int> kept(layout_.manifest.tensors_size(), -1);
+  std::vector<int64_t> counted(kept.size());
+  for (const Outgoing& outgoing : messages_) {
+    for (const MessagePiece& part : outgoing.message->pieces) {
+      if (layout_.counts[outgoing.message->to][part.piece.tensor]) {
+        counted[part.piece.tensor] += part.piece.elements();
+      }
+    }
+  }
+  for (size_t u = 0; u < shards_.units.size(); ++u) {
+    const ShardedWeights::Unit& unit = shards_.units[u];
+    if (unit.digests == nullptr || unit.computed.scalar_type() != wire_type_) continue;
+    // What several ranks hold is shared out among them: of that nobody has the digest.
+    for (const ShardDigests::Part& part : unit.digests->parts()) {
+      if (counted[part.tensor] == part.elements) kept[part.tensor] = static_cast<int>(u);
+    }
+  }
+  return kept;
+}
+
+absl::Status ReshardSender::AddKept(Sent& sent) const {
+  for (size_t u = 0; u < shards_.units.size(); ++u) {
+    const std::shared_ptr<const ShardDigests>& digests = shards_.units[u].digests;
+    if (digests == nullptr) continue;
+    if (!digests->is_complete()) {
+      return absl::InternalError(absl::StrCat("the digests of unit ", u,
+                                              " are not those of all of rank ", shards_.rank,
+                                              "'s shard: its masters were never told of"));
+    }
+    for (const ShardDigests::Part& part : digests->parts()) {
+      if (kept_[part.tensor] == static_cast<int>(u)) sent.digests[part.tensor].Add(part.sum);
+    }
+  }
+  return absl::OkStatus();
+}
+
+bool ReshardSender::Digests(int to, int tensor) const {
+  return layout_.counts[to][tensor] && kept_[tensor] < 0;
 }
 
 std::string ReshardSender::NameOf(size_t index) const {
@@ -112,7 +154,7 @@ absl::Status ReshardSender::Pack(const Message& message, const BucketSpan& span,
   const auto* const bytes = static_cast<const std::byte*>(to.const_data_ptr());
   for (int i = span.first; i < span.first + span.count; ++i) {
     const MessagePiece& part = message.pieces[i];
-    const bool counts = layout_.counts[message.to][part.piece.tensor];
+    const bool counts = Digests(message.to, part.piece.tensor);
     weights::PieceCutter cutter(part.piece, part.from, part.to);
     while (cutter.left() > 0) {
       if (end - begin >= most) RETURN_IF_ERROR(flush());
@@ -140,7 +182,7 @@ absl::Status ReshardSender::Digest(const Message& message, absl::Span<const Buck
     const auto* at = static_cast<const std::byte*>(bytes[s].const_data_ptr());
     for (int i = spans[s].first; i < spans[s].first + spans[s].count; ++i) {
       const weights::Piece& piece = message.pieces[i].piece;
-      if (layout_.counts[message.to][piece.tensor]) runs.push_back(RunOfPacked(piece, element, at));
+      if (Digests(message.to, piece.tensor)) runs.push_back(RunOfPacked(piece, element, at));
       at += piece.elements() * element;
     }
   }
@@ -294,6 +336,7 @@ absl::StatusOr<ReshardSender::Sent> ReshardSender::SendMessages(comm::ProcessGro
   const Clock::time_point start = Clock::now();
   for (Slot& slot : slots_) RETURN_IF_ERROR(comm::FinishAll(&group, slot.works)) << "phase wire";
   times.Worked("wire", start);
+  RETURN_IF_ERROR(AddKept(sent));
   return sent;
 }
 

@@ -6,11 +6,11 @@
 // caller knows.
 //
 // What lies in a shard as it travels, in the master or in its copy in compute type, is sent from
-// there. Transfer memory is at most that of the
-// messages under way (MessagesUnderWay); with deltas two buckets, as they are and coded. Deltas are
-// coded by the CPU: on a device, what is packed comes to the host through page-locked memory of two
-// messages, where the base is kept as well, and the delta goes back. Threads: the rank's collective
-// thread.
+// there; where the shard keeps its digest (shard_digests.h), it is not read here. Transfer memory
+// is at most that of the messages under way (MessagesUnderWay); with deltas two buckets, as they
+// are and coded. Deltas are coded by the CPU: on a device, what is packed comes to the host through
+// page-locked memory of two messages, where the base is kept as well, and the delta goes back.
+// Threads: the rank's collective thread.
 #ifndef TANDEM_SERVICES_TRAINER_PUBLISH_RESHARD_SENDER_H_
 #define TANDEM_SERVICES_TRAINER_PUBLISH_RESHARD_SENDER_H_
 
@@ -112,6 +112,13 @@ class ReshardSender {
   // Spans of the message, and the bytes of each.
   absl::Status Digest(const weights::Message& message, absl::Span<const weights::BucketSpan> spans,
                       absl::Span<const at::Tensor> bytes, Sent& sent) const;
+  // Of each tensor, which unit's shard keeps the digest of just what this rank sends of it and
+  // counts; -1: none.
+  std::vector<int> FindKept() const;
+  // What the ranks' sum lacks: of the tensors whose digest is kept.
+  absl::Status AddKept(Sent& sent) const;
+  // Whether what is sent of the tensor to the rank is to be digested.
+  bool Digests(int to, int tensor) const;
   // Notes what was sent of the span, as the next delta's base.
   absl::Status Keep(size_t index, const weights::BucketSpan& span, const at::Tensor& bytes);
   absl::Status SendWhole(comm::ProcessGroup& group, int to, size_t index, Slot& slot, Sent& sent,
@@ -131,6 +138,7 @@ class ReshardSender {
   // On a device: what the CPU works on, which is a message that was packed, and its delta.
   at::Tensor host_packed_, host_coded_;
   bool has_base_ = false;
+  std::vector<int> kept_;  // as FindKept()
 };
 
 }  // namespace tandem::trainer

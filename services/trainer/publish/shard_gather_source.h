@@ -30,6 +30,7 @@
 #include "common/weights/bucket_ends.h"
 #include "common/weights/bucket_plan.h"
 #include "common/weights/device_ops.h"
+#include "services/trainer/fsdp/shard_digests.h"
 #include "services/trainer/fsdp/shard_layout.h"
 #include "services/trainer/publish/given_digests.h"
 #include "services/trainer/publish/group_deadline.h"
@@ -48,6 +49,8 @@ struct ShardedWeights {
     // The master in the type that is computed with, or undefined: where that is the wire's, what
     // travels lies there.
     at::Tensor computed;
+    // Of `computed`, where they are kept; null: nobody does.
+    std::shared_ptr<const ShardDigests> digests;
   };
   int ranks = 1;
   int rank = 0;

@@ -49,7 +49,8 @@ ShardedWeights RankPublisher::Shards() const {
     shards.layout = std::make_shared<ShardLayout>(engine_.policy().transformer(), shape);
   }
   for (const UnitShard& shard : engine_.policy().shards()) {
-    shards.units.push_back({shard.master, shard.numel, shard.padded_numel, shard.computed});
+    shards.units.push_back(
+        {shard.master, shard.numel, shard.padded_numel, shard.computed, shard.digests});
   }
   return shards;
 }

@@ -101,7 +101,11 @@ absl::StatusOr<std::unique_ptr<TrainerEngine>> TrainerEngine::Create(
   options.eager_attention =
       config.model().attn_implementation() == config::v1::ATTENTION_IMPLEMENTATION_EAGER;
 
-  ASSIGN_OR_RETURN(engine->policy_, ShardedModel::Create(options));
+  // The other models, which have the same options otherwise, are not published.
+  ShardedModelOptions of_policy = options;
+  of_policy.keeps_digests =
+      config.trainer().weight_transport() != config::v1::WEIGHT_TRANSPORT_BROADCAST;
+  ASSIGN_OR_RETURN(engine->policy_, ShardedModel::Create(std::move(of_policy)));
   RETURN_IF_ERROR(FillModel(config, path, *engine->policy_)) << "while loading the policy";
   engine->model_options_ = options;
   const TrainingStepOptions step_options = MakeTrainingStepOptions(config);

@@ -25,7 +25,7 @@ using Clock = std::chrono::steady_clock;
 constexpr int64_t kPortion = int64_t{256} << 10;    // bytes: as messages are taken
 constexpr int64_t kLeastBytes = int64_t{64} << 20;  // more than the caches hold
 constexpr int64_t kMostBytes = int64_t{192} << 20;  // from here on nothing changes with size
-constexpr int64_t kLanding = 32;                    // portions that arrive from sockets at once
+constexpr int64_t kLanding = 32;                    // portions that are on their way at once
 constexpr int kRounds = 3;
 
 // The memory of one core, in large pages as the services' is.
@@ -66,7 +66,7 @@ class Bench {
         weights::StreamRange(i * kPortion, from, At(target_, i), sum_);
         continue;
       }
-      std::byte* const landed = At(target_, work_.lends ? 0 : i % kLanding);
+      std::byte* const landed = At(target_, work_.lends && !work_.passes_on ? 0 : i % kLanding);
       if (work_.lends) {
         weights::CopyRange(i * kPortion, from, landed, sum_);
       } else {

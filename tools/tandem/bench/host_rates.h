@@ -14,6 +14,7 @@ struct HostWork {
   int64_t columns = 512;      // of its matrices
   double packed_share = 1;    // of its bytes that a receiver packs for its products
   bool lends = true;          // receivers copy from the senders' memory, else from sockets
+  bool passes_on = true;      // what a receiver of lent bytes copied is read by the next one
 };
 
 // Bytes on the wire per second, of one core while every core does the same.

@@ -1,6 +1,7 @@
 // tandem bench sync: seconds and bytes of a weight update, beside bare collectives of the same
 // bytes.
 #include <cstdio>
+#include <limits>
 #include <map>
 #include <memory>
 
@@ -71,7 +72,10 @@ absl::StatusOr<double> Predict(const SyncOptions& options, const model::ModelSpe
                         .size_bytes = transfer.size_bytes,
                         .columns = spec.hidden_size,
                         .packed_share = PackedShare(model::ParameterTable(spec)),
-                        .lends = transfer.backend == "messages"});
+                        .lends = transfer.backend == "messages",
+                        .passes_on = options.rollouts > 1});
+  // What is sent from the shards has its digests there.
+  const double send = transfer.chain ? std::numeric_limits<double>::infinity() : rates.send;
   // Bare sends keep all cores busy with every byte's passing.
   const auto ranks = static_cast<double>(options.trainer_ranks);
   const double times =
@@ -79,7 +83,7 @@ absl::StatusOr<double> Predict(const SyncOptions& options, const model::ModelSpe
   const double local = times * static_cast<double>(transfer.size_bytes) /
                        (wire_seconds * static_cast<double>(rates.cores));
   const weights::Network network =
-      weights::MeasuredHost(rates.cores, local, rates.send, rates.unpack, fixed_seconds);
+      weights::MeasuredHost(rates.cores, local, send, rates.unpack, fixed_seconds);
   ASSIGN_OR_RETURN(const weights::ModelLayout trainer, weights::LayoutOf(spec, {}, 1));
   comm::MeshShape mesh;
   mesh.dp_shard = static_cast<int>(options.trainer_ranks);

@@ -42,7 +42,12 @@ class FakeModel : public ShardedModel {
     for (UnitShard& shard : shards_) shard.grad.zero_();
   }
   void MastersChanged() override { FAIL() << "the optimizer tells of each unit"; }
-  void MasterChanged(int unit) override { changed.push_back(unit); }
+  void MasterChanged(int unit, int64_t begin, int64_t end) override {
+    // Of each unit all of it, from 0 on.
+    EXPECT_EQ(begin, begin == 0 ? 0 : told_);
+    told_ = end;
+    if (end == shards_[unit].master.numel()) changed.push_back(unit);
+  }
   at::Tensor NewState(int64_t numel) override { return at::zeros({numel}); }
   MemoryBytes memory_bytes() const override { return {}; }
   int64_t peak_tensor_bytes() const override { return 0; }
@@ -54,6 +59,7 @@ class FakeModel : public ShardedModel {
  private:
   model::Transformer transformer_;
   std::vector<UnitShard> shards_;
+  int64_t told_ = 0;
 };
 
 // AdamW in float64, written from the paper's algorithm 2.
