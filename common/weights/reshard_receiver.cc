@@ -178,7 +178,11 @@ absl::Status ReshardReceiver::ReceiveDeltas(const TransferPlan& plan, const Rece
                                             BucketSink& sink, PhaseTimes& times) {
   const int count = static_cast<int>(plan.buckets.size());
   const int64_t room = MaxEncodedBytes(plan.largest_bucket_bytes);
-  buffers_.resize(std::max<size_t>(buffers_.size(), 2));
+  // What whole buckets were received into goes first.
+  buffers_.resize(2);
+  for (at::Tensor& buffer : buffers_) {
+    if (buffer.defined() && buffer.numel() < room) buffer = at::Tensor();
+  }
   RETURN_IF_ERROR(Provide(ops_, plan.largest_bucket_bytes, base_));
   std::array<at::Tensor, 2> sizes = {comm::RoomForWords<1>(), comm::RoomForWords<1>()};
   if (!ops_.on_host()) {
