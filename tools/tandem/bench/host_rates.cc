@@ -1,17 +1,20 @@
 #include "tools/tandem/bench/host_rates.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <barrier>
 #include <chrono>
 #include <cstddef>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <thread>
 #include <vector>
 
 #include "absl/types/span.h"
 #include "common/model/kernels/gemm.h"
-#include "common/model/kernels/scratch.h"
 #include "common/probe/control_group.h"
 #include "common/weights/additive_digest.h"
 #include "tools/tandem/bench/bench.h"
@@ -28,14 +31,39 @@ constexpr int64_t kMostBytes = int64_t{192} << 20;  // from here on nothing chan
 constexpr int64_t kLanding = 32;                    // portions that are on their way at once
 constexpr int kRounds = 3;
 
-// The memory of one core, in large pages as the services' is.
+// Memory such as processes lend each other: a file's without a name, in the system's small pages.
+class FileMemory {
+ public:
+  explicit FileMemory(int64_t bytes) : bytes_(static_cast<size_t>(bytes)) {
+    const int file = memfd_create("tandem-bench", MFD_CLOEXEC);
+    void* data = MAP_FAILED;
+    if (file >= 0 && ftruncate(file, bytes) == 0) {
+      data = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    }
+    if (file >= 0) close(file);
+    if (data == MAP_FAILED) throw std::bad_alloc();
+    data_ = static_cast<std::byte*>(data);
+    std::memset(data_, 1, bytes_);
+  }
+  ~FileMemory() { munmap(data_, bytes_); }
+  FileMemory(const FileMemory&) = delete;
+  FileMemory& operator=(const FileMemory&) = delete;
+
+  std::byte* data() const { return data_; }
+
+ private:
+  const size_t bytes_;
+  std::byte* data_;
+};
+
+// The memory of one core: of what travels as the services lend it, of matrices as they hold them.
 class Bench {
  public:
   Bench(const HostWork& work, int64_t num_portions)
       : work_(work),
         num_portions_(num_portions),
-        source_(Filled(num_portions * kPortion)),
-        target_(Filled(num_portions * kPortion)),
+        source_(num_portions * kPortion),
+        target_(num_portions * kPortion),
         packed_(work.element_bytes == 2 ? kernels::Element::kBFloat16 : kernels::Element::kFloat32,
                 work.columns, num_portions * kPortion / work.element_bytes / work.columns) {
     std::memset(const_cast<void*>(packed_.data()), 1, static_cast<size_t>(packed_.size_bytes()));
@@ -56,42 +84,43 @@ class Bench {
   // The same as a receiver of an update does it: with the digest, and by way of the cache into the
   // order of its products.
   void Receive() {
-    const int64_t elements = kPortion / work_.element_bytes;
-    const auto upto = [&](int64_t portions) {
-      return static_cast<int64_t>(static_cast<double>(portions) * work_.packed_share);
-    };
-    for (int64_t i = 0; i < num_portions_; ++i) {
-      const absl::Span<const std::byte> from(At(source_, i), kPortion);
-      if (upto(i + 1) == upto(i)) {
-        weights::StreamRange(i * kPortion, from, At(target_, i), sum_);
+    const int64_t grain = packed_.group_columns() * work_.columns * work_.element_bytes;
+    const int64_t portion = std::max<int64_t>(1, kPortion / grain) * grain;
+    const int64_t all = num_portions_ * kPortion;
+    const int64_t packed = all / portion * portion;
+    double unpacked = 0;  // bytes that are held as they travel
+    for (int64_t at = 0; at + portion <= packed; at += portion) {
+      const absl::Span<const std::byte> from(At(source_, 0) + at, static_cast<size_t>(portion));
+      unpacked += static_cast<double>(portion) * (1 - work_.packed_share);
+      if (unpacked >= static_cast<double>(portion)) {
+        unpacked -= static_cast<double>(portion);
+        weights::StreamRange(at, from, At(target_, 0) + at, sum_);
         continue;
       }
-      std::byte* const landed = At(target_, work_.lends && !work_.passes_on ? 0 : i % kLanding);
+      const bool in_one_place = work_.lends && !work_.passes_on;
+      const int64_t slot = in_one_place ? 0 : at % (kLanding * portion);
+      std::byte* const landed = At(target_, 0) + (slot + portion <= all ? slot : 0);
       if (work_.lends) {
-        weights::CopyRange(i * kPortion, from, landed, sum_);
+        weights::CopyRange(at, from, landed, sum_);
       } else {
-        std::memcpy(landed, from.data(), kPortion);
-        weights::AddRange(i * kPortion, {landed, kPortion}, sum_);
+        std::memcpy(landed, from.data(), from.size());
+        weights::AddRange(at, {landed, from.size()}, sum_);
       }
-      const int64_t first = i * elements;
-      const int64_t count = std::min(elements, packed_.n() * packed_.k() - first);
+      const int64_t first = at / work_.element_bytes;
+      const int64_t count =
+          std::min(portion / work_.element_bytes, packed_.n() * packed_.k() - first);
       packed_.Write(first, count, landed);
     }
   }
 
  private:
-  static kernels::Buffer Filled(int64_t bytes) {
-    kernels::Buffer memory = kernels::AllocateBytes(bytes);
-    std::memset(memory.get(), 1, static_cast<size_t>(bytes));
-    return memory;
-  }
-  static std::byte* At(const kernels::Buffer& memory, int64_t portion) {
-    return static_cast<std::byte*>(memory.get()) + portion * kPortion;
+  static std::byte* At(const FileMemory& memory, int64_t portion) {
+    return memory.data() + portion * kPortion;
   }
 
   const HostWork work_;
   const int64_t num_portions_;
-  const kernels::Buffer source_, target_;
+  const FileMemory source_, target_;
   kernels::PackedMatrix packed_;
   weights::DigestSum sum_;
 };
@@ -128,7 +157,7 @@ HostRates MeasureHostRates(const HostWork& work) {
     return Median(seconds) / static_cast<double>(num_portions * kPortion);
   };
   rates.send = 1 / measure(&Bench::Send);
-  const double copy = measure(&Bench::Copy);
+  const double copy = work.lends ? 0 : measure(&Bench::Copy);
   rates.unpack = 1 / std::max(1e-12, measure(&Bench::Receive) - copy);
   return rates;
 }

@@ -20,8 +20,10 @@ struct HostWork {
 // Bytes on the wire per second, of one core while every core does the same.
 struct HostRates {
   int cores = 1;
-  double send = 0;    // the sender's digest
-  double unpack = 0;  // what a receiver does beyond copying: the digest, and another order
+  double send = 0;  // the sender's digest
+  // What a receiver does: it copies what is lent to it, digests it and puts it in another order; of
+  // what comes from sockets, whose bytes are copied in any case, the rest.
+  double unpack = 0;
 };
 
 // Takes about a second, and up to 600 MB for each core.

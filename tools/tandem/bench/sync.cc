@@ -61,27 +61,32 @@ double PackedShare(const model::ParameterTable& table) {
   return packed / all;
 }
 
+constexpr double kNoWait = std::numeric_limits<double>::infinity();  // bytes per second
+
 // What the model of the network says of such an update on this host, with rates that are measured
 // here and now; `wire_seconds`: of bare sends by the way that the update takes.
 absl::StatusOr<double> Predict(const SyncOptions& options, const model::ModelSpec& spec,
                                const RawTransfer& transfer, double wire_seconds,
                                double fixed_seconds) {
   const int64_t element_bytes = options.dtype == "bfloat16" ? 2 : 4;
+  const bool lends = transfer.chain && transfer.backend == "messages";
   const HostRates rates =
       MeasureHostRates({.element_bytes = element_bytes,
                         .size_bytes = transfer.size_bytes,
                         .columns = spec.hidden_size,
                         .packed_share = PackedShare(model::ParameterTable(spec)),
-                        .lends = transfer.backend == "messages",
+                        .lends = lends,
                         .passes_on = options.rollouts > 1});
   // What is sent from the shards has its digests there.
-  const double send = transfer.chain ? std::numeric_limits<double>::infinity() : rates.send;
-  // Bare sends keep all cores busy with every byte's passing.
+  const double send = transfer.chain ? kNoWait : rates.send;
+  // Bare sends keep all cores busy with every byte's passing. Of what is lent the only copy is the
+  // receiver's.
   const auto ranks = static_cast<double>(options.trainer_ranks);
   const double times =
       static_cast<double>(options.rollouts) + (transfer.chain ? 0 : (ranks - 1) / ranks);
-  const double local = times * static_cast<double>(transfer.size_bytes) /
-                       (wire_seconds * static_cast<double>(rates.cores));
+  const double local = lends ? kNoWait
+                             : times * static_cast<double>(transfer.size_bytes) /
+                                   (wire_seconds * static_cast<double>(rates.cores));
   const weights::Network network =
       weights::MeasuredHost(rates.cores, local, send, rates.unpack, fixed_seconds);
   ASSIGN_OR_RETURN(const weights::ModelLayout trainer, weights::LayoutOf(spec, {}, 1));
