@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <barrier>
 #include <chrono>
 #include <cstddef>
@@ -81,25 +82,38 @@ class Bench {
       std::memcpy(At(target_, i), At(source_, i), kPortion);
     }
   }
+  // Of what is received next: from another core, and by which one.
+  void Chain(Bench* before, Bench* after) {
+    before_ = before;
+    after_ = after;
+    received_ = 0;
+  }
   // The same as a receiver of an update does it: with the digest, and by way of the cache into the
-  // order of its products.
+  // order of its products. What one core has received the next in a chain receives from there.
   void Receive() {
     const int64_t grain = packed_.group_columns() * work_.columns * work_.element_bytes;
     const int64_t portion = std::max<int64_t>(1, kPortion / grain) * grain;
     const int64_t all = num_portions_ * kPortion;
-    const int64_t packed = all / portion * portion;
+    const int64_t landing = std::max<int64_t>(1, std::min(kLanding * kPortion, all) / portion);
     double unpacked = 0;  // bytes that are held as they travel
-    for (int64_t at = 0; at + portion <= packed; at += portion) {
-      const absl::Span<const std::byte> from(At(source_, 0) + at, static_cast<size_t>(portion));
+    for (int64_t at = 0; at + portion <= all; at += portion) {
+      const int64_t slot = at / portion % landing * portion;
+      while (before_ != nullptr && before_->received_ < at + portion) std::this_thread::yield();
+      while (after_ != nullptr && at + portion - after_->received_ > landing * portion) {
+        std::this_thread::yield();
+      }
+      const std::byte* const source =
+          before_ != nullptr ? At(before_->target_, 0) + slot : At(source_, 0) + at;
+      const absl::Span<const std::byte> from(source, static_cast<size_t>(portion));
       unpacked += static_cast<double>(portion) * (1 - work_.packed_share);
-      if (unpacked >= static_cast<double>(portion)) {
+      if (after_ == nullptr && unpacked >= static_cast<double>(portion)) {
         unpacked -= static_cast<double>(portion);
         weights::StreamRange(at, from, At(target_, 0) + at, sum_);
+        received_ = at + portion;
         continue;
       }
-      const bool in_one_place = work_.lends && !work_.passes_on;
-      const int64_t slot = in_one_place ? 0 : at % (kLanding * portion);
-      std::byte* const landed = At(target_, 0) + (slot + portion <= all ? slot : 0);
+      const bool stays = after_ != nullptr || !work_.lends;
+      std::byte* const landed = At(target_, 0) + (stays ? slot : 0);
       if (work_.lends) {
         weights::CopyRange(at, from, landed, sum_);
       } else {
@@ -110,6 +124,7 @@ class Bench {
       const int64_t count =
           std::min(portion / work_.element_bytes, packed_.n() * packed_.k() - first);
       packed_.Write(first, count, landed);
+      received_ = at + portion;
     }
   }
 
@@ -123,6 +138,9 @@ class Bench {
   const FileMemory source_, target_;
   kernels::PackedMatrix packed_;
   weights::DigestSum sum_;
+  Bench* before_ = nullptr;
+  Bench* after_ = nullptr;
+  std::atomic<int64_t> received_{0};  // bytes
 };
 
 }  // namespace
@@ -140,6 +158,10 @@ HostRates MeasureHostRates(const HostWork& work) {
   const auto measure = [&](void (Bench::*part)()) {
     std::vector<double> seconds;
     for (int round = 0; round < kRounds; ++round) {
+      for (size_t core = 0; core + 1 < benches.size() && work.lends && work.passes_on; core += 2) {
+        benches[core]->Chain(nullptr, benches[core + 1].get());
+        benches[core + 1]->Chain(benches[core].get(), nullptr);
+      }
       std::barrier start(rates.cores);
       std::vector<double> of_core(benches.size());
       std::vector<std::thread> threads;
@@ -157,8 +179,9 @@ HostRates MeasureHostRates(const HostWork& work) {
     return Median(seconds) / static_cast<double>(num_portions * kPortion);
   };
   rates.send = 1 / measure(&Bench::Send);
-  const double copy = work.lends ? 0 : measure(&Bench::Copy);
-  rates.unpack = 1 / std::max(1e-12, measure(&Bench::Receive) - copy);
+  const double copy = measure(&Bench::Copy);
+  rates.copy = 1 / copy;
+  rates.unpack = 1 / std::max(1e-12, measure(&Bench::Receive) - (work.lends ? 0 : copy));
   return rates;
 }
 

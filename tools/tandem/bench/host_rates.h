@@ -21,6 +21,7 @@ struct HostWork {
 struct HostRates {
   int cores = 1;
   double send = 0;  // the sender's digest
+  double copy = 0;  // from one memory to another
   // What a receiver does: it copies what is lent to it, digests it and puts it in another order; of
   // what comes from sockets, whose bytes are copied in any case, the rest.
   double unpack = 0;

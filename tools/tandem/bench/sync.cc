@@ -1,5 +1,6 @@
 // tandem bench sync: seconds and bytes of a weight update, beside bare collectives of the same
 // bytes.
+#include <algorithm>
 #include <cstdio>
 #include <limits>
 #include <map>
@@ -87,8 +88,10 @@ absl::StatusOr<double> Predict(const SyncOptions& options, const model::ModelSpe
   const double local = lends ? kNoWait
                              : times * static_cast<double>(transfer.size_bytes) /
                                    (wire_seconds * static_cast<double>(rates.cores));
-  const weights::Network network =
-      weights::MeasuredHost(rates.cores, local, send, rates.unpack, fixed_seconds);
+  // What bare sends of lent bytes take beyond copying these: messages, and threads that are woken.
+  const double passing = wire_seconds - static_cast<double>(transfer.size_bytes) / rates.copy;
+  const weights::Network network = weights::MeasuredHost(
+      rates.cores, local, send, rates.unpack, fixed_seconds + (lends ? std::max(0.0, passing) : 0));
   ASSIGN_OR_RETURN(const weights::ModelLayout trainer, weights::LayoutOf(spec, {}, 1));
   comm::MeshShape mesh;
   mesh.dp_shard = static_cast<int>(options.trainer_ranks);
