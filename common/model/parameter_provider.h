@@ -23,8 +23,8 @@ class ParameterProvider {
   virtual const at::Tensor& Get(int index) const = 0;
 
   // The same matrix in the order in which the CPU's matrix product reads it (packed_arena.h),
-  // where the provider keeps one; else null. It is used where no gradient is wanted, and gives the
-  // same bits.
+  // where the provider keeps one; else null. It is used where no gradient is wanted, gives the same
+  // bits, and may be all that there is: Get() then has a shape and no data.
   virtual const kernels::PackedMatrix* Packed(int index) const { return nullptr; }
 };
 

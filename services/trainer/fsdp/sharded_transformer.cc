@@ -49,10 +49,10 @@ std::vector<at::Tensor> GradientsOf(const std::vector<at::Tensor>& outputs,
 // Fewer elements are cast sooner than a thread is woken for them.
 constexpr int64_t kElementsOfThread = int64_t{1} << 16;
 
-// Whether MasterChanged() can make a shard's digests.
-bool KeepsDigests(const at::Tensor& computed) {
-  const at::ScalarType type = computed.scalar_type();
-  return computed.is_cpu() && (type == at::kFloat || type == at::kBFloat16);
+// Whether MasterChanged() can make the digests of what is computed with: the master itself, or cast
+// by our own.
+bool KeepsDigests(const at::Tensor& computed, const at::Tensor& master) {
+  return computed.is_cpu() && (computed.is_same(master) || computed.scalar_type() == at::kBFloat16);
 }
 
 std::string StageName(int64_t stage) {
@@ -122,7 +122,7 @@ ShardedTransformer::ShardedTransformer(ShardedModelOptions options,
     shard.computed = gather_masters ? shard.master
                      : lends        ? comm::ShareableZeros(owned, options_.compute_dtype)
                                     : state_memory_->ComputeZeros(owned, options_.compute_dtype);
-    if (options_.keeps_digests && KeepsDigests(shard.computed)) {
+    if (options_.keeps_digests && KeepsDigests(shard.computed, shard.master)) {
       shard.digests =
           std::make_shared<ShardDigests>(table, static_cast<int>(shards_.size()), shard.offset,
                                          owned, shard.computed.element_size());
@@ -185,8 +185,6 @@ void ShardedTransformer::ZeroGradients() {
 void ShardedTransformer::MastersChanged() {
   for (size_t u = 0; u < shards_.size(); ++u) {
     MasterChanged(static_cast<int>(u), 0, shards_[u].master.numel());
-    Rest(shards_[u].master);
-    Rest(compute_shards_[u]);
   }
 }
 
@@ -194,26 +192,28 @@ void ShardedTransformer::MasterChanged(int unit, int64_t begin, int64_t end) {
   at::Tensor& compute_shard = compute_shards_[unit];
   const UnitShard& shard = shards_[unit];
   const bool is_master = compute_shard.is_same(shard.master);  // which then is what is gathered
+  const bool casts = compute_shard.is_cpu() && compute_shard.scalar_type() == at::kBFloat16;
   const at::NoGradGuard no_grad;
-  if (shard.digests == nullptr) {
-    if (!is_master) {
-      compute_shard.narrow(0, begin, end - begin).copy_(shard.master.narrow(0, begin, end - begin));
-    }
-    return;
+  if (casts || shard.digests != nullptr) {
+    if (begin == 0 && shard.digests != nullptr) shard.digests->Clear();
+    const auto* const from = shard.master.const_data_ptr<float>();
+    auto* const to = static_cast<std::byte*>(compute_shard.data_ptr());
+    const int64_t element = compute_shard.element_size();
+    at::parallel_for(begin, end, kElementsOfThread, [&](int64_t first, int64_t last) {
+      // By as much as a core's cache keeps.
+      for (int64_t i = first; i < last; i += kElementsOfThread) {
+        const int64_t stop = std::min(last, i + kElementsOfThread);
+        // As a sender of weights casts, every NaN to the same bits.
+        if (casts) weights::CastToBfloat16(from + i, stop - i, to + i * element);
+        if (shard.digests != nullptr) shard.digests->Add(i, stop, to + i * element);
+      }
+    });
+  } else if (!is_master) {
+    compute_shard.narrow(0, begin, end - begin).copy_(shard.master.narrow(0, begin, end - begin));
   }
-  if (begin == 0) shard.digests->Clear();
-  const auto* const from = shard.master.const_data_ptr<float>();
-  auto* const to = static_cast<std::byte*>(compute_shard.data_ptr());
-  const int64_t element = compute_shard.element_size();
-  at::parallel_for(begin, end, kElementsOfThread, [&](int64_t first, int64_t last) {
-    // By as much as the core's nearest cache keeps.
-    for (int64_t i = first; i < last; i += kElementsOfThread) {
-      const int64_t stop = std::min(last, i + kElementsOfThread);
-      // As a sender of weights casts, every NaN to the same bits.
-      if (!is_master) weights::CastToBfloat16(from + i, stop - i, to + i * element);
-      shard.digests->Add(i, stop, to + i * element);
-    }
-  });
+  if (end < shard.master.numel()) return;
+  Rest(shard.master);
+  Rest(compute_shard);
 }
 
 MemoryBytes ShardedTransformer::memory_bytes() const {
