@@ -5,6 +5,7 @@
 // clang-format on
 
 #include <algorithm>
+#include <cstring>
 
 #include "common/model/kernels/bfloat16_product.h"
 #include "common/model/kernels/pack-inl.h"
@@ -93,23 +94,37 @@ bool IsInTiles(Element type) {
   return type == Element::kBFloat16 && CurrentBFloat16Unit() != BFloat16Unit::kNone;
 }
 
-// Calls visit(packed, i) for elements [first, first + count) of a column in panels, whose first is
-// at `column`: rows are `width` elements apart.
-template <typename T, typename Visit>
-void VisitInPanel(T* column, int64_t width, int64_t first, int64_t count, const Visit& visit) {
+// Between the packed elements and the plain ones.
+template <bool kWrites, int kCount, typename T>
+void Move(T* packed, T* plain) {
+  std::memcpy(kWrites ? packed : plain, kWrites ? plain : packed, kCount * sizeof(T));
+}
+
+// Moves elements [first, first + count) of a column in panels, whose first is at `column`: rows are
+// `width` elements apart.
+template <bool kWrites, typename T>
+void MoveInPanel(T* column, int64_t width, int64_t first, int64_t count, T* plain) {
   T* packed = column + first * width;
-  for (int64_t i = 0; i < count; ++i, packed += width) visit(*packed, i);
+  for (int64_t i = 0; i < count; ++i, packed += width) Move<kWrites, 1>(packed, plain + i);
 }
 
 // The same in pairs of tiles: an element and its neighbour of k side by side, 16 columns in a row.
-template <typename T, typename Visit>
-void VisitInTiles(T* column, int64_t first, int64_t count, const Visit& visit) {
+template <bool kWrites, typename T>
+void MoveInTiles(T* column, int64_t first, int64_t count, T* plain) {
   constexpr int64_t kDepth = 32;            // of k in a tile
   constexpr int64_t kRow = 32;              // elements
   constexpr int64_t kPair = 2 * 16 * kRow;  // elements
-  for (int64_t i = 0; i < count; ++i) {
-    const int64_t k = first + i;
-    visit(column[k / kDepth * kPair + k % kDepth / 2 * kRow + k % 2], i);
+  const int64_t end = first + count;
+  for (int64_t k = first; k < end;) {
+    T* const packed = column + k / kDepth * kPair + k % kDepth / 2 * kRow + k % 2;
+    const bool both = k % 2 == 0 && k + 1 < end;
+    if (both) {
+      Move<kWrites, 2>(packed, plain);
+    } else {
+      Move<kWrites, 1>(packed, plain);
+    }
+    k += both ? 2 : 1;
+    plain += both ? 2 : 1;
   }
 }
 
@@ -145,8 +160,8 @@ void PackedMatrix::Repack(const ConstMatrix& b, int64_t begin, int64_t end) {
   HWY_DYNAMIC_DISPATCH(PackPanels)(b, k_, n_, begin, end, data_);
 }
 
-template <typename T, typename Plain, typename Move>
-void PackedMatrix::Visit(int64_t first, int64_t count, Plain* plain, const Move& move) const {
+template <bool kWrites, typename T>
+void PackedMatrix::MoveElements(int64_t first, int64_t count, T* plain) const {
   const int64_t columns = panel_columns();
   const int64_t panel_bytes = size_bytes() / std::max<int64_t>(1, num_panels());
   while (count > 0) {
@@ -156,15 +171,14 @@ void PackedMatrix::Visit(int64_t first, int64_t count, Plain* plain, const Move&
     auto* const panel =
         reinterpret_cast<T*>(static_cast<char*>(data_) + column / columns * panel_bytes);
     const int64_t within = column % columns;
-    const auto visit = [&](T& packed, int64_t i) { move(packed, plain[i]); };
     if (IsInTiles(type_)) {
       constexpr int64_t kTileColumns = 16;
       constexpr int64_t kTileElements = 512;
-      VisitInTiles(panel + within / kTileColumns * kTileElements + within % kTileColumns * 2, k,
-                   part, visit);
+      T* const at = panel + within / kTileColumns * kTileElements + within % kTileColumns * 2;
+      MoveInTiles<kWrites>(at, k, part, plain);
     } else {
-      VisitInPanel(panel + HWY_DYNAMIC_DISPATCH(PlaceOfColumn)(type_, within), columns, k, part,
-                   visit);
+      T* const at = panel + HWY_DYNAMIC_DISPATCH(PlaceOfColumn)(type_, within);
+      MoveInPanel<kWrites>(at, columns, k, part, plain);
     }
     first += part;
     plain += part;
@@ -179,8 +193,7 @@ void PackedMatrix::WriteOf(int64_t first, int64_t count, const T* plain) {
   const int64_t begin_whole = (first + group - 1) / group;
   const int64_t end_whole = end / group;
   const auto write = [&](int64_t begin, int64_t stop) {
-    Visit<T>(begin, stop - begin, plain + (begin - first),
-             [](T& packed, const T& value) { packed = value; });
+    MoveElements<true>(begin, stop - begin, const_cast<T*>(plain) + (begin - first));
   };
   if (begin_whole >= end_whole) return write(first, end);
   write(first, begin_whole * group);
@@ -200,11 +213,10 @@ void PackedMatrix::Write(int64_t first, int64_t count, const void* plain) {
 }
 
 void PackedMatrix::Read(int64_t first, int64_t count, void* plain) const {
-  const auto read = [&]<typename T>(T* to) {
-    Visit<T>(first, count, to, [](T& packed, T& value) { value = packed; });
-  };
-  if (type_ == Element::kFloat32) return read(static_cast<float*>(plain));
-  read(static_cast<uint16_t*>(plain));
+  if (type_ == Element::kFloat32) {
+    return MoveElements<false>(first, count, static_cast<float*>(plain));
+  }
+  MoveElements<false>(first, count, static_cast<uint16_t*>(plain));
 }
 
 }  // namespace tandem::model::kernels

@@ -59,9 +59,9 @@ class PackedMatrix {
  private:
   template <typename T>
   void WriteOf(int64_t first, int64_t count, const T* plain);
-  // Calls move(packed, plain) for each of these elements.
-  template <typename T, typename Plain, typename Move>
-  void Visit(int64_t first, int64_t count, Plain* plain, const Move& move) const;
+  // Of these elements, from `plain` or to it.
+  template <bool kWrites, typename T>
+  void MoveElements(int64_t first, int64_t count, T* plain) const;
 
   Element type_;
   int64_t k_;
