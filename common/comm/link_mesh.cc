@@ -21,7 +21,7 @@ namespace tandem::comm {
 namespace {
 
 constexpr size_t kSecretBytes = security::kSecretBytes;
-constexpr absl::Duration kLook = absl::Milliseconds(20);  // between looks at `cancelled`
+constexpr absl::Duration kCancelLook = absl::Milliseconds(20);  // between looks at `cancelled`
 // A stranger that says nothing is kept for so long.
 constexpr absl::Duration kGreetingTime = absl::Seconds(5);
 constexpr size_t kMostGuests = 64;
@@ -77,7 +77,7 @@ class Guests {
   int Attend(const FileDescriptor& listener) {
     std::vector<pollfd> entries = {{listener.get(), POLLIN, 0}};
     for (const Guest& guest : guests_) entries.push_back({guest.fd.get(), POLLIN, 0});
-    poll(entries.data(), entries.size(), static_cast<int>(absl::ToInt64Milliseconds(kLook)));
+    poll(entries.data(), entries.size(), static_cast<int>(absl::ToInt64Milliseconds(kCancelLook)));
     int admitted = 0;
     std::vector<Guest> waiting;
     for (size_t i = 0; i < guests_.size(); ++i) {
@@ -174,8 +174,8 @@ absl::Status AwaitSocket(const FileDescriptor& fd, short events, absl::Time dead
       return absl::DeadlineExceededError(absl::StrCat(what, ": deadline exceeded"));
     }
     pollfd entry = {fd.get(), events, 0};
-    const int ready =
-        poll(&entry, 1, static_cast<int>(absl::ToInt64Milliseconds(std::min(kLook, left)) + 1));
+    const int ready = poll(
+        &entry, 1, static_cast<int>(absl::ToInt64Milliseconds(std::min(kCancelLook, left)) + 1));
     if (ready > 0) return absl::OkStatus();
     if (ready < 0 && errno != EINTR) return SocketError(what);
   }

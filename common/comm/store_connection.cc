@@ -23,7 +23,7 @@
 namespace tandem::comm {
 namespace {
 
-constexpr absl::Duration kLook = absl::Milliseconds(20);        // between looks at `cancelled`
+constexpr absl::Duration kReadLook = absl::Milliseconds(20);    // between looks at `cancelled`
 constexpr absl::Duration kGrace = absl::Milliseconds(100);      // for an answer that is on its way
 constexpr absl::Duration kRetryPause = absl::Milliseconds(50);  // between attempts to connect
 
@@ -35,7 +35,7 @@ absl::Status PollUntil(int fd, short events, absl::Time deadline, const Cancelle
     const absl::Duration left = deadline - absl::Now();
     pollfd entries[2] = {{fd, events, 0}, {stop_fd, POLLIN, 0}};  // one below zero is passed over
     const absl::Duration wait =
-        std::clamp(left, absl::ZeroDuration(), cancelled ? kLook : absl::Seconds(10));
+        std::clamp(left, absl::ZeroDuration(), cancelled ? kReadLook : absl::Seconds(10));
     // Rounded up, lest the last millisecond be spent spinning.
     const int ready = poll(
         entries, 2, static_cast<int>(absl::ToInt64Milliseconds(wait + absl::Microseconds(999))));

@@ -33,10 +33,9 @@ struct VocabularyPart {
 
 // hidden: [num_rows, hidden_size], weight: [vocab, hidden_size], targets: int64 [num_rows],
 // temperatures: float32 [num_rows], each > 0; packed: as HeadLogits(), read where no graph is
-// recorded. Works in chunks of rows; the backward pass computes
-// the logits again, and exchanges nothing. Differentiable in hidden and weight through both
-// results; the gradient of hidden is that of this rank's part of the vocabulary. Throws
-// CollectiveError.
+// recorded. Works in chunks of rows; the backward pass computes the logits again, and exchanges
+// nothing. Differentiable in hidden and weight through both results; the gradient of hidden is that
+// of this rank's part of the vocabulary. Throws CollectiveError.
 LogProbs ChunkedLogProbs(const at::Tensor& hidden, const at::Tensor& weight,
                          const at::Tensor& targets, const at::Tensor& temperatures,
                          const VocabularyPart& part = {},

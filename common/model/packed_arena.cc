@@ -10,13 +10,9 @@ namespace {
 
 constexpr int64_t kAlignment = 64;  // bytes: what a PackedMatrix asks for
 
-bool IsLookedUp(const ParameterTable& table, int index) { return index == table.embedding(); }
-
-// Whether a product on the CPU reads it. A value head's are in float32.
-bool IsMultipliedBy(const ParameterTable& table, at::ScalarType dtype, int index) {
-  if (dtype != at::kFloat && dtype != at::kBFloat16) return false;
-  if (table.parameter(index).shape.size() != 2 || index == table.value_head()) return false;
-  return !IsLookedUp(table, index) || index == table.lm_head();
+// Whether the CPU's products read it.
+bool IsPacked(const ParameterTable& table, at::ScalarType dtype, int index) {
+  return (dtype == at::kFloat || dtype == at::kBFloat16) && table.IsMultipliedBy(index);
 }
 
 }  // namespace
@@ -26,14 +22,14 @@ PackedArena::PackedArena(const ParameterTable& table, at::ScalarType dtype, bool
       element_bytes_(static_cast<int64_t>(c10::elementSize(dtype))),
       arena_(table, dtype, at::kCPU,
              [&](int index) {
-               return packs && IsMultipliedBy(table, dtype, index) && !IsLookedUp(table, index);
+               return packs && IsPacked(table, dtype, index) && index != table.embedding();
              }),
       matrices_(table.parameters().size()) {
   if (!packs) return;
   std::vector<int64_t> places(matrices_.size(), -1);
   for (size_t i = 0; i < matrices_.size(); ++i) {
     const at::Tensor& weight = arena_.Get(static_cast<int>(i));
-    if (!IsMultipliedBy(table, dtype, static_cast<int>(i))) continue;
+    if (!IsPacked(table, dtype, static_cast<int>(i))) continue;
     places[i] = memory_bytes_;
     const int64_t bytes =
         kernels::PackedMatrix::SizeBytes(ElementOf(weight), weight.size(1), weight.size(0));

@@ -269,4 +269,9 @@ std::string ParameterTable::AliasOf(const std::string& name) const {
   return tied_ && name == "lm_head.weight" ? parameters_[embedding_].name : "";
 }
 
+bool ParameterTable::IsMultipliedBy(int index) const {
+  if (parameters_[index].shape.size() != 2 || index == value_head_) return false;
+  return index != embedding_ || index == lm_head_;
+}
+
 }  // namespace tandem::model

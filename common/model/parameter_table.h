@@ -120,6 +120,9 @@ class ParameterTable {
   int lm_head() const { return lm_head_; }
   // The value head [1, hidden] and its bias [1]; -1 without.
   int value_head() const { return value_head_; }
+  // Whether the forward pass multiplies by it in compute type: the matrices but an embedding that
+  // is looked up only and a value head, which is computed in float32.
+  bool IsMultipliedBy(int index) const;
   int value_head_bias() const { return value_head_bias_; }
 
   // Elements that this rank holds.

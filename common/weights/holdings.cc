@@ -37,10 +37,19 @@ std::vector<Holding> PiecesOfBox(const LogicalTensor& tensor, const TensorBox& b
   return out;
 }
 
-Holdings TrainerHoldings(const ModelLayout& layout, const comm::MeshShape& mesh) {
+namespace {
+
+Holdings OfNobody(const ModelLayout& layout) {
   Holdings out;
   out.num_tensors = static_cast<int>(layout.tensors.size());
   for (const LogicalTensor& tensor : layout.tensors) out.columns.push_back(tensor.columns);
+  return out;
+}
+
+}  // namespace
+
+Holdings TrainerHoldings(const ModelLayout& layout, const comm::MeshShape& mesh) {
+  Holdings out = OfNobody(layout);
   out.ranks.resize(mesh.size());
   for (int t = 0; t < mesh.tp; ++t) {
     for (const TensorBox& box : layout.parts[t].boxes) {
@@ -76,9 +85,7 @@ std::vector<Holding> CountedHoldings(const ModelLayout& layout, const comm::Mesh
 }
 
 Holdings RolloutHoldings(const ModelLayout& layout) {
-  Holdings out;
-  out.num_tensors = static_cast<int>(layout.tensors.size());
-  for (const LogicalTensor& tensor : layout.tensors) out.columns.push_back(tensor.columns);
+  Holdings out = OfNobody(layout);
   for (const PartLayout& part : layout.parts) {
     std::vector<Holding>& rank = out.ranks.emplace_back();
     for (const TensorBox& box : part.boxes) {

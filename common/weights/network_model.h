@@ -37,8 +37,8 @@
 //
 // Where cores are stated, packing, unpacking and local transfers are work of the host's cores: no
 // transport is faster than the sum of this work, divided by the cores, and a rank that receives
-// copies and unpacks by turns. A collective through shared
-// memory is one copy for each receiver. `fixed` is added to every transport.
+// copies and unpacks by turns. A collective through shared memory is one copy for each receiver.
+// `fixed` is added to every transport.
 #ifndef TANDEM_COMMON_WEIGHTS_NETWORK_MODEL_H_
 #define TANDEM_COMMON_WEIGHTS_NETWORK_MODEL_H_
 

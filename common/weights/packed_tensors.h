@@ -22,11 +22,11 @@ class PackedTensors {
   // Of the one that is live. FAILED_PRECONDITION where there is none.
   virtual absl::Status ReadLive(int tensor, int64_t offset, absl::Span<std::byte> to) const = 0;
 
-  // Writing is fastest in whole grains: these end at every byte x of the tensor where (before + x)
-  // is a multiple of `size_bytes`.
+  // Of any tensor: writing is fastest in whole grains, which end at every byte x of the tensor
+  // where (before + x) is a multiple of `size_bytes`.
   struct Grain {
     int64_t before = 0;
-    int64_t size_bytes = 0;  // 0: of no matter
+    int64_t size_bytes = 0;  // 0: it is never packed
   };
   virtual Grain GrainOf(int tensor) const = 0;
 };

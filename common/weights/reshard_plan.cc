@@ -50,8 +50,8 @@ absl::StatusOr<std::vector<PieceList>> PiecesOfPairs(const Holdings& from, const
 // Who packs what it receives does so by groups of rows: messages end between groups of so many.
 constexpr int64_t kRowsTogether = 64;
 
-// Of `left` elements of a tensor from element `first` on, how many go into a message that has room
-// for `room` of `each`, fewer than are left: 0 where that is better left as it is.
+// How many elements of a tensor, from element `first` on, go into a message that has room for
+// `room` of `each`, where more are left: 0 where that is better left as it is.
 int64_t CutAt(int64_t first, int64_t columns, int64_t room, int64_t each) {
   const int64_t group = kRowsTogether * columns;
   if (group == 0) return room;

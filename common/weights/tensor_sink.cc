@@ -46,13 +46,11 @@ void ForRuns(const common::v1::BucketPiece& piece, Body body) {
 // Of a span whose pieces are one run each.
 class TensorSink::SpanTaker : public comm::MessageTaker {
  public:
-  // `in_place`: the message's bytes are received where the pieces belong, which follow one another
-  // there. Else `keeps` says whether they are to be where they are received as well.
-  SpanTaker(TensorSink& sink, int bucket, const BucketSpan& span, bool in_place, bool keeps)
+  // `keeps`: the bytes are to be where they are received, also where they do not belong there.
+  SpanTaker(TensorSink& sink, int bucket, const BucketSpan& span, bool keeps)
       : sink_(sink),
         pieces_(sink.plan_.buckets[bucket].pieces()),
         span_(span),
-        in_place_(in_place),
         keeps_(keeps),
         at_(span.first) {}
 
@@ -118,9 +116,11 @@ class TensorSink::SpanTaker : public comm::MessageTaker {
     if (from == place) {
       AddHeld(entry, held_bytes, first, bytes, sum);
     } else {
-      const bool streams = sink_.reads_again_ != nullptr && !sink_.reads_again_(tensor);
+      // Unless it is read again, to be packed.
+      const bool streams =
+          sink_.packed_ != nullptr && sink_.packed_->GrainOf(tensor).size_bytes == 0;
       CopyHeld(entry, held_bytes, first, bytes, place, sum, streams);
-      if (!in_place_ && keeps_ && from != to) std::memcpy(to, place, bytes.size());
+      if (keeps_ && to != place && to != from) std::memcpy(to, place, bytes.size());
     }
     return sink_.Arrived(tensor, first, size);
   }
@@ -128,7 +128,6 @@ class TensorSink::SpanTaker : public comm::MessageTaker {
   TensorSink& sink_;
   const google::protobuf::RepeatedPtrField<Piece>& pieces_;
   const BucketSpan span_;
-  const bool in_place_;
   const bool keeps_;
   int at_;             // the piece to which the next byte belongs
   int64_t taken_ = 0;  // bytes
@@ -136,24 +135,23 @@ class TensorSink::SpanTaker : public comm::MessageTaker {
 };
 
 TensorSink::TensorSink(const TransferPlan& plan, TensorMemory memory, BytesArrived arrived,
-                       BaseMemory base, DeviceOps& ops, ReadsAgain reads_again,
-                       PackedTensors* packed)
+                       BaseMemory base, DeviceOps& ops, PackedTensors* packed)
     : plan_(plan),
       memory_(std::move(memory)),
       arrived_(std::move(arrived)),
       base_(std::move(base)),
-      reads_again_(std::move(reads_again)),
       packed_(packed),
       ops_(ops),
-      is_packed_(plan.tensor_bytes.size()),
       missing_(plan.tensor_bytes),
       sums_(plan.tensor_bytes.size()) {}
 
 TensorSink::~TensorSink() = default;
 
-absl::StatusOr<std::unique_ptr<TensorSink>> TensorSink::Create(
-    const TransferPlan& plan, TensorMemory memory, BytesArrived arrived, BaseMemory base,
-    DeviceOps& ops, ReadsAgain reads_again, PackedTensors* packed) {
+absl::StatusOr<std::unique_ptr<TensorSink>> TensorSink::Create(const TransferPlan& plan,
+                                                               TensorMemory memory,
+                                                               BytesArrived arrived,
+                                                               BaseMemory base, DeviceOps& ops,
+                                                               PackedTensors* packed) {
   std::vector<bool> is_packed(plan.manifest.tensors_size());
   for (int i = 0; i < plan.manifest.tensors_size(); ++i) {
     const auto size = static_cast<int64_t>(memory(i).size());
@@ -164,9 +162,8 @@ absl::StatusOr<std::unique_ptr<TensorSink>> TensorSink::Create(
                                               plan.tensor_bytes[i]));
     }
   }
-  auto sink =
-      absl::WrapUnique(new TensorSink(plan, std::move(memory), std::move(arrived), std::move(base),
-                                      ops, std::move(reads_again), packed));
+  auto sink = absl::WrapUnique(
+      new TensorSink(plan, std::move(memory), std::move(arrived), std::move(base), ops, packed));
   sink->is_packed_ = std::move(is_packed);
   sink->digests_ =
       MakeTensorDigests(plan.manifest, std::vector<DigestSum>(plan.manifest.tensors_size()));
@@ -248,8 +245,7 @@ comm::MessageTaker* TensorSink::Taker(int bucket, const BucketSpan& span, bool k
     if (plan_.buckets[bucket].pieces(i).repeat() > 1) return nullptr;
   }
   auto& takers = takers_[bucket];
-  takers.push_back(
-      std::make_unique<SpanTaker>(*this, bucket, span, !Place(bucket, span).empty(), keeps));
+  takers.push_back(std::make_unique<SpanTaker>(*this, bucket, span, keeps));
   return takers.back().get();
 }
 

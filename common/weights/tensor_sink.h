@@ -27,9 +27,6 @@ using BaseMemory = std::function<absl::Span<const std::byte>(int tensor)>;
 // error ends the update.
 using BytesArrived = std::function<absl::Status(int tensor, int64_t offset, int64_t size)>;
 
-// Whether BytesArrived reads bytes of the tensor again.
-using ReadsAgain = std::function<bool(int tensor)>;
-
 // One update; the plan outlives it, and `ops`, whose memory the tensors and the base are in: what
 // is done to them is queued there, and done when Digest() returns. What has arrived is digested
 // bucket by bucket from where it lies or, on the host, while it is written there: the digests say
@@ -40,8 +37,7 @@ class TensorSink : public BucketSink {
   ~TensorSink() override;
   static absl::StatusOr<std::unique_ptr<TensorSink>> Create(
       const TransferPlan& plan, TensorMemory memory, BytesArrived arrived = nullptr,
-      BaseMemory base = nullptr, DeviceOps& ops = CpuOps(), ReadsAgain reads_again = nullptr,
-      PackedTensors* packed = nullptr);
+      BaseMemory base = nullptr, DeviceOps& ops = CpuOps(), PackedTensors* packed = nullptr);
 
   absl::Status Collect(int bucket, at::Tensor buffer) override;
   absl::Span<std::byte> Place(int bucket, const BucketSpan& span) override;
@@ -55,7 +51,7 @@ class TensorSink : public BucketSink {
 
  private:
   TensorSink(const TransferPlan& plan, TensorMemory memory, BytesArrived arrived, BaseMemory base,
-             DeviceOps& ops, ReadsAgain reads_again, PackedTensors* packed);
+             DeviceOps& ops, PackedTensors* packed);
 
   using Piece = common::v1::BucketPiece;
   class SpanTaker;
@@ -74,10 +70,9 @@ class TensorSink : public BucketSink {
 
   const TransferPlan& plan_;
   const TensorMemory memory_;
-  const BytesArrived arrived_;    // null: nobody asks
-  const BaseMemory base_;         // null: there is none
-  const ReadsAgain reads_again_;  // null: it may, of any
-  PackedTensors* const packed_;   // null: no tensor is
+  const BytesArrived arrived_;   // null: nobody asks
+  const BaseMemory base_;        // null: there is none
+  PackedTensors* const packed_;  // null: no tensor is
   DeviceOps& ops_;
   std::vector<bool> is_packed_;
   std::vector<std::byte> scratch_;

@@ -40,8 +40,6 @@ absl::Status ArenaStore::Arrived(int index, int64_t offset, int64_t size) {
   return absl::OkStatus();
 }
 
-bool ArenaStore::ReadsAgain(int index) { return GrainOf(index).size_bytes > 0; }
-
 void ArenaStore::WriteStaged(int index, int64_t offset, absl::Span<const std::byte> from) {
   staged_->Write(index, offset, from);
 }

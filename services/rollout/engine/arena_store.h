@@ -44,7 +44,6 @@ class ArenaStore : public WeightStore, private weights::PackedTensors {
   weights::PackedTensors* packed() override { return this; }
   absl::Span<std::byte> Staged(int index) override { return staged_->SegmentBytes(index); }
   absl::Status Arrived(int index, int64_t offset, int64_t size) override;
-  bool ReadsAgain(int index) override;
   // Keeps the memory for the next update.
   void DropStaged() override;
   absl::StatusOr<CommitResult> Commit(int64_t policy_version,

@@ -18,6 +18,7 @@
 #include "common/weights/relay_sender.h"
 #include "common/weights/relay_table.h"
 #include "common/weights/tensor_sink.h"
+#include "services/rollout/receive/live_digests.h"
 #include "services/rollout/receive/update_checks.h"
 
 namespace tandem::rollout {
@@ -289,13 +290,13 @@ absl::Status WeightReceiver::Receive(const UpdatePtr& update, v1::VerifyUpdateRe
   }
   std::unique_ptr<weights::TensorSink> sink;
   if (status.ok()) {
-    ASSIGN_OR_RETURN(sink, weights::TensorSink::Create(
-                               *plan, [this](int i) { return store_->Staged(i); },
-                               [this](int i, int64_t offset, int64_t size) {
-                                 return store_->Arrived(i, offset, size);
-                               },
-                               [this](int i) { return store_->Live(i); }, store_->ops(),
-                               [this](int i) { return store_->ReadsAgain(i); }, store_->packed()));
+    ASSIGN_OR_RETURN(
+        sink, weights::TensorSink::Create(
+                  *plan, [this](int i) { return store_->Staged(i); },
+                  [this](int i, int64_t offset, int64_t size) {
+                    return store_->Arrived(i, offset, size);
+                  },
+                  [this](int i) { return store_->Live(i); }, store_->ops(), store_->packed()));
     status = ReceiveBuckets(*update, *plan, *sink, times, links);
   }
   if (!status.ok()) {
@@ -527,51 +528,8 @@ void WeightReceiver::OnDeadline() {
   Make(calls);
 }
 
-namespace {
-
-// Of what is live of a packed tensor.
-absl::Status DigestPacked(const common::v1::TensorEntry& tensor, int index,
-                          const weights::PackedTensors& packed, weights::DigestSum& sum) {
-  constexpr int64_t kAtOnce = int64_t{1} << 20;
-  ASSIGN_OR_RETURN(const int64_t size, weights::TensorBytes(tensor));
-  std::vector<std::byte> buffer(static_cast<size_t>(std::min(size, kAtOnce)));
-  for (int64_t offset = 0; offset < size; offset += kAtOnce) {
-    const absl::Span<std::byte> part =
-        absl::MakeSpan(buffer).first(static_cast<size_t>(std::min(kAtOnce, size - offset)));
-    RETURN_IF_ERROR(packed.ReadLive(index, offset, part));
-    weights::AddHeld(tensor, size, offset, part, sum);
-  }
-  return absl::OkStatus();
-}
-
-}  // namespace
-
-absl::StatusOr<v1::GetDigestsResponse> WeightReceiver::DigestLive() const {
-  if (store_->live_version() < 0) return absl::FailedPreconditionError("nothing is committed yet");
-  v1::GetDigestsResponse response;
-  response.set_policy_version(store_->live_version());
-  const auto& manifest = store_->manifest();
-  std::vector<weights::DigestSum> sums(manifest.tensors_size());
-  std::vector<weights::DigestRun> runs;
-  for (int i = 0; i < manifest.tensors_size(); ++i) {
-    const absl::Span<const std::byte> bytes = store_->Live(i);
-    if (bytes.empty() && store_->packed() != nullptr) {
-      RETURN_IF_ERROR(DigestPacked(manifest.tensors(i), i, *store_->packed(), sums[i]));
-      continue;
-    }
-    runs.push_back(weights::RunOfHeld(manifest.tensors(i), bytes));
-    runs.back().slot = i;
-  }
-  const auto entered = store_->ops().Enter();
-  RETURN_IF_ERROR(store_->ops().Digest(runs, absl::MakeSpan(sums)));
-  const std::vector<weights::TensorDigest> digests = weights::MakeTensorDigests(manifest, sums);
-  for (const auto& digest : digests) *response.add_digests() = digest;
-  response.set_model_digest(weights::ModelDigest(digests));
-  return response;
-}
-
 void WeightReceiver::GetDigests(Done<v1::GetDigestsResponse> done) {
-  if (!worker_.Add([this, done] { done(DigestLive()); })) done(ShutDownError());
+  if (!worker_.Add([this, done] { done(DigestLive(*store_)); })) done(ShutDownError());
 }
 
 absl::StatusOr<std::unique_ptr<LiveStream>> WeightReceiver::OpenLive(

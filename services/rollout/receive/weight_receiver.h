@@ -131,7 +131,6 @@ class WeightReceiver {
                               std::vector<common::v1::LinkReport>& links);
   void RunCommit(const UpdatePtr& update);
   void OnDeadline();
-  absl::StatusOr<v1::GetDigestsResponse> DigestLive() const;
 
   WeightStore* const store_;
   ReceiveGroup group_;

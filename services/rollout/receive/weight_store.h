@@ -52,9 +52,6 @@ class WeightStore {
   // the engine keeps of them can be made while others are still on their way. Each byte is told of
   // once. RESOURCE_EXHAUSTED.
   virtual absl::Status Arrived(int index, int64_t offset, int64_t size) = 0;
-  // Whether Arrived() reads bytes of staged tensor `index`, which are best in the core's cache
-  // then.
-  virtual bool ReadsAgain(int /*index*/) { return true; }
   // Forgets what was staged; may free it.
   virtual void DropStaged() = 0;
 

@@ -39,7 +39,6 @@ class ShardDigests {
   std::vector<Part> parts() const;
 
  private:
-  const model::ParameterTable& table_;
   const int64_t offset_;
   const int64_t numel_;
   const int64_t element_bytes_;

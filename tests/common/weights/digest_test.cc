@@ -34,7 +34,7 @@ TEST(Digest, ThePartsOfATensorThatRanksHoldAddUpToIt) {
   const std::string bytes = model.Bytes(5);
   common::v1::TensorEntry whole = model.manifest().tensors(5);
   DigestSum sum;
-  for (const auto [first, columns] : {std::pair(0, 1), std::pair(1, 2)}) {
+  for (const auto& [first, columns] : {std::pair(0, 1), std::pair(1, 2)}) {
     common::v1::TensorEntry part = whole;
     part.mutable_box()->set_rows(64);
     part.mutable_box()->set_first_column(first);

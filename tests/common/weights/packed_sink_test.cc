@@ -85,7 +85,7 @@ class PackedSink : public ::testing::Test {
           if (Store::IsPacked(i)) return {};
           return BytesOf(store.live[i]);
         },
-        CpuOps(), nullptr, &store);
+        CpuOps(), &store);
   }
 
   int64_t Draw(int64_t most) { return 1 + static_cast<int64_t>(random_()) % most; }

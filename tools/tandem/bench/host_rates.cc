@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "common/comm/file_mapping.h"
 #include "common/model/kernels/gemm.h"
 #include "common/probe/control_group.h"
 #include "common/weights/additive_digest.h"
@@ -32,18 +33,17 @@ constexpr int64_t kMostBytes = int64_t{192} << 20;  // from here on nothing chan
 constexpr int64_t kLanding = 32;                    // portions that are on their way at once
 constexpr int kRounds = 3;
 
-// Memory such as processes lend each other: a file's without a name, in the system's small pages.
+// Memory such as processes lend each other.
 class FileMemory {
  public:
   explicit FileMemory(int64_t bytes) : bytes_(static_cast<size_t>(bytes)) {
     const int file = memfd_create("tandem-bench", MFD_CLOEXEC);
-    void* data = MAP_FAILED;
     if (file >= 0 && ftruncate(file, bytes) == 0) {
-      data = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+      data_ = comm::MapMemoryFile(file, bytes, PROT_READ | PROT_WRITE);
     }
     if (file >= 0) close(file);
-    if (data == MAP_FAILED) throw std::bad_alloc();
-    data_ = static_cast<std::byte*>(data);
+    if (data_ == nullptr) throw std::bad_alloc();
+    comm::ProvideLargePages(data_, bytes);
     std::memset(data_, 1, bytes_);
   }
   ~FileMemory() { munmap(data_, bytes_); }
@@ -54,7 +54,7 @@ class FileMemory {
 
  private:
   const size_t bytes_;
-  std::byte* data_;
+  std::byte* data_ = nullptr;
 };
 
 // The memory of one core: of what travels as the services lend it, of matrices as they hold them.

@@ -53,11 +53,9 @@ struct SyncOptions {
 double PackedShare(const model::ParameterTable& table) {
   double packed = 0, all = 0;
   for (int i = 0; i < static_cast<int>(table.parameters().size()); ++i) {
-    const model::Parameter& parameter = table.parameter(i);
-    const bool is_looked_up_only = i == table.embedding() && i != table.lm_head();
-    const auto elements = static_cast<double>(parameter.numel);
+    const auto elements = static_cast<double>(table.parameter(i).numel);
     all += elements;
-    if (parameter.shape.size() == 2 && !is_looked_up_only) packed += elements;
+    if (table.IsMultipliedBy(i)) packed += elements;
   }
   return packed / all;
 }

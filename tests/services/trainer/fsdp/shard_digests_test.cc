@@ -5,12 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <map>
 #include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "common/model/segment_box.h"
 #include "services/trainer/optim/adamw.h"
 #include "tests/fakes/local_mesh.h"
 #include "tests/services/trainer/fsdp/sharded_test_support.h"
@@ -20,12 +20,6 @@ namespace tandem::trainer {
 namespace {
 
 constexpr int64_t kElement = 2;
-
-int64_t ColumnsOf(const std::vector<int64_t>& shape) {
-  int64_t columns = 1;
-  for (size_t dim = 1; dim < shape.size(); ++dim) columns *= shape[dim];
-  return columns;
-}
 
 absl::Span<const std::byte> BytesOf(const std::string& bytes) {
   return {reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()};
@@ -39,11 +33,11 @@ std::vector<std::string> UnitsOf(const model::ParameterTable& table,
   for (size_t i = 0; i < tensors.size(); ++i) {
     const model::ParameterTable::SegmentRef ref = table.segments()[i];
     const model::Segment& segment = table.segment(ref);
-    const int64_t columns = ColumnsOf(segment.shape);
-    const int64_t first_column = segment.start.size() > 1 ? segment.start[1] : 0;
+    const model::Box box = model::BoxOf(segment);
+    const int64_t columns = box.width();
     for (int64_t row = 0; row < segment.shape[0]; ++row) {
       const int64_t from =
-          (segment.start[0] + row) * ColumnsOf(segment.global_shape) + first_column;
+          (box.row_begin + row) * model::WholeBox(segment.global_shape).width() + box.column_begin;
       units[table.parameter(ref.parameter).unit].replace(
           (segment.offset + row * columns) * kElement, columns * kElement,
           tensors[i].substr(from * kElement, columns * kElement));
