@@ -171,6 +171,16 @@ TANDEM_VECTORS void PackGroup(const uint16_t* from, int64_t depth, char* to) {
   }
 }
 
+// Back.
+TANDEM_VECTORS void UnpackGroup(const char* from, int64_t depth, uint16_t* to) {
+  for (int64_t k = 0; k < depth; k += kTileDepth, from += kStepBytes) {
+    Words words;
+    bfloat16::Load(from, words);
+    bfloat16::Transpose(words);
+    bfloat16::WriteAlong(words, to + k, depth, std::min(kTileDepth, depth - k));
+  }
+}
+
 template <bool kFar>
 void PackPanels(const ConstMatrix& b, int64_t k, int64_t n, int64_t begin, int64_t end, char* to) {
   for (int64_t panel = begin; panel < end; ++panel) {
@@ -178,6 +188,12 @@ void PackPanels(const ConstMatrix& b, int64_t k, int64_t n, int64_t begin, int64
     PackPanel<kFar>(b, k, col, std::min(kPanelColumns, n - col),
                     to + panel * BFloat16PanelBytes(k));
   }
+}
+
+// Bytes from the first panel to the first tile of a group of columns.
+int64_t PlaceOfGroup(int64_t group, int64_t k) {
+  constexpr int64_t kGroups = kPanelColumns / kBFloat16GroupColumns;  // of a panel
+  return group / kGroups * BFloat16PanelBytes(k) + group % kGroups * kTileBytes;
 }
 
 int Parts(const Product& p) { return p.a.type == Element::kFloat32 ? 2 : 1; }
@@ -320,14 +336,18 @@ void PackBFloat16Panels(const ConstMatrix& b, int64_t k, int64_t n, int64_t begi
 }
 
 void PackBFloat16Groups(const void* from, int64_t k, int64_t begin, int64_t end, void* to) {
-  constexpr int64_t kGroups = kPanelColumns / kBFloat16GroupColumns;  // of a panel
   const auto* columns = static_cast<const uint16_t*>(from);
   for (int64_t group = begin; group < end; ++group, columns += kBFloat16GroupColumns * k) {
-    PackGroup(columns, k,
-              static_cast<char*>(to) + group / kGroups * BFloat16PanelBytes(k) +
-                  group % kGroups * kTileBytes);
+    PackGroup(columns, k, static_cast<char*>(to) + PlaceOfGroup(group, k));
   }
   __builtin_ia32_sfence();
+}
+
+void UnpackBFloat16Groups(const void* from, int64_t k, int64_t begin, int64_t end, void* to) {
+  auto* columns = static_cast<uint16_t*>(to);
+  for (int64_t group = begin; group < end; ++group, columns += kBFloat16GroupColumns * k) {
+    UnpackGroup(static_cast<const char*>(from) + PlaceOfGroup(group, k), k, columns);
+  }
 }
 
 void MultiplyBFloat16(const Product& p, int num_threads, const ParallelFor& parallel_for) {
@@ -353,6 +373,7 @@ bool BFloat16UnitTakes(const Product&) { return false; }
 int64_t BFloat16PanelBytes(int64_t) { return 0; }
 void PackBFloat16Panels(const ConstMatrix&, int64_t, int64_t, int64_t, int64_t, void*) {}
 void PackBFloat16Groups(const void*, int64_t, int64_t, int64_t, void*) {}
+void UnpackBFloat16Groups(const void*, int64_t, int64_t, int64_t, void*) {}
 void MultiplyBFloat16(const Product&, int, const ParallelFor&) {}
 
 }  // namespace tandem::model::kernels

@@ -44,6 +44,8 @@ void PackBFloat16Panels(const ConstMatrix& b, int64_t k, int64_t n, int64_t begi
 // Groups [begin, end) of columns, which lie one after another at `from`, k elements each, into
 // their places of the panels at `to`, past the caches.
 void PackBFloat16Groups(const void* from, int64_t k, int64_t begin, int64_t end, void* to);
+// Back, out of the panels at `from`.
+void UnpackBFloat16Groups(const void* from, int64_t k, int64_t begin, int64_t end, void* to);
 
 }  // namespace tandem::model::kernels
 

@@ -72,6 +72,15 @@ TANDEM_VECTORS inline void ReadAlong(const T* from, int64_t stride, int64_t rows
   }
 }
 
+// Back, into all rows.
+TANDEM_VECTORS inline void WriteAlong(const Words& words, uint16_t* to, int64_t stride,
+                                      int64_t depth) {
+  const __mmask32 mask = FirstOf32(depth);
+  for (int64_t i = 0; i < kTileRows; ++i) {
+    _mm512_mask_storeu_epi16(to + i * stride, mask, words[i]);
+  }
+}
+
 // Word (r, c) is elements 2r and 2r + 1 of k, which lie `stride` apart, of column c; of columns
 // [0, 16) in one, of the next 16 in the other.
 template <typename T>
@@ -114,6 +123,10 @@ TANDEM_VECTORS inline void Transpose(Words& words) {
     words[i + 8] = _mm512_shuffle_i32x4(a, b, 0xdd);
     words[i + 12] = _mm512_shuffle_i32x4(c, d, 0xdd);
   }
+}
+
+TANDEM_VECTORS inline void Load(const char* from, Words& words) {
+  for (int64_t i = 0; i < kTileRows; ++i) words[i] = _mm512_load_si512(from + i * kTileRowBytes);
 }
 
 TANDEM_VECTORS inline void Store(const Words& words, char* to) {

@@ -44,25 +44,43 @@ void PackRows(const T* from, int64_t stride, int64_t cols, int64_t depth, float*
 constexpr int64_t kBlockOfK = 8;     // elements of k that PackBlock() takes
 constexpr int64_t kBlockPlaces = 8;  // and columns
 
+// Two squares of 4 by 4 side by side, each transposed: out(i, row i of both).
+template <class Rows, class Out>
+HWY_INLINE void TransposeSquares(Rows r0, Rows r1, Rows r2, Rows r3, const Out& out) {
+  const hn::FixedTag<float, 8> d;
+  const hn::FixedTag<double, 4> pairs;
+  const auto t0 = hn::BitCast(pairs, hn::InterleaveLower(d, r0, r1));
+  const auto t1 = hn::BitCast(pairs, hn::InterleaveLower(d, r2, r3));
+  const auto t2 = hn::BitCast(pairs, hn::InterleaveUpper(d, r0, r1));
+  const auto t3 = hn::BitCast(pairs, hn::InterleaveUpper(d, r2, r3));
+  out(0, hn::BitCast(d, hn::InterleaveLower(pairs, t0, t1)));
+  out(1, hn::BitCast(d, hn::InterleaveUpper(pairs, t0, t1)));
+  out(2, hn::BitCast(d, hn::InterleaveLower(pairs, t2, t3)));
+  out(3, hn::BitCast(d, hn::InterleaveUpper(pairs, t2, t3)));
+}
+
 // 8 columns by 4 k in registers of 8.
 HWY_INLINE void PackQuarter(const float* from, int64_t stride, float* to, int64_t to_stride) {
   const hn::FixedTag<float, 8> d;
   const hn::FixedTag<float, 4> half;
-  const hn::FixedTag<double, 4> pairs;
   // Row i below row i + 4.
   const auto load = [&](int64_t i) HWY_ATTR {
     return hn::Combine(d, hn::LoadU(half, from + (i + 4) * stride),
                        hn::LoadU(half, from + i * stride));
   };
-  const auto r0 = load(0), r1 = load(1), r2 = load(2), r3 = load(3);
-  const auto t0 = hn::BitCast(pairs, hn::InterleaveLower(d, r0, r1));
-  const auto t1 = hn::BitCast(pairs, hn::InterleaveLower(d, r2, r3));
-  const auto t2 = hn::BitCast(pairs, hn::InterleaveUpper(d, r0, r1));
-  const auto t3 = hn::BitCast(pairs, hn::InterleaveUpper(d, r2, r3));
-  hn::StoreU(hn::BitCast(d, hn::InterleaveLower(pairs, t0, t1)), d, to);
-  hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(pairs, t0, t1)), d, to + to_stride);
-  hn::StoreU(hn::BitCast(d, hn::InterleaveLower(pairs, t2, t3)), d, to + 2 * to_stride);
-  hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(pairs, t2, t3)), d, to + 3 * to_stride);
+  TransposeSquares(load(0), load(1), load(2), load(3),
+                   [&](int64_t i, auto row) HWY_ATTR { hn::StoreU(row, d, to + i * to_stride); });
+}
+
+// Back.
+HWY_INLINE void UnpackQuarter(const float* from, int64_t from_stride, float* to, int64_t stride) {
+  const hn::FixedTag<float, 8> d;
+  const hn::FixedTag<float, 4> half;
+  const auto load = [&](int64_t k) HWY_ATTR { return hn::LoadU(d, from + k * from_stride); };
+  TransposeSquares(load(0), load(1), load(2), load(3), [&](int64_t i, auto row) HWY_ATTR {
+    hn::StoreU(hn::LowerHalf(half, row), half, to + i * stride);
+    hn::StoreU(hn::UpperHalf(half, row), half, to + (i + 4) * stride);
+  });
 }
 
 // Places [place, place + kBlockPlaces) of kBlockOfK rows of a strip, whose column j is from[j *
@@ -74,16 +92,20 @@ HWY_INLINE void PackBlock(const float* from, int64_t stride, int64_t place, floa
   }
 }
 
-// Nothing is converted: the columns are taken in the order of their places.
-HWY_INLINE void PackBlock(const BFloat16* from, int64_t stride, int64_t place, BFloat16* to,
-                          int64_t to_stride) {
+// Back, into the strip's columns at `to`.
+HWY_INLINE void UnpackBlock(const float* from, int64_t from_stride, int64_t place, float* to,
+                            int64_t stride) {
+  for (int64_t k = 0; k < kBlockOfK; k += 4) {
+    UnpackQuarter(from + k * from_stride, from_stride, to + place * stride + k, stride);
+  }
+}
+
+// A square of 8 by 8, of which load(i) is row i, transposed: out(i, row i).
+template <class Load, class Out>
+HWY_INLINE void TransposeSquare(const Load& load, const Out& out) {
   const hn::FixedTag<uint16_t, 8> d;
   const hn::FixedTag<uint32_t, 4> d32;
   const hn::FixedTag<uint64_t, 2> d64;
-  const auto load = [&](int64_t i) HWY_ATTR {
-    const auto column = static_cast<int64_t>(StripColumn(static_cast<size_t>(place + i)));
-    return hn::LoadU(d, reinterpret_cast<const uint16_t*>(from + column * stride));
-  };
   const auto low = [&](int64_t i) HWY_ATTR {
     return hn::BitCast(d32, hn::InterleaveLower(d, load(i), load(i + 1)));
   };
@@ -94,16 +116,41 @@ HWY_INLINE void PackBlock(const BFloat16* from, int64_t stride, int64_t place, B
   const auto r01_k03 = low(0), r23_k03 = low(2), r45_k03 = low(4), r67_k03 = low(6);
   const auto r01_k47 = high(0), r23_k47 = high(2), r45_k47 = high(4), r67_k47 = high(6);
   const auto join = [&](int64_t at, auto upper, auto lower) HWY_ATTR {
-    auto* const out = reinterpret_cast<uint16_t*>(to + at * to_stride);
     const auto low_rows = hn::BitCast(d64, lower);
     const auto high_rows = hn::BitCast(d64, upper);
-    hn::StoreU(hn::BitCast(d, hn::InterleaveLower(d64, low_rows, high_rows)), d, out);
-    hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(d64, low_rows, high_rows)), d, out + to_stride);
+    out(at, hn::BitCast(d, hn::InterleaveLower(d64, low_rows, high_rows)));
+    out(at + 1, hn::BitCast(d, hn::InterleaveUpper(d64, low_rows, high_rows)));
   };
   join(0, hn::InterleaveLower(d32, r45_k03, r67_k03), hn::InterleaveLower(d32, r01_k03, r23_k03));
   join(2, hn::InterleaveUpper(d32, r45_k03, r67_k03), hn::InterleaveUpper(d32, r01_k03, r23_k03));
   join(4, hn::InterleaveLower(d32, r45_k47, r67_k47), hn::InterleaveLower(d32, r01_k47, r23_k47));
   join(6, hn::InterleaveUpper(d32, r45_k47, r67_k47), hn::InterleaveUpper(d32, r01_k47, r23_k47));
+}
+
+// Nothing is converted: the columns are taken in the order of their places.
+HWY_INLINE void PackBlock(const BFloat16* from, int64_t stride, int64_t place, BFloat16* to,
+                          int64_t to_stride) {
+  const hn::FixedTag<uint16_t, 8> d;
+  TransposeSquare(
+      [&](int64_t i) HWY_ATTR {
+        const auto column = static_cast<int64_t>(StripColumn(static_cast<size_t>(place + i)));
+        return hn::LoadU(d, reinterpret_cast<const uint16_t*>(from + column * stride));
+      },
+      [&](int64_t i, auto row)
+          HWY_ATTR { hn::StoreU(row, d, reinterpret_cast<uint16_t*>(to + i * to_stride)); });
+}
+
+HWY_INLINE void UnpackBlock(const BFloat16* from, int64_t from_stride, int64_t place, BFloat16* to,
+                            int64_t stride) {
+  const hn::FixedTag<uint16_t, 8> d;
+  TransposeSquare(
+      [&](int64_t k) HWY_ATTR {
+        return hn::LoadU(d, reinterpret_cast<const uint16_t*>(from + k * from_stride));
+      },
+      [&](int64_t i, auto column) HWY_ATTR {
+        const auto at = static_cast<int64_t>(StripColumn(static_cast<size_t>(place + i)));
+        hn::StoreU(column, d, reinterpret_cast<uint16_t*>(to + at * stride));
+      });
 }
 
 // Past the caches: `count` elements, whole registers at aligned addresses.
@@ -118,49 +165,15 @@ HWY_INLINE void StreamRows(const T* from, int64_t count, T* to) {
   }
 }
 
-// Packs whole panels in portions that fit a core's nearest cache: of each column a line of memory
-// is read once, and the rows are written in sequence. Answers how many rows it packed, all but a
-// few.
-template <typename T>
-int64_t PackPanelRows(const T* from, int64_t col_stride, int64_t depth, T* to) {
+// Packs kPlaces places of a panel's rows, whose first column is at `from`, in portions that fit a
+// core's nearest cache: of each column a line of memory is read once. Answers how many rows it
+// packed, all but a few. `to`: the first place.
+template <int64_t kPlaces, typename T>
+int64_t PackPlaces(const T* from, int64_t col_stride, int64_t depth, T* to) {
   constexpr int64_t kRows = 64 / static_cast<int64_t>(sizeof(T));  // of k in a line
   // Columns are more streams than a core asks for by itself.
   constexpr int64_t kAhead = 2 * kRows;
   constexpr auto kCols = static_cast<int64_t>(kPanelCols);
-  constexpr auto kStrip = static_cast<int64_t>(kTileCols);
-  alignas(64) T rows[kRows * kCols];
-  const int64_t end = depth / kBlockOfK * kBlockOfK;
-  for (int64_t begin = 0; begin < end; begin += kRows) {
-    const int64_t count = std::min(kRows, end - begin);
-    for (int64_t place = 0; place < kCols; place += kBlockPlaces) {
-      for (int64_t j = place; j < place + kBlockPlaces; ++j) {
-        FetchSoon(reinterpret_cast<const char*>(from + j * col_stride + begin + kAhead));
-      }
-      const T* const strip = from + place / kStrip * kStrip * col_stride + begin;
-      for (int64_t k = 0; k < count; k += kBlockOfK) {
-        PackBlock(strip + k, col_stride, place % kStrip, rows + k * kCols + place, kCols);
-      }
-    }
-    StreamRows(rows, count * kCols, to + begin * kCols);
-  }
-  return end;
-}
-#endif
-#endif
-
-// Places of a panel's rows that are written at once: two lines of memory.
-template <typename T>
-constexpr int64_t kGroupPlaces = std::min<int64_t>(128 / static_cast<int64_t>(sizeof(T)),
-                                                   static_cast<int64_t>(kPanelCols));
-
-#ifdef TANDEM_PACKS_BLOCKS
-// As PackPanelRows() for one group of columns, of which `from` is the first; `to` is its first
-// place.
-template <typename T>
-int64_t PackGroupRows(const T* from, int64_t col_stride, int64_t depth, T* to) {
-  constexpr int64_t kRows = 64 / static_cast<int64_t>(sizeof(T));  // of k in a line
-  constexpr int64_t kAhead = 2 * kRows;
-  constexpr int64_t kPlaces = kGroupPlaces<T>;
   constexpr auto kStrip = static_cast<int64_t>(kTileCols);
   alignas(64) T rows[kRows * kPlaces];
   const int64_t end = depth / kBlockOfK * kBlockOfK;
@@ -176,12 +189,38 @@ int64_t PackGroupRows(const T* from, int64_t col_stride, int64_t depth, T* to) {
       }
     }
     for (int64_t k = 0; k < count; ++k) {
-      StreamRows(rows + k * kPlaces, kPlaces, to + (begin + k) * static_cast<int64_t>(kPanelCols));
+      StreamRows(rows + k * kPlaces, kPlaces, to + (begin + k) * kCols);
+    }
+  }
+  return end;
+}
+
+// Back: so many places of a panel's rows, of which the first is at `from`, into columns of `depth`
+// elements, one after another at `to`. A line of each column is written at once.
+template <typename T>
+int64_t UnpackPlaces(const T* from, int64_t places, int64_t depth, T* to) {
+  constexpr int64_t kRows = 64 / static_cast<int64_t>(sizeof(T));  // of k in a line
+  constexpr auto kCols = static_cast<int64_t>(kPanelCols);
+  constexpr auto kStrip = static_cast<int64_t>(kTileCols);
+  const int64_t end = depth / kBlockOfK * kBlockOfK;
+  for (int64_t begin = 0; begin < end; begin += kRows) {
+    const int64_t stop = std::min(begin + kRows, end);
+    for (int64_t place = 0; place < places; place += kBlockPlaces) {
+      T* const strip = to + place / kStrip * kStrip * depth;
+      for (int64_t k = begin; k < stop; k += kBlockOfK) {
+        UnpackBlock(from + k * kCols + place, kCols, place % kStrip, strip + k, depth);
+      }
     }
   }
   return end;
 }
 #endif
+#endif
+
+// Places of a panel's rows that are written at once: two lines of memory.
+template <typename T>
+constexpr int64_t kGroupPlaces = std::min<int64_t>(128 / static_cast<int64_t>(sizeof(T)),
+                                                   static_cast<int64_t>(kPanelCols));
 
 // The column of a panel at a place of its rows.
 template <typename T>
@@ -199,7 +238,7 @@ void PackPanel(const T* from, int64_t row_stride, int64_t col_stride, int64_t co
   int64_t begin = 0;
 #ifdef TANDEM_PACKS_BLOCKS
   if (row_stride == 1 && cols >= static_cast<int64_t>(kPanelCols)) {
-    begin = PackPanelRows(from, col_stride, depth, to);
+    begin = PackPlaces<static_cast<int64_t>(kPanelCols)>(from, col_stride, depth, to);
   }
 #endif
   for (int64_t k = begin; k < depth; ++k) {
@@ -216,12 +255,28 @@ template <typename T>
 void PackGroup(const T* from, int64_t col_stride, int64_t depth, T* to) {
   int64_t begin = 0;
 #ifdef TANDEM_PACKS_BLOCKS
-  begin = PackGroupRows(from, col_stride, depth, to);
+  begin = PackPlaces<kGroupPlaces<T>>(from, col_stride, depth, to);
 #endif
   for (int64_t k = begin; k < depth; ++k) {
     for (int64_t place = 0; place < kGroupPlaces<T>; ++place) {
       to[k * static_cast<int64_t>(kPanelCols) + place] =
           from[PanelColumn<T>(static_cast<size_t>(place)) * col_stride + k];
+    }
+  }
+}
+
+// Back: so many places of a panel's rows, whole groups, of which the first is at `from`, into
+// columns of `depth` elements, one after another at `to`.
+template <typename T>
+void UnpackColumns(const T* from, int64_t places, int64_t depth, T* to) {
+  int64_t begin = 0;
+#ifdef TANDEM_PACKS_BLOCKS
+  begin = UnpackPlaces(from, places, depth, to);
+#endif
+  for (int64_t k = begin; k < depth; ++k) {
+    for (int64_t place = 0; place < places; ++place) {
+      to[PanelColumn<T>(static_cast<size_t>(place)) * depth + k] =
+          from[k * static_cast<int64_t>(kPanelCols) + place];
     }
   }
 }

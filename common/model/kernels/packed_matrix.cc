@@ -66,6 +66,29 @@ void PackGroups(Element type, const void* from, int64_t depth, int64_t begin, in
   PackGroupsOf(static_cast<const float*>(from), depth, begin, end, static_cast<float*>(to));
 }
 
+template <typename T>
+void UnpackGroupsOf(const T* from, int64_t depth, int64_t begin, int64_t end, T* to) {
+  constexpr int64_t kGroups = kPanelWidth / kGroupPlaces<T>;  // of a panel
+  for (int64_t group = begin; group < end;) {
+    const int64_t stop = std::min(end, (group / kGroups + 1) * kGroups);
+    const int64_t places = (stop - group) * kGroupPlaces<T>;
+    UnpackColumns(from + group / kGroups * depth * kPanelWidth + group % kGroups * kGroupPlaces<T>,
+                  places, depth, to);
+    to += places * depth;
+    group = stop;
+  }
+}
+
+// Back, from the packed matrix at `from`.
+void UnpackGroups(Element type, const void* from, int64_t depth, int64_t begin, int64_t end,
+                  void* to) {
+  if (type == Element::kBFloat16) {
+    return UnpackGroupsOf(static_cast<const BFloat16*>(from), depth, begin, end,
+                          static_cast<BFloat16*>(to));
+  }
+  UnpackGroupsOf(static_cast<const float*>(from), depth, begin, end, static_cast<float*>(to));
+}
+
 // Panels [begin, end) of a packed matrix at `to`.
 void PackPanels(const ConstMatrix& b, int64_t depth, int64_t n, int64_t begin, int64_t end,
                 void* to) {
@@ -86,6 +109,7 @@ HWY_EXPORT(PanelWidth);
 HWY_EXPORT(PlaceOfColumn);
 HWY_EXPORT(PackPanels);
 HWY_EXPORT(PackGroups);
+HWY_EXPORT(UnpackGroups);
 HWY_EXPORT(GroupWidth);
 
 namespace {
@@ -96,7 +120,7 @@ bool IsInTiles(Element type) {
 
 // Between the packed elements and the plain ones.
 template <bool kWrites, int kCount, typename T>
-void Move(T* packed, T* plain) {
+void Copy(T* packed, T* plain) {
   std::memcpy(kWrites ? packed : plain, kWrites ? plain : packed, kCount * sizeof(T));
 }
 
@@ -105,7 +129,7 @@ void Move(T* packed, T* plain) {
 template <bool kWrites, typename T>
 void MoveInPanel(T* column, int64_t width, int64_t first, int64_t count, T* plain) {
   T* packed = column + first * width;
-  for (int64_t i = 0; i < count; ++i, packed += width) Move<kWrites, 1>(packed, plain + i);
+  for (int64_t i = 0; i < count; ++i, packed += width) Copy<kWrites, 1>(packed, plain + i);
 }
 
 // The same in pairs of tiles: an element and its neighbour of k side by side, 16 columns in a row.
@@ -119,9 +143,9 @@ void MoveInTiles(T* column, int64_t first, int64_t count, T* plain) {
     T* const packed = column + k / kDepth * kPair + k % kDepth / 2 * kRow + k % 2;
     const bool both = k % 2 == 0 && k + 1 < end;
     if (both) {
-      Move<kWrites, 2>(packed, plain);
+      Copy<kWrites, 2>(packed, plain);
     } else {
-      Move<kWrites, 1>(packed, plain);
+      Copy<kWrites, 1>(packed, plain);
     }
     k += both ? 2 : 1;
     plain += both ? 2 : 1;
@@ -186,37 +210,40 @@ void PackedMatrix::MoveElements(int64_t first, int64_t count, T* plain) const {
   }
 }
 
-template <typename T>
-void PackedMatrix::WriteOf(int64_t first, int64_t count, const T* plain) {
+template <bool kWrites, typename T>
+void PackedMatrix::Move(int64_t first, int64_t count, T* plain) const {
   const int64_t group = group_columns() * k_;
   const int64_t end = first + count;
   const int64_t begin_whole = (first + group - 1) / group;
   const int64_t end_whole = end / group;
-  const auto write = [&](int64_t begin, int64_t stop) {
-    MoveElements<true>(begin, stop - begin, const_cast<T*>(plain) + (begin - first));
+  const auto move = [&](int64_t begin, int64_t stop) {
+    MoveElements<kWrites>(begin, stop - begin, plain + (begin - first));
   };
-  if (begin_whole >= end_whole) return write(first, end);
-  write(first, begin_whole * group);
-  const T* const whole = plain + (begin_whole * group - first);
+  if (begin_whole >= end_whole) return move(first, end);
+  move(first, begin_whole * group);
+  T* const whole = plain + (begin_whole * group - first);
   if (IsInTiles(type_)) {
-    PackBFloat16Groups(whole, k_, begin_whole, end_whole, data_);
-  } else {
+    const auto pack = kWrites ? PackBFloat16Groups : UnpackBFloat16Groups;
+    pack(kWrites ? whole : data_, k_, begin_whole, end_whole, kWrites ? data_ : whole);
+  } else if constexpr (kWrites) {
     HWY_DYNAMIC_DISPATCH(PackGroups)(type_, whole, k_, begin_whole, end_whole, data_);
+  } else {
+    HWY_DYNAMIC_DISPATCH(UnpackGroups)(type_, data_, k_, begin_whole, end_whole, whole);
   }
-  write(end_whole * group, end);
+  move(end_whole * group, end);
 }
 
 void PackedMatrix::Write(int64_t first, int64_t count, const void* plain) {
   if (count <= 0) return;
-  if (type_ == Element::kFloat32) return WriteOf(first, count, static_cast<const float*>(plain));
-  WriteOf(first, count, static_cast<const uint16_t*>(plain));
+  void* const from = const_cast<void*>(plain);  // which is only read
+  if (type_ == Element::kFloat32) return Move<true>(first, count, static_cast<float*>(from));
+  Move<true>(first, count, static_cast<uint16_t*>(from));
 }
 
 void PackedMatrix::Read(int64_t first, int64_t count, void* plain) const {
-  if (type_ == Element::kFloat32) {
-    return MoveElements<false>(first, count, static_cast<float*>(plain));
-  }
-  MoveElements<false>(first, count, static_cast<uint16_t*>(plain));
+  if (count <= 0) return;
+  if (type_ == Element::kFloat32) return Move<false>(first, count, static_cast<float*>(plain));
+  Move<false>(first, count, static_cast<uint16_t*>(plain));
 }
 
 }  // namespace tandem::model::kernels

@@ -18,9 +18,8 @@ struct ConstMatrix {
 };
 
 // A right-hand side [k, n] in the order in which the inner loop reads it, in its own element type:
-// panels of some columns, row by row, or tile by tile where the CPU multiplies
-// bfloat16 (bfloat16_product.h). A
-// product with it reads each weight once, in sequence.
+// panels of some columns, row by row, or tile by tile where the CPU multiplies bfloat16
+// (bfloat16_product.h). A product with it reads each weight once, in sequence.
 class PackedMatrix {
  public:
   PackedMatrix(const ConstMatrix& b, int64_t k, int64_t n);
@@ -40,7 +39,7 @@ class PackedMatrix {
   // Columns of a panel; the last panel may have fewer.
   static int64_t panel_columns(Element type);
   int64_t panel_columns() const { return panel_columns(type_); }
-  // Columns that Write() writes at once; they divide those of a panel.
+  // Columns that Write() and Read() move at once; they divide those of a panel.
   static int64_t group_columns(Element type);
   int64_t group_columns() const { return group_columns(type_); }
   int64_t num_panels() const { return (n_ + panel_columns() - 1) / panel_columns(); }
@@ -52,14 +51,14 @@ class PackedMatrix {
 
   // Elements [first, first + count) of the transpose, [n, k] in rows: where a weight is held in no
   // other order. Threads may write and read different elements at once. Whole groups of columns are
-  // written past the caches, the others element by element.
+  // fast, and written past the caches; the others go element by element.
   void Write(int64_t first, int64_t count, const void* plain);
   void Read(int64_t first, int64_t count, void* plain) const;
 
  private:
-  template <typename T>
-  void WriteOf(int64_t first, int64_t count, const T* plain);
   // Of these elements, from `plain` or to it.
+  template <bool kWrites, typename T>
+  void Move(int64_t first, int64_t count, T* plain) const;
   template <bool kWrites, typename T>
   void MoveElements(int64_t first, int64_t count, T* plain) const;
 
