@@ -95,6 +95,12 @@ class Bench {
     const int64_t portion = std::max<int64_t>(1, kPortion / grain) * grain;
     const int64_t all = num_portions_ * kPortion;
     const int64_t landing = std::max<int64_t>(1, std::min(kLanding * kPortion, all) / portion);
+    const int64_t last = all / portion * portion;
+    const int64_t message = std::min(work_.message_bytes, landing * portion / 2);
+    // The next one hears of whole messages.
+    const auto pass_on = [&](int64_t received) {
+      if (received == last || received - received_ >= message) received_ = received;
+    };
     double unpacked = 0;  // bytes that are held as they travel
     for (int64_t at = 0; at + portion <= all; at += portion) {
       const int64_t slot = at / portion % landing * portion;
@@ -109,7 +115,7 @@ class Bench {
       if (after_ == nullptr && unpacked >= static_cast<double>(portion)) {
         unpacked -= static_cast<double>(portion);
         weights::StreamRange(at, from, At(target_, 0) + at, sum_);
-        received_ = at + portion;
+        pass_on(at + portion);
         continue;
       }
       const bool stays = after_ != nullptr || !work_.lends;
@@ -124,7 +130,7 @@ class Bench {
       const int64_t count =
           std::min(portion / work_.element_bytes, packed_.n() * packed_.k() - first);
       packed_.Write(first, count, landed);
-      received_ = at + portion;
+      pass_on(at + portion);
     }
   }
 
@@ -140,7 +146,7 @@ class Bench {
   weights::DigestSum sum_;
   Bench* before_ = nullptr;
   Bench* after_ = nullptr;
-  std::atomic<int64_t> received_{0};  // bytes
+  std::atomic<int64_t> received_{0};  // bytes that may be passed on
 };
 
 }  // namespace

@@ -66,7 +66,7 @@ constexpr double kNoWait = std::numeric_limits<double>::infinity();  // bytes pe
 // here and now; `wire_seconds`: of bare sends by the way that the update takes.
 absl::StatusOr<double> Predict(const SyncOptions& options, const model::ModelSpec& spec,
                                const RawTransfer& transfer, double wire_seconds,
-                               double fixed_seconds) {
+                               double call_seconds) {
   const int64_t element_bytes = options.dtype == "bfloat16" ? 2 : 4;
   const bool lends = transfer.chain && transfer.backend == "messages";
   const HostRates rates =
@@ -74,6 +74,7 @@ absl::StatusOr<double> Predict(const SyncOptions& options, const model::ModelSpe
                         .size_bytes = transfer.size_bytes,
                         .columns = spec.hidden_size,
                         .packed_share = PackedShare(model::ParameterTable(spec)),
+                        .message_bytes = transfer.bucket_bytes,
                         .lends = lends,
                         .passes_on = options.rollouts > 1});
   // What is sent from the shards has its digests there.
@@ -89,7 +90,7 @@ absl::StatusOr<double> Predict(const SyncOptions& options, const model::ModelSpe
   // What bare sends of lent bytes take beyond copying these: messages, and threads that are woken.
   const double passing = wire_seconds - static_cast<double>(transfer.size_bytes) / rates.copy;
   const weights::Network network = weights::MeasuredHost(
-      rates.cores, local, send, rates.unpack, fixed_seconds + (lends ? std::max(0.0, passing) : 0));
+      rates.cores, local, send, rates.unpack, call_seconds + (lends ? std::max(0.0, passing) : 0));
   ASSIGN_OR_RETURN(const weights::ModelLayout trainer, weights::LayoutOf(spec, {}, 1));
   comm::MeshShape mesh;
   mesh.dp_shard = static_cast<int>(options.trainer_ranks);
@@ -243,8 +244,10 @@ absl::Status RunSync(const SyncOptions& options) {
   const double raw_s = Median(raw_seconds);
   nlohmann::json predicted;  // null for a delta
   if (!wire_seconds.empty()) {
-    ASSIGN_OR_RETURN(predicted, Predict(options, spec, transfer, Median(wire_seconds),
-                                        Median(exposed["begin"]) + Median(exposed["commit"])));
+    // A broadcast gathers bytes, and waits for the last ones when it verifies.
+    double calls = Median(exposed["begin"]) + Median(exposed["commit"]);
+    if (chain) calls += Median(exposed["gather"]) + Median(exposed["verify"]);
+    ASSIGN_OR_RETURN(predicted, Predict(options, spec, transfer, Median(wire_seconds), calls));
   }
   const double gigabytes = static_cast<double>(size_bytes) / 1e9;
   const nlohmann::json line = {{"bench", "sync"},
