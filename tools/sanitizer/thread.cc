@@ -20,6 +20,8 @@ extern "C" const char* __tsan_default_suppressions() {
       // thread wrote into a tensor seems to race with the free() of another.
       "called_from_lib:libtorch_cpu.so\n"
       "called_from_lib:libc10.so\n"
+      // Its futures hand what they call back from thread to thread under a lock inside themselves.
+      "race:c10::ivalue::Future::invokeCallback\n"
       // LibTorch's threads of OpenMP, started before a program's first region of its own.
       "called_from_lib:libgomp\n"
       // gRPC hands calls from thread to thread under Abseil's locks inside itself.
