@@ -13,9 +13,9 @@ struct HostWork {
   int64_t size_bytes = 0;     // of the model on the wire
   int64_t columns = 512;      // of its matrices
   double packed_share = 1;    // of its bytes that a receiver packs for its products
-  int64_t message_bytes = int64_t{1} << 20;
-  bool lends = true;          // receivers copy from the senders' memory, else from sockets
-  bool passes_on = true;      // what a receiver of lent bytes copied is read by the next one
+  int64_t message_bytes = int64_t{1} << 20;  // what is passed on at once
+  bool lends = true;      // receivers copy from the senders' memory, else from sockets
+  bool passes_on = true;  // what a receiver of lent bytes copied is read by the next one
 };
 
 // Bytes on the wire per second, of one core while every core does the same.
