@@ -37,10 +37,9 @@ GlooState::GlooState(const GroupOptions& options, GlooBackend backend)
     if (peer == rank) continue;
     Peer& watched = peers_.emplace_back();
     watched.rank = peer;
-    watched.nothing = at::zeros({1}, at::kByte);
-    std::vector<at::Tensor> tensors = {watched.nothing};
+    std::vector<at::Tensor> nothing = {at::zeros({1}, at::kByte)};
     try {
-      watched.work = backend_->recv(tensors, peer, kWatchTag);
+      watched.work = backend_->recv(nothing, peer, kWatchTag);
     } catch (const std::exception& error) {
       watched.gone = absl::Now();
       watched.why = FirstLine(error.what());
@@ -70,9 +69,8 @@ absl::StatusOr<std::shared_ptr<GlooState::Issued>> GlooState::Issue(Operation op
   issued->is_message = kind != Kind::kCollective;
   {
     absl::MutexLock lock(&mu_);
-    issued->issue_time = absl::Now();
     op.timeout = timeout_;
-    op.deadline = issued->issue_time + timeout_;
+    op.deadline = absl::Now() + timeout_;
     if (!broken_.ok()) {
       return absl::FailedPreconditionError(absl::StrCat(
           Describe(op), ": the group is broken, make a new one; cause: ", broken_.message()));
@@ -103,14 +101,9 @@ absl::StatusOr<std::shared_ptr<GlooState::Issued>> GlooState::Issue(Operation op
 }
 
 absl::Status GlooState::Wait(const Issued& issued) {
-  if (!issued.is_message) {
-    const auto has_ended = [&]() ABSL_SHARED_LOCKS_REQUIRED(shared_->mu) {
-      return issued.is_done || shared_->broken;
-    };
-    absl::MutexLock lock(&shared_->mu);
-    shared_->mu.AwaitWithDeadline(absl::Condition(&has_ended), issued.op.deadline);
+  if (!issued.is_message && !AwaitCollective(issued)) {
+    return Explain(issued.op, "it was given up");
   }
-  if (!issued.is_message && !IsDone(issued)) return Explain(issued.op, "it was given up");
   try {
     if (issued.work->wait(ToMilliseconds(issued.op.deadline - absl::Now())))
       return absl::OkStatus();
@@ -122,8 +115,12 @@ absl::Status GlooState::Wait(const Issued& issued) {
   return Explain(issued.op, "it was called off");
 }
 
-bool GlooState::IsDone(const Issued& issued) const {
+bool GlooState::AwaitCollective(const Issued& issued) const {
+  const auto has_ended = [&]() ABSL_SHARED_LOCKS_REQUIRED(shared_->mu) {
+    return issued.is_done || shared_->broken;
+  };
   absl::MutexLock lock(&shared_->mu);
+  shared_->mu.AwaitWithDeadline(absl::Condition(&has_ended), issued.op.deadline);
   return issued.is_done;
 }
 
@@ -222,9 +219,14 @@ void GlooState::LookAt(Peer& peer) {
 
 void GlooState::EndWhatNeeds(const Peer& peer) {
   CallOff(peer.rank);
+  const auto is_under_way = [&](const Issued& issued) {
+    absl::MutexLock lock(&shared_->mu);
+    return !issued.is_message && !issued.is_done;
+  };
   for (const auto& issued : under_way_) {
-    if (issued->is_message || IsDone(*issued)) continue;
-    if (absl::Now() - std::max(peer.gone, issued->issue_time) < kGoneGrace) continue;
+    const absl::Time issue_time = issued->op.deadline - issued->op.timeout;
+    if (absl::Now() - std::max(peer.gone, issue_time) < kGoneGrace) continue;
+    if (!is_under_way(*issued)) continue;
     BreakLocked(absl::UnavailableError(absl::StrCat(Describe(issued->op), ": a peer is gone: rank ",
                                                     peer.rank, ": ", peer.why)))
         .IgnoreError();

@@ -18,8 +18,6 @@
 #ifndef TANDEM_COMMON_COMM_GLOO_STATE_H_
 #define TANDEM_COMMON_COMM_GLOO_STATE_H_
 
-#include <algorithm>
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -44,10 +42,6 @@ using GlooBackendWork = c10::intrusive_ptr<c10d::Work>;
 // Gloo's own timers run a little longer than ours, so that ours give the message.
 inline constexpr absl::Duration kGlooSlack = absl::Seconds(2);
 
-inline std::chrono::milliseconds ToMilliseconds(absl::Duration d) {
-  return std::chrono::milliseconds(std::max<int64_t>(1, absl::ToInt64Milliseconds(d)));
-}
-
 // Outlives the group while operations are under way. Any thread.
 class GlooState {
  public:
@@ -67,7 +61,6 @@ class GlooState {
     Operation op;
     GlooBackendWork work;
     bool is_message = false;  // sent or received: who waits for it waits inside of Gloo
-    absl::Time issue_time;
     bool called_off = false;  // a message; guarded by the state's mutex
     bool is_done = false;     // a collective; guarded by the mutex of Shared
   };
@@ -77,7 +70,6 @@ class GlooState {
   absl::StatusOr<std::shared_ptr<Issued>> Issue(Operation op, Kind kind, const IssueCall& call);
   // Until it is done, the group broken or its deadline over.
   absl::Status Wait(const Issued& issued);
-  bool IsDone(const Issued& issued) const;
   void Forget(const std::shared_ptr<Issued>& issued);
   bool IsUnderWay() const;
 
@@ -95,7 +87,6 @@ class GlooState {
   };
   struct Peer {
     int rank = 0;
-    at::Tensor nothing;
     GlooBackendWork work;  // receives what never comes
     std::string why;       // it is gone, since then; empty while it is not known to be
     absl::Time gone;
@@ -103,6 +94,8 @@ class GlooState {
 
   absl::Status BreakLocked(absl::Status reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status Explain(const Operation& op, const std::string& what);
+  // Of a collective: waits for it as Wait() does, and answers whether it is done.
+  bool AwaitCollective(const Issued& issued) const;
   // The messages from and to a peer.
   void CallOff(int peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Watch();

@@ -2,10 +2,10 @@
 
 #include <c10/util/Exception.h>
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "common/comm/run_with_deadline.h"
 
 namespace tandem::comm {
 namespace {
@@ -14,10 +14,6 @@ using std::chrono::milliseconds;
 
 void ThrowUnless(const absl::Status& status) {
   if (!status.ok()) C10_THROW_ERROR(DistStoreError, std::string(status.message()));
-}
-
-milliseconds ToMilliseconds(absl::Duration d) {
-  return milliseconds(std::max<int64_t>(1, absl::ToInt64Milliseconds(d)));
 }
 
 }  // namespace

@@ -5,7 +5,10 @@
 #ifndef TANDEM_COMMON_COMM_RUN_WITH_DEADLINE_H_
 #define TANDEM_COMMON_COMM_RUN_WITH_DEADLINE_H_
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <cstdint>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -24,6 +27,11 @@
 #include "absl/time/time.h"
 
 namespace tandem::comm {
+
+// As c10d takes a time: at least one, for none would be to wait for ever.
+inline std::chrono::milliseconds ToMilliseconds(absl::Duration d) {
+  return std::chrono::milliseconds(std::max<int64_t>(1, absl::ToInt64Milliseconds(d)));
+}
 
 // First line of what a library threw: c10's messages carry stack traces after it.
 inline std::string FirstLine(const char* what) {

@@ -38,17 +38,10 @@ void PackRows(const T* from, int64_t stride, int64_t cols, int64_t depth, float*
 }
 
 #if HWY_TARGET != HWY_SCALAR
-#if !HWY_HAVE_SCALABLE && HWY_MAX_BYTES >= 32
-#define TANDEM_PACKS_BLOCKS 1
-
-constexpr int64_t kBlockOfK = 8;     // elements of k that PackBlock() takes
-constexpr int64_t kBlockPlaces = 8;  // and columns
-
-// Two squares of 4 by 4 side by side, each transposed: out(i, row i of both).
-template <class Rows, class Out>
-HWY_INLINE void TransposeSquares(Rows r0, Rows r1, Rows r2, Rows r3, const Out& out) {
-  const hn::FixedTag<float, 8> d;
-  const hn::FixedTag<double, 4> pairs;
+// Squares of 4 by 4 side by side, each transposed: out(i, row i of all).
+template <class D, class Rows, class Out>
+HWY_INLINE void TransposeSquares(D d, Rows r0, Rows r1, Rows r2, Rows r3, const Out& out) {
+  const hn::Repartition<double, D> pairs;
   const auto t0 = hn::BitCast(pairs, hn::InterleaveLower(d, r0, r1));
   const auto t1 = hn::BitCast(pairs, hn::InterleaveLower(d, r2, r3));
   const auto t2 = hn::BitCast(pairs, hn::InterleaveUpper(d, r0, r1));
@@ -59,6 +52,12 @@ HWY_INLINE void TransposeSquares(Rows r0, Rows r1, Rows r2, Rows r3, const Out& 
   out(3, hn::BitCast(d, hn::InterleaveUpper(pairs, t2, t3)));
 }
 
+#if !HWY_HAVE_SCALABLE && HWY_MAX_BYTES >= 32
+#define TANDEM_PACKS_BLOCKS 1
+
+constexpr int64_t kBlockOfK = 8;     // elements of k that PackBlock() takes
+constexpr int64_t kBlockPlaces = 8;  // and columns
+
 // 8 columns by 4 k in registers of 8.
 HWY_INLINE void PackQuarter(const float* from, int64_t stride, float* to, int64_t to_stride) {
   const hn::FixedTag<float, 8> d;
@@ -68,7 +67,7 @@ HWY_INLINE void PackQuarter(const float* from, int64_t stride, float* to, int64_
     return hn::Combine(d, hn::LoadU(half, from + (i + 4) * stride),
                        hn::LoadU(half, from + i * stride));
   };
-  TransposeSquares(load(0), load(1), load(2), load(3),
+  TransposeSquares(d, load(0), load(1), load(2), load(3),
                    [&](int64_t i, auto row) HWY_ATTR { hn::StoreU(row, d, to + i * to_stride); });
 }
 
@@ -77,7 +76,7 @@ HWY_INLINE void UnpackQuarter(const float* from, int64_t from_stride, float* to,
   const hn::FixedTag<float, 8> d;
   const hn::FixedTag<float, 4> half;
   const auto load = [&](int64_t k) HWY_ATTR { return hn::LoadU(d, from + k * from_stride); };
-  TransposeSquares(load(0), load(1), load(2), load(3), [&](int64_t i, auto row) HWY_ATTR {
+  TransposeSquares(d, load(0), load(1), load(2), load(3), [&](int64_t i, auto row) HWY_ATTR {
     hn::StoreU(hn::LowerHalf(half, row), half, to + i * stride);
     hn::StoreU(hn::UpperHalf(half, row), half, to + (i + 4) * stride);
   });
@@ -302,24 +301,16 @@ void PackTransposed(const T* from, int64_t stride, int64_t cols, int64_t depth, 
 #endif
 #if HWY_TARGET != HWY_SCALAR
   const hn::Full128<float> d;
-  const hn::Full128<double> pairs;
   for (; j + 4 <= cols; j += 4) {
     const T* const source = from + j * stride;
+    const auto load = [&](int64_t i, int64_t k)
+                          HWY_ATTR { return LoadFloats(d, source + i * stride + k); };
     int64_t k = 0;
     for (; k + 4 <= depth; k += 4) {
-      const auto r0 = LoadFloats(d, source + k);
-      const auto r1 = LoadFloats(d, source + stride + k);
-      const auto r2 = LoadFloats(d, source + 2 * stride + k);
-      const auto r3 = LoadFloats(d, source + 3 * stride + k);
-      const auto t0 = hn::BitCast(pairs, hn::InterleaveLower(d, r0, r1));
-      const auto t1 = hn::BitCast(pairs, hn::InterleaveLower(d, r2, r3));
-      const auto t2 = hn::BitCast(pairs, hn::InterleaveUpper(d, r0, r1));
-      const auto t3 = hn::BitCast(pairs, hn::InterleaveUpper(d, r2, r3));
-      float* const out = to + k * kWidth + j;
-      hn::StoreU(hn::BitCast(d, hn::InterleaveLower(pairs, t0, t1)), d, out);
-      hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(pairs, t0, t1)), d, out + kWidth);
-      hn::StoreU(hn::BitCast(d, hn::InterleaveLower(pairs, t2, t3)), d, out + 2 * kWidth);
-      hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(pairs, t2, t3)), d, out + 3 * kWidth);
+      float* const rows = to + k * kWidth + j;
+      TransposeSquares(d, load(0, k), load(1, k), load(2, k), load(3, k),
+                       [&](int64_t i, auto row)
+                           HWY_ATTR { hn::StoreU(row, d, rows + i * kWidth); });
     }
     for (; k < depth; ++k) {
       for (int64_t i = 0; i < 4; ++i) to[k * kWidth + j + i] = ToFloat(source[i * stride + k]);

@@ -8,7 +8,6 @@
 #include <functional>
 #include <latch>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "common/comm/process_group.h"
@@ -78,53 +77,40 @@ TEST_P(PeerDeathAmongMessages, AReceiveFromAKilledPeerNamesIt) {
   EXPECT_THAT(work->Wait(), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("from rank 1")));
 }
 
-// A peer that fails in the middle of a message.
-class PeerThatFails {
- public:
-  PeerThatFails(const Backend& backend, const std::string& action)
-      : backend_(backend), action_(action) {}
-
-  void ExpectUnavailable(
-      const std::function<ProcessGroup::WorkOr(ProcessGroup&, const at::Tensor&)>& begin) const {
-    ASSERT_OK_AND_ASSIGN(auto store, StoreServer::Start());
-    const PeerProcess peer(backend_, store->port(), 1, 2, action_);
-    ASSERT_OK_AND_ASSIGN(auto group, backend_.create(LocalOptions(store->port(), 0, 2)));
-    ASSERT_OK_AND_ASSIGN(auto work, begin(*group, at::zeros({64 << 20}, at::kByte)));
-    EXPECT_THAT(work->Wait(), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("'bytes'")));
-    EXPECT_THAT(group->status(), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("'bytes'")));
-  }
-
- private:
-  const Backend& backend_;
-  const std::string action_;
-};
+// A peer that fails in the middle of a message, of which `begin` is this rank's part.
+void ExpectUnavailable(
+    const Backend& backend, const std::string& action,
+    const std::function<ProcessGroup::WorkOr(ProcessGroup&, const at::Tensor&)>& begin) {
+  ASSERT_OK_AND_ASSIGN(auto store, StoreServer::Start());
+  const PeerProcess peer(backend, store->port(), 1, 2, action);
+  ASSERT_OK_AND_ASSIGN(auto group, backend.create(LocalOptions(store->port(), 0, 2)));
+  ASSERT_OK_AND_ASSIGN(auto work, begin(*group, at::zeros({64 << 20}, at::kByte)));
+  EXPECT_THAT(work->Wait(), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("'bytes'")));
+  EXPECT_THAT(group->status(), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("'bytes'")));
+}
 
 TEST_P(PeerDeath, APeerThatFailsAmidABroadcastThatItTakesIsUnavailable) {
-  PeerThatFails(GetParam(), "take_broadcast")
-      .ExpectUnavailable([](ProcessGroup& group, const at::Tensor& bytes) {
-        return group.Broadcast(bytes, 0, "bytes");
-      });
+  ExpectUnavailable(GetParam(), "take_broadcast", [](ProcessGroup& group, const at::Tensor& bytes) {
+    return group.Broadcast(bytes, 0, "bytes");
+  });
 }
 
 TEST_P(PeerDeath, APeerThatFailsAmidItsBroadcastIsUnavailable) {
-  PeerThatFails(GetParam(), "give_broadcast")
-      .ExpectUnavailable([](ProcessGroup& group, const at::Tensor& bytes) {
-        return group.Broadcast(bytes, 1, "bytes");
-      });
+  ExpectUnavailable(GetParam(), "give_broadcast", [](ProcessGroup& group, const at::Tensor& bytes) {
+    return group.Broadcast(bytes, 1, "bytes");
+  });
 }
 
 TEST_P(PeerDeathAmongMessages, APeerThatFailsAmidAMessageThatItTakesIsUnavailable) {
-  PeerThatFails(GetParam(), "take")
-      .ExpectUnavailable([](ProcessGroup& group, const at::Tensor& bytes) {
-        return group.Send(bytes, 1, "bytes");
-      });
+  ExpectUnavailable(GetParam(), "take", [](ProcessGroup& group, const at::Tensor& bytes) {
+    return group.Send(bytes, 1, "bytes");
+  });
 }
 
 TEST_P(PeerDeathAmongMessages, APeerThatFailsAmidItsMessageIsUnavailable) {
-  PeerThatFails(GetParam(), "give")
-      .ExpectUnavailable([](ProcessGroup& group, const at::Tensor& bytes) {
-        return group.Receive(bytes, 1, "bytes");
-      });
+  ExpectUnavailable(GetParam(), "give", [](ProcessGroup& group, const at::Tensor& bytes) {
+    return group.Receive(bytes, 1, "bytes");
+  });
 }
 
 TEST_P(PeerDeath, AStoppedPeerRunsIntoTheDeadline) {
