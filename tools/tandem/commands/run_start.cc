@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status/status_macros.h"
+#include "tools/tandem/driver/run_id.h"
 
 namespace tandem::commands {
 namespace {
@@ -37,12 +38,11 @@ absl::StatusOr<RunStart> PrepareRunFolder(const RunOptions& options,
           absl::StrCat("no checkpoint in ", config.run_dir(), ": the run begins with step 1"));
     }
   }
-  if (!candidates.empty() && IsWithin(candidates[0].path, config.run_dir())) {
-    ASSIGN_OR_RETURN(driver::RunFolder folder, driver::RunFolder::Reopen(config));
-    return RunStart{std::move(folder), std::move(candidates), options.resume};
-  }
-  ASSIGN_OR_RETURN(driver::RunFolder folder, driver::RunFolder::Create(config));
-  return RunStart{std::move(folder), std::move(candidates), options.resume};
+  const bool goes_on = !candidates.empty() && IsWithin(candidates[0].path, config.run_dir());
+  ASSIGN_OR_RETURN(driver::RunFolder folder,
+                   goes_on ? driver::RunFolder::Reopen(config) : driver::RunFolder::Create(config));
+  ASSIGN_OR_RETURN(std::string run_id, driver::TakeRunId(folder.path(), options.resume));
+  return RunStart{std::move(folder), std::move(run_id), std::move(candidates), options.resume};
 }
 
 absl::StatusOr<std::optional<driver::ResumePoint>> ResumeIfAsked(RunStart& start,

@@ -20,6 +20,7 @@ namespace tandem::commands {
 
 struct RunStart {
   driver::RunFolder folder;
+  std::string run_id;                                 // kept in the folder, see run_id.h
   std::vector<checkpoint::RunCheckpoint> candidates;  // to go on from; empty: begin with step 1
   bool resume = false;  // whether it was asked for: a trainer that is ahead is then put back
 };
