@@ -1,5 +1,7 @@
 // Runs over mutual TLS and with tokens: they train as plain ones do, also while strangers knock at
 // every port, and nothing secret is left behind.
+#include "tests/support/secure_run.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -29,79 +31,32 @@ namespace {
 
 using security::Role;
 using ::tandem::testing::BinaryPath;
+using ::tandem::testing::Certificates;
 using ::tandem::testing::ConnectTo;
+using ::tandem::testing::Environment;
 using ::tandem::testing::Eventually;
 using ::tandem::testing::IdleClients;
 using ::tandem::testing::JsonLines;
+using ::tandem::testing::kTokenWord;
 using ::tandem::testing::ListeningPorts;
 using ::tandem::testing::ProcessesOf;
 using ::tandem::testing::ProgramResult;
+using ::tandem::testing::QuietSamples;
 using ::tandem::testing::ReadWhole;
+using ::tandem::testing::Repeatable;
 using ::tandem::testing::RoleUri;
 using ::tandem::testing::RunProgram;
+using ::tandem::testing::Samples;
 using ::tandem::testing::SendAGigabyte;
 using ::tandem::testing::ServicesOf;
 using ::tandem::testing::TempFolder;
 using ::tandem::testing::TestAuthority;
 using ::tandem::testing::TinyRun;
+using ::tandem::testing::Tokens;
+using ::tandem::testing::With;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-// Variables of this process, and so of the programs that it starts, until the end of the scope.
-class Environment {
- public:
-  explicit Environment(const std::map<std::string, std::string>& variables)
-      : variables_(variables) {
-    for (const auto& [name, value] : variables_) setenv(name.c_str(), value.c_str(), 1);
-  }
-  ~Environment() {
-    for (const auto& [name, value] : variables_) unsetenv(name.c_str());
-  }
-
- private:
-  const std::map<std::string, std::string> variables_;
-};
-
-// Certificates of every role in `folder`, by the one set of paths that all programs are given.
-std::map<std::string, std::string> Certificates(const TempFolder& folder,
-                                                const TestAuthority& authority) {
-  for (const Role role : security::kAllRoles) authority.Issue(role);
-  return {{"TANDEM_TLS_CERT", folder / "{role}.crt"},
-          {"TANDEM_TLS_KEY", folder / "{role}.key"},
-          {"TANDEM_TLS_CA", authority.ca_path()}};
-}
-
-constexpr char kTokenWord[] = "token-that-nobody-may-read";
-
-std::map<std::string, std::string> Tokens(const TempFolder& folder) {
-  std::string table;
-  for (const Role role : security::kAllRoles) {
-    const std::string name(security::RoleName(role));
-    const std::string token = std::string(kTokenWord) + "-" + name;
-    table += name + " " + token + "\n";
-    folder.Write(name + ".token", token);
-  }
-  return {{"TANDEM_TOKENS", folder.Write("tokens", table)},
-          {"TANDEM_TOKEN_FILE", folder / "{role}.token"}};
-}
-
-std::vector<std::string> With(std::vector<std::string> args, std::vector<std::string> more) {
-  args.insert(args.end(), more.begin(), more.end());
-  return args;
-}
-
-// What a run has sampled and learnt, to be held against another's.
-std::vector<nlohmann::json> Samples(const TempFolder& folder, int num_steps) {
-  std::vector<nlohmann::json> out;
-  for (int step = 1; step <= num_steps; ++step) {
-    for (auto& row :
-         JsonLines(ReadWhole(folder / "run/rollouts/" + std::to_string(step) + ".jsonl"))) {
-      out.push_back({row["response_ids"], row["logprobs"], row["rewards"], row["reward"]});
-    }
-  }
-  return out;
-}
 
 void ExpectNoSecretsIn(const std::string& folder, const std::string& output) {
   EXPECT_THAT(output, AllOf(Not(HasSubstr(kTokenWord)), Not(HasSubstr("PRIVATE KEY"))));
@@ -169,23 +124,6 @@ std::vector<std::string> WhatStrangersSay() {
           std::string(36, '\x01'),
           std::string(1000, '\xff'),
           ""};
-}
-
-// Makes a run one that gives the same bits whenever it is repeated.
-std::vector<std::string> Repeatable(int num_steps, int seed) {
-  const std::string steps = std::to_string(num_steps);
-  return {"--set", "numerics=exact",
-          "--set", "seed=" + std::to_string(seed),
-          "--set", "trainer.total_steps=" + steps,
-          "--set", "trainer.test_freq=" + steps};
-}
-
-// What it samples where nobody disturbs it; nothing where it fails.
-std::vector<nlohmann::json> QuietSamples(const std::vector<std::string>& more, int num_steps) {
-  const TempFolder folder;
-  const ProgramResult quiet = RunProgram("tandem", With(TinyRun(folder, "train"), more));
-  EXPECT_EQ(quiet.exit_code, 0) << quiet.err;
-  return quiet.exit_code == 0 ? Samples(folder, num_steps) : std::vector<nlohmann::json>();
 }
 
 TEST(SecureRun, IsUnharmedByStrangersAtEveryPort) {

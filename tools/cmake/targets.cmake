@@ -5,7 +5,7 @@
 # tandem_binary(NAME x SRCS main.cc DEPS y [TORCH])       build/bin/x
 # tandem_test(NAME x SRCS x_test.cc DEPS y LABELS unit [TORCH] [TIMEOUT seconds])
 #   A GoogleTest binary. Labels: unit (no process, no network; the binary is one test of ctest's),
-#   integration (services, processes; each case is one), long (only in tools/test --all).
+#   integration (services, processes; each case is one), long and attacks (only in tools/test --all).
 set(TANDEM_PRECOMPILED ${CMAKE_SOURCE_DIR}/common/precompiled.h)
 
 # What a file includes costs more than the file: eight of a target are compiled as one, in a quarter of
