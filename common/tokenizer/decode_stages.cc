@@ -1,11 +1,12 @@
 #include "common/tokenizer/decode_stages.h"
 
+#include <algorithm>
 #include <functional>
 #include <utility>
-#include <vector>
 
 #include "common/status/status_macros.h"
 #include "common/tokenizer/byte_level.h"
+#include "common/tokenizer/growth.h"
 #include "common/tokenizer/unicode.h"
 
 namespace tandem::tokenizer {
@@ -17,7 +18,9 @@ class Step : public DecodeStep {
  public:
   using Make = std::function<std::unique_ptr<DecodeStage>(DecodeStage*)>;
   explicit Step(Make make) : make_(std::move(make)) {}
-  std::unique_ptr<DecodeStage> Start(DecodeStage* next) const override { return make_(next); }
+  std::unique_ptr<DecodeStage> Start(const size_t*, DecodeStage* next) const override {
+    return make_(next);
+  }
 
  private:
   const Make make_;
@@ -140,8 +143,9 @@ class FuseStage : public DecodeStage {
 
 class ReplaceStage : public DecodeStage {
  public:
-  ReplaceStage(const Regex& pattern, const std::string& content, DecodeStage* next)
-      : pattern_(pattern), content_(content), next_(next) {}
+  ReplaceStage(const Regex& pattern, const std::string& content, const size_t* pushed_bytes,
+               DecodeStage* next)
+      : pattern_(pattern), content_(content), pushed_bytes_(*pushed_bytes), next_(next) {}
 
   absl::Status Fragment(absl::string_view text) override {
     token_.append(text.data(), text.size());
@@ -149,18 +153,16 @@ class ReplaceStage : public DecodeStage {
   }
   absl::Status EndToken() override {
     const std::string token = std::exchange(token_, std::string());
-    std::vector<Match> matches;
-    if (!token.empty()) {
-      RETURN_IF_ERROR(pattern_.FindAll(token, &matches));
-    }
     std::string out;
-    size_t done = 0;
-    for (const Match& match : matches) {
-      out.append(token, done, match.begin - done);
-      out.append(content_);
-      done = match.end;
+    if (!token.empty()) {
+      // Each stage of a chain makes at most that of all tokens together.
+      const size_t max_bytes = MaxBytesFrom(pushed_bytes_);
+      const size_t left = max_bytes - std::min(max_bytes, made_bytes_);
+      bool fits = true;
+      ASSIGN_OR_RETURN(out, pattern_.ReplaceAll(token, content_, left, &fits));
+      if (!fits) return TooMuchText("decoder Replace", max_bytes);
+      made_bytes_ += out.size();
     }
-    out.append(token, done);
     RETURN_IF_ERROR(next_->Fragment(out));
     return next_->EndToken();
   }
@@ -169,8 +171,23 @@ class ReplaceStage : public DecodeStage {
  private:
   const Regex& pattern_;
   const std::string& content_;
+  const size_t& pushed_bytes_;
   DecodeStage* const next_;
   std::string token_;
+  size_t made_bytes_ = 0;
+};
+
+class ReplaceStep : public DecodeStep {
+ public:
+  ReplaceStep(Regex pattern, std::string content)
+      : pattern_(std::move(pattern)), content_(std::move(content)) {}
+  std::unique_ptr<DecodeStage> Start(const size_t* pushed_bytes, DecodeStage* next) const override {
+    return std::make_unique<ReplaceStage>(pattern_, content_, pushed_bytes, next);
+  }
+
+ private:
+  const Regex pattern_;
+  const std::string content_;
 };
 
 class StripStage : public DecodeStage {
@@ -306,15 +323,7 @@ std::unique_ptr<DecodeStep> MakeFuseStep() {
 }
 
 std::unique_ptr<DecodeStep> MakeReplaceStep(Regex pattern, std::string content) {
-  struct Shared {
-    Regex pattern;
-    std::string content;
-  };
-  const auto shared =
-      std::make_shared<const Shared>(Shared{std::move(pattern), std::move(content)});
-  return std::make_unique<Step>([shared](DecodeStage* next) {
-    return std::make_unique<ReplaceStage>(shared->pattern, shared->content, next);
-  });
+  return std::make_unique<ReplaceStep>(std::move(pattern), std::move(content));
 }
 
 std::unique_ptr<DecodeStep> MakeStripStep(char32_t content, size_t start, size_t stop) {

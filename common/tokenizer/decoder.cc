@@ -115,10 +115,11 @@ class DecodeStream::Output : public DecodeStage {
   std::string text_;
 };
 
-DecodeStream::DecodeStream(const Decoder& decoder) : output_(std::make_unique<Output>()) {
+DecodeStream::DecodeStream(const Decoder& decoder)
+    : pushed_bytes_(std::make_unique<size_t>(0)), output_(std::make_unique<Output>()) {
   DecodeStage* next = output_.get();
   for (size_t i = decoder.steps().size(); i-- > 0;) {
-    stages_.push_back(decoder.steps()[i]->Start(next));
+    stages_.push_back(decoder.steps()[i]->Start(pushed_bytes_.get(), next));
     next = stages_.back().get();
   }
 }
@@ -128,6 +129,7 @@ DecodeStream::DecodeStream(DecodeStream&&) noexcept = default;
 DecodeStream& DecodeStream::operator=(DecodeStream&&) noexcept = default;
 
 absl::Status DecodeStream::Push(absl::string_view token) {
+  *pushed_bytes_ += token.size();
   DecodeStage* first = stages_.empty() ? output_.get() : stages_.back().get();
   RETURN_IF_ERROR(first->Fragment(token));
   return first->EndToken();

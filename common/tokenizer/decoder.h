@@ -6,6 +6,7 @@
 #ifndef TANDEM_COMMON_TOKENIZER_DECODER_H_
 #define TANDEM_COMMON_TOKENIZER_DECODER_H_
 
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <vector>
@@ -32,7 +33,9 @@ class DecodeStage {
 class DecodeStep {
  public:
   virtual ~DecodeStep() = default;
-  virtual std::unique_ptr<DecodeStage> Start(DecodeStage* next) const = 0;
+  // `*pushed_bytes`, what the stream was given so far, bounds what the stage makes of it.
+  virtual std::unique_ptr<DecodeStage> Start(const size_t* pushed_bytes,
+                                             DecodeStage* next) const = 0;
 };
 
 // Immutable; any thread may start streams.
@@ -60,6 +63,7 @@ class DecodeStream {
   DecodeStream(DecodeStream&&) noexcept;
   DecodeStream& operator=(DecodeStream&&) noexcept;
 
+  // RESOURCE_EXHAUSTED names a rule that makes too much of the tokens.
   absl::Status Push(absl::string_view token);
   absl::Status Finish();
   // Takes the text that is certain so far, complete characters only.
@@ -67,6 +71,7 @@ class DecodeStream {
 
  private:
   class Output;
+  std::unique_ptr<size_t> pushed_bytes_;  // the stages look at it
   std::unique_ptr<Output> output_;
   std::vector<std::unique_ptr<DecodeStage>> stages_;  // from the last to the first
 };

@@ -1,5 +1,6 @@
 #include "common/tokenizer/normalizer.h"
 
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -12,9 +13,10 @@ namespace {
 class UnicodeForm : public Normalizer {
  public:
   explicit UnicodeForm(NormalizationForm form) : form_(form) {}
-  absl::Status Apply(std::string* text) const override {
+  absl::Status Rewrite(std::string* text, size_t max_bytes) const override {
     *text = Normalize(*text, form_);
-    return absl::OkStatus();
+    return text->size() <= max_bytes ? absl::OkStatus()
+                                     : TooMuchText("normalizer's Unicode form", max_bytes);
   }
 
  private:
@@ -23,16 +25,17 @@ class UnicodeForm : public Normalizer {
 
 class LowercaseNormalizer : public Normalizer {
  public:
-  absl::Status Apply(std::string* text) const override {
+  absl::Status Rewrite(std::string* text, size_t max_bytes) const override {
     *text = Lowercase(*text);
-    return absl::OkStatus();
+    return text->size() <= max_bytes ? absl::OkStatus()
+                                     : TooMuchText("normalizer Lowercase", max_bytes);
   }
 };
 
 class StripNormalizer : public Normalizer {
  public:
   StripNormalizer(bool left, bool right) : left_(left), right_(right) {}
-  absl::Status Apply(std::string* text) const override {
+  absl::Status Rewrite(std::string* text, size_t max_bytes) const override {
     size_t begin = 0, end = text->size(), length;
     while (left_ && begin < end && IsWhitespace(DecodeAt(*text, begin, &length))) begin += length;
     while (right_ && begin < end && IsWhitespace(DecodeBefore(*text, end, &length))) end -= length;
@@ -47,8 +50,12 @@ class StripNormalizer : public Normalizer {
 class Prepend : public Normalizer {
  public:
   explicit Prepend(std::string prefix) : prefix_(std::move(prefix)) {}
-  absl::Status Apply(std::string* text) const override {
-    if (!text->empty()) text->insert(0, prefix_);
+  absl::Status Rewrite(std::string* text, size_t max_bytes) const override {
+    if (text->empty()) return absl::OkStatus();
+    if (text->size() + prefix_.size() > max_bytes) {
+      return TooMuchText("normalizer Prepend", max_bytes);
+    }
+    text->insert(0, prefix_);
     return absl::OkStatus();
   }
 
@@ -60,22 +67,11 @@ class Replace : public Normalizer {
  public:
   Replace(Regex pattern, std::string content)
       : pattern_(std::move(pattern)), content_(std::move(content)) {}
-  absl::Status Apply(std::string* text) const override {
+  absl::Status Rewrite(std::string* text, size_t max_bytes) const override {
     if (text->empty()) return absl::OkStatus();
-    std::vector<Match> matches;
-    RETURN_IF_ERROR(pattern_.FindAll(*text, &matches));
-    if (matches.empty()) return absl::OkStatus();
-    std::string out;
-    out.reserve(text->size());
-    size_t done = 0;
-    for (const Match& match : matches) {
-      out.append(*text, done, match.begin - done);
-      out.append(content_);
-      done = match.end;
-    }
-    out.append(*text, done);
-    *text = std::move(out);
-    return absl::OkStatus();
+    bool fits = true;
+    ASSIGN_OR_RETURN(*text, pattern_.ReplaceAll(*text, content_, max_bytes, &fits));
+    return fits ? absl::OkStatus() : TooMuchText("normalizer Replace", max_bytes);
   }
 
  private:
@@ -86,8 +82,8 @@ class Replace : public Normalizer {
 class Sequence : public Normalizer {
  public:
   explicit Sequence(std::vector<std::unique_ptr<Normalizer>> steps) : steps_(std::move(steps)) {}
-  absl::Status Apply(std::string* text) const override {
-    for (const auto& step : steps_) RETURN_IF_ERROR(step->Apply(text));
+  absl::Status Rewrite(std::string* text, size_t max_bytes) const override {
+    for (const auto& step : steps_) RETURN_IF_ERROR(step->Rewrite(text, max_bytes));
     return absl::OkStatus();
   }
 

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/tokenizer/growth.h"
 #include "common/tokenizer/json_node.h"
 #include "common/tokenizer/regex.h"
 
@@ -16,8 +17,12 @@ namespace tandem::tokenizer {
 class Normalizer {
  public:
   virtual ~Normalizer() = default;
-  // Rewrites `*text`, valid UTF-8 before and after.
-  virtual absl::Status Apply(std::string* text) const = 0;
+  // Rewrites `*text`, valid UTF-8 before and after. RESOURCE_EXHAUSTED names the rule of which it
+  // grows beyond MaxBytesFrom() its size.
+  absl::Status Apply(std::string* text) const { return Rewrite(text, MaxBytesFrom(text->size())); }
+
+  // The same, where it may grow to `max_bytes`.
+  virtual absl::Status Rewrite(std::string* text, size_t max_bytes) const = 0;
 };
 
 // NFC, NFD, NFKC, NFKD, Lowercase, Strip, Prepend, Replace, Sequence; Unimplemented names others.

@@ -18,17 +18,20 @@ constexpr absl::string_view kGpt2Pattern =
 
 // Rewrites every piece through `append(piece, is_first, &text)`.
 template <typename Append>
-void Rewrite(Pieces* pieces, Append append) {
+absl::Status Rewrite(absl::string_view rule, Pieces* pieces, Append append) {
   Pieces out;
   out.starts_input = pieces->starts_input;
+  out.max_bytes = pieces->max_bytes;
   out.pieces.reserve(pieces->pieces.size());
   out.text.reserve(pieces->text.size() + pieces->text.size() / 2);
   for (size_t i = 0; i < pieces->pieces.size(); ++i) {
     const size_t begin = out.text.size();
     append((*pieces)[i], i, &out.text);
+    if (out.text.size() > out.max_bytes) return TooMuchText(rule, out.max_bytes);
     out.pieces.push_back({begin, out.text.size()});
   }
   *pieces = std::move(out);
+  return absl::OkStatus();
 }
 
 // Cuts each piece, as a text of its own, at the matches of a pattern.
@@ -121,20 +124,21 @@ class ByteLevel : public PreTokenizer {
 
   absl::Status Apply(Pieces* pieces) const override {
     if (add_prefix_space_) {
-      Rewrite(pieces, [](absl::string_view piece, size_t, std::string* out) {
+      RETURN_IF_ERROR(Rewrite(kRule, pieces, [](absl::string_view piece, size_t, std::string* out) {
         if (!absl::StartsWith(piece, " ")) out->push_back(' ');
         out->append(piece.data(), piece.size());
-      });
+      }));
     }
     if (split_ != nullptr) {
       RETURN_IF_ERROR(split_->Apply(pieces));
     }
-    Rewrite(pieces,
-            [](absl::string_view piece, size_t, std::string* out) { AppendByteLevel(piece, out); });
-    return absl::OkStatus();
+    return Rewrite(kRule, pieces, [](absl::string_view piece, size_t, std::string* out) {
+      AppendByteLevel(piece, out);
+    });
   }
 
  private:
+  static constexpr char kRule[] = "pre-tokenizer ByteLevel";
   const std::unique_ptr<Split> split_;  // null: use_regex is false
   const bool add_prefix_space_;
 };
@@ -148,7 +152,7 @@ class Metaspace : public PreTokenizer {
   absl::Status Apply(Pieces* pieces) const override {
     const bool at_start =
         pieces->starts_input && !pieces->pieces.empty() && pieces->pieces.front().begin == 0;
-    Rewrite(pieces, [&](absl::string_view piece, size_t i, std::string* out) {
+    const auto replace = [&](absl::string_view piece, size_t i, std::string* out) {
       const bool has_prefix = absl::StartsWith(piece, " ") || absl::StartsWith(piece, replacement_);
       const bool wanted =
           prepend_ == Prepend::kAlways || (prepend_ == Prepend::kFirst && i == 0 && at_start);
@@ -160,7 +164,8 @@ class Metaspace : public PreTokenizer {
           out->push_back(c);
         }
       }
-    });
+    };
+    RETURN_IF_ERROR(Rewrite("pre-tokenizer Metaspace", pieces, replace));
     if (!split_) return absl::OkStatus();
     return Split(Regex::Literal(replacement_), SplitBehavior::kMergedWithNext, false).Apply(pieces);
   }

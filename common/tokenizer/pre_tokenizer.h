@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/tokenizer/growth.h"
 #include "common/tokenizer/json_node.h"
 #include "common/tokenizer/regex.h"
 
@@ -21,6 +22,8 @@ struct Pieces {
   std::vector<Match> pieces;
   // `text` starts where the whole input does (and not behind an added token).
   bool starts_input = false;
+  // What `text` may grow to.
+  size_t max_bytes = kMaxGrownBytes;
 
   absl::string_view operator[](size_t i) const {
     return absl::string_view(text).substr(pieces[i].begin, pieces[i].end - pieces[i].begin);
@@ -31,6 +34,7 @@ struct Pieces {
 class PreTokenizer {
  public:
   virtual ~PreTokenizer() = default;
+  // RESOURCE_EXHAUSTED names a rule that makes too much of the text.
   virtual absl::Status Apply(Pieces* pieces) const = 0;
 };
 

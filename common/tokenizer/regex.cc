@@ -3,6 +3,8 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "common/status/status_macros.h"
 #include "common/tokenizer/onig_pattern.h"
@@ -94,12 +96,13 @@ Regex Regex::Literal(absl::string_view literal) {
   return regex;
 }
 
-absl::Status Regex::FindAll(absl::string_view text, std::vector<Match>* matches) const {
+template <typename Found>
+absl::Status Regex::ForEachMatch(absl::string_view text, Found found) const {
   if (code_ == nullptr) {
     if (literal_.empty()) return absl::OkStatus();
     for (size_t at = text.find(literal_); at != absl::string_view::npos;
          at = text.find(literal_, at + literal_.size())) {
-      matches->push_back({at, at + literal_.size()});
+      if (!found(Match{at, at + literal_.size()})) break;
     }
     return absl::OkStatus();
   }
@@ -140,12 +143,39 @@ absl::Status Regex::FindAll(absl::string_view text, std::vector<Match>* matches)
       at += length;
       continue;
     }
-    matches->push_back(match);
+    if (!found(match)) return absl::OkStatus();
     at = match.end;
     last_end = match.end;
     matched_before = true;
   }
   return absl::OkStatus();
+}
+
+absl::Status Regex::FindAll(absl::string_view text, std::vector<Match>* matches) const {
+  return ForEachMatch(text, [matches](const Match& match) {
+    matches->push_back(match);
+    return true;
+  });
+}
+
+absl::StatusOr<std::string> Regex::ReplaceAll(absl::string_view text, absl::string_view content,
+                                              size_t max_bytes, bool* fits) const {
+  std::string out;
+  out.reserve(std::min(text.size(), max_bytes));
+  size_t done = 0;
+  const auto append = [&](absl::string_view part) {
+    *fits = part.size() <= max_bytes - out.size();
+    if (*fits) out.append(part.data(), part.size());
+    return *fits;
+  };
+  *fits = true;
+  RETURN_IF_ERROR(ForEachMatch(text, [&](const Match& match) {
+    if (!append(text.substr(done, match.begin - done)) || !append(content)) return false;
+    done = match.end;
+    return true;
+  }));
+  if (*fits) append(text.substr(done));
+  return out;
 }
 
 }  // namespace tandem::tokenizer

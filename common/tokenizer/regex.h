@@ -38,9 +38,17 @@ class Regex {
   // backtracks beyond PCRE2's limits.
   absl::Status FindAll(absl::string_view text, std::vector<Match>* matches) const;
 
+  // `text` with `content` for every match. Where that is longer than `max_bytes`, `*fits` is false
+  // and the result is not to be used.
+  absl::StatusOr<std::string> ReplaceAll(absl::string_view text, absl::string_view content,
+                                         size_t max_bytes, bool* fits) const;
+
  private:
   struct Code;
   Regex() = default;
+  // Calls `found(match)` until it returns false.
+  template <typename Found>
+  absl::Status ForEachMatch(absl::string_view text, Found found) const;
 
   std::string literal_;
   std::string pattern_;

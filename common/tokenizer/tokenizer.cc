@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status/status_macros.h"
+#include "common/tokenizer/growth.h"
 #include "common/tokenizer/json_node.h"
 #include "common/tokenizer/unicode.h"
 
@@ -73,6 +74,7 @@ absl::Status Tokenizer::EncodePlain(std::string text, bool starts_input,
   if (text.empty()) return absl::OkStatus();
   Pieces pieces;
   pieces.pieces.push_back({0, text.size()});
+  pieces.max_bytes = MaxBytesFrom(text.size());
   pieces.text = std::move(text);
   pieces.starts_input = starts_input;
   if (pre_tokenizer_ != nullptr) {
