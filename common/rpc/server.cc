@@ -5,6 +5,7 @@
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server_builder.h>
 #include <grpcpp/support/server_interceptor.h>
+#include <malloc.h>
 #include <netdb.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -19,6 +20,7 @@
 #include "common/net/host_port.h"
 #include "common/rpc/caller_check.h"
 #include "common/rpc/grpc_log.h"
+#include "common/rpc/reset_limit.h"
 #include "common/rpc/trace_interceptor.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
@@ -34,6 +36,10 @@ using grpc::experimental::InterceptorBatchMethods;
 constexpr absl::Duration kHandshakeTime = absl::Seconds(20);
 constexpr absl::Duration kLongestIdle = absl::Minutes(10);
 constexpr absl::Duration kLongestConnection = absl::Hours(1);
+// A connection may reset --max-calls-per-client calls in that time.
+constexpr absl::Duration kResetInterval = absl::Seconds(10);
+// By then gRPC has let go of an ended connection's calls.
+constexpr absl::Duration kTrimDelay = absl::Seconds(2);
 
 absl::StatusOr<net::HostPort> ParseListen(const std::string& listen) {
   absl::StatusOr<net::HostPort> parsed = net::ParseListenAddress(listen);
@@ -118,12 +124,18 @@ class Server::CallObserver final : public grpc::experimental::Interceptor {
   }
   ~CallObserver() override {
     if (!client_.empty()) calls_->limit->End(client_);
+    TrimMemory();
   }
 
   void Intercept(InterceptorBatchMethods* methods) override {
     if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_INITIAL_METADATA)) {
       CountClient(*methods->GetRecvInitialMetadata());
       if (telemetry::TraceEnabled()) caller_ = TraceContextIn(methods->GetRecvInitialMetadata());
+    }
+    if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_CLOSE)) {
+      // Contexts of gRPC's blocking API must not be asked here; our services use the other one.
+      auto* context = dynamic_cast<grpc::CallbackServerContext*>(info_.server_context());
+      if (context != nullptr && context->IsCancelled()) CountReset(context->peer());
     }
     if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_STATUS)) {
       // Initial metadata would keep a client's channel from repeating a call that failed.
@@ -132,6 +144,8 @@ class Server::CallObserver final : public grpc::experimental::Interceptor {
       const grpc::Status status = methods->GetSendStatus();
       const auto code = static_cast<absl::StatusCode>(status.error_code());
       const double seconds = absl::ToDoubleSeconds(absl::Now() - start_);
+      // Of a method that nobody has the answer is there before the reset is seen.
+      if (code == absl::StatusCode::kUnimplemented) CountReset(info_.server_context()->peer());
       calls_->num_finished.fetch_add(1);
       calls_->metrics->OnAnswered(method_, code, seconds);
       if (caller_.valid()) {
@@ -153,6 +167,21 @@ class Server::CallObserver final : public grpc::experimental::Interceptor {
     if (calls_->limit == nullptr || !client_.empty()) return;
     client_ = CallerOf(metadata, *info_.server_context()->auth_context());
     if (!client_.empty()) calls_->limit->Begin(client_);
+  }
+
+  // What the calls of an ended connection took goes back to the system when they are over.
+  void TrimMemory() {
+    int64_t due = calls_->trim_at;
+    if (due == 0 || absl::ToUnixMillis(absl::Now()) < due) return;
+    if (calls_->trim_at.compare_exchange_strong(due, 0)) malloc_trim(0);
+  }
+
+  void CountReset(const std::string& peer) {
+    if (!calls_->resets->Exceeds(peer, absl::Now())) return;
+    if (EndConnections(peer, {calls_->port, calls_->health_port}) == 0) return;  // it has left
+    calls_->trim_at = absl::ToUnixMillis(absl::Now() + kTrimDelay);
+    telemetry::LogWarning("a connection is ended: its client resets calls as fast as it makes them",
+                          {{"peer", peer}, {"method", method_}});
   }
 
   grpc::experimental::ServerRpcInfo& info_;
@@ -199,6 +228,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options,
 
   grpc::ServerBuilder builder;
   out->calls_->limit = std::make_shared<CallerLimit>(max_calls);
+  // A client may take back every call that it may have, all at once.
+  out->calls_->resets = std::make_shared<ResetLimit>(max_calls, kResetInterval);
   builder.AddListeningPort(
       options.listen,
       health_only ? grpc::InsecureServerCredentials()
@@ -215,14 +246,13 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options,
                              Milliseconds(kMinPingInterval));
   BoundConnections(builder, security);
   for (grpc::Service* service : services) builder.RegisterService(service);
-  std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> interceptors;
-  interceptors.push_back(std::make_unique<CallObserverFactory>(out->calls_));
-  builder.experimental().SetInterceptorCreators(std::move(interceptors));
+  out->Observe(builder);
 
   out->server_ = builder.BuildAndStart();
   if (out->server_ == nullptr || out->port_ == 0) {
     return CannotListen(out->role_, options.listen, listen);
   }
+  out->calls_->port = out->port_;
   out->address_ = WithPort(listen, out->port_);
   if (!options.health_listen.empty()) {
     ASSIGN_OR_RETURN(const net::HostPort health_listen, ParseListen(options.health_listen));
@@ -230,15 +260,24 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options,
     int port = 0;
     health.AddListeningPort(options.health_listen, grpc::InsecureServerCredentials(), &port);
     health.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+    BoundConnections(health, security);
+    out->Observe(health);
     out->health_server_ = health.BuildAndStart();
     if (out->health_server_ == nullptr || port == 0) {
       return CannotListen(absl::StrCat(out->role_, "'s health port"), options.health_listen,
                           health_listen);
     }
+    out->calls_->health_port = port;
     out->health_address_ = WithPort(health_listen, port);
   }
   for (const std::string& name : options.health_names) out->SetServing(name, false);
   return out;
+}
+
+void Server::Observe(grpc::ServerBuilder& builder) {
+  std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> interceptors;
+  interceptors.push_back(std::make_unique<CallObserverFactory>(calls_));
+  builder.experimental().SetInterceptorCreators(std::move(interceptors));
 }
 
 Server::~Server() { Drain(absl::ZeroDuration()); }

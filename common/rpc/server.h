@@ -11,6 +11,7 @@
 
 #include <grpcpp/impl/service_type.h>
 #include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
 
 #include <atomic>
 #include <cstdint>
@@ -26,6 +27,7 @@
 #include "common/rpc/call_metrics.h"
 #include "common/rpc/caller_limit.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/reset_limit.h"
 #include "common/rpc/transport_security.h"
 
 namespace tandem::rpc {
@@ -51,7 +53,8 @@ struct ServerOptions {
   std::shared_ptr<const TransportSecurity> security;
 };
 
-// Owns the listening socket and gRPC's threads; the services are the caller's and outlive it. All
+// Owns the listening socket and gRPC's threads; the services are the caller's and outlive it. They
+// use gRPC's callback API: calls that a client resets in bulk are noticed there alone. All
 // methods may be called from any thread, but Drain() not from within an RPC.
 class Server {
  public:
@@ -87,12 +90,19 @@ class Server {
 
  private:
   Server() = default;
+  // Counts, times and logs the calls of what is built.
+  void Observe(grpc::ServerBuilder& builder);
 
   // Outlives the server where a call does.
   struct Calls {
     std::atomic<int64_t> num_finished{0};
     std::shared_ptr<CallMetrics> metrics = std::make_shared<CallMetrics>();
     std::shared_ptr<CallerLimit> limit;
+    std::shared_ptr<ResetLimit> resets;
+    // Set before a connection can have made the calls that it takes to be ended.
+    std::atomic<int> port{0}, health_port{0};
+    // When freed memory is to be given back, in milliseconds of Unix time; 0 where none is.
+    std::atomic<int64_t> trim_at{0};
   };
   class CallObserver;
   class CallObserverFactory;

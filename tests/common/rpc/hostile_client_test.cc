@@ -20,6 +20,7 @@
 #include "tandem/reward/v1/reward_service.grpc.pb.h"
 #include "tests/support/certificates.h"
 #include "tests/support/hostile_clients.h"
+#include "tests/support/http2_client.h"
 #include "tests/support/status_matchers.h"
 
 namespace tandem::rpc {
@@ -28,6 +29,8 @@ namespace {
 using security::Role;
 using ::tandem::testing::ConnectAndWait;
 using ::tandem::testing::ConnectTo;
+using ::tandem::testing::GrpcHeaders;
+using ::tandem::testing::Http2Client;
 using ::tandem::testing::IdleClients;
 using ::tandem::testing::IsOkAndHolds;
 using ::tandem::testing::SendAGigabyte;
@@ -58,6 +61,19 @@ int64_t PeakBytes() {
   }
   return 0;
 }
+
+// As our services answer: through gRPC's callback API.
+class CallbackRewardService final : public reward::v1::RewardService::CallbackService {
+ public:
+  grpc::ServerUnaryReactor* ComputeRewards(grpc::CallbackServerContext* context,
+                                           const reward::v1::ComputeRewardsRequest*,
+                                           reward::v1::ComputeRewardsResponse* response) override {
+    response->add_rewards(1);
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    reactor->Finish(grpc::Status::OK);
+    return reactor;
+  }
+};
 
 class HostileClientTest : public ::testing::Test {
  protected:
@@ -132,6 +148,52 @@ TEST_F(HostileClientTest, AMembersGigabyteIsRefusedAndOthersAreServed) {
               StatusIs(absl::StatusCode::kResourceExhausted,
                        HasSubstr(absl::StrCat(kDefaultMaxMessageBytes))));
   EXPECT_OK(Call());
+}
+
+TEST_F(HostileClientTest, AConnectionThatOnlyResetsIsEndedAndOthersAreServed) {
+  CallbackRewardService service;
+  auto server = Server::Start({.health_listen = "127.0.0.1:0", .role = "reward"}, {&service});
+  ASSERT_OK(server.status());
+  const int health_port =
+      std::stoi((*server)->health_address().substr((*server)->health_address().rfind(':') + 1));
+  struct Case {
+    int port;
+    std::string method;
+  };
+  for (const auto& [port, method] :
+       {Case{(*server)->port(), kMethod}, Case{(*server)->port(), "/no.such.Service/Method"},
+        Case{health_port, "/grpc.health.v1.Health/Check"}}) {
+    SCOPED_TRACE(method);
+    Http2Client client({.port = port, .headers = GrpcHeaders(method)});
+    ASSERT_OK(client.Connect());
+    const int64_t before = telemetry::ResidentBytes();
+    BeginPeak();
+
+    client.ResetStreams(20000);
+
+    EXPECT_THAT(client.Ping(), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("closed")));
+    EXPECT_LT(PeakBytes() - before, int64_t{350} << 20);
+    EXPECT_THAT(IsServing(MakeChannel((*server)->address(), {}), "", kTimeout), IsOkAndHolds(true));
+  }
+}
+
+TEST_F(HostileClientTest, AStrangersResetsCostLittle) {
+  SecurityOptions options = authority_.Issue(Role::kReward);
+  options.tokens = folder_.Write("tokens", "driver 0123456789abcdef0123456789abcdef");
+  const auto security = TransportSecurity::Create(options, Role::kReward);
+  ASSERT_OK(security.status());
+  CallbackRewardService service;
+  auto server = Server::Start({.role = "reward", .security = *security}, {&service});
+  ASSERT_OK(server.status());
+  Http2Client client({.port = (*server)->port(), .headers = GrpcHeaders(kMethod), .tls = true});
+  ASSERT_OK(client.Connect());
+  const int64_t before = telemetry::ResidentBytes();
+  BeginPeak();
+
+  client.ResetStreams(20000);
+
+  EXPECT_OK(client.Ping());
+  EXPECT_LT(PeakBytes() - before, int64_t{350} << 20);
 }
 
 TEST_F(HostileClientTest, GarbageIsClosedAndNothingElseHappens) {
