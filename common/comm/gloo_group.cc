@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/comm/c10d_environment.h"
 #include "common/comm/check_tensors.h"
+#include "common/comm/gloo_links.h"
 #include "common/comm/gloo_state.h"
 #include "common/comm/link_facts.h"
 #include "common/comm/local_address.h"
@@ -19,6 +20,8 @@
 #include "common/comm/rendezvous_store.h"
 #include "common/comm/run_with_deadline.h"
 #include "common/comm/single_rank_group.h"
+#include "common/comm/socket_links.h"
+#include "common/comm/store_connection.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::comm {
@@ -217,6 +220,22 @@ void IgnoreBrokenPipes() {
   }
 }
 
+// Connections to all other ranks, for Gloo to take.
+absl::StatusOr<std::unique_ptr<GlooLinks>> ConnectLinks(const GroupOptions& options,
+                                                        absl::Time deadline) {
+  const Cancelled cancelled = [cancel = options.cancel] {
+    return cancel != nullptr && cancel->HasBeenNotified();
+  };
+  std::string host = options.advertise_host;
+  if (host.empty()) {
+    ASSIGN_OR_RETURN(host, LocalAddressTowards(options.rendezvous.host));
+  }
+  ASSIGN_OR_RETURN(auto store, StoreConnection::Open(options.rendezvous, deadline, cancelled));
+  ASSIGN_OR_RETURN(auto sockets,
+                   ConnectSockets(host, options.rank, options.size, *store, deadline, cancelled));
+  return GlooLinks::Create(std::move(sockets));
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateGlooGroup(const GroupOptions& options) {
@@ -224,23 +243,22 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateGlooGroup(const GroupOptions
   if (options.size == 1) return CreateSingleRankGroup(options);
   IgnoreBrokenPipes();
 
-  std::string address = options.advertise_host;
-  if (address.empty()) {
-    ASSIGN_OR_RETURN(address, LocalAddressTowards(options.rendezvous.host));
-  }
+  const absl::Time deadline = absl::Now() + options.timeout;
+  auto links = ConnectLinks(options, deadline);
+  if (!links.ok()) return RendezvousError(options, links.status());
   auto abandoned = std::make_shared<std::atomic<bool>>(false);
   std::function<GlooBackend()> call = [rank = options.rank, size = options.size,
                                        timeout = options.timeout, rendezvous = options.rendezvous,
-                                       address, abandoned] {
+                                       links = std::shared_ptr(*std::move(links)), abandoned] {
     auto store = RendezvousStore::Connect(rendezvous, timeout, abandoned);
     auto settings = c10d::ProcessGroupGloo::Options::create(ToMilliseconds(timeout + kGlooSlack));
-    settings->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(address));
+    settings->devices.push_back(links->device());
     return c10::make_intrusive<c10d::ProcessGroupGloo>(std::move(store), rank, size,
                                                        std::move(settings));
   };
   ASSIGN_OR_RETURN(GlooBackend backend,
                    RunWithDeadline<GlooBackend>(
-                       std::move(call), absl::Now() + options.timeout, options.cancel, abandoned,
+                       std::move(call), deadline, options.cancel, abandoned,
                        absl::StrCat("group ", options.name, ", rank ", options.rank, " of ",
                                     options.size, ": rendezvous at ", options.rendezvous.host, ":",
                                     options.rendezvous.port, " as ", options.rendezvous.prefix)));

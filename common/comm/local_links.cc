@@ -12,6 +12,7 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "common/comm/link_mesh.h"
 #include "common/status/status_macros.h"
 
@@ -28,6 +29,9 @@ bool IsOurUser(const FileDescriptor& fd) {
 // Of a stream: what is under way at most. So much that neither side waits for the other's turn on a
 // core, and little enough to be in the cache still when it is received.
 constexpr int kStreamBytes = 512 << 10;
+
+// Between attempts to connect to a listener whose queue is full.
+constexpr absl::Duration kQueuePause = absl::Milliseconds(5);
 
 class LocalFamily : public LinkFamily {
  public:
@@ -50,15 +54,23 @@ class LocalFamily : public LinkFamily {
     return out;
   }
 
-  absl::StatusOr<FileDescriptor> Connect(const std::string& address, absl::Time,
-                                         const Cancelled&) override {
+  absl::StatusOr<FileDescriptor> Connect(const std::string& address, absl::Time deadline,
+                                         const Cancelled& cancelled) override {
     ASSIGN_OR_RETURN(FileDescriptor fd, NewSocket());
     sockaddr_un to = {};
     if (address.size() > sizeof(to)) return absl::UnavailableError("its address is too long");
     std::memcpy(&to, address.data(), address.size());
-    if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&to),
-                static_cast<socklen_t>(address.size())) != 0) {
-      return SocketError("local socket");
+    while (connect(fd.get(), reinterpret_cast<const sockaddr*>(&to),
+                   static_cast<socklen_t>(address.size())) != 0) {
+      // The listener's queue is full, maybe of strangers.
+      if (errno != EAGAIN && errno != EINTR) return SocketError("local socket");
+      if (cancelled != nullptr && cancelled()) {
+        return absl::CancelledError("local socket: cancelled");
+      }
+      if (absl::Now() >= deadline) {
+        return absl::DeadlineExceededError("local socket: deadline exceeded in a full queue");
+      }
+      absl::SleepFor(kQueuePause);
     }
     if (!IsOurUser(fd)) return absl::UnavailableError("it is another user's");
     return fd;

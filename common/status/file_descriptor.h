@@ -34,6 +34,8 @@ class FileDescriptor {
 
   int get() const { return fd_; }
   bool is_open() const { return fd_ >= 0; }
+  // From now on whoever takes it closes it.
+  int Release() { return std::exchange(fd_, -1); }
 
   // Closes now and reports what close(2) says; `path` is for the message.
   absl::Status Close(const std::string& path) {
