@@ -119,4 +119,16 @@ absl::StatusOr<LaunchEnvironment> ReadLaunchEnvironment() {
   });
 }
 
+absl::Status CheckGroupSecret(const LaunchEnvironment& environment, bool has_tls) {
+  if (!has_tls || environment.world_size == 1 || !environment.group_secret.empty()) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "TANDEM_GROUP_SECRET: expected one for ", environment.world_size,
+      " ranks with TLS, found none: whoever reaches ", environment.master_host, ":",
+      environment.master_port,
+      " could join them without a certificate; set it to the same on every rank, `openssl rand "
+      "-hex 32` makes one"));
+}
+
 }  // namespace tandem::comm

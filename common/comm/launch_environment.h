@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace tandem::comm {
@@ -33,6 +34,10 @@ absl::StatusOr<LaunchEnvironment> ReadLaunchEnvironment(
 
 // The same from the process's environment.
 absl::StatusOr<LaunchEnvironment> ReadLaunchEnvironment();
+
+// INVALID_ARGUMENT where several ranks have no secret although their process speaks TLS: whoever
+// reached their rendezvous could join them without a certificate.
+absl::Status CheckGroupSecret(const LaunchEnvironment& environment, bool has_tls);
 
 }  // namespace tandem::comm
 

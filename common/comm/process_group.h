@@ -86,9 +86,11 @@ struct Rendezvous {
   std::string host = "127.0.0.1";
   int port = 0;
   std::string prefix;
-  // What all members know and nobody else: shown, by a proof, to the store and to each other. Empty
-  // where the store asks for none.
+  // What all members know and nobody else: shown, by a proof, to the store and to each other.
+  // Empty: whoever reaches the store may join.
   std::string secret;
+  // False for a store that asks for no proof, as torchrun's: members prove it to each other alone.
+  bool store_has_secret = true;
 };
 
 struct GroupOptions {
@@ -110,17 +112,28 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateGlooGroup(const GroupOptions
 // The same over NCCL on the current CUDA device. UNIMPLEMENTED in a build without TANDEM_CUDA.
 absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateNcclGroup(const GroupOptions& options);
 
-// A rendezvous store served by this process until destruction.
+struct StoreServerOptions {
+  // The address that clients are told, a name or a number: the store listens there and nowhere else
+  // where it is this host's (ListenForStore()).
+  std::string host = "127.0.0.1";
+  int port = 0;  // 0: any
+  // With one, only who proves that he knows it is served; others are refused, named in the log, and
+  // counted (telemetry::RefusedAt::kRendezvous).
+  std::string secret;
+};
+
+// A rendezvous store served by this process until destruction. What it holds, and who is connected,
+// is bounded (StoreLimits).
 class StoreServer {
  public:
-  // Listens on `port`, 0 for any. With a `secret` only who proves that he knows it is served;
-  // others are refused, named in the log, and counted (telemetry::RefusedAt::kRendezvous).
-  static absl::StatusOr<std::unique_ptr<StoreServer>> Start(int port = 0, std::string secret = "");
+  static absl::StatusOr<std::unique_ptr<StoreServer>> Start(const StoreServerOptions& options = {});
   virtual ~StoreServer() = default;
-  // From now on another secret holds. Connections that had proven the last one are closed; what the
-  // store holds stays. Any thread.
+  // From now on another secret holds. Connections that had proven the last one are closed, and what
+  // the store holds is dropped. Any thread.
   virtual void SetSecret(std::string secret) = 0;
   virtual int port() const = 0;
+  // Where this process reaches it.
+  virtual const std::string& local_host() const = 0;
 };
 
 // A client of a rendezvous store, for small agreements besides groups (go, abort, addresses).

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
@@ -122,12 +123,29 @@ absl::StatusOr<std::unique_ptr<StoreConnection>> StoreConnection::Open(const Ren
   }
 }
 
+absl::Status StoreConnection::Reopen(absl::Time deadline, const Cancelled& cancelled) {
+  if (fd_ < 0) return absl::OkStatus();  // the call that comes says so
+  char byte;
+  const ssize_t n = recv(fd_, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR))) return absl::OkStatus();
+  close(std::exchange(fd_, -1));
+  const absl::Time until = std::max(deadline, absl::Now() + kGrace);
+  const absl::StatusOr<int> fd = ConnectOnce(rendezvous_, until, cancelled);
+  if (fd.ok()) fd_ = *fd;
+  const absl::Status status = fd.ok() ? Greet(until, cancelled) : fd.status();
+  if (status.ok() || absl::IsCancelled(status)) return status;
+  return Close(absl::UnavailableError(
+      absl::StrCat("it has closed the connection, and cannot be reached: ", status.message())));
+}
+
 absl::Status StoreConnection::Greet(absl::Time deadline, const Cancelled& cancelled) {
   std::string hello;
   AppendInteger(hello, StoreQuery::kValidate);
   AppendInteger(hello, kStoreMagic);
   RETURN_IF_ERROR(WriteBytes(hello, deadline, cancelled));
-  if (!secret_.empty()) RETURN_IF_ERROR(Prove(deadline, cancelled));
+  if (!secret().empty() && rendezvous_.store_has_secret) {
+    RETURN_IF_ERROR(Prove(deadline, cancelled));
+  }
   // The server's process has to answer, not just its host.
   std::string ping;
   AppendInteger(ping, StoreQuery::kPing);
@@ -148,8 +166,8 @@ absl::Status StoreConnection::Prove(absl::Time deadline, const Cancelled& cancel
   RETURN_IF_ERROR(ReadBytes(nonce.data(), nonce.size(), deadline, cancelled));
   std::string query;
   AppendInteger(query, StoreQuery::kProve);
-  RETURN_IF_ERROR(
-      WriteBytes(query + security::Hmac(secret_, {kStoreClient, own, nonce}), deadline, cancelled));
+  RETURN_IF_ERROR(WriteBytes(query + security::Hmac(secret(), {kStoreClient, own, nonce}), deadline,
+                             cancelled));
   std::string proof(kStoreProofBytes, '\0');
   const absl::Status answered = ReadBytes(proof.data(), proof.size(), deadline, cancelled);
   if (absl::IsUnavailable(answered)) {
@@ -159,7 +177,7 @@ absl::Status StoreConnection::Prove(absl::Time deadline, const Cancelled& cancel
                      "update, or of one that is over"));
   }
   RETURN_IF_ERROR(answered);
-  if (!security::AreEqual(proof, security::Hmac(secret_, {kStoreServer, own, nonce}))) {
+  if (!security::AreEqual(proof, security::Hmac(secret(), {kStoreServer, own, nonce}))) {
     return Close(
         absl::PermissionDeniedError("it does not know the group's secret: it is another's"));
   }
@@ -222,6 +240,7 @@ absl::Status StoreConnection::ReadBytes(void* data, size_t size, absl::Time dead
 
 absl::Status StoreConnection::Set(const std::string& key, const std::string& value,
                                   absl::Time deadline) {
+  RETURN_IF_ERROR(Reopen(deadline, nullptr));
   std::string query;
   AppendInteger(query, StoreQuery::kSet);
   AppendString(query, Full(key));
@@ -231,6 +250,7 @@ absl::Status StoreConnection::Set(const std::string& key, const std::string& val
 
 absl::StatusOr<bool> StoreConnection::Check(const std::string& key, absl::Time deadline,
                                             const Cancelled& cancelled) {
+  RETURN_IF_ERROR(Reopen(deadline, cancelled));
   std::string query;
   AppendInteger(query, StoreQuery::kCheck);
   AppendInteger<uint64_t>(query, 1);
@@ -262,6 +282,16 @@ absl::StatusOr<bool> StoreConnection::CancelWait() {
 
 absl::Status StoreConnection::WaitFor(const std::string& key, absl::Time deadline,
                                       const Cancelled& cancelled) {
+  RETURN_IF_ERROR(Reopen(deadline, cancelled)) << "wait for key " << Full(key);
+  while (true) {
+    const absl::Time until = std::min(deadline, absl::Now() + kStoreIdleTime / 2);
+    const absl::Status status = WaitOnce(key, until, cancelled);
+    if (until == deadline || fd_ < 0 || !absl::IsDeadlineExceeded(status)) return status;
+  }
+}
+
+absl::Status StoreConnection::WaitOnce(const std::string& key, absl::Time deadline,
+                                       const Cancelled& cancelled) {
   const auto explain = [&](const absl::Status& status) {
     return absl::Status(status.code(),
                         absl::StrCat(place_, ": wait for key ", Full(key), ": ", status.message()));
@@ -296,6 +326,7 @@ void StoreConnection::StopWaiting() { eventfd_write(stop_fd_, 1); }
 
 absl::StatusOr<std::string> StoreConnection::Read(const std::string& key, absl::Time deadline,
                                                   const Cancelled& cancelled) {
+  RETURN_IF_ERROR(Reopen(deadline, cancelled));
   std::string query;
   AppendInteger(query, StoreQuery::kGet);
   AppendString(query, Full(key));
@@ -311,6 +342,7 @@ absl::StatusOr<std::string> StoreConnection::Read(const std::string& key, absl::
 
 absl::StatusOr<int64_t> StoreConnection::Add(const std::string& key, int64_t delta,
                                              absl::Time deadline) {
+  RETURN_IF_ERROR(Reopen(deadline, nullptr));
   std::string query;
   AppendInteger(query, StoreQuery::kAdd);
   AppendString(query, Full(key));

@@ -18,6 +18,7 @@ namespace tandem::comm {
 using Cancelled = std::function<bool()>;
 
 // One thread at a time. After an error the connection is closed and every call answers UNAVAILABLE.
+// One that the store closed because it was idle is made again by the next call.
 // Errors: DEADLINE_EXCEEDED, CANCELLED, UNAVAILABLE where the store is gone.
 class StoreConnection {
  public:
@@ -45,21 +46,21 @@ class StoreConnection {
   absl::StatusOr<int64_t> Add(const std::string& key, int64_t delta, absl::Time deadline);
 
   // That of the rendezvous.
-  const std::string& secret() const { return secret_; }
+  const std::string& secret() const { return rendezvous_.secret; }
 
  private:
   StoreConnection(int fd, int stop_fd, std::string place, const Rendezvous& rendezvous)
-      : fd_(fd),
-        stop_fd_(stop_fd),
-        place_(std::move(place)),
-        prefix_(rendezvous.prefix),
-        secret_(rendezvous.secret) {}
+      : fd_(fd), stop_fd_(stop_fd), place_(std::move(place)), rendezvous_(rendezvous) {}
 
+  // Connects again where the store has closed the connection since the last call.
+  absl::Status Reopen(absl::Time deadline, const Cancelled& cancelled);
+  // WaitFor() for no longer than the store keeps who only waits.
+  absl::Status WaitOnce(const std::string& key, absl::Time deadline, const Cancelled& cancelled);
   // Says hello, and where there is a secret proves it and has it proven.
   absl::Status Greet(absl::Time deadline, const Cancelled& cancelled);
   absl::Status Prove(absl::Time deadline, const Cancelled& cancelled);
 
-  std::string Full(const std::string& key) const { return "/" + prefix_ + "/" + key; }
+  std::string Full(const std::string& key) const { return "/" + rendezvous_.prefix + "/" + key; }
   absl::Status WriteBytes(const std::string& bytes, absl::Time deadline,
                           const Cancelled& cancelled);
   absl::Status ReadBytes(void* data, size_t size, absl::Time deadline, const Cancelled& cancelled);
@@ -74,8 +75,7 @@ class StoreConnection {
   int fd_;
   const int stop_fd_;        // an eventfd
   const std::string place_;  // "store 127.0.0.1:4711"
-  const std::string prefix_;
-  const std::string secret_;
+  const Rendezvous rendezvous_;
 };
 
 }  // namespace tandem::comm

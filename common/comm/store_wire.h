@@ -21,6 +21,9 @@
 //   kChallenge nonce        answers a nonce of its own
 //   kProve proof            answers a proof, or closes the connection
 //
+// A connection is closed where it asks for nothing, or waits, for kStoreIdleTime: who waits for
+// longer asks again meanwhile, and who has something to ask after it connects again.
+//
 // The client's proof is HMAC-SHA-256 with the secret over ("store client", its nonce, the store's);
 // the store's over ("store server", the same two).
 #ifndef TANDEM_COMMON_COMM_STORE_WIRE_H_
@@ -32,6 +35,7 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 
 namespace tandem::comm {
 
@@ -52,11 +56,13 @@ inline constexpr uint32_t kStoreMagic = 0x3C85F7CE;
 inline constexpr uint8_t kReady = 0;
 inline constexpr uint8_t kNotReady = 1;
 inline constexpr uint8_t kWaitCancelled = 1;
-// Longer strings are no rendezvous: the connection is closed.
-inline constexpr uint64_t kMaxStoreString = 8 << 20;
-inline constexpr uint64_t kMaxStoreKeys = 1 << 16;
+// Longer ones are no rendezvous: the connection is closed.
+inline constexpr uint64_t kMaxStoreKey = 4 << 10;
+inline constexpr uint64_t kMaxStoreString = 1 << 20;
+inline constexpr uint64_t kMaxStoreKeys = 1 << 10;  // of one query
 // Of a nonce and of a proof.
 inline constexpr size_t kStoreProofBytes = 32;
+inline constexpr absl::Duration kStoreIdleTime = absl::Minutes(10);
 inline constexpr char kStoreClient[] = "store client";
 inline constexpr char kStoreServer[] = "store server";
 

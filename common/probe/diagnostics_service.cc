@@ -125,10 +125,11 @@ class DiagnosticsServiceImpl::ProbeCall
     std::unique_ptr<comm::StoreServer> store;
     if (!request_.has_rendezvous()) {
       const std::string secret = security::DrawSecret();
-      ASSIGN_OR_RETURN(store, comm::StoreServer::Start(0, secret));
+      const std::string host = AdvertiseHost(request_);
+      ASSIGN_OR_RETURN(store, comm::StoreServer::Start({.host = host, .secret = secret}));
       common::v1::GroupRendezvous& rendezvous = *request_.mutable_rendezvous();
       rendezvous.set_backend(request_.backend());
-      rendezvous.set_host(AdvertiseHost(request_));
+      rendezvous.set_host(host);
       rendezvous.set_port(store->port());
       rendezvous.set_prefix(absl::StrCat("probe/", rpc::NewUuid()));
       rendezvous.set_secret(secret);

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/comm/local_address.h"
 #include "common/net/host_port.h"
+#include "common/rpc/transport_security.h"
 #include "common/status/status_macros.h"
 #include "common/weights/manifest.h"
 #include "services/rollout/runner/forward_pass.h"
@@ -41,7 +42,7 @@ absl::Status CheckEnvironment(const config::v1::RunConfig& config,
     return absl::InvalidArgumentError(
         "MASTER_PORT: expected the port of the rendezvous, which several ranks need; found none");
   }
-  return absl::OkStatus();
+  return comm::CheckGroupSecret(environment, rpc::TransportSecurity::OfProcess()->has_tls());
 }
 
 std::string DescribeRank(const model::Transformer& model, const CacheSize& size) {
@@ -66,7 +67,9 @@ absl::StatusOr<std::unique_ptr<ReplicaRanks>> ReplicaRanks::Join(
                         environment.group_secret};
   if (environment.rank == 0) {
     ASSIGN_OR_RETURN(ranks->server_,
-                     comm::StoreServer::Start(environment.master_port, environment.group_secret));
+                     comm::StoreServer::Start({.host = environment.master_host,
+                                               .port = environment.master_port,
+                                               .secret = environment.group_secret}));
   }
   RankGroupOptions options;
   options.rank = environment.rank;

@@ -47,11 +47,7 @@ std::vector<ReplicaClient*> Clients(const auto& members) {
 
 absl::StatusOr<std::unique_ptr<WeightPublisher>> WeightPublisher::Create(Options options) {
   if (options.plane == nullptr) return absl::InvalidArgumentError("a publisher needs a plane");
-  auto publisher = absl::WrapUnique(new WeightPublisher(std::move(options)));
-  ASSIGN_OR_RETURN(
-      publisher->store_server_,
-      comm::StoreServer::Start(publisher->options_.store_port, security::DrawSecret()));
-  return publisher;
+  return absl::WrapUnique(new WeightPublisher(std::move(options)));
 }
 
 absl::StatusOr<PublishReport> WeightPublisher::Publish(int64_t version,
@@ -268,6 +264,18 @@ std::string WeightPublisher::AdvertiseHost(const std::vector<Member*>& members) 
   return loopback;
 }
 
+// With the rendezvous's secret.
+absl::Status WeightPublisher::ServeStoreAt(const std::string& host) {
+  if (store_server_ != nullptr && rendezvous_.host() == host) return absl::OkStatus();
+  store_server_.reset();  // its port may be fixed
+  ASSIGN_OR_RETURN(store_server_, comm::StoreServer::Start({.host = host,
+                                                            .port = options_.store_port,
+                                                            .secret = rendezvous_.secret()}));
+  rendezvous_.set_host(host);
+  rendezvous_.set_port(store_server_->port());
+  return absl::OkStatus();
+}
+
 void WeightPublisher::DropGroup() {
   if (group_ != nullptr) group_->Abort("the update group is made anew");
   group_.reset();
@@ -316,20 +324,20 @@ absl::Status WeightPublisher::RunAttempt(int64_t version, absl::Time deadline,
   const bool reused = group_ != nullptr;
   // Of this attempt alone: what an earlier one was told is of no use from here on.
   rendezvous_.set_secret(security::DrawSecret());
-  store_server_->SetSecret(rendezvous_.secret());
   stores_.clear();
+  if (store_server_ != nullptr) store_server_->SetSecret(rendezvous_.secret());
   if (!reused) {
+    RETURN_IF_ERROR(ServeStoreAt(AdvertiseHost(members)));
     rendezvous_.set_backend(options_.backend);
-    rendezvous_.set_host(AdvertiseHost(members));
-    rendezvous_.set_port(store_server_->port());
     rendezvous_.set_prefix(absl::StrCat("update/", options_.incarnation, "/", num_groups_++));
     group_members_ = ids;
   }
   for (const std::string& prefix :
        UpdateAttempt::GroupPrefixes(*options_.plane, rendezvous_.prefix(), members.size())) {
-    ASSIGN_OR_RETURN(auto store, comm::StoreClient::Connect({"127.0.0.1", rendezvous_.port(),
-                                                             prefix, rendezvous_.secret()},
-                                                            deadline - absl::Now()));
+    ASSIGN_OR_RETURN(auto store,
+                     comm::StoreClient::Connect({store_server_->local_host(), rendezvous_.port(),
+                                                 prefix, rendezvous_.secret()},
+                                                deadline - absl::Now()));
     stores_.push_back(std::move(store));
   }
 

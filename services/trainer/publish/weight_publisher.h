@@ -125,11 +125,14 @@ class WeightPublisher {
                           PublishReport& report, bool& try_again);
   absl::StatusOr<comm::ProcessGroup*> GetGroup(int size, absl::Time deadline,
                                                const absl::Notification* cancel);
+  // Serves the store where the replicas are told that it is.
+  absl::Status ServeStoreAt(const std::string& host);
   void DropGroup();
   std::string AdvertiseHost(const std::vector<Member*>& members) const;
 
   const Options options_;
-  std::unique_ptr<comm::StoreServer> store_server_;
+  std::unique_ptr<comm::StoreServer>
+      store_server_;                       // at rendezvous_'s address; null before it is needed
   std::map<std::string, Member> members_;  // by replica id
 
   // The group of the last update; null before the first and after a failure.

@@ -27,6 +27,7 @@
 #include "common/probe/control_group.h"
 #include "common/rpc/process.h"
 #include "common/rpc/server.h"
+#include "common/rpc/transport_security.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
 #include "common/telemetry/metrics_server.h"
@@ -65,16 +66,16 @@ class Meeting {
     if (environment.world_size == 1) return out;
     // torchrun's agent may serve the store itself, and keeps it over restarts of the ranks.
     const char* agent_store = std::getenv("TORCHELASTIC_USE_AGENT_STORE");
-    if (agent_store != nullptr && std::string(agent_store) == "True") {
+    const bool has_agent = agent_store != nullptr && std::string(agent_store) == "True";
+    out.rendezvous.secret = environment.group_secret;
+    out.rendezvous.store_has_secret = !has_agent;
+    if (has_agent) {
       const char* restarts = std::getenv("TORCHELASTIC_RESTART_COUNT");
       absl::StrAppend(&out.rendezvous.prefix, "/", restarts == nullptr ? "0" : restarts);
     } else if (environment.rank == 0) {
-      ASSIGN_OR_RETURN(out.store,
-                       comm::StoreServer::Start(environment.master_port, environment.group_secret));
-    }
-    // A store of torchrun's asks for none.
-    if (agent_store == nullptr || std::string(agent_store) != "True") {
-      out.rendezvous.secret = environment.group_secret;
+      ASSIGN_OR_RETURN(out.store, comm::StoreServer::Start({.host = environment.master_host,
+                                                            .port = environment.master_port,
+                                                            .secret = environment.group_secret}));
     }
     return out;
   }
@@ -230,7 +231,8 @@ absl::Status CheckTrainerProcess(const TrainerProcessOptions& options) {
     return absl::InvalidArgumentError(
         "MASTER_PORT: expected the port of the rendezvous, which several ranks need; found none");
   }
-  return absl::OkStatus();
+  return comm::CheckGroupSecret(options.environment,
+                                rpc::TransportSecurity::OfProcess()->has_tls());
 }
 
 absl::Status RunTrainerProcess(const TrainerProcessOptions& options,

@@ -86,5 +86,20 @@ TEST(LaunchEnvironment, NamesTheVariableThatIsWrong) {
                        AllOf(HasSubstr("POD_NAME"), HasSubstr("trainer-x"))));
 }
 
+TEST(LaunchEnvironment, SeveralRanksWithTlsWantASecret) {
+  LaunchEnvironment environment;
+  environment.master_host = "trainer-0";
+  environment.master_port = 29500;
+  EXPECT_OK(CheckGroupSecret(environment, /*has_tls=*/true));
+  environment.world_size = 2;
+  EXPECT_OK(CheckGroupSecret(environment, /*has_tls=*/false));
+  EXPECT_THAT(CheckGroupSecret(environment, /*has_tls=*/true),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("TANDEM_GROUP_SECRET"), HasSubstr("openssl rand -hex 32"),
+                             HasSubstr("trainer-0:29500"))));
+  environment.group_secret = "0123456789abcdef";
+  EXPECT_OK(CheckGroupSecret(environment, /*has_tls=*/true));
+}
+
 }  // namespace
 }  // namespace tandem::comm

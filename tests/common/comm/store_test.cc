@@ -184,8 +184,49 @@ TEST(Store, TheirClientsUseOurs) {
   EXPECT_EQ(theirs->add("n", 5), 5);
 }
 
+bool IsReached(const std::string& host, int port) {
+  return StoreClient::Connect({host, port, "run"}, absl::Milliseconds(300)).ok();
+}
+
+TEST(Store, ListensAtTheAddressThatClientsAreToldAndNoOther) {
+  ASSERT_OK_AND_ASSIGN(auto first, StoreServer::Start());
+  EXPECT_TRUE(IsReached("127.0.0.1", first->port()));
+  EXPECT_FALSE(IsReached("127.0.0.2", first->port()));
+  // The same port at another address is free.
+  ASSERT_OK_AND_ASSIGN(auto second,
+                       StoreServer::Start({.host = "127.0.0.2", .port = first->port()}));
+  EXPECT_EQ(second->port(), first->port());
+  EXPECT_EQ(second->local_host(), "127.0.0.2");
+  EXPECT_TRUE(IsReached("127.0.0.2", first->port()));
+  EXPECT_FALSE(IsReached("127.0.0.3", first->port()));
+  ASSERT_OK_AND_ASSIGN(auto named, StoreServer::Start({.host = "localhost"}));
+  EXPECT_TRUE(IsReached("localhost", named->port()));
+  EXPECT_FALSE(IsReached("127.0.0.2", named->port()));
+}
+
+TEST(Store, ListensEverywhereWhereItsAddressIsNotThisHosts) {
+  // One that is reserved for documents, as a load balancer's would be.
+  ASSERT_OK_AND_ASSIGN(auto server, StoreServer::Start({.host = "192.0.2.1"}));
+  EXPECT_TRUE(IsReached(server->local_host(), server->port()));
+  EXPECT_TRUE(IsReached("127.0.0.2", server->port()));
+}
+
+TEST(Store, AClientThatWasSentAwayConnectsAgain) {
+  const std::string secret = "the secret of all the members";
+  ASSERT_OK_AND_ASSIGN(auto server, StoreServer::Start({.secret = secret}));
+  Rendezvous rendezvous = At(server->port());
+  rendezvous.secret = secret;
+  ASSERT_OK_AND_ASSIGN(auto client, StoreClient::Connect(rendezvous, absl::Seconds(10)));
+  // Its connection is of the last secret, although this is the same.
+  server->SetSecret(secret);
+  ASSERT_OK_AND_ASSIGN(auto witness, StoreClient::Connect(rendezvous, absl::Seconds(10)));
+  ASSERT_OK(client->Set("after", "yes"));
+  EXPECT_THAT(witness->Get("after", absl::Seconds(10)), IsOkAndHolds(std::string("yes")));
+  EXPECT_THAT(client->Get("after", absl::Seconds(10)), IsOkAndHolds(std::string("yes")));
+}
+
 TEST(Store, APortOutOfRangeIsRefused) {
-  EXPECT_THAT(StoreServer::Start(70000),
+  EXPECT_THAT(StoreServer::Start({.port = 70000}),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("70000")));
   EXPECT_THAT(StoreClient::Connect(At(0), absl::Seconds(1)),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("rendezvous port")));

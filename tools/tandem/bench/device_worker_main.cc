@@ -240,7 +240,7 @@ absl::Status Run(const Work& work) {
   ASSIGN_OR_RETURN(weights::TransferPlan plan, ReadPlan(work));
   std::unique_ptr<comm::StoreServer> server;
   if (work.rank == 0) {
-    ASSIGN_OR_RETURN(server, comm::StoreServer::Start(work.port));
+    ASSIGN_OR_RETURN(server, comm::StoreServer::Start({.port = work.port}));
   }
   comm::GroupOptions options;
   options.name = "update";

@@ -84,7 +84,7 @@ absl::StatusOr<double> MeasureGatherAndBroadcast(const Work& work,
 absl::Status Run(const Work& work) {
   std::unique_ptr<tandem::comm::StoreServer> store;
   if (work.rank == 0) {
-    ASSIGN_OR_RETURN(store, tandem::comm::StoreServer::Start(work.port));
+    ASSIGN_OR_RETURN(store, tandem::comm::StoreServer::Start({.port = work.port}));
   }
   // One tensor of bytes, cut as the model's stream is.
   tandem::common::v1::Manifest manifest;

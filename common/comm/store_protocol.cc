@@ -1,0 +1,348 @@
+#include "common/comm/store_protocol.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "common/security/secret.h"
+#include "common/telemetry/refusals.h"
+
+namespace tandem::comm {
+namespace {
+
+// More than a stranger has to say.
+constexpr size_t kMaxStrangerBytes = 512;
+// Of an entry of the map, beside its key and value.
+constexpr size_t kEntryBytes = 128;
+
+}  // namespace
+
+// Takes a query's arguments from the front of a client's bytes; remembers whether they were all
+// there.
+class StoreProtocol::Reader {
+ public:
+  explicit Reader(absl::string_view bytes) : bytes_(bytes) {}
+
+  template <typename T>
+  T Integer() {
+    T value{};
+    if (!Has(sizeof(T))) return value;
+    std::memcpy(&value, bytes_.data() + used_, sizeof(T));
+    used_ += sizeof(T);
+    return value;
+  }
+  std::string Key() { return String(kMaxStoreKey); }
+  std::string String(uint64_t max = kMaxStoreString) {
+    const auto size = Integer<uint64_t>();
+    if (size > max) wrong_ = true;
+    if (wrong_) return "";
+    return Bytes(size);
+  }
+  std::string Bytes(size_t size) {
+    if (!Has(size)) return "";
+    std::string bytes(bytes_.substr(used_, size));
+    used_ += size;
+    return bytes;
+  }
+  void Wrong() { wrong_ = true; }
+
+  bool usable() const { return complete_ && !wrong_; }
+  bool complete() const { return complete_; }
+  bool wrong() const { return wrong_; }
+  size_t used() const { return used_; }
+
+ private:
+  bool Has(uint64_t size) {
+    if (complete_ && bytes_.size() - used_ < size) complete_ = false;
+    return complete_;
+  }
+
+  const absl::string_view bytes_;
+  size_t used_ = 0;
+  bool complete_ = true;
+  bool wrong_ = false;
+};
+
+size_t StoreProtocol::num_strangers() const {
+  return std::count_if(clients_.begin(), clients_.end(), [](const auto& entry) {
+    return !entry.second.proven && !entry.second.over;
+  });
+}
+
+uint64_t StoreProtocol::Connect(std::string name, absl::Time now) {
+  if (!secret_.empty() && num_strangers() >= limits_.max_strangers) EvictStranger();
+  const auto num_open = static_cast<size_t>(std::count_if(
+      clients_.begin(), clients_.end(), [](const auto& entry) { return !entry.second.over; }));
+  const bool has_room = num_open < limits_.max_clients || EvictStranger() || EvictIdle();
+  Client& client = clients_[next_id_];
+  client.name = std::move(name);
+  client.proven = secret_.empty();
+  client.came = client.asked = now;
+  if (!has_room) Refuse(client, "too many others are connected");
+  return next_id_++;
+}
+
+bool StoreProtocol::EvictStranger() {
+  for (auto& [id, client] : clients_) {
+    if (client.proven || client.over) continue;
+    Refuse(client, "it had proven nothing yet, and others came");
+    return true;
+  }
+  return false;
+}
+
+// Of those who are owed nothing, the one that was silent for longest: it connects again when it
+// has something to ask.
+bool StoreProtocol::EvictIdle() {
+  Client* idlest = nullptr;
+  for (auto& [id, client] : clients_) {
+    if (client.over || !client.in.empty() || !client.out.empty() || !client.waits_for.empty())
+      continue;
+    if (idlest == nullptr || client.asked < idlest->asked) idlest = &client;
+  }
+  if (idlest == nullptr) return false;
+  idlest->over = true;
+  return true;
+}
+
+void StoreProtocol::Disconnect(uint64_t id) { clients_.at(id).over = true; }
+
+void StoreProtocol::Refuse(Client& client, absl::string_view why) {
+  if (client.over) return;
+  telemetry::CountRefusal(telemetry::RefusedAt::kRendezvous, client.name, why);
+  client.over = true;
+}
+
+std::vector<uint64_t> StoreProtocol::TakeOver() {
+  std::vector<uint64_t> over;
+  for (auto it = clients_.begin(); it != clients_.end();) {
+    if (!it->second.over) {
+      ++it;
+      continue;
+    }
+    over.push_back(it->first);
+    buffered_bytes_ -= it->second.counted_bytes;
+    it = clients_.erase(it);
+  }
+  return over;
+}
+
+absl::Time StoreProtocol::DeadlineOf(const Client& client) const {
+  const absl::Time message = std::min(client.in_since, client.out_since) + limits_.message_time;
+  return std::min(
+      message, client.proven ? client.asked + limits_.idle_time : client.came + limits_.proof_time);
+}
+
+absl::Time StoreProtocol::Expire(absl::Time now) {
+  absl::Time next = absl::InfiniteFuture();
+  for (auto& [id, client] : clients_) {
+    if (client.over) continue;
+    const absl::Time deadline = DeadlineOf(client);
+    if (deadline > now) {
+      next = std::min(next, deadline);
+    } else if (!client.proven) {
+      Refuse(client, "it proved nothing in time");
+    } else if (deadline < client.asked + limits_.idle_time) {
+      Refuse(client, "it left a message unfinished, or an answer unread");
+    } else {
+      client.over = true;
+    }
+  }
+  return next;
+}
+
+void StoreProtocol::SetSecret(std::string secret, absl::Time now) {
+  // What members had said before counts for each other; then all of it is over.
+  for (auto& [id, client] : clients_) {
+    if (client.proven && !client.over) Answer(client, now);
+  }
+  // One that has proven nothing yet may know the new one already.
+  for (auto& [id, client] : clients_) client.over |= client.proven;
+  secret_ = std::move(secret);
+  values_.clear();
+  stored_bytes_ = 0;
+}
+
+void StoreProtocol::Receive(uint64_t id, absl::string_view bytes, absl::Time now) {
+  Client& client = clients_.at(id);
+  if (client.over) return;
+  if (!client.proven && client.in.size() + bytes.size() > kMaxStrangerBytes) {
+    return Refuse(client, "it proved nothing and sent much");
+  }
+  client.in.append(bytes.data(), bytes.size());
+  Answer(client, now);
+}
+
+void StoreProtocol::Sent(uint64_t id, size_t num_bytes, absl::Time now) {
+  Client& client = clients_.at(id);
+  client.out.erase(0, num_bytes);
+  if (num_bytes > 0) client.out_since = now;
+  Answer(client, now);
+}
+
+// Answers the queries that are there in full, unless the client has much to read yet.
+void StoreProtocol::Answer(Client& client, absl::Time now) {
+  size_t used = 0;
+  while (!client.over && used < client.in.size() && client.out.size() <= kMaxOutput) {
+    Reader reader(absl::string_view(client.in).substr(used));
+    AnswerOne(reader, client, now);
+    if (reader.wrong()) Refuse(client, "it does not speak as a member");
+    if (!reader.usable()) break;
+    used += reader.used();
+    client.asked = client.in_since = now;
+  }
+  client.in.erase(0, used);
+  Count(client, now);
+}
+
+// What is under way of a client, after a change.
+void StoreProtocol::Count(Client& client, absl::Time now) {
+  if (client.in.empty() || client.out.size() > kMaxOutput) {
+    client.in_since = absl::InfiniteFuture();
+  } else if (client.in_since == absl::InfiniteFuture()) {
+    client.in_since = now;
+  }
+  if (client.out.empty()) {
+    client.out_since = absl::InfiniteFuture();
+  } else if (client.out_since == absl::InfiniteFuture()) {
+    client.out_since = now;
+  }
+  size_t bytes = client.in.size() + client.out.size();
+  for (const std::string& key : client.waits_for) bytes += key.size() + sizeof(key);
+  buffered_bytes_ += bytes - client.counted_bytes;
+  client.counted_bytes = bytes;
+  if (buffered_bytes_ > limits_.max_buffered_bytes ||
+      (!client.proven && client.out.size() > kMaxStrangerBytes)) {
+    Refuse(client, "messages and answers under way take too much memory");
+  }
+  if (!client.over) return;
+  // The others have their room back at once.
+  buffered_bytes_ -= std::exchange(client.counted_bytes, 0);
+  client.in = client.out = "";
+  client.in.shrink_to_fit();
+  client.out.shrink_to_fit();
+  client.waits_for.clear();
+}
+
+// Whoever waits for the key and for nothing else is owed an answer.
+void StoreProtocol::Set(const std::string& key, std::string value, Client& writer, absl::Time now) {
+  const auto it = values_.find(key);
+  const size_t before = it == values_.end() ? 0 : kEntryBytes + key.size() + it->second.size();
+  const size_t after = stored_bytes_ - before + kEntryBytes + key.size() + value.size();
+  if (after > limits_.max_bytes || (it == values_.end() && values_.size() >= limits_.max_keys)) {
+    return Refuse(writer, absl::StrCat("the store is full: it holds ", values_.size(), " keys, ",
+                                       stored_bytes_, " bytes"));
+  }
+  stored_bytes_ = after;
+  if (it != values_.end()) {
+    it->second = std::move(value);
+    return;
+  }
+  values_.emplace(key, std::move(value));
+  for (auto& [id, client] : clients_) {
+    if (client.over || client.waits_for.empty()) continue;
+    std::erase(client.waits_for, key);
+    if (!client.waits_for.empty()) continue;
+    AppendInteger(client.out, kReady);
+    client.asked = now;
+    if (&client != &writer) Count(client, now);
+  }
+}
+
+void StoreProtocol::AnswerOne(Reader& reader, Client& client, absl::Time now) {
+  const auto query = reader.Integer<StoreQuery>();
+  if (!client.validated && query != StoreQuery::kValidate) return reader.Wrong();
+  if (!client.proven && query != StoreQuery::kValidate && query != StoreQuery::kChallenge &&
+      query != StoreQuery::kProve) {
+    return Refuse(client, "it asked without a proof of the group's secret");
+  }
+  switch (query) {
+    case StoreQuery::kValidate:
+      if (reader.Integer<uint32_t>() != kStoreMagic && reader.complete()) return reader.Wrong();
+      client.validated = client.validated || reader.complete();
+      return;
+    case StoreQuery::kPing: {
+      const auto nonce = reader.Integer<uint32_t>();
+      if (reader.complete()) AppendInteger(client.out, nonce);
+      return;
+    }
+    case StoreQuery::kChallenge: {
+      std::string nonce = reader.Bytes(kStoreProofBytes);
+      if (!reader.complete()) return;
+      const std::string own = security::DrawSecret(kStoreProofBytes);
+      client.out += own;
+      client.nonces = std::move(nonce) + own;
+      return;
+    }
+    case StoreQuery::kProve: {
+      const std::string proof = reader.Bytes(kStoreProofBytes);
+      if (reader.complete()) Judge(client, proof);
+      return;
+    }
+    case StoreQuery::kSet: {
+      const std::string key = reader.Key();
+      std::string value = reader.String();
+      if (reader.usable()) Set(key, std::move(value), client, now);
+      return;
+    }
+    case StoreQuery::kGet: {
+      const std::string key = reader.Key();
+      if (!reader.usable()) return;
+      const auto it = values_.find(key);
+      if (it == values_.end()) return reader.Wrong();  // to be waited for first
+      return AppendString(client.out, it->second);
+    }
+    case StoreQuery::kAdd: {
+      const std::string key = reader.Key();
+      const auto delta = reader.Integer<int64_t>();
+      if (!reader.usable()) return;
+      int64_t value = 0;
+      if (const auto it = values_.find(key);
+          it != values_.end() && !absl::SimpleAtoi(it->second, &value)) {
+        return reader.Wrong();
+      }
+      value = static_cast<int64_t>(static_cast<uint64_t>(value) + static_cast<uint64_t>(delta));
+      Set(key, absl::StrCat(value), client, now);
+      return AppendInteger(client.out, value);
+    }
+    case StoreQuery::kCheck:
+    case StoreQuery::kWait: {
+      const auto count = reader.Integer<uint64_t>();
+      if (count > kMaxStoreKeys) return reader.Wrong();
+      std::vector<std::string> missing;
+      for (uint64_t i = 0; i < count && reader.usable(); ++i) {
+        std::string key = reader.Key();
+        if (values_.count(key) == 0) missing.push_back(std::move(key));
+      }
+      if (!reader.usable()) return;
+      if (query == StoreQuery::kCheck) {
+        return AppendInteger(client.out, missing.empty() ? kReady : kNotReady);
+      }
+      if (!client.waits_for.empty()) return reader.Wrong();
+      if (missing.empty()) return AppendInteger(client.out, kReady);
+      client.waits_for = std::move(missing);
+      return;
+    }
+    case StoreQuery::kCancelWait:
+      client.waits_for.clear();
+      return AppendInteger(client.out, kWaitCancelled);
+  }
+  reader.Wrong();
+}
+
+// A proof is good for one challenge.
+void StoreProtocol::Judge(Client& client, const std::string& proof) {
+  const std::string nonces = std::exchange(client.nonces, "");
+  const auto theirs = absl::string_view(nonces).substr(0, kStoreProofBytes);
+  const auto ours = nonces.empty() ? "" : absl::string_view(nonces).substr(kStoreProofBytes);
+  if (nonces.empty() || secret_.empty() ||
+      !security::AreEqual(proof, security::Hmac(secret_, {kStoreClient, theirs, ours}))) {
+    return Refuse(client, "it does not know the group's secret");
+  }
+  client.out += security::Hmac(secret_, {kStoreServer, theirs, ours});
+  client.proven = true;
+}
+
+}  // namespace tandem::comm
