@@ -2,6 +2,7 @@
 
 #include <yaml-cpp/eventhandler.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <sstream>
@@ -82,6 +83,49 @@ std::vector<YAML::Mark> FindDocuments(const std::string& text) {
   return starts.marks();
 }
 
+// Length of the address in brackets with a port, such as [fd77::1]:5000, at the front of `text`; 0
+// where there is none.
+size_t AddressLength(absl::string_view text) {
+  constexpr absl::string_view kDigits = "0123456789";
+  const size_t close = text.find_first_of("[]", 1);
+  if (text[0] != '[' || close == absl::string_view::npos || text[close] != ']') return 0;
+  const absl::string_view host = text.substr(1, close - 1);
+  const size_t zone = std::min(host.find('%'), host.size());  // fe80::1%eth0
+  if (host.substr(0, zone).find_first_not_of("0123456789abcdefABCDEF:.") !=
+          absl::string_view::npos ||
+      host.find(':') == absl::string_view::npos ||
+      host.find_first_of(" ,\"'{}") != absl::string_view::npos) {
+    return 0;
+  }
+  const absl::string_view rest = text.substr(close + 1);
+  if (rest.size() < 2 || rest[0] != ':') return 0;
+  const size_t end = std::min(rest.find_first_not_of(kDigits, 1), rest.size());
+  if (end == 1 || (end < rest.size() && rest[end] != ',' && rest[end] != ']' && rest[end] != ' ')) {
+    return 0;
+  }
+  return close + 1 + end;
+}
+
+// Puts IPv6 addresses in brackets that stand as a whole value, or as a list's element, in quotes:
+// to YAML the bracket begins a list.
+std::string QuoteAddresses(absl::string_view value) {
+  std::string out;
+  char before = '[';  // the last character that is no space; a value begins where a list's would
+  while (!value.empty()) {
+    size_t length = 1;
+    const size_t address = before == '[' || before == ',' ? AddressLength(value) : 0;
+    if (address > 0) {
+      length = address;
+      absl::StrAppend(&out, "\"", value.substr(0, address), "\"");
+    } else {
+      out += value[0];
+    }
+    if (value[length - 1] != ' ') before = value[length - 1];
+    value.remove_prefix(length);
+  }
+  return out;
+}
+
 }  // namespace
 
 void Merger::MergeYaml(absl::string_view text, const std::string& name) {
@@ -137,7 +181,9 @@ void Merger::MergeOverride(const std::string& assignment) {
     if (field == nullptr) return AddError(source.name, path, UnknownKey(key, *section));
   }
   try {
-    MergeField(source, YAML::Load(sides[1]), path, *field, section);
+    const bool is_text = field->cpp_type() == FieldDescriptor::CPPTYPE_STRING;
+    MergeField(source, YAML::Load(is_text ? QuoteAddresses(sides[1]) : sides[1]), path, *field,
+               section);
   } catch (const YAML::Exception& e) {
     AddError(source.name, path, absl::StrCat("the value is not valid YAML: ", e.msg));
   }

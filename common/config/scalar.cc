@@ -15,6 +15,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 #include "common/config/nearest.h"
+#include "common/text/utf8.h"
 
 namespace tandem::config {
 namespace {
@@ -96,25 +97,22 @@ std::string ReadEnum(const YAML::Node& node, const EnumDescriptor& type,
                       nearest.empty() ? "" : absl::StrCat("; did you mean '", nearest, "'?"));
 }
 
-// The proto's strings are UTF-8, and so are the messages of those who serialize it.
-bool IsUtf8(absl::string_view text) {
-  for (size_t i = 0; i < text.size();) {
-    const auto lead = static_cast<unsigned char>(text[i]);
-    const size_t length = lead < 0x80 ? 1 : lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
-    if ((lead >= 0x80 && lead < 0xC2) || lead > 0xF4 || i + length > text.size()) return false;
-    for (size_t j = 1; j < length; ++j) {
-      if ((static_cast<unsigned char>(text[i + j]) & 0xC0) != 0x80) return false;
-    }
-    i += length;
-  }
-  return true;
+// [fd77::1] without quotes is a list of one to YAML.
+bool LooksLikeAddress(const YAML::Node& node) {
+  return node.IsSequence() && node.size() == 1 && node[0].IsScalar() &&
+         absl::StrContains(node[0].Scalar(), "::");
 }
 
 std::string ReadString(const YAML::Node& node, std::string* value) {
   if (node.IsNull()) return "";  // `system_prompt:` and `system_prompt: null` are the empty text
+  if (LooksLikeAddress(node)) {
+    return absl::StrCat(Expected("text", node),
+                        "; an address such as \"[::1]:5000\" needs the quotes");
+  }
   if (!node.IsScalar()) return Expected("text", node);
   *value = node.Scalar();
-  return IsUtf8(*value) ? "" : "expected UTF-8, found other bytes";
+  // The proto's strings are UTF-8, and so are the messages of those who serialize it.
+  return text::IsUtf8(*value) ? "" : "expected UTF-8, found other bytes";
 }
 
 }  // namespace

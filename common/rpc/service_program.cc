@@ -14,6 +14,7 @@
 #include "common/rpc/security_flags.h"
 #include "common/telemetry/log.h"
 #include "common/telemetry/trace.h"
+#include "common/text/printable.h"
 
 namespace tandem::rpc {
 namespace {
@@ -57,7 +58,7 @@ int RunServiceProgram(CLI::App& app, const ServiceFlags& flags, security::Role r
     return app.exit(error) == 0 ? 0 : kExitMisuse;
   }
   if (const absl::Status status = ApplySecurityFlags(flags.security, role); !status.ok()) {
-    std::cerr << app.get_name() << ": " << status.message() << "\n";
+    std::cerr << app.get_name() << ": " << text::Printable(status.message()) << "\n";
     return kExitMisuse;
   }
   const char* parent = std::getenv("TANDEM_PARENT_PID");

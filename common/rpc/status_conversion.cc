@@ -12,6 +12,7 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/text/printable.h"
 #include "tandem/common/v1/error.pb.h"
 
 namespace tandem::rpc {
@@ -156,7 +157,7 @@ absl::Status FromGrpcStatus(const grpc::Status& status) {
   const int code = status.error_code();
   const bool known = code > 0 && code <= static_cast<int>(absl::StatusCode::kUnauthenticated);
   absl::Status out(known ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kUnknown,
-                   status.error_message());
+                   text::Printable(status.error_message()));
   for (const Any& any : DecodeDetails(status.error_details())) {
     out.SetPayload(any.type_url(), absl::Cord(any.value()));
   }

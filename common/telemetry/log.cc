@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <charconv>
@@ -13,9 +14,12 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "common/text/printable.h"
+#include "common/text/utf8.h"
 
 namespace tandem::telemetry {
 namespace {
@@ -64,30 +68,33 @@ absl::string_view LevelName(LogLevel level) {
   return "INFO";
 }
 
-// One line stays one line: control characters are escaped.
-void AppendEscaped(absl::string_view text, std::string* out) {
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      *out += '\\';
-      *out += c;
-    } else if (c == '\n') {
-      *out += "\\n";
-    } else if (c == '\t') {
-      *out += "\\t";
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      absl::StrAppendFormat(out, "\\u%04x", c);
-    } else {
-      *out += c;
-    }
-  }
+// `text` with quotes and backslashes escaped, for between quotes.
+std::string EscapeQuotes(absl::string_view text) {
+  return absl::StrReplaceAll(text, {{"\"", "\\\""}, {"\\", "\\\\"}});
 }
 
-bool NeedsQuotes(absl::string_view text) {
-  if (text.empty()) return true;
-  for (const char c : text) {
-    if (static_cast<unsigned char>(c) <= 0x20 || c == '"' || c == '=' || c == '\\') return true;
+// A string of JSON, whatever bytes `text` has.
+std::string JsonString(absl::string_view text) {
+  std::string out = "\"";
+  while (!text.empty()) {
+    const text::CodePoint c = text::DecodeUtf8(text);
+    if (c.size == 0) {
+      out += "\\ufffd";
+    } else if (c.value == '"' || c.value == '\\') {
+      absl::StrAppend(&out, "\\", text.substr(0, 1));
+    } else if (c.value == '\n') {
+      out += "\\n";
+    } else if (c.value == '\t') {
+      out += "\\t";
+    } else if (c.value < 0x20) {
+      absl::StrAppendFormat(&out, "\\u%04x", static_cast<uint32_t>(c.value));
+    } else {
+      out.append(text.data(), c.size);
+    }
+    text.remove_prefix(std::max<size_t>(c.size, 1));
   }
-  return false;
+  out += '"';
+  return out;
 }
 
 std::string ShortestNumber(double value) {
@@ -122,11 +129,9 @@ std::string FieldValue::ToLogText() const {
   if (const uint64_t* value = std::get_if<uint64_t>(&value_)) return absl::StrCat(*value);
   if (const double* value = std::get_if<double>(&value_)) return ReadableNumber(*value);
   const absl::string_view text = std::get<absl::string_view>(value_);
-  if (!NeedsQuotes(text)) return std::string(text);
-  std::string out = "\"";
-  AppendEscaped(text, &out);
-  out += '"';
-  return out;
+  const std::string shown = text::PrintableLine(EscapeQuotes(text));
+  const bool plain = !text.empty() && shown == text && text.find_first_of(" =") == text.npos;
+  return plain ? shown : absl::StrCat("\"", shown, "\"");
 }
 
 std::string FieldValue::ToJson() const {
@@ -135,10 +140,7 @@ std::string FieldValue::ToJson() const {
     return std::isfinite(*value) ? number : absl::StrCat("\"", number, "\"");
   }
   if (const absl::string_view* text = std::get_if<absl::string_view>(&value_)) {
-    std::string out = "\"";
-    AppendEscaped(*text, &out);
-    out += '"';
-    return out;
+    return JsonString(*text);
   }
   return ToLogText();
 }
@@ -164,7 +166,7 @@ void Log(LogLevel level, absl::string_view sentence, Fields fields) {
   if (!LogEnabled(level)) return;
   std::string line = absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ ", absl::Now(), absl::UTCTimeZone());
   absl::StrAppend(&line, LevelName(level), " ");
-  for (const char c : sentence) line += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+  line += text::PrintableLine(absl::StrReplaceAll(sentence, {{"\n", " "}, {"\t", " "}}));
   {
     absl::MutexLock lock(&Context().mu);
     line += Context().text;

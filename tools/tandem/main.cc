@@ -5,6 +5,7 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_format.h"
 #include "common/rpc/security_flags.h"
+#include "common/text/printable.h"
 #include "tools/tandem/commands/command.h"
 
 namespace {
@@ -42,7 +43,7 @@ int Run(int argc, char** argv) {
     absl::FPrintF(stderr, "tandem: interrupted\n");
     return kInterrupted;
   }
-  absl::FPrintF(stderr, "tandem: %s\n", status.message());
+  absl::FPrintF(stderr, "tandem: %s\n", tandem::text::Printable(status.message()));
   return IsMisuse(status) ? kMisuse : kFailure;
 }
 
@@ -52,7 +53,7 @@ int main(int argc, char** argv) {
   try {
     return Run(argc, argv);
   } catch (const std::exception& error) {
-    absl::FPrintF(stderr, "tandem: %s\n", error.what());
+    absl::FPrintF(stderr, "tandem: %s\n", tandem::text::Printable(error.what()));
     return kFailure;
   }
 }

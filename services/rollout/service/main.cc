@@ -20,6 +20,7 @@
 #include "common/rpc/service_program.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
+#include "common/text/printable.h"
 #include "services/rollout/service/follower_process.h"
 #include "services/rollout/service/rollout_process.h"
 
@@ -87,7 +88,7 @@ absl::Status RunFollower(const RolloutProcessOptions& options,
 int Run(const CommandLine& command_line, rpc::TerminationSignal& termination) {
   absl::StatusOr<RolloutProcessOptions> options = MakeOptions(command_line);
   if (!options.ok()) {
-    std::cerr << "tandem-rollout: " << options.status().message() << "\n";
+    std::cerr << "tandem-rollout: " << text::Printable(options.status().message()) << "\n";
     return rpc::kExitMisuse;
   }
   options->on_failed = [&termination] { termination.Trigger(SIGTERM); };

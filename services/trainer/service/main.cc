@@ -13,13 +13,14 @@
 #include "common/model/allocator.h"
 #include "common/rpc/service_program.h"
 #include "common/telemetry/log.h"
+#include "common/text/printable.h"
 #include "services/trainer/service/trainer_process.h"
 
 namespace tandem::trainer {
 namespace {
 
 int Misuse(const absl::Status& status) {
-  std::cerr << "tandem-trainer: " << status.message() << "\n";
+  std::cerr << "tandem-trainer: " << text::Printable(status.message()) << "\n";
   return rpc::kExitMisuse;
 }
 

@@ -36,6 +36,34 @@ class LoadTest : public ConfigTest {
   }
 };
 
+TEST_F(LoadTest, TakesAnIpv6AddressInBracketsForAnAddress) {
+  const auto load = [&](const std::string& set) {
+    return LoadRunConfig({Write("run.yaml", "seed: 1\n")}, {set});
+  };
+  const auto endpoint = load("trainer.endpoint=[fd77::1]:5000");
+  ASSERT_TRUE(endpoint.ok()) << endpoint.status();
+  EXPECT_EQ(endpoint->trainer().endpoint(), "[fd77::1]:5000");
+  const auto list = load("rollout.endpoints=[[fd77::1]:5000, host:5001,[fe80::2%eth0]:5002]");
+  ASSERT_TRUE(list.ok()) << list.status();
+  EXPECT_THAT(list->rollout().endpoints(),
+              ElementsAre("[fd77::1]:5000", "host:5001", "[fe80::2%eth0]:5002"));
+  const auto single = load("rollout.endpoints=[::1]:5000");
+  ASSERT_TRUE(single.ok()) << single.status();
+  EXPECT_THAT(single->rollout().endpoints(), ElementsAre("[::1]:5000"));
+  const auto quoted = load("rollout.endpoints=[\"[::1]:5000\"]");
+  ASSERT_TRUE(quoted.ok()) << quoted.status();
+  EXPECT_THAT(quoted->rollout().endpoints(), ElementsAre("[::1]:5000"));
+  const auto files = load("data.train_files=[a.jsonl,b.jsonl]");
+  ASSERT_TRUE(files.ok()) << files.status();
+  EXPECT_THAT(files->data().train_files(), ElementsAre("a.jsonl", "b.jsonl"));
+}
+
+TEST_F(LoadTest, SaysThatAnAddressInAFileNeedsQuotes) {
+  EXPECT_THAT(ErrorOf("trainer: {endpoint: [fd77::1]}\n"),
+              AllOf(StartsWith("run.yaml:1"), HasSubstr("needs the quotes")));
+  EXPECT_THAT(ErrorOf("trainer:\n  endpoint: [fd77::1]:5000\n"), HasSubstr("run.yaml:2"));
+}
+
 TEST_F(LoadTest, ReadsEveryKindOfValue) {
   const std::string path = Write("run.yaml", R"(
 model: {path: /models/q, dtype: float32, random_init: true}

@@ -31,6 +31,12 @@ TEST(StatusConversion, EveryCodeKeepsItsMeaningBothWays) {
   EXPECT_OK(FromGrpcStatus(grpc::Status::OK));
 }
 
+TEST(StatusConversion, WhatAPeerSaysSteersNoTerminal) {
+  EXPECT_EQ(
+      FromGrpcStatus(grpc::Status(grpc::StatusCode::INTERNAL, "\x1b[2Jgone\nfor good")).message(),
+      "\\u001b[2Jgone\nfor good");
+}
+
 TEST(StatusConversion, CodesFromTheFutureBecomeUnknown) {
   EXPECT_THAT(FromGrpcStatus(grpc::Status(static_cast<grpc::StatusCode>(30), "odd")),
               StatusIs(absl::StatusCode::kUnknown, "odd"));

@@ -12,8 +12,10 @@
 namespace tandem::telemetry {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::EndsWith;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::MatchesRegex;
 using ::testing::SizeIs;
@@ -74,10 +76,19 @@ TEST_F(LogTest, ThePolicyVersionIsCarriedFromThenOn) {
   EXPECT_THAT(Lines()[0], EndsWith("INFO step done policy_version=3 loss=-0.5\n"));
 }
 
+TEST_F(LogTest, WhatPeersSaySteersNoTerminal) {
+  LogWarning("peer \x1b[2J said",
+             {{"message", "\x1b]0;x\x07"}, {"name", "\xc2\x9b"}, {"raw", "\xff"}});
+  EXPECT_THAT(Lines()[0], AllOf(HasSubstr("WARNING peer \\u001b[2J said "),
+                                EndsWith(" message=\"\\u001b]0;x\\u0007\" "
+                                         "name=\"\\u009b\" raw=\"\\xff\"\n")));
+}
+
 TEST(FieldValue, WritesJson) {
   EXPECT_EQ(FieldValue(0.1).ToJson(), "0.1");
   EXPECT_EQ(FieldValue(std::nan("")).ToJson(), "\"nan\"");
   EXPECT_EQ(FieldValue("a\"b\x01").ToJson(), "\"a\\\"b\\u0001\"");
+  EXPECT_EQ(FieldValue("\xff").ToJson(), "\"\\ufffd\"");  // JSON is UTF-8
   EXPECT_EQ(FieldValue(uint64_t{18446744073709551615u}).ToJson(), "18446744073709551615");
 }
 

@@ -6,6 +6,7 @@
 #include "CLI/CLI.hpp"
 #include "common/io/atomic_file.h"
 #include "common/status/status_macros.h"
+#include "common/text/printable.h"
 #include "tools/tandem/commands/command.h"
 #include "tools/tandem/diagnose/report.h"
 
@@ -29,7 +30,7 @@ absl::Status RunDiagnose(const DiagnoseOptions& options) {
   }
   const std::string text =
       options.as_json ? diagnose::ToJson(*report).dump() + "\n" : diagnose::ToText(*report);
-  std::fputs(text.c_str(), stdout);
+  std::fputs(text::Printable(text).c_str(), stdout);
   return absl::OkStatus();
 }
 

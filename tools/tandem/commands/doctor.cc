@@ -12,6 +12,7 @@
 #include "common/config/load.h"
 #include "common/plan/hardware.h"
 #include "common/plan/run_plan.h"
+#include "common/text/printable.h"
 #include "tools/tandem/commands/command.h"
 #include "tools/tandem/doctor/fleet_memory.h"
 #include "tools/tandem/doctor/fleet_probe.h"
@@ -57,11 +58,13 @@ void Print(const Findings& findings, bool as_json) {
                   line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
       continue;
     }
-    std::printf("%-8s %s: %s\n", NameOf(finding.severity), finding.what.c_str(),
-                finding.found.c_str());
-    if (!finding.cure.empty()) std::printf("         -> %s\n", finding.cure.c_str());
+    std::printf("%-8s %s: %s\n", NameOf(finding.severity), text::Printable(finding.what).c_str(),
+                text::Printable(finding.found).c_str());
+    if (!finding.cure.empty()) {
+      std::printf("         -> %s\n", text::Printable(finding.cure).c_str());
+    }
     for (const absl::string_view line : absl::StrSplit(finding.table, '\n', absl::SkipEmpty())) {
-      std::printf("         %.*s\n", static_cast<int>(line.size()), line.data());
+      std::printf("         %s\n", text::PrintableLine(line).c_str());
     }
   }
 }

@@ -1,4 +1,6 @@
 // tandem generate: completions of prompts.
+#include <unistd.h>
+
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -6,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/io/jsonl.h"
 #include "common/status/status_macros.h"
+#include "common/text/printable.h"
 #include "common/tokenizer/tokenizer.h"
 #include "nlohmann/json.hpp"
 #include "tools/tandem/commands/command.h"
@@ -120,12 +123,17 @@ absl::Status RunGenerate(const GenerateOptions& options) {
       std::move(prompts), {.sampling = params, .return_text = info.has_tokenizer()});
   RETURN_IF_ERROR(session.Explain(groups.status()));
   const bool as_json = options.as_json || !options.input.empty() || !info.has_tokenizer();
+  // A file gets the text as it is; a terminal would obey its control characters.
+  const bool to_terminal = isatty(STDOUT_FILENO) == 1;
+  const auto show = [to_terminal](const std::string& completion) {
+    return to_terminal ? text::Printable(completion) : completion;
+  };
   for (const driver::Group& group : *groups) {
     for (size_t i = 0; i < group.completions.size(); ++i) {
       const driver::Completion& completion = group.completions[i];
       const std::string line = as_json ? io::ToJsonLine(ToJson(completion, i, info.has_tokenizer(),
                                                                options.processed_logprobs))
-                                       : absl::StrCat(completion.text, "\n");
+                                       : absl::StrCat(show(completion.text), "\n");
       std::fwrite(line.data(), 1, line.size(), stdout);
     }
   }

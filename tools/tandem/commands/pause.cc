@@ -9,6 +9,7 @@
 #include "common/rpc/channel.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
+#include "common/text/printable.h"
 #include "nlohmann/json.hpp"
 #include "tandem/rollout/v1/rollout_service.grpc.pb.h"
 #include "tools/tandem/commands/command.h"
@@ -57,7 +58,8 @@ absl::Status CallAll(const PauseOptions& options, Call&& call) {
     if (options.as_json) {
       std::printf("%s\n", line.dump().c_str());
     } else if (status.ok()) {
-      std::printf("%-22s %s\n", address.c_str(), line["state"].get<std::string>().c_str());
+      std::printf("%-22s %s\n", address.c_str(),
+                  text::PrintableLine(line["state"].get<std::string>()).c_str());
     }
   }
   return first;

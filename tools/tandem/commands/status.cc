@@ -9,6 +9,7 @@
 #include "common/rpc/channel.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
+#include "common/text/printable.h"
 #include "nlohmann/json.hpp"
 #include "tandem/rollout/v1/rollout_service.grpc.pb.h"
 #include "tandem/trainer/v1/trainer_service.grpc.pb.h"
@@ -101,7 +102,7 @@ void Print(const json& line, bool as_json) {
     absl::StrAppend(&text, " ", key, "=",
                     value.is_string() ? value.get<std::string>() : value.dump());
   }
-  std::printf("%s\n", text.c_str());
+  std::printf("%s\n", text::PrintableLine(text).c_str());
 }
 
 absl::Status RunStatus(const StatusOptions& options) {

@@ -10,6 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "common/config/load.h"
 #include "common/status/status_macros.h"
+#include "common/text/printable.h"
 #include "nlohmann/json.hpp"
 #include "tools/tandem/commands/command.h"
 #include "tools/tandem/driver/endpoint_list.h"
@@ -95,7 +96,7 @@ void PrintUpdate(const trainer::v1::PublishWeightsResponse& update, bool as_json
     if (as_json) {
       std::printf("%s\n", line.dump().c_str());
     } else {
-      absl::PrintF("%-12s %-9s %7s %9.6f\n", replica.replica_id(),
+      absl::PrintF("%-12s %-9s %7s %9.6f\n", text::PrintableLine(replica.replica_id()),
                    replica.committed() ? "yes" : "no", version, replica.pause_seconds());
     }
   }
@@ -143,7 +144,8 @@ absl::Status Repair(const Services& services, trainer::v1::PublishWeightsRespons
   bool any = false;
   for (size_t i = 0; i < checks.size(); ++i) {
     if (!checks[i].status.ok() || checks[i].differences.empty()) continue;
-    std::fprintf(stderr, "%s; it is sent anew\n", WhatDiffers(checks[i], trainer).c_str());
+    std::fprintf(stderr, "%s; it is sent again\n",
+                 text::Printable(WhatDiffers(checks[i], trainer)).c_str());
     replicas[i].set_resend(true);
     any = true;
   }
@@ -186,7 +188,7 @@ void PrintCheck(const driver::ReplicaCheck& check,
     compared = absl::StrCat(trainer.digests_size());
     differ = absl::StrCat(check.differences.size());
   }
-  absl::PrintF("%-12s %-6s %7s %8s %7s\n", check.replica_id,
+  absl::PrintF("%-12s %-6s %7s %8s %7s\n", text::PrintableLine(check.replica_id),
                check.Agrees(trainer.policy_version()) ? "yes" : "no",
                check.status.ok() ? absl::StrCat(check.policy_version) : "-", compared, differ);
 }

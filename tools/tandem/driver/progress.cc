@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "common/text/printable.h"
 
 namespace tandem::driver {
 namespace {
@@ -48,7 +49,7 @@ void Progress::Clear() {
 void Progress::Note(const std::string& text) {
   absl::MutexLock lock(&mu_);
   Clear();
-  absl::FPrintF(stderr, "%s\n", text);
+  absl::FPrintF(stderr, "%s\n", text::Printable(text));
 }
 
 void Progress::Update(int64_t step, const std::vector<std::string>& facts) {
@@ -67,7 +68,7 @@ void Progress::Update(int64_t step, const std::vector<std::string>& facts) {
   }
   absl::MutexLock lock(&mu_);
   Clear();
-  std::fputs(line.c_str(), stderr);
+  std::fputs(text::PrintableLine(line).c_str(), stderr);
   if (terminal_ && !last) {
     line_open_ = true;
   } else {

@@ -27,6 +27,7 @@
 #include "common/model/packed_attention.h"
 #include "common/model/transformer.h"
 #include "common/status/status_macros.h"
+#include "common/text/printable.h"
 
 namespace tandem::view {
 namespace {
@@ -145,6 +146,6 @@ int main(int argc, char** argv) {
     status = absl::InternalError(error.what());
   }
   if (status.ok()) return 0;
-  std::cerr << status.message() << "\n";
+  std::cerr << text::Printable(status.message()) << "\n";
   return 1;
 }
