@@ -7,9 +7,11 @@
 #include <cmath>
 #include <filesystem>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
+#include "common/security/secret.h"
 #include "tests/support/addition_data.h"
 #include "tests/support/compose_file.h"
 #include "tests/support/container_network.h"
@@ -77,6 +79,12 @@ class Compose {
     options.name = service.name;
     options.command = service.command;
     options.environment = service.environment;
+    if (auto secret = options.environment.find("TANDEM_GROUP_SECRET");
+        secret != options.environment.end()) {
+      // What compose refuses to start without, and puts in its place.
+      EXPECT_TRUE(absl::StartsWith(secret->second, "${TANDEM_GROUP_SECRET:?")) << secret->second;
+      secret->second = group_secret_;
+    }
     options.log_path = folder_ / service.name + ".log";
     for (const auto& [source, target] : service.volumes) {
       options.volumes[target] = source == "./run.yaml"                        ? ShortRun(folder_)
@@ -103,6 +111,7 @@ class Compose {
 
   ContainerNetwork& network_;
   const TempFolder& folder_;
+  const std::string group_secret_ = absl::BytesToHexString(security::DrawSecret());
   const std::vector<ComposeService> services_;
   std::map<std::string, std::unique_ptr<rpc::ChildProcess>> containers_;
 };
@@ -121,6 +130,11 @@ TEST(ComposeFile, TrainsAcrossNetworkNamespaces) {
   ASSERT_TRUE(network.ok()) << network.status();
   Compose compose(**network, folder, services);
 
+  for (const ComposeService& service : services) {
+    EXPECT_EQ(service.environment.count("TANDEM_GROUP_SECRET"),
+              service.environment.count("MASTER_ADDR"))
+        << service.name;
+  }
   compose.Up();
   ASSERT_FALSE(HasFatalFailure());
   ASSERT_TRUE(compose.container("driver").Wait(absl::Seconds(300))) << compose.Log("driver");

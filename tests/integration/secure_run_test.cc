@@ -94,6 +94,25 @@ TEST_P(SecureRunTest, TrainsAndLeavesNoSecretBehind) {
 
 INSTANTIATE_TEST_SUITE_P(By, SecureRunTest, ::testing::Values("certificates", "tokens", "both"));
 
+TEST(SecureRun, RanksWithCertificatesWantASecret) {
+  const TempFolder folder;
+  const TestAuthority authority(folder, "ca");
+  const std::string config = folder.Write("run.yaml",
+                                          "model: {path: /models/none}\ntrainer: {ranks: 2}\n"
+                                          "rollout: {tensor_model_parallel_size: 2}\n");
+  std::map<std::string, std::string> variables = Certificates(folder, authority);
+  variables.merge(std::map<std::string, std::string>{
+      {"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "29500"}});
+  const Environment environment(variables);
+  for (const char* program : {"tandem-trainer", "tandem-rollout"}) {
+    const ProgramResult result =
+        RunProgram(program, {"--config", config, "--listen", "127.0.0.1:0"}, 60);
+    EXPECT_EQ(result.exit_code, 2) << program << ": " << result.err;
+    EXPECT_THAT(result.err,
+                AllOf(HasSubstr("TANDEM_GROUP_SECRET"), HasSubstr("openssl rand -hex 32")));
+  }
+}
+
 // Connects to a port and says what a member of the run might.
 void Knock(int port, const std::string& bytes) {
   const FileDescriptor fd = ConnectTo(port);

@@ -133,6 +133,14 @@ def check_pod(where, template, services):
             problem(where, "terminationGracePeriodSeconds leaves no time after the drain")
 
 
+def check_group_secret(where, name, container):
+    """Ranks in pods of their own know each other by a secret, which no manifest has in it."""
+    found = [e for e in container.get("env", []) if e["name"] == "TANDEM_GROUP_SECRET"]
+    reference = found[0].get("valueFrom", {}).get("secretKeyRef") if len(found) == 1 else None
+    if reference is None or reference.get("optional"):
+        problem(where, f"{name}: TANDEM_GROUP_SECRET is not from a secret that the pods wait for")
+
+
 def check_run(where, objects):
     """What run.yaml says of ranks and addresses is what the objects make."""
     maps = [o for o in objects if o["kind"] == "ConfigMap" and o["metadata"]["name"] == "tandem-run"]
@@ -169,6 +177,8 @@ def check_run(where, objects):
                        template["spec"]["containers"][0].get("env", [])}
         if "WORLD_SIZE" in environment and environment["WORLD_SIZE"] != str(ranks):
             problem(where, f"{name}: WORLD_SIZE is not trainer.ranks, {ranks}")
+        if component == "trainer" and ranks > 1:
+            check_group_secret(where, name, template["spec"]["containers"][0])
         if environment.get("MASTER_ADDR") and environment["MASTER_ADDR"] not in hosts:
             problem(where, f"{name}: MASTER_ADDR: no pod {environment['MASTER_ADDR']}")
 
