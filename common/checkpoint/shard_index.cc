@@ -1,11 +1,11 @@
 #include "common/checkpoint/shard_index.h"
 
-#include <exception>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/io/json_fields.h"
+#include "common/io/parse_json.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::checkpoint {
@@ -60,12 +60,11 @@ std::string SerializeIndex(const ShardIndex& index) {
 }
 
 absl::StatusOr<ShardIndex> ParseIndex(const std::string& text, const std::string& place) {
-  json parsed;
-  try {
-    parsed = json::parse(text);
-  } catch (const std::exception& error) {
-    return absl::InvalidArgumentError(absl::StrCat(place, ": ", error.what()));
+  absl::StatusOr<json> read = io::ParseJson<json>(text);
+  if (!read.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat(place, ": ", read.status().message()));
   }
+  const json parsed = *std::move(read);
   if (!parsed.is_object()) {
     return absl::InvalidArgumentError(absl::StrCat(place, ": expected a JSON object"));
   }

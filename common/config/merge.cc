@@ -3,6 +3,7 @@
 #include <yaml-cpp/eventhandler.h>
 
 #include <algorithm>
+#include <exception>
 #include <map>
 #include <memory>
 #include <sstream>
@@ -148,10 +149,12 @@ void Merger::MergeYaml(absl::string_view text, const std::string& name) {
   } catch (const YAML::Exception& e) {
     const std::string line = e.mark.is_null() ? "" : absl::StrCat(":", e.mark.line + 1);
     return AddError(absl::StrCat(name, line), "", absl::StrCat("not valid YAML: ", e.msg));
+  } catch (const std::exception& e) {
+    return AddError(name, "", absl::StrCat("not valid YAML: ", e.what()));
   }
   try {
     MergeSection(source, document, "", root_);
-  } catch (const YAML::Exception& e) {
+  } catch (const std::exception& e) {
     AddError(name, "", absl::StrCat("not valid YAML: ", e.what()));
   }
 }
@@ -186,6 +189,8 @@ void Merger::MergeOverride(const std::string& assignment) {
                section);
   } catch (const YAML::Exception& e) {
     AddError(source.name, path, absl::StrCat("the value is not valid YAML: ", e.msg));
+  } catch (const std::exception& e) {
+    AddError(source.name, path, absl::StrCat("the value is not valid YAML: ", e.what()));
   }
 }
 

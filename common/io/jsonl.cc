@@ -6,12 +6,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <exception>
 #include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/io/parse_json.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::io {
@@ -75,14 +75,14 @@ class LineReader {
 };
 
 absl::StatusOr<json> ParseObject(absl::string_view line) {
-  try {
-    json value = json::parse(line.begin(), line.end());
-    if (value.is_object()) return value;
+  absl::StatusOr<json> value = ParseJson<json>(line);
+  if (!value.ok()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("expected a JSON object, found ", Describe(value)));
-  } catch (const std::exception& error) {
-    return absl::InvalidArgumentError(absl::StrCat("expected a JSON object: ", error.what()));
+        absl::StrCat("expected a JSON object: ", value.status().message()));
   }
+  if (value->is_object()) return value;
+  return absl::InvalidArgumentError(
+      absl::StrCat("expected a JSON object, found ", Describe(*value)));
 }
 
 // The offset at which the last line begins, where that line lacks its end; the size of the file

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/io/file_util.h"
+#include "common/io/parse_json.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::io {
@@ -45,16 +46,16 @@ absl::StatusOr<std::string> ReadFile(const std::string& path, int64_t max_bytes)
 
 absl::StatusOr<nlohmann::json> ReadJsonFile(const std::string& path, int64_t max_bytes) {
   ASSIGN_OR_RETURN(std::string text, ReadFile(path, max_bytes));
-  try {
-    nlohmann::json value = nlohmann::json::parse(text);
-    if (!value.is_object()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(path, ": expected a JSON object, found ", value.type_name()));
-    }
-    return value;
-  } catch (const std::exception& error) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": expected JSON: ", error.what()));
+  absl::StatusOr<nlohmann::json> value = ParseJson<nlohmann::json>(text);
+  if (!value.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": expected JSON: ", value.status().message()));
   }
+  if (!value->is_object()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": expected a JSON object, found ", value->type_name()));
+  }
+  return value;
 }
 
 }  // namespace tandem::io

@@ -11,6 +11,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/io/parse_json.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::io {
@@ -239,7 +240,7 @@ absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(absl::string_view text,
       return absl::DataLossError(absl::StrCat("header: ", handler.problem));
     }
   } catch (const std::exception& error) {
-    return absl::DataLossError(absl::StrCat("header: ", error.what()));
+    return absl::DataLossError(absl::StrCat("header: ", JsonProblem(error)));
   }
   SafetensorsHeader header = std::move(handler.header);
   std::stable_sort(header.tensors.begin(), header.tensors.end(),

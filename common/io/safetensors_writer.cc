@@ -1,5 +1,6 @@
 #include "common/io/safetensors_writer.h"
 
+#include <exception>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -31,7 +32,7 @@ absl::StatusOr<std::string> HeaderBytes(const std::vector<TensorDeclaration>& te
       add(tensors[i].name, entry);
       offset += sizes[i];
     }
-  } catch (const nlohmann::json::exception& error) {
+  } catch (const std::exception& error) {
     return absl::InvalidArgumentError(
         absl::StrCat("a tensor's name or the metadata is no UTF-8: ", error.what()));
   }

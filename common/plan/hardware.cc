@@ -127,7 +127,7 @@ absl::StatusOr<Hardware> FromFile(const std::string& path) {
     ASSIGN_OR_RETURN(Hardware hardware, ReadEntry(node, path));
     if (hardware.name.empty()) hardware.name = std::filesystem::path(path).stem().string();
     return hardware;
-  } catch (const YAML::Exception& error) {
+  } catch (const std::exception& error) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": ", error.what()));
   }
 }

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -16,6 +17,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "common/io/atomic_file.h"
+#include "common/io/parse_json.h"
 
 namespace tandem::telemetry {
 namespace {
@@ -163,12 +165,14 @@ absl::Status MergeTraces(const std::vector<std::string>& paths, const std::strin
   nlohmann::json merged = {{"displayTimeUnit", "ms"}, {"traceEvents", nlohmann::json::array()}};
   for (const std::string& path : paths) {
     std::ifstream file(path);
-    const nlohmann::json trace = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
-    if (!trace.is_object() || !trace.contains("traceEvents") || !trace["traceEvents"].is_array()) {
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    const auto trace = io::ParseJson<nlohmann::json>(text);
+    if (!trace.ok() || !trace->is_object() || !trace->contains("traceEvents") ||
+        !trace->at("traceEvents").is_array()) {
       LogWarning("trace left out of the merged one", {{"path", path}});
       continue;
     }
-    for (const auto& event : trace["traceEvents"]) merged["traceEvents"].push_back(event);
+    for (const auto& event : trace->at("traceEvents")) merged["traceEvents"].push_back(event);
   }
   constexpr auto kReplaceBadUtf8 = nlohmann::json::error_handler_t::replace;
   return io::WriteFileAtomically(output, merged.dump(-1, ' ', false, kReplaceBadUtf8) + "\n");

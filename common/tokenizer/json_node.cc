@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
+#include "common/io/parse_json.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::tokenizer {
@@ -44,11 +45,10 @@ absl::StatusOr<std::string> ReadTextFile(const std::string& path) {
 
 absl::StatusOr<nlohmann::json> ReadJsonFile(const std::string& path) {
   ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path));
-  try {
-    return nlohmann::json::parse(text);
-  } catch (const nlohmann::json::exception& e) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": not valid JSON: ", e.what()));
-  }
+  absl::StatusOr<nlohmann::json> value = io::ParseJson<nlohmann::json>(text);
+  if (value.ok()) return value;
+  return absl::InvalidArgumentError(
+      absl::StrCat(path, ": not valid JSON: ", value.status().message()));
 }
 
 std::string JsonNode::Place() const {

@@ -3,15 +3,17 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <regex>
+#include <iterator>
 #include <set>
 #include <system_error>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/config/load.h"
 #include "common/io/jsonl.h"
+#include "common/io/parse_json.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::diagnose {
@@ -111,22 +113,30 @@ void AddMemory(const Rows& rows, Report& report) {
   }
 }
 
+// A member that is text; empty where there is none.
+std::string TextOf(const json& object, const char* key) {
+  if (!object.is_object() || !object.contains(key) || !object[key].is_string()) return "";
+  return object[key].get<std::string>();
+}
+
 absl::Status AddTrace(const std::string& path, Report& report) {
   std::ifstream file(path);
-  const json trace = json::parse(file, nullptr, /*allow_exceptions=*/false);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const json trace = io::ParseJson<json>(text).value_or(nullptr);
   if (!trace.is_object() || !trace.contains("traceEvents") || !trace["traceEvents"].is_array()) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": expected a trace, found other JSON"));
   }
   report.has_trace = true;
   std::map<std::string, UnitTimes> units;
   for (const json& event : trace["traceEvents"]) {
-    if (!event.is_object() || event.value("ph", "") != "X" || !event.contains("args")) continue;
-    const std::string unit = event["args"].value("unit", "");
+    if (TextOf(event, "ph") != "X" || !event.contains("args")) continue;
+    const std::string unit = TextOf(event["args"], "unit");
     if (unit.empty()) continue;
     UnitTimes& times = units[unit];
     times.unit = unit;
-    const double seconds = event.value("dur", 0.0) * 1e-6;
-    const std::string name = event.value("name", "");
+    const bool has_time = event.contains("dur") && event["dur"].is_number();
+    const double seconds = has_time ? event["dur"].get<double>() * 1e-6 : 0;
+    const std::string name = TextOf(event, "name");
     if (name == "all_gather_wait") times.all_gather_wait += seconds;
     if (name == "reduce_scatter_wait") times.reduce_scatter_wait += seconds;
     if (name == "forward") times.forward += seconds;
@@ -141,14 +151,23 @@ absl::Status AddTrace(const std::string& path, Report& report) {
 
 // "... Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM", which NCCL writes with NCCL_DEBUG=INFO.
 void AddNcclTransports(const std::string& logs, Report& report) {
-  static const std::regex channel("NCCL INFO Channel .* via ([A-Za-z0-9/]+)");
+  constexpr absl::string_view kChannel = "NCCL INFO Channel ", kVia = " via ";
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(logs, error)) {
     if (entry.path().extension() != ".log") continue;
     std::ifstream file(entry.path());
-    std::smatch match;
-    for (std::string line; std::getline(file, line);) {
-      if (std::regex_search(line, match, channel)) ++report.nccl_transports[match[1]];
+    // Searched by hand: std::regex recurses for each character, and a log's lines have any length.
+    for (std::string text; std::getline(file, text);) {
+      const absl::string_view line = text;
+      const size_t channel = line.find(kChannel);
+      const size_t via = line.rfind(kVia);
+      if (channel == absl::string_view::npos || via == absl::string_view::npos) continue;
+      if (via + 1 < channel + kChannel.size()) continue;
+      const absl::string_view rest = line.substr(via + kVia.size());
+      const auto end = std::find_if_not(rest.begin(), rest.end(), [](char c) {
+        return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '/';
+      });
+      if (end != rest.begin()) ++report.nccl_transports[std::string(rest.begin(), end)];
     }
   }
 }

@@ -19,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/io/atomic_file.h"
 #include "common/io/model_folder.h"
+#include "common/io/parse_json.h"
 #include "common/io/read_file.h"
 #include "common/model/arena.h"
 #include "common/model/eager_ops.h"
@@ -66,7 +67,7 @@ class WatchedAttention : public model::Attention {
 
 absl::StatusOr<std::vector<int64_t>> ReadIds(const std::string& path, int64_t vocab_size) {
   ASSIGN_OR_RETURN(const std::string text, io::ReadFile(path));
-  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto json = io::ParseJson<nlohmann::json>(text).value_or(nullptr);
   std::vector<int64_t> ids;
   if (json.is_array()) {
     for (const auto& id : json) {
@@ -146,6 +147,6 @@ int main(int argc, char** argv) {
     status = absl::InternalError(error.what());
   }
   if (status.ok()) return 0;
-  std::cerr << text::Printable(status.message()) << "\n";
+  std::cerr << tandem::text::Printable(status.message()) << "\n";
   return 1;
 }

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/config/load.h"
 #include "common/io/jsonl.h"
+#include "common/io/parse_json.h"
 #include "common/io/read_file.h"
 #include "common/status/status_macros.h"
 
@@ -74,7 +75,7 @@ absl::Status RunReader::ReadMetrics() {
   std::string line;
   while (std::getline(file, line) && !file.eof()) {  // at the end: a line that is being written
     metrics_end_ += static_cast<int64_t>(line.size()) + 1;
-    json parsed = json::parse(line, nullptr, /*allow_exceptions=*/false);
+    json parsed = io::ParseJson<json>(line).value_or(nullptr);
     if (!parsed.is_object()) {
       return absl::DataLossError(absl::StrCat(path, ": byte ", metrics_end_, ": expected JSON"));
     }

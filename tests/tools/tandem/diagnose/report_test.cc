@@ -102,6 +102,23 @@ TEST_F(ReportTest, PhasesOfAnUpdateAddUpToAllOfIt) {
   EXPECT_NEAR(sum, report.update.mean, 1e-12);
 }
 
+TEST_F(ReportTest, LogsHaveLinesOfAnyLength) {
+  Write(2);
+  const std::string line = "h:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM\n";
+  folder_.Write("run/logs/trainer-0.log",
+                line + "NCCL INFO Channel " + std::string(2000000, 'x') + "\n" + line +
+                    "via NCCL INFO Channel via\n via NCCL INFO Channel \n");
+  EXPECT_EQ(Diagnosed().nccl_transports, (std::map<std::string, int64_t>{{"P2P/CUMEM", 2}}));
+}
+
+TEST_F(ReportTest, TracesOfOtherShapesSayNothing) {
+  Write(2);
+  folder_.Write("run/trace.json",
+                R"({"traceEvents": [1, {"ph": 1}, {"ph": "X", "args": 3}, {"ph": "X", "dur": "long",
+                    "name": [], "args": {"unit": "block.0"}}]})");
+  EXPECT_EQ(Diagnosed().units.size(), 1u);
+}
+
 TEST_F(ReportTest, NamesTheRankThatIsLate) {
   Write(3, [](int64_t, json& line) { line["timing_s/rank.1/backward"] = 0.6; });
   EXPECT_THAT(Diagnosed().advice, Contains(Field(&Advice::finding, HasSubstr("rank 1 is late"))));
