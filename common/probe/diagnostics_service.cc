@@ -12,6 +12,7 @@
 #include "common/comm/local_address.h"
 #include "common/comm/process_group.h"
 #include "common/net/host_port.h"
+#include "common/probe/exceptions.h"
 #include "common/probe/group_probe.h"
 #include "common/probe/host_report.h"
 #include "common/probe/reach.h"
@@ -103,7 +104,7 @@ class DiagnosticsServiceImpl::ProbeCall
       return;
     }
     std::thread([this, service] {
-      const absl::Status status = Run(*service);
+      const absl::Status status = Catch([&] { return Run(*service); });
       Finish(rpc::ToGrpcStatus(status));
       service->LeaveProbe();
     }).detach();
@@ -242,9 +243,12 @@ grpc::ServerUnaryReactor* DiagnosticsServiceImpl::CheckReach(grpc::CallbackServe
     return reactor;
   }
   std::thread([this, reactor, request, response] {
-    *response = options_.check_reach ? options_.check_reach(*request)
-                                     : ReachFromHere(*request, options_.rank, /*has_nccl=*/false);
-    reactor->Finish(grpc::Status::OK);
+    const absl::Status status = Catch([&] {
+      *response = options_.check_reach ? options_.check_reach(*request)
+                                       : ReachFromHere(*request, options_.rank, /*has_nccl=*/false);
+      return absl::OkStatus();
+    });
+    reactor->Finish(rpc::ToGrpcStatus(status));
     LeaveReach();
   }).detach();
   return reactor;

@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
+#include "common/probe/exceptions.h"
 #include "common/security/method_roles.h"
 #include "common/security/secret.h"
 #include "common/status/status_macros.h"
@@ -100,7 +101,8 @@ std::optional<int64_t> CallerCheck::ShouldLog() {
 grpc::Status CallerCheck::Process(const Metadata& metadata, grpc::AuthContext* connection,
                                   OutputMetadata*, OutputMetadata*) {
   const std::string method = MethodIn(metadata);
-  const absl::Status status = Check(method, metadata, *connection);
+  // gRPC's core calls this: what is thrown would end the process.
+  const absl::Status status = probe::Catch([&] { return Check(method, metadata, *connection); });
   if (status.ok()) return grpc::Status::OK;
   // A label for each thing that strangers may ask for would be theirs to fill memory with.
   metrics_->OnRefused(security::FindMethodRoles(method) == nullptr ? "/unknown" : method,

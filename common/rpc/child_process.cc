@@ -190,6 +190,8 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(ChildProcessOp
   const ExecPlan plan{program.c_str(), argv.data(),     envp.data(),
                       log.get(),       write_end.get(), options.own_process_group,
                       getpid()};
+  const probe::MemoryKills kills_before =
+      probe::CountMemoryKills(options.control_groups, options.vmstat);
   int fork_error = 0;
   const pid_t pid = Forker::Get().Run([&plan, &fork_error] {
     const pid_t child = fork();
@@ -214,6 +216,7 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(ChildProcessOp
   }
   std::unique_ptr<ChildProcess> child(new ChildProcess(std::move(options)));
   child->pid_ = pid;
+  child->kills_before_ = kills_before;
   child->reaper_ = std::thread([raw = child.get()] { raw->Reap(); });
   return child;
 }
@@ -233,6 +236,11 @@ void ChildProcess::Reap() {
     // What the child left behind in its group ends with it.
     if (options_.own_process_group) kill(-pid_, SIGKILL);
     while (waitpid(pid_, &wait_status_, 0) < 0 && errno == EINTR) {
+    }
+    if (WIFSIGNALED(wait_status_) && WTERMSIG(wait_status_) == SIGKILL) {
+      const auto& place = options_.control_groups;
+      memory_hint_ = probe::DescribeMemoryKill(
+          kills_before_, probe::CountMemoryKills(place, options_.vmstat), place);
     }
     ended_ = true;
   }
@@ -264,8 +272,10 @@ void ChildProcess::Stop(absl::Duration grace) {
 std::string ChildProcess::ExitDescription() {
   absl::MutexLock lock(&mu_);
   if (!ended_) return "running";
-  if (WIFSIGNALED(wait_status_))
-    return absl::StrCat("killed by ", SignalName(WTERMSIG(wait_status_)));
+  if (WIFSIGNALED(wait_status_)) {
+    return absl::StrCat("killed by ", SignalName(WTERMSIG(wait_status_)),
+                        memory_hint_.empty() ? "" : ": ", memory_hint_);
+  }
   return absl::StrCat("exited with ", WEXITSTATUS(wait_status_));
 }
 

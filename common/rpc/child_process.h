@@ -24,6 +24,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "common/probe/memory_limit.h"
 
 namespace tandem::rpc {
 
@@ -40,6 +41,9 @@ struct ChildProcessOptions {
   // A process group of its own: Ctrl-C in the terminal reaches the parent only, which then stops
   // the child in order; signals go to all that the child started.
   bool own_process_group = true;
+  // Where the kernel counts what it ended for want of memory; other places in tests.
+  probe::ControlGroupPlace control_groups;
+  std::string vmstat = "/proc/vmstat";
   // Called once, on a thread of its own, when the child has ended. It must not destroy the child.
   std::function<void()> on_exit;
 };
@@ -72,7 +76,8 @@ class ChildProcess {
   // How it ended: OK for exit status 0, otherwise an error with ExitDescription();
   // FAILED_PRECONDITION while it runs.
   absl::Status ExitStatus();
-  // "running", "exited with 1", "killed by SIGKILL".
+  // "running", "exited with 1", "killed by SIGKILL"; behind that a hint where the kernel ended
+  // processes for want of memory meanwhile.
   std::string ExitDescription();
 
  private:
@@ -84,6 +89,8 @@ class ChildProcess {
   absl::Mutex mu_;
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
   int wait_status_ ABSL_GUARDED_BY(mu_) = 0;
+  probe::MemoryKills kills_before_;
+  std::string memory_hint_ ABSL_GUARDED_BY(mu_);
   std::thread reaper_;
 };
 

@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "common/probe/exceptions.h"
 #include "common/rpc/process.h"
 #include "common/rpc/security_flags.h"
 #include "common/telemetry/log.h"
@@ -52,6 +53,7 @@ void AddServiceFlags(CLI::App& app, ServiceFlags& flags) {
 
 int RunServiceProgram(CLI::App& app, const ServiceFlags& flags, security::Role role, int argc,
                       char** argv, const std::function<int(TerminationSignal&)>& run) {
+  probe::NameUncaughtExceptions(app.get_name());
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

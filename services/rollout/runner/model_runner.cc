@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/model/gather_rows.h"
 #include "common/model/tensor_collectives.h"
+#include "common/probe/exceptions.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
 #include "services/rollout/runner/gather_logits.h"
@@ -48,7 +49,7 @@ absl::StatusOr<StepOutput> ModelRunner::Run(
   } catch (const model::CollectiveError& error) {
     return error.status();
   } catch (const std::exception& error) {
-    return absl::InternalError(absl::StrCat("the model's forward pass failed: ", error.what()));
+    return StatusBuilder(probe::StatusOf(error)) << "the model's forward pass failed";
   }
 }
 
@@ -60,7 +61,7 @@ absl::Status ModelRunner::Sample(absl::Span<const SampleRow> rows, bool to_host,
     if (to_host) output.logits = output.logits.cpu();
     return absl::OkStatus();
   } catch (const std::exception& error) {
-    return absl::InternalError(absl::StrCat("sampling failed: ", error.what()));
+    return StatusBuilder(probe::StatusOf(error)) << "sampling failed";
   }
 }
 

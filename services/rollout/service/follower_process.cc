@@ -5,6 +5,7 @@
 #include "absl/time/clock.h"
 #include "common/io/model_config.h"
 #include "common/io/model_folder.h"
+#include "common/probe/exceptions.h"
 #include "common/rpc/process.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
@@ -54,7 +55,7 @@ absl::Status FollowerProcess::Build(const RolloutProcessOptions& options) {
     });
   });
   thread_ = std::thread([this, cpus = std::move(cpus), on_failed = options.on_failed] {
-    end_ = follower_->Run(cpus);
+    end_ = probe::Catch([&] { return follower_->Run(cpus); });
     ended_.Notify();
     if (on_failed) on_failed();
   });

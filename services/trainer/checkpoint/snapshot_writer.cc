@@ -12,6 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "common/checkpoint/shard_writer.h"
+#include "common/probe/exceptions.h"
+#include "common/probe/memory_limit.h"
 #include "common/status/status_macros.h"
 #include "services/trainer/fsdp/offload_file.h"
 
@@ -77,13 +79,15 @@ absl::Status SnapshotWriter::Start(const SnapshotOptions& options,
     }
   } catch (const std::bad_alloc&) {
     return absl::ResourceExhaustedError(
-        "no memory for the copy that a checkpoint is written from while training goes on");
+        absl::StrCat("no memory for the copy that a checkpoint is written from while training goes "
+                     "on: ",
+                     probe::DescribeMemoryLimits(), "; ", probe::kLowerMemory));
   }
   started_ = true;
   done_ = false;
   const auto write = [this, options, parts] {
     const auto begin = std::chrono::steady_clock::now();
-    status_ = Write(options, *parts);
+    status_ = probe::Catch([&] { return Write(options, *parts); });
     parts->clear();
     seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     done_ = true;

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/model/tensor_collectives.h"
+#include "common/probe/memory_limit.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::trainer {
@@ -28,8 +29,8 @@ Result Guarded(int rank, const std::string& place, Function function) {
     return absl::ResourceExhaustedError(
         absl::StrCat("rank ", rank, ", ", place, ": ", e.what_without_backtrace(), kHint));
   } catch (const std::bad_alloc&) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("rank ", rank, ", ", place, ": out of memory", kHint));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "rank ", rank, ", ", place, ": out of memory: ", probe::DescribeMemoryLimits(), kHint));
   } catch (const model::CollectiveError& e) {
     return StatusBuilder(e.status()) << "rank " << rank << ", " << place;
   } catch (const c10::Error& e) {

@@ -11,6 +11,7 @@
 #include "common/comm/launch_environment.h"
 #include "common/config/load.h"
 #include "common/model/allocator.h"
+#include "common/probe/exceptions.h"
 #include "common/rpc/service_program.h"
 #include "common/telemetry/log.h"
 #include "common/text/printable.h"
@@ -44,7 +45,7 @@ int Run(const rpc::ServiceFlags& flags, rpc::TerminationSignal& termination) {
   try {
     end = RunTrainerProcess(options, termination);
   } catch (const std::exception& error) {
-    end = absl::InternalError(error.what());
+    end = probe::StatusOf(error);
   }
   if (end.ok() || (absl::IsCancelled(end) && termination.received() != 0)) {
     telemetry::LogInfo("the trainer has ended");

@@ -12,6 +12,7 @@
 #include "common/checkpoint/checkpoint_reader.h"
 #include "common/checkpoint/shard_writer.h"
 #include "common/probe/diagnostics_service.h"
+#include "common/probe/exceptions.h"
 #include "common/probe/group_probe.h"
 #include "common/rpc/proto_duration.h"
 #include "common/status/status_macros.h"
@@ -79,10 +80,8 @@ RankResult RankWorker::Handle(const RankCommand& command) {
   try {
     result = Run(command);
   } catch (const std::exception& error) {
-    const std::string text(error.what());  // LibTorch adds a stack trace after the first line
-    result = Fatal(
-        absl::InternalError(absl::StrCat("rank ", engine_.mesh().rank(), ": ", Name(command.opcode),
-                                         ": ", text.substr(0, text.find('\n')))));
+    result = Fatal(StatusBuilder(probe::StatusOf(error))
+                   << "rank " << engine_.mesh().rank() << ": " << Name(command.opcode));
   }
   if (result.fatal) engine_.mesh().Abort(result.status.message());
   return result;

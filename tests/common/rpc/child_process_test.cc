@@ -19,6 +19,7 @@
 #include "absl/time/clock.h"
 #include "common/rpc/process.h"
 #include "tests/support/status_matchers.h"
+#include "tests/support/temp_folder.h"
 
 namespace tandem::rpc {
 namespace {
@@ -214,6 +215,24 @@ TEST_F(ChildProcessTest, WaitingForAReadyFileEndsWithTheChild) {
   EXPECT_THAT(WaitForReadyFile(folder_ + "/ready", *child, kTimeout).status(),
               StatusIs(absl::StatusCode::kUnavailable,
                        AllOf(HasSubstr("before it was ready"), HasSubstr("helper exited with 4"))));
+}
+
+TEST(ChildProcess, AChildThatTheKernelKilledForWantOfMemoryIsExplained) {
+  const ::tandem::testing::TempFolder folder;
+  folder.Write("membership", "0::/pod\n");
+  folder.Write("groups/pod/memory.max", "536870912\n");
+  folder.Write("groups/pod/memory.events", "oom_kill 0\n");
+  auto child = ChildProcess::Start({.name = "rollout 0",
+                                    .argv = {"sleep", "1000"},
+                                    .control_groups = {folder / "membership", folder / "groups"},
+                                    .vmstat = folder / "vmstat"});
+  ASSERT_OK(child.status());
+  folder.Write("groups/pod/memory.events", "oom_kill 1\n");  // before it kills, as the kernel does
+  (*child)->Kill();
+  ASSERT_TRUE((*child)->Wait(absl::Seconds(30)));
+  EXPECT_THAT((*child)->ExitDescription(),
+              ::testing::AllOf(HasSubstr("killed by SIGKILL: "), HasSubstr("512.0 MiB"),
+                               HasSubstr("rollout.kv_cache_megabytes")));
 }
 
 }  // namespace
