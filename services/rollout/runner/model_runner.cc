@@ -49,7 +49,9 @@ absl::StatusOr<StepOutput> ModelRunner::Run(
   } catch (const model::CollectiveError& error) {
     return error.status();
   } catch (const std::exception& error) {
-    return StatusBuilder(probe::StatusOf(error)) << "the model's forward pass failed";
+    const absl::Status thrown = probe::StatusOf(error);
+    return absl::Status(thrown.code(),
+                        absl::StrCat("the model's forward pass failed: ", thrown.message()));
   }
 }
 
@@ -61,7 +63,8 @@ absl::Status ModelRunner::Sample(absl::Span<const SampleRow> rows, bool to_host,
     if (to_host) output.logits = output.logits.cpu();
     return absl::OkStatus();
   } catch (const std::exception& error) {
-    return StatusBuilder(probe::StatusOf(error)) << "sampling failed";
+    const absl::Status thrown = probe::StatusOf(error);
+    return absl::Status(thrown.code(), absl::StrCat("sampling failed: ", thrown.message()));
   }
 }
 

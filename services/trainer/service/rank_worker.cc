@@ -80,8 +80,10 @@ RankResult RankWorker::Handle(const RankCommand& command) {
   try {
     result = Run(command);
   } catch (const std::exception& error) {
-    result = Fatal(StatusBuilder(probe::StatusOf(error))
-                   << "rank " << engine_.mesh().rank() << ": " << Name(command.opcode));
+    const absl::Status thrown = probe::StatusOf(error);
+    result = Fatal(
+        absl::Status(thrown.code(), absl::StrCat("rank ", engine_.mesh().rank(), ": ",
+                                                 Name(command.opcode), ": ", thrown.message())));
   }
   if (result.fatal) engine_.mesh().Abort(result.status.message());
   return result;
