@@ -4,13 +4,28 @@
 
 #include <cstdlib>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/probe/memory_limit.h"
 #include "common/telemetry/log.h"
 
 namespace tandem::rpc {
 namespace {
 
+// gRPC aborts the process where it cannot start a thread: its last word is said aloud.
+bool IsLastWord(const gpr_log_func_args& line) {
+  return line.severity == GPR_LOG_SEVERITY_ERROR &&
+         (absl::StrContains(line.message, "assertion failed") ||
+          absl::StrContains(line.message, "pthread_create"));
+}
+
 void WriteGrpcLine(gpr_log_func_args* line) {
+  if (IsLastWord(*line)) {
+    telemetry::LogError("gRPC cannot go on", {{"at", absl::StrCat(line->file, ":", line->line)},
+                                              {"message", line->message},
+                                              {"memory", probe::DescribeMemoryLimits()}});
+    return;
+  }
   telemetry::LogDebug("grpc", {{"severity", gpr_log_severity_string(line->severity)},
                                {"at", absl::StrCat(line->file, ":", line->line)},
                                {"message", line->message}});
