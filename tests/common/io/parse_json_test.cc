@@ -22,7 +22,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
-constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+constexpr absl::StatusCode kNoJson = absl::StatusCode::kInvalidArgument;
 
 std::string Nested(int depth) {
   return std::string(static_cast<size_t>(depth), '[') +
@@ -32,11 +32,11 @@ std::string Nested(int depth) {
 TEST(ParseJson, DepthIsBounded) {
   EXPECT_OK(ParseJson<json>(Nested(kMaxJsonDepth)).status());
   EXPECT_THAT(ParseJson<json>(Nested(kMaxJsonDepth + 1)),
-              StatusIs(kInvalid, HasSubstr("at most 256 levels")));
-  EXPECT_THAT(ParseJson<json>(std::string(1000000, '[')), StatusIs(kInvalid, HasSubstr("levels")));
+              StatusIs(kNoJson, HasSubstr("at most 256 levels")));
+  EXPECT_THAT(ParseJson<json>(std::string(1000000, '[')), StatusIs(kNoJson, HasSubstr("levels")));
   std::string objects;
   for (int i = 0; i < 300; ++i) objects += "{\"a\":";
-  EXPECT_THAT(ParseJson<json>(objects), StatusIs(kInvalid, HasSubstr("levels")));
+  EXPECT_THAT(ParseJson<json>(objects), StatusIs(kNoJson, HasSubstr("levels")));
 }
 
 TEST(ParseJson, BracketsOfStringsAreNoLevels) {
@@ -45,12 +45,12 @@ TEST(ParseJson, BracketsOfStringsAreNoLevels) {
 }
 
 TEST(ParseJson, NumbersAndBytesThatNothingHoldsAreErrors) {
-  EXPECT_THAT(ParseJson<json>("1e999"), StatusIs(kInvalid, HasSubstr("number overflow")));
-  EXPECT_THAT(ParseJson<json>("-1e999"), StatusIs(kInvalid, HasSubstr("number overflow")));
-  EXPECT_THAT(ParseJson<json>("\"\xff\xfe\""), StatusIs(kInvalid, HasSubstr("UTF-8")));
-  EXPECT_THAT(ParseJson<json>("\"\\ud800\""), StatusIs(kInvalid, HasSubstr("surrogate")));
-  EXPECT_THAT(ParseJson<json>(""), StatusIs(kInvalid, HasSubstr("unexpected end")));
-  EXPECT_THAT(ParseJson<nlohmann::ordered_json>("1e999"), StatusIs(kInvalid, HasSubstr("range")));
+  EXPECT_THAT(ParseJson<json>("1e999"), StatusIs(kNoJson, HasSubstr("number overflow")));
+  EXPECT_THAT(ParseJson<json>("-1e999"), StatusIs(kNoJson, HasSubstr("number overflow")));
+  EXPECT_THAT(ParseJson<json>("\"\xff\xfe\""), StatusIs(kNoJson, HasSubstr("UTF-8")));
+  EXPECT_THAT(ParseJson<json>("\"\\ud800\""), StatusIs(kNoJson, HasSubstr("surrogate")));
+  EXPECT_THAT(ParseJson<json>(""), StatusIs(kNoJson, HasSubstr("unexpected end")));
+  EXPECT_THAT(ParseJson<nlohmann::ordered_json>("1e999"), StatusIs(kNoJson, HasSubstr("range")));
 }
 
 TEST(ParseJson, IntegersBeyond64BitsBecomeNumbers) {
@@ -68,11 +68,11 @@ TEST(ParseJson, EveryFileIsReadThroughIt) {
   const TempFolder folder;
   const std::string row = "{\"a\": " + Nested(100000) + "}";
   EXPECT_THAT(ReadJsonFile(folder.Write("config.json", row)),
-              StatusIs(kInvalid, AllOf(HasSubstr("config.json"), HasSubstr("levels"))));
+              StatusIs(kNoJson, AllOf(HasSubstr("config.json"), HasSubstr("levels"))));
   EXPECT_THAT(ReadJsonLines(folder.Write("rows.jsonl", "{\"a\": 1}\n" + row + "\n")),
-              StatusIs(kInvalid, AllOf(HasSubstr("rows.jsonl:2"), HasSubstr("levels"))));
+              StatusIs(kNoJson, AllOf(HasSubstr("rows.jsonl:2"), HasSubstr("levels"))));
   EXPECT_THAT(ReadJsonLines(folder.Write("rows.jsonl", "{\"a\": 1e999}\n")),
-              StatusIs(kInvalid, AllOf(HasSubstr("rows.jsonl:1"), HasSubstr("range"))));
+              StatusIs(kNoJson, AllOf(HasSubstr("rows.jsonl:1"), HasSubstr("range"))));
 }
 
 }  // namespace
