@@ -218,6 +218,9 @@ void CheckTrainer(const v1::TrainerConfig& trainer, Checker* check) {
                  trainer.activation_checkpointing_interval(), 1);
   check->Seconds("trainer.collective_timeout_s", trainer.collective_timeout_s());
   check->Seconds("trainer.update_timeout_s", trainer.update_timeout_s());
+  check->Number("trainer.driver_lease_s", trainer.driver_lease_s(),
+                trainer.driver_lease_s() > 0 && trainer.driver_lease_s() <= 86400,
+                "of seconds in (0, 86400]");
   if (!trainer.endpoint().empty()) check->Address("trainer.endpoint", trainer.endpoint());
   for (const int64_t size : trainer.mesh_shape())
     check->Integer("trainer.mesh_shape", size, 1, kMaxProcesses);

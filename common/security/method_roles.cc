@@ -18,6 +18,9 @@ const std::vector<MethodRoles>& AllMethodRoles() {
   static const auto* table = new std::vector<MethodRoles>{
       // The trainer: the driver drives it, and no rollout calls it.
       {"/tandem.trainer.v1.TrainerService/GetModelInfo", {kDriver, kObserver}, {kTrainer}},
+      {"/tandem.trainer.v1.TrainerService/AcquireLease", {kDriver}, {kTrainer}},
+      {"/tandem.trainer.v1.TrainerService/RenewLease", {kDriver}, {kTrainer}},
+      {"/tandem.trainer.v1.TrainerService/ReleaseLease", {kDriver}, {kTrainer}},
       {"/tandem.trainer.v1.TrainerService/TrainStep", {kDriver}, {kTrainer}},
       {"/tandem.trainer.v1.TrainerService/ComputeLogProbs", {kDriver}, {kTrainer}},
       {"/tandem.trainer.v1.TrainerService/PublishWeights", {kDriver}, {kTrainer}},

@@ -77,25 +77,4 @@ absl::StatusOr<std::vector<DigestDifference>> CompareDigests(
   return out;
 }
 
-absl::StatusOr<std::vector<TensorDigest>> AddUpDigests(const std::vector<RankDigests>& ranks) {
-  DigestList names;
-  for (const TensorEntry& tensor : ranks.at(0).manifest->tensors()) {
-    names.Add()->set_name(tensor.name());
-  }
-  for (size_t rank = 0; rank < ranks.size(); ++rank) {
-    RETURN_IF_ERROR(CheckNames(names, ranks[rank])) << "rank " << rank;
-  }
-  std::vector<TensorDigest> whole;
-  for (int i = 0; i < names.size(); ++i) {
-    ASSIGN_OR_RETURN(const HeldTensor held, AddUp(i, ranks));
-    if (held.odd.has_value()) {
-      return absl::DataLossError(absl::StrCat("tensor ", held.odd->tensor, ": rank ",
-                                              held.odd->rank, " has digest ", held.odd->found,
-                                              ", another ", held.odd->expected));
-    }
-    whole.push_back(MakeTensorDigest(ranks[0].manifest->tensors(i), held.sum));
-  }
-  return whole;
-}
-
 }  // namespace tandem::weights

@@ -38,11 +38,6 @@ struct DigestDifference {
 absl::StatusOr<std::vector<DigestDifference>> CompareDigests(const DigestList& expected,
                                                              const std::vector<RankDigests>& ranks);
 
-// The digests of whole tensors that the ranks of one replica state together; at least one rank.
-// DATA_LOSS, with rank and tensor, where ranks that hold the same part disagree, one answers for
-// other tensors, or what it states is no digest.
-absl::StatusOr<std::vector<TensorDigest>> AddUpDigests(const std::vector<RankDigests>& ranks);
-
 }  // namespace tandem::weights
 
 #endif  // TANDEM_COMMON_WEIGHTS_REPLICA_DIGESTS_H_

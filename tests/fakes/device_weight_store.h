@@ -25,6 +25,7 @@ class DeviceWeightStore : public rollout::WeightStore {
   const common::v1::Manifest& manifest() const override { return manifest_; }
   weights::DeviceOps& ops() const override { return ops_; }
   int64_t live_version() const override { return live_version_; }
+  int64_t live_incarnation() const override { return live_incarnation_; }
   std::string live_model_digest() const override {
     absl::MutexLock lock(&mu_);
     return live_model_digest_;
@@ -40,11 +41,12 @@ class DeviceWeightStore : public rollout::WeightStore {
   absl::Span<std::byte> Staged(int index) override { return BytesOf(staged_[index]); }
   absl::Status Arrived(int, int64_t, int64_t) override { return absl::OkStatus(); }
   void DropStaged() override { staged_.clear(); }
-  absl::StatusOr<rollout::CommitResult> Commit(int64_t version,
+  absl::StatusOr<rollout::CommitResult> Commit(int64_t version, int64_t incarnation,
                                                const std::string& digest) override {
     absl::MutexLock lock(&mu_);
     live_ = std::move(staged_);
     live_version_ = version;
+    live_incarnation_ = incarnation;
     live_model_digest_ = digest;
     return rollout::CommitResult();
   }
@@ -61,6 +63,7 @@ class DeviceWeightStore : public rollout::WeightStore {
   weights::DeviceOps& ops_;
   std::vector<at::Tensor> staged_, live_;  // uint8
   std::atomic<int64_t> live_version_{-1};
+  std::atomic<int64_t> live_incarnation_{0};
   mutable absl::Mutex mu_;
   std::string live_model_digest_ ABSL_GUARDED_BY(mu_);
 };

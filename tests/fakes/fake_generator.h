@@ -4,6 +4,7 @@
 #define TANDEM_TESTS_FAKES_FAKE_GENERATOR_H_
 
 #include <atomic>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -75,6 +76,7 @@ class FakeGenerator : public rollout::v1::RolloutService::Service {
         response.mutable_text()->append("x");
         auto* span = response.add_version_spans();
         span->set_policy_version(version);
+        span->set_incarnation(at < foreign_from ? incarnation.load() : incarnation + 1);
         span->set_end(1);
         ++sent;
         // The first sample of a call is whole before the call fails.
@@ -97,10 +99,12 @@ class FakeGenerator : public rollout::v1::RolloutService::Service {
                                     : grpc::Status::OK;
   }
 
-  grpc::Status GetServerInfo(grpc::ServerContext*, const rollout::v1::GetServerInfoRequest*,
+  grpc::Status GetServerInfo(grpc::ServerContext*, const rollout::v1::GetServerInfoRequest* request,
                              rollout::v1::GetServerInfoResponse* response) override {
     if (is_deaf) return grpc::Status(grpc::StatusCode::UNAVAILABLE, "deaf");
+    heard_of = request->incarnation();
     response->set_policy_version(version);
+    response->set_incarnation(incarnation);
     response->set_state(version < 0 ? rollout::v1::ROLLOUT_STATE_STALE
                                     : rollout::v1::ROLLOUT_STATE_SERVING);
     response->set_instance_id(address());
@@ -114,6 +118,10 @@ class FakeGenerator : public rollout::v1::RolloutService::Service {
 
   absl::Status status;  // of the start
   std::atomic<int64_t> version;
+  std::atomic<int64_t> incarnation{0};  // of the trainer that the version is from
+  // The token of each sample from which on another trainer's weights sample.
+  std::atomic<int64_t> foreign_from{std::numeric_limits<int64_t>::max()};
+  std::atomic<int64_t> heard_of{0};  // the incarnation that the last question named
   std::atomic<End> end{End::kWhole};
   std::atomic<int64_t> tokens_before_end{3};
   std::atomic<bool> is_deaf{false};

@@ -62,7 +62,7 @@ class FakeRollout {
  public:
   explicit FakeRollout(const TestModel& model, std::string listen = "127.0.0.1:0",
                        rollout::StreamReader::Options stream = {.bucket_bytes = 64})
-      : store(model.manifest()), receiver(&store, stream), service_(&receiver) {
+      : store(model.manifest()), receiver(&store, stream, &owner), service_(&receiver) {
     rpc::ServerOptions options;
     options.listen = std::move(listen);
     options.role = "rollout";
@@ -84,6 +84,7 @@ class FakeRollout {
 
   absl::Status status;  // of the start
   FakeWeightStore store;
+  rollout::RolloutOwner owner;
   rollout::WeightReceiver receiver;
 
  private:

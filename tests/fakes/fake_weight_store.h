@@ -21,6 +21,7 @@ class FakeWeightStore : public rollout::WeightStore {
   const common::v1::Manifest& manifest() const override { return manifest_; }
   weights::DeviceOps& ops() const override { return *device; }
   int64_t live_version() const override { return live_version_; }
+  int64_t live_incarnation() const override { return live_incarnation_; }
   std::string live_model_digest() const override {
     absl::MutexLock lock(&mu_);
     return live_model_digest_;
@@ -57,13 +58,14 @@ class FakeWeightStore : public rollout::WeightStore {
     staged_.clear();
     ++num_dropped;
   }
-  absl::StatusOr<rollout::CommitResult> Commit(int64_t version,
+  absl::StatusOr<rollout::CommitResult> Commit(int64_t version, int64_t incarnation,
                                                const std::string& digest) override {
     if (on_commit) on_commit();
     if (!commit_error.ok()) return std::exchange(commit_error, absl::OkStatus());
     absl::MutexLock lock(&mu_);
     live_.swap(staged_);
     live_version_ = version;
+    live_incarnation_ = incarnation;
     live_model_digest_ = digest;
     ++num_commits;
     return rollout::CommitResult{.pause_seconds = 0.25};
@@ -79,6 +81,8 @@ class FakeWeightStore : public rollout::WeightStore {
     absl::MutexLock lock(&mu_);
     return live_.empty() ? "" : live_[index];
   }
+
+  void SetLiveVersion(int64_t version) { live_version_ = version; }
 
   void SetLiveDigest(std::string digest) {
     absl::MutexLock lock(&mu_);
@@ -104,6 +108,7 @@ class FakeWeightStore : public rollout::WeightStore {
   std::vector<int64_t> missing_;  // staged bytes of each tensor that have not arrived
   std::vector<std::string> staged_;
   std::atomic<int64_t> live_version_{-1};
+  std::atomic<int64_t> live_incarnation_{0};
   mutable absl::Mutex mu_;
   std::vector<std::string> live_;
   std::string live_model_digest_;

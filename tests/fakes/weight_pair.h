@@ -134,6 +134,9 @@ class FakeTrainer {
     return report;
   }
 
+  // Whose the rollouts are that it publishes to from now on.
+  void SetOwner(common::v1::WeightOwner owner) { publisher_->SetOwner(std::move(owner)); }
+
   // The trainer's own group still works.
   absl::Status Barrier() {
     std::vector<absl::Status> results(options_.ranks);

@@ -127,6 +127,10 @@ TEST_F(MetricsRunTest, EveryProcessTellsWhatItDoes) {
   EXPECT_THAT(scrapes_[1], HasSubstr("tandem_weight_update_phase_seconds_total{phase=\"commit\"}"));
   EXPECT_THAT(scrapes_[1], HasSubstr("tandem_weight_update_replicas_total{outcome=\"committed\"}"));
   EXPECT_THAT(scrapes_[1], HasSubstr("grpc_method=\"tandem.trainer.v1.TrainerService/TrainStep\""));
+  EXPECT_THAT(scrapes_[1], HasSubstr("tandem_lease_take_overs_total 0\n"));
+  EXPECT_THAT(scrapes_[1], HasSubstr("tandem_lease_refused_calls_total 0\n"));
+  EXPECT_THAT(scrapes_[3], HasSubstr("tandem_rollout_take_overs_total 0\n"));
+  EXPECT_THAT(scrapes_[3], HasSubstr("tandem_refused_trainers_total 0\n"));
   EXPECT_THAT(scrapes_[2],
               HasSubstr("role=\"trainer\",version=\"" TANDEM_RUN_VERSION "\",rank=\"1\""));
   EXPECT_THAT(scrapes_[3], HasSubstr("tandem_samples_finished_total{finished_reason="));

@@ -65,7 +65,9 @@ grpc::Status GatedReward::ComputeRewards(grpc::ServerContext*,
   }
   absl::SleepFor(pace_);
   absl::MutexLock lock(&mu_);
+  ++num_waiting_;
   mu_.AwaitWithTimeout(absl::Condition(&is_open_), absl::Seconds(kPatience));
+  --num_waiting_;
   return grpc::Status::OK;
 }
 

@@ -33,6 +33,11 @@ class GatedReward : public reward::v1::RewardService::Service {
   const std::string& address() const { return server_->address(); }
   void Close();
   void Open();
+  // Calls that wait for it to be open.
+  int num_waiting() const {
+    absl::MutexLock lock(&mu_);
+    return num_waiting_;
+  }
 
   grpc::Status ComputeRewards(grpc::ServerContext* context,
                               const reward::v1::ComputeRewardsRequest* request,
@@ -40,7 +45,8 @@ class GatedReward : public reward::v1::RewardService::Service {
 
  private:
   const absl::Duration pace_;
-  absl::Mutex mu_;
+  mutable absl::Mutex mu_;
+  int num_waiting_ ABSL_GUARDED_BY(mu_) = 0;
   bool is_open_ ABSL_GUARDED_BY(mu_) = true;
   std::unique_ptr<rpc::Server> server_;
 };

@@ -72,7 +72,8 @@ void SupervisedRun::Describe() {
                    "trainer: {ranks: 2, threads: 1, endpoint: \"", AddressOf("trainer-0", 0),
                    "\", total_steps: ", options.total_steps, ", mode: ", options.mode,
                    ", update_policy: ", options.update_policy, ", save_freq: ", options.save_freq,
-                   ", keep_last: 2, collective_timeout_s: 20, update_timeout_s: 20}\n",
+                   ", keep_last: 2, collective_timeout_s: 20, update_timeout_s: 20, "
+                   "driver_lease_s: 4}\n",
                    "actor: {optim: {lr: 1e-3}}\n", "reward: {name: service, endpoint: \"",
                    reward_->address(), "\", timeout_s: 200}\n",
                    options.is_exact ? "numerics: exact\n" : "", "run_dir: ", run_dir(), "\n"));

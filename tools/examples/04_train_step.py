@@ -1,5 +1,6 @@
 """One training step: 04_train_step.py TRAINER. Streams a group of four judged samples of one prompt, the
-ids being what a tokenizer made of the texts, and prints the step's metrics."""
+ids being what a tokenizer made of the texts, and prints the step's metrics. It has no lease, so the
+trainer takes it only while no driver holds one (AcquireLease)."""
 
 import sys
 import uuid

@@ -20,9 +20,16 @@ absl::StatusOr<std::unique_ptr<ArenaStore>> ArenaStore::Create(const model::Tran
 
 absl::StatusOr<std::unique_ptr<ArenaStore>> ArenaStore::Create(Engine& engine,
                                                                absl::Duration commit_timeout) {
-  return Create(engine.model(), engine.weights(), [&engine, commit_timeout](int64_t version) {
-    return engine.Commit(version, absl::Now() + commit_timeout);
-  });
+  return Create(engine.model(), engine.weights(),
+                [&engine, commit_timeout](int64_t version, int64_t incarnation) {
+                  return engine.Commit(version, absl::Now() + commit_timeout, incarnation);
+                });
+}
+
+int64_t ArenaStore::live_incarnation() const {
+  if (live_version() < 0) return 0;
+  absl::MutexLock lock(&mu_);
+  return live_incarnation_;
 }
 
 std::string ArenaStore::live_model_digest() const {
@@ -66,12 +73,13 @@ void ArenaStore::DropStaged() {
   arenas_.DropStaged();
 }
 
-absl::StatusOr<CommitResult> ArenaStore::Commit(int64_t policy_version,
+absl::StatusOr<CommitResult> ArenaStore::Commit(int64_t policy_version, int64_t incarnation,
                                                 const std::string& model_digest) {
-  ASSIGN_OR_RETURN(const CommitResult result, commit_(policy_version));
+  ASSIGN_OR_RETURN(const CommitResult result, commit_(policy_version, incarnation));
   staged_ = nullptr;
   absl::MutexLock lock(&mu_);
   live_model_digest_ = model_digest;
+  live_incarnation_ = incarnation;
   return result;
 }
 

@@ -25,8 +25,9 @@ namespace tandem::rollout {
 // where they are used.
 class ArenaStore : public WeightStore, private weights::PackedTensors {
  public:
-  // Makes what is staged live as `version`, as WeightStore::Commit().
-  using CommitStaged = std::function<absl::StatusOr<CommitResult>(int64_t version)>;
+  // Makes what is staged live, as WeightStore::Commit().
+  using CommitStaged =
+      std::function<absl::StatusOr<CommitResult>(int64_t version, int64_t incarnation)>;
 
   // Arenas over the model's table; both outlive the store.
   static absl::StatusOr<std::unique_ptr<ArenaStore>> Create(const model::Transformer& model,
@@ -38,6 +39,7 @@ class ArenaStore : public WeightStore, private weights::PackedTensors {
 
   const common::v1::Manifest& manifest() const override { return manifest_; }
   int64_t live_version() const override { return arenas_.live_version(); }
+  int64_t live_incarnation() const override;
   std::string live_model_digest() const override;
 
   absl::Status PrepareStaging() override;
@@ -46,7 +48,7 @@ class ArenaStore : public WeightStore, private weights::PackedTensors {
   absl::Status Arrived(int index, int64_t offset, int64_t size) override;
   // Keeps the memory for the next update.
   void DropStaged() override;
-  absl::StatusOr<CommitResult> Commit(int64_t policy_version,
+  absl::StatusOr<CommitResult> Commit(int64_t policy_version, int64_t incarnation,
                                       const std::string& model_digest) override;
   absl::Span<const std::byte> Live(int index) const override;
 
@@ -72,6 +74,7 @@ class ArenaStore : public WeightStore, private weights::PackedTensors {
   std::shared_ptr<model::PackedArena> staged_;
   mutable absl::Mutex mu_;
   std::string live_model_digest_ ABSL_GUARDED_BY(mu_);
+  int64_t live_incarnation_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
 }  // namespace tandem::rollout

@@ -79,6 +79,7 @@ struct EngineOptions {
 
 struct EngineInfo {
   int64_t policy_version = -1;
+  int64_t incarnation = 0;    // of the trainer that it came from; 0: of none
   int64_t last_version = -1;  // also where its weights are released
   bool paused = false;
   bool draining = false;
@@ -142,7 +143,8 @@ class Engine {
   // Makes the staged arena live between two steps and stamps `version`. By the stager; blocks until
   // then (with policy kWait, until requests in flight are done). DEADLINE_EXCEEDED: it is not
   // committed and will not be.
-  absl::StatusOr<CommitResult> Commit(int64_t version, absl::Time deadline);
+  absl::StatusOr<CommitResult> Commit(int64_t version, absl::Time deadline,
+                                      int64_t incarnation = 0);
 
   // Has the other ranks of the replica load the folder's weights again as `version`, which this one
   // does too and then commits. `done` is called once they have begun.
@@ -193,7 +195,7 @@ class Engine {
   void AbortRequest(ActiveRequest& request);
   void AbortAll();
   // The errors of ArenaPair::Load(); then the engine stands still until a version is committed.
-  absl::Status FlipWeights(int64_t version, CommitResult& result);
+  absl::Status FlipWeights(int64_t version, int64_t incarnation, CommitResult& result);
   // The hash that blocks of the cache begin with, for the version and memory there are now.
   void SetCacheRoot();
   void ReleaseMemory(const Release& release);
@@ -238,8 +240,9 @@ class Engine {
   std::vector<Command> when_idle_;                    // waits for `requests_` to be empty
   const model::ParameterProvider* live_ = nullptr;
   int64_t version_ = -1;
-  int num_repairs_ = 0;   // of version_
-  int num_releases_ = 0;  // of the cache
+  int64_t incarnation_ = 0;  // of the trainer that version_ came from
+  int num_repairs_ = 0;      // of version_
+  int num_releases_ = 0;     // of the cache
   Release released_;
   std::shared_ptr<Swap> swap_;  // waits for the other ranks
   absl::Time next_try_ = absl::InfinitePast();

@@ -224,7 +224,7 @@ void Engine::Collect(SampleState& sample, const SampledToken& token) {
   }
   ++num_generated_tokens_;
   CountDown(request, 1);
-  const absl::StatusOr<FinishReason> reason = AddToken(sample, token, version_);
+  const absl::StatusOr<FinishReason> reason = AddToken(sample, token, version_, incarnation_);
   if (!reason.ok()) {
     FinishRequest(request, reason.status());
   } else if (*reason != FinishReason::kNone) {
@@ -271,7 +271,7 @@ void Engine::FinishRequest(ActiveRequest& request, const absl::Status& status) {
     request.callbacks.on_done(status);
   } else if (status.ok()) {
     request.on_score(ScoreResult{std::move(request.score_logprobs),
-                                 std::move(request.score_top_logprobs), version_});
+                                 std::move(request.score_top_logprobs), version_, incarnation_});
   } else {
     request.on_score(status);
   }
@@ -340,6 +340,7 @@ void Engine::UpdateInfo() {
   }
   info.paused = paused_;
   info.last_version = version_;
+  info.incarnation = incarnation_;
   info.released = released_;
   info.num_queued_tokens = num_queued_tokens_;
   info.num_kv_blocks = blocks_.num_blocks();

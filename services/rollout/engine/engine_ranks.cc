@@ -19,16 +19,18 @@ constexpr absl::Duration kSwapPause = absl::Milliseconds(5);
 }  // namespace
 
 struct Engine::Swap {
-  explicit Swap(int64_t v) : version(v) {}
+  Swap(int64_t v, int64_t i) : version(v), incarnation(i) {}
   const int64_t version;
+  const int64_t incarnation;
   absl::Mutex mu;
   bool given_up ABSL_GUARDED_BY(mu) = false;
   bool done ABSL_GUARDED_BY(mu) = false;
   absl::StatusOr<CommitResult> result ABSL_GUARDED_BY(mu) = CommitResult();
 };
 
-absl::StatusOr<CommitResult> Engine::Commit(int64_t version, absl::Time deadline) {
-  auto swap = std::make_shared<Swap>(version);
+absl::StatusOr<CommitResult> Engine::Commit(int64_t version, absl::Time deadline,
+                                            int64_t incarnation) {
+  auto swap = std::make_shared<Swap>(version, incarnation);
   Post([this, swap] {
     // A paused engine would wait for ever: there the requests are kept.
     if (options_.in_flight == InFlightPolicy::kWait && !paused_ && !requests_.empty()) {
@@ -79,7 +81,7 @@ void Engine::TrySwap() {
     swap_ = nullptr;
     if (lost.ok()) {
       CommitResult result;
-      const absl::Status flipped = FlipWeights(swap->version, result);
+      const absl::Status flipped = FlipWeights(swap->version, swap->incarnation, result);
       result.pause_seconds = absl::ToDoubleSeconds(absl::Now() - start);
       swap->result = result;
       if (!flipped.ok()) swap->result = flipped;
@@ -92,7 +94,7 @@ void Engine::TrySwap() {
   if (!lost.ok()) LoseRanks(lost);
 }
 
-absl::Status Engine::FlipWeights(int64_t version, CommitResult& result) {
+absl::Status Engine::FlipWeights(int64_t version, int64_t incarnation, CommitResult& result) {
   const telemetry::ScopedSpan span("flip weights", {{"policy_version", version}});
   if (absl::Status loaded = weights_.Load(); !loaded.ok()) {
     live_ = nullptr;
@@ -114,12 +116,13 @@ absl::Status Engine::FlipWeights(int64_t version, CommitResult& result) {
       break;
   }
   RestartScores();
-  // A version that is repaired gives its blocks other hashes: those there are come of damaged
-  // weights.
+  // A version that is repaired, or comes again from another trainer, gives its blocks other hashes:
+  // those there are come of other weights.
   num_repairs_ = version == version_ ? num_repairs_ + 1 : 0;
   weights_.Flip(version);
   live_ = weights_.live_parameters();
   version_ = version;
+  incarnation_ = incarnation;
   released_.weights = false;
   SetCacheRoot();
   telemetry::SetLogPolicyVersion(version);

@@ -48,6 +48,11 @@ struct VersionSpan {
   int64_t policy_version = 0;
   int64_t begin = 0;
   int64_t end = 0;
+  int64_t incarnation = 0;  // of the trainer that the version came from; 0: of none
+
+  bool IsOf(int64_t version, int64_t trainer) const {
+    return policy_version == version && incarnation == trainer;
+  }
 };
 
 // New tokens of one sample.
@@ -83,6 +88,7 @@ struct ScoreResult {
   std::vector<float> logprobs;                          // one fewer than the tokens
   std::vector<std::vector<TokenLogprob>> top_logprobs;  // as many, where asked for
   int64_t policy_version = 0;
+  int64_t incarnation = 0;  // as in VersionSpan
 };
 
 }  // namespace tandem::rollout

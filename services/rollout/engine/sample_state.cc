@@ -82,15 +82,16 @@ absl::StatusOr<FinishReason> ReplayBegun(SampleState& sample) {
 }
 
 absl::StatusOr<FinishReason> AddToken(SampleState& sample, const SampledToken& token,
-                                      int64_t policy_version) {
+                                      int64_t policy_version, int64_t incarnation) {
   SampleChunk& chunk = sample.chunk;
   sample.tokens.push_back(token.id);
   chunk.token_ids.push_back(token.id);
   chunk.logprobs.push_back(token.logprob);
   chunk.processed_logprobs.push_back(token.processed_logprob);
   const int64_t end = static_cast<int64_t>(chunk.token_ids.size());
-  if (chunk.version_spans.empty() || chunk.version_spans.back().policy_version != policy_version) {
-    chunk.version_spans.push_back({policy_version, end - 1, end});
+  if (chunk.version_spans.empty() ||
+      !chunk.version_spans.back().IsOf(policy_version, incarnation)) {
+    chunk.version_spans.push_back({policy_version, end - 1, end, incarnation});
   } else {
     chunk.version_spans.back().end = end;
   }

@@ -62,7 +62,7 @@ absl::StatusOr<FinishReason> ReplayBegun(SampleState& sample);
 
 // Adds a sampled token to the sample and its chunk, and says whether it ends the sample.
 absl::StatusOr<FinishReason> AddToken(SampleState& sample, const SampledToken& token,
-                                      int64_t policy_version);
+                                      int64_t policy_version, int64_t incarnation);
 
 // Keeps the likeliest tokens beside the one that was sampled from the logits [vocab_size], where
 // the request asks for them. Goes before AddToken().

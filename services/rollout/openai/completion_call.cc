@@ -39,7 +39,8 @@ class Call {
   absl::Status ReplyWhole(GenerationCalls& calls, CompletionFormat& format);
   absl::Status ReplyStream(GenerationCalls& calls, CompletionFormat& format);
   HttpExchange::Headers Headers(const CompletionFormat& format) const {
-    return {{kPolicyVersionHeader, absl::StrCat(format.policy_version())}};
+    return {{kPolicyVersionHeader, absl::StrCat(format.policy_version())},
+            {kIncarnationHeader, absl::StrCat(format.incarnation())}};
   }
   // Of a request that only echoes its prompts.
   std::vector<SampleChunk> EmptyChunks() const;
@@ -58,8 +59,9 @@ absl::Status Call::Run(bool chat) {
   if (request_.echo && request_.num_logprobs.has_value()) {
     ASSIGN_OR_RETURN(scores, Score());
   }
+  const EngineInfo info = context_.engine->Info();
   CompletionFormat format(request_, context_.tokenizer, context_.model, std::move(scores),
-                          context_.engine->Info().policy_version);
+                          info.policy_version, info.policy_version < 0 ? 0 : info.incarnation);
   GenerationCalls calls(*context_.engine, context_.metrics);
   if (request_.generates) {
     RETURN_IF_ERROR(Submit(calls));

@@ -15,6 +15,8 @@
 namespace tandem::rollout::openai {
 
 inline constexpr char kPolicyVersionHeader[] = "X-Tandem-Policy-Version";
+// Life of the trainer that published that version; 0 where none did.
+inline constexpr char kIncarnationHeader[] = "X-Tandem-Incarnation";
 
 // What all calls share; outlives them.
 struct CallContext {

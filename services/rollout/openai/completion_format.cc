@@ -42,14 +42,16 @@ ordered_json Bytes(const std::string& text, const tokenizer::Tokenizer* tokenize
 
 CompletionFormat::CompletionFormat(const CompletionRequest& request,
                                    const tokenizer::Tokenizer* tokenizer, std::string model,
-                                   std::vector<ScoreResult> scores, int64_t policy_version)
+                                   std::vector<ScoreResult> scores, int64_t policy_version,
+                                   int64_t incarnation)
     : request_(request),
       tokenizer_(tokenizer),
       model_(std::move(model)),
       scores_(std::move(scores)),
       id_(absl::StrCat(request.chat ? "chatcmpl-" : "cmpl-", DrawRequestId())),
       created_(absl::ToUnixSeconds(absl::Now())),
-      policy_version_(policy_version) {
+      policy_version_(policy_version),
+      incarnation_(incarnation) {
   for (const CompletionPrompt& prompt : request.prompts) {
     num_prompt_tokens_ += static_cast<int64_t>(prompt.ids.size());
   }
@@ -65,7 +67,10 @@ void CompletionFormat::Count(const SampleChunk& chunk) {
   if (chunk.first && chunk.index % request_.generation.n == 0) {
     num_cached_tokens_ += chunk.num_cached_tokens;
   }
-  if (!chunk.version_spans.empty()) policy_version_ = chunk.version_spans.back().policy_version;
+  if (!chunk.version_spans.empty()) {
+    policy_version_ = chunk.version_spans.back().policy_version;
+    incarnation_ = chunk.version_spans.back().incarnation;
+  }
 }
 
 ordered_json CompletionFormat::Head(const char* object) const {

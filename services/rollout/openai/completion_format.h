@@ -21,9 +21,11 @@ namespace tandem::rollout::openai {
 class CompletionFormat {
  public:
   // `tokenizer` may be null. `scores` are those of the prompts, where the request echoes them with
-  // log-probs; empty otherwise. `policy_version` is the one that serves, until tokens say another.
+  // log-probs; empty otherwise. `policy_version` is the one that serves, of the trainer
+  // `incarnation`, until tokens say another.
   CompletionFormat(const CompletionRequest& request, const tokenizer::Tokenizer* tokenizer,
-                   std::string model, std::vector<ScoreResult> scores, int64_t policy_version);
+                   std::string model, std::vector<ScoreResult> scores, int64_t policy_version,
+                   int64_t incarnation = 0);
 
   // The whole answer: a chunk for each choice that holds all of it.
   nlohmann::ordered_json Whole(const std::vector<SampleChunk>& chunks);
@@ -35,6 +37,8 @@ class CompletionFormat {
 
   // Version of the weights that sampled the newest token.
   int64_t policy_version() const { return policy_version_; }
+  // Of the trainer that it came from; 0: of none.
+  int64_t incarnation() const { return incarnation_; }
 
  private:
   struct ChoiceState {
@@ -59,6 +63,7 @@ class CompletionFormat {
   const std::string id_;
   const int64_t created_;
   int64_t policy_version_;
+  int64_t incarnation_;
   int64_t num_prompt_tokens_ = 0;
   int64_t num_cached_tokens_ = 0;
   int64_t num_completion_tokens_ = 0;

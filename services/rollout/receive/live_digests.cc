@@ -32,6 +32,7 @@ absl::StatusOr<v1::GetDigestsResponse> DigestLive(const WeightStore& store) {
   if (store.live_version() < 0) return absl::FailedPreconditionError("nothing is committed yet");
   v1::GetDigestsResponse response;
   response.set_policy_version(store.live_version());
+  response.set_incarnation(store.live_incarnation());
   const auto& manifest = store.manifest();
   std::vector<weights::DigestSum> sums(manifest.tensors_size());
   std::vector<weights::DigestRun> runs;

@@ -66,7 +66,9 @@ absl::Status Load(const io::ModelFolder& folder, const model::ParameterTable& ta
   RETURN_IF_ERROR(store.PrepareStaging());
   std::vector<weights::TensorDigest> digests;
   absl::Status status = Stage(folder, table, store, digests);
-  if (status.ok()) status = store.Commit(policy_version, weights::ModelDigest(digests)).status();
+  if (status.ok())
+    status =
+        store.Commit(policy_version, /*incarnation=*/0, weights::ModelDigest(digests)).status();
   if (!status.ok()) {
     store.DropStaged();
     return status;

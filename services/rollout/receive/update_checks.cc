@@ -6,6 +6,7 @@
 #include "common/comm/choose_group.h"
 #include "common/model/processor.h"
 #include "common/net/host_port.h"
+#include "common/rpc/policy_version.h"
 #include "common/rpc/proto_duration.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
@@ -73,9 +74,10 @@ absl::Status CheckBeginRequest(const BeginUpdateRequest& request) {
   if (request.update_id().empty() || request.update_id().size() > 128) {
     return rpc::InvalidField("update_id", "expected a UUID");
   }
-  if (request.policy_version() < 0) {
-    return rpc::InvalidField("policy_version",
-                             absl::StrCat("expected >= 0, found ", request.policy_version()));
+  RETURN_IF_ERROR(rpc::CheckPolicyVersion("policy_version", request.policy_version()));
+  RETURN_IF_ERROR(rpc::CheckIncarnation("incarnation", request.incarnation()));
+  if (request.has_base_version()) {
+    RETURN_IF_ERROR(rpc::CheckPolicyVersion("base_version", request.base_version()));
   }
   RETURN_IF_ERROR(CheckInstructionSets(request.instruction_sets()));
   const std::string& transport = request.transport();

@@ -35,8 +35,9 @@ absl::Status ShutDownError() { return absl::UnavailableError("the rollout is shu
 
 }  // namespace
 
-WeightReceiver::WeightReceiver(WeightStore* store, StreamReader::Options stream)
-    : store_(store), stream_(stream), worker_([this] { OnDeadline(); }) {}
+WeightReceiver::WeightReceiver(WeightStore* store, StreamReader::Options stream,
+                               RolloutOwner* owner)
+    : store_(store), owner_(owner), stream_(stream), worker_([this] { OnDeadline(); }) {}
 
 WeightReceiver::~WeightReceiver() { Shutdown(); }
 
@@ -49,29 +50,53 @@ v1::GetManifestResponse WeightReceiver::GetManifest() const {
   v1::GetManifestResponse response;
   *response.mutable_manifest() = store_->manifest();
   response.set_policy_version(store_->live_version());
+  response.set_incarnation(store_->live_incarnation());
   return response;
 }
 
-absl::Status WeightReceiver::CheckIncarnation(int64_t incarnation, Calls& calls) {
+absl::Status WeightReceiver::CheckClaim(const v1::GetManifestRequest& request) const {
+  return owner_ != nullptr && request.has_owner() ? owner_->Check(request.owner())
+                                                  : absl::OkStatus();
+}
+
+absl::Status WeightReceiver::CheckIncarnation(int64_t incarnation) const {
   if (shut_down_) return ShutDownError();
-  if (incarnation < newest_incarnation_) {
-    return rpc::WithReason(
-        absl::FailedPreconditionError(absl::StrCat(
-            "incarnation ", incarnation, " is over; the newest is ", newest_incarnation_)),
-        "STALE_INCARNATION",
-        {{"expected", absl::StrCat(newest_incarnation_)}, {"actual", absl::StrCat(incarnation)}});
+  if (incarnation >= newest_incarnation_) return absl::OkStatus();
+  return rpc::WithReason(
+      absl::FailedPreconditionError(absl::StrCat("incarnation ", incarnation,
+                                                 " is over; the newest is ", newest_incarnation_,
+                                                 owner_ == nullptr ? "" : owner_->Describe())),
+      "STALE_INCARNATION",
+      {{"expected", absl::StrCat(newest_incarnation_)}, {"actual", absl::StrCat(incarnation)}});
+}
+
+absl::Status WeightReceiver::CheckVersion(const v1::BeginUpdateRequest& request) const {
+  const int64_t live = store_->live_version();
+  // Another trainer may give the number to other weights; together with its incarnation it is new.
+  const bool is_new_at_live =
+      request.repairs() || request.incarnation() != store_->live_incarnation();
+  if (request.policy_version() > live || (request.policy_version() == live && is_new_at_live)) {
+    return absl::OkStatus();
   }
-  if (incarnation > newest_incarnation_) {
-    if (open_ != nullptr && open_->state != State::kCommitting) {
-      Close(open_,
-            NotOpen(open_->request.update_id(),
-                    absl::StrCat("incarnation ", incarnation, " has begun")),
-            calls);
-    }
-    newest_incarnation_ = incarnation;
-    plan_ = nullptr;
+  return rpc::WithReason(
+      absl::FailedPreconditionError(absl::StrCat(
+          "policy_version: expected more than ", live, ", which is live, from trainer incarnation ",
+          store_->live_incarnation(), "; found ", request.policy_version())),
+      "VERSION_NOT_NEWER",
+      {{"live", absl::StrCat(live)}, {"actual", absl::StrCat(request.policy_version())}});
+}
+
+void WeightReceiver::EnterIncarnation(const common::v1::WeightOwner& claim, Calls& calls) {
+  if (owner_ != nullptr) owner_->Accept(claim);
+  if (claim.incarnation() == newest_incarnation_) return;
+  if (open_ != nullptr && open_->state != State::kCommitting) {
+    Close(open_,
+          NotOpen(open_->request.update_id(),
+                  absl::StrCat("incarnation ", claim.incarnation(), " has begun")),
+          calls);
   }
-  return absl::OkStatus();
+  newest_incarnation_ = claim.incarnation();
+  plan_ = nullptr;
 }
 
 const WeightReceiver::Closed* WeightReceiver::FindClosed(const std::string& update_id) const {
@@ -168,7 +193,12 @@ void WeightReceiver::BeginUpdate(const v1::BeginUpdateRequest& request,
   };
   const auto begin = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) -> absl::Status {
     RETURN_IF_ERROR(CheckBeginRequest(request));
-    RETURN_IF_ERROR(CheckIncarnation(request.incarnation(), calls));
+    RETURN_IF_ERROR(CheckIncarnation(request.incarnation()));
+    common::v1::WeightOwner claim = request.owner();
+    claim.set_incarnation(request.incarnation());
+    if (owner_ != nullptr) {
+      RETURN_IF_ERROR(owner_->Check(claim));
+    }
     v1::BeginUpdateResponse ready;
     ready.set_ready(true);
     if (const Closed* closed = FindClosed(request.update_id()); closed != nullptr) {
@@ -186,21 +216,13 @@ void WeightReceiver::BeginUpdate(const v1::BeginUpdateRequest& request,
         open_->begin_waiters.push_back(done);
       return absl::OkStatus();
     }
+    RETURN_IF_ERROR(CheckVersion(request));
+    EnterIncarnation(claim, calls);
     if (open_ != nullptr) {
       return rpc::WithReason(
           absl::FailedPreconditionError(
               absl::StrCat("update ", open_->request.update_id(), " is open; abort it first")),
           "UPDATE_IN_PROGRESS", {{"update_id", open_->request.update_id()}});
-    }
-    const int64_t live = store_->live_version();
-    if (request.policy_version() < live ||
-        (request.policy_version() == live && !request.repairs())) {
-      return rpc::WithReason(
-          absl::FailedPreconditionError(absl::StrCat("policy_version: expected more than ", live,
-                                                     ", which is live, found ",
-                                                     request.policy_version())),
-          "VERSION_NOT_NEWER",
-          {{"live", absl::StrCat(live)}, {"actual", absl::StrCat(request.policy_version())}});
     }
     RETURN_IF_ERROR(CheckBase(request, *store_));
     auto update = std::make_shared<Update>();
@@ -378,7 +400,7 @@ void WeightReceiver::VerifyUpdate(const v1::VerifyUpdateRequest& request,
                                   Done<v1::VerifyUpdateResponse> done) {
   Calls calls;
   const auto verify = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) -> absl::Status {
-    RETURN_IF_ERROR(CheckIncarnation(request.incarnation(), calls));
+    RETURN_IF_ERROR(CheckIncarnation(request.incarnation()));
     ASSIGN_OR_RETURN(const UpdatePtr update, FindOpen(request.update_id()));
     if (update->state == State::kBegun || update->state == State::kReceiving) {
       update->verify_waiters.push_back(done);
@@ -400,7 +422,7 @@ void WeightReceiver::CommitUpdate(const v1::CommitUpdateRequest& request,
                                   Done<v1::CommitUpdateResponse> done) {
   Calls calls;
   const auto commit = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) -> absl::Status {
-    RETURN_IF_ERROR(CheckIncarnation(request.incarnation(), calls));
+    RETURN_IF_ERROR(CheckIncarnation(request.incarnation()));
     if (const Closed* closed = FindClosed(request.update_id());
         closed != nullptr && closed->committed) {
       calls.push_back([done, response = closed->commit] { done(response); });
@@ -443,7 +465,7 @@ void WeightReceiver::RunCommit(const UpdatePtr& update) {
   }
   const int64_t version = update->request.policy_version();
   const absl::StatusOr<CommitResult> result =
-      store_->Commit(version, update->verified.model_digest());
+      store_->Commit(version, update->request.incarnation(), update->verified.model_digest());
   absl::StatusOr<v1::CommitUpdateResponse> response = v1::CommitUpdateResponse();
   std::vector<Done<v1::CommitUpdateResponse>> waiters;
   {
@@ -479,7 +501,7 @@ void WeightReceiver::RunCommit(const UpdatePtr& update) {
 absl::Status WeightReceiver::AbortUpdate(const v1::AbortUpdateRequest& request) {
   Calls calls;
   const auto abort = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) -> absl::Status {
-    RETURN_IF_ERROR(CheckIncarnation(request.incarnation(), calls));
+    RETURN_IF_ERROR(CheckIncarnation(request.incarnation()));
     if (const Closed* closed = FindClosed(request.update_id()); closed != nullptr) {
       if (!closed->committed) return absl::OkStatus();
       return absl::FailedPreconditionError(

@@ -35,6 +35,7 @@
 #include "common/weights/reshard_receiver.h"
 #include "services/rollout/receive/live_stream.h"
 #include "services/rollout/receive/receive_group.h"
+#include "services/rollout/receive/rollout_owner.h"
 #include "services/rollout/receive/stream_reader.h"
 #include "services/rollout/receive/weight_store.h"
 #include "services/rollout/receive/worker.h"
@@ -47,11 +48,15 @@ class WeightReceiver {
   template <typename Response>
   using Done = std::function<void(absl::StatusOr<Response>)>;
 
-  // `store` outlives the receiver.
-  explicit WeightReceiver(WeightStore* store, StreamReader::Options stream = {});
+  // `store` outlives the receiver, and so does `owner`, which decides whose updates are taken;
+  // null: anybody's. Of a replica of several ranks it is rank 0's: no rank commits without it.
+  explicit WeightReceiver(WeightStore* store, StreamReader::Options stream = {},
+                          RolloutOwner* owner = nullptr);
   ~WeightReceiver();
 
   v1::GetManifestResponse GetManifest() const;
+  // Whether BeginUpdate would be refused to the trainer that means to update, as GetManifest says.
+  absl::Status CheckClaim(const v1::GetManifestRequest& request) const;
   void BeginUpdate(const v1::BeginUpdateRequest& request, Done<v1::BeginUpdateResponse> done);
   void VerifyUpdate(const v1::VerifyUpdateRequest& request, Done<v1::VerifyUpdateResponse> done);
   void CommitUpdate(const v1::CommitUpdateRequest& request, Done<v1::CommitUpdateResponse> done);
@@ -104,7 +109,13 @@ class WeightReceiver {
   // Calls to make once mu_ has been released.
   using Calls = std::vector<std::function<void()>>;
 
-  absl::Status CheckIncarnation(int64_t incarnation, Calls& calls)
+  // FAILED_PRECONDITION (STALE_INCARNATION) for one that is older than the newest.
+  absl::Status CheckIncarnation(int64_t incarnation) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // FAILED_PRECONDITION (VERSION_NOT_NEWER) where the version is live already, or was.
+  absl::Status CheckVersion(const v1::BeginUpdateRequest& request) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // An update of `claim` begins. A newer trainer ends what an older one had open.
+  void EnterIncarnation(const common::v1::WeightOwner& claim, Calls& calls)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::StatusOr<UpdatePtr> FindOpen(const std::string& update_id) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -133,6 +144,7 @@ class WeightReceiver {
   void OnDeadline();
 
   WeightStore* const store_;
+  RolloutOwner* const owner_;  // may be null
   ReceiveGroup group_;
   ReceiveGroup forward_;  // in which this rank feeds another
   StreamReader stream_;

@@ -37,7 +37,12 @@ grpc::ServerUnaryReactor* WeightServiceImpl::GetManifest(grpc::CallbackServerCon
                                                          const v1::GetManifestRequest* request,
                                                          v1::GetManifestResponse* response) {
   auto* reactor = context->DefaultReactor();
-  Finish(reactor, request, response)(receiver_->GetManifest());
+  const absl::Status claim = receiver_->CheckClaim(*request);
+  if (claim.ok()) {
+    Finish(reactor, request, response)(receiver_->GetManifest());
+  } else {
+    reactor->Finish(rpc::ToGrpcStatus(claim));
+  }
   return reactor;
 }
 

@@ -22,8 +22,8 @@ struct CommitResult {
   int64_t num_aborted_requests = 0;
 };
 
-// Implemented by the engine. manifest(), live_version() and live_model_digest() may be called from
-// any thread; the others are called by the receiver's thread only, one at a time.
+// Implemented by the engine. manifest() and what is said of the live weights may be called from any
+// thread; the others are called by the receiver's thread only, one at a time.
 class WeightStore {
  public:
   virtual ~WeightStore() = default;
@@ -36,6 +36,8 @@ class WeightStore {
   virtual weights::DeviceOps& ops() const { return weights::CpuOps(); }
   // -1 while nothing is committed.
   virtual int64_t live_version() const = 0;
+  // Of the trainer that the live version came from; 0 where none did or nothing is committed.
+  virtual int64_t live_incarnation() const = 0;
   virtual std::string live_model_digest() const = 0;
 
   // Makes room for a new version; what was staged before is undefined. RESOURCE_EXHAUSTED where it
@@ -55,9 +57,10 @@ class WeightStore {
   // Forgets what was staged; may free it.
   virtual void DropStaged() = 0;
 
-  // Makes the staged arena live between two scheduler steps and stamps the version. Blocks until it
-  // is done. Repeatable after an error, with nothing changed.
-  virtual absl::StatusOr<CommitResult> Commit(int64_t policy_version,
+  // Makes the staged arena live between two scheduler steps and stamps the version, of the trainer
+  // `incarnation` (0: of none). Blocks until it is done. Repeatable after an error, with nothing
+  // changed.
+  virtual absl::StatusOr<CommitResult> Commit(int64_t policy_version, int64_t incarnation,
                                               const std::string& model_digest) = 0;
 
   // The bytes of tensor `index` in the live arena; empty while nothing is committed.

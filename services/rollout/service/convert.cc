@@ -111,6 +111,7 @@ v1::GenerateResponse ToProto(SampleChunk chunk, const std::string& request_id,
     to->set_policy_version(span.policy_version);
     to->set_begin(span.begin);
     to->set_end(span.end);
+    to->set_incarnation(span.incarnation);
   }
   out.set_finish_reason(ToProto(chunk.finish_reason));
   if (chunk.first) {
@@ -130,10 +131,11 @@ void Merge(SampleChunk next, SampleChunk& chunk) {
   chunk.text += next.text;
   for (const VersionSpan& span : next.version_spans) {
     if (!chunk.version_spans.empty() &&
-        chunk.version_spans.back().policy_version == span.policy_version) {
+        chunk.version_spans.back().IsOf(span.policy_version, span.incarnation)) {
       chunk.version_spans.back().end = span.end + offset;
     } else {
-      chunk.version_spans.push_back({span.policy_version, span.begin + offset, span.end + offset});
+      chunk.version_spans.push_back(
+          {span.policy_version, span.begin + offset, span.end + offset, span.incarnation});
     }
   }
   chunk.finish_reason = next.finish_reason;

@@ -39,11 +39,11 @@ absl::Status FollowerProcess::Build(const RolloutProcessOptions& options) {
   ASSIGN_OR_RETURN(const CacheSize size, SizeCache(engine_options, *model_));
   ASSIGN_OR_RETURN(follower_, RankFollower::Create(size.cache, *model_, &ranks_->group()));
   const absl::Duration commit_timeout = absl::Seconds(options.config.rollout().request_timeout_s());
-  ASSIGN_OR_RETURN(
-      store_,
-      ArenaStore::Create(*model_, follower_->weights(), [this, commit_timeout](int64_t version) {
-        return follower_->Commit(version, absl::Now() + commit_timeout);
-      }));
+  ASSIGN_OR_RETURN(store_, ArenaStore::Create(*model_, follower_->weights(),
+                                              [this, commit_timeout](int64_t version, int64_t) {
+                                                return follower_->Commit(
+                                                    version, absl::Now() + commit_timeout);
+                                              }));
   receiver_ = std::make_unique<WeightReceiver>(store_.get());
   weight_service_ = std::make_unique<WeightServiceImpl>(receiver_.get());
   follower_->OnReload([this, path](int64_t version) {

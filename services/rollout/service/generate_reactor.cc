@@ -2,11 +2,33 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "common/rpc/policy_version.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
 #include "services/rollout/service/convert.h"
 
 namespace tandem::rollout {
+namespace {
+
+// Whether the weights that are live are those of the trainer that the caller drives.
+absl::Status CheckWanted(const v1::GenerateRequest& request, const Engine& engine) {
+  RETURN_IF_ERROR(rpc::CheckIncarnation("incarnation", request.incarnation()));
+  if (request.incarnation() == 0) return absl::OkStatus();
+  const EngineInfo info = engine.Info();
+  if (info.policy_version < 0 || info.incarnation == request.incarnation()) return absl::OkStatus();
+  return rpc::WithReason(
+      absl::FailedPreconditionError(absl::StrCat(
+          "the request wants weights of trainer incarnation ", request.incarnation(),
+          ", and version ", info.policy_version, " of incarnation ", info.incarnation, " is live",
+          info.incarnation == 0 ? " (a folder's weights)" : ": another trainer has the rollout",
+          "; publish the weights again, or use another rollout")),
+      "FOREIGN_WEIGHTS",
+      {{"expected", absl::StrCat(request.incarnation())},
+       {"actual", absl::StrCat(info.incarnation)}});
+}
+
+}  // namespace
 
 GenerateReactor* GenerateReactor::Start(Engine& engine, const tokenizer::Tokenizer* tokenizer,
                                         RolloutMetrics* metrics,
@@ -23,6 +45,7 @@ GenerateReactor* GenerateReactor::Start(Engine& engine, const tokenizer::Tokeniz
 
 absl::Status GenerateReactor::Submit(const tokenizer::Tokenizer* tokenizer,
                                      const v1::GenerateRequest& request) {
+  RETURN_IF_ERROR(CheckWanted(request, engine_));
   ASSIGN_OR_RETURN(GenerationRequest spec, FromProto(request, tokenizer));
   if (spec.id.empty()) spec.id = DrawRequestId();
   request_id_ = spec.id;

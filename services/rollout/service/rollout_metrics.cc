@@ -38,8 +38,9 @@ const char* NameOf(FinishReason reason) {
 
 }  // namespace
 
-RolloutMetrics::RolloutMetrics(std::function<EngineInfo()> info)
+RolloutMetrics::RolloutMetrics(std::function<EngineInfo()> info, const RolloutOwner* owner)
     : info_(std::move(info)),
+      owner_(owner),
       prompt_tokens_(prometheus::BuildCounter()
                          .Name("tandem_prompt_tokens_total")
                          .Help("Tokens of the prompts of requests that got their first token.")
@@ -70,6 +71,7 @@ RolloutMetrics::RolloutMetrics(std::function<EngineInfo()> info)
 void RolloutMetrics::Detach() {
   absl::MutexLock lock(&mu_);
   info_ = nullptr;
+  owner_ = nullptr;
 }
 
 prometheus::Counter& RolloutMetrics::Finished(FinishReason reason) {
@@ -119,6 +121,13 @@ std::vector<prometheus::MetricFamily> RolloutMetrics::Collect() const {
           info.scheduler.num_cached_tokens + info.scheduler.num_prefilled_tokens);
   counter("tandem_num_preemptions_total", "Sequences that gave their blocks back and waited.",
           info.scheduler.num_preemptions);
+  if (owner_ == nullptr) return out;
+  counter("tandem_rollout_take_overs_total",
+          "Updates with which another run's trainer took the rollout over.",
+          owner_->num_take_overs());
+  counter("tandem_refused_trainers_total",
+          "Updates of other runs' trainers, or of older ones, that were refused.",
+          owner_->num_refused());
   return out;
 }
 

@@ -18,14 +18,16 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "services/rollout/engine/engine.h"
+#include "services/rollout/receive/rollout_owner.h"
 
 namespace tandem::rollout {
 
 // Thread-safe.
 class RolloutMetrics final : public prometheus::Collectable {
  public:
-  // `info` answers the engine's state as of its last step; empty once Detach() was called.
-  explicit RolloutMetrics(std::function<EngineInfo()> info);
+  // `info` answers the engine's state as of its last step; empty once Detach() was called. `owner`
+  // may be null.
+  explicit RolloutMetrics(std::function<EngineInfo()> info, const RolloutOwner* owner = nullptr);
 
   // The engine is about to go: what depends on it is left out from now on.
   void Detach();
@@ -53,6 +55,7 @@ class RolloutMetrics final : public prometheus::Collectable {
 
   mutable absl::Mutex mu_;
   std::function<EngineInfo()> info_ ABSL_GUARDED_BY(mu_);
+  const RolloutOwner* owner_ ABSL_GUARDED_BY(mu_);  // while info_ is there
   prometheus::Registry registry_;
   prometheus::Counter& prompt_tokens_;
   prometheus::Family<prometheus::Counter>& samples_;

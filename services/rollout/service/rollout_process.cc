@@ -77,12 +77,13 @@ absl::Status RolloutProcess::Build(const RolloutProcessOptions& options) {
   ASSIGN_OR_RETURN(
       store_,
       ArenaStore::Create(*engine_, absl::Seconds(options.config.rollout().request_timeout_s())));
-  receiver_ = std::make_unique<WeightReceiver>(store_.get());
+  receiver_ = std::make_unique<WeightReceiver>(store_.get(), StreamReader::Options(), &owner_);
   weight_service_ = std::make_unique<WeightServiceImpl>(receiver_.get());
-  metrics_ = std::make_shared<RolloutMetrics>([this] { return engine_->Info(); });
+  metrics_ = std::make_shared<RolloutMetrics>([this] { return engine_->Info(); }, &owner_);
   RolloutServiceImpl::Hooks hooks;
   hooks.updating_to = [this] { return receiver_->updating_to(); };
   hooks.metrics = metrics_.get();
+  hooks.owner = &owner_;
   if (options.commit_folder) {
     hooks.reload = [this, path](auto done) { Reload(path, std::move(done)); };
   }

@@ -20,6 +20,7 @@
 #include "services/rollout/engine/engine.h"
 #include "services/rollout/openai/openai_server.h"
 #include "services/rollout/ranks/rank_leader.h"
+#include "services/rollout/receive/rollout_owner.h"
 #include "services/rollout/receive/weight_receiver.h"
 #include "services/rollout/receive/weight_service.h"
 #include "services/rollout/service/replica_ranks.h"
@@ -80,6 +81,7 @@ class RolloutProcess {
   std::unique_ptr<tokenizer::Tokenizer> tokenizer_;  // may be null
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<ArenaStore> store_;
+  RolloutOwner owner_;
   std::unique_ptr<WeightReceiver> receiver_;
   std::unique_ptr<WeightServiceImpl> weight_service_;
   std::shared_ptr<RolloutMetrics> metrics_;

@@ -1,6 +1,7 @@
 #include "services/rollout/service/rollout_service.h"
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -13,6 +14,7 @@ namespace tandem::rollout {
 
 grpc::ServerWriteReactor<v1::GenerateResponse>* RolloutServiceImpl::Generate(
     grpc::CallbackServerContext*, const v1::GenerateRequest* request) {
+  if (hooks_.owner != nullptr) hooks_.owner->Hear(request->incarnation());
   return GenerateReactor::Start(engine_, tokenizer_, hooks_.metrics, *request);
 }
 
@@ -112,13 +114,18 @@ v1::RolloutState RolloutServiceImpl::State(const EngineInfo& info, int64_t updat
 }
 
 grpc::ServerUnaryReactor* RolloutServiceImpl::GetServerInfo(grpc::CallbackServerContext* context,
-                                                            const v1::GetServerInfoRequest*,
+                                                            const v1::GetServerInfoRequest* request,
                                                             v1::GetServerInfoResponse* response) {
   const EngineInfo info = engine_.Info();
+  if (hooks_.owner != nullptr) {
+    hooks_.owner->Hear(request->incarnation());
+    if (auto owner = hooks_.owner->owner()) *response->mutable_owner() = *std::move(owner);
+  }
   const model::ModelSpec& spec = engine_.model().spec();
   const int64_t updating_to = hooks_.updating_to();
   response->set_state(State(info, updating_to));
   response->set_policy_version(info.policy_version);
+  response->set_incarnation(info.policy_version < 0 ? 0 : info.incarnation);
   response->set_updating_to_version(updating_to);
   response->set_architecture(spec.architecture);
   response->set_vocab_size(spec.vocab_size);

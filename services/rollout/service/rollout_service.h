@@ -13,6 +13,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/tokenizer/tokenizer.h"
 #include "services/rollout/engine/engine.h"
+#include "services/rollout/receive/rollout_owner.h"
 #include "services/rollout/service/convert.h"
 #include "services/rollout/service/rollout_metrics.h"
 #include "tandem/rollout/v1/rollout_service.grpc.pb.h"
@@ -31,6 +32,7 @@ class RolloutServiceImpl : public v1::RolloutService::CallbackService {
     // where they came from a trainer.
     std::function<void(std::function<void(absl::Status)> done)> reload;
     RolloutMetrics* metrics = nullptr;  // is told of every request, where it is there
+    RolloutOwner* owner = nullptr;      // hears of its driver's calls, where it is there
   };
 
   RolloutServiceImpl(Engine& engine, const tokenizer::Tokenizer* tokenizer, Hooks hooks)

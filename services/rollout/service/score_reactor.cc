@@ -31,6 +31,7 @@ void ScoreReactor::OnScore(const absl::StatusOr<ScoreResult>& result) {
   if (result.ok()) {
     response_->mutable_logprobs()->Add(result->logprobs.begin(), result->logprobs.end());
     response_->set_policy_version(result->policy_version);
+    response_->set_incarnation(result->incarnation);
   }
   Finish(rpc::ToGrpcStatus(result.status()));
 }

@@ -1,8 +1,10 @@
 #include "services/trainer/data/sample_validation.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "common/rpc/policy_version.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
 
@@ -22,7 +24,28 @@ absl::Status CheckLength(absl::string_view place, absl::string_view list, int le
                                         " token_ids, or none; found ", length));
 }
 
-absl::Status CheckVersionSpans(const Segment& segment, absl::string_view place) {
+// Whose weights sampled a span.
+absl::Status CheckOrigin(const common::v1::VersionSpan& span, const std::string& at,
+                         const std::vector<int64_t>& known) {
+  RETURN_IF_ERROR(rpc::CheckPolicyVersion(at + ".policy_version", span.policy_version()));
+  RETURN_IF_ERROR(rpc::CheckIncarnation(at + ".incarnation", span.incarnation()));
+  if (span.incarnation() == 0 || known.empty() ||
+      std::find(known.begin(), known.end(), span.incarnation()) != known.end()) {
+    return absl::OkStatus();
+  }
+  return rpc::WithReason(
+      absl::FailedPreconditionError(
+          absl::StrCat(at, ": the tokens were sampled with version ", span.policy_version(),
+                       " of another trainer, incarnation ", span.incarnation(),
+                       "; this is incarnation ", known.front(),
+                       ", which trains on its own samples and on those of the checkpoint that it "
+                       "continues. Publish this trainer's weights and sample again")),
+      "FOREIGN_SAMPLES",
+      {{"expected", absl::StrCat(known.front())}, {"actual", absl::StrCat(span.incarnation())}});
+}
+
+absl::Status CheckVersionSpans(const Segment& segment, absl::string_view place,
+                               const SampleLimits& limits) {
   int64_t expected = 0;
   for (int i = 0; i < segment.version_spans_size(); ++i) {
     const common::v1::VersionSpan& span = segment.version_spans(i);
@@ -32,6 +55,8 @@ absl::Status CheckVersionSpans(const Segment& segment, absl::string_view place) 
           absl::StrCat("expected a span that begins at ", expected, " and is not empty; found [",
                        span.begin(), ", ", span.end(), ")"));
     }
+    RETURN_IF_ERROR(
+        CheckOrigin(span, absl::StrCat(place, ".version_spans[", i, "]"), limits.incarnations));
     expected = span.end();
   }
   if (segment.version_spans_size() > 0 && expected != segment.token_ids_size()) {
@@ -48,7 +73,7 @@ absl::Status ValidateSampled(const Segment& segment, absl::string_view place,
   RETURN_IF_ERROR(CheckLength(place, "logprobs", segment.logprobs_size(), num_tokens));
   RETURN_IF_ERROR(CheckLength(place, "loss_mask", segment.loss_mask_size(), num_tokens));
   RETURN_IF_ERROR(CheckLength(place, "advantages", segment.advantages_size(), num_tokens));
-  RETURN_IF_ERROR(CheckVersionSpans(segment, place));
+  RETURN_IF_ERROR(CheckVersionSpans(segment, place, limits));
   for (int i = 0; i < segment.logprobs_size(); ++i) {
     // Written so that NaN is refused as well.
     if (!(segment.logprobs(i) <= kLargestLogProb) || std::isinf(segment.logprobs(i))) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -21,10 +22,13 @@ struct SampleLimits {
   bool needs_rollout_logprobs = false;
   // The baseline of ReMax must be there.
   bool needs_baseline_reward = false;
+  // Trainers whose weights may have sampled it, where its version spans name one. Empty: any.
+  std::vector<int64_t> incarnations;
 };
 
 // INVALID_ARGUMENT with a BadField names the first field that is wrong, below `place`:
-// "samples[3].segments[1].token_ids[17]: 5000 is outside the vocabulary of 4096". Thread-safe.
+// "samples[3].segments[1].token_ids[17]: 5000 is outside the vocabulary of 4096".
+// FAILED_PRECONDITION (FOREIGN_SAMPLES) for a sample of another trainer's weights. Thread-safe.
 absl::Status ValidateSample(const common::v1::Sample& sample, absl::string_view place,
                             const SampleLimits& limits);
 

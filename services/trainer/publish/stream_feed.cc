@@ -49,7 +49,7 @@ StreamFeed::Result StreamFeed::Feed(ReplicaClient& reader, size_t first_source) 
 void StreamFeed::FeedFrom(ReplicaClient& source, ReplicaClient& reader, Result& result) {
   const absl::Time start = absl::Now();
   UpdateAttempt::Options options;
-  options.incarnation = options_.incarnation;
+  options.owner = options_.owner;
   options.policy_version = options_.policy_version;
   options.stream_addresses = source.endpoint().rank_addresses;
   options.stream_source = source.id();

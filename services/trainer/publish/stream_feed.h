@@ -13,17 +13,19 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "services/trainer/publish/data_plane.h"
-#include "services/trainer/publish/live_digests.h"
 #include "services/trainer/publish/replica_client.h"
+#include "tandem/common/v1/weights.pb.h"
 #include "tandem/trainer/v1/trainer_service.pb.h"
 
 namespace tandem::trainer {
+
+using TensorDigests = std::vector<common::v1::TensorDigest>;  // one a tensor, in manifest order
 
 // One use.
 class StreamFeed {
  public:
   struct Options {
-    int64_t incarnation = 0;
+    common::v1::WeightOwner owner;  // the trainer
     int64_t policy_version = 0;
     absl::Time deadline;
     absl::Duration blame_grace = absl::Seconds(5);

@@ -67,7 +67,7 @@ UpdateAttempt::~UpdateAttempt() = default;
 template <typename Request>
 Request UpdateAttempt::MakeRequest() const {
   Request request;
-  request.set_incarnation(options_.incarnation);
+  request.set_incarnation(options_.owner.incarnation());
   request.set_update_id(update_id_);
   return request;
 }
@@ -166,6 +166,7 @@ std::unique_ptr<UpdateAttempt::BeginCalls> UpdateAttempt::AskToBegin() {
   calls->Start(&WeightServiceAsync::BeginUpdate, options_.deadline, [&](int replica, int rank) {
     const RankTable& table = (*tables_[replica].ranks)[rank];
     auto request = MakeRequest<BeginUpdateRequest>();
+    *request.mutable_owner() = options_.owner;
     request.set_policy_version(options_.policy_version);
     request.set_repairs(replicas_[replica]->repairs());
     request.set_manifest_digest(table.manifest.digest());

@@ -30,7 +30,7 @@ namespace tandem::trainer {
 class UpdateAttempt {
  public:
   struct Options {
-    int64_t incarnation = 0;
+    common::v1::WeightOwner owner;  // the trainer, whose incarnation every call names
     int64_t policy_version = 0;
     // Host, port, backend; the prefix is that of GroupPrefixes().
     common::v1::GroupRendezvous rendezvous;

@@ -10,13 +10,13 @@
 #include "absl/strings/str_cat.h"
 #include "common/comm/local_address.h"
 #include "common/net/host_port.h"
+#include "common/rpc/policy_version.h"
 #include "common/rpc/status_conversion.h"
 #include "common/security/secret.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
 #include "common/weights/digest.h"
 #include "services/trainer/publish/rank_calls.h"
-#include "services/trainer/publish/stream_feed.h"
 #include "tandem/common/v1/error.pb.h"
 
 namespace tandem::trainer {
@@ -48,6 +48,11 @@ std::vector<ReplicaClient*> Clients(const auto& members) {
 absl::StatusOr<std::unique_ptr<WeightPublisher>> WeightPublisher::Create(Options options) {
   if (options.plane == nullptr) return absl::InvalidArgumentError("a publisher needs a plane");
   return absl::WrapUnique(new WeightPublisher(std::move(options)));
+}
+
+void WeightPublisher::SetOwner(common::v1::WeightOwner owner) {
+  owner_ = std::move(owner);
+  owner_.set_incarnation(options_.incarnation);
 }
 
 absl::StatusOr<PublishReport> WeightPublisher::Publish(int64_t version,
@@ -149,7 +154,12 @@ absl::Status WeightPublisher::AskMembers(int64_t version, absl::Time deadline,
   while (true) {
     calls = std::make_unique<ManifestCalls>(Clients(members));
     calls->Start(
-        &WeightServiceAsync::GetManifest, deadline, [](int, int) { return GetManifestRequest(); },
+        &WeightServiceAsync::GetManifest, deadline,
+        [&](int, int) {
+          GetManifestRequest request;
+          *request.mutable_owner() = owner_;
+          return request;
+        },
         nullptr, [&](int replica, int) { return must_ask(members[replica]); });
     calls->WaitUntil(absl::InfiniteFuture());  // each call has the deadline
     bool again = false;
@@ -170,7 +180,13 @@ absl::Status WeightPublisher::AskMembers(int64_t version, absl::Time deadline,
       const auto& answer = calls->answers()[i][rank];
       if (!answer.status.ok() && error.ok())
         error = members[i]->client->Explain(rank, "begin", answer.status);
-      live = live && answer.response.policy_version() == version;
+      const absl::Status in_range = rpc::CheckReportedVersion(
+          "its manifest", answer.response.policy_version(), rpc::NoVersion::kAllowed);
+      if (!in_range.ok() && error.ok())
+        error = members[i]->client->Explain(rank, "begin", in_range);
+      // The same number from another trainer is another version.
+      live = live && answer.response.policy_version() == version &&
+             answer.response.incarnation() == options_.incarnation;
     }
     members[i]->failed = !error.ok();
     if (!error.ok()) {
@@ -189,38 +205,23 @@ absl::Status WeightPublisher::AskMembers(int64_t version, absl::Time deadline,
   return absl::OkStatus();
 }
 
-absl::StatusOr<TensorDigests> WeightPublisher::DigestsOf(
-    int64_t version, absl::Time deadline, const std::vector<Member*>& sources) const {
-  if (version == digests_version_) return digests_;
-  absl::StatusOr<TensorDigests> digests = absl::NotFoundError("no replica has the version");
-  for (const Member* source : sources) {
-    digests = AskWholeDigests(*options_.plane, *source->client, version, deadline);
-    if (digests.ok()) break;
-  }
-  return digests;
-}
-
 absl::Status WeightPublisher::FeedByStream(int64_t version, absl::Time deadline,
                                            const std::vector<Member*>& sources,
                                            PublishReport& report, std::vector<Member*>& members) {
   if (!options_.plane->chained() || sources.empty() || members.empty()) return absl::OkStatus();
+  // Who has the version has it from this publisher, which knows what it sent.
+  if (digests_version_ != version) return absl::OkStatus();
   const auto start = Clock::now();
   const absl::Time stream_deadline = absl::Now() + (deadline - absl::Now()) / 2;
-  const absl::StatusOr<TensorDigests> digests = DigestsOf(version, stream_deadline, sources);
-  if (!digests.ok()) {
-    telemetry::LogWarning("no replica can feed others",
-                          {{"version", version}, {"error", digests.status().message()}});
-    return absl::OkStatus();
-  }
   StreamFeed::Options options;
-  options.incarnation = options_.incarnation;
+  options.owner = owner_;
   options.policy_version = version;
   options.deadline = stream_deadline;
   options.blame_grace = options_.blame_grace;
-  StreamFeed feed(*options_.plane, options, Clients(sources), *digests);
+  StreamFeed feed(*options_.plane, options, Clients(sources), digests_);
   const std::vector<StreamFeed::Result> fed = feed.Run(Clients(members));
   report.times.Worked("wire", start);
-  report.model_digest = weights::ModelDigest(*digests);
+  report.model_digest = weights::ModelDigest(digests_);
 
   absl::Status failed;
   std::vector<Member*> remaining;
@@ -347,7 +348,7 @@ absl::Status WeightPublisher::RunAttempt(int64_t version, absl::Time deadline,
           ? absl::Now() + (deadline - absl::Now()) / 2
           : deadline;
   UpdateAttempt::Options options;
-  options.incarnation = options_.incarnation;
+  options.owner = owner_;
   options.policy_version = version;
   options.rendezvous = rendezvous_;
   options.delta = CanSendDelta(members);

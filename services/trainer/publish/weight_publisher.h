@@ -33,9 +33,10 @@
 #include "common/comm/choose_group.h"
 #include "common/comm/process_group.h"
 #include "services/trainer/publish/data_plane.h"
-#include "services/trainer/publish/live_digests.h"
 #include "services/trainer/publish/replica_client.h"
+#include "services/trainer/publish/stream_feed.h"
 #include "services/trainer/publish/update_attempt.h"
+#include "tandem/common/v1/weights.pb.h"
 
 namespace tandem::trainer {
 
@@ -81,11 +82,17 @@ class WeightPublisher {
 
   static absl::StatusOr<std::unique_ptr<WeightPublisher>> Create(Options options);
 
+  // Who the replicas belong to from the next update on; its incarnation is the publisher's. Before
+  // the first call: this incarnation, for no run.
+  void SetOwner(common::v1::WeightOwner owner);
+
   // Under kAll: OK where every replica serves `version`. Under kAvailable: OK where at least one
   // does; the report says which. A repeat of a version that is live everywhere answers at once.
   // Errors: INVALID_ARGUMENT for a list of replicas that is empty or names one twice; UNAVAILABLE
   // and DEADLINE_EXCEEDED for a replica that is lost or slow; FAILED_PRECONDITION with
-  // UnloadedParams where the models differ; DATA_LOSS names the tensor that arrived damaged.
+  // UnloadedParams where the models differ, or with FOREIGN_TRAINER for a replica of another run;
+  // DATA_LOSS names the tensor that arrived damaged; OUT_OF_RANGE a replica that reports a version
+  // that is none.
   absl::StatusOr<PublishReport> Publish(int64_t version,
                                         const std::vector<ReplicaEndpoint>& replicas,
                                         absl::Duration timeout);
@@ -101,7 +108,7 @@ class WeightPublisher {
     std::vector<std::string> digests;
   };
 
-  explicit WeightPublisher(Options options) : options_(std::move(options)) {}
+  explicit WeightPublisher(Options options) : options_(std::move(options)) { SetOwner({}); }
 
   absl::StatusOr<PublishReport> PublishAll(int64_t version,
                                            const std::vector<ReplicaEndpoint>& replicas,
@@ -116,9 +123,6 @@ class WeightPublisher {
   absl::Status FeedByStream(int64_t version, absl::Time deadline,
                             const std::vector<Member*>& sources, PublishReport& report,
                             std::vector<Member*>& members);
-  // Of the whole tensors of the version; asks the sources where this publisher did not send it.
-  absl::StatusOr<TensorDigests> DigestsOf(int64_t version, absl::Time deadline,
-                                          const std::vector<Member*>& sources) const;
   // Whether every member has what the trainer's ranks sent last.
   bool CanSendDelta(const std::vector<Member*>& members) const;
   absl::Status RunAttempt(int64_t version, absl::Time deadline, std::vector<Member*>& members,
@@ -131,6 +135,7 @@ class WeightPublisher {
   std::string AdvertiseHost(const std::vector<Member*>& members) const;
 
   const Options options_;
+  common::v1::WeightOwner owner_;
   std::unique_ptr<comm::StoreServer>
       store_server_;                       // at rendezvous_'s address; null before it is needed
   std::map<std::string, Member> members_;  // by replica id

@@ -54,8 +54,9 @@ absl::StatusOr<std::unique_ptr<LeaderServer>> LeaderServer::Start(
   std::unique_ptr<LeaderServer> out(
       new LeaderServer(std::move(options), engine, publisher, std::move(links)));
   ASSIGN_OR_RETURN(v1::GetModelInfoResponse info, DescribeModel(engine, out->options_.incarnation));
-  out->leader_ = std::make_unique<TrainerLeader>(out->options_.config, std::move(info), engine,
-                                                 out->team_, out->status_);
+  out->leader_ =
+      std::make_unique<TrainerLeader>(out->options_.config, std::move(info), engine, out->team_,
+                                      out->status_, out->options_.lease_clock);
   out->service_ = std::make_unique<TrainerService>(*out->leader_, out->queue_);
   out->diagnostics_ = std::make_unique<probe::DiagnosticsServiceImpl>(
       LeaderDiagnostics(*out->leader_, out->queue_,

@@ -18,6 +18,7 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "common/probe/diagnostics_service.h"
+#include "common/rpc/monotonic_clock.h"
 #include "common/rpc/server.h"
 #include "services/trainer/service/command_queue.h"
 #include "services/trainer/service/control_link.h"
@@ -41,6 +42,7 @@ struct LeaderServerOptions {
   std::string health_listen;  // none where empty
   int num_threads = 1;        // of the collective thread's kernels
   absl::Duration heartbeat_interval = absl::Seconds(1);
+  rpc::MonotonicClock lease_clock = rpc::MonotonicNow;
   // Called once, on the collective thread, when a rank was lost. It should set something and
   // return.
   std::function<void()> on_failed;

@@ -172,6 +172,7 @@ absl::StatusOr<v1::PublishWeightsResponse> RankPublisher::Lead(
     }
     publisher_ = *std::move(publisher);
   }
+  publisher_->SetOwner(request.owner());
   std::vector<ReplicaEndpoint> replicas;
   for (const v1::RolloutReplica& replica : request.replicas()) {
     replicas.push_back({replica.replica_id(),

@@ -6,7 +6,9 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "common/rpc/policy_version.h"
 #include "common/rpc/status_conversion.h"
+#include "common/status/status_macros.h"
 
 namespace tandem::trainer {
 namespace {
@@ -56,7 +58,14 @@ absl::Status ValidateComputeLogProbs(const v1::ComputeLogProbsRequest& request,
   return absl::OkStatus();
 }
 
+absl::Status ValidateLoadCheckpoint(const v1::LoadCheckpointRequest& request) {
+  return rpc::CheckPolicyVersion("min_policy_version", request.min_policy_version(),
+                                 rpc::NoVersion::kAllowed);
+}
+
 absl::Status ValidatePublishWeights(const v1::PublishWeightsRequest& request) {
+  RETURN_IF_ERROR(rpc::CheckPolicyVersion("policy_version", request.policy_version(),
+                                          rpc::NoVersion::kAllowed));
   std::set<std::string> ids;
   for (int r = 0; r < request.replicas_size(); ++r) {
     const v1::RolloutReplica& replica = request.replicas(r);

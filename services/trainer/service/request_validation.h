@@ -12,8 +12,11 @@ namespace tandem::trainer {
 absl::Status ValidateComputeLogProbs(const v1::ComputeLogProbsRequest& request,
                                      const SampleLimits& limits);
 
-// Every replica has a name of its own and addresses.
+// Every replica has a name of its own and addresses; the version is in range, or -1.
 absl::Status ValidatePublishWeights(const v1::PublishWeightsRequest& request);
+
+// The version is in range, or -1.
+absl::Status ValidateLoadCheckpoint(const v1::LoadCheckpointRequest& request);
 
 }  // namespace tandem::trainer
 

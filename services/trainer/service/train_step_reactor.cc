@@ -41,11 +41,12 @@ void TrainStepReactor::OnReadDone(bool ok) {
     return;
   }
   if (!ok) {  // the caller has closed its side
-    const absl::Status complete = CheckComplete();
+    const std::string digest = digest_.Hex();
+    const absl::Status complete = CheckComplete(digest);
     if (!complete.ok()) {
       Finish(rpc::ToGrpcStatus(complete));
     } else {
-      Submit(std::move(samples_));
+      Submit(StepSamples{std::move(samples_), digest});
     }
     return;
   }
@@ -65,6 +66,7 @@ absl::Status TrainStepReactor::TakeHeader() {
   }
   header_ = message_.header();
   ASSIGN_OR_RETURN(const TrainerLeader::HeaderMeaning meaning, leader_.CheckHeader(*header_));
+  limits_ = leader_.LimitsFor(header_->objective());
   if (meaning == TrainerLeader::HeaderMeaning::kRepeat) {
     submitted_ = true;
     Submit(std::nullopt);
@@ -78,7 +80,7 @@ absl::Status TrainStepReactor::TakeSample() {
     return rpc::InvalidField("header", "expected before the first sample; found none");
   }
   common::v1::Sample& sample = *message_.mutable_sample();
-  RETURN_IF_ERROR(ValidateSample(sample, place, leader_.LimitsFor(header_->objective())));
+  RETURN_IF_ERROR(ValidateSample(sample, place, limits_));
   if (!sample.sample_id().empty() && !sample_ids_.insert(sample.sample_id()).second) {
     return rpc::InvalidField(
         absl::StrCat(place, ".sample_id"),
@@ -92,11 +94,12 @@ absl::Status TrainStepReactor::TakeSample() {
         absl::StrCat(place, ": a step takes at most ", kMaxStepSamples, " samples and ",
                      kMaxStepTokens, " tokens; make data.train_batch_size smaller"));
   }
+  digest_.Add(sample);
   samples_.push_back(std::move(sample));
   return absl::OkStatus();
 }
 
-absl::Status TrainStepReactor::CheckComplete() const {
+absl::Status TrainStepReactor::CheckComplete(const std::string& digest) const {
   if (!header_.has_value()) return rpc::InvalidField("header", "expected a header; found nothing");
   if (header_->num_samples() != 0 &&
       header_->num_samples() != static_cast<int64_t>(samples_.size())) {
@@ -104,6 +107,11 @@ absl::Status TrainStepReactor::CheckComplete() const {
         "header.num_samples",
         absl::StrCat("expected ", header_->num_samples(), " samples, as the header says; found ",
                      samples_.size(), " before the stream ended"));
+  }
+  if (!header_->samples_digest().empty() && header_->samples_digest() != digest) {
+    return absl::DataLossError(absl::StrCat("the samples of step ", header_->step(),
+                                            " arrived damaged: expected digest ",
+                                            header_->samples_digest(), ", found ", digest));
   }
   if (samples_.empty()) return rpc::InvalidField("samples", "expected at least one; found none");
   if (header_->objective() == v1::OBJECTIVE_PREFERENCE) {
@@ -118,10 +126,9 @@ absl::Status TrainStepReactor::CheckComplete() const {
                               samples_.size(), " samples"));
 }
 
-void TrainStepReactor::Submit(std::optional<std::vector<common::v1::Sample>> samples) {
+void TrainStepReactor::Submit(std::optional<StepSamples> samples) {
   // std::function wants what it holds to be copyable.
-  auto shared =
-      std::make_shared<std::optional<std::vector<common::v1::Sample>>>(std::move(samples));
+  auto shared = std::make_shared<std::optional<StepSamples>>(std::move(samples));
   const absl::Status queued = queue_.Submit([this, shared] {
     const telemetry::ScopedTraceContext trace(rpc::TraceContextIn(&context_->client_metadata()));
     if (context_->IsCancelled()) {

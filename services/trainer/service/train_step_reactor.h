@@ -10,6 +10,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
+#include "common/rpc/samples_digest.h"
 #include "services/trainer/service/command_queue.h"
 #include "services/trainer/service/trainer_leader.h"
 #include "tandem/trainer/v1/trainer_service.grpc.pb.h"
@@ -30,8 +31,8 @@ class TrainStepReactor final : public grpc::ServerReadReactor<v1::TrainStepReque
   // OK: go on reading. A step that can be queued without further samples sets `submitted_`.
   absl::Status TakeHeader();
   absl::Status TakeSample();
-  absl::Status CheckComplete() const;
-  void Submit(std::optional<std::vector<common::v1::Sample>> samples);
+  absl::Status CheckComplete(const std::string& digest) const;
+  void Submit(std::optional<StepSamples> samples);
 
   grpc::CallbackServerContext* const context_;
   TrainerLeader& leader_;
@@ -39,7 +40,9 @@ class TrainStepReactor final : public grpc::ServerReadReactor<v1::TrainStepReque
   v1::TrainStepResponse* const response_;
   v1::TrainStepRequest message_;
   std::optional<v1::TrainStepHeader> header_;
+  SampleLimits limits_;  // once there is a header
   std::vector<common::v1::Sample> samples_;
+  rpc::SamplesDigest digest_;
   absl::flat_hash_set<std::string> sample_ids_;
   int64_t num_tokens_ = 0;
   bool submitted_ = false;

@@ -10,6 +10,8 @@
 #include "absl/strings/str_format.h"
 #include "common/checkpoint/manifest.h"
 #include "common/io/model_folder.h"
+#include "common/rpc/policy_version.h"
+#include "common/rpc/proto_duration.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
@@ -42,6 +44,9 @@ absl::Status AddRankMetrics(const std::vector<RankResult>& results,
   return absl::OkStatus();
 }
 
+// Incarnations that are kept: far more than a run's restarts.
+constexpr int kMaxIncarnations = 4096;
+
 absl::Status StepOutOfOrder(int64_t actual, int64_t last) {
   return rpc::WithReason(
       absl::FailedPreconditionError(
@@ -57,7 +62,7 @@ absl::Status StepOutOfOrder(int64_t actual, int64_t last) {
 
 TrainerLeader::TrainerLeader(const config::v1::RunConfig& config,
                              v1::GetModelInfoResponse model_info, TrainerEngine& engine,
-                             RankTeam& team, TrainerStatus& status)
+                             RankTeam& team, TrainerStatus& status, rpc::MonotonicClock clock)
     : config_(config),
       model_info_(std::move(model_info)),
       engine_(engine),
@@ -66,12 +71,35 @@ TrainerLeader::TrainerLeader(const config::v1::RunConfig& config,
       saver_([this](Opcode opcode,
                     std::string payload) { return RunOnRanks(opcode, std::move(payload)); },
              config.trainer().keep_last()),
-      metrics_(std::make_shared<TrainerMetrics>(&status)) {
+      metrics_(std::make_shared<TrainerMetrics>(&status)),
+      lease_({.first_epoch = model_info_.incarnation(),
+              .duration = absl::Seconds(config.trainer().driver_lease_s()),
+              .clock = std::move(clock)}),
+      incarnations_({model_info_.incarnation()}) {
+  metrics_->WatchLease(&lease_);
   status_.SetState(v1::TRAINER_STATE_READY);
+}
+
+absl::StatusOr<v1::AcquireLeaseResponse> TrainerLeader::AcquireLease(
+    const v1::AcquireLeaseRequest& request) {
+  ASSIGN_OR_RETURN(v1::AcquireLeaseResponse response, lease_.Acquire(request));
+  response.set_incarnation(model_info_.incarnation());
+  return response;
+}
+
+absl::Status TrainerLeader::RenewLease(const v1::RenewLeaseRequest& request) {
+  return lease_.Renew(request.lease());
+}
+
+void TrainerLeader::ReleaseLease(const v1::ReleaseLeaseRequest& request) {
+  lease_.Release(request.lease());
 }
 
 v1::GetModelInfoResponse TrainerLeader::GetModelInfo() const {
   v1::GetModelInfoResponse out = model_info_;
+  if (std::optional<v1::LeaseHolder> holder = lease_.holder()) {
+    *out.mutable_lease_holder() = *std::move(holder);
+  }
   absl::MutexLock lock(&mu_);
   out.set_policy_version(policy_version_);
   out.set_step(step_);
@@ -88,6 +116,8 @@ SampleLimits TrainerLeader::LimitsFor(v1::Objective objective) const {
     out.needs_rollout_logprobs = step.needs_rollout_logprobs();
     out.needs_baseline_reward = step.needs_baseline_reward();
   }
+  absl::MutexLock lock(&mu_);
+  out.incarnations = incarnations_;
   return out;
 }
 
@@ -104,7 +134,8 @@ absl::Status TrainerLeader::CheckIncarnation(int64_t incarnation) const {
 }
 
 absl::StatusOr<TrainerLeader::HeaderMeaning> TrainerLeader::CheckHeader(
-    const v1::TrainStepHeader& header) const {
+    const v1::TrainStepHeader& header) {
+  RETURN_IF_ERROR(lease_.CheckWrite(header.lease()));
   RETURN_IF_ERROR(CheckIncarnation(header.incarnation()));
   if (header.objective() != v1::OBJECTIVE_SUPERVISED &&
       header.objective() != v1::OBJECTIVE_POLICY_GRADIENT &&
@@ -116,12 +147,43 @@ absl::StatusOr<TrainerLeader::HeaderMeaning> TrainerLeader::CheckHeader(
                      static_cast<int>(header.objective())));
   }
   absl::MutexLock lock(&mu_);
-  if (header.step() == running_step_ && running_step_ != 0) return HeaderMeaning::kRepeat;
-  if (header.step() == step_ && last_response_.has_value()) return HeaderMeaning::kRepeat;
+  const bool is_running = header.step() == running_step_ && running_step_ != 0;
+  const bool is_done = !is_running && header.step() == step_ && last_response_.has_value();
+  if (is_running || is_done) {
+    // Without a digest the samples themselves must show whether they are the same.
+    if (header.samples_digest().empty()) return HeaderMeaning::kRead;
+    RETURN_IF_ERROR(CheckRepeat(header, header.samples_digest(),
+                                is_running ? running_run_ : last_response_->run_id(),
+                                is_running ? running_digest_ : last_response_->samples_digest()));
+    return HeaderMeaning::kRepeat;
+  }
   // The step after the one that is being done may wait for it in the queue.
   const int64_t last = std::max(step_, running_step_);
   if (header.step() != last + 1) return StepOutOfOrder(header.step(), last);
-  return HeaderMeaning::kNew;
+  return HeaderMeaning::kRead;
+}
+
+absl::Status TrainerLeader::CheckRepeat(const v1::TrainStepHeader& header,
+                                        const std::string& digest, const std::string& known_run,
+                                        const std::string& known_digest) {
+  const std::string& run = header.lease().run_id();
+  if (run == known_run && digest == known_digest) return absl::OkStatus();
+  const auto name = [](const std::string& run_id) {
+    return run_id.empty() ? std::string("no run") : absl::StrCat("run ", run_id);
+  };
+  return rpc::WithReason(
+      absl::FailedPreconditionError(absl::StrFormat("step %d is known with samples of digest %s, "
+                                                    "of %s; this call has digest %s, of %s. It is "
+                                                    "no repeat, and nothing of it was trained on: "
+                                                    "ask GetModelInfo, and continue with step %d",
+                                                    header.step(), known_digest, name(known_run),
+                                                    digest, name(run), header.step() + 1)),
+      "STEP_DIFFERS",
+      {{"step", absl::StrCat(header.step())},
+       {"expected_digest", known_digest},
+       {"actual_digest", digest},
+       {"expected_run_id", known_run},
+       {"actual_run_id", run}});
 }
 
 absl::StatusOr<std::vector<RankResult>> TrainerLeader::RunOnRanks(Opcode opcode,
@@ -141,8 +203,7 @@ absl::StatusOr<std::vector<RankResult>> TrainerLeader::RunOnRanks(Opcode opcode,
 }
 
 absl::StatusOr<v1::TrainStepResponse> TrainerLeader::TrainStep(
-    const v1::TrainStepHeader& header,
-    const std::optional<std::vector<common::v1::Sample>>& samples) {
+    const v1::TrainStepHeader& header, const std::optional<StepSamples>& samples) {
   const telemetry::Stopwatch watch;
   absl::StatusOr<v1::TrainStepResponse> response = RunTrainStep(header, samples);
   metrics_->OnStep(response, watch.seconds());
@@ -150,22 +211,37 @@ absl::StatusOr<v1::TrainStepResponse> TrainerLeader::TrainStep(
 }
 
 absl::StatusOr<v1::TrainStepResponse> TrainerLeader::RunTrainStep(
-    const v1::TrainStepHeader& header,
-    const std::optional<std::vector<common::v1::Sample>>& samples) {
+    const v1::TrainStepHeader& header, const std::optional<StepSamples>& samples) {
+  RETURN_IF_ERROR(lease_.CheckWrite(header.lease()));
+  const std::string& digest = samples.has_value() ? samples->digest : header.samples_digest();
   {
     absl::MutexLock lock(&mu_);
-    if (header.step() == step_ && last_response_.has_value()) return *last_response_;
-    if (header.step() != step_ + 1) return StepOutOfOrder(header.step(), step_);
-    if (!samples.has_value()) {
+    if (header.step() == step_ && last_response_.has_value()) {
+      RETURN_IF_ERROR(
+          CheckRepeat(header, digest, last_response_->run_id(), last_response_->samples_digest()));
+    } else if (header.step() != step_ + 1) {
+      return StepOutOfOrder(header.step(), step_);
+    } else if (!samples.has_value()) {
       return absl::AbortedError(absl::StrFormat(
           "step %d was being done when the call came, and was not completed; send it again",
           header.step()));
     }
   }
-  ASSIGN_OR_RETURN(std::string payload, EncodeTrainStep(header, *samples));
+  RETURN_IF_ERROR(request_ids_.Check(
+      header.request_id(), "TrainStep",
+      absl::StrCat(header.step(), " ", static_cast<int>(header.objective()), " ", digest)));
+  {
+    absl::MutexLock lock(&mu_);
+    if (header.step() == step_) return *last_response_;
+    // Before anything is changed: what the step makes needs a version.
+    RETURN_IF_ERROR(rpc::PolicyVersionAfter(policy_version_).status());
+  }
+  ASSIGN_OR_RETURN(std::string payload, EncodeTrainStep(header, samples->samples));
   {
     absl::MutexLock lock(&mu_);
     running_step_ = header.step();
+    running_run_ = header.lease().run_id();
+    running_digest_ = digest;
   }
   ScopedTrainerState state(status_, v1::TRAINER_STATE_TRAINING);
   holds_initial_state_ = false;
@@ -179,10 +255,18 @@ absl::StatusOr<v1::TrainStepResponse> TrainerLeader::RunTrainStep(
     return absl::InternalError("the result of the step is garbled");
   }
   RETURN_IF_ERROR(AddRankMetrics(*results, response));
+  if (response.policy_version() != 0 && response.policy_version() != 1) {
+    return absl::InternalError(absl::StrCat("a rank says that the step made ",
+                                            response.policy_version(),
+                                            " versions, expected 0 or 1"));
+  }
   policy_version_ += response.policy_version();
   step_ = header.step();
   driver_state_ = header.driver_state();
   response.set_policy_version(policy_version_);
+  response.set_run_id(header.lease().run_id());
+  response.set_samples_digest(digest);
+  response.mutable_incarnations()->Assign(incarnations_.begin(), incarnations_.end());
   last_response_ = response;
   if (std::optional<v1::CheckpointOutcome> outcome = TakeOutcome()) {
     *response.mutable_checkpoint() = *std::move(outcome);
@@ -198,7 +282,7 @@ absl::StatusOr<v1::TrainStepResponse> TrainerLeader::RunTrainStep(
   telemetry::LogInfo(
       "step done",
       {{"step", step_},
-       {"samples", samples->size()},
+       {"samples", samples->samples.size()},
        {"loss", value_of(header.objective() == v1::OBJECTIVE_POLICY_GRADIENT ? "actor/loss"
                                                                              : "train/loss")},
        {"seconds", value_of("timing_s/update_actor")}});
@@ -213,6 +297,7 @@ absl::StatusOr<v1::ComputeLogProbsResponse> TrainerLeader::ComputeLogProbs(
   if (!response.ParseFromString(results[0].payload)) {
     return absl::InternalError("the result of the ranks is garbled");
   }
+  response.set_incarnation(model_info_.incarnation());
   absl::MutexLock lock(&mu_);
   response.set_policy_version(policy_version_);
   return response;
@@ -228,8 +313,10 @@ absl::StatusOr<v1::PublishWeightsResponse> TrainerLeader::PublishWeights(
 
 absl::StatusOr<v1::PublishWeightsResponse> TrainerLeader::RunPublish(
     const v1::PublishWeightsRequest& request) {
+  RETURN_IF_ERROR(lease_.CheckWrite(request.lease()));
   RETURN_IF_ERROR(CheckIncarnation(request.incarnation()));
   v1::PublishWeightsRequest command = request;
+  *command.mutable_owner() = OwnerOf(request);
   {
     absl::MutexLock lock(&mu_);
     if (request.policy_version() >= 0 && request.policy_version() != policy_version_) {
@@ -243,6 +330,9 @@ absl::StatusOr<v1::PublishWeightsResponse> TrainerLeader::RunPublish(
     }
     command.set_policy_version(policy_version_);
   }
+  v1::PublishWeightsRequest contents = request;
+  contents.clear_message_digest();  // it covers the lease, which a repeat may have anew
+  RETURN_IF_ERROR(request_ids_.Check(request.request_id(), "PublishWeights", ContentsOf(contents)));
   command.set_incarnation(model_info_.incarnation());
   ScopedTrainerState state(status_, v1::TRAINER_STATE_PUBLISHING);
   ASSIGN_OR_RETURN(const std::vector<RankResult> results,
@@ -252,6 +342,20 @@ absl::StatusOr<v1::PublishWeightsResponse> TrainerLeader::RunPublish(
     return absl::InternalError("the result of the update is garbled");
   }
   return response;
+}
+
+common::v1::WeightOwner TrainerLeader::OwnerOf(const v1::PublishWeightsRequest& request) const {
+  common::v1::WeightOwner owner;
+  owner.set_incarnation(model_info_.incarnation());
+  owner.set_take_over(request.take_over());
+  if (request.lease().run_id().empty()) return owner;
+  owner.set_run_id(request.lease().run_id());
+  if (const std::optional<v1::LeaseHolder> holder = lease_.holder()) {
+    owner.set_driver(absl::StrFormat("process %d on %s, run folder %s", holder->pid(),
+                                     holder->host(), holder->run_dir()));
+    *owner.mutable_hold() = rpc::ToProto(lease_.duration());
+  }
+  return owner;
 }
 
 absl::StatusOr<v1::GetWeightDigestsResponse> TrainerLeader::GetWeightDigests(
@@ -283,8 +387,10 @@ absl::StatusOr<v1::GetWeightDigestsResponse> TrainerLeader::GetWeightDigests(
 
 absl::StatusOr<v1::SaveCheckpointResponse> TrainerLeader::SaveCheckpoint(
     const v1::SaveCheckpointRequest& request) {
+  RETURN_IF_ERROR(lease_.CheckWrite(request.lease()));
   ASSIGN_OR_RETURN(const std::string path,
                    ResolveUnder(request.path(), {config_.run_dir()}, "the run's"));
+  RETURN_IF_ERROR(request_ids_.Check(request.request_id(), "SaveCheckpoint", ContentsOf(request)));
   ScopedTrainerState state(status_, v1::TRAINER_STATE_CHECKPOINTING);
   RETURN_IF_ERROR(SettleCheckpoint(/*wait=*/true));
   v1::SaveCheckpointResponse response;
@@ -330,7 +436,12 @@ absl::Status TrainerLeader::BeginCheckpoint(const std::string& path,
     contents.manifest.policy_version = policy_version_;
     contents.manifest.step = step_;
     contents.driver_state = driver_state.empty() ? driver_state_ : driver_state;
-    if (last_response_.has_value()) contents.last_response = last_response_->SerializeAsString();
+    if (last_response_.has_value()) {
+      // The driver's state may hold samples of weights that were loaded since that step.
+      v1::TrainStepResponse stored = *last_response_;
+      stored.mutable_incarnations()->Assign(incarnations_.begin(), incarnations_.end());
+      contents.last_response = stored.SerializeAsString();
+    }
   }
   return saver_.Begin(path, std::move(contents));
 }
@@ -347,7 +458,29 @@ std::optional<v1::CheckpointOutcome> TrainerLeader::TakeOutcome() {
 
 absl::StatusOr<v1::LoadCheckpointResponse> TrainerLeader::LoadCheckpoint(
     const v1::LoadCheckpointRequest& request) {
-  if (request.initial_state()) return LoadInitialState(request);
+  RETURN_IF_ERROR(lease_.CheckWrite(request.lease()));
+  RETURN_IF_ERROR(request_ids_.Check(request.request_id(), "LoadCheckpoint", ContentsOf(request)));
+  // Applied once: it would have made a version more.
+  if (!request.request_id().empty() && request.request_id() == last_load_id_) return last_load_;
+  ASSIGN_OR_RETURN(v1::LoadCheckpointResponse response,
+                   request.initial_state() ? LoadInitialState(request) : RunLoad(request));
+  last_load_id_ = request.request_id();
+  last_load_ = response;
+  return response;
+}
+
+void TrainerLeader::SetIncarnations(const google::protobuf::RepeatedField<int64_t>& earlier) {
+  incarnations_ = {model_info_.incarnation()};
+  for (const int64_t incarnation : earlier) {
+    if (static_cast<int>(incarnations_.size()) >= kMaxIncarnations) return;
+    if (std::find(incarnations_.begin(), incarnations_.end(), incarnation) == incarnations_.end()) {
+      incarnations_.push_back(incarnation);
+    }
+  }
+}
+
+absl::StatusOr<v1::LoadCheckpointResponse> TrainerLeader::RunLoad(
+    const v1::LoadCheckpointRequest& request) {
   std::vector<std::string> roots = {config_.run_dir()};
   const auto& others = config_.trainer().checkpoint_roots();
   roots.insert(roots.end(), others.begin(), others.end());
@@ -366,18 +499,27 @@ absl::StatusOr<v1::LoadCheckpointResponse> TrainerLeader::LoadCheckpoint(
     return absl::DataLossError(
         absl::StrCat(path, "/", checkpoint::kLastResponseFile, " is garbled"));
   }
+  RETURN_IF_ERROR(rpc::CheckReportedVersion(path, manifest.policy_version));
+  int64_t next_version = 0;
+  {
+    absl::MutexLock lock(&mu_);
+    // One version names one set of bytes for ever, also beside those that this process has
+    // published.
+    ASSIGN_OR_RETURN(next_version,
+                     rpc::PolicyVersionAfter(std::max({policy_version_, manifest.policy_version,
+                                                       request.min_policy_version()})));
+  }
   // Every rank has read all that it needs before any changes its weights.
   RETURN_IF_ERROR(RunOnRanks(Opcode::kVerifyShard, path).status());
   holds_initial_state_ = false;
   RETURN_IF_ERROR(RunOnRanks(Opcode::kReadShard, path).status());
 
   absl::MutexLock lock(&mu_);
-  // One version names one set of bytes for ever, also beside those that this process has published.
-  policy_version_ =
-      1 + std::max({policy_version_, manifest.policy_version, request.min_policy_version()});
+  policy_version_ = next_version;
   step_ = manifest.step;
   driver_state_ = std::move(driver_state);
   last_response_.reset();
+  SetIncarnations(last_response.incarnations());
   if (!stored_response.empty()) {
     last_response.set_policy_version(policy_version_);
     last_response_ = std::move(last_response);
@@ -389,6 +531,7 @@ absl::StatusOr<v1::LoadCheckpointResponse> TrainerLeader::LoadCheckpoint(
   response.set_policy_version(policy_version_);
   response.set_step(step_);
   response.set_driver_state(driver_state_);
+  response.mutable_incarnations()->Assign(incarnations_.begin(), incarnations_.end());
   return response;
 }
 
@@ -401,6 +544,16 @@ absl::StatusOr<v1::LoadCheckpointResponse> TrainerLeader::LoadInitialState(
   ScopedTrainerState state(status_, v1::TRAINER_STATE_CHECKPOINTING);
   RETURN_IF_ERROR(SettleCheckpoint(/*wait=*/true));
   const bool is_there = holds_initial_state_;
+  int64_t version = 0;
+  {
+    absl::MutexLock lock(&mu_);
+    version = policy_version_;
+  }
+  // One version names one set of bytes for ever; those that were there from the start keep theirs.
+  if (!is_there || request.min_policy_version() > version) {
+    ASSIGN_OR_RETURN(version,
+                     rpc::PolicyVersionAfter(std::max(version, request.min_policy_version())));
+  }
   if (!is_there) {
     // Before any rank changes its weights.
     if (!config_.model().random_init()) {
@@ -410,10 +563,8 @@ absl::StatusOr<v1::LoadCheckpointResponse> TrainerLeader::LoadInitialState(
     holds_initial_state_ = true;
   }
   absl::MutexLock lock(&mu_);
-  // One version names one set of bytes for ever; those that were there from the start keep theirs.
-  if (!is_there || request.min_policy_version() > policy_version_) {
-    policy_version_ = 1 + std::max(policy_version_, request.min_policy_version());
-  }
+  policy_version_ = version;
+  SetIncarnations({});
   step_ = 0;
   driver_state_.clear();
   last_response_.reset();
@@ -422,6 +573,7 @@ absl::StatusOr<v1::LoadCheckpointResponse> TrainerLeader::LoadInitialState(
   if (!is_there) telemetry::LogInfo("back to the state before step 1");
   v1::LoadCheckpointResponse response;
   response.set_policy_version(policy_version_);
+  response.mutable_incarnations()->Assign(incarnations_.begin(), incarnations_.end());
   return response;
 }
 

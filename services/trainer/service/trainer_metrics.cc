@@ -83,6 +83,12 @@ TrainerMetrics::TrainerMetrics(const TrainerStatus* status)
 void TrainerMetrics::Detach() {
   absl::MutexLock lock(&mu_);
   status_ = nullptr;
+  lease_ = nullptr;
+}
+
+void TrainerMetrics::WatchLease(const DriverLease* lease) {
+  absl::MutexLock lock(&mu_);
+  lease_ = lease;
 }
 
 void TrainerMetrics::OnStep(const absl::StatusOr<v1::TrainStepResponse>& response, double seconds) {
@@ -122,6 +128,15 @@ std::vector<prometheus::MetricFamily> TrainerMetrics::Collect() const {
                                        static_cast<double>(now.policy_version())));
   out.push_back(telemetry::CounterFamily("tandem_train_steps_total", "Steps since the run began.",
                                          static_cast<double>(now.step())));
+  if (lease_ != nullptr) {
+    out.push_back(telemetry::CounterFamily("tandem_lease_take_overs_total",
+                                           "Times that a driver took the trainer from another one.",
+                                           static_cast<double>(lease_->num_take_overs())));
+    out.push_back(
+        telemetry::CounterFamily("tandem_lease_refused_calls_total",
+                                 "Calls that were refused for want of the driver's lease.",
+                                 static_cast<double>(lease_->num_refused())));
+  }
   out.push_back(telemetry::StateFamily("tandem_trainer_state", "1 for the state that holds.",
                                        StateNames(), NameOf(now.state())));
   return out;

@@ -17,16 +17,19 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "services/trainer/service/driver_lease.h"
 #include "services/trainer/service/trainer_status.h"
 #include "tandem/trainer/v1/trainer_service.pb.h"
 
 namespace tandem::trainer {
 
-// Thread-safe. The status is asked while the trainer lives: Detach() before it goes.
+// Thread-safe. The status and the lease are asked while the trainer lives: Detach() before they go.
 class TrainerMetrics final : public prometheus::Collectable {
  public:
   explicit TrainerMetrics(const TrainerStatus* status);
   void Detach();
+  // Shows what the lease has counted.
+  void WatchLease(const DriverLease* lease);
 
   // What became of a step, and how long it took.
   void OnStep(const absl::StatusOr<v1::TrainStepResponse>& response, double seconds);
@@ -47,6 +50,7 @@ class TrainerMetrics final : public prometheus::Collectable {
 
   mutable absl::Mutex mu_;
   const TrainerStatus* status_ ABSL_GUARDED_BY(mu_);
+  const DriverLease* lease_ ABSL_GUARDED_BY(mu_) = nullptr;
   std::map<std::string, double> last_step_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -164,8 +164,9 @@ absl::Status RunLeader(const TrainerProcessOptions& options, TrainerEngine& engi
                        telemetry::MetricsServer* metrics, rpc::TerminationSignal& termination) {
   LeaderServerOptions server_options;
   server_options.config = options.config;
-  // Larger for every later life, as long as the clock goes forward.
-  server_options.incarnation = absl::ToUnixMillis(absl::Now());
+  // Larger for every later life, as long as the clock goes forward; fine enough that two trainers
+  // that start together differ.
+  server_options.incarnation = absl::ToUnixMicros(absl::Now());
   server_options.listen = options.listen;
   server_options.health_listen = options.health_listen;
   server_options.num_threads = NumThreads(options);

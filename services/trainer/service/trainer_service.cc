@@ -5,6 +5,7 @@
 #include "common/rpc/message_digest.h"
 #include "common/rpc/status_conversion.h"
 #include "common/rpc/trace_interceptor.h"
+#include "common/status/status_macros.h"
 #include "services/trainer/service/request_validation.h"
 #include "services/trainer/service/train_step_reactor.h"
 #include "services/trainer/service/watch_reactor.h"
@@ -49,6 +50,30 @@ grpc::ServerUnaryReactor* TrainerService::GetModelInfo(grpc::CallbackServerConte
   return Answer(context, leader_.status().Refusal());  // OK while the trainer lives
 }
 
+// The lease is not the collective thread's: a heartbeat is heard while a step runs.
+grpc::ServerUnaryReactor* TrainerService::AcquireLease(grpc::CallbackServerContext* context,
+                                                       const v1::AcquireLeaseRequest* request,
+                                                       v1::AcquireLeaseResponse* response) {
+  absl::Status status = leader_.status().Refusal();
+  if (!status.ok()) return Answer(context, status);
+  absl::StatusOr<v1::AcquireLeaseResponse> granted = leader_.AcquireLease(*request);
+  if (granted.ok()) *response = *std::move(granted);
+  return Answer(context, granted.status());
+}
+
+grpc::ServerUnaryReactor* TrainerService::RenewLease(grpc::CallbackServerContext* context,
+                                                     const v1::RenewLeaseRequest* request,
+                                                     v1::RenewLeaseResponse*) {
+  return Answer(context, leader_.RenewLease(*request));
+}
+
+grpc::ServerUnaryReactor* TrainerService::ReleaseLease(grpc::CallbackServerContext* context,
+                                                       const v1::ReleaseLeaseRequest* request,
+                                                       v1::ReleaseLeaseResponse*) {
+  leader_.ReleaseLease(*request);
+  return Answer(context, absl::OkStatus());
+}
+
 grpc::ServerReadReactor<v1::TrainStepRequest>* TrainerService::TrainStep(
     grpc::CallbackServerContext* context, v1::TrainStepResponse* response) {
   return new TrainStepReactor(context, leader_, queue_, response);
@@ -70,6 +95,7 @@ grpc::ServerUnaryReactor* TrainerService::PublishWeights(grpc::CallbackServerCon
   absl::Status valid;
   if (!request->message_digest().empty()) valid = rpc::CheckDigest(*request);
   if (valid.ok()) valid = ValidatePublishWeights(*request);
+  if (valid.ok()) valid = leader_.CheckWrite(request->lease());
   if (!valid.ok()) return Answer(context, valid);
   // A client's channel repeats what is UNAVAILABLE. An update that failed has taken its time and
   // says whose fault it was; repeated, it would end in the call's deadline, which says nothing.
@@ -92,6 +118,9 @@ grpc::ServerUnaryReactor* TrainerService::GetWeightDigests(
 grpc::ServerUnaryReactor* TrainerService::SaveCheckpoint(grpc::CallbackServerContext* context,
                                                          const v1::SaveCheckpointRequest* request,
                                                          v1::SaveCheckpointResponse* response) {
+  if (absl::Status held = leader_.CheckWrite(request->lease()); !held.ok()) {
+    return Answer(context, held);
+  }
   return Enqueue<v1::SaveCheckpointResponse>(
       context, response, [this, request] { return leader_.SaveCheckpoint(*request); });
 }
@@ -99,6 +128,9 @@ grpc::ServerUnaryReactor* TrainerService::SaveCheckpoint(grpc::CallbackServerCon
 grpc::ServerUnaryReactor* TrainerService::LoadCheckpoint(grpc::CallbackServerContext* context,
                                                          const v1::LoadCheckpointRequest* request,
                                                          v1::LoadCheckpointResponse* response) {
+  absl::Status valid = ValidateLoadCheckpoint(*request);
+  if (valid.ok()) valid = leader_.CheckWrite(request->lease());
+  if (!valid.ok()) return Answer(context, valid);
   return Enqueue<v1::LoadCheckpointResponse>(
       context, response, [this, request] { return leader_.LoadCheckpoint(*request); });
 }

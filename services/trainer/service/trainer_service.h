@@ -21,6 +21,15 @@ class TrainerService final : public v1::TrainerService::CallbackService {
   grpc::ServerUnaryReactor* GetModelInfo(grpc::CallbackServerContext* context,
                                          const v1::GetModelInfoRequest* request,
                                          v1::GetModelInfoResponse* response) override;
+  grpc::ServerUnaryReactor* AcquireLease(grpc::CallbackServerContext* context,
+                                         const v1::AcquireLeaseRequest* request,
+                                         v1::AcquireLeaseResponse* response) override;
+  grpc::ServerUnaryReactor* RenewLease(grpc::CallbackServerContext* context,
+                                       const v1::RenewLeaseRequest* request,
+                                       v1::RenewLeaseResponse* response) override;
+  grpc::ServerUnaryReactor* ReleaseLease(grpc::CallbackServerContext* context,
+                                         const v1::ReleaseLeaseRequest* request,
+                                         v1::ReleaseLeaseResponse* response) override;
   grpc::ServerReadReactor<v1::TrainStepRequest>* TrainStep(
       grpc::CallbackServerContext* context, v1::TrainStepResponse* response) override;
   grpc::ServerUnaryReactor* ComputeLogProbs(grpc::CallbackServerContext* context,

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/io/jsonl.h"
+#include "common/rpc/policy_version.h"
 #include "common/status/status_macros.h"
 #include "tools/tandem/commands/command.h"
 #include "tools/tandem/commands/run_options.h"
@@ -59,6 +60,28 @@ absl::StatusOr<std::vector<double>> NumberOrList(const io::JsonFields& row, cons
   return values;
 }
 
+// Versions of spans [version, begin, end], or of tokens. Recorded samples are trained on whatever
+// sampled them; but a number that is no version is a mistake of the file.
+absl::Status CheckVersions(const io::JsonFields& row) {
+  if (!row.Has("policy_versions")) return absl::OkStatus();
+  const json& list = row.json()["policy_versions"];
+  if (!list.is_array()) return row.Error("policy_versions", "expected a list");
+  for (size_t i = 0; i < list.size(); ++i) {
+    const json& entry = list[i];
+    const json& version = entry.is_array() && !entry.empty() ? entry[0] : entry;
+    // What is negative is not unsigned.
+    const bool is_version =
+        version.is_number_unsigned() &&
+        version.get<uint64_t>() <= static_cast<uint64_t>(rpc::kMaxPolicyVersion);
+    if (!is_version) {
+      return row.Error("policy_versions",
+                       absl::StrCat("[", i, "]: expected a policy version, 0 to ",
+                                    rpc::kMaxPolicyVersion, ", found ", version.dump()));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Sample> ReadSample(const io::JsonFields& row) {
   Sample sample;
   sample.set_sample_id(row.place());
@@ -95,6 +118,7 @@ absl::StatusOr<Sample> ReadSample(const io::JsonFields& row) {
     ASSIGN_OR_RETURN(const std::vector<double> values, NumberOrList(row, "logprobs", num_tokens));
     response.mutable_logprobs()->Add(values.begin(), values.end());
   }
+  RETURN_IF_ERROR(CheckVersions(row));
   if (row.Has("group")) {
     const json& group = row.json()["group"];
     sample.set_group_id(group.is_string() ? group.get<std::string>() : group.dump());
@@ -146,6 +170,12 @@ absl::Status RunReplay(const ReplayOptions& options) {
   driver::RunFolder& folder = start.folder;
   RETURN_IF_ERROR(
       session.Explain(session.Open(config, {.local = options.run.local, .needs_rollouts = false})));
+  RETURN_IF_ERROR(session.Explain(
+      session.Drive({.run_id = start.run_id,
+                     .run_dir = folder.path(),
+                     .resumes = options.run.resume,
+                     .take_over = options.run.take_over,
+                     .note = [&progress](const std::string& text) { progress.Note(text); }})));
   const auto num_steps = static_cast<int64_t>(steps.size());
   ASSIGN_OR_RETURN(const std::optional<driver::ResumePoint> resume,
                    ResumeIfAsked(start, "replay", config.seed(), num_steps, session, progress));

@@ -64,6 +64,10 @@ void AddResumeOption(CLI::App& command, RunOptions& options) {
           "Goes on from run_dir's newest checkpoint that is whole, or from DIR")
       ->type_name("[DIR]")
       ->expected(0, 1);
+  command.add_flag(
+      "--take-over", options.take_over,
+      "Takes trainer and rollouts from another run, also while it is alive: its driver "
+      "is refused from then on");
 }
 
 absl::StatusOr<config::v1::RunConfig> ResolveConfig(const RunOptions& options,

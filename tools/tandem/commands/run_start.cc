@@ -42,7 +42,8 @@ absl::StatusOr<RunStart> PrepareRunFolder(const RunOptions& options,
   ASSIGN_OR_RETURN(driver::RunFolder folder,
                    goes_on ? driver::RunFolder::Reopen(config) : driver::RunFolder::Create(config));
   ASSIGN_OR_RETURN(std::string run_id, driver::TakeRunId(folder.path(), options.resume));
-  return RunStart{std::move(folder), std::move(run_id), std::move(candidates), options.resume};
+  return RunStart{std::move(folder), std::move(run_id), std::move(candidates),
+                  options.resume || options.take_over};
 }
 
 absl::StatusOr<std::optional<driver::ResumePoint>> ResumeIfAsked(RunStart& start,

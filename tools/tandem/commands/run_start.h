@@ -22,7 +22,9 @@ struct RunStart {
   driver::RunFolder folder;
   std::string run_id;                                 // kept in the folder, see run_id.h
   std::vector<checkpoint::RunCheckpoint> candidates;  // to go on from; empty: begin with step 1
-  bool resume = false;  // whether it was asked for: a trainer that is ahead is then put back
+  // Whether a trainer that is ahead is put back to where this run begins, and its versions continue
+  // after those of the rollouts: with --resume and --take-over.
+  bool resume = false;
 };
 
 // Lets the trainer that this run starts load from the folder that --resume names.

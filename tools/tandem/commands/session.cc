@@ -11,9 +11,16 @@
 
 namespace tandem::commands {
 
+namespace {
+
+constexpr absl::Duration kLocalLease = absl::Hours(24);
+
+}  // namespace
+
 Session::Session() = default;
 
 Session::~Session() {
+  if (trainer_ != nullptr) trainer_->ReleaseLease();  // its heartbeats use the fleet
   // A generation that nobody waits for would hold up the processes' drain.
   if (fleet_ != nullptr && interrupted_) fleet_->AbortAll();
 }
@@ -86,7 +93,27 @@ absl::Status Session::Open(const config::v1::RunConfig& config, const SessionOpt
   return absl::OkStatus();
 }
 
+absl::Status Session::Drive(DriveOptions options) {
+  driver::LeaseOptions lease;
+  lease.run_id = std::move(options.run_id);
+  lease.run_dir = std::move(options.run_dir);
+  lease.waits_for_own_run = options.resumes;
+  lease.take_over = options.take_over;
+  // Processes that end with this one need no other end of the lease; a pause of the whole family,
+  // as by Ctrl-Z, is none.
+  if (cluster_ != nullptr) lease.duration = kLocalLease;
+  lease.note = std::move(options.note);
+  lease.interrupted = [this] { return interrupted(); };
+  lease.on_heartbeat = [fleet = fleet_.get()] {
+    if (fleet != nullptr) fleet->SendHeartbeats();
+  };
+  RETURN_IF_ERROR(trainer_->AcquireLease(std::move(lease)));
+  if (fleet_ != nullptr) fleet_->SetTrainer(trainer_->incarnation());
+  return absl::OkStatus();
+}
+
 void Session::StopProcesses() {
+  if (trainer_ != nullptr) trainer_->ReleaseLease();
   fleet_.reset();
   trainer_.reset();
   if (cluster_ != nullptr) cluster_->Stop();

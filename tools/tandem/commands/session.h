@@ -42,6 +42,17 @@ class Session {
   // Starts or connects. Errors name what is not there.
   absl::Status Open(const config::v1::RunConfig& config, const SessionOptions& options);
 
+  // Makes this process the trainer's driver until the session ends, and has the rollouts checked
+  // for that trainer's weights. Errors name who drives it. A command that only reads does without.
+  struct DriveOptions {
+    std::string run_id;
+    std::string run_dir;
+    bool resumes = false;    // waits for an earlier process of the run to be over
+    bool take_over = false;  // see LeaseOptions
+    std::function<void(const std::string&)> note;
+  };
+  absl::Status Drive(DriveOptions options);
+
   driver::TrainerClient& trainer() { return *trainer_; }
   driver::RolloutFleet& fleet() { return *fleet_; }
   driver::RolloutFleet* fleet_or_null() { return fleet_.get(); }

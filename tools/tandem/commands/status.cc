@@ -47,6 +47,11 @@ json AskTrainer(const std::string& address) {
   line["policy_version"] = info.policy_version();
   line["step"] = info.step();
   line["incarnation"] = info.incarnation();
+  if (info.has_lease_holder()) {
+    const trainer::v1::LeaseHolder& holder = info.lease_holder();
+    line["driver"] = absl::StrFormat("run %s, process %d on %s, %s", holder.run_id(), holder.pid(),
+                                     holder.host(), holder.run_dir());
+  }
   line["model"] = info.architecture();
   line["parameters"] = info.num_parameters();
   line["ranks"] = info.num_ranks();
@@ -67,6 +72,8 @@ json AskRollout(const std::string& address) {
   }
   line["state"] = Lower(rollout::v1::RolloutState_Name(info.state()), "ROLLOUT_STATE_");
   line["policy_version"] = info.policy_version();
+  line["incarnation"] = info.incarnation();
+  if (!info.owner().run_id().empty()) line["run"] = info.owner().run_id();
   line["model"] = info.architecture();
   line["parameters"] = info.num_parameters();
   line["dtype"] = info.dtype();

@@ -32,6 +32,7 @@ struct SyncOptions {
   std::string trainer;
   std::vector<std::string> rollouts;
   bool verify = false;
+  bool take_over = false;
   bool as_json = false;
 };
 
@@ -63,6 +64,7 @@ absl::StatusOr<Services> FindServices(const SyncOptions& options) {
   Services out;
   out.timeout = absl::Seconds(config->trainer().update_timeout_s());
   out.trainer = std::make_unique<driver::TrainerClient>(trainer, out.timeout, out.timeout);
+  if (options.take_over) out.trainer->TakeOverReplicas();
   for (const std::string& rollout : rollouts) {
     trainer::v1::RolloutReplica& replica = out.replicas.emplace_back();
     replica.set_replica_id(absl::StrCat("rollout-", out.replicas.size() - 1));
@@ -249,6 +251,8 @@ void AddSync(CLI::App& app, Runner& runner) {
       "--verify", options->verify,
       "Publishes nothing: compares the digest of every live tensor of every rank with "
       "the trainer's, and exits 1 where one differs or another version is live");
+  command->add_flag("--take-over", options->take_over,
+                    "Publishes also to rollouts that belong to another run, which loses them");
   command->add_flag("--json", options->as_json, "One JSON object a replica");
   command->callback([&runner, options] {
     runner = [options] { return options->verify ? Verify(*options) : Publish(*options); };

@@ -145,6 +145,12 @@ absl::Status RunTraining(Kind kind, const RunOptions& options, DryRunOptions dry
        .replica_ranks = options.replica_ranks,
        .trace = options.trace,
        .note = [&progress](const std::string& text) { progress.Note(text); }})));
+  RETURN_IF_ERROR(session.Explain(
+      session.Drive({.run_id = start.run_id,
+                     .run_dir = start.folder.path(),
+                     .resumes = options.resume,
+                     .take_over = options.take_over,
+                     .note = [&progress](const std::string& text) { progress.Note(text); }})));
   ASSIGN_OR_RETURN(
       const std::optional<driver::ResumePoint> resume,
       ResumeIfAsked(start, command, config.seed(),

@@ -2,6 +2,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/rpc/policy_version.h"
+#include "common/status/status_macros.h"
 
 namespace tandem::driver {
 
@@ -49,6 +51,28 @@ Group FromProto(const v1::FinishedGroup& group) {
   return out;
 }
 
+namespace {
+
+// Of the weights that sampled what the state holds.
+absl::Status CheckVersions(const v1::Generation& generation, const std::string& place) {
+  RETURN_IF_ERROR(rpc::CheckReportedVersion(place, generation.policy_version()));
+  const auto check = [&place](const v1::Completion& completion) -> absl::Status {
+    for (const common::v1::VersionSpan& span : completion.version_spans()) {
+      RETURN_IF_ERROR(rpc::CheckReportedVersion(place, span.policy_version()));
+    }
+    return absl::OkStatus();
+  };
+  for (const v1::FinishedGroup& group : generation.groups()) {
+    for (const v1::Completion& completion : group.completions()) RETURN_IF_ERROR(check(completion));
+    if (group.has_baseline()) {
+      RETURN_IF_ERROR(check(group.baseline()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::StatusOr<v1::DriverState> ParseDriverState(const std::string& bytes,
                                                  const std::string& place) {
   v1::DriverState state;
@@ -56,6 +80,7 @@ absl::StatusOr<v1::DriverState> ParseDriverState(const std::string& bytes,
     return absl::DataLossError(
         absl::StrCat(place, " holds no state of a run to go on with; it was saved otherwise"));
   }
+  RETURN_IF_ERROR(CheckVersions(state.ahead(), place));
   return state;
 }
 

@@ -20,7 +20,8 @@ Completion FromProto(const v1::Completion& completion);
 v1::FinishedGroup ToProto(const Prompt& prompt, const Group& group);
 Group FromProto(const v1::FinishedGroup& group);  // without its prompt
 
-// DATA_LOSS where the bytes are none. `place` names the checkpoint, for the error.
+// DATA_LOSS where the bytes are none, OUT_OF_RANGE for a version that is none. `place` names the
+// checkpoint, for the error.
 absl::StatusOr<v1::DriverState> ParseDriverState(const std::string& bytes,
                                                  const std::string& place);
 

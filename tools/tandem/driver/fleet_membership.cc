@@ -99,17 +99,21 @@ void FleetMembership::OnAnswer(const Poll& poll, const GetServerInfoResponse& in
     return;
   }
   replica->policy_version = info.policy_version();
+  const bool is_foreign = trainer_incarnation_ != 0 && info.policy_version() >= 0 &&
+                          info.incarnation() != trainer_incarnation_;
   if (is_publishing_ && replica->state == ReplicaState::kUpdating && !restarted) return;
   // A version that it has from another life of the trainer is not the one that is meant.
   const bool has_it =
-      info.policy_version() >= 0 && !is_publishing_ &&
+      info.policy_version() >= 0 && !is_publishing_ && !is_foreign &&
       (version_ < 0 || (info.policy_version() == version_ && replica->committed == version_));
   if (has_it) {
     Enter(*replica, ReplicaState::kServing, absl::StrCat("version ", info.policy_version()));
   } else {
     Enter(*replica, ReplicaState::kStale,
           info.policy_version() < 0 ? "it has no weights yet"
-                                    : absl::StrCat("it has version ", info.policy_version()));
+          : is_foreign ? absl::StrFormat("it has version %d of another trainer, incarnation %d",
+                                         info.policy_version(), info.incarnation())
+                       : absl::StrCat("it has version ", info.policy_version()));
   }
 }
 

@@ -78,6 +78,9 @@ class FleetMembership {
 
   explicit FleetMembership(Options options) : options_(options) {}
 
+  // A replica serves only where its weights are of this trainer; 0, the default: of any.
+  void SetTrainer(int64_t incarnation) { trainer_incarnation_ = incarnation; }
+
   // The list of addresses as it is now. One that is new joins; one that is gone is DRAINING until
   // Forget(). An id with another address is another replica.
   void SetMembers(const std::vector<ReplicaAddress>& members, absl::Time now);
@@ -129,6 +132,7 @@ class FleetMembership {
   const Options options_;
   std::map<std::string, Replica> replicas_;
   int64_t version_ = -1;
+  int64_t trainer_incarnation_ = 0;
   int64_t epoch_ = 0;  // grows when versions change hands
   bool is_publishing_ = false;
   bool has_members_ = false;

@@ -69,6 +69,7 @@ void FleetMonitor::Ask(const FleetMembership::Poll& poll) {
   auto question = std::make_shared<Question>();
   question->stub = stub;
   question->context = rpc::MakeContext(options_.poll_timeout);
+  if (options_.incarnation) question->request.set_incarnation(options_.incarnation());
   {
     absl::MutexLock lock(&mu_);
     questions_.emplace(question.get(), question);

@@ -29,6 +29,9 @@ class FleetMonitor {
     std::function<void()> tick;
     // Whom to ask now.
     std::function<std::vector<FleetMembership::Poll>()> due;
+    // Of the trainer on whose behalf it is asked, 0: of none; unset: none. A question is a
+    // heartbeat of its driver.
+    std::function<int64_t()> incarnation;
     // From one of gRPC's threads.
     std::function<void(const FleetMembership::Poll&,
                        absl::StatusOr<rollout::v1::GetServerInfoResponse>)>

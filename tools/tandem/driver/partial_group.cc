@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/rpc/policy_version.h"
+#include "common/rpc/status_conversion.h"
 
 namespace tandem::driver {
 namespace {
@@ -18,10 +20,30 @@ bool GoesOn(const Completion& completion) {
          completion.finish_reason == FINISH_REASON_ABORTED;
 }
 
+// Whether the weights of the trainer that was asked for sampled every token.
+absl::Status CheckOrigin(const GenerateResponse& response, int64_t incarnation) {
+  if (incarnation == 0) return absl::OkStatus();
+  for (const common::v1::VersionSpan& span : response.version_spans()) {
+    if (span.incarnation() == incarnation) continue;
+    return rpc::WithReason(
+        absl::FailedPreconditionError(absl::StrCat(
+            "version ", span.policy_version(), " of trainer incarnation ", span.incarnation(),
+            " sampled tokens for this run, whose trainer is incarnation ", incarnation,
+            ": another trainer has taken the rollout over; its tokens are dropped")),
+        "FOREIGN_WEIGHTS",
+        {{"expected", absl::StrCat(incarnation)}, {"actual", absl::StrCat(span.incarnation())}});
+  }
+  return absl::OkStatus();
+}
+
 // The spans of an answer cover its tokens without a gap.
 absl::Status CheckSpans(const GenerateResponse& response, int64_t last_version) {
   int64_t end = 0;
   for (const common::v1::VersionSpan& span : response.version_spans()) {
+    if (span.policy_version() < 0 || span.policy_version() > rpc::kMaxPolicyVersion) {
+      return absl::InternalError(absl::StrCat("a span has policy version ", span.policy_version(),
+                                              ", expected 0 to ", rpc::kMaxPolicyVersion));
+    }
     if (span.begin() != end || span.end() <= span.begin()) {
       return absl::InternalError(absl::StrCat("a span of versions begins at token ", span.begin(),
                                               " and ends at ", span.end(), ", expected ", end,
@@ -84,6 +106,9 @@ absl::Status PartialGroup::Append(const GenerateResponse& response) {
   if (!GoesOn(completion)) {
     return absl::InternalError(absl::StrCat("sample ", response.index(), " goes on past its end"));
   }
+  if (absl::Status status = CheckOrigin(response, request_.incarnation()); !status.ok()) {
+    return status;
+  }
   int64_t& last_version = last_version_[response.index()];
   if (absl::Status status = CheckSpans(response, last_version); !status.ok()) return status;
   const int64_t offset = static_cast<int64_t>(completion.token_ids.size());
@@ -100,7 +125,8 @@ absl::Status PartialGroup::Append(const GenerateResponse& response) {
     span.set_begin(span.begin() + offset);
     span.set_end(span.end() + offset);
     if (!completion.version_spans.empty() &&
-        completion.version_spans.back().policy_version() == span.policy_version()) {
+        completion.version_spans.back().policy_version() == span.policy_version() &&
+        completion.version_spans.back().incarnation() == span.incarnation()) {
       completion.version_spans.back().set_end(span.end());
     } else {
       completion.version_spans.push_back(span);

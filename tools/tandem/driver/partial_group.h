@@ -22,8 +22,10 @@ class PartialGroup {
   rollout::v1::GenerateRequest NextRequest();
 
   // Adds an answer to the request that was made last. INTERNAL where it is not what the contract
-  // says: an index out of range, tokens without log-probs, spans that leave out a token or in which
-  // one process goes back to an older version.
+  // says: an index out of range, tokens without log-probs, spans that leave out a token, name a
+  // version out of range, or in which one process goes back to an older version.
+  // FAILED_PRECONDITION (FOREIGN_WEIGHTS), with nothing added, where other weights sampled it than
+  // those of the trainer that the request names.
   absl::Status Append(const rollout::v1::GenerateResponse& response);
 
   // Every sample has ended, be it by an abort.

@@ -6,7 +6,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/policy_version.h"
+#include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
+#include "tandem/common/v1/error.pb.h"
 #include "tools/tandem/driver/fleet_job.h"
 #include "tools/tandem/driver/generate_call.h"
 #include "tools/tandem/driver/look_interval.h"
@@ -26,6 +29,12 @@ bool IsOfTheReplica(const absl::Status& status) {
 bool MayPass(const absl::Status& status) {
   return IsOfTheReplica(status) || absl::IsFailedPrecondition(status) ||
          absl::IsResourceExhausted(status);
+}
+
+// Whether the replica serves, or served while it answered, another trainer's weights.
+bool IsForeign(const absl::Status& status) {
+  const auto info = rpc::GetDetail<common::v1::ErrorInfo>(status);
+  return info.has_value() && info->reason() == "FOREIGN_WEIGHTS";
 }
 
 }  // namespace
@@ -55,8 +64,17 @@ RolloutFleet::RolloutFleet(std::vector<Replica> replicas, Options options)
     absl::MutexLock lock(&mu_);
     return membership_.DuePolls(absl::Now());
   };
+  monitor.incarnation = [this] {
+    absl::MutexLock lock(&mu_);
+    return trainer_incarnation_;
+  };
   monitor.answered = [this](const FleetMembership::Poll& poll,
                             absl::StatusOr<rollout::v1::GetServerInfoResponse> answer) {
+    if (answer.ok()) {
+      const absl::Status in_range = rpc::CheckReportedVersion(
+          poll.address.id, answer->policy_version(), rpc::NoVersion::kAllowed);
+      if (!in_range.ok()) answer = in_range;
+    }
     {
       absl::MutexLock lock(&mu_);
       if (answer.ok()) {
@@ -123,6 +141,7 @@ std::shared_ptr<RolloutFleet::Run> RolloutFleet::Start(
     {
       absl::MutexLock lock(&mu_);
       request.set_stream(StreamsAreOfUse());
+      request.set_incarnation(trainer_incarnation_);
     }
     auto job = std::make_shared<Job>(std::move(request));
     job->deadline = deadline;
@@ -242,6 +261,7 @@ void RolloutFleet::OnCallDone(const std::shared_ptr<Job>& job, absl::Status stat
     } else if (status.ok()) {
       goes_on = job->group.aborted() && !is_aborting_;
     } else {
+      if (IsForeign(status)) ++foreign_answers_;
       status = absl::Status(
           status.code(),
           absl::StrCat("rollout ", id, " at ", link->replica.address, ": ", status.message()));

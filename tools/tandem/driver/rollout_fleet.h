@@ -66,6 +66,13 @@ class RolloutFleet {
     std::function<absl::Status()> while_waiting;
   };
 
+  // From now on only weights of this trainer are sampled with: requests ask for them, answers of
+  // another trainer's are dropped and counted, and a replica that serves another's is STALE. 0, the
+  // default, checks nothing. Comes before the first request.
+  void SetTrainer(int64_t incarnation);
+  // Tells the replicas that belong to that trainer that its driver is alive. Does not wait.
+  void SendHeartbeats();
+
   // A group that is being sampled.
   class Run;
 
@@ -104,7 +111,7 @@ class RolloutFleet {
   static absl::StatusOr<rollout::v1::GetServerInfoResponse> GetServerInfo(const Replica& replica);
 
   // fleet/{serving,joining,stale,lost,draining}, and since the last call fleet/{joined,left},
-  // fleet/retried_requests and fleet/kept_tokens.
+  // fleet/retried_requests, fleet/kept_tokens and fleet/foreign_answers.
   std::map<std::string, double> TakeMetrics();
 
  private:
@@ -137,6 +144,8 @@ class RolloutFleet {
   bool is_aborting_ ABSL_GUARDED_BY(mu_) = false;
   int64_t retried_requests_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t kept_tokens_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t foreign_answers_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t trainer_incarnation_ ABSL_GUARDED_BY(mu_) = 0;
   absl::Time next_list_ = absl::InfinitePast();  // of the monitor's thread
   std::unique_ptr<FleetMonitor> monitor_;        // null where the fleet is not elastic
 };

@@ -5,6 +5,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/policy_version.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
 #include "tools/tandem/driver/fleet_job.h"
@@ -61,6 +62,38 @@ void RolloutFleet::Tick() {
     membership_.SetMembers(members, now);
   }
   OnChange();
+}
+
+void RolloutFleet::SetTrainer(int64_t incarnation) {
+  absl::MutexLock lock(&mu_);
+  trainer_incarnation_ = incarnation;
+  membership_.SetTrainer(incarnation);
+}
+
+void RolloutFleet::SendHeartbeats() {
+  // Owns itself until its answer, or deadline, has come.
+  struct Heartbeat {
+    std::shared_ptr<Link> link;
+    std::unique_ptr<grpc::ClientContext> context = rpc::MakeContext(kInfoTimeout);
+    rollout::v1::GetServerInfoRequest request;
+    rollout::v1::GetServerInfoResponse response;
+  };
+  std::vector<std::shared_ptr<Heartbeat>> heartbeats;
+  {
+    absl::MutexLock lock(&mu_);
+    if (trainer_incarnation_ == 0 || options_.is_elastic) return;  // there the monitor asks often
+    for (const auto& [id, link] : links_) {
+      auto heartbeat = std::make_shared<Heartbeat>();
+      heartbeat->link = link;
+      heartbeat->request.set_incarnation(trainer_incarnation_);
+      heartbeats.push_back(std::move(heartbeat));
+    }
+  }
+  for (const auto& heartbeat : heartbeats) {
+    heartbeat->link->stub->async()->GetServerInfo(heartbeat->context.get(), &heartbeat->request,
+                                                  &heartbeat->response,
+                                                  [heartbeat](const grpc::Status&) {});
+  }
 }
 
 absl::StatusOr<std::vector<RolloutFleet::Replica>> RolloutFleet::BeginPublish() {
@@ -133,6 +166,9 @@ absl::StatusOr<rollout::v1::GetServerInfoResponse> RolloutFleet::GetServerInfo(
   rollout::v1::GetServerInfoResponse response;
   RETURN_IF_ERROR(rpc::FromGrpcStatus(stub->GetServerInfo(context.get(), {}, &response)))
       << "rollout " << replica.id << " at " << replica.address;
+  RETURN_IF_ERROR(
+      rpc::CheckReportedVersion(absl::StrCat("rollout ", replica.id, " at ", replica.address),
+                                response.policy_version(), rpc::NoVersion::kAllowed));
   return response;
 }
 
@@ -160,7 +196,8 @@ std::map<std::string, double> RolloutFleet::TakeMetrics() {
           {"fleet/joined", static_cast<double>(changes.joined)},
           {"fleet/left", static_cast<double>(changes.left)},
           {"fleet/retried_requests", static_cast<double>(std::exchange(retried_requests_, 0))},
-          {"fleet/kept_tokens", static_cast<double>(std::exchange(kept_tokens_, 0))}};
+          {"fleet/kept_tokens", static_cast<double>(std::exchange(kept_tokens_, 0))},
+          {"fleet/foreign_answers", static_cast<double>(std::exchange(foreign_answers_, 0))}};
 }
 
 }  // namespace tandem::driver

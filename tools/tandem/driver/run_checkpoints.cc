@@ -13,10 +13,12 @@ absl::Status RunCheckpoints::Save(int64_t step, v1::DriverState state, Metrics& 
   RETURN_IF_ERROR(folder_.SyncMetrics());  // a checkpoint never outlives the lines before it
   for (const auto& [name, value] : metrics) (*state.mutable_metrics())[name] = value;
   state.set_step(step);
+  state.set_run_id(trainer_.run_id());
   const auto response =
       trainer_.SaveSharded(folder_.checkpoint_path(step), state.SerializeAsString());
   metrics["timing_s/save_checkpoint"] = absl::ToDoubleSeconds(absl::Now() - begin);
   if (!response.ok()) {
+    if (IsLeaseLost(response.status())) return response.status();
     // The trainer's end is an error; a disk that is full is not.
     RETURN_IF_ERROR(trainer_.GetModelInfo().status()) << response.status().message();
     NoteFailure(step, response.status().message(), metrics);

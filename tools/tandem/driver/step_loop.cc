@@ -28,7 +28,8 @@ StepLoop::StepLoop(const LoopContext& context, const char* command)
 }
 
 absl::Status StepLoop::CheckInterrupted() const {
-  return c_.interrupted() ? absl::CancelledError("interrupted") : absl::OkStatus();
+  if (c_.interrupted()) return absl::CancelledError("interrupted");
+  return c_.trainer.LeaseStatus();  // who drives no longer must not go on, be it to generate
 }
 
 absl::Status StepLoop::Publish(Metrics& metrics) {

@@ -9,6 +9,8 @@
 #include "common/rpc/channel.h"
 #include "common/rpc/message_digest.h"
 #include "common/rpc/new_uuid.h"
+#include "common/rpc/policy_version.h"
+#include "common/rpc/samples_digest.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
 #include "tools/tandem/driver/rank_addresses.h"
@@ -33,16 +35,42 @@ absl::Status TrainerClient::Named(const grpc::Status& status) const {
   return absl::OkStatus();
 }
 
+absl::Status TrainerClient::AcquireLease(LeaseOptions options) {
+  absl::StatusOr<std::unique_ptr<LeaseKeeper>> lease =
+      LeaseKeeper::Acquire(*stub_, std::move(options));
+  RETURN_IF_ERROR(lease.status()) << "trainer at " << address_;
+  lease_ = *std::move(lease);
+  return absl::OkStatus();
+}
+
+absl::Status TrainerClient::LeaseStatus() const {
+  if (lease_ == nullptr) return absl::OkStatus();
+  RETURN_IF_ERROR(lease_->status()) << "trainer at " << address_;
+  return absl::OkStatus();
+}
+
+trainer::v1::Lease TrainerClient::lease() const {
+  return lease_ == nullptr ? trainer::v1::Lease() : lease_->lease();
+}
+
+absl::Status TrainerClient::CheckVersion(int64_t version) const {
+  return rpc::CheckReportedVersion(absl::StrCat("trainer at ", address_), version);
+}
+
 absl::StatusOr<trainer::v1::GetModelInfoResponse> TrainerClient::GetModelInfo() {
   auto context = rpc::MakeContext(absl::Seconds(30));
   trainer::v1::GetModelInfoResponse response;
   RETURN_IF_ERROR(Named(stub_->GetModelInfo(context.get(), {}, &response)));
+  RETURN_IF_ERROR(CheckVersion(response.policy_version()));
   return response;
 }
 
 absl::StatusOr<trainer::v1::TrainStepResponse> TrainerClient::TrainStep(
     int64_t step, trainer::v1::Objective objective,
     const std::vector<common::v1::Sample>& samples) {
+  RETURN_IF_ERROR(LeaseStatus());
+  rpc::SamplesDigest digest;
+  for (const common::v1::Sample& sample : samples) digest.Add(sample);
   auto context = rpc::MakeContext(step_timeout_);
   trainer::v1::TrainStepResponse response;
   auto writer = stub_->TrainStep(context.get(), &response);
@@ -51,6 +79,9 @@ absl::StatusOr<trainer::v1::TrainStepResponse> TrainerClient::TrainStep(
   message.mutable_header()->set_step(step);
   message.mutable_header()->set_objective(objective);
   message.mutable_header()->set_num_samples(static_cast<int64_t>(samples.size()));
+  message.mutable_header()->set_incarnation(incarnation());
+  *message.mutable_header()->mutable_lease() = lease();
+  message.mutable_header()->set_samples_digest(digest.Hex());
   // A refused stream ends early; its status says why.
   bool open = writer->Write(message);
   for (size_t i = 0; open && i < samples.size(); ++i) {
@@ -59,6 +90,15 @@ absl::StatusOr<trainer::v1::TrainStepResponse> TrainerClient::TrainStep(
   }
   writer->WritesDone();
   RETURN_IF_ERROR(Named(writer->Finish()));
+  RETURN_IF_ERROR(CheckVersion(response.policy_version()));
+  if (response.step() != step || response.samples_digest() != digest.Hex() ||
+      response.run_id() != run_id()) {
+    return absl::DataLossError(
+        absl::StrCat("trainer at ", address_, ": step ", step, " with samples of digest ",
+                     digest.Hex(), " was sent, and the answer is of step ", response.step(),
+                     " with samples of digest ", response.samples_digest(), ", of run \"",
+                     response.run_id(), "\"; these were not trained on"));
+  }
   return response;
 }
 
@@ -91,18 +131,23 @@ absl::StatusOr<trainer::v1::PublishWeightsResponse> TrainerClient::PublishWeight
 
 absl::StatusOr<trainer::v1::PublishWeightsResponse> TrainerClient::PublishWeights(
     const std::vector<trainer::v1::RolloutReplica>& replicas) {
+  RETURN_IF_ERROR(LeaseStatus());
   // The trainer keeps the update's own deadline; the call outlasts it, so that the answer names the
   // culprit.
   auto context = rpc::MakeContext(update_timeout_ + absl::Seconds(30));
   trainer::v1::PublishWeightsRequest request;
   request.set_request_id(rpc::NewUuid());
   request.set_policy_version(-1);
+  request.set_incarnation(incarnation());
+  *request.mutable_lease() = lease();
+  request.set_take_over(takes_replicas_over_ || (lease_ != nullptr && lease_->takes_over()));
   request.mutable_replicas()->Assign(replicas.begin(), replicas.end());
   trainer::v1::PublishWeightsResponse response;
   rpc::SetDigest(request);
   RETURN_IF_ERROR(Named(stub_->PublishWeights(context.get(), request, &response)));
   RETURN_IF_ERROR(rpc::CheckDigest(response, request.message_digest()))
       << "trainer at " << address_;
+  RETURN_IF_ERROR(CheckVersion(response.policy_version()));
   return response;
 }
 
@@ -110,6 +155,7 @@ absl::StatusOr<trainer::v1::GetWeightDigestsResponse> TrainerClient::GetWeightDi
   auto context = rpc::MakeContext(update_timeout_ + absl::Seconds(30));
   trainer::v1::GetWeightDigestsResponse response;
   RETURN_IF_ERROR(Named(stub_->GetWeightDigests(context.get(), {}, &response)));
+  RETURN_IF_ERROR(CheckVersion(response.policy_version()));
   return response;
 }
 
@@ -141,9 +187,11 @@ absl::StatusOr<trainer::v1::SaveCheckpointResponse> TrainerClient::SaveSharded(
 
 absl::StatusOr<trainer::v1::SaveCheckpointResponse> TrainerClient::Save(
     const trainer::v1::SaveCheckpointRequest& request) {
+  RETURN_IF_ERROR(LeaseStatus());
   auto context = rpc::MakeContext(step_timeout_);
   trainer::v1::SaveCheckpointRequest identified = request;
   identified.set_request_id(rpc::NewUuid());
+  *identified.mutable_lease() = lease();
   trainer::v1::SaveCheckpointResponse response;
   RETURN_IF_ERROR(Named(stub_->SaveCheckpoint(context.get(), identified, &response)));
   return response;
@@ -151,25 +199,29 @@ absl::StatusOr<trainer::v1::SaveCheckpointResponse> TrainerClient::Save(
 
 absl::StatusOr<trainer::v1::LoadCheckpointResponse> TrainerClient::LoadCheckpoint(
     const std::string& path, int64_t min_policy_version) {
-  auto context = rpc::MakeContext(step_timeout_);
   trainer::v1::LoadCheckpointRequest request;
-  request.set_request_id(rpc::NewUuid());
   request.set_path(path);
   request.set_min_policy_version(min_policy_version);
-  trainer::v1::LoadCheckpointResponse response;
-  RETURN_IF_ERROR(Named(stub_->LoadCheckpoint(context.get(), request, &response)));
-  return response;
+  return Load(std::move(request));
 }
 
 absl::StatusOr<trainer::v1::LoadCheckpointResponse> TrainerClient::LoadInitialState(
     int64_t min_policy_version) {
-  auto context = rpc::MakeContext(step_timeout_);
   trainer::v1::LoadCheckpointRequest request;
-  request.set_request_id(rpc::NewUuid());
   request.set_initial_state(true);
   request.set_min_policy_version(min_policy_version);
+  return Load(std::move(request));
+}
+
+absl::StatusOr<trainer::v1::LoadCheckpointResponse> TrainerClient::Load(
+    trainer::v1::LoadCheckpointRequest request) {
+  RETURN_IF_ERROR(LeaseStatus());
+  auto context = rpc::MakeContext(step_timeout_);
+  request.set_request_id(rpc::NewUuid());
+  *request.mutable_lease() = lease();
   trainer::v1::LoadCheckpointResponse response;
   RETURN_IF_ERROR(Named(stub_->LoadCheckpoint(context.get(), request, &response)));
+  RETURN_IF_ERROR(CheckVersion(response.policy_version()));
   return response;
 }
 

@@ -9,14 +9,28 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "tandem/trainer/v1/trainer_service.grpc.pb.h"
+#include "tools/tandem/driver/lease_keeper.h"
 #include "tools/tandem/driver/rollout_fleet.h"
 
 namespace tandem::driver {
 
-// Every call blocks the calling thread until its answer or deadline. Thread-safe.
+// Every call blocks the calling thread until its answer or deadline. Thread-safe, but for
+// AcquireLease() and ReleaseLease(). Calls that change something are made under the lease, where
+// there is one, and fail at once when it is lost. Versions that the trainer answers are checked.
 class TrainerClient {
  public:
   TrainerClient(std::string address, absl::Duration step_timeout, absl::Duration update_timeout);
+
+  // Makes this process the trainer's driver until ReleaseLease() or destruction. Errors name who
+  // is.
+  absl::Status AcquireLease(LeaseOptions options);
+  void ReleaseLease() { lease_.reset(); }
+  // FAILED_PRECONDITION (LEASE_LOST) once the trainer has said so; OK without a lease.
+  absl::Status LeaseStatus() const;
+  // Of the trainer that is driven; 0 without a lease.
+  int64_t incarnation() const { return lease_ == nullptr ? 0 : lease_->incarnation(); }
+  // Of the run that it is driven for; empty without a lease.
+  std::string run_id() const { return lease_ == nullptr ? "" : lease_->lease().run_id(); }
 
   absl::StatusOr<trainer::v1::GetModelInfoResponse> GetModelInfo();
 
@@ -24,6 +38,9 @@ class TrainerClient {
   absl::StatusOr<trainer::v1::TrainStepResponse> TrainStep(
       int64_t step, trainer::v1::Objective objective,
       const std::vector<common::v1::Sample>& samples);
+
+  // Takes replicas that belong to another run, whether or not this process has a lease.
+  void TakeOverReplicas() { takes_replicas_over_ = true; }
 
   // To the replicas that are there; the fleet then knows which have the version.
   absl::StatusOr<trainer::v1::PublishWeightsResponse> PublishWeights(RolloutFleet& fleet);
@@ -54,13 +71,21 @@ class TrainerClient {
  private:
   absl::StatusOr<trainer::v1::SaveCheckpointResponse> Save(
       const trainer::v1::SaveCheckpointRequest& request);
+  absl::StatusOr<trainer::v1::LoadCheckpointResponse> Load(
+      trainer::v1::LoadCheckpointRequest request);
+  // The lease, for a request; empty where there is none.
+  trainer::v1::Lease lease() const;
+  // Of what the trainer answered.
+  absl::Status CheckVersion(int64_t version) const;
   // Names the trainer in an error.
   absl::Status Named(const grpc::Status& status) const;
 
   const std::string address_;
   const absl::Duration step_timeout_;
   const absl::Duration update_timeout_;
+  bool takes_replicas_over_ = false;
   std::unique_ptr<trainer::v1::TrainerService::Stub> stub_;
+  std::unique_ptr<LeaseKeeper> lease_;  // null: none; uses the stub
 };
 
 }  // namespace tandem::driver

@@ -3,11 +3,13 @@
 
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <numeric>
 
 #include "common/comm/process_group.h"
 #include "common/model/kernels/instruction_sets.h"
 #include "common/rpc/status_conversion.h"
+#include "common/status/status_macros.h"
 #include "tests/fakes/fake_weight_store.h"
 #include "tests/fakes/test_model.h"
 #include "tests/support/status_matchers.h"
@@ -383,6 +385,32 @@ TEST_F(WeightReceiverTest, ANewerIncarnationDropsTheUpdateOfTheOlderWhichIsThenR
   EXPECT_EQ(Reason(status), "STALE_INCARNATION");
   EXPECT_EQ(Reason(Abort("b")), "STALE_INCARNATION");
   EXPECT_EQ(receiver_.updating_to(), 1);
+}
+
+TEST_F(WeightReceiverTest, OnlyABeginUpdateMakesANewerIncarnationTheNewest) {
+  ASSERT_OK(Begin(BeginRequest("a", 1)).status());
+  Call<v1::VerifyUpdateResponse> foreign;
+  receiver_.VerifyUpdate(Named<v1::VerifyUpdateRequest>("x", /*incarnation=*/9), foreign.done());
+  EXPECT_THAT(foreign.Wait(), StatusIs(absl::StatusCode::kNotFound, HasSubstr("x is not open")));
+  EXPECT_EQ(receiver_.updating_to(), 1);
+  ASSERT_OK(Send("a", all()));
+  ASSERT_OK_AND_ASSIGN(const auto verified, Verify("a"));
+  EXPECT_OK(Commit("a", 1, verified.model_digest()).status());
+  EXPECT_EQ(receiver_.GetManifest().incarnation(), 1);
+}
+
+TEST_F(WeightReceiverTest, AVersionOutOfRangeIsRefused) {
+  for (const int64_t version : {std::numeric_limits<int64_t>::max(), int64_t{1} << 53, int64_t{-1},
+                                std::numeric_limits<int64_t>::min()}) {
+    EXPECT_THAT(Begin(BeginRequest("a", version)),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         HasSubstr("policy_version: expected 0 to 9007199254740991")));
+  }
+  auto request = BeginRequest("a", 1);
+  request.set_incarnation(std::numeric_limits<int64_t>::max());
+  EXPECT_THAT(Begin(request),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("incarnation")));
+  EXPECT_OK(Begin(BeginRequest("a", 1)).status());
 }
 
 TEST_F(WeightReceiverTest, AVersionThatIsNotNewerIsRefused) {

@@ -46,7 +46,7 @@ absl::Status Install(WeightStore& store, const TestModel& model, int64_t version
     digests.push_back(
         weights::MakeTensorDigest(tensor, weights::SumOfHeld(tensor, store.Staged(i))));
   }
-  return store.Commit(version, weights::ModelDigest(digests)).status();
+  return store.Commit(version, /*incarnation=*/0, weights::ModelDigest(digests)).status();
 }
 
 void MakeLive(FakeRollout& rollout, const TestModel& model, int64_t version) {
@@ -425,7 +425,7 @@ TEST(ReadWeights, ASlowReaderHoldsTheServerBack) {
   source.store.on_live = [&](int) { ++copied; };
   ASSERT_OK(source.receiver.RunExclusive([](WeightStore& store) -> absl::Status {
     RETURN_IF_ERROR(store.PrepareStaging());
-    return store.Commit(1, "d").status();
+    return store.Commit(1, /*incarnation=*/0, "d").status();
   }));
   const auto stub = v1::WeightService::NewStub(rpc::MakeChannel(source.address()));
   // gRPC's own window would grow with what it takes to be the link's delay.

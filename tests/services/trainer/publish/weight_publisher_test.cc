@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cctype>
 #include <deque>
+#include <limits>
 
 #include "tests/fakes/simulated_device.h"
 #include "tests/fakes/weight_pair.h"
@@ -297,6 +298,64 @@ TEST(WeightPublisher, AnOlderTrainerIsRefused) {
   EXPECT_THAT(older->Publish(2, {Endpoint("r", rollout)}),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("incarnation 4 is over")));
   ExpectLive(rollout, model, 1);
+}
+
+common::v1::WeightOwner OwnerOfRun(const std::string& id, bool take_over = false) {
+  common::v1::WeightOwner owner;
+  owner.set_run_id(id);
+  owner.mutable_hold()->set_seconds(3600);
+  owner.set_take_over(take_over);
+  return owner;
+}
+
+TEST(WeightPublisher, AnotherRunsTrainerIsRefusedUnlessItTakesOver) {
+  const TestModel model = TestModel::Small();
+  FakeRollout rollout(model);
+  ASSERT_OK_AND_ASSIGN(auto first, FakeTrainer::Create(model, {.incarnation = 4}));
+  ASSERT_OK_AND_ASSIGN(auto second, FakeTrainer::Create(model, {.incarnation = 5}));
+  first->SetOwner(OwnerOfRun("a"));
+  second->SetOwner(OwnerOfRun("b"));
+  second->SetWeights(WithOffset(model, 3));
+  ASSERT_OK(first->Publish(1, {Endpoint("r", rollout)}).status());
+
+  EXPECT_THAT(second->Publish(2, {Endpoint("r", rollout)}),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("belongs to run a")));
+  // It was not even begun, and the owner goes on.
+  ExpectLive(rollout, model, 1);
+  ASSERT_OK(first->Publish(2, {Endpoint("r", rollout)}).status());
+
+  second->SetOwner(OwnerOfRun("b", /*take_over=*/true));
+  ASSERT_OK(second->Publish(2, {Endpoint("r", rollout)}).status());
+  ExpectLive(rollout, WithOffset(model, 3), 2);
+  EXPECT_EQ(rollout.store.live_incarnation(), 5);
+  EXPECT_EQ(rollout.owner.num_take_overs(), 1);
+  EXPECT_THAT(first->Publish(3, {Endpoint("r", rollout)}),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr("incarnation 4"), HasSubstr("belongs to run b"))));
+}
+
+TEST(WeightPublisher, TheSameNumberFromAnotherTrainerIsAnotherVersion) {
+  const TestModel model = TestModel::Small();
+  FakeRollout rollout(model);
+  ASSERT_OK_AND_ASSIGN(auto first, FakeTrainer::Create(model, {.incarnation = 4}));
+  ASSERT_OK(first->Publish(1, {Endpoint("r", rollout)}).status());
+  ASSERT_OK_AND_ASSIGN(auto second, FakeTrainer::Create(model, {.incarnation = 5}));
+  second->SetWeights(WithOffset(model, 3));
+
+  ASSERT_OK_AND_ASSIGN(const PublishReport report, second->Publish(1, {Endpoint("r", rollout)}));
+
+  EXPECT_GT(report.sent_bytes, 0);
+  ExpectLive(rollout, WithOffset(model, 3), 1);
+}
+
+TEST(WeightPublisher, ARolloutThatReportsAVersionOutOfRangeIsNamed) {
+  const TestModel model = TestModel::Small();
+  FakeRollout rollout(model);
+  rollout.store.SetLiveVersion(std::numeric_limits<int64_t>::min());
+  ASSERT_OK_AND_ASSIGN(auto trainer, FakeTrainer::Create(model, {}));
+  EXPECT_THAT(trainer->Publish(1, {Endpoint("r", rollout)}),
+              StatusIs(absl::StatusCode::kOutOfRange,
+                       AllOf(HasSubstr("replica r"), HasSubstr("-9223372036854775808"))));
 }
 
 TEST(WeightPublisher, ACommitThatFailsForAMomentIsRepeated) {

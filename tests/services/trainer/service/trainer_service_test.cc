@@ -9,13 +9,12 @@
 #include <filesystem>
 #include <fstream>
 
-#include "common/comm/process_group.h"
 #include "common/io/model_folder.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/status_conversion.h"
 #include "common/weights/digest.h"
-#include "services/trainer/service/leader_server.h"
 #include "tandem/common/v1/error.pb.h"
+#include "tests/services/trainer/service/one_rank.h"
 #include "tests/services/trainer/service/trainer_test_support.h"
 #include "tests/support/status_matchers.h"
 
@@ -25,34 +24,6 @@ namespace {
 using ::tandem::testing::IsOk;
 using ::tandem::testing::StatusIs;
 using ::testing::HasSubstr;
-
-constexpr int64_t kIncarnation = 77;
-
-// A trainer of one rank that serves.
-class OneRank {
- public:
-  explicit OneRank(const config::v1::RunConfig& config) {
-    group_ = *comm::CreateGlooGroup({.name = "world"});
-    mesh_ = std::make_unique<comm::DeviceMesh>(*group_);
-    auto engine = TrainerEngine::Create(config, *mesh_, at::kCPU);
-    EXPECT_THAT(engine, IsOk());
-    engine_ = *std::move(engine);
-    publisher_ = *RankPublisher::Create(*engine_, config);
-    LeaderServerOptions options;
-    options.config = config;
-    options.incarnation = kIncarnation;
-    server_ = *LeaderServer::Start(std::move(options), *engine_, *publisher_, {});
-  }
-
-  LeaderServer& server() { return *server_; }
-
- private:
-  std::unique_ptr<comm::ProcessGroup> group_;
-  std::unique_ptr<comm::DeviceMesh> mesh_;
-  std::unique_ptr<TrainerEngine> engine_;
-  std::unique_ptr<RankPublisher> publisher_;
-  std::unique_ptr<LeaderServer> server_;
-};
 
 class TrainerServiceTest : public ::testing::Test {
  protected:
@@ -104,6 +75,7 @@ TEST_F(TrainerServiceTest, AnswersARepeatWithTheStoredResultAndReadsNoSamples) {
   v1::TrainStepHeader header;
   header.set_step(1);
   header.set_objective(v1::OBJECTIVE_SUPERVISED);
+  header.set_samples_digest(first.samples_digest());
 
   ASSERT_OK_AND_ASSIGN(const auto repeat, client_.TrainStep(header, {}));
 

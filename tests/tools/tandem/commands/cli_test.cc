@@ -53,6 +53,26 @@ TEST(Cli, DryRunChecksDataAndPrintsTheArithmetic) {
   EXPECT_THAT(result.err, HasSubstr("4 prompts x 8 samples = 32 samples"));
 }
 
+TEST(Cli, ARecordingWithAVersionThatIsNoneIsRefusedWithItsLine) {
+  const TempFolder folder;
+  const std::string model = WriteTinyModel(folder);
+  for (const std::string versions : {"[[-1, 0, 2]]", "[[9007199254740992, 0, 2]]",
+                                     "[[18446744073709551615, 0, 2]]", "[[1.5, 0, 2]]", "7"}) {
+    const std::string recording = folder.Write(
+        "recorded.jsonl",
+        R"({"prompt_ids": [1], "response_ids": [2, 3], "rewards": 1, "policy_versions": )" +
+            versions + "}\n");
+
+    const ProgramResult result = RunProgram(
+        "tandem", {"replay", "--local", "--input", recording, "--set", "model.path=" + model,
+                   "--set", "run_dir=" + (folder / "run"), "--config",
+                   folder.Write("run.yaml", "data: {train_batch_size: 1}\n")});
+
+    EXPECT_EQ(result.exit_code, 1) << versions;
+    EXPECT_THAT(result.err, AllOf(HasSubstr("recorded.jsonl:1"), HasSubstr("policy_versions")));
+  }
+}
+
 TEST(Cli, ABenchmarkOfSequencesThatTheModelHasNoRoomForNamesTheFlags) {
   const TempFolder folder;
   const std::string model = WriteTinyModel(folder);  // of 64 positions

@@ -46,6 +46,26 @@ class FleetMembershipTest : public ::testing::Test {
   absl::Time now_ = absl::UnixEpoch();
 };
 
+TEST_F(FleetMembershipTest, TheVersionOfAnotherTrainerIsNotTheOneThatIsMeant) {
+  fleet_.SetTrainer(7);
+  fleet_.SetMembers({{"r", "h:1"}}, now_);
+  rollout::v1::GetServerInfoResponse own = Info(4);
+  own.set_incarnation(7);
+  Answer(own);
+  Publish(4);
+  Answer(own);
+  EXPECT_EQ(State(), ReplicaState::kServing);
+  rollout::v1::GetServerInfoResponse foreign = Info(4);
+  foreign.set_incarnation(8);
+
+  Answer(foreign);
+
+  EXPECT_EQ(State(), ReplicaState::kStale);
+  EXPECT_FALSE(fleet_.Find("r")->takes_requests());
+  EXPECT_THAT(fleet_.TakeNotes(),
+              ::testing::Contains(::testing::HasSubstr("of another trainer, incarnation 8")));
+}
+
 TEST_F(FleetMembershipTest, AReplicaJoinsIsStaleAndServesOnceItHasTheWeights) {
   fleet_.SetMembers({{"r", "h:1"}}, now_);
   EXPECT_EQ(State(), ReplicaState::kJoining);

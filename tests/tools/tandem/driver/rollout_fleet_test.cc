@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <future>
+#include <limits>
 #include <map>
 #include <memory>
 #include <string>
@@ -135,6 +136,60 @@ TEST_F(RolloutFleetTest, SpansSayWhichVersionSampledEachPart) {
     EXPECT_EQ(completion.version_spans[0].end(), 3);
     EXPECT_EQ(completion.version_spans[1].policy_version(), 4);
   }
+}
+
+TEST_F(RolloutFleetTest, TokensOfAnotherTrainerAreDroppedAndTheRunIsToldWhoseTheyAre) {
+  FakeGenerator& only = Add(/*version=*/4);
+  only.incarnation = 7;
+  only.foreign_from = 5;  // another trainer commits the same version meanwhile
+  Start(/*is_elastic=*/false);
+  fleet_->SetTrainer(7);
+
+  EXPECT_THAT(fleet_->Generate(Prompts(1), Options()),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr("rollout-0"), HasSubstr("trainer incarnation 8"),
+                             HasSubstr("incarnation 7"))));
+  EXPECT_EQ(fleet_->TakeMetrics().at("fleet/foreign_answers"), 1);
+  EXPECT_EQ(only.requests()[0].incarnation(), 7);
+}
+
+TEST_F(RolloutFleetTest, AnElasticFleetMakesTheGroupWholeWithTheTrainersOwnReplicas) {
+  FakeGenerator& taken = Add(/*version=*/4);
+  FakeGenerator& own = Add(/*version=*/4);
+  taken.incarnation = own.incarnation = 7;
+  taken.foreign_from = 5;
+  Start(/*is_elastic=*/true);
+  fleet_->SetTrainer(7);
+
+  ASSERT_OK_AND_ASSIGN(const std::vector<Group> groups, fleet_->Generate(Prompts(4), Options()));
+
+  for (uint64_t i = 0; i < 4; ++i) {
+    ExpectWhole(groups[i], i);
+    for (const Completion& completion : groups[i].completions) {
+      for (const auto& span : completion.version_spans) EXPECT_EQ(span.incarnation(), 7);
+    }
+  }
+  EXPECT_GT(fleet_->TakeMetrics().at("fleet/foreign_answers"), 0);
+  EXPECT_EQ(own.heard_of, 7);
+}
+
+TEST_F(RolloutFleetTest, HeartbeatsReachEveryReplica) {
+  FakeGenerator& one = Add();
+  FakeGenerator& two = Add();
+  Start(/*is_elastic=*/false);
+  fleet_->SetTrainer(7);
+  fleet_->SendHeartbeats();
+  EXPECT_TRUE(Eventually([&] { return one.heard_of == 7 && two.heard_of == 7; }, kPatience));
+}
+
+TEST_F(RolloutFleetTest, AReportedVersionOutOfRangeIsAnErrorThatNamesTheReplica) {
+  Add(/*version=*/std::numeric_limits<int64_t>::max());
+  Start(/*is_elastic=*/false);
+  EXPECT_THAT(RolloutFleet::GetServerInfo(replicas_[0]),
+              StatusIs(absl::StatusCode::kOutOfRange,
+                       AllOf(HasSubstr("rollout-0"), HasSubstr("9223372036854775807"))));
+  EXPECT_THAT(fleet_->Generate(Prompts(1), Options()),
+              StatusIs(absl::StatusCode::kInternal, HasSubstr("9223372036854775807")));
 }
 
 TEST_F(RolloutFleetTest, AnAbortedGroupGoesOnUntilItIsWhole) {

@@ -1,0 +1,39 @@
+// The digest of a training step's samples (TrainStepHeader.samples_digest): by it a repeat of a
+// step is told from another step of the same number.
+//
+//   rpc::SamplesDigest digest;
+//   for (const common::v1::Sample& sample : samples) digest.Add(sample);
+//   header.set_samples_digest(digest.Hex());
+#ifndef TANDEM_COMMON_RPC_SAMPLES_DIGEST_H_
+#define TANDEM_COMMON_RPC_SAMPLES_DIGEST_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "tandem/common/v1/sample.pb.h"
+
+namespace tandem::rpc {
+
+// Used by one thread.
+class SamplesDigest {
+ public:
+  SamplesDigest();
+  ~SamplesDigest();
+
+  void Add(const common::v1::Sample& sample);
+  // Of those that were added so far: 32 hexadecimal digits.
+  std::string Hex() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+  std::string buffer_;  // kept for its memory
+};
+
+// xxh3-128 of bytes in hex.
+std::string DigestOfBytes(absl::string_view bytes);
+
+}  // namespace tandem::rpc
+
+#endif  // TANDEM_COMMON_RPC_SAMPLES_DIGEST_H_

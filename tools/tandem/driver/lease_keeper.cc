@@ -1,0 +1,147 @@
+#include "tools/tandem/driver/lease_keeper.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/rpc/channel.h"
+#include "common/rpc/new_uuid.h"
+#include "common/rpc/proto_duration.h"
+#include "common/rpc/status_conversion.h"
+#include "common/status/status_macros.h"
+#include "common/telemetry/log.h"
+#include "tandem/common/v1/error.pb.h"
+
+namespace tandem::driver {
+namespace {
+
+using trainer::v1::AcquireLeaseRequest;
+using trainer::v1::AcquireLeaseResponse;
+using trainer::v1::LeaseHolder;
+
+constexpr absl::Duration kCallTimeout = absl::Seconds(10);
+// The release is a courtesy: who waits for it waits for the lease's end at most.
+constexpr absl::Duration kReleaseTimeout = absl::Seconds(2);
+// Between two questions while the lease of a predecessor runs out.
+constexpr absl::Duration kWaitPause = absl::Milliseconds(500);
+constexpr absl::Duration kWaitSlack = absl::Seconds(5);
+constexpr absl::Duration kLongestPause = absl::Seconds(10);  // between heartbeats
+
+std::string HostName() {
+  char name[256] = {};
+  return gethostname(name, sizeof(name) - 1) == 0 ? name : "unknown host";
+}
+
+std::string InSeconds(const google::protobuf::Duration& duration) {
+  return absl::FormatDuration(absl::Ceil(rpc::FromProto(duration), absl::Seconds(1)));
+}
+
+}  // namespace
+
+bool IsLeaseLost(const absl::Status& status) {
+  const auto info = rpc::GetDetail<common::v1::ErrorInfo>(status);
+  return info.has_value() && info->reason() == "LEASE_LOST";
+}
+
+absl::StatusOr<std::unique_ptr<LeaseKeeper>> LeaseKeeper::Acquire(
+    trainer::v1::TrainerService::Stub& stub, LeaseOptions options) {
+  AcquireLeaseRequest request;
+  request.set_driver_id(rpc::NewUuid());
+  request.set_run_id(options.run_id);
+  request.set_host(HostName());
+  request.set_pid(getpid());
+  request.set_run_dir(options.run_dir);
+  request.set_take_over(options.take_over);
+  if (options.duration.has_value()) {
+    *request.mutable_duration() = rpc::ToProto(*options.duration);
+  }
+  absl::Time give_up = absl::InfinitePast();  // until a predecessor is seen
+  while (true) {
+    auto context = rpc::MakeContext(kCallTimeout);
+    AcquireLeaseResponse response;
+    const absl::Status status =
+        rpc::FromGrpcStatus(stub.AcquireLease(context.get(), request, &response));
+    if (status.ok()) {
+      return std::unique_ptr<LeaseKeeper>(
+          new LeaseKeeper(stub, std::move(options), std::move(response)));
+    }
+    const auto holder = rpc::GetDetail<LeaseHolder>(status);
+    if (!options.waits_for_own_run || !holder.has_value() || holder->run_id() != options.run_id) {
+      return status;
+    }
+    const absl::Time now = absl::Now();
+    if (give_up == absl::InfinitePast()) {
+      // Twice: a predecessor that is just ending may still send a heartbeat or two.
+      give_up = now + 2 * rpc::FromProto(holder->expires_in()) + kWaitSlack;
+      if (options.note) {
+        options.note(absl::StrCat("an earlier process of this run, ", holder->pid(), " on ",
+                                  holder->host(),
+                                  ", still holds the trainer; without a heartbeat "
+                                  "its lease expires in ",
+                                  InSeconds(holder->expires_in()), ": waiting for that"));
+      }
+    }
+    if (now >= give_up) {
+      RETURN_IF_ERROR(status) << "an earlier process of this run is alive";
+    }
+    if (options.interrupted && options.interrupted()) return absl::CancelledError("interrupted");
+    absl::SleepFor(kWaitPause);
+  }
+}
+
+LeaseKeeper::LeaseKeeper(trainer::v1::TrainerService::Stub& stub, LeaseOptions options,
+                         AcquireLeaseResponse granted)
+    : stub_(stub), options_(std::move(options)), granted_(std::move(granted)) {
+  thread_ = std::thread([this] { Beat(); });
+}
+
+LeaseKeeper::~LeaseKeeper() {
+  {
+    absl::MutexLock lock(&mu_);
+    is_ending_ = true;
+  }
+  thread_.join();
+  auto context = rpc::MakeContext(kReleaseTimeout);
+  trainer::v1::ReleaseLeaseRequest request;
+  *request.mutable_lease() = lease();
+  trainer::v1::ReleaseLeaseResponse response;
+  stub_.ReleaseLease(context.get(), request, &response).error_code();
+}
+
+absl::Status LeaseKeeper::status() const {
+  absl::MutexLock lock(&mu_);
+  return status_;
+}
+
+void LeaseKeeper::Beat() {
+  const absl::Duration duration = rpc::FromProto(granted_.duration());
+  // One heartbeat may be lost, and one be late, before the lease is.
+  const absl::Duration pause = std::min(kLongestPause, duration / 4);
+  while (true) {
+    {
+      absl::MutexLock lock(&mu_);
+      mu_.AwaitWithTimeout(absl::Condition(&is_ending_), pause);
+      if (is_ending_) return;
+    }
+    auto context = rpc::MakeContext(std::min(kCallTimeout, duration));
+    trainer::v1::RenewLeaseRequest request;
+    *request.mutable_lease() = lease();
+    trainer::v1::RenewLeaseResponse response;
+    const absl::Status status =
+        rpc::FromGrpcStatus(stub_.RenewLease(context.get(), request, &response));
+    if (IsLeaseLost(status)) {
+      telemetry::LogError("this process drives the trainer no longer",
+                          {{"error", status.message()}});
+      absl::MutexLock lock(&mu_);
+      status_ = status;
+      return;
+    }
+    // A trainer that does not answer shows in the run's own calls.
+    if (options_.on_heartbeat) options_.on_heartbeat();
+  }
+}
+
+}  // namespace tandem::driver

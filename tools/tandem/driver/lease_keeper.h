@@ -1,0 +1,80 @@
+// LeaseKeeper: the driver's lease on the trainer, from its acquisition to its release, with a
+// thread that sends the heartbeats.
+//
+//   ASSIGN_OR_RETURN(auto keeper, LeaseKeeper::Acquire(*stub, {.run_id = id, .run_dir = dir}));
+//   *request.mutable_lease() = keeper->lease();
+//   RETURN_IF_ERROR(keeper->status());  // LEASE_LOST once the trainer has said so
+#ifndef TANDEM_TOOLS_TANDEM_DRIVER_LEASE_KEEPER_H_
+#define TANDEM_TOOLS_TANDEM_DRIVER_LEASE_KEEPER_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "tandem/trainer/v1/trainer_service.grpc.pb.h"
+
+namespace tandem::driver {
+
+struct LeaseOptions {
+  std::string run_id;
+  std::string run_dir;
+  // Where another process of the same run holds the lease: waits until it has expired, instead of
+  // failing at once.
+  bool waits_for_own_run = false;
+  // Takes the lease from whoever holds it, and rollouts from the run that they belong to.
+  bool take_over = false;
+  // Silence after which the lease expires; unset: the trainer's.
+  std::optional<absl::Duration> duration;
+  // Told what is waited for.
+  std::function<void(const std::string&)> note;
+  // Ends the wait with CANCELLED.
+  std::function<bool()> interrupted;
+  // Called from the keeper's thread with every heartbeat: for those whom it concerns too.
+  std::function<void()> on_heartbeat;
+};
+
+// Whether a call was refused because its lease is over: nothing that this process asks for will be
+// done.
+bool IsLeaseLost(const absl::Status& status);
+
+// Thread-safe.
+class LeaseKeeper {
+ public:
+  // FAILED_PRECONDITION says who holds the lease. `stub` outlives the keeper.
+  static absl::StatusOr<std::unique_ptr<LeaseKeeper>> Acquire(
+      trainer::v1::TrainerService::Stub& stub, LeaseOptions options);
+  // Releases the lease, where the trainer answers.
+  ~LeaseKeeper();
+
+  const trainer::v1::Lease& lease() const { return granted_.lease(); }
+  int64_t incarnation() const { return granted_.incarnation(); }
+  bool takes_over() const { return options_.take_over; }
+  // FAILED_PRECONDITION (LEASE_LOST) once the trainer has refused a heartbeat: this process drives
+  // no longer.
+  absl::Status status() const;
+
+ private:
+  LeaseKeeper(trainer::v1::TrainerService::Stub& stub, LeaseOptions options,
+              trainer::v1::AcquireLeaseResponse granted);
+  void Beat();
+
+  trainer::v1::TrainerService::Stub& stub_;
+  const LeaseOptions options_;
+  const trainer::v1::AcquireLeaseResponse granted_;
+  mutable absl::Mutex mu_;
+  absl::Status status_ ABSL_GUARDED_BY(mu_);
+  bool is_ending_ ABSL_GUARDED_BY(mu_) = false;
+  std::thread thread_;  // last: it uses the above
+};
+
+}  // namespace tandem::driver
+
+#endif  // TANDEM_TOOLS_TANDEM_DRIVER_LEASE_KEEPER_H_
