@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/rpc/enum_check.h"
 #include "common/rpc/status_conversion.h"
 #include "common/rpc/trace_interceptor.h"
 #include "common/status/status_macros.h"
@@ -64,6 +65,7 @@ absl::Status TrainStepReactor::TakeHeader() {
                                             ? "expected a sample; found a second header or nothing"
                                             : "expected a header; found nothing");
   }
+  RETURN_IF_ERROR(rpc::CheckEnums(message_));
   header_ = message_.header();
   ASSIGN_OR_RETURN(const TrainerLeader::HeaderMeaning meaning, leader_.CheckHeader(*header_));
   limits_ = leader_.LimitsFor(header_->objective());
@@ -76,6 +78,7 @@ absl::Status TrainStepReactor::TakeHeader() {
 
 absl::Status TrainStepReactor::TakeSample() {
   const std::string place = absl::StrCat("samples[", samples_.size(), "]");
+  RETURN_IF_ERROR(rpc::CheckEnums(message_.sample(), place));
   if (!header_.has_value()) {
     return rpc::InvalidField("header", "expected before the first sample; found none");
   }

@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/enum_check.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
 #include "common/text/printable.h"
@@ -64,7 +65,8 @@ json AskRollout(const std::string& address) {
   auto stub = rollout::v1::RolloutService::NewStub(rpc::MakeChannel(address));
   auto context = rpc::MakeContext(kTimeout);
   rollout::v1::GetServerInfoResponse info;
-  const absl::Status status = rpc::FromGrpcStatus(stub->GetServerInfo(context.get(), {}, &info));
+  absl::Status status = rpc::FromGrpcStatus(stub->GetServerInfo(context.get(), {}, &info));
+  if (status.ok()) status = rpc::CheckAnswerEnums(info);
   if (!status.ok()) {
     line["state"] = "unreachable";
     line["error"] = std::string(status.message());

@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "common/probe/reach.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/enum_check.h"
 #include "common/rpc/status_conversion.h"
 #include "tandem/rollout/v1/rollout_service.grpc.pb.h"
 #include "tandem/trainer/v1/trainer_service.grpc.pb.h"
@@ -142,8 +143,9 @@ std::optional<FleetService> CheckService(const Service& service,
                             info.step(), info.policy_version());
   } else {
     rollout::v1::GetServerInfoResponse info;
-    const absl::Status asked = rpc::FromGrpcStatus(
+    absl::Status asked = rpc::FromGrpcStatus(
         rollout::v1::RolloutService::NewStub(channel)->GetServerInfo(context.get(), {}, &info));
+    if (asked.ok()) asked = rpc::CheckAnswerEnums(info);
     if (!CheckInfo(service, asked, info, spec, options, findings)) return std::nullopt;
     // The address that it is known by stands for rank 0.
     found.num_ranks = std::max(1, info.rank_addresses_size());

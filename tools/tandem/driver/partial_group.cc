@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/rpc/enum_check.h"
 #include "common/rpc/policy_version.h"
 #include "common/rpc/status_conversion.h"
 
@@ -92,6 +93,7 @@ GenerateRequest PartialGroup::NextRequest() {
 }
 
 absl::Status PartialGroup::Append(const GenerateResponse& response) {
+  if (absl::Status known = rpc::CheckAnswerEnums(response); !known.ok()) return known;
   if (response.index() < 0 || response.index() >= static_cast<int>(completions_.size())) {
     return absl::InternalError(
         absl::StrCat("sample index ", response.index(), " of ", completions_.size(), " samples"));

@@ -16,6 +16,7 @@
 #include "tandem/common/v1/error.pb.h"
 #include "tests/services/trainer/service/one_rank.h"
 #include "tests/services/trainer/service/trainer_test_support.h"
+#include "tests/support/enum_sweep.h"
 #include "tests/support/status_matchers.h"
 
 namespace tandem::trainer {
@@ -152,6 +153,20 @@ TEST_F(TrainerServiceTest, RefusesABadSampleAndChangesNothing) {
   ASSERT_OK_AND_ASSIGN(const std::vector<float> after, client_.LogProbs(samples_));
   EXPECT_EQ(after, before);
   EXPECT_THAT(client_.TrainStep(1, v1::OBJECTIVE_SUPERVISED, samples_), IsOk());
+}
+
+TEST_F(TrainerServiceTest, AnEnumThatHasNoNameIsRefusedInEveryRequest) {
+  EXPECT_GE(testing::ExpectUnknownEnumsAreRefused(rpc::MakeChannel(trainer_.server().address()),
+                                                  "tandem.trainer.v1.TrainerService"),
+            4);
+}
+
+TEST_F(TrainerServiceTest, ARewardThatFloat32CannotSquareIsRefusedAndNamed) {
+  std::vector<common::v1::Sample> bad = samples_;
+  bad[2].set_reward(1e308);
+  EXPECT_THAT(client_.TrainStep(1, v1::OBJECTIVE_POLICY_GRADIENT, bad),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("samples[2].reward: expected a finite number from -1e+09")));
 }
 
 TEST_F(TrainerServiceTest, RefusesAStreamThatEndsEarlyOrHoldsNothingToTrainOn) {
