@@ -211,6 +211,7 @@ void CheckTrainer(const v1::TrainerConfig& trainer, Checker* check) {
   check->Integer("trainer.test_freq", trainer.test_freq(), 0);
   check->Integer("trainer.save_freq", trainer.save_freq(), 0);
   check->Integer("trainer.keep_last", trainer.keep_last(), 0);
+  check->Integer("trainer.max_skipped_steps", trainer.max_skipped_steps(), 0);
   check->Integer("trainer.max_tokens_per_micro_batch", trainer.max_tokens_per_micro_batch(), 1);
   check->Integer("trainer.threads", trainer.threads(), 0, kMaxProcesses);
   check->Integer("trainer.prefetch_units", trainer.prefetch_units(), 0);

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "common/rewards/reward_range.h"
 #include "common/rpc/policy_version.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
@@ -83,10 +84,9 @@ absl::Status ValidateSampled(const Segment& segment, absl::string_view place,
     }
   }
   for (int i = 0; i < segment.advantages_size(); ++i) {
-    if (!std::isfinite(segment.advantages(i))) {
-      return rpc::InvalidField(
-          absl::StrCat(place, ".advantages[", i, "]"),
-          absl::StrCat("expected a finite number; found ", segment.advantages(i)));
+    if (!rewards::IsReward(segment.advantages(i))) {
+      return rpc::InvalidField(absl::StrCat(place, ".advantages[", i, "]"),
+                               rewards::ExpectedReward(segment.advantages(i)));
     }
   }
   if (limits.needs_rollout_logprobs && segment.logprobs_size() == 0 && num_tokens > 0) {
@@ -162,14 +162,13 @@ absl::Status ValidateSample(const common::v1::Sample& sample, absl::string_view 
         absl::StrCat(place, ".temperature"),
         absl::StrCat("expected a number from 0; found ", sample.temperature()));
   }
-  if (!std::isfinite(sample.reward())) {
+  if (!rewards::IsReward(sample.reward())) {
     return rpc::InvalidField(absl::StrCat(place, ".reward"),
-                             absl::StrCat("expected a finite number; found ", sample.reward()));
+                             rewards::ExpectedReward(sample.reward()));
   }
-  if (sample.has_baseline_reward() && !std::isfinite(sample.baseline_reward())) {
-    return rpc::InvalidField(
-        absl::StrCat(place, ".baseline_reward"),
-        absl::StrCat("expected a finite number; found ", sample.baseline_reward()));
+  if (sample.has_baseline_reward() && !rewards::IsReward(sample.baseline_reward())) {
+    return rpc::InvalidField(absl::StrCat(place, ".baseline_reward"),
+                             rewards::ExpectedReward(sample.baseline_reward()));
   }
   if (!limits.needs_advantages) return absl::OkStatus();
   if (num_with_advantages > 0 && num_without > 0) {

@@ -55,6 +55,7 @@ class GivenLoop : public StepLoop {
         return c_.trainer.TrainStep(step, objective_, samples);
       };
       ASSIGN_OR_RETURN(const auto response, train());
+      RETURN_IF_ERROR(CheckTrained(step, response));
       c_.progress.AddTokens(tokens);
       Metrics metrics(response.metrics().begin(), response.metrics().end());
       if (response.has_checkpoint()) checkpoints_.Note(response.checkpoint(), metrics);

@@ -150,6 +150,7 @@ class ReinforcementLoop : public StepLoop {
     ASSIGN_OR_RETURN(const auto response,
                      c_.trainer.TrainStep(step, trainer::v1::OBJECTIVE_POLICY_GRADIENT,
                                           ToSamples(step, groups, temperature)));
+    RETURN_IF_ERROR(CheckTrained(step, response));
     for (const auto& [name, value] : response.metrics()) metrics[name] = value;
     if (response.has_checkpoint()) checkpoints_.Note(response.checkpoint(), metrics);
     metrics["timing_s/train_step"] = watch.Lap();

@@ -1,9 +1,9 @@
 #include "tools/tandem/driver/rewarder.h"
 
-#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/rewards/reward_range.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
@@ -27,6 +27,10 @@ class BuiltInRewarder : public Rewarder {
         const absl::StatusOr<double> reward = fn_(
             {completion->text, group.prompt.answer, FinishReasonName(completion->finish_reason)});
         if (!reward.ok()) return StatusBuilder(reward.status()) << RowName(group.prompt);
+        if (!rewards::IsReward(*reward)) {
+          return absl::InvalidArgumentError(absl::StrCat(
+              RowName(group.prompt), ": its reward: ", rewards::ExpectedReward(*reward)));
+        }
         completion->score = completion->reward = *reward;
       }
     }
@@ -87,10 +91,10 @@ class ServiceRewarder : public Rewarder {
                                               pending.size(), " completions"));
     }
     for (size_t i = 0; i < pending.size(); ++i) {
-      if (!std::isfinite(response.rewards(i))) {
-        return absl::InternalError(
-            absl::StrCat("reward service at ", endpoint_, " answered ", response.rewards(i),
-                         " for ", RowName(*pending[i].prompt), "; expected a finite number"));
+      if (!rewards::IsReward(response.rewards(i))) {
+        return absl::InternalError(absl::StrCat("reward service at ", endpoint_, ", rewards[", i,
+                                                "], of ", RowName(*pending[i].prompt), ": ",
+                                                rewards::ExpectedReward(response.rewards(i))));
       }
       pending[i].completion->score = pending[i].completion->reward = response.rewards(i);
     }

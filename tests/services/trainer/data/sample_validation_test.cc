@@ -57,6 +57,21 @@ TEST_F(SampleValidation, NamesTheTokenOutsideTheVocabulary) {
   EXPECT_EQ(field->field(), "samples[3].segments[1].token_ids[1]");
 }
 
+TEST_F(SampleValidation, RefusesAmountsThatTrainNothing) {
+  sample_.set_reward(1e308);
+  EXPECT_THAT(Validate(), StatusIs(kInvalid,
+                                   "samples[3].reward: expected a finite number from -1e+09 to "
+                                   "1e+09; found 1e+308"));
+  sample_.set_reward(-1e9);
+  EXPECT_THAT(Validate(), IsOk());
+  sample_.set_baseline_reward(2e9);
+  EXPECT_THAT(Validate(), StatusIs(kInvalid, HasSubstr("samples[3].baseline_reward")));
+  sample_.clear_baseline_reward();
+  sampled().add_advantages(1);
+  sampled().add_advantages(-1e10f);
+  EXPECT_THAT(Validate(), StatusIs(kInvalid, HasSubstr("samples[3].segments[1].advantages[1]")));
+}
+
 TEST_F(SampleValidation, RefusesListsOfUnequalLength) {
   sampled().add_logprobs(-1);
   EXPECT_THAT(Validate(),

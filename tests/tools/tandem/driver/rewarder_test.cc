@@ -80,6 +80,21 @@ class ServiceRewarderTest : public ::testing::Test {
   config::v1::RewardConfig config_;
 };
 
+TEST_F(ServiceRewarderTest, ARewardOutsideOfTheRangeNamesTheRow) {
+  for (const double reward : {1e308, -2e9, std::numeric_limits<double>::infinity()}) {
+    Answer([reward](v1::ComputeRewardsResponse& response) {
+      response.add_rewards(1);
+      response.add_rewards(reward);
+      return grpc::Status::OK;
+    });
+    std::vector<Group> groups = Groups(2, 1);
+    EXPECT_THAT(Judge(groups),
+                StatusIs(absl::StatusCode::kInternal,
+                         AllOf(HasSubstr("rewards[1], of row 2 of the data set"),
+                               HasSubstr("expected a finite number from -1e+09 to 1e+09"))));
+  }
+}
+
 TEST_F(ServiceRewarderTest, EveryCompletionHasItsRewardHoweverManyCallsItTakes) {
   std::vector<Group> groups = Groups(75, 8);
   ASSERT_OK(Judge(groups));
