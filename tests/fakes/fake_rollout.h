@@ -2,13 +2,16 @@
 #ifndef TANDEM_TESTS_FAKES_FAKE_ROLLOUT_H_
 #define TANDEM_TESTS_FAKES_FAKE_ROLLOUT_H_
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/synchronization/mutex.h"
+#include "common/rpc/message_digest.h"
 #include "common/rpc/server.h"
+#include "common/rpc/status_conversion.h"
 #include "services/rollout/receive/weight_receiver.h"
 #include "services/rollout/receive/weight_service.h"
 #include "tests/fakes/fake_weight_store.h"
@@ -19,7 +22,8 @@ namespace tandem::testing {
 // Notes which reads it is asked for, and which updates.
 class RecordingWeightService : public rollout::WeightServiceImpl {
  public:
-  using WeightServiceImpl::WeightServiceImpl;
+  explicit RecordingWeightService(rollout::WeightReceiver* receiver)
+      : WeightServiceImpl(receiver), receiver_(receiver) {}
   grpc::ServerWriteReactor<rollout::v1::ReadWeightsResponse>* ReadWeights(
       grpc::CallbackServerContext* context,
       const rollout::v1::ReadWeightsRequest* request) override {
@@ -32,11 +36,28 @@ class RecordingWeightService : public rollout::WeightServiceImpl {
   grpc::ServerUnaryReactor* BeginUpdate(grpc::CallbackServerContext* context,
                                         const rollout::v1::BeginUpdateRequest* request,
                                         rollout::v1::BeginUpdateResponse* response) override {
+    std::function<void(rollout::v1::BeginUpdateRequest&)> alter;
     {
       absl::MutexLock lock(&mu_);
       if (begun_.size() < kMostRecorded) begun_.push_back(*request);
+      alter = alter_;
     }
-    return WeightServiceImpl::BeginUpdate(context, request, response);
+    if (alter == nullptr) return WeightServiceImpl::BeginUpdate(context, request, response);
+    rollout::v1::BeginUpdateRequest altered = *request;
+    alter(altered);
+    auto* reactor = context->DefaultReactor();
+    receiver_->BeginUpdate(altered, [=](absl::StatusOr<rollout::v1::BeginUpdateResponse> answer) {
+      if (answer.ok()) {
+        *response = *answer;
+        rpc::SetDigest(*response, request->message_digest());
+      }
+      reactor->Finish(rpc::ToGrpcStatus(answer.status()));
+    });
+    return reactor;
+  }
+  void AlterUpdates(std::function<void(rollout::v1::BeginUpdateRequest&)> alter) {
+    absl::MutexLock lock(&mu_);
+    alter_ = std::move(alter);
   }
   std::vector<rollout::v1::ReadWeightsRequest> reads() const {
     absl::MutexLock lock(&mu_);
@@ -51,7 +72,9 @@ class RecordingWeightService : public rollout::WeightServiceImpl {
   // Of each kind, the first ones: a test that updates for long looks at what piles up.
   static constexpr size_t kMostRecorded = 64;
 
+  rollout::WeightReceiver* const receiver_;
   mutable absl::Mutex mu_;
+  std::function<void(rollout::v1::BeginUpdateRequest&)> alter_;
   std::vector<rollout::v1::ReadWeightsRequest> reads_;
   std::vector<rollout::v1::BeginUpdateRequest> begun_;
 };
@@ -81,6 +104,11 @@ class FakeRollout {
   std::vector<rollout::v1::ReadWeightsRequest> reads() const { return service_.reads(); }
   // Every request to begin an update, as it came.
   std::vector<rollout::v1::BeginUpdateRequest> begun() const { return service_.begun(); }
+  // What the rollout is told of updates from now on is another thing than it was sent: so its calls
+  // work, and its data plane leads elsewhere. Null: nothing is changed.
+  void AlterUpdates(std::function<void(rollout::v1::BeginUpdateRequest&)> alter) {
+    service_.AlterUpdates(std::move(alter));
+  }
 
   absl::Status status;  // of the start
   FakeWeightStore store;

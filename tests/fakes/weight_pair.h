@@ -35,6 +35,7 @@ class FakeTrainer {
     int64_t incarnation = 1;
     trainer::UpdatePolicy policy = trainer::UpdatePolicy::kAll;
     absl::Duration blame_grace = absl::Milliseconds(500);
+    absl::Duration join_timeout = absl::Seconds(30);
     std::string backend = "shared_memory";            // of the update's group
     std::string transport = "broadcast";              // or "reshard", "delta"
     weights::DeviceOps* device = &weights::CpuOps();  // of every rank; any thread
@@ -104,6 +105,7 @@ class FakeTrainer {
     publisher.incarnation = options.incarnation;
     publisher.policy = options.policy;
     publisher.blame_grace = options.blame_grace;
+    publisher.join_timeout = options.join_timeout;
     publisher.backend = options.backend;
     if (options.meddle_update != nullptr) {
       publisher.make_group = [meddle = options.meddle_update](absl::string_view backend,

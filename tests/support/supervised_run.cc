@@ -178,6 +178,11 @@ void SupervisedRun::Terminate(const std::string& name) {
   processes_.at(name).child->Terminate();
 }
 
+bool SupervisedRun::RunIn(const std::string& name, const std::vector<std::string>& command) {
+  absl::MutexLock lock(&mu_);
+  return network_->Run(*processes_.at(name).child, command, absl::Seconds(30));
+}
+
 int64_t SupervisedRun::step() const {
   std::string text = ReadWhole(run_dir() + "/metrics.jsonl");
   text.resize(text.rfind('\n') + 1);  // without what is being written
@@ -188,6 +193,15 @@ int64_t SupervisedRun::step() const {
 int64_t SupervisedRun::NumStarts(const std::string& name) const {
   absl::MutexLock lock(&mu_);
   return processes_.at(name).num_starts;
+}
+
+std::string SupervisedRun::LogOf(const std::string& name) const {
+  absl::MutexLock lock(&mu_);
+  std::string out;
+  for (int64_t life = 1; life <= processes_.at(name).num_starts; ++life) {
+    out += ReadWhole(folder_ / absl::StrCat(name, ".", life, ".log"));
+  }
+  return out;
 }
 
 std::string SupervisedRun::Logs() const {

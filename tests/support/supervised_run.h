@@ -51,6 +51,9 @@ class SupervisedRun {
   // SIGKILL, likewise.
   void Kill(const std::string& name);
 
+  // With own_networks: runs a command in the network of a process, true where it exits with 0.
+  bool RunIn(const std::string& name, const std::vector<std::string>& command);
+
   // The last step that is done; 0 before the first.
   int64_t step() const;
   // How often the process was started.
@@ -61,6 +64,8 @@ class SupervisedRun {
   GatedReward& reward() { return *reward_; }
   // What the processes said, the last lines of each life; for messages.
   std::string Logs() const;
+  // Everything that one has said.
+  std::string LogOf(const std::string& name) const;
   std::string run_dir() const { return folder_ / "run"; }
 
  private:

@@ -24,21 +24,24 @@ void ReceiveGroup::UseRendezvous(const common::v1::GroupRendezvous& rendezvous) 
   secret_ = rendezvous.secret();
 }
 
-absl::Status ReceiveGroup::WaitForKey(const common::v1::GroupRendezvous& rendezvous,
-                                      const std::string& key, absl::Time deadline,
-                                      const absl::Notification* cancel) {
+absl::Status ReceiveGroup::Reach(const common::v1::GroupRendezvous& rendezvous, absl::Time reach_by,
+                                 const absl::Notification* cancel) {
   UseRendezvous(rendezvous);
-  if (store_ == nullptr) {
-    ASSIGN_OR_RETURN(store_, comm::StoreClient::Connect(ToRendezvous(rendezvous),
-                                                        comm::TimeLeft(deadline), cancel));
-  }
+  if (store_ != nullptr) return absl::OkStatus();
+  ASSIGN_OR_RETURN(store_, comm::StoreClient::Connect(ToRendezvous(rendezvous),
+                                                      comm::TimeLeft(reach_by), cancel));
+  return absl::OkStatus();
+}
+
+absl::Status ReceiveGroup::WaitForKey(const std::string& key, absl::Time deadline,
+                                      const absl::Notification* cancel) {
   const auto value = store_->Get(key, comm::TimeLeft(deadline), cancel);
   if (!value.ok()) store_.reset();
   return value.status();
 }
 
 absl::StatusOr<comm::ProcessGroup*> ReceiveGroup::Join(
-    const common::v1::GroupRendezvous& rendezvous, absl::Time deadline,
+    const common::v1::GroupRendezvous& rendezvous, absl::Time join_by, absl::Time deadline,
     const absl::Notification* cancel) {
   UseRendezvous(rendezvous);
   std::shared_ptr<comm::ProcessGroup> group;
@@ -52,7 +55,7 @@ absl::StatusOr<comm::ProcessGroup*> ReceiveGroup::Join(
     options.rank = rendezvous.rank();
     options.size = rendezvous.size();
     options.rendezvous = ToRendezvous(rendezvous);
-    options.timeout = comm::TimeLeft(deadline);
+    options.timeout = comm::TimeLeft(join_by);
     options.cancel = cancel;
     ASSIGN_OR_RETURN(group, comm::CreateGroupOf(rendezvous.backend(), options));
     absl::MutexLock lock(&mu_);

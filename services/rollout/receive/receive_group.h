@@ -18,14 +18,18 @@ namespace tandem::rollout {
 // All methods are called by the receiver's thread, except current(), which any thread may call.
 class ReceiveGroup {
  public:
-  // Waits for `key` in the rendezvous store.
-  absl::Status WaitForKey(const common::v1::GroupRendezvous& rendezvous, const std::string& key,
-                          absl::Time deadline, const absl::Notification* cancel);
+  // Connects to the rendezvous store, at most until `reach_by`.
+  absl::Status Reach(const common::v1::GroupRendezvous& rendezvous, absl::Time reach_by,
+                     const absl::Notification* cancel);
+  // After Reach(): waits for `key` in the store.
+  absl::Status WaitForKey(const std::string& key, absl::Time deadline,
+                          const absl::Notification* cancel);
 
-  // The group of the rendezvous: the present one where it is the same and works, else a new one.
-  // Its operations end at the deadline.
+  // The group of the rendezvous: the present one where it is the same and works, else a new one,
+  // whose ranks find each other until `join_by`. Its operations end at the deadline.
   absl::StatusOr<comm::ProcessGroup*> Join(const common::v1::GroupRendezvous& rendezvous,
-                                           absl::Time deadline, const absl::Notification* cancel);
+                                           absl::Time join_by, absl::Time deadline,
+                                           const absl::Notification* cancel);
 
   // Leaves the group, and closes its connections.
   void Drop();

@@ -25,6 +25,16 @@ absl::StatusOr<absl::Duration> UpdateTimeout(const BeginUpdateRequest& request) 
   return duration;
 }
 
+absl::StatusOr<absl::Duration> JoinTimeout(const BeginUpdateRequest& request) {
+  if (!request.has_join_timeout()) return absl::InfiniteDuration();
+  const absl::Duration duration = rpc::FromProto(request.join_timeout());
+  if (duration <= absl::ZeroDuration()) {
+    return rpc::InvalidField("join_timeout", absl::StrCat("expected more than 0, found ",
+                                                          absl::FormatDuration(duration)));
+  }
+  return duration;
+}
+
 namespace {
 
 absl::Status CheckRendezvous(const common::v1::GroupRendezvous& rendezvous,
@@ -98,6 +108,7 @@ absl::Status CheckBeginRequest(const BeginUpdateRequest& request) {
     RETURN_IF_ERROR(CheckStream(request));
     return UpdateTimeout(request).status();
   }
+  RETURN_IF_ERROR(JoinTimeout(request).status());
   RETURN_IF_ERROR(CheckRendezvous(request.rendezvous(), "rendezvous"));
   const auto& own = request.rendezvous();
   if (own.rank() < 1) {
@@ -154,6 +165,7 @@ bool SameUpdate(BeginUpdateRequest a, BeginUpdateRequest b) {
     request->clear_request_id();
     request->clear_message_digest();
     request->clear_timeout();
+    request->clear_join_timeout();
     request->clear_manifest();  // its digest is compared
     request->clear_buckets();
     request->clear_relayed();

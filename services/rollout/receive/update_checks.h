@@ -18,6 +18,9 @@ absl::Status CheckBeginRequest(const rollout::v1::BeginUpdateRequest& request);
 // The request's timeout, within 0 and kMaxUpdateTimeout.
 absl::StatusOr<absl::Duration> UpdateTimeout(const rollout::v1::BeginUpdateRequest& request);
 
+// The request's join_timeout; infinite where it has none.
+absl::StatusOr<absl::Duration> JoinTimeout(const rollout::v1::BeginUpdateRequest& request);
+
 // FAILED_PRECONDITION (BASE_MISMATCH) where a delta's base is not what is live.
 absl::Status CheckBase(const v1::BeginUpdateRequest& request, const WeightStore& store);
 

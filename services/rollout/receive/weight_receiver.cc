@@ -233,6 +233,7 @@ void WeightReceiver::BeginUpdate(const v1::BeginUpdateRequest& request,
     }
     ASSIGN_OR_RETURN(const absl::Duration timeout, UpdateTimeout(request));
     update->deadline = absl::Now() + timeout;
+    ASSIGN_OR_RETURN(update->join_timeout, JoinTimeout(request));
     update->request = request;
     update->request.clear_manifest();
     update->request.clear_buckets();
@@ -301,14 +302,20 @@ absl::Status WeightReceiver::Receive(const UpdatePtr& update, v1::VerifyUpdateRe
   const auto entered = store_->ops().Enter();  // groups are joined for this device
   weights::PhaseTimes times;
   std::vector<common::v1::LinkReport> links;
+  LinkInUse link;
   absl::Status status;
   std::shared_ptr<const weights::TransferPlan> plan = update->plan;
   if (update->request.transport() == "stream") {
     ASSIGN_OR_RETURN(weights::TransferPlan canonical, stream_.Plan(plan->manifest));
     plan = std::make_shared<const weights::TransferPlan>(std::move(canonical));
   } else {
-    status = group_.WaitForKey(rendezvous, absl::StrCat("go/", update->request.update_id()),
-                               update->deadline, &update->cancel);
+    status =
+        group_.Reach(rendezvous, std::min(update->deadline, absl::Now() + update->join_timeout),
+                     &update->cancel);
+    if (status.ok()) {
+      status = group_.WaitForKey(absl::StrCat("go/", update->request.update_id()), update->deadline,
+                                 &update->cancel);
+    }
   }
   std::unique_ptr<weights::TensorSink> sink;
   if (status.ok()) {
@@ -319,7 +326,7 @@ absl::Status WeightReceiver::Receive(const UpdatePtr& update, v1::VerifyUpdateRe
                     return store_->Arrived(i, offset, size);
                   },
                   [this](int i) { return store_->Live(i); }, store_->ops(), store_->packed()));
-    status = ReceiveBuckets(*update, *plan, *sink, times, links);
+    status = ReceiveBuckets(*update, *plan, *sink, times, links, link);
   }
   if (!status.ok()) {
     // The group or its rendezvous: the cause is elsewhere, unless the sender finds no other.
@@ -330,7 +337,8 @@ absl::Status WeightReceiver::Receive(const UpdatePtr& update, v1::VerifyUpdateRe
                                 : absl::StrCat("rank ", rendezvous.rank());
     return rpc::WithReason(
         absl::Status(code, absl::StrCat(who, ", phase transfer: ", status.message())),
-        "TRANSFER_FAILED", {{"phase", "transfer"}});
+        "TRANSFER_FAILED",
+        {{"phase", "transfer"}, {"link", link.name}, {"joined", link.joined ? "true" : "false"}});
   }
   for (const auto& digest : sink->digests()) *verified.add_digests() = digest;
   verified.set_model_digest(weights::ModelDigest(sink->digests()));
@@ -341,8 +349,10 @@ absl::Status WeightReceiver::Receive(const UpdatePtr& update, v1::VerifyUpdateRe
 
 absl::Status WeightReceiver::ReceiveBuckets(const Update& update, const weights::TransferPlan& plan,
                                             weights::BucketSink& sink, weights::PhaseTimes& times,
-                                            std::vector<common::v1::LinkReport>& reports) {
+                                            std::vector<common::v1::LinkReport>& reports,
+                                            LinkInUse& link) {
   const v1::BeginUpdateRequest& request = update.request;
+  link.name = "from";
   if (request.transport() == "stream") {
     StreamReader::Source source;
     source.address = request.stream_address();
@@ -359,7 +369,10 @@ absl::Status WeightReceiver::ReceiveBuckets(const Update& update, const weights:
     return absl::OkStatus();
   }
   weights::ReceiveLinks links;
-  ASSIGN_OR_RETURN(links.from, group_.Join(request.rendezvous(), update.deadline, &update.cancel));
+  const absl::Time join_by = std::min(update.deadline, absl::Now() + update.join_timeout);
+  ASSIGN_OR_RETURN(links.from,
+                   group_.Join(request.rendezvous(), join_by, update.deadline, &update.cancel));
+  link.joined = true;
   weights::LinkTimes link_times(links.from->size());
   links.times = &link_times;
   if (request.transport() == "broadcast") {
@@ -372,9 +385,12 @@ absl::Status WeightReceiver::ReceiveBuckets(const Update& update, const weights:
   if (request.has_fed_by()) links.fed_by = request.fed_by();
   const bool delta = request.transport() == "delta";
   std::optional<weights::RelaySender> relay;
+  comm::ProcessGroup* forward = nullptr;
   if (request.has_forward()) {
-    ASSIGN_OR_RETURN(comm::ProcessGroup * forward,
-                     forward_.Join(request.forward(), update.deadline, &update.cancel));
+    link = {"forward", false};
+    ASSIGN_OR_RETURN(forward,
+                     forward_.Join(request.forward(), join_by, update.deadline, &update.cancel));
+    link = {"from", true};
     if (request.relays()) {
       weights::BaseMemory base;
       if (delta) base = [this](int i) { return store_->Live(i); };
@@ -391,7 +407,13 @@ absl::Status WeightReceiver::ReceiveBuckets(const Update& update, const weights:
     forward_.Drop();
   }
   if (reshard_ == nullptr) reshard_ = std::make_unique<weights::ReshardReceiver>(store_->ops());
-  RETURN_IF_ERROR(reshard_->Receive(plan, links, delta, sink, times));
+  const absl::Status received = reshard_->Receive(plan, links, delta, sink, times);
+  if (forward != nullptr && !forward->status().ok()) {
+    link.name = "forward";  // this rank ends that link only after it has answered
+  } else if (links.from->status().ok()) {
+    link.name = "own";
+  }
+  RETURN_IF_ERROR(received);
   reports = link_times.Reports(comm::TransportOf(*links.from));
   return absl::OkStatus();
 }

@@ -87,6 +87,7 @@ class WeightReceiver {
     std::shared_ptr<const weights::TransferPlan> plan;
     std::shared_ptr<const weights::RelayedBuckets> relayed;  // null: nothing
     absl::Time deadline;
+    absl::Duration join_timeout;  // infinite: the deadline alone counts
     absl::Notification cancel;
     State state = State::kBegun;  // this and the following under mu_
     bool ready = false;
@@ -136,10 +137,15 @@ class WeightReceiver {
 
   // On the worker.
   void RunUpdate(const UpdatePtr& update);
+  // Which link of an update is in use, for the answer where it fails: see VerifyUpdate.
+  struct LinkInUse {
+    const char* name = "rendezvous";
+    bool joined = false;
+  };
   absl::Status Receive(const UpdatePtr& update, v1::VerifyUpdateResponse& verified);
   absl::Status ReceiveBuckets(const Update& update, const weights::TransferPlan& plan,
                               weights::BucketSink& sink, weights::PhaseTimes& times,
-                              std::vector<common::v1::LinkReport>& links);
+                              std::vector<common::v1::LinkReport>& links, LinkInUse& link);
   void RunCommit(const UpdatePtr& update);
   void OnDeadline();
 

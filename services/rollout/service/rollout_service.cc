@@ -6,11 +6,17 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/rpc/enum_check.h"
 #include "common/rpc/status_conversion.h"
 #include "services/rollout/service/generate_reactor.h"
 #include "services/rollout/service/score_reactor.h"
 
 namespace tandem::rollout {
+namespace {
+
+constexpr size_t kMaxProbeBytes = 64 << 10;
+
+}  // namespace
 
 grpc::ServerWriteReactor<v1::GenerateResponse>* RolloutServiceImpl::Generate(
     grpc::CallbackServerContext*, const v1::GenerateRequest* request) {
@@ -34,6 +40,10 @@ grpc::ServerUnaryReactor* RolloutServiceImpl::Pause(grpc::CallbackServerContext*
                                                     const v1::PauseRequest* request,
                                                     v1::PauseResponse* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  if (const absl::Status known = rpc::CheckEnums(*request); !known.ok()) {
+    reactor->Finish(rpc::ToGrpcStatus(known));
+    return reactor;
+  }
   PauseMode mode = PauseMode::kKeep;
   switch (request->mode()) {
     case v1::PAUSE_MODE_UNSPECIFIED:
@@ -144,6 +154,7 @@ grpc::ServerUnaryReactor* RolloutServiceImpl::GetServerInfo(grpc::CallbackServer
   response->set_num_preemptions(info.scheduler.num_preemptions);
   for (const int32_t id : engine_.options().eos_token_ids) response->add_eos_token_ids(id);
   response->set_build_version(TANDEM_VERSION);
+  if (request->probe().size() <= kMaxProbeBytes) response->set_probe(request->probe());
   response->set_instance_id(instance_id_);
   response->set_oldest_wait_seconds(info.oldest_wait == absl::InfiniteFuture()
                                         ? 0

@@ -32,11 +32,14 @@ constexpr absl::Duration kFailurePoll = absl::Milliseconds(20);
 constexpr absl::Duration kCommitRetryFor = absl::Seconds(10);
 constexpr absl::Duration kCommitRetryPause = absl::Milliseconds(50);
 
-// Whether a rank's answer says that its transfer ended because the group did, not through its
-// fault.
-bool IsConsequence(const absl::Status& status) {
-  const auto info = rpc::GetDetail<common::v1::ErrorInfo>(status);
-  return info.has_value() && info->reason() == "TRANSFER_FAILED";
+// Whether a rank's answer says that its transfer ended as that of others did: by itself it is not
+// to blame.
+bool IsOfTheTransfer(const absl::Status& status) { return ParseTransferReport(status).has_value(); }
+
+// How a wait ended here says nothing of whether the update may be tried again: it may.
+absl::Status AsUnavailable(const absl::Status& status) {
+  if (!absl::IsCancelled(status) && !absl::IsAborted(status)) return status;
+  return absl::UnavailableError(status.message());
 }
 
 // What has been sent may still be on its way: only the last bucket of all is known by then.
@@ -57,6 +60,7 @@ UpdateAttempt::UpdateAttempt(DataPlane& plane, Options options,
       replicas_(std::move(replicas)),
       update_id_(rpc::NewUuid()),
       failures_(replicas_.size()),
+      unreached_(replicas_.size(), false),
       committed_(replicas_.size(), false),
       pause_seconds_(replicas_.size(), 0) {
   for (const ReplicaClient* replica : replicas_) rank_digests_.emplace_back(replica->num_ranks());
@@ -192,6 +196,9 @@ std::unique_ptr<UpdateAttempt::BeginCalls> UpdateAttempt::AskToBegin() {
     const int64_t left =
         std::max<int64_t>(1, absl::ToInt64Milliseconds(options_.deadline - absl::Now()));
     *request.mutable_timeout() = rpc::ToProto(absl::Milliseconds(left));
+    if (!streams && options_.join_timeout < absl::InfiniteDuration()) {
+      *request.mutable_join_timeout() = rpc::ToProto(options_.join_timeout);
+    }
     request.set_transport(streams                                    ? "stream"
                           : options_.delta || !plane_.sends_deltas() ? plane_.transport()
                                                                      : "reshard");
@@ -270,7 +277,9 @@ absl::Status UpdateAttempt::Transfer(const std::vector<std::unique_ptr<comm::Sto
     FailFast(ordered);
     return Explain(ordered);
   }
-  absl::StatusOr<comm::ProcessGroup*> group = get_group(order.rendezvous.size(), &cancel_);
+  absl::StatusOr<comm::ProcessGroup*> group =
+      get_group(order.rendezvous.size(),
+                std::min(options_.deadline, absl::Now() + options_.join_timeout), &cancel_);
   if (!group.ok()) {
     FailFast(group.status());
     return Explain(group.status());
@@ -306,9 +315,17 @@ void UpdateAttempt::StartVerify() {
       &WeightServiceAsync::VerifyUpdate, options_.deadline + options_.blame_grace,
       [this](int, int) { return MakeRequest<VerifyUpdateRequest>(); },
       [this](int replica, int rank, const absl::Status& status) {
+        if (auto report = ParseTransferReport(status); report.has_value()) {
+          report->replica = replica;
+          report->rank = rank;
+          absl::MutexLock lock(&mu_);
+          report->after_abort = ended_for_report_;
+          ended_for_report_ |= !failed_fast_;
+          reports_.push_back(*report);
+        }
         // Others break off because of the one that is the cause; only that one is named.
-        FailFast(IsConsequence(status) ? absl::AbortedError("a replica's transfer has ended")
-                                       : replicas_[replica]->Explain(rank, "transfer", status));
+        FailFast(IsOfTheTransfer(status) ? absl::AbortedError("a replica's transfer has ended")
+                                         : replicas_[replica]->Explain(rank, "transfer", status));
       });
 }
 
@@ -329,7 +346,7 @@ absl::Status UpdateAttempt::Explain(const absl::Status& transfer) {
     for (int rank = 0; rank < replicas_[replica]->num_ranks(); ++rank) {
       absl::Status status = verify_calls_->answers()[replica][rank].status;
       if (status.ok()) continue;
-      if (IsConsequence(status)) {
+      if (IsOfTheTransfer(status)) {
         if (seen.empty()) {
           seen = absl::StrCat("; where it stood: ",
                               replicas_[replica]->Explain(rank, "transfer", status).message());
@@ -344,9 +361,29 @@ absl::Status UpdateAttempt::Explain(const absl::Status& transfer) {
       Blame(replica, rank, "transfer", status).IgnoreError();
     }
   }
+  if (FirstFailure().ok()) FindCause();
   RETURN_IF_ERROR(FirstFailure()) << "the transfer ended with: " << transfer.message();
-  RETURN_IF_ERROR(transfer) << "phase transfer" << seen;
+  RETURN_IF_ERROR(AsUnavailable(transfer)) << "phase transfer" << seen;
   return absl::OkStatus();
+}
+
+void UpdateAttempt::FindCause() {
+  TransferBlame blame;
+  {
+    absl::MutexLock lock(&mu_);
+    const bool chained = plane_.chained() && options_.stream_addresses.empty();
+    blame = FindBlame(reports_, chained, static_cast<int>(replicas_.size()));
+  }
+  for (const TransferReport& report : blame.unreached) {
+    unreached_[report.replica] = true;
+    const absl::Status& status = verify_calls_->answers()[report.replica][report.rank].status;
+    Blame(report.replica, report.rank, "rendezvous",
+          absl::UnavailableError(absl::StrCat("it cannot reach the trainer's rendezvous at ",
+                                              options_.rendezvous.host(), ":",
+                                              options_.rendezvous.port(), ": ", status.message())))
+        .IgnoreError();
+  }
+  broken_link_ = blame.broken_link;
 }
 
 absl::Status UpdateAttempt::Verify(weights::PhaseTimes& times) {

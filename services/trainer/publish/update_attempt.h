@@ -13,6 +13,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,7 @@
 #include "services/trainer/publish/data_plane.h"
 #include "services/trainer/publish/rank_calls.h"
 #include "services/trainer/publish/replica_client.h"
+#include "services/trainer/publish/transfer_blame.h"
 #include "tandem/trainer/v1/trainer_service.pb.h"
 
 namespace tandem::trainer {
@@ -42,13 +44,15 @@ class UpdateAttempt {
     std::vector<std::string> stream_addresses;
     std::string stream_source;  // id of the replica that these are of
     absl::Time deadline;
+    // In which the ranks find each other; infinite: until the deadline.
+    absl::Duration join_timeout = absl::InfiniteDuration();
     // How long ranks that say nothing are waited for once the transfer has failed.
     absl::Duration blame_grace = absl::Seconds(5);
   };
-  // Makes the update's group, or answers the one that is there. Waits end when `cancel` is
-  // notified.
+  // Makes the update's group until `join_by`, or answers the one that is there. Waits end when
+  // `cancel` is notified.
   using GetGroup = std::function<absl::StatusOr<comm::ProcessGroup*>(
-      int size, const absl::Notification* cancel)>;
+      int size, absl::Time join_by, const absl::Notification* cancel)>;
 
   // The replicas are fed in their order: see DataPlane::TablesFor().
   UpdateAttempt(DataPlane& plane, Options options, std::vector<ReplicaClient*> replicas);
@@ -91,6 +95,12 @@ class UpdateAttempt {
   // Of each replica: why it failed by itself, not because others did. All OK where nobody is to
   // blame.
   const std::vector<absl::Status>& failures() const { return failures_; }
+  // Of each replica: whether it lives, but a rank of it cannot reach the rendezvous. failures()
+  // says so.
+  const std::vector<bool>& unreached() const { return unreached_; }
+  // After a failed transfer for which nobody is to blame: the replica whose incoming link broke,
+  // where that can be told.
+  std::optional<int> broken_link() const { return broken_link_; }
   // Of each replica, after Commit().
   const std::vector<bool>& committed() const { return committed_; }
   const std::vector<double>& pause_seconds() const { return pause_seconds_; }
@@ -106,8 +116,12 @@ class UpdateAttempt {
   bool CloseLeftOpen(const BeginCalls& begun);
   absl::Status Blame(int replica, int rank, const char* phase, const absl::Status& status);
   absl::Status FirstFailure() const;
-  // After a failed transfer: asks who is the cause. Answers the message for the caller.
+  // After a failed transfer: asks who is the cause. Answers the message for the caller, whose code
+  // is one for a call that may be repeated, where it was the network.
   absl::Status Explain(const absl::Status& transfer);
+  // Of the ranks that say that their transfer has ended, blames those that never came as far as the
+  // rendezvous, or finds the link that broke.
+  void FindCause();
   void FailFast(const absl::Status& why);
   void FillGroups(int replica, int rank, rollout::v1::BeginUpdateRequest& request) const;
   common::v1::GroupRendezvous GroupOf(const std::string& prefix, int rank, int size) const;
@@ -132,6 +146,8 @@ class UpdateAttempt {
   std::vector<std::vector<std::string>> rank_digests_;
   std::vector<v1::UpdateLink> links_;
   std::vector<absl::Status> failures_;
+  std::vector<bool> unreached_;
+  std::optional<int> broken_link_;
   std::vector<bool> committed_;
   std::vector<double> pause_seconds_;
 
@@ -139,6 +155,9 @@ class UpdateAttempt {
   comm::StoreClient* store_ ABSL_GUARDED_BY(mu_) = nullptr;  // of the leader's group
   comm::ProcessGroup* group_ ABSL_GUARDED_BY(mu_) = nullptr;
   bool failed_fast_ ABSL_GUARDED_BY(mu_) = false;
+  std::vector<TransferReport> reports_ ABSL_GUARDED_BY(mu_);  // as they came
+  // Whether the first of them ended the transfer, rather than the leader's own group.
+  bool ended_for_report_ ABSL_GUARDED_BY(mu_) = false;
   absl::Notification cancel_;
   std::unique_ptr<VerifyCalls> verify_calls_;  // its callbacks use the above
 };

@@ -15,6 +15,11 @@
 // Where replicas feed each other, those with more ranks come first, whatever the order in which
 // they are given (fleet_tables.h).
 //
+// Under kAvailable every attempt that fails changes what the next one tries: replicas that are to
+// blame are left out; where nobody is, the one whose incoming link broke (transfer_blame.h) goes
+// apart: it reads the version from those that have it once they do, or else gets it from the
+// trainer by itself. So it does in the updates that follow, for a while (link_doubts.h).
+//
 // Threads: Publish() is called on the leader's collective thread and blocks, at most until its
 // timeout (and a few seconds in which a failed update is taken back). Each call lets the other
 // ranks' Follow() return, whatever happens, unless the trainer's own group is broken.
@@ -33,6 +38,7 @@
 #include "common/comm/choose_group.h"
 #include "common/comm/process_group.h"
 #include "services/trainer/publish/data_plane.h"
+#include "services/trainer/publish/link_doubts.h"
 #include "services/trainer/publish/replica_client.h"
 #include "services/trainer/publish/stream_feed.h"
 #include "services/trainer/publish/update_attempt.h"
@@ -77,6 +83,10 @@ class WeightPublisher {
     // Address at which the replicas reach this host; empty: that of the route to the replicas.
     std::string advertise_host;
     absl::Duration blame_grace = absl::Seconds(5);
+    // Under kAvailable: in which a replica says what it has, and the ranks of an attempt find each
+    // other; less where the update's timeout is short.
+    absl::Duration ask_timeout = absl::Seconds(10);
+    absl::Duration join_timeout = absl::Seconds(30);
     comm::GroupMaker make_group = comm::CreateGroupOf;  // of the update's group
   };
 
@@ -108,6 +118,8 @@ class WeightPublisher {
     std::vector<std::string> digests;
   };
 
+  static std::vector<ReplicaClient*> Clients(const std::vector<Member*>& members);
+
   explicit WeightPublisher(Options options) : options_(std::move(options)) { SetOwner({}); }
 
   absl::StatusOr<PublishReport> PublishAll(int64_t version,
@@ -125,13 +137,44 @@ class WeightPublisher {
                             std::vector<Member*>& members);
   // Whether every member has what the trainer's ranks sent last.
   bool CanSendDelta(const std::vector<Member*>& members) const;
-  absl::Status RunAttempt(int64_t version, absl::Time deadline, std::vector<Member*>& members,
-                          PublishReport& report, bool& try_again);
-  absl::StatusOr<comm::ProcessGroup*> GetGroup(int size, absl::Time deadline,
+  // What is still to be done, under kAvailable: those of the chain, and those that come after it.
+  // `stranded`: those that live, and could not be fed even by themselves.
+  struct Todo {
+    std::vector<Member*> members;
+    std::vector<Member*> apart;
+    std::vector<Member*> stranded;
+  };
+  // Tries with fewer and fewer members until they have the version or none is left.
+  absl::Status RunAttempts(int64_t version, absl::Time deadline, Todo& todo, PublishReport& report);
+  // Of those that come after the chain: from those that have the version, else by themselves.
+  absl::Status FeedApart(int64_t version, absl::Time deadline, Todo& todo, PublishReport& report);
+  // One attempt for todo.members. Those that are to blame for its failure leave `todo`; try_again
+  // says whether another attempt, with what `todo` is by then, may do better.
+  absl::Status RunAttempt(int64_t version, absl::Time deadline, Todo& todo, PublishReport& report,
+                          bool& try_again);
+  // After an attempt that failed with `status` and nobody to blame: changes what the next one
+  // tries. False where there is nothing to change.
+  bool ChangePlan(const UpdateAttempt& attempt, const absl::Status& status, Todo& todo,
+                  PublishReport& report);
+  // It is fed after the chain, in this update and some of the next; `feeder` is empty for the
+  // trainer.
+  void LeaveChain(Member* member, const std::string& feeder, Todo& todo);
+  // Takes over what came of an attempt that went as far as its commits.
+  void TakeResults(int64_t version, const UpdateAttempt& attempt,
+                   const std::vector<Member*>& members, PublishReport& report);
+  // The order in which members are fed.
+  void Sort(std::vector<Member*>& members) const;
+  // Moves those whose links are in doubt out of the chain, of which somebody stays.
+  void SetApart(Todo& todo) const;
+  // Makes the rendezvous of the next attempt, and its group new where the last one's does not fit.
+  absl::Status PrepareRendezvous(const std::vector<Member*>& members, absl::Time deadline);
+  absl::StatusOr<comm::ProcessGroup*> GetGroup(int size, absl::Time join_by,
                                                const absl::Notification* cancel);
   // Serves the store where the replicas are told that it is.
   absl::Status ServeStoreAt(const std::string& host);
   void DropGroup();
+  // Members that have the version.
+  std::vector<Member*> Sources(const PublishReport& report);
   std::string AdvertiseHost(const std::vector<Member*>& members) const;
 
   const Options options_;
@@ -139,6 +182,7 @@ class WeightPublisher {
   std::unique_ptr<comm::StoreServer>
       store_server_;                       // at rendezvous_'s address; null before it is needed
   std::map<std::string, Member> members_;  // by replica id
+  LinkDoubts doubts_;
 
   // The group of the last update; null before the first and after a failure.
   std::unique_ptr<comm::ProcessGroup> group_;

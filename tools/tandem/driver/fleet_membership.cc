@@ -79,6 +79,8 @@ void FleetMembership::OnAnswer(const Poll& poll, const GetServerInfoResponse& in
     notes_.push_back(absl::StrCat(replica->address.id, " has restarted"));
     replica->policy_version = -1;
     replica->committed = -1;
+    replica->strikes = 0;
+    replica->backs_off_until = absl::InfinitePast();
   }
   replica->instance_id = info.instance_id();
   if (replica->state == ReplicaState::kLost) {
@@ -149,15 +151,26 @@ void FleetMembership::Forget(const std::string& id) {
   replicas_.erase(found);
 }
 
-std::vector<ReplicaAddress> FleetMembership::BeginPublish(bool with_joining) {
-  std::vector<ReplicaAddress> out;
+std::vector<ReplicaAddress> FleetMembership::BeginPublish(bool with_joining, absl::Time now) {
+  std::vector<Replica*> there;
   for (auto& [id, replica] : replicas_) {
+    replica.was_published_to = false;
     if (replica.state == ReplicaState::kLost || replica.state == ReplicaState::kDraining) continue;
     if (!with_joining && !replica.is_there()) continue;
-    if (replica.state == ReplicaState::kServing) replica.state = ReplicaState::kUpdating;
-    out.push_back(replica.address);
+    there.push_back(&replica);
+  }
+  const bool any_works = std::any_of(there.begin(), there.end(), [now](const Replica* replica) {
+    return replica->backs_off_until <= now;
+  });
+  std::vector<ReplicaAddress> out;
+  for (Replica* replica : there) {
+    if (any_works && replica->backs_off_until > now) continue;
+    if (replica->state == ReplicaState::kServing) replica->state = ReplicaState::kUpdating;
+    replica->was_published_to = true;
+    out.push_back(replica->address);
   }
   is_publishing_ = true;
+  publish_start_ = now;
   ++epoch_;
   return out;
 }
@@ -168,6 +181,12 @@ void FleetMembership::EndPublish(int64_t version, const std::set<std::string>& c
   version_ = version;
   ++epoch_;
   for (auto& [id, replica] : replicas_) {
+    const bool was_published_to = std::exchange(replica.was_published_to, false);
+    if (committed.contains(id)) {
+      OnPublished(replica, now);
+    } else if (was_published_to) {
+      OnNotPublished(replica, now);
+    }
     if (replica.state != ReplicaState::kUpdating && !committed.contains(id)) continue;
     if (replica.state == ReplicaState::kLost || replica.state == ReplicaState::kDraining) continue;
     if (committed.contains(id)) {
@@ -180,6 +199,43 @@ void FleetMembership::EndPublish(int64_t version, const std::set<std::string>& c
       Doubt(replica, now);
     }
   }
+}
+
+void FleetMembership::OnPublished(Replica& replica, absl::Time now) {
+  if (replica.backs_off_until > absl::InfinitePast()) {
+    notes_.push_back(
+        absl::StrCat(replica.address.id, " at ", replica.address.address, " takes weights again"));
+  }
+  replica.backs_off_until = absl::InfinitePast();
+  replica.strikes = std::max(0, replica.strikes - 1);
+}
+
+void FleetMembership::OnNotPublished(Replica& replica, absl::Time now) {
+  // Of one that does not answer either the polls take care.
+  if (replica.state == ReplicaState::kLost || replica.state == ReplicaState::kDraining) return;
+  constexpr int kMostDoublings = 16;
+  const int limit = 2 * options_.failures_until_backoff;
+  replica.strikes = std::min(replica.strikes + 2, limit + 2 * kMostDoublings);
+  if (replica.strikes < limit) return;
+  const absl::Duration cost = std::max(options_.first_backoff, now - publish_start_);
+  const absl::Duration longest = std::max(options_.longest_backoff, kMostBackoff * cost);
+  const absl::Duration pause = std::min(cost * (1 << ((replica.strikes - limit) / 2)), longest);
+  replica.backs_off_until = now + pause;
+  notes_.push_back(absl::StrCat(replica.address.id, " at ", replica.address.address,
+                                " answers, but takes no weights: it is left out for ",
+                                absl::FormatDuration(absl::Trunc(pause, absl::Milliseconds(100)))));
+}
+
+bool FleetMembership::AnyWantsWeights(absl::Time now) const {
+  return std::any_of(replicas_.begin(), replicas_.end(), [now](const auto& entry) {
+    return entry.second.state == ReplicaState::kStale && entry.second.backs_off_until <= now;
+  });
+}
+
+int FleetMembership::CountBackingOff(absl::Time now) const {
+  return static_cast<int>(
+      std::count_if(replicas_.begin(), replicas_.end(),
+                    [now](const auto& entry) { return entry.second.backs_off_until > now; }));
 }
 
 void FleetMembership::AbandonPublish(absl::Time now) {

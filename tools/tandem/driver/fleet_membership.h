@@ -3,7 +3,7 @@
 //
 //   membership.SetMembers({{"rollout-0", "10.0.0.2:5001"}}, now);
 //   for (const auto& poll : membership.DuePolls(now)) ...  // ask; then OnAnswer() or OnSilence()
-//   std::vector<ReplicaAddress> there = membership.BeginPublish();
+//   std::vector<ReplicaAddress> there = membership.BeginPublish(false, now);
 //   membership.EndPublish(version, committed, now);
 //
 // It asks nobody and starts no thread: the time is given, so that a test advances it by hand.
@@ -40,7 +40,15 @@ class FleetMembership {
     // So many questions in a row without an answer make a replica LOST; after a failed request,
     // one.
     int misses_until_lost = 3;
+    // A replica that answers, but got none of so many versions in a row, is backed off from: no
+    // version is published to it for a pause that begins with the time that the last one cost, at
+    // least `first_backoff`, and doubles with each failure more, up to the larger of
+    // `longest_backoff` and kMostBackoff times that cost.
+    int failures_until_backoff = 2;
+    absl::Duration first_backoff = absl::Seconds(5);
+    absl::Duration longest_backoff = absl::Minutes(5);
   };
+  static constexpr int kMostBackoff = 16;
 
   struct Replica {
     ReplicaAddress address;
@@ -66,6 +74,11 @@ class FleetMembership {
     bool is_first = false;    // was there at the start
     bool being_asked = false;
     int misses = 0;
+    bool was_published_to = false;  // by the update under way
+    // Two for each version that did not reach it, less one for each that did: one that flaps is
+    // backed off from sooner.
+    int strikes = 0;
+    absl::Time backs_off_until = absl::InfinitePast();
     absl::Time next_poll = absl::InfinitePast();
     absl::Duration pause;
   };
@@ -97,9 +110,10 @@ class FleetMembership {
   void Forget(const std::string& id);
 
   // The replicas to publish to: those that answer and do not drain, with `with_joining` those that
-  // have not answered yet as well. They are UPDATING until EndPublish(), which gets the ids of
-  // those that have committed `version`; the others are asked how they are.
-  std::vector<ReplicaAddress> BeginPublish(bool with_joining);
+  // have not answered yet as well. Those that are backed off from are left out while there are
+  // others. They are UPDATING until EndPublish(), which gets the ids of those that have committed
+  // `version`; the others are asked how they are.
+  std::vector<ReplicaAddress> BeginPublish(bool with_joining, absl::Time now);
   void EndPublish(int64_t version, const std::set<std::string>& committed, absl::Time now);
   // Nothing was published. Those that it was meant for are asked how they are before they count.
   void AbandonPublish(absl::Time now);
@@ -108,6 +122,10 @@ class FleetMembership {
   const std::map<std::string, Replica>& replicas() const { return replicas_; }  // by id
   const Replica* Find(const std::string& id) const;
   int Count(ReplicaState state) const;
+  // Whether a replica lacks the version that was published last, and is not backed off from.
+  bool AnyWantsWeights(absl::Time now) const;
+  // Replicas that are backed off from.
+  int CountBackingOff(absl::Time now) const;
   // The version that was published last; -1 before the first.
   int64_t version() const { return version_; }
   // When the next DuePolls() has something.
@@ -125,6 +143,8 @@ class FleetMembership {
  private:
   void Enter(Replica& replica, ReplicaState state, const std::string& why);
   void Leave(Replica& replica);
+  void OnPublished(Replica& replica, absl::Time now);
+  void OnNotPublished(Replica& replica, absl::Time now);
   // The next answer decides, or its absence.
   void Doubt(Replica& replica, absl::Time now);
   Replica* Awaited(const Poll& poll);
@@ -135,6 +155,7 @@ class FleetMembership {
   int64_t trainer_incarnation_ = 0;
   int64_t epoch_ = 0;  // grows when versions change hands
   bool is_publishing_ = false;
+  absl::Time publish_start_;
   bool has_members_ = false;
   std::vector<std::string> notes_;
   Changes changes_;

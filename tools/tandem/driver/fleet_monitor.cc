@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "common/rpc/channel.h"
+#include "common/rpc/enum_check.h"
 #include "common/rpc/status_conversion.h"
 
 namespace tandem::driver {
@@ -10,6 +11,13 @@ namespace tandem::driver {
 using rollout::v1::GetServerInfoRequest;
 using rollout::v1::GetServerInfoResponse;
 using rollout::v1::RolloutService;
+
+namespace {
+
+// Several packets of any network.
+constexpr size_t kProbeBytes = 4 << 10;
+
+}  // namespace
 
 struct FleetMonitor::Question {
   std::shared_ptr<RolloutService::Stub> stub;
@@ -70,6 +78,7 @@ void FleetMonitor::Ask(const FleetMembership::Poll& poll) {
   question->stub = stub;
   question->context = rpc::MakeContext(options_.poll_timeout);
   if (options_.incarnation) question->request.set_incarnation(options_.incarnation());
+  question->request.set_probe(std::string(kProbeBytes, '\0'));
   {
     absl::MutexLock lock(&mu_);
     questions_.emplace(question.get(), question);
@@ -77,7 +86,10 @@ void FleetMonitor::Ask(const FleetMembership::Poll& poll) {
   }
   stub->async()->GetServerInfo(question->context.get(), &question->request, &question->response,
                                [this, poll, question](const grpc::Status& grpc_status) {
-                                 const absl::Status status = rpc::FromGrpcStatus(grpc_status);
+                                 absl::Status status = rpc::FromGrpcStatus(grpc_status);
+                                 if (status.ok()) {
+                                   status = rpc::CheckAnswerEnums(question->response);
+                                 }
                                  if (status.ok()) {
                                    options_.answered(poll, question->response);
                                  } else {

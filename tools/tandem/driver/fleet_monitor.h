@@ -1,5 +1,7 @@
 // FleetMonitor: a thread that looks after the fleet: it lets the list of replicas be read again,
-// and asks the replicas whose turn it is how they are, none of which holds up another.
+// and asks the replicas whose turn it is how they are, none of which holds up another. Questions
+// and answers take several packets, as prompts and completions do: a path that loses long packets
+// counts as silence.
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_FLEET_MONITOR_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_FLEET_MONITOR_H_
 

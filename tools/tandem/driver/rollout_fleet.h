@@ -100,7 +100,7 @@ class RolloutFleet {
   absl::StatusOr<std::vector<Replica>> BeginPublish();
   void EndPublish(int64_t version, const std::set<std::string>& committed);
   void AbandonPublish();
-  // Whether a replica of an elastic fleet lacks the version that was published last.
+  // Whether a replica of an elastic fleet lacks the version that was published last and may get it.
   bool WantsWeights() const;
   bool AnyServes() const;
   // The version that was published last; -1 before the first.
@@ -110,8 +110,9 @@ class RolloutFleet {
   // Errors name the replica.
   static absl::StatusOr<rollout::v1::GetServerInfoResponse> GetServerInfo(const Replica& replica);
 
-  // fleet/{serving,joining,stale,lost,draining}, and since the last call fleet/{joined,left},
-  // fleet/retried_requests, fleet/kept_tokens and fleet/foreign_answers.
+  // fleet/{serving,joining,stale,lost,draining,backing_off}, and since the last call
+  // fleet/{joined,left}, fleet/retried_requests, fleet/kept_tokens
+  // and fleet/foreign_answers.
   std::map<std::string, double> TakeMetrics();
 
  private:

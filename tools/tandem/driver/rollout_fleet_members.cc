@@ -114,7 +114,8 @@ absl::StatusOr<std::vector<RolloutFleet::Replica>> RolloutFleet::BeginPublish() 
     }
     mu_.AwaitWithDeadline(absl::Condition(&anybody_is_there), deadline);
   }
-  std::vector<Replica> replicas = membership_.BeginPublish(/*with_joining=*/!options_.is_elastic);
+  std::vector<Replica> replicas =
+      membership_.BeginPublish(/*with_joining=*/!options_.is_elastic, absl::Now());
   if (!replicas.empty()) return replicas;
   membership_.AbandonPublish(absl::Now());
   return absl::UnavailableError(
@@ -139,7 +140,7 @@ void RolloutFleet::AbandonPublish() {
 
 bool RolloutFleet::WantsWeights() const {
   absl::MutexLock lock(&mu_);
-  return options_.is_elastic && membership_.Count(ReplicaState::kStale) > 0;
+  return options_.is_elastic && membership_.AnyWantsWeights(absl::Now());
 }
 
 bool RolloutFleet::AnyServes() const {
@@ -193,6 +194,7 @@ std::map<std::string, double> RolloutFleet::TakeMetrics() {
           {"fleet/stale", count(ReplicaState::kStale)},
           {"fleet/lost", count(ReplicaState::kLost)},
           {"fleet/draining", count(ReplicaState::kDraining)},
+          {"fleet/backing_off", static_cast<double>(membership_.CountBackingOff(absl::Now()))},
           {"fleet/joined", static_cast<double>(changes.joined)},
           {"fleet/left", static_cast<double>(changes.left)},
           {"fleet/retried_requests", static_cast<double>(std::exchange(retried_requests_, 0))},

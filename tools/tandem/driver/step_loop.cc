@@ -7,12 +7,13 @@
 #include "absl/strings/str_format.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/trace.h"
+#include "tools/tandem/driver/publish_retry.h"
 
 namespace tandem::driver {
 namespace {
 
-// An update to which every replica was lost is tried so often, with those that have come since.
-constexpr int kPublishAttempts = 3;
+// Between two attempts at an update that reaches nobody.
+constexpr absl::Duration kPublishPause = absl::Seconds(1);
 // Between two attempts to give weights to replicas that have joined.
 constexpr absl::Duration kCatchUpPause = absl::Seconds(2);
 
@@ -23,7 +24,9 @@ StepLoop::StepLoop(const LoopContext& context, const char* command)
       total_steps_(context.config.trainer().total_steps()),
       first_step_(context.resume == nullptr ? 1 : context.resume->state.step() + 1),
       command_(command),
-      checkpoints_(context.config, context.trainer, context.folder, context.progress) {
+      checkpoints_(context.config, context.trainer, context.folder, context.progress),
+      skipped_steps_(context.config.trainer().max_skipped_steps(),
+                     [&context](const std::string& line) { context.progress.Note(line); }) {
   if (c_.resume != nullptr) GoOn(*c_.resume);
 }
 
@@ -36,15 +39,17 @@ absl::Status StepLoop::Publish(Metrics& metrics) {
   const telemetry::ScopedSpan span("publish");
   Stopwatch watch;
   absl::StatusOr<trainer::v1::PublishWeightsResponse> response;
-  for (int attempt = 1;; ++attempt) {
+  PublishRetry retry(absl::Now(), absl::Seconds(c_.config.rollout().request_timeout_s()));
+  while (true) {
     RETURN_IF_ERROR(CheckInterrupted());
     response = c_.trainer.PublishWeights(*c_.fleet);
-    const bool may_pass =
-        c_.fleet->is_elastic() && attempt < kPublishAttempts &&
-        (absl::IsUnavailable(response.status()) || absl::IsDeadlineExceeded(response.status()));
-    if (response.ok() || !may_pass) break;
+    if (response.ok() || !c_.fleet->is_elastic() ||
+        !retry.MayTryAgain(response.status(), absl::Now())) {
+      break;
+    }
     c_.progress.Note(
         absl::StrCat("the weights were published to nobody: ", response.status().message()));
+    absl::SleepFor(kPublishPause);
   }
   RETURN_IF_ERROR(response.status());
   metrics["timing_s/update_weights"] += watch.Lap();
@@ -88,6 +93,11 @@ void StepLoop::EnterTrace(const telemetry::TraceContext& trace, absl::Time start
   trace_ = trace;
   trace_start_ = start;
   trace_scope_.emplace(trace);
+}
+
+absl::Status StepLoop::CheckTrained(int64_t step, const trainer::v1::TrainStepResponse& response) {
+  return skipped_steps_.OnStep(step, response.policy_version(),
+                               {response.metrics().begin(), response.metrics().end()});
 }
 
 bool StepLoop::EvaluationIsDue(int64_t step) const {

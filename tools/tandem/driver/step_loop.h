@@ -14,6 +14,7 @@
 #include "common/telemetry/phase_timer.h"
 #include "common/telemetry/trace_context.h"
 #include "tools/tandem/driver/run_checkpoints.h"
+#include "tools/tandem/driver/skipped_steps.h"
 #include "tools/tandem/driver/training_loop.h"
 
 namespace tandem::driver {
@@ -46,6 +47,9 @@ class StepLoop {
   // `start`.
   void EnterTrace(const telemetry::TraceContext& trace, absl::Time start);
 
+  // After each TrainStep: see SkippedSteps.
+  absl::Status CheckTrained(int64_t step, const trainer::v1::TrainStepResponse& response);
+
   bool EvaluationIsDue(int64_t step) const;
   // The version that is evaluated is live.
   absl::Status RunEvaluation(int64_t step, int64_t version, Metrics& metrics);
@@ -71,6 +75,7 @@ class StepLoop {
   // What the steps before came to, from their lines of metrics.
   void GoOn(const ResumePoint& point);
 
+  SkippedSteps skipped_steps_;
   int64_t finished_step_ = first_step_ - 1;
   bool step_begun_ = false;
   absl::Time next_catch_up_ = absl::InfinitePast();

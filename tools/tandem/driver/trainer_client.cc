@@ -13,6 +13,7 @@
 #include "common/rpc/samples_digest.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
+#include "tandem/common/v1/error.pb.h"
 #include "tools/tandem/driver/rank_addresses.h"
 
 namespace tandem::driver {
@@ -144,7 +145,13 @@ absl::StatusOr<trainer::v1::PublishWeightsResponse> TrainerClient::PublishWeight
   request.mutable_replicas()->Assign(replicas.begin(), replicas.end());
   trainer::v1::PublishWeightsResponse response;
   rpc::SetDigest(request);
-  RETURN_IF_ERROR(Named(stub_->PublishWeights(context.get(), request, &response)));
+  const absl::Status status = Named(stub_->PublishWeights(context.get(), request, &response));
+  // What the trainer says is known from what is said in its place by the time that it tells.
+  const bool answered = context->GetServerTrailingMetadata().count(rpc::kServerTime) > 0;
+  if (!status.ok() && answered && !rpc::GetDetail<common::v1::ErrorInfo>(status).has_value()) {
+    return rpc::WithReason(status, kPublishedToNobody);
+  }
+  RETURN_IF_ERROR(status);
   RETURN_IF_ERROR(rpc::CheckDigest(response, request.message_digest()))
       << "trainer at " << address_;
   RETURN_IF_ERROR(CheckVersion(response.policy_version()));

@@ -14,6 +14,10 @@
 
 namespace tandem::driver {
 
+// ErrorInfo of a PublishWeights that failed where the trainer itself said so: it works, and no
+// replica got the version.
+inline constexpr char kPublishedToNobody[] = "PUBLISHED_TO_NOBODY";
+
 // Every call blocks the calling thread until its answer or deadline. Thread-safe, but for
 // AcquireLease() and ReleaseLease(). Calls that change something are made under the lease, where
 // there is one, and fail at once when it is lost. Versions that the trainer answers are checked.

@@ -56,6 +56,14 @@ std::string Reason(const absl::Status& status) {
   return info.has_value() ? info->reason() : "";
 }
 
+// "from", or "from, joined".
+std::string LinkOf(const absl::Status& status) {
+  const auto info = rpc::GetDetail<common::v1::ErrorInfo>(status);
+  if (!info.has_value() || info->reason() != "TRANSFER_FAILED") return "";
+  const bool joined = info->metadata().at("joined") == "true";
+  return info->metadata().at("link") + (joined ? ", joined" : "");
+}
+
 class WeightReceiverTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -345,6 +353,29 @@ TEST_F(WeightReceiverTest, ALeaderThatFallsSilentIsGivenUpAtTheDeadline) {
 TEST_F(WeightReceiverTest, ALeaderThatNeverSaysGoIsGivenUpAtTheDeadline) {
   ASSERT_OK(Begin(BeginRequest("a", 1, absl::Milliseconds(200))).status());
   EXPECT_THAT(Verify("a"), StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("go/a")));
+}
+
+TEST_F(WeightReceiverTest, SaysWhichLinkFailedAndWaitsForItNoLongerThanItIsTold) {
+  const auto failed = [&](const std::string& id, const auto& change) {
+    v1::BeginUpdateRequest request = BeginRequest(id, 1, absl::Minutes(10));
+    request.set_transport("reshard");
+    request.mutable_join_timeout()->set_nanos(100'000'000);
+    change(request);
+    EXPECT_OK(Begin(request).status());
+    EXPECT_OK(client_->Set("go/" + id, "go"));
+    const absl::Status status = Verify(id).status();
+    return LinkOf(status);
+  };
+  EXPECT_EQ(failed("a", [](auto& request) { request.mutable_rendezvous()->set_port(1); }),
+            "rendezvous");
+  EXPECT_EQ(failed("b", [](auto&) {}), "from");
+  EXPECT_EQ(store_.live_version(), -1);
+}
+
+TEST_F(WeightReceiverTest, ALeaderThatFallsSilentLeavesALinkThatWasJoined) {
+  ASSERT_OK(Begin(BeginRequest("a", 1, absl::Milliseconds(400))).status());
+  ASSERT_OK(Send("a", 2));
+  EXPECT_EQ(LinkOf(Verify("a").status()), "from, joined");
 }
 
 TEST_F(WeightReceiverTest, AVerifiedUpdateThatIsNotCommittedIsDroppedAtTheDeadline) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tests/services/rollout/service/service_fixture.h"
+#include "tests/support/enum_sweep.h"
 
 namespace tandem::rollout {
 namespace {
@@ -85,6 +86,32 @@ TEST_F(RolloutServiceTest, ABadRequestNamesItsFieldAndHarmsNobody) {
 
   std::map<int32_t, Sample> samples;
   EXPECT_OK(Generate(Request({1, 80}, 3), samples));
+}
+
+TEST_F(RolloutServiceTest, AnEnumThatHasNoNameIsRefusedInEveryRequest) {
+  SKIP_WITHOUT_DATA(kStories);
+  Start();
+  EXPECT_GE(testing::ExpectUnknownEnumsAreRefused(channel_, kRolloutName), 3);
+  EXPECT_EQ(testing::ExpectUnknownEnumsAreRefused(channel_, kWeightName), 0);
+
+  v1::GenerateRequest request = Request({1, 80}, 3);
+  request.add_begun()->add_token_ids(4);
+  request.mutable_begun(0)->set_finish_reason(static_cast<common::v1::FinishReason>(77));
+  std::map<int32_t, Sample> samples;
+  EXPECT_THAT(Generate(request, samples),
+              testing::StatusIs(absl::StatusCode::kInvalidArgument,
+                                ::testing::HasSubstr("begun[0].finish_reason: expected one of")));
+}
+
+TEST_F(RolloutServiceTest, AServerInfoAnswersWhatItWasProbedWith) {
+  SKIP_WITHOUT_DATA(kStories);
+  Start();
+  v1::GetServerInfoRequest request;
+  request.set_probe(std::string(5000, 'x'));
+  v1::GetServerInfoResponse info;
+  const auto context = rpc::MakeContext(kTimeout);
+  ASSERT_OK(rpc::FromGrpcStatus(stub_->GetServerInfo(context.get(), request, &info)));
+  EXPECT_EQ(info.probe(), request.probe());
 }
 
 TEST_F(RolloutServiceTest, ACancelledCallFreesItsBlocks) {

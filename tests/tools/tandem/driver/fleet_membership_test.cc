@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -38,7 +39,7 @@ class FleetMembershipTest : public ::testing::Test {
   }
   ReplicaState State(const std::string& id = "r") { return fleet_.Find(id)->state; }
   void Publish(int64_t version) {
-    fleet_.BeginPublish(false);
+    fleet_.BeginPublish(false, now_);
     fleet_.EndPublish(version, {"r"}, now_);
   }
 
@@ -69,12 +70,12 @@ TEST_F(FleetMembershipTest, TheVersionOfAnotherTrainerIsNotTheOneThatIsMeant) {
 TEST_F(FleetMembershipTest, AReplicaJoinsIsStaleAndServesOnceItHasTheWeights) {
   fleet_.SetMembers({{"r", "h:1"}}, now_);
   EXPECT_EQ(State(), ReplicaState::kJoining);
-  EXPECT_TRUE(fleet_.BeginPublish(/*with_joining=*/false).empty());
+  EXPECT_TRUE(fleet_.BeginPublish(/*with_joining=*/false, now_).empty());
   fleet_.AbandonPublish(now_);
   Answer(Info(-1));
   EXPECT_EQ(State(), ReplicaState::kStale);
   EXPECT_FALSE(fleet_.Find("r")->takes_requests());
-  ASSERT_EQ(fleet_.BeginPublish(false).size(), 1u);
+  ASSERT_EQ(fleet_.BeginPublish(false, now_).size(), 1u);
   fleet_.EndPublish(4, {"r"}, now_);
   EXPECT_EQ(State(), ReplicaState::kServing);
   EXPECT_TRUE(fleet_.Find("r")->takes_requests());
@@ -86,7 +87,7 @@ TEST_F(FleetMembershipTest, WhileAVersionIsPublishedTheOldOneServes) {
   fleet_.SetMembers({{"r", "h:1"}}, now_);
   Answer(Info(-1));
   Publish(4);
-  fleet_.BeginPublish(false);
+  fleet_.BeginPublish(false, now_);
   EXPECT_EQ(State(), ReplicaState::kUpdating);
   EXPECT_TRUE(fleet_.Find("r")->takes_requests());
   Answer(Info(4));
@@ -119,7 +120,7 @@ TEST_F(FleetMembershipTest, OneThatDoesNotAnswerIsLostAndLookedForEverLessOften)
   EXPECT_EQ(State(), ReplicaState::kLost);
   EXPECT_THAT(fleet_.TakeNotes(), Contains(HasSubstr("r at h:1 is LOST: refused")));
   EXPECT_EQ(fleet_.TakeChanges().left, 1);
-  EXPECT_TRUE(fleet_.BeginPublish(false).empty());
+  EXPECT_TRUE(fleet_.BeginPublish(false, now_).empty());
   fleet_.EndPublish(5, {}, now_);
 
   absl::Duration longest;
@@ -190,10 +191,10 @@ TEST_F(FleetMembershipTest, AfterAFailedUpdateNobodyCountsBeforeItHasAnswered) {
   fleet_.SetMembers({{"r", "h:1"}}, now_);
   Answer(Info(-1));
   Publish(4);
-  ASSERT_EQ(fleet_.BeginPublish(false).size(), 1u);
+  ASSERT_EQ(fleet_.BeginPublish(false, now_).size(), 1u);
   fleet_.AbandonPublish(now_);
   EXPECT_FALSE(fleet_.AnyIsThere());
-  EXPECT_TRUE(fleet_.BeginPublish(false).empty());
+  EXPECT_TRUE(fleet_.BeginPublish(false, now_).empty());
   fleet_.AbandonPublish(now_);
   Answer(Info(4));
   EXPECT_TRUE(fleet_.AnyIsThere());
@@ -203,7 +204,7 @@ TEST_F(FleetMembershipTest, AfterAFailedUpdateNobodyCountsBeforeItHasAnswered) {
 TEST_F(FleetMembershipTest, OneThatIsTakenOutOfTheListDrainsAndIsForgotten) {
   fleet_.SetMembers({{"r", "h:1"}, {"s", "h:2"}}, now_);
   Answer(Info(-1));
-  fleet_.BeginPublish(false);
+  fleet_.BeginPublish(false, now_);
   fleet_.EndPublish(4, {"r", "s"}, now_);
   fleet_.SetMembers({{"s", "h:2"}}, now_);
   EXPECT_EQ(State(), ReplicaState::kDraining);
@@ -225,7 +226,7 @@ TEST_F(FleetMembershipTest, ADrainingProcessGetsNothingMore) {
   info.set_state(rollout::v1::ROLLOUT_STATE_DRAINING);
   Answer(info);
   EXPECT_EQ(State(), ReplicaState::kDraining);
-  EXPECT_TRUE(fleet_.BeginPublish(false).empty());
+  EXPECT_TRUE(fleet_.BeginPublish(false, now_).empty());
 }
 
 TEST_F(FleetMembershipTest, AnIdAtAnotherAddressIsAnotherReplica) {
@@ -238,6 +239,102 @@ TEST_F(FleetMembershipTest, AnIdAtAnotherAddressIsAnotherReplica) {
   Answer(Info(-1, "another"));
   Publish(4);
   EXPECT_THAT(fleet_.TakeNotes(), Contains(HasSubstr("r at h:2 is SERVING")));
+}
+
+// Two replicas of which one answers and takes no weights.
+class BackOffTest : public FleetMembershipTest {
+ protected:
+  void SetUp() override {
+    fleet_.SetMembers({{"bad", "h:1"}, {"good", "h:2"}}, now_);
+    Answer(Info(-1));
+  }
+
+  // Whom the update was for; it takes `cost`.
+  std::set<std::string> Update(const std::set<std::string>& committed,
+                               absl::Duration cost = absl::Seconds(1)) {
+    ++version_;
+    std::set<std::string> out;
+    for (const auto& replica : fleet_.BeginPublish(false, now_)) out.insert(replica.id);
+    now_ += cost;
+    std::set<std::string> reached;
+    for (const std::string& id : committed) {
+      if (out.contains(id)) reached.insert(id);
+    }
+    fleet_.EndPublish(version_, reached, now_);
+    now_ += absl::Milliseconds(500);
+    for (const auto& poll : fleet_.DuePolls(now_)) {
+      fleet_.OnAnswer(poll, Info(reached.contains(poll.address.id) ? version_ : -1), now_);
+    }
+    return out;
+  }
+
+  const std::set<std::string> both_ = {"bad", "good"};
+  const std::set<std::string> one_ = {"good"};
+  int64_t version_ = 0;
+};
+
+TEST_F(BackOffTest, OneThatTakesNoWeightsIsLeftOutEverLonger) {
+  EXPECT_EQ(Update(one_), both_);
+  EXPECT_EQ(fleet_.CountBackingOff(now_), 0);
+  EXPECT_TRUE(fleet_.AnyWantsWeights(now_));
+  EXPECT_EQ(Update(one_), both_);
+  EXPECT_EQ(fleet_.CountBackingOff(now_), 1);
+  EXPECT_FALSE(fleet_.AnyWantsWeights(now_));
+  EXPECT_THAT(fleet_.TakeNotes(), Contains(HasSubstr("bad at h:1 answers, but takes no weights")));
+
+  std::vector<absl::Duration> pauses;
+  for (int i = 0; i < 9; ++i) {
+    const absl::Time start = now_;
+    while (Update(one_) == one_) {
+    }
+    pauses.push_back(now_ - start);
+  }
+  for (size_t i = 1; i < pauses.size(); ++i) EXPECT_GE(pauses[i], pauses[i - 1]);
+  EXPECT_GT(pauses.back(), absl::Minutes(4));
+  EXPECT_LT(pauses.back(), absl::Minutes(6));
+}
+
+TEST_F(BackOffTest, ThePauseFollowsWhatTheUpdateCosts) {
+  Update(one_, absl::Minutes(2));
+  Update(one_, absl::Minutes(2));
+  const absl::Time start = now_;
+  while (Update(one_, absl::Seconds(10)) == one_) {
+  }
+  EXPECT_GT(now_ - start, absl::Seconds(110));
+}
+
+TEST_F(BackOffTest, OneThatTakesTheWeightsAgainIsBack) {
+  Update(one_);
+  Update(one_);
+  ASSERT_EQ(fleet_.CountBackingOff(now_), 1);
+  fleet_.TakeNotes();
+  while (Update(both_) == one_) {
+  }
+  EXPECT_EQ(fleet_.CountBackingOff(now_), 0);
+  EXPECT_EQ(State("bad"), ReplicaState::kServing);
+  EXPECT_THAT(fleet_.TakeNotes(), Contains(HasSubstr("bad at h:1 takes weights again")));
+  EXPECT_EQ(Update(both_), both_);
+}
+
+TEST_F(BackOffTest, OneThatFlapsIsLeftOutInTheEnd) {
+  int left_out = 0;
+  for (int i = 0; i < 12; ++i) {
+    left_out += Update(i % 2 == 0 ? one_ : both_) == one_ ? 1 : 0;
+  }
+  EXPECT_GT(left_out, 0);
+}
+
+TEST_F(BackOffTest, ANewProcessAndALastResortAreTriedAtOnce) {
+  Update(one_);
+  Update(one_);
+  ASSERT_EQ(fleet_.CountBackingOff(now_), 1);
+  // Nobody else is left.
+  fleet_.SetMembers({{"bad", "h:1"}}, now_);
+  EXPECT_EQ(fleet_.BeginPublish(false, now_).size(), 1u);
+  fleet_.AbandonPublish(now_);
+  fleet_.SetMembers({{"bad", "h:1"}, {"good", "h:2"}}, now_);
+  Answer(Info(-1, "another"));
+  EXPECT_EQ(fleet_.CountBackingOff(now_), 0);
 }
 
 }  // namespace

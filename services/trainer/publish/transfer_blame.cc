@@ -1,0 +1,68 @@
+#include "services/trainer/publish/transfer_blame.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "common/rpc/status_conversion.h"
+#include "tandem/common/v1/error.pb.h"
+
+namespace tandem::trainer {
+namespace {
+
+using Link = TransferReport::Link;
+
+// Whether the report says by itself that the link into the replica is broken.
+bool AccusesIncoming(const TransferReport& report) {
+  if (report.link == Link::kOwn) return true;
+  if (report.link != Link::kFrom) return false;
+  if (!report.after_abort || report.timed_out) return true;
+  // The leader's abort ends the group that it is in, and what flows behind it. A replica further
+  // down that is still looking for its neighbours does not notice.
+  return !report.joined && report.replica > 0;
+}
+
+}  // namespace
+
+std::optional<TransferReport> ParseTransferReport(const absl::Status& status) {
+  const auto info = rpc::GetDetail<common::v1::ErrorInfo>(status);
+  if (!info.has_value() || info->reason() != "TRANSFER_FAILED") return std::nullopt;
+  TransferReport report;
+  const auto& metadata = info->metadata();
+  if (const auto link = metadata.find("link"); link != metadata.end()) {
+    if (link->second == "rendezvous") report.link = Link::kRendezvous;
+    if (link->second == "from") report.link = Link::kFrom;
+    if (link->second == "forward") report.link = Link::kForward;
+    if (link->second == "own") report.link = Link::kOwn;
+  }
+  const auto joined = metadata.find("joined");
+  report.joined = joined != metadata.end() && joined->second == "true";
+  report.timed_out = absl::IsDeadlineExceeded(status);
+  return report;
+}
+
+TransferBlame FindBlame(const std::vector<TransferReport>& reports, bool chained,
+                        int num_replicas) {
+  TransferBlame blame;
+  std::copy_if(reports.begin(), reports.end(), std::back_inserter(blame.unreached),
+               [](const TransferReport& report) { return report.link == Link::kRendezvous; });
+  if (!blame.unreached.empty()) return blame;
+  if (num_replicas == 1) {
+    blame.broken_link = 0;
+    return blame;
+  }
+  if (!chained) return blame;
+  int feeder = -1;  // the last replica that says that its link to the next is broken
+  std::optional<int> first;
+  for (const TransferReport& report : reports) {
+    if (report.link == Link::kForward) feeder = std::max(feeder, report.replica);
+    if (AccusesIncoming(report)) first = std::min(first.value_or(report.replica), report.replica);
+  }
+  if (feeder >= 0 && feeder + 1 < num_replicas) {
+    blame.broken_link = std::max(first.value_or(0), feeder + 1);
+  } else {
+    blame.broken_link = first;
+  }
+  return blame;
+}
+
+}  // namespace tandem::trainer

@@ -1,0 +1,355 @@
+// The attempts of an update: one after another, each without those that the last one left behind.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/comm/local_address.h"
+#include "common/net/host_port.h"
+#include "common/rpc/status_conversion.h"
+#include "common/security/secret.h"
+#include "common/status/status_macros.h"
+#include "common/telemetry/log.h"
+#include "services/trainer/publish/weight_publisher.h"
+#include "tandem/common/v1/error.pb.h"
+
+namespace tandem::trainer {
+namespace {
+
+using Clock = weights::PhaseTimes::Clock;
+
+// Whether a replica refused a delta, for it has another version than the delta goes out from.
+bool HasOtherBase(const absl::Status& status) {
+  const auto info = rpc::GetDetail<common::v1::ErrorInfo>(status);
+  return info.has_value() && info->reason() == "BASE_MISMATCH";
+}
+
+// Whether a transfer ended for the network between the trainer and the replicas, or among these.
+bool IsOfTheNetwork(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
+}
+
+}  // namespace
+
+std::string WeightPublisher::AdvertiseHost(const std::vector<Member*>& members) const {
+  if (!options_.advertise_host.empty()) return options_.advertise_host;
+  // One address for all: loopback only where every replica is on this host.
+  std::string loopback = "127.0.0.1";
+  for (const Member* member : members) {
+    for (const std::string& address : member->client->endpoint().rank_addresses) {
+      const auto replica = net::ParseHostPort(address);
+      if (!replica.ok()) continue;
+      const auto local = comm::LocalAddressTowards(replica->host);
+      if (local.ok() && !absl::StartsWith(*local, "127.") && *local != "::1") return *local;
+    }
+  }
+  return loopback;
+}
+
+// With the rendezvous's secret.
+absl::Status WeightPublisher::ServeStoreAt(const std::string& host) {
+  if (store_server_ != nullptr && rendezvous_.host() == host) return absl::OkStatus();
+  store_server_.reset();  // its port may be fixed
+  ASSIGN_OR_RETURN(store_server_, comm::StoreServer::Start({.host = host,
+                                                            .port = options_.store_port,
+                                                            .secret = rendezvous_.secret()}));
+  rendezvous_.set_host(host);
+  rendezvous_.set_port(store_server_->port());
+  return absl::OkStatus();
+}
+
+void WeightPublisher::DropGroup() {
+  if (group_ != nullptr) group_->Abort("the update group is made anew");
+  group_.reset();
+  stores_.clear();
+  group_members_.clear();
+}
+
+absl::StatusOr<comm::ProcessGroup*> WeightPublisher::GetGroup(int size, absl::Time join_by,
+                                                              const absl::Notification* cancel) {
+  if (group_ != nullptr) return group_.get();
+  comm::GroupOptions options;
+  options.name = "update";
+  options.rank = 0;
+  options.size = size;
+  options.rendezvous = {rendezvous_.host(), rendezvous_.port(), rendezvous_.prefix(),
+                        rendezvous_.secret()};
+  options.timeout = std::max(absl::Milliseconds(1), join_by - absl::Now());
+  options.cancel = cancel;
+  ASSIGN_OR_RETURN(group_, options_.make_group(options_.backend, options));
+  return group_.get();
+}
+
+bool WeightPublisher::CanSendDelta(const std::vector<Member*>& members) const {
+  return options_.plane->sends_deltas() && base_version_ >= 0 &&
+         members.front()->client->num_ranks() == base_ranks_ &&
+         std::all_of(members.begin(), members.end(),
+                     [this](const Member* member) { return member->version == base_version_; });
+}
+
+void WeightPublisher::Sort(std::vector<Member*>& members) const {
+  if (!options_.plane->chained()) return;
+  // Those with more ranks feed those with fewer; one that could not feed comes last.
+  std::stable_sort(members.begin(), members.end(), [this](const Member* a, const Member* b) {
+    const int ranks_a = a->client->num_ranks(), ranks_b = b->client->num_ranks();
+    if (ranks_a != ranks_b) return ranks_a > ranks_b;
+    return !doubts_.IsLast(a->client->id()) && doubts_.IsLast(b->client->id());
+  });
+}
+
+void WeightPublisher::SetApart(Todo& todo) const {
+  if (options_.policy == UpdatePolicy::kAll || todo.members.empty()) return;
+  const auto left = [this](const Member* member) {
+    return doubts_.UpdatesLeft(member->client->id());
+  };
+  const auto stays =
+      std::min_element(todo.members.begin(), todo.members.end(),
+                       [&](const Member* a, const Member* b) { return left(a) < left(b); });
+  std::vector<Member*> chain;
+  for (Member* member : todo.members) {
+    (member == *stays || left(member) == 0 ? chain : todo.apart).push_back(member);
+  }
+  todo.members = std::move(chain);
+}
+
+absl::Status WeightPublisher::RunAttempts(int64_t version, absl::Time deadline, Todo& todo,
+                                          PublishReport& report) {
+  absl::Status status;
+  for (bool try_again = true; !todo.members.empty() && try_again;) {
+    status = RunAttempt(version, deadline, todo, report, try_again);
+  }
+  for (const Member* member : todo.members) {
+    auto& result = report.replicas[member->result];
+    if (!result.committed && result.error.ok()) result.error = status;
+  }
+  return status;
+}
+
+std::vector<WeightPublisher::Member*> WeightPublisher::Sources(const PublishReport& report) {
+  std::vector<Member*> sources;
+  for (auto& [id, member] : members_) {
+    if (report.replicas[member.result].committed) sources.push_back(&member);
+  }
+  return sources;
+}
+
+absl::Status WeightPublisher::FeedApart(int64_t version, absl::Time deadline, Todo& todo,
+                                        PublishReport& report) {
+  absl::Status status = FeedByStream(version, deadline, Sources(report), report, todo.apart);
+  while (!todo.apart.empty() && absl::Now() < deadline) {
+    Todo one{.members = {todo.apart.back()}, .apart = {}, .stranded = {}};
+    todo.apart.pop_back();
+    // Each leaves time for those that come after it.
+    const absl::Time until = absl::Now() + (deadline - absl::Now()) / (todo.apart.empty() ? 1 : 2);
+    status = RunAttempts(version, until, one, report);
+    todo.stranded.insert(todo.stranded.end(), one.stranded.begin(), one.stranded.end());
+  }
+  if (!todo.stranded.empty() && absl::Now() < deadline) {
+    status = FeedByStream(version, deadline, Sources(report), report, todo.stranded);
+  }
+  return status;
+}
+
+absl::Status WeightPublisher::PrepareRendezvous(const std::vector<Member*>& members,
+                                                absl::Time deadline) {
+  std::vector<std::string> ids;
+  for (const Member* member : members) ids.push_back(member->client->id());
+  const bool all_know = std::all_of(members.begin(), members.end(),
+                                    [](const Member* m) { return !m->table_id.empty(); });
+  if (group_members_ != ids || !all_know || group_ == nullptr || !group_->status().ok())
+    DropGroup();
+  // Of this attempt alone: what an earlier one was told is of no use from here on.
+  rendezvous_.set_secret(security::DrawSecret());
+  stores_.clear();
+  if (store_server_ != nullptr) store_server_->SetSecret(rendezvous_.secret());
+  if (group_ == nullptr) {
+    RETURN_IF_ERROR(ServeStoreAt(AdvertiseHost(members)));
+    rendezvous_.set_backend(options_.backend);
+    rendezvous_.set_prefix(absl::StrCat("update/", options_.incarnation, "/", num_groups_++));
+    group_members_ = ids;
+  }
+  for (const std::string& prefix :
+       UpdateAttempt::GroupPrefixes(*options_.plane, rendezvous_.prefix(), members.size())) {
+    ASSIGN_OR_RETURN(auto store,
+                     comm::StoreClient::Connect({store_server_->local_host(), rendezvous_.port(),
+                                                 prefix, rendezvous_.secret()},
+                                                deadline - absl::Now()));
+    stores_.push_back(std::move(store));
+  }
+  return absl::OkStatus();
+}
+
+void WeightPublisher::TakeResults(int64_t version, const UpdateAttempt& attempt,
+                                  const std::vector<Member*>& members, PublishReport& report) {
+  report.model_digest = attempt.model_digest();
+  report.sent_bytes += attempt.sent().sent_bytes;
+  report.max_rank_sent_bytes += attempt.sent().max_rank_sent_bytes;
+  report.changed_share = attempt.sent().changed_share;
+  report.links.insert(report.links.end(), attempt.links().begin(), attempt.links().end());
+  digests_version_ = version;
+  digests_ = attempt.sent().digests;
+  for (size_t i = 0; i < members.size(); ++i) {
+    auto& result = report.replicas[members[i]->result];
+    result.committed = attempt.committed()[i];
+    result.error = attempt.failures()[i];
+    result.pause_seconds = attempt.pause_seconds()[i];
+    members[i]->version = result.committed ? version : -1;
+    members[i]->digests = attempt.rank_digests()[i];
+    if (result.committed) {
+      doubts_.OnCarried(members[i]->client->id());
+    } else {
+      members[i]->table_id.clear();
+      members[i]->failed = true;
+    }
+  }
+}
+
+void WeightPublisher::LeaveChain(Member* member, const std::string& feeder, Todo& todo) {
+  const std::string& id = member->client->id();
+  todo.apart.push_back(member);
+  doubts_.OnBroken(id, feeder);
+  telemetry::LogWarning("a replica that lives cannot be reached in the chain: it is fed apart",
+                        {{"replica", id},
+                         {"fed_by", feeder.empty() ? "trainer" : feeder},
+                         {"updates", doubts_.UpdatesLeft(id)}});
+}
+
+bool WeightPublisher::ChangePlan(const UpdateAttempt& attempt, const absl::Status& status,
+                                 Todo& todo, PublishReport& report) {
+  // What is wrong with the trainer itself no other plan mends.
+  if (!IsOfTheNetwork(status)) return false;
+  std::vector<Member*>& members = todo.members;
+  const std::optional<int> broken = attempt.broken_link();
+  if (members.size() == 1) {
+    report.replicas[members[0]->result].error = status;
+    todo.stranded.push_back(members[0]);
+    members.clear();
+  } else if (!broken.has_value()) {
+    // Each by itself: then it is known whose fault it is.
+    for (Member* member : members) {
+      report.replicas[member->result].error = status;
+      todo.apart.push_back(member);
+    }
+    members.clear();
+  } else {
+    report.replicas[members[*broken]->result].error = status;
+    LeaveChain(members[*broken], *broken == 0 ? "" : members[*broken - 1]->client->id(), todo);
+    members.erase(members.begin() + *broken);
+  }
+  return !members.empty();
+}
+
+absl::Status WeightPublisher::RunAttempt(int64_t version, absl::Time deadline, Todo& todo,
+                                         PublishReport& report, bool& try_again) {
+  try_again = false;
+  std::vector<Member*>& members = todo.members;
+  Sort(members);
+  RETURN_IF_ERROR(PrepareRendezvous(members, deadline));
+  const bool reused = group_ != nullptr;
+  const bool available = options_.policy == UpdatePolicy::kAvailable;
+
+  // Under kAvailable a replica that stands still must leave the others time to go on without it.
+  const absl::Time attempt_deadline = available && members.size() + todo.apart.size() > 1
+                                          ? absl::Now() + (deadline - absl::Now()) / 2
+                                          : deadline;
+  UpdateAttempt::Options options;
+  options.owner = owner_;
+  options.policy_version = version;
+  options.rendezvous = rendezvous_;
+  options.delta = CanSendDelta(members);
+  options.base_version = base_version_;
+  if (options.delta) {
+    for (const Member* member : members) options.base_digests.push_back(member->digests);
+  }
+  options.deadline = attempt_deadline;
+  options.blame_grace = options_.blame_grace;
+  if (available) {
+    options.join_timeout = std::min(options_.join_timeout, (attempt_deadline - absl::Now()) / 3);
+  }
+  UpdateAttempt attempt(*options_.plane, options, Clients(members));
+
+  weights::PhaseTimes times = report.times;
+  const auto begin_start = Clock::now();
+  std::vector<std::string> known;
+  for (const Member* member : members) known.push_back(member->table_id);
+  absl::Status status = attempt.Begin(known);
+  if (!status.ok() && attempt.told_tables()) {
+    // Some may have them and others not.
+    for (Member* member : members) member->table_id.clear();
+  }
+  times.Worked("begin", begin_start);
+  absl::Status gather;
+  if (status.ok()) {
+    for (size_t i = 0; i < members.size(); ++i) members[i]->table_id = attempt.table_id(i);
+    base_version_ = -1;  // until all of it has been sent
+    status = attempt.Transfer(
+        stores_,
+        [&](int size, absl::Time join_by, const absl::Notification* cancel) {
+          return GetGroup(size, join_by, cancel);
+        },
+        times);
+    if (status.ok()) {
+      base_version_ = version;
+      base_ranks_ = members.front()->client->num_ranks();
+    }
+    gather = options_.plane->Drain();
+  }
+  if (status.ok()) status = attempt.Verify(times);
+  if (status.ok()) {
+    status = attempt.Commit(times);
+    report.times = std::move(times);
+    TakeResults(version, attempt, members, report);
+    if (!status.ok()) {
+      DropGroup();
+      RETURN_IF_ERROR(status) << "other replicas have committed; publish again once it is back";
+    }
+    return status;
+  }
+
+  DropGroup();
+  attempt.Abort(status);
+  if (!gather.ok()) {  // so there is nothing that could be tried again
+    RETURN_IF_ERROR(status) << "the trainer's group: " << gather.message();
+  }
+  std::vector<Member*> healthy;
+  bool other_base = false;
+  for (size_t i = 0; i < members.size(); ++i) {
+    if (attempt.failures()[i].ok()) {
+      healthy.push_back(members[i]);
+      if (attempt.needs_manifest()) members[i]->table_id.clear();
+    } else if (HasOtherBase(attempt.failures()[i])) {
+      healthy.push_back(members[i]);
+      members[i]->table_id.clear();
+      members[i]->version = -1;  // so that it gets all of it
+      other_base = true;
+    } else {
+      report.replicas[members[i]->result].error = attempt.failures()[i];
+      members[i]->table_id.clear();
+      if (available && attempt.unreached()[i] && members.size() > 1) {
+        LeaveChain(members[i], "", todo);
+      } else {
+        members[i]->failed = true;
+      }
+    }
+  }
+  if (healthy.size() == members.size()) {
+    // A replica that has another base than it was thought to have, a rank that restarted, or a
+    // connection that went while the group was idle: once more in a new one.
+    const bool went_idle = reused && !(available && absl::IsDeadlineExceeded(status));
+    try_again = other_base || attempt.needs_manifest() || went_idle;
+    if (!try_again && available) try_again = ChangePlan(attempt, status, todo, report);
+  } else if (available) {
+    members = std::move(healthy);
+    try_again = !members.empty();
+  }
+  try_again &= absl::Now() < deadline;
+  if (try_again) {
+    telemetry::LogWarning(
+        "weight update begins anew",
+        {{"version", version}, {"replicas", members.size()}, {"reason", status.message()}});
+  }
+  return status;
+}
+
+}  // namespace tandem::trainer
