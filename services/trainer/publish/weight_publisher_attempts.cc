@@ -148,6 +148,11 @@ absl::Status WeightPublisher::FeedApart(int64_t version, absl::Time deadline, To
   if (!todo.stranded.empty() && absl::Now() < deadline) {
     status = FeedByStream(version, deadline, Sources(report), report, todo.stranded);
   }
+  // The next update asks whether they can be reached, before it waits for them.
+  for (Member* member : todo.stranded) {
+    member->table_id.clear();
+    member->failed = true;
+  }
   return status;
 }
 

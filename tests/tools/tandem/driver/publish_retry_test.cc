@@ -8,7 +8,7 @@
 namespace tandem::driver {
 namespace {
 
-constexpr absl::Duration kPatience = absl::Minutes(10);
+constexpr absl::Duration kRetryFor = absl::Minutes(10);
 
 absl::Status ToNobody(absl::StatusCode code) {
   return rpc::WithReason(absl::Status(code, "replica r1 ..."), kPublishedToNobody);
@@ -18,24 +18,24 @@ TEST(PublishRetry, WhatSomethingElseHasEndedIsTriedAgainUntilPatienceEnds) {
   for (const auto code : {absl::StatusCode::kUnavailable, absl::StatusCode::kDeadlineExceeded,
                           absl::StatusCode::kCancelled, absl::StatusCode::kAborted}) {
     const absl::Time start = absl::UnixEpoch();
-    PublishRetry retry(start, kPatience);
+    PublishRetry retry(start, kRetryFor);
     for (int i = 1; i < 10; ++i) {
       EXPECT_TRUE(retry.MayTryAgain(ToNobody(code), start + absl::Minutes(i))) << code;
     }
-    EXPECT_FALSE(retry.MayTryAgain(ToNobody(code), start + kPatience)) << code;
+    EXPECT_FALSE(retry.MayTryAgain(ToNobody(code), start + kRetryFor)) << code;
   }
 }
 
 TEST(PublishRetry, AnAttemptThatTookAllThePatienceIsNotTheOnlyOne) {
   const absl::Time start = absl::UnixEpoch();
-  PublishRetry retry(start, kPatience);
-  EXPECT_TRUE(retry.MayTryAgain(ToNobody(absl::StatusCode::kUnavailable), start + kPatience));
-  EXPECT_FALSE(retry.MayTryAgain(ToNobody(absl::StatusCode::kUnavailable), start + kPatience));
+  PublishRetry retry(start, kRetryFor);
+  EXPECT_TRUE(retry.MayTryAgain(ToNobody(absl::StatusCode::kUnavailable), start + kRetryFor));
+  EXPECT_FALSE(retry.MayTryAgain(ToNobody(absl::StatusCode::kUnavailable), start + kRetryFor));
 }
 
 TEST(PublishRetry, ATrainerThatDoesNotAnswerIsNotWaitedForSoLong) {
   const absl::Time start = absl::UnixEpoch();
-  PublishRetry retry(start, kPatience);
+  PublishRetry retry(start, kRetryFor);
   const absl::Status refused = absl::UnavailableError("connection refused");
   EXPECT_TRUE(retry.MayTryAgain(refused, start));
   EXPECT_TRUE(retry.MayTryAgain(refused, start));
@@ -46,7 +46,7 @@ TEST(PublishRetry, ATrainerThatDoesNotAnswerIsNotWaitedForSoLong) {
 }
 
 TEST(PublishRetry, AnErrorOfTheRunEndsIt) {
-  PublishRetry retry(absl::UnixEpoch(), kPatience);
+  PublishRetry retry(absl::UnixEpoch(), kRetryFor);
   EXPECT_FALSE(
       retry.MayTryAgain(ToNobody(absl::StatusCode::kFailedPrecondition), absl::UnixEpoch()));
 }
