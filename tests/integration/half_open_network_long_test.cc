@@ -22,7 +22,7 @@ using ::testing::HasSubstr;
 constexpr int kPatience = 400;  // seconds; a wait that reaches it has failed
 
 // Calls are on port 5000.
-constexpr char kNoData[] = "tcp dport != 5000 tcp sport != 5000 drop";
+constexpr char kNoData[] = "tcp dport 5000 accept; tcp sport 5000 accept; meta l4proto tcp drop";
 constexpr char kNoCalls[] = "tcp dport 5000 drop";
 constexpr char kNoLongPackets[] = "meta length > 600 drop";
 constexpr char kEveryFifth[] = "numgen random mod 100 < 20 drop";
