@@ -42,10 +42,12 @@ class HalfOpenNetwork : public ::testing::Test {
 
   // Packets that come in at a process, and those that go out where `both`.
   void Filter(const std::string& name, const std::string& rule, bool both = false) {
-    std::string text =
-        "table inet t { chain in { type filter hook input priority 0; " + rule + "; }";
-    if (both) text += " chain out { type filter hook output priority 0; " + rule + "; }";
-    ASSERT_TRUE(run_->RunIn(name, {"nft", text + " }"})) << "nft in " << name;
+    const auto chain = [&rule](const std::string& hook) {
+      return "chain " + hook + " {\n type filter hook " + hook + " priority 0;\n " + rule + "\n}\n";
+    };
+    const std::string text =
+        "table inet t {\n" + chain("input") + (both ? chain("output") : "") + "}\n";
+    ASSERT_TRUE(run_->RunIn(name, {"nft", text})) << "nft in " << name;
   }
   void Unfilter(const std::string& name) {
     ASSERT_TRUE(run_->RunIn(name, {"nft", "flush ruleset"}));
