@@ -27,6 +27,9 @@ namespace {
 // Updates that are over and still known by name, so that late and repeated calls get their answer.
 constexpr size_t kMaxClosed = 64;
 
+// After the deadline of an update: for a transfer that waits to say for which link.
+constexpr absl::Duration kReportTime = absl::Milliseconds(300);
+
 absl::Status NotOpen(const std::string& update_id, absl::string_view why) {
   return absl::NotFoundError(absl::StrCat("update ", update_id, " is not open: ", why));
 }
@@ -560,13 +563,19 @@ void WeightReceiver::OnDeadline() {
   {
     absl::MutexLock lock(&mu_);
     if (open_ == nullptr || open_->state == State::kCommitting) return;
-    if (absl::Now() < open_->deadline) {
-      calls.push_back([this, deadline = open_->deadline] { worker_.SetAlarm(deadline); });
+    // A transfer ends by its own deadlines, which say which link it waits for.
+    const bool receives = open_->state == State::kReceiving;
+    const absl::Time due = open_->deadline + (receives ? kReportTime : absl::ZeroDuration());
+    absl::Status status = absl::DeadlineExceededError(
+        absl::StrCat("update ", open_->request.update_id(), " was not committed by its deadline"));
+    if (receives) {
+      status = rpc::WithReason(status, "TRANSFER_FAILED",
+                               {{"phase", "transfer"}, {"link", "unknown"}, {"joined", "false"}});
+    }
+    if (absl::Now() < due) {
+      calls.push_back([this, due] { worker_.SetAlarm(due); });
     } else {
-      Close(open_,
-            absl::DeadlineExceededError(absl::StrCat("update ", open_->request.update_id(),
-                                                     " was not committed by its deadline")),
-            calls);
+      Close(open_, status, calls);
     }
   }
   Make(calls);

@@ -337,37 +337,46 @@ void UpdateAttempt::ExpectStream(std::vector<weights::TensorDigest> digests) {
 
 absl::Status UpdateAttempt::Explain(const absl::Status& transfer) {
   // The ranks that live say at once that their transfer has ended; those that say nothing are the
-  // cause.
+  // cause, unless another one says that it is.
   verify_calls_->WaitUntil(absl::Now() + options_.blame_grace);
   verify_calls_->Cancel();
   verify_calls_->WaitUntil(absl::InfiniteFuture());
-  std::string seen;  // by a rank that waited in vain: it knows the bucket
+  std::string seen;                         // by a rank that waited in vain: it knows the bucket
+  std::vector<std::pair<int, int>> silent;  // replica and rank
   for (int replica = 0; replica < static_cast<int>(replicas_.size()); ++replica) {
     for (int rank = 0; rank < replicas_[replica]->num_ranks(); ++rank) {
-      absl::Status status = verify_calls_->answers()[replica][rank].status;
+      const absl::Status& status = verify_calls_->answers()[replica][rank].status;
       if (status.ok()) continue;
       if (IsOfTheTransfer(status)) {
         if (seen.empty()) {
           seen = absl::StrCat("; where it stood: ",
                               replicas_[replica]->Explain(rank, "transfer", status).message());
         }
-        continue;
+      } else if (absl::IsCancelled(status)) {
+        silent.emplace_back(replica, rank);
+      } else {
+        Blame(replica, rank, "transfer", status).IgnoreError();
       }
-      if (absl::IsCancelled(status)) {
-        status = absl::DeadlineExceededError(
-            absl::StrCat("no answer within ", absl::FormatDuration(options_.blame_grace),
-                         " after the transfer had failed"));
-      }
-      Blame(replica, rank, "transfer", status).IgnoreError();
     }
   }
-  if (FirstFailure().ok()) FindCause();
+  const std::optional<int> broken_link = FindCause();
+  if (FirstFailure().ok()) {
+    // Else they may be waiting for the one that is the cause.
+    for (const auto& [replica, rank] : silent) {
+      Blame(replica, rank, "transfer",
+            absl::DeadlineExceededError(absl::StrCat("no answer within ",
+                                                     absl::FormatDuration(options_.blame_grace),
+                                                     " after the transfer had failed")))
+          .IgnoreError();
+    }
+  }
+  if (FirstFailure().ok()) broken_link_ = broken_link;
   RETURN_IF_ERROR(FirstFailure()) << "the transfer ended with: " << transfer.message();
   RETURN_IF_ERROR(AsUnavailable(transfer)) << "phase transfer" << seen;
   return absl::OkStatus();
 }
 
-void UpdateAttempt::FindCause() {
+std::optional<int> UpdateAttempt::FindCause() {
   TransferBlame blame;
   {
     absl::MutexLock lock(&mu_);
@@ -383,7 +392,7 @@ void UpdateAttempt::FindCause() {
                                               options_.rendezvous.port(), ": ", status.message())))
         .IgnoreError();
   }
-  broken_link_ = blame.broken_link;
+  return blame.broken_link;
 }
 
 absl::Status UpdateAttempt::Verify(weights::PhaseTimes& times) {

@@ -120,8 +120,8 @@ class UpdateAttempt {
   // is one for a call that may be repeated, where it was the network.
   absl::Status Explain(const absl::Status& transfer);
   // Of the ranks that say that their transfer has ended, blames those that never came as far as the
-  // rendezvous, or finds the link that broke.
-  void FindCause();
+  // rendezvous, or returns the link that broke.
+  std::optional<int> FindCause();
   void FailFast(const absl::Status& why);
   void FillGroups(int replica, int rank, rollout::v1::BeginUpdateRequest& request) const;
   common::v1::GroupRendezvous GroupOf(const std::string& prefix, int rank, int size) const;
