@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -14,9 +15,11 @@
 namespace tandem::io {
 namespace {
 
-std::string WithoutTrailingSlashes(std::string path) {
-  while (path.size() > 1 && path.back() == '/') path.pop_back();
-  return path;
+const char* KindOfFile(mode_t mode) {
+  if (S_ISDIR(mode)) return "a folder";
+  if (S_ISFIFO(mode)) return "a FIFO";
+  if (S_ISSOCK(mode)) return "a socket";
+  return "a device";
 }
 
 }  // namespace
@@ -29,6 +32,21 @@ absl::StatusOr<FileDescriptor> OpenFile(const std::string& path, int flags, int 
   } while (fd < 0 && errno == EINTR);
   if (fd < 0) return ErrnoStatus(path, absl::StrCat("open to ", purpose));
   return FileDescriptor(fd);
+}
+
+absl::StatusOr<FileDescriptor> OpenRegularFile(const std::string& path) {
+  // Non-blocking: opening a FIFO otherwise waits for its writer. It has no effect on regular files.
+  ASSIGN_OR_RETURN(FileDescriptor fd, OpenFile(path, O_RDONLY | O_NONBLOCK, 0, "read"));
+  RETURN_IF_ERROR(CheckIsRegular(fd.get(), path));
+  return fd;
+}
+
+absl::Status CheckIsRegular(int fd, const std::string& path) {
+  struct stat info;
+  if (::fstat(fd, &info) != 0) return ErrnoStatus(path, "stat");
+  if (S_ISREG(info.st_mode)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(path, ": expected a regular file, found ", KindOfFile(info.st_mode)));
 }
 
 absl::Status WriteAll(int fd, absl::string_view bytes, const std::string& path) {
@@ -54,6 +72,11 @@ absl::Status AtPlace(absl::string_view place, absl::Status status) {
   status.ForEachPayload(
       [&out](absl::string_view url, const absl::Cord& payload) { out.SetPayload(url, payload); });
   return out;
+}
+
+std::string WithoutTrailingSlashes(std::string path) {
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  return path;
 }
 
 std::string TemporaryPathFor(const std::string& path) {
