@@ -1,7 +1,6 @@
 #include "common/checkpoint/block_file.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
@@ -12,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/io/file_util.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::checkpoint {
@@ -56,14 +56,10 @@ absl::StatusOr<BlockDigests> BlockFileWriter::Commit() {
 
 absl::StatusOr<BlockFileReader> BlockFileReader::Open(const std::string& path,
                                                       BlockDigests digests) {
-  int fd;
-  do {
-    fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  } while (fd < 0 && errno == EINTR);
-  if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat(path, ": cannot open to read"));
-  BlockFileReader reader(path, fd, std::move(digests));
+  ASSIGN_OR_RETURN(FileDescriptor fd, io::OpenRegularFile(path));
+  BlockFileReader reader(path, std::move(fd), std::move(digests));
   struct stat info;
-  if (::fstat(fd, &info) != 0)
+  if (::fstat(reader.fd_.get(), &info) != 0)
     return absl::ErrnoToStatus(errno, absl::StrCat(path, ": cannot stat"));
   if (info.st_size != reader.digests_.size_bytes) {
     return absl::DataLossError(absl::StrFormat(
@@ -73,17 +69,6 @@ absl::StatusOr<BlockFileReader> BlockFileReader::Open(const std::string& path,
   return reader;
 }
 
-BlockFileReader::BlockFileReader(BlockFileReader&& other) noexcept
-    : path_(std::move(other.path_)),
-      fd_(std::exchange(other.fd_, -1)),
-      digests_(std::move(other.digests_)),
-      block_(std::move(other.block_)),
-      loaded_(other.loaded_) {}
-
-BlockFileReader::~BlockFileReader() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
 absl::Status BlockFileReader::LoadBlock(int64_t index) {
   if (index == loaded_) return absl::OkStatus();
   loaded_ = -1;
@@ -91,7 +76,7 @@ absl::Status BlockFileReader::LoadBlock(int64_t index) {
   block_.resize(static_cast<size_t>(std::min(digests_.block_bytes, digests_.size_bytes - begin)));
   size_t done = 0;
   while (done < block_.size()) {
-    const ssize_t count = ::pread(fd_, block_.data() + done, block_.size() - done,
+    const ssize_t count = ::pread(fd_.get(), block_.data() + done, block_.size() - done,
                                   begin + static_cast<int64_t>(done));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) return absl::ErrnoToStatus(errno, absl::StrCat(path_, ": cannot read"));

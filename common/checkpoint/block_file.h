@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -13,6 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "common/io/atomic_file.h"
+#include "common/status/file_descriptor.h"
 
 namespace tandem::checkpoint {
 
@@ -51,11 +53,9 @@ class BlockFileWriter {
 // Used by one thread. Memory: one block.
 class BlockFileReader {
  public:
-  // NOT_FOUND; DATA_LOSS where the file's size is not what the digests say.
+  // NOT_FOUND; INVALID_ARGUMENT where it is no regular file; DATA_LOSS where its size is not what
+  // the digests say.
   static absl::StatusOr<BlockFileReader> Open(const std::string& path, BlockDigests digests);
-
-  BlockFileReader(BlockFileReader&& other) noexcept;
-  ~BlockFileReader();
 
   // Bytes [offset, offset + out.size()). DATA_LOSS names the file and the block that is not what
   // was written.
@@ -64,12 +64,12 @@ class BlockFileReader {
   const std::string& path() const { return path_; }
 
  private:
-  BlockFileReader(std::string path, int fd, BlockDigests digests)
-      : path_(std::move(path)), fd_(fd), digests_(std::move(digests)) {}
+  BlockFileReader(std::string path, FileDescriptor fd, BlockDigests digests)
+      : path_(std::move(path)), fd_(std::move(fd)), digests_(std::move(digests)) {}
   absl::Status LoadBlock(int64_t index);
 
   std::string path_;
-  int fd_ = -1;
+  FileDescriptor fd_;
   BlockDigests digests_;
   std::string block_;
   int64_t loaded_ = -1;  // index of the block in block_

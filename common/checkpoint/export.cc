@@ -52,6 +52,7 @@ absl::Status CopyTensor(CheckpointReader& reader, const std::string& model,
 }  // namespace
 
 absl::StatusOr<ExportReport> ExportCheckpoint(const ExportOptions& options) {
+  RETURN_IF_ERROR(io::CheckReplaceable(options.output, nullptr));
   ASSIGN_OR_RETURN(CheckpointReader reader, CheckpointReader::Open(options.checkpoint));
   const Manifest& manifest = reader.manifest();
   const ModelEntry* model = manifest.FindModel(options.model);

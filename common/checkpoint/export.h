@@ -26,7 +26,8 @@ struct ExportReport {
   int64_t size_bytes = 0;  // of the tensors
 };
 
-// Errors: CheckpointReader's; NOT_FOUND where the checkpoint has no such model or the source folder
+// Errors: ALREADY_EXISTS or FAILED_PRECONDITION where the output is no empty folder;
+// CheckpointReader's; NOT_FOUND where the checkpoint has no such model or the source folder
 // is gone. Nothing is left behind after an error.
 absl::StatusOr<ExportReport> ExportCheckpoint(const ExportOptions& options);
 

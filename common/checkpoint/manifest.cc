@@ -1,5 +1,6 @@
 #include "common/checkpoint/manifest.h"
 
+#include <algorithm>
 #include <exception>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -21,6 +22,8 @@ using nlohmann::json;
 constexpr char kFormat[] = "tandem-checkpoint";
 constexpr int kFormatVersion = 2;
 constexpr int64_t kMaxSideFileBytes = int64_t{16} << 30;
+constexpr int64_t kMaxElements = int64_t{1} << 60;  // as bytes they fit into 63 bits
+constexpr int64_t kMaxCounter = int64_t{1} << 53;   // all of them are exact in JSON
 
 // Calls `each` for every object of an array.
 template <typename Each>
@@ -37,13 +40,6 @@ absl::Status ForEachObject(const io::JsonFields& fields, const std::string& key,
     RETURN_IF_ERROR(each(io::JsonFields((*found)[i], place)));
   }
   return absl::OkStatus();
-}
-
-absl::Status CheckFileName(const io::JsonFields& fields, const std::string& name) {
-  if (!name.empty() && name.find('/') == std::string::npos && name[0] != '.') {
-    return absl::OkStatus();
-  }
-  return fields.Error("name", "expected the name of a file in the same folder");
 }
 
 json ModelToJson(const ModelEntry& model) {
@@ -64,11 +60,17 @@ absl::StatusOr<ModelEntry> ModelFromJson(const io::JsonFields& fields) {
   ASSIGN_OR_RETURN(out.architecture, fields.String("architecture"));
   ASSIGN_OR_RETURN(out.kinds, fields.StringList("kinds"));
   ASSIGN_OR_RETURN(out.optimizer_steps, fields.Int("optimizer_steps"));
+  int64_t elements = 0;
   RETURN_IF_ERROR(
-      ForEachObject(fields, "tensors", [&out](const io::JsonFields& tensor) -> absl::Status {
+      ForEachObject(fields, "tensors", [&](const io::JsonFields& tensor) -> absl::Status {
         LogicalTensor& to = out.tensors.emplace_back();
         ASSIGN_OR_RETURN(to.name, tensor.String("name"));
         ASSIGN_OR_RETURN(to.shape, tensor.IntList("shape"));
+        ASSIGN_OR_RETURN(const int64_t count, CheckShape(tensor, "shape", to.shape));
+        elements += count;
+        if (elements >= kMaxElements) {
+          return fields.Error("tensors", "expected fewer than 2^60 elements");
+        }
         return absl::OkStatus();
       }));
   return out;
@@ -95,10 +97,14 @@ absl::StatusOr<Manifest> FromJson(const io::JsonFields& fields) {
         ASSIGN_OR_RETURN(to.name, file.String("name"));
         ASSIGN_OR_RETURN(to.size_bytes, file.Int("size_bytes"));
         ASSIGN_OR_RETURN(to.digest, file.String("digest"));
-        return CheckFileName(file, to.name);
+        return CheckFileName(file, "name", to.name);
       }));
-  if (out.step < 0 || out.policy_version < 0) {
-    return fields.Error("step", "expected counters that are not negative");
+  // Counted on from: one more must not overflow.
+  for (const auto& [key, value] :
+       {std::pair{"step", out.step}, std::pair{"policy_version", out.policy_version}}) {
+    if (value < 0 || value > kMaxCounter) {
+      return fields.Error(key, absl::StrCat("expected a counter up to ", kMaxCounter));
+    }
   }
   return out;
 }
@@ -115,11 +121,42 @@ std::string ShapeText(const std::vector<int64_t>& shape) {
 
 }  // namespace
 
+const io::FolderKind kCheckpointFolder = {
+    "a checkpoint", [](const std::string& folder) {
+      const auto manifest = io::ReadJsonFile(absl::StrCat(folder, "/", kManifestFile));
+      if (!manifest.ok()) return false;
+      const auto format = manifest->find("format");
+      return format != manifest->end() && *format == kFormat;
+    }};
+
 const ModelEntry* Manifest::FindModel(const std::string& name) const {
   for (const ModelEntry& model : models) {
     if (model.name == name) return &model;
   }
   return nullptr;
+}
+
+absl::StatusOr<int64_t> CheckShape(const io::JsonFields& fields, const std::string& key,
+                                   const std::vector<int64_t>& shape) {
+  int64_t extent = 1;  // of the dimensions that are not 0: also rows and columns are counted
+  int64_t elements = 1;
+  for (const int64_t size : shape) {
+    if (size < 0 || __builtin_mul_overflow(extent, std::max<int64_t>(1, size), &extent) ||
+        extent >= kMaxElements) {
+      return fields.Error(key, "expected a shape of fewer than 2^60 elements");
+    }
+    elements *= size;
+  }
+  return elements;
+}
+
+absl::Status CheckFileName(const io::JsonFields& fields, const std::string& key,
+                           const std::string& name) {
+  if (!name.empty() && name[0] != '.' && name.find('/') == std::string::npos &&
+      name.find('\0') == std::string::npos) {
+    return absl::OkStatus();
+  }
+  return fields.Error(key, "expected the name of a file in the same folder");
 }
 
 absl::StatusOr<FileEntry> DescribeFile(const std::string& folder, const std::string& name) {

@@ -10,6 +10,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/io/atomic_folder.h"
+#include "common/io/json_fields.h"
 
 namespace tandem::checkpoint {
 
@@ -38,6 +40,10 @@ inline constexpr char kManifestFile[] = "manifest.json";
 inline constexpr char kDriverStateFile[] = "driver_state.pb";
 inline constexpr char kLastResponseFile[] = "last_response.pb";
 
+// A folder whose manifest says that it is a checkpoint, of whatever version; a new one may replace
+// it.
+extern const io::FolderKind kCheckpointFolder;
+
 struct Manifest {
   int64_t step = 0;
   int64_t policy_version = 0;
@@ -50,6 +56,15 @@ struct Manifest {
   // Null where the checkpoint has no such model.
   const ModelEntry* FindModel(const std::string& name) const;
 };
+
+// What a manifest and an index may claim. INVALID_ARGUMENT with the field's place otherwise.
+// A shape without negative dimensions whose elements, and rows and columns, can be counted: fewer
+// than 2^60. Returns the number of elements.
+absl::StatusOr<int64_t> CheckShape(const io::JsonFields& fields, const std::string& key,
+                                   const std::vector<int64_t>& shape);
+// The name of a file in the same folder, no path and not hidden.
+absl::Status CheckFileName(const io::JsonFields& fields, const std::string& key,
+                           const std::string& name);
 
 // An entry for a file that is there.
 absl::StatusOr<FileEntry> DescribeFile(const std::string& folder, const std::string& name);

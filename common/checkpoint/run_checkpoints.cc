@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/checkpoint/manifest.h"
 
 namespace tandem::checkpoint {
 namespace {
@@ -46,6 +47,7 @@ absl::Status RemoveOldCheckpoints(const std::string& folder, int64_t step, int64
   int64_t kept = 0;
   for (const RunCheckpoint& found : ListCheckpoints(folder)) {
     if (found.step > step || ++kept <= keep_last) continue;
+    if (!kCheckpointFolder.is_one(found.path)) continue;  // somebody else's, or damaged
     const fs::path path(found.path);
     const fs::path aside =
         path.parent_path() / absl::StrCat(".", path.filename().string(), ".removed");

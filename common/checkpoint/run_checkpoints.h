@@ -22,7 +22,8 @@ std::string CheckpointName(int64_t step);
 std::vector<RunCheckpoint> ListCheckpoints(const std::string& folder);
 
 // Keeps the `keep_last` newest of those up to `step`, the one that was just written; 0 keeps all.
-// Each is first taken out of the list (renamed), so that no half of one is ever found.
+// Folders that are no checkpoint stay. Each is first taken out of the list (renamed), so that no
+// half of one is ever found.
 absl::Status RemoveOldCheckpoints(const std::string& folder, int64_t step, int64_t keep_last);
 
 // Removes what a process that was killed had not finished: temporary folders and files.

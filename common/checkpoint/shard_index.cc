@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/checkpoint/manifest.h"
 #include "common/io/json_fields.h"
 #include "common/io/parse_json.h"
 #include "common/status/status_macros.h"
@@ -24,13 +25,14 @@ absl::StatusOr<StoredRun> ParseRun(const io::JsonFields& fields) {
   ASSIGN_OR_RETURN(out.run.count, fields.Int("count"));
   ASSIGN_OR_RETURN(out.run.offset, fields.Int("offset"));
   if (box.size() != 4) return fields.Error("box", "expected rows and columns, each begin and end");
+  RETURN_IF_ERROR(CheckShape(fields, "shape", out.run.shape).status());
   out.run.box = {box[0], box[1], box[2], box[3]};
   const Box whole = WholeBox(out.run.shape);
   const Box& found = out.run.box;
   if (found.row_begin < 0 || found.row_begin > found.row_end || found.row_end > whole.row_end ||
       found.column_begin < 0 || found.column_begin > found.column_end ||
       found.column_end > whole.column_end || out.run.begin < 0 || out.run.count < 0 ||
-      out.run.begin + out.run.count > found.numel() || out.run.offset < 0) {
+      out.run.begin > found.numel() || out.run.count > found.numel() - out.run.begin) {
     return fields.Error("box", absl::StrCat("is not within tensor ", out.run.tensor));
   }
   return out;
@@ -71,9 +73,7 @@ absl::StatusOr<ShardIndex> ParseIndex(const std::string& text, const std::string
   const io::JsonFields fields(parsed, place);
   ShardIndex out;
   ASSIGN_OR_RETURN(out.data_file, fields.String("data_file"));
-  if (out.data_file.find('/') != std::string::npos) {
-    return fields.Error("data_file", "expected the name of a file in the same folder");
-  }
+  RETURN_IF_ERROR(CheckFileName(fields, "data_file", out.data_file));
   ASSIGN_OR_RETURN(out.digests.size_bytes, fields.Int("size_bytes"));
   ASSIGN_OR_RETURN(out.digests.block_bytes, fields.Int("block_bytes"));
   ASSIGN_OR_RETURN(out.digests.digests, fields.StringList("block_digests"));
@@ -81,8 +81,8 @@ absl::StatusOr<ShardIndex> ParseIndex(const std::string& text, const std::string
       out.digests.block_bytes > (int64_t{1} << 30)) {
     return fields.Error("size_bytes", "expected sizes of a file and its blocks");
   }
-  const int64_t blocks =
-      (out.digests.size_bytes + out.digests.block_bytes - 1) / out.digests.block_bytes;
+  const int64_t blocks = out.digests.size_bytes / out.digests.block_bytes +
+                         (out.digests.size_bytes % out.digests.block_bytes != 0 ? 1 : 0);
   if (blocks != static_cast<int64_t>(out.digests.digests.size())) {
     return fields.Error("block_digests", absl::StrCat("expected ", blocks, ", one for each block"));
   }
@@ -93,7 +93,15 @@ absl::StatusOr<ShardIndex> ParseIndex(const std::string& text, const std::string
     if (!(*runs)[i].is_object()) {
       return absl::InvalidArgumentError(absl::StrCat(where, ": expected an object"));
     }
-    ASSIGN_OR_RETURN(out.runs.emplace_back(), ParseRun(io::JsonFields((*runs)[i], where)));
+    const io::JsonFields run_fields((*runs)[i], where);
+    ASSIGN_OR_RETURN(StoredRun stored, ParseRun(run_fields));
+    const int64_t elements = out.digests.size_bytes / static_cast<int64_t>(sizeof(float));
+    if (stored.run.offset < 0 || stored.run.offset > elements ||
+        stored.run.count > elements - stored.run.offset) {
+      return run_fields.Error(
+          "offset", absl::StrCat("expected elements among the ", elements, " of ", out.data_file));
+    }
+    out.runs.push_back(std::move(stored));
   }
   return out;
 }

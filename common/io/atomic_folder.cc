@@ -16,7 +16,46 @@
 namespace tandem::io {
 namespace fs = std::filesystem;
 
-absl::StatusOr<AtomicFolder> AtomicFolder::Create(const std::string& path) {
+namespace {
+
+bool IsModelFolder(const std::string& folder) {
+  std::error_code error;
+  if (!fs::is_regular_file(folder + "/config.json", error)) return false;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    if (it->path().extension() == ".safetensors") return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+const FolderKind kModelFolder = {"a model folder", IsModelFolder};
+
+absl::Status CheckReplaceable(const std::string& path, const FolderKind* replaces) {
+  std::error_code error;
+  const fs::file_status status = fs::symlink_status(WithoutTrailingSlashes(path), error);
+  if (status.type() == fs::file_type::not_found) return absl::OkStatus();
+  if (error) return absl::ErrnoToStatus(error.value(), absl::StrCat(path, ": cannot stat"));
+  if (!fs::is_directory(status)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        path, ": expected no folder or an empty one, found a file or a link; choose another path"));
+  }
+  const fs::directory_iterator first(path, error);
+  if (error) return absl::ErrnoToStatus(error.value(), absl::StrCat(path, ": cannot list"));
+  if (first == fs::directory_iterator()) return absl::OkStatus();
+  if (replaces == nullptr) {
+    return absl::AlreadyExistsError(absl::StrCat(
+        path, ": expected no folder or an empty one, found files; remove it or choose another"));
+  }
+  if (replaces->is_one(path)) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      path, ": expected ", replaces->name, " to replace, an empty folder or none; found ",
+      first->path().filename().string(), " in what is none; move it away or choose another path"));
+}
+
+absl::StatusOr<AtomicFolder> AtomicFolder::Create(const std::string& path,
+                                                  const FolderKind* replaces) {
+  RETURN_IF_ERROR(CheckReplaceable(path, replaces));
   std::error_code error;
   const std::string parent = ParentFolder(path);
   fs::create_directories(parent, error);
@@ -28,16 +67,16 @@ absl::StatusOr<AtomicFolder> AtomicFolder::Create(const std::string& path) {
   if (::mkdir(temporary_path.c_str(), 0777) != 0) {
     return ErrnoStatus(path, absl::StrCat("make ", temporary_path));
   }
-  std::string target = path;
-  while (target.size() > 1 && target.back() == '/') target.pop_back();
-  return AtomicFolder(std::move(target), std::move(temporary_path));
+  return AtomicFolder(WithoutTrailingSlashes(path), std::move(temporary_path), replaces);
 }
 
-AtomicFolder::AtomicFolder(std::string path, std::string temporary_path)
-    : path_(std::move(path)), temporary_path_(std::move(temporary_path)) {}
+AtomicFolder::AtomicFolder(std::string path, std::string temporary_path, const FolderKind* replaces)
+    : path_(std::move(path)), temporary_path_(std::move(temporary_path)), replaces_(replaces) {}
 
 AtomicFolder::AtomicFolder(AtomicFolder&& other) noexcept
-    : path_(std::move(other.path_)), temporary_path_(std::exchange(other.temporary_path_, "")) {}
+    : path_(std::move(other.path_)),
+      temporary_path_(std::exchange(other.temporary_path_, "")),
+      replaces_(other.replaces_) {}
 
 AtomicFolder::~AtomicFolder() {
   if (temporary_path_.empty()) return;
@@ -45,7 +84,7 @@ AtomicFolder::~AtomicFolder() {
   fs::remove_all(temporary_path_, error);
 }
 
-absl::Status AtomicFolder::Commit(IfPresent if_present) {
+absl::Status AtomicFolder::Commit() {
   if (temporary_path_.empty()) {
     return absl::FailedPreconditionError(absl::StrCat(path_, ": committed twice"));
   }
@@ -56,10 +95,7 @@ absl::Status AtomicFolder::Commit(IfPresent if_present) {
     return SyncFolder(parent);
   }
   if (errno != ENOTEMPTY && errno != EEXIST) return ErrnoStatus(path_, "rename to this name");
-  if (if_present == kRefuse) {
-    return absl::AlreadyExistsError(absl::StrCat(
-        path_, ": expected no folder or an empty one, found files; remove it or choose another"));
-  }
+  RETURN_IF_ERROR(CheckReplaceable(path_, replaces_));  // it came while this one was filled
   // The old folder takes the temporary name, and the destructor removes it.
   if (::renameat2(AT_FDCWD, temporary_path_.c_str(), AT_FDCWD, path_.c_str(), RENAME_EXCHANGE) !=
       0) {

@@ -108,7 +108,8 @@ absl::StatusOr<int64_t> TornTailOffset(int fd, int64_t size, const std::string& 
 absl::Status ForEachJsonLine(const std::string& path,
                              const std::function<absl::Status(const JsonFields& row)>& fn,
                              const JsonlOptions& options) {
-  ASSIGN_OR_RETURN(FileDescriptor fd, OpenFile(path, O_RDONLY, 0, "read"));
+  ASSIGN_OR_RETURN(FileDescriptor fd, options.regular_file ? OpenRegularFile(path)
+                                                           : OpenFile(path, O_RDONLY, 0, "read"));
   LineReader reader(std::move(fd), path, options.max_line_bytes);
   for (int64_t number = 1;; ++number) {
     const std::string place = absl::StrCat(path, ":", number);
@@ -149,10 +150,12 @@ std::string ToJsonLine(const json& object) {
 }
 
 absl::StatusOr<JsonlWriter> JsonlWriter::Open(const std::string& path) {
-  ASSIGN_OR_RETURN(FileDescriptor fd, OpenFile(path, O_RDWR | O_CREAT | O_APPEND, 0666, "append"));
+  ASSIGN_OR_RETURN(FileDescriptor fd,
+                   OpenFile(path, O_RDWR | O_CREAT | O_APPEND | O_NONBLOCK, 0666, "append"));
+  RETURN_IF_ERROR(CheckIsRegular(fd.get(), path));
   struct stat info;
   if (::fstat(fd.get(), &info) != 0) return ErrnoStatus(path, "stat");
-  if (S_ISREG(info.st_mode) && info.st_size > 0) {
+  if (info.st_size > 0) {
     ASSIGN_OR_RETURN(const int64_t tail, TornTailOffset(fd.get(), info.st_size, path));
     if (tail < info.st_size && ::ftruncate(fd.get(), tail) != 0) {
       return ErrnoStatus(path, "cut off its torn last line");
@@ -166,7 +169,7 @@ absl::Status JsonlWriter::Append(const json& object) {
   if (::fstat(fd_.get(), &before) != 0) return ErrnoStatus(path_, "stat");
   absl::Status status = WriteAll(fd_.get(), ToJsonLine(object), path_);
   // Half a line would spoil the next one too. Where even this fails, the next Open() repairs it.
-  if (!status.ok() && S_ISREG(before.st_mode) && ::ftruncate(fd_.get(), before.st_size) != 0) {
+  if (!status.ok() && ::ftruncate(fd_.get(), before.st_size) != 0) {
     return AtPlace("half a line is left", std::move(status));
   }
   return status;

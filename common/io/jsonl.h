@@ -32,7 +32,14 @@ struct JsonlOptions {
   // that a run appends to are read with true; in a data set it means that rows are missing, an
   // error.
   bool ignore_torn_tail = false;
+
+  // INVALID_ARGUMENT, at once, for what is no regular file. Files that a run wrote are read with
+  // true; false is for inputs that a user names.
+  bool regular_file = false;
 };
+
+// How a file is read that a run appends to, or has appended to until it was killed.
+inline constexpr JsonlOptions kRunFile = {.ignore_torn_tail = true, .regular_file = true};
 
 // Calls `fn` for each line of a file (or pipe, such as /dev/stdin), in order; stops at its first
 // error. The row's place is "FILE:LINE"; an error of `fn` that does not begin with it gets it put
@@ -55,6 +62,7 @@ std::string ToJsonLine(const nlohmann::json& object);
 class JsonlWriter {
  public:
   // Makes the file where there is none. A torn last line, left by a crash, is cut off first.
+  // INVALID_ARGUMENT for what is no regular file.
   static absl::StatusOr<JsonlWriter> Open(const std::string& path);
 
   // After failure the file is as before (disk full), as far as the file system allows.

@@ -1,6 +1,5 @@
 #include "common/io/mapped_file.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
@@ -14,14 +13,9 @@
 namespace tandem::io {
 
 absl::StatusOr<MappedFile> MappedFile::Open(const std::string& path) {
-  // Non-blocking, for opening a pipe by mistake must not wait for its writer.
-  ASSIGN_OR_RETURN(FileDescriptor fd, OpenFile(path, O_RDONLY | O_NONBLOCK, 0, "read"));
+  ASSIGN_OR_RETURN(FileDescriptor fd, OpenRegularFile(path));
   struct stat info;
   if (::fstat(fd.get(), &info) != 0) return ErrnoStatus(path, "stat");
-  if (!S_ISREG(info.st_mode)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": expected a regular file, found a folder or a device"));
-  }
   if (info.st_size == 0) return MappedFile(nullptr, 0);
   const size_t size_bytes = static_cast<size_t>(info.st_size);
   void* data = ::mmap(nullptr, size_bytes, PROT_READ, MAP_PRIVATE, fd.get(), 0);

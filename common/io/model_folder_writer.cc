@@ -59,6 +59,19 @@ void SetDType(const std::vector<TensorDeclaration>& tensors, nlohmann::json* con
 
 }  // namespace
 
+int64_t SideFileBytes(const std::string& source_folder) {
+  int64_t bytes = 0;
+  std::error_code error;
+  for (fs::directory_iterator it(source_folder, error), end; !error && it != end;
+       it.increment(error)) {
+    std::error_code ignored;
+    if (!IsSideFile(it->path().filename().string()) || !it->is_regular_file(ignored)) continue;
+    const uintmax_t size = it->file_size(ignored);
+    if (!ignored) bytes += static_cast<int64_t>(size);
+  }
+  return bytes;
+}
+
 absl::StatusOr<std::vector<ModelFolderWriter::Shard>> ModelFolderWriter::PlanShards(
     std::vector<TensorDeclaration> tensors, int64_t max_shard_bytes) {
   if (max_shard_bytes <= 0) {
@@ -88,6 +101,8 @@ absl::StatusOr<std::vector<ModelFolderWriter::Shard>> ModelFolderWriter::PlanSha
 absl::StatusOr<ModelFolderWriter> ModelFolderWriter::Create(const std::string& path,
                                                             std::vector<TensorDeclaration> tensors,
                                                             const Options& options) {
+  ASSIGN_OR_RETURN(AtomicFolder folder,
+                   AtomicFolder::Create(path, options.replace_model ? &kModelFolder : nullptr));
   nlohmann::json config = nlohmann::json::object();
   if (!options.source_folder.empty()) {
     ASSIGN_OR_RETURN(ModelConfig source, ReadModelConfig(options.source_folder));
@@ -103,22 +118,20 @@ absl::StatusOr<ModelFolderWriter> ModelFolderWriter::Create(const std::string& p
       PlanShards(std::move(tensors), options.max_shard_bytes);
   if (!shards.ok()) return AtPlace(path, shards.status());
 
-  ASSIGN_OR_RETURN(AtomicFolder folder, AtomicFolder::Create(path));
   if (!options.source_folder.empty()) {
     RETURN_IF_ERROR(CopySideFiles(options.source_folder, folder.temporary_path()));
   }
   RETURN_IF_ERROR(WriteFileAtomically(
       folder.temporary_path() + "/config.json",
       config.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n"));
-  ModelFolderWriter writer(std::move(folder), *std::move(shards), options.if_present);
+  ModelFolderWriter writer(std::move(folder), *std::move(shards));
   RETURN_IF_ERROR(writer.OpenShard());
   RETURN_IF_ERROR(writer.CommitCompleteShards());
   return writer;
 }
 
-ModelFolderWriter::ModelFolderWriter(AtomicFolder folder, std::vector<Shard> shards,
-                                     AtomicFolder::IfPresent if_present)
-    : folder_(std::move(folder)), shards_(std::move(shards)), if_present_(if_present) {}
+ModelFolderWriter::ModelFolderWriter(AtomicFolder folder, std::vector<Shard> shards)
+    : folder_(std::move(folder)), shards_(std::move(shards)) {}
 
 absl::Status ModelFolderWriter::OpenShard() {
   const Shard& shard = shards_[current_];
@@ -169,7 +182,7 @@ absl::Status ModelFolderWriter::Commit() {
   if (shards_.size() > 1) {
     RETURN_IF_ERROR(WriteIndex());
   }
-  return folder_.Commit(if_present_);
+  return folder_.Commit();
 }
 
 }  // namespace tandem::io

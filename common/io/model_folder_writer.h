@@ -26,6 +26,9 @@
 
 namespace tandem::io {
 
+// Bytes of the files that a new folder gets from `source_folder`; 0 where there is none.
+int64_t SideFileBytes(const std::string& source_folder);
+
 // Owned and used by one thread at a time. The folder appears at Commit(), whole; a writer destroyed
 // before leaves nothing.
 class ModelFolderWriter {
@@ -43,12 +46,12 @@ class ModelFolderWriter {
     // tensor larger than that has a shard of its own.
     int64_t max_shard_bytes = 5'000'000'000;
 
-    // What happens to a folder that is already there and not empty.
-    AtomicFolder::IfPresent if_present = AtomicFolder::kRefuse;
+    // Whether a model folder that is already there is replaced. Other folders with files never are.
+    bool replace_model = false;
   };
 
   // Declares all tensors and copies the side files. INVALID_ARGUMENT and NOT_FOUND as the config
-  // reader and SafetensorsWriter say.
+  // reader and SafetensorsWriter say; errors of CheckReplaceable().
   static absl::StatusOr<ModelFolderWriter> Create(const std::string& path,
                                                   std::vector<TensorDeclaration> tensors,
                                                   const Options& options);
@@ -58,7 +61,7 @@ class ModelFolderWriter {
   // As SafetensorsWriter::Append(): in the order of the declaration, in pieces of any size.
   absl::Status Append(absl::string_view name, absl::Span<const std::byte> bytes);
 
-  // FAILED_PRECONDITION where bytes are missing; ALREADY_EXISTS as Options says.
+  // FAILED_PRECONDITION where bytes are missing; errors of AtomicFolder::Commit().
   absl::Status Commit();
 
   // The folder until Commit(), for files that the caller adds.
@@ -72,8 +75,7 @@ class ModelFolderWriter {
     int64_t missing_bytes = 0;
   };
 
-  ModelFolderWriter(AtomicFolder folder, std::vector<Shard> shards,
-                    AtomicFolder::IfPresent if_present);
+  ModelFolderWriter(AtomicFolder folder, std::vector<Shard> shards);
   static absl::StatusOr<std::vector<Shard>> PlanShards(std::vector<TensorDeclaration> tensors,
                                                        int64_t max_shard_bytes);
   absl::Status OpenShard();
@@ -82,7 +84,6 @@ class ModelFolderWriter {
 
   AtomicFolder folder_;
   std::vector<Shard> shards_;
-  AtomicFolder::IfPresent if_present_;
   size_t current_ = 0;  // the shard being written
   std::optional<SafetensorsWriter> writer_;
 };

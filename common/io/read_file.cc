@@ -17,13 +17,12 @@
 
 namespace tandem::io {
 
-absl::StatusOr<std::string> ReadFile(const std::string& path, int64_t max_bytes) {
-  ASSIGN_OR_RETURN(FileDescriptor fd, OpenFile(path, O_RDONLY, 0, "read"));
+namespace {
+
+absl::StatusOr<std::string> ReadAll(const FileDescriptor& fd, const std::string& path,
+                                    int64_t max_bytes) {
   struct stat info;
   if (::fstat(fd.get(), &info) != 0) return ErrnoStatus(path, "stat");
-  if (S_ISDIR(info.st_mode)) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": expected a file, found a folder"));
-  }
   const auto too_large = [&] {
     return absl::ResourceExhaustedError(
         absl::StrCat(path, ": expected at most ", max_bytes, " bytes, found more"));
@@ -42,6 +41,18 @@ absl::StatusOr<std::string> ReadFile(const std::string& path, int64_t max_bytes)
     if (count == 0) return bytes;
     piece = size_t{64} << 10;
   }
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> ReadFile(const std::string& path, int64_t max_bytes) {
+  ASSIGN_OR_RETURN(const FileDescriptor fd, OpenRegularFile(path));
+  return ReadAll(fd, path, max_bytes);
+}
+
+absl::StatusOr<std::string> ReadInput(const std::string& path, int64_t max_bytes) {
+  ASSIGN_OR_RETURN(const FileDescriptor fd, OpenFile(path, O_RDONLY, 0, "read"));
+  return ReadAll(fd, path, max_bytes);
 }
 
 absl::StatusOr<nlohmann::json> ReadJsonFile(const std::string& path, int64_t max_bytes) {

@@ -16,11 +16,16 @@ namespace tandem::io {
 inline constexpr int64_t kDefaultMaxFileBytes = int64_t{1} << 30;
 inline constexpr int64_t kDefaultMaxJsonBytes = int64_t{256} << 20;
 
-// The bytes of a file, pipe or device. NOT_FOUND and the like as errno says; RESOURCE_EXHAUSTED
-// where there are more than `max_bytes`. Memory follows what is read, not what the file system
-// claims.
+// The bytes of a regular file. NOT_FOUND and the like as errno says; INVALID_ARGUMENT, at once, for
+// a FIFO, socket, device or folder; RESOURCE_EXHAUSTED where there are more than `max_bytes`.
+// Memory follows what is read, not what the file system claims.
 absl::StatusOr<std::string> ReadFile(const std::string& path,
                                      int64_t max_bytes = kDefaultMaxFileBytes);
+
+// The same, of what the user of a program names: a file, or a pipe or device (/dev/stdin,
+// `<(command)`), whose end is waited for.
+absl::StatusOr<std::string> ReadInput(const std::string& path,
+                                      int64_t max_bytes = kDefaultMaxFileBytes);
 
 // A file that holds one JSON object. INVALID_ARGUMENT names the file, line and column.
 absl::StatusOr<nlohmann::json> ReadJsonFile(const std::string& path,

@@ -21,7 +21,7 @@ absl::StatusOr<std::string> ReadToken(const std::string& file) {
   std::string place = kTokenVariable;
   if (!file.empty()) {
     place = file;
-    ASSIGN_OR_RETURN(token, io::ReadFile(file));
+    ASSIGN_OR_RETURN(token, io::ReadInput(file));
   } else if (const char* variable = std::getenv(kTokenVariable); variable != nullptr) {
     token = variable;
   }

@@ -30,7 +30,7 @@ class Writer {
     }
     io::ModelFolderWriter::Options writer_options;
     writer_options.source_folder = options.source_folder;
-    writer_options.if_present = io::AtomicFolder::kReplace;
+    writer_options.replace_model = true;
     auto writer = io::ModelFolderWriter::Create(options.path, std::move(tensors), writer_options);
     if (writer.ok()) {
       writer_.emplace(*std::move(writer));

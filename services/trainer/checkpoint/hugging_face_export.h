@@ -16,7 +16,7 @@
 namespace tandem::trainer {
 
 struct HuggingFaceExport {
-  std::string path;                   // of the folder; replaced where it exists
+  std::string path;                   // of the folder; a model folder that is there is replaced
   std::string source_folder;          // config.json and the tokenizer's files are copied from here
   at::ScalarType dtype = at::kFloat;  // kFloat or kBFloat16
 };

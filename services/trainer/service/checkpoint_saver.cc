@@ -34,7 +34,8 @@ CheckpointSaver::~CheckpointSaver() {
 
 absl::Status CheckpointSaver::Begin(const std::string& path, Contents contents) {
   if (in_flight_) return absl::InternalError("a checkpoint is still being written");
-  ASSIGN_OR_RETURN(io::AtomicFolder folder, io::AtomicFolder::Create(path));
+  ASSIGN_OR_RETURN(io::AtomicFolder folder,
+                   io::AtomicFolder::Create(path, &checkpoint::kCheckpointFolder));
   const absl::StatusOr<std::vector<RankResult>> results =
       run_(Opcode::kSnapshot, folder.temporary_path());
   if (!results.ok()) {
@@ -92,7 +93,7 @@ absl::StatusOr<int64_t> CheckpointSaver::TryComplete(io::AtomicFolder& folder, C
   RETURN_IF_ERROR(checkpoint::WriteSideFile(temporary, checkpoint::kLastResponseFile,
                                             contents.last_response, contents.manifest));
   RETURN_IF_ERROR(checkpoint::WriteManifest(temporary, contents.manifest));
-  RETURN_IF_ERROR(folder.Commit(io::AtomicFolder::kReplace));
+  RETURN_IF_ERROR(folder.Commit());
   const fs::path path(folder.path());
   if (path.filename() == checkpoint::CheckpointName(contents.manifest.step)) {
     // The new one is there, whatever becomes of the old.

@@ -40,7 +40,8 @@ class CheckpointSaver {
     std::string last_response;
   };
 
-  // Returns when every rank has its copy. INTERNAL where one is being written. After an error
+  // Returns when every rank has its copy. INTERNAL where one is being written;
+  // FAILED_PRECONDITION where the path holds files and is no checkpoint. After an error
   // nothing is left behind.
   absl::Status Begin(const std::string& path, Contents contents);
 

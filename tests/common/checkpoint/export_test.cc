@@ -78,6 +78,15 @@ TEST_F(ExportTest, LeavesNothingBehindWhereTheCheckpointIsDamaged) {
   EXPECT_FALSE(std::filesystem::exists(options_.output));
 }
 
+TEST_F(ExportTest, WritesIntoNoFolderWithFilesAndFindsThatOutFirst) {
+  folder_.Write("out/notes.txt", "mine");
+
+  // Before it looks for the checkpoint, which is not there.
+  EXPECT_THAT(ExportCheckpoint(options_).status(),
+              StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr(options_.output)));
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "out/notes.txt"));
+}
+
 TEST_F(ExportTest, NamesTheModelsThatTheCheckpointHas) {
   ASSERT_OK(WriteSmallCheckpoint(options_.checkpoint, {1, 1}, folder_ / "source"));
   options_.model = "critic";

@@ -33,7 +33,7 @@ TEST(RunCheckpoints, AreListedNewestFirst) {
 TEST(RunCheckpoints, KeepsTheNewestUpToTheStepThatWasWritten) {
   const TempFolder folder;
   for (int step = 1; step <= 6; ++step) {
-    folder.Write(CheckpointName(step) + "/manifest.json", "x");
+    folder.Write(CheckpointName(step) + "/manifest.json", R"({"format": "tandem-checkpoint"})");
   }
 
   ASSERT_OK(RemoveOldCheckpoints(folder.path(), 5, 2));
@@ -42,6 +42,17 @@ TEST(RunCheckpoints, KeepsTheNewestUpToTheStepThatWasWritten) {
   EXPECT_THAT(StepsIn(folder.path()), ElementsAre(6, 5, 4));
   ASSERT_OK(RemoveOldCheckpoints(folder.path(), 6, 0));
   EXPECT_THAT(StepsIn(folder.path()), ElementsAre(6, 5, 4));
+}
+
+TEST(RunCheckpoints, RemovesNoFolderThatIsNoCheckpoint) {
+  const TempFolder folder;
+  folder.Write("step-1/notes.txt", "x");
+  folder.Write("step-2/manifest.json", R"({"format": "tandem-checkpoint"})");
+  folder.Write("step-3/manifest.json", R"({"format": "tandem-checkpoint"})");
+
+  ASSERT_OK(RemoveOldCheckpoints(folder.path(), 3, 1));
+
+  EXPECT_THAT(StepsIn(folder.path()), ElementsAre(3, 1));
 }
 
 TEST(RunCheckpoints, RemovesWhatWasNotFinishedAndNothingElse) {

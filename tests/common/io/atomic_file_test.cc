@@ -115,8 +115,8 @@ TEST(ReadFile, GivesTheBytesUpToTheCap) {
               StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("at most 3 bytes")));
 }
 
-TEST(ReadFile, StopsReadingADeviceThatNeverEnds) {
-  EXPECT_THAT(ReadFile("/dev/zero", 1 << 20),
+TEST(ReadInput, StopsReadingADeviceThatNeverEnds) {
+  EXPECT_THAT(ReadInput("/dev/zero", 1 << 20),
               StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("/dev/zero")));
 }
 
@@ -156,23 +156,59 @@ TEST(AtomicFolder, LeavesNothingWhenItIsDropped) {
   EXPECT_THAT(NamesIn(folder.path()), IsEmpty());
 }
 
-TEST(AtomicFolder, TouchesAFolderWithFilesOnlyWhenToldTo) {
+TEST(AtomicFolder, LeavesAFolderWithFilesAlone) {
   TemporaryFolder folder;
   std::filesystem::create_directory(folder / "m");
   folder.Write("m/old", "1");
-  {
-    ASSERT_OK_AND_ASSIGN(AtomicFolder refused, AtomicFolder::Create(folder / "m"));
-    EXPECT_THAT(refused.Commit(),
-                StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr(folder / "m")));
-  }
+  EXPECT_THAT(AtomicFolder::Create(folder / "m"),
+              StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr(folder / "m")));
   EXPECT_THAT(NamesIn(folder / "m"), ElementsAre("old"));
-  {
-    ASSERT_OK_AND_ASSIGN(AtomicFolder made, AtomicFolder::Create(folder / "m"));
+  EXPECT_THAT(NamesIn(folder.path()), ElementsAre("m"));
+}
+
+TEST(AtomicFolder, LeavesAFolderAloneThatGotFilesWhileTheNewOneWasWritten) {
+  TemporaryFolder folder;
+  std::filesystem::create_directory(folder / "m");
+  for (const FolderKind* replaces : {static_cast<const FolderKind*>(nullptr), &kModelFolder}) {
+    std::filesystem::remove(folder / "m/old");
+    ASSERT_OK_AND_ASSIGN(AtomicFolder made, AtomicFolder::Create(folder / "m", replaces));
     ASSERT_OK(WriteFileAtomically(made.temporary_path() + "/new", "2"));
-    ASSERT_OK(made.Commit(AtomicFolder::kReplace));
+    folder.Write("m/old", "1");
+    EXPECT_FALSE(made.Commit().ok());
+    EXPECT_THAT(NamesIn(folder / "m"), ElementsAre("old"));
+  }
+  EXPECT_THAT(NamesIn(folder.path()), ElementsAre("m"));
+}
+
+TEST(AtomicFolder, ReplacesAFolderOfItsKind) {
+  TemporaryFolder folder;
+  std::filesystem::create_directory(folder / "m");
+  folder.Write("m/config.json", "{}");
+  folder.Write("m/model.safetensors", "1");
+  {
+    ASSERT_OK_AND_ASSIGN(AtomicFolder made, AtomicFolder::Create(folder / "m/", &kModelFolder));
+    ASSERT_OK(WriteFileAtomically(made.temporary_path() + "/new", "2"));
+    ASSERT_OK(made.Commit());
   }
   EXPECT_THAT(NamesIn(folder / "m"), ElementsAre("new"));
   EXPECT_THAT(NamesIn(folder.path()), ElementsAre("m"));
+}
+
+TEST(AtomicFolder, ReplacesNoFolderOfAnotherKindNoFileAndNoLink) {
+  TemporaryFolder folder;
+  std::filesystem::create_directory(folder / "rollouts");
+  folder.Write("rollouts/1.jsonl", "{}");
+  // A folder of settings, not of a model: it has no weights.
+  std::filesystem::create_directory(folder / "settings");
+  folder.Write("settings/config.json", "{}");
+  folder.Write("file", "1");
+  std::filesystem::create_symlink(folder / "rollouts", folder / "link");
+  for (const char* name : {"rollouts", "settings", "file", "link"}) {
+    EXPECT_THAT(AtomicFolder::Create(folder / name, &kModelFolder),
+                StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr(folder / name)));
+  }
+  EXPECT_THAT(NamesIn(folder / "rollouts"), ElementsAre("1.jsonl"));
+  EXPECT_THAT(NamesIn(folder.path()), ElementsAre("file", "link", "rollouts", "settings"));
 }
 
 }  // namespace

@@ -117,9 +117,10 @@ TEST(ModelFolderWriter, WritesTensorsWithoutElements) {
 TEST(ModelFolderWriter, LeavesTheOldModelUntilTheNewOneIsWhole) {
   TemporaryFolder folder;
   std::filesystem::create_directory(folder / "model");
-  folder.Write("model/old", "1");
+  folder.Write("model/config.json", "{}");
+  folder.Write("model/model-old.safetensors", "1");
   ModelFolderWriter::Options options;
-  options.if_present = AtomicFolder::kReplace;
+  options.replace_model = true;
   {
     ASSERT_OK_AND_ASSIGN(ModelFolderWriter writer,
                          ModelFolderWriter::Create(folder / "model", kTensors, options));
@@ -127,7 +128,7 @@ TEST(ModelFolderWriter, LeavesTheOldModelUntilTheNewOneIsWhole) {
     EXPECT_THAT(writer.Commit(),
                 StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("\"a\"")));
   }
-  EXPECT_THAT(NamesIn(folder / "model"), ElementsAre("old"));
+  EXPECT_THAT(NamesIn(folder / "model"), ElementsAre("config.json", "model-old.safetensors"));
   EXPECT_THAT(NamesIn(folder.path()), ElementsAre("model"));
 
   ASSERT_OK_AND_ASSIGN(ModelFolderWriter writer,

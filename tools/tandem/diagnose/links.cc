@@ -9,6 +9,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/io/json_values.h"
 #include "common/io/jsonl.h"
 #include "common/status/status_macros.h"
 
@@ -67,24 +68,23 @@ double Link::bytes_per_second() const {
 
 absl::StatusOr<std::vector<Link>> ReadLinks(const std::string& path) {
   if (!std::filesystem::exists(path)) return std::vector<Link>();
-  ASSIGN_OR_RETURN(const std::vector<json> lines,
-                   io::ReadJsonLines(path, {.ignore_torn_tail = true}));
+  ASSIGN_OR_RETURN(const std::vector<json> lines, io::ReadJsonLines(path, io::kRunFile));
   std::map<std::tuple<std::string, std::string, std::string>, Link> found;
   for (const json& line : lines) {
     const auto links = line.find("links");
     if (links == line.end() || !links->is_array()) continue;
     for (const json& entry : *links) {
       if (!entry.is_object()) continue;
-      const std::string from = entry.value("from", "");
-      const std::string to = entry.value("to", "");
-      const std::string transport = entry.value("transport", "");
+      const std::string from = io::TextOr(entry, "from", "");
+      const std::string to = io::TextOr(entry, "to", "");
+      const std::string transport = io::TextOr(entry, "transport", "");
       Link& link = found[{from, to, transport}];
       link.from = from;
       link.to = to;
       link.transport = transport;
-      link.samples.push_back({line.value("step", int64_t{0}),
-                              line.value("policy_version", int64_t{0}), entry.value("bytes", 0.0),
-                              entry.value("seconds", 0.0)});
+      link.samples.push_back({io::IntegerOr(line, "step", 0),
+                              io::IntegerOr(line, "policy_version", 0),
+                              io::NumberOr(entry, "bytes", 0), io::NumberOr(entry, "seconds", 0)});
     }
   }
   std::vector<Link> out;
@@ -106,9 +106,9 @@ absl::StatusOr<double> ReadProbe(const std::string& path) {
     if (measured == line.end() || !measured->is_object() || !measured->contains("reduces"))
       continue;
     for (const json& reduce : (*measured)["reduces"]) {
-      if (reduce.value("bytes", 0.0) < largest) continue;
-      largest = reduce.value("bytes", 0.0);
-      rate = reduce.value("bytes_per_second", 0.0);
+      if (io::NumberOr(reduce, "bytes", 0) < largest) continue;
+      largest = io::NumberOr(reduce, "bytes", 0);
+      rate = io::NumberOr(reduce, "bytes_per_second", 0);
     }
   }
   if (rate > 0) return rate;

@@ -12,8 +12,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/config/load.h"
+#include "common/io/file_util.h"
+#include "common/io/json_values.h"
 #include "common/io/jsonl.h"
 #include "common/io/parse_json.h"
+#include "common/io/read_file.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::diagnose {
@@ -21,6 +24,8 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
+
+constexpr int64_t kMaxTraceBytes = int64_t{16} << 30;
 
 // Lines of metrics.jsonl, without that of step 0.
 class Rows {
@@ -88,8 +93,8 @@ void AddUpdates(const Rows& rows, Report& report) {
   std::vector<double> others;
   for (const json& row : rows.all()) {
     if (!row.contains("timing_s/update_weights") || phases.empty()) continue;
-    double other = row.value("timing_s/update_weights", 0.0);
-    for (const std::string& phase : phases) other -= row.value(prefix + phase, 0.0);
+    double other = io::NumberOr(row, "timing_s/update_weights", 0);
+    for (const std::string& phase : phases) other -= io::NumberOr(row, (prefix + phase).c_str(), 0);
     others.push_back(std::max(0.0, other));
   }
   if (!others.empty()) report.update_phases["other"] = DistributionOf(others);
@@ -107,21 +112,14 @@ void AddUpdates(const Rows& rows, Report& report) {
 void AddMemory(const Rows& rows, Report& report) {
   for (const json& row : rows.all()) {
     if (!row.contains("perf/peak_rss_bytes")) continue;
-    report.memory.push_back({row.value("training/global_step", int64_t{0}),
-                             row.value("perf/peak_rss_bytes", 0.0),
-                             row.value("perf/peak_tensor_bytes", 0.0)});
+    report.memory.push_back({io::IntegerOr(row, "training/global_step", 0),
+                             io::NumberOr(row, "perf/peak_rss_bytes", 0),
+                             io::NumberOr(row, "perf/peak_tensor_bytes", 0)});
   }
 }
 
-// A member that is text; empty where there is none.
-std::string TextOf(const json& object, const char* key) {
-  if (!object.is_object() || !object.contains(key) || !object[key].is_string()) return "";
-  return object[key].get<std::string>();
-}
-
 absl::Status AddTrace(const std::string& path, Report& report) {
-  std::ifstream file(path);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  ASSIGN_OR_RETURN(const std::string text, io::ReadFile(path, kMaxTraceBytes));
   const json trace = io::ParseJson<json>(text).value_or(nullptr);
   if (!trace.is_object() || !trace.contains("traceEvents") || !trace["traceEvents"].is_array()) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": expected a trace, found other JSON"));
@@ -129,14 +127,13 @@ absl::Status AddTrace(const std::string& path, Report& report) {
   report.has_trace = true;
   std::map<std::string, UnitTimes> units;
   for (const json& event : trace["traceEvents"]) {
-    if (TextOf(event, "ph") != "X" || !event.contains("args")) continue;
-    const std::string unit = TextOf(event["args"], "unit");
+    if (io::TextOr(event, "ph", "") != "X" || !event.contains("args")) continue;
+    const std::string unit = io::TextOr(event["args"], "unit", "");
     if (unit.empty()) continue;
     UnitTimes& times = units[unit];
     times.unit = unit;
-    const bool has_time = event.contains("dur") && event["dur"].is_number();
-    const double seconds = has_time ? event["dur"].get<double>() * 1e-6 : 0;
-    const std::string name = TextOf(event, "name");
+    const double seconds = io::NumberOr(event, "dur", 0) * 1e-6;
+    const std::string name = io::TextOr(event, "name", "");
     if (name == "all_gather_wait") times.all_gather_wait += seconds;
     if (name == "reduce_scatter_wait") times.reduce_scatter_wait += seconds;
     if (name == "forward") times.forward += seconds;
@@ -154,7 +151,7 @@ void AddNcclTransports(const std::string& logs, Report& report) {
   constexpr absl::string_view kChannel = "NCCL INFO Channel ", kVia = " via ";
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(logs, error)) {
-    if (entry.path().extension() != ".log") continue;
+    if (entry.path().extension() != ".log" || !entry.is_regular_file(error)) continue;
     std::ifstream file(entry.path());
     // Searched by hand: std::regex recurses for each character, and a log's lines have any length.
     for (std::string text; std::getline(file, text);) {
@@ -196,15 +193,15 @@ absl::StatusOr<Report> Diagnose(const std::string& run_dir, const std::string& d
     return absl::NotFoundError(
         absl::StrCat(run_dir, ": expected the folder of a run (run_dir); it has no config.yaml"));
   }
+  RETURN_IF_ERROR(io::OpenRegularFile(config_path).status());
   ASSIGN_OR_RETURN(const config::v1::RunConfig config, config::LoadRunConfig({config_path}, {}));
   std::vector<json> lines;
   if (fs::exists(run_dir + "/metrics.jsonl")) {
-    ASSIGN_OR_RETURN(lines,
-                     io::ReadJsonLines(run_dir + "/metrics.jsonl", {.ignore_torn_tail = true}));
+    ASSIGN_OR_RETURN(lines, io::ReadJsonLines(run_dir + "/metrics.jsonl", io::kRunFile));
   }
   // The line of step 0 is of the policy before training.
   std::erase_if(
-      lines, [](const json& line) { return line.value("training/global_step", int64_t{0}) <= 0; });
+      lines, [](const json& line) { return io::IntegerOr(line, "training/global_step", 0) <= 0; });
   const Rows rows(std::move(lines));
   if (rows.empty()) {
     return absl::FailedPreconditionError(

@@ -2,7 +2,8 @@
 
 #include <civetweb.h>
 
-#include <fstream>
+#include <algorithm>
+#include <cmath>
 #include <map>
 #include <memory>
 #include <utility>
@@ -10,6 +11,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "common/io/json_values.h"
+#include "common/io/read_file.h"
 #include "common/net/host_port.h"
 #include "common/status/status_macros.h"
 
@@ -18,6 +21,7 @@ namespace {
 
 using nlohmann::json;
 
+constexpr int64_t kMaxTraceBytes = int64_t{16} << 30;
 constexpr size_t kSpansOfARequest = 2000;
 constexpr int kPatienceMilliseconds = 10000;
 constexpr int kInternalSpan = 1;  // SPAN_KIND_INTERNAL
@@ -37,17 +41,20 @@ json Attribute(const std::string& key, const json& value) {
 }
 
 std::string Nanoseconds(double microseconds) {
-  return absl::StrCat(static_cast<int64_t>(microseconds * 1e3));
+  constexpr double kLimit = 9.2e18;  // of int64_t, less a little
+  const double nanoseconds = std::clamp(microseconds * 1e3, -kLimit, kLimit);
+  return absl::StrCat(std::isnan(nanoseconds) ? 0 : static_cast<int64_t>(nanoseconds));
 }
 
 json SpanOf(const json& event) {
   const json& args = event["args"];
   json span = {{"traceId", args["trace_id"]},
                {"spanId", args["span_id"]},
-               {"name", event.value("name", "")},
+               {"name", io::TextOr(event, "name", "")},
                {"kind", kInternalSpan},
-               {"startTimeUnixNano", Nanoseconds(event.value("ts", 0.0))},
-               {"endTimeUnixNano", Nanoseconds(event.value("ts", 0.0) + event.value("dur", 0.0))},
+               {"startTimeUnixNano", Nanoseconds(io::NumberOr(event, "ts", 0))},
+               {"endTimeUnixNano",
+                Nanoseconds(io::NumberOr(event, "ts", 0) + io::NumberOr(event, "dur", 0))},
                {"attributes", json::array()}};
   if (args.contains("parent_id")) span["parentSpanId"] = args["parent_id"];
   for (const auto& [key, value] : args.items()) {
@@ -58,7 +65,7 @@ json SpanOf(const json& event) {
 }
 
 bool IsOfATrace(const json& event) {
-  return event.is_object() && event.value("ph", "") == "X" && event.contains("args") &&
+  return event.is_object() && io::TextOr(event, "ph", "") == "X" && event.contains("args") &&
          event["args"].is_object() && event["args"].contains("trace_id") &&
          event["args"].contains("span_id");
 }
@@ -119,9 +126,11 @@ absl::Status Post(const Endpoint& endpoint, const std::string& body) {
 std::vector<json> ToOtlp(const json& trace, size_t max_spans) {
   std::map<int64_t, std::string> processes;
   for (const json& event : trace["traceEvents"]) {
-    if (event.is_object() && event.value("ph", "") == "M" &&
-        event.value("name", "") == "process_name") {
-      processes[event.value("pid", int64_t{0})] = event["args"].value("name", "");
+    if (event.is_object() && io::TextOr(event, "ph", "") == "M" &&
+        io::TextOr(event, "name", "") == "process_name") {
+      const json* args = io::FindValue(event, "args");
+      processes[io::IntegerOr(event, "pid", 0)] =
+          args != nullptr ? io::TextOr(*args, "name", "") : "";
     }
   }
   std::vector<json> out;
@@ -145,7 +154,7 @@ std::vector<json> ToOtlp(const json& trace, size_t max_spans) {
   for (const json& event : trace["traceEvents"]) {
     if (!IsOfATrace(event)) continue;
     json& of_process =
-        spans.try_emplace(event.value("pid", int64_t{0}), json::array()).first->second;
+        spans.try_emplace(io::IntegerOr(event, "pid", 0), json::array()).first->second;
     of_process.push_back(SpanOf(event));
     if (++count == max_spans) flush();
   }
@@ -155,8 +164,8 @@ std::vector<json> ToOtlp(const json& trace, size_t max_spans) {
 
 absl::StatusOr<int64_t> ExportTrace(const std::string& trace_path, const std::string& endpoint) {
   ASSIGN_OR_RETURN(const Endpoint parsed, ParseEndpoint(endpoint));
-  std::ifstream file(trace_path);
-  const json trace = json::parse(file, nullptr, /*allow_exceptions=*/false);
+  ASSIGN_OR_RETURN(const std::string text, io::ReadFile(trace_path, kMaxTraceBytes));
+  const json trace = json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!trace.is_object() || !trace.contains("traceEvents") || !trace["traceEvents"].is_array()) {
     return absl::InvalidArgumentError(absl::StrCat(trace_path, ": expected a trace"));
   }

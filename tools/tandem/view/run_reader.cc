@@ -11,6 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/config/load.h"
+#include "common/io/json_values.h"
 #include "common/io/jsonl.h"
 #include "common/io/parse_json.h"
 #include "common/io/read_file.h"
@@ -22,10 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-int64_t StepOf(const json& line) {
-  const auto found = line.find("training/global_step");
-  return found != line.end() && found->is_number() ? found->get<int64_t>() : -1;
-}
+int64_t StepOf(const json& line) { return io::IntegerOr(line, "training/global_step", -1); }
 
 std::vector<int32_t> Ids(const json& line, const char* key) {
   std::vector<int32_t> out;
@@ -63,6 +61,9 @@ absl::Status RunReader::ReadMetrics() {
     metrics_.clear();
     metrics_end_ = 0;
     return absl::OkStatus();  // the first step is not done
+  }
+  if (!S_ISREG(info.st_mode)) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": expected a regular file"));
   }
   // Another file, or one that was cut back: a run that was begun anew or went on from a checkpoint.
   if (info.st_ino != metrics_file_ || info.st_size < metrics_end_) {
@@ -120,7 +121,7 @@ absl::StatusOr<std::vector<json>> RunReader::Lines(int64_t step) const {
   if (!fs::exists(path)) {
     return absl::NotFoundError(absl::StrCat("step ", step, " has no rollouts in ", run_dir_));
   }
-  return io::ReadJsonLines(path, {.ignore_torn_tail = true});
+  return io::ReadJsonLines(path, io::kRunFile);
 }
 
 absl::StatusOr<json> RunReader::Rollouts(int64_t step) const {

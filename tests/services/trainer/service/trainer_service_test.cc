@@ -269,6 +269,33 @@ TEST_F(TrainerServiceTest, ReadsAndWritesNowhereButUnderTheRoots) {
   EXPECT_FALSE(std::filesystem::exists(outside));
 }
 
+TEST_F(TrainerServiceTest, ReplacesNoFolderThatHoldsOtherFiles) {
+  const std::string rollouts = config_.run_dir() + "/rollouts";
+  const std::string step = config_.run_dir() + "/checkpoints/step-1";
+  const std::string model = config_.run_dir() + "/model";
+  std::filesystem::create_directories(rollouts);
+  std::ofstream(rollouts + "/1.jsonl") << "{}";
+  ASSERT_THAT(client_.Save(step, v1::CHECKPOINT_FORMAT_SHARDED), IsOk());
+  ASSERT_THAT(client_.Save(model, v1::CHECKPOINT_FORMAT_HUGGING_FACE), IsOk());
+
+  for (const std::string& path : {rollouts, config_.run_dir() + "/checkpoints", model}) {
+    EXPECT_THAT(client_.Save(path, v1::CHECKPOINT_FORMAT_SHARDED),
+                StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr(path)));
+  }
+  for (const std::string& path : {rollouts, config_.run_dir() + "/checkpoints", step}) {
+    EXPECT_THAT(client_.Save(path, v1::CHECKPOINT_FORMAT_HUGGING_FACE),
+                StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr(path)));
+  }
+
+  EXPECT_TRUE(std::filesystem::exists(rollouts + "/1.jsonl"));
+  EXPECT_TRUE(std::filesystem::exists(step + "/manifest.json"));
+  // One of its kind, or an empty folder, is replaced.
+  EXPECT_THAT(client_.Save(step, v1::CHECKPOINT_FORMAT_SHARDED), IsOk());
+  EXPECT_THAT(client_.Save(model, v1::CHECKPOINT_FORMAT_HUGGING_FACE), IsOk());
+  std::filesystem::create_directory(config_.run_dir() + "/empty");
+  EXPECT_THAT(client_.Save(config_.run_dir() + "/empty", v1::CHECKPOINT_FORMAT_SHARDED), IsOk());
+}
+
 TEST_F(TrainerServiceTest, WritesACheckpointWhileTrainingGoesOn) {
   ASSERT_THAT(client_.TrainStep(1, v1::OBJECTIVE_SUPERVISED, samples_), IsOk());
   ASSERT_OK_AND_ASSIGN(const std::vector<float> saved, client_.LogProbs(samples_));

@@ -150,6 +150,22 @@ TEST_F(ReportTest, SeesMemoryThatGrows) {
   EXPECT_THAT(Diagnosed().advice, Contains(Field(&Advice::finding, HasSubstr("memory grew"))));
 }
 
+TEST_F(ReportTest, PassesOverValuesOfAnotherType) {
+  Write(2, [](int64_t, json& line) {
+    line["perf/peak_rss_bytes"] = "much";
+    line["timing_s/update_weights"] = nullptr;
+    line["update_weights/exposed_s/wire"] = "long";
+  });
+  folder_.Write("run/trace.json", R"({"traceEvents": [
+    {"ph": "X", "args": 3}, {"ph": 7}, {"ph": "X", "name": [], "dur": "x", "args": {"unit": "a"}}]})");
+  folder_.Write("run/updates.jsonl", R"({"step": "x", "links": [{"from": 1, "bytes": "many"}]})"
+                                     "\n");
+  const Report report = Diagnosed();
+  EXPECT_EQ(report.num_steps, 2);
+  EXPECT_EQ(report.units.size(), 1);
+  EXPECT_EQ(report.links.size(), 1);
+}
+
 TEST_F(ReportTest, CountsNcclsTransports) {
   Write(2);
   folder_.Write("run/logs/trainer-0.log",
