@@ -44,6 +44,7 @@ absl::Status RunRl(const RlOptions& options) {
   driver::Progress progress("bench rl", options.steps);
   std::map<std::string, std::vector<double>> phases;
   std::vector<double> step_seconds;
+  const driver::RunInputs inputs;  // no checkpoint is saved
   const driver::LoopContext context{
       .config = config,
       .trainer = session.trainer(),
@@ -54,6 +55,7 @@ absl::Status RunRl(const RlOptions& options) {
       .folder = folder,
       .progress = progress,
       .resume = nullptr,
+      .inputs = inputs,
       .interrupted = [&session] { return session.interrupted(); },
       .on_step =
           [&](int64_t step, const driver::Metrics& metrics) {

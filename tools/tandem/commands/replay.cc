@@ -1,29 +1,26 @@
 // tandem replay: trains on recorded samples; no rollout is needed.
 #include <cstdio>
-#include <map>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/io/jsonl.h"
-#include "common/rpc/policy_version.h"
 #include "common/status/status_macros.h"
 #include "tools/tandem/commands/command.h"
 #include "tools/tandem/commands/run_options.h"
 #include "tools/tandem/commands/run_start.h"
 #include "tools/tandem/commands/session.h"
 #include "tools/tandem/driver/progress.h"
+#include "tools/tandem/driver/recorded_samples.h"
 #include "tools/tandem/driver/run_checkpoints.h"
 #include "tools/tandem/driver/run_folder.h"
+#include "tools/tandem/driver/run_inputs.h"
 
 namespace tandem::commands {
 namespace {
 
-using common::v1::Sample;
-using common::v1::Segment;
 using nlohmann::json;
 
 struct ReplayOptions {
@@ -31,134 +28,13 @@ struct ReplayOptions {
   std::string input;
 };
 
-absl::Status AddIds(const io::JsonFields& row, const std::string& key, common::v1::SegmentKind kind,
-                    Sample& sample) {
-  ASSIGN_OR_RETURN(const std::vector<int64_t> ids, row.IntList(key));
-  Segment* segment = sample.add_segments();
-  segment->set_kind(kind);
-  for (size_t i = 0; i < ids.size(); ++i) {
-    if (ids[i] < 0 || ids[i] > UINT32_MAX) {
-      return row.Error(key, absl::StrCat("[", i, "]: ", ids[i], " is no token id"));
-    }
-    segment->add_token_ids(static_cast<uint32_t>(ids[i]));
-  }
-  return absl::OkStatus();
-}
-
-// A number for the whole completion, or one for each of its tokens.
-absl::StatusOr<std::vector<double>> NumberOrList(const io::JsonFields& row, const std::string& key,
-                                                 size_t num_tokens) {
-  if (!row.json()[key].is_array()) {
-    ASSIGN_OR_RETURN(const double value, row.Double(key));
-    return std::vector<double>(num_tokens, value);
-  }
-  ASSIGN_OR_RETURN(std::vector<double> values, row.DoubleList(key));
-  if (values.size() != num_tokens) {
-    return row.Error(key, absl::StrCat("expected one number for each of the ", num_tokens,
-                                       " response_ids, found ", values.size()));
-  }
-  return values;
-}
-
-// Versions of spans [version, begin, end], or of tokens. Recorded samples are trained on whatever
-// sampled them; but a number that is no version is a mistake of the file.
-absl::Status CheckVersions(const io::JsonFields& row) {
-  if (!row.Has("policy_versions")) return absl::OkStatus();
-  const json& list = row.json()["policy_versions"];
-  if (!list.is_array()) return row.Error("policy_versions", "expected a list");
-  for (size_t i = 0; i < list.size(); ++i) {
-    const json& entry = list[i];
-    const json& version = entry.is_array() && !entry.empty() ? entry[0] : entry;
-    // What is negative is not unsigned.
-    const bool is_version =
-        version.is_number_unsigned() &&
-        version.get<uint64_t>() <= static_cast<uint64_t>(rpc::kMaxPolicyVersion);
-    if (!is_version) {
-      return row.Error("policy_versions",
-                       absl::StrCat("[", i, "]: expected a policy version, 0 to ",
-                                    rpc::kMaxPolicyVersion, ", found ", version.dump()));
-    }
-  }
-  return absl::OkStatus();
-}
-
-absl::StatusOr<Sample> ReadSample(const io::JsonFields& row) {
-  Sample sample;
-  sample.set_sample_id(row.place());
-  RETURN_IF_ERROR(AddIds(row, "prompt_ids", common::v1::SEGMENT_KIND_PROMPT, sample));
-  RETURN_IF_ERROR(AddIds(row, "response_ids", common::v1::SEGMENT_KIND_SAMPLED, sample));
-  Segment& response = *sample.mutable_segments(1);
-  const size_t num_tokens = response.token_ids_size();
-  if (row.Has("response_mask")) {
-    const json& mask = row.json()["response_mask"];
-    if (!mask.is_array() || mask.size() != num_tokens) {
-      return row.Error("response_mask", absl::StrCat("expected a list of ", num_tokens,
-                                                     " entries, one for each of response_ids"));
-    }
-    for (const json& entry : mask) {
-      response.add_loss_mask(entry.is_boolean() ? entry.get<bool>() : entry != 0);
-    }
-  }
-  if (row.Has("rewards")) {
-    ASSIGN_OR_RETURN(const std::vector<double> rewards, NumberOrList(row, "rewards", num_tokens));
-    sample.set_reward(row.json()["rewards"].is_array()
-                          ? std::accumulate(rewards.begin(), rewards.end(), 0.0)
-                          : row.json()["rewards"].get<double>());
-  } else if (row.Has("advantages")) {
-    ASSIGN_OR_RETURN(const std::vector<double> values, NumberOrList(row, "advantages", num_tokens));
-    response.mutable_advantages()->Add(values.begin(), values.end());
-  } else {
-    return row.Error("rewards", "expected rewards or advantages");
-  }
-  if (row.Has("baseline_reward")) {
-    ASSIGN_OR_RETURN(const double baseline, row.Double("baseline_reward"));
-    sample.set_baseline_reward(baseline);
-  }
-  if (row.Has("logprobs")) {
-    ASSIGN_OR_RETURN(const std::vector<double> values, NumberOrList(row, "logprobs", num_tokens));
-    response.mutable_logprobs()->Add(values.begin(), values.end());
-  }
-  RETURN_IF_ERROR(CheckVersions(row));
-  if (row.Has("group")) {
-    const json& group = row.json()["group"];
-    sample.set_group_id(group.is_string() ? group.get<std::string>() : group.dump());
-  } else {
-    sample.set_group_id(row.place());
-  }
-  ASSIGN_OR_RETURN(const double temperature, row.DoubleOr("temperature", 1.0));
-  sample.set_temperature(temperature);
-  ASSIGN_OR_RETURN(const std::string reason, row.StringOr("finish_reason", "stop"));
-  sample.set_finish_reason(reason == "length" ? common::v1::FINISH_REASON_LENGTH
-                                              : common::v1::FINISH_REASON_STOP);
-  return sample;
-}
-
-// Steps of `groups_per_step` groups; a group is the consecutive samples that share its name.
-absl::StatusOr<std::vector<std::vector<Sample>>> ReadSteps(const std::string& path,
-                                                           int64_t groups_per_step) {
-  std::vector<std::vector<Sample>> steps;
-  std::string group;
-  int64_t num_groups = 0;
-  RETURN_IF_ERROR(io::ForEachJsonLine(path, [&](const io::JsonFields& row) -> absl::Status {
-    ASSIGN_OR_RETURN(Sample sample, ReadSample(row));
-    if (steps.empty() || sample.group_id() != group) {
-      group = sample.group_id();
-      if (num_groups++ % groups_per_step == 0) steps.emplace_back();
-    }
-    // The same name again later in the file is another group.
-    sample.set_group_id(absl::StrCat(num_groups, "/", group));
-    steps.back().push_back(std::move(sample));
-    return absl::OkStatus();
-  }));
-  if (steps.empty()) return absl::InvalidArgumentError(absl::StrCat(path, ": no samples"));
-  return steps;
-}
-
 absl::Status RunReplay(const ReplayOptions& options) {
   Session session;
   config::Places places;
   ASSIGN_OR_RETURN(config::v1::RunConfig config, ResolveConfig(options.run, {}, &places));
-  ASSIGN_OR_RETURN(const auto steps, ReadSteps(options.input, config.data().train_batch_size()));
+  ASSIGN_OR_RETURN(const driver::Recording recording,
+                   driver::ReadRecording(options.input, config.data().train_batch_size()));
+  const auto& steps = recording.steps;
   // One pass over the recording, unless the number of steps is stated: then it is repeated.
   const int64_t total_steps = places.count("trainer.total_steps") > 0
                                   ? config.trainer().total_steps()
@@ -166,7 +42,7 @@ absl::Status RunReplay(const ReplayOptions& options) {
   config.mutable_trainer()->set_total_steps(total_steps);
   driver::Progress progress("replay", total_steps);
   AllowResumeFolder(options.run, config);
-  ASSIGN_OR_RETURN(RunStart start, PrepareRunFolder(options.run, config, progress));
+  ASSIGN_OR_RETURN(RunStart start, PrepareRunFolder(options.run, config, session, progress));
   driver::RunFolder& folder = start.folder;
   RETURN_IF_ERROR(
       session.Explain(session.Open(config, {.local = options.run.local, .needs_rollouts = false})));
@@ -177,15 +53,24 @@ absl::Status RunReplay(const ReplayOptions& options) {
                      .take_over = options.run.take_over,
                      .note = [&progress](const std::string& text) { progress.Note(text); }})));
   const auto num_steps = static_cast<int64_t>(steps.size());
+  RETURN_IF_ERROR(ReserveModelSpace(config, start, session));
+  driver::RunIdentity identity;
+  identity.command = "replay";
+  identity.seed = config.seed();
+  identity.num_prompts = num_steps;
+  ASSIGN_OR_RETURN(identity.inputs, driver::DigestModelInputs(config));
+  driver::AddDataInputs(driver::kDataInput, {recording.file}, identity.inputs);
+  identity.allow_changed = {options.run.allow_changed.begin(), options.run.allow_changed.end()};
   ASSIGN_OR_RETURN(const std::optional<driver::ResumePoint> resume,
-                   ResumeIfAsked(start, "replay", config.seed(), num_steps, session, progress));
-  driver::RunCheckpoints checkpoints(config, session.trainer(), folder, progress);
+                   ResumeIfAsked(start, identity, session, progress));
+  driver::RunCheckpoints checkpoints(config, session.trainer(), folder, progress, identity.inputs);
   for (int64_t step = resume.has_value() ? resume->state.step() + 1 : 1; step <= total_steps;
        ++step) {
     if (session.interrupted()) return absl::CancelledError("interrupted");
     const auto response = session.trainer().TrainStep(step, trainer::v1::OBJECTIVE_POLICY_GRADIENT,
                                                       steps[(step - 1) % num_steps]);
     RETURN_IF_ERROR(session.Explain(response.status()));
+    RETURN_IF_ERROR(folder.Begin());  // the trainer has taken the step
     driver::Metrics metrics(response->metrics().begin(), response->metrics().end());
     metrics["training/policy_version"] = static_cast<double>(response->policy_version());
     if (response->has_checkpoint()) checkpoints.Note(response->checkpoint(), metrics);

@@ -8,6 +8,7 @@
 #include "common/config/load.h"
 #include "common/status/status_macros.h"
 #include "tools/tandem/commands/command.h"
+#include "tools/tandem/driver/run_inputs.h"
 
 namespace tandem::commands {
 namespace {
@@ -68,6 +69,14 @@ void AddResumeOption(CLI::App& command, RunOptions& options) {
       "--take-over", options.take_over,
       "Takes trainer and rollouts from another run, also while it is alive: its driver "
       "is refused from then on");
+  command
+      .add_option(
+          "--allow-changed", options.allow_changed,
+          "With --resume: inputs that may differ from those that the checkpoint was written "
+          "with: config, tokenizer, chat_template, data, test_data")
+      ->delimiter(',')
+      ->needs("--resume")
+      ->check(CLI::IsMember(driver::InputKinds()));
 }
 
 absl::StatusOr<config::v1::RunConfig> ResolveConfig(const RunOptions& options,

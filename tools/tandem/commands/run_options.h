@@ -25,6 +25,7 @@ struct RunOptions {
   bool resume = false;
   std::string resume_folder;  // of --resume=DIR; empty: the run's newest checkpoint
   bool take_over = false;     // trainer and rollouts, from who has them
+  std::vector<std::string> allow_changed;  // kinds of inputs, see driver/run_inputs.h
 };
 
 void AddRunOptions(CLI::App& command, RunOptions& options);
@@ -32,7 +33,7 @@ void AddRunOptions(CLI::App& command, RunOptions& options);
 void AddObservationOptions(CLI::App& command, RunOptions& options);
 // --replica-ranks, of commands that pass it on to their session.
 void AddReplicaRanksOption(CLI::App& command, RunOptions& options);
-// --resume[=DIR] and --take-over, of commands that train.
+// --resume[=DIR], --allow-changed and --take-over, of commands that train.
 void AddResumeOption(CLI::App& command, RunOptions& options);
 
 // The configuration, checked, with absolute paths of model and run_dir. A misuse where it is wrong.

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
+#include "common/io/model_folder_writer.h"
 #include "common/status/status_macros.h"
 #include "tools/tandem/driver/run_id.h"
 
@@ -27,28 +28,35 @@ void AllowResumeFolder(const RunOptions& options, config::v1::RunConfig& config)
 }
 
 absl::StatusOr<RunStart> PrepareRunFolder(const RunOptions& options,
-                                          const config::v1::RunConfig& config,
+                                          const config::v1::RunConfig& config, Session& session,
                                           driver::Progress& progress) {
   std::vector<checkpoint::RunCheckpoint> candidates;
   if (options.resume) {
     ASSIGN_OR_RETURN(candidates,
                      driver::FindCheckpoints({options.resume_folder}, config.run_dir()));
-    if (candidates.empty()) {
-      progress.Note(
-          absl::StrCat("no checkpoint in ", config.run_dir(), ": the run begins with step 1"));
-    }
   }
+  driver::RunFolder::Options folder_options;
+  folder_options.starts_services = options.local;
+  folder_options.note = [&progress](const std::string& text) { progress.Note(text); };
+  folder_options.interrupted = [&session] { return session.interrupted(); };
   const bool goes_on = !candidates.empty() && IsWithin(candidates[0].path, config.run_dir());
-  ASSIGN_OR_RETURN(driver::RunFolder folder,
-                   goes_on ? driver::RunFolder::Reopen(config) : driver::RunFolder::Create(config));
-  ASSIGN_OR_RETURN(std::string run_id, driver::TakeRunId(folder.path(), options.resume));
-  return RunStart{std::move(folder), std::move(run_id), std::move(candidates),
+  absl::StatusOr<driver::RunFolder> folder =
+      goes_on ? driver::RunFolder::Reopen(config, folder_options)
+              : driver::RunFolder::Create(config, folder_options);
+  RETURN_IF_ERROR(folder.status());
+  session.Keep(folder->lock());
+  if (options.resume && candidates.empty()) {
+    progress.Note(
+        absl::StrCat("no checkpoint in ", config.run_dir(), ": the run begins with step 1"));
+  }
+  ASSIGN_OR_RETURN(std::string run_id, driver::ChooseRunId(folder->path(), options.resume));
+  RETURN_IF_ERROR(folder->KeepRunId(run_id));
+  return RunStart{*std::move(folder), std::move(run_id), std::move(candidates),
                   options.resume || options.take_over};
 }
 
 absl::StatusOr<std::optional<driver::ResumePoint>> ResumeIfAsked(RunStart& start,
-                                                                 const std::string& command,
-                                                                 uint64_t seed, int64_t num_prompts,
+                                                                 const driver::RunIdentity& run,
                                                                  Session& session,
                                                                  driver::Progress& progress) {
   if (start.candidates.empty()) {
@@ -58,11 +66,21 @@ absl::StatusOr<std::optional<driver::ResumePoint>> ResumeIfAsked(RunStart& start
     if (!begun.ok()) return session.Explain(begun);
     return std::nullopt;
   }
-  absl::StatusOr<driver::ResumePoint> point =
-      driver::Resume(start.candidates, command, seed, num_prompts, session.trainer(),
-                     session.fleet_or_null(), start.folder, progress);
+  absl::StatusOr<driver::ResumePoint> point = driver::Resume(
+      start.candidates, run, session.trainer(), session.fleet_or_null(), start.folder, progress);
   if (!point.ok()) return session.Explain(point.status());
   return *std::move(point);
+}
+
+absl::Status ReserveModelSpace(const config::v1::RunConfig& config, RunStart& start,
+                               Session& session) {
+  // The tokenizer's files, config.json and the safetensors headers beside the parameters.
+  constexpr int64_t kHeaderBytes = 16 << 20;
+  const auto info = session.trainer().GetModelInfo();
+  if (!info.ok()) return session.Explain(info.status());
+  const int64_t element_bytes = info->dtype() == "bfloat16" ? 2 : 4;
+  return start.folder.ReserveModelSpace(info->num_parameters() * element_bytes +
+                                        io::SideFileBytes(config.model().path()) + kHeaderBytes);
 }
 
 }  // namespace tandem::commands

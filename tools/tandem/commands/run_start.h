@@ -30,17 +30,22 @@ struct RunStart {
 // Lets the trainer that this run starts load from the folder that --resume names.
 void AllowResumeFolder(const RunOptions& options, config::v1::RunConfig& config);
 
-// Before any process starts. A folder without a checkpoint begins anew, and it is said.
+// Before any process starts: locks the folder, until the session's processes have ended. A folder
+// without a checkpoint begins anew, and it is said. FAILED_PRECONDITION where another run goes on
+// in the folder.
 absl::StatusOr<RunStart> PrepareRunFolder(const RunOptions& options,
-                                          const config::v1::RunConfig& config,
+                                          const config::v1::RunConfig& config, Session& session,
                                           driver::Progress& progress);
 
 // Once the services are up. nullopt where the run begins with step 1.
 absl::StatusOr<std::optional<driver::ResumePoint>> ResumeIfAsked(RunStart& start,
-                                                                 const std::string& command,
-                                                                 uint64_t seed, int64_t num_prompts,
+                                                                 const driver::RunIdentity& run,
                                                                  Session& session,
                                                                  driver::Progress& progress);
+
+// Once the services are up: keeps disk space for the model that the trainer will write at the end.
+absl::Status ReserveModelSpace(const config::v1::RunConfig& config, RunStart& start,
+                               Session& session);
 
 }  // namespace tandem::commands
 

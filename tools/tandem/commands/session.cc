@@ -1,7 +1,9 @@
 #include "tools/tandem/commands/session.h"
 
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -130,12 +132,18 @@ absl::Status Session::Explain(absl::Status status) {
 
 ScratchFolder::ScratchFolder() {
   std::string pattern = (std::filesystem::temp_directory_path() / "tandem-XXXXXX").string();
-  path_ = mkdtemp(pattern.data()) != nullptr ? pattern : "";
+  // An empty path would be the working folder. main() reports it, as what temp_directory_path()
+  // throws.
+  if (mkdtemp(pattern.data()) == nullptr) {
+    throw std::filesystem::filesystem_error("cannot make a folder for temporary files", pattern,
+                                            std::error_code(errno, std::generic_category()));
+  }
+  path_ = pattern;
 }
 
 ScratchFolder::~ScratchFolder() {
   std::error_code ignored;
-  if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+  std::filesystem::remove_all(path_, ignored);
 }
 
 }  // namespace tandem::commands

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "common/rpc/termination_signal.h"
@@ -56,7 +57,11 @@ class Session {
   driver::TrainerClient& trainer() { return *trainer_; }
   driver::RolloutFleet& fleet() { return *fleet_; }
   driver::RolloutFleet* fleet_or_null() { return fleet_.get(); }
-  bool interrupted() const { return interrupted_; }
+  bool interrupted() { return interrupted_ || termination_.received() != 0; }
+
+  // Keeps what the processes that are started here need, until they have ended: the lock of the
+  // folder that they write into.
+  void Keep(std::shared_ptr<const void> kept) { kept_ = std::move(kept); }
 
   // Ends the processes that were started here, in order. Nothing can be asked of them afterwards.
   void StopProcesses();
@@ -66,6 +71,7 @@ class Session {
   absl::Status Explain(absl::Status status);
 
  private:
+  std::shared_ptr<const void> kept_;
   std::atomic<bool> interrupted_{false};
   std::unique_ptr<driver::LocalCluster> cluster_;
   std::unique_ptr<driver::EndpointList> endpoints_;

@@ -18,6 +18,7 @@
 #include "tools/tandem/commands/run_start.h"
 #include "tools/tandem/commands/session.h"
 #include "tools/tandem/driver/otlp_export.h"
+#include "tools/tandem/driver/run_inputs.h"
 #include "tools/tandem/driver/run_metrics.h"
 #include "tools/tandem/driver/run_trace.h"
 #include "tools/tandem/driver/sample_builder.h"
@@ -101,6 +102,21 @@ absl::StatusOr<RunInputs> ReadInputs(Kind kind, const RunOptions& options) {
   return inputs;
 }
 
+absl::StatusOr<driver::RunIdentity> IdentityOf(const std::string& command,
+                                               const RunOptions& options, const RunInputs& inputs) {
+  driver::RunIdentity out;
+  out.command = command;
+  out.seed = inputs.config.seed();
+  out.num_prompts = static_cast<int64_t>(inputs.train->prompts().size());
+  ASSIGN_OR_RETURN(out.inputs, driver::DigestModelInputs(inputs.config));
+  driver::AddDataInputs(driver::kDataInput, inputs.train->files(), out.inputs);
+  if (inputs.test.has_value()) {
+    driver::AddDataInputs(driver::kTestDataInput, inputs.test->files(), out.inputs);
+  }
+  out.allow_changed = {options.allow_changed.begin(), options.allow_changed.end()};
+  return out;
+}
+
 absl::Status RunTraining(Kind kind, const RunOptions& options, DryRunOptions dry_run) {
   dry_run.supervised = kind != Kind::kReinforcement;
   dry_run.by_preference = kind == Kind::kPreference;
@@ -124,7 +140,7 @@ absl::Status RunTraining(Kind kind, const RunOptions& options, DryRunOptions dry
   const bool needs_rollouts = kind == Kind::kReinforcement || evaluates;
   const std::string command = NameOf(kind);
   driver::Progress progress(command, config.trainer().total_steps());
-  ASSIGN_OR_RETURN(RunStart start, PrepareRunFolder(options, config, progress));
+  ASSIGN_OR_RETURN(RunStart start, PrepareRunFolder(options, config, session, progress));
   if (options.trace) driver::StartRunTrace(config.run_dir());
   std::unique_ptr<telemetry::MetricsServer> metrics_server;
   const auto run_metrics = std::make_shared<driver::RunMetrics>(config.trainer().total_steps());
@@ -151,10 +167,10 @@ absl::Status RunTraining(Kind kind, const RunOptions& options, DryRunOptions dry
                      .resumes = options.resume,
                      .take_over = options.take_over,
                      .note = [&progress](const std::string& text) { progress.Note(text); }})));
-  ASSIGN_OR_RETURN(
-      const std::optional<driver::ResumePoint> resume,
-      ResumeIfAsked(start, command, config.seed(),
-                    static_cast<int64_t>(inputs.train->prompts().size()), session, progress));
+  RETURN_IF_ERROR(ReserveModelSpace(config, start, session));
+  ASSIGN_OR_RETURN(const driver::RunIdentity identity, IdentityOf(command, options, inputs));
+  ASSIGN_OR_RETURN(const std::optional<driver::ResumePoint> resume,
+                   ResumeIfAsked(start, identity, session, progress));
   driver::LoopContext context{
       .config = config,
       .trainer = session.trainer(),
@@ -165,6 +181,7 @@ absl::Status RunTraining(Kind kind, const RunOptions& options, DryRunOptions dry
       .folder = start.folder,
       .progress = progress,
       .resume = resume.has_value() ? &*resume : nullptr,
+      .inputs = identity.inputs,
       .interrupted = [&session] { return session.interrupted(); },
       .on_step = [&run_metrics](
                      int64_t step,
@@ -176,7 +193,7 @@ absl::Status RunTraining(Kind kind, const RunOptions& options, DryRunOptions dry
       : kind == Kind::kPreference
           ? driver::RunPreference(context, *inputs.tokenizer, inputs.eos_token_id)
           : driver::RunReinforcement(context);
-  if (options.trace) {
+  if (options.trace && start.folder.has_begun()) {
     session.StopProcesses();
     const absl::Status written = driver::WriteRunTrace(config.run_dir());
     if (!written.ok()) progress.Note(absl::StrCat("no trace: ", written.message()));

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "common/rpc/policy_version.h"
 #include "common/status/status_macros.h"
 
@@ -84,23 +85,60 @@ absl::StatusOr<v1::DriverState> ParseDriverState(const std::string& bytes,
   return state;
 }
 
-absl::Status CheckDriverState(const v1::DriverState& state, const std::string& command,
-                              uint64_t seed, int64_t num_prompts) {
-  if (state.command() != command) {
-    return absl::FailedPreconditionError(absl::StrFormat(
-        "the checkpoint is of tandem %s and this is tandem %s", state.command(), command));
+namespace {
+
+absl::Status CheckInputs(const RunIdentity& run, v1::DriverState& state,
+                         std::vector<std::string>& notes) {
+  if (state.inputs().empty()) {
+    notes.push_back(
+        "the checkpoint was written without digests of its inputs: whether the model's "
+        "configuration, the tokenizer and the data are the same is not checked");
+    return absl::OkStatus();
   }
-  if (state.seed() != seed) {
+  const InputChanges changes =
+      CompareInputs({state.inputs().begin(), state.inputs().end()}, run.inputs);
+  if (changes.kinds.empty()) return absl::OkStatus();
+  const std::string lines = absl::StrJoin(changes.lines, "\n  ");
+  for (const std::string& kind : changes.kinds) {
+    if (run.allow_changed.count(kind) > 0) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the run would go on with other inputs than the checkpoint was written with:\n  ", lines,
+        "\nGive it the same ones, or say that they may differ: --resume --allow-changed=",
+        absl::StrJoin(changes.kinds, ",")));
+  }
+  notes.push_back(absl::StrCat("goes on with other inputs, as --allow-changed says:\n  ", lines));
+  if (state.has_ahead()) {
+    for (const char* kind : {kDataInput, kTokenizerInput, kChatTemplateInput}) {
+      if (changes.kinds.count(kind) == 0) continue;
+      notes.push_back("samples of the next step that the checkpoint holds are dropped");
+      state.clear_ahead();
+      break;
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckDriverState(const RunIdentity& run, v1::DriverState& state,
+                              std::vector<std::string>& notes) {
+  if (state.command() != run.command) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "the checkpoint is of tandem %s and this is tandem %s", state.command(), run.command));
+  }
+  if (state.seed() != run.seed) {
     return absl::FailedPreconditionError(absl::StrFormat(
         "seed: the checkpoint's run had %d, found %d; with another one its place in the data is "
         "lost. Set seed=%d",
-        state.seed(), seed, state.seed()));
+        state.seed(), run.seed, state.seed()));
   }
-  if (state.num_prompts() != num_prompts) {
+  RETURN_IF_ERROR(CheckInputs(run, state, notes));
+  if (state.num_prompts() != run.num_prompts && run.allow_changed.count(kDataInput) == 0) {
     return absl::FailedPreconditionError(absl::StrFormat(
         "the checkpoint's run had %d prompts and the data has %d, so its place in it is lost; give "
-        "the same files, or begin anew from the exported checkpoint (tandem export)",
-        state.num_prompts(), num_prompts));
+        "the same files and data.max_prompt_length, go on with other data (--allow-changed=data), "
+        "or begin anew from the exported checkpoint (tandem export)",
+        state.num_prompts(), run.num_prompts));
   }
   return absl::OkStatus();
 }

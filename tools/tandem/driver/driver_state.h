@@ -2,6 +2,8 @@
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_DRIVER_STATE_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_DRIVER_STATE_H_
 
+#include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -10,6 +12,7 @@
 #include "tandem/driver/v1/driver_state.pb.h"
 #include "tools/tandem/driver/completion.h"
 #include "tools/tandem/driver/prompt_source.h"
+#include "tools/tandem/driver/run_inputs.h"
 
 namespace tandem::driver {
 
@@ -25,10 +28,22 @@ Group FromProto(const v1::FinishedGroup& group);  // without its prompt
 absl::StatusOr<v1::DriverState> ParseDriverState(const std::string& bytes,
                                                  const std::string& place);
 
+// What must be the same where a run goes on.
+struct RunIdentity {
+  std::string command;
+  uint64_t seed = 0;
+  int64_t num_prompts = 0;
+  RunInputs inputs;
+  std::set<std::string> allow_changed;  // kinds of inputs that may differ
+};
+
 // FAILED_PRECONDITION where the run that goes on is not the one that was saved: another command,
-// seed, or number of rows, which the position in the data set would mean other prompts by.
-absl::Status CheckDriverState(const v1::DriverState& state, const std::string& command,
-                              uint64_t seed, int64_t num_prompts);
+// seed, input that is not allowed to differ (each is named, with both digests), or number of rows,
+// by which the position in the data set would mean other prompts. Samples of the next step that the
+// state has are dropped where they belong to other data or another tokenizer; `notes` gets what the
+// user should know.
+absl::Status CheckDriverState(const RunIdentity& run, v1::DriverState& state,
+                              std::vector<std::string>& notes);
 
 }  // namespace tandem::driver
 

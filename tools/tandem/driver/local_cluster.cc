@@ -189,7 +189,7 @@ absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(
     return absl::PermissionDeniedError(
         absl::StrCat("can't make the folder ", run_dir, "/logs: ", error.message()));
   }
-  const std::string config_path = run_dir + "/config.yaml";
+  const std::string config_path = run_dir + "/logs/config.yaml";
   RETURN_IF_ERROR(io::WriteFileAtomically(config_path, config::ToYaml(config)));
 
   auto cluster = std::unique_ptr<LocalCluster>(new LocalCluster(options));

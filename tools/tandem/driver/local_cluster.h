@@ -48,7 +48,7 @@ struct LocalClusterOptions {
 // process dies. Thread-safe.
 class LocalCluster {
  public:
-  // Writes `run_dir`/config.yaml (the configuration as given) and starts the processes; their
+  // Writes `run_dir`/logs/config.yaml (the configuration as given) and starts the processes; their
   // output goes to `run_dir`/logs. Returns when all are healthy. A process that ends or does not
   // come up in time is an error that names it, how it ended, and the last lines of its log.
   static absl::StatusOr<std::unique_ptr<LocalCluster>> Start(const config::v1::RunConfig& config,

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/io/jsonl.h"
+#include "common/io/stream_digest.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::driver {
@@ -96,7 +97,10 @@ absl::StatusOr<PromptSource> PromptSource::Load(const std::vector<std::string>& 
   source.seed_ = seed;
   int64_t row_number = 0;
   for (const std::string& file : files) {
+    io::StreamDigest digest;
     RETURN_IF_ERROR(io::ForEachJsonLine(file, [&](const io::JsonFields& row) -> absl::Status {
+      digest.Update(row.source());
+      digest.Update("\n");
       ASSIGN_OR_RETURN(Prompt prompt, MakePrompt(row.json(), config, tokenizer));
       prompt.row = row_number++;
       if (static_cast<int64_t>(prompt.token_ids.size()) > config.max_prompt_length()) {
@@ -106,6 +110,7 @@ absl::StatusOr<PromptSource> PromptSource::Load(const std::vector<std::string>& 
       }
       return absl::OkStatus();
     }));
+    source.files_.push_back({file, digest.Hex()});
   }
   if (source.prompts_.empty()) {
     return absl::InvalidArgumentError(

@@ -15,6 +15,12 @@
 
 namespace tandem::driver {
 
+// A file of rows that was read.
+struct DataFile {
+  std::string path;
+  std::string digest;  // xxh3-128 in hex over its rows, each with an end of line
+};
+
 class PromptSource {
  public:
   // Reads `files`. A row needs the prompt key (a string, a list of chat messages, or token ids);
@@ -29,6 +35,7 @@ class PromptSource {
   std::vector<Prompt> Next(int64_t count);
 
   const std::vector<Prompt>& prompts() const { return prompts_; }
+  const std::vector<DataFile>& files() const { return files_; }
   int64_t num_too_long() const { return num_too_long_; }
   // How many prompts have been given since the start: the cursor of a resumed run.
   int64_t position() const { return position_; }
@@ -39,6 +46,7 @@ class PromptSource {
   void ShuffleEpoch();
 
   std::vector<Prompt> prompts_;
+  std::vector<DataFile> files_;
   std::vector<int64_t> order_;
   int64_t num_too_long_ = 0;
   int64_t position_ = 0;

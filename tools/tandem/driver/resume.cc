@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/status/status_macros.h"
-#include "tools/tandem/driver/driver_state.h"
 
 namespace tandem::driver {
 namespace {
@@ -44,9 +43,8 @@ absl::StatusOr<std::vector<checkpoint::RunCheckpoint>> FindCheckpoints(const Res
 }
 
 absl::StatusOr<ResumePoint> Resume(const std::vector<checkpoint::RunCheckpoint>& candidates,
-                                   const std::string& command, uint64_t seed, int64_t num_prompts,
-                                   TrainerClient& trainer, RolloutFleet* fleet, RunFolder& folder,
-                                   Progress& progress) {
+                                   const RunIdentity& run, TrainerClient& trainer,
+                                   RolloutFleet* fleet, RunFolder& folder, Progress& progress) {
   ASSIGN_OR_RETURN(const int64_t min_policy_version, LargestVersion(fleet));
   std::vector<std::string> problems;
   for (const checkpoint::RunCheckpoint& candidate : candidates) {
@@ -61,7 +59,9 @@ absl::StatusOr<ResumePoint> Resume(const std::vector<checkpoint::RunCheckpoint>&
                                  " cannot be used: ", state.status().message()));
       continue;
     }
-    RETURN_IF_ERROR(CheckDriverState(*state, command, seed, num_prompts));
+    std::vector<std::string> notes;
+    RETURN_IF_ERROR(CheckDriverState(run, *state, notes));
+    for (const std::string& note : notes) progress.Note(note);
     ResumePoint point;
     point.policy_version = loaded->policy_version();
     ASSIGN_OR_RETURN(point.rows, folder.CutBack(*state));

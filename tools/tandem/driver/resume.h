@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "common/checkpoint/run_checkpoints.h"
 #include "tandem/driver/v1/driver_state.pb.h"
+#include "tools/tandem/driver/driver_state.h"
 #include "tools/tandem/driver/progress.h"
 #include "tools/tandem/driver/rollout_fleet.h"
 #include "tools/tandem/driver/run_folder.h"
@@ -39,11 +40,10 @@ absl::StatusOr<std::vector<checkpoint::RunCheckpoint>> FindCheckpoints(const Res
 // Has the trainer load the first of `candidates` that is whole, noting those that are not, and cuts
 // the run's folder back to it. The policy version continues after the largest that a rollout
 // reports. Errors: DATA_LOSS says what is wrong with each where none is whole; FAILED_PRECONDITION
-// where the checkpoint is of another model, algorithm or data.
+// where the checkpoint is of another model, algorithm or data, see CheckDriverState().
 absl::StatusOr<ResumePoint> Resume(const std::vector<checkpoint::RunCheckpoint>& candidates,
-                                   const std::string& command, uint64_t seed, int64_t num_prompts,
-                                   TrainerClient& trainer, RolloutFleet* fleet, RunFolder& folder,
-                                   Progress& progress);
+                                   const RunIdentity& run, TrainerClient& trainer,
+                                   RolloutFleet* fleet, RunFolder& folder, Progress& progress);
 
 // Where there is no checkpoint to go on from: has a trainer that is ahead, for an earlier driver
 // ended before the first one was saved, go back to the state that it began with. Changes nothing

@@ -10,10 +10,12 @@ namespace tandem::driver {
 
 absl::Status RunCheckpoints::Save(int64_t step, v1::DriverState state, Metrics& metrics) {
   const absl::Time begin = absl::Now();
+  RETURN_IF_ERROR(folder_.CheckModelSpace());
   RETURN_IF_ERROR(folder_.SyncMetrics());  // a checkpoint never outlives the lines before it
   for (const auto& [name, value] : metrics) (*state.mutable_metrics())[name] = value;
   state.set_step(step);
   state.set_run_id(trainer_.run_id());
+  state.mutable_inputs()->Assign(inputs_.begin(), inputs_.end());
   const auto response =
       trainer_.SaveSharded(folder_.checkpoint_path(step), state.SerializeAsString());
   metrics["timing_s/save_checkpoint"] = absl::ToDoubleSeconds(absl::Now() - begin);
@@ -44,12 +46,15 @@ void RunCheckpoints::NoteFailure(int64_t step, absl::string_view error, Metrics&
 }
 
 absl::Status RunCheckpoints::SaveModel() {
+  RETURN_IF_ERROR(folder_.Begin());  // a run that had no step left to do
+  RETURN_IF_ERROR(folder_.Check());
+  folder_.ReleaseModelSpace();
   ASSIGN_OR_RETURN(
       const auto response,
       trainer_.SaveCheckpoint(folder_.model_path(), trainer::v1::CHECKPOINT_FORMAT_HUGGING_FACE));
   Metrics ignored;
   if (response.has_earlier()) Note(response.earlier(), ignored);
-  return absl::OkStatus();
+  return folder_.Check();  // the model may have gone with the folder
 }
 
 }  // namespace tandem::driver

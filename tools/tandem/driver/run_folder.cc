@@ -10,8 +10,10 @@
 #include "common/checkpoint/run_checkpoints.h"
 #include "common/config/to_yaml.h"
 #include "common/io/atomic_file.h"
+#include "common/io/atomic_folder.h"
 #include "common/status/status_macros.h"
 #include "tools/tandem/driver/rewarder.h"
+#include "tools/tandem/driver/run_id.h"
 
 namespace tandem::driver {
 namespace {
@@ -34,56 +36,140 @@ fs::path MakePrevious(const fs::path& path) {
   return previous;
 }
 
-// Moves what an earlier run left in `path` out of the way.
-absl::Status SetAside(const fs::path& path) {
-  if (!fs::exists(path / "config.yaml") && !fs::exists(path / "metrics.jsonl")) {
-    return absl::OkStatus();
-  }
-  const fs::path previous = MakePrevious(path);
-  // The files that this is decided by go last, so that what was broken off is done again.
-  for (const char* name : {"checkpoints", "rollouts", "logs", "model", "tensorboard", "trace.json",
-                           "updates.jsonl", "metrics.jsonl", "config.yaml"}) {
-    if (fs::exists(path / name)) fs::rename(path / name, previous / name);
-  }
-  return absl::OkStatus();
+bool HasEarlierRun(const fs::path& path) {
+  return fs::exists(path / "config.yaml") || fs::exists(path / "metrics.jsonl");
+}
+
+absl::Status CannotPrepare(const std::string& path, const fs::filesystem_error& error) {
+  return absl::PermissionDeniedError(
+      absl::StrCat("run_dir ", path, " can't be prepared: ", error.what()));
 }
 
 }  // namespace
 
-absl::StatusOr<RunFolder> RunFolder::Prepare(const config::v1::RunConfig& config, bool reopen) {
+absl::StatusOr<RunFolder> RunFolder::Open(const config::v1::RunConfig& config,
+                                          const Options& options) {
   // The trainer's ranks may have other working directories than this process.
-  const fs::path path = fs::absolute(config.run_dir());
+  const std::string path = fs::absolute(config.run_dir()).string();
+  std::error_code error;
+  fs::create_directories(path, error);
+  if (error) {
+    return absl::PermissionDeniedError(
+        absl::StrCat("run_dir ", path, " can't be made: ", error.message()));
+  }
+  io::FolderLock::Options lock_options;
+  lock_options.note = options.note;
+  lock_options.interrupted = options.interrupted;
+  ASSIGN_OR_RETURN(io::FolderLock lock, io::FolderLock::Acquire(path, lock_options));
+  return RunFolder(path, config::ToYaml(config), std::make_shared<io::FolderLock>(std::move(lock)));
+}
+
+absl::StatusOr<RunFolder> RunFolder::Create(const config::v1::RunConfig& config,
+                                            const Options& options) {
+  ASSIGN_OR_RETURN(RunFolder folder, Open(config, options));
+  const fs::path path(folder.path_);
   try {
-    fs::create_directories(path);
-    if (reopen) {
-      for (const char* name : {"", "checkpoints", "rollouts", "logs"}) {
-        RETURN_IF_ERROR(checkpoint::RemoveUnfinished((path / name).string()));
-      }
-    } else {
-      RETURN_IF_ERROR(SetAside(path));
+    if (!HasEarlierRun(path)) {
+      // Found out now, not when the model is there to be written.
+      RETURN_IF_ERROR(io::CheckReplaceable(folder.model_path(), &io::kModelFolder));
+      RETURN_IF_ERROR(folder.Begin());
+    } else if (options.starts_services && fs::exists(path / "logs")) {
+      folder.previous_ = MakePrevious(path);
+      fs::rename(path / "logs", folder.previous_ / "logs");
     }
+  } catch (const fs::filesystem_error& error) {
+    return CannotPrepare(folder.path_, error);
+  }
+  return folder;
+}
+
+absl::StatusOr<RunFolder> RunFolder::Reopen(const config::v1::RunConfig& config,
+                                            const Options& options) {
+  ASSIGN_OR_RETURN(RunFolder folder, Open(config, options));
+  const fs::path path(folder.path_);
+  RETURN_IF_ERROR(io::CheckReplaceable(folder.model_path(), &io::kModelFolder));
+  for (const char* name : {"", "checkpoints", "rollouts", "logs"}) {
+    RETURN_IF_ERROR(checkpoint::RemoveUnfinished((path / name).string()));
+  }
+  try {
     fs::create_directories(path / "rollouts");
     fs::create_directories(path / "logs");
   } catch (const fs::filesystem_error& error) {
-    return absl::PermissionDeniedError(
-        absl::StrCat("run_dir ", path.string(), " can't be prepared: ", error.what()));
+    return CannotPrepare(folder.path_, error);
   }
-  RETURN_IF_ERROR(io::WriteFileAtomically((path / "config.yaml").string(), config::ToYaml(config)));
-  ASSIGN_OR_RETURN(io::JsonlWriter metrics,
-                   io::JsonlWriter::Open((path / "metrics.jsonl").string()));
-  return RunFolder(path.string(), std::move(metrics));
+  ASSIGN_OR_RETURN(folder.metrics_, io::JsonlWriter::Open(folder.metrics_path()));
+  folder.has_begun_ = true;
+  return folder;
 }
 
-absl::StatusOr<RunFolder> RunFolder::Create(const config::v1::RunConfig& config) {
-  return Prepare(config, /*reopen=*/false);
+absl::Status RunFolder::SetAside() {
+  const fs::path path(path_);
+  if (!HasEarlierRun(path)) return absl::OkStatus();
+  // The files that this is decided by go last, so that what was broken off is done again.
+  std::vector<std::string> names = {"run_id",        "checkpoints",   "rollouts",
+                                    "model",         "tensorboard",   "trace.json",
+                                    "updates.jsonl", "metrics.jsonl", "config.yaml"};
+  if (previous_.empty()) {
+    previous_ = MakePrevious(path);
+    names.insert(names.begin(), "logs");
+  }
+  for (const std::string& name : names) {
+    if (fs::exists(path / name)) fs::rename(path / name, previous_ / name);
+  }
+  return absl::OkStatus();
 }
 
-absl::StatusOr<RunFolder> RunFolder::Reopen(const config::v1::RunConfig& config) {
-  return Prepare(config, /*reopen=*/true);
+absl::Status RunFolder::Begin() {
+  if (has_begun_) return absl::OkStatus();
+  RETURN_IF_ERROR(Check());
+  const fs::path path(path_);
+  try {
+    RETURN_IF_ERROR(SetAside());
+    fs::create_directories(path / "rollouts");
+    fs::create_directories(path / "logs");
+  } catch (const fs::filesystem_error& error) {
+    return CannotPrepare(path_, error);
+  }
+  RETURN_IF_ERROR(io::WriteFileAtomically((path / "config.yaml").string(), config_yaml_));
+  ASSIGN_OR_RETURN(metrics_, io::JsonlWriter::Open(metrics_path()));
+  has_begun_ = true;
+  const Kept kept = std::exchange(kept_, {});
+  if (!kept.run_id.empty()) {
+    RETURN_IF_ERROR(KeepRunId(kept.run_id));
+  }
+  for (const auto& [step, metrics] : kept.metrics) RETURN_IF_ERROR(WriteMetrics(step, metrics));
+  for (const nlohmann::json& line : kept.updates) RETURN_IF_ERROR(AddUpdate(line));
+  for (const auto& [step, text] : kept.rollouts) RETURN_IF_ERROR(AddRollouts(step, text));
+  return absl::OkStatus();
+}
+
+absl::Status RunFolder::KeepRunId(const std::string& id) {
+  if (has_begun_) return WriteRunId(path_, id);
+  kept_.run_id = id;
+  return absl::OkStatus();
+}
+
+absl::Status RunFolder::ReserveModelSpace(int64_t size_bytes) {
+  RETURN_IF_ERROR(Check());
+  ASSIGN_OR_RETURN(io::SpaceReserve space,
+                   io::SpaceReserve::Take(path_, size_bytes, "the model that the run ends with"));
+  model_space_.emplace(std::move(space));
+  return absl::OkStatus();
+}
+
+absl::Status RunFolder::CheckModelSpace() const {
+  return model_space_.has_value() ? model_space_->Check() : absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<nlohmann::json>> RunFolder::CutBack(const v1::DriverState& state) {
   const int64_t step = state.step();
+  const Metrics metrics_of_step(state.metrics().begin(), state.metrics().end());
+  if (!has_begun_) {
+    kept_.metrics.emplace_back(step, metrics_of_step);
+    return std::vector<nlohmann::json>{MetricsLine(step, metrics_of_step)};
+  }
+  RETURN_IF_ERROR(Check());
+  RETURN_IF_ERROR(io::WriteFileAtomically(path_ + "/config.yaml", config_yaml_));
   // Metrics last: while there is a later checkpoint, its lines are there too.
   try {
     std::vector<fs::path> later;
@@ -111,18 +197,19 @@ absl::StatusOr<std::vector<nlohmann::json>> RunFolder::CutBack(const v1::DriverS
   std::vector<nlohmann::json> kept;
   std::string text;
   bool has_step = false;
-  RETURN_IF_ERROR(
-      io::ForEachJsonLine(metrics_path(), [&](const io::JsonFields& row) -> absl::Status {
+  RETURN_IF_ERROR(io::ForEachJsonLine(
+      metrics_path(),
+      [&](const io::JsonFields& row) -> absl::Status {
         ASSIGN_OR_RETURN(const int64_t row_step, row.Int("training/global_step"));
         if (row_step > step || (row_step == step && has_step)) return absl::OkStatus();
         has_step = has_step || row_step == step;
         kept.push_back(row.json());
         text += io::ToJsonLine(row.json());
         return absl::OkStatus();
-      }));
+      },
+      io::kRunFile));
   if (!has_step) {
-    const Metrics metrics(state.metrics().begin(), state.metrics().end());
-    kept.push_back(MetricsLine(step, metrics));
+    kept.push_back(MetricsLine(step, metrics_of_step));
     text += io::ToJsonLine(kept.back());
   }
   RETURN_IF_ERROR(io::WriteFileAtomically(metrics_path(), text));
@@ -144,22 +231,20 @@ absl::StatusOr<std::vector<nlohmann::json>> RunFolder::CutBack(const v1::DriverS
 absl::Status RunFolder::CutUpdates(int64_t step) {
   if (!fs::exists(updates_path())) return absl::OkStatus();
   std::string text;
-  RETURN_IF_ERROR(io::ForEachJsonLine(updates_path(),
-                                      [&](const io::JsonFields& row) -> absl::Status {
-                                        ASSIGN_OR_RETURN(const int64_t row_step, row.Int("step"));
-                                        if (row_step <= step) text += io::ToJsonLine(row.json());
-                                        return absl::OkStatus();
-                                      },
-                                      {.ignore_torn_tail = true}));
+  RETURN_IF_ERROR(io::ForEachJsonLine(
+      updates_path(),
+      [&](const io::JsonFields& row) -> absl::Status {
+        ASSIGN_OR_RETURN(const int64_t row_step, row.Int("step"));
+        if (row_step <= step) text += io::ToJsonLine(row.json());
+        return absl::OkStatus();
+      },
+      io::kRunFile));
   updates_.reset();
   return io::WriteFileAtomically(updates_path(), text);
 }
 
 absl::Status RunFolder::WriteUpdate(int64_t step,
                                     const trainer::v1::PublishWeightsResponse& update) {
-  if (!updates_.has_value()) {
-    ASSIGN_OR_RETURN(updates_, io::JsonlWriter::Open(updates_path()));
-  }
   nlohmann::json links = nlohmann::json::array();
   for (const trainer::v1::UpdateLink& link : update.links()) {
     links.push_back({{"from", link.from()},
@@ -168,11 +253,22 @@ absl::Status RunFolder::WriteUpdate(int64_t step,
                      {"seconds", link.seconds()},
                      {"transport", link.transport()}});
   }
-  return updates_->Append({{"step", step},
-                           {"policy_version", update.policy_version()},
-                           {"seconds", update.seconds()},
-                           {"sent_bytes", update.sent_bytes()},
-                           {"links", std::move(links)}});
+  nlohmann::json line = {{"step", step},
+                         {"policy_version", update.policy_version()},
+                         {"seconds", update.seconds()},
+                         {"sent_bytes", update.sent_bytes()},
+                         {"links", std::move(links)}};
+  if (has_begun_) return AddUpdate(line);
+  kept_.updates.push_back(std::move(line));
+  return absl::OkStatus();
+}
+
+absl::Status RunFolder::AddUpdate(const nlohmann::json& line) {
+  RETURN_IF_ERROR(Check());
+  if (!updates_.has_value()) {
+    ASSIGN_OR_RETURN(updates_, io::JsonlWriter::Open(updates_path()));
+  }
+  return updates_->Append(line);
 }
 
 std::string RunFolder::checkpoint_path(int64_t step) const {
@@ -180,8 +276,18 @@ std::string RunFolder::checkpoint_path(int64_t step) const {
 }
 
 absl::Status RunFolder::WriteMetrics(int64_t step, const Metrics& metrics) {
-  RETURN_IF_ERROR(metrics_.Append(MetricsLine(step, metrics)));
+  if (!has_begun_) {
+    kept_.metrics.emplace_back(step, metrics);
+    return absl::OkStatus();
+  }
+  RETURN_IF_ERROR(Check());
+  RETURN_IF_ERROR(metrics_->Append(MetricsLine(step, metrics)));
   return WriteEvent(step, metrics);
+}
+
+absl::Status RunFolder::SyncMetrics() {
+  RETURN_IF_ERROR(Check());
+  return metrics_.has_value() ? metrics_->Sync() : absl::OkStatus();
 }
 
 absl::Status RunFolder::WriteEvent(int64_t step, const Metrics& metrics) {
@@ -219,6 +325,13 @@ absl::Status RunFolder::WriteRollouts(int64_t step, const std::vector<Group>& gr
       text += io::ToJsonLine(line);
     }
   }
+  if (has_begun_) return AddRollouts(step, text);
+  kept_.rollouts[step] = std::move(text);
+  return absl::OkStatus();
+}
+
+absl::Status RunFolder::AddRollouts(int64_t step, const std::string& text) {
+  RETURN_IF_ERROR(Check());
   return io::WriteFileAtomically(absl::StrCat(path_, "/rollouts/", step, ".jsonl"), text);
 }
 

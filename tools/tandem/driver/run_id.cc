@@ -24,7 +24,7 @@ bool IsUuid(absl::string_view text) {
 
 }  // namespace
 
-absl::StatusOr<std::string> TakeRunId(const std::string& run_dir, bool resume) {
+absl::StatusOr<std::string> ChooseRunId(const std::string& run_dir, bool resume) {
   const std::string path = run_dir + "/run_id";
   if (resume) {
     absl::StatusOr<std::string> kept = io::ReadFile(path, kMaxFileBytes);
@@ -37,9 +37,11 @@ absl::StatusOr<std::string> TakeRunId(const std::string& run_dir, bool resume) {
     }
     if (!absl::IsNotFound(kept.status())) return kept.status();
   }
-  std::string id = rpc::NewUuid();
-  RETURN_IF_ERROR(io::WriteFileAtomically(path, absl::StrCat(id, "\n")));
-  return id;
+  return rpc::NewUuid();
+}
+
+absl::Status WriteRunId(const std::string& run_dir, const std::string& id) {
+  return io::WriteFileAtomically(run_dir + "/run_id", absl::StrCat(id, "\n"));
 }
 
 }  // namespace tandem::driver

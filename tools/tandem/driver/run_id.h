@@ -11,9 +11,12 @@
 namespace tandem::driver {
 
 // The id of the run in `run_dir`, a folder that exists. With `resume` it is the one that is kept
-// there; a folder that has none, and every run that begins, gets a new one. FAILED_PRECONDITION
-// where the file holds no run id.
-absl::StatusOr<std::string> TakeRunId(const std::string& run_dir, bool resume);
+// there; a folder that has none, and every run that begins, gets a new one. Writes nothing.
+// FAILED_PRECONDITION where the file holds no run id.
+absl::StatusOr<std::string> ChooseRunId(const std::string& run_dir, bool resume);
+
+// Keeps the id in the folder. RunFolder does so once the folder is the run's.
+absl::Status WriteRunId(const std::string& run_dir, const std::string& id);
 
 }  // namespace tandem::driver
 

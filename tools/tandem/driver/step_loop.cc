@@ -24,7 +24,8 @@ StepLoop::StepLoop(const LoopContext& context, const char* command)
       total_steps_(context.config.trainer().total_steps()),
       first_step_(context.resume == nullptr ? 1 : context.resume->state.step() + 1),
       command_(command),
-      checkpoints_(context.config, context.trainer, context.folder, context.progress),
+      checkpoints_(context.config, context.trainer, context.folder, context.progress,
+                   context.inputs),
       skipped_steps_(context.config.trainer().max_skipped_steps(),
                      [&context](const std::string& line) { context.progress.Note(line); }) {
   if (c_.resume != nullptr) GoOn(*c_.resume);
@@ -130,6 +131,7 @@ absl::Status StepLoop::WriteInitial(const Metrics& metrics) {
 
 absl::Status StepLoop::FinishStep(int64_t step, Metrics& metrics, std::vector<std::string> facts,
                                   const Ahead* ahead) {
+  RETURN_IF_ERROR(c_.folder.Begin());  // the trainer has taken the step
   if (c_.fleet != nullptr) metrics.merge(c_.fleet->TakeMetrics());
   if (checkpoints_.IsDue(step)) {
     v1::DriverState state;

@@ -17,6 +17,7 @@
 #include "tools/tandem/driver/rewarder.h"
 #include "tools/tandem/driver/rollout_fleet.h"
 #include "tools/tandem/driver/run_folder.h"
+#include "tools/tandem/driver/run_inputs.h"
 #include "tools/tandem/driver/trainer_client.h"
 
 namespace tandem::driver {
@@ -32,6 +33,7 @@ struct LoopContext {
   RunFolder& folder;
   Progress& progress;
   const ResumePoint* resume;  // null: the run begins with step 1
+  const RunInputs& inputs;    // saved with checkpoints
   std::function<bool()> interrupted;
   // Told of each step's metrics, after they are written.
   std::function<void(int64_t step, const Metrics&)> on_step;

@@ -27,6 +27,18 @@ TEST(Cli, HelpExitsWithZeroAndABadFlagWithTwo) {
   EXPECT_EQ(RunProgram("tandem", {}).exit_code, 2);
 }
 
+TEST(Cli, WhatMayChangeIsNamedByKnownNamesAndGoesWithResume) {
+  const ProgramResult unknown = RunProgram(
+      "tandem", {"train", "--config", "run.yaml", "--resume", "--allow-changed=data,weather"});
+  const ProgramResult alone =
+      RunProgram("tandem", {"train", "--config", "run.yaml", "--allow-changed=data"});
+
+  EXPECT_EQ(unknown.exit_code, 2);
+  EXPECT_THAT(unknown.err, AllOf(HasSubstr("weather"), HasSubstr("tokenizer")));
+  EXPECT_EQ(alone.exit_code, 2);
+  EXPECT_THAT(alone.err, HasSubstr("--resume"));
+}
+
 TEST(Cli, ATypoInAConfigNamesFileLineAndTheNearestKey) {
   const TempFolder folder;
   const std::string config =

@@ -2,9 +2,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <map>
 
 #include "common/config/load.h"
 #include "common/io/jsonl.h"
@@ -14,7 +17,10 @@
 namespace tandem::driver {
 namespace {
 
+using ::tandem::testing::StatusIs;
 using ::tandem::testing::TempFolder;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 config::v1::RunConfig ConfigIn(const std::string& run_dir) {
   config::v1::RunConfig config = config::DefaultRunConfig();
@@ -35,19 +41,116 @@ TEST(RunFolder, WritesOneLineOfMetricsAStep) {
   EXPECT_EQ(rows[1]["actor/loss"], 0.25);
 }
 
-TEST(RunFolder, SetsAsideWhatAnEarlierRunLeft) {
+// Leaves what a run leaves.
+void RunOnce(const TempFolder& temp) {
+  ASSERT_OK_AND_ASSIGN(RunFolder folder, RunFolder::Create(ConfigIn(temp / "run")));
+  ASSERT_OK(folder.KeepRunId("first"));
+  ASSERT_OK(folder.WriteMetrics(1, {{"actor/loss", 0.5}}));
+  temp.Write("run/logs/trainer-0.log", "said");
+  temp.Write("run/model/config.json", "{}");
+  temp.Write("run/model/model.safetensors", "x");
+  temp.Write("run/checkpoints/step-1/manifest.json", "x");
+}
+
+// Every file under a folder with its bytes, but for the lock.
+std::map<std::string, std::string> FilesIn(const std::string& folder) {
+  std::map<std::string, std::string> files;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
+    if (!entry.is_regular_file() || entry.path().filename() == io::kLockFile) continue;
+    std::ifstream file(entry.path(), std::ios::binary);
+    files[std::filesystem::relative(entry.path(), folder)] =
+        std::string(std::istreambuf_iterator<char>(file), {});
+  }
+  return files;
+}
+
+TEST(RunFolder, SetsAsideWhatAnEarlierRunLeftOnceTheRunHasBegun) {
   const TempFolder temp;
+  RunOnce(temp);
+  const std::map<std::string, std::string> before = FilesIn(temp / "run");
+
   {
     ASSERT_OK_AND_ASSIGN(RunFolder folder, RunFolder::Create(ConfigIn(temp / "run")));
-    ASSERT_OK(folder.WriteMetrics(1, {{"actor/loss", 0.5}}));
+    ASSERT_OK(folder.KeepRunId("second"));
+    ASSERT_OK(folder.WriteMetrics(0, {{"actor/loss", 0.75}}));
+    trainer::v1::PublishWeightsResponse update;
+    update.set_policy_version(3);
+    ASSERT_OK(folder.WriteUpdate(0, update));
+    ASSERT_OK(folder.WriteRollouts(1, {}, 1.0));
+    EXPECT_FALSE(folder.has_begun());
+    // A run that ends here has changed nothing.
+    EXPECT_EQ(FilesIn(temp / "run"), before);
+
+    ASSERT_OK(folder.Begin());
+    ASSERT_OK(folder.WriteMetrics(1, {{"actor/loss", 0.25}}));
   }
 
-  ASSERT_OK_AND_ASSIGN(RunFolder folder, RunFolder::Create(ConfigIn(temp / "run")));
+  EXPECT_EQ(FilesIn(temp / "run/previous-1"), before);
+  ASSERT_OK_AND_ASSIGN(const auto rows, io::ReadJsonLines(temp / "run/metrics.jsonl"));
+  ASSERT_EQ(rows.size(), 2);
+  EXPECT_EQ(rows[0]["actor/loss"], 0.75);
+  EXPECT_EQ(rows[1]["actor/loss"], 0.25);
+  ASSERT_OK_AND_ASSIGN(const auto updates, io::ReadJsonLines(temp / "run/updates.jsonl"));
+  EXPECT_EQ(updates.size(), 1);
+  EXPECT_EQ(FilesIn(temp / "run").at("run_id"), "second\n");
+  EXPECT_TRUE(std::filesystem::exists(temp / "run/rollouts/1.jsonl"));
+  EXPECT_FALSE(std::filesystem::exists(temp / "run/model"));
+}
 
-  ASSERT_OK_AND_ASSIGN(const auto now, io::ReadJsonLines(temp / "run/metrics.jsonl"));
-  ASSERT_OK_AND_ASSIGN(const auto before, io::ReadJsonLines(temp / "run/previous-1/metrics.jsonl"));
-  EXPECT_EQ(now.size(), 0);
-  EXPECT_EQ(before.size(), 1);
+TEST(RunFolder, MakesRoomForTheLogsOfServicesThatItsRunStarts) {
+  const TempFolder temp;
+  RunOnce(temp);
+
+  ASSERT_OK_AND_ASSIGN(RunFolder folder,
+                       RunFolder::Create(ConfigIn(temp / "run"), {.starts_services = true}));
+  temp.Write("run/logs/trainer-0.log", "says");
+  EXPECT_TRUE(std::filesystem::exists(temp / "run/metrics.jsonl"));
+  ASSERT_OK(folder.Begin());
+
+  EXPECT_EQ(FilesIn(temp / "run").at("logs/trainer-0.log"), "says");
+  EXPECT_EQ(FilesIn(temp / "run").at("previous-1/logs/trainer-0.log"), "said");
+  EXPECT_TRUE(std::filesystem::exists(temp / "run/previous-1/metrics.jsonl"));
+  EXPECT_FALSE(std::filesystem::exists(temp / "run/previous-2"));
+}
+
+TEST(RunFolder, IsRefusedWhileAnotherRunGoesOnInIt) {
+  const TempFolder temp;
+  ASSERT_OK_AND_ASSIGN(RunFolder folder, RunFolder::Create(ConfigIn(temp / "run")));
+  ASSERT_OK(folder.WriteMetrics(1, {{"actor/loss", 0.5}}));
+  temp.Write("run/checkpoints/.step-2.tmp-1-1/rank-0-of-1.bin", "being written");
+  const std::map<std::string, std::string> before = FilesIn(temp / "run");
+
+  for (const absl::Status& status : {RunFolder::Create(ConfigIn(temp / "run")).status(),
+                                     RunFolder::Reopen(ConfigIn(temp / "run")).status()}) {
+    EXPECT_THAT(status, StatusIs(absl::StatusCode::kFailedPrecondition,
+                                 HasSubstr("is in use by process " + std::to_string(getpid()))));
+  }
+  EXPECT_EQ(FilesIn(temp / "run"), before);
+}
+
+TEST(RunFolder, EveryWriteFindsThatTheFolderIsGone) {
+  const TempFolder temp;
+  ASSERT_OK_AND_ASSIGN(RunFolder folder, RunFolder::Create(ConfigIn(temp / "run")));
+  ASSERT_OK(folder.WriteMetrics(1, {{"actor/loss", 0.5}}));
+
+  std::filesystem::remove_all(temp / "run");
+
+  for (const absl::Status& status :
+       {folder.Check(), folder.WriteMetrics(2, {}), folder.WriteRollouts(2, {}, 1.0),
+        folder.WriteUpdate(2, {}), folder.SyncMetrics(), folder.ReserveModelSpace(1),
+        folder.CutBack({}).status()}) {
+    EXPECT_THAT(status, StatusIs(absl::StatusCode::kNotFound, HasSubstr(temp / "run")));
+  }
+  EXPECT_FALSE(std::filesystem::exists(temp / "run"));
+}
+
+TEST(RunFolder, FindsAtTheStartThatTheModelHasNoPlace) {
+  const TempFolder temp;
+  temp.Write("run/model/notes.txt", "mine");
+
+  EXPECT_THAT(RunFolder::Create(ConfigIn(temp / "run")),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr("run/model"), HasSubstr("notes.txt"))));
 }
 
 v1::DriverState StateAfter(int64_t step) {

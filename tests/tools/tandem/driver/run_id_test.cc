@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "common/status/status_macros.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_folder.h"
 
@@ -14,6 +15,12 @@ namespace {
 using ::tandem::testing::StatusIs;
 using ::tandem::testing::TempFolder;
 using ::testing::HasSubstr;
+
+absl::StatusOr<std::string> TakeRunId(const std::string& run_dir, bool resume) {
+  ASSIGN_OR_RETURN(std::string id, ChooseRunId(run_dir, resume));
+  RETURN_IF_ERROR(WriteRunId(run_dir, id));
+  return id;
+}
 
 TEST(RunId, IsTheSameForWhoeverContinuesTheRun) {
   const TempFolder folder;

@@ -1,0 +1,158 @@
+#include "tools/tandem/driver/run_inputs.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "common/config/load.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/temp_folder.h"
+#include "tools/tandem/driver/driver_state.h"
+
+namespace tandem::driver {
+namespace {
+
+using ::tandem::testing::StatusIs;
+using ::tandem::testing::TempFolder;
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+class RunInputsTest : public ::testing::Test {
+ protected:
+  RunInputsTest() : config_(config::DefaultRunConfig()) {
+    config_.mutable_model()->set_path(folder_ / "model");
+    folder_.Write("model/config.json", R"({"rope_theta": 10000})");
+    folder_.Write("model/tokenizer.json", R"({"model": {}})");
+    folder_.Write("model/tokenizer_config.json", R"({"chat_template": "{{a}}", "eos_token": "x"})");
+  }
+
+  RunInputs Digest() const {
+    absl::StatusOr<RunInputs> inputs = DigestModelInputs(config_);
+    EXPECT_OK(inputs);
+    AddDataInputs(kDataInput, {{"/data/train.jsonl", data_digest_}}, *inputs);
+    return *std::move(inputs);
+  }
+  InputChanges ChangesSince(const RunInputs& before) const {
+    return CompareInputs(before, Digest());
+  }
+
+  const TempFolder folder_;
+  config::v1::RunConfig config_;
+  std::string data_digest_ = "d1";
+};
+
+TEST_F(RunInputsTest, AreTheSameAtAnotherPlace) {
+  const RunInputs before = Digest();
+  std::filesystem::rename(folder_ / "model", folder_ / "moved");
+  config_.mutable_model()->set_path(folder_ / "moved");
+
+  EXPECT_THAT(ChangesSince(before).kinds, IsEmpty());
+}
+
+TEST_F(RunInputsTest, NameWhatHasChangedWithBothDigests) {
+  const RunInputs before = Digest();
+  folder_.Write("model/config.json", R"({"rope_theta": 500000})");
+  data_digest_ = "d2";
+
+  const InputChanges changes = ChangesSince(before);
+
+  EXPECT_THAT(changes.kinds, ElementsAre("config", "data"));
+  EXPECT_THAT(changes.lines,
+              ElementsAre(AllOf(HasSubstr("model/config.json"), HasSubstr(before[0].digest())),
+                          "data: /data/train.jsonl: expected the digest d1, found d2"));
+}
+
+TEST_F(RunInputsTest, TellTheChatTemplateFromTheTokenizer) {
+  const RunInputs before = Digest();
+  folder_.Write("model/tokenizer_config.json", R"({"chat_template": "{{b}}", "eos_token": "x"})");
+  EXPECT_THAT(ChangesSince(before).kinds, ElementsAre("chat_template"));
+  folder_.Write("model/tokenizer_config.json", R"({"chat_template": "{{a}}", "eos_token": "y"})");
+  EXPECT_THAT(ChangesSince(before).kinds, ElementsAre("tokenizer"));
+  folder_.Write("model/tokenizer_config.json", R"({"eos_token": "x", "chat_template": "{{a}}"})");
+  EXPECT_THAT(ChangesSince(before).kinds, IsEmpty());
+  folder_.Write("model/chat_template.jinja", "{{c}}");
+  EXPECT_THAT(ChangesSince(before).kinds, ElementsAre("chat_template"));
+}
+
+TEST_F(RunInputsTest, CountAFileThatCameOrWent) {
+  const RunInputs before = Digest();
+  std::filesystem::remove(folder_ / "model/tokenizer.json");
+  folder_.Write("model/generation_config.json", "{}");
+  EXPECT_THAT(ChangesSince(before).kinds, ElementsAre("config", "tokenizer"));
+}
+
+TEST_F(RunInputsTest, CompareTestDataWhereBothHaveIt) {
+  RunInputs before = Digest(), after = Digest();
+  AddDataInputs(kTestDataInput, {{"/t", "1"}}, before);
+  EXPECT_THAT(CompareInputs(before, after).kinds, IsEmpty());
+  AddDataInputs(kTestDataInput, {{"/t", "2"}}, after);
+  EXPECT_THAT(CompareInputs(before, after).kinds, ElementsAre("test_data"));
+}
+
+class CheckDriverStateTest : public RunInputsTest {
+ protected:
+  CheckDriverStateTest() {
+    run_.command = state_.mutable_command()->assign("train");
+    run_.num_prompts = 10;
+    state_.set_num_prompts(10);
+    run_.inputs = Digest();
+    const RunInputs saved = Digest();
+    state_.mutable_inputs()->Assign(saved.begin(), saved.end());
+    state_.mutable_ahead()->set_step(3);
+  }
+  absl::Status Check() { return CheckDriverState(run_, state_, notes_); }
+
+  RunIdentity run_;
+  v1::DriverState state_;
+  std::vector<std::string> notes_;
+};
+
+TEST_F(CheckDriverStateTest, SaysNothingOfTheSameInputs) {
+  EXPECT_OK(Check());
+  EXPECT_THAT(notes_, IsEmpty());
+  EXPECT_TRUE(state_.has_ahead());
+}
+
+TEST_F(CheckDriverStateTest, RefusesOtherInputsAndNamesTheFlag) {
+  run_.inputs.back().set_digest("d2");
+  run_.inputs.front().set_digest("c2");
+  run_.allow_changed = {"data"};
+
+  EXPECT_THAT(Check(), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                AllOf(HasSubstr("expected the digest d1, found d2"),
+                                      HasSubstr("c2"), HasSubstr("--allow-changed=config,data"))));
+}
+
+TEST_F(CheckDriverStateTest, DropsSamplesOfTheNextStepThatAreOfOtherData) {
+  run_.inputs.back().set_digest("d2");
+  run_.num_prompts = 12;
+  run_.allow_changed = {"data"};
+
+  EXPECT_OK(Check());
+  EXPECT_FALSE(state_.has_ahead());
+  EXPECT_THAT(notes_, Contains(HasSubstr("dropped")));
+}
+
+TEST_F(CheckDriverStateTest, KeepsThemWhereTheConfigurationAloneChanged) {
+  run_.inputs.front().set_digest("c2");
+  run_.allow_changed = {"config", "tokenizer"};
+
+  EXPECT_OK(Check());
+  EXPECT_TRUE(state_.has_ahead());
+  EXPECT_THAT(notes_, Contains(HasSubstr("--allow-changed")));
+}
+
+TEST_F(CheckDriverStateTest, TakesACheckpointWithoutDigestsAndSaysSo) {
+  state_.clear_inputs();
+  EXPECT_OK(Check());
+  EXPECT_THAT(notes_, ElementsAre(HasSubstr("without digests")));
+  run_.num_prompts = 12;
+  EXPECT_THAT(Check(), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                Not(HasSubstr("expected the digest"))));
+}
+
+}  // namespace
+}  // namespace tandem::driver

@@ -1,0 +1,46 @@
+// What a run reads beside its weights: the model's configuration, tokenizer and chat template, and
+// the data. A checkpoint keeps digests of them, so that a run which goes on with others is noticed.
+#ifndef TANDEM_TOOLS_TANDEM_DRIVER_RUN_INPUTS_H_
+#define TANDEM_TOOLS_TANDEM_DRIVER_RUN_INPUTS_H_
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "tandem/config/v1/run_config.pb.h"
+#include "tandem/driver/v1/driver_state.pb.h"
+#include "tools/tandem/driver/prompt_source.h"
+
+namespace tandem::driver {
+
+// The kinds of inputs, as --allow-changed names them.
+inline constexpr char kConfigInput[] = "config";
+inline constexpr char kTokenizerInput[] = "tokenizer";
+inline constexpr char kChatTemplateInput[] = "chat_template";
+inline constexpr char kDataInput[] = "data";
+inline constexpr char kTestDataInput[] = "test_data";
+std::vector<std::string> InputKinds();
+
+using RunInputs = std::vector<v1::InputDigest>;
+
+// Of the run's model folders: config.json and generation_config.json, the files that make the
+// tokenizer, and the chat templates, wherever they stand. Files that are not there have no entry.
+absl::StatusOr<RunInputs> DigestModelInputs(const config::v1::RunConfig& config);
+
+// Of data files that were read, to be added to `inputs`.
+void AddDataInputs(const char* kind, const std::vector<DataFile>& files, RunInputs& inputs);
+
+// How inputs differ from those of a checkpoint.
+struct InputChanges {
+  std::set<std::string> kinds;
+  std::vector<std::string> lines;  // "data: PATH: expected the digest X, found Y"
+};
+
+// A kind is the same where its files have the same content in the same order, wherever they lie.
+// test_data is compared where both have it: evaluations may be turned on and off.
+InputChanges CompareInputs(const RunInputs& expected, const RunInputs& found);
+
+}  // namespace tandem::driver
+
+#endif  // TANDEM_TOOLS_TANDEM_DRIVER_RUN_INPUTS_H_
