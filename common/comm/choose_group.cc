@@ -4,62 +4,65 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "common/comm/check_tensors.h"
 #include "common/comm/device_memory_group.h"
 #include "common/comm/device_sharing.h"
+#include "common/comm/link_agreement.h"
 #include "common/comm/local_links.h"
+#include "common/comm/mesh_group.h"
 #include "common/comm/process_group.h"
 #include "common/comm/shared_message_group.h"
 #include "common/comm/shared_segment.h"
-#include "common/comm/store_connection.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::comm {
 namespace {
 
-std::string PlaceKey(int rank) { return absl::StrCat("place/", rank); }
+// The host as it is, and as the caller says; empty where it cannot be told.
+std::string PlaceOf(const GroupOptions& options) {
+  const std::string place = LocalLinks::Place();
+  return place.empty() ? "" : absl::StrCat(place, " ", options.place);
+}
 
 // Where memory is shared with ranks that say the same; empty where this rank shares none.
 std::string HostPlace(const GroupOptions& options) {
   const bool able = options.size <= kMaxLocalRanks && SharedSegment::Check().ok();
-  return able ? LocalLinks::Place() : "";
+  return able ? PlaceOf(options) : "";
 }
 
-// Where there are sockets to ranks that say the same.
-std::string SocketPlace(const GroupOptions&) { return LocalLinks::Place(); }
-
-// Whether all ranks are in one place. Every rank says where it is and hears it of all others, so
-// that all come to the same answer.
-absl::StatusOr<bool> Together(const GroupOptions& options, std::string place) {
-  const absl::Time deadline = absl::Now() + options.timeout;
-  const Cancelled cancelled = [cancel = options.cancel] {
-    return cancel != nullptr && cancel->HasBeenNotified();
-  };
-  // Of one that cannot, a place where nobody else is.
-  if (place.empty()) place = absl::StrCat("rank ", options.rank);
-  ASSIGN_OR_RETURN(auto store, StoreConnection::Open(options.rendezvous, deadline, cancelled));
-  RETURN_IF_ERROR(store->Set(PlaceKey(options.rank), place, deadline));
-  bool together = true;
-  for (int peer = 0; peer < options.size; ++peer) {
-    RETURN_IF_ERROR(store->WaitFor(PlaceKey(peer), deadline, cancelled));
-    ASSIGN_OR_RETURN(const std::string found, store->Read(PlaceKey(peer), deadline, cancelled));
-    together = together && found == place;
-  }
-  return together;
+// Where there are sockets to ranks that say the same; empty where every socket is to be encrypted.
+std::string SocketPlace(const GroupOptions& options) {
+  const bool able = options.data_plane.encryption != security::DataPlaneEncryption::kAlways;
+  return able ? PlaceOf(options) : "";
 }
+
+// A group for tensors on the CPU that is not within a host, or whose sockets of the host will not
+// do: Gloo's connections are plaintext.
+absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateNetworkGroup(const GroupOptions& options,
+                                                                 const LinkPlan& plan) {
+  return plan.is_encrypted ? CreateMeshGroup(options, plan) : CreateGlooGroup(options);
+}
+
+absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateCheckedNcclGroup(const GroupOptions& options,
+                                                                     const LinkPlan& plan) {
+  RETURN_IF_ERROR(plan.nccl);
+  return CreateNcclGroup(options);
+}
+
+using CreateGroup = absl::StatusOr<std::unique_ptr<ProcessGroup>> (*)(const GroupOptions& options);
+using CreatePlannedGroup = absl::StatusOr<std::unique_ptr<ProcessGroup>> (*)(
+    const GroupOptions& options, const LinkPlan& plan);
 
 // By `within` where all ranks are in one place, else by `otherwise`. `place`: this rank's, or
 // empty.
-absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateHostGroup(
-    const GroupOptions& options, std::string (*place)(const GroupOptions& options),
-    absl::StatusOr<std::unique_ptr<ProcessGroup>> (*within)(const GroupOptions&),
-    absl::StatusOr<std::unique_ptr<ProcessGroup>> (*otherwise)(const GroupOptions&)) {
+absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateAgreedGroup(const GroupOptions& options,
+                                                                std::string place,
+                                                                CreateGroup within,
+                                                                CreatePlannedGroup otherwise) {
   RETURN_IF_ERROR(CheckGroup(options));
-  if (options.size == 1) return otherwise(options);
-  const absl::StatusOr<bool> together = Together(options, place == nullptr ? "" : place(options));
-  if (!together.ok()) return RendezvousError(options, together.status());
-  return *together ? within(options) : otherwise(options);
+  if (options.size == 1) return otherwise(options, LinkPlan());
+  ASSIGN_OR_RETURN(const LinkPlan plan, AgreeOnLinks(options, std::move(place)));
+  return plan.within_place && within != nullptr ? within(options) : otherwise(options, plan);
 }
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateGroupOfOneDevice(const GroupOptions& options) {
@@ -68,10 +71,9 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateGroupOfOneDevice(const Group
   ASSIGN_OR_RETURN(auto sharing, CreateCudaSharing());
   std::string place = HostPlace(options);
   if (!place.empty()) absl::StrAppend(&place, ", ", sharing->Place());
-  const absl::StatusOr<bool> together = Together(options, std::move(place));
-  if (!together.ok()) return RendezvousError(options, together.status());
-  return *together ? CreateDeviceMemoryGroup(options, std::move(sharing))
-                   : CreateNcclGroup(options);
+  ASSIGN_OR_RETURN(const LinkPlan plan, AgreeOnLinks(options, std::move(place)));
+  return plan.within_place ? CreateDeviceMemoryGroup(options, std::move(sharing))
+                           : CreateCheckedNcclGroup(options, plan);
 }
 
 }  // namespace
@@ -79,9 +81,8 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateGroupOfOneDevice(const Group
 absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateProcessGroup(const GroupOptions& options,
                                                                  c10::Device device,
                                                                  bool allow_shared_memory) {
-  if (device.is_cuda()) return CreateNcclGroup(options);
-  return CreateHostGroup(options, allow_shared_memory ? &HostPlace : nullptr,
-                         &CreateSharedMemoryGroup, &CreateGlooGroup);
+  if (device.is_cuda()) return CreateGroupOf("nccl", options);
+  return CreateGroupOf(allow_shared_memory ? "shared_memory" : "gloo", options);
 }
 
 absl::Status CheckBackend(absl::string_view backend) {
@@ -97,21 +98,30 @@ absl::Status CheckBackend(absl::string_view backend) {
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateGroupOf(absl::string_view backend,
                                                             const GroupOptions& options) {
-  if (backend == "nccl") return CreateNcclGroup(options);
   if (backend == "cuda_ipc") return CreateGroupOfOneDevice(options);
-  if (backend == "gloo") return CreateGlooGroup(options);
+  if (backend == "nccl") {
+    return CreateAgreedGroup(options, "", nullptr, &CreateCheckedNcclGroup);
+  }
+  if (backend == "gloo") return CreateAgreedGroup(options, "", nullptr, &CreateNetworkGroup);
   if (backend == "socket") return CreateSocketGroup(options);
   if (backend == "shared_memory") {
-    return CreateHostGroup(options, &HostPlace, &CreateSharedMemoryGroup, &CreateGlooGroup);
+    return CreateAgreedGroup(options, HostPlace(options), &CreateSharedMemoryGroup,
+                             &CreateNetworkGroup);
   }
   if (backend == "messages") {
-    return CreateHostGroup(options, &HostPlace, &CreateSharedMessageGroup, &CreateSocketGroup);
+    return CreateAgreedGroup(options, HostPlace(options), &CreateSharedMessageGroup,
+                             &CreateSocketGroup);
   }
   if (backend == "local_socket") {
-    return CreateHostGroup(options, &SocketPlace, &CreateLocalSocketGroup, &CreateSocketGroup);
+    return CreateAgreedGroup(options, SocketPlace(options), &CreateLocalSocketGroup,
+                             &CreateSocketGroup);
   }
   return absl::InvalidArgumentError(
       absl::StrCat("group ", options.name, ": backend: ", CheckBackend(backend).message()));
+}
+
+absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateSocketGroup(const GroupOptions& options) {
+  return CreateAgreedGroup(options, "", nullptr, &CreateSocketGroup);
 }
 
 }  // namespace tandem::comm

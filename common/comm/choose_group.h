@@ -1,4 +1,10 @@
 // Groups that fit where their ranks are: within one host they exchange through its memory.
+//
+// Before they connect, the ranks compare the encryption that is asked of their links
+// (GroupOptions::data_plane). Where links are to be encrypted, those over TCP are TLS, in a group
+// whose collectives are made of messages instead of Gloo's (mesh_group.h); NCCL, which sends
+// plaintext, is FAILED_PRECONDITION between hosts unless every rank allows it; and ranks that ask
+// for different things are FAILED_PRECONDITION, which names them.
 #ifndef TANDEM_COMMON_COMM_CHOOSE_GROUP_H_
 #define TANDEM_COMMON_COMM_CHOOSE_GROUP_H_
 
@@ -14,8 +20,9 @@
 namespace tandem::comm {
 
 // Joins the group that fits: over NCCL where the group's tensors are on a CUDA `device`; through
-// shared memory where all ranks run on one host, as one user, and all of them allow it; over Gloo
-// otherwise. Every rank of the group is made by this. Errors: as CreateGlooGroup.
+// shared memory where all ranks run on one host, as one user, and all of them allow it; over Gloo,
+// or TLS, otherwise. Every rank of the group is made by this. Errors: as CreateGlooGroup, and those
+// above.
 absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateProcessGroup(const GroupOptions& options,
                                                                  c10::Device device,
                                                                  bool allow_shared_memory);
@@ -44,10 +51,10 @@ using GroupMaker = std::function<absl::StatusOr<std::unique_ptr<ProcessGroup>>(
 // two that do. Otherwise as CreateGlooGroup.
 absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateSharedMemoryGroup(const GroupOptions& options);
 
-// Joins a group whose ranks send each other messages over TCP, a connection for each pair, and that
-// has no collectives: those are UNIMPLEMENTED. Messages move on the threads that issue them and
-// wait for them, so that what has been received is in the core's cache. Who does not know the
-// rendezvous store cannot connect. Otherwise as CreateGlooGroup.
+// Joins a group whose ranks send each other messages over TCP, in plaintext or TLS, a connection
+// for each pair, and that has no collectives: those are UNIMPLEMENTED. Messages move on the threads
+// that issue them and wait for them, so that what has been received is in the core's cache. Who
+// does not know the rendezvous store cannot connect. Otherwise as CreateGlooGroup.
 absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateSocketGroup(const GroupOptions& options);
 
 // The same over sockets of the host, of ranks that LocalLinks::Place() puts in one place.

@@ -12,8 +12,8 @@
 
 namespace tandem::comm {
 
-// A group that knows what it moves bytes by: "shared_memory", "local_socket", "socket", "gloo",
-// "nccl", "cuda_ipc".
+// A group that knows what it moves bytes by: "shared_memory", "local_socket", "socket", "tls"
+// (where any link is encrypted), "gloo", "nccl", "cuda_ipc".
 class KnowsTransport {
  public:
   virtual ~KnowsTransport() = default;

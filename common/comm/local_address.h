@@ -13,6 +13,9 @@ namespace tandem::comm {
 // routes.
 absl::StatusOr<std::string> LocalAddressTowards(const std::string& host);
 
+// Whether `host` is an address of this host, so that nothing sent to it leaves it.
+bool IsThisHost(const std::string& host);
+
 }  // namespace tandem::comm
 
 #endif  // TANDEM_COMMON_COMM_LOCAL_ADDRESS_H_

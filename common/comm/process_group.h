@@ -24,6 +24,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
+#include "common/security/data_plane.h"
 
 namespace tandem::comm {
 
@@ -103,10 +104,15 @@ struct GroupOptions {
   std::string advertise_host;
   // Ends the rendezvous with CANCELLED when notified; may be null. Not used once the group is made.
   const absl::Notification* cancel = nullptr;
+  // Whether links are encrypted; the same on all ranks. See choose_group.h.
+  security::DataPlaneSecurity data_plane = security::DataPlaneOfProcess();
+  // Where this rank runs: ranks that say the same are on one host. Empty: LocalLinks::Place().
+  std::string place;
 };
 
 // Joins the group; returns when all ranks have. Blocks, at most for options.timeout, so never
-// called on an RPC thread. A group of size 1 needs no rendezvous.
+// called on an RPC thread. A group of size 1 needs no rendezvous. Both this and the next are
+// plaintext whatever options.data_plane says: CreateGroupOf() (choose_group.h) handles it.
 absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateGlooGroup(const GroupOptions& options);
 
 // The same over NCCL on the current CUDA device. UNIMPLEMENTED in a build without TANDEM_CUDA.

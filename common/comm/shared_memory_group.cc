@@ -16,6 +16,7 @@
 #include "common/comm/message_taker.h"
 #include "common/comm/process_group.h"
 #include "common/comm/reduce_kernels.h"
+#include "common/comm/reduce_types.h"
 #include "common/comm/shared_engine.h"
 #include "common/comm/shared_message_group.h"
 #include "common/comm/shared_notice.h"
@@ -34,39 +35,6 @@ std::byte* Bytes(const at::Tensor& tensor) {
 }
 
 int64_t NumBytes(const at::Tensor& tensor) { return static_cast<int64_t>(tensor.nbytes()); }
-
-absl::StatusOr<ReduceType> ToReduceType(at::ScalarType type) {
-  switch (type) {
-    case at::kFloat:
-      return ReduceType::kFloat;
-    case at::kDouble:
-      return ReduceType::kDouble;
-    case at::kBFloat16:
-      return ReduceType::kBFloat16;
-    case at::kChar:
-      return ReduceType::kInt8;
-    case at::kByte:
-      return ReduceType::kUInt8;
-    case at::kInt:
-      return ReduceType::kInt32;
-    case at::kLong:
-      return ReduceType::kInt64;
-    default:
-      return absl::InvalidArgumentError(
-          absl::StrCat("tensors of ", c10::toString(type), " are not reduced in shared memory"));
-  }
-}
-
-ReduceKind ToReduceKind(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::kMax:
-      return ReduceKind::kMax;
-    case ReduceOp::kMin:
-      return ReduceKind::kMin;
-    default:
-      return ReduceKind::kSum;
-  }
-}
 
 class SharedWork : public Work, public KnowsCompletion {
  public:

@@ -1,4 +1,4 @@
-// ProcessGroup of messages alone, over TCP or the sockets of a host: no collectives.
+// ProcessGroup of messages alone, over TCP, TLS or the sockets of a host: no collectives.
 #include <ATen/ATen.h>
 
 #include <memory>
@@ -9,14 +9,13 @@
 #include "absl/time/clock.h"
 #include "common/comm/check_tensors.h"
 #include "common/comm/choose_group.h"
+#include "common/comm/link_agreement.h"
 #include "common/comm/link_facts.h"
-#include "common/comm/local_address.h"
 #include "common/comm/local_links.h"
 #include "common/comm/message_taker.h"
 #include "common/comm/process_group.h"
 #include "common/comm/single_rank_group.h"
 #include "common/comm/socket_engine.h"
-#include "common/comm/socket_links.h"
 #include "common/comm/store_connection.h"
 #include "common/status/status_macros.h"
 
@@ -112,7 +111,9 @@ class SocketGroup : public ProcessGroup, public TakingGroup, public KnowsTranspo
       return absl::InvalidArgumentError(absl::StrCat(what, ": no such peer"));
     }
     message->what.bytes = static_cast<int64_t>(tensor.nbytes());
-    message->tensor = std::move(tensor);
+    message->data = static_cast<std::byte*>(tensor.data_ptr());
+    message->link = peer;
+    message->tensors = {std::move(tensor)};
     return message;
   }
 
@@ -120,43 +121,47 @@ class SocketGroup : public ProcessGroup, public TakingGroup, public KnowsTranspo
   const char* const transport_;
 };
 
-absl::StatusOr<std::shared_ptr<SocketEngine>> Join(const GroupOptions& options, bool local) {
+absl::StatusOr<std::shared_ptr<SocketEngine>> Join(const GroupOptions& options,
+                                                   const LinkPlan* plan) {
   const absl::Time deadline = absl::Now() + options.timeout;
   const Cancelled cancelled = [cancel = options.cancel] {
     return cancel != nullptr && cancel->HasBeenNotified();
   };
-  ASSIGN_OR_RETURN(auto store, StoreConnection::Open(options.rendezvous, deadline, cancelled));
-  std::vector<FileDescriptor> links;
-  if (local) {
-    ASSIGN_OR_RETURN(links,
+  std::vector<SocketLink> links;
+  if (plan == nullptr) {
+    ASSIGN_OR_RETURN(auto store, StoreConnection::Open(options.rendezvous, deadline, cancelled));
+    ASSIGN_OR_RETURN(std::vector<FileDescriptor> sockets,
                      ConnectLocalStreams(options.rank, options.size, *store, deadline, cancelled));
+    for (FileDescriptor& socket : sockets) links.emplace_back(std::move(socket));
   } else {
-    std::string host = options.advertise_host;
-    if (host.empty()) {
-      ASSIGN_OR_RETURN(host, LocalAddressTowards(options.rendezvous.host));
-    }
-    ASSIGN_OR_RETURN(links,
-                     ConnectSockets(host, options.rank, options.size, *store, deadline, cancelled));
+    ASSIGN_OR_RETURN(links, ConnectLinks(options, *plan, /*lane=*/"", deadline, cancelled));
   }
-  return SocketEngine::Create(options.name, options.rank, options.timeout, std::move(links));
+  return SocketEngine::Create(options.name, options.rank, options.size, options.timeout,
+                              std::move(links));
 }
 
-absl::StatusOr<std::unique_ptr<ProcessGroup>> Create(const GroupOptions& options, bool local) {
+// `plan`: null for sockets of the host.
+absl::StatusOr<std::unique_ptr<ProcessGroup>> Create(const GroupOptions& options,
+                                                     const LinkPlan* plan) {
   RETURN_IF_ERROR(CheckGroup(options));
   if (options.size == 1) return CreateSingleRankGroup(options);
-  absl::StatusOr<std::shared_ptr<SocketEngine>> engine = Join(options, local);
+  absl::StatusOr<std::shared_ptr<SocketEngine>> engine = Join(options, plan);
   if (!engine.ok()) return RendezvousError(options, engine.status());
-  return std::make_unique<SocketGroup>(*std::move(engine), local ? "local_socket" : "socket");
+  const char* const transport = plan == nullptr                    ? "local_socket"
+                                : (*engine)->has_encrypted_links() ? "tls"
+                                                                   : "socket";
+  return std::make_unique<SocketGroup>(*std::move(engine), transport);
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateSocketGroup(const GroupOptions& options) {
-  return Create(options, /*local=*/false);
+absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateSocketGroup(const GroupOptions& options,
+                                                                const LinkPlan& plan) {
+  return Create(options, &plan);
 }
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateLocalSocketGroup(const GroupOptions& options) {
-  return Create(options, /*local=*/true);
+  return Create(options, /*plan=*/nullptr);
 }
 
 }  // namespace tandem::comm

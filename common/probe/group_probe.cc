@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/comm/choose_group.h"
+#include "common/comm/link_facts.h"
 #include "common/comm/process_group.h"
 #include "common/comm/time_left.h"
 #include "common/comm/wait_on_host.h"
@@ -72,6 +73,7 @@ absl::Status Probe(const ProbeGroupRequest& request, int rank, absl::Time deadli
   options.timeout = comm::TimeLeft(deadline);
   options.cancel = cancel;
   ASSIGN_OR_RETURN(const auto group, comm::CreateGroupOf(request.backend(), options));
+  out.set_transport(comm::TransportOf(*group));
   const at::Device device(request.backend() == "nccl" ? at::kCUDA : at::kCPU);
   for (const int64_t size_bytes : request.sizes_bytes()) {
     group->SetTimeout(comm::TimeLeft(deadline));

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "common/security/data_plane.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::rpc {
@@ -17,6 +18,8 @@ constexpr char kTokens[] = "TANDEM_TOKENS";
 constexpr char kTokenFile[] = "TANDEM_TOKEN_FILE";
 constexpr char kToken[] = "TANDEM_TOKEN";
 constexpr char kInsecurePlaintext[] = "TANDEM_INSECURE_PLAINTEXT";
+constexpr char kDataPlaneEncryption[] = "TANDEM_DATA_PLANE_ENCRYPTION";
+constexpr char kAllowPlaintextNccl[] = "TANDEM_ALLOW_PLAINTEXT_NCCL";
 
 // Children may have another working directory.
 void HandDown(const char* name, std::string& path) {
@@ -52,6 +55,16 @@ void AddSecurityFlags(CLI::App& app, SecurityOptions& options) {
                "Allows to listen without TLS where other hosts reach it")
       ->envname(kInsecurePlaintext)
       ->group(group);
+  app.add_option("--data-plane-encryption", options.data_plane_encryption,
+                 "auto: links that carry tensors between hosts are TLS where this process has a "
+                 "certificate; always: within a host as well; never. The same on all processes")
+      ->check(CLI::IsMember({"auto", "always", "never"}))
+      ->envname(kDataPlaneEncryption)
+      ->group(group);
+  app.add_flag("--allow-plaintext-nccl", options.allow_plaintext_nccl,
+               "Allows NCCL, which has no encryption, between hosts whose links are encrypted")
+      ->envname(kAllowPlaintextNccl)
+      ->group(group);
   app.add_option(
          "--max-calls-per-client", options.max_calls_per_client,
          "Calls of one client that are under way at a time, of one connection where clients "
@@ -70,7 +83,14 @@ absl::Status ApplySecurityFlags(SecurityOptions options, security::Role own_role
   if (const char* token = std::getenv(kToken); token != nullptr && options.token_file.empty()) {
     options.token = token;
   }
+  setenv(kDataPlaneEncryption, options.data_plane_encryption.c_str(), /*overwrite=*/1);
+  if (options.allow_plaintext_nccl) setenv(kAllowPlaintextNccl, "1", /*overwrite=*/1);
   ASSIGN_OR_RETURN(auto security, TransportSecurity::Create(std::move(options), own_role));
+  const SecurityOptions& resolved = security->options();
+  ASSIGN_OR_RETURN(auto data_plane,
+                   security::ResolveDataPlane(resolved.data_plane_encryption, security->has_tls(),
+                                              resolved.allow_plaintext_nccl));
+  security::SetDataPlaneOfProcess(std::move(data_plane));
   TransportSecurity::SetOfProcess(std::move(security));
   return absl::OkStatus();
 }

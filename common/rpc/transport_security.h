@@ -45,6 +45,10 @@ struct SecurityOptions {
   std::string token_file;
   // Allows ports that others than this host reach, without TLS.
   bool insecure_plaintext = false;
+  // auto, always or never: see security::ResolveDataPlane().
+  std::string data_plane_encryption = "auto";
+  // Allows NCCL, which sends plaintext, between hosts whose links are to be encrypted.
+  bool allow_plaintext_nccl = false;
   // Between looks at the three files; at least a second.
   absl::Duration reload_interval = absl::Seconds(10);
   // Calls of one client that are under way at a time.

@@ -45,6 +45,7 @@ class FakeTrainer {
     std::function<std::vector<at::Tensor>(int rank, absl::string_view tag, const at::Tensor&)>
         meddle_world;
     Meddle meddle_update;
+    std::vector<std::string> group_secrets;  // by rank; of a rank beyond the last, none
   };
 
   static absl::StatusOr<std::unique_ptr<FakeTrainer>> Create(const TestModel& model,
@@ -174,12 +175,17 @@ class FakeTrainer {
       feeds.bucket_bytes = options_.bucket_bytes;
       feeds.deltas = options_.transport == "delta";
       feeds_.push_back(std::make_unique<trainer::ReshardFeeds>(std::move(feeds)));
-      followers_.push_back(
-          std::make_unique<trainer::ReshardFollower>(feeds_.back().get(), groups_[rank].get()));
+      followers_.push_back(std::make_unique<trainer::ReshardFollower>(
+          feeds_.back().get(), groups_[rank].get(), GroupSecret(rank)));
     }
     plane_ = std::make_unique<trainer::ReshardPlane>(feeds_[0].get(), groups_[0].get(),
-                                                     absl::Seconds(60));
+                                                     absl::Seconds(60), GroupSecret(0));
     return absl::OkStatus();
+  }
+
+  std::string GroupSecret(int rank) const {
+    const auto& secrets = options_.group_secrets;
+    return rank < static_cast<int>(secrets.size()) ? secrets[rank] : "";
   }
 
   template <typename Body>

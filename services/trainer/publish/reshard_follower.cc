@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "common/comm/choose_group.h"
 #include "common/comm/time_left.h"
+#include "common/security/sealed.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::trainer {
@@ -62,6 +63,7 @@ absl::Status ReshardFollower::Follow() {
     if (!received.ok() && !absl::IsDataLoss(received)) return received;
     // The end has no bytes that could arrive damaged.
     if (received.ok() && order.update_id().empty()) return absl::OkStatus();
+    if (received.ok()) received = OpenSecret(order);
     // A plan that cannot be made is told before anybody waits for this rank in the update's group.
     if (received.ok()) received = feeds_->To(order.replica_ranks()).status();
     RETURN_IF_ERROR(leader_.Send(ReportOf(received), "publish order"));
@@ -69,6 +71,20 @@ absl::Status ReshardFollower::Follow() {
       RETURN_IF_ERROR(leader_.Send(Carry(order), "publish report"));
     }
   }
+}
+
+absl::Status ReshardFollower::OpenSecret(v1::PublishOrder& order) const {
+  if (order.sealed_secret().empty() == group_secret_.empty()) {
+    if (group_secret_.empty()) return absl::OkStatus();
+    ASSIGN_OR_RETURN(std::string secret,
+                     security::Unseal(group_secret_, order.sealed_secret(), order.update_id()));
+    order.mutable_rendezvous()->set_secret(std::move(secret));
+    return absl::OkStatus();
+  }
+  return absl::PermissionDeniedError(absl::StrCat(
+      "the update's secret came ",
+      group_secret_.empty() ? "sealed, and this rank has no" : "in plaintext, and this rank has a",
+      " TANDEM_GROUP_SECRET; give all ranks the same"));
 }
 
 v1::SendReport ReshardFollower::Carry(const v1::PublishOrder& order) {

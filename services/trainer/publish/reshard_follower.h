@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "common/comm/process_group.h"
@@ -17,15 +18,18 @@ namespace tandem::trainer {
 // thread; a thread of its own watches for attempts that are called off.
 class ReshardFollower {
  public:
-  // Both outlive it. `world`: the group in which rank 0 gives orders.
-  ReshardFollower(ReshardFeeds* feeds, comm::ProcessGroup* world)
-      : feeds_(feeds), world_(world), leader_(world, 0) {}
+  // Both outlive it. `world`: the group in which rank 0 gives orders. `group_secret`: as the
+  // leader's (reshard_plane.h).
+  ReshardFollower(ReshardFeeds* feeds, comm::ProcessGroup* world, std::string group_secret = "")
+      : feeds_(feeds), world_(world), group_secret_(std::move(group_secret)), leader_(world, 0) {}
 
   // Sends as the leader orders, until it ends. Errors are those of `world`, which is then broken;
   // what goes wrong with an update is reported to the leader.
   absl::Status Follow();
 
  private:
+  // Opens the secret that came with the order.
+  absl::Status OpenSecret(v1::PublishOrder& order) const;
   v1::SendReport Carry(const v1::PublishOrder& order);
   absl::Status Send(const v1::PublishOrder& order, v1::SendReport& report);
   absl::StatusOr<std::shared_ptr<comm::ProcessGroup>> Join(const v1::PublishOrder& order,
@@ -34,6 +38,7 @@ class ReshardFollower {
 
   ReshardFeeds* const feeds_;
   comm::ProcessGroup* const world_;
+  const std::string group_secret_;
   MessageLink leader_;
   std::string prefix_;  // of the group's rendezvous
   std::shared_ptr<comm::ProcessGroup> group_;

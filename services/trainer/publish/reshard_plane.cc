@@ -5,14 +5,19 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/security/sealed.h"
 #include "common/status/status_macros.h"
 #include "common/weights/receive_table.h"
 
 namespace tandem::trainer {
 
 ReshardPlane::ReshardPlane(ReshardFeeds* feeds, comm::ProcessGroup* world,
-                           absl::Duration world_timeout)
-    : feeds_(*feeds), tables_(feeds), world_(world), limit_(world, world_timeout) {
+                           absl::Duration world_timeout, std::string group_secret)
+    : feeds_(*feeds),
+      tables_(feeds),
+      world_(world),
+      group_secret_(std::move(group_secret)),
+      limit_(world, world_timeout) {
   for (const auto& tensor : feeds_.manifest().tensors()) {
     model_bytes_ += weights::TensorBytes(tensor).value_or(0);
   }
@@ -69,6 +74,11 @@ absl::Status ReshardPlane::Order(const SendOrder& order) {
   v1::PublishOrder message;
   message.set_update_id(order.update_id);
   *message.mutable_rendezvous() = order.rendezvous;
+  if (!group_secret_.empty()) {
+    message.set_sealed_secret(
+        security::Seal(group_secret_, order.rendezvous.secret(), order.update_id));
+    message.mutable_rendezvous()->clear_secret();
+  }
   message.set_timeout_ms(
       std::max<int64_t>(1, absl::ToInt64Milliseconds(order.deadline - absl::Now())));
   message.set_delta(order.delta);

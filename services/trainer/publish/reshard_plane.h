@@ -28,8 +28,11 @@ namespace tandem::trainer {
 class ReshardPlane : public DataPlane {
  public:
   // Feeds and group outlive it. `world`: all ranks that send, the leader is rank 0; null where it
-  // is alone; `world_timeout` is what it has between updates.
-  ReshardPlane(ReshardFeeds* feeds, comm::ProcessGroup* world, absl::Duration world_timeout);
+  // is alone; `world_timeout` is what it has between updates. `group_secret`: what the ranks of the
+  // trainer know, under which an update's secret travels to them; empty where they have none, and
+  // the secret travels as the world's links do.
+  ReshardPlane(ReshardFeeds* feeds, comm::ProcessGroup* world, absl::Duration world_timeout,
+               std::string group_secret = "");
 
   std::string transport() const override { return feeds_.deltas() ? "delta" : "reshard"; }
   int num_senders() const override { return feeds_.num_senders(); }
@@ -58,6 +61,7 @@ class ReshardPlane : public DataPlane {
   absl::Mutex mu_;  // of what may make a feed
   FleetTables tables_ ABSL_GUARDED_BY(mu_);
   comm::ProcessGroup* const world_;
+  const std::string group_secret_;
   std::vector<MessageLink> links_;  // to ranks 1 and on
   int64_t model_bytes_ = 0;
   std::vector<bool> ordered_;  // by rank: whether its report is to come

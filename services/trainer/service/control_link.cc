@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "common/comm/choose_group.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::trainer {
@@ -33,7 +34,7 @@ absl::StatusOr<std::unique_ptr<ControlLink>> ControlLink::Join(const comm::Rende
   options.rendezvous.prefix = absl::StrCat(rendezvous.prefix, "/", options.name);
   options.timeout = timeout;
   options.cancel = cancel;
-  ASSIGN_OR_RETURN(std::unique_ptr<comm::ProcessGroup> group, comm::CreateGlooGroup(options));
+  ASSIGN_OR_RETURN(std::unique_ptr<comm::ProcessGroup> group, comm::CreateGroupOf("gloo", options));
   return std::unique_ptr<ControlLink>(new ControlLink(std::move(group)));
 }
 

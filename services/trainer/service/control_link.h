@@ -1,6 +1,7 @@
-// ControlLink: the wire between the leader and one other rank, over a Gloo group of just these two.
-// One group for each pair, and not one for all: an error then names the rank that it comes from,
-// and the links to the others go on, so that they can tell what they saw.
+// ControlLink: the wire between the leader and one other rank, over a group of just these two:
+// Gloo's, or one over TLS where links between hosts are encrypted. One group for each pair, and not
+// one for all: an error then names the rank that it comes from, and the links to the others go on,
+// so that they can tell what they saw.
 //
 // Threads: the collective thread of its rank. Errors are the group's: UNAVAILABLE as soon as the
 // peer's process has ended, DEADLINE_EXCEEDED after the timeout.

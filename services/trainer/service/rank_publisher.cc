@@ -23,7 +23,8 @@ absl::StatusOr<std::unique_ptr<RankPublisher>> RankPublisher::Create(
   ASSIGN_OR_RETURN(auto ops, weights::CreateDeviceOps(options.update_device));
   comm::ProcessGroup& control =
       options.control == nullptr ? engine.mesh().world() : *options.control;
-  std::unique_ptr<RankPublisher> out(new RankPublisher(engine, config, control, std::move(ops)));
+  std::unique_ptr<RankPublisher> out(
+      new RankPublisher(engine, config, control, std::move(options.group_secret), std::move(ops)));
   const io::DType dtype =
       engine.compute_dtype() == at::kBFloat16 ? io::DType::kBF16 : io::DType::kF32;
   const model::ParameterTable whole(engine.spec());
@@ -36,8 +37,13 @@ absl::StatusOr<std::unique_ptr<RankPublisher>> RankPublisher::Create(
 }
 
 RankPublisher::RankPublisher(TrainerEngine& engine, const config::v1::RunConfig& config,
-                             comm::ProcessGroup& control, std::unique_ptr<weights::DeviceOps> ops)
-    : engine_(engine), config_(config), control_(control), ops_(std::move(ops)) {}
+                             comm::ProcessGroup& control, std::string group_secret,
+                             std::unique_ptr<weights::DeviceOps> ops)
+    : engine_(engine),
+      config_(config),
+      control_(control),
+      group_secret_(std::move(group_secret)),
+      ops_(std::move(ops)) {}
 
 ShardedWeights RankPublisher::Shards() const {
   ShardedWeights shards;
@@ -106,11 +112,12 @@ absl::Status RankPublisher::PrepareReshard(weights::Manifest manifest) {
   options.deltas = config_.trainer().weight_transport() == config::v1::WEIGHT_TRANSPORT_DELTA;
   feeds_ = std::make_unique<ReshardFeeds>(std::move(options));
   if (mesh.rank() > 0) {
-    follower_ = std::make_unique<ReshardFollower>(feeds_.get(), &control_);
+    follower_ = std::make_unique<ReshardFollower>(feeds_.get(), &control_, group_secret_);
     return absl::OkStatus();
   }
   plane_ = std::make_unique<ReshardPlane>(feeds_.get(), &control_,
-                                          absl::Seconds(config_.trainer().collective_timeout_s()));
+                                          absl::Seconds(config_.trainer().collective_timeout_s()),
+                                          group_secret_);
   return absl::OkStatus();
 }
 

@@ -4,6 +4,7 @@
 #define TANDEM_SERVICES_TRAINER_SERVICE_RANK_PUBLISHER_H_
 
 #include <memory>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "common/weights/bucket_plan.h"
@@ -31,6 +32,9 @@ class RankPublisher {
     // Where the bytes of updates lie on both sides: the CPU, or the engine's device, from which
     // they then go over NCCL, or through its memory to rollouts that use the same.
     at::Device update_device = at::kCPU;
+    // What the trainer's ranks know (TANDEM_GROUP_SECRET): an update's secret travels to them
+    // encrypted under it. May be empty.
+    std::string group_secret;
   };
 
   static absl::StatusOr<std::unique_ptr<RankPublisher>> Create(TrainerEngine& engine,
@@ -51,7 +55,8 @@ class RankPublisher {
 
  private:
   RankPublisher(TrainerEngine& engine, const config::v1::RunConfig& config,
-                comm::ProcessGroup& control, std::unique_ptr<weights::DeviceOps> ops);
+                comm::ProcessGroup& control, std::string group_secret,
+                std::unique_ptr<weights::DeviceOps> ops);
   absl::StatusOr<v1::PublishWeightsResponse> TakePart(const v1::PublishWeightsRequest& request);
   absl::Status PrepareBroadcast(weights::Manifest manifest);
   absl::Status PrepareReshard(weights::Manifest manifest);
@@ -64,6 +69,7 @@ class RankPublisher {
   TrainerEngine& engine_;
   const config::v1::RunConfig config_;
   comm::ProcessGroup& control_;
+  const std::string group_secret_;
   const std::unique_ptr<weights::DeviceOps> ops_;  // of the update device
   weights::Manifest manifest_;                     // of whole tensors, in wire type
   // Of a broadcast.

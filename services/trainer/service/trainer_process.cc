@@ -274,7 +274,9 @@ absl::Status RunTrainerProcess(const TrainerProcessOptions& options,
   // Rollouts hold their arenas in host memory, whatever the trainer computes on.
   ASSIGN_OR_RETURN(std::unique_ptr<RankPublisher> publisher,
                    RankPublisher::Create(*engine, options.config,
-                                         {.control = control.get(), .update_device = at::kCPU}));
+                                         {.control = control.get(),
+                                          .update_device = at::kCPU,
+                                          .group_secret = environment.group_secret}));
 
   absl::Status end =
       environment.rank == 0

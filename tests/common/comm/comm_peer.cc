@@ -1,9 +1,9 @@
 // comm_peer PORT RANK SIZE ACTION BACKEND: a rank of the group "test" in a process of its own.
-// BACKEND is Gloo, SharedMemory, SharedMessages, Socket, LocalSocket, or a word of CreateGroupOf()
-// for tensors on the GPU. Joins, prints "joined", then: "idle" does nothing until it is killed;
-// "broadcast" takes part in broadcasts of one MiB from rank 0 until one fails, and exits with 3;
-// "take" and "give" receive 64 MiB from rank 0 and send them to it, "take_broadcast" and
-// "give_broadcast" do so by a broadcast: in memory of which the second half is out of reach, so
+// BACKEND is Gloo, SharedMemory, SharedMessages, Socket, LocalSocket, Tls, TlsSocket, or a word of
+// CreateGroupOf() for tensors on the GPU. Joins, prints "joined", then: "idle" does nothing until
+// it is killed; "broadcast" takes part in broadcasts of one MiB from rank 0 until one fails, and
+// exits with 3; "take" and "give" receive 64 MiB from rank 0 and send them to it, "take_broadcast"
+// and "give_broadcast" do so by a broadcast: in memory of which the second half is out of reach, so
 // that it fails in the middle of the message.
 #include <ATen/ATen.h>
 #include <sys/mman.h>
@@ -19,6 +19,7 @@
 #include "common/comm/process_group.h"
 #include "common/comm/shared_message_group.h"
 #include "common/comm/wait_on_host.h"
+#include "tests/common/comm/encrypted_groups.h"
 
 int main(int argc, char** argv) {
   if (argc != 6) return 2;
@@ -32,12 +33,15 @@ int main(int argc, char** argv) {
   options.timeout = absl::Seconds(60);
   const std::string backend = argv[5];
   const bool on_gpu = backend != "SharedMemory" && backend != "SharedMessages" &&
-                      backend != "Socket" && backend != "LocalSocket" && backend != "Gloo";
+                      backend != "Socket" && backend != "LocalSocket" && backend != "Gloo" &&
+                      backend != "Tls" && backend != "TlsSocket";
   auto group = on_gpu                        ? tandem::comm::CreateGroupOf(backend, options)
                : backend == "SharedMemory"   ? tandem::comm::CreateSharedMemoryGroup(options)
                : backend == "SharedMessages" ? tandem::comm::CreateSharedMessageGroup(options)
                : backend == "Socket"         ? tandem::comm::CreateSocketGroup(options)
                : backend == "LocalSocket"    ? tandem::comm::CreateLocalSocketGroup(options)
+               : backend == "Tls"            ? tandem::comm::CreateTlsGroup(options)
+               : backend == "TlsSocket"      ? tandem::comm::CreateTlsSocketGroup(options)
                                              : tandem::comm::CreateGlooGroup(options);
   if (!group.ok()) {
     std::fprintf(stderr, "%s\n", group.status().ToString().c_str());

@@ -13,6 +13,7 @@
 #include "common/comm/choose_group.h"
 #include "common/comm/process_group.h"
 #include "common/comm/shared_message_group.h"
+#include "tests/common/comm/encrypted_groups.h"
 
 namespace tandem::comm {
 
@@ -38,6 +39,9 @@ inline constexpr Backend kSharedMemory = {"SharedMemory", &CreateSharedMemoryGro
 inline constexpr Backend kSharedMessages = {"SharedMessages", &CreateSharedMessageGroup};
 inline constexpr Backend kSocket = {"Socket", &CreateSocketGroup};
 inline constexpr Backend kLocalSocket = {"LocalSocket", &CreateLocalSocketGroup};
+
+inline constexpr Backend kTls = {"Tls", &CreateTlsGroup};
+inline constexpr Backend kTlsSocket = {"TlsSocket", &CreateTlsSocketGroup};
 
 inline std::string BackendName(const ::testing::TestParamInfo<Backend>& info) {
   return info.param.name;

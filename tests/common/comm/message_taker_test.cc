@@ -54,7 +54,7 @@ at::Tensor Contents(int64_t size, int number) {
 class TakenMessages : public ::testing::TestWithParam<Backend> {};
 INSTANTIATE_TEST_SUITE_P(Backends, TakenMessages,
                          ::testing::Values(kSharedMessages, kSocket, kLocalSocket, kSharedMemory,
-                                           kGloo),
+                                           kGloo, kTlsSocket),
                          BackendName);
 
 TEST_P(TakenMessages, ArriveInOrderOnceAndWhole) {

@@ -45,13 +45,14 @@ class PeerProcess {
 };
 
 class PeerDeath : public ::testing::TestWithParam<Backend> {};
-INSTANTIATE_TEST_SUITE_P(Backends, PeerDeath, ::testing::Values(kGloo, kSharedMemory), BackendName);
+INSTANTIATE_TEST_SUITE_P(Backends, PeerDeath, ::testing::Values(kGloo, kSharedMemory, kTls),
+                         BackendName);
 
 // What groups without collectives do as well.
 class PeerDeathAmongMessages : public ::testing::TestWithParam<Backend> {};
 INSTANTIATE_TEST_SUITE_P(Backends, PeerDeathAmongMessages,
                          ::testing::Values(kGloo, kSharedMemory, kSharedMessages, kSocket,
-                                           kLocalSocket),
+                                           kLocalSocket, kTls, kTlsSocket),
                          BackendName);
 
 TEST_P(PeerDeath, APeerKilledDuringABroadcastIsUnavailableAtOnce) {

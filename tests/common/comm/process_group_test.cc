@@ -20,13 +20,14 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 class GroupTest : public ::testing::TestWithParam<Backend> {};
-INSTANTIATE_TEST_SUITE_P(Backends, GroupTest, ::testing::Values(kGloo, kSharedMemory), BackendName);
+INSTANTIATE_TEST_SUITE_P(Backends, GroupTest, ::testing::Values(kGloo, kSharedMemory, kTls),
+                         BackendName);
 
 // What groups without collectives do as well.
 class MessagesTest : public ::testing::TestWithParam<Backend> {};
 INSTANTIATE_TEST_SUITE_P(Backends, MessagesTest,
                          ::testing::Values(kGloo, kSharedMemory, kSharedMessages, kSocket,
-                                           kLocalSocket),
+                                           kLocalSocket, kTls, kTlsSocket),
                          BackendName);
 
 absl::Status Expect(bool condition, const std::string& what) {

@@ -29,8 +29,8 @@ absl::Status Expect(bool condition, const std::string& what) {
 }
 
 class SocketGroup : public ::testing::TestWithParam<Backend> {};
-INSTANTIATE_TEST_SUITE_P(Families, SocketGroup, ::testing::Values(kSocket, kLocalSocket),
-                         BackendName);
+INSTANTIATE_TEST_SUITE_P(Families, SocketGroup,
+                         ::testing::Values(kSocket, kLocalSocket, kTlsSocket), BackendName);
 
 TEST_P(SocketGroup, LargeMessagesCrossWithoutADeadlock) {
   constexpr int64_t kBytes = 30 << 20;  // more than the sockets hold

@@ -30,7 +30,8 @@ absl::StatusOr<double> MeasureRawTransfer(const RawTransfer& transfer) {
                     absl::StrCat(port),
                     result_path,
                     transfer.chain ? "1" : "0",
-                    transfer.backend};
+                    transfer.backend,
+                    transfer.encrypted ? "1" : "0"};
     ASSIGN_OR_RETURN(workers.emplace_back(), rpc::ChildProcess::Start(std::move(options)));
   }
   for (auto& worker : workers) {

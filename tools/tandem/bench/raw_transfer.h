@@ -19,6 +19,7 @@ struct RawTransfer {
   // each is gathered to the first trainer rank and broadcast from there.
   bool chain = false;
   std::string backend = "gloo";  // or shared_memory: see choose_group.h
+  bool encrypted = false;        // every socket is TLS
 };
 
 // Starts a process for each rank and moves all buckets, back to back, five times; returns the

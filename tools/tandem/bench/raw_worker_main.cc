@@ -25,6 +25,7 @@ struct Work {
   std::string result_path;
   bool chain;
   std::string backend;
+  bool encrypted;
 };
 
 absl::StatusOr<std::unique_ptr<tandem::comm::ProcessGroup>> JoinBy(const std::string& backend,
@@ -37,6 +38,11 @@ absl::StatusOr<std::unique_ptr<tandem::comm::ProcessGroup>> JoinBy(const std::st
   options.size = size;
   options.rendezvous = {.host = "127.0.0.1", .port = work.port, .prefix = name};
   options.timeout = absl::Minutes(1);
+  if (work.encrypted) {
+    options.data_plane.encryption = tandem::security::DataPlaneEncryption::kAlways;
+    options.rendezvous.secret = "all ranks of a measurement know this";
+    options.rendezvous.store_has_secret = false;
+  }
   return tandem::comm::CreateGroupOf(backend, options);
 }
 
@@ -103,7 +109,7 @@ absl::Status Run(const Work& work) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 10) {
+  if (argc != 11) {
     std::fprintf(stderr, "tandem-bench-raw is started by tandem bench sync\n");
     return 2;
   }
@@ -116,7 +122,8 @@ int main(int argc, char** argv) {
                                    .port = std::atoi(argv[6]),
                                    .result_path = argv[7],
                                    .chain = std::atoi(argv[8]) != 0,
-                                   .backend = argv[9]});
+                                   .backend = argv[9],
+                                   .encrypted = std::atoi(argv[10]) != 0});
   if (!status.ok()) std::fprintf(stderr, "tandem-bench-raw: %s\n", status.ToString().c_str());
   return status.ok() ? 0 : 1;
 }

@@ -5,6 +5,8 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <set>
+#include <string>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -13,6 +15,7 @@
 #include "common/io/model_config.h"
 #include "common/model/model_spec.h"
 #include "common/model/parameter_table.h"
+#include "common/security/data_plane.h"
 #include "common/status/status_macros.h"
 #include "common/weights/bucket_plan.h"
 #include "common/weights/fleet_plan.h"
@@ -195,7 +198,11 @@ absl::Status RunSync(const SyncOptions& options) {
 
   // The first update makes groups, arenas and buffers; it is not timed.
   RETURN_IF_ERROR(session.Explain(session.trainer().PublishWeights(session.fleet()).status()));
-  std::vector<double> seconds, pauses, raw_seconds, wire_seconds;
+  // Every socket of the update is TLS.
+  const bool encrypts = options.no_shared_memory && security::DataPlaneOfProcess().encryption ==
+                                                        security::DataPlaneEncryption::kAlways;
+  std::vector<double> seconds, pauses, raw_seconds, wire_seconds, tcp_seconds;
+  std::set<std::string> transports;
   std::map<std::string, std::vector<double>> busy, exposed;
   int64_t size_bytes = 0;
   RawTransfer transfer;
@@ -214,6 +221,7 @@ absl::Status RunSync(const SyncOptions& options) {
       pause = std::max(pause, replica.pause_seconds());
     }
     pauses.push_back(pause);
+    for (const auto& link : response->links()) transports.insert(link.transport());
     for (const auto& phase : response->phases()) {
       busy[phase.phase()].push_back(phase.busy());
       exposed[phase.phase()].push_back(phase.exposed());
@@ -229,7 +237,11 @@ absl::Status RunSync(const SyncOptions& options) {
     // Taken in turn with the updates, so that both see the same machine.
     ASSIGN_OR_RETURN(raw_seconds.emplace_back(), MeasureRawTransfer(transfer));
     if (options.transport == "delta") continue;
-    if (chain) {
+    if (encrypts) {
+      transfer.backend = chain ? "socket" : "gloo";
+      ASSIGN_OR_RETURN(tcp_seconds.emplace_back(), MeasureRawTransfer(transfer));
+      transfer.encrypted = true;
+    } else if (chain) {
       transfer.backend = options.no_shared_memory ? "local_socket" : "messages";
     } else if (!options.no_shared_memory) {
       transfer.backend = "shared_memory";
@@ -250,6 +262,10 @@ absl::Status RunSync(const SyncOptions& options) {
     ASSIGN_OR_RETURN(predicted, Predict(options, spec, transfer, Median(wire_seconds), calls));
   }
   const double gigabytes = static_cast<double>(size_bytes) / 1e9;
+  // Of bare sends by the way that the update takes, and, where that is TLS, by plain TCP.
+  const auto rate = [&](const std::vector<double>& taken) {
+    return taken.empty() ? nlohmann::json() : nlohmann::json(gigabytes / Median(taken));
+  };
   const nlohmann::json line = {{"bench", "sync"},
                                {"model", options.model},
                                {"dtype", options.dtype},
@@ -263,6 +279,9 @@ absl::Status RunSync(const SyncOptions& options) {
                                {"raw_gigabytes_per_second", gigabytes / raw_s},
                                {"ratio_to_raw", raw_s / update_s},
                                {"predicted_seconds", predicted},
+                               {"transports", transports},
+                               {"wire_gigabytes_per_second", rate(wire_seconds)},
+                               {"tcp_gigabytes_per_second", rate(tcp_seconds)},
                                {"sent_bytes", Median(sent_bytes)},
                                {"max_rank_sent_bytes", Median(max_rank_sent_bytes)},
                                {"changed_shares", changed_shares},
@@ -293,7 +312,8 @@ void AddSync(CLI::App& bench, commands::Runner& runner) {
       ->check(CLI::Range(1, 100))
       ->capture_default_str();
   command->add_flag("--no-shared-memory", options->no_shared_memory,
-                    "Sockets between ranks of one host");
+                    "Sockets between ranks of one host; with --data-plane-encryption always they "
+                    "are TLS, as between hosts");
   command->add_flag("--same-version", options->same_version,
                     "Each update sends the live version again, without a training step before it: "
                     "no gradients and moments take memory");

@@ -271,14 +271,17 @@ void AddFigures(const Probe& probe, const std::vector<RankProbe>& ranks,
   }
   Finding finding;
   finding.what = absl::StrCat("all-reduce by ", probe.backend());
-  finding.found = absl::StrFormat("%d processes, every sum right: %s", probe.size(),
-                                  absl::StrJoin(texts, ", "));
+  const std::string transport = ranks.empty() ? "" : ranks.front().transport();
+  finding.found =
+      absl::StrFormat("%d processes%s, every sum right: %s", probe.size(),
+                      transport == "tls" ? " over TLS" : "", absl::StrJoin(texts, ", "));
   if (!round_trips.empty()) {
     absl::StrAppendFormat(&finding.found,
                           "; a message there and back takes %.3f ms, %.3f at most between a pair",
                           1e3 * round_trips[round_trips.size() / 2], 1e3 * round_trips.back());
   }
   finding.measured = {{"backend", probe.backend()},
+                      {"transport", transport},
                       {"ranks", probe.size()},
                       {"reduces", std::move(reduces)},
                       {"pairs", std::move(pairs)}};

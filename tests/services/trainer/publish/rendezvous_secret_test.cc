@@ -96,6 +96,55 @@ TEST_P(RendezvousSecretTest, StrangersDoNotDisturbAnUpdate) {
   EXPECT_GT(telemetry::NumRefusals(telemetry::RefusedAt::kRendezvous), before);
 }
 
+// What the leader of two trainer ranks sends the other one, tensors aside, while it publishes.
+struct Ordered {
+  absl::Status published;
+  std::string orders;
+  std::string secret;  // of the update
+};
+
+Ordered PublishWith(std::vector<std::string> group_secrets) {
+  const TestModel model = TestModel::Small();
+  FakeRollout rollout(model);
+  Ordered out;
+  FakeTrainer::Options options;
+  options.backend = "socket";
+  options.transport = "reshard";
+  options.group_secrets = std::move(group_secrets);
+  options.meddle_world = [&out](int rank, absl::string_view, const at::Tensor& bytes) {
+    if (rank == 0) {
+      out.orders.append(static_cast<const char*>(bytes.const_data_ptr()), bytes.nbytes());
+    }
+    return std::vector<at::Tensor>{bytes};
+  };
+  auto trainer = FakeTrainer::Create(model, std::move(options));
+  EXPECT_OK(trainer.status());
+  out.published = (*trainer)->Publish(1, {Endpoint("one", rollout)}).status();
+  if (!rollout.begun().empty()) out.secret = rollout.begun().back().rendezvous().secret();
+  return out;
+}
+
+TEST(UpdateSecretTest, TravelsToTheTrainersRanksUnderTheirOwn) {
+  const std::string known = "what the trainer's ranks know";
+  const Ordered ordered = PublishWith({known, known});
+  EXPECT_OK(ordered.published);
+  ASSERT_EQ(ordered.secret.size(), security::kSecretBytes);
+  EXPECT_GT(ordered.orders.size(), 100u);
+  EXPECT_EQ(ordered.orders.find(ordered.secret), std::string::npos);
+}
+
+TEST(UpdateSecretTest, RanksThatKnowDifferentSecretsAreToldSo) {
+  const auto denied = [](const char* what) {
+    return StatusIs(
+        absl::StatusCode::kPermissionDenied,
+        ::testing::AllOf(::testing::HasSubstr("trainer rank 1"), ::testing::HasSubstr(what)));
+  };
+  EXPECT_THAT(PublishWith({"what rank 0 knows", "what rank 1 knows"}).published,
+              denied("does not open"));
+  EXPECT_THAT(PublishWith({"what rank 0 knows"}).published, denied("this rank has no"));
+  EXPECT_THAT(PublishWith({"", "what rank 1 knows"}).published, denied("in plaintext"));
+}
+
 INSTANTIATE_TEST_SUITE_P(Backends, RendezvousSecretTest,
                          ::testing::Values("gloo", "messages", "socket", "local_socket",
                                            "shared_memory"),
