@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "common/http/http_flags.h"
 #include "common/probe/exceptions.h"
 #include "common/rpc/process.h"
 #include "common/rpc/security_flags.h"
@@ -47,6 +48,7 @@ void AddServiceFlags(CLI::App& app, ServiceFlags& flags) {
                  "File for a trace of what the process did, written at its end; Perfetto opens it");
   app.add_flag("--die-with-parent", flags.die_with_parent,
                "End when the process that started this one ends");
+  http::AddHttpFlags(app);
   AddSecurityFlags(app, flags.security);
   app.set_version_flag("--version", TANDEM_VERSION);
 }

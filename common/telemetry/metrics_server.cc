@@ -1,6 +1,9 @@
 #include "common/telemetry/metrics_server.h"
 
-#include <exception>
+#include <prometheus/text_serializer.h>
+
+#include <iterator>
+#include <sstream>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -8,34 +11,71 @@
 #include "common/telemetry/log.h"
 
 namespace tandem::telemetry {
+namespace {
+
+constexpr char kContentType[] = "text/plain; version=0.0.4; charset=utf-8";
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(
     const std::string& listen, ProcessMetrics::Identity identity) {
-  absl::StatusOr<net::HostPort> address = net::ParseListenAddress(listen);
-  if (!address.ok()) {
+  if (const auto address = net::ParseListenAddress(listen); !address.ok()) {
     return absl::InvalidArgumentError(
         absl::StrCat("metrics: cannot listen: ", address.status().message(),
                      "; for instance 0.0.0.0:9400 or 127.0.0.1:0"));
   }
   std::unique_ptr<MetricsServer> out(new MetricsServer);
-  try {
-    out->exposer_ = std::make_unique<prometheus::Exposer>(listen);
-    const std::vector<int> ports = out->exposer_->GetListeningPorts();
-    if (!ports.empty()) address->port = ports.front();
-  } catch (const std::exception& error) {
+  out->Add(std::make_shared<ProcessMetrics>(std::move(identity)));
+  http::Options options;
+  options.listen = listen;
+  options.limits.max_connections = 512;
+  absl::StatusOr<std::unique_ptr<http::Server>> server = http::Server::Start(options, *out);
+  if (absl::IsUnavailable(server.status())) {
     return absl::UnavailableError(absl::StrCat("metrics: cannot listen on ", listen,
                                                "; stop what uses the port, or choose another (",
-                                               error.what(), ")"));
+                                               server.status().message(), ")"));
   }
-  out->address_ = address->ToString();
-  out->Add(std::make_shared<ProcessMetrics>(std::move(identity)));
-  LogInfo("metrics are served", {{"address", out->address_}, {"path", "/metrics"}});
+  if (!server.ok()) return server.status();
+  out->server_ = *std::move(server);
+  LogInfo("metrics are served", {{"address", out->address()}, {"path", "/metrics"}});
   return out;
 }
 
+MetricsServer::~MetricsServer() = default;
+
 void MetricsServer::Add(std::shared_ptr<prometheus::Collectable> collectable) {
-  exposer_->RegisterCollectable(collectable);
+  absl::MutexLock lock(&mu_);
   collectables_.push_back(std::move(collectable));
+}
+
+http::Admission MetricsServer::Admit(const http::Request& head) {
+  http::Admission admission;
+  if (head.path != "/metrics") {
+    admission.refusal = Refuse({404, "NOT_FOUND", "there is no such page; see /metrics"});
+  } else if (head.method != "GET") {
+    admission.refusal = Refuse({405, "METHOD_NOT_ALLOWED", "/metrics answers GET only"});
+  }
+  return admission;
+}
+
+void MetricsServer::Serve(http::Exchange& exchange) {
+  std::vector<std::shared_ptr<prometheus::Collectable>> collectables;
+  {
+    absl::MutexLock lock(&mu_);
+    collectables = collectables_;
+  }
+  std::vector<prometheus::MetricFamily> families;
+  for (const auto& collectable : collectables) {
+    std::vector<prometheus::MetricFamily> some = collectable->Collect();
+    families.insert(families.end(), std::make_move_iterator(some.begin()),
+                    std::make_move_iterator(some.end()));
+  }
+  std::ostringstream text;
+  prometheus::TextSerializer().Serialize(text, families);
+  http::Response response;
+  response.content_type = kContentType;
+  response.body = text.str();
+  exchange.Reply(std::move(response));
 }
 
 }  // namespace tandem::telemetry

@@ -1,43 +1,48 @@
 // MetricsServer: answers GET /metrics of a process in Prometheus's text format.
 //
-//   ASSIGN_OR_RETURN(auto metrics, telemetry::MetricsServer::Start("0.0.0.0:9400", {.role =
-//   "rollout"})); metrics->Add(engine_metrics);        // a
-//   std::shared_ptr<prometheus::Collectable>
+//   ASSIGN_OR_RETURN(auto metrics, telemetry::MetricsServer::Start("0.0.0.0:9400",
+//                                                                  {.role = "rollout"}));
+//   metrics->Add(engine_metrics);  // a std::shared_ptr<prometheus::Collectable>
 #ifndef TANDEM_COMMON_TELEMETRY_METRICS_SERVER_H_
 #define TANDEM_COMMON_TELEMETRY_METRICS_SERVER_H_
 
 #include <prometheus/collectable.h>
-#include <prometheus/exposer.h>
 
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "common/http/server.h"
 #include "common/telemetry/process_metrics.h"
 
 namespace tandem::telemetry {
 
 // Add() may be called from any thread. What was added is asked on the server's threads and kept
 // until the server ends.
-class MetricsServer {
+class MetricsServer final : private http::Handler {
  public:
   // `listen` is HOST:PORT; port 0 takes a free one. Serves ProcessMetrics when it returns.
   // UNAVAILABLE where the address cannot be bound, INVALID_ARGUMENT where it is none.
   static absl::StatusOr<std::unique_ptr<MetricsServer>> Start(const std::string& listen,
                                                               ProcessMetrics::Identity identity);
+  ~MetricsServer() override;
 
   void Add(std::shared_ptr<prometheus::Collectable> collectable);
 
   // HOST:PORT with the real port.
-  const std::string& address() const { return address_; }
+  const std::string& address() const { return server_->address(); }
 
  private:
   MetricsServer() = default;
+  http::Admission Admit(const http::Request& head) override;
+  void Serve(http::Exchange& exchange) override;
 
-  std::string address_;
-  std::vector<std::shared_ptr<prometheus::Collectable>> collectables_;
-  std::unique_ptr<prometheus::Exposer> exposer_;  // goes first
+  absl::Mutex mu_;
+  std::vector<std::shared_ptr<prometheus::Collectable>> collectables_ ABSL_GUARDED_BY(mu_);
+  std::unique_ptr<http::Server> server_;  // goes first
 };
 
 }  // namespace tandem::telemetry

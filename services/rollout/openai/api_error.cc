@@ -1,6 +1,7 @@
 #include "services/rollout/openai/api_error.h"
 
 #include <optional>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -38,12 +39,21 @@ const char* TypeOf(int http_code) {
   }
 }
 
+http::Response ToResponse(int code, const nlohmann::ordered_json& body) {
+  http::Response response;
+  response.code = code;
+  response.content_type = kJsonType;
+  response.body = Dump(body);
+  if (MayRetry(code)) response.headers.push_back({"Retry-After", "1"});
+  if (code == 401) response.headers.push_back({"WWW-Authenticate", "Bearer"});
+  return response;
+}
+
 }  // namespace
 
 int HttpCode(const absl::Status& status) {
   const std::string reason = Reason(status);
   if (reason == kMethodNotAllowed) return 405;
-  if (reason == kRequestTooLarge) return 413;
   if (reason == kUnsupportedMediaType) return 415;
   switch (status.code()) {
     case absl::StatusCode::kOk:
@@ -89,6 +99,19 @@ nlohmann::ordered_json ErrorBody(const absl::Status& status) {
     error["code"] = absl::AsciiStrToLower(reason);
   }
   return {{"error", error}};
+}
+
+http::Response ErrorResponse(const absl::Status& status) {
+  return ToResponse(HttpCode(status), ErrorBody(status));
+}
+
+http::Response ErrorResponse(const http::Error& error) {
+  nlohmann::ordered_json body;
+  body["message"] = error.message;
+  body["type"] = TypeOf(error.code);
+  body["param"] = nullptr;
+  body["code"] = absl::AsciiStrToLower(error.reason);
+  return ToResponse(error.code, {{"error", std::move(body)}});
 }
 
 std::string Dump(const nlohmann::ordered_json& value) {

@@ -9,17 +9,18 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "common/http/message.h"
 
 namespace tandem::rollout::openai {
 
 // Reasons that have an HTTP code of their own.
 inline constexpr char kMethodNotAllowed[] = "METHOD_NOT_ALLOWED";
-inline constexpr char kRequestTooLarge[] = "REQUEST_TOO_LARGE";
 inline constexpr char kUnsupportedMediaType[] = "UNSUPPORTED_MEDIA_TYPE";
 
-// 400 for what the request says, 401 and 404 for whom and what it names, 413, 415 and 429 for
-// limits, 503 where another replica, or this one later, may answer, 504 after a deadline, 500
-// otherwise.
+inline constexpr char kJsonType[] = "application/json";
+
+// 400 for what the request says, 401 and 404 for whom and what it names, 415 and 429 for limits,
+// 503 where another replica, or this one later, may answer, 504 after a deadline, 500 otherwise.
 int HttpCode(const absl::Status& status);
 
 // Whether the same request may succeed later, so that a client should try again.
@@ -27,6 +28,11 @@ bool MayRetry(int http_code);
 
 // `param` is the field as the HTTP request names it.
 nlohmann::ordered_json ErrorBody(const absl::Status& status);
+
+// The whole answer, with the headers that its code asks for: of a status, or of an error that the
+// HTTP server found.
+http::Response ErrorResponse(const absl::Status& status);
+http::Response ErrorResponse(const http::Error& error);
 
 // JSON text; bytes that are no UTF-8 become U+FFFD.
 std::string Dump(const nlohmann::ordered_json& value);

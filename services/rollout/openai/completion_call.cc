@@ -18,7 +18,6 @@
 namespace tandem::rollout::openai {
 namespace {
 
-constexpr size_t kMaxBodyBytes = size_t{16} << 20;
 // How soon a client that has gone is noticed while no token comes.
 constexpr absl::Duration kLookForClient = absl::Milliseconds(200);
 
@@ -52,7 +51,7 @@ class Call {
 };
 
 absl::Status Call::Run(bool chat) {
-  ASSIGN_OR_RETURN(const nlohmann::ordered_json body, exchange_.ReadJson(kMaxBodyBytes));
+  ASSIGN_OR_RETURN(const nlohmann::ordered_json body, exchange_.TakeJson());
   ASSIGN_OR_RETURN(request_, ParseCompletionRequest(body, chat, context_.tokenizer));
   RETURN_IF_ERROR(CheckModel(context_, request_.model));
   std::vector<ScoreResult> scores;

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
+#include "services/rollout/engine/limits.h"
 #include "services/rollout/openai/request_fields.h"
 
 namespace tandem::rollout::openai {
@@ -14,6 +15,8 @@ using nlohmann::ordered_json;
 
 // What a completion has where the request does not say.
 constexpr int64_t kDefaultMaxTokens = 16;
+// Choices of one request at most: each costs memory before the engine is asked.
+constexpr size_t kMaxChoices = 16384;
 
 absl::Status NeedsTokenizer(const std::string& field) {
   return rpc::InvalidField(field,
@@ -181,6 +184,19 @@ absl::Status ReadSampling(RequestFields& fields, CompletionRequest& request) {
   return absl::OkStatus();
 }
 
+// Each choice is a sample of the engine, or, of a prompt that is only echoed, of the answer.
+absl::Status CheckNumChoices(const CompletionRequest& request) {
+  if (request.generation.n < 1 || request.generation.n > kMaxSamples) {
+    return rpc::InvalidField(
+        "n", absl::StrCat("expected 1 to ", kMaxSamples, ", found ", request.generation.n));
+  }
+  const size_t num_choices = request.prompts.size() * request.generation.n;
+  if (num_choices <= kMaxChoices) return absl::OkStatus();
+  return rpc::InvalidField(
+      "prompt", absl::StrCat("expected at most ", kMaxChoices, " choices (prompts times n), found ",
+                             num_choices, "; send several requests"));
+}
+
 }  // namespace
 
 absl::StatusOr<CompletionRequest> ParseCompletionRequest(const ordered_json& body, bool chat,
@@ -206,6 +222,7 @@ absl::StatusOr<CompletionRequest> ParseCompletionRequest(const ordered_json& bod
   RETURN_IF_ERROR(ReadLogprobs(fields, request));
   RETURN_IF_ERROR(chat ? ReadMessages(fields, tokenizer, request)
                        : ReadPrompts(fields, tokenizer, request));
+  RETURN_IF_ERROR(CheckNumChoices(request));
   request.generation.return_text = tokenizer != nullptr;
   request.generation.stream = request.stream;
 

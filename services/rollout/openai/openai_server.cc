@@ -1,15 +1,11 @@
 #include "services/rollout/openai/openai_server.h"
 
-#include <civetweb.h>
-
-#include <system_error>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
-#include "common/net/host_port.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
@@ -19,17 +15,38 @@
 namespace tandem::rollout::openai {
 namespace {
 
-// Threads beside those of the requests that are answered: for health and for refusals.
-constexpr int kSpareThreads = 32;
-// A client that neither sends nor takes anything for longer is given up.
-constexpr char kClientTimeoutMs[] = "30000";
+constexpr size_t kMaxBodyBytes = size_t{16} << 20;
+constexpr char kModels[] = "/v1/models";
 
-absl::Status ExpectMethod(const HttpExchange& exchange, std::string_view method) {
-  if (exchange.method() == method) return absl::OkStatus();
-  return rpc::WithReason(absl::InvalidArgumentError(absl::StrCat(
-                             std::string(exchange.path()), " answers ", std::string(method),
-                             " only, found ", std::string(exchange.method()))),
+bool IsHealth(const http::Request& head) { return head.path == "/health"; }
+bool IsChat(const http::Request& head) { return head.path == "/v1/chat/completions"; }
+bool IsCompletion(const http::Request& head) {
+  return IsChat(head) || head.path == "/v1/completions";
+}
+bool IsModels(const http::Request& head) {
+  return head.path == kModels || absl::StartsWith(head.path, absl::StrCat(kModels, "/"));
+}
+
+absl::Status ExpectMethod(const http::Request& head, absl::string_view method) {
+  if (head.method == method) return absl::OkStatus();
+  return rpc::WithReason(absl::InvalidArgumentError(absl::StrCat(head.path, " answers ", method,
+                                                                 " only, found ", head.method)),
                          kMethodNotAllowed);
+}
+
+absl::Status ExpectJson(const http::Request& head) {
+  const std::string* type = head.Header("Content-Type");
+  // A web page can send other types to an address of this machine without asking.
+  if (type != nullptr && absl::StartsWithIgnoreCase(*type, kJsonType)) return absl::OkStatus();
+  return rpc::WithReason(
+      absl::InvalidArgumentError(absl::StrCat("expected Content-Type: application/json, found ",
+                                              type == nullptr ? "none" : *type)),
+      kUnsupportedMediaType);
+}
+
+absl::Status CheckTokenOf(const http::Request& head, const std::string& token) {
+  const std::string* authorization = head.Header("Authorization");
+  return CheckToken(token, authorization == nullptr ? nullptr : authorization->c_str());
 }
 
 }  // namespace
@@ -38,130 +55,90 @@ absl::StatusOr<std::unique_ptr<OpenAiServer>> OpenAiServer::Start(const OpenAiOp
                                                                   CallContext context) {
   ASSIGN_OR_RETURN(std::string token, ReadToken(options.token_file));
   RETURN_IF_ERROR(CheckListen(options.listen, !token.empty(), options.insecure));
-  mg_init_library(0);
-  std::unique_ptr<OpenAiServer> out(
-      new OpenAiServer(options, std::move(token), std::move(context)));
-  const std::string num_threads = absl::StrCat(options.max_requests + kSpareThreads);
-  const char* settings[] = {"listening_ports",
-                            options.listen.c_str(),
-                            "num_threads",
-                            num_threads.c_str(),
-                            "connection_queue",
-                            "256",
-                            "listen_backlog",
-                            "1024",
-                            "tcp_nodelay",
-                            "1",
-                            "request_timeout_ms",
-                            kClientTimeoutMs,
-                            nullptr};
-  out->context_handle_ = mg_start(nullptr, nullptr, settings);
-  if (out->context_handle_ == nullptr) {
+  std::unique_ptr<OpenAiServer> out(new OpenAiServer(std::move(token), std::move(context)));
+  http::Options http;
+  http.listen = options.listen;
+  http.limits.max_connections = 4096;
+  http.limits.descriptor_share = 0.5;
+  http.limits.quick.num_threads = 4;
+  http.limits.slow = {.num_threads = options.max_requests};
+  absl::StatusOr<std::unique_ptr<http::Server>> server = http::Server::Start(http, *out);
+  if (absl::IsUnavailable(server.status())) {
     return absl::UnavailableError(
         absl::StrCat("openai-listen: cannot listen on ", options.listen,
-                     "; stop what uses the port, or choose another with --openai-listen"));
+                     "; stop what uses the port, or choose another with --openai-listen (",
+                     server.status().message(), ")"));
   }
-  mg_server_port port;
-  if (mg_get_server_ports(out->context_handle_, 1, &port) == 1) out->port_ = port.port;
-  ASSIGN_OR_RETURN(net::HostPort address, net::ParseListenAddress(options.listen));
-  address.port = out->port_;
-  out->address_ = address.ToString();
-  mg_set_request_handler(
-      out->context_handle_, "/",
-      [](mg_connection* connection, void* self) {
-        return static_cast<OpenAiServer*>(self)->Answer(connection);
-      },
-      out.get());
-  telemetry::LogInfo("the OpenAI-compatible endpoint serves", {{"address", out->address_},
+  if (!server.ok()) return server.status();
+  out->server_ = *std::move(server);
+  telemetry::LogInfo("the OpenAI-compatible endpoint serves", {{"address", out->address()},
                                                                {"model", out->context_.model},
                                                                {"token", !out->token_.empty()}});
   return out;
 }
 
-OpenAiServer::OpenAiServer(const OpenAiOptions& options, std::string token, CallContext context)
-    : options_(options),
-      token_(std::move(token)),
+OpenAiServer::OpenAiServer(std::string token, CallContext context)
+    : token_(std::move(token)),
       context_(std::move(context)),
       started_(absl::ToUnixSeconds(absl::Now())) {
   context_.stopping = [this] { return stopping_.load(); };
 }
 
-OpenAiServer::~OpenAiServer() { Drain(absl::InfinitePast()); }
+OpenAiServer::~OpenAiServer() {
+  if (server_ != nullptr) Drain(absl::InfinitePast());
+}
 
 void OpenAiServer::Drain(absl::Time deadline) {
-  if (context_handle_ == nullptr) return;
-  const auto idle = [this] {
-    mu_.AssertHeld();
-    return num_active_ == 0;
-  };
-  {
-    absl::MutexLock lock(&mu_);
-    mu_.AwaitWithDeadline(absl::Condition(&idle), deadline);
-  }
+  server_->AwaitIdle(deadline);
   stopping_ = true;
   // Those that wait for tokens see it soon, and still answer.
-  {
-    absl::MutexLock lock(&mu_);
-    mu_.AwaitWithTimeout(absl::Condition(&idle), absl::Seconds(1));
-  }
-  mg_stop(std::exchange(context_handle_, nullptr));
+  server_->AwaitIdle(absl::Now() + absl::Seconds(1));
+  server_->Stop();
 }
 
-int OpenAiServer::Answer(mg_connection* connection) {
-  {
-    absl::MutexLock lock(&mu_);
-    ++num_active_;
+absl::Status OpenAiServer::Check(const http::Request& head) const {
+  if (IsHealth(head)) return ExpectMethod(head, "GET");
+  RETURN_IF_ERROR(CheckTokenOf(head, token_));
+  if (IsModels(head)) return ExpectMethod(head, "GET");
+  if (!IsCompletion(head)) {
+    return absl::NotFoundError(absl::StrCat("there is no ", head.path.substr(0, 200),
+                                            "; see /v1/models, /v1/completions and "
+                                            "/v1/chat/completions"));
   }
-  HttpExchange exchange(connection);
+  RETURN_IF_ERROR(ExpectMethod(head, "POST"));
+  return ExpectJson(head);
+}
+
+http::Admission OpenAiServer::Admit(const http::Request& head) {
+  http::Admission admission;
+  admission.slow = IsCompletion(head);
+  admission.max_body_bytes = IsCompletion(head) ? kMaxBodyBytes : 0;
+  admission.authenticated = !token_.empty() && CheckTokenOf(head, token_).ok();
+  if (const absl::Status status = Check(head); !status.ok()) {
+    admission.refusal = ErrorResponse(status);
+  }
+  return admission;
+}
+
+http::Response OpenAiServer::Refuse(const http::Error& error) const { return ErrorResponse(error); }
+
+void OpenAiServer::Serve(http::Exchange& http) {
+  HttpExchange exchange(http);
+  const http::Request& request = http.request();
   const absl::Time start = absl::Now();
-  // civetweb's threads have stacks of 100 KB, too little for templates and regular expressions.
-  try {
-    std::thread([&] { Route(exchange); }).join();
-  } catch (const std::system_error& error) {
-    exchange.ReplyError(absl::ResourceExhaustedError(
-        absl::StrCat("no thread for the request: ", error.what(), "; try again later")));
+  if (IsCompletion(request)) {
+    ServeCompletion(context_, IsChat(request), exchange);
+  } else if (IsHealth(request)) {
+    ServeHealth(exchange);
+  } else {
+    ServeModels(exchange,
+                std::string(absl::StripPrefix(absl::StripPrefix(request.path, kModels), "/")));
   }
   telemetry::LogDebug("an HTTP request was answered",
-                      {{"method", std::string(exchange.method())},
-                       {"path", std::string(exchange.path())},
-                       {"code", exchange.code()},
+                      {{"method", request.method},
+                       {"path", request.path},
+                       {"code", http.code()},
                        {"seconds", absl::ToDoubleSeconds(absl::Now() - start)}});
-  absl::MutexLock lock(&mu_);
-  --num_active_;
-  // civetweb wants a code; 499 is what others write down for a client that has gone.
-  return exchange.code() == 0 ? 499 : exchange.code();
-}
-
-void OpenAiServer::Route(HttpExchange& exchange) {
-  const std::string path(exchange.path());
-  const bool chat = path == "/v1/chat/completions";
-  const bool completes = chat || path == "/v1/completions";
-  const bool models = path == "/v1/models" || absl::StartsWith(path, "/v1/models/");
-  absl::Status status;
-  if (path == "/health") {
-    status = ExpectMethod(exchange, "GET");
-    if (status.ok()) return ServeHealth(exchange);
-    return exchange.ReplyError(status);
-  }
-  status = CheckToken(token_, exchange.Header("Authorization"));
-  if (status.ok() && !completes && !models) {
-    status = absl::NotFoundError(absl::StrCat("there is no ", path.substr(0, 200),
-                                              "; see /v1/models, /v1/completions and "
-                                              "/v1/chat/completions"));
-  }
-  if (status.ok()) status = ExpectMethod(exchange, models ? "GET" : "POST");
-  if (status.ok() && completes) {
-    absl::MutexLock lock(&mu_);
-    if (num_active_ > options_.max_requests) {
-      status = rpc::WithReason(
-          absl::ResourceExhaustedError(absl::StrCat("expected at most ", options_.max_requests,
-                                                    " requests at once; try again later")),
-          "TOO_MANY_REQUESTS");
-    }
-  }
-  if (!status.ok()) return exchange.ReplyError(status);
-  if (completes) return ServeCompletion(context_, chat, exchange);
-  ServeModels(exchange, path.size() > 11 ? path.substr(11) : "");
 }
 
 void OpenAiServer::ServeModels(HttpExchange& exchange, const std::string& name) const {

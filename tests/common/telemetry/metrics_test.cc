@@ -2,12 +2,16 @@
 #include <gtest/gtest.h>
 #include <prometheus/collectable.h>
 
+#include <cstdlib>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "common/http/host_policy.h"
 #include "common/telemetry/metric_family.h"
 #include "common/telemetry/metrics_server.h"
+#include "tests/support/http_clients.h"
 #include "tests/support/http_get.h"
 #include "tests/support/status_matchers.h"
 
@@ -15,6 +19,8 @@ namespace tandem::telemetry {
 namespace {
 
 using ::tandem::testing::HttpAnswer;
+using ::tandem::testing::HttpAsk;
+using ::tandem::testing::HttpDial;
 using ::tandem::testing::HttpGet;
 using ::tandem::testing::StatusIs;
 using ::testing::HasSubstr;
@@ -53,6 +59,54 @@ TEST(MetricsServer, AnswersWithWhatWasAddedAndWithTheProcess) {
     EXPECT_THAT(answer.body, HasSubstr(line));
   }
   EXPECT_EQ(HttpGet(PortOf(*server), "/etc/passwd").code, 404);
+}
+
+class Throwing final : public prometheus::Collectable {
+ public:
+  std::vector<prometheus::MetricFamily> Collect() const override {
+    throw std::runtime_error("no value");
+  }
+};
+
+TEST(MetricsServer, ACollectorThatThrowsEndsNothing) {
+  ASSERT_OK_AND_ASSIGN(const auto server, MetricsServer::Start("127.0.0.1:0", {}));
+  server->Add(std::make_shared<Throwing>());
+  EXPECT_EQ(HttpGet(PortOf(*server), "/metrics").code, 500);
+  EXPECT_EQ(HttpGet(PortOf(*server), "/metrics").code, 500);
+}
+
+TEST(MetricsServer, AWebPageOfAnotherSiteReadsNothing) {
+  ASSERT_OK_AND_ASSIGN(const auto server, MetricsServer::Start("127.0.0.1:0", {}));
+  const auto ask = [&](const std::string& method, const std::string& headers) {
+    return HttpAsk(PortOf(*server), method + " /metrics HTTP/1.1\r\n" + headers + "\r\n\r\n");
+  };
+  EXPECT_EQ(ask("GET", "Host: 127.0.0.1:9400").code, 200);
+  EXPECT_EQ(ask("GET", "Host: rebound.example").code, 421);
+  EXPECT_EQ(ask("GET", "Host: localhost\r\nOrigin: http://evil.example").code, 403);
+  const HttpAnswer preflight =
+      ask("OPTIONS",
+          "Host: localhost\r\nOrigin: http://evil.example\r\nAccess-Control-Request-Method: GET");
+  EXPECT_EQ(preflight.code, 403);
+  EXPECT_THAT(preflight.head, Not(HasSubstr("Access-Control")));
+  EXPECT_EQ(ask("POST", "Host: localhost").code, 405);
+}
+
+TEST(MetricsServer, AnAllowedNameIsAnswered) {
+  setenv(http::kAllowHostVariable, "metrics.example.org", 1);
+  ASSERT_OK_AND_ASSIGN(const auto server, MetricsServer::Start("127.0.0.1:0", {}));
+  unsetenv(http::kAllowHostVariable);
+  EXPECT_EQ(
+      HttpAsk(PortOf(*server), "GET /metrics HTTP/1.1\r\nHost: metrics.example.org\r\n\r\n").code,
+      200);
+}
+
+TEST(MetricsServer, ClientsThatWaitHoldUpNoScrape) {
+  ASSERT_OK_AND_ASSIGN(const auto server, MetricsServer::Start("127.0.0.1:0", {}));
+  std::vector<FileDescriptor> waiting;
+  for (int i = 0; i < 200; ++i) {
+    waiting.push_back(HttpDial(PortOf(*server), i % 2 == 0 ? "" : "GET /metrics HTTP/1.1\r\nHo"));
+  }
+  EXPECT_EQ(HttpGet(PortOf(*server), "/metrics").code, 200);
 }
 
 TEST(MetricsServer, SaysWhyItCannotListen) {

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/config/load.h"
+#include "common/http/http_flags.h"
 #include "common/status/status_macros.h"
 #include "tools/tandem/commands/command.h"
 #include "tools/tandem/driver/run_inputs.h"
@@ -48,6 +49,7 @@ void AddObservationOptions(CLI::App& command, RunOptions& options) {
   command.add_option("--openai-listen", options.openai_listen,
                      "With --local: HOST:PORT of the first rollout's HTTP endpoint for OpenAI's "
                      "clients; the other rollouts take the ports that follow");
+  http::AddHttpFlags(command);
   command.add_flag(
       "--trace", options.trace,
       "Writes run_dir/trace.json, which Perfetto opens: one trace a step, through every "

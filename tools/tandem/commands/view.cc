@@ -5,6 +5,7 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
+#include "common/http/http_flags.h"
 #include "common/rpc/termination_signal.h"
 #include "common/status/status_macros.h"
 #include "tools/tandem/commands/command.h"
@@ -47,6 +48,7 @@ void AddView(CLI::App& app, Runner& runner) {
       ->check(CLI::Range(0, 65535));
   command->add_option("--host", options->host,
                       "Address to listen on; whoever can reach it can read the run");
+  http::AddHttpFlags(*command);
   command->callback([&runner, options] { runner = [options] { return RunView(*options); }; });
 }
 

@@ -1,16 +1,15 @@
 #include "tools/tandem/driver/otlp_export.h"
 
-#include <civetweb.h>
-
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <memory>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "absl/time/clock.h"
+#include "common/http/client.h"
 #include "common/io/json_values.h"
 #include "common/io/read_file.h"
 #include "common/net/host_port.h"
@@ -23,8 +22,8 @@ using nlohmann::json;
 
 constexpr int64_t kMaxTraceBytes = int64_t{16} << 30;
 constexpr size_t kSpansOfARequest = 2000;
-constexpr int kPatienceMilliseconds = 10000;
-constexpr int kInternalSpan = 1;  // SPAN_KIND_INTERNAL
+constexpr absl::Duration kPatience = absl::Seconds(10);  // of a request
+constexpr int kInternalSpan = 1;                         // SPAN_KIND_INTERNAL
 
 json Attribute(const std::string& key, const json& value) {
   json typed;
@@ -96,29 +95,17 @@ absl::StatusOr<Endpoint> ParseEndpoint(absl::string_view endpoint) {
   return out;
 }
 
-absl::Status Post(const Endpoint& endpoint, const std::string& body) {
-  char error[256] = "";
-  const std::unique_ptr<mg_connection, void (*)(mg_connection*)> connection(
-      mg_connect_client(endpoint.host.c_str(), endpoint.port, /*use_ssl=*/0, error, sizeof(error)),
-      mg_close_connection);
+absl::Status Post(const Endpoint& endpoint, std::string body) {
   const auto unavailable = [&](absl::string_view why) {
     return absl::UnavailableError(absl::StrCat("the collector at ", endpoint.host, ":",
                                                endpoint.port, " did not take the trace: ", why));
   };
-  if (connection == nullptr) return unavailable(error);
-  mg_printf(connection.get(),
-            "POST %s/v1/traces HTTP/1.1\r\nHost: %s:%d\r\nContent-Type: application/json\r\n"
-            "Content-Length: %zu\r\nConnection: close\r\n\r\n",
-            endpoint.path.c_str(), endpoint.host.c_str(), endpoint.port, body.size());
-  mg_write(connection.get(), body.data(), body.size());
-  if (mg_get_response(connection.get(), error, sizeof(error), kPatienceMilliseconds) < 0) {
-    return unavailable(error);
-  }
-  const int code = mg_get_response_info(connection.get())->status_code;
-  if (code >= 200 && code < 300) return absl::OkStatus();
-  char answer[512] = "";
-  mg_read(connection.get(), answer, sizeof(answer) - 1);
-  return unavailable(absl::StrCat("HTTP ", code, " ", answer));
+  const absl::StatusOr<http::Response> answer =
+      http::Post({endpoint.host, endpoint.port}, endpoint.path + "/v1/traces", "application/json",
+                 std::move(body), absl::Now() + kPatience);
+  if (!answer.ok()) return unavailable(answer.status().message());
+  if (answer->code >= 200 && answer->code < 300) return absl::OkStatus();
+  return unavailable(absl::StrCat("HTTP ", answer->code, " ", answer->body.substr(0, 512)));
 }
 
 }  // namespace
@@ -169,7 +156,6 @@ absl::StatusOr<int64_t> ExportTrace(const std::string& trace_path, const std::st
   if (!trace.is_object() || !trace.contains("traceEvents") || !trace["traceEvents"].is_array()) {
     return absl::InvalidArgumentError(absl::StrCat(trace_path, ": expected a trace"));
   }
-  mg_init_library(0);
   int64_t count = 0;
   for (const json& request : ToOtlp(trace, kSpansOfARequest)) {
     RETURN_IF_ERROR(Post(parsed, request.dump(-1, ' ', false, json::error_handler_t::replace)));

@@ -1,13 +1,10 @@
 #include "tools/tandem/view/view_server.h"
 
-#include <civetweb.h>
-
-#include <cstring>
-#include <string_view>
+#include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
+#include "common/net/host_port.h"
 #include "common/status/status_macros.h"
 #include "view_page.h"
 
@@ -19,15 +16,16 @@ struct Content {
   std::string bytes;
 };
 
-absl::StatusOr<int64_t> Number(const mg_request_info& request, const char* name) {
-  char text[32];
+absl::StatusOr<int64_t> Number(const http::Request& request, const char* name) {
   int64_t value = 0;
-  const char* const query = request.query_string == nullptr ? "" : request.query_string;
-  if (mg_get_var(query, std::strlen(query), name, text, sizeof(text)) <= 0 ||
-      !absl::SimpleAtoi(text, &value)) {
+  if (!absl::SimpleAtoi(request.QueryValue(name).value_or(""), &value)) {
     return absl::InvalidArgumentError(absl::StrCat("expected ", name, "=NUMBER in the query"));
   }
   return value;
+}
+
+bool AsksTheModel(const http::Request& request) {
+  return request.path == "/api/inspect" || request.path == "/api/attention";
 }
 
 Content Json(const nlohmann::json& value) {
@@ -35,9 +33,9 @@ Content Json(const nlohmann::json& value) {
   return {"application/json", value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)};
 }
 
-absl::StatusOr<Content> Find(const mg_request_info& request, RunReader& reader,
+absl::StatusOr<Content> Find(const http::Request& request, RunReader& reader,
                              Inspector& inspector) {
-  const std::string_view path = request.local_uri;
+  const std::string& path = request.path;
   if (path == "/") return Content{"text/html; charset=utf-8", std::string(IndexHtml())};
   if (path == "/view.css") return Content{"text/css; charset=utf-8", std::string(ViewCss())};
   if (path == "/view.js") return Content{"text/javascript; charset=utf-8", std::string(ViewJs())};
@@ -55,7 +53,7 @@ absl::StatusOr<Content> Find(const mg_request_info& request, RunReader& reader,
     ASSIGN_OR_RETURN(const nlohmann::json samples, reader.Rollouts(step));
     return Json(samples);
   }
-  if (path == "/api/inspect" || path == "/api/attention") {
+  if (AsksTheModel(request)) {
     ASSIGN_OR_RETURN(const int64_t step, Number(request, "step"));
     ASSIGN_OR_RETURN(const int64_t sample, Number(request, "sample"));
     if (path == "/api/inspect") {
@@ -81,54 +79,63 @@ int HttpCode(const absl::Status& status) {
   }
 }
 
+http::Response Page(int code, Content content) {
+  http::Response response;
+  response.code = code;
+  response.content_type = std::move(content.type);
+  response.headers = {{"Content-Security-Policy",
+                       "default-src 'self'; img-src data:; style-src 'self' 'unsafe-inline'; "
+                       "frame-ancestors 'none'"}};
+  response.body = std::move(content.bytes);
+  return response;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ViewServer>> ViewServer::Start(const std::string& listen,
                                                               RunReader& reader,
                                                               Inspector& inspector) {
-  mg_init_library(0);
+  ASSIGN_OR_RETURN(net::HostPort address, net::ParseListenAddress(listen));
   std::unique_ptr<ViewServer> out(new ViewServer(reader, inspector));
-  const char* options[] = {"listening_ports",    listen.c_str(), "num_threads", "4",
-                           "request_timeout_ms", "10000",        nullptr};
-  out->context_ = mg_start(nullptr, nullptr, options);
-  if (out->context_ == nullptr) {
+  http::Options options;
+  options.listen = listen;
+  options.limits.max_connections = 512;
+  options.limits.descriptor_share = 0.5;
+  options.limits.quick.num_threads = 4;
+  options.limits.slow = {.num_threads = 2, .max_queued = 16};
+  absl::StatusOr<std::unique_ptr<http::Server>> server = http::Server::Start(options, *out);
+  if (absl::IsUnavailable(server.status())) {
     return absl::UnavailableError(absl::StrCat(
-        "cannot listen on ", listen, "; stop what uses the port, or choose another with --port"));
+        "cannot listen on ", listen, "; stop what uses the port, or choose another with --port (",
+        server.status().message(), ")"));
   }
-  mg_server_port port;
-  if (mg_get_server_ports(out->context_, 1, &port) == 1) out->port_ = port.port;
-  out->url_ = absl::StrCat("http://", listen.substr(0, listen.rfind(':')), ":", out->port_, "/");
-  mg_set_request_handler(
-      out->context_, "/",
-      [](mg_connection* connection, void* self) {
-        return static_cast<const ViewServer*>(self)->Answer(connection);
-      },
-      out.get());
+  if (!server.ok()) return server.status();
+  out->server_ = *std::move(server);
+  address.port = out->port();
+  out->url_ = absl::StrCat("http://", address.ToString(), "/");
   return out;
 }
 
-ViewServer::~ViewServer() {
-  if (context_ != nullptr) mg_stop(context_);
+ViewServer::~ViewServer() = default;
+
+http::Admission ViewServer::Admit(const http::Request& head) {
+  http::Admission admission;
+  admission.slow = AsksTheModel(head);
+  if (head.method != "GET") {
+    admission.refusal = Refuse({405, "METHOD_NOT_ALLOWED", "only GET is answered"});
+  }
+  return admission;
 }
 
-int ViewServer::Answer(mg_connection* connection) const {
-  const mg_request_info& request = *mg_get_request_info(connection);
-  absl::StatusOr<Content> content = std::string_view(request.request_method) == "GET"
-                                        ? Find(request, reader_, inspector_)
-                                        : absl::InvalidArgumentError("only GET is answered");
-  const int code = content.ok() ? 200 : HttpCode(content.status());
-  if (!content.ok()) {
-    content = Content{"text/plain; charset=utf-8", std::string(content.status().message())};
-  }
-  mg_printf(
-      connection,
-      "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\nCache-Control: no-store\r\n"
-      "Content-Security-Policy: default-src 'self'; img-src data:; style-src 'self' "
-      "'unsafe-inline'\r\nX-Content-Type-Options: nosniff\r\n\r\n",
-      code, mg_get_response_code_text(connection, code), content->type.c_str(),
-      content->bytes.size());
-  mg_write(connection, content->bytes.data(), content->bytes.size());
-  return code;
+http::Response ViewServer::Refuse(const http::Error& error) const {
+  return Page(error.code, {"text/plain; charset=utf-8", error.message});
+}
+
+void ViewServer::Serve(http::Exchange& exchange) {
+  absl::StatusOr<Content> content = Find(exchange.request(), reader_, inspector_);
+  if (content.ok()) return exchange.Reply(Page(200, *std::move(content)));
+  exchange.Reply(Page(HttpCode(content.status()),
+                      {"text/plain; charset=utf-8", std::string(content.status().message())}));
 }
 
 }  // namespace tandem::view

@@ -12,38 +12,37 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "common/http/server.h"
 #include "tools/tandem/view/inspector.h"
 #include "tools/tandem/view/run_reader.h"
-
-struct mg_connection;
-struct mg_context;
 
 namespace tandem::view {
 
 // Everything is read; nothing can be changed through it. No path of a request reaches the file
-// system.
-class ViewServer {
+// system. What the model says is computed by threads of its own: the page goes on meanwhile.
+class ViewServer final : private http::Handler {
  public:
   // `listen` is HOST:PORT; port 0 takes a free one. UNAVAILABLE where it cannot be bound. Reader
   // and inspector outlive the server.
   static absl::StatusOr<std::unique_ptr<ViewServer>> Start(const std::string& listen,
                                                            RunReader& reader, Inspector& inspector);
-  ~ViewServer();
+  ~ViewServer() override;
   ViewServer(const ViewServer&) = delete;
   ViewServer& operator=(const ViewServer&) = delete;
 
   const std::string& url() const { return url_; }
-  int port() const { return port_; }
+  int port() const { return server_->port(); }
 
  private:
   ViewServer(RunReader& reader, Inspector& inspector) : reader_(reader), inspector_(inspector) {}
-  int Answer(mg_connection* connection) const;
+  http::Admission Admit(const http::Request& head) override;
+  void Serve(http::Exchange& exchange) override;
+  http::Response Refuse(const http::Error& error) const override;
 
   RunReader& reader_;
   Inspector& inspector_;
-  mg_context* context_ = nullptr;
   std::string url_;
-  int port_ = 0;
+  std::unique_ptr<http::Server> server_;  // goes first
 };
 
 }  // namespace tandem::view

@@ -6,9 +6,12 @@
 
 #include <cstdlib>
 #include <thread>
+#include <vector>
 
 #include "nlohmann/json.hpp"
 #include "tests/services/rollout/service/service_fixture.h"
+#include "tests/support/hostile_clients.h"
+#include "tests/support/http_clients.h"
 #include "tests/support/http_get.h"
 #include "tests/support/program.h"
 #include "tests/support/run_processes.h"
@@ -25,6 +28,7 @@ using ::tandem::testing::HttpPost;
 using ::tandem::testing::ProgramResult;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr char kDigits[] = "models/digit-completion";
 constexpr char kPrompt[] = "Once upon a time";
@@ -261,7 +265,7 @@ TEST_F(OpenAiServerTest, RefusesWhatIsNotARequest) {
   EXPECT_EQ(HttpGet(port(), "/v1/models/other").code, 404);
   EXPECT_EQ(HttpGet(port(), "/v1/models/tinystories-656k").code, 200);
   EXPECT_EQ(HttpAsk(port(),
-                    "POST /v1/completions HTTP/1.1\r\nHost: l\r\nContent-Type: text/plain"
+                    "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain"
                     "\r\nContent-Length: 2\r\n\r\n{}")
                 .code,
             415);
@@ -275,6 +279,94 @@ TEST_F(OpenAiServerTest, RefusesWhatIsNotARequest) {
   EXPECT_EQ(Post({{"prompt", kPrompt}, {"max_tokens", 0}}).code, 400);
   EXPECT_EQ(Post({{"prompt", kPrompt}, {"stream", true}, {"n", 5000}}).code, 400);
   EXPECT_TRUE(AwaitRequests(0));
+}
+
+TEST_F(OpenAiServerTest, NoBodyEndsTheProcess) {
+  SKIP_WITHOUT_DATA(kStories);
+  Start();
+  const std::string prompt = R"({"prompt": "1", )";
+  const std::vector<std::string> bodies = {
+      prompt + R"("temperature": 1e999})",
+      prompt + R"("temperature": -1e999})",
+      prompt + R"("max_tokens": 1e400})",
+      prompt + R"("seed": 99999999999999999999999})",
+      prompt + R"("top_p": 1e-999})",
+      prompt + R"("n": 9223372036854775807})",
+      prompt + R"("echo": true, "max_tokens": 0, "n": 2000000000})",
+      prompt + R"("echo": true, "max_tokens": 0, "n": -1})",
+      prompt + R"("echo": true, "max_tokens": 0, "n": 0})",
+      prompt + R"("user": ")" + std::string("\xed\xa0\x80") + "\"}",
+      R"({"prompt": [)" + std::string(200000, '[') + "]}",
+      R"({"prompt": )" + std::string(200, '[') + std::string(200, ']') + "}",
+      R"({"prompt": [1e999]})",
+      R"({"prompt": [1e18, -1e18]})",
+      R"({"prompt": [1.5]})",
+      R"({"prompt": [[]]})",
+      R"({"prompt": [[1],"a",{}]})",
+      R"({"prompt": [-1]})"};
+  for (const std::string& body : bodies) {
+    for (const char* path : {"/v1/completions", "/v1/chat/completions"}) {
+      const HttpAnswer answer = HttpAsk(port(), HttpPost(path, body));
+      EXPECT_EQ(answer.code, 400) << path << " " << body.substr(0, 100) << "\n" << answer.body;
+    }
+  }
+  std::string many = R"({"prompt": [)";
+  for (int i = 0; i < 20000; ++i) many += "[1],";
+  EXPECT_EQ(HttpAsk(port(), HttpPost("/v1/completions", many + "[1]]}")).code, 400);
+  EXPECT_EQ(HttpGet(port(), "/health").code, 200);
+}
+
+TEST_F(OpenAiServerTest, AWebPageOfAnotherSiteIsRefused) {
+  SKIP_WITHOUT_DATA(kStories);
+  Start();
+  const std::string body = json{{"prompt", kPrompt}, {"max_tokens", 2}}.dump();
+  const auto ask = [&](const std::string& host, const std::string& headers) {
+    return HttpAsk(port(), "POST /v1/completions HTTP/1.1\r\nHost: " + host + "\r\n" + headers +
+                               "Content-Type: application/json\r\nContent-Length: " +
+                               std::to_string(body.size()) + "\r\n\r\n" + body);
+  };
+  EXPECT_EQ(ask("localhost", "").code, 200);
+  EXPECT_EQ(ask("127.0.0.1:8000", "Origin: http://127.0.0.1:8000\r\n").code, 200);
+  EXPECT_EQ(ask("rebound.example", "").code, 421);
+  EXPECT_EQ(ask("rebound.example", "Origin: http://rebound.example\r\n").code, 421);
+  const HttpAnswer page = ask("localhost", "Origin: http://evil.example\r\n");
+  EXPECT_EQ(page.code, 403);
+  EXPECT_EQ(json::parse(page.body)["error"]["code"], "origin_not_allowed");
+  const HttpAnswer preflight =
+      HttpAsk(port(),
+              "OPTIONS /v1/completions HTTP/1.1\r\nHost: localhost\r\nOrigin: "
+              "http://evil.example\r\nAccess-Control-Request-Method: POST\r\n"
+              "Access-Control-Request-Headers: content-type\r\n\r\n");
+  EXPECT_EQ(preflight.code, 403);
+  EXPECT_THAT(preflight.head, Not(HasSubstr("Access-Control")));
+  EXPECT_THAT(HttpGet(port(), "/health").head, Not(HasSubstr("Access-Control")));
+}
+
+TEST_F(OpenAiServerTest, ItsTokenStandsForANameThatItDoesNotKnow) {
+  SKIP_WITHOUT_DATA(kStories);
+  setenv("TANDEM_OPENAI_TOKEN", "secret", 1);
+  Start();
+  const std::string get = "GET /v1/models HTTP/1.1\r\nHost: behind.a.proxy.example\r\n";
+  EXPECT_EQ(HttpAsk(port(), get + "Authorization: Bearer secret\r\n\r\n").code, 200);
+  EXPECT_EQ(HttpAsk(port(), get + "Authorization: Bearer wrong\r\n\r\n").code, 421);
+}
+
+TEST_F(OpenAiServerTest, ClientsThatWaitHoldUpNobody) {
+  SKIP_WITHOUT_DATA(kStories);
+  openai_.max_requests = 4;
+  Start();
+  // More than there were ever threads.
+  const testing::IdleClients idle(port(), 1500);
+  EXPECT_GT(idle.num_open(), 900);
+  std::vector<FileDescriptor> trickling;
+  for (int i = 0; i < 40; ++i) {
+    trickling.push_back(testing::HttpDial(
+        port(),
+        "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        "Content-Length: 1000\r\n\r\n{\"prompt\""));
+  }
+  EXPECT_EQ(HttpGet(port(), "/health").code, 200);
+  EXPECT_EQ(Post({{"prompt", kPrompt}, {"max_tokens", 2}}).code, 200);
 }
 
 TEST_F(OpenAiServerTest, MoreRequestsThanItAnswersAtOnceAreToldSo) {

@@ -1,11 +1,12 @@
 #include "tools/tandem/driver/otlp_export.h"
 
-#include <civetweb.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <string>
 
+#include "common/http/server.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_folder.h"
 
@@ -59,40 +60,31 @@ TEST(Otlp, SpansKeepTheirIdsTimesAndProcesses) {
 }
 
 // Takes what is posted to it.
-class Collector {
+class Collector final : private http::Handler {
  public:
   explicit Collector(int code) : code_(code) {
-    mg_init_library(0);
-    const char* options[] = {"listening_ports", "127.0.0.1:0", "num_threads", "1", nullptr};
-    context_ = mg_start(nullptr, nullptr, options);
-    mg_set_request_handler(
-        context_, "/v1/traces",
-        [](mg_connection* connection, void* self) {
-          return static_cast<Collector*>(self)->Take(connection);
-        },
-        this);
+    auto server = http::Server::Start({.listen = "127.0.0.1:0"}, *this);
+    EXPECT_OK(server.status());
+    if (server.ok()) server_ = *std::move(server);
   }
-  ~Collector() { mg_stop(context_); }
 
-  std::string endpoint() const {
-    mg_server_port port;
-    mg_get_server_ports(context_, 1, &port);
-    return "http://127.0.0.1:" + std::to_string(port.port);
-  }
+  std::string endpoint() const { return "http://" + server_->address(); }
   std::string body;
 
  private:
-  int Take(mg_connection* connection) {
-    char buffer[4096];
-    for (int got; (got = mg_read(connection, buffer, sizeof(buffer))) > 0;)
-      body.append(buffer, got);
-    mg_printf(connection, "HTTP/1.1 %d X\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}",
-              code_);
-    return code_;
+  http::Admission Admit(const http::Request& head) override {
+    http::Admission admission;
+    admission.max_body_bytes = size_t{1} << 20;
+    if (head.path != "/v1/traces") admission.refusal = Refuse({404, "NOT_FOUND", head.path});
+    return admission;
+  }
+  void Serve(http::Exchange& exchange) override {
+    body = exchange.request().body;
+    exchange.Reply({.code = code_, .content_type = "application/json", .body = "{}"});
   }
 
   const int code_;
-  mg_context* context_ = nullptr;
+  std::unique_ptr<http::Server> server_;
 };
 
 TEST(Otlp, IsPostedToTheCollector) {

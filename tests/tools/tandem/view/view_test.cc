@@ -7,9 +7,11 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "common/config/load.h"
 #include "common/config/to_yaml.h"
+#include "tests/support/http_clients.h"
 #include "tests/support/http_get.h"
 #include "tests/support/program.h"
 #include "tests/support/status_matchers.h"
@@ -25,11 +27,14 @@ namespace {
 
 using nlohmann::json;
 using ::tandem::testing::HttpAnswer;
+using ::tandem::testing::HttpAsk;
+using ::tandem::testing::HttpDial;
 using ::tandem::testing::HttpGet;
 using ::tandem::testing::StatusIs;
 using ::tandem::testing::TempFolder;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr char kStories[] = "models/tinystories-656k";
 
@@ -157,6 +162,36 @@ TEST_F(ViewTest, SaysWhyAModelCannotRead) {
 TEST_F(ViewTest, RefusesWhatIsNoRun) {
   EXPECT_THAT(RunReader::Open(folder_.path()).status(),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("no config.yaml")));
+}
+
+TEST_F(ViewTest, AWebPageOfAnotherSiteReadsNothing) {
+  Start(testing::WriteTinyModel(folder_));
+  WriteSample({3, 12}, {4, 5, 0});
+  const auto ask = [&](const std::string& headers, const std::string& method = "GET") {
+    return HttpAsk(server_->port(),
+                   method + " /api/rollouts?step=3 HTTP/1.1\r\n" + headers + "\r\n\r\n");
+  };
+  EXPECT_EQ(ask("Host: localhost:8700").code, 200);
+  const HttpAnswer rebound = ask("Host: rebound.example");
+  EXPECT_EQ(rebound.code, 421);
+  EXPECT_THAT(rebound.body, Not(HasSubstr("response_ids")));
+  EXPECT_EQ(ask("Host: localhost\r\nOrigin: http://evil.example").code, 403);
+  EXPECT_EQ(ask("Host: localhost\r\nSec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: no-cors").code,
+            403);
+  const HttpAnswer preflight =
+      ask("Host: localhost\r\nOrigin: http://evil.example\r\nAccess-Control-Request-Method: GET",
+          "OPTIONS");
+  EXPECT_EQ(preflight.code, 403);
+  EXPECT_THAT(preflight.head, Not(HasSubstr("Access-Control")));
+}
+
+TEST_F(ViewTest, ClientsThatWaitHoldUpNobody) {
+  Start(testing::WriteTinyModel(folder_));
+  std::vector<FileDescriptor> waiting;
+  for (int i = 0; i < 200; ++i) {
+    waiting.push_back(HttpDial(server_->port(), i % 2 == 0 ? "" : "GET / HTTP/1.1\r\nHost: lo"));
+  }
+  EXPECT_THAT(Get("/").body, HasSubstr("<title>Tandem</title>"));
 }
 
 TEST_F(ViewTest, SaysThatAPortIsTaken) {

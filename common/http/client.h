@@ -1,0 +1,27 @@
+// Requests of this process to others over plain HTTP.
+//
+//   ASSIGN_OR_RETURN(const http::Response answer,
+//                    http::Post({"collector", 4318}, "/v1/traces", "application/json", body,
+//                               absl::Now() + absl::Seconds(10)));
+#ifndef TANDEM_COMMON_HTTP_CLIENT_H_
+#define TANDEM_COMMON_HTTP_CLIENT_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/http/message.h"
+#include "common/net/host_port.h"
+
+namespace tandem::http {
+
+// The answer of at most 1 MiB, whatever its code. UNAVAILABLE, with the reason, where there is
+// none; DEADLINE_EXCEEDED where it is not complete in time. The name is looked up first, for as
+// long as the system's resolver takes.
+absl::StatusOr<Response> Post(const net::HostPort& to, const std::string& path,
+                              const std::string& content_type, std::string body,
+                              absl::Time deadline);
+
+}  // namespace tandem::http
+
+#endif  // TANDEM_COMMON_HTTP_CLIENT_H_
