@@ -131,7 +131,8 @@ absl::Status Engine::FlipWeights(int64_t version, int64_t incarnation, CommitRes
 }
 
 void Engine::SetCacheRoot() {
-  std::string salt;
+  // Of two trainers' versions one number may come again.
+  std::string salt = absl::StrCat("trainer ", incarnation_, " ");
   if (num_repairs_ > 0) absl::StrAppend(&salt, "repair ", num_repairs_);
   if (num_releases_ > 0) absl::StrAppend(&salt, " release ", num_releases_);
   blocks_.SetRoot(RootHash(options_.model_name, version_, salt));

@@ -444,6 +444,18 @@ TEST_F(WeightReceiverTest, AVersionOutOfRangeIsRefused) {
   EXPECT_OK(Begin(BeginRequest("a", 1)).status());
 }
 
+TEST_F(WeightReceiverTest, OnlyATrainerThatTakesOverMayBeginWithASmallerVersion) {
+  ASSERT_OK(Begin(BeginRequest("a", 5)).status());
+  ASSERT_OK(Send("a", all()));
+  ASSERT_OK_AND_ASSIGN(const auto verified, Verify("a"));
+  ASSERT_OK(Commit("a", 5, verified.model_digest()).status());
+  auto request = BeginRequest("b", 0);
+  request.set_incarnation(2);
+  EXPECT_EQ(Reason(Begin(request).status()), "VERSION_NOT_NEWER");
+  request.mutable_owner()->set_take_over(true);
+  EXPECT_OK(Begin(request).status());
+}
+
 TEST_F(WeightReceiverTest, AVersionThatIsNotNewerIsRefused) {
   ASSERT_OK(Begin(BeginRequest("a", 5)).status());
   ASSERT_OK(Send("a", all()));
