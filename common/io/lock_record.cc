@@ -14,6 +14,7 @@
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "common/io/json_fields.h"
+#include "common/io/parse_json.h"
 #include "common/io/read_file.h"
 #include "common/status/status_macros.h"
 
@@ -64,8 +65,7 @@ std::string ToText(const LockRecord& record) {
 }
 
 absl::StatusOr<LockRecord> ParseLockRecord(absl::string_view text, const std::string& place) {
-  const nlohmann::json parsed =
-      nlohmann::json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json parsed = ParseJson<nlohmann::json>(text).value_or(nullptr);
   if (!parsed.is_object()) {
     return absl::InvalidArgumentError(absl::StrCat(place, ": expected one JSON object"));
   }
