@@ -103,7 +103,7 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateGroupOf(absl::string_view ba
     return CreateAgreedGroup(options, "", nullptr, &CreateCheckedNcclGroup);
   }
   if (backend == "gloo") return CreateAgreedGroup(options, "", nullptr, &CreateNetworkGroup);
-  if (backend == "socket") return CreateSocketGroup(options);
+  if (backend == "socket") return CreateAgreedGroup(options, "", nullptr, &CreateSocketGroup);
   if (backend == "shared_memory") {
     return CreateAgreedGroup(options, HostPlace(options), &CreateSharedMemoryGroup,
                              &CreateNetworkGroup);
@@ -121,7 +121,7 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateGroupOf(absl::string_view ba
 }
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateSocketGroup(const GroupOptions& options) {
-  return CreateAgreedGroup(options, "", nullptr, &CreateSocketGroup);
+  return CreateSocketGroup(options, LinkPlan());
 }
 
 }  // namespace tandem::comm

@@ -51,10 +51,11 @@ using GroupMaker = std::function<absl::StatusOr<std::unique_ptr<ProcessGroup>>(
 // two that do. Otherwise as CreateGlooGroup.
 absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateSharedMemoryGroup(const GroupOptions& options);
 
-// Joins a group whose ranks send each other messages over TCP, in plaintext or TLS, a connection
-// for each pair, and that has no collectives: those are UNIMPLEMENTED. Messages move on the threads
-// that issue them and wait for them, so that what has been received is in the core's cache. Who
-// does not know the rendezvous store cannot connect. Otherwise as CreateGlooGroup.
+// Joins a group whose ranks send each other messages over TCP, a connection for each pair, and that
+// has no collectives: those are UNIMPLEMENTED. It is plaintext whatever options.data_plane says:
+// CreateGroupOf() handles that. Messages move on the threads that issue them and wait for them, so
+// that what has been received is in the core's cache. Who does not know the rendezvous store cannot
+// connect. Otherwise as CreateGlooGroup.
 absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateSocketGroup(const GroupOptions& options);
 
 // The same over sockets of the host, of ranks that LocalLinks::Place() puts in one place.

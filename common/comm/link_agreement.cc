@@ -181,6 +181,7 @@ absl::StatusOr<LinkPlan> AgreeOnLinks(const GroupOptions& options, std::string p
 absl::Status EncryptLinks(const GroupOptions& options, const LinkPlan& plan, absl::string_view lane,
                           std::vector<SocketLink>& links, absl::Time deadline,
                           const Cancelled& cancelled) {
+  if (!plan.is_encrypted) return absl::OkStatus();
   // In the order of the ranks on every rank: of the pairs that are not done, the first has both its
   // ranks at it.
   for (int peer = 0; peer < options.size; ++peer) {

@@ -90,12 +90,15 @@ struct TlsCallbacks {
   static SSL_SESSION* KeySession(SSL* ssl) {
     const std::string& key = Of(ssl)->options_.key;
     SSL_SESSION* session = SSL_SESSION_new();
-    Require(session != nullptr &&
-                SSL_SESSION_set1_master_key(
-                    session, reinterpret_cast<const unsigned char*>(key.data()), key.size()) == 1 &&
-                SSL_SESSION_set_cipher(session, SSL_CIPHER_find(ssl, kAes128GcmSha256)) == 1 &&
-                SSL_SESSION_set_protocol_version(session, TLS1_3_VERSION) == 1,
-            "SSL_SESSION_new");
+    Require(
+        session != nullptr &&
+            SSL_SESSION_set1_master_key(session, reinterpret_cast<const unsigned char*>(key.data()),
+                                        key.size()) == 1 &&
+            SSL_SESSION_set_cipher(session, SSL_CIPHER_find(ssl, kAes128GcmSha256)) == 1 &&
+            SSL_SESSION_set_protocol_version(session, TLS1_3_VERSION) == 1 &&
+            SSL_SESSION_set1_id_context(session, reinterpret_cast<const unsigned char*>(kIdentity),
+                                        sizeof(kIdentity) - 1) == 1,
+        "SSL_SESSION_new");
     return session;
   }
 
@@ -120,7 +123,11 @@ struct TlsCallbacks {
                   SSL_CTX_set_max_proto_version(made, TLS1_3_VERSION) == 1 &&
                   SSL_CTX_set_ciphersuites(
                       made, "TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256") == 1 &&
-                  SSL_CTX_set_num_tickets(made, 0) == 1,
+                  SSL_CTX_set_num_tickets(made, 0) == 1 &&
+                  // Wanted of a server that verifies.
+                  SSL_CTX_set_session_id_context(made,
+                                                 reinterpret_cast<const unsigned char*>(kIdentity),
+                                                 sizeof(kIdentity) - 1) == 1,
               "SSL_CTX_new");
       SSL_CTX_set_session_cache_mode(made, SSL_SESS_CACHE_OFF);
       // Nothing is trusted: a peer that would rather show a certificate is refused.

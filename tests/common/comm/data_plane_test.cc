@@ -158,7 +158,9 @@ TEST(DataPlane, WhoeverIsOnTheWireCannotMakeTwoHostsLookLikeOne) {
     if (at != std::string::npos) changed.replace(at, 6, "host 0");
     return changed;
   }});
-  const auto results = RunPair(tap, "socket", &SendPhrases);
+  // Rank 1 waits for one that has refused it.
+  const auto results = RunPair(tap, "socket", &SendPhrases,
+                               [](GroupOptions& options) { options.timeout = absl::Seconds(1); });
   EXPECT_THAT(results[0], StatusIs(absl::StatusCode::kPermissionDenied,
                                    AllOf(HasSubstr("rank 1"), HasSubstr("not proven"))));
   EXPECT_EQ(tap.seen().find(kPhrase), std::string::npos);

@@ -1,6 +1,7 @@
 // TLS over one connection: who gets in, and how long its keys last.
 #include "common/comm/tls_session.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <openssl/evp.h>
 #include <openssl/ssl.h>
@@ -28,6 +29,7 @@ std::array<FileDescriptor, 2> Connection(bool blocks = false) {
   int ends[2];
   EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | (blocks ? 0 : SOCK_NONBLOCK), 0, ends),
             0);
+  EXPECT_EQ(fcntl(ends[0], F_SETFL, O_NONBLOCK), 0);
   return {FileDescriptor(ends[0]), FileDescriptor(ends[1])};
 }
 
