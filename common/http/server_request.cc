@@ -197,6 +197,9 @@ void Server::Impl::WriteSome(const Pointer& connection) {
     if (sent >= 0) {
       connection->num_sent += static_cast<size_t>(sent);
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      const absl::Duration allowance =
+          WriteAllowance(limits_.write_timeout, static_cast<int64_t>(connection->num_sent));
+      SetDeadline(connection, allowance - (absl::Now() - connection->answered));
       connection->socket.async_wait(tcp::socket::wait_write,
                                     [this, connection](const boost::system::error_code& error) {
                                       if (connection->closed || error) return;

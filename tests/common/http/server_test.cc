@@ -26,7 +26,7 @@ using ::testing::Not;
 using ::testing::StartsWith;
 
 TEST(HttpServer, AnswersEachKindOfRequest) {
-  TestSite site;
+  TestSite site({.slow = {.num_threads = 1}});
   const HttpAnswer quick = HttpGet(site.port(), "/quick");
   EXPECT_EQ(quick.code, 200);
   EXPECT_EQ(quick.body, "fine");
