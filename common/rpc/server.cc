@@ -6,19 +6,18 @@
 #include <grpcpp/server_builder.h>
 #include <grpcpp/support/server_interceptor.h>
 #include <malloc.h>
-#include <netdb.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "common/net/host_port.h"
 #include "common/rpc/caller_check.h"
+#include "common/rpc/connection_gate.h"
 #include "common/rpc/grpc_log.h"
 #include "common/rpc/reset_limit.h"
 #include "common/rpc/trace_interceptor.h"
@@ -47,32 +46,6 @@ absl::StatusOr<net::HostPort> ParseListen(const std::string& listen) {
   return parsed;
 }
 
-// gRPC only says that binding failed; asking the system once more tells why.
-std::string WhyBindFails(const net::HostPort& listen) {
-  addrinfo hints{};
-  hints.ai_flags = AI_PASSIVE;
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const int lookup =
-      getaddrinfo(listen.host.c_str(), absl::StrCat(listen.port).c_str(), &hints, &found);
-  if (lookup != 0) return gai_strerror(lookup);
-  std::string reason = "the reason is unknown";
-  for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {
-    const int fd = socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC, at->ai_protocol);
-    if (fd < 0) continue;
-    const int on = 1;
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-    if (bind(fd, at->ai_addr, at->ai_addrlen) != 0 || listen.port == 0 || ::listen(fd, 1) != 0) {
-      reason = std::strerror(errno);
-      if (errno == EADDRINUSE)
-        absl::StrAppend(&reason, "; stop the other process or choose port 0");
-    }
-    close(fd);
-  }
-  freeaddrinfo(found);
-  return reason;
-}
-
 int Milliseconds(absl::Duration duration) {
   return static_cast<int>(absl::ToInt64Milliseconds(duration));
 }
@@ -88,10 +61,21 @@ void EnablePlugins() {
   (void)done;
 }
 
-absl::Status CannotListen(const std::string& role, const std::string& listen,
-                          const net::HostPort& parsed) {
-  return absl::UnavailableError(
-      absl::StrFormat("the %s cannot listen on %s: %s", role, listen, WhyBindFails(parsed)));
+// Listens on `listen`, or says as whom it cannot.
+absl::StatusOr<std::shared_ptr<ConnectionGate>> OpenGate(const std::string& role,
+                                                         const net::HostPort& listen) {
+  absl::StatusOr<std::unique_ptr<ConnectionGate>> gate =
+      ConnectionGate::Listen(listen, ConnectionGate::DefaultMaxConnections());
+  if (gate.ok()) return std::shared_ptr<ConnectionGate>(*std::move(gate));
+  const bool in_use = absl::StrContains(gate.status().message(), std::strerror(EADDRINUSE));
+  return absl::UnavailableError(absl::StrFormat(
+      "the %s cannot listen on %s: %s%s", role, listen.ToString(), gate.status().message(),
+      in_use ? "; stop the other process or choose port 0" : ""));
+}
+
+absl::Status DidNotStart(const std::string& role) {
+  return absl::UnavailableError(absl::StrFormat(
+      "the %s's gRPC server did not start; TANDEM_LOG=debug shows what gRPC says of it", role));
 }
 
 // What clients that do nothing, or nothing good, can cost.
@@ -124,12 +108,14 @@ class Server::CallObserver final : public grpc::experimental::Interceptor {
   }
   ~CallObserver() override {
     if (!client_.empty()) calls_->limit->End(client_);
+    for (ConnectionGate* gate : Gates()) gate->OnCallEnd(peer_);
     TrimMemory();
   }
 
   void Intercept(InterceptorBatchMethods* methods) override {
     if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_INITIAL_METADATA)) {
       CountClient(*methods->GetRecvInitialMetadata());
+      CountConnection();
       if (telemetry::TraceEnabled()) caller_ = TraceContextIn(methods->GetRecvInitialMetadata());
     }
     if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_CLOSE)) {
@@ -169,6 +155,21 @@ class Server::CallObserver final : public grpc::experimental::Interceptor {
     if (!client_.empty()) calls_->limit->Begin(client_);
   }
 
+  std::vector<ConnectionGate*> Gates() const {
+    std::vector<ConnectionGate*> gates;
+    if (peer_.empty()) return gates;
+    for (const auto& gate : {calls_->gate, calls_->health_gate}) {
+      if (gate != nullptr) gates.push_back(gate.get());
+    }
+    return gates;
+  }
+
+  void CountConnection() {
+    if (!peer_.empty()) return;
+    peer_ = info_.server_context()->peer();
+    for (ConnectionGate* gate : Gates()) gate->OnCallBegin(peer_);
+  }
+
   // What the calls of an ended connection took goes back to the system when they are over.
   void TrimMemory() {
     int64_t due = calls_->trim_at;
@@ -188,6 +189,7 @@ class Server::CallObserver final : public grpc::experimental::Interceptor {
   const std::string method_;
   const std::shared_ptr<Calls> calls_;
   std::string client_;  // counted; empty where nobody is known
+  std::string peer_;    // of the connection; empty before it is known
   const absl::Time start_;
   telemetry::TraceContext caller_;  // not valid where the caller traces nothing
 };
@@ -230,15 +232,14 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options,
   out->calls_->limit = std::make_shared<CallerLimit>(max_calls);
   // A client may take back every call that it may have, all at once.
   out->calls_->resets = std::make_shared<ResetLimit>(max_calls, kResetInterval);
-  builder.AddListeningPort(
-      options.listen,
+  ASSIGN_OR_RETURN(out->calls_->gate, OpenGate(out->role_, listen));
+  out->port_ = out->calls_->gate->port();
+  auto acceptor = builder.experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
       health_only ? grpc::InsecureServerCredentials()
-                  : security.ForServer(out->calls_->metrics, out->calls_->limit, options.listen),
-      &out->port_);
+                  : security.ForServer(out->calls_->metrics, out->calls_->limit, options.listen));
   builder.SetMaxReceiveMessageSize(static_cast<int>(options.max_message_bytes));
   builder.SetMaxSendMessageSize(static_cast<int>(options.max_message_bytes));
-  // Two servers on one port would each get some of the calls.
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, Milliseconds(kPingInterval));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, Milliseconds(kPingTimeout));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
@@ -249,25 +250,25 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options,
   out->Observe(builder);
 
   out->server_ = builder.BuildAndStart();
-  if (out->server_ == nullptr || out->port_ == 0) {
-    return CannotListen(out->role_, options.listen, listen);
-  }
+  if (out->server_ == nullptr) return DidNotStart(out->role_);
   out->calls_->port = out->port_;
+  out->calls_->gate->Start(std::move(acceptor));
   out->address_ = WithPort(listen, out->port_);
   if (!options.health_listen.empty()) {
     ASSIGN_OR_RETURN(const net::HostPort health_listen, ParseListen(options.health_listen));
+    const std::string name = absl::StrCat(out->role_, "'s health port");
+    ASSIGN_OR_RETURN(out->calls_->health_gate, OpenGate(name, health_listen));
     grpc::ServerBuilder health;  // of plugins and health only
-    int port = 0;
-    health.AddListeningPort(options.health_listen, grpc::InsecureServerCredentials(), &port);
-    health.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+    auto health_acceptor = health.experimental().AddExternalConnectionAcceptor(
+        grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+        grpc::InsecureServerCredentials());
     BoundConnections(health, security);
     out->Observe(health);
     out->health_server_ = health.BuildAndStart();
-    if (out->health_server_ == nullptr || port == 0) {
-      return CannotListen(absl::StrCat(out->role_, "'s health port"), options.health_listen,
-                          health_listen);
-    }
+    if (out->health_server_ == nullptr) return DidNotStart(name);
+    const int port = out->calls_->health_gate->port();
     out->calls_->health_port = port;
+    out->calls_->health_gate->Start(std::move(health_acceptor));
     out->health_address_ = WithPort(health_listen, port);
   }
   for (const std::string& name : options.health_names) out->SetServing(name, false);
@@ -302,10 +303,12 @@ void Server::Drain(absl::Duration grace) {
     }
   }
   if (on_drain_) on_drain_();
+  if (calls_->gate != nullptr) calls_->gate->Stop();
   const absl::Time deadline = absl::Now() + grace;
   server_->Shutdown(absl::ToChronoTime(deadline));
   server_->Wait();
   if (health_server_ != nullptr) {
+    calls_->health_gate->Stop();
     health_server_->Shutdown(absl::ToChronoTime(absl::Now()));
     health_server_->Wait();
   }

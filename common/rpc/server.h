@@ -27,6 +27,7 @@
 #include "common/rpc/call_metrics.h"
 #include "common/rpc/caller_limit.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/connection_gate.h"
 #include "common/rpc/reset_limit.h"
 #include "common/rpc/transport_security.h"
 
@@ -99,6 +100,7 @@ class Server {
     std::shared_ptr<CallMetrics> metrics = std::make_shared<CallMetrics>();
     std::shared_ptr<CallerLimit> limit;
     std::shared_ptr<ResetLimit> resets;
+    std::shared_ptr<ConnectionGate> gate, health_gate;  // the second may be null
     // Set before a connection can have made the calls that it takes to be ended.
     std::atomic<int> port{0}, health_port{0};
     // When freed memory is to be given back, in milliseconds of Unix time; 0 where none is.

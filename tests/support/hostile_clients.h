@@ -8,6 +8,7 @@
 #include <grpcpp/generic/generic_stub.h>
 #include <netinet/in.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -73,6 +74,10 @@ class IdleClients {
   // Calls the system alone: the child has but this thread of its parent's.
   [[noreturn]] static void Hold(int port, int count, int answer) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
+    rlimit files{};  // its parent may have fewer, to be the one that runs out of them
+    getrlimit(RLIMIT_NOFILE, &files);
+    files.rlim_cur = files.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &files);
     static std::array<FileDescriptor, 10000> open;
     int num_open = 0;
     while (num_open < std::min<int>(count, open.size())) {

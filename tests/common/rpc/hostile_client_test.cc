@@ -127,6 +127,44 @@ TEST_F(HostileClientTest, ThousandsOfIdleConnectionsCostLittleAndKeepNobodyOut) 
   EXPECT_OK(Call());
 }
 
+// Descriptors of this process, until the end of the scope.
+class FewFiles {
+ public:
+  explicit FewFiles(rlim_t count) {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    const rlimit few{count, before_.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &few);
+  }
+  ~FewFiles() { setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+TEST_F(HostileClientTest, MoreIdleConnectionsThanDescriptorsKeepNobodyOut) {
+  const FewFiles few(256);
+  auto server = Server::Start({.role = "reward", .security = authority_.Security(Role::kReward)},
+                              {&service_});
+  ASSERT_OK(server.status());
+  server_ = *std::move(server);
+  const auto known =
+      MakeChannel(server_->address(), {.security = authority_.Security(Role::kDriver)});
+  const auto stub = reward::v1::RewardService::NewStub(known);
+  const auto call = [&] {
+    reward::v1::ComputeRewardsResponse response;
+    const auto context = MakeContext(kTimeout);
+    return FromGrpcStatus(stub->ComputeRewards(context.get(), {}, &response));
+  };
+  ASSERT_OK(call());
+
+  const IdleClients others(server_->port(), 1000);
+
+  ASSERT_EQ(others.num_open(), 1000);
+  EXPECT_OK(call()) << "over the connection that was there";
+  EXPECT_OK(Call()) << "over a new one";
+  EXPECT_OK(call());
+}
+
 TEST_F(HostileClientTest, AStrangersGigabyteIsRefusedBeforeItIsRead) {
   SecurityOptions options;
   options.tokens = folder_.Write("tokens", "driver 0123456789abcdef0123456789abcdef");

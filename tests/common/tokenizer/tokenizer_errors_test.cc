@@ -86,10 +86,14 @@ TEST(TokenizerErrors, RefusesIdsThatAreNoIds) {
 }
 
 TEST(TokenizerErrors, RefusesDeepNesting) {
-  std::string nested = R"({"type": "NFC"})";
-  for (int i = 0; i < 5000; ++i)
-    nested = R"({"type": "Sequence", "normalizers": [)" + nested + "]}";
-  ExpectError(WordLevelJson("{}", ", \"normalizer\": " + nested), kInvalid, "nest too deeply");
+  const auto nested = [](int levels) {
+    std::string normalizer = R"({"type": "NFC"})";
+    for (int i = 0; i < levels; ++i)
+      normalizer = R"({"type": "Sequence", "normalizers": [)" + normalizer + "]}";
+    return WordLevelJson("{}", ", \"normalizer\": " + normalizer);
+  };
+  ExpectError(nested(100), kInvalid, "nest too deeply");
+  ExpectError(nested(5000), kInvalid, "at most 256 levels");  // of JSON, whatever they mean
 }
 
 TEST(TokenizerErrors, NamesTheConfigurationFileThatIsWrong) {

@@ -1,0 +1,107 @@
+// ConnectionGate: accepts connections in gRPC's place, so that strangers can neither take all
+// descriptors of a process nor keep others out.
+//
+//   ASSIGN_OR_RETURN(auto gate, ConnectionGate::Listen(address, /*max_connections=*/512));
+//   auto acceptor = builder.experimental().AddExternalConnectionAcceptor(FROM_FD, credentials);
+//   server = builder.BuildAndStart();
+//   gate->Start(std::move(acceptor));
+//
+// gRPC 1.51 accepts without limit, and its listener is deaf for good once accept() has failed for
+// want of descriptors. The gate holds a bounded number of connections. Where there are as many, the
+// oldest that has made no call yet makes place, else the one that has been without a call longest;
+// where every connection has a call under way, the new one is closed.
+#ifndef TANDEM_COMMON_RPC_CONNECTION_GATE_H_
+#define TANDEM_COMMON_RPC_CONNECTION_GATE_H_
+
+#include <grpcpp/server_builder.h>
+
+#include <atomic>
+#include <list>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "common/net/host_port.h"
+#include "common/rpc/peer_endpoint.h"
+#include "common/status/file_descriptor.h"
+
+namespace tandem::rpc {
+
+// Thread-safe. Its thread accepts from Start() on, until Stop() or the end of the gate.
+class ConnectionGate {
+ public:
+  using GrpcAcceptor = grpc::experimental::ExternalConnectionAcceptor;
+
+  // Half of what the process may open, so that files, clients and other listeners have the rest;
+  // at most 4096.
+  static int DefaultMaxConnections();
+
+  // Binds and listens: at both families for an address that stands for every interface, at every
+  // address of a name. UNAVAILABLE, with the system's reason.
+  static absl::StatusOr<std::unique_ptr<ConnectionGate>> Listen(const net::HostPort& address,
+                                                                int max_connections);
+  ~ConnectionGate();
+  ConnectionGate(const ConnectionGate&) = delete;
+  ConnectionGate& operator=(const ConnectionGate&) = delete;
+
+  int port() const { return port_; }
+
+  // Call once, when the gRPC server is up.
+  void Start(std::unique_ptr<GrpcAcceptor> acceptor);
+  // Closes the listeners. Connections stay gRPC's. Call before the gRPC server shuts down.
+  void Stop();
+
+  // A call of the connection from `peer`, as gRPC writes it, has begun or is over.
+  void OnCallBegin(const std::string& peer);
+  void OnCallEnd(const std::string& peer);
+
+  // For tests.
+  int num_connections() const;
+
+ private:
+  struct Connection {
+    PeerEndpoint peer;
+    int fd = -1;  // gRPC's: the number may be another's by now
+    int num_calls = 0;
+  };
+  using Connections = std::list<Connection>;
+
+  ConnectionGate(std::vector<FileDescriptor> listeners, int port, int max_connections);
+  void Run();
+  void AcceptFrom(const FileDescriptor& listener);
+  bool MakeRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void ForgetClosed() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Erase(Connections& list, Connections::iterator it) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void WarnOfFull() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Wake();
+
+  const size_t max_connections_;
+  const int port_;
+  std::vector<FileDescriptor> listeners_;  // the thread's from Start() on
+  FileDescriptor wake_;
+  std::unique_ptr<GrpcAcceptor> acceptor_;
+  std::atomic<bool> stop_{false};
+  absl::Time paused_until_ = absl::InfinitePast();  // the thread's
+
+  mutable absl::Mutex mu_;
+  Connections strangers_ ABSL_GUARDED_BY(mu_);  // no call yet; the oldest first
+  Connections callers_ ABSL_GUARDED_BY(mu_);    // by their last call; the longest ago first
+  struct Place {
+    bool is_caller = false;
+    Connections::iterator at;
+  };
+  std::map<PeerEndpoint, Place> places_ ABSL_GUARDED_BY(mu_);
+  absl::Time next_warning_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
+  absl::Time next_look_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
+  std::thread thread_;
+};
+
+}  // namespace tandem::rpc
+
+#endif  // TANDEM_COMMON_RPC_CONNECTION_GATE_H_
