@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/comm/choose_group.h"
 #include "common/comm/shareable_memory.h"
 #include "common/status/status_macros.h"
 #include "common/weights/bucket_plan.h"
@@ -63,7 +64,7 @@ class FakeTrainer {
       group.size = options.ranks;
       group.rendezvous = {"127.0.0.1", out->store_->port(), "fsdp"};
       group.timeout = absl::Seconds(60);
-      auto made = comm::CreateGlooGroup(group);
+      auto made = comm::CreateGroupOf("gloo", group);
       results[rank] = made.status();
       if (!made.ok()) return;
       out->groups_[rank] = *std::move(made);

@@ -360,7 +360,10 @@ absl::Status UpdateAttempt::Explain(const absl::Status& transfer) {
     }
   }
   const std::optional<int> broken_link = FindCause();
-  if (FirstFailure().ok()) {
+  // What else ends a transfer, such as a secret that does not fit, is the trainer's own fault.
+  const bool of_a_peer = absl::IsUnavailable(transfer) || absl::IsDeadlineExceeded(transfer) ||
+                         absl::IsAborted(transfer) || absl::IsCancelled(transfer);
+  if (FirstFailure().ok() && of_a_peer) {
     // Else they may be waiting for the one that is the cause.
     for (const auto& [replica, rank] : silent) {
       Blame(replica, rank, "transfer",

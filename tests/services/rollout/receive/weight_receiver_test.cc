@@ -6,6 +6,7 @@
 #include <limits>
 #include <numeric>
 
+#include "common/comm/choose_group.h"
 #include "common/comm/process_group.h"
 #include "common/model/kernels/instruction_sets.h"
 #include "common/rpc/status_conversion.h"
@@ -145,7 +146,7 @@ class WeightReceiverTest : public ::testing::Test {
       options.size = 2;
       options.rendezvous = Where("g0");
       options.timeout = absl::Seconds(30);
-      ASSIGN_OR_RETURN(group_, comm::CreateGlooGroup(options));
+      ASSIGN_OR_RETURN(group_, comm::CreateGroupOf("gloo", options));
     }
     for (int b = 0; b < count; ++b) {
       at::Tensor buffer = at::zeros({plan_.buckets[b].size_bytes()}, at::kByte);
