@@ -1,6 +1,7 @@
 // The rewarder with a RewardService that the test serves.
 #include "tools/tandem/driver/rewarder.h"
 
+#include <cmath>
 #include <limits>
 
 #include "absl/synchronization/mutex.h"
@@ -155,12 +156,18 @@ TEST_F(ServiceRewarderTest, RewardsThatAreMissingOrNoNumbersAreErrors) {
   std::vector<Group> groups = Groups(1, 2);
   EXPECT_THAT(Judge(groups), StatusIs(absl::StatusCode::kInternal,
                                       HasSubstr("answered 1 rewards for 2 completions")));
-  Answer([](v1::ComputeRewardsResponse& response) {
-    response.add_rewards(1);
-    response.add_rewards(std::numeric_limits<double>::quiet_NaN());
-    return grpc::Status::OK;
-  });
-  EXPECT_THAT(Judge(groups), StatusIs(absl::StatusCode::kInternal, HasSubstr("nan for row 1")));
+  // 1e308 is a number, and its square is none.
+  for (const double reward : {std::numeric_limits<double>::quiet_NaN(), 1e308}) {
+    Answer([reward](v1::ComputeRewardsResponse& response) {
+      response.add_rewards(1);
+      response.add_rewards(reward);
+      return grpc::Status::OK;
+    });
+    EXPECT_THAT(Judge(groups),
+                StatusIs(absl::StatusCode::kInternal,
+                         AllOf(HasSubstr("rewards[1], of row 1 of the data set"),
+                               HasSubstr(std::isnan(reward) ? "found nan" : "found 1e+308"))));
+  }
 }
 
 TEST(Rewarder, AServiceWithoutAnAddressIsRefused) {
