@@ -23,8 +23,8 @@ struct RunOptions {
   std::vector<int64_t> replica_ranks;  // of each replica; see LocalClusterOptions
   bool trace = false;
   bool resume = false;
-  std::string resume_folder;  // of --resume=DIR; empty: the run's newest checkpoint
-  bool take_over = false;     // trainer and rollouts, from who has them
+  std::string resume_folder;               // of --resume=DIR; empty: the run's newest checkpoint
+  bool take_over = false;                  // trainer and rollouts, from who has them
   std::vector<std::string> allow_changed;  // kinds of inputs, see driver/run_inputs.h
 };
 
