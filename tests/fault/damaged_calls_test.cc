@@ -100,8 +100,8 @@ class Scene {
 
   // An update in which the call is made; the second is without a fault.
   absl::Status Update(absl::Duration timeout = absl::Seconds(20)) {
-    if (which_.method == "GetDigests" || which_.method == "ReadWeights") {
-      NewTrainer();  // which has to ask what the version is
+    if (which_.method == "ReadWeights") {
+      // Comes late, and reads the version from the one that has it.
       late_ = std::make_unique<FakeRollout>(Version(0));
       trainer_->SetWeights(Version(version_));
       return trainer_
@@ -207,7 +207,11 @@ TEST_P(DamagedCall, OfAnEarlierUpdateIsNamedOrHarmless) {
     ASSERT_OK(scene.Next());
     scene.Update().IgnoreError();  // so that the call was made
     ASSERT_OK(scene.Next());
-    if (earlier_trainer) scene.NewTrainer();
+    if (earlier_trainer) {
+      scene.NewTrainer();
+      // Only its own version is read from a rollout.
+      if (std::string(GetParam().method) == "ReadWeights") ASSERT_OK(scene.Next());
+    }
     scene.Replay();
     Try(scene, AnyOf(HasSubstr("damaged"), HasSubstr("not open"), HasSubstr("is over")));
   }
@@ -232,8 +236,8 @@ TEST_P(MisplacedRequest, ThatComesAfterTheNextIsNamedOrHarmless) {
   Try(scene, AnyOf(HasSubstr("replica one, rank 0"), HasSubstr("not open")), absl::Seconds(2));
 }
 
-constexpr const char* kMethods[] = {"GetManifest", "BeginUpdate", "VerifyUpdate", "CommitUpdate",
-                                    "AbortUpdate", "GetDigests",  "ReadWeights"};
+constexpr const char* kMethods[] = {"GetManifest",  "BeginUpdate", "VerifyUpdate",
+                                    "CommitUpdate", "AbortUpdate", "ReadWeights"};
 
 std::vector<Which> Messages(bool answers) {
   std::vector<Which> out;
