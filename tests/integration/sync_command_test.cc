@@ -192,10 +192,10 @@ TEST_F(SyncCommandTest, NamesTheTensorOfWhichOneBitDiffers) {
                               HasSubstr(lines[1]["expected_digest"].get<std::string>()),
                               HasSubstr("1 of 38 tensors differ")));
 
-  // An update of the same version puts it right: what a rollout read from a folder is no trainer's,
-  // so it is sent whatever its number says.
+  // An update of the same version puts it right.
   const ProgramResult published = Sync({good.get(), damaged.get()}, {});
   EXPECT_EQ(published.exit_code, 0) << published.err;
+  EXPECT_THAT(published.err, HasSubstr(kDamagedTensor));
   EXPECT_EQ(Sync({good.get(), damaged.get()}, {"--verify"}).exit_code, 0);
   const ProgramResult again = Sync({good.get(), damaged.get()}, {});
   EXPECT_EQ(again.exit_code, 0);

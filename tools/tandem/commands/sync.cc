@@ -135,24 +135,18 @@ std::string WhatDiffers(const driver::ReplicaCheck& check,
       first.tensor, first.found, first.expected, check.differences.size(), trainer.digests_size());
 }
 
-// Who had the version already was not sent it, so nothing was verified there: what is damaged is
-// sent again. `update` becomes that of the last time.
-absl::Status Repair(const Services& services, trainer::v1::PublishWeightsResponse& update) {
+// Who has the version already is not sent it, and then nothing is verified there: names what is
+// damaged, and asks for it to be sent again.
+absl::Status FindDamage(Services& services) {
   ASSIGN_OR_RETURN(const auto trainer, services.trainer->GetWeightDigests());
-  if (trainer.policy_version() != update.policy_version()) return absl::OkStatus();  // it trains on
   const std::vector<driver::ReplicaCheck> checks =
       driver::CheckReplicas(trainer, services.replicas, services.timeout);
-  std::vector<trainer::v1::RolloutReplica> replicas = services.replicas;
-  bool any = false;
   for (size_t i = 0; i < checks.size(); ++i) {
     if (!checks[i].status.ok() || checks[i].differences.empty()) continue;
     std::fprintf(stderr, "%s; it is sent again\n",
                  text::Printable(WhatDiffers(checks[i], trainer)).c_str());
-    replicas[i].set_resend(true);
-    any = true;
+    services.replicas[i].set_resend(true);
   }
-  if (!any) return absl::OkStatus();
-  ASSIGN_OR_RETURN(update, services.trainer->PublishWeights(replicas));
   return absl::OkStatus();
 }
 
@@ -196,9 +190,9 @@ void PrintCheck(const driver::ReplicaCheck& check,
 }
 
 absl::Status Publish(const SyncOptions& options) {
-  ASSIGN_OR_RETURN(const Services services, FindServices(options));
-  ASSIGN_OR_RETURN(auto update, services.trainer->PublishWeights(services.replicas));
-  RETURN_IF_ERROR(Repair(services, update));
+  ASSIGN_OR_RETURN(Services services, FindServices(options));
+  RETURN_IF_ERROR(FindDamage(services));
+  ASSIGN_OR_RETURN(const auto update, services.trainer->PublishWeights(services.replicas));
   PrintUpdate(update, options.as_json);
   for (const auto& replica : update.replicas()) {
     if (!replica.committed()) return absl::UnavailableError(replica.error());
