@@ -13,6 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/probe/exceptions.h"
+#include "tests/support/sanitizer.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_folder.h"
 
@@ -125,6 +126,7 @@ void RunOutOfAddressSpace() {
 }
 
 TEST(ExceptionsDeathTest, WantOfAddressSpaceNamesItsLimit) {
+  if (testing::kSanitizerKeepsMemory) GTEST_SKIP() << "a sanitizer maps more than the limit";
   ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
   EXPECT_EXIT(RunOutOfAddressSpace(), ::testing::ExitedWithCode(1),
               "out of memory.*RLIMIT_AS. allows 8.0 GiB");
