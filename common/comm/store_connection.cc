@@ -24,8 +24,9 @@
 namespace tandem::comm {
 namespace {
 
-constexpr absl::Duration kReadLook = absl::Milliseconds(20);    // between looks at `cancelled`
-constexpr absl::Duration kGrace = absl::Milliseconds(100);      // for an answer that is on its way
+constexpr absl::Duration kReadLook = absl::Milliseconds(20);  // between looks at `cancelled`
+constexpr absl::Duration kGrace = absl::Milliseconds(100);    // for an answer that is on its way
+constexpr absl::Duration kFirstPause = absl::Milliseconds(1);
 constexpr absl::Duration kRetryPause = absl::Milliseconds(50);  // between attempts to connect
 
 // OK once `fd` is ready for `events`, CANCELLED once `stop_fd`, if there is one, can be read.
@@ -101,25 +102,37 @@ absl::StatusOr<std::unique_ptr<StoreConnection>> StoreConnection::Open(const Ren
                                                                        absl::Time deadline,
                                                                        const Cancelled& cancelled) {
   const std::string place = absl::StrCat("store ", rendezvous.host, ":", rendezvous.port);
+  const int stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (stop_fd < 0) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(place, ": cannot make an eventfd: ", std::strerror(errno)));
+  }
+  auto connection = absl::WrapUnique(new StoreConnection(stop_fd, place, rendezvous));
   while (true) {
-    const absl::StatusOr<int> fd = ConnectOnce(rendezvous, deadline, cancelled);
-    if (fd.ok()) {
-      const int stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-      auto connection = absl::WrapUnique(new StoreConnection(*fd, stop_fd, place, rendezvous));
-      if (stop_fd < 0) {
-        return absl::ResourceExhaustedError(
-            absl::StrCat(place, ": cannot make an eventfd: ", std::strerror(errno)));
-      }
-      RETURN_IF_ERROR(connection->Greet(deadline, cancelled)) << "connecting";
-      return connection;
-    }
-    if (absl::IsCancelled(fd.status()))
-      return absl::CancelledError(absl::StrCat(place, ": connect: cancelled"));
+    const absl::Status status = connection->Establish(deadline, cancelled);
+    if (status.ok()) return connection;
+    const bool may_come = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
+    if (!may_come) return status;
     if (absl::Now() + kRetryPause >= deadline) {
-      return absl::DeadlineExceededError(
-          absl::StrCat(place, ": cannot connect: ", fd.status().message()));
+      return absl::DeadlineExceededError(absl::StrCat("connecting: ", status.message()));
     }
     absl::SleepFor(kRetryPause);
+  }
+}
+
+// Where strangers crowd the store, a client may have to make place for them before it has proven
+// that it is none: it tries again.
+absl::Status StoreConnection::Establish(absl::Time deadline, const Cancelled& cancelled) {
+  for (absl::Duration pause = kFirstPause;; pause = std::min(2 * pause, kRetryPause)) {
+    const absl::StatusOr<int> fd = ConnectOnce(rendezvous_, deadline, cancelled);
+    if (!fd.ok()) {
+      return Described(absl::IsCancelled(fd.status()) ? absl::CancelledError("connect: cancelled")
+                                                      : fd.status());
+    }
+    fd_ = *fd;
+    const absl::Status greeted = Greet(deadline, cancelled);
+    if (!absl::IsUnavailable(greeted) || absl::Now() + pause >= deadline) return greeted;
+    absl::SleepFor(pause);
   }
 }
 
@@ -130,9 +143,7 @@ absl::Status StoreConnection::Reopen(absl::Time deadline, const Cancelled& cance
   if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR))) return absl::OkStatus();
   close(std::exchange(fd_, -1));
   const absl::Time until = std::max(deadline, absl::Now() + kGrace);
-  const absl::StatusOr<int> fd = ConnectOnce(rendezvous_, until, cancelled);
-  if (fd.ok()) fd_ = *fd;
-  const absl::Status status = fd.ok() ? Greet(until, cancelled) : fd.status();
+  const absl::Status status = Establish(until, cancelled);
   if (status.ok() || absl::IsCancelled(status)) return status;
   return Close(absl::UnavailableError(
       absl::StrCat("it has closed the connection, and cannot be reached: ", status.message())));
@@ -153,7 +164,11 @@ absl::Status StoreConnection::Greet(absl::Time deadline, const Cancelled& cancel
   uint32_t echo = 0;
   RETURN_IF_ERROR(WriteBytes(ping, deadline, cancelled));
   RETURN_IF_ERROR(ReadBytes(&echo, sizeof(echo), deadline, cancelled));
-  if (echo != 42) return Close(absl::UnavailableError("it is no rendezvous store"));
+  if (echo == 0 && secret().empty()) {
+    return Close(absl::PermissionDeniedError(
+        "it wants the group's secret, and this rank has none: set TANDEM_GROUP_SECRET"));
+  }
+  if (echo != 42) return Close(absl::FailedPreconditionError("it is no rendezvous store"));
   return absl::OkStatus();
 }
 
@@ -169,14 +184,12 @@ absl::Status StoreConnection::Prove(absl::Time deadline, const Cancelled& cancel
   RETURN_IF_ERROR(WriteBytes(query + security::Hmac(secret(), {kStoreClient, own, nonce}), deadline,
                              cancelled));
   std::string proof(kStoreProofBytes, '\0');
-  const absl::Status answered = ReadBytes(proof.data(), proof.size(), deadline, cancelled);
-  if (absl::IsUnavailable(answered)) {
-    return absl::PermissionDeniedError(
-        absl::StrCat(place_,
-                     ": it refused this rank's secret, which is of another group, of another "
-                     "update, or of one that is over"));
+  RETURN_IF_ERROR(ReadBytes(proof.data(), proof.size(), deadline, cancelled));
+  if (proof == kStoreRefusal) {
+    return Close(absl::PermissionDeniedError(
+        "it refused this rank's secret, which is of another group, of another update, or of one "
+        "that is over"));
   }
-  RETURN_IF_ERROR(answered);
   if (!security::AreEqual(proof, security::Hmac(secret(), {kStoreServer, own, nonce}))) {
     return Close(
         absl::PermissionDeniedError("it does not know the group's secret: it is another's"));

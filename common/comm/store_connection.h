@@ -49,9 +49,11 @@ class StoreConnection {
   const std::string& secret() const { return rendezvous_.secret; }
 
  private:
-  StoreConnection(int fd, int stop_fd, std::string place, const Rendezvous& rendezvous)
-      : fd_(fd), stop_fd_(stop_fd), place_(std::move(place)), rendezvous_(rendezvous) {}
+  StoreConnection(int stop_fd, std::string place, const Rendezvous& rendezvous)
+      : stop_fd_(stop_fd), place_(std::move(place)), rendezvous_(rendezvous) {}
 
+  // Connects and says hello.
+  absl::Status Establish(absl::Time deadline, const Cancelled& cancelled);
   // Connects again where the store has closed the connection since the last call.
   absl::Status Reopen(absl::Time deadline, const Cancelled& cancelled);
   // WaitFor() for no longer than the store keeps who only waits.
@@ -72,7 +74,7 @@ class StoreConnection {
   // With the place.
   absl::Status Described(const absl::Status& why) const;
 
-  int fd_;
+  int fd_ = -1;
   const int stop_fd_;        // an eventfd
   const std::string place_;  // "store 127.0.0.1:4711"
   const Rendezvous rendezvous_;

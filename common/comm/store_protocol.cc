@@ -65,16 +65,13 @@ class StoreProtocol::Reader {
   bool wrong_ = false;
 };
 
-size_t StoreProtocol::num_strangers() const {
-  return std::count_if(clients_.begin(), clients_.end(), [](const auto& entry) {
-    return !entry.second.proven && !entry.second.over;
-  });
-}
-
 uint64_t StoreProtocol::Connect(std::string name, absl::Time now) {
-  if (!secret_.empty() && num_strangers() >= limits_.max_strangers) EvictStranger();
-  const auto num_open = static_cast<size_t>(std::count_if(
-      clients_.begin(), clients_.end(), [](const auto& entry) { return !entry.second.over; }));
+  size_t num_open = 0, num_strangers = 0;
+  for (const auto& [id, client] : clients_) {
+    num_open += !client.over;
+    num_strangers += !client.over && !client.proven;
+  }
+  if (num_strangers >= limits_.max_strangers && EvictStranger()) --num_open;
   const bool has_room = num_open < limits_.max_clients || EvictStranger() || EvictIdle();
   Client& client = clients_[next_id_];
   client.name = std::move(name);
@@ -85,12 +82,18 @@ uint64_t StoreProtocol::Connect(std::string name, absl::Time now) {
 }
 
 bool StoreProtocol::EvictStranger() {
+  const auto progress = [](const Client& client) {
+    return (client.validated ? 1 : 0) + (client.nonces.empty() ? 0 : 1);
+  };
+  Client* last = nullptr;
   for (auto& [id, client] : clients_) {
     if (client.proven || client.over) continue;
-    Refuse(client, "it had proven nothing yet, and others came");
-    return true;
+    if (last == nullptr || progress(client) < progress(*last)) last = &client;
+    if (progress(*last) == 0) break;
   }
-  return false;
+  if (last == nullptr) return false;
+  Refuse(*last, "it had proven nothing yet, and others came");
+  return true;
 }
 
 // Of those who are owed nothing, the one that was silent for longest: it connects again when it
@@ -220,7 +223,8 @@ void StoreProtocol::Count(Client& client, absl::Time now) {
   if (!client.over) return;
   // The others have their room back at once.
   buffered_bytes_ -= std::exchange(client.counted_bytes, 0);
-  client.in = client.out = "";
+  client.in = "";
+  if (client.out != kStoreRefusal) client.out = "";
   client.in.shrink_to_fit();
   client.out.shrink_to_fit();
   client.waits_for.clear();
@@ -256,6 +260,7 @@ void StoreProtocol::AnswerOne(Reader& reader, Client& client, absl::Time now) {
   if (!client.validated && query != StoreQuery::kValidate) return reader.Wrong();
   if (!client.proven && query != StoreQuery::kValidate && query != StoreQuery::kChallenge &&
       query != StoreQuery::kProve) {
+    client.out = kStoreRefusal;
     return Refuse(client, "it asked without a proof of the group's secret");
   }
   switch (query) {
@@ -339,6 +344,7 @@ void StoreProtocol::Judge(Client& client, const std::string& proof) {
   const auto ours = nonces.empty() ? "" : absl::string_view(nonces).substr(kStoreProofBytes);
   if (nonces.empty() || secret_.empty() ||
       !security::AreEqual(proof, security::Hmac(secret_, {kStoreClient, theirs, ours}))) {
+    client.out = kStoreRefusal;
     return Refuse(client, "it does not know the group's secret");
   }
   client.out += security::Hmac(secret_, {kStoreServer, theirs, ours});

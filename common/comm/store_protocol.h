@@ -32,7 +32,7 @@ struct StoreLimits {
   // Of messages in part and of answers that are not read, of all clients.
   size_t max_buffered_bytes = 64 << 20;
   size_t max_clients = 4096;
-  size_t max_strangers = 1024;                      // of them, those that have proven nothing
+  size_t max_strangers = 2048;                      // of them, those that have proven nothing
   absl::Duration proof_time = absl::Seconds(5);     // of a stranger's life
   absl::Duration message_time = absl::Seconds(30);  // from a message's first byte to its last
   absl::Duration idle_time = kStoreIdleTime;
@@ -45,7 +45,8 @@ class StoreProtocol {
       : limits_(limits), secret_(std::move(secret)) {}
 
   // A client came: `name` is its address. Where there are too many, the one that is missed least
-  // goes, which may be this one.
+  // goes, which may be this one: of strangers the one that has come least far with its proof, the
+  // oldest of several.
   uint64_t Connect(std::string name, absl::Time now);
   void Receive(uint64_t id, absl::string_view bytes, absl::Time now);
   // Its connection is gone.
@@ -64,7 +65,7 @@ class StoreProtocol {
   void SetSecret(std::string secret, absl::Time now);
   // Sends away whose time is over. Returns when there is something to send away next.
   absl::Time Expire(absl::Time now);
-  // Makes room: sends the oldest stranger away. False where there is none.
+  // Makes room: sends a stranger away. False where there is none.
   bool EvictStranger();
   // Clients whose connections are to be closed, once what they are owed was tried to be sent; they
   // are forgotten.
@@ -104,7 +105,6 @@ class StoreProtocol {
   void Count(Client& client, absl::Time now);
   void Refuse(Client& client, absl::string_view why);
   bool EvictIdle();
-  size_t num_strangers() const;
 
   const StoreLimits limits_;
   std::string secret_;

@@ -43,7 +43,7 @@ StoreLimits LimitsOfThisProcess() {
   if (getrlimit(RLIMIT_NOFILE, &descriptors) == 0) {
     limits.max_clients = std::min<size_t>(limits.max_clients, descriptors.rlim_cur / 2);
   }
-  limits.max_strangers = std::min(limits.max_strangers, limits.max_clients / 4);
+  limits.max_strangers = std::min(limits.max_strangers, limits.max_clients / 2);
   return limits;
 }
 

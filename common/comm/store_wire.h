@@ -19,10 +19,13 @@
 // the store to the client. Nonces and proofs are 32 bytes, without a length:
 //
 //   kChallenge nonce        answers a nonce of its own
-//   kProve proof            answers a proof, or closes the connection
+//   kProve proof            answers a proof
 //
-// A connection is closed where it asks for nothing, or waits, for kStoreIdleTime: who waits for
-// longer asks again meanwhile, and who has something to ask after it connects again.
+// Who asks for something else, or proves wrongly, is answered kStoreRefusal, and the connection is
+// closed.
+// A stranger's connection that is closed without an answer made place for another: the client tries
+// again. A connection is closed where it asks for nothing, or waits, for kStoreIdleTime: who waits
+// for longer asks again meanwhile, and who has something to ask after it connects again.
 //
 // The client's proof is HMAC-SHA-256 with the secret over ("store client", its nonce, the store's);
 // the store's over ("store server", the same two).
@@ -62,6 +65,8 @@ inline constexpr uint64_t kMaxStoreString = 1 << 20;
 inline constexpr uint64_t kMaxStoreKeys = 1 << 10;  // of one query
 // Of a nonce and of a proof.
 inline constexpr size_t kStoreProofBytes = 32;
+// In place of any answer, whatever its length: the secret is not the store's.
+inline const std::string kStoreRefusal(kStoreProofBytes, '\0');
 inline constexpr absl::Duration kStoreIdleTime = absl::Minutes(10);
 inline constexpr char kStoreClient[] = "store client";
 inline constexpr char kStoreServer[] = "store server";

@@ -35,7 +35,7 @@ using ::tandem::testing::TestAuthority;
 using ::tandem::testing::TinyRun;
 using ::tandem::testing::With;
 
-constexpr int kNumSteps = 150;
+constexpr int kNumSteps = 60;
 
 // One attacking process.
 class Attacker {

@@ -154,6 +154,21 @@ TEST(StoreProtocol, StrangersAreFewAndShortLivedAndKeepNoMemberOut) {
   EXPECT_EQ(store->num_clients(), 1u);
 }
 
+TEST(StoreProtocol, WhoHasComeFartherWithTheProofStaysWhileOthersCrowd) {
+  StoreLimits limits;
+  limits.max_strangers = 10;
+  Store store(limits, kSecret);
+  const uint64_t member = store.Connect();
+  const std::string own = security::DrawSecret(kStoreProofBytes);
+  const std::string its = store.Ask(member, ProofQuery(StoreQuery::kChallenge, own));
+  for (int i = 0; i < 1000; ++i) store.Connect();
+  EXPECT_EQ(store->TakeOver().size(), 991u);
+  store.Ask(member,
+            ProofQuery(StoreQuery::kProve, security::Hmac(kSecret, {kStoreClient, own, its})));
+  store.Ask(member, SetQuery("go", "yes"));
+  EXPECT_EQ(store.Ask(member, KeyQuery(StoreQuery::kGet, "go")), Value("yes"));
+}
+
 TEST(StoreProtocol, AMessageInPartIsKeptForABoundedTimeHoweverItDrips) {
   Store store;
   const StoreLimits limits;

@@ -68,8 +68,11 @@ class RawPeer {
     out.resize(n > 0 ? static_cast<size_t>(n) : 0);
     return out;
   }
-  // Whether the store closes the connection, without having said anything.
-  bool IsClosed() { return Read(1).empty(); }
+  // Whether the store closes the connection, and has said nothing but that it refuses.
+  bool IsRefused() {
+    const std::string said = Read(kStoreProofBytes + 1);
+    return said.empty() || said == kStoreRefusal;
+  }
 
   std::string Challenge(const std::string& nonce) {
     std::string query;
@@ -96,7 +99,8 @@ TEST(StoreSecret, MembersMeetAndStrangersAreRefusedMeanwhile) {
   const int64_t before = NumRefused();
   EXPECT_THAT(Connect(*server, security::DrawSecret()).status(),
               StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr("secret")));
-  EXPECT_FALSE(Connect(*server, "").ok());
+  EXPECT_THAT(Connect(*server, "").status(),
+              StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr("TANDEM_GROUP_SECRET")));
   EXPECT_EQ(NumRefused(), before + 2);
   const auto other = Connect(*server, secret);
   ASSERT_OK(other.status());
@@ -120,7 +124,7 @@ TEST(StoreSecret, NothingIsAnsweredBeforeTheProof) {
        {get, set, ping, std::string(100000, 'x'), std::string(1, '\xff')}) {
     RawPeer stranger(server->port());
     stranger.Send(query);
-    EXPECT_TRUE(stranger.IsClosed());
+    EXPECT_TRUE(stranger.IsRefused());
   }
 }
 
@@ -137,15 +141,15 @@ TEST(StoreSecret, AProofThatWasSeenIsOfNoUse) {
   RawPeer replays(server->port());
   EXPECT_NE(replays.Challenge(nonce), its);
   replays.Prove(proof);
-  EXPECT_TRUE(replays.IsClosed());
+  EXPECT_TRUE(replays.IsRefused());
   // Nor is the store's own proof, sent back, nor a proof without a challenge.
   RawPeer reflects(server->port());
   const std::string again = reflects.Challenge(nonce);
   reflects.Prove(security::Hmac(secret, {kStoreServer, nonce, again}));
-  EXPECT_TRUE(reflects.IsClosed());
+  EXPECT_TRUE(reflects.IsRefused());
   RawPeer hasty(server->port());
   hasty.Prove(security::Hmac(secret, {kStoreClient, "", ""}));
-  EXPECT_TRUE(hasty.IsClosed());
+  EXPECT_TRUE(hasty.IsRefused());
 }
 
 TEST(StoreSecret, ThatOfAnEarlierUpdateIsRefusedAndItsConnectionsClosed) {
@@ -205,8 +209,8 @@ TEST(StoreSecret, SilentStrangersAreLeftAndDoNotKeepMembersOut) {
   const auto member = Connect(*server, secret);
   ASSERT_OK(member.status());
   ASSERT_OK((*member)->Set("key", "value"));
-  EXPECT_TRUE(silent.front()->IsClosed());
-  EXPECT_TRUE(silent.back()->IsClosed());
+  EXPECT_TRUE(silent.front()->IsRefused());
+  EXPECT_TRUE(silent.back()->IsRefused());
   EXPECT_EQ(NumRefused(), before + 200);
   EXPECT_THAT((*member)->Get("key", kTimeout), IsOkAndHolds("value"));
 }
