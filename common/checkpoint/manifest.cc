@@ -22,8 +22,8 @@ using nlohmann::json;
 constexpr char kFormat[] = "tandem-checkpoint";
 constexpr int kFormatVersion = 2;
 constexpr int64_t kMaxSideFileBytes = int64_t{16} << 30;
-constexpr int64_t kMaxElements = int64_t{1} << 60;  // as bytes they fit into 63 bits
-constexpr int64_t kMaxCounter = int64_t{1} << 53;   // all of them are exact in JSON
+constexpr int64_t kMaxElements = int64_t{1} << 60;       // as bytes they fit into 63 bits
+constexpr int64_t kMaxCounter = (int64_t{1} << 53) - 1;  // all of them are exact in JSON
 
 // Calls `each` for every object of an array.
 template <typename Each>
@@ -103,7 +103,7 @@ absl::StatusOr<Manifest> FromJson(const io::JsonFields& fields) {
   for (const auto& [key, value] :
        {std::pair{"step", out.step}, std::pair{"policy_version", out.policy_version}}) {
     if (value < 0 || value > kMaxCounter) {
-      return fields.Error(key, absl::StrCat("expected a counter up to ", kMaxCounter));
+      return fields.Error(key, absl::StrCat("expected 0 to ", kMaxCounter, ", found ", value));
     }
   }
   return out;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/weights/bucket_plan.h"
+#include "common/weights/digest.h"
 #include "common/weights/manifest.h"
 #include "common/weights/model_layout.h"
 
@@ -73,6 +74,20 @@ struct TestModel {
       }
     }
     return "";
+  }
+
+  // Of each tensor of the manifest, as a whole.
+  std::vector<weights::TensorDigest> Digests() const {
+    const weights::Manifest all = manifest();
+    std::vector<weights::TensorDigest> digests;
+    for (int i = 0; i < all.tensors_size(); ++i) {
+      const std::string bytes = Bytes(i);
+      digests.push_back(weights::MakeTensorDigest(
+          all.tensors(i),
+          weights::SumOfHeld(all.tensors(i),
+                             {reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()})));
+    }
+    return digests;
   }
 
   // A rank's slice of the unit's padded flat buffer.

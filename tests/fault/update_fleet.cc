@@ -137,18 +137,15 @@ absl::StatusOr<int64_t> UpdateFleet::LiveVersion(int rollout, absl::Duration tim
   if (absl::IsFailedPrecondition(answer.status())) return -1;
   RETURN_IF_ERROR(answer.status());
   const rollout::v1::GetDigestsResponse& found = *answer;
-  const TestModel model = ActorModel(found.policy_version());
-  const weights::Manifest manifest = model.manifest();
-  for (int i = 0; i < manifest.tensors_size(); ++i) {
-    const std::string bytes = model.Bytes(i);
-    const weights::TensorDigest expected = weights::MakeTensorDigest(
-        manifest.tensors(i),
-        weights::SumOfHeld(manifest.tensors(i),
-                           {reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()}));
-    if (i < found.digests_size() && found.digests(i).digest() == expected.digest()) continue;
+  const std::vector<weights::TensorDigest> expected = ActorModel(found.policy_version()).Digests();
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const int index = static_cast<int>(i);
+    if (index < found.digests_size() && found.digests(index).digest() == expected[i].digest()) {
+      continue;
+    }
     return absl::DataLossError(absl::StrCat("rollout ", rollout, " serves version ",
                                             found.policy_version(), ", but its tensor ",
-                                            expected.name(), " is of another"));
+                                            expected[i].name(), " is of another"));
   }
   return found.policy_version();
 }

@@ -354,7 +354,8 @@ TEST_F(OneDriverTest, ACheckpointOfAVersionOutOfRangeIsNotLoaded) {
   EXPECT_THAT(driver.Load(path),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        AllOf(HasSubstr("checkpoints/1/manifest.json"),
-                             HasSubstr("policy_version: expected a counter up to"))));
+                             HasSubstr("policy_version: expected 0 to 9007199254740991, found "
+                                       "9223372036854775807"))));
   EXPECT_EQ(Version(), 1);
 }
 
