@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 #include <algorithm>
 #include <cstring>
@@ -11,15 +10,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/hash/hasher.h"
 #include "common/io/file_util.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::checkpoint {
-
-std::string HexDigest(absl::string_view bytes) {
-  const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
-  return absl::StrFormat("%016x%016x", hash.high64, hash.low64);
-}
 
 absl::StatusOr<BlockFileWriter> BlockFileWriter::Create(const std::string& path) {
   ASSIGN_OR_RETURN(io::AtomicFile file, io::AtomicFile::Create(path));
@@ -40,7 +35,7 @@ absl::Status BlockFileWriter::Append(absl::Span<const std::byte> bytes) {
 }
 
 absl::Status BlockFileWriter::FlushBlock() {
-  digests_.digests.push_back(HexDigest(block_));
+  digests_.digests.push_back(hash::HexDigest(block_));
   RETURN_IF_ERROR(file_.Append(block_));
   block_.clear();
   return absl::OkStatus();
@@ -84,7 +79,7 @@ absl::Status BlockFileReader::LoadBlock(int64_t index) {
     done += static_cast<size_t>(count);
   }
   block_.resize(done);
-  if (HexDigest(block_) != digests_.digests[static_cast<size_t>(index)]) {
+  if (hash::HexDigest(block_) != digests_.digests[static_cast<size_t>(index)]) {
     return absl::DataLossError(
         absl::StrFormat("%s is damaged: bytes %d to %d are not what was written; use another "
                         "checkpoint",

@@ -20,9 +20,6 @@ namespace tandem::checkpoint {
 
 inline constexpr int64_t kBlockBytes = int64_t{1} << 20;
 
-// xxh3-128 in hex.
-std::string HexDigest(absl::string_view bytes);
-
 // What is known of a file before it is read.
 struct BlockDigests {
   int64_t size_bytes = 0;

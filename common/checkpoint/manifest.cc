@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/checkpoint/block_file.h"
+#include "common/hash/hasher.h"
 #include "common/io/atomic_file.h"
 #include "common/io/json_fields.h"
 #include "common/io/read_file.h"
@@ -162,13 +163,13 @@ absl::Status CheckFileName(const io::JsonFields& fields, const std::string& key,
 absl::StatusOr<FileEntry> DescribeFile(const std::string& folder, const std::string& name) {
   ASSIGN_OR_RETURN(const std::string bytes,
                    io::ReadFile(absl::StrCat(folder, "/", name), kMaxSideFileBytes));
-  return FileEntry{name, static_cast<int64_t>(bytes.size()), HexDigest(bytes)};
+  return FileEntry{name, static_cast<int64_t>(bytes.size()), hash::HexDigest(bytes)};
 }
 
 absl::Status WriteSideFile(const std::string& folder, const std::string& name,
                            const std::string& bytes, Manifest& manifest) {
   RETURN_IF_ERROR(io::WriteFileAtomically(absl::StrCat(folder, "/", name), bytes));
-  manifest.files.push_back({name, static_cast<int64_t>(bytes.size()), HexDigest(bytes)});
+  manifest.files.push_back({name, static_cast<int64_t>(bytes.size()), hash::HexDigest(bytes)});
   return absl::OkStatus();
 }
 
@@ -187,7 +188,7 @@ absl::Status WriteManifest(const std::string& folder, const Manifest& manifest) 
     out["files"].push_back(
         {{"name", file.name}, {"size_bytes", file.size_bytes}, {"digest", file.digest}});
   }
-  out["digest"] = HexDigest(out.dump());
+  out["digest"] = hash::HexDigest(out.dump());
   return io::WriteFileAtomically(absl::StrCat(folder, "/", kManifestFile), out.dump(1) + "\n");
 }
 
@@ -205,7 +206,7 @@ absl::StatusOr<Manifest> ReadManifest(const std::string& folder) {
     }
     ASSIGN_OR_RETURN(const std::string digest, fields.String("digest"));
     parsed.erase("digest");
-    if (HexDigest(parsed.dump()) != digest) {
+    if (hash::HexDigest(parsed.dump()) != digest) {
       return absl::DataLossError(
           absl::StrCat(path, " is damaged: it is not what was written; use another checkpoint"));
     }
@@ -224,7 +225,7 @@ absl::StatusOr<std::string> ReadSideFile(const std::string& folder, const std::s
     }
     RETURN_IF_ERROR(bytes.status());
     if (static_cast<int64_t>(bytes->size()) != file.size_bytes ||
-        HexDigest(*bytes) != file.digest) {
+        hash::HexDigest(*bytes) != file.digest) {
       return absl::DataLossError(
           absl::StrFormat("%s is damaged: it has %d bytes that are not the %d that were written; "
                           "use another checkpoint",

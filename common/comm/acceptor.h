@@ -10,6 +10,7 @@
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "common/net/listener.h"
 #include "common/status/file_descriptor.h"
 
 namespace tandem::comm {
@@ -38,10 +39,8 @@ class Acceptor {
         continue;
       }
       if (errno == EAGAIN) return;
-      const bool exhausted =
-          errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
       // Otherwise that one connection is gone.
-      if (!exhausted || make_room()) continue;
+      if (!net::IsOutOfDescriptors(errno) || make_room()) continue;
       paused_until_ = absl::Now() + kPause;
       return;
     }

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/comm/check_tensors.h"
+#include "common/comm/engine_work.h"
 #include "common/comm/link_facts.h"
 #include "common/comm/mesh_collectives.h"
 #include "common/comm/reduce_types.h"
@@ -18,12 +19,6 @@
 
 namespace tandem::comm {
 namespace {
-
-std::byte* DataOf(const at::Tensor& tensor) {
-  return static_cast<std::byte*>(tensor.numel() == 0 ? nullptr : tensor.data_ptr());
-}
-
-int64_t SizeOf(const at::Tensor& tensor) { return static_cast<int64_t>(tensor.nbytes()); }
 
 void Copy(std::byte* to, const std::byte* from, int64_t bytes) {
   if (bytes > 0 && to != from) std::memmove(to, from, static_cast<size_t>(bytes));
@@ -37,21 +32,7 @@ absl::StatusOr<Reduction> ReductionOf(const at::Tensor& tensor, ReduceOp op) {
   return reduction;
 }
 
-class MeshWork : public Work, public KnowsCompletion {
- public:
-  MeshWork(std::shared_ptr<SocketEngine> engine, std::shared_ptr<SocketTask> task)
-      : engine_(std::move(engine)), task_(std::move(task)) {}
-
-  absl::Status Wait() override { return engine_->Wait(*task_); }
-  bool IsCompleted() override { return task_->done.load(std::memory_order_acquire); }
-  std::chrono::steady_clock::time_point completed_at() const override {
-    return task_->completed_at;
-  }
-
- private:
-  const std::shared_ptr<SocketEngine> engine_;
-  const std::shared_ptr<SocketTask> task_;
-};
+using MeshWork = EngineWork<SocketEngine, SocketTask>;
 
 class MeshGroup : public ProcessGroup, public KnowsTransport {
  public:

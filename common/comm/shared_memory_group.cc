@@ -11,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "common/comm/check_tensors.h"
 #include "common/comm/choose_group.h"
+#include "common/comm/engine_work.h"
 #include "common/comm/link_facts.h"
 #include "common/comm/local_links.h"
 #include "common/comm/message_taker.h"
@@ -30,27 +31,7 @@ namespace {
 
 using Stream = SharedOperation::Stream;
 
-std::byte* Bytes(const at::Tensor& tensor) {
-  return static_cast<std::byte*>(tensor.numel() == 0 ? nullptr : tensor.data_ptr());
-}
-
-int64_t NumBytes(const at::Tensor& tensor) { return static_cast<int64_t>(tensor.nbytes()); }
-
-class SharedWork : public Work, public KnowsCompletion {
- public:
-  SharedWork(std::shared_ptr<SharedEngine> engine, std::shared_ptr<SharedOperation> operation)
-      : engine_(std::move(engine)), operation_(std::move(operation)) {}
-
-  absl::Status Wait() override { return engine_->Wait(*operation_); }
-  bool IsCompleted() override { return operation_->done.load(std::memory_order_acquire); }
-  std::chrono::steady_clock::time_point completed_at() const override {
-    return operation_->completed_at;
-  }
-
- private:
-  const std::shared_ptr<SharedEngine> engine_;
-  const std::shared_ptr<SharedOperation> operation_;
-};
+using SharedWork = EngineWork<SharedEngine, SharedOperation>;
 
 class SharedMemoryGroup : public ProcessGroup, public TakingGroup, public KnowsTransport {
  public:
@@ -69,16 +50,16 @@ class SharedMemoryGroup : public ProcessGroup, public TakingGroup, public KnowsT
   WorkOr AllGather(at::Tensor full, at::Tensor shard, absl::string_view tag) override {
     auto op = Collective(CollectiveKind::kAllGather, tag, full);
     RETURN_IF_ERROR(CheckShards(full, shard, size())) << engine_->Describe(op->what);
-    const int64_t bytes = NumBytes(shard);
-    std::byte* const own = Bytes(full) + rank() * bytes;
+    const int64_t bytes = SizeOf(shard);
+    std::byte* const own = DataOf(full) + rank() * bytes;
     SharedTransfer transfer = NewTransfer();
-    transfer.SendToAll(Bytes(shard), bytes);
+    transfer.SendToAll(DataOf(shard), bytes);
     for (int peer = 0; peer < size(); ++peer) {
-      if (peer != rank()) transfer.ReceiveFromAll(peer, Bytes(full) + peer * bytes, bytes);
+      if (peer != rank()) transfer.ReceiveFromAll(peer, DataOf(full) + peer * bytes, bytes);
     }
     // Here, not where the chunks move: the caller is at hand, and the shard in its cache.
-    if (bytes > 0 && own != Bytes(shard))
-      std::memcpy(own, Bytes(shard), static_cast<size_t>(bytes));
+    if (bytes > 0 && own != DataOf(shard))
+      std::memcpy(own, DataOf(shard), static_cast<size_t>(bytes));
     return Start(std::move(op), {std::move(transfer)}, {full, shard});
   }
 
@@ -86,30 +67,30 @@ class SharedMemoryGroup : public ProcessGroup, public TakingGroup, public KnowsT
     auto op = Collective(CollectiveKind::kReduceScatter, tag, full);
     RETURN_IF_ERROR(CheckShards(full, shard, size())) << engine_->Describe(op->what);
     ASSIGN_OR_RETURN(const ReduceType type, ToReduceType(full.scalar_type()));
-    const int64_t bytes = NumBytes(shard);
+    const int64_t bytes = SizeOf(shard);
     SharedTransfer transfer = NewTransfer();
     for (int step = 1; step < size(); ++step) {
       const int peer = (rank() + step) % size();
-      transfer.SendToOne(peer, Bytes(full) + peer * bytes, bytes);
+      transfer.SendToOne(peer, DataOf(full) + peer * bytes, bytes);
     }
     transfer.Reduce(ReduceKind::kSum, type, static_cast<int64_t>(full.element_size()),
-                    Bytes(full) + rank() * bytes, Bytes(shard), bytes, /*to_all=*/false);
+                    DataOf(full) + rank() * bytes, DataOf(shard), bytes, /*to_all=*/false);
     return Start(std::move(op), {std::move(transfer)}, {shard, full});
   }
 
   WorkOr AllToAll(at::Tensor out, at::Tensor in, absl::string_view tag) override {
     auto op = Collective(CollectiveKind::kAllToAll, tag, in);
     RETURN_IF_ERROR(CheckSlices(out, in, size())) << engine_->Describe(op->what);
-    const int64_t bytes = NumBytes(in) / size();
+    const int64_t bytes = SizeOf(in) / size();
     SharedTransfer transfer = NewTransfer();
     for (int step = 1; step < size(); ++step) {
       const int to = (rank() + step) % size();
       const int from = (rank() + size() - step) % size();
-      transfer.SendToOne(to, Bytes(in) + to * bytes, bytes);
-      transfer.ReceiveFromOne(from, Bytes(out) + from * bytes, bytes);
+      transfer.SendToOne(to, DataOf(in) + to * bytes, bytes);
+      transfer.ReceiveFromOne(from, DataOf(out) + from * bytes, bytes);
     }
     if (bytes > 0) {
-      std::memcpy(Bytes(out) + rank() * bytes, Bytes(in) + rank() * bytes,
+      std::memcpy(DataOf(out) + rank() * bytes, DataOf(in) + rank() * bytes,
                   static_cast<size_t>(bytes));
     }
     return Start(std::move(op), {std::move(transfer)}, {out, in});
@@ -120,15 +101,15 @@ class SharedMemoryGroup : public ProcessGroup, public TakingGroup, public KnowsT
     RETURN_IF_ERROR(CheckTensor(tensor)) << engine_->Describe(op->what);
     ASSIGN_OR_RETURN(const ReduceType type, ToReduceType(tensor.scalar_type()));
     op->notice.reduce = static_cast<int32_t>(reduce);
-    const int64_t bytes = NumBytes(tensor);
+    const int64_t bytes = SizeOf(tensor);
     const int64_t element = static_cast<int64_t>(tensor.element_size());
     const ReduceKind kind = ToReduceKind(reduce);
     std::vector<SharedTransfer> phases;
     if (size() == 2 || bytes <= kSmallBytes) {
       // Everything to everyone, each computes all of it.
       phases.push_back(NewTransfer());
-      phases[0].SendToAll(Bytes(tensor), bytes);
-      phases[0].Reduce(kind, type, element, Bytes(tensor), Bytes(tensor), bytes, /*to_all=*/true);
+      phases[0].SendToAll(DataOf(tensor), bytes);
+      phases[0].Reduce(kind, type, element, DataOf(tensor), DataOf(tensor), bytes, /*to_all=*/true);
     } else {
       phases = {ReduceSlices(tensor, kind, type), GatherSlices(tensor)};
     }
@@ -141,9 +122,9 @@ class SharedMemoryGroup : public ProcessGroup, public TakingGroup, public KnowsT
     RETURN_IF_ERROR(CheckRank(root)) << engine_->Describe(op->what);
     SharedTransfer transfer = NewTransfer();
     if (rank() == root) {
-      transfer.SendToAll(Bytes(tensor), NumBytes(tensor));
+      transfer.SendToAll(DataOf(tensor), SizeOf(tensor));
     } else {
-      transfer.ReceiveFromAll(root, Bytes(tensor), NumBytes(tensor));
+      transfer.ReceiveFromAll(root, DataOf(tensor), SizeOf(tensor));
     }
     // Who sends goes ahead; who receives needs nobody but the sender.
     op->heeds = rank() == root ? 0 : uint64_t{1} << root;
@@ -155,7 +136,7 @@ class SharedMemoryGroup : public ProcessGroup, public TakingGroup, public KnowsT
     RETURN_IF_ERROR(CheckTensor(tensor)) << engine_->Describe(op->what);
     RETURN_IF_ERROR(CheckPeer(to)) << engine_->Describe(op->what);
     SharedTransfer transfer = NewTransfer();
-    transfer.SendMessage(to, op->notice, Bytes(tensor), engine_->memory());
+    transfer.SendMessage(to, op->notice, DataOf(tensor), engine_->memory());
     return Start(std::move(op), {std::move(transfer)}, {tensor});
   }
 
@@ -174,7 +155,7 @@ class SharedMemoryGroup : public ProcessGroup, public TakingGroup, public KnowsT
     RETURN_IF_ERROR(CheckTensor(tensor)) << engine_->Describe(op->what);
     RETURN_IF_ERROR(CheckPeer(from)) << engine_->Describe(op->what);
     SharedTransfer transfer = NewTransfer();
-    transfer.ReceiveMessage(from, Bytes(tensor), NumBytes(tensor), engine_->memory(), taker);
+    transfer.ReceiveMessage(from, DataOf(tensor), SizeOf(tensor), engine_->memory(), taker);
     return Start(std::move(op), {std::move(transfer)}, {tensor});
   }
 
@@ -205,7 +186,7 @@ class SharedMemoryGroup : public ProcessGroup, public TakingGroup, public KnowsT
     auto op = std::make_shared<SharedOperation>();
     op->what.op = name;
     op->what.tag = std::string(tag);
-    op->what.bytes = tensor.defined() ? NumBytes(tensor) : 0;
+    op->what.bytes = tensor.defined() ? SizeOf(tensor) : 0;
     op->what.peer = peer;
     op->notice.bytes = op->what.bytes;
     op->notice.dtype = tensor.defined() ? static_cast<int32_t>(tensor.scalar_type())
@@ -233,8 +214,8 @@ class SharedMemoryGroup : public ProcessGroup, public TakingGroup, public KnowsT
   // A tensor cut into a slice for each rank, the last ones shorter or empty: where one begins.
   static int64_t SliceBegin(const at::Tensor& tensor, int rank, int size) {
     constexpr int64_t kAlignment = 64;
-    const int64_t slice = (NumBytes(tensor) / size + kAlignment) / kAlignment * kAlignment;
-    return std::min(NumBytes(tensor), rank * slice);
+    const int64_t slice = (SizeOf(tensor) / size + kAlignment) / kAlignment * kAlignment;
+    return std::min(SizeOf(tensor), rank * slice);
   }
 
   SharedTransfer ReduceSlices(const at::Tensor& tensor, ReduceKind kind, ReduceType type) {
@@ -242,11 +223,12 @@ class SharedMemoryGroup : public ProcessGroup, public TakingGroup, public KnowsT
     for (int step = 1; step < size(); ++step) {
       const int peer = (rank() + step) % size();
       const int64_t begin = SliceBegin(tensor, peer, size());
-      transfer.SendToOne(peer, Bytes(tensor) + begin, SliceBegin(tensor, peer + 1, size()) - begin);
+      transfer.SendToOne(peer, DataOf(tensor) + begin,
+                         SliceBegin(tensor, peer + 1, size()) - begin);
     }
     const int64_t begin = SliceBegin(tensor, rank(), size());
-    transfer.Reduce(kind, type, static_cast<int64_t>(tensor.element_size()), Bytes(tensor) + begin,
-                    Bytes(tensor) + begin, SliceBegin(tensor, rank() + 1, size()) - begin,
+    transfer.Reduce(kind, type, static_cast<int64_t>(tensor.element_size()), DataOf(tensor) + begin,
+                    DataOf(tensor) + begin, SliceBegin(tensor, rank() + 1, size()) - begin,
                     /*to_all=*/false);
     return transfer;
   }
@@ -257,9 +239,9 @@ class SharedMemoryGroup : public ProcessGroup, public TakingGroup, public KnowsT
       const int64_t begin = SliceBegin(tensor, peer, size());
       const int64_t bytes = SliceBegin(tensor, peer + 1, size()) - begin;
       if (peer == rank()) {
-        transfer.SendToAll(Bytes(tensor) + begin, bytes);
+        transfer.SendToAll(DataOf(tensor) + begin, bytes);
       } else {
-        transfer.ReceiveFromAll(peer, Bytes(tensor) + begin, bytes);
+        transfer.ReceiveFromAll(peer, DataOf(tensor) + begin, bytes);
       }
     }
     return transfer;

@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "common/comm/check_tensors.h"
 #include "common/comm/choose_group.h"
+#include "common/comm/engine_work.h"
 #include "common/comm/link_agreement.h"
 #include "common/comm/link_facts.h"
 #include "common/comm/local_links.h"
@@ -22,21 +23,7 @@
 namespace tandem::comm {
 namespace {
 
-class SocketWork : public Work, public KnowsCompletion {
- public:
-  SocketWork(std::shared_ptr<SocketEngine> engine, std::shared_ptr<SocketMessage> message)
-      : engine_(std::move(engine)), message_(std::move(message)) {}
-
-  absl::Status Wait() override { return engine_->Wait(*message_); }
-  bool IsCompleted() override { return message_->done.load(std::memory_order_acquire); }
-  std::chrono::steady_clock::time_point completed_at() const override {
-    return message_->completed_at;
-  }
-
- private:
-  const std::shared_ptr<SocketEngine> engine_;
-  const std::shared_ptr<SocketMessage> message_;
-};
+using SocketWork = EngineWork<SocketEngine, SocketTask>;
 
 class SocketGroup : public ProcessGroup, public TakingGroup, public KnowsTransport {
  public:
@@ -110,8 +97,8 @@ class SocketGroup : public ProcessGroup, public TakingGroup, public KnowsTranspo
     if (peer < 0 || peer >= size() || peer == rank()) {
       return absl::InvalidArgumentError(absl::StrCat(what, ": no such peer"));
     }
-    message->what.bytes = static_cast<int64_t>(tensor.nbytes());
-    message->data = static_cast<std::byte*>(tensor.data_ptr());
+    message->what.bytes = SizeOf(tensor);
+    message->data = DataOf(tensor);
     message->link = peer;
     message->tensors = {std::move(tensor)};
     return message;

@@ -1,6 +1,5 @@
 #include "common/comm/socket_links.h"
 
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -13,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/comm/address_name.h"
+#include "common/net/listener.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::comm {
@@ -28,27 +28,15 @@ class TcpFamily : public LinkFamily {
   explicit TcpFamily(std::string host) : host_(std::move(host)) {}
 
   absl::StatusOr<Listener> Listen(int backlog) override {
-    addrinfo hints{};
-    hints.ai_family = AF_UNSPEC;
-    hints.ai_socktype = SOCK_STREAM;
-    hints.ai_flags = AI_NUMERICHOST | AI_PASSIVE;
-    addrinfo* found = nullptr;
-    if (const int error = getaddrinfo(host_.c_str(), "0", &hints, &found); error != 0) {
-      return absl::UnavailableError(
-          absl::StrCat("listening on ", host_, ": ", gai_strerror(error)));
-    }
-    const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> address(found, &freeaddrinfo);
+    const std::string what = absl::StrCat("listening on ", host_);
+    const absl::StatusOr<std::vector<net::SocketAddress>> addresses = net::Resolve({host_, 0});
+    RETURN_IF_ERROR(addresses.status()) << what;
+    absl::StatusOr<net::Listener> listener = net::Listen(addresses->front(), backlog);
+    RETURN_IF_ERROR(listener.status()) << what;
     Listener out;
-    out.fd =
-        FileDescriptor(socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    sockaddr_storage bound{};
-    socklen_t length = sizeof(bound);
-    if (!out.fd.is_open() || bind(out.fd.get(), address->ai_addr, address->ai_addrlen) != 0 ||
-        listen(out.fd.get(), backlog) != 0 ||
-        getsockname(out.fd.get(), reinterpret_cast<sockaddr*>(&bound), &length) != 0) {
-      return SocketError(absl::StrCat("listening on ", host_));
-    }
-    out.address.assign(reinterpret_cast<const char*>(&bound), length);
+    out.fd = std::move(listener->fd);
+    out.address.assign(reinterpret_cast<const char*>(&listener->address.bytes),
+                       listener->address.length);
     return out;
   }
 

@@ -1,7 +1,6 @@
 #include "common/comm/store_connection.h"
 
 #include <fcntl.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -18,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/comm/store_wire.h"
+#include "common/net/socket_address.h"
 #include "common/security/secret.h"
 #include "common/status/status_macros.h"
 
@@ -49,12 +49,12 @@ absl::Status PollUntil(int fd, short events, absl::Time deadline, const Cancelle
   }
 }
 
-absl::StatusOr<int> ConnectTo(const addrinfo& address, absl::Time deadline,
+absl::StatusOr<int> ConnectTo(const net::SocketAddress& address, absl::Time deadline,
                               const Cancelled& cancelled) {
-  const int fd = socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  const int fd = socket(address.bytes.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return absl::UnavailableError(std::strerror(errno));
   absl::Status status;
-  if (connect(fd, address.ai_addr, address.ai_addrlen) != 0) {
+  if (connect(fd, address.get(), address.length) != 0) {
     if (errno == EINPROGRESS) {
       status = PollUntil(fd, POLLOUT, deadline, cancelled);
       int error = 0;
@@ -77,19 +77,13 @@ absl::StatusOr<int> ConnectTo(const addrinfo& address, absl::Time deadline,
 
 absl::StatusOr<int> ConnectOnce(const Rendezvous& rendezvous, absl::Time deadline,
                                 const Cancelled& cancelled) {
-  addrinfo hints{};
-  hints.ai_family = AF_UNSPEC;
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  if (const int error = getaddrinfo(rendezvous.host.c_str(),
-                                    std::to_string(rendezvous.port).c_str(), &hints, &found);
-      error != 0) {
-    return absl::UnavailableError(absl::StrCat("cannot resolve: ", gai_strerror(error)));
+  const auto addresses = net::Resolve({rendezvous.host, rendezvous.port});
+  if (!addresses.ok()) {
+    return absl::UnavailableError(absl::StrCat("cannot resolve: ", addresses.status().message()));
   }
-  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> addresses(found, &freeaddrinfo);
   absl::Status last = absl::UnavailableError("no address");
-  for (const addrinfo* a = addresses.get(); a != nullptr; a = a->ai_next) {
-    absl::StatusOr<int> fd = ConnectTo(*a, deadline, cancelled);
+  for (const net::SocketAddress& address : *addresses) {
+    absl::StatusOr<int> fd = ConnectTo(address, deadline, cancelled);
     if (fd.ok() || absl::IsCancelled(fd.status())) return fd;
     last = fd.status();
   }

@@ -7,13 +7,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/http/host_policy.h"
-#include "common/http/listener.h"
 #include "common/http/server_impl.h"
 #include "common/net/host_port.h"
+#include "common/net/listener.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::http {
 namespace {
+
+constexpr int kBacklog = 4096;  // the system cuts it down to net.core.somaxconn
 
 // The limits that this process can keep. At least a quarter of the places is left to connections
 // whose request is not served yet, so that newcomers are always read.
@@ -46,13 +48,14 @@ Response Handler::Refuse(const Error& error) const {
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Options& options, Handler& handler) {
   ASSIGN_OR_RETURN(net::HostPort address, net::ParseListenAddress(options.listen));
   ASSIGN_OR_RETURN(HostPolicy policy, HostPolicy::Make(address, AllowedHostsOfEnvironment()));
-  ASSIGN_OR_RETURN(const ListeningSocket listener, Listen(address));
+  ASSIGN_OR_RETURN(std::vector<net::Listener> listeners, net::ListenAtAll(address, kBacklog));
+  net::Listener& listener = listeners.front();
   std::unique_ptr<Server> out(new Server);
-  out->port_ = address.port = PortOf(listener.fd);
+  out->port_ = address.port = listener.address.port();
   out->address_ = address.ToString();
   try {
     out->impl_ = std::make_unique<Impl>(Fit(options.limits), std::move(policy), handler,
-                                        listener.fd, listener.ipv6);
+                                        std::move(listener));
   } catch (const std::exception& error) {
     return absl::UnavailableError(absl::StrCat("no loop for the port: ", error.what()));
   }

@@ -22,19 +22,15 @@ constexpr std::chrono::milliseconds kAcceptPause(20);
 constexpr size_t kSpareDescriptors = 16;
 constexpr absl::Duration kBetweenLines = absl::Minutes(1);
 
-bool IsOutOfResources(int error) {
-  return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
-}
-
 }  // namespace
 
-Server::Impl::Impl(const Limits& limits, HostPolicy policy, Handler& handler, int listener,
-                   bool ipv6)
+Server::Impl::Impl(const Limits& limits, HostPolicy policy, Handler& handler,
+                   net::Listener listener)
     : limits_(limits),
       policy_(std::move(policy)),
       handler_(handler),
       io_(/*concurrency_hint=*/1),
-      acceptor_(io_, ipv6 ? tcp::v6() : tcp::v4(), listener),
+      acceptor_(io_, listener.address.is_ipv6() ? tcp::v6() : tcp::v4(), listener.fd.Release()),
       accept_timer_(io_),
       spares_(kSpareDescriptors),
       quick_(limits.quick.num_threads),
@@ -114,7 +110,7 @@ void Server::Impl::AcceptSome() {
       continue;
     }
     if (errno == EAGAIN || errno == EWOULDBLOCK) break;
-    if (!IsOutOfResources(errno)) continue;  // this one has gone
+    if (!net::IsOutOfDescriptors(errno)) continue;  // this one has gone
     // Descriptors are short: the spare ones first, then those of connections that wait.
     if (spares_.Release() || MakeRoom()) continue;
     // Nothing to free here. Without a pause the loop would spin over the same error.

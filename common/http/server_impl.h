@@ -19,11 +19,12 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "common/http/accept.h"
 #include "common/http/connection_table.h"
 #include "common/http/host_policy.h"
-#include "common/http/listener.h"
 #include "common/http/server.h"
 #include "common/http/worker_pool.h"
+#include "common/net/listener.h"
 #include "common/telemetry/log.h"
 
 namespace tandem::http {
@@ -31,8 +32,7 @@ namespace tandem::http {
 // Everything but the public functions runs on the loop's thread, ServeOnWorker() excepted.
 class Server::Impl {
  public:
-  // Owns `listener`.
-  Impl(const Limits& limits, HostPolicy policy, Handler& handler, int listener, bool ipv6);
+  Impl(const Limits& limits, HostPolicy policy, Handler& handler, net::Listener listener);
   ~Impl();
 
   bool AwaitIdle(absl::Time deadline);

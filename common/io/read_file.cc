@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "common/hash/hasher.h"
 #include "common/io/file_util.h"
 #include "common/io/parse_json.h"
 #include "common/status/status_macros.h"
@@ -53,6 +54,19 @@ absl::StatusOr<std::string> ReadFile(const std::string& path, int64_t max_bytes)
 absl::StatusOr<std::string> ReadInput(const std::string& path, int64_t max_bytes) {
   ASSIGN_OR_RETURN(const FileDescriptor fd, OpenFile(path, O_RDONLY, 0, "read"));
   return ReadAll(fd, path, max_bytes);
+}
+
+absl::StatusOr<std::string> DigestFile(const std::string& path) {
+  ASSIGN_OR_RETURN(const FileDescriptor fd, OpenRegularFile(path));
+  hash::Hasher hasher;
+  std::string piece(size_t{1} << 20, '\0');
+  while (true) {
+    const ssize_t count = ::read(fd.get(), piece.data(), piece.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return ErrnoStatus(path, "read");
+    if (count == 0) return hasher.Hex();
+    hasher.Update(piece.data(), static_cast<size_t>(count));
+  }
 }
 
 absl::StatusOr<nlohmann::json> ReadJsonFile(const std::string& path, int64_t max_bytes) {

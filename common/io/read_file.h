@@ -31,6 +31,10 @@ absl::StatusOr<std::string> ReadInput(const std::string& path,
 absl::StatusOr<nlohmann::json> ReadJsonFile(const std::string& path,
                                             int64_t max_bytes = kDefaultMaxJsonBytes);
 
+// hash::HexDigest() of a regular file, of which a piece at a time is in memory. Errors as
+// ReadFile().
+absl::StatusOr<std::string> DigestFile(const std::string& path);
+
 }  // namespace tandem::io
 
 #endif  // TANDEM_COMMON_IO_READ_FILE_H_

@@ -1,5 +1,6 @@
 #include "common/probe/connect_socket.h"
 
+#include <netdb.h>
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -8,22 +9,23 @@
 
 namespace tandem::probe {
 
-std::string NumericHost(const sockaddr* address, socklen_t length) {
+std::string NumericHost(const net::SocketAddress& address) {
   char host[NI_MAXHOST];
-  const int error = getnameinfo(address, length, host, sizeof(host), nullptr, 0, NI_NUMERICHOST);
+  const int error =
+      getnameinfo(address.get(), address.length, host, sizeof(host), nullptr, 0, NI_NUMERICHOST);
   return error == 0 ? host : "";
 }
 
-int ConnectSocket(const addrinfo& to, absl::Duration timeout, FileDescriptor& fd,
+int ConnectSocket(const net::SocketAddress& to, absl::Duration timeout, FileDescriptor& fd,
                   std::string* local) {
-  fd = FileDescriptor(socket(to.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  fd = FileDescriptor(socket(to.bytes.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.is_open()) return errno;
-  int error = connect(fd.get(), to.ai_addr, to.ai_addrlen) == 0 ? 0 : errno;
-  sockaddr_storage from{};
-  socklen_t length = sizeof(from);
+  int error = connect(fd.get(), to.get(), to.length) == 0 ? 0 : errno;
+  net::SocketAddress from;
+  from.length = sizeof(from.bytes);
   if (local != nullptr && (error == 0 || error == EINPROGRESS) &&
-      getsockname(fd.get(), reinterpret_cast<sockaddr*>(&from), &length) == 0) {
-    *local = NumericHost(reinterpret_cast<sockaddr*>(&from), length);
+      getsockname(fd.get(), from.get(), &from.length) == 0) {
+    *local = NumericHost(from);
   }
   if (error != EINPROGRESS) return error;
   pollfd ready{fd.get(), POLLOUT, 0};

@@ -1,6 +1,5 @@
 #include "common/probe/pair_echo.h"
 
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -14,6 +13,8 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
+#include "common/net/listener.h"
+#include "common/status/status_macros.h"
 
 namespace tandem::probe {
 namespace {
@@ -22,12 +23,6 @@ constexpr int kBacklog = 128;
 
 absl::Status Failed(absl::string_view what) {
   return absl::UnavailableError(absl::StrCat(what, ": ", std::strerror(errno)));
-}
-
-int PortOf(const sockaddr_storage& address) {
-  return ntohs(address.ss_family == AF_INET6
-                   ? reinterpret_cast<const sockaddr_in6&>(address).sin6_port
-                   : reinterpret_cast<const sockaddr_in&>(address).sin_port);
 }
 
 }  // namespace
@@ -47,26 +42,14 @@ absl::StatusOr<std::unique_ptr<PairEcho>> PairEcho::Start(const std::string& hos
   auto out = absl::WrapUnique(new PairEcho(secret, rank, size));
   out->nonce_ = security::DrawSecret();
   const std::string what = absl::StrCat("listening on ", host);
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_NUMERICHOST | AI_PASSIVE;
-  addrinfo* found = nullptr;
-  if (const int error = getaddrinfo(host.c_str(), "0", &hints, &found); error != 0) {
-    return absl::UnavailableError(absl::StrCat(what, ": ", gai_strerror(error)));
-  }
-  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> address(found, &freeaddrinfo);
-  out->listener_ =
-      FileDescriptor(socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const absl::StatusOr<std::vector<net::SocketAddress>> addresses = net::Resolve({host, 0});
+  RETURN_IF_ERROR(addresses.status()) << what;
+  absl::StatusOr<net::Listener> listener = net::Listen(addresses->front(), kBacklog);
+  RETURN_IF_ERROR(listener.status()) << what;
+  out->listener_ = std::move(listener->fd);
+  out->port_ = listener->address.port();
   out->stop_ = FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  sockaddr_storage bound{};
-  socklen_t length = sizeof(bound);
-  if (!out->listener_.is_open() || !out->stop_.is_open() ||
-      bind(out->listener_.get(), address->ai_addr, address->ai_addrlen) != 0 ||
-      listen(out->listener_.get(), kBacklog) != 0 ||
-      getsockname(out->listener_.get(), reinterpret_cast<sockaddr*>(&bound), &length) != 0) {
-    return Failed(what);
-  }
-  out->port_ = PortOf(bound);
+  if (!out->stop_.is_open()) return Failed(what);
   out->thread_ = std::thread([echo = out.get()] { echo->Run(); });
   return out;
 }

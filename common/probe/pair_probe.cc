@@ -16,11 +16,13 @@
 #include <vector>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/comm/local_address.h"
 #include "common/comm/time_left.h"
+#include "common/net/socket_address.h"
 #include "common/probe/connect_socket.h"
 #include "common/probe/pair_echo.h"
 #include "common/status/status_macros.h"
@@ -68,15 +70,14 @@ int Move(const FileDescriptor& fd, bool out, char* bytes, size_t size, absl::Tim
 
 // Times messages there and back. Answers errno.
 int Exchange(const Place& place, EchoGreeting greeting, absl::Time deadline, PairProbe& out) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_NUMERICHOST;
-  addrinfo* found = nullptr;
-  if (getaddrinfo(place.host.c_str(), place.port.c_str(), &hints, &found) != 0) return EINVAL;
-  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> address(found, &freeaddrinfo);
+  int port = 0;
+  if (!absl::SimpleAtoi(place.port, &port) || !net::IsNumber({place.host, port})) return EINVAL;
+  const auto addresses = net::Resolve({place.host, port});
+  if (!addresses.ok()) return EINVAL;
   const absl::Time start = absl::Now();
   FileDescriptor fd;
-  if (const int error = ConnectSocket(*address, deadline - start, fd); error != 0) return error;
+  if (const int error = ConnectSocket(addresses->front(), deadline - start, fd); error != 0)
+    return error;
   out.set_connect_seconds(absl::ToDoubleSeconds(absl::Now() - start));
   const int on = 1;
   setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));

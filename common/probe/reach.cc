@@ -1,18 +1,15 @@
 #include "common/probe/reach.h"
 
-#include <netdb.h>
-#include <sys/socket.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
-#include <memory>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/net/host_port.h"
+#include "common/net/socket_address.h"
 #include "common/probe/connect_socket.h"
 #include "common/rpc/channel.h"
 #include "common/status/file_descriptor.h"
@@ -75,25 +72,20 @@ ReachReport Connect(const std::string& address, absl::Duration timeout) {
     report.set_error(std::string(parsed.status().message()));
     return report;
   }
-  const std::string& host = parsed->host;
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* all = nullptr;
-  const int lookup = getaddrinfo(host.c_str(), std::to_string(parsed->port).c_str(), &hints, &all);
-  if (lookup != 0) {
+  const auto addresses = net::Resolve(*parsed);
+  if (!addresses.ok()) {
     report.set_outcome(diagnostics::v1::REACH_OUTCOME_NAME_UNKNOWN);
-    report.set_error(absl::StrCat("the name ", host, ": ", gai_strerror(lookup)));
+    report.set_error(absl::StrCat("the name ", parsed->host, ": ", addresses.status().message()));
     return report;
   }
-  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> addresses(all, &freeaddrinfo);
   int error = EHOSTUNREACH;
   const absl::Time start = absl::Now();
-  for (const addrinfo* at = addresses.get(); at != nullptr && error != 0; at = at->ai_next) {
+  for (size_t i = 0; i < addresses->size() && error != 0; ++i) {
     FileDescriptor fd;
     std::string local;
-    error = ConnectSocket(*at, timeout, fd, &local);
+    error = ConnectSocket((*addresses)[i], timeout, fd, &local);
     report.set_local_address(local);
-    report.set_remote_address(NumericHost(at->ai_addr, at->ai_addrlen));
+    report.set_remote_address(NumericHost((*addresses)[i]));
   }
   report.set_connect_seconds(absl::ToDoubleSeconds(absl::Now() - start));
   report.set_outcome(OutcomeOf(error));

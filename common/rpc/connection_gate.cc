@@ -1,6 +1,6 @@
 #include "common/rpc/connection_gate.h"
 
-#include <netdb.h>
+#include <linux/tcp.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -13,8 +13,8 @@
 #include <utility>
 
 #include "absl/memory/memory.h"
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/net/listener.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
 
@@ -34,62 +34,25 @@ constexpr absl::Duration kWarningPause = absl::Seconds(10);
 // Between looks at which connections are still there.
 constexpr absl::Duration kLookPause = absl::Milliseconds(100);
 
-struct SocketAddress {
-  sockaddr_storage bytes{};
-  socklen_t length = 0;
-};
+constexpr absl::Duration kWatchPause = absl::Milliseconds(250);
 
-absl::StatusOr<std::vector<SocketAddress>> Resolve(const net::HostPort& address) {
-  const bool any = net::IsAnyAddress(address);
-  addrinfo hints{};
-  hints.ai_family = AF_UNSPEC;
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
-  addrinfo* found = nullptr;
-  const int failure = getaddrinfo(any ? nullptr : address.host.c_str(),
-                                  absl::StrCat(address.port).c_str(), &hints, &found);
-  if (failure != 0) return absl::UnavailableError(gai_strerror(failure));
-  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> list(found, &freeaddrinfo);
-  std::vector<SocketAddress> out;
-  for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {
-    SocketAddress& one = out.emplace_back();
-    std::memcpy(&one.bytes, at->ai_addr, at->ai_addrlen);
-    one.length = at->ai_addrlen;
-  }
-  // A socket of IPv6 takes connections of both families then.
-  std::stable_sort(out.begin(), out.end(), [](const SocketAddress& a, const SocketAddress& b) {
-    return a.bytes.ss_family == AF_INET6 && b.bytes.ss_family != AF_INET6;
-  });
-  return out;
+// Rounded up, lest the last millisecond be spent spinning; -1: for ever.
+int TimeoutMs(absl::Duration wait) {
+  if (wait == absl::InfiniteDuration()) return -1;
+  return static_cast<int>(absl::ToInt64Milliseconds(
+      std::clamp(wait, absl::ZeroDuration(), absl::Hours(1)) + absl::Microseconds(999)));
 }
 
-// The port is at the same place in both kinds of address.
-in_port_t& PortOf(SocketAddress& address) {
-  return reinterpret_cast<sockaddr_in&>(address.bytes).sin_port;
-}
-
-// Not open where it cannot listen there; errno says why. `port` 0 becomes that which was taken.
-FileDescriptor ListenAt(SocketAddress address, bool both_families, int& port) {
-  PortOf(address) = htons(static_cast<uint16_t>(port));
-  FileDescriptor fd(socket(address.bytes.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  const int on = 1, off = 0;
-  setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  if (address.bytes.ss_family == AF_INET6) {
-    setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, both_families ? &off : &on, sizeof(on));
-  }
-  if (!fd.is_open() ||
-      bind(fd.get(), reinterpret_cast<sockaddr*>(&address.bytes), address.length) != 0 ||
-      listen(fd.get(), kBacklog) != 0 ||
-      getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address.bytes), &address.length) != 0) {
-    return FileDescriptor();
-  }
-  port = ntohs(PortOf(address));
-  return fd;
+// That the system has acknowledged since the connection stands; 0 of what is none.
+uint64_t ReceivedBytes(int fd) {
+  tcp_info info{};
+  socklen_t size = sizeof(info);
+  return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 ? info.tcpi_bytes_received : 0;
 }
 
 }  // namespace
 
-int ConnectionGate::DefaultMaxConnections() {
+int GateLimits::DefaultMaxConnections() {
   rlimit files{};
   if (getrlimit(RLIMIT_NOFILE, &files) != 0) return kMostConnections;
   const rlim_t half = files.rlim_cur / 2;
@@ -97,30 +60,19 @@ int ConnectionGate::DefaultMaxConnections() {
 }
 
 absl::StatusOr<std::unique_ptr<ConnectionGate>> ConnectionGate::Listen(const net::HostPort& address,
-                                                                       int max_connections) {
-  ASSIGN_OR_RETURN(const std::vector<SocketAddress> addresses, Resolve(address));
-  const bool any = net::IsAnyAddress(address);
+                                                                       const GateLimits& limits) {
+  ASSIGN_OR_RETURN(std::vector<net::Listener> listening, net::ListenAtAll(address, kBacklog));
+  const int port = listening.front().address.port();
   std::vector<FileDescriptor> listeners;
-  int port = address.port;
-  std::string why = "no address";
-  for (const SocketAddress& one : addresses) {
-    FileDescriptor fd = ListenAt(one, any, port);
-    if (!fd.is_open()) {
-      why = std::strerror(errno);
-      if (errno == EADDRINUSE) break;  // half of the addresses would be another's
-      continue;
-    }
-    listeners.push_back(std::move(fd));
-    if (any && one.bytes.ss_family == AF_INET6) break;
-  }
-  if (listeners.empty() || why == std::strerror(EADDRINUSE)) return absl::UnavailableError(why);
-  auto gate = absl::WrapUnique(new ConnectionGate(std::move(listeners), port, max_connections));
+  for (net::Listener& listener : listening) listeners.push_back(std::move(listener.fd));
+  auto gate = absl::WrapUnique(new ConnectionGate(std::move(listeners), port, limits));
   if (!gate->wake_.is_open()) return absl::UnavailableError(std::strerror(errno));
   return gate;
 }
 
-ConnectionGate::ConnectionGate(std::vector<FileDescriptor> listeners, int port, int max_connections)
-    : max_connections_(max_connections),
+ConnectionGate::ConnectionGate(std::vector<FileDescriptor> listeners, int port,
+                               const GateLimits& limits)
+    : limits_(limits),
       port_(port),
       listeners_(std::move(listeners)),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
@@ -145,12 +97,11 @@ void ConnectionGate::Run() {
   std::vector<pollfd> entries = {{wake_.get(), POLLIN, 0}};
   for (const FileDescriptor& listener : listeners_) entries.push_back({listener.get(), POLLIN, 0});
   while (!stop_) {
-    const absl::Duration pause = paused_until_ - absl::Now();
-    const bool paused = pause > absl::ZeroDuration();
-    const int ready =
-        paused ? poll(entries.data(), 1,
-                      static_cast<int>(absl::ToInt64Milliseconds(pause + absl::Milliseconds(1))))
-               : poll(entries.data(), entries.size(), -1);
+    const absl::Time now = absl::Now();
+    if (now >= next_watch_) Watch();
+    const bool paused = paused_until_ > now;
+    const absl::Time until = paused ? std::min(paused_until_, next_watch_) : next_watch_;
+    const int ready = poll(entries.data(), paused ? 1 : entries.size(), TimeoutMs(until - now));
     if (ready <= 0 || paused) continue;
     for (size_t i = 0; i < listeners_.size(); ++i) {
       if (entries[i + 1].revents != 0) AcceptFrom(listeners_[i]);
@@ -162,7 +113,7 @@ void ConnectionGate::AcceptFrom(const FileDescriptor& listener) {
   for (int i = 0; i < kAcceptsAtOnce; ++i) {
     const int fd = accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) {
-      if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+      if (net::IsOutOfDescriptors(errno)) {
         paused_until_ = absl::Now() + kExhaustedPause;
         absl::MutexLock lock(&mu_);
         MakeRoom();
@@ -180,13 +131,14 @@ void ConnectionGate::AcceptFrom(const FileDescriptor& listener) {
       if (const auto old = places_.find(*peer); old != places_.end()) {
         Erase(old->second.is_caller ? callers_ : strangers_, old->second.at);
       }
-      if (places_.size() >= max_connections_ && !MakeRoom()) {
+      if (places_.size() >= max_connections() && !MakeRoom()) {
         WarnOfFull();
         continue;
       }
-      strangers_.push_back({*peer, fd, 0});
+      next_watch_ = std::min(next_watch_, absl::Now() + kWatchPause);
+      strangers_.push_back({.peer = *peer, .fd = fd, .heard_at = absl::Now()});
       places_[*peer] = {false, std::prev(strangers_.end())};
-      if (strangers_.size() > max_connections_ / 2) {
+      if (strangers_.size() > max_connections() / 2) {
         paused_until_ = std::max(paused_until_, absl::Now() + kCrowdPause);
       }
     }
@@ -223,35 +175,108 @@ void ConnectionGate::ForgetClosed() {
 
 bool ConnectionGate::MakeRoom() {
   ForgetClosed();
-  if (places_.size() < max_connections_) return true;
+  if (places_.size() < max_connections()) return true;
   const auto idle = std::find_if(callers_.begin(), callers_.end(),
                                  [](const Connection& caller) { return caller.num_calls == 0; });
   Connections& list = strangers_.empty() ? callers_ : strangers_;
   const auto victim = strangers_.empty() ? idle : strangers_.begin();
   if (victim == list.end()) return false;
-  EndConnection(victim->fd, victim->peer, {port_});
+  EndConnection(victim->fd, victim->peer, port_);
   Erase(list, victim);
   return true;
 }
 
-void ConnectionGate::OnCallBegin(const std::string& peer) {
+void ConnectionGate::OnCallBegin(const std::string& peer) { Hear(peer, 1); }
+
+void ConnectionGate::OnMessage(const std::string& peer) { Hear(peer, 0); }
+
+void ConnectionGate::OnCallEnd(const std::string& peer) { Hear(peer, -1); }
+
+void ConnectionGate::Hear(const std::string& peer, int change_of_calls) {
   const std::optional<PeerEndpoint> endpoint = PeerEndpoint::Parse(peer);
   if (!endpoint.has_value()) return;
   absl::MutexLock lock(&mu_);
   const auto it = places_.find(*endpoint);
   if (it == places_.end()) return;
+  Connection& connection = *it->second.at;
+  connection.is_heard = true;
+  // One that has come since from the same port has made no call.
+  connection.num_calls = std::max(0, connection.num_calls + change_of_calls);
+  if (change_of_calls <= 0) return;
   callers_.splice(callers_.end(), it->second.is_caller ? callers_ : strangers_, it->second.at);
   it->second.is_caller = true;
-  ++it->second.at->num_calls;
 }
 
-void ConnectionGate::OnCallEnd(const std::string& peer) {
+bool ConnectionGate::IsUnheard(const Connection& connection, absl::Time now) const {
+  const auto bytes = static_cast<int64_t>(connection.unheard_bytes);
+  if (bytes > limits_.max_unheard_bytes) return true;
+  const absl::Duration age = now - connection.heard_at;
+  return bytes > limits_.slow_bytes && age > limits_.patience &&
+         static_cast<double>(bytes) / absl::ToDoubleSeconds(age) <
+             static_cast<double>(limits_.least_bytes_per_second);
+}
+
+void ConnectionGate::Watch() {
+  absl::MutexLock lock(&mu_);
+  const absl::Time now = absl::Now();
+  next_watch_ = places_.empty() ? absl::InfiniteFuture() : now + kWatchPause;
+  int64_t of_all = 0;
+  for (Connections* list : {&strangers_, &callers_}) {
+    for (auto it = list->begin(); it != list->end();) {
+      const auto at = it++;
+      if (PeerEndpoint::Of(at->fd) != at->peer) {
+        Erase(*list, at);
+        continue;
+      }
+      const uint64_t received = ReceivedBytes(at->fd);
+      if (at->is_heard || received < at->heard_bytes) {
+        at->is_heard = false;
+        at->heard_bytes = received;
+        at->heard_at = now;
+      }
+      at->unheard_bytes = received - at->heard_bytes;
+      if (IsUnheard(*at, now)) {
+        EndUnheard(*list, at);
+      } else {
+        of_all += static_cast<int64_t>(at->unheard_bytes);
+      }
+    }
+  }
+  while (of_all > limits_.max_unheard_bytes_of_all) {
+    Connections* of = nullptr;
+    Connections::iterator most;
+    for (Connections* list : {&strangers_, &callers_}) {
+      for (auto it = list->begin(); it != list->end(); ++it) {
+        if (of != nullptr && it->unheard_bytes <= most->unheard_bytes) continue;
+        of = list;
+        most = it;
+      }
+    }
+    if (of == nullptr) return;
+    of_all -= static_cast<int64_t>(most->unheard_bytes);
+    EndUnheard(*of, most);
+  }
+}
+
+void ConnectionGate::EndUnheard(Connections& list, Connections::iterator it) {
+  if (EndConnection(it->fd, it->peer, port_) && absl::Now() >= next_warning_) {
+    next_warning_ = absl::Now() + kWarningPause;
+    telemetry::LogWarning("a connection is ended: what it sends is no call and no message",
+                          {{"port", port_}, {"bytes", it->unheard_bytes}});
+  }
+  Erase(list, it);
+}
+
+bool ConnectionGate::End(const std::string& peer) {
   const std::optional<PeerEndpoint> endpoint = PeerEndpoint::Parse(peer);
-  if (!endpoint.has_value()) return;
+  if (!endpoint.has_value()) return false;
   absl::MutexLock lock(&mu_);
   const auto it = places_.find(*endpoint);
-  // One that has come since from the same port has made no call.
-  if (it != places_.end() && it->second.at->num_calls > 0) --it->second.at->num_calls;
+  if (it == places_.end()) return false;
+  const Place place = it->second;
+  const bool ended = EndConnection(place.at->fd, *endpoint, port_);
+  Erase(place.is_caller ? callers_ : strangers_, place.at);
+  return ended;
 }
 
 int ConnectionGate::num_connections() const {

@@ -1,7 +1,7 @@
 // ConnectionGate: accepts connections in gRPC's place, so that strangers can neither take all
 // descriptors of a process nor keep others out.
 //
-//   ASSIGN_OR_RETURN(auto gate, ConnectionGate::Listen(address, /*max_connections=*/512));
+//   ASSIGN_OR_RETURN(auto gate, ConnectionGate::Listen(address, {.max_connections = 512}));
 //   auto acceptor = builder.experimental().AddExternalConnectionAcceptor(FROM_FD, credentials);
 //   server = builder.BuildAndStart();
 //   gate->Start(std::move(acceptor));
@@ -10,6 +10,10 @@
 // want of descriptors. The gate holds a bounded number of connections. Where there are as many, the
 // oldest that has made no call yet makes place, else the one that has been without a call longest;
 // where every connection has a call under way, the new one is closed.
+//
+// gRPC 1.51 also keeps the headers of a call that are not complete, however long they are, and
+// copies all of them for each frame that comes. A connection that sends and sends without a call
+// or a message that gRPC could make of it is ended.
 #ifndef TANDEM_COMMON_RPC_CONNECTION_GATE_H_
 #define TANDEM_COMMON_RPC_CONNECTION_GATE_H_
 
@@ -33,19 +37,31 @@
 
 namespace tandem::rpc {
 
+struct GateLimits {
+  // Half of what the process may open, so that files, clients and other listeners have the rest; at
+  // most 4096.
+  static int DefaultMaxConnections();
+
+  int max_connections = DefaultMaxConnections();
+  // Bytes that come since the connection's last call or message. A few long messages may be on
+  // their way at once.
+  int64_t max_unheard_bytes = 64 << 20;
+  int64_t max_unheard_bytes_of_all = 512 << 20;
+  // Where there are more than this, and they have come for so long, they come at this rate at
+  // least.
+  int64_t slow_bytes = 1 << 20;
+  absl::Duration patience = absl::Seconds(10);
+  int64_t least_bytes_per_second = 256 << 10;
+};
+
 // Thread-safe. Its thread accepts from Start() on, until Stop() or the end of the gate.
 class ConnectionGate {
  public:
   using GrpcAcceptor = grpc::experimental::ExternalConnectionAcceptor;
 
-  // Half of what the process may open, so that files, clients and other listeners have the rest;
-  // at most 4096.
-  static int DefaultMaxConnections();
-
-  // Binds and listens: at both families for an address that stands for every interface, at every
-  // address of a name. UNAVAILABLE, with the system's reason.
+  // Listens as net::ListenAtAll() does.
   static absl::StatusOr<std::unique_ptr<ConnectionGate>> Listen(const net::HostPort& address,
-                                                                int max_connections);
+                                                                const GateLimits& limits);
   ~ConnectionGate();
   ConnectionGate(const ConnectionGate&) = delete;
   ConnectionGate& operator=(const ConnectionGate&) = delete;
@@ -60,6 +76,11 @@ class ConnectionGate {
   // A call of the connection from `peer`, as gRPC writes it, has begun or is over.
   void OnCallBegin(const std::string& peer);
   void OnCallEnd(const std::string& peer);
+  // A message of one of its calls has come, whole.
+  void OnMessage(const std::string& peer);
+
+  // Ends the connection from `peer`, as EndConnection() does. Returns false where there is none.
+  bool End(const std::string& peer);
 
   // For tests.
   int num_connections() const;
@@ -69,19 +90,30 @@ class ConnectionGate {
     PeerEndpoint peer;
     int fd = -1;  // gRPC's: the number may be another's by now
     int num_calls = 0;
+    // A call or message was heard since the last look.
+    bool is_heard = false;
+    uint64_t heard_bytes = 0;  // that had come by then
+    absl::Time heard_at;
+    uint64_t unheard_bytes = 0;
   };
   using Connections = std::list<Connection>;
 
-  ConnectionGate(std::vector<FileDescriptor> listeners, int port, int max_connections);
+  ConnectionGate(std::vector<FileDescriptor> listeners, int port, const GateLimits& limits);
   void Run();
   void AcceptFrom(const FileDescriptor& listener);
+  size_t max_connections() const { return static_cast<size_t>(limits_.max_connections); }
   bool MakeRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ForgetClosed() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Erase(Connections& list, Connections::iterator it) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Hear(const std::string& peer, int change_of_calls);
+  // Looks at what has come of each connection, and ends those that nothing is made of.
+  void Watch() ABSL_LOCKS_EXCLUDED(mu_);
+  bool IsUnheard(const Connection& connection, absl::Time now) const;
+  void EndUnheard(Connections& list, Connections::iterator it) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void WarnOfFull() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Wake();
 
-  const size_t max_connections_;
+  const GateLimits limits_;
   const int port_;
   std::vector<FileDescriptor> listeners_;  // the thread's from Start() on
   FileDescriptor wake_;
@@ -99,6 +131,7 @@ class ConnectionGate {
   std::map<PeerEndpoint, Place> places_ ABSL_GUARDED_BY(mu_);
   absl::Time next_warning_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
   absl::Time next_look_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
+  absl::Time next_watch_ = absl::InfinitePast();  // the thread's
   std::thread thread_;
 };
 

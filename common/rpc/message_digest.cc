@@ -3,15 +3,14 @@
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
-#include <xxhash.h>
 
 #include <cstdlib>
 #include <memory>
 #include <string>
 #include <utility>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "common/hash/hasher.h"
 
 namespace tandem::rpc {
 namespace {
@@ -34,10 +33,7 @@ std::string DigestOf(const Message& bare, absl::string_view of_request) {
     coded.SetSerializationDeterministic(true);
     if (!bare.SerializeToCodedStream(&coded)) std::abort();  // more than 2 GiB
   }
-  XXH128_canonical_t canonical;
-  XXH128_canonicalFromHash(&canonical, XXH3_128bits(bytes.data(), bytes.size()));
-  return absl::BytesToHexString(
-      absl::string_view(reinterpret_cast<const char*>(canonical.digest), sizeof(canonical.digest)));
+  return hash::HexDigest(bytes);
 }
 
 }  // namespace

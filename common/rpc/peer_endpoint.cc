@@ -67,13 +67,13 @@ std::optional<PeerEndpoint> PeerEndpoint::Parse(absl::string_view peer) {
 
 std::optional<PeerEndpoint> PeerEndpoint::Of(int fd) { return NameOf(getpeername, fd); }
 
-bool EndConnection(int fd, const PeerEndpoint& peer, const std::vector<int>& ports) {
+bool EndConnection(int fd, const PeerEndpoint& peer, int port) {
   if (PeerEndpoint::Of(fd) != peer) return false;
   // Looked at again through a descriptor of our own: the number may be another's by now.
   const FileDescriptor own(fcntl(fd, F_DUPFD_CLOEXEC, 3));
   const std::optional<PeerEndpoint> here = NameOf(getsockname, own.get());
   if (!own.is_open() || PeerEndpoint::Of(own.get()) != peer || !here.has_value() ||
-      std::find(ports.begin(), ports.end(), here->port) == ports.end()) {
+      here->port != port) {
     return false;
   }
   // Disconnects with a reset; unlike shutdown(2) it drops what was received.

@@ -7,7 +7,6 @@
 
 #include <cstring>
 #include <optional>
-#include <vector>
 
 #include "absl/strings/string_view.h"
 
@@ -32,10 +31,10 @@ struct PeerEndpoint {
   }
 };
 
-// Ends the connection behind the descriptor number `fd` if it is one from `peer`, accepted on one
-// of `ports`, and drops what was received and nobody has read. The descriptor stays its owner's,
-// who sees the connection closed. Returns false where the number is something else by now.
-bool EndConnection(int fd, const PeerEndpoint& peer, const std::vector<int>& ports);
+// Ends the connection behind the descriptor number `fd` if it is one from `peer`, accepted on
+// `port`, and drops what was received and nobody has read. The descriptor stays its owner's, who
+// sees the connection closed. Returns false where the number is something else by now.
+bool EndConnection(int fd, const PeerEndpoint& peer, int port);
 
 }  // namespace tandem::rpc
 

@@ -1,12 +1,6 @@
 #include "common/rpc/reset_limit.h"
 
 #include <algorithm>
-#include <filesystem>
-#include <optional>
-#include <system_error>
-
-#include "absl/strings/numbers.h"
-#include "common/rpc/peer_endpoint.h"
 
 namespace tandem::rpc {
 double ResetLimit::Level(const Bucket& bucket, absl::Time now) const {
@@ -31,20 +25,6 @@ bool ResetLimit::Exceeds(const std::string& peer, absl::Time now) {
 size_t ResetLimit::size() const {
   absl::MutexLock lock(&mu_);
   return buckets_.size();
-}
-
-int EndConnections(absl::string_view peer, const std::vector<int>& ports) {
-  const std::optional<PeerEndpoint> wanted = PeerEndpoint::Parse(peer);
-  if (!wanted.has_value()) return 0;
-  int num_ended = 0;
-  std::error_code error;
-  for (auto it = std::filesystem::directory_iterator("/proc/self/fd", error);
-       !error && it != std::filesystem::directory_iterator(); it.increment(error)) {
-    int number = -1;
-    if (!absl::SimpleAtoi(it->path().filename().string(), &number)) continue;
-    if (EndConnection(number, *wanted, ports)) ++num_ended;
-  }
-  return num_ended;
 }
 
 }  // namespace tandem::rpc

@@ -6,11 +6,9 @@
 
 #include <cstddef>
 #include <string>
-#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
-#include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 
@@ -24,7 +22,7 @@ class ResetLimit {
   ResetLimit(int burst, absl::Duration interval) : burst_(burst), interval_(interval) {}
 
   // Counts a call that its client reset. Returns true where that is one too many; the connection
-  // begins anew then, as the caller is to end it.
+  // starts from nothing then, as the caller is to end it.
   bool Exceeds(const std::string& peer, absl::Time now);
 
   // Connections that have reset calls lately.
@@ -45,15 +43,6 @@ class ResetLimit {
   absl::flat_hash_map<std::string, Bucket> buckets_ ABSL_GUARDED_BY(mu_);
   absl::Time next_sweep_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
 };
-
-// Ends the TCP connections that this process has accepted on `ports` from `peer`, which is as gRPC
-// writes it: ipv4:10.0.0.1:4711 or ipv6:%5B::1%5D:4711. What the client has sent and nobody has
-// read is dropped. Returns how many there were: none of a client that has left, or of a unix
-// socket.
-//
-// gRPC 1.51 offers no way to end one connection of a server. Its sockets are found among this
-// process's descriptors, which costs a few microseconds each.
-int EndConnections(absl::string_view peer, const std::vector<int>& ports);
 
 }  // namespace tandem::rpc
 

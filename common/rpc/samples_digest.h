@@ -7,10 +7,9 @@
 #ifndef TANDEM_COMMON_RPC_SAMPLES_DIGEST_H_
 #define TANDEM_COMMON_RPC_SAMPLES_DIGEST_H_
 
-#include <memory>
 #include <string>
 
-#include "absl/strings/string_view.h"
+#include "common/hash/hasher.h"
 #include "tandem/common/v1/sample.pb.h"
 
 namespace tandem::rpc {
@@ -18,21 +17,14 @@ namespace tandem::rpc {
 // Used by one thread.
 class SamplesDigest {
  public:
-  SamplesDigest();
-  ~SamplesDigest();
-
   void Add(const common::v1::Sample& sample);
   // Of those that were added so far: 32 hexadecimal digits.
-  std::string Hex() const;
+  std::string Hex() const { return hasher_.Hex(); }
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  hash::Hasher hasher_;
   std::string buffer_;  // kept for its memory
 };
-
-// xxh3-128 of bytes in hex.
-std::string DigestOfBytes(absl::string_view bytes);
 
 }  // namespace tandem::rpc
 

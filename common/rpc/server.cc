@@ -2,6 +2,7 @@
 
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/resource_quota.h>
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server_builder.h>
 #include <grpcpp/support/server_interceptor.h>
@@ -37,6 +38,9 @@ constexpr absl::Duration kLongestIdle = absl::Minutes(10);
 constexpr absl::Duration kLongestConnection = absl::Hours(1);
 // A connection may reset --max-calls-per-client calls in that time.
 constexpr absl::Duration kResetInterval = absl::Seconds(10);
+// Messages of the longest kind that may be on their way at a time, of one connection and of all.
+constexpr int64_t kMessagesOfOne = 4;
+constexpr int64_t kMessagesOfAll = 16;
 // By then gRPC has let go of an ended connection's calls.
 constexpr absl::Duration kTrimDelay = absl::Seconds(2);
 
@@ -63,9 +67,12 @@ void EnablePlugins() {
 
 // Listens on `listen`, or says as whom it cannot.
 absl::StatusOr<std::shared_ptr<ConnectionGate>> OpenGate(const std::string& role,
-                                                         const net::HostPort& listen) {
-  absl::StatusOr<std::unique_ptr<ConnectionGate>> gate =
-      ConnectionGate::Listen(listen, ConnectionGate::DefaultMaxConnections());
+                                                         const net::HostPort& listen,
+                                                         int64_t max_message_bytes) {
+  GateLimits limits;
+  limits.max_unheard_bytes = kMessagesOfOne * max_message_bytes;
+  limits.max_unheard_bytes_of_all = kMessagesOfAll * max_message_bytes;
+  absl::StatusOr<std::unique_ptr<ConnectionGate>> gate = ConnectionGate::Listen(listen, limits);
   if (gate.ok()) return std::shared_ptr<ConnectionGate>(*std::move(gate));
   const bool in_use = absl::StrContains(gate.status().message(), std::strerror(EADDRINUSE));
   return absl::UnavailableError(absl::StrFormat(
@@ -79,11 +86,22 @@ absl::Status DidNotStart(const std::string& role) {
 }
 
 // What clients that do nothing, or nothing good, can cost.
-void BoundConnections(grpc::ServerBuilder& builder, const TransportSecurity& security) {
+// gRPC unpacks a message before it looks how long that makes it: 60 KB become 60 MB.
+void RefuseCompression(grpc::ServerBuilder& builder) {
+  builder.AddChannelArgument(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET,
+                             1 << GRPC_COMPRESS_NONE);
+  builder.AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
+}
+
+void BoundConnections(grpc::ServerBuilder& builder, const TransportSecurity& security,
+                      const grpc::ResourceQuota& memory) {
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
                              security.options().max_calls_per_client);
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, Milliseconds(kHandshakeTime));
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, Milliseconds(kLongestIdle));
+  // Messages in part are kept within this; where it is spent, calls end with RESOURCE_EXHAUSTED.
+  builder.SetResourceQuota(memory);
+  RefuseCompression(builder);
   // Calls go on to their end; the next ones make a connection with the certificates of then.
   if (security.has_tls()) {
     builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, Milliseconds(kLongestConnection));
@@ -117,6 +135,9 @@ class Server::CallObserver final : public grpc::experimental::Interceptor {
       CountClient(*methods->GetRecvInitialMetadata());
       CountConnection();
       if (telemetry::TraceEnabled()) caller_ = TraceContextIn(methods->GetRecvInitialMetadata());
+    }
+    if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_MESSAGE)) {
+      for (ConnectionGate* gate : Gates()) gate->OnMessage(peer_);
     }
     if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_CLOSE)) {
       // Contexts of gRPC's blocking API must not be asked here; our services use the other one.
@@ -179,7 +200,9 @@ class Server::CallObserver final : public grpc::experimental::Interceptor {
 
   void CountReset(const std::string& peer) {
     if (!calls_->resets->Exceeds(peer, absl::Now())) return;
-    if (EndConnections(peer, {calls_->port, calls_->health_port}) == 0) return;  // it has left
+    bool ended = false;
+    for (ConnectionGate* gate : Gates()) ended = gate->End(peer) || ended;
+    if (!ended) return;  // it has left
     calls_->trim_at = absl::ToUnixMillis(absl::Now() + kTrimDelay);
     telemetry::LogWarning("a connection is ended: its client resets calls as fast as it makes them",
                           {{"peer", peer}, {"method", method_}});
@@ -232,8 +255,15 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options,
   out->calls_->limit = std::make_shared<CallerLimit>(max_calls);
   // A client may take back every call that it may have, all at once.
   out->calls_->resets = std::make_shared<ResetLimit>(max_calls, kResetInterval);
-  ASSIGN_OR_RETURN(out->calls_->gate, OpenGate(out->role_, listen));
+  ASSIGN_OR_RETURN(out->calls_->gate, OpenGate(out->role_, listen, options.max_message_bytes));
   out->port_ = out->calls_->gate->port();
+  net::HostPort health_listen;
+  const std::string health_name = absl::StrCat(out->role_, "'s health port");
+  if (!options.health_listen.empty()) {
+    ASSIGN_OR_RETURN(health_listen, ParseListen(options.health_listen));
+    ASSIGN_OR_RETURN(out->calls_->health_gate,
+                     OpenGate(health_name, health_listen, options.max_message_bytes));
+  }
   auto acceptor = builder.experimental().AddExternalConnectionAcceptor(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
       health_only ? grpc::InsecureServerCredentials()
@@ -245,31 +275,27 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options,
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                              Milliseconds(kMinPingInterval));
-  BoundConnections(builder, security);
+  grpc::ResourceQuota memory(out->role_);
+  memory.Resize(static_cast<size_t>(kMessagesOfAll * options.max_message_bytes));
+  BoundConnections(builder, security, memory);
   for (grpc::Service* service : services) builder.RegisterService(service);
   out->Observe(builder);
 
   out->server_ = builder.BuildAndStart();
   if (out->server_ == nullptr) return DidNotStart(out->role_);
-  out->calls_->port = out->port_;
   out->calls_->gate->Start(std::move(acceptor));
   out->address_ = WithPort(listen, out->port_);
-  if (!options.health_listen.empty()) {
-    ASSIGN_OR_RETURN(const net::HostPort health_listen, ParseListen(options.health_listen));
-    const std::string name = absl::StrCat(out->role_, "'s health port");
-    ASSIGN_OR_RETURN(out->calls_->health_gate, OpenGate(name, health_listen));
+  if (out->calls_->health_gate != nullptr) {
     grpc::ServerBuilder health;  // of plugins and health only
     auto health_acceptor = health.experimental().AddExternalConnectionAcceptor(
         grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
         grpc::InsecureServerCredentials());
-    BoundConnections(health, security);
+    BoundConnections(health, security, memory);
     out->Observe(health);
     out->health_server_ = health.BuildAndStart();
-    if (out->health_server_ == nullptr) return DidNotStart(name);
-    const int port = out->calls_->health_gate->port();
-    out->calls_->health_port = port;
+    if (out->health_server_ == nullptr) return DidNotStart(health_name);
     out->calls_->health_gate->Start(std::move(health_acceptor));
-    out->health_address_ = WithPort(health_listen, port);
+    out->health_address_ = WithPort(health_listen, out->calls_->health_gate->port());
   }
   for (const std::string& name : options.health_names) out->SetServing(name, false);
   return out;

@@ -102,7 +102,6 @@ class Server {
     std::shared_ptr<ResetLimit> resets;
     std::shared_ptr<ConnectionGate> gate, health_gate;  // the second may be null
     // Set before a connection can have made the calls that it takes to be ended.
-    std::atomic<int> port{0}, health_port{0};
     // When freed memory is to be given back, in milliseconds of Unix time; 0 where none is.
     std::atomic<int64_t> trim_at{0};
   };

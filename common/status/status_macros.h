@@ -51,10 +51,15 @@ class StatusBuilder {
 
 }  // namespace tandem
 
-#define RETURN_IF_ERROR(expression)                                      \
-  if (absl::Status tandem_status_ = (expression); tandem_status_.ok()) { \
-  } else /* NOLINT */                                                    \
-    return ::tandem::StatusBuilder(std::move(tandem_status_))
+// The switch keeps an `else` that follows from being this one's, and compilers from asking whose it
+// is.
+#define RETURN_IF_ERROR(expression)                                        \
+  switch (0)                                                               \
+  case 0:                                                                  \
+  default:                                                                 \
+    if (absl::Status tandem_status_ = (expression); tandem_status_.ok()) { \
+    } else /* NOLINT */                                                    \
+      return ::tandem::StatusBuilder(std::move(tandem_status_))
 
 #define TANDEM_CONCAT_INNER_(a, b) a##b
 #define TANDEM_CONCAT_(a, b) TANDEM_CONCAT_INNER_(a, b)

@@ -1,42 +1,15 @@
 #include "common/weights/digest.h"
 
-#include <xxhash.h>
-
 #include <algorithm>
-#include <new>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "common/hash/hasher.h"
 
 namespace tandem::weights {
-namespace {
-
-std::string ToHex(XXH128_hash_t hash) {
-  XXH128_canonical_t canonical;
-  XXH128_canonicalFromHash(&canonical, hash);
-  return absl::BytesToHexString(
-      absl::string_view(reinterpret_cast<const char*>(canonical.digest), sizeof(canonical.digest)));
-}
-
-}  // namespace
-
-Hasher::Hasher() : state_(XXH3_createState()) {
-  if (state_ == nullptr) throw std::bad_alloc();
-  Reset();
-}
-Hasher::~Hasher() { XXH3_freeState(state_); }
-void Hasher::Update(const void* data, size_t size) { XXH3_128bits_update(state_, data, size); }
-std::string Hasher::Hex() const { return ToHex(XXH3_128bits_digest(state_)); }
-void Hasher::Reset() { XXH3_128bits_reset(state_); }
-
-std::string HexDigest(absl::Span<const std::byte> bytes) {
-  return ToHex(XXH3_128bits(bytes.data(), bytes.size()));
-}
-
 std::string ModelDigest(const std::vector<common::v1::TensorDigest>& digests) {
-  Hasher hasher;
-  for (const auto& digest : digests) hasher.Update(digest.digest().data(), digest.digest().size());
+  hash::Hasher hasher;
+  for (const auto& digest : digests) hasher.Update(digest.digest());
   return hasher.Hex();
 }
 

@@ -6,7 +6,6 @@
 #define TANDEM_COMMON_WEIGHTS_DIGEST_H_
 
 #include <cstddef>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -16,33 +15,11 @@
 #include "common/weights/weight_runs.h"
 #include "tandem/common/v1/weights.pb.h"
 
-struct XXH3_state_s;
-
 namespace tandem::weights {
-
-// Hashes bytes as they come. One thread.
-class Hasher {
- public:
-  Hasher();
-  ~Hasher();
-  Hasher(const Hasher&) = delete;
-  Hasher& operator=(const Hasher&) = delete;
-
-  void Update(const void* data, size_t size);
-  // Of everything since construction or Reset().
-  std::string Hex() const;
-  void Reset();
-
- private:
-  XXH3_state_s* state_;
-};
-
-// xxh3-128 of bytes on their way, in hex.
-std::string HexDigest(absl::Span<const std::byte> bytes);
 
 std::string ModelDigest(const std::vector<common::v1::TensorDigest>& digests);
 
-// What Hex() wrote. DATA_LOSS for anything else.
+// What TensorDigest.digest holds. DATA_LOSS for anything else.
 absl::StatusOr<DigestSum> ParseDigest(const std::string& hex);
 
 // What a rank holds of a tensor, to be digested: `bytes` are those of its box, or of all of it.

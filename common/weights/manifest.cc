@@ -7,10 +7,10 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/hash/hasher.h"
 #include "common/model/segment_box.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
-#include "common/weights/digest.h"
 
 namespace tandem::weights {
 namespace {
@@ -81,7 +81,7 @@ absl::StatusOr<Manifest> MakeManifest(const model::ParameterTable& table, io::DT
 
 std::string ManifestDigest(const Manifest& manifest) {
   // Every part is preceded by its length, so that no two manifests give the same bytes.
-  Hasher hasher;
+  hash::Hasher hasher;
   const auto number = [&hasher](int64_t value) { hasher.Update(&value, sizeof(value)); };
   const auto text = [&](const std::string& value) {
     number(static_cast<int64_t>(value.size()));

@@ -9,6 +9,7 @@
 #include "common/checkpoint/checkpoint_reader.h"
 #include "common/checkpoint/manifest.h"
 #include "common/checkpoint/shard_index.h"
+#include "common/hash/hasher.h"
 #include "tests/fuzz/input_folder.h"
 
 namespace {
@@ -33,7 +34,7 @@ std::string Mended(const std::string& index, const std::string& data) {
   std::vector<std::string> digests;
   for (size_t begin = 0; begin < data.size(); begin += static_cast<size_t>(block_bytes)) {
     digests.push_back(
-        tandem::checkpoint::HexDigest(data.substr(begin, static_cast<size_t>(block_bytes))));
+        tandem::hash::HexDigest(data.substr(begin, static_cast<size_t>(block_bytes))));
   }
   parsed["block_digests"] = digests;
   return parsed.dump();
@@ -48,11 +49,11 @@ std::string MendedManifest(const std::string& manifest, const std::string& index
     for (json& file : *files) {
       if (!file.is_object() || !file.contains("name") || file["name"] != kIndex) continue;
       file["size_bytes"] = index.size();
-      file["digest"] = tandem::checkpoint::HexDigest(index);
+      file["digest"] = tandem::hash::HexDigest(index);
     }
   }
   parsed.erase("digest");
-  parsed["digest"] = tandem::checkpoint::HexDigest(parsed.dump());
+  parsed["digest"] = tandem::hash::HexDigest(parsed.dump());
   return parsed.dump();
 }
 

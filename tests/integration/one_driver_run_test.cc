@@ -198,6 +198,20 @@ TEST_F(OneDriverRunTest, AResumedRunWaitsForItsPredecessorsLeaseAndSaysSo) {
   EXPECT_EQ(Info(trainer).step(), 3);
 }
 
+TEST_F(OneDriverRunTest, ASecondTrainerGetsTheRolloutsOfARunThatHasEnded) {
+  const Service first = Start("tandem-trainer", "first", {});
+  const Service second = Start("tandem-trainer", "second", {});
+  const Service rollout = Start("tandem-rollout", "rollout", {});
+  const std::vector<std::string> one_step = {"--set", "trainer.total_steps=1"};
+  const ProgramResult ended = RunProgram("tandem", Run("a", first, rollout, one_step));
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+
+  const ProgramResult next = RunProgram("tandem", Run("b", second, rollout, one_step));
+
+  EXPECT_EQ(next.exit_code, 0) << next.err;
+  EXPECT_EQ(Info(second).step(), 1);
+}
+
 TEST_F(OneDriverRunTest, ASecondTrainerGetsARolloutOnlyWhenItIsToldToTakeItOver) {
   const Service first = Start("tandem-trainer", "first", {});
   const Service second = Start("tandem-trainer", "second", {});

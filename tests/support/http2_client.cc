@@ -19,8 +19,11 @@ namespace {
 
 // RFC 9113.
 constexpr char kPreface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-constexpr uint8_t kHeaders = 1, kRstStream = 3, kSettings = 4, kPing = 6, kGoAway = 7;
-constexpr uint8_t kAck = 1, kEndHeaders = 4;
+constexpr uint8_t kData = 0, kHeaders = 1, kRstStream = 3, kSettings = 4, kPing = 6, kGoAway = 7,
+                  kWindowUpdate = 8, kContinuation = 9;
+constexpr uint8_t kAck = 1, kEndStream = 1, kEndHeaders = 4;
+constexpr uint16_t kInitialWindowSize = 4;
+constexpr size_t kMaxFrameBytes = 16384;
 constexpr uint32_t kCancel = 8;
 constexpr size_t kFrameHeaderBytes = 9;
 // The static table of RFC 7541 ends with 61; the newest entry of the dynamic one follows.
@@ -39,10 +42,9 @@ std::string Frame(uint8_t type, uint8_t flags, uint32_t stream, absl::string_vie
                       std::string(1, static_cast<char>(flags)), BigEndian(stream, 4), payload);
 }
 
-// A string of HPACK: its length with a prefix of 7 bits, and its bytes as they are.
-std::string HpackString(absl::string_view text) {
+// The length of a string of HPACK, with a prefix of 7 bits.
+std::string HpackLength(size_t rest) {
   std::string out;
-  size_t rest = text.size();
   if (rest < 127) {
     out.push_back(static_cast<char>(rest));
   } else {
@@ -50,8 +52,23 @@ std::string HpackString(absl::string_view text) {
     for (rest -= 127; rest >= 128; rest >>= 7) out.push_back(static_cast<char>(rest % 128 + 128));
     out.push_back(static_cast<char>(rest));
   }
-  out.append(text.data(), text.size());
   return out;
+}
+
+// Its length and its bytes as they are.
+std::string HpackString(absl::string_view text) {
+  return absl::StrCat(HpackLength(text.size()), text);
+}
+
+uint32_t ReadBigEndian(absl::string_view bytes) {
+  uint32_t value = 0;
+  for (const char byte : bytes) value = value << 8 | static_cast<uint8_t>(byte);
+  return value;
+}
+
+std::string MessagePrefix(bool compressed, size_t bytes) {
+  return absl::StrCat(std::string(1, compressed ? 1 : 0),
+                      BigEndian(static_cast<uint32_t>(bytes), 4));
 }
 
 // In full, and kept in the server's table.
@@ -131,6 +148,62 @@ int64_t Http2Client::ResetStreams(int64_t count) {
   return sent;
 }
 
+int64_t Http2Client::SendEndlessHeader(int64_t bytes, size_t frame_bytes) {
+  constexpr size_t kStatedLength = size_t{1} << 30;
+  SendAll(Frame(kHeaders, 0, next_stream_,
+                absl::StrCat(FirstBlock(options_.headers), std::string(1, '\0'), HpackString("a"),
+                             HpackLength(kStatedLength))));
+  const std::string frame = Frame(kContinuation, 0, next_stream_, std::string(frame_bytes, 'x'));
+  std::string batch;
+  while (batch.size() < kBatchBytes) batch += frame;
+  int64_t sent = 0;
+  while (sent < bytes && SendAll(batch)) sent += static_cast<int64_t>(batch.size());
+  return sent;
+}
+
+int64_t Http2Client::SendUnfinishedMessages(int calls, size_t message_bytes) {
+  std::map<uint32_t, size_t> left;
+  for (int i = 0; i < calls; ++i, next_stream_ += 2) {
+    const bool first = next_stream_ == 1;
+    SendAll(Frame(kHeaders, kEndHeaders, next_stream_,
+                  first ? FirstBlock(options_.headers) : LaterBlock(options_.headers)));
+    SendAll(Frame(kData, 0, next_stream_, MessagePrefix(/*compressed=*/false, message_bytes)));
+    for (const uint32_t window : {uint32_t{0}, next_stream_}) windows_[window] -= 5;
+    windows_[next_stream_] += initial_window_;
+    left[next_stream_] = message_bytes - 1;
+  }
+  windows_[0] += 65535;
+  int64_t sent = 0;
+  absl::Time until = absl::Now() + absl::Seconds(1);
+  while (!closed_ && absl::Now() < until) {
+    for (auto& [stream, rest] : left) {
+      const int64_t may = std::min({static_cast<int64_t>(rest), windows_[0], windows_[stream],
+                                    static_cast<int64_t>(kMaxFrameBytes)});
+      if (may <= 0) continue;
+      SendAll(Frame(kData, 0, stream, std::string(static_cast<size_t>(may), 'x')));
+      rest -= static_cast<size_t>(may);
+      windows_[0] -= may;
+      windows_[stream] -= may;
+      sent += may;
+      until = absl::Now() + absl::Seconds(1);
+    }
+    Receive(absl::Milliseconds(20));
+  }
+  return sent;
+}
+
+bool Http2Client::SendMessage(absl::string_view message, bool compressed) {
+  const std::string bytes = absl::StrCat(MessagePrefix(compressed, message.size()), message);
+  std::string frames = Frame(kHeaders, kEndHeaders, next_stream_, FirstBlock(options_.headers));
+  for (size_t begin = 0; begin < bytes.size(); begin += kMaxFrameBytes) {
+    const bool last = begin + kMaxFrameBytes >= bytes.size();
+    frames +=
+        Frame(kData, last ? kEndStream : 0, next_stream_, bytes.substr(begin, kMaxFrameBytes));
+  }
+  next_stream_ += 2;
+  return SendAll(frames);
+}
+
 absl::Status Http2Client::Ping() {
   pong_seen_ = false;
   SendAll(Frame(kPing, 0, 0, "whoareu?"));
@@ -199,15 +272,25 @@ void Http2Client::Receive(absl::Duration wait) {
     const auto at = [&rest](size_t i) { return static_cast<uint8_t>(rest[i]); };
     const size_t length = size_t{at(0)} << 16 | size_t{at(1)} << 8 | at(2);
     if (rest.size() < kFrameHeaderBytes + length) break;
-    HandleFrame(at(3), at(4), rest.substr(kFrameHeaderBytes, length));
+    HandleFrame(at(3), at(4), ReadBigEndian(rest.substr(5, 4)),
+                rest.substr(kFrameHeaderBytes, length));
     rest.remove_prefix(kFrameHeaderBytes + length);
   }
   received_ = std::string(rest);
 }
 
-void Http2Client::HandleFrame(uint8_t type, uint8_t flags, absl::string_view payload) {
-  if (type == kSettings && (flags & kAck) == 0) {
+void Http2Client::HandleFrame(uint8_t type, uint8_t flags, uint32_t stream,
+                              absl::string_view payload) {
+  if (type == kWindowUpdate && payload.size() == 4) {
+    windows_[stream] += ReadBigEndian(payload);
+  } else if (type == kSettings && (flags & kAck) == 0) {
     settings_seen_ = true;
+    for (; payload.size() >= 6; payload.remove_prefix(6)) {
+      if (ReadBigEndian(payload.substr(0, 2)) != kInitialWindowSize) continue;
+      const int64_t window = ReadBigEndian(payload.substr(2, 4));
+      for (auto& [id, left] : windows_) left += id == 0 ? 0 : window - initial_window_;
+      initial_window_ = window;
+    }
     answers_ += Frame(kSettings, kAck, 0, "");
   } else if (type == kPing && (flags & kAck) == 0) {
     answers_ += Frame(kPing, kAck, 0, payload);

@@ -10,6 +10,7 @@
 #include <openssl/ssl.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -51,6 +52,20 @@ class Http2Client {
   // connection, if it did.
   int64_t ResetStreams(int64_t count);
 
+  // One call's HEADERS, then CONTINUATION after CONTINUATION of a header that never ends, in frames
+  // of `frame_bytes`, until the server closes the connection or `bytes` have gone. Returns how
+  // many.
+  int64_t SendEndlessHeader(int64_t bytes, size_t frame_bytes);
+
+  // `calls` calls, each with the beginning of a message of `message_bytes` that lacks its last
+  // byte, as far as the server's windows allow until it has asked for nothing more for a second.
+  // Returns the bytes of messages that went.
+  int64_t SendUnfinishedMessages(int calls, size_t message_bytes);
+
+  // A call with one message, as it stands behind gRPC's prefix of 5 bytes, whose first says whether
+  // it is compressed. Of up to 60 KB: no window is waited for. Whether it went.
+  bool SendMessage(absl::string_view message, bool compressed);
+
   // Waits until the server has answered a PING: it has read everything before it. UNAVAILABLE where
   // it has closed the connection, or closes it instead.
   absl::Status Ping();
@@ -62,7 +77,7 @@ class Http2Client {
   bool SendAll(absl::string_view bytes);
   // Reads what there is, for `wait` at most, and answers what must be answered.
   void Receive(absl::Duration wait);
-  void HandleFrame(uint8_t type, uint8_t flags, absl::string_view payload);
+  void HandleFrame(uint8_t type, uint8_t flags, uint32_t stream, absl::string_view payload);
   int64_t Write(absl::string_view bytes);
   int64_t Read(char* to, size_t size);
 
@@ -77,8 +92,10 @@ class Http2Client {
   FileDescriptor fd_;
   std::unique_ptr<SSL_CTX, FreeContext> context_;
   std::unique_ptr<SSL, FreeSession> session_;
-  std::string received_;  // not yet a whole frame
-  std::string answers_;   // to be sent: acknowledgements
+  std::string received_;                 // not yet a whole frame
+  std::map<uint32_t, int64_t> windows_;  // what may be sent, by stream; 0: by the connection
+  int64_t initial_window_ = 65535;
+  std::string answers_;  // to be sent: acknowledgements
   uint32_t next_stream_ = 1;
   bool settings_seen_ = false;
   bool pong_seen_ = false;

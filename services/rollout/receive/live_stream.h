@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/weights/digest.h"
+#include "common/hash/hasher.h"
 #include "services/rollout/receive/weight_store.h"
 #include "tandem/rollout/v1/weight_service.pb.h"
 
@@ -38,7 +38,7 @@ class LiveStream {
   const int64_t bucket_bytes_;
   std::vector<int64_t> ends_;  // of each tensor in the stream
   int64_t position_ = 0;
-  weights::Hasher bucket_digest_;
+  hash::Hasher bucket_digest_;
 };
 
 }  // namespace tandem::rollout

@@ -104,6 +104,13 @@ void RolloutOwner::Hear(int64_t incarnation) {
   }
 }
 
+void RolloutOwner::Release(int64_t incarnation, const std::string& run_id) {
+  absl::MutexLock lock(&mu_);
+  if (owner_.has_value() && owner_->incarnation() == incarnation && owner_->run_id() == run_id) {
+    owner_->clear_hold();
+  }
+}
+
 std::optional<WeightOwner> RolloutOwner::owner() const {
   absl::MutexLock lock(&mu_);
   return owner_;

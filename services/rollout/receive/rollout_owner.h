@@ -6,7 +6,7 @@
 //
 // A newer trainer of the same run is let in at once: the run's trainer restarted. A trainer of
 // another run is let in when it says that it takes over, when the owner asked to be held for no
-// time, or when the owner was silent for longer than it asked for.
+// time, when its run has ended, or when it was silent for longer than it asked for.
 //
 // Thread-safe, never blocks.
 #ifndef TANDEM_SERVICES_ROLLOUT_RECEIVE_ROLLOUT_OWNER_H_
@@ -37,6 +37,9 @@ class RolloutOwner {
   void Accept(const common::v1::WeightOwner& claim);
   // Of the owner, where it is this incarnation; otherwise nothing.
   void Hear(int64_t incarnation);
+
+  // The run is over, and holds the rollout no longer, where it is this one and was driven for it.
+  void Release(int64_t incarnation, const std::string& run_id);
 
   // nullopt before the first update.
   std::optional<common::v1::WeightOwner> owner() const;

@@ -12,6 +12,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/hash/hasher.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/message_digest.h"
 #include "common/rpc/status_conversion.h"
@@ -174,7 +175,7 @@ absl::Status StreamReader::ReadOnce(const Source& source, const weights::Transfe
 
   Call call(*progress.stub, &context, std::move(request));
   auto* const buffer = static_cast<char*>(progress.buffer.data_ptr());
-  weights::Hasher hasher;
+  hash::Hasher hasher;
   int64_t received = 0;  // of the bucket
   auto start = Clock::now();
   while (progress.bucket < static_cast<int>(plan.buckets.size())) {

@@ -129,6 +129,9 @@ grpc::ServerUnaryReactor* RolloutServiceImpl::GetServerInfo(grpc::CallbackServer
   const EngineInfo info = engine_.Info();
   if (hooks_.owner != nullptr) {
     hooks_.owner->Hear(request->incarnation());
+    if (!request->ended_run_id().empty()) {
+      hooks_.owner->Release(request->incarnation(), request->ended_run_id());
+    }
     if (auto owner = hooks_.owner->owner()) *response->mutable_owner() = *std::move(owner);
   }
   const model::ModelSpec& spec = engine_.model().spec();

@@ -93,14 +93,14 @@ absl::StatusOr<PublishReport> WeightPublisher::PublishAll(
   if (options_.policy == UpdatePolicy::kAll) {
     RETURN_IF_ERROR(status);
   }
-  Todo todo{.members = std::move(members), .apart = {}, .stranded = {}};
-  SetApart(todo);
-  if (!todo.members.empty()) status = RunAttempts(version, deadline, todo, report);
+  Remaining remaining{.members = std::move(members), .apart = {}, .stranded = {}};
+  SetApart(remaining);
+  if (!remaining.members.empty()) status = RunAttempts(version, deadline, remaining, report);
   if (options_.policy == UpdatePolicy::kAll) {
     RETURN_IF_ERROR(status);
   }
-  if (!todo.apart.empty() || !todo.stranded.empty())
-    status = FeedApart(version, deadline, todo, report);
+  if (!remaining.apart.empty() || !remaining.stranded.empty())
+    status = FeedApart(version, deadline, remaining, report);
   const bool any = std::any_of(report.replicas.begin(), report.replicas.end(),
                                [](const auto& replica) { return replica.committed; });
   if (!any) {

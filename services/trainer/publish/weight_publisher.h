@@ -139,33 +139,35 @@ class WeightPublisher {
   bool CanSendDelta(const std::vector<Member*>& members) const;
   // What is still to be done, under kAvailable: those of the chain, and those that come after it.
   // `stranded`: those that live, and could not be fed even by themselves.
-  struct Todo {
+  struct Remaining {
     std::vector<Member*> members;
     std::vector<Member*> apart;
     std::vector<Member*> stranded;
   };
   // Tries with fewer and fewer members until they have the version or none is left.
-  absl::Status RunAttempts(int64_t version, absl::Time deadline, Todo& todo, PublishReport& report);
+  absl::Status RunAttempts(int64_t version, absl::Time deadline, Remaining& remaining,
+                           PublishReport& report);
   // Of those that come after the chain: from those that have the version, else by themselves.
-  absl::Status FeedApart(int64_t version, absl::Time deadline, Todo& todo, PublishReport& report);
-  // One attempt for todo.members. Those that are to blame for its failure leave `todo`; try_again
-  // says whether another attempt, with what `todo` is by then, may do better.
-  absl::Status RunAttempt(int64_t version, absl::Time deadline, Todo& todo, PublishReport& report,
-                          bool& try_again);
+  absl::Status FeedApart(int64_t version, absl::Time deadline, Remaining& remaining,
+                         PublishReport& report);
+  // One attempt for remaining.members. Those that are to blame for its failure leave `remaining`;
+  // try_again says whether another attempt, with what `remaining` is by then, may do better.
+  absl::Status RunAttempt(int64_t version, absl::Time deadline, Remaining& remaining,
+                          PublishReport& report, bool& try_again);
   // After an attempt that failed with `status` and nobody to blame: changes what the next one
   // tries. False where there is nothing to change.
-  bool ChangePlan(const UpdateAttempt& attempt, const absl::Status& status, Todo& todo,
+  bool ChangePlan(const UpdateAttempt& attempt, const absl::Status& status, Remaining& remaining,
                   PublishReport& report);
   // It is fed after the chain, in this update and some of the next; `feeder` is empty for the
   // trainer.
-  void LeaveChain(Member* member, const std::string& feeder, Todo& todo);
+  void LeaveChain(Member* member, const std::string& feeder, Remaining& remaining);
   // Takes over what came of an attempt that went as far as its commits.
   void TakeResults(int64_t version, const UpdateAttempt& attempt,
                    const std::vector<Member*>& members, PublishReport& report);
   // The order in which members are fed.
   void Sort(std::vector<Member*>& members) const;
   // Moves those whose links are in doubt out of the chain, of which somebody stays.
-  void SetApart(Todo& todo) const;
+  void SetApart(Remaining& remaining) const;
   // Makes the rendezvous of the next attempt, and its group new where the last one's does not fit.
   absl::Status PrepareRendezvous(const std::vector<Member*>& members, absl::Time deadline);
   absl::StatusOr<comm::ProcessGroup*> GetGroup(int size, absl::Time join_by,

@@ -98,28 +98,28 @@ void WeightPublisher::Sort(std::vector<Member*>& members) const {
   });
 }
 
-void WeightPublisher::SetApart(Todo& todo) const {
-  if (options_.policy == UpdatePolicy::kAll || todo.members.empty()) return;
+void WeightPublisher::SetApart(Remaining& remaining) const {
+  if (options_.policy == UpdatePolicy::kAll || remaining.members.empty()) return;
   const auto left = [this](const Member* member) {
     return doubts_.UpdatesLeft(member->client->id());
   };
   const auto stays =
-      std::min_element(todo.members.begin(), todo.members.end(),
+      std::min_element(remaining.members.begin(), remaining.members.end(),
                        [&](const Member* a, const Member* b) { return left(a) < left(b); });
   std::vector<Member*> chain;
-  for (Member* member : todo.members) {
-    (member == *stays || left(member) == 0 ? chain : todo.apart).push_back(member);
+  for (Member* member : remaining.members) {
+    (member == *stays || left(member) == 0 ? chain : remaining.apart).push_back(member);
   }
-  todo.members = std::move(chain);
+  remaining.members = std::move(chain);
 }
 
-absl::Status WeightPublisher::RunAttempts(int64_t version, absl::Time deadline, Todo& todo,
-                                          PublishReport& report) {
+absl::Status WeightPublisher::RunAttempts(int64_t version, absl::Time deadline,
+                                          Remaining& remaining, PublishReport& report) {
   absl::Status status;
-  for (bool try_again = true; !todo.members.empty() && try_again;) {
-    status = RunAttempt(version, deadline, todo, report, try_again);
+  for (bool try_again = true; !remaining.members.empty() && try_again;) {
+    status = RunAttempt(version, deadline, remaining, report, try_again);
   }
-  for (const Member* member : todo.members) {
+  for (const Member* member : remaining.members) {
     auto& result = report.replicas[member->result];
     if (!result.committed && result.error.ok()) result.error = status;
   }
@@ -134,22 +134,23 @@ std::vector<WeightPublisher::Member*> WeightPublisher::Sources(const PublishRepo
   return sources;
 }
 
-absl::Status WeightPublisher::FeedApart(int64_t version, absl::Time deadline, Todo& todo,
+absl::Status WeightPublisher::FeedApart(int64_t version, absl::Time deadline, Remaining& remaining,
                                         PublishReport& report) {
-  absl::Status status = FeedByStream(version, deadline, Sources(report), report, todo.apart);
-  while (!todo.apart.empty() && absl::Now() < deadline) {
-    Todo one{.members = {todo.apart.back()}, .apart = {}, .stranded = {}};
-    todo.apart.pop_back();
+  absl::Status status = FeedByStream(version, deadline, Sources(report), report, remaining.apart);
+  while (!remaining.apart.empty() && absl::Now() < deadline) {
+    Remaining one{.members = {remaining.apart.back()}, .apart = {}, .stranded = {}};
+    remaining.apart.pop_back();
     // Each leaves time for those that come after it.
-    const absl::Time until = absl::Now() + (deadline - absl::Now()) / (todo.apart.empty() ? 1 : 2);
+    const absl::Time until =
+        absl::Now() + (deadline - absl::Now()) / (remaining.apart.empty() ? 1 : 2);
     status = RunAttempts(version, until, one, report);
-    todo.stranded.insert(todo.stranded.end(), one.stranded.begin(), one.stranded.end());
+    remaining.stranded.insert(remaining.stranded.end(), one.stranded.begin(), one.stranded.end());
   }
-  if (!todo.stranded.empty() && absl::Now() < deadline) {
-    status = FeedByStream(version, deadline, Sources(report), report, todo.stranded);
+  if (!remaining.stranded.empty() && absl::Now() < deadline) {
+    status = FeedByStream(version, deadline, Sources(report), report, remaining.stranded);
   }
   // The next update asks whether they can be reached, before it waits for them.
-  for (Member* member : todo.stranded) {
+  for (Member* member : remaining.stranded) {
     member->table_id.clear();
     member->failed = true;
   }
@@ -210,9 +211,9 @@ void WeightPublisher::TakeResults(int64_t version, const UpdateAttempt& attempt,
   }
 }
 
-void WeightPublisher::LeaveChain(Member* member, const std::string& feeder, Todo& todo) {
+void WeightPublisher::LeaveChain(Member* member, const std::string& feeder, Remaining& remaining) {
   const std::string& id = member->client->id();
-  todo.apart.push_back(member);
+  remaining.apart.push_back(member);
   doubts_.OnBroken(id, feeder);
   telemetry::LogWarning("a replica that lives cannot be reached in the chain: it is fed apart",
                         {{"replica", id},
@@ -221,41 +222,41 @@ void WeightPublisher::LeaveChain(Member* member, const std::string& feeder, Todo
 }
 
 bool WeightPublisher::ChangePlan(const UpdateAttempt& attempt, const absl::Status& status,
-                                 Todo& todo, PublishReport& report) {
+                                 Remaining& remaining, PublishReport& report) {
   // What is wrong with the trainer itself no other plan mends.
   if (!IsOfTheNetwork(status)) return false;
-  std::vector<Member*>& members = todo.members;
+  std::vector<Member*>& members = remaining.members;
   const std::optional<int> broken = attempt.broken_link();
   if (members.size() == 1) {
     report.replicas[members[0]->result].error = status;
-    todo.stranded.push_back(members[0]);
+    remaining.stranded.push_back(members[0]);
     members.clear();
   } else if (!broken.has_value()) {
     // Each by itself: then it is known whose fault it is.
     for (Member* member : members) {
       report.replicas[member->result].error = status;
-      todo.apart.push_back(member);
+      remaining.apart.push_back(member);
     }
     members.clear();
   } else {
     report.replicas[members[*broken]->result].error = status;
-    LeaveChain(members[*broken], *broken == 0 ? "" : members[*broken - 1]->client->id(), todo);
+    LeaveChain(members[*broken], *broken == 0 ? "" : members[*broken - 1]->client->id(), remaining);
     members.erase(members.begin() + *broken);
   }
   return !members.empty();
 }
 
-absl::Status WeightPublisher::RunAttempt(int64_t version, absl::Time deadline, Todo& todo,
+absl::Status WeightPublisher::RunAttempt(int64_t version, absl::Time deadline, Remaining& remaining,
                                          PublishReport& report, bool& try_again) {
   try_again = false;
-  std::vector<Member*>& members = todo.members;
+  std::vector<Member*>& members = remaining.members;
   Sort(members);
   RETURN_IF_ERROR(PrepareRendezvous(members, deadline));
   const bool reused = group_ != nullptr;
   const bool available = options_.policy == UpdatePolicy::kAvailable;
 
   // Under kAvailable a replica that stands still must leave the others time to go on without it.
-  const absl::Time attempt_deadline = available && members.size() + todo.apart.size() > 1
+  const absl::Time attempt_deadline = available && members.size() + remaining.apart.size() > 1
                                           ? absl::Now() + (deadline - absl::Now()) / 2
                                           : deadline;
   UpdateAttempt::Options options;
@@ -332,7 +333,7 @@ absl::Status WeightPublisher::RunAttempt(int64_t version, absl::Time deadline, T
       report.replicas[members[i]->result].error = attempt.failures()[i];
       members[i]->table_id.clear();
       if (available && attempt.unreached()[i] && members.size() > 1) {
-        LeaveChain(members[i], "", todo);
+        LeaveChain(members[i], "", remaining);
       } else {
         members[i]->failed = true;
       }
@@ -343,7 +344,7 @@ absl::Status WeightPublisher::RunAttempt(int64_t version, absl::Time deadline, T
     // connection that went while the group was idle: once more in a new one.
     const bool went_idle = reused && !(available && absl::IsDeadlineExceeded(status));
     try_again = other_base || attempt.needs_manifest() || went_idle;
-    if (!try_again && available) try_again = ChangePlan(attempt, status, todo, report);
+    if (!try_again && available) try_again = ChangePlan(attempt, status, remaining, report);
   } else if (available) {
     members = std::move(healthy);
     try_again = !members.empty();

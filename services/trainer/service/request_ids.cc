@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/rpc/samples_digest.h"
+#include "common/hash/hasher.h"
 #include "common/rpc/status_conversion.h"
 
 namespace tandem::trainer {
@@ -11,7 +11,7 @@ namespace tandem::trainer {
 absl::Status RequestIds::Check(const std::string& request_id, absl::string_view method,
                                absl::string_view contents) {
   if (request_id.empty()) return absl::OkStatus();
-  std::string digest = absl::StrCat(method, " ", rpc::DigestOfBytes(contents));
+  std::string digest = absl::StrCat(method, " ", hash::HexDigest(contents));
   const auto [found, is_new] = digests_.try_emplace(request_id, digest);
   if (!is_new) {
     if (found->second == digest) return absl::OkStatus();

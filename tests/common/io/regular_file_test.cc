@@ -11,10 +11,10 @@
 #include <cstring>
 #include <thread>
 
+#include "common/hash/hasher.h"
 #include "common/io/jsonl.h"
 #include "common/io/mapped_file.h"
 #include "common/io/read_file.h"
-#include "common/io/stream_digest.h"
 #include "tests/common/io/temporary_folder.h"
 #include "tests/support/status_matchers.h"
 
@@ -65,6 +65,13 @@ TEST_P(RegularFileTest, IsRefusedAtOnce) {
 INSTANTIATE_TEST_SUITE_P(Kinds, RegularFileTest,
                          ::testing::Values("fifo", "socket", "device", "folder"),
                          [](const auto& info) { return std::string(info.param); });
+
+TEST(DigestFile, IsThatOfItsBytes) {
+  const TemporaryFolder folder;
+  const std::string bytes((2 << 20) + 7, 'z');
+  EXPECT_THAT(DigestFile(folder.Write("a", bytes)), IsOkAndHolds(hash::HexDigest(bytes)));
+  EXPECT_THAT(DigestFile(folder.Write("none", "")), IsOkAndHolds(hash::HexDigest("")));
+}
 
 TEST(ReadInput, WaitsForTheEndOfAPipe) {
   const TemporaryFolder folder;

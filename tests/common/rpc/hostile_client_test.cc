@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <zlib.h>
 
 #include <algorithm>
 #include <fstream>
@@ -51,6 +52,20 @@ class RewardService final : public reward::v1::RewardService::Service {
     return grpc::Status::OK;
   }
 };
+
+std::string Gzip(const std::string& bytes) {
+  z_stream stream{};
+  EXPECT_EQ(deflateInit2(&stream, 9, Z_DEFLATED, 15 + 16, 9, Z_DEFAULT_STRATEGY), Z_OK);
+  std::string out(deflateBound(&stream, bytes.size()), '\0');
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(bytes.data()));
+  stream.avail_in = static_cast<uInt>(bytes.size());
+  stream.next_out = reinterpret_cast<Bytef*>(out.data());
+  stream.avail_out = static_cast<uInt>(out.size());
+  EXPECT_EQ(deflate(&stream, Z_FINISH), Z_STREAM_END);
+  out.resize(stream.total_out);
+  deflateEnd(&stream);
+  return out;
+}
 
 // The most that was resident since BeginPeak().
 void BeginPeak() { std::ofstream("/proc/self/clear_refs") << "5"; }
@@ -218,6 +233,74 @@ TEST_F(HostileClientTest, AConnectionThatOnlyResetsIsEndedAndOthersAreServed) {
     EXPECT_LT(PeakBytes() - before, int64_t{350} << 20);
     EXPECT_THAT(IsServing(MakeChannel((*server)->address(), {}), "", kTimeout), IsOkAndHolds(true));
   }
+}
+
+TEST_F(HostileClientTest, AMessageIsNotUnpacked) {
+  CallbackRewardService service;
+  auto server = Server::Start({.role = "reward"}, {&service});
+  ASSERT_OK(server.status());
+  const std::string bomb = Gzip(std::string(50 << 20, '\0'));
+  ASSERT_LT(bomb.size(), 60000u);
+  testing::HttpHeaders headers = GrpcHeaders(kMethod);
+  headers.emplace_back("grpc-encoding", "gzip");
+  const int64_t before = telemetry::ResidentBytes();
+  BeginPeak();
+  for (int i = 0; i < 20; ++i) {
+    Http2Client client({.port = (*server)->port(), .headers = headers});
+    ASSERT_OK(client.Connect());
+    EXPECT_TRUE(client.SendMessage(bomb, /*compressed=*/true));
+    EXPECT_OK(client.Ping());
+  }
+  EXPECT_LT(PeakBytes() - before, int64_t{30} << 20);
+  // gRPC's own clients are told.
+  grpc::ClientContext context;
+  context.set_compression_algorithm(GRPC_COMPRESS_GZIP);
+  context.set_deadline(absl::ToChronoTime(absl::Now() + kTimeout));
+  reward::v1::ComputeRewardsRequest request;
+  request.add_completions()->set_completion(std::string(10000, 'x'));
+  reward::v1::ComputeRewardsResponse response;
+  const auto channel =
+      grpc::CreateChannel((*server)->address(), grpc::InsecureChannelCredentials());
+  const grpc::Status refused =
+      reward::v1::RewardService::NewStub(channel)->ComputeRewards(&context, request, &response);
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::UNIMPLEMENTED);
+  EXPECT_THAT(refused.error_message(), HasSubstr("gzip"));
+}
+
+TEST_F(HostileClientTest, AHeaderWithoutAnEndIsNotKept) {
+  CallbackRewardService service;
+  auto server = Server::Start({.max_message_bytes = 1 << 20, .role = "reward"}, {&service});
+  ASSERT_OK(server.status());
+  // Small frames cost the server most: it copies what it has for each.
+  for (const size_t frame_bytes : {size_t{16384}, size_t{64}}) {
+    SCOPED_TRACE(frame_bytes);
+    Http2Client client({.port = (*server)->port(), .headers = GrpcHeaders(kMethod)});
+    ASSERT_OK(client.Connect());
+    const int64_t before = telemetry::ResidentBytes();
+    BeginPeak();
+    const int64_t sent = client.SendEndlessHeader(int64_t{256} << 20, frame_bytes);
+    EXPECT_LT(sent, int64_t{64} << 20) << "until it was ended";
+    EXPECT_LT(PeakBytes() - before, int64_t{100} << 20);
+    EXPECT_THAT(IsServing(MakeChannel((*server)->address(), {}), "", kTimeout), IsOkAndHolds(true));
+  }
+}
+
+TEST_F(HostileClientTest, MessagesThatNeverEndTakeBoundedMemory) {
+  CallbackRewardService service;
+  auto server = Server::Start({.max_message_bytes = 4 << 20, .role = "reward"}, {&service});
+  ASSERT_OK(server.status());
+  const int64_t before = telemetry::ResidentBytes();
+  BeginPeak();
+  std::vector<std::unique_ptr<Http2Client>> clients;
+  for (int i = 0; i < 10; ++i) {
+    clients.push_back(std::make_unique<Http2Client>(
+        testing::Http2ClientOptions{.port = (*server)->port(), .headers = GrpcHeaders(kMethod)}));
+    ASSERT_OK(clients.back()->Connect());
+    clients.back()->SendUnfinishedMessages(/*calls=*/10, /*message_bytes=*/4 << 20);
+  }
+  // Four hundred megabytes were begun.
+  EXPECT_LT(PeakBytes() - before, int64_t{150} << 20);
+  EXPECT_THAT(IsServing(MakeChannel((*server)->address(), {}), "", kTimeout), IsOkAndHolds(true));
 }
 
 TEST_F(HostileClientTest, AStrangersResetsCostLittle) {

@@ -97,6 +97,8 @@ absl::Status Session::Open(const config::v1::RunConfig& config, const SessionOpt
 
 absl::Status Session::Drive(DriveOptions options) {
   driver::LeaseOptions lease;
+  // Our own processes end with us.
+  const std::string held_for = cluster_ == nullptr ? options.run_id : "";
   lease.run_id = std::move(options.run_id);
   lease.run_dir = std::move(options.run_dir);
   lease.waits_for_own_run = options.resumes;
@@ -110,7 +112,7 @@ absl::Status Session::Drive(DriveOptions options) {
     if (fleet != nullptr) fleet->SendHeartbeats();
   };
   RETURN_IF_ERROR(trainer_->AcquireLease(std::move(lease)));
-  if (fleet_ != nullptr) fleet_->SetTrainer(trainer_->incarnation());
+  if (fleet_ != nullptr) fleet_->SetTrainer(trainer_->incarnation(), held_for);
   return absl::OkStatus();
 }
 

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/hash/hasher.h"
 #include "common/io/jsonl.h"
-#include "common/io/stream_digest.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::driver {
@@ -97,7 +97,7 @@ absl::StatusOr<PromptSource> PromptSource::Load(const std::vector<std::string>& 
   source.seed_ = seed;
   int64_t row_number = 0;
   for (const std::string& file : files) {
-    io::StreamDigest digest;
+    hash::Hasher digest;
     RETURN_IF_ERROR(io::ForEachJsonLine(file, [&](const io::JsonFields& row) -> absl::Status {
       digest.Update(row.source());
       digest.Update("\n");

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/hash/hasher.h"
 #include "common/io/jsonl.h"
-#include "common/io/stream_digest.h"
 #include "common/rpc/policy_version.h"
 #include "common/status/status_macros.h"
 
@@ -123,7 +123,7 @@ absl::StatusOr<Sample> ReadSample(const io::JsonFields& row) {
 absl::StatusOr<Recording> ReadRecording(const std::string& path, int64_t groups_per_step) {
   Recording out;
   std::vector<std::vector<Sample>>& steps = out.steps;
-  io::StreamDigest digest;
+  hash::Hasher digest;
   std::string group;
   int64_t num_groups = 0;
   RETURN_IF_ERROR(io::ForEachJsonLine(path, [&](const io::JsonFields& row) -> absl::Status {

@@ -68,8 +68,10 @@ class RolloutFleet {
 
   // From now on only weights of this trainer are sampled with: requests ask for them, answers of
   // another trainer's are dropped and counted, and a replica that serves another's is STALE. 0, the
-  // default, checks nothing. Comes before the first request.
-  void SetTrainer(int64_t incarnation);
+  // default, checks nothing. Comes before the first request. `run_id`, of the run that the trainer
+  // is driven for, if the replicas outlive it: they are told when the fleet goes, so that other
+  // runs' trainers need not wait for them.
+  void SetTrainer(int64_t incarnation, const std::string& run_id = "");
   // Tells the replicas that belong to that trainer that its driver is alive. Does not wait.
   void SendHeartbeats();
 
@@ -116,6 +118,13 @@ class RolloutFleet {
   std::map<std::string, double> TakeMetrics();
 
  private:
+  // Waits two seconds at most: a replica that was not told holds itself for its run a while.
+  void EndRun();
+  struct Heartbeat;
+  // A heartbeat to every replica, and of a run that has ended its id. Does not wait; `done`, which
+  // may be null, is called once all have answered, or are out of time.
+  void TellAll(const std::string& ended_run_id, absl::Duration timeout,
+               const std::function<void()>& done);
   struct Job;
   // A connection to a replica, and what runs there.
   struct Link {
@@ -147,6 +156,7 @@ class RolloutFleet {
   int64_t kept_tokens_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t foreign_answers_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t trainer_incarnation_ ABSL_GUARDED_BY(mu_) = 0;
+  std::string run_id_ ABSL_GUARDED_BY(mu_);      // empty: none that replicas are told of
   absl::Time next_list_ = absl::InfinitePast();  // of the monitor's thread
   std::unique_ptr<FleetMonitor> monitor_;        // null where the fleet is not elastic
 };

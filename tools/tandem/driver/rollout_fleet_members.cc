@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/policy_version.h"
@@ -15,6 +16,7 @@ namespace tandem::driver {
 namespace {
 
 constexpr absl::Duration kInfoTimeout = absl::Seconds(10);
+constexpr absl::Duration kEndTimeout = absl::Seconds(2);
 
 }  // namespace
 
@@ -64,36 +66,64 @@ void RolloutFleet::Tick() {
   OnChange();
 }
 
-void RolloutFleet::SetTrainer(int64_t incarnation) {
+void RolloutFleet::SetTrainer(int64_t incarnation, const std::string& run_id) {
   absl::MutexLock lock(&mu_);
+  run_id_ = run_id;
   trainer_incarnation_ = incarnation;
   membership_.SetTrainer(incarnation);
 }
 
-void RolloutFleet::SendHeartbeats() {
-  // Owns itself until its answer, or deadline, has come.
-  struct Heartbeat {
-    std::shared_ptr<Link> link;
-    std::unique_ptr<grpc::ClientContext> context = rpc::MakeContext(kInfoTimeout);
-    rollout::v1::GetServerInfoRequest request;
-    rollout::v1::GetServerInfoResponse response;
-  };
+// Owns itself until its answer, or deadline, has come.
+struct RolloutFleet::Heartbeat {
+  std::shared_ptr<Link> link;
+  std::unique_ptr<grpc::ClientContext> context;
+  rollout::v1::GetServerInfoRequest request;
+  rollout::v1::GetServerInfoResponse response;
+};
+
+void RolloutFleet::TellAll(const std::string& ended_run_id, absl::Duration timeout,
+                           const std::function<void()>& done) {
   std::vector<std::shared_ptr<Heartbeat>> heartbeats;
   {
     absl::MutexLock lock(&mu_);
-    if (trainer_incarnation_ == 0 || options_.is_elastic) return;  // there the monitor asks often
     for (const auto& [id, link] : links_) {
       auto heartbeat = std::make_shared<Heartbeat>();
       heartbeat->link = link;
+      heartbeat->context = rpc::MakeContext(timeout);
       heartbeat->request.set_incarnation(trainer_incarnation_);
+      heartbeat->request.set_ended_run_id(ended_run_id);
       heartbeats.push_back(std::move(heartbeat));
     }
   }
+  // After the last answer, whether it comes or not.
+  const std::shared_ptr<void> last(nullptr, [done](void*) {
+    if (done) done();
+  });
   for (const auto& heartbeat : heartbeats) {
     heartbeat->link->stub->async()->GetServerInfo(heartbeat->context.get(), &heartbeat->request,
                                                   &heartbeat->response,
-                                                  [heartbeat](const grpc::Status&) {});
+                                                  [heartbeat, last](const grpc::Status&) {});
   }
+}
+
+void RolloutFleet::SendHeartbeats() {
+  {
+    absl::MutexLock lock(&mu_);
+    if (trainer_incarnation_ == 0 || options_.is_elastic) return;  // there the monitor asks often
+  }
+  TellAll("", kInfoTimeout, nullptr);
+}
+
+void RolloutFleet::EndRun() {
+  std::string run_id;
+  {
+    absl::MutexLock lock(&mu_);
+    if (trainer_incarnation_ == 0 || run_id_.empty()) return;
+    run_id = run_id_;
+  }
+  absl::Notification told;
+  TellAll(run_id, kEndTimeout, [&told] { told.Notify(); });
+  told.WaitForNotification();  // each call has a deadline
 }
 
 absl::StatusOr<std::vector<RolloutFleet::Replica>> RolloutFleet::BeginPublish() {

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/hash/hasher.h"
 #include "common/io/read_file.h"
-#include "common/io/stream_digest.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::driver {
@@ -40,7 +40,7 @@ absl::Status AddFile(const char* kind, const std::string& path, RunInputs& input
 absl::Status AddTokenizer(const std::string& folder, RunInputs& inputs) {
   RETURN_IF_ERROR(AddFile(kTokenizerInput, folder + "/tokenizer.json", inputs));
   RETURN_IF_ERROR(AddFile(kTokenizerInput, folder + "/special_tokens_map.json", inputs));
-  io::StreamDigest templates;
+  hash::Hasher templates;
   bool has_template = false;
   const std::string config_path = folder + "/tokenizer_config.json";
   if (Exists(config_path)) {
@@ -51,7 +51,7 @@ absl::Status AddTokenizer(const std::string& folder, RunInputs& inputs) {
       has_template = true;
       config.erase(found);
     }
-    io::StreamDigest rest;
+    hash::Hasher rest;
     rest.Update(config.dump(-1, ' ', false, kReplace));
     Add(kTokenizerInput, config_path, rest.Hex(), inputs);
   }

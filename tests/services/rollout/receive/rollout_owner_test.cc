@@ -74,6 +74,21 @@ TEST_F(RolloutOwnerTest, LetsAnotherRunInOnceTheOwnerIsSilentForItsHold) {
   EXPECT_EQ(owner_.owner()->run_id(), "b");
 }
 
+TEST_F(RolloutOwnerTest, LetsAnotherRunInOnceTheOwnersRunHasEnded) {
+  owner_.Accept(Trainer(10, "a"));
+  // Words of an earlier owner, and of one that was fenced off.
+  owner_.Release(9, "a");
+  owner_.Release(10, "b");
+  EXPECT_EQ(ReasonOf(owner_.Check(Trainer(11, "b"))), "FOREIGN_TRAINER");
+
+  owner_.Release(10, "a");
+
+  EXPECT_OK(owner_.Check(Trainer(11, "b")));
+  // A further update of the run holds it as before.
+  owner_.Accept(Trainer(10, "a"));
+  EXPECT_EQ(ReasonOf(owner_.Check(Trainer(11, "b"))), "FOREIGN_TRAINER");
+}
+
 TEST_F(RolloutOwnerTest, LetsATrainerInThatIsToldToTakeOver) {
   owner_.Accept(Trainer(10, "a"));
   common::v1::WeightOwner claim = Trainer(11, "b");

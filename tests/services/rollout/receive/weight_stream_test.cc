@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/synchronization/notification.h"
+#include "common/hash/hasher.h"
 #include "common/rpc/message_digest.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
@@ -378,7 +379,7 @@ TEST_F(ReadWeightsTest, TheStreamIsTheManifestsCanonicalOneFromAnyBucket) {
       EXPECT_EQ(messages[i].bucket(), bucket);
       EXPECT_EQ(messages[i].data(), all.substr(64 * bucket, 64));
       EXPECT_EQ(messages[i].bucket_digest(),
-                weights::HexDigest(absl::MakeConstSpan(
+                hash::HexDigest(absl::MakeConstSpan(
                     reinterpret_cast<const std::byte*>(messages[i].data().data()),
                     messages[i].data().size())));
     }

@@ -1,26 +1,11 @@
-// Listening sockets and accepted ones, closed in child processes.
-#ifndef TANDEM_COMMON_HTTP_LISTENER_H_
-#define TANDEM_COMMON_HTTP_LISTENER_H_
+// Connections as they are accepted, closed in child processes.
+#ifndef TANDEM_COMMON_HTTP_ACCEPT_H_
+#define TANDEM_COMMON_HTTP_ACCEPT_H_
 
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
-#include "common/net/host_port.h"
-
 namespace tandem::http {
-
-struct ListeningSocket {
-  int fd = -1;  // not blocking
-  bool ipv6 = false;
-};
-
-// Listens on the address. An IPv6 address that stands for every interface takes IPv4 connections
-// too. UNAVAILABLE, with the system's reason.
-absl::StatusOr<ListeningSocket> Listen(const net::HostPort& address);
-
-// The port that a socket is bound to; 0 where there is none.
-int PortOf(int fd);
 
 // Who is at the other end, as far as one client can be told from another: an IPv4 address, or the
 // first 64 bits of an IPv6 address.
@@ -50,4 +35,4 @@ class SpareDescriptors {
 
 }  // namespace tandem::http
 
-#endif  // TANDEM_COMMON_HTTP_LISTENER_H_
+#endif  // TANDEM_COMMON_HTTP_ACCEPT_H_
