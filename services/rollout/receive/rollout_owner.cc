@@ -83,6 +83,11 @@ absl::Status RolloutOwner::Check(const WeightOwner& claim) {
        {"incarnation", absl::StrCat(owner_->incarnation())}});
 }
 
+bool RolloutOwner::IsNewRun(const WeightOwner& claim) const {
+  absl::MutexLock lock(&mu_);
+  return owner_.has_value() && !claim.run_id().empty() && claim.run_id() != owner_->run_id();
+}
+
 void RolloutOwner::Accept(const WeightOwner& claim) {
   absl::MutexLock lock(&mu_);
   if (IsOtherRun(claim)) {

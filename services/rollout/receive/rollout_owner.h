@@ -33,6 +33,8 @@ class RolloutOwner {
   // have the rollout now, STALE_INCARNATION for one that is older than the owner. INVALID_ARGUMENT
   // for a claim that is not complete.
   absl::Status Check(const common::v1::WeightOwner& claim);
+  // Whether it is driven for a run, and for another one than the owner.
+  bool IsNewRun(const common::v1::WeightOwner& claim) const;
   // From now on the rollout belongs to it; counts as a heartbeat. Logs and counts a change of runs.
   void Accept(const common::v1::WeightOwner& claim);
   // Of the owner, where it is this incarnation; otherwise nothing.

@@ -81,9 +81,11 @@ absl::Status WeightReceiver::CheckVersion(const v1::BeginUpdateRequest& request)
   if (request.policy_version() > live || (request.policy_version() == live && is_new_at_live)) {
     return absl::OkStatus();
   }
-  // A trainer that takes over counts for itself, and the former owner goes on counting meanwhile:
-  // there is no number that would surely be larger.
-  if (request.owner().take_over() && request.incarnation() > store_->live_incarnation()) {
+  // Another run counts for itself, and so does a trainer that takes over, whose former owner goes
+  // on counting meanwhile: there is no number that would surely be larger.
+  const bool counts_for_itself =
+      request.owner().take_over() || (owner_ != nullptr && owner_->IsNewRun(request.owner()));
+  if (counts_for_itself && request.incarnation() > store_->live_incarnation()) {
     return absl::OkStatus();
   }
   return rpc::WithReason(

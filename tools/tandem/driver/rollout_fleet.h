@@ -121,10 +121,9 @@ class RolloutFleet {
   // Waits two seconds at most: a replica that was not told holds itself for its run a while.
   void EndRun();
   struct Heartbeat;
-  // A heartbeat to every replica, and of a run that has ended its id. Does not wait; `done`, which
-  // may be null, is called once all have answered, or are out of time.
-  void TellAll(const std::string& ended_run_id, absl::Duration timeout,
-               const std::function<void()>& done);
+  // One to every replica.
+  std::vector<std::shared_ptr<Heartbeat>> MakeHeartbeats(absl::Duration timeout)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   struct Job;
   // A connection to a replica, and what runs there.
   struct Link {

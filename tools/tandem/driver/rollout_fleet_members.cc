@@ -3,7 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/synchronization/notification.h"
+#include "absl/synchronization/blocking_counter.h"
 #include "absl/time/clock.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/policy_version.h"
@@ -73,57 +73,54 @@ void RolloutFleet::SetTrainer(int64_t incarnation, const std::string& run_id) {
   membership_.SetTrainer(incarnation);
 }
 
-// Owns itself until its answer, or deadline, has come.
+// A question to a replica, which is a heartbeat of its trainer's driver.
 struct RolloutFleet::Heartbeat {
   std::shared_ptr<Link> link;
   std::unique_ptr<grpc::ClientContext> context;
   rollout::v1::GetServerInfoRequest request;
   rollout::v1::GetServerInfoResponse response;
+
+  void Send(std::function<void(grpc::Status)> done) {
+    link->stub->async()->GetServerInfo(context.get(), &request, &response, std::move(done));
+  }
 };
 
-void RolloutFleet::TellAll(const std::string& ended_run_id, absl::Duration timeout,
-                           const std::function<void()>& done) {
+std::vector<std::shared_ptr<RolloutFleet::Heartbeat>> RolloutFleet::MakeHeartbeats(
+    absl::Duration timeout) {
   std::vector<std::shared_ptr<Heartbeat>> heartbeats;
-  {
-    absl::MutexLock lock(&mu_);
-    for (const auto& [id, link] : links_) {
-      auto heartbeat = std::make_shared<Heartbeat>();
-      heartbeat->link = link;
-      heartbeat->context = rpc::MakeContext(timeout);
-      heartbeat->request.set_incarnation(trainer_incarnation_);
-      heartbeat->request.set_ended_run_id(ended_run_id);
-      heartbeats.push_back(std::move(heartbeat));
-    }
+  for (const auto& [id, link] : links_) {
+    const auto& heartbeat = heartbeats.emplace_back(std::make_shared<Heartbeat>());
+    heartbeat->link = link;
+    heartbeat->context = rpc::MakeContext(timeout);
+    heartbeat->request.set_incarnation(trainer_incarnation_);
   }
-  // After the last answer, whether it comes or not.
-  const std::shared_ptr<void> last(nullptr, [done](void*) {
-    if (done) done();
-  });
-  for (const auto& heartbeat : heartbeats) {
-    heartbeat->link->stub->async()->GetServerInfo(heartbeat->context.get(), &heartbeat->request,
-                                                  &heartbeat->response,
-                                                  [heartbeat, last](const grpc::Status&) {});
-  }
+  return heartbeats;
 }
 
 void RolloutFleet::SendHeartbeats() {
+  std::vector<std::shared_ptr<Heartbeat>> heartbeats;
   {
     absl::MutexLock lock(&mu_);
     if (trainer_incarnation_ == 0 || options_.is_elastic) return;  // there the monitor asks often
+    heartbeats = MakeHeartbeats(kInfoTimeout);
   }
-  TellAll("", kInfoTimeout, nullptr);
+  // Each owns itself until its answer, or deadline, has come.
+  for (const auto& heartbeat : heartbeats) heartbeat->Send([heartbeat](const grpc::Status&) {});
 }
 
 void RolloutFleet::EndRun() {
-  std::string run_id;
+  std::vector<std::shared_ptr<Heartbeat>> heartbeats;
   {
     absl::MutexLock lock(&mu_);
     if (trainer_incarnation_ == 0 || run_id_.empty()) return;
-    run_id = run_id_;
+    heartbeats = MakeHeartbeats(kEndTimeout);
+    for (const auto& heartbeat : heartbeats) heartbeat->request.set_ended_run_id(run_id_);
   }
-  absl::Notification told;
-  TellAll(run_id, kEndTimeout, [&told] { told.Notify(); });
-  told.WaitForNotification();  // each call has a deadline
+  absl::BlockingCounter answers(static_cast<int>(heartbeats.size()));
+  for (const auto& heartbeat : heartbeats) {
+    heartbeat->Send([&answers](const grpc::Status&) { answers.DecrementCount(); });
+  }
+  answers.Wait();  // each call has a deadline
 }
 
 absl::StatusOr<std::vector<RolloutFleet::Replica>> RolloutFleet::BeginPublish() {
