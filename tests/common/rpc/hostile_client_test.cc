@@ -269,7 +269,7 @@ TEST_F(HostileClientTest, AMessageIsNotUnpacked) {
 
 TEST_F(HostileClientTest, AHeaderWithoutAnEndIsNotKept) {
   CallbackRewardService service;
-  auto server = Server::Start({.max_message_bytes = 1 << 20, .role = "reward"}, {&service});
+  auto server = Server::Start({.role = "reward", .max_message_bytes = 1 << 20}, {&service});
   ASSERT_OK(server.status());
   // Small frames cost the server most: it copies what it has for each.
   for (const size_t frame_bytes : {size_t{16384}, size_t{64}}) {
@@ -287,7 +287,7 @@ TEST_F(HostileClientTest, AHeaderWithoutAnEndIsNotKept) {
 
 TEST_F(HostileClientTest, MessagesThatNeverEndTakeBoundedMemory) {
   CallbackRewardService service;
-  auto server = Server::Start({.max_message_bytes = 4 << 20, .role = "reward"}, {&service});
+  auto server = Server::Start({.role = "reward", .max_message_bytes = 4 << 20}, {&service});
   ASSERT_OK(server.status());
   const int64_t before = telemetry::ResidentBytes();
   BeginPeak();
