@@ -209,8 +209,9 @@ void ConnectionGate::Hear(const std::string& peer, int change_of_calls) {
 
 bool ConnectionGate::IsUnheard(const Connection& connection, absl::Time now) const {
   const auto bytes = static_cast<int64_t>(connection.unheard_bytes);
-  if (bytes > limits_.max_unheard_bytes) return true;
   const absl::Duration age = now - connection.heard_at;
+  if (age < limits_.settle_time) return false;
+  if (bytes > limits_.max_unheard_bytes) return true;
   return bytes > limits_.slow_bytes && age > limits_.patience &&
          static_cast<double>(bytes) / absl::ToDoubleSeconds(age) <
              static_cast<double>(limits_.least_bytes_per_second);
@@ -237,7 +238,7 @@ void ConnectionGate::Watch() {
       at->unheard_bytes = received - at->heard_bytes;
       if (IsUnheard(*at, now)) {
         EndUnheard(*list, at);
-      } else {
+      } else if (now - at->heard_at >= limits_.settle_time) {
         of_all += static_cast<int64_t>(at->unheard_bytes);
       }
     }
@@ -247,6 +248,7 @@ void ConnectionGate::Watch() {
     Connections::iterator most;
     for (Connections* list : {&strangers_, &callers_}) {
       for (auto it = list->begin(); it != list->end(); ++it) {
+        if (now - it->heard_at < limits_.settle_time) continue;
         if (of != nullptr && it->unheard_bytes <= most->unheard_bytes) continue;
         of = list;
         most = it;

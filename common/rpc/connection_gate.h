@@ -43,8 +43,10 @@ struct GateLimits {
   static int DefaultMaxConnections();
 
   int max_connections = DefaultMaxConnections();
-  // Bytes that come since the connection's last call or message. A few long messages may be on
-  // their way at once.
+  // Bytes that come since the connection's last call or message, once these are so long ago: who
+  // sends a message that is too long is told so by then. A few long ones may be on their way at
+  // once.
+  absl::Duration settle_time = absl::Seconds(2);
   int64_t max_unheard_bytes = 64 << 20;
   int64_t max_unheard_bytes_of_all = 512 << 20;
   // Where there are more than this, and they have come for so long, they come at this rate at

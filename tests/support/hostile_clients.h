@@ -97,17 +97,17 @@ class IdleClients {
 // encrypt it all at once. `authorization`: what the caller shows, unless empty.
 inline absl::Status SendAGigabyte(const std::string& address, const std::string& method,
                                   const std::string& authorization = "",
-                                  absl::Duration timeout = absl::Seconds(60)) {
+                                  int mebibytes = 1024) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxSendMessageSize(-1);
   grpc::GenericStub stub(
       grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
   // The same mebibyte a thousand times: this process has not a gigabyte to spare either.
   const grpc::Slice mebibyte(std::string(1 << 20, 'x'));
-  const std::vector<grpc::Slice> slices(1024, mebibyte);
+  const std::vector<grpc::Slice> slices(mebibytes, mebibyte);
   const grpc::ByteBuffer request(slices.data(), slices.size());
   grpc::ByteBuffer response;
-  const auto context = rpc::MakeContext(timeout);
+  const auto context = rpc::MakeContext(absl::Seconds(60));
   if (!authorization.empty()) context->AddMetadata("authorization", authorization);
   grpc::Status status;
   absl::Notification done;

@@ -43,9 +43,11 @@ void AddReplicaRanksOption(CLI::App& command, RunOptions& options) {
 }
 
 void AddObservationOptions(CLI::App& command, RunOptions& options) {
-  command.add_option("--metrics", options.metrics,
-                     "HOST:PORT on which GET /metrics answers, for Prometheus; with --local the "
-                     "trainer's ranks and the rollouts take the ports that follow");
+  command.add_option(
+      "--metrics", options.metrics,
+      "HOST:PORT on which GET /metrics answers, for Prometheus; with --local the "
+      "trainer's ranks and the rollouts take the ports that follow, or for port 0 any "
+      "that is free, which their logs say");
   command.add_option("--openai-listen", options.openai_listen,
                      "With --local: HOST:PORT of the first rollout's HTTP endpoint for OpenAI's "
                      "clients; the other rollouts take the ports that follow");

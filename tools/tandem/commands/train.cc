@@ -156,7 +156,7 @@ absl::Status RunTraining(Kind kind, const RunOptions& options, DryRunOptions dry
       {.local = options.local,
        .needs_rollouts = needs_rollouts,
        .is_elastic = config.trainer().update_policy() == config::v1::UPDATE_POLICY_AVAILABLE,
-       .metrics = metrics_server == nullptr ? "" : metrics_server->address(),
+       .metrics = metrics_server == nullptr ? "" : options.metrics,
        .openai_listen = options.openai_listen,
        .replica_ranks = options.replica_ranks,
        .trace = options.trace,
