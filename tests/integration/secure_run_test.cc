@@ -55,6 +55,7 @@ using ::tandem::testing::TinyRun;
 using ::tandem::testing::Tokens;
 using ::tandem::testing::With;
 using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -236,24 +237,22 @@ TEST(SecureRun, IsUnharmedByAMemberWhoMeansHarm) {
           unread.push_back(std::make_unique<UnreadStreams>(port, driver, 8));
         }
         gigabytes.push_back(std::async(std::launch::async, [=] {
-          return SendAGigabyte("127.0.0.1:" + std::to_string(port), method, driver,
-                               absl::Minutes(3));
+          return SendAGigabyte("127.0.0.1:" + std::to_string(port), method, driver);
         }));
       }
     }
   };
   harm("tandem-rollout", "/tandem.rollout.v1.RolloutService/Generate");
   harm("tandem-trainer", "/tandem.trainer.v1.TrainerService/GetModelInfo");
-  int num_refused = 0;
   for (auto& sent : gigabytes) {
-    // Ports of other kinds end the connection.
-    if (absl::IsResourceExhausted(sent.get())) ++num_refused;
+    // Told so, or, where that takes long and at ports of other kinds, cut off.
+    EXPECT_THAT(sent.get().code(),
+                AnyOf(absl::StatusCode::kResourceExhausted, absl::StatusCode::kUnavailable));
   }
   EXPECT_EQ(run.wait_for(std::chrono::seconds(0)), std::future_status::timeout)
       << "the run was over before all harm was done";
   const ProgramResult result = run.get();
   ASSERT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_EQ(num_refused, 3);  // two rollouts, the trainer's leader
   EXPECT_EQ(Samples(folder, kNumSteps), expected);
 }
 

@@ -96,8 +96,7 @@ class IdleClients {
 // Sends a gigabyte in one message, in plaintext: over TLS the client, in this process, would
 // encrypt it all at once. `authorization`: what the caller shows, unless empty.
 inline absl::Status SendAGigabyte(const std::string& address, const std::string& method,
-                                  const std::string& authorization = "",
-                                  int mebibytes = 1024) {
+                                  const std::string& authorization = "", int mebibytes = 1024) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxSendMessageSize(-1);
   grpc::GenericStub stub(
@@ -107,7 +106,7 @@ inline absl::Status SendAGigabyte(const std::string& address, const std::string&
   const std::vector<grpc::Slice> slices(mebibytes, mebibyte);
   const grpc::ByteBuffer request(slices.data(), slices.size());
   grpc::ByteBuffer response;
-  const auto context = rpc::MakeContext(absl::Seconds(60));
+  const auto context = rpc::MakeContext(absl::Minutes(3));
   if (!authorization.empty()) context->AddMetadata("authorization", authorization);
   grpc::Status status;
   absl::Notification done;
