@@ -238,7 +238,7 @@ void ConnectionGate::Watch() {
       at->unheard_bytes = received - at->heard_bytes;
       if (IsUnheard(*at, now)) {
         EndUnheard(*list, at);
-      } else if (now - at->heard_at >= limits_.settle_time) {
+      } else {
         of_all += static_cast<int64_t>(at->unheard_bytes);
       }
     }
@@ -248,7 +248,6 @@ void ConnectionGate::Watch() {
     Connections::iterator most;
     for (Connections* list : {&strangers_, &callers_}) {
       for (auto it = list->begin(); it != list->end(); ++it) {
-        if (now - it->heard_at < limits_.settle_time) continue;
         if (of != nullptr && it->unheard_bytes <= most->unheard_bytes) continue;
         of = list;
         most = it;

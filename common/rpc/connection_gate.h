@@ -48,7 +48,8 @@ struct GateLimits {
   // once.
   absl::Duration settle_time = absl::Seconds(2);
   int64_t max_unheard_bytes = 64 << 20;
-  int64_t max_unheard_bytes_of_all = 512 << 20;
+  // At any time; where there are more, those who sent most go.
+  int64_t max_unheard_bytes_of_all = 256 << 20;
   // Where there are more than this, and they have come for so long, they come at this rate at
   // least.
   int64_t slow_bytes = 1 << 20;

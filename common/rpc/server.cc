@@ -38,9 +38,12 @@ constexpr absl::Duration kLongestIdle = absl::Minutes(10);
 constexpr absl::Duration kLongestConnection = absl::Hours(1);
 // A connection may reset --max-calls-per-client calls in that time.
 constexpr absl::Duration kResetInterval = absl::Seconds(10);
-// Messages of the longest kind that may be on their way at a time, of one connection and of all.
+// Messages of the longest kind that may be on their way at a time, of one connection and of all, and
+// that gRPC has memory for: where that is spent it ends whatever it comes upon, idle connections
+// first, so the gate ends those who spend it before.
 constexpr int64_t kMessagesOfOne = 4;
 constexpr int64_t kMessagesOfAll = 16;
+constexpr int64_t kMessagesInMemory = 64;
 // By then gRPC has let go of an ended connection's calls.
 constexpr absl::Duration kTrimDelay = absl::Seconds(2);
 
@@ -99,7 +102,6 @@ void BoundConnections(grpc::ServerBuilder& builder, const TransportSecurity& sec
                              security.options().max_calls_per_client);
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, Milliseconds(kHandshakeTime));
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, Milliseconds(kLongestIdle));
-  // Messages in part are kept within this; where it is spent, calls end with RESOURCE_EXHAUSTED.
   builder.SetResourceQuota(memory);
   RefuseCompression(builder);
   // Calls go on to their end; the next ones make a connection with the certificates of then.
@@ -276,7 +278,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options,
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                              Milliseconds(kMinPingInterval));
   grpc::ResourceQuota memory(out->role_);
-  memory.Resize(static_cast<size_t>(kMessagesOfAll * options.max_message_bytes));
+  memory.Resize(static_cast<size_t>(kMessagesInMemory * options.max_message_bytes));
   BoundConnections(builder, security, memory);
   for (grpc::Service* service : services) builder.RegisterService(service);
   out->Observe(builder);
