@@ -38,9 +38,9 @@ constexpr absl::Duration kLongestIdle = absl::Minutes(10);
 constexpr absl::Duration kLongestConnection = absl::Hours(1);
 // A connection may reset --max-calls-per-client calls in that time.
 constexpr absl::Duration kResetInterval = absl::Seconds(10);
-// Messages of the longest kind that may be on their way at a time, of one connection and of all, and
-// that gRPC has memory for: where that is spent it ends whatever it comes upon, idle connections
-// first, so the gate ends those who spend it before.
+// Messages of the longest kind that may be on their way at a time, of one connection and of all,
+// and that gRPC has memory for: where that is spent it ends whatever it comes upon, idle
+// connections first, so the gate ends those who spend it before.
 constexpr int64_t kMessagesOfOne = 4;
 constexpr int64_t kMessagesOfAll = 16;
 constexpr int64_t kMessagesInMemory = 64;
