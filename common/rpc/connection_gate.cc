@@ -35,6 +35,8 @@ constexpr absl::Duration kWarningPause = absl::Seconds(10);
 constexpr absl::Duration kLookPause = absl::Milliseconds(100);
 
 constexpr absl::Duration kWatchPause = absl::Milliseconds(250);
+// Of pings, and of a call's headers.
+constexpr uint64_t kFewBytes = 64 << 10;
 
 // Rounded up, lest the last millisecond be spent spinning; -1: for ever.
 int TimeoutMs(absl::Duration wait) {
@@ -136,7 +138,7 @@ void ConnectionGate::AcceptFrom(const FileDescriptor& listener) {
         continue;
       }
       next_watch_ = std::min(next_watch_, absl::Now() + kWatchPause);
-      strangers_.push_back({.peer = *peer, .fd = fd, .heard_at = absl::Now()});
+      strangers_.push_back({.peer = *peer, .fd = fd});
       places_[*peer] = {false, std::prev(strangers_.end())};
       if (strangers_.size() > max_connections() / 2) {
         paused_until_ = std::max(paused_until_, absl::Now() + kCrowdPause);
@@ -207,19 +209,23 @@ void ConnectionGate::Hear(const std::string& peer, int change_of_calls) {
   it->second.is_caller = true;
 }
 
-bool ConnectionGate::IsUnheard(const Connection& connection, absl::Time now) const {
+bool ConnectionGate::IsUnheard(const Connection& connection) const {
   const auto bytes = static_cast<int64_t>(connection.unheard_bytes);
-  const absl::Duration age = now - connection.heard_at;
-  if (age < limits_.settle_time) return false;
+  const absl::Duration time = connection.unheard_time;
+  if (time < limits_.settle_time) return false;
   if (bytes > limits_.max_unheard_bytes) return true;
-  return bytes > limits_.slow_bytes && age > limits_.patience &&
-         static_cast<double>(bytes) / absl::ToDoubleSeconds(age) <
+  return bytes > limits_.slow_bytes && time > limits_.patience &&
+         static_cast<double>(bytes) / absl::ToDoubleSeconds(time) <
              static_cast<double>(limits_.least_bytes_per_second);
 }
 
 void ConnectionGate::Watch() {
   absl::MutexLock lock(&mu_);
   const absl::Time now = absl::Now();
+  // A process that was stopped has not looked meanwhile.
+  const absl::Duration passed =
+      std::clamp(now - last_watch_, absl::ZeroDuration(), 2 * kWatchPause);
+  last_watch_ = now;
   next_watch_ = places_.empty() ? absl::InfiniteFuture() : now + kWatchPause;
   int64_t of_all = 0;
   for (Connections* list : {&strangers_, &callers_}) {
@@ -233,10 +239,11 @@ void ConnectionGate::Watch() {
       if (at->is_heard || received < at->heard_bytes) {
         at->is_heard = false;
         at->heard_bytes = received;
-        at->heard_at = now;
+        at->unheard_time = absl::ZeroDuration();
       }
       at->unheard_bytes = received - at->heard_bytes;
-      if (IsUnheard(*at, now)) {
+      if (at->unheard_bytes > kFewBytes) at->unheard_time += passed;
+      if (IsUnheard(*at)) {
         EndUnheard(*list, at);
       } else {
         of_all += static_cast<int64_t>(at->unheard_bytes);

@@ -96,8 +96,9 @@ class ConnectionGate {
     // A call or message was heard since the last look.
     bool is_heard = false;
     uint64_t heard_bytes = 0;  // that had come by then
-    absl::Time heard_at;
+    // Since then, and for how long they have come, once they are more than a few.
     uint64_t unheard_bytes = 0;
+    absl::Duration unheard_time;
   };
   using Connections = std::list<Connection>;
 
@@ -111,7 +112,7 @@ class ConnectionGate {
   void Hear(const std::string& peer, int change_of_calls);
   // Looks at what has come of each connection, and ends those that nothing is made of.
   void Watch() ABSL_LOCKS_EXCLUDED(mu_);
-  bool IsUnheard(const Connection& connection, absl::Time now) const;
+  bool IsUnheard(const Connection& connection) const;
   void EndUnheard(Connections& list, Connections::iterator it) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void WarnOfFull() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Wake();
@@ -134,7 +135,8 @@ class ConnectionGate {
   std::map<PeerEndpoint, Place> places_ ABSL_GUARDED_BY(mu_);
   absl::Time next_warning_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
   absl::Time next_look_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
-  absl::Time next_watch_ = absl::InfinitePast();  // the thread's
+  absl::Time next_watch_ = absl::InfinitePast();  // this and the next the thread's
+  absl::Time last_watch_ = absl::InfiniteFuture();
   std::thread thread_;
 };
 
