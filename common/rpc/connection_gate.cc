@@ -131,7 +131,7 @@ void ConnectionGate::AcceptFrom(const FileDescriptor& listener) {
       absl::MutexLock lock(&mu_);
       // Its port is used again: the former connection is over.
       if (const auto old = places_.find(*peer); old != places_.end()) {
-        Erase(old->second.is_caller ? callers_ : strangers_, old->second.at);
+        Erase(old->second.at);
       }
       if (places_.size() >= max_connections() && !MakeRoom()) {
         WarnOfFull();
@@ -158,8 +158,10 @@ void ConnectionGate::WarnOfFull() {
                         {{"port", port_}, {"connections", places_.size()}});
 }
 
-void ConnectionGate::Erase(Connections& list, Connections::iterator it) {
-  places_.erase(it->peer);
+void ConnectionGate::Erase(Connections::iterator it) {
+  const auto place = places_.find(it->peer);
+  Connections& list = place->second.is_caller ? callers_ : strangers_;
+  places_.erase(place);
   list.erase(it);
 }
 
@@ -169,7 +171,7 @@ void ConnectionGate::ForgetClosed() {
   for (Connections* list : {&strangers_, &callers_}) {
     for (auto it = list->begin(); it != list->end();) {
       const auto next = std::next(it);
-      if (PeerEndpoint::Of(it->fd) != it->peer) Erase(*list, it);
+      if (PeerEndpoint::Of(it->fd) != it->peer) Erase(it);
       it = next;
     }
   }
@@ -184,21 +186,13 @@ bool ConnectionGate::MakeRoom() {
   const auto victim = strangers_.empty() ? idle : strangers_.begin();
   if (victim == list.end()) return false;
   EndConnection(victim->fd, victim->peer, port_);
-  Erase(list, victim);
+  Erase(victim);
   return true;
 }
 
-void ConnectionGate::OnCallBegin(const std::string& peer) { Hear(peer, 1); }
-
-void ConnectionGate::OnMessage(const std::string& peer) { Hear(peer, 0); }
-
-void ConnectionGate::OnCallEnd(const std::string& peer) { Hear(peer, -1); }
-
-void ConnectionGate::Hear(const std::string& peer, int change_of_calls) {
-  const std::optional<PeerEndpoint> endpoint = PeerEndpoint::Parse(peer);
-  if (!endpoint.has_value()) return;
+void ConnectionGate::Hear(const PeerEndpoint& peer, int change_of_calls) {
   absl::MutexLock lock(&mu_);
-  const auto it = places_.find(*endpoint);
+  const auto it = places_.find(peer);
   if (it == places_.end()) return;
   Connection& connection = *it->second.at;
   connection.is_heard = true;
@@ -232,7 +226,7 @@ void ConnectionGate::Watch() {
     for (auto it = list->begin(); it != list->end();) {
       const auto at = it++;
       if (PeerEndpoint::Of(at->fd) != at->peer) {
-        Erase(*list, at);
+        Erase(at);
         continue;
       }
       const uint64_t received = ReceivedBytes(at->fd);
@@ -244,46 +238,37 @@ void ConnectionGate::Watch() {
       at->unheard_bytes = received - at->heard_bytes;
       if (at->unheard_bytes > kFewBytes) at->unheard_time += passed;
       if (IsUnheard(*at)) {
-        EndUnheard(*list, at);
+        EndUnheard(at);
       } else {
         of_all += static_cast<int64_t>(at->unheard_bytes);
       }
     }
   }
   while (of_all > limits_.max_unheard_bytes_of_all) {
-    Connections* of = nullptr;
-    Connections::iterator most;
-    for (Connections* list : {&strangers_, &callers_}) {
-      for (auto it = list->begin(); it != list->end(); ++it) {
-        if (of != nullptr && it->unheard_bytes <= most->unheard_bytes) continue;
-        of = list;
-        most = it;
-      }
-    }
-    if (of == nullptr) return;
-    of_all -= static_cast<int64_t>(most->unheard_bytes);
-    EndUnheard(*of, most);
+    const auto most = std::max_element(places_.begin(), places_.end(), [](auto& a, auto& b) {
+      return a.second.at->unheard_bytes < b.second.at->unheard_bytes;
+    });
+    of_all -= static_cast<int64_t>(most->second.at->unheard_bytes);
+    EndUnheard(most->second.at);
   }
 }
 
-void ConnectionGate::EndUnheard(Connections& list, Connections::iterator it) {
+void ConnectionGate::EndUnheard(Connections::iterator it) {
   if (EndConnection(it->fd, it->peer, port_) && absl::Now() >= next_warning_) {
     next_warning_ = absl::Now() + kWarningPause;
     telemetry::LogWarning("a connection is ended: what it sends is no call and no message",
                           {{"port", port_}, {"bytes", it->unheard_bytes}});
   }
-  Erase(list, it);
+  Erase(it);
 }
 
-bool ConnectionGate::End(const std::string& peer) {
-  const std::optional<PeerEndpoint> endpoint = PeerEndpoint::Parse(peer);
-  if (!endpoint.has_value()) return false;
+bool ConnectionGate::End(const PeerEndpoint& peer) {
   absl::MutexLock lock(&mu_);
-  const auto it = places_.find(*endpoint);
+  const auto it = places_.find(peer);
   if (it == places_.end()) return false;
-  const Place place = it->second;
-  const bool ended = EndConnection(place.at->fd, *endpoint, port_);
-  Erase(place.is_caller ? callers_ : strangers_, place.at);
+  const Connections::iterator at = it->second.at;
+  const bool ended = EndConnection(at->fd, peer, port_);
+  Erase(at);
   return ended;
 }
 

@@ -76,14 +76,14 @@ class ConnectionGate {
   // Closes the listeners. Connections stay gRPC's. Call before the gRPC server shuts down.
   void Stop();
 
-  // A call of the connection from `peer`, as gRPC writes it, has begun or is over.
-  void OnCallBegin(const std::string& peer);
-  void OnCallEnd(const std::string& peer);
+  // A call of the connection from `peer` has begun or is over.
+  void OnCallBegin(const PeerEndpoint& peer) { Hear(peer, 1); }
+  void OnCallEnd(const PeerEndpoint& peer) { Hear(peer, -1); }
   // A message of one of its calls has come, whole.
-  void OnMessage(const std::string& peer);
+  void OnMessage(const PeerEndpoint& peer) { Hear(peer, 0); }
 
   // Ends the connection from `peer`, as EndConnection() does. Returns false where there is none.
-  bool End(const std::string& peer);
+  bool End(const PeerEndpoint& peer);
 
   // For tests.
   int num_connections() const;
@@ -108,12 +108,12 @@ class ConnectionGate {
   size_t max_connections() const { return static_cast<size_t>(limits_.max_connections); }
   bool MakeRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ForgetClosed() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Erase(Connections& list, Connections::iterator it) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Hear(const std::string& peer, int change_of_calls);
+  void Erase(Connections::iterator it) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Hear(const PeerEndpoint& peer, int change_of_calls);
   // Looks at what has come of each connection, and ends those that nothing is made of.
   void Watch() ABSL_LOCKS_EXCLUDED(mu_);
   bool IsUnheard(const Connection& connection) const;
-  void EndUnheard(Connections& list, Connections::iterator it) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void EndUnheard(Connections::iterator it) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void WarnOfFull() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Wake();
 

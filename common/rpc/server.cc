@@ -10,6 +10,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -20,6 +21,7 @@
 #include "common/rpc/caller_check.h"
 #include "common/rpc/connection_gate.h"
 #include "common/rpc/grpc_log.h"
+#include "common/rpc/peer_endpoint.h"
 #include "common/rpc/reset_limit.h"
 #include "common/rpc/trace_interceptor.h"
 #include "common/status/status_macros.h"
@@ -88,7 +90,6 @@ absl::Status DidNotStart(const std::string& role) {
       "the %s's gRPC server did not start; TANDEM_LOG=debug shows what gRPC says of it", role));
 }
 
-// What clients that do nothing, or nothing good, can cost.
 // gRPC unpacks a message before it looks how long that makes it: 60 KB become 60 MB.
 void RefuseCompression(grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET,
@@ -96,6 +97,7 @@ void RefuseCompression(grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
 }
 
+// What clients that do nothing, or nothing good, can cost.
 void BoundConnections(grpc::ServerBuilder& builder, const TransportSecurity& security,
                       const grpc::ResourceQuota& memory) {
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
@@ -122,13 +124,18 @@ std::string WithPort(net::HostPort listen, int port) {
 // gRPC's threads.
 class Server::CallObserver final : public grpc::experimental::Interceptor {
  public:
-  CallObserver(grpc::experimental::ServerRpcInfo& info, std::shared_ptr<Calls> calls)
-      : info_(info), method_(info.method()), calls_(std::move(calls)), start_(absl::Now()) {
+  CallObserver(grpc::experimental::ServerRpcInfo& info, std::shared_ptr<Calls> calls,
+               std::shared_ptr<ConnectionGate> gate)
+      : info_(info),
+        method_(info.method()),
+        calls_(std::move(calls)),
+        gate_(std::move(gate)),
+        start_(absl::Now()) {
     calls_->metrics->OnStarted(method_);
   }
   ~CallObserver() override {
     if (!client_.empty()) calls_->limit->End(client_);
-    for (ConnectionGate* gate : Gates()) gate->OnCallEnd(peer_);
+    if (peer_.has_value()) gate_->OnCallEnd(*peer_);
     TrimMemory();
   }
 
@@ -139,7 +146,7 @@ class Server::CallObserver final : public grpc::experimental::Interceptor {
       if (telemetry::TraceEnabled()) caller_ = TraceContextIn(methods->GetRecvInitialMetadata());
     }
     if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_MESSAGE)) {
-      for (ConnectionGate* gate : Gates()) gate->OnMessage(peer_);
+      if (peer_.has_value()) gate_->OnMessage(*peer_);
     }
     if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_CLOSE)) {
       // Contexts of gRPC's blocking API must not be asked here; our services use the other one.
@@ -178,19 +185,10 @@ class Server::CallObserver final : public grpc::experimental::Interceptor {
     if (!client_.empty()) calls_->limit->Begin(client_);
   }
 
-  std::vector<ConnectionGate*> Gates() const {
-    std::vector<ConnectionGate*> gates;
-    if (peer_.empty()) return gates;
-    for (const auto& gate : {calls_->gate, calls_->health_gate}) {
-      if (gate != nullptr) gates.push_back(gate.get());
-    }
-    return gates;
-  }
-
   void CountConnection() {
-    if (!peer_.empty()) return;
-    peer_ = info_.server_context()->peer();
-    for (ConnectionGate* gate : Gates()) gate->OnCallBegin(peer_);
+    if (peer_.has_value()) return;
+    peer_ = PeerEndpoint::Parse(info_.server_context()->peer());
+    if (peer_.has_value()) gate_->OnCallBegin(*peer_);
   }
 
   // What the calls of an ended connection took goes back to the system when they are over.
@@ -202,9 +200,7 @@ class Server::CallObserver final : public grpc::experimental::Interceptor {
 
   void CountReset(const std::string& peer) {
     if (!calls_->resets->Exceeds(peer, absl::Now())) return;
-    bool ended = false;
-    for (ConnectionGate* gate : Gates()) ended = gate->End(peer) || ended;
-    if (!ended) return;  // it has left
+    if (!peer_.has_value() || !gate_->End(*peer_)) return;  // it has left
     calls_->trim_at = absl::ToUnixMillis(absl::Now() + kTrimDelay);
     telemetry::LogWarning("a connection is ended: its client resets calls as fast as it makes them",
                           {{"peer", peer}, {"method", method_}});
@@ -213,8 +209,9 @@ class Server::CallObserver final : public grpc::experimental::Interceptor {
   grpc::experimental::ServerRpcInfo& info_;
   const std::string method_;
   const std::shared_ptr<Calls> calls_;
-  std::string client_;  // counted; empty where nobody is known
-  std::string peer_;    // of the connection; empty before it is known
+  const std::shared_ptr<ConnectionGate> gate_;
+  std::string client_;                // counted; empty where nobody is known
+  std::optional<PeerEndpoint> peer_;  // of the connection, once it is known
   const absl::Time start_;
   telemetry::TraceContext caller_;  // not valid where the caller traces nothing
 };
@@ -222,15 +219,17 @@ class Server::CallObserver final : public grpc::experimental::Interceptor {
 class Server::CallObserverFactory final
     : public grpc::experimental::ServerInterceptorFactoryInterface {
  public:
-  explicit CallObserverFactory(std::shared_ptr<Calls> calls) : calls_(std::move(calls)) {}
+  CallObserverFactory(std::shared_ptr<Calls> calls, std::shared_ptr<ConnectionGate> gate)
+      : calls_(std::move(calls)), gate_(std::move(gate)) {}
 
   grpc::experimental::Interceptor* CreateServerInterceptor(
       grpc::experimental::ServerRpcInfo* info) override {
-    return new CallObserver(*info, calls_);
+    return new CallObserver(*info, calls_, gate_);
   }
 
  private:
   const std::shared_ptr<Calls> calls_;
+  const std::shared_ptr<ConnectionGate> gate_;
 };
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options,
@@ -257,13 +256,13 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options,
   out->calls_->limit = std::make_shared<CallerLimit>(max_calls);
   // A client may take back every call that it may have, all at once.
   out->calls_->resets = std::make_shared<ResetLimit>(max_calls, kResetInterval);
-  ASSIGN_OR_RETURN(out->calls_->gate, OpenGate(out->role_, listen, options.max_message_bytes));
-  out->port_ = out->calls_->gate->port();
+  ASSIGN_OR_RETURN(out->gate_, OpenGate(out->role_, listen, options.max_message_bytes));
+  out->port_ = out->gate_->port();
   net::HostPort health_listen;
   const std::string health_name = absl::StrCat(out->role_, "'s health port");
   if (!options.health_listen.empty()) {
     ASSIGN_OR_RETURN(health_listen, ParseListen(options.health_listen));
-    ASSIGN_OR_RETURN(out->calls_->health_gate,
+    ASSIGN_OR_RETURN(out->health_gate_,
                      OpenGate(health_name, health_listen, options.max_message_bytes));
   }
   auto acceptor = builder.experimental().AddExternalConnectionAcceptor(
@@ -281,31 +280,31 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options,
   memory.Resize(static_cast<size_t>(kMessagesInMemory * options.max_message_bytes));
   BoundConnections(builder, security, memory);
   for (grpc::Service* service : services) builder.RegisterService(service);
-  out->Observe(builder);
+  out->Observe(builder, out->gate_);
 
   out->server_ = builder.BuildAndStart();
   if (out->server_ == nullptr) return DidNotStart(out->role_);
-  out->calls_->gate->Start(std::move(acceptor));
+  out->gate_->Start(std::move(acceptor));
   out->address_ = WithPort(listen, out->port_);
-  if (out->calls_->health_gate != nullptr) {
+  if (out->health_gate_ != nullptr) {
     grpc::ServerBuilder health;  // of plugins and health only
     auto health_acceptor = health.experimental().AddExternalConnectionAcceptor(
         grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
         grpc::InsecureServerCredentials());
     BoundConnections(health, security, memory);
-    out->Observe(health);
+    out->Observe(health, out->health_gate_);
     out->health_server_ = health.BuildAndStart();
     if (out->health_server_ == nullptr) return DidNotStart(health_name);
-    out->calls_->health_gate->Start(std::move(health_acceptor));
-    out->health_address_ = WithPort(health_listen, out->calls_->health_gate->port());
+    out->health_gate_->Start(std::move(health_acceptor));
+    out->health_address_ = WithPort(health_listen, out->health_gate_->port());
   }
   for (const std::string& name : options.health_names) out->SetServing(name, false);
   return out;
 }
 
-void Server::Observe(grpc::ServerBuilder& builder) {
+void Server::Observe(grpc::ServerBuilder& builder, const std::shared_ptr<ConnectionGate>& gate) {
   std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> interceptors;
-  interceptors.push_back(std::make_unique<CallObserverFactory>(calls_));
+  interceptors.push_back(std::make_unique<CallObserverFactory>(calls_, gate));
   builder.experimental().SetInterceptorCreators(std::move(interceptors));
 }
 
@@ -331,12 +330,12 @@ void Server::Drain(absl::Duration grace) {
     }
   }
   if (on_drain_) on_drain_();
-  if (calls_->gate != nullptr) calls_->gate->Stop();
+  if (gate_ != nullptr) gate_->Stop();
   const absl::Time deadline = absl::Now() + grace;
   server_->Shutdown(absl::ToChronoTime(deadline));
   server_->Wait();
   if (health_server_ != nullptr) {
-    calls_->health_gate->Stop();
+    health_gate_->Stop();
     health_server_->Shutdown(absl::ToChronoTime(absl::Now()));
     health_server_->Wait();
   }

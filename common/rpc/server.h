@@ -91,8 +91,8 @@ class Server {
 
  private:
   Server() = default;
-  // Counts, times and logs the calls of what is built.
-  void Observe(grpc::ServerBuilder& builder);
+  // Counts, times and logs the calls of what is built, whose connections come through `gate`.
+  void Observe(grpc::ServerBuilder& builder, const std::shared_ptr<ConnectionGate>& gate);
 
   // Outlives the server where a call does.
   struct Calls {
@@ -100,14 +100,13 @@ class Server {
     std::shared_ptr<CallMetrics> metrics = std::make_shared<CallMetrics>();
     std::shared_ptr<CallerLimit> limit;
     std::shared_ptr<ResetLimit> resets;
-    std::shared_ptr<ConnectionGate> gate, health_gate;  // the second may be null
-    // Set before a connection can have made the calls that it takes to be ended.
     // When freed memory is to be given back, in milliseconds of Unix time; 0 where none is.
     std::atomic<int64_t> trim_at{0};
   };
   class CallObserver;
   class CallObserverFactory;
 
+  std::shared_ptr<ConnectionGate> gate_, health_gate_;  // the second may be null
   std::string address_;
   std::string health_address_;
   int port_ = 0;
