@@ -27,6 +27,7 @@
 #include "common/comm/process_group.h"
 #include "common/comm/store_listener.h"
 #include "common/comm/store_protocol.h"
+#include "common/net/poll_timeout.h"
 #include "common/status/file_descriptor.h"
 #include "common/status/status_macros.h"
 
@@ -125,7 +126,8 @@ class PollingStoreServer : public StoreServer {
         entries.push_back({fd.get(), static_cast<short>(in | out), 0});
         ids.push_back(id);
       }
-      if (poll(entries.data(), entries.size(), TimeoutMs(until - now)) < 0) continue;  // EINTR
+      if (poll(entries.data(), entries.size(), net::PollTimeout(until - now)) < 0)
+        continue;  // EINTR
       if (stop_) return;
       if (entries[0].revents != 0) AdoptSecret();
       const size_t first = 1 + listener_.sockets.size();
@@ -139,13 +141,6 @@ class PollingStoreServer : public StoreServer {
         if (entries[1 + i].revents != 0) Accept(listener_.sockets[i]);
       }
     }
-  }
-
-  // Rounded up, lest the last millisecond be spent spinning.
-  static int TimeoutMs(absl::Duration wait) {
-    if (wait == absl::InfiniteDuration()) return -1;
-    return static_cast<int>(absl::ToInt64Milliseconds(
-        std::clamp(wait, absl::ZeroDuration(), absl::Hours(1)) + absl::Microseconds(999)));
   }
 
   void Accept(const FileDescriptor& listener) {

@@ -15,6 +15,7 @@
 #include "absl/memory/memory.h"
 #include "absl/time/clock.h"
 #include "common/net/listener.h"
+#include "common/net/poll_timeout.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
 
@@ -37,13 +38,6 @@ constexpr absl::Duration kLookPause = absl::Milliseconds(100);
 constexpr absl::Duration kWatchPause = absl::Milliseconds(250);
 // Of pings, and of a call's headers.
 constexpr uint64_t kFewBytes = 64 << 10;
-
-// Rounded up, lest the last millisecond be spent spinning; -1: for ever.
-int TimeoutMs(absl::Duration wait) {
-  if (wait == absl::InfiniteDuration()) return -1;
-  return static_cast<int>(absl::ToInt64Milliseconds(
-      std::clamp(wait, absl::ZeroDuration(), absl::Hours(1)) + absl::Microseconds(999)));
-}
 
 // That the system has acknowledged since the connection stands; 0 of what is none.
 uint64_t ReceivedBytes(int fd) {
@@ -103,7 +97,8 @@ void ConnectionGate::Run() {
     if (now >= next_watch_) Watch();
     const bool paused = paused_until_ > now;
     const absl::Time until = paused ? std::min(paused_until_, next_watch_) : next_watch_;
-    const int ready = poll(entries.data(), paused ? 1 : entries.size(), TimeoutMs(until - now));
+    const int ready =
+        poll(entries.data(), paused ? 1 : entries.size(), net::PollTimeout(until - now));
     if (ready <= 0 || paused) continue;
     for (size_t i = 0; i < listeners_.size(); ++i) {
       if (entries[i + 1].revents != 0) AcceptFrom(listeners_[i]);

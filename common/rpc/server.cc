@@ -21,6 +21,7 @@
 #include "common/rpc/caller_check.h"
 #include "common/rpc/connection_gate.h"
 #include "common/rpc/grpc_log.h"
+#include "common/rpc/no_compression.h"
 #include "common/rpc/peer_endpoint.h"
 #include "common/rpc/reset_limit.h"
 #include "common/rpc/trace_interceptor.h"
@@ -90,13 +91,6 @@ absl::Status DidNotStart(const std::string& role) {
       "the %s's gRPC server did not start; TANDEM_LOG=debug shows what gRPC says of it", role));
 }
 
-// gRPC unpacks a message before it looks how long that makes it: 60 KB become 60 MB.
-void RefuseCompression(grpc::ServerBuilder& builder) {
-  builder.AddChannelArgument(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET,
-                             1 << GRPC_COMPRESS_NONE);
-  builder.AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
-}
-
 // What clients that do nothing, or nothing good, can cost.
 void BoundConnections(grpc::ServerBuilder& builder, const TransportSecurity& security,
                       const grpc::ResourceQuota& memory) {
@@ -105,7 +99,8 @@ void BoundConnections(grpc::ServerBuilder& builder, const TransportSecurity& sec
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, Milliseconds(kHandshakeTime));
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, Milliseconds(kLongestIdle));
   builder.SetResourceQuota(memory);
-  RefuseCompression(builder);
+  RefuseCompression(
+      [&builder](const char* name, int value) { builder.AddChannelArgument(name, value); });
   // Calls go on to their end; the next ones make a connection with the certificates of then.
   if (security.has_tls()) {
     builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, Milliseconds(kLongestConnection));

@@ -5,20 +5,26 @@
 #include <stdexcept>
 
 #include "absl/synchronization/barrier.h"
+#include "absl/synchronization/blocking_counter.h"
 #include "absl/synchronization/notification.h"
 
 namespace tandem::http {
 namespace {
 
 TEST(WorkerPool, RunsAsManyTasksAtOnceAsItHasThreads) {
-  WorkerPool pool(3);
-  // Each waits for the others.
-  auto* const together = new absl::Barrier(3);
-  for (int i = 0; i < 3; ++i) {
-    ASSERT_TRUE(pool.Submit([together] {
+  constexpr int kTasks = 3;
+  WorkerPool pool(kTasks);
+  auto* const together = new absl::Barrier(kTasks);
+  absl::BlockingCounter ended(kTasks);
+  for (int i = 0; i < kTasks; ++i) {
+    ASSERT_TRUE(pool.Submit([&ended, together] {
+      // Each waits for the others.
       if (together->Block()) delete together;
+      ended.DecrementCount();
     }));
   }
+  // Stop() drops what has not begun.
+  ended.Wait();
   pool.Stop();
 }
 
