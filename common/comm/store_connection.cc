@@ -125,6 +125,9 @@ absl::Status StoreConnection::Establish(absl::Time deadline, const Cancelled& ca
     }
     fd_ = *fd;
     const absl::Status greeted = Greet(deadline, cancelled);
+    if (greeted.ok()) return greeted;
+    // Nobody has proven anything on it: no query may follow.
+    if (fd_ >= 0) close(std::exchange(fd_, -1));
     if (!absl::IsUnavailable(greeted) || absl::Now() + pause >= deadline) return greeted;
     absl::SleepFor(pause);
   }
@@ -158,7 +161,7 @@ absl::Status StoreConnection::Greet(absl::Time deadline, const Cancelled& cancel
   uint32_t echo = 0;
   RETURN_IF_ERROR(WriteBytes(ping, deadline, cancelled));
   RETURN_IF_ERROR(ReadBytes(&echo, sizeof(echo), deadline, cancelled));
-  if (echo == 0 && secret().empty()) {
+  if (echo == ~uint32_t{0} && secret().empty()) {
     return Close(absl::PermissionDeniedError(
         "it wants the group's secret, and this rank has none: set TANDEM_GROUP_SECRET"));
   }

@@ -19,11 +19,13 @@ using Cancelled = std::function<bool()>;
 
 // One thread at a time. After an error the connection is closed and every call answers UNAVAILABLE.
 // One that the store closed because it was idle is made again by the next call.
-// Errors: DEADLINE_EXCEEDED, CANCELLED, UNAVAILABLE where the store is gone.
+// Errors: DEADLINE_EXCEEDED, CANCELLED, UNAVAILABLE where the store is gone; of Open() also
+// PERMISSION_DENIED (the store refuses the rendezvous's secret, or does not know it itself),
+// FAILED_PRECONDITION (no rendezvous store listens there) and RESOURCE_EXHAUSTED (descriptors).
 class StoreConnection {
  public:
-  // Tries until the deadline, for the store may not be up yet.
-  // PERMISSION_DENIED where the store refuses the rendezvous's secret, or does not know it itself.
+  // Tries until the deadline: the store may not be up yet, or evict this connection among
+  // strangers' before it has proven the secret.
   static absl::StatusOr<std::unique_ptr<StoreConnection>> Open(const Rendezvous& rendezvous,
                                                                absl::Time deadline,
                                                                const Cancelled& cancelled);

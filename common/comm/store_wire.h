@@ -65,8 +65,9 @@ inline constexpr uint64_t kMaxStoreString = 1 << 20;
 inline constexpr uint64_t kMaxStoreKeys = 1 << 10;  // of one query
 // Of a nonce and of a proof.
 inline constexpr size_t kStoreProofBytes = 32;
-// In place of any answer, whatever its length: the secret is not the store's.
-inline const std::string kStoreRefusal(kStoreProofBytes, '\0');
+// In place of any answer, whatever its length: the secret is not the store's. No query has an
+// answer that begins so.
+inline const std::string kStoreRefusal(kStoreProofBytes, '\xff');
 inline constexpr absl::Duration kStoreIdleTime = absl::Minutes(10);
 inline constexpr char kStoreClient[] = "store client";
 inline constexpr char kStoreServer[] = "store server";

@@ -49,6 +49,16 @@ security::Roles RolesOf(const grpc::AuthContext& connection) {
   return security::RolesOfUris(UrisOf(connection));
 }
 
+security::Roles RolesOfCall(const Metadata& metadata, const grpc::AuthContext& connection,
+                            security::TokenTable* tokens) {
+  const auto token = TokenIn(metadata);
+  if (!token.has_value()) return RolesOf(connection);
+  security::Roles roles;
+  if (tokens == nullptr) return roles;
+  if (const auto role = tokens->Find(*token); role.has_value()) roles.Add(*role);
+  return roles;
+}
+
 std::string CallerOf(const Metadata& metadata, const grpc::AuthContext& connection) {
   if (const auto token = TokenIn(metadata); token.has_value()) {
     return absl::StrCat("token ", absl::BytesToHexString(security::Digest(*token).substr(0, 8)));
@@ -58,30 +68,25 @@ std::string CallerOf(const Metadata& metadata, const grpc::AuthContext& connecti
 
 absl::Status CallerCheck::Check(const std::string& method, const Metadata& metadata,
                                 const grpc::AuthContext& connection) {
-  security::Roles roles;
-  if (const auto token = TokenIn(metadata); token.has_value()) {
+  const security::Roles roles = RolesOfCall(metadata, connection, tokens_.get());
+  if (TokenIn(metadata).has_value()) {
     if (tokens_ == nullptr) {
       return absl::UnauthenticatedError(
           absl::StrCat(method,
                        ": a token was shown, and this server takes none; start it with "
                        "--tokens FILE, or show a certificate"));
     }
-    const auto role = tokens_->Find(*token);
-    if (!role.has_value()) {
+    if (roles.empty()) {
       return absl::UnauthenticatedError(absl::StrCat(
           method, ": the token is not one of those that this server was given (--tokens)"));
     }
-    roles.Add(*role);
-  } else {
-    roles = RolesOf(connection);
-    if (roles.empty()) {
-      return absl::UnauthenticatedError(absl::StrCat(
-          method,
-          tokens_ == nullptr
-              ? ": expected a certificate with the name spiffe://DOMAIN/tandem/ROLE, found none"
-              : ": expected a token (--token-file, TANDEM_TOKEN) or a certificate with the name "
-                "spiffe://DOMAIN/tandem/ROLE, found neither"));
-    }
+  } else if (roles.empty()) {
+    return absl::UnauthenticatedError(absl::StrCat(
+        method,
+        tokens_ == nullptr
+            ? ": expected a certificate with the name spiffe://DOMAIN/tandem/ROLE, found none"
+            : ": expected a token (--token-file, TANDEM_TOKEN) or a certificate with the name "
+              "spiffe://DOMAIN/tandem/ROLE, found neither"));
   }
   RETURN_IF_ERROR(security::CheckCaller(method, roles));
   return limit_->Check(CallerOf(metadata, connection));

@@ -30,6 +30,11 @@ using Metadata = std::multimap<grpc::string_ref, grpc::string_ref>;
 // The roles that a connection's certificate gives; none without one.
 security::Roles RolesOf(const grpc::AuthContext& connection);
 
+// The roles of a call: its token's where one is shown, which then speaks alone, or its
+// certificate's. None for a token that `tokens` (may be null) does not know.
+security::Roles RolesOfCall(const Metadata& metadata, const grpc::AuthContext& connection,
+                            security::TokenTable* tokens);
+
 // Who calls, for counting: a digest of the token, or the names of the certificate; empty for nobody
 // known.
 std::string CallerOf(const Metadata& metadata, const grpc::AuthContext& connection);

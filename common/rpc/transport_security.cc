@@ -205,6 +205,12 @@ std::shared_ptr<grpc::ServerCredentials> TransportSecurity::ForServer(
   return credentials;
 }
 
+bool TransportSecurity::HasRole(const grpc::ServerContextBase& context, security::Role role) const {
+  if (!has_tls() && tokens_ == nullptr) return true;
+  return RolesOfCall(context.client_metadata(), *context.auth_context(), tokens_.get())
+      .Meets(security::Roles{role});
+}
+
 std::shared_ptr<grpc::ChannelCredentials> TransportSecurity::ForChannel() const {
   return channel_credentials_;
 }

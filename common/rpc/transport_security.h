@@ -81,6 +81,10 @@ class TransportSecurity {
   std::shared_ptr<grpc::ServerCredentials> ForServer(std::shared_ptr<CallMetrics> metrics,
                                                      std::shared_ptr<CallerLimit> limit,
                                                      absl::string_view listen) const;
+  // Whether the caller of a server with this security has the role, for methods that do more for
+  // one role than for another. True for everybody where callers are not checked.
+  bool HasRole(const grpc::ServerContextBase& context, security::Role role) const;
+
   // Of a channel; TLS where the process has it.
   std::shared_ptr<grpc::ChannelCredentials> ForChannel() const;
 

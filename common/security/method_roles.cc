@@ -37,7 +37,7 @@ const std::vector<MethodRoles>& AllMethodRoles() {
       {"/tandem.rollout.v1.RolloutService/GetServerInfo", {kDriver, kObserver}, {kRollout}},
 
       // Weights are the trainer's to give; a rollout that joins late reads them from another one.
-      {"/tandem.rollout.v1.WeightService/GetManifest", {kTrainer}, {kRollout}},
+      {"/tandem.rollout.v1.WeightService/GetManifest", {kTrainer, kDriver, kObserver}, {kRollout}},
       {"/tandem.rollout.v1.WeightService/BeginUpdate", {kTrainer}, {kRollout}},
       {"/tandem.rollout.v1.WeightService/VerifyUpdate", {kTrainer}, {kRollout}},
       {"/tandem.rollout.v1.WeightService/CommitUpdate", {kTrainer}, {kRollout}},

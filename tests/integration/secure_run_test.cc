@@ -17,8 +17,11 @@
 #include <vector>
 
 #include "common/comm/store_wire.h"
+#include "common/rpc/channel.h"
+#include "common/rpc/message_digest.h"
 #include "common/status/file_descriptor.h"
 #include "tandem/rollout/v1/rollout_service.grpc.pb.h"
+#include "tandem/rollout/v1/weight_service.grpc.pb.h"
 #include "tests/support/addition_data.h"
 #include "tests/support/certificates.h"
 #include "tests/support/hostile_clients.h"
@@ -318,6 +321,51 @@ TEST_F(SecureRolloutTest, AnswersEachAsItsRoleAllows) {
   const ProgramResult wrong = As("trainer", status);
   EXPECT_EQ(wrong.exit_code, 2);
   EXPECT_THAT(wrong.err, HasSubstr("roles found: trainer"));
+}
+
+TEST_F(SecureRolloutTest, AnObserverNeitherKeepsNorEndsARunsHold) {
+  constexpr int64_t kIncarnation = 5;
+  const auto channel_of = [&](Role role) {
+    return rpc::MakeChannel(Address(), {.security = authority_.Security(role)});
+  };
+  const auto weights = rollout::v1::WeightService::NewStub(channel_of(Role::kTrainer));
+  rollout::v1::GetManifestResponse held;
+  ASSERT_TRUE(weights->GetManifest(rpc::MakeContext(absl::Seconds(30)).get(), {}, &held).ok());
+  rollout::v1::BeginUpdateRequest begin;
+  begin.set_request_id("q");
+  begin.set_incarnation(kIncarnation);
+  begin.set_update_id("u");
+  begin.set_policy_version(1);
+  begin.set_manifest_digest(held.manifest().digest());
+  begin.mutable_rendezvous()->set_backend("gloo");
+  begin.mutable_rendezvous()->set_host("127.0.0.1");
+  begin.mutable_rendezvous()->set_port(1);
+  begin.mutable_rendezvous()->set_rank(1);
+  begin.mutable_rendezvous()->set_size(2);
+  begin.mutable_timeout()->set_seconds(30);
+  begin.set_transport("broadcast");
+  begin.mutable_owner()->set_run_id("first");
+  begin.mutable_owner()->mutable_hold()->set_seconds(3600);
+  rpc::SetDigest(begin);
+  rollout::v1::BeginUpdateResponse begun;
+  const grpc::Status status =
+      weights->BeginUpdate(rpc::MakeContext(absl::Seconds(30)).get(), begin, &begun);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+
+  rollout::v1::GetServerInfoRequest end;
+  end.set_incarnation(kIncarnation);
+  end.set_ended_run_id("first");
+  const auto holds_after = [&](Role role) {
+    const auto stub = rollout::v1::RolloutService::NewStub(channel_of(role));
+    rollout::v1::GetServerInfoResponse info;
+    const grpc::Status answer =
+        stub->GetServerInfo(rpc::MakeContext(absl::Seconds(30)).get(), end, &info);
+    EXPECT_TRUE(answer.ok()) << answer.error_message();
+    EXPECT_EQ(info.owner().run_id(), "first");
+    return info.owner().has_hold();
+  };
+  EXPECT_TRUE(holds_after(Role::kObserver));
+  EXPECT_FALSE(holds_after(Role::kDriver));
 }
 
 TEST(SecureService, RefusesToServeOthersInPlaintext) {

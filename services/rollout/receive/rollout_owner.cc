@@ -83,14 +83,12 @@ absl::Status RolloutOwner::Check(const WeightOwner& claim) {
        {"incarnation", absl::StrCat(owner_->incarnation())}});
 }
 
-bool RolloutOwner::IsNewRun(const WeightOwner& claim) const {
-  absl::MutexLock lock(&mu_);
-  return owner_.has_value() && !claim.run_id().empty() && claim.run_id() != owner_->run_id();
-}
-
 void RolloutOwner::Accept(const WeightOwner& claim) {
   absl::MutexLock lock(&mu_);
-  if (IsOtherRun(claim)) {
+  if (IsOtherRun(claim) && has_ended_) {
+    telemetry::LogInfo("another run's trainer has this rollout",
+                       {{"trainer", NameOf(claim)}, {"after", NameOf(*owner_)}});
+  } else if (IsOtherRun(claim)) {
     ++num_take_overs_;
     telemetry::LogWarning("another run's trainer takes this rollout over",
                           {{"trainer", NameOf(claim)},
@@ -99,6 +97,7 @@ void RolloutOwner::Accept(const WeightOwner& claim) {
   }
   owner_ = claim;
   owner_->clear_take_over();
+  has_ended_ = false;
   heard_at_ = clock_();
 }
 
@@ -113,6 +112,7 @@ void RolloutOwner::Release(int64_t incarnation, const std::string& run_id) {
   absl::MutexLock lock(&mu_);
   if (owner_.has_value() && owner_->incarnation() == incarnation && owner_->run_id() == run_id) {
     owner_->clear_hold();
+    has_ended_ = true;
   }
 }
 

@@ -33,14 +33,13 @@ class RolloutOwner {
   // have the rollout now, STALE_INCARNATION for one that is older than the owner. INVALID_ARGUMENT
   // for a claim that is not complete.
   absl::Status Check(const common::v1::WeightOwner& claim);
-  // Whether it is driven for a run, and for another one than the owner.
-  bool IsNewRun(const common::v1::WeightOwner& claim) const;
-  // From now on the rollout belongs to it; counts as a heartbeat. Logs and counts a change of runs.
+  // From now on the rollout belongs to it; counts as a heartbeat. Logs a change of runs, and counts
+  // it as a take-over unless the earlier run had ended.
   void Accept(const common::v1::WeightOwner& claim);
   // Of the owner, where it is this incarnation; otherwise nothing.
   void Hear(int64_t incarnation);
 
-  // The run is over, and holds the rollout no longer, where it is this one and was driven for it.
+  // The run has ended: if the rollout belongs to it, any other may have it.
   void Release(int64_t incarnation, const std::string& run_id);
 
   // nullopt before the first update.
@@ -58,6 +57,7 @@ class RolloutOwner {
   const rpc::MonotonicClock clock_;
   mutable absl::Mutex mu_;
   std::optional<common::v1::WeightOwner> owner_ ABSL_GUARDED_BY(mu_);
+  bool has_ended_ ABSL_GUARDED_BY(mu_) = false;   // the owner's run
   absl::Duration heard_at_ ABSL_GUARDED_BY(mu_);  // on the clock
   int64_t num_take_overs_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t num_refused_ ABSL_GUARDED_BY(mu_) = 0;

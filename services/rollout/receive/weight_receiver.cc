@@ -81,10 +81,12 @@ absl::Status WeightReceiver::CheckVersion(const v1::BeginUpdateRequest& request)
   if (request.policy_version() > live || (request.policy_version() == live && is_new_at_live)) {
     return absl::OkStatus();
   }
-  // Another run counts for itself, and so does a trainer that takes over, whose former owner goes
-  // on counting meanwhile: there is no number that would surely be larger.
+  // Another run counts its own versions. So does a trainer that takes over: the former owner keeps
+  // counting meanwhile, so no number is certain to be larger. Compared with the run whose version
+  // is live, not with the owner, which a first attempt of that run has become already.
+  const std::string& run_id = request.owner().run_id();
   const bool counts_for_itself =
-      request.owner().take_over() || (owner_ != nullptr && owner_->IsNewRun(request.owner()));
+      request.owner().take_over() || (!run_id.empty() && run_id != live_run_id_);
   if (counts_for_itself && request.incarnation() > store_->live_incarnation()) {
     return absl::OkStatus();
   }
@@ -516,6 +518,7 @@ void WeightReceiver::RunCommit(const UpdatePtr& update) {
       closed.commit.set_num_aborted_requests(result->num_aborted_requests);
       response = closed.commit;
       Remember(std::move(closed));
+      live_run_id_ = update->request.owner().run_id();
       update->state = State::kClosed;
       if (open_ == update) open_ = nullptr;
     }

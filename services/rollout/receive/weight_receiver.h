@@ -49,7 +49,7 @@ class WeightReceiver {
   using Done = std::function<void(absl::StatusOr<Response>)>;
 
   // `store` outlives the receiver, and so does `owner`, which decides whose updates are taken;
-  // null: anybody's. Of a replica of several ranks it is rank 0's: no rank commits without it.
+  // null: anybody's. In a replica of several ranks only rank 0 has one: no rank commits without it.
   explicit WeightReceiver(WeightStore* store, StreamReader::Options stream = {},
                           RolloutOwner* owner = nullptr);
   ~WeightReceiver();
@@ -112,7 +112,8 @@ class WeightReceiver {
 
   // FAILED_PRECONDITION (STALE_INCARNATION) for one that is older than the newest.
   absl::Status CheckIncarnation(int64_t incarnation) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // FAILED_PRECONDITION (VERSION_NOT_NEWER) where the version is live already, or was.
+  // FAILED_PRECONDITION (VERSION_NOT_NEWER) where the version is live already, or was; versions of
+  // another run, and of a trainer that takes over, are counted on their own.
   absl::Status CheckVersion(const v1::BeginUpdateRequest& request) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // An update of `claim` begins. A newer trainer ends what an older one had open.
@@ -165,6 +166,7 @@ class WeightReceiver {
   std::shared_ptr<const weights::RelayedBuckets> relayed_ ABSL_GUARDED_BY(mu_);  // with plan_
   UpdatePtr open_ ABSL_GUARDED_BY(mu_);
   std::deque<Closed> closed_ ABSL_GUARDED_BY(mu_);
+  std::string live_run_id_ ABSL_GUARDED_BY(mu_);  // whose trainer the live version came from
   bool shut_down_ ABSL_GUARDED_BY(mu_) = false;
 
   Worker worker_;  // last: its thread uses the above

@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "common/rpc/enum_check.h"
 #include "common/rpc/status_conversion.h"
+#include "common/rpc/transport_security.h"
 #include "services/rollout/service/generate_reactor.h"
 #include "services/rollout/service/score_reactor.h"
 
@@ -128,9 +129,12 @@ grpc::ServerUnaryReactor* RolloutServiceImpl::GetServerInfo(grpc::CallbackServer
                                                             v1::GetServerInfoResponse* response) {
   const EngineInfo info = engine_.Info();
   if (hooks_.owner != nullptr) {
-    hooks_.owner->Hear(request->incarnation());
-    if (!request->ended_run_id().empty()) {
-      hooks_.owner->Release(request->incarnation(), request->ended_run_id());
+    // An observer may ask; it neither keeps a run's hold alive nor ends it.
+    if (rpc::TransportSecurity::OfProcess()->HasRole(*context, security::Role::kDriver)) {
+      hooks_.owner->Hear(request->incarnation());
+      if (!request->ended_run_id().empty()) {
+        hooks_.owner->Release(request->incarnation(), request->ended_run_id());
+      }
     }
     if (auto owner = hooks_.owner->owner()) *response->mutable_owner() = *std::move(owner);
   }

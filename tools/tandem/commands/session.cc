@@ -22,7 +22,7 @@ constexpr absl::Duration kLocalLease = absl::Hours(24);
 Session::Session() = default;
 
 Session::~Session() {
-  if (trainer_ != nullptr) trainer_->ReleaseLease();  // its heartbeats use the fleet
+  EndRun();
   // A generation that nobody waits for would hold up the processes' drain.
   if (fleet_ != nullptr && interrupted_) fleet_->AbortAll();
 }
@@ -116,8 +116,16 @@ absl::Status Session::Drive(DriveOptions options) {
   return absl::OkStatus();
 }
 
+void Session::EndRun() {
+  if (trainer_ == nullptr) return;
+  // Before the fleet ends, which the lease's heartbeats use.
+  trainer_->ReleaseLease([this] {
+    if (fleet_ != nullptr) fleet_->EndRun();
+  });
+}
+
 void Session::StopProcesses() {
-  if (trainer_ != nullptr) trainer_->ReleaseLease();
+  EndRun();
   fleet_.reset();
   trainer_.reset();
   if (cluster_ != nullptr) cluster_->Stop();

@@ -71,6 +71,9 @@ class Session {
   absl::Status Explain(absl::Status status);
 
  private:
+  // Lets go of the trainer and, as long as this process is its driver, of the rollouts.
+  void EndRun();
+
   std::shared_ptr<const void> kept_;
   std::atomic<bool> interrupted_{false};
   std::unique_ptr<driver::LocalCluster> cluster_;

@@ -135,15 +135,25 @@ std::string WhatDiffers(const driver::ReplicaCheck& check,
       first.tensor, first.found, first.expected, check.differences.size(), trainer.digests_size());
 }
 
-// Who has the version already is not sent it, and then nothing is verified there: names what is
-// damaged, and asks for it to be sent again.
+// A replica that has the version already is not sent it, and then nothing is verified there: names
+// what is damaged, and asks for it to be sent again. Says so where that could not be checked.
 absl::Status FindDamage(Services& services) {
   ASSIGN_OR_RETURN(const auto trainer, services.trainer->GetWeightDigests());
   const std::vector<driver::ReplicaCheck> checks =
       driver::CheckReplicas(trainer, services.replicas, services.timeout);
   for (size_t i = 0; i < checks.size(); ++i) {
-    if (!checks[i].status.ok() || checks[i].differences.empty()) continue;
-    std::fprintf(stderr, "%s; it is sent again\n",
+    // A replica without weights, or with another version or trainer's, is sent them anyway.
+    if (absl::IsFailedPrecondition(checks[i].status)) continue;
+    if (!checks[i].status.ok()) {
+      std::fprintf(stderr, "%s: its weights could not be checked: %s\n",
+                   text::PrintableLine(checks[i].replica_id).c_str(),
+                   text::Printable(checks[i].status.message()).c_str());
+      continue;
+    }
+    const bool is_foreign =
+        checks[i].incarnation != 0 && checks[i].incarnation != trainer.incarnation();
+    if (checks[i].differences.empty() || is_foreign) continue;
+    std::fprintf(stderr, "%s; it will be sent again\n",
                  text::Printable(WhatDiffers(checks[i], trainer)).c_str());
     services.replicas[i].set_resend(true);
   }

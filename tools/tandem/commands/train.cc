@@ -193,8 +193,11 @@ absl::Status RunTraining(Kind kind, const RunOptions& options, DryRunOptions dry
       : kind == Kind::kPreference
           ? driver::RunPreference(context, *inputs.tokenizer, inputs.eos_token_id)
           : driver::RunReinforcement(context);
-  // What fails in a folder that is the run's no longer fails for that.
-  if (!summary.ok() && !start.folder.Check().ok()) summary = start.folder.Check();
+  // If the folder is no longer the run's, that is why the run failed.
+  if (!summary.ok()) {
+    const absl::Status folder = start.folder.Check();
+    if (absl::IsNotFound(folder) || absl::IsFailedPrecondition(folder)) summary = folder;
+  }
   if (options.trace && start.folder.has_begun()) {
     session.StopProcesses();
     const absl::Status written = driver::WriteRunTrace(config.run_dir());

@@ -72,7 +72,7 @@ std::optional<model::ModelSpec> CheckModel(const config::v1::RunConfig& config,
   absl::StatusOr<model::ModelSpec> spec = model::ParseModelSpec(folder->json, folder->path);
   if (!spec.ok()) {
     findings.Fail("model", std::string(spec.status().message()),
-                  "take a model that is known, or add it (README, Make it yours)");
+                  "take a model that is known, or add it (common/model/README.md)");
     return std::nullopt;
   }
   findings.Ok("model",

@@ -99,16 +99,34 @@ LeaseKeeper::LeaseKeeper(trainer::v1::TrainerService::Stub& stub, LeaseOptions o
 }
 
 LeaseKeeper::~LeaseKeeper() {
-  {
-    absl::MutexLock lock(&mu_);
-    is_ending_ = true;
-  }
-  thread_.join();
+  StopBeating();
   auto context = rpc::MakeContext(kReleaseTimeout);
   trainer::v1::ReleaseLeaseRequest request;
   *request.mutable_lease() = lease();
   trainer::v1::ReleaseLeaseResponse response;
   stub_.ReleaseLease(context.get(), request, &response).error_code();
+}
+
+void LeaseKeeper::StopBeating() {
+  {
+    absl::MutexLock lock(&mu_);
+    is_ending_ = true;
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void LeaseKeeper::End(const std::function<void()>& while_held) {
+  StopBeating();
+  // The lease may be lost without a heartbeat having noticed yet.
+  if (Renew(kReleaseTimeout).ok()) while_held();
+}
+
+absl::Status LeaseKeeper::Renew(absl::Duration timeout) {
+  auto context = rpc::MakeContext(timeout);
+  trainer::v1::RenewLeaseRequest request;
+  *request.mutable_lease() = lease();
+  trainer::v1::RenewLeaseResponse response;
+  return rpc::FromGrpcStatus(stub_.RenewLease(context.get(), request, &response));
 }
 
 absl::Status LeaseKeeper::status() const {
@@ -126,12 +144,7 @@ void LeaseKeeper::Beat() {
       mu_.AwaitWithTimeout(absl::Condition(&is_ending_), pause);
       if (is_ending_) return;
     }
-    auto context = rpc::MakeContext(std::min(kCallTimeout, duration));
-    trainer::v1::RenewLeaseRequest request;
-    *request.mutable_lease() = lease();
-    trainer::v1::RenewLeaseResponse response;
-    const absl::Status status =
-        rpc::FromGrpcStatus(stub_.RenewLease(context.get(), request, &response));
+    const absl::Status status = Renew(std::min(kCallTimeout, duration));
     if (IsLeaseLost(status)) {
       telemetry::LogError("this process drives the trainer no longer",
                           {{"error", status.message()}});

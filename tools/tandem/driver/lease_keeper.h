@@ -53,6 +53,9 @@ class LeaseKeeper {
       trainer::v1::TrainerService::Stub& stub, LeaseOptions options);
   // Releases the lease, where the trainer answers.
   ~LeaseKeeper();
+  // Ends the heartbeats. If the trainer then says that the lease is held still, calls
+  // `while_held`: for what only the trainer's driver may end. The destructor releases the lease.
+  void End(const std::function<void()>& while_held);
 
   const trainer::v1::Lease& lease() const { return granted_.lease(); }
   int64_t incarnation() const { return granted_.incarnation(); }
@@ -65,6 +68,8 @@ class LeaseKeeper {
   LeaseKeeper(trainer::v1::TrainerService::Stub& stub, LeaseOptions options,
               trainer::v1::AcquireLeaseResponse granted);
   void Beat();
+  absl::Status Renew(absl::Duration timeout);
+  void StopBeating();
 
   trainer::v1::TrainerService::Stub& stub_;
   const LeaseOptions options_;

@@ -100,7 +100,6 @@ RolloutFleet::~RolloutFleet() {
     }
   }
   for (const auto& job : waiting) Finish(job, absl::CancelledError("the driver ends"));
-  EndRun();
   // Each call is cancelled, and has a deadline.
   absl::MutexLock lock(&mu_);
   const auto all_done = [this] {

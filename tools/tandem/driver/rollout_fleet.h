@@ -49,6 +49,10 @@ class RolloutFleet {
   RolloutFleet(std::vector<Replica> replicas, Options options);
   // Cancels what is under way and waits for its end.
   ~RolloutFleet();
+  // Tells the replicas that the run has ended, so that another run may have them at once. Call it
+  // while this driver holds the trainer's lease: afterwards the replicas may be its successor's.
+  // Waits up to 2 s; a replica that does not hear of it stays the run's until the hold expires.
+  void EndRun();
 
   struct GenerateOptions {
     // How completions are sampled; its seed is mixed with the prompt's place in the batch.
@@ -118,8 +122,6 @@ class RolloutFleet {
   std::map<std::string, double> TakeMetrics();
 
  private:
-  // Waits two seconds at most: a replica that was not told holds itself for its run a while.
-  void EndRun();
   struct Heartbeat;
   // One to every replica.
   std::vector<std::shared_ptr<Heartbeat>> MakeHeartbeats(absl::Duration timeout)

@@ -44,6 +44,11 @@ absl::Status TrainerClient::AcquireLease(LeaseOptions options) {
   return absl::OkStatus();
 }
 
+void TrainerClient::ReleaseLease(const std::function<void()>& while_held) {
+  if (lease_ != nullptr && while_held) lease_->End(while_held);
+  lease_.reset();
+}
+
 absl::Status TrainerClient::LeaseStatus() const {
   if (lease_ == nullptr) return absl::OkStatus();
   RETURN_IF_ERROR(lease_->status()) << "trainer at " << address_;

@@ -28,7 +28,8 @@ class TrainerClient {
   // Makes this process the trainer's driver until ReleaseLease() or destruction. Errors name who
   // is.
   absl::Status AcquireLease(LeaseOptions options);
-  void ReleaseLease() { lease_.reset(); }
+  // Calls `while_held` first, if the lease is held still (LeaseKeeper::End); it may be null.
+  void ReleaseLease(const std::function<void()>& while_held = nullptr);
   // FAILED_PRECONDITION (LEASE_LOST) once the trainer has said so; OK without a lease.
   absl::Status LeaseStatus() const;
   // Of the trainer that is driven; 0 without a lease.

@@ -57,6 +57,7 @@ absl::Status Compare(const trainer::v1::GetWeightDigestsResponse& trainer,
     ASSIGN_OR_RETURN(check.differences, weights::CompareDigests(trainer.digests(), ranks));
   }
   check.policy_version = version;
+  check.incarnation = answers.empty() ? 0 : answers.front().held.incarnation();
   return absl::OkStatus();
 }
 

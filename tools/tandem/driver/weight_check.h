@@ -23,6 +23,8 @@ struct ReplicaCheck {
   // What its ranks serve: where they are not all at the trainer's version, the first other one. -1
   // where the status is not OK.
   int64_t policy_version = -1;
+  // Of the trainer that rank 0's version came from; 0: none.
+  int64_t incarnation = 0;
   int version_rank = 0;  // the rank that is at that version
   // Of tensors, where all ranks are at the trainer's version.
   std::vector<weights::DigestDifference> differences;

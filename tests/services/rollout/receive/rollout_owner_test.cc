@@ -84,7 +84,14 @@ TEST_F(RolloutOwnerTest, LetsAnotherRunInOnceTheOwnersRunHasEnded) {
   owner_.Release(10, "a");
 
   EXPECT_OK(owner_.Check(Trainer(11, "b")));
-  // A further update of the run holds it as before.
+  // A succession is no take-over.
+  owner_.Accept(Trainer(11, "b"));
+  EXPECT_EQ(owner_.num_take_overs(), 0);
+}
+
+TEST_F(RolloutOwnerTest, AFurtherUpdateOfARunThatSaidItHadEndedHoldsTheRolloutAgain) {
+  owner_.Accept(Trainer(10, "a"));
+  owner_.Release(10, "a");
   owner_.Accept(Trainer(10, "a"));
   EXPECT_EQ(ReasonOf(owner_.Check(Trainer(11, "b"))), "FOREIGN_TRAINER");
 }

@@ -131,8 +131,9 @@ class WeightReceiverTest : public ::testing::Test {
     return call.Wait();
   }
 
-  absl::Status Abort(const std::string& id) {
+  absl::Status Abort(const std::string& id, int64_t incarnation = 1) {
     auto request = Named<v1::AbortUpdateRequest>(id);
+    request.set_incarnation(incarnation);
     request.set_reason("the test says so");
     return receiver_.AbortUpdate(request);
   }
@@ -455,6 +456,29 @@ TEST_F(WeightReceiverTest, OnlyATrainerThatTakesOverMayBeginWithASmallerVersion)
   EXPECT_EQ(Reason(Begin(request).status()), "VERSION_NOT_NEWER");
   request.mutable_owner()->set_take_over(true);
   EXPECT_OK(Begin(request).status());
+}
+
+TEST_F(WeightReceiverTest, AnotherRunCountsItsVersionsAlsoAfterAnAttemptThatFailed) {
+  auto first = BeginRequest("a", 5);
+  first.mutable_owner()->set_run_id("first");
+  ASSERT_OK(Begin(first).status());
+  ASSERT_OK(Send("a", all()));
+  ASSERT_OK_AND_ASSIGN(const auto verified, Verify("a"));
+  ASSERT_OK(Commit("a", 5, verified.model_digest()).status());
+  auto second = BeginRequest("b", 0);
+  second.set_incarnation(2);
+  second.mutable_owner()->set_run_id("second");
+  ASSERT_OK(Begin(second).status());
+  ASSERT_OK(Abort("b", 2));
+
+  second.set_update_id("c");
+  EXPECT_OK(Begin(second).status());
+  // The first run's own versions still count on.
+  ASSERT_OK(Abort("c", 2));
+  first.set_update_id("d");
+  first.set_incarnation(3);
+  first.set_policy_version(4);
+  EXPECT_EQ(Reason(Begin(first).status()), "VERSION_NOT_NEWER");
 }
 
 TEST_F(WeightReceiverTest, AVersionThatIsNotNewerIsRefused) {
