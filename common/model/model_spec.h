@@ -1,5 +1,6 @@
-// ModelSpec: what config.json of a Hugging Face folder says about a decoder-only transformer, for
-// the families that Tandem computes: Llama, Qwen2 (2.5) and Qwen3, dense.
+// ModelSpec: a decoder-only transformer as numbers: what holds for the whole model, and a list of
+// its layers. Everything else about a model derives from it: parameters, units, arenas, manifest,
+// caches, checkpoints, memory plan.
 //
 //   ASSIGN_OR_RETURN(nlohmann::json config, ...);
 //   ASSIGN_OR_RETURN(ModelSpec spec, ParseModelSpec(config, "model/config.json"));
@@ -12,6 +13,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/model/layers/attention_spec.h"
+#include "common/model/layers/feed_forward_spec.h"
 #include "nlohmann/json_fwd.hpp"
 
 namespace tandem::model {
@@ -31,23 +34,22 @@ struct RopeSpec {
   std::optional<Llama3RopeScaling> llama3;
 };
 
+// Attention, then a feed-forward layer, each behind an RMSNorm and added to its input.
+struct LayerSpec {
+  AttentionSpec attention;
+  FeedForwardSpec feed_forward;
+
+  friend bool operator==(const LayerSpec&, const LayerSpec&) = default;
+};
+
 struct ModelSpec {
-  std::string architecture;  // "LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"
+  std::string architecture;  // "LlamaForCausalLM": a family of families/registry.h
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
-  int64_t intermediate_size = 0;
-  int64_t num_layers = 0;
-  int64_t num_heads = 0;
-  int64_t num_kv_heads = 0;  // divides num_heads
-  int64_t head_dim = 0;      // need not be hidden_size / num_heads
   int64_t max_position_embeddings = 0;
   double rms_norm_eps = 1e-6;
   double initializer_range = 0.02;
   RopeSpec rope;
-  bool qkv_bias = false;
-  bool output_bias = false;  // of the attention's output projection
-  bool mlp_bias = false;
-  bool qk_norm = false;  // RMSNorm over head_dim on q and k, before rotation
   bool tie_word_embeddings = false;
   // A scalar of each token in place of the output projection: a critic (ValueModelSpec).
   bool value_head = false;
@@ -56,8 +58,9 @@ struct ModelSpec {
   std::optional<int64_t> bos_token_id;
   std::optional<int64_t> pad_token_id;
 
-  int64_t q_size() const { return num_heads * head_dim; }
-  int64_t kv_size() const { return num_kv_heads * head_dim; }
+  std::vector<LayerSpec> layers;  // in the order of the forward pass; at least one
+
+  int64_t num_layers() const { return static_cast<int64_t>(layers.size()); }
   // Elements of all parameters, tied ones once.
   int64_t num_parameters() const;
 };
@@ -66,9 +69,14 @@ struct ModelSpec {
 // output projection, as transformers' ForTokenClassification of one label has it.
 ModelSpec ValueModelSpec(ModelSpec policy);
 
-// Reads a config.json. `place` names the file in errors. INVALID_ARGUMENT names the key: a missing
-// or non-positive size, heads that do not divide, a size so large that a product overflows.
-// UNIMPLEMENTED: another architecture, activation, rope type, or sliding-window attention in use.
+// Elements that the caches of all layers take for each token, on the rank of `tensor_ranks` that
+// has the most heads.
+int64_t CacheElementsPerToken(const ModelSpec& spec, int tensor_ranks, bool on_gpu);
+
+// Reads a config.json of one of the families (families/registry.h). `place` names the file in
+// errors. INVALID_ARGUMENT names the key: a missing or non-positive size, heads that do not divide,
+// a size so large that a product overflows. UNIMPLEMENTED: another architecture, activation, rope
+// type, or sliding-window attention in use.
 absl::StatusOr<ModelSpec> ParseModelSpec(const nlohmann::json& config, const std::string& place);
 
 }  // namespace tandem::model

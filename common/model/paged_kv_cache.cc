@@ -16,11 +16,6 @@ namespace {
 
 using kernels::RoundUp;
 
-int64_t BlockElements(const PagedKvCacheOptions& o) {
-  if (!o.device.is_cpu()) return o.num_kv_heads * o.block_size * 2 * o.head_dim;
-  return o.num_kv_heads * o.block_size * (o.head_dim + RoundUp(o.head_dim, kKvTile));
-}
-
 void CopyRow(at::Tensor& blocks, int64_t from, int64_t to) {
   if (!blocks.is_cpu()) {
     blocks[to].copy_(blocks[from]);
@@ -34,7 +29,9 @@ void CopyRow(at::Tensor& blocks, int64_t from, int64_t to) {
 }  // namespace
 
 int64_t PagedKvCache::BytesPerBlock(const PagedKvCacheOptions& options) {
-  return options.num_layers * BlockElements(options) * (options.dtype == at::kFloat ? 4 : 2);
+  const CacheSpec layer{options.num_kv_heads, options.head_dim};
+  const int64_t elements = CacheElementsPerToken(layer, /*on_gpu=*/!options.device.is_cpu());
+  return options.num_layers * options.block_size * elements * (options.dtype == at::kFloat ? 4 : 2);
 }
 
 absl::StatusOr<PagedKvCache> PagedKvCache::Create(const PagedKvCacheOptions& o) {

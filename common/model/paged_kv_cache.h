@@ -11,12 +11,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/model/layers/attention_spec.h"
 
 namespace tandem::model {
-
-// Keys lie in tiles of so many tokens, transposed, so that a vector register holds one dimension of
-// several keys and scores need no sum across lanes. Rows of values are padded to a multiple of it.
-inline constexpr int64_t kKvTile = 16;
 
 struct PagedKvCacheOptions {
   int64_t num_layers = 0;

@@ -2,11 +2,6 @@
 // from a ModelSpec alone, it allocates no tensor; the trainer's shards, the rollout's arena, the
 // weight update's manifest and the checkpoint's format are all derived from it.
 //
-// A Parameter is what a layer asks for. Projections that read the same input are one parameter with
-// several segments (q, k, v; gate, up) stacked along dim 0, so that one matrix product computes
-// them; a segment is a tensor of the Hugging Face folder. Names on the wire, in files and in errors
-// are those of the segments.
-//
 // Parameters are grouped in units: what FSDP gathers at once. A unit's flat buffer holds its
 // parameters one after another in table order, row-major, without gaps. A unit is what a stage of
 // the forward pass reads, unless UnitLimits group or split it; the order of the parameters never
@@ -20,44 +15,15 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/model/model_spec.h"
+#include "common/model/parameter.h"
 #include "common/model/tensor_parallel.h"
 
 namespace tandem::model {
-
-// How a tensor is laid over one axis of a mesh.
-struct Placement {
-  enum class Kind { kReplicate, kShard };
-  Kind kind = Kind::kReplicate;
-  int dim = 0;  // of kShard; each segment is split on its own
-};
-
-struct Segment {
-  std::string name;                   // "model.layers.0.self_attn.q_proj.weight"
-  std::vector<int64_t> shape;         // [rows, ...] that this rank holds
-  std::vector<int64_t> global_shape;  // of the logical tensor
-  std::vector<int64_t> start;  // where the rank's box begins in each dim; it extends by shape
-  int64_t row = 0;             // first row within the parameter
-  int64_t offset = 0;          // first element within the unit's flat buffer
-  int64_t numel = 0;           // of the box
-};
-
-struct Parameter {
-  std::string name;  // "model.layers.0.self_attn.qkv_proj.weight"
-  std::vector<int64_t> shape;
-  std::vector<Segment> segments;  // in row order; at least one
-  int unit = 0;                   // index into ParameterTable::units()
-  int64_t offset = 0;             // first element within the unit's flat buffer
-  int64_t numel = 0;
-  Placement tensor_parallel;   // over the tensor-parallel axis
-  bool trainable = true;       // frozen entries travel once
-  std::string group = "base";  // "base", "adapter NAME", "vision"
-  bool is_norm = false;        // drawn as ones, not from the normal distribution
-  bool is_bias = false;        // drawn as zeros
-};
 
 struct Unit {
   std::string name;             // "embed", "layers.3", "layers.3-5", "layers.3/1", "head"
@@ -73,23 +39,15 @@ struct UnitLimits {
   int64_t max_elements = 0;  // 0: nothing is split
 };
 
-// Indices into ParameterTable::parameters(); -1 where the model has none.
+// Indices into ParameterTable::parameters().
 struct LayerParameters {
-  int input_norm = -1;
-  int qkv_weight = -1;  // [q_size + 2 kv_size, hidden]
-  int qkv_bias = -1;
-  int q_norm = -1;  // [head_dim]
-  int k_norm = -1;
-  int o_weight = -1;  // [hidden, q_size]
-  int o_bias = -1;
-  int post_attention_norm = -1;
-  int gate_up_weight = -1;  // [2 intermediate, hidden]: gate rows, then up rows
-  int gate_up_bias = -1;
-  int down_weight = -1;  // [hidden, intermediate]
-  int down_bias = -1;
+  int attention_norm = -1;  // [hidden]
+  AttentionParameters attention;
+  int feed_forward_norm = -1;  // [hidden]
+  FeedForwardParameters feed_forward;
 };
 
-class ParameterTable {
+class ParameterTable : private ParameterDeclarations {
  public:
   // `parallel`: the rank of those that the model is split over whose table it is, after
   // CheckTensorParallel() has answered OK.
@@ -120,10 +78,10 @@ class ParameterTable {
   int lm_head() const { return lm_head_; }
   // The value head [1, hidden] and its bias [1]; -1 without.
   int value_head() const { return value_head_; }
-  // Whether the forward pass multiplies by it in compute type: the matrices but an embedding that
-  // is looked up only and a value head, which is computed in float32.
-  bool IsMultipliedBy(int index) const;
   int value_head_bias() const { return value_head_bias_; }
+  // Whether the forward pass multiplies by it in compute type: the matrices, and an embedding that
+  // is the output projection too.
+  bool IsMultipliedBy(int index) const;
 
   // Elements that this rank holds.
   int64_t num_parameters() const { return num_parameters_; }
@@ -148,7 +106,10 @@ class ParameterTable {
     std::vector<int> units;
   };
 
-  int Add(Unit& unit, Parameter parameter);
+  // A unit for each stage, until FormUnits().
+  void DeclareAll(const ModelSpec& spec);
+  void BeginUnit(std::string name) { units_.push_back({std::move(name)}); }
+  int Add(Parameter parameter) override;
   // Makes the units, which are one for each stage, what limits_ say.
   void FormUnits();
   void ListStages();

@@ -75,8 +75,9 @@ void RandomInit(const ModelSpec& spec, const ParameterTable& table, ParameterTab
   const Parameter& parameter = table.parameter(ref.parameter);
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, dtype, "RandomInit", [&] {
     scalar_t* const typed = static_cast<scalar_t*>(out);
-    if (parameter.is_norm || parameter.is_bias) {
-      std::fill(typed, typed + count, static_cast<scalar_t>(parameter.is_norm ? 1.0f : 0.0f));
+    const bool is_norm = parameter.role == ParameterRole::kNorm;
+    if (is_norm || parameter.role == ParameterRole::kBias) {
+      std::fill(typed, typed + count, static_cast<scalar_t>(is_norm ? 1.0f : 0.0f));
     } else {
       const Segment& segment = table.segment(ref);
       const uint64_t key = Key(seed, segment.name);

@@ -1,22 +1,16 @@
 #include "common/model/transformer.h"
 
-#include <ATen/ops/add.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linear.h>
-#include <ATen/ops/stack.h>
 
 #include <cmath>
 #include <numbers>
-#include <optional>
 #include <utility>
-#include <vector>
 
 #include "common/model/cpu_dispatch.h"
 #include "common/model/gather_rows.h"
-#include "common/model/linear.h"
 #include "common/model/norm.h"
-#include "common/model/swiglu.h"
 #include "common/model/tensor_collectives.h"
 
 namespace tandem::model {
@@ -25,11 +19,12 @@ namespace {
 // Each step in float32, as the checkpoints' own code does it, for the last bit of a frequency is
 // multiplied by the position.
 at::Tensor InverseFrequencies(const ModelSpec& spec) {
-  const int64_t half = spec.head_dim / 2;
+  const int64_t head_dim = spec.layers.front().attention.head_dim;
+  const int64_t half = head_dim / 2;
   at::Tensor frequencies = at::empty({half}, at::kFloat);
   float* out = frequencies.mutable_data_ptr<float>();
   for (int64_t i = 0; i < half; ++i) {
-    const float exponent = static_cast<float>(2 * i) / static_cast<float>(spec.head_dim);
+    const float exponent = static_cast<float>(2 * i) / static_cast<float>(head_dim);
     float frequency = 1.0f / std::pow(static_cast<float>(spec.rope.theta), exponent);
     frequency /= static_cast<float>(spec.rope.linear_factor);
     if (spec.rope.llama3.has_value()) {
@@ -52,16 +47,6 @@ at::Tensor InverseFrequencies(const ModelSpec& spec) {
   return frequencies;
 }
 
-std::optional<at::Tensor> Optional(const ParameterProvider& params, int index) {
-  if (index < 0) return std::nullopt;
-  return params.Get(index);
-}
-
-at::Tensor Project(const ParameterProvider& params, const at::Tensor& x, int weight,
-                   int bias = -1) {
-  return Linear(x, params.Get(weight), Optional(params, bias), params.Packed(weight));
-}
-
 TensorParallel ParallelOf(const comm::ProcessGroup* group) {
   if (group == nullptr) return {};
   return {group->rank(), group->size()};
@@ -72,9 +57,23 @@ TensorParallel ParallelOf(const comm::ProcessGroup* group) {
 Transformer::Transformer(ModelSpec spec, const UnitLimits& limits, comm::ProcessGroup* tensor_group)
     : spec_(std::move(spec)),
       tensor_group_(IsSplit(tensor_group) ? tensor_group : nullptr),
-      part_(PartOf(spec_, ParallelOf(tensor_group_))),
       table_(spec_, limits, ParallelOf(tensor_group_)),
-      inverse_frequencies_(InverseFrequencies(spec_)) {}
+      vocabulary_(PartOf(spec_.vocab_size, table_.tensor_parallel())),
+      inverse_frequencies_(InverseFrequencies(spec_)) {
+  for (int64_t i = 0; i < spec_.num_layers(); ++i) {
+    const LayerParameters& at = table_.layer(i);
+    const double eps = spec_.rms_norm_eps;
+    layers_.push_back(
+        {{at.attention_norm, eps},
+         AttentionLayer(spec_.layers[i].attention, at.attention, i, eps, table_.tensor_parallel()),
+         {at.feed_forward_norm, eps},
+         {at.feed_forward}});
+  }
+}
+
+CacheSpec Transformer::cache(int64_t layer) const {
+  return CacheOf(spec_.layers[layer].attention, table_.tensor_parallel());
+}
 
 Rotary Transformer::MakeRotary(const at::Tensor& positions) const {
   return RotaryOf(positions, inverse_frequencies_);
@@ -89,18 +88,11 @@ at::Tensor Transformer::Embed(const ParameterProvider& params, const at::Tensor&
     return at::embedding(weight, token_ids);
   }
   // Each token's row is on one rank; the others give zeros.
-  const at::Tensor row = token_ids - part_.vocabulary.begin;
-  const at::Tensor elsewhere = (row < 0) | (row >= part_.vocabulary.size());
+  const at::Tensor row = token_ids - vocabulary_.begin;
+  const at::Tensor elsewhere = (row < 0) | (row >= vocabulary_.size());
   const at::Tensor own =
       at::embedding(weight, row.masked_fill(elsewhere, 0)).masked_fill(elsewhere.unsqueeze(1), 0.0);
   return SumOverRanks(own, tensor_group_, "embedding");
-}
-
-at::Tensor Transformer::RowParallel(const ParameterProvider& params, const at::Tensor& x,
-                                    int weight, int bias, const char* tag) const {
-  if (tensor_group_ == nullptr) return Project(params, x, weight, bias);
-  const at::Tensor sum = SumOverRanks(Project(params, x, weight), tensor_group_, tag);
-  return bias < 0 ? sum : at::add(sum, params.Get(bias));
 }
 
 at::Tensor Transformer::Block(const ParameterProvider& params, int64_t layer, const at::Tensor& x,
@@ -112,59 +104,12 @@ at::Tensor Transformer::Block(const ParameterProvider& params, int64_t layer, co
 Residual Transformer::Block(const ParameterProvider& params, int64_t layer, const Residual& in,
                             const Rotary& rotary, Attention& attention,
                             Recomputation* recomputation) const {
-  const LayerParameters& at = table_.layer(layer);
-  const QkvShape shape{part_.heads.size(), part_.kv_heads.size(), spec_.head_dim};
-  const double eps = spec_.rms_norm_eps;
-
-  const auto [x, normed] =  // [num_tokens, hidden]
-      AddRmsNorm(in.x, in.delta, params.Get(at.input_norm), eps);
-  const at::Tensor qkv = Project(params, CopyToRanks(normed, tensor_group_, "attention, backward"),
-                                 at.qkv_weight, at.qkv_bias);
-  std::optional<at::Tensor> q_norm = Optional(params, at.q_norm);
-  std::optional<at::Tensor> k_norm = Optional(params, at.k_norm);
-  if (tensor_group_ != nullptr && q_norm.has_value() && k_norm.has_value()) {
-    // Every rank's heads add to the gradient of these.
-    const at::Tensor norms =
-        CopyToRanks(at::stack({*q_norm, *k_norm}), tensor_group_, "q_norm and k_norm, backward");
-    q_norm = norms[0];
-    k_norm = norms[1];
-  }
-  const HeadRotation rotation{rotary, shape, q_norm, k_norm, eps};
-  AttentionParams attention_params;
-  attention_params.scale = 1.0 / std::sqrt(static_cast<double>(spec_.head_dim));
-  at::Tensor attended;
-  if (recomputation == nullptr) {
-    attended = attention.ForwardProjected(layer, qkv, rotation, attention_params);
-  } else {
-    const auto [q, k, v] = RotateQkv(qkv, rotation);
-    recomputation->Add({normed}, [=, x = x.detach(), weight = params.Get(at.input_norm)] {
-      return std::vector<at::Tensor>{RmsNorm(x, weight, eps)};
-    });
-    recomputation->Add({q, k}, [=, qkv = qkv.detach()] {
-      const Qkv rotated = RotateQkv(qkv, rotation);
-      return std::vector<at::Tensor>{rotated.q, rotated.k};
-    });
-    attended = attention.Forward(layer, q, k, v, attention_params);
-  }
-  const at::Tensor delta = RowParallel(params, attended, at.o_weight, at.o_bias, "attention");
-
-  const auto [residual, mlp_in] = AddRmsNorm(x, delta, params.Get(at.post_attention_norm), eps);
-  const at::Tensor gate_up =  // [num_tokens, 2 intermediate]
-      Project(params, CopyToRanks(mlp_in, tensor_group_, "feed-forward, backward"),
-              at.gate_up_weight, at.gate_up_bias);
-  const at::Tensor activated = SwiGlu(gate_up);
-  if (recomputation != nullptr) {
-    recomputation->Add(
-        {mlp_in}, [=, residual = residual.detach(), weight = params.Get(at.post_attention_norm)] {
-          return std::vector<at::Tensor>{RmsNorm(residual, weight, eps)};
-        });
-    recomputation->Add({activated}, [gate_up = gate_up.detach()] {
-      return std::vector<at::Tensor>{SwiGlu(gate_up)};
-    });
-  }
-  const at::Tensor down =
-      RowParallel(params, activated, at.down_weight, at.down_bias, "feed-forward");
-  return {residual, down};
+  const Layer& at = layers_[layer];
+  const LayerContext context{params, tensor_group_, recomputation};
+  const ResidualNorm first = at.attention_norm.Forward(context, in);
+  const at::Tensor attended = at.attention.Forward(context, first.normed, rotary, attention);
+  const ResidualNorm second = at.feed_forward_norm.Forward(context, {first.residual, attended});
+  return {second.residual, at.feed_forward.Forward(context, second.normed)};
 }
 
 at::Tensor Transformer::FinalNorm(const ParameterProvider& params, const at::Tensor& x) const {
@@ -181,7 +126,7 @@ LogProbs Transformer::HeadLogProbs(const ParameterProvider& params, const at::Te
                                    const at::Tensor& temperatures) const {
   return ChunkedLogProbs(CopyToRanks(hidden, tensor_group_, "head, backward"),
                          params.Get(table_.lm_head()), targets, temperatures,
-                         {tensor_group_, part_.vocabulary.begin}, params.Packed(table_.lm_head()));
+                         {tensor_group_, vocabulary_.begin}, params.Packed(table_.lm_head()));
 }
 
 at::Tensor Transformer::Values(const ParameterProvider& params, const at::Tensor& hidden) const {

@@ -1,14 +1,16 @@
 // Transformer: the forward pass of a decoder-only model as a list of stages, written once for
 // trainer and rollout. A stage is a function of a boundary tensor and of the unit's parameters;
-// constructing the model allocates nothing.
+// constructing the model allocates nothing. Stage 0 embeds, stages 1 to num_layers are the layers,
+// and the last is the head:
 //
 //   Transformer model(spec);
 //   Rotary rotary = model.MakeRotary(positions);
-//   at::Tensor x = model.Embed(params, token_ids);                       // stage 0
-//   for (int64_t i = 0; i < spec.num_layers; ++i)
-//     x = model.Block(params, i, x, rotary, attention);                  // stages 1 .. num_layers
-//   at::Tensor hidden = model.FinalNorm(params, x);                      // stage num_layers + 1,
-//   with LogProbs out = model.HeadLogProbs(params, hidden, targets, temps);   // the head
+//   at::Tensor x = model.Embed(params, token_ids);
+//   for (int64_t i = 0; i < spec.num_layers(); ++i) {
+//     x = model.Block(params, i, x, rotary, attention);
+//   }
+//   at::Tensor hidden = model.FinalNorm(params, x);
+//   LogProbs out = model.HeadLogProbs(params, hidden, targets, temperatures);
 //
 // Over a tensor-parallel group each rank's provider holds its part of every parameter, and boundary
 // tensors are whole and the same on every rank: a block sums over the ranks after attention and
@@ -25,10 +27,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "common/comm/process_group.h"
 #include "common/model/attention.h"
 #include "common/model/head.h"
+#include "common/model/layers/attention_layer.h"
+#include "common/model/layers/feed_forward_layer.h"
+#include "common/model/layers/norm_layer.h"
 #include "common/model/model_spec.h"
 #include "common/model/norm.h"
 #include "common/model/parameter_provider.h"
@@ -46,9 +52,10 @@ class Transformer {
 
   const ModelSpec& spec() const { return spec_; }
   const ParameterTable& table() const { return table_; }
-  // What this rank computes, and with whom; null where the model is not split.
-  const ModelPart& part() const { return part_; }
+  // The ranks that the model is split over; null where it is not.
   comm::ProcessGroup* tensor_group() const { return tensor_group_; }
+  // What this rank caches of a token in a layer.
+  CacheSpec cache(int64_t layer) const;
 
   // positions: int64 [num_tokens].
   Rotary MakeRotary(const at::Tensor& positions) const;
@@ -84,14 +91,18 @@ class Transformer {
   at::Tensor Values(const ParameterProvider& params, const at::Tensor& hidden) const;
 
  private:
-  // A layer each rank has some inputs of; its bias is added once.
-  at::Tensor RowParallel(const ParameterProvider& params, const at::Tensor& x, int weight, int bias,
-                         const char* tag) const;
+  struct Layer {
+    NormLayer attention_norm;
+    AttentionLayer attention;
+    NormLayer feed_forward_norm;
+    FeedForwardLayer feed_forward;
+  };
 
   ModelSpec spec_;
   comm::ProcessGroup* tensor_group_;  // null where the model is not split
-  ModelPart part_;                    // of this rank
   ParameterTable table_;
+  std::vector<Layer> layers_;
+  Range vocabulary_;                // of this rank
   at::Tensor inverse_frequencies_;  // float32 [head_dim / 2], with the rope scaling applied
 };
 

@@ -15,6 +15,13 @@
 namespace tandem::plan {
 namespace {
 
+// Whether every rank of a tensor-parallel group would have as many key-value heads.
+bool DividesHeads(const model::ModelSpec& spec, int tp) {
+  return std::all_of(spec.layers.begin(), spec.layers.end(), [tp](const model::LayerSpec& layer) {
+    return layer.attention.num_kv_heads % tp == 0;
+  });
+}
+
 using config::v1::ActivationCheckpointing;
 using config::v1::Offload;
 using config::v1::RunConfig;
@@ -91,7 +98,7 @@ class Search {
         static_cast<int>(request_.config.trainer().ulysses_sequence_parallel_size());
     for (int tp = 1; tp <= std::min(ranks, request_.hardware.per_host); ++tp) {
       // Where parts are unequal, ranks wait for the largest.
-      if (ranks % tp != 0 || request_.spec.num_kv_heads % tp != 0) continue;
+      if (ranks % tp != 0 || !DividesHeads(request_.spec, tp)) continue;
       for (int shard = ranks / tp; shard >= 1; --shard) {
         if (ranks / tp % shard != 0) continue;
         for (int sequence = shares_sequences ? 2 : stated_sequence;

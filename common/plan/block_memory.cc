@@ -66,26 +66,27 @@ struct PlainExtras {
 
 }  // namespace
 
-BlockShape MakeBlockShape(const model::ModelSpec& spec, const comm::MeshShape& mesh,
-                          int64_t element_bytes, Kernels kernels, int64_t tokens, int64_t sequences,
-                          int64_t longest_sequence) {
+BlockShape MakeBlockShape(const model::LayerSpec& layer, int64_t hidden_size,
+                          const comm::MeshShape& mesh, int64_t element_bytes, Kernels kernels,
+                          int64_t tokens, int64_t sequences, int64_t longest_sequence) {
   BlockShape s;
   s.tokens = (tokens + mesh.sequence - 1) / mesh.sequence;
   s.attention_tokens = tokens;
   s.sequences = sequences;
   s.longest_sequence = longest_sequence;
-  s.hidden = spec.hidden_size;
-  const model::ModelPart part = model::PartOf(spec, {mesh.tp - 1, mesh.tp});
+  s.hidden = hidden_size;
+  const model::TensorParallel last{mesh.tp - 1, mesh.tp};
+  const model::AttentionPart part = model::PartOf(layer.attention, last);
   s.heads = part.heads.size();
   s.kv_heads = part.kv_heads.size();
-  s.head_dim = spec.head_dim;
+  s.head_dim = layer.attention.head_dim;
   s.attention_heads = s.heads / mesh.sequence;
   s.attention_kv_heads = std::max<int64_t>(1, s.kv_heads / mesh.sequence);
-  s.intermediate = part.intermediate.size();
-  s.qk_norm = spec.qk_norm;
-  s.qkv_bias = spec.qkv_bias;
-  s.output_bias = spec.output_bias;
-  s.mlp_bias = spec.mlp_bias;
+  s.intermediate = model::PartOf(layer.feed_forward.intermediate_size, last).size();
+  s.qk_norm = layer.attention.qk_norm;
+  s.qkv_bias = layer.attention.qkv_bias;
+  s.output_bias = layer.attention.output_bias;
+  s.mlp_bias = layer.feed_forward.bias;
   s.exchanges_sequences = mesh.sequence > 1;
   s.sums_over_ranks = mesh.tp > 1;
   s.element_bytes = element_bytes;

@@ -44,10 +44,11 @@ struct BlockShape {
   int64_t kv() const { return kv_heads * head_dim; }
 };
 
-// `tokens` and `sequences` are those of the ranks that share the sequences, together.
-BlockShape MakeBlockShape(const model::ModelSpec& spec, const comm::MeshShape& mesh,
-                          int64_t element_bytes, Kernels kernels, int64_t tokens, int64_t sequences,
-                          int64_t longest_sequence);
+// Of a layer of the model. `tokens` and `sequences` are those of the ranks that share the
+// sequences, together.
+BlockShape MakeBlockShape(const model::LayerSpec& layer, int64_t hidden_size,
+                          const comm::MeshShape& mesh, int64_t element_bytes, Kernels kernels,
+                          int64_t tokens, int64_t sequences, int64_t longest_sequence);
 
 // What a forward pass leaves for the backward pass beside the block's input and output.
 class BlockGraph {

@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/model/tensor_parallel.h"
+#include "common/model/parallel_fit.h"
 
 namespace tandem::plan {
 

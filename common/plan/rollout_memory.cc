@@ -21,12 +21,16 @@ RolloutMemory PredictRolloutMemory(const config::v1::RunConfig& config,
   memory.transfer = 2 * bucket_bytes;
   const int64_t tokens = rollout.max_num_batched_tokens();
   const int64_t sequences = std::min(tokens, rollout.max_num_seqs());
-  const int64_t row = 4 * spec.hidden_size +
-                      (2 * spec.q_size() + 2 * spec.kv_size() + 3 * spec.intermediate_size) / tp;
+  // A step's tensors live until their layer's end.
+  int64_t row = 0;
+  for (const model::LayerSpec& layer : spec.layers) {
+    row = std::max(row, 2 * layer.attention.q_size() + 2 * layer.attention.kv_size() +
+                            3 * layer.feed_forward.intermediate_size);
+  }
+  row = 4 * spec.hidden_size + row / tp;
   memory.temporaries = tokens * row * element + sequences * spec.vocab_size * 4;
-  // paged_kv_cache.cc: keys and values of every layer; a rank has at least one head.
-  const int64_t kv_heads = std::max<int64_t>(1, spec.num_kv_heads / tp);
-  const int64_t token_bytes = 2 * spec.num_layers * kv_heads * spec.head_dim * element;
+  const int64_t token_bytes =
+      element * model::CacheElementsPerToken(spec, static_cast<int>(tp), on_gpu);
   const int64_t block = rollout.block_size();
   const int64_t longest = config.data().max_prompt_length() + rollout.max_tokens();
   memory.sequences = memory.kv_cache / ((longest + block - 1) / block * block * token_bytes);

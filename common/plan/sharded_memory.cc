@@ -29,12 +29,15 @@ ShardedMemory::ShardedMemory(MemoryLedger& ledger, const model::ModelSpec& spec,
       role_(role),
       // Parts need not be equal; the last rank's is as large as any.
       table_(spec_, setup.unit_limits, {setup.mesh.tp - 1, setup.mesh.tp}),
-      shape_(MakeBlockShape(spec, setup.mesh, setup.element_bytes, setup.kernels, workload.tokens,
-                            workload.sequences, workload.longest_sequence)),
       shard_ranks_(setup.mesh.dp_shard),
       alone_(setup.mesh.dp_shard == 1 && setup.offload == config::v1::OFFLOAD_NONE),
-      vocab_(model::PartOf(spec, {setup.mesh.tp - 1, setup.mesh.tp}).vocabulary.size()),
+      vocab_(model::PartOf(spec.vocab_size, {setup.mesh.tp - 1, setup.mesh.tp}).size()),
       head_rows_(role == Role::kCritic ? 1 : vocab_) {
+  for (const model::LayerSpec& layer : spec.layers) {
+    shapes_.push_back(MakeBlockShape(layer, spec.hidden_size, setup.mesh, setup.element_bytes,
+                                     setup.kernels, workload.tokens, workload.sequences,
+                                     workload.longest_sequence));
+  }
   for (const model::Unit& layout : table_.units()) {
     Unit unit;
     unit.owned = (layout.numel + shard_ranks_ - 1) / shard_ranks_;
@@ -85,8 +88,8 @@ int64_t ShardedMemory::rows() const {
 
 // Transformer::Values() computes in float32.
 int64_t ShardedMemory::WidenedRowBytes() const {
-  const bool widens = role_ == Role::kCritic && shape_.element_bytes != kFloat;
-  return widens ? rows() * shape_.hidden * kFloat : 0;
+  const bool widens = role_ == Role::kCritic && shape().element_bytes != kFloat;
+  return widens ? rows() * shape().hidden * kFloat : 0;
 }
 
 bool ShardedMemory::Checkpointed(int stage) const {
@@ -203,9 +206,9 @@ void ShardedMemory::AddGradients(int stage) {
 Size ShardedMemory::RunStage(int stage, BlockGraph::Mode mode, BlockGraph& graph) {
   if (stage == 0) {
     return ledger_.Take(MemoryKind::kActivations,
-                        shape_.tokens * shape_.hidden * shape_.element_bytes);
+                        shape().tokens * shape().hidden * shape().element_bytes);
   }
-  return BlockGraph::Forward(ledger_, shape_, mode, graph);
+  return BlockGraph::Forward(ledger_, shapes_[stage - 1], mode, graph);
 }
 
 void ShardedMemory::Forward() {
@@ -226,7 +229,7 @@ void ShardedMemory::Forward() {
 // What the head keeps of its rows: log-probs, entropies, log-sum-exp; fewer of a value head.
 void ShardedMemory::HeadForward() {
   const Size selected =
-      ledger_.Take(MemoryKind::kHead, 2 * rows() * shape_.hidden * shape_.element_bytes);
+      ledger_.Take(MemoryKind::kHead, 2 * rows() * shape().hidden * shape().element_bytes);
   const Size widened = ledger_.Take(MemoryKind::kHead, WidenedRowBytes());
   const Size outputs = ledger_.Take(MemoryKind::kHead, 3 * rows() * kFloat);
   const Size logits = ledger_.Take(MemoryKind::kHead,
@@ -238,7 +241,7 @@ void ShardedMemory::ForwardBackward() {
 
   // What MakePass() makes: the rotary table of the tokens.
   const Size rotary =
-      ledger_.Take(MemoryKind::kActivations, workload_.tokens * spec_.head_dim * kFloat);
+      ledger_.Take(MemoryKind::kActivations, workload_.tokens * shape().head_dim * kFloat);
   struct Boundary {
     Size input, output;
     BlockGraph graph;
@@ -278,12 +281,12 @@ void ShardedMemory::ForwardBackward() {
         boundary.output = RunStage(s, BlockGraph::Mode::kFull, boundary.graph);
       }
       if (s > 0) {
-        gradients = boundary.graph.Backward(ledger_, shape_);
+        gradients = boundary.graph.Backward(ledger_, shapes_[s - 1]);
         gradient = std::move(gradients.back());
         gradients.pop_back();
       } else {
         gradients.push_back(ledger_.Take(MemoryKind::kGradientBuffers,
-                                         vocab_ * shape_.hidden * shape_.element_bytes));
+                                         vocab_ * shape().hidden * shape().element_bytes));
         gradient.reset();
       }
     }
@@ -295,12 +298,12 @@ void ShardedMemory::ForwardBackward() {
 
 Size ShardedMemory::HeadForwardBackward(const Size& x) {
   const auto take = [this](int64_t bytes) { return ledger_.Take(MemoryKind::kHead, bytes); };
-  const int64_t hidden_row = shape_.hidden * shape_.element_bytes;
+  const int64_t hidden_row = shape().hidden * shape().element_bytes;
   const bool all_rows = workload_.rows == workload_.tokens;
   Size selected = all_rows ? x : take(rows() * hidden_row);
-  const bool plain = shape_.kernels == Kernels::kPlain;
+  const bool plain = shape().kernels == Kernels::kPlain;
   Size normed = take(rows() * hidden_row);
-  Size norm_saved = take(rows() * kFloat + (plain ? 2 * rows() * shape_.hidden * kFloat : 0));
+  Size norm_saved = take(rows() * kFloat + (plain ? 2 * rows() * shape().hidden * kFloat : 0));
   Size widened = take(WidenedRowBytes());
   Size outputs = take(3 * rows() * kFloat);
   const int64_t chunk_bytes = std::min(rows(), ChunkRows(head_rows_)) * head_rows_ * kFloat;
@@ -316,13 +319,13 @@ Size ShardedMemory::HeadForwardBackward(const Size& x) {
   Size grad_normed = take(rows() * hidden_row);
   grad_widened.reset();
   {
-    const int64_t weight_numel = head_rows_ * shape_.hidden;
+    const int64_t weight_numel = head_rows_ * shape().hidden;
     Size sum = take(weight_numel * kFloat);
     take(chunk_tensors * chunk_bytes);
-    if (shape_.element_bytes == kFloat) {
+    if (shape().element_bytes == kFloat) {
       gradients.push_back(sum);
     } else {
-      gradients.push_back(take(weight_numel * shape_.element_bytes));
+      gradients.push_back(take(weight_numel * shape().element_bytes));
     }
   }
   normed.reset();

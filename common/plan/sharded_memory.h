@@ -29,7 +29,7 @@ class ShardedMemory {
   void Forward();
   // One micro-batch, forward and backward.
   void ForwardBackward();
-  // Clips and updates; what was summed begins anew.
+  // Clips and updates; the sums start again.
   void OptimizerStep();
 
   // Elements of the largest unit of this rank's part of the model.
@@ -55,7 +55,9 @@ class ShardedMemory {
   };
 
   MemoryKind Kind(MemoryKind of_policy) const;
-  int64_t tokens() const { return shape_.tokens; }  // of this rank
+  // What holds for every layer: tokens, width, type, kernels.
+  const BlockShape& shape() const { return shapes_.front(); }
+  int64_t tokens() const { return shape().tokens; }  // of this rank
   int64_t rows() const;
   // Of the rows as a value head reads them.
   int64_t WidenedRowBytes() const;
@@ -87,7 +89,7 @@ class ShardedMemory {
   const RankWorkload& workload_;
   const Role role_;
   const model::ParameterTable table_;
-  const BlockShape shape_;
+  std::vector<BlockShape> shapes_;  // of each layer
   const int64_t shard_ranks_;
   const bool alone_;         // the shards are the units
   const int64_t vocab_;      // rows of the embedding on this rank

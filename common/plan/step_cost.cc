@@ -17,8 +17,10 @@ double StepCost::total() const {
 }
 
 double TrainingFlopsPerToken(const model::ModelSpec& spec, int64_t length) {
-  const double attention = 0.5 * 12.0 * static_cast<double>(spec.num_layers * spec.q_size()) *
-                           static_cast<double>(length);
+  int64_t query_size = 0;
+  for (const model::LayerSpec& layer : spec.layers) query_size += layer.attention.q_size();
+  const double attention =
+      0.5 * 12.0 * static_cast<double>(query_size) * static_cast<double>(length);
   return 6.0 * static_cast<double>(spec.num_parameters()) + attention;
 }
 
@@ -60,10 +62,10 @@ StepCost EstimateStep(const model::ModelSpec& spec, const RankSetup& setup, cons
       tokens * (epochs + static_cast<double>(passes) / 3) / static_cast<double>(batch.data_ranks);
   const double residual =
       rank_tokens / mesh.sequence * static_cast<double>(spec.hidden_size) * element;
-  cost.tensors = static_cast<double>(spec.num_layers) * (4 + (full ? 2 * share : 0)) * 2 *
+  cost.tensors = static_cast<double>(spec.num_layers()) * (4 + (full ? 2 * share : 0)) * 2 *
                  RingShare(mesh.tp) * residual / bandwidth(mesh.tp);
-  cost.sequences = static_cast<double>(spec.num_layers) * 8 * RingShare(mesh.sequence) * residual /
-                   mesh.tp / bandwidth(int64_t{mesh.sequence} * mesh.tp);
+  cost.sequences = static_cast<double>(spec.num_layers()) * 8 * RingShare(mesh.sequence) *
+                   residual / mesh.tp / bandwidth(int64_t{mesh.sequence} * mesh.tp);
   const double steps = static_cast<double>(batch.optimizer_steps);
   if (memory.host_bytes > 0) {
     cost.offload = 2 * steps * static_cast<double>(memory.host_bytes) / hardware.host_link;

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "common/model/parallel_fit.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::weights {

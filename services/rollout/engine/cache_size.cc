@@ -21,16 +21,22 @@ absl::StatusOr<CacheSize> SizeCache(const EngineOptions& options, const model::T
   CacheSize size;
   size.max_model_len =
       options.max_model_len == 0 ? spec.max_position_embeddings : options.max_model_len;
-  size.cache = {.num_layers = spec.num_layers,
+  const model::AttentionSpec& attention = spec.layers.front().attention;
+  for (const model::LayerSpec& layer : spec.layers) {
+    if (layer.attention == attention) continue;
+    return absl::UnimplementedError("the model's layers have caches of different sizes");
+  }
+  const model::CacheSpec of_layer = model.cache(0);
+  size.cache = {.num_layers = spec.num_layers(),
                 .num_blocks = 1,
                 .block_size = options.block_size,
-                .num_kv_heads = model.part().kv_heads.size(),
-                .head_dim = spec.head_dim,
+                .num_kv_heads = of_layer.num_kv_heads,
+                .head_dim = of_layer.head_dim,
                 .dtype = options.dtype,
                 .device = options.device};
   // The rank with the most heads decides.
   model::PagedKvCacheOptions largest = size.cache;
-  largest.num_kv_heads = model::MostKvHeads(spec, model.table().tensor_parallel().size);
+  largest.num_kv_heads = model::MostKvHeads(attention, model.table().tensor_parallel().size);
   const int64_t block_bytes = model::PagedKvCache::BytesPerBlock(largest);
   const int64_t longest = (size.max_model_len + options.block_size - 1) / options.block_size;
   // More than every sequence at its longest is of no use.

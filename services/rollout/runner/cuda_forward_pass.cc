@@ -238,7 +238,10 @@ absl::StatusOr<std::unique_ptr<ForwardPass>> CreateCudaForwardPass(const model::
                                                                    const model::PagedKvCache& cache,
                                                                    const ForwardOptions& options) {
   RETURN_IF_ERROR(CheckCudaDevice(cache.options().device));
-  ASSIGN_OR_RETURN(auto attention, model::CreateCudaAttention(cache, model.part().heads.size()));
+  const int64_t num_heads =
+      model::PartOf(model.spec().layers.front().attention, model.table().tensor_parallel())
+          .heads.size();
+  ASSIGN_OR_RETURN(auto attention, model::CreateCudaAttention(cache, num_heads));
   try {
     const c10::cuda::CUDAGuard guard(cache.options().device);
     return std::make_unique<CudaForwardPass>(model, cache, options, std::move(attention));

@@ -29,7 +29,7 @@ at::Tensor RunStages(const model::Transformer& model, const model::ParameterProv
                      model::Attention& attention) {
   const model::Rotary rotary = model.MakeRotary(positions);
   model::Residual x{model.Embed(params, token_ids), {}};
-  for (int64_t layer = 0; layer < model.spec().num_layers; ++layer) {
+  for (int64_t layer = 0; layer < model.spec().num_layers(); ++layer) {
     x = model.Block(params, layer, x, rotary, attention);
   }
   return model::Sum(x);

@@ -37,7 +37,7 @@ at::Tensor GatherLogits(const model::Transformer& model, const at::Tensor& part)
   std::vector<std::unique_ptr<comm::Work>> receiving(group->size());
   std::vector<model::Range> rows(group->size());
   for (int rank = 1; rank < group->size(); ++rank) {
-    rows[rank] = model::PartOf(model.spec(), {rank, group->size()}).vocabulary;
+    rows[rank] = model::PartOf(model.spec().vocab_size, {rank, group->size()});
     parts[rank] = at::empty({part.size(0), rows[rank].size()}, part.options());
     receiving[rank] = Started(group->Receive(parts[rank], rank, "logits"));
   }

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-#include "common/model/tensor_parallel.h"
+#include "common/model/parallel_fit.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::rollout {

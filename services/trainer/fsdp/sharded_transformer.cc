@@ -11,9 +11,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/comm/shareable_memory.h"
+#include "common/model/parallel_fit.h"
 #include "common/model/sequence_parallel_attention.h"
 #include "common/model/tensor_collectives.h"
-#include "common/model/tensor_parallel.h"
 #include "common/status/status_macros.h"
 #include "common/weights/bfloat16_cast.h"
 #include "services/trainer/data/shared_prefix.h"

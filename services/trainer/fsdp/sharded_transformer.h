@@ -80,7 +80,7 @@ class ShardedTransformer : public ShardedModel {
     model::Recomputation recomputation;
   };
 
-  int64_t num_stages() const { return transformer_.spec().num_layers + 1; }  // without the head
+  int64_t num_stages() const { return transformer_.spec().num_layers() + 1; }  // without the head
   bool tied() const { return transformer_.table().lm_head() == transformer_.table().embedding(); }
   // The units that each stage reads, forward and, where asked for, backward.
   std::vector<std::vector<int>> UnitsOfSteps(bool backward) const;

@@ -152,11 +152,15 @@ absl::Status PrepareExact(at::Device device) {
 
 // What the kernels of exact numerics cannot compute there.
 absl::Status CheckExactDevice(const model::ModelSpec& spec, at::Device device) {
-  if (device.is_cpu() || spec.head_dim <= model::device::kMaxHeadDim) return absl::OkStatus();
-  return absl::UnimplementedError(
-      absl::StrCat("numerics: exact on ", device.str(), " is computed for a head_dim of at most ",
-                   model::device::kMaxHeadDim, ", found ", spec.head_dim,
-                   "; set numerics to fast, or hide the GPUs with CUDA_VISIBLE_DEVICES="));
+  for (const model::LayerSpec& layer : spec.layers) {
+    const int64_t head_dim = layer.attention.head_dim;
+    if (device.is_cpu() || head_dim <= model::device::kMaxHeadDim) continue;
+    return absl::UnimplementedError(
+        absl::StrCat("numerics: exact on ", device.str(), " is computed for a head_dim of at most ",
+                     model::device::kMaxHeadDim, ", found ", head_dim,
+                     "; set numerics to fast, or hide the GPUs with CUDA_VISIBLE_DEVICES="));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status RunLeader(const TrainerProcessOptions& options, TrainerEngine& engine,

@@ -144,7 +144,7 @@ TEST(EmulatedGradients, AreThoseOfTheReference) {
     const Rotary rotary = model.MakeRotary(PackedPositions(cu_seqlens));
     const at::Tensor ids = at::arange(30, at::kLong) * 7 % model.spec().vocab_size;
     at::Tensor x = model.Embed(params, ids);
-    for (int64_t layer = 0; layer < model.spec().num_layers; ++layer) {
+    for (int64_t layer = 0; layer < model.spec().num_layers(); ++layer) {
       x = model.Block(params, layer, x, rotary, attention);
     }
     const LogProbs out = model.HeadLogProbs(params, model.FinalNorm(params, x), ids.flip(0),

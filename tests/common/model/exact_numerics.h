@@ -45,18 +45,19 @@ struct ExactShape {
     spec.architecture = "Qwen2ForCausalLM";
     spec.vocab_size = vocab_size;
     spec.hidden_size = hidden_size;
-    spec.intermediate_size = intermediate_size;
-    spec.num_layers = 2;
-    spec.num_heads = num_heads;
-    spec.num_kv_heads = num_kv_heads;
-    spec.head_dim = head_dim;
     spec.max_position_embeddings = 1024;
-    spec.qkv_bias = qkv_bias;
-    spec.output_bias = qkv_bias;
-    spec.mlp_bias = qkv_bias && tied;
-    spec.qk_norm = qk_norm;
     spec.tie_word_embeddings = tied;
     spec.initializer_range = 0.2;
+    LayerSpec layer;
+    layer.feed_forward.intermediate_size = intermediate_size;
+    layer.attention.num_heads = num_heads;
+    layer.attention.num_kv_heads = num_kv_heads;
+    layer.attention.head_dim = head_dim;
+    layer.attention.qkv_bias = qkv_bias;
+    layer.attention.output_bias = qkv_bias;
+    layer.feed_forward.bias = qkv_bias && tied;
+    layer.attention.qk_norm = qk_norm;
+    spec.layers.assign(2, layer);
     return spec;
   }
 };
@@ -194,7 +195,7 @@ class ExactNumerics {
     PagedKvCache cache = MakeCache(sequences, block_size);
     std::unique_ptr<DeviceAttention> on_device;
     if (make_attention_ != nullptr) {
-      auto made = make_attention_(cache, model_.spec().num_heads);
+      auto made = make_attention_(cache, model_.spec().layers.front().attention.num_heads);
       EXPECT_OK(made.status());
       on_device = *std::move(made);
     }
@@ -274,7 +275,7 @@ class ExactNumerics {
                            const at::Tensor& positions, Attention& attention) const {
     const Rotary rotary = model_.MakeRotary(positions.to(device_));
     Residual x{model_.Embed(params, ids.to(device_)), {}};
-    for (int64_t layer = 0; layer < model_.spec().num_layers; ++layer) {
+    for (int64_t layer = 0; layer < model_.spec().num_layers(); ++layer) {
       x = model_.Block(params, layer, x, rotary, attention);
     }
     return model_.FinalNorm(params, Sum(x));
@@ -285,7 +286,7 @@ class ExactNumerics {
                     const at::Tensor& positions, Attention& attention) const {
     const Rotary rotary = model_.MakeRotary(positions.to(device_));
     at::Tensor x = model_.Embed(params, ids.to(device_));
-    for (int64_t layer = 0; layer < model_.spec().num_layers; ++layer) {
+    for (int64_t layer = 0; layer < model_.spec().num_layers(); ++layer) {
       x = model_.Block(params, layer, x, rotary, attention);
     }
     return model_.FinalNorm(params, x);
@@ -325,15 +326,16 @@ class ExactNumerics {
     free_blocks_.resize(num_blocks);
     std::iota(free_blocks_.begin(), free_blocks_.end(), 0);
     std::shuffle(free_blocks_.begin(), free_blocks_.end(), random_);
-    auto cache = PagedKvCache::Create({.num_layers = model_.spec().num_layers,
-                                       .num_blocks = num_blocks,
-                                       .block_size = block_size,
-                                       .num_kv_heads = model_.spec().num_kv_heads,
-                                       .head_dim = model_.spec().head_dim,
-                                       .dtype = dtype_,
-                                       .device = device_});
+    auto cache =
+        PagedKvCache::Create({.num_layers = model_.spec().num_layers(),
+                              .num_blocks = num_blocks,
+                              .block_size = block_size,
+                              .num_kv_heads = model_.spec().layers.front().attention.num_kv_heads,
+                              .head_dim = model_.spec().layers.front().attention.head_dim,
+                              .dtype = dtype_,
+                              .device = device_});
     EXPECT_OK(cache.status());
-    for (int64_t layer = 0; layer < model_.spec().num_layers; ++layer) {
+    for (int64_t layer = 0; layer < model_.spec().num_layers(); ++layer) {
       for (const at::Tensor& t : {cache->keys(layer), cache->values(layer)}) {
         t.fill_(std::numeric_limits<float>::quiet_NaN());
       }

@@ -79,7 +79,7 @@ class Golden : public ::testing::TestWithParam<const char*> {
     PackedAttention attention(cu_seqlens, implementation);
     const Rotary rotary = model_->MakeRotary(PackedPositions(cu_seqlens));
     at::Tensor x = model_->Embed(params, at::tensor(batch_.ids, at::kLong));
-    for (int64_t i = 0; i < model_->spec().num_layers; ++i) {
+    for (int64_t i = 0; i < model_->spec().num_layers(); ++i) {
       x = model_->Block(params, i, x, rotary, attention);
     }
     const at::Tensor hidden =
@@ -167,7 +167,7 @@ TEST_P(Golden, WeightsThatArriveInPartsArePackedAsTheyCome) {
   for (size_t i = 0; i < model_->table().parameters().size(); ++i) {
     num_packed += packed.Packed(static_cast<int>(i)) != nullptr ? 1 : 0;
   }
-  EXPECT_GE(num_packed, 4 * model_->spec().num_layers);
+  EXPECT_GE(num_packed, 4 * model_->spec().num_layers());
 }
 
 TEST_P(Golden, BFloat16StaysClose) {

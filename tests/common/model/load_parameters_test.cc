@@ -30,12 +30,13 @@ ModelSpec TinySpec(bool tied = false) {
   spec.architecture = "LlamaForCausalLM";
   spec.vocab_size = 11;
   spec.hidden_size = 4;
-  spec.intermediate_size = 6;
-  spec.num_layers = 1;
-  spec.num_heads = 2;
-  spec.num_kv_heads = 1;
-  spec.head_dim = 2;
   spec.tie_word_embeddings = tied;
+  LayerSpec layer;
+  layer.feed_forward.intermediate_size = 6;
+  layer.attention.num_heads = 2;
+  layer.attention.num_kv_heads = 1;
+  layer.attention.head_dim = 2;
+  spec.layers.assign(1, layer);
   return spec;
 }
 
@@ -207,24 +208,26 @@ TEST(RandomInit, APartIsDrawnAsInTheWhole) {
 TEST(RandomInit, MatricesAreNormalNormsOnesAndSegmentsDiffer) {
   ModelSpec spec = TinySpec();
   spec.hidden_size = 64;
-  spec.intermediate_size = 500;
-  spec.qkv_bias = true;
   spec.initializer_range = 0.5;
+  for (LayerSpec& layer : spec.layers) {
+    layer.feed_forward.intermediate_size = 500;
+    layer.attention.qkv_bias = true;
+  }
   const ParameterTable table(spec);
   Arena arena(table, at::kFloat);
   RandomInit(spec, 1, arena);
   const LayerParameters& layer = table.layer(0);
-  EXPECT_TRUE(at::equal(arena.Get(layer.input_norm), at::ones({64})));
-  EXPECT_TRUE(at::equal(arena.Get(layer.qkv_bias), at::zeros({8})));
-  const at::Tensor gate = arena.Get(layer.gate_up_weight).narrow(0, 0, 500).clone();
-  const at::Tensor up = arena.Get(layer.gate_up_weight).narrow(0, 500, 500).clone();
+  EXPECT_TRUE(at::equal(arena.Get(layer.attention_norm), at::ones({64})));
+  EXPECT_TRUE(at::equal(arena.Get(layer.attention.qkv_bias), at::zeros({8})));
+  const at::Tensor gate = arena.Get(layer.feed_forward.gate_up_weight).narrow(0, 0, 500).clone();
+  const at::Tensor up = arena.Get(layer.feed_forward.gate_up_weight).narrow(0, 500, 500).clone();
   EXPECT_NEAR(gate.mean().item<double>(), 0.0, 0.02);
   EXPECT_NEAR(gate.std().item<double>(), 0.5, 0.02);
   // A normal's fourth moment is three times its variance squared.
   EXPECT_NEAR(gate.pow(4).mean().item<double>() / 0.0625, 3.0, 0.2);
   EXPECT_LT((gate * up).mean().abs().item<double>(), 0.01);
   RandomInit(spec, 2, arena);
-  EXPECT_FALSE(at::equal(gate, arena.Get(layer.gate_up_weight).narrow(0, 0, 500)));
+  EXPECT_FALSE(at::equal(gate, arena.Get(layer.feed_forward.gate_up_weight).narrow(0, 0, 500)));
 }
 
 }  // namespace

@@ -45,11 +45,12 @@ absl::Status ErrorOf(const json& changes) {
 TEST(ModelSpec, ReadsLlama) {
   const ModelSpec spec = Parse(LlamaConfig());
   EXPECT_EQ(spec.architecture, "LlamaForCausalLM");
-  EXPECT_EQ(spec.head_dim, 6);
-  EXPECT_EQ(spec.q_size(), 24);
-  EXPECT_EQ(spec.kv_size(), 12);
+  EXPECT_EQ(spec.layers.front().attention.head_dim, 6);
+  EXPECT_EQ(spec.layers.front().attention.q_size(), 24);
+  EXPECT_EQ(spec.layers.front().attention.kv_size(), 12);
   EXPECT_EQ(spec.rope.theta, 10000.0);
-  EXPECT_FALSE(spec.qkv_bias || spec.mlp_bias || spec.qk_norm || spec.tie_word_embeddings);
+  EXPECT_FALSE(spec.layers.front().attention.qkv_bias || spec.layers.front().feed_forward.bias ||
+               spec.layers.front().attention.qk_norm || spec.tie_word_embeddings);
   EXPECT_THAT(spec.eos_token_ids, ElementsAre(2, 3));
   EXPECT_EQ(spec.bos_token_id, 1);
   EXPECT_EQ(spec.pad_token_id, std::nullopt);
@@ -57,15 +58,15 @@ TEST(ModelSpec, ReadsLlama) {
 
 TEST(ModelSpec, Qwen2HasBiasesOnQkvAlone) {
   const ModelSpec spec = Parse(Changed(LlamaConfig(), {{"architectures", {"Qwen2ForCausalLM"}}}));
-  EXPECT_TRUE(spec.qkv_bias);
-  EXPECT_FALSE(spec.output_bias);
+  EXPECT_TRUE(spec.layers.front().attention.qkv_bias);
+  EXPECT_FALSE(spec.layers.front().attention.output_bias);
 }
 
 TEST(ModelSpec, Qwen3NormalisesHeadsOf128UnlessToldOtherwise) {
   const json config = Changed(LlamaConfig(), {{"architectures", {"Qwen3ForCausalLM"}}});
-  EXPECT_TRUE(Parse(config).qk_norm);
-  EXPECT_EQ(Parse(config).head_dim, 128);
-  EXPECT_EQ(Parse(Changed(config, {{"head_dim", 10}})).head_dim, 10);
+  EXPECT_TRUE(Parse(config).layers.front().attention.qk_norm);
+  EXPECT_EQ(Parse(config).layers.front().attention.head_dim, 128);
+  EXPECT_EQ(Parse(Changed(config, {{"head_dim", 10}})).layers.front().attention.head_dim, 10);
 }
 
 TEST(ModelSpec, ModelTypeStandsInForAbsentArchitectures) {
@@ -218,7 +219,7 @@ TEST(ParameterTable, LimitsGroupAndSplitUnitsAndKeepTheOrder) {
       EXPECT_TRUE(limits.max_elements == 0 || single || offset <= limits.max_elements);
     }
     EXPECT_EQ(next, static_cast<int>(table.parameters().size()));
-    EXPECT_EQ(table.num_stages(), spec.num_layers + 2);
+    EXPECT_EQ(table.num_stages(), spec.num_layers() + 2);
   }
   EXPECT_EQ(UnitNames(ParameterTable(spec, {.min_elements = 1 << 30})).size(), 1u);
   EXPECT_EQ(ParameterTable(spec, {.max_elements = 1}).units().size(), plain.parameters().size());

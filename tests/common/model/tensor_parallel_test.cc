@@ -1,7 +1,5 @@
 // A model split over ranks against the whole one: log-probs, entropies and the gradient of every
 // parameter, for sizes that divide and sizes that do not. Ranks are threads.
-#include "common/model/tensor_parallel.h"
-
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -11,6 +9,7 @@
 
 #include "common/model/arena.h"
 #include "common/model/packed_attention.h"
+#include "common/model/parallel_fit.h"
 #include "common/model/random_init.h"
 #include "common/model/segment_box.h"
 #include "common/model/sequence_parallel_attention.h"
@@ -33,36 +32,40 @@ ModelSpec LlamaSpec() {
   spec.architecture = "LlamaForCausalLM";
   spec.vocab_size = 61;
   spec.hidden_size = 24;
-  spec.intermediate_size = 27;
-  spec.num_layers = 2;
-  spec.num_heads = 8;
-  spec.num_kv_heads = 4;
-  spec.head_dim = 6;
   spec.max_position_embeddings = 128;
   spec.initializer_range = 0.2;
+  LayerSpec layer;
+  layer.feed_forward.intermediate_size = 27;
+  layer.attention.num_heads = 8;
+  layer.attention.num_kv_heads = 4;
+  layer.attention.head_dim = 6;
+  spec.layers.assign(2, layer);
   return spec;
 }
 
 ModelSpec Qwen2Spec() {
   ModelSpec spec = LlamaSpec();
   spec.architecture = "Qwen2ForCausalLM";
-  spec.qkv_bias = true;
   spec.tie_word_embeddings = true;
+  for (LayerSpec& layer : spec.layers) layer.attention.qkv_bias = true;
   return spec;
 }
 
 ModelSpec Qwen3Spec() {
   ModelSpec spec = LlamaSpec();
   spec.architecture = "Qwen3ForCausalLM";
-  spec.qk_norm = true;
-  spec.head_dim = 10;
+  for (LayerSpec& layer : spec.layers) {
+    layer.attention.qk_norm = true;
+    layer.attention.head_dim = 10;
+  }
   return spec;
 }
 
 ModelSpec AllBiasesSpec() {
   ModelSpec spec = Qwen3Spec();
-  spec.qkv_bias = spec.output_bias = spec.mlp_bias = true;
   spec.tie_word_embeddings = true;
+  for (LayerSpec& layer : spec.layers)
+    layer.attention.qkv_bias = layer.attention.output_bias = layer.feed_forward.bias = true;
   return spec;
 }
 
@@ -120,7 +123,7 @@ LogProbs Train(const Transformer& model, Arena& arena, const Batch& batch) {
   PackedAttention attention(at::tensor(batch.cu_seqlens, at::kLong));
   const Rotary rotary = model.MakeRotary(batch.positions);
   at::Tensor x = model.Embed(arena, batch.ids);
-  for (int64_t i = 0; i < model.spec().num_layers; ++i) {
+  for (int64_t i = 0; i < model.spec().num_layers(); ++i) {
     x = model.Block(arena, i, x, rotary, attention);
   }
   const at::Tensor hidden = model.FinalNorm(arena, x.index_select(0, batch.rows));
@@ -330,8 +333,10 @@ class SequenceParallel : public ::testing::TestWithParam<SequenceCase> {};
 TEST_P(SequenceParallel, AttentionIsThatOfAllTokens) {
   const SequenceCase& c = GetParam();
   ModelSpec spec = LlamaSpec();
-  spec.num_heads = c.heads;
-  spec.num_kv_heads = c.kv_heads;
+  for (LayerSpec& layer : spec.layers) {
+    layer.attention.num_heads = c.heads;
+    layer.attention.num_kv_heads = c.kv_heads;
+  }
   ASSERT_OK(CheckSequenceParallel(spec, 1, c.ranks));
   const int64_t tokens = 24;
   const int64_t head_dim = 8;

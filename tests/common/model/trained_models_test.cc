@@ -46,7 +46,7 @@ std::vector<int64_t> Predictions(const LoadedModel& loaded, const std::vector<in
   PackedAttention attention(cu_seqlens);
   const Rotary rotary = model.MakeRotary(PackedPositions(cu_seqlens));
   at::Tensor x = model.Embed(loaded.arena, at::tensor(ids));
-  for (int64_t i = 0; i < model.spec().num_layers; ++i) {
+  for (int64_t i = 0; i < model.spec().num_layers(); ++i) {
     x = model.Block(loaded.arena, i, x, rotary, attention);
   }
   const at::Tensor best = model.Logits(loaded.arena, model.FinalNorm(loaded.arena, x)).argmax(-1);

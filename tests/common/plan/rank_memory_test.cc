@@ -13,11 +13,12 @@ model::ModelSpec Spec() {
   spec.architecture = "LlamaForCausalLM";
   spec.vocab_size = 512;
   spec.hidden_size = 64;
-  spec.intermediate_size = 128;
-  spec.num_layers = 4;
-  spec.num_heads = 4;
-  spec.num_kv_heads = 2;
-  spec.head_dim = 16;
+  model::LayerSpec layer;
+  layer.feed_forward.intermediate_size = 128;
+  layer.attention.num_heads = 4;
+  layer.attention.num_kv_heads = 2;
+  layer.attention.head_dim = 16;
+  spec.layers.assign(4, layer);
   return spec;
 }
 
@@ -152,7 +153,7 @@ TEST(RankMemory, OfACriticIsThatOfItsOwnShape) {
   const int64_t policy = Predict(setup).resident;
   setup.has_critic = true;
   setup.critic_spec = Spec();
-  setup.critic_spec->num_layers = 8;
+  setup.critic_spec->layers.assign(8, Spec().layers.front());
   EXPECT_EQ(Predict(setup).resident - policy,
             18 * model::ValueModelSpec(*setup.critic_spec).num_parameters());
 }

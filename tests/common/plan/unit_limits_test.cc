@@ -9,10 +9,11 @@ model::ModelSpec Spec(int64_t hidden) {
   model::ModelSpec spec;
   spec.vocab_size = 4096;
   spec.hidden_size = hidden;
-  spec.intermediate_size = 4 * hidden;
-  spec.num_layers = 8;
-  spec.num_heads = spec.num_kv_heads = 8;
-  spec.head_dim = hidden / 8;
+  model::LayerSpec layer;
+  layer.feed_forward.intermediate_size = 4 * hidden;
+  layer.attention.num_heads = layer.attention.num_kv_heads = 8;
+  layer.attention.head_dim = hidden / 8;
+  spec.layers.assign(8, layer);
   return spec;
 }
 
@@ -26,21 +27,21 @@ TEST(UnitLimits, GroupTheLayersOfASmallModelButNotAllOfThem) {
   const model::ModelSpec spec = Spec(64);
   const int64_t units = NumUnits(spec, {.dp_shard = 8}, {});
   EXPECT_GT(units, 2);
-  EXPECT_LT(units, spec.num_layers + 2);
+  EXPECT_LT(units, spec.num_layers() + 2);
 }
 
 TEST(UnitLimits, LeaveTheLayersOfALargeModelAlone) {
   const model::ModelSpec spec = Spec(1024);
-  EXPECT_EQ(NumUnits(spec, {.dp_shard = 2}, {}), spec.num_layers + 2);
+  EXPECT_EQ(NumUnits(spec, {.dp_shard = 2}, {}), spec.num_layers() + 2);
   // Shards of a layer would be small on so many ranks.
-  EXPECT_LT(NumUnits(spec, {.dp_shard = 64}, {}), spec.num_layers + 2);
+  EXPECT_LT(NumUnits(spec, {.dp_shard = 64}, {}), spec.num_layers() + 2);
 }
 
 TEST(UnitLimits, AreWhatIsStated) {
   config::v1::TrainerConfig trainer;
   trainer.set_min_unit_bytes(1);
   const model::ModelSpec spec = Spec(64);
-  EXPECT_EQ(NumUnits(spec, {.dp_shard = 8}, trainer), spec.num_layers + 2);
+  EXPECT_EQ(NumUnits(spec, {.dp_shard = 8}, trainer), spec.num_layers() + 2);
   trainer.set_min_unit_bytes(0);
   trainer.set_max_unit_bytes(4096);
   const model::ParameterTable table(spec, UnitLimitsOf(trainer, spec, {}, 4));

@@ -82,12 +82,13 @@ TEST(FleetPlan, EveryByteLeavesTheTrainerOnceHoweverManyRanksWantIt) {
   // As a large model over many ranks: a slice is not much larger than the norms in it, and the same
   // rank has those of every layer.
   model::ModelSpec spec;
-  spec.num_heads = spec.num_kv_heads = 8;
-  spec.head_dim = 16;
   spec.hidden_size = 128;
-  spec.intermediate_size = 256;
   spec.vocab_size = 1024;
-  spec.num_layers = 12;
+  model::LayerSpec layer;
+  layer.attention.num_heads = layer.attention.num_kv_heads = 8;
+  layer.attention.head_dim = 16;
+  layer.feed_forward.intermediate_size = 256;
+  spec.layers.assign(12, layer);
   const ModelLayout layout = *LayoutOf(spec, {}, 1);
   const FleetPlan fleet = *Plan(spec, {}, {.dp_shard = 64}, {8, 8});
   EXPECT_EQ(fleet.feed->total_bytes(), layout.elements() * static_cast<int64_t>(sizeof(Value)));

@@ -28,18 +28,19 @@ inline int Draw(Rng& rng, int least, int most) {
 // Sizes that rarely divide by anything; splits over up to 4 ranks.
 inline model::ModelSpec RandomSpec(Rng& rng) {
   model::ModelSpec spec;
-  spec.num_kv_heads = Draw(rng, 4, 6);
-  spec.num_heads = spec.num_kv_heads * Draw(rng, 1, 3);
-  spec.head_dim = Draw(rng, 1, 4);
   spec.hidden_size = Draw(rng, 3, 17);
-  spec.intermediate_size = Draw(rng, 4, 23);
   spec.vocab_size = Draw(rng, 5, 40);
-  spec.num_layers = Draw(rng, 1, 3);
-  spec.qkv_bias = Draw(rng, 0, 1) == 1;
-  spec.qk_norm = Draw(rng, 0, 1) == 1;
-  spec.output_bias = Draw(rng, 0, 1) == 1;
-  spec.mlp_bias = Draw(rng, 0, 1) == 1;
   spec.tie_word_embeddings = Draw(rng, 0, 1) == 1;
+  model::LayerSpec layer;
+  layer.attention.num_kv_heads = Draw(rng, 4, 6);
+  layer.attention.num_heads = layer.attention.num_kv_heads * Draw(rng, 1, 3);
+  layer.attention.head_dim = Draw(rng, 1, 4);
+  layer.feed_forward.intermediate_size = Draw(rng, 4, 23);
+  layer.attention.qkv_bias = Draw(rng, 0, 1) == 1;
+  layer.attention.qk_norm = Draw(rng, 0, 1) == 1;
+  layer.attention.output_bias = Draw(rng, 0, 1) == 1;
+  layer.feed_forward.bias = Draw(rng, 0, 1) == 1;
+  spec.layers.assign(Draw(rng, 1, 3), layer);
   return spec;
 }
 

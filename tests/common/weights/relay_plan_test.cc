@@ -102,13 +102,14 @@ TEST(RelayPlan, GivesEveryReplicaOfAMixItsBoxesAsTheBucketsArrive) {
 
 TEST(RelayPlan, EveryRankOfAnEvenlySplitReplicaPassesOnAsMuch) {
   model::ModelSpec spec;
-  spec.num_kv_heads = 4;
-  spec.num_heads = 8;
-  spec.head_dim = 16;
   spec.hidden_size = 128;
-  spec.intermediate_size = 256;
   spec.vocab_size = 512;
-  spec.num_layers = 4;
+  model::LayerSpec layer;
+  layer.attention.num_kv_heads = 4;
+  layer.attention.num_heads = 8;
+  layer.attention.head_dim = 16;
+  layer.feed_forward.intermediate_size = 256;
+  spec.layers.assign(4, layer);
   const comm::MeshShape mesh{.dp_shard = 4};
   ASSERT_OK_AND_ASSIGN(const Chain chain,
                        MakeChain(spec, TrainerHoldings(*LayoutOf(spec, {}, 1), mesh), {4, 2, 1},

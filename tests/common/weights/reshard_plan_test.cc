@@ -96,12 +96,13 @@ TEST(ReshardPlan, IsTheSameWhoeverMakesIt) {
 // (norms), of which the copies of a shard's holders are shared out.
 TEST(ReshardPlan, CopiesShareTheWorkEvenly) {
   model::ModelSpec spec;
-  spec.num_heads = spec.num_kv_heads = 12;
-  spec.head_dim = 4;
   spec.hidden_size = 48;
-  spec.intermediate_size = 96;
   spec.vocab_size = 480;
-  spec.num_layers = 4;
+  model::LayerSpec layer;
+  layer.attention.num_heads = layer.attention.num_kv_heads = 12;
+  layer.attention.head_dim = 4;
+  layer.feed_forward.intermediate_size = 96;
+  spec.layers.assign(4, layer);
   for (const comm::MeshShape mesh :
        {comm::MeshShape{3, 1, 1}, comm::MeshShape{3, 2, 1}, comm::MeshShape{2, 2, 2},
         comm::MeshShape{1, 4, 3}, comm::MeshShape{3, 4, 2}}) {
@@ -118,12 +119,13 @@ TEST(ReshardPlan, CopiesShareTheWorkEvenly) {
 
 TEST(ReshardPlan, SendersAreBusyTogetherAndReceiversAlternateAmongThem) {
   model::ModelSpec spec;
-  spec.num_heads = spec.num_kv_heads = 8;
-  spec.head_dim = 8;
   spec.hidden_size = 64;
-  spec.intermediate_size = 256;
   spec.vocab_size = 512;
-  spec.num_layers = 8;
+  model::LayerSpec layer;
+  layer.attention.num_heads = layer.attention.num_kv_heads = 8;
+  layer.attention.head_dim = 8;
+  layer.feed_forward.intermediate_size = 256;
+  spec.layers.assign(8, layer);
   const Case c{spec, {}, {.dp_shard = 4}, 2, 4096};
   const ReshardPlan plan = *c.Plan();
 

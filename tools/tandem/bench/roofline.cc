@@ -146,10 +146,12 @@ StepCost DecodeCost(const model::ModelSpec& spec, int64_t element_bytes, int64_t
   // Rows of an embedding are looked up, unless it is the output projection too.
   const int64_t looked_up = spec.tie_word_embeddings ? 0 : spec.vocab_size * spec.hidden_size;
   const auto weights = static_cast<double>(spec.num_parameters() - looked_up);
-  const auto layers = static_cast<double>(spec.num_layers);
   const auto rows = static_cast<double>(batch);
-  const double keys = 2.0 * layers * static_cast<double>(spec.kv_size()) * context * rows;
-  const double scores = 4.0 * layers * static_cast<double>(spec.q_size()) * context * rows;
+  double keys = 0, scores = 0;
+  for (const model::LayerSpec& layer : spec.layers) {
+    keys += 2.0 * static_cast<double>(layer.attention.kv_size()) * context * rows;
+    scores += 4.0 * static_cast<double>(layer.attention.q_size()) * context * rows;
+  }
   return {(weights + keys) * static_cast<double>(element_bytes), 2.0 * weights * rows + scores};
 }
 

@@ -94,8 +94,8 @@ absl::Status Run(const Options& options) {
   const model::Transformer transformer(std::move(spec));
   ASSIGN_OR_RETURN(std::vector<int64_t> ids, ReadIds(options.input, transformer.spec().vocab_size));
   const auto length = static_cast<int64_t>(ids.size());
-  const int64_t bytes =
-      transformer.spec().num_layers * transformer.spec().num_heads * length * length;
+  const int64_t num_heads = transformer.spec().layers.front().attention.num_heads;
+  const int64_t bytes = transformer.spec().num_layers() * num_heads * length * length;
   if (bytes > kMaxAttentionBytes) {
     return absl::ResourceExhaustedError(absl::StrCat("the attention of ", length, " tokens takes ",
                                                      bytes >> 20, " MiB; at most ",
@@ -110,7 +110,7 @@ absl::Status Run(const Options& options) {
   WatchedAttention attention(at::tensor({int64_t{0}, length}, at::kLong), weights);
   const model::Rotary rotary = transformer.MakeRotary(at::arange(length, at::kLong));
   at::Tensor x = transformer.Embed(arena, tokens);
-  for (int64_t layer = 0; layer < transformer.spec().num_layers; ++layer) {
+  for (int64_t layer = 0; layer < transformer.spec().num_layers(); ++layer) {
     x = transformer.Block(arena, layer, x, rotary, attention);
   }
   const at::Tensor hidden = transformer.FinalNorm(arena, x).narrow(0, 0, length - 1);
@@ -123,8 +123,8 @@ absl::Status Run(const Options& options) {
   };
   const nlohmann::json found = {{"entropies", list(out.entropy)},
                                 {"logprobs", list(out.logprobs)},
-                                {"num_layers", transformer.spec().num_layers},
-                                {"num_heads", transformer.spec().num_heads}};
+                                {"num_layers", transformer.spec().num_layers()},
+                                {"num_heads", num_heads}};
   RETURN_IF_ERROR(io::WriteFileAtomically(options.attention, weights));
   return io::WriteFileAtomically(options.output, found.dump());
 }

@@ -45,10 +45,12 @@ class CudaEngineTest : public EngineTest {
 model::ModelSpec QwenLikeSpec() {
   model::ModelSpec spec = SmallSpec();
   spec.hidden_size = 128;
-  spec.intermediate_size = 256;
-  spec.num_heads = 14;
-  spec.num_kv_heads = 2;
-  spec.head_dim = 64;
+  for (model::LayerSpec& layer : spec.layers) {
+    layer.feed_forward.intermediate_size = 256;
+    layer.attention.num_heads = 14;
+    layer.attention.num_kv_heads = 2;
+    layer.attention.head_dim = 64;
+  }
   return spec;
 }
 

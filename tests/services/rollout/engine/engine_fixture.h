@@ -32,14 +32,15 @@ inline model::ModelSpec SmallSpec() {
   spec.architecture = "Qwen2ForCausalLM";
   spec.vocab_size = 97;
   spec.hidden_size = 48;
-  spec.intermediate_size = 80;
-  spec.num_layers = 2;
-  spec.num_heads = 6;
-  spec.num_kv_heads = 2;
-  spec.head_dim = 12;
   spec.max_position_embeddings = 512;
-  spec.qkv_bias = true;
   spec.initializer_range = 0.2;
+  model::LayerSpec layer;
+  layer.feed_forward.intermediate_size = 80;
+  layer.attention.num_heads = 6;
+  layer.attention.num_kv_heads = 2;
+  layer.attention.head_dim = 12;
+  layer.attention.qkv_bias = true;
+  spec.layers.assign(2, layer);
   return spec;
 }
 

@@ -29,7 +29,7 @@ std::vector<float> PlainScore(const model::Transformer& model, const model::Aren
   model::PackedAttention attention(cu_seqlens, model::PackedAttention::Implementation::kEager);
   const model::Rotary rotary = model.MakeRotary(model::PackedPositions(cu_seqlens));
   at::Tensor x = model.Embed(arena, ids);
-  for (int64_t layer = 0; layer < model.spec().num_layers; ++layer) {
+  for (int64_t layer = 0; layer < model.spec().num_layers(); ++layer) {
     x = model.Block(arena, layer, x, rotary, attention);
   }
   const at::Tensor logits = model.Logits(arena, model.FinalNorm(arena, x)).div(temperature);

@@ -24,8 +24,10 @@ const at::Device kDevice(EXACT_DEVICE);
 model::ModelSpec GroupedSpec() {
   model::ModelSpec spec = SmallSpec();
   spec.vocab_size = 700;
-  spec.head_dim = 32;
-  spec.qk_norm = true;
+  for (model::LayerSpec& layer : spec.layers) {
+    layer.attention.head_dim = 32;
+    layer.attention.qk_norm = true;
+  }
   return spec;
 }
 
@@ -41,7 +43,7 @@ std::vector<float> TrainerLogProbs(const model::Transformer& model, const model:
   model::PackedAttention attention(cu_seqlens);
   const model::Rotary rotary = model.MakeRotary(model::PackedPositions(cu_seqlens).to(kDevice));
   at::Tensor x = model.Embed(arena, ids);
-  for (int64_t layer = 0; layer < model.spec().num_layers; ++layer) {
+  for (int64_t layer = 0; layer < model.spec().num_layers(); ++layer) {
     x = model.Block(arena, layer, x, rotary, attention);
   }
   const at::Tensor temperatures = at::full({n - 1}, temperature, at::kFloat).to(kDevice);

@@ -46,19 +46,21 @@ class SleepTest : public EngineTest {
 TEST_F(SleepTest, TheMemoryGoesBackToTheSystem) {
   model::ModelSpec spec = SmallSpec();
   spec.hidden_size = 512;
-  spec.intermediate_size = 1024;
-  spec.num_layers = 4;
   spec.vocab_size = 4000;
-  spec.num_heads = 8;
-  spec.num_kv_heads = 8;
-  spec.head_dim = 64;
   spec.max_position_embeddings = 2048;
+  model::LayerSpec layer;
+  layer.feed_forward.intermediate_size = 1024;
+  layer.attention.num_heads = 8;
+  layer.attention.num_kv_heads = 8;
+  layer.attention.head_dim = 64;
+  spec.layers.assign(4, layer);
   EngineOptions options;
   options.kv_cache_bytes = 40 << 20;
   StartRandom(options, spec);
   const SampleChunk before = Generate(Greedy(Prompt(1500, 0, 4000), 2));
   const int64_t weights = model_->table().num_parameters() * 4;
-  const int64_t cache = int64_t{1500} * 2 * spec.num_layers * spec.kv_size() * 4;
+  const int64_t cache =
+      int64_t{1500} * 2 * spec.num_layers() * spec.layers.front().attention.kv_size() * 4;
   const int64_t awake = telemetry::ResidentBytes();
 
   Sleep({.kv_cache = true});

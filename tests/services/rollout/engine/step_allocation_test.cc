@@ -53,8 +53,10 @@ TEST_F(StepAllocationTest, OfBFloat16) {
 TEST_F(StepAllocationTest, OfModelsThatNormalizeHeads) {
   model::ModelSpec spec = SmallSpec();
   spec.architecture = "Qwen3ForCausalLM";
-  spec.qkv_bias = false;
-  spec.qk_norm = true;
+  for (model::LayerSpec& layer : spec.layers) {
+    layer.attention.qkv_bias = false;
+    layer.attention.qk_norm = true;
+  }
   StartRandom({}, spec);
   ExpectStepsAllocateNothing({});
 }

@@ -18,10 +18,12 @@ using ::testing::HasSubstr;
 
 model::ModelSpec Spec(int64_t heads, int64_t kv_heads, int64_t vocab, int64_t intermediate = 80) {
   model::ModelSpec spec = SmallSpec();
-  spec.num_heads = heads;
-  spec.num_kv_heads = kv_heads;
   spec.vocab_size = vocab;
-  spec.intermediate_size = intermediate;
+  for (model::LayerSpec& layer : spec.layers) {
+    layer.attention.num_heads = heads;
+    layer.attention.num_kv_heads = kv_heads;
+    layer.feed_forward.intermediate_size = intermediate;
+  }
   return spec;
 }
 
@@ -128,11 +130,11 @@ INSTANTIATE_TEST_SUITE_P(Splits, TensorParallelTest,
 TEST(ReplicaTest, PreemptionAndPrefixCacheWorkOverRanks) {
   EngineOptions options = Options();
   const model::ModelSpec spec = Spec(6, 2, 97);
-  model::PagedKvCacheOptions block{.num_layers = spec.num_layers,
+  model::PagedKvCacheOptions block{.num_layers = spec.num_layers(),
                                    .num_blocks = 1,
                                    .block_size = 16,
                                    .num_kv_heads = 1,
-                                   .head_dim = spec.head_dim};
+                                   .head_dim = spec.layers.front().attention.head_dim};
   // Some twelve blocks: not all requests fit at once.
   options.kv_cache_bytes = 12 * model::PagedKvCache::BytesPerBlock(block);
   const std::vector<GenerationRequest> requests = Requests(97);

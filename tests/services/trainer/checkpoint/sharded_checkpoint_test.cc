@@ -175,7 +175,7 @@ TEST(ShardedCheckpoint, OfAnotherModelIsRefusedWithWhatDiffersAndChangesNothing)
   LocalMesh world(comm::MeshShape{});
   world.Run([&](const comm::DeviceMesh& mesh) {
     model::ModelSpec spec = SmallSpec();
-    spec.num_layers += 1;
+    spec.layers.push_back(spec.layers.front());
     spec.vocab_size += 3;
     ASSERT_OK_AND_ASSIGN(Rank rank, MakeRank(mesh, {}, spec, kSeed));
     const at::Tensor before = rank.model->shards()[0].master.clone();

@@ -21,11 +21,12 @@ constexpr int64_t kTokens = 2048;
 model::ModelSpec Spec(bool qk_norm) {
   model::ModelSpec spec = SmallSpec();
   spec.hidden_size = 64;
-  spec.intermediate_size = 160;
-  spec.num_layers = 6;
-  spec.head_dim = 16;
   spec.max_position_embeddings = 1024;
-  spec.qk_norm = qk_norm;
+  model::LayerSpec layer = spec.layers.front();
+  layer.feed_forward.intermediate_size = 160;
+  layer.attention.head_dim = 16;
+  layer.attention.qk_norm = qk_norm;
+  spec.layers.assign(6, layer);
   return spec;
 }
 
@@ -103,9 +104,11 @@ TEST_P(ActivationCheckpointingOf, KeepsLessAndGivesTheSameBits) {
   // attention: both norms' results, q, k, and SwiGLU's.
   const int64_t element = static_cast<int64_t>(c10::elementSize(dtype));
   const int64_t dropped =
-      (2 * spec.hidden_size + (spec.num_heads + spec.num_kv_heads) * 16 + spec.intermediate_size) *
+      (2 * spec.hidden_size +
+       (spec.layers.front().attention.num_heads + spec.layers.front().attention.num_kv_heads) * 16 +
+       spec.layers.front().feed_forward.intermediate_size) *
       kTokens * element;
-  EXPECT_EQ(none.activation_bytes - selective.activation_bytes, (spec.num_layers - 1) * dropped);
+  EXPECT_EQ(none.activation_bytes - selective.activation_bytes, (spec.num_layers() - 1) * dropped);
   EXPECT_EQ(none.activation_bytes - selective_second.activation_bytes, 3 * dropped);
 }
 

@@ -46,7 +46,7 @@ model::LogProbs Plain(const model::Transformer& transformer, const model::Parame
   model::PackedAttention attention(at::tensor(batch.cu_seqlens, at::kLong));
   const model::Rotary rotary = transformer.MakeRotary(batch.positions.to(kDevice));
   at::Tensor x = transformer.Embed(params, batch.token_ids.to(kDevice));
-  for (int64_t i = 0; i < transformer.spec().num_layers; ++i) {
+  for (int64_t i = 0; i < transformer.spec().num_layers(); ++i) {
     x = transformer.Block(params, i, x, rotary, attention);
   }
   const at::Tensor hidden =

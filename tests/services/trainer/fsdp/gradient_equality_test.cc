@@ -38,11 +38,13 @@ struct Case {
 model::ModelSpec SpecOf(const Case& c) {
   model::ModelSpec spec = SmallSpec();
   spec.tie_word_embeddings = c.tied;
-  spec.qk_norm = c.qk_norm;
-  spec.qkv_bias = c.bias;
-  spec.output_bias = c.bias && c.qk_norm;
-  spec.mlp_bias = c.bias && c.qk_norm;
-  spec.num_kv_heads = c.kv_heads;
+  for (model::LayerSpec& layer : spec.layers) {
+    layer.attention.qk_norm = c.qk_norm;
+    layer.attention.qkv_bias = c.bias;
+    layer.attention.output_bias = c.bias && c.qk_norm;
+    layer.feed_forward.bias = c.bias && c.qk_norm;
+    layer.attention.num_kv_heads = c.kv_heads;
+  }
   return spec;
 }
 

@@ -128,9 +128,10 @@ TEST(Offload, KeepsFewUnitsResident) {
   ShardedModelOptions options;
   options.spec = SmallSpec();
   options.spec.hidden_size = 256;
-  options.spec.intermediate_size = 512;
-  options.spec.num_layers = 16;
-  options.spec.head_dim = 64;
+  model::LayerSpec layer = options.spec.layers.front();
+  layer.feed_forward.intermediate_size = 512;
+  layer.attention.head_dim = 64;
+  options.spec.layers.assign(16, layer);
   options.mesh = &mesh;
   options.offload = Offload::kDisk;
   options.offload_folder = folder.path();

@@ -39,14 +39,15 @@ model::ModelSpec SmallSpec() {
   spec.architecture = "Qwen2ForCausalLM";
   spec.vocab_size = 61;
   spec.hidden_size = 20;
-  spec.intermediate_size = 28;
-  spec.num_layers = 3;
-  spec.num_heads = 4;
-  spec.num_kv_heads = 2;
-  spec.head_dim = 8;
   spec.max_position_embeddings = 128;
   spec.initializer_range = 0.2;
-  spec.qkv_bias = true;
+  model::LayerSpec layer;
+  layer.feed_forward.intermediate_size = 28;
+  layer.attention.num_heads = 4;
+  layer.attention.num_kv_heads = 2;
+  layer.attention.head_dim = 8;
+  layer.attention.qkv_bias = true;
+  spec.layers.assign(3, layer);
   return spec;
 }
 
@@ -163,7 +164,7 @@ at::Tensor WholeModel::Hidden(const PackedBatch& batch) const {
   model::PackedAttention attention(at::tensor(batch.cu_seqlens, at::kLong),
                                    model::PackedAttention::Implementation::kEager);
   at::Tensor x = transformer_.Embed(*this, batch.token_ids);
-  for (int64_t i = 0; i < transformer_.spec().num_layers; ++i) {
+  for (int64_t i = 0; i < transformer_.spec().num_layers(); ++i) {
     x = transformer_.Block(*this, i, x, rotary, attention);
   }
   return transformer_.FinalNorm(*this, x.index_select(0, batch.rows));

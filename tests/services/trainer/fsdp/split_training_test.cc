@@ -29,8 +29,8 @@ constexpr uint64_t kSeed = 11;
 
 model::ModelSpec Spec() {
   model::ModelSpec spec = SmallSpec();
-  spec.qk_norm = true;
   spec.tie_word_embeddings = true;
+  for (model::LayerSpec& layer : spec.layers) layer.attention.qk_norm = true;
   return spec;
 }
 

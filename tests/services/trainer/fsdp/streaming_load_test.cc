@@ -25,9 +25,10 @@ model::ModelSpec LargeSpec() {
   model::ModelSpec spec = SmallSpec();
   spec.vocab_size = 64000;
   spec.hidden_size = 256;
-  spec.intermediate_size = 2048;
-  spec.num_layers = 8;
-  spec.head_dim = 64;
+  model::LayerSpec layer = spec.layers.front();
+  layer.feed_forward.intermediate_size = 2048;
+  layer.attention.head_dim = 64;
+  spec.layers.assign(8, layer);
   return spec;
 }
 

@@ -10,11 +10,12 @@ model::ModelSpec SmallModel() {
   spec.architecture = "LlamaForCausalLM";
   spec.vocab_size = 100;
   spec.hidden_size = 8;
-  spec.intermediate_size = 16;
-  spec.num_layers = 2;
-  spec.num_heads = 2;
-  spec.num_kv_heads = 1;
-  spec.head_dim = 4;
+  model::LayerSpec layer;
+  layer.feed_forward.intermediate_size = 16;
+  layer.attention.num_heads = 2;
+  layer.attention.num_kv_heads = 1;
+  layer.attention.head_dim = 4;
+  spec.layers.assign(2, layer);
   return spec;
 }
 

@@ -1,0 +1,58 @@
+// ConfigReader: typed access to the keys of one JSON object of a config.json.
+#ifndef TANDEM_COMMON_MODEL_FAMILIES_CONFIG_READER_H_
+#define TANDEM_COMMON_MODEL_FAMILIES_CONFIG_READER_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "nlohmann/json.hpp"
+
+namespace tandem::model {
+
+// Sizes beyond these are a corrupt file; below them no product of sizes overflows an int64.
+inline constexpr int64_t kMaxVocab = int64_t{1} << 28;
+inline constexpr int64_t kMaxWidth = int64_t{1} << 22;
+inline constexpr int64_t kMaxLayers = int64_t{1} << 14;
+inline constexpr int64_t kMaxHeads = int64_t{1} << 14;
+inline constexpr int64_t kMaxHeadDim = int64_t{1} << 12;
+inline constexpr int64_t kMaxPositions = int64_t{1} << 31;
+
+// Errors name the file and the key: INVALID_ARGUMENT for a value that no model has, UNIMPLEMENTED
+// for one that this program cannot compute. `object` outlives the reader.
+class ConfigReader {
+ public:
+  ConfigReader(const nlohmann::json& object, std::string place)
+      : object_(object), place_(std::move(place)) {}
+
+  const std::string& place() const { return place_; }
+  // False also for null.
+  bool Has(const char* key) const;
+  // The value of a key that is there.
+  const nlohmann::json& At(const char* key) const { return object_[key]; }
+
+  absl::Status Invalid(const char* key, const std::string& expected) const;
+  absl::Status Unsupported(const char* key, const std::string& supported) const;
+
+  // An integer from 1 to `most`; `absent` where the key is not there, or an error without one.
+  absl::StatusOr<int64_t> Size(const char* key, int64_t most,
+                               std::optional<int64_t> absent = std::nullopt) const;
+  absl::StatusOr<double> Positive(const char* key, double absent) const;
+  absl::StatusOr<bool> Flag(const char* key, bool absent) const;
+  absl::StatusOr<std::string> Text(const char* key, const std::string& absent) const;
+  // The first of several; nothing for a negative one, which stands for "none".
+  absl::StatusOr<std::optional<int64_t>> TokenId(const char* key) const;
+  absl::StatusOr<std::vector<int64_t>> TokenIds(const char* key) const;
+
+ private:
+  const nlohmann::json& object_;
+  const std::string place_;
+};
+
+}  // namespace tandem::model
+
+#endif  // TANDEM_COMMON_MODEL_FAMILIES_CONFIG_READER_H_

@@ -1,0 +1,74 @@
+#include "common/model/parallel_fit.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/status/status_macros.h"
+
+namespace tandem::model {
+namespace {
+
+absl::Status CheckEnough(int size, const char* what, int64_t count) {
+  if (size <= count) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("tensor parallelism over ", size, " ranks: the model has ", count, " ", what,
+                   ", and each rank needs at least one; use at most ", count, " ranks"));
+}
+
+absl::Status CheckHeads(const AttentionSpec& spec, int size, KvHeadCopies copies) {
+  if (copies == KvHeadCopies::kNone) {
+    return CheckEnough(size, "key-value heads", spec.num_kv_heads);
+  }
+  RETURN_IF_ERROR(CheckEnough(size, "query heads", spec.num_heads));
+  // The ranks of one key-value head split the query heads that share it.
+  const int64_t most = (size + spec.num_kv_heads - 1) / spec.num_kv_heads;
+  const int64_t heads_of_each = spec.num_heads / spec.num_kv_heads;
+  if (most <= heads_of_each) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "tensor parallelism over ", size, " ranks: ", most, " of them would share one of ",
+      spec.num_kv_heads, " key-value heads, which ", heads_of_each,
+      " query heads read, and each rank needs at least one; use at most ",
+      heads_of_each * spec.num_kv_heads, " ranks"));
+}
+
+absl::Status CheckSequences(const AttentionSpec& spec, TensorParallel parallel, int ranks) {
+  const AttentionPart part = PartOf(spec, parallel);
+  const int64_t heads = part.heads.size();
+  const int64_t kv_heads = part.kv_heads.size();
+  const bool fits =
+      heads % ranks == 0 && kv_heads > 0 && (kv_heads % ranks == 0 || ranks % kv_heads == 0);
+  if (fits) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "sequence parallelism over ", ranks, " ranks: ", heads, " query heads and ", kv_heads,
+      " key-value heads", parallel.size > 1 ? absl::StrCat(" of tensor rank ", parallel.rank) : "",
+      " cannot be split over them; use a size that divides the query heads, and that divides the "
+      "key-value heads or is a multiple of them"));
+}
+
+}  // namespace
+
+absl::Status CheckTensorParallel(const ModelSpec& spec, int size, KvHeadCopies copies) {
+  if (size < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("tensor parallelism: expected 1 or more ranks, found ", size));
+  }
+  for (const LayerSpec& layer : spec.layers) {
+    RETURN_IF_ERROR(CheckHeads(layer.attention, size, copies));
+    RETURN_IF_ERROR(CheckEnough(size, "inner units of a feed-forward layer",
+                                layer.feed_forward.intermediate_size));
+  }
+  return CheckEnough(size, "vocabulary rows", spec.vocab_size);
+}
+
+absl::Status CheckSequenceParallel(const ModelSpec& spec, int tensor_ranks, int ranks) {
+  if (ranks < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("sequence parallelism: expected 1 or more ranks, found ", ranks));
+  }
+  for (const LayerSpec& layer : spec.layers) {
+    for (int r = 0; r < tensor_ranks; ++r) {
+      RETURN_IF_ERROR(CheckSequences(layer.attention, {r, tensor_ranks}, ranks));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tandem::model

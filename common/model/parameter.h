@@ -1,0 +1,91 @@
+// Parameter: one parameter of a model as a layer declares it, with its name, shape, role and split
+// over tensor-parallel ranks. ParameterTable gives it a place.
+//
+//   Parameter qkv = Stack("qkv_proj.weight",
+//                         {Rows("q_proj.weight", {64, 32}, {0, 64}),
+//                          Rows("k_proj.weight", {16, 32}, {0, 16}),
+//                          Rows("v_proj.weight", {16, 32}, {0, 16})},
+//                         ParameterRole::kMatrix, kShardRows);
+//
+// Projections that read the same input are one parameter with several segments (q, k, v; gate, up)
+// stacked along dim 0, so that one matrix product computes them. A segment is a tensor of the
+// Hugging Face folder. Names on the wire, in files and in errors are those of the segments.
+#ifndef TANDEM_COMMON_MODEL_PARAMETER_H_
+#define TANDEM_COMMON_MODEL_PARAMETER_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/model/tensor_parallel.h"
+
+namespace tandem::model {
+
+// How a tensor is laid over one axis of a mesh.
+struct Placement {
+  enum class Kind { kReplicate, kShard };
+  Kind kind = Kind::kReplicate;
+  int dim = 0;  // of kShard; each segment is split on its own
+};
+inline constexpr Placement kReplicate{Placement::Kind::kReplicate, 0};
+inline constexpr Placement kShardRows{Placement::Kind::kShard, 0};
+inline constexpr Placement kShardColumns{Placement::Kind::kShard, 1};
+
+// What a parameter is to the forward pass: decides how it is drawn, packed and computed with.
+enum class ParameterRole {
+  kEmbedding,  // rows are looked up; drawn from the normal distribution
+  kMatrix,     // a linear layer multiplies by it in compute type; drawn likewise
+  kNorm,       // scales a normed row; drawn as ones
+  kBias,       // added; drawn as zeros
+  kValueHead,  // a critic's output row, multiplied by in float32; drawn like a matrix
+};
+
+struct Segment {
+  std::string name;                   // "model.layers.0.self_attn.q_proj.weight"
+  std::vector<int64_t> shape;         // [rows, ...] that this rank holds
+  std::vector<int64_t> global_shape;  // of the logical tensor
+  std::vector<int64_t> start;  // where the rank's box begins in each dim; it extends by shape
+  int64_t row = 0;             // first row within the parameter
+  int64_t offset = 0;          // first element within the unit's flat buffer
+  int64_t numel = 0;           // of the box
+};
+
+struct Parameter {
+  std::string name;  // "model.layers.0.self_attn.qkv_proj.weight"
+  std::vector<int64_t> shape;
+  std::vector<Segment> segments;  // in row order; at least one
+  ParameterRole role = ParameterRole::kMatrix;
+  Placement tensor_parallel;   // over the tensor-parallel axis
+  bool trainable = true;       // a frozen one has no gradient and no optimizer state
+  std::string group = "base";  // "base", "adapter NAME", "vision"
+  // Set by the table.
+  int unit = 0;        // index into ParameterTable::units()
+  int64_t offset = 0;  // first element within the unit's flat buffer
+  int64_t numel = 0;
+};
+
+// Elements of a tensor of this shape.
+int64_t NumElements(const std::vector<int64_t>& shape);
+
+// A segment that every rank holds whole; one of which a rank holds the indices `part` of `dim`; the
+// same of rows.
+Segment Whole(std::string name, std::vector<int64_t> shape);
+Segment Part(std::string name, std::vector<int64_t> shape, int dim, Range part);
+Segment Rows(std::string name, std::vector<int64_t> shape, Range part);
+
+// A parameter of segments stacked along dim 0; of one segment, which gives it its name.
+Parameter Stack(std::string name, std::vector<Segment> segments, ParameterRole role,
+                Placement placement);
+Parameter Single(Segment segment, ParameterRole role, Placement placement);
+
+// The parameters of a model in the order of the forward pass, as its layers declare them.
+class ParameterDeclarations {
+ public:
+  virtual ~ParameterDeclarations() = default;
+  // Returns the parameter's index.
+  virtual int Add(Parameter parameter) = 0;
+};
+
+}  // namespace tandem::model
+
+#endif  // TANDEM_COMMON_MODEL_PARAMETER_H_
