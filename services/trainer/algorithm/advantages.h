@@ -1,35 +1,56 @@
-// How rewards become advantages: the choice of algorithm.adv_estimator.
+// AdvantageKind: how rewards become advantages, as algorithm.adv_estimator names it. Each is one
+// file (grpo_advantages.cc, rloo_advantages.cc, ...) and one line in advantages.cc:
+//
+//   const AdvantageKind* kind = FindAdvantages(config.algorithm().adv_estimator());
+//   AssignAdvantages(batch, {.kind = kind, .gamma = 1.0});
 #ifndef TANDEM_SERVICES_TRAINER_ALGORITHM_ADVANTAGES_H_
 #define TANDEM_SERVICES_TRAINER_ALGORITHM_ADVANTAGES_H_
 
+#include <vector>
+
 #include "services/trainer/data/training_batch.h"
+#include "tandem/config/v1/run_config.pb.h"
 
 namespace tandem::trainer {
 
-enum class AdvantageEstimator {
-  kGrpo,                       // grpo_advantages.h
-  kRloo,                       // rloo_advantages.h
-  kReinforcePlusPlus,          // discounted_returns.h, whitened
-  kReinforcePlusPlusBaseline,  // less the group's mean, whitened
-  kOpo,                        // opo_advantages.h
-  kRemax,                      // discounted_returns.h, less the greedy completion's reward
-  kGae,                        // gae_advantages.h, whitened
+struct AdvantageOptions;
+
+// For each sequence of a batch, one advantage for each of its trained-on tokens.
+using TokenAdvantages = std::vector<std::vector<double>>;
+
+struct AdvantageKind {
+  config::v1::AdvEstimator estimator;
+  // From total_reward() and token_rewards of the sequences; what else it reads is said below.
+  TokenAdvantages (*compute)(TrainingBatch& batch, const AdvantageOptions& options);
+  bool is_whitened = false;            // over the batch, afterwards (whitening.h)
+  bool needs_baseline_reward = false;  // of the greedy completion
+  bool needs_values = false;           // of a critic; sets the sequences' returns
 };
 
+extern const AdvantageKind kGrpoAdvantages;
+extern const AdvantageKind kRlooAdvantages;
+extern const AdvantageKind kReinforcePlusPlusAdvantages;
+extern const AdvantageKind kReinforcePlusPlusBaselineAdvantages;
+extern const AdvantageKind kOpoAdvantages;
+extern const AdvantageKind kRemaxAdvantages;
+extern const AdvantageKind kGaeAdvantages;
+
 struct AdvantageOptions {
-  AdvantageEstimator estimator = AdvantageEstimator::kGrpo;
+  const AdvantageKind* kind = &kGrpoAdvantages;
   bool divide_by_std = true;  // grpo's
   double gamma = 1.0;         // of reinforce_plus_plus and gae
   double lam = 1.0;           // of gae
 };
+
+// Null for an estimator that no file computes.
+const AdvantageKind* FindAdvantages(config::v1::AdvEstimator estimator);
 
 // Puts the reward of each completion on its last trained-on token: `token_rewards`.
 void SpreadRewards(TrainingBatch& batch);
 
 // Gives every trained-on token its advantage, from total_reward() and token_rewards, after
 // SpreadRewards(). Sequences that came with advantages of their own keep these; their rewards still
-// count in their group, and they take no part in whitening. kRemax wants baseline_reward, kGae
-// wants values and sets returns.
+// count in their group, and they take no part in whitening.
 void AssignAdvantages(TrainingBatch& batch, const AdvantageOptions& options);
 
 }  // namespace tandem::trainer

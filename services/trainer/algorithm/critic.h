@@ -1,5 +1,5 @@
 // Critic: the value model's part of a training step. It says what each token was worth before it
-// was known, which advantages are made of (gae_advantages.h), and learns the returns.
+// was known, which advantages are made of (gae_advantages.cc), and learns the returns.
 //
 //   Critic critic(MakeCriticOptions(config), model, optimizer, mesh);
 //   RETURN_IF_ERROR(critic.Score(batch, metrics));                 // values

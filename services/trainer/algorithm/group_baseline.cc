@@ -21,4 +21,24 @@ std::vector<double> GroupMeans(absl::Span<const double> rewards, absl::Span<cons
   return means;
 }
 
+GroupOutcomes OutcomesOf(const TrainingBatch& batch) {
+  GroupOutcomes out;
+  out.num_groups = batch.num_groups;
+  for (const Sequence& sequence : batch.sequences) {
+    out.rewards.push_back(sequence.total_reward());
+    out.lengths.push_back(static_cast<int64_t>(sequence.trained.size()));
+    out.groups.push_back(sequence.group);
+  }
+  return out;
+}
+
+TokenAdvantages SpreadOverTokens(const TrainingBatch& batch,
+                                 const std::vector<double>& advantages) {
+  TokenAdvantages out;
+  for (size_t i = 0; i < advantages.size(); ++i) {
+    out.emplace_back(batch.sequences[i].trained.size(), advantages[i]);
+  }
+  return out;
+}
+
 }  // namespace tandem::trainer

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstddef>
 
+#include "services/trainer/algorithm/advantages.h"
 #include "services/trainer/algorithm/group_baseline.h"
 
 namespace tandem::trainer {
@@ -34,5 +35,12 @@ std::vector<double> GrpoAdvantages(absl::Span<const double> rewards,
   }
   return advantages;
 }
+
+const AdvantageKind kGrpoAdvantages = {
+    config::v1::ADV_ESTIMATOR_GRPO, [](TrainingBatch& batch, const AdvantageOptions& options) {
+      const GroupOutcomes of = OutcomesOf(batch);
+      return SpreadOverTokens(
+          batch, GrpoAdvantages(of.rewards, of.groups, of.num_groups, options.divide_by_std));
+    }};
 
 }  // namespace tandem::trainer

@@ -1,28 +1,35 @@
-#include "services/trainer/algorithm/opo_advantages.h"
-
+// Advantages of on-policy optimisation with the optimal baseline (OPO, 2505.23585); verl's opo.
 #include <cstddef>
 
+#include "services/trainer/algorithm/advantages.h"
 #include "services/trainer/algorithm/group_baseline.h"
 
 namespace tandem::trainer {
+namespace {
 
-std::vector<double> OpoAdvantages(absl::Span<const double> rewards,
-                                  absl::Span<const int64_t> lengths,
-                                  absl::Span<const int64_t> groups, int64_t num_groups) {
-  const std::vector<int64_t> sizes = GroupSizes(groups, num_groups);
-  std::vector<double> weighted(num_groups, 0.0);
-  std::vector<double> total(num_groups, 0.0);
-  for (size_t i = 0; i < rewards.size(); ++i) {
-    weighted[groups[i]] += static_cast<double>(lengths[i]) * rewards[i];
-    total[groups[i]] += static_cast<double>(lengths[i]);
+// Reward - sum of length * reward of the group / sum of its lengths: long completions, whose
+// gradients are larger, count more in the baseline. In a group of one, or without any token: the
+// reward.
+TokenAdvantages OpoAdvantages(TrainingBatch& batch, const AdvantageOptions&) {
+  const GroupOutcomes of = OutcomesOf(batch);
+  const std::vector<int64_t> sizes = GroupSizes(of.groups, of.num_groups);
+  std::vector<double> weighted(of.num_groups, 0.0);
+  std::vector<double> total(of.num_groups, 0.0);
+  for (size_t i = 0; i < of.rewards.size(); ++i) {
+    weighted[of.groups[i]] += static_cast<double>(of.lengths[i]) * of.rewards[i];
+    total[of.groups[i]] += static_cast<double>(of.lengths[i]);
   }
-  std::vector<double> advantages(rewards.size());
-  for (size_t i = 0; i < rewards.size(); ++i) {
-    const int64_t g = groups[i];
+  std::vector<double> advantages(of.rewards.size());
+  for (size_t i = 0; i < of.rewards.size(); ++i) {
+    const int64_t g = of.groups[i];
     const double baseline = sizes[g] > 1 && total[g] > 0 ? weighted[g] / total[g] : 0.0;
-    advantages[i] = rewards[i] - baseline;
+    advantages[i] = of.rewards[i] - baseline;
   }
-  return advantages;
+  return SpreadOverTokens(batch, advantages);
 }
+
+}  // namespace
+
+const AdvantageKind kOpoAdvantages = {config::v1::ADV_ESTIMATOR_OPO, OpoAdvantages};
 
 }  // namespace tandem::trainer

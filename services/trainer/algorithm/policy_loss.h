@@ -1,21 +1,17 @@
-// The policy gradient's loss of each token: the choice of actor.policy_loss.loss_mode.
+// PolicyLossKind: a policy-gradient loss of each token, as actor.policy_loss.loss_mode names it.
+// Each is one file (ppo_clip_loss.cc, gspo_loss.cc, ...) and one line in policy_loss.cc:
 //
-//   const PolicyLoss loss = ComputePolicyLoss(options, logprobs, old, advantages, rows);
+//   const PolicyLossKind* kind = FindPolicyLoss(config.actor().policy_loss().loss_mode());
+//   const PolicyLoss loss = kind->compute({logprobs, old_logprobs, advantages, rows}, options);
 #ifndef TANDEM_SERVICES_TRAINER_ALGORITHM_POLICY_LOSS_H_
 #define TANDEM_SERVICES_TRAINER_ALGORITHM_POLICY_LOSS_H_
 
 #include <ATen/core/Tensor.h>
 
 #include "services/trainer/algorithm/sequence_rows.h"
+#include "tandem/config/v1/run_config.pb.h"
 
 namespace tandem::trainer {
-
-enum class PolicyLossMode {
-  kVanilla,  // ppo_clip_loss.h
-  kGspo,     // gspo_loss.h
-  kCispo,    // cispo_loss.h
-  kSapo,     // sapo_loss.h
-};
 
 // The ratio is clipped to [1 - low, 1 + high].
 struct ClipOptions {
@@ -26,10 +22,17 @@ struct ClipOptions {
 };
 
 struct PolicyLossOptions {
-  PolicyLossMode mode = PolicyLossMode::kVanilla;
   ClipOptions clip;
-  double tau_positive = 1.0;  // of kSapo
+  double tau_positive = 1.0;  // sapo's
   double tau_negative = 1.05;
+};
+
+// Tensors are [num_rows], a row for each trained-on token of a micro-batch.
+struct PolicyLossInputs {
+  at::Tensor logprobs;       // log pi, differentiable
+  at::Tensor old_logprobs;   // log pi_old
+  at::Tensor advantages;     // A
+  const SequenceRows& rows;  // which rows are a sequence
 };
 
 // All [num_rows]. Only `loss` is differentiable, through logprobs.
@@ -40,13 +43,21 @@ struct PolicyLoss {
   at::Tensor log_ratio;      // log pi - log pi_old, clamped where the loss clamps it
 };
 
-PolicyLoss ComputePolicyLoss(const PolicyLossOptions& options, const at::Tensor& logprobs,
-                             const at::Tensor& old_logprobs, const at::Tensor& advantages,
-                             const SequenceRows& rows);
+struct PolicyLossKind {
+  config::v1::PolicyLossMode mode;
+  PolicyLoss (*compute)(const PolicyLossInputs& in, const PolicyLossOptions& options);
+  // The loss is defined as a mean over sequences of means over their tokens, whatever loss_agg_mode
+  // says (as in verl: gspo, sapo).
+  bool is_mean_over_sequences = false;
+};
 
-// Whether the loss is defined as a mean over sequences of means over their tokens, so that
-// loss_agg_mode does not concern it (as in verl: gspo, sapo).
-bool IsMeanOverSequences(PolicyLossMode mode);
+extern const PolicyLossKind kVanillaLoss;
+extern const PolicyLossKind kGspoLoss;
+extern const PolicyLossKind kCispoLoss;
+extern const PolicyLossKind kSapoLoss;
+
+// Null for a mode that no file computes.
+const PolicyLossKind* FindPolicyLoss(config::v1::PolicyLossMode mode);
 
 }  // namespace tandem::trainer
 

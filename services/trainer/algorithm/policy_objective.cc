@@ -35,13 +35,13 @@ at::Tensor PolicyObjective::Loss(const MicroBatch& micro_batch, const model::Log
                                       ? micro_batch.old_logprobs.to(device)
                                       : out.logprobs.detach();
 
-  const PolicyLoss policy = ComputePolicyLoss(options_.policy, out.logprobs, old_logprobs,
-                                              micro_batch.advantages.to(device), rows);
+  const PolicyLoss policy = options_.policy_loss->compute(
+      {out.logprobs, old_logprobs, micro_batch.advantages.to(device), rows}, options_.policy);
   at::Tensor policy_loss = policy.loss;
   if (micro_batch.importance_weights.defined()) {
     policy_loss = policy_loss * micro_batch.importance_weights.to(device);
   }
-  const at::Tensor policy_weights = IsMeanOverSequences(options_.policy.mode)
+  const at::Tensor policy_weights = options_.policy_loss->is_mean_over_sequences
                                         ? MeanOverSequences(rows, weights, place.num_sequences)
                                         : weights;
   at::Tensor loss = (policy_loss * policy_weights).sum();

@@ -21,6 +21,7 @@
 namespace tandem::trainer {
 
 struct PolicyObjectiveOptions {
+  const PolicyLossKind* policy_loss = &kVanillaLoss;
   PolicyLossOptions policy;
   bool use_kl_loss = false;
   double kl_loss_coef = 0.001;

@@ -1,6 +1,9 @@
 #include "services/trainer/algorithm/training_step_options.h"
 
 #include <algorithm>
+#include <string>
+
+#include "absl/strings/str_cat.h"
 
 namespace tandem::trainer {
 namespace {
@@ -19,38 +22,6 @@ KlEstimator EstimatorOf(proto::KlLossType type) {
       return KlEstimator::kK2;
     default:
       return KlEstimator::kK3;
-  }
-}
-
-PolicyLossMode LossModeOf(proto::PolicyLossMode mode) {
-  switch (mode) {
-    case proto::POLICY_LOSS_MODE_GSPO:
-      return PolicyLossMode::kGspo;
-    case proto::POLICY_LOSS_MODE_CISPO:
-      return PolicyLossMode::kCispo;
-    case proto::POLICY_LOSS_MODE_SAPO:
-      return PolicyLossMode::kSapo;
-    default:
-      return PolicyLossMode::kVanilla;
-  }
-}
-
-AdvantageEstimator AdvantagesOf(proto::AdvEstimator estimator) {
-  switch (estimator) {
-    case proto::ADV_ESTIMATOR_GAE:
-      return AdvantageEstimator::kGae;
-    case proto::ADV_ESTIMATOR_REINFORCE_PLUS_PLUS:
-      return AdvantageEstimator::kReinforcePlusPlus;
-    case proto::ADV_ESTIMATOR_REINFORCE_PLUS_PLUS_BASELINE:
-      return AdvantageEstimator::kReinforcePlusPlusBaseline;
-    case proto::ADV_ESTIMATOR_REMAX:
-      return AdvantageEstimator::kRemax;
-    case proto::ADV_ESTIMATOR_RLOO:
-      return AdvantageEstimator::kRloo;
-    case proto::ADV_ESTIMATOR_OPO:
-      return AdvantageEstimator::kOpo;
-    default:
-      return AdvantageEstimator::kGrpo;
   }
 }
 
@@ -86,11 +57,27 @@ LossAggregation AggregationOf(config::v1::LossAggMode mode) {
   }
 }
 
+absl::Status CheckAlgorithm(const config::v1::RunConfig& config) {
+  const auto unknown = [](const char* key, const std::string& value) {
+    return absl::UnimplementedError(
+        absl::StrCat(key, ": ", value, " is a name of the configuration that nothing computes"));
+  };
+  const proto::PolicyLossMode mode = config.actor().policy_loss().loss_mode();
+  if (FindPolicyLoss(mode) == nullptr) {
+    return unknown("actor.policy_loss.loss_mode", proto::PolicyLossMode_Name(mode));
+  }
+  const proto::AdvEstimator estimator = config.algorithm().adv_estimator();
+  if (FindAdvantages(estimator) == nullptr) {
+    return unknown("algorithm.adv_estimator", proto::AdvEstimator_Name(estimator));
+  }
+  return absl::OkStatus();
+}
+
 TrainingStepOptions MakeTrainingStepOptions(const config::v1::RunConfig& config) {
   const proto::ActorConfig& actor = config.actor();
   const proto::AlgorithmConfig& algorithm = config.algorithm();
   TrainingStepOptions out;
-  out.advantages.estimator = AdvantagesOf(algorithm.adv_estimator());
+  out.advantages.kind = FindAdvantages(algorithm.adv_estimator());
   out.advantages.divide_by_std = algorithm.norm_adv_by_std_in_grpo();
   out.advantages.gamma = algorithm.gamma();
   out.advantages.lam = algorithm.lam();
@@ -103,7 +90,7 @@ TrainingStepOptions MakeTrainingStepOptions(const config::v1::RunConfig& config)
   out.kl_controller.horizon = static_cast<double>(control.horizon());
   out.kl_controller.target = control.target_kl();
 
-  out.objective.policy.mode = LossModeOf(actor.policy_loss().loss_mode());
+  out.objective.policy_loss = FindPolicyLoss(actor.policy_loss().loss_mode());
   out.objective.policy.clip = {actor.clip_ratio_low(), actor.clip_ratio_high(),
                                actor.clip_ratio_c()};
   out.objective.policy.tau_positive = actor.tau_pos();

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "absl/status/status.h"
 #include "services/trainer/algorithm/advantages.h"
 #include "services/trainer/algorithm/kl_controller.h"
 #include "services/trainer/algorithm/mini_batch.h"
@@ -25,7 +26,7 @@ struct TrainingStepOptions {
 
   bool needs_reference() const { return objective.use_kl_loss || use_kl_in_reward; }
   bool needs_rollout_logprobs() const { return correction.bypass || correction.compares(); }
-  bool needs_baseline_reward() const { return advantages.estimator == AdvantageEstimator::kRemax; }
+  bool needs_baseline_reward() const { return advantages.kind->needs_baseline_reward; }
   // Whether the log-probs of the policy at the step's start must be known before its first update.
   // Where they need not, the policy that is differentiated is the one of the start: its own
   // log-probs, detached, are the old ones.
@@ -36,7 +37,10 @@ struct TrainingStepOptions {
   }
 };
 
-// The configuration states every value and is valid (config::LoadRunConfig).
+// UNIMPLEMENTED names an estimator or a loss that the configuration knows and no file computes.
+absl::Status CheckAlgorithm(const config::v1::RunConfig& config);
+
+// The configuration states every value and is valid (config::LoadRunConfig, CheckAlgorithm).
 TrainingStepOptions MakeTrainingStepOptions(const config::v1::RunConfig& config);
 
 LossAggregation AggregationOf(config::v1::LossAggMode mode);

@@ -80,6 +80,7 @@ absl::StatusOr<std::unique_ptr<TrainerEngine>> TrainerEngine::Create(
   const std::string& path = config.model().path();
   if (path.empty())
     return absl::InvalidArgumentError("model.path: expected a model folder, found nothing");
+  RETURN_IF_ERROR(CheckAlgorithm(config));
   ASSIGN_OR_RETURN(const io::ModelConfig model_config, io::ReadModelConfig(path));
   std::unique_ptr<TrainerEngine> engine(new TrainerEngine(config, mesh, device));
   ShardedModelOptions options;

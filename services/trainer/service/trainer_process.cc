@@ -266,15 +266,21 @@ absl::Status RunTrainerProcess(const TrainerProcessOptions& options,
                                                              follower, timeout, cancel.get()));
   }
   ASSIGN_OR_RETURN(const at::Device device, ChooseDevice(environment));
-  if (exact) RETURN_IF_ERROR(PrepareExact(device));
+  if (exact) {
+    RETURN_IF_ERROR(PrepareExact(device));
+  }
   ASSIGN_OR_RETURN(std::unique_ptr<comm::DeviceMesh> mesh,
                    JoinMesh(options, meeting.rendezvous, device, cancel.get()));
-  if (exact) RETURN_IF_ERROR(CheckSameKernels(mesh->world(), device));
+  if (exact) {
+    RETURN_IF_ERROR(CheckSameKernels(mesh->world(), device));
+  }
   ASSIGN_OR_RETURN(std::unique_ptr<comm::ProcessGroup> control,
                    JoinControl(options, meeting.rendezvous, device, cancel.get()));
   ASSIGN_OR_RETURN(std::unique_ptr<TrainerEngine> engine,
                    TrainerEngine::Create(options.config, *mesh, device));
-  if (exact) RETURN_IF_ERROR(CheckExactDevice(engine->spec(), device));
+  if (exact) {
+    RETURN_IF_ERROR(CheckExactDevice(engine->spec(), device));
+  }
   // Rollouts hold their arenas in host memory, whatever the trainer computes on.
   ASSIGN_OR_RETURN(std::unique_ptr<RankPublisher> publisher,
                    RankPublisher::Create(*engine, options.config,

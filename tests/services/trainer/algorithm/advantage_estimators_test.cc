@@ -13,19 +13,19 @@ constexpr double kTolerance = 1e-6;
 
 struct Named {
   const char* name;
-  AdvantageEstimator estimator;
+  const AdvantageKind* kind;
   bool divide_by_std = true;
 };
 
 constexpr Named kEstimators[] = {
-    {"grpo", AdvantageEstimator::kGrpo},
-    {"dr_grpo", AdvantageEstimator::kGrpo, false},
-    {"rloo", AdvantageEstimator::kRloo},
-    {"opo", AdvantageEstimator::kOpo},
-    {"remax", AdvantageEstimator::kRemax},
-    {"reinforce_plus_plus", AdvantageEstimator::kReinforcePlusPlus},
-    {"reinforce_plus_plus_baseline", AdvantageEstimator::kReinforcePlusPlusBaseline},
-    {"gae", AdvantageEstimator::kGae},
+    {"grpo", &kGrpoAdvantages},
+    {"dr_grpo", &kGrpoAdvantages, false},
+    {"rloo", &kRlooAdvantages},
+    {"opo", &kOpoAdvantages},
+    {"remax", &kRemaxAdvantages},
+    {"reinforce_plus_plus", &kReinforcePlusPlusAdvantages},
+    {"reinforce_plus_plus_baseline", &kReinforcePlusPlusBaselineAdvantages},
+    {"gae", &kGaeAdvantages},
 };
 
 class AdvantageEstimators : public ::testing::Test {
@@ -43,11 +43,11 @@ class AdvantageEstimators : public ::testing::Test {
                         const std::string& what) {
     for (const Named& named : kEstimators) {
       TrainingBatch copy = batch;
-      AssignAdvantages(copy, {named.estimator, named.divide_by_std, expected["gamma"].get<double>(),
+      AssignAdvantages(copy, {named.kind, named.divide_by_std, expected["gamma"].get<double>(),
                               expected["lam"].get<double>()});
       ExpectNear(AllTokens(copy, &Sequence::advantages), expected[named.name], kTolerance,
                  what + named.name);
-      if (named.estimator != AdvantageEstimator::kGae) continue;
+      if (named.kind != &kGaeAdvantages) continue;
       ExpectNear(AllTokens(copy, &Sequence::returns), expected["gae_returns"], kTolerance,
                  what + "returns");
     }
@@ -94,7 +94,7 @@ TEST_F(AdvantageEstimators, OfRejectedTokensPassTheirRewardOn) {
 TEST_F(AdvantageEstimators, OfAGroupWhoseTokensAreAllRejectedStillCountItsRewards) {
   KeepTokens(batch_.sequences[0], std::vector<bool>(4, false));
 
-  AssignAdvantages(batch_, {AdvantageEstimator::kRloo});
+  AssignAdvantages(batch_, {&kRlooAdvantages});
 
   EXPECT_TRUE(batch_.sequences[0].advantages.empty());
   // Rewards 1, 0 and 0.5: 0 - mean(1, 0.5).

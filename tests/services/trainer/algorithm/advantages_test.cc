@@ -21,6 +21,14 @@ class AdvantagesGolden : public ::testing::Test {
   std::vector<int64_t> groups_;
 };
 
+TEST(Advantages, EveryEstimatorOfTheConfigurationIsComputed) {
+  for (int i = config::v1::AdvEstimator_MIN + 1; i <= config::v1::AdvEstimator_MAX; ++i) {
+    const auto estimator = static_cast<config::v1::AdvEstimator>(i);
+    EXPECT_NE(FindAdvantages(estimator), nullptr) << config::v1::AdvEstimator_Name(estimator);
+  }
+  EXPECT_EQ(FindAdvantages(config::v1::ADV_ESTIMATOR_UNSPECIFIED), nullptr);
+}
+
 TEST_F(AdvantagesGolden, AreDividedByTheUnbiasedDeviationOfTheGroup) {
   const auto actual = GrpoAdvantages(rewards_, groups_, 4, /*divide_by_std=*/true);
   for (size_t i = 0; i < actual.size(); ++i) {

@@ -61,7 +61,7 @@ TEST_P(CriticSteps, AreTransformersAndPyTorchs) {
   options.mini_batch.groups_each = golden["groups_each"];
   options.mini_batch.max_tokens_per_micro_batch = GetParam().max_tokens;
   AdvantageOptions advantages;
-  advantages.estimator = AdvantageEstimator::kGae;
+  advantages.kind = &kGaeAdvantages;
   advantages.gamma = golden["gamma"];
   advantages.lam = golden["lam"];
 

@@ -24,7 +24,7 @@ struct Layout {
 
 struct Case {
   std::string name;
-  PolicyLossMode mode = PolicyLossMode::kVanilla;
+  const PolicyLossKind* mode = &kVanillaLoss;
   LossAggregation aggregation = LossAggregation::kTokenMean;
 };
 
@@ -66,7 +66,7 @@ std::vector<at::Tensor> Gradients(const Case& c, const Layout& layout) {
     split.loss_scale = 12.0;
     split.max_tokens_per_micro_batch = layout.max_tokens;
     PolicyObjectiveOptions options;
-    options.policy.mode = c.mode;
+    options.policy_loss = c.mode;
     options.use_kl_loss = true;
     options.kl_loss_coef = 0.1;
     options.entropy_coeff = 0.02;
@@ -121,11 +121,11 @@ TEST_P(GradientInvariance, OverRanksAndMicroBatches) {
 }
 
 std::vector<Case> AllCases() {
-  const std::vector<std::pair<std::string, PolicyLossMode>> modes = {
-      {"Vanilla", PolicyLossMode::kVanilla},
-      {"Gspo", PolicyLossMode::kGspo},
-      {"Cispo", PolicyLossMode::kCispo},
-      {"Sapo", PolicyLossMode::kSapo}};
+  const std::vector<std::pair<std::string, const PolicyLossKind*>> modes = {
+      {"Vanilla", &kVanillaLoss},
+      {"Gspo", &kGspoLoss},
+      {"Cispo", &kCispoLoss},
+      {"Sapo", &kSapoLoss}};
   const std::vector<std::pair<std::string, LossAggregation>> aggregations = {
       {"TokenMean", LossAggregation::kTokenMean},
       {"TokenSum", LossAggregation::kTokenSum},

@@ -4,7 +4,7 @@
 #include "services/trainer/algorithm/entropy_bonus.h"
 #include "services/trainer/algorithm/kl_loss.h"
 #include "services/trainer/algorithm/loss_aggregation.h"
-#include "services/trainer/algorithm/ppo_clip_loss.h"
+#include "services/trainer/algorithm/policy_loss.h"
 #include "services/trainer/algorithm/supervised_loss.h"
 #include "tests/services/trainer/algorithm/golden.h"
 
@@ -28,13 +28,26 @@ at::Tensor Weights(LossAggregation mode, const std::vector<int64_t>& lengths, do
   return at::tensor(of_token, at::kDouble);
 }
 
+PolicyLoss Vanilla(const at::Tensor& logprobs, const nlohmann::json& golden) {
+  const SequenceRows rows(at::zeros({logprobs.numel()}, at::kLong), at::kCPU);
+  return kVanillaLoss.compute({logprobs, Vector(golden["old"]), Vector(golden["advantages"]), rows},
+                              {.clip = {golden["low"], golden["high"], golden["dual"]}});
+}
+
+TEST(PolicyLoss, EveryModeOfTheConfigurationIsComputed) {
+  for (int mode = config::v1::PolicyLossMode_MIN + 1; mode <= config::v1::PolicyLossMode_MAX;
+       ++mode) {
+    const auto named = static_cast<config::v1::PolicyLossMode>(mode);
+    EXPECT_NE(FindPolicyLoss(named), nullptr) << config::v1::PolicyLossMode_Name(named);
+  }
+  EXPECT_EQ(FindPolicyLoss(config::v1::POLICY_LOSS_MODE_UNSPECIFIED), nullptr);
+}
+
 TEST(PolicyLoss, AndItsGradientAreThoseOfPyTorchForEveryBound) {
   const nlohmann::json all = ReadGolden();
   for (const nlohmann::json& golden : all["policy_loss"]) {
     const at::Tensor logprobs = Leaf(golden["logprobs"]);
-    const PolicyLoss actual =
-        PpoClipLoss(logprobs, Vector(golden["old"]), Vector(golden["advantages"]),
-                    {golden["low"], golden["high"], golden["dual"]});
+    const PolicyLoss actual = Vanilla(logprobs, golden);
 
     EXPECT_LT(Difference(actual.loss, Vector(golden["loss"])), 1e-6);  // the largest is about e^20
     EXPECT_EQ(Difference(actual.clipped, Vector(golden["clipped"])), 0);
@@ -99,9 +112,7 @@ class WholeLoss : public ::testing::Test {
 
 TEST_F(WholeLoss, OfThePolicyWithKlAndEntropyHasPyTorchsGradient) {
   const at::Tensor weights = Weights(LossAggregation::kSeqMeanTokenMean, lengths_, 1.0);
-  const PolicyLoss policy =
-      PpoClipLoss(logprobs_, Vector(golden_["old"]), Vector(golden_["advantages"]),
-                  {golden_["low"], golden_["high"], golden_["dual"]});
+  const PolicyLoss policy = Vanilla(logprobs_, golden_);
   const at::Tensor kl = KlLoss(logprobs_, Vector(golden_["ref"]), KlEstimator::kK3);
 
   const at::Tensor loss = (policy.loss * weights).sum() +

@@ -19,12 +19,10 @@ using Sum = UpdateStatistics::Sum;
 
 struct NamedMode {
   const char* name;
-  PolicyLossMode mode;
+  const PolicyLossKind* mode;
 };
-constexpr NamedMode kModes[] = {{"vanilla", PolicyLossMode::kVanilla},
-                                {"gspo", PolicyLossMode::kGspo},
-                                {"cispo", PolicyLossMode::kCispo},
-                                {"sapo", PolicyLossMode::kSapo}};
+constexpr NamedMode kModes[] = {
+    {"vanilla", &kVanillaLoss}, {"gspo", &kGspoLoss}, {"cispo", &kCispoLoss}, {"sapo", &kSapoLoss}};
 
 struct NamedAggregation {
   const char* name;
@@ -48,9 +46,9 @@ class PolicyObjectiveGolden : public ::testing::Test {
     logprobs_ = at::tensor(golden_["logprobs"].get<std::vector<float>>(), at::kFloat);
   }
 
-  PolicyObjectiveOptions Options(PolicyLossMode mode) const {
+  PolicyObjectiveOptions Options(const PolicyLossKind* mode) const {
     PolicyObjectiveOptions out;
-    out.policy.mode = mode;
+    out.policy_loss = mode;
     out.policy.clip = {golden_["low"], golden_["high"], golden_["dual"]};
     out.policy.tau_positive = golden_["tau_pos"];
     out.policy.tau_negative = golden_["tau_neg"];

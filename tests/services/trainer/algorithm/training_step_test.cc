@@ -75,7 +75,7 @@ void ExpectSameSteps(const TrainingStepOptions& options) {
 
 TEST(TrainingStep, WithWhitenedReturnsAndAdaptiveDivergenceIsTheSameOnAnyRanks) {
   TrainingStepOptions options;
-  options.advantages = {AdvantageEstimator::kReinforcePlusPlus, true, 0.98, 1.0};
+  options.advantages = {&kReinforcePlusPlusAdvantages, true, 0.98, 1.0};
   options.use_kl_in_reward = true;
   options.kl_penalty = KlEstimator::kK3;
   options.kl_controller = {.adaptive = true, .coefficient = 0.1, .horizon = 100, .target = 0.01};
@@ -88,7 +88,7 @@ TEST(TrainingStep, WithWhitenedReturnsAndAdaptiveDivergenceIsTheSameOnAnyRanks) 
 
 TEST(TrainingStep, WithGspoCorrectionAndMiniBatchesIsTheSameOnAnyRanks) {
   TrainingStepOptions options;
-  options.objective.policy.mode = PolicyLossMode::kGspo;
+  options.objective.policy_loss = &kGspoLoss;
   options.objective.use_kl_loss = true;
   options.mini_batch.groups_each = 2;
   options.epochs = 2;
