@@ -1,8 +1,8 @@
 // DeviceMesh: the groups of one rank, one for each way in which ranks work together.
 //
-//   ASSIGN_OR_RETURN(auto mesh, DeviceMesh::Create({.dp_replicate = 2, .dp_shard = 4}, rank,
-//   make)); mesh->shard().AllGather(...);            // among the ranks that share one copy of the
-//   state mesh->replicate().AllReduce(...);        // among the owners of the same shard
+//   ASSIGN_OR_RETURN(auto mesh, DeviceMesh::Create(shape, rank, make));
+//   mesh->shard().AllGather(...);        // among the ranks that share one copy of the state
+//   mesh->replicate().AllReduce(...);    // among the owners of the same shard
 //
 // Threads: as ProcessGroup: one thread per rank issues the operations of all groups, in the same
 // order on every rank of each group.

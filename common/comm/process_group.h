@@ -2,9 +2,9 @@
 // CPUs and NCCL on GPUs behind one interface, with deadlines and errors that name the culprit.
 //
 //   ASSIGN_OR_RETURN(auto group, CreateGlooGroup({.name = "fsdp", .rank = 0, .size = 2, ...}));
-//   ASSIGN_OR_RETURN(auto work, group->AllGather(full, shard, "layers.3"));   // returns at once
-//   RETURN_IF_ERROR(work->Wait());                                            // within the
-//   deadline
+//   // Returns at once.
+//   ASSIGN_OR_RETURN(auto work, group->AllGather(full, shard, "layers.3"));
+//   RETURN_IF_ERROR(work->Wait());    // within the deadline
 //
 // Threads: one thread per rank issues the operations of all its groups, in the same order on every
 // rank; results may be waited for on that thread only. Abort() may be called from any thread.

@@ -298,7 +298,7 @@ bool SharedEngine::StepFront(Queue& queue, uint64_t readable) {
   }
   if (front.phase < front.phases.size()) return moved;
   // A collective is not done before those have entered whom it depends on.
-  front.waits_for = front.heeds & ~readable;
+  front.waits_for = front.awaited_peers & ~readable;
   if (front.waits_for != 0) return moved;
   const OperationPtr done = std::move(queue.front());
   queue.pop_front();

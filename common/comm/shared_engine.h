@@ -41,8 +41,8 @@ struct SharedOperation {
 
   Operation what;
   Stream stream = Stream::kCollective;
-  Notice notice;       // of a collective
-  uint64_t heeds = 0;  // peers whose notices must be there before it is done, as bits
+  Notice notice;               // of a collective
+  uint64_t awaited_peers = 0;  // peers whose notices must be there before it is done, as bits
   std::vector<SharedTransfer> phases;  // one after the other
   std::vector<at::Tensor> tensors;     // held
 

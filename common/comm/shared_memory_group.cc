@@ -127,7 +127,7 @@ class SharedMemoryGroup : public ProcessGroup, public TakingGroup, public KnowsT
       transfer.ReceiveFromAll(root, DataOf(tensor), SizeOf(tensor));
     }
     // Who sends goes ahead; who receives needs nobody but the sender.
-    op->heeds = rank() == root ? 0 : uint64_t{1} << root;
+    op->awaited_peers = rank() == root ? 0 : uint64_t{1} << root;
     return Start(std::move(op), {std::move(transfer)}, {tensor});
   }
 
@@ -200,7 +200,7 @@ class SharedMemoryGroup : public ProcessGroup, public TakingGroup, public KnowsT
     OperationPtr op = Describe(CollectiveName(kind), tag, tensor, root);
     op->notice.kind = static_cast<int32_t>(kind);
     op->notice.root = root;
-    op->heeds = engine_->peers();
+    op->awaited_peers = engine_->peers();
     return op;
   }
 

@@ -38,8 +38,8 @@ std::string TagOf(const SocketHeader& header) {
 }
 
 // What is left of header and data.
-struct Rest {
-  explicit Rest(SocketMessage& message) {
+struct Remainder {
+  explicit Remainder(SocketMessage& message) {
     const int64_t of_header = std::max<int64_t>(0, kHeaderBytes - message.moved);
     const int64_t of_data = std::max<int64_t>(0, message.moved - kHeaderBytes);
     if (of_header > 0) {
@@ -247,7 +247,7 @@ bool SocketEngine::StepSends(Line& line) {
     SocketMessage& message = *line.sends.front();
     if (!message.ready) return true;
     if (!HasMoved(message)) {
-      const Rest rest(message);
+      const Remainder rest(message);
       const Moved some = line.link.Send(absl::MakeSpan(rest.parts).subspan(0, rest.count));
       message.moved += some.bytes;
       moved += some.bytes;
@@ -286,7 +286,7 @@ bool SocketEngine::StepReceives(Line& line, const SocketMessage* wanted) {
       if (nudge_.is_open() && (releases || moved >= kMostAtATime)) return false;
       continue;
     }
-    const Rest rest(message);
+    const Remainder rest(message);
     auto most = static_cast<int64_t>(rest.parts[0].iov_len);
     if (message.taker != nullptr) most = std::min(most, kMostTaken);
     const Moved some = line.link.Receive(rest.parts[0].iov_base, most);

@@ -4,8 +4,8 @@
 // a section.
 //
 //   WorkerPool pool(at::get_num_threads());
-//   const UseWorkerPool use(&pool);     // the loops of cpu_dispatch.h, on this thread, now run in
-//   it runner->Run(...);
+//   const UseWorkerPool use(&pool);    // this thread's loops of cpu_dispatch.h now run in it
+//   runner->Run(...);
 #ifndef TANDEM_COMMON_MODEL_WORKER_POOL_H_
 #define TANDEM_COMMON_MODEL_WORKER_POOL_H_
 

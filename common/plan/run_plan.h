@@ -1,8 +1,8 @@
 // RunPlan: how a run is spread over its machines, what it will need there, and why.
 //
-//   ASSIGN_OR_RETURN(RunPlan plan, PlanRun({.config = config, .spec = spec, .hardware =
-//   h100x8x4})); if (!plan.fits()) ... plan.problem plan.config     // what `trainer.mesh: auto`
-//   leaves open is decided
+//   ASSIGN_OR_RETURN(RunPlan plan, PlanRun(request));
+//   if (!plan.fits()) return absl::ResourceExhaustedError(plan.problem);
+//   Start(plan.config);    // in which what `trainer.mesh: auto` left open is decided
 #ifndef TANDEM_COMMON_PLAN_RUN_PLAN_H_
 #define TANDEM_COMMON_PLAN_RUN_PLAN_H_
 

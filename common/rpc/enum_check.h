@@ -1,10 +1,10 @@
 // Enum values that nobody has named. In proto3 a field takes any number: one that this program does
 // not know would pass for whatever the code does otherwise.
 //
-//   RETURN_IF_ERROR(rpc::CheckEnums(request));              // INVALID_ARGUMENT
-//   "begun[0].finish_reason: ..." RETURN_IF_ERROR(rpc::CheckEnums(sample, "samples[3]"));
-//   RETURN_IF_ERROR(rpc::CheckAnswerEnums(response));       // INTERNAL: the other side is another
-//   version
+//   // INVALID_ARGUMENT "begun[0].finish_reason: ...".
+//   RETURN_IF_ERROR(rpc::CheckEnums(request));
+//   RETURN_IF_ERROR(rpc::CheckEnums(sample, "samples[3]"));
+//   RETURN_IF_ERROR(rpc::CheckAnswerEnums(response));    // INTERNAL: another version answers
 //
 // Every request that has an enum is checked where it comes in, every answer that has one where it
 // is read.

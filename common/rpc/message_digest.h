@@ -2,8 +2,8 @@
 // which is changed on its way, or is an answer to another call, is known (weight_service.proto says
 // of what it is).
 //
-//   rpc::SetDigest(request);                                       // the last change before it
-//   leaves RETURN_IF_ERROR(rpc::CheckDigest(*request));                   // where it arrives
+//   rpc::SetDigest(request);                       // the last change before it leaves
+//   RETURN_IF_ERROR(rpc::CheckDigest(*request));    // where it arrives
 //   rpc::SetDigest(response, request->message_digest());
 //   RETURN_IF_ERROR(rpc::CheckDigest(response, request.message_digest()));
 //

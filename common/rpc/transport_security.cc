@@ -4,6 +4,7 @@
 #include <grpcpp/security/tls_certificate_provider.h>
 #include <grpcpp/security/tls_certificate_verifier.h>
 #include <grpcpp/security/tls_credentials_options.h>
+#include <grpcpp/server_context.h>
 #include <pthread.h>
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 // TransportSecurity: how a process proves who it is to the others, and what it asks of them.
 //
-//   ASSIGN_OR_RETURN(auto security, rpc::TransportSecurity::Create(options,
-//   security::Role::kTrainer)); rpc::TransportSecurity::SetOfProcess(std::move(security));   //
-//   before servers and channels
+//   ASSIGN_OR_RETURN(auto security, TransportSecurity::Create(options, security::Role::kTrainer));
+//   // Before servers and channels are made.
+//   TransportSecurity::SetOfProcess(std::move(security));
 //
 // With a certificate, a key and an authority every port and every channel of the process is mutual
 // TLS, but for loopback and health ports that were asked for as such. The three files are looked at

@@ -2,8 +2,8 @@
 //
 //   FileDescriptor fd(open(path, O_RDONLY | O_CLOEXEC));
 //   if (!fd.is_open()) ...
-//   return fd.Close(path);   // or let it go with the scope, where what close(2) says is of no
-//   matter
+//   // Or let it close with the scope, if errors of close(2) do not matter.
+//   return fd.Close(path);
 #ifndef TANDEM_COMMON_STATUS_FILE_DESCRIPTOR_H_
 #define TANDEM_COMMON_STATUS_FILE_DESCRIPTOR_H_
 

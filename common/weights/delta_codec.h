@@ -1,10 +1,10 @@
 // Deltas: what changed between two versions of some weights, element by element, without loss. The
 // bytes are described in delta_format.md.
 //
-//   ASSIGN_OR_RETURN(DeltaStats sent, EncodeDelta(base, next, 2, out));   // sender, which has both
+//   // The sender has both versions, the receiver's buffer holds the base.
+//   ASSIGN_OR_RETURN(DeltaStats sent, EncodeDelta(base, next, 2, out));
 //   Send(out.first(sent.coded_bytes));
-//   ASSIGN_OR_RETURN(DeltaStats got, ApplyDelta(coded, buffer));          // receiver, which has
-//   base
+//   ASSIGN_OR_RETURN(DeltaStats got, ApplyDelta(coded, buffer));
 //
 // Made for steps of an optimizer, which change a few elements in a hundred, most by one unit in the
 // last place: a change then costs its place's entropy and a bit for its sign, within a few percent.

@@ -1,9 +1,9 @@
 // Manifests: what the two sides of a weight update say about their tensors before bytes travel.
 //
 //   ASSIGN_OR_RETURN(Manifest mine, MakeManifest(table, io::DType::kBF16));
-//   RETURN_IF_ERROR(CheckManifest(theirs));                  // what a peer sent: sizes, names,
-//   digest RETURN_IF_ERROR(CheckSameTensors(mine, theirs));         // FAILED_PRECONDITION,
-//   UnloadedParams
+//   RETURN_IF_ERROR(CheckManifest(theirs));    // sizes, names and digest of what a peer sent
+//   // FAILED_PRECONDITION with UnloadedParams where tensors differ.
+//   RETURN_IF_ERROR(CheckSameTensors(mine, theirs));
 #ifndef TANDEM_COMMON_WEIGHTS_MANIFEST_H_
 #define TANDEM_COMMON_WEIGHTS_MANIFEST_H_
 

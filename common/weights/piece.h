@@ -1,10 +1,10 @@
 // Piece: a set of elements of a logical tensor, as runs at even distances. A plan is made of pieces
 // and never of elements or rows, so that its size follows the number of shards, not the model's.
 //
-//   Piece rows{.tensor = 3, .first = 0, .length = 4096, .stride = 4096};            // 4096
-//   elements Piece column{.tensor = 3, .first = 512, .length = 512, .stride = 4096, .repeat = 64};
-//   PieceMatches both = Intersect(rows, column);                                    // one run of
-//   512
+//   Piece rows{.tensor = 3, .first = 0, .length = 4096, .stride = 4096};
+//   Piece column{.tensor = 3, .first = 512, .length = 512, .stride = 4096, .repeat = 64};
+//   // One run of 512 elements.
+//   PieceMatches both = Intersect(rows, column);
 #ifndef TANDEM_COMMON_WEIGHTS_PIECE_H_
 #define TANDEM_COMMON_WEIGHTS_PIECE_H_
 

@@ -186,7 +186,7 @@ class Engine {
   // With `hold`, a request that comes while older ones are waited for is put aside.
   void Enqueue(std::unique_ptr<ActiveRequest> request, bool hold = true);
   // Schedules a request of which an earlier call has sampled a part.
-  void GoOn(ActiveRequest& request);
+  void ResumeRequest(ActiveRequest& request);
   void FinishSample(SampleState& sample, FinishReason reason);
   // Removes the request from everywhere, then calls on_done or on_score.
   void FinishRequest(ActiveRequest& request, const absl::Status& status);
@@ -206,8 +206,8 @@ class Engine {
   // Swaps where every rank can.
   void TrySwap();
   // When the other ranks must hear of this one next.
-  absl::Time NextDuty() const;
-  void DoDuties();
+  absl::Time NextPeriodicTask() const;
+  void RunPeriodicTasks();
   // Answers everything with what Explain() makes of the error; no step runs any more.
   void LoseRanks(const absl::Status& error);
   // Requests for generation that hold blocks, or tokens that were sampled.

@@ -1,4 +1,5 @@
-// The engine thread: steps, and what happens between them.
+// The engine thread: schedule, run, sample, collect; commands from other threads between two steps.
+// Commits of weights are in engine_commit.cc.
 #include <ATen/Parallel.h>
 
 #include <algorithm>
@@ -22,7 +23,7 @@ void Engine::Loop() {
   if (options_.device.is_cpu()) pool.emplace(at::get_num_threads(), options_.cpus);
   const model::UseWorkerPool use(pool.has_value() ? &*pool : nullptr);
   while (RunCommands()) {
-    DoDuties();
+    RunPeriodicTasks();
     if (!CanStep()) continue;
     Step();
     finished_.clear();
@@ -53,7 +54,7 @@ bool Engine::RunCommands() {
     if (!can_step) {
       // An idle engine has nothing to drain, so it waits for news alone.
       const absl::Time until = requests_.empty() ? absl::InfiniteFuture() : drain_deadline_;
-      mu_.AwaitWithDeadline(absl::Condition(&has_news), std::min(until, NextDuty()));
+      mu_.AwaitWithDeadline(absl::Condition(&has_news), std::min(until, NextPeriodicTask()));
     }
     commands.swap(inbox_);
     stopping = stopping_;
@@ -98,11 +99,11 @@ void Engine::Enqueue(std::unique_ptr<ActiveRequest> request, bool hold) {
   if (active.spec.begun.empty()) {
     scheduler_.Add(active.samples.front().get());
   } else {
-    GoOn(active);
+    ResumeRequest(active);
   }
 }
 
-void Engine::GoOn(ActiveRequest& request) {
+void Engine::ResumeRequest(ActiveRequest& request) {
   for (const auto& sample : request.samples) {
     if (request.done) return;
     if (sample->finished) continue;

@@ -4,8 +4,8 @@
 //   blocks.SetRoot(RootHash(model, policy_version, salt));
 //   PrefixMatch match = blocks.MatchPrefix(prompt, prompt.size() - 1);   // retained for the caller
 //   std::optional<int32_t> block = blocks.Allocate();
-//   blocks.Publish(*block, BlockHash(parent, tokens_of_block));          // once it is full and
-//   computed blocks.Release(*block);
+//   blocks.Publish(*block, BlockHash(parent, tokens_of_block));    // once it is full and computed
+//   blocks.Release(*block);
 #ifndef TANDEM_SERVICES_ROLLOUT_KV_CACHE_BLOCK_MANAGER_H_
 #define TANDEM_SERVICES_ROLLOUT_KV_CACHE_BLOCK_MANAGER_H_
 

@@ -68,7 +68,7 @@ absl::Status RankFollower::Run(std::vector<int> cpus) {
   v1::RankOrder order;
   while (status.ok() && !order.has_stop()) {
     status = ranks_->Receive(order);
-    if (status.ok() && !order.has_stop()) status = Obey(order);
+    if (status.ok() && !order.has_stop()) status = Execute(order);
   }
   {
     absl::MutexLock lock(&mu_);
@@ -82,7 +82,7 @@ absl::Status RankFollower::Run(std::vector<int> cpus) {
   return status;
 }
 
-absl::Status RankFollower::Obey(const v1::RankOrder& order) {
+absl::Status RankFollower::Execute(const v1::RankOrder& order) {
   switch (order.order_case()) {
     case v1::RankOrder::kStep:
       return RunStep(order.step());

@@ -64,7 +64,7 @@ class RankFollower {
   RankFollower(const model::Transformer& model, RankGroup* ranks,
                std::unique_ptr<ModelRunner> runner);
 
-  absl::Status Obey(const v1::RankOrder& order);
+  absl::Status Execute(const v1::RankOrder& order);
   absl::Status RunStep(const v1::StepOrder& order);
   absl::Status RunSwap(int64_t version);
   absl::Status RunRelease(const v1::ReleaseOrder& order);

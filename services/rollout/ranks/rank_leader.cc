@@ -23,7 +23,7 @@ constexpr int kSignsInTimeout = 5;
 }  // namespace
 
 RankLeader::RankLeader(RankGroup* ranks)
-    : ranks_(ranks), next_sign_(absl::Now() + ranks->timeout() / kSignsInTimeout) {}
+    : ranks_(ranks), next_heartbeat_(absl::Now() + ranks->timeout() / kSignsInTimeout) {}
 
 void RankLeader::SetAddresses(std::vector<std::string> addresses) {
   absl::MutexLock lock(&mu_);
@@ -31,11 +31,11 @@ void RankLeader::SetAddresses(std::vector<std::string> addresses) {
 }
 
 absl::Status RankLeader::Send(v1::RankOrder& order) {
-  next_sign_ = absl::Now() + ranks_->timeout() / kSignsInTimeout;
+  next_heartbeat_ = absl::Now() + ranks_->timeout() / kSignsInTimeout;
   return ranks_->Send(order);
 }
 
-absl::Status RankLeader::Sign() {
+absl::Status RankLeader::SendHeartbeat() {
   v1::RankOrder order;
   RETURN_IF_ERROR(Send(order));
   // Heard of all: a rank that is gone is known before a request needs it.

@@ -3,7 +3,7 @@
 //   RETURN_IF_ERROR(leader.Step(items, copies));      // then the runner computes the same here
 //   ASSIGN_OR_RETURN(const absl::Status can, leader.Swap(version));
 //   if (can.ok()) ... every rank has swapped, this one does too
-//   if (absl::Now() >= leader.next_sign()) RETURN_IF_ERROR(leader.Sign());
+//   if (absl::Now() >= leader.next_heartbeat()) RETURN_IF_ERROR(leader.SendHeartbeat());
 //
 // After an error of the ranks (not of what they agree on) the replica cannot go on: Explain() finds
 // out who is to blame. Threads: the engine thread, but SetAddresses().
@@ -50,8 +50,8 @@ class RankLeader {
   absl::Status Reload(int64_t policy_version);
 
   // Says that this rank is there, which must not be left out for long.
-  absl::Status Sign();
-  absl::Time next_sign() const { return next_sign_; }
+  absl::Status SendHeartbeat();
+  absl::Time next_heartbeat() const { return next_heartbeat_; }
 
   // Ends the other ranks. As far as they still listen.
   void Stop();
@@ -66,7 +66,7 @@ class RankLeader {
   absl::Status Send(v1::RankOrder& order);
 
   RankGroup* const ranks_;
-  absl::Time next_sign_;
+  absl::Time next_heartbeat_;
   absl::Mutex mu_;
   std::vector<std::string> addresses_ ABSL_GUARDED_BY(mu_);
 };

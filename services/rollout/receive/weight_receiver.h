@@ -2,14 +2,16 @@
 //
 //   STALE or SERVING(version)
 //     BeginUpdate ─► BEGUN ─(go key)─► RECEIVING ─► STAGED ─VerifyUpdate─► VERIFIED ─CommitUpdate─►
-//     SERVING AbortUpdate, a failure or the deadline lead from any of them back, and drop what was
-//     staged
+//     SERVING
 //
-// The protocol is that of weight_service.proto. One thread of its own does everything that takes
-// time: it makes room, waits for the go key, joins the group (or reads from another replica),
-// receives, digests and commits, in the order in which it was asked; it alone touches the store's
-// arenas. RPC threads only check, note
-// and return; the answers come through callbacks, on this thread or the caller's.
+// AbortUpdate, a failure or the deadline lead from any of them back, and drop what was staged.
+//
+// The protocol is that of weight_service.proto. A worker thread of the receiver does everything
+// that takes time, in the order in which it was asked: it makes room, waits for the go key, joins
+// the group (or reads from another replica), receives and digests. It alone writes the staged
+// arena. For a commit it asks the store and waits: the engine's thread flips the arenas
+// (engine/engine_commit.cc). RPC threads only check, note and return; the answers come through
+// callbacks, on the worker or the caller's thread.
 //
 // Any thread may call any method. `mu_` is never held while the store, the group or a callback is
 // called; the worker's lock and those of the groups nest within it.

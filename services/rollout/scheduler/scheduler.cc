@@ -101,11 +101,11 @@ bool Scheduler::AdmitTurns(std::vector<Turn> turns, StepPlan& plan) {
 }
 
 Scheduler::Admission Scheduler::AdmitOne(Sequence* sequence, StepPlan& plan) {
-  const int64_t most = MostOf(sequence->arrival);
+  const int64_t most = MaxSequences(sequence->arrival);
   const int64_t wanted = std::min<int64_t>(sequence->num_samples, most);
   if (NumRunning(sequence->arrival) + wanted > most) return Admission::kPassedOver;
   while (NumSlots() + wanted > options_.max_num_seqs) {
-    Sequence* const surplus = Surplus(*sequence);
+    Sequence* const surplus = OverQuotaSequence(*sequence);
     if (surplus == nullptr) return Admission::kNoRoom;
     Preempt(surplus, plan);
   }
@@ -180,13 +180,13 @@ bool Scheduler::Reserve(Sequence* sequence, int64_t num_tokens, StepPlan& plan) 
 std::optional<int32_t> Scheduler::AllocateFor(const Sequence* sequence, StepPlan& plan) {
   for (;;) {
     if (const auto block = blocks_.Allocate(); block.has_value()) return block;
-    Sequence* const victim = Victim();
+    Sequence* const victim = PreemptionVictim();
     Preempt(victim, plan);
     if (victim == sequence) return std::nullopt;
   }
 }
 
-Sequence* Scheduler::Victim() const {
+Sequence* Scheduler::PreemptionVictim() const {
   Sequence* const last = *running_.rbegin();
   int64_t of_request = 0;  // those of the request just looked at, which follow one another
   int64_t arrival = -1;
@@ -210,14 +210,14 @@ int64_t Scheduler::NumRunning(int64_t arrival) const {
   return count;
 }
 
-int64_t Scheduler::MostOf(int64_t arrival) const {
+int64_t Scheduler::MaxSequences(int64_t arrival) const {
   // The first and the last that wait are of one request where all are.
   const bool others_wait = !waiting_.empty() && ((*waiting_.begin())->arrival != arrival ||
                                                  (*waiting_.rbegin())->arrival != arrival);
   return others_wait ? request_share() : options_.max_num_seqs;
 }
 
-Sequence* Scheduler::Surplus(const Sequence& of) const {
+Sequence* Scheduler::OverQuotaSequence(const Sequence& of) const {
   std::map<int64_t, int64_t> running;  // by arrival
   for (auto it = running_.rbegin(); it != running_.rend(); ++it) {
     if ((*it)->priority > of.priority) break;
@@ -265,7 +265,7 @@ void Scheduler::Complete(const StepPlan& plan) {
 
 void Scheduler::Fork(const Sequence& of, Sequence* copy) {
   Enter(*copy);
-  if (NumRunning(copy->arrival) >= MostOf(copy->arrival)) {
+  if (NumRunning(copy->arrival) >= MaxSequences(copy->arrival)) {
     copy->num_cached = of.num_cached;
     Wait(copy);
     return;

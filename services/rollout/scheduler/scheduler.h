@@ -122,10 +122,10 @@ class Scheduler {
   // Sequences of the request that run, and those that a group under way becomes.
   int64_t NumRunning(int64_t arrival) const;
   // And how many may.
-  int64_t MostOf(int64_t arrival) const;
+  int64_t MaxSequences(int64_t arrival) const;
   // The latest of a request that has more than its share and no higher priority, or null.
-  Sequence* Surplus(const Sequence& of) const;
-  Sequence* Victim() const;
+  Sequence* OverQuotaSequence(const Sequence& of) const;
+  Sequence* PreemptionVictim() const;
   void Admit(StepPlan& plan);
   // Plans as many pending tokens as the limit allows. False where the sequence had to give way.
   bool PlanOne(Sequence* sequence, int64_t limit, StepPlan& plan);

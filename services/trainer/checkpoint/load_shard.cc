@@ -64,7 +64,7 @@ absl::Status ForEachPiece(
         take(part, some.offset, absl::MakeSpan(piece));
       }
     }
-    Rest(part.tensor);
+    Evict(part.tensor);
   }
   return absl::OkStatus();
 }

@@ -56,7 +56,7 @@ absl::Status Write(const SnapshotOptions& options, std::vector<HostPart>& parts)
           absl::MakeConstSpan(part.elements + run.offset, static_cast<size_t>(run.count))));
     }
     part.copy.reset();
-    if (part.shard.defined()) Rest(part.shard);
+    if (part.shard.defined()) Evict(part.shard);
   }
   return writer.Commit();
 }

@@ -90,7 +90,7 @@ absl::Status GradientReducer::Complete(int unit) {
   Unit& state = units_[unit];
   if (alone_) {
     state.touched = true;
-    Rest(state.shard);
+    Evict(state.shard);
     return absl::OkStatus();
   }
   RETURN_IF_ERROR(LayingBuffer(unit).status());
@@ -147,7 +147,7 @@ absl::Status GradientReducer::Finish() {
     options_.pool->Release(std::move(done.sum));
   }
   state.touched = true;
-  Rest(state.shard);
+  Evict(state.shard);
   return absl::OkStatus();
 }
 
@@ -165,7 +165,7 @@ absl::Status GradientReducer::SumReplicas() {
       RETURN_IF_ERROR(last_work->Wait());
     }
     if (!OnDevice(static_cast<int>(unit))) units_[unit].shard.copy_(last_sum);
-    Rest(units_[unit].shard);
+    Evict(units_[unit].shard);
     return absl::OkStatus();
   };
   for (size_t u = 0; u < units_.size(); ++u) {
@@ -200,10 +200,10 @@ void GradientReducer::ZeroUntouched() {
     if (alone_) {
       ZeroUnwritten(static_cast<int>(u), unit.shard);
       unit.written.assign(unit.written.size(), true);
-      Rest(unit.shard);
+      Evict(unit.shard);
     } else if (!unit.touched) {
       unit.shard.zero_();
-      Rest(unit.shard);
+      Evict(unit.shard);
     }
     unit.touched = true;
   }

@@ -109,13 +109,13 @@ absl::StatusOr<at::Tensor> OffloadFile::Zeros(int64_t numel, at::ScalarType dtyp
 
 int64_t OffloadFile::total_bytes() { return total_bytes_of_process; }
 
-void WillUse(const at::Tensor& tensor) {
+void Prefetch(const at::Tensor& tensor) {
   const Mapping* const mapping = MappingOf(tensor);
   // Advice: where it is refused the bytes come when they are touched.
   if (mapping != nullptr) madvise(mapping->data, mapping->size_bytes, MADV_WILLNEED);
 }
 
-void Rest(const at::Tensor& tensor) {
+void Evict(const at::Tensor& tensor) {
   const Mapping* const mapping = MappingOf(tensor);
   if (mapping == nullptr) return;
   // Of a shared mapping this drops the process's view of the pages, never what they hold.

@@ -4,11 +4,11 @@
 //
 //   ASSIGN_OR_RETURN(auto file, OffloadFile::Create("run/offload"));
 //   ASSIGN_OR_RETURN(at::Tensor moments, file->Zeros(numel, at::kFloat));
-//   WillUse(moments);      // reading from disk begins, and this returns
+//   Prefetch(moments);      // reading from disk begins, and this returns
 //   ...                    // computes
-//   Rest(moments);         // its pages leave the process, changed ones begin their way to disk
+//   Evict(moments);         // its pages leave the process, changed ones begin their way to disk
 //
-// Between Rest() and the next use the bytes are the kernel's page cache, which keeps them while
+// Between Evict() and the next use the bytes are the kernel's page cache, which keeps them while
 // memory is free and gives it back when it is not: they count as neither the process's private
 // memory nor its resident set. Any thread; one tensor by one thread at a time.
 #ifndef TANDEM_SERVICES_TRAINER_FSDP_OFFLOAD_FILE_H_
@@ -54,8 +54,8 @@ class OffloadFile : public std::enable_shared_from_this<OffloadFile> {
 };
 
 // Both take the tensor's whole storage and do nothing where it rests in no file.
-void WillUse(const at::Tensor& tensor);
-void Rest(const at::Tensor& tensor);
+void Prefetch(const at::Tensor& tensor);
+void Evict(const at::Tensor& tensor);
 
 }  // namespace tandem::trainer
 

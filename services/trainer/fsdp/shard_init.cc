@@ -33,7 +33,7 @@ absl::Status FillOwned(const model::Segment& segment, const UnitShard& shard, Fi
     at::Tensor filled = owned.is_cpu() ? owned : at::empty({count}, at::kFloat);
     RETURN_IF_ERROR(fill(begin - segment.offset, count, filled.mutable_data_ptr()));
     if (!owned.is_cpu()) owned.copy_(filled);
-    Rest(owned);
+    Evict(owned);
   }
   return absl::OkStatus();
 }

@@ -11,10 +11,10 @@
 //
 //   ASSIGN_OR_RETURN(auto model, ShardedModel::Create(options));
 //   RETURN_IF_ERROR(model->Load(folder));
-//   for (const PackedBatch& batch : micro_batches)               // the same number on every rank
+//   for (const PackedBatch& batch : micro_batches) {    // the same number on every rank
 //     RETURN_IF_ERROR(model->ForwardBackward(batch, loss));
-//   ASSIGN_OR_RETURN(double norm, optimizer.Step(*model, lr));     // clips, updates, zeroes
-//   gradients
+//   }
+//   ASSIGN_OR_RETURN(AdamW::StepResult result, optimizer.Step(lr));    // clips, updates, zeroes
 //
 // Threads: every method is called by the rank's collective thread, in the same order on every rank;
 // a batch of no tokens takes part in the collectives all the same. A failed collective leaves the

@@ -212,8 +212,8 @@ void ShardedTransformer::MasterChanged(int unit, int64_t begin, int64_t end) {
     compute_shard.narrow(0, begin, end - begin).copy_(shard.master.narrow(0, begin, end - begin));
   }
   if (end < shard.master.numel()) return;
-  Rest(shard.master);
-  Rest(compute_shard);
+  Evict(shard.master);
+  Evict(compute_shard);
 }
 
 MemoryBytes ShardedTransformer::memory_bytes() const {

@@ -48,11 +48,11 @@ void UnitGatherer::MoveWindow(size_t step) {
   const size_t end = WindowEnd(step);
   if (step > 0) {
     for (const int unit : steps_[step - 1]) {
-      if (!IsRead(unit, step, end)) Rest(units_[unit].shard);
+      if (!IsRead(unit, step, end)) Evict(units_[unit].shard);
     }
   }
   for (size_t s = step == 0 ? 0 : end - 1; s < end; ++s) {
-    for (const int unit : steps_[s]) WillUse(units_[unit].shard);
+    for (const int unit : steps_[s]) Prefetch(units_[unit].shard);
   }
 }
 
@@ -69,7 +69,7 @@ absl::Status UnitGatherer::Enter(size_t step) {
     for (const int unit : steps_[s]) RETURN_IF_ERROR(Start(unit));
   }
   if (end < steps_.size()) {
-    for (const int unit : steps_[end]) WillUse(units_[unit].shard);
+    for (const int unit : steps_[end]) Prefetch(units_[unit].shard);
   }
   for (const int unit : steps_[step]) RETURN_IF_ERROR(Finish(unit));
   return absl::OkStatus();
@@ -97,7 +97,7 @@ absl::Status UnitGatherer::Finish(int index) {
                                   options_.table->units()[index].name);
     RETURN_IF_ERROR(unit.work->Wait());
     unit.work.reset();
-    Rest(unit.shard);
+    Evict(unit.shard);
   }
   if (!unit.flat->attached()) unit.flat->Attach(unit.memory);
   return absl::OkStatus();
@@ -121,7 +121,7 @@ void UnitGatherer::Free(int index) {
 void UnitGatherer::End() {
   for (int u = 0; u < static_cast<int>(units_.size()); ++u) {
     if (units_[u].memory.defined()) Free(u);
-    if (alone_) Rest(units_[u].shard);
+    if (alone_) Evict(units_[u].shard);
   }
   steps_.clear();
 }

@@ -54,7 +54,7 @@ void AdamW::Reset() {
   for (std::vector<at::Tensor>* moments : {&first_moments_, &second_moments_}) {
     for (at::Tensor& moment : *moments) {
       moment.zero_();
-      Rest(moment);
+      Evict(moment);
     }
   }
   model_.ZeroGradients();
@@ -84,7 +84,7 @@ at::Tensor AdamW::SumsOfSquares(const std::vector<UnitShard>& shards) const {
   at::Tensor sums = at::zeros({static_cast<int64_t>(shards.size())},
                               at::TensorOptions(at::kDouble).device(device));
   for (size_t u = 0; u < shards.size(); ++u) {
-    if (u + 1 < shards.size()) WillUse(shards[u + 1].grad);
+    if (u + 1 < shards.size()) Prefetch(shards[u + 1].grad);
     at::Tensor sum = sums[static_cast<int64_t>(u)];
     for (const Counted& part : CountedOf(shards[u], units[u])) {
       const at::Tensor gradient = shards[u].grad.narrow(0, part.begin, part.count);
@@ -94,7 +94,7 @@ at::Tensor AdamW::SumsOfSquares(const std::vector<UnitShard>& shards) const {
         sum += at::linalg_vector_norm(gradient).to(at::kDouble).square();
       }
     }
-    Rest(shards[u].grad);
+    Evict(shards[u].grad);
   }
   return sums;
 }
@@ -153,7 +153,7 @@ void AdamW::Update(std::vector<UnitShard>& shards, double learning_rate, double 
   if (clip_factor < 1.0) scale = at::full({}, 1.0 / clip_factor, float32);
   for (size_t u = 0; u < shards.size(); ++u) {
     if (u + 1 < shards.size()) {
-      for (const at::Tensor& tensor : StateOf(shards[u + 1], u + 1)) WillUse(tensor);
+      for (const at::Tensor& tensor : StateOf(shards[u + 1], u + 1)) Prefetch(tensor);
     }
     const int64_t numel = shards[u].master.numel();
     const int64_t at_once =
@@ -168,7 +168,7 @@ void AdamW::Update(std::vector<UnitShard>& shards, double learning_rate, double 
                         /*maximize=*/false, scale);
       model_.MasterChanged(static_cast<int>(u), begin, begin + count);
     }
-    for (const at::Tensor& tensor : StateOf(shards[u], u)) Rest(tensor);
+    for (const at::Tensor& tensor : StateOf(shards[u], u)) Evict(tensor);
   }
 }
 

@@ -169,7 +169,7 @@ absl::Status ReshardSender::Pack(const Message& message, const BucketSpan& span,
   }
   RETURN_IF_ERROR(flush());
   for (int i = span.first; i < span.first + span.count; ++i) {
-    Rest(shards_.units[message.pieces[i].from.block].master);
+    Evict(shards_.units[message.pieces[i].from.block].master);
   }
   return absl::OkStatus();
 }
@@ -257,7 +257,7 @@ absl::Status ReshardSender::SendWhole(comm::ProcessGroup& group, int to, size_t 
   }
   Clock::time_point now = Clock::now();
   RETURN_IF_ERROR(Digest(*message, left_spans, left, sent));
-  for (const at::Tensor& bytes : left) Rest(bytes);
+  for (const at::Tensor& bytes : left) Evict(bytes);
   now = times.Worked("verify", now);
   sent.bytes += message->size_bytes;
   if (!keeps_base_) return absl::OkStatus();

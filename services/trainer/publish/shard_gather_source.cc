@@ -139,7 +139,7 @@ absl::Status ShardGatherSource::Pack(int bucket, const Run& run, const at::Tenso
   piece.length = piece.stride = run.count;
   const weights::Place from{run.unit, run.shard_offset, run.count};
   RETURN_IF_ERROR(PackPieces(shards_, {{piece, from}}, destination));
-  Rest(shards_.units[run.unit].master);
+  Evict(shards_.units[run.unit].master);
   given_.Note(bucket, run.bucket_offset * element_size_,
               {static_cast<const std::byte*>(destination.const_data_ptr()), destination.nbytes()});
   // On the host at once, out of the core's cache; a device is waited for once a bucket.
@@ -151,7 +151,7 @@ void ShardGatherSource::ApplyLimit() {
   if (control_limit_.has_value()) control_limit_->Apply();
 }
 
-absl::Status ShardGatherSource::Tell(int rank, int64_t word, Slot& slot) {
+absl::Status ShardGatherSource::SendWord(int rank, int64_t word, Slot& slot) {
   ApplyLimit();
   at::Tensor message = comm::GuardWords<2>({told_[rank]++, word});
   ASSIGN_OR_RETURN(auto work, control_->Send(message, rank, "gather control"));
@@ -174,7 +174,7 @@ absl::StatusOr<int64_t> ShardGatherSource::Hear() {
 
 absl::Status ShardGatherSource::CheckGathered(const std::vector<weights::TensorDigest>& digests) {
   for (int rank = 1; rank < shards_.ranks; ++rank)
-    RETURN_IF_ERROR(Tell(rank, kTellDigests, asking_[0]));
+    RETURN_IF_ERROR(SendWord(rank, kTellDigests, asking_[0]));
   RETURN_IF_ERROR(WaitForAsking());
   absl::Status first;
   for (int rank = 1; rank < shards_.ranks; ++rank) {  // each is heard, whatever the others said
@@ -240,7 +240,7 @@ absl::Status ShardGatherSource::Ask(int bucket) {
   // What asked for the bucket before the last was read before that one's bytes were sent.
   RETURN_IF_ERROR(WaitForAsking(bucket));
   for (int rank = 1; rank < shards_.ranks; ++rank) {
-    RETURN_IF_ERROR(Tell(rank, bucket, asking_[bucket % 2]));
+    RETURN_IF_ERROR(SendWord(rank, bucket, asking_[bucket % 2]));
   }
   next_ask_ = bucket + 1;
   return absl::OkStatus();
@@ -328,7 +328,7 @@ void ShardGatherSource::Begin(absl::Time deadline, absl::Duration otherwise) {
 absl::Status ShardGatherSource::End() {
   RETURN_IF_ERROR(Drain());
   for (int rank = 1; rank < shards_.ranks; ++rank) {
-    RETURN_IF_ERROR(Tell(rank, kEnd, asking_[0]));
+    RETURN_IF_ERROR(SendWord(rank, kEnd, asking_[0]));
   }
   const absl::Status told = WaitForAsking();
   for (std::optional<GroupDeadline>* limit : {&limit_, &control_limit_}) {

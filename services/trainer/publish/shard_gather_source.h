@@ -135,7 +135,7 @@ class ShardGatherSource : public weights::BucketSource {
   absl::Status WaitForAsking();  // for all of it
   absl::Status Ask(int bucket);
   absl::Status PostReceives(int bucket, const at::Tensor& buffer, Slot& slot);
-  absl::Status Tell(int rank, int64_t word, Slot& slot);
+  absl::Status SendWord(int rank, int64_t word, Slot& slot);
   // What the leader tells next.
   absl::StatusOr<int64_t> Hear();
   absl::Status SendBucket(int bucket, at::Tensor staging, Slot& slot);

@@ -109,7 +109,7 @@ absl::StatusOr<std::vector<weights::DigestSum>> DigestShards(
       RETURN_IF_ERROR(
           shards.ops->Digest({RunOfPacked(piece, element_bytes, at)}, absl::MakeSpan(sums)));
     }
-    Rest(shards.units[holding.block].master);
+    Evict(shards.units[holding.block].master);
   }
   return sums;
 }

@@ -2,8 +2,8 @@
 //
 //   ASSIGN_OR_RETURN(auto publisher, WeightPublisher::Create(options));          // the leader
 //   ASSIGN_OR_RETURN(PublishReport report, publisher->Publish(version, replicas, timeout));
-//   // the other ranks, at the same place in their order of collectives: what the plane's header
-//   says
+//   // The other ranks, at the same place in their order of collectives: see the data plane's
+//   // header.
 //
 // It serves the rendezvous store of the update groups, holds the channels to the replicas, and
 // keeps the group and the agreement on the manifest from one update to the next; both are made anew

@@ -54,12 +54,12 @@ int NumThreads(const TrainerProcessOptions& options) {
   return std::max(1, cores / options.environment.local_world_size);
 }
 
-// How this rank meets the others.
-class Meeting {
+// Where the ranks find each other; rank 0 serves the store unless torchrun does.
+class RendezvousStore {
  public:
-  static absl::StatusOr<Meeting> Arrange(const TrainerProcessOptions& options) {
+  static absl::StatusOr<RendezvousStore> Arrange(const TrainerProcessOptions& options) {
     const comm::LaunchEnvironment& environment = options.environment;
-    Meeting out;
+    RendezvousStore out;
     out.rendezvous.host = environment.master_host;
     out.rendezvous.port = environment.master_port;
     out.rendezvous.prefix = "tandem-trainer";
@@ -258,24 +258,25 @@ absl::Status RunTrainerProcess(const TrainerProcessOptions& options,
                          options.metrics,
                          {.role = "trainer", .version = TANDEM_VERSION, .rank = environment.rank}));
   }
-  ASSIGN_OR_RETURN(Meeting meeting, Meeting::Arrange(options));
+  ASSIGN_OR_RETURN(RendezvousStore rendezvous_store, RendezvousStore::Arrange(options));
   std::vector<std::unique_ptr<ControlLink>> links;
   for (int follower = 1; follower < environment.world_size; ++follower) {
     if (environment.rank != 0 && environment.rank != follower) continue;
-    ASSIGN_OR_RETURN(links.emplace_back(), ControlLink::Join(meeting.rendezvous, environment.rank,
-                                                             follower, timeout, cancel.get()));
+    ASSIGN_OR_RETURN(links.emplace_back(),
+                     ControlLink::Join(rendezvous_store.rendezvous, environment.rank, follower,
+                                       timeout, cancel.get()));
   }
   ASSIGN_OR_RETURN(const at::Device device, ChooseDevice(environment));
   if (exact) {
     RETURN_IF_ERROR(PrepareExact(device));
   }
   ASSIGN_OR_RETURN(std::unique_ptr<comm::DeviceMesh> mesh,
-                   JoinMesh(options, meeting.rendezvous, device, cancel.get()));
+                   JoinMesh(options, rendezvous_store.rendezvous, device, cancel.get()));
   if (exact) {
     RETURN_IF_ERROR(CheckSameKernels(mesh->world(), device));
   }
   ASSIGN_OR_RETURN(std::unique_ptr<comm::ProcessGroup> control,
-                   JoinControl(options, meeting.rendezvous, device, cancel.get()));
+                   JoinControl(options, rendezvous_store.rendezvous, device, cancel.get()));
   ASSIGN_OR_RETURN(std::unique_ptr<TrainerEngine> engine,
                    TrainerEngine::Create(options.config, *mesh, device));
   if (exact) {

@@ -28,7 +28,7 @@ StepLoop::StepLoop(const LoopContext& context, const char* command)
                    context.inputs),
       skipped_steps_(context.config.trainer().max_skipped_steps(),
                      [&context](const std::string& line) { context.progress.Note(line); }) {
-  if (c_.resume != nullptr) GoOn(*c_.resume);
+  if (c_.resume != nullptr) ResumeFrom(*c_.resume);
 }
 
 absl::Status StepLoop::CheckInterrupted() const {
@@ -163,7 +163,7 @@ absl::StatusOr<RunSummary> StepLoop::Finish() {
   return std::move(summary_);
 }
 
-void StepLoop::GoOn(const ResumePoint& point) {
+void StepLoop::ResumeFrom(const ResumePoint& point) {
   c_.train.Seek(point.state.prompt_position());
   const std::string evaluation =
       absl::StrCat("val-core/", c_.config.reward().name(), "/reward/mean@",

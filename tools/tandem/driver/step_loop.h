@@ -73,7 +73,7 @@ class StepLoop {
   // That an update made now belongs to: before the first step of this run, the one before it.
   int64_t StepOfUpdate() const { return step_begun_ ? finished_step_ + 1 : first_step_ - 1; }
   // What the steps before came to, from their lines of metrics.
-  void GoOn(const ResumePoint& point);
+  void ResumeFrom(const ResumePoint& point);
 
   SkippedSteps skipped_steps_;
   int64_t finished_step_ = first_step_ - 1;
