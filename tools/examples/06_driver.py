@@ -1,5 +1,5 @@
-"""A loop of your own: 06_driver.py TRAINER ROLLOUT STEPS PROMPT... Generates groups, judges them by a
-function, trains, publishes; prints the mean reward of each step."""
+"""A loop of your own: 06_driver.py TRAINER ROLLOUT STEPS PROMPT..., each prompt as token ids, "7,14,5".
+Generates groups, judges them by a function, trains, publishes; prints each step's mean reward."""
 
 import importlib
 import sys
