@@ -1,5 +1,5 @@
-// A file whose bytes are vouched for block by block, so that a reader of a part verifies what it
-// reads and nothing else.
+// A file with a digest per block, so that a reader of a part verifies just the blocks that it
+// reads.
 #ifndef TANDEM_COMMON_CHECKPOINT_BLOCK_FILE_H_
 #define TANDEM_COMMON_CHECKPOINT_BLOCK_FILE_H_
 
@@ -20,20 +20,20 @@ namespace tandem::checkpoint {
 
 inline constexpr int64_t kBlockBytes = int64_t{1} << 20;
 
-// What is known of a file before it is read.
+// What a reader knows of a file before it reads it.
 struct BlockDigests {
   int64_t size_bytes = 0;
   int64_t block_bytes = kBlockBytes;
-  std::vector<std::string> digests;  // of each block; the last one may be shorter
+  std::vector<std::string> digests;  // one per block; the last one may be shorter
 };
 
-// Owned and used by one thread. The file appears at Commit(), whole; a writer destroyed before
+// Owned and used by one thread. The file appears atomically at Commit(); a writer destroyed earlier
 // leaves nothing.
 class BlockFileWriter {
  public:
   static absl::StatusOr<BlockFileWriter> Create(const std::string& path);
 
-  // RESOURCE_EXHAUSTED where the disk is full.
+  // RESOURCE_EXHAUSTED if the disk is full.
   absl::Status Append(absl::Span<const std::byte> bytes);
   int64_t size_bytes() const { return digests_.size_bytes; }
   absl::StatusOr<BlockDigests> Commit();
@@ -43,19 +43,18 @@ class BlockFileWriter {
   absl::Status FlushBlock();
 
   io::AtomicFile file_;
-  std::string block_;  // the bytes that are not written yet, less than a block
+  std::string block_;  // bytes not written yet, less than a block
   BlockDigests digests_;
 };
 
-// Used by one thread. Memory: one block.
+// Single-threaded. Memory: one block.
 class BlockFileReader {
  public:
-  // NOT_FOUND; INVALID_ARGUMENT where it is no regular file; DATA_LOSS where its size is not what
-  // the digests say.
+  // NOT_FOUND; INVALID_ARGUMENT if it is no regular file; DATA_LOSS if its size differs from that
+  // in the digests.
   static absl::StatusOr<BlockFileReader> Open(const std::string& path, BlockDigests digests);
 
-  // Bytes [offset, offset + out.size()). DATA_LOSS names the file and the block that is not what
-  // was written.
+  // Reads bytes [offset, offset + out.size()). DATA_LOSS names the file and the damaged block.
   absl::Status Read(int64_t offset, absl::Span<std::byte> out);
 
   const std::string& path() const { return path_; }

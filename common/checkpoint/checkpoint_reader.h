@@ -1,4 +1,5 @@
-// Reads elements of a checkpoint's logical tensors, whoever wrote them and however they were cut.
+// Reads elements of a checkpoint's logical tensors, whatever job wrote them and however it sharded
+// them.
 //
 //   ASSIGN_OR_RETURN(CheckpointReader reader, CheckpointReader::Open(folder));
 //   RETURN_IF_ERROR(reader.Read("policy", "model.norm.weight", "master", 0, out));
@@ -20,23 +21,24 @@
 
 namespace tandem::checkpoint {
 
-// Used by one thread. Only bytes that are asked for are read, and verified, in whole blocks.
+// Single-threaded. Reads and verifies only the blocks that hold the requested bytes.
 class CheckpointReader {
  public:
-  // Reads manifest and indexes. NOT_FOUND, INVALID_ARGUMENT and DATA_LOSS as ReadManifest();
-  // DATA_LOSS also where a rank's file is missing or cut short, or where the ranks' files together
-  // lack elements of a tensor, which is named.
+  // Reads manifest and indexes. NOT_FOUND, INVALID_ARGUMENT and DATA_LOSS from ReadManifest();
+  // DATA_LOSS also if a rank's file is missing or truncated, or if the ranks' files together lack
+  // elements of a tensor, which the error names.
   static absl::StatusOr<CheckpointReader> Open(const std::string& folder);
 
   const Manifest& manifest() const { return manifest_; }
   const std::string& folder() const { return folder_; }
 
-  // Elements [first, first + out.size()) of a tensor, row-major. DATA_LOSS names file and tensor.
+  // Reads elements [first, first + out.size()) of a tensor, row-major. DATA_LOSS names file and
+  // tensor.
   absl::Status Read(const std::string& model, const std::string& tensor, const std::string& kind,
                     int64_t first, absl::Span<float> out);
 
-  // Reads what `run` holds of `kind` into `out`, at the run's own positions: out[i] is the element
-  // begin + i of its box.
+  // Reads the elements of `kind` that `run` covers into `out`, in the run's own order: out[i] is
+  // element begin + i of its box.
   absl::Status ReadRun(const std::string& model, const std::string& kind, const Run& run,
                        absl::Span<float> out);
 

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t kPieceElements = int64_t{4} << 20;
 
-// To the nearest bfloat16, ties to even; any NaN becomes the quiet one.
+// Rounds to the nearest bfloat16, ties to even; any NaN becomes the quiet one.
 uint16_t ToBFloat16(float value) {
   uint32_t bits;
   std::memcpy(&bits, &value, sizeof(bits));

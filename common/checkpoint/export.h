@@ -1,4 +1,5 @@
-// A checkpoint as a Hugging Face folder, tensor by tensor in pieces: never a whole model in memory.
+// Exports a checkpoint as a Hugging Face folder, tensor by tensor in pieces: never holds a whole
+// model in memory.
 #ifndef TANDEM_COMMON_CHECKPOINT_EXPORT_H_
 #define TANDEM_COMMON_CHECKPOINT_EXPORT_H_
 
@@ -12,9 +13,9 @@ namespace tandem::checkpoint {
 
 struct ExportOptions {
   std::string checkpoint;  // folder
-  std::string output;      // folder to write; refused where it is there and not empty
+  std::string output;      // folder to write; refused if it exists and is not empty
   std::string model = "policy";
-  std::string source_folder;          // of config.json and tokenizer; empty: as the checkpoint says
+  std::string source_folder;          // of config.json and tokenizer; empty: from the checkpoint
   io::DType dtype = io::DType::kF32;  // kF32 or kBF16, to the nearest, ties to even
   int64_t max_shard_bytes = 5'000'000'000;
 };
@@ -26,9 +27,9 @@ struct ExportReport {
   int64_t size_bytes = 0;  // of the tensors
 };
 
-// Errors: ALREADY_EXISTS or FAILED_PRECONDITION where the output is no empty folder;
-// CheckpointReader's; NOT_FOUND where the checkpoint has no such model or the source folder
-// is gone. Nothing is left behind after an error.
+// ALREADY_EXISTS or FAILED_PRECONDITION if the output is no empty folder; CheckpointReader's
+// errors; NOT_FOUND if the checkpoint has no such model or the source folder does not exist. Leaves
+// nothing behind after an error.
 absl::StatusOr<ExportReport> ExportCheckpoint(const ExportOptions& options);
 
 }  // namespace tandem::checkpoint

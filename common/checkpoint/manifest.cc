@@ -100,7 +100,7 @@ absl::StatusOr<Manifest> FromJson(const io::JsonFields& fields) {
         ASSIGN_OR_RETURN(to.digest, file.String("digest"));
         return CheckFileName(file, "name", to.name);
       }));
-  // Counted on from: one more must not overflow.
+  // The counters continue from these: one more must not overflow.
   for (const auto& [key, value] :
        {std::pair{"step", out.step}, std::pair{"policy_version", out.policy_version}}) {
     if (value < 0 || value > kMaxCounter) {

@@ -1,5 +1,5 @@
 // The manifest of a checkpoint: what was saved, of which models, and the digests of the other
-// files. Described in format.md.
+// files. See format.md.
 #ifndef TANDEM_COMMON_CHECKPOINT_MANIFEST_H_
 #define TANDEM_COMMON_CHECKPOINT_MANIFEST_H_
 
@@ -24,7 +24,7 @@ struct LogicalTensor {
 struct ModelEntry {
   std::string name;  // "policy", "critic"
   std::string architecture;
-  std::vector<std::string> kinds;  // what is stored of each tensor: "master", "exp_avg", ...
+  std::vector<std::string> kinds;  // stored values per tensor: "master", "exp_avg", ...
   int64_t optimizer_steps = 0;
   std::vector<LogicalTensor> tensors;  // in canonical order
 };
@@ -35,12 +35,12 @@ struct FileEntry {
   std::string digest;
 };
 
-// Names of files that every checkpoint has beside the ranks'.
+// Files that every checkpoint has besides the ranks' files.
 inline constexpr char kManifestFile[] = "manifest.json";
 inline constexpr char kDriverStateFile[] = "driver_state.pb";
 inline constexpr char kLastResponseFile[] = "last_response.pb";
 
-// A folder whose manifest says that it is a checkpoint, of whatever version; a new one may replace
+// A folder whose manifest marks it as a checkpoint, of any version; a new checkpoint may replace
 // it.
 extern const io::FolderKind kCheckpointFolder;
 
@@ -48,43 +48,43 @@ struct Manifest {
   int64_t step = 0;
   int64_t policy_version = 0;
   std::string source_folder;              // where config.json and the tokenizer's files are
-  std::map<std::string, double> scalars;  // state of the algorithm, by name
+  std::map<std::string, double> scalars;  // algorithm state by name
   std::vector<ModelEntry> models;
-  std::vector<std::string> shards;  // names of the ranks' files, without their ending
-  std::vector<FileEntry> files;     // all but the manifest and the ranks' data, which indexes cover
+  std::vector<std::string> shards;  // names of the ranks' files, without extension
+  std::vector<FileEntry> files;     // all but the manifest and the ranks' data (indexes cover it)
 
-  // Null where the checkpoint has no such model.
+  // Null if the checkpoint has no such model.
   const ModelEntry* FindModel(const std::string& name) const;
 };
 
-// What a manifest and an index may claim. INVALID_ARGUMENT with the field's place otherwise.
-// A shape without negative dimensions whose elements, and rows and columns, can be counted: fewer
-// than 2^60. Returns the number of elements.
+// CheckShape() and CheckFileName() check values of a manifest or an index; INVALID_ARGUMENT with
+// the field's place. A shape must have no negative dimensions and fewer than 2^60 elements, rows
+// and columns. Returns the number of elements.
 absl::StatusOr<int64_t> CheckShape(const io::JsonFields& fields, const std::string& key,
                                    const std::vector<int64_t>& shape);
-// The name of a file in the same folder, no path and not hidden.
+// A file name must be in the same folder: no path, and not hidden.
 absl::Status CheckFileName(const io::JsonFields& fields, const std::string& key,
                            const std::string& name);
 
-// An entry for a file that is there.
+// Makes the entry for an existing file.
 absl::StatusOr<FileEntry> DescribeFile(const std::string& folder, const std::string& name);
 
-// Writes a file of the folder and notes it in the manifest.
+// Writes a file into the folder and records it in the manifest.
 absl::Status WriteSideFile(const std::string& folder, const std::string& name,
                            const std::string& bytes, Manifest& manifest);
 
 absl::Status WriteManifest(const std::string& folder, const Manifest& manifest);
 
-// NOT_FOUND where there is none, INVALID_ARGUMENT where it is none of ours, DATA_LOSS where it is
+// NOT_FOUND if there is no manifest, INVALID_ARGUMENT if it is not ours, DATA_LOSS if it is
 // damaged; with the file and key.
 absl::StatusOr<Manifest> ReadManifest(const std::string& folder);
 
-// The bytes of a file that the manifest lists. DATA_LOSS where it is not what was written, or the
-// manifest does not know it.
+// Reads a file that the manifest lists. DATA_LOSS if it is not what was written, or if the manifest
+// does not list it.
 absl::StatusOr<std::string> ReadSideFile(const std::string& folder, const std::string& name,
                                          const Manifest& manifest);
 
-// How a checkpoint's tensors differ from those that are wanted.
+// How a checkpoint's tensors differ from the wanted ones.
 struct TensorMismatch {
   std::vector<std::string> missing;
   std::vector<std::string> unexpected;
@@ -94,7 +94,7 @@ struct TensorMismatch {
   std::vector<Shape> misshapen;
 
   bool empty() const { return missing.empty() && unexpected.empty() && misshapen.empty(); }
-  // "2 tensors missing: a, b; 1 unexpected: c"; of each kind the first few.
+  // "2 tensors missing: a, b; 1 unexpected: c"; lists the first few of each kind.
   std::string ToString() const;
 };
 

@@ -18,15 +18,15 @@ struct RunCheckpoint {
 // "step-12"
 std::string CheckpointName(int64_t step);
 
-// Newest first; what is inside is not looked at. Empty where there is no folder.
+// Lists checkpoints, newest first, without opening them. Empty if the folder does not exist.
 std::vector<RunCheckpoint> ListCheckpoints(const std::string& folder);
 
-// Keeps the `keep_last` newest of those up to `step`, the one that was just written; 0 keeps all.
-// Folders that are no checkpoint stay. Each is first taken out of the list (renamed), so that no
-// half of one is ever found.
+// Keeps the `keep_last` newest checkpoints up to `step`, the one just written; 0 keeps all. Leaves
+// folders that are no checkpoint. Renames each checkpoint before deleting it, so that nobody finds
+// a partial one.
 absl::Status RemoveOldCheckpoints(const std::string& folder, int64_t step, int64_t keep_last);
 
-// Removes what a process that was killed had not finished: temporary folders and files.
+// Removes the temporary folders and files that a killed process left.
 absl::Status RemoveUnfinished(const std::string& folder);
 
 }  // namespace tandem::checkpoint

@@ -1,5 +1,5 @@
-// The index of a rank's data file: which elements of which tensors lie where in it, and the digests
-// of its blocks. Described in format.md.
+// The index of a rank's data file: which elements of which tensors are where in it, and the digests
+// of its blocks. See format.md.
 #ifndef TANDEM_COMMON_CHECKPOINT_SHARD_INDEX_H_
 #define TANDEM_COMMON_CHECKPOINT_SHARD_INDEX_H_
 
@@ -13,7 +13,7 @@
 
 namespace tandem::checkpoint {
 
-// A run in a file; `run.offset` is the first byte in the file / 4: everything is float32.
+// A run in a file; `run.offset` counts float32 elements from the file's start (bytes / 4).
 struct StoredRun {
   std::string model;  // "policy"
   std::string kind;   // "master", "exp_avg", "exp_avg_sq"
@@ -27,7 +27,7 @@ struct ShardIndex {
 };
 
 std::string SerializeIndex(const ShardIndex& index);
-// `place` is the file's path, for errors. INVALID_ARGUMENT for what is no index.
+// `place` is the file's path, for errors. INVALID_ARGUMENT if the text is no index.
 absl::StatusOr<ShardIndex> ParseIndex(const std::string& text, const std::string& place);
 
 }  // namespace tandem::checkpoint

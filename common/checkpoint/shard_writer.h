@@ -1,5 +1,5 @@
-// Writes what one rank holds: a data file of float32 elements, and its index, which appears last: a
-// rank whose index is there has written all, durably.
+// Writes one rank's shard: a data file of float32 elements, then its index. An index that exists
+// proves that the rank's data is complete and durable.
 //
 //   ASSIGN_OR_RETURN(ShardWriter writer, ShardWriter::Create(folder, ShardName(rank, ranks)));
 //   for (...) RETURN_IF_ERROR(writer.Add("policy", "master", run, elements));
@@ -21,15 +21,15 @@ namespace tandem::checkpoint {
 // "rank-1-of-4": the index is NAME.json, the data NAME.bin.
 std::string ShardName(int rank, int ranks);
 
-// Owned and used by one thread. Destroyed before Commit(), it leaves nothing.
+// Owned and used by one thread. If destroyed before Commit(), it leaves nothing.
 class ShardWriter {
  public:
   static absl::StatusOr<ShardWriter> Create(const std::string& folder, const std::string& name);
 
-  // The run's elements; its offset is set to where they lie in the file.
+  // Appends the run's elements; sets its offset to their position in the file.
   absl::Status Add(const std::string& model, const std::string& kind, Run run,
                    absl::Span<const float> elements);
-  // The data file, then the index, both synced.
+  // Writes the data file, then the index, and syncs both.
   absl::Status Commit();
 
  private:

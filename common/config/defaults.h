@@ -1,4 +1,4 @@
-// The text of common/config/defaults.yaml, which the build puts into the library.
+// The text of common/config/defaults.yaml, which the build compiles into the library.
 #ifndef TANDEM_COMMON_CONFIG_DEFAULTS_H_
 #define TANDEM_COMMON_CONFIG_DEFAULTS_H_
 

@@ -20,7 +20,7 @@ namespace tandem::config {
 namespace {
 
 constexpr size_t kMaxErrors = 50;
-// One more than the merger accepts, so that it can say so.
+// One byte more than the merger accepts, so that it can report the excess.
 constexpr std::streamsize kMaxReadBytes = (1 << 20) + 1;
 
 absl::Status Errors(const std::vector<std::string>& errors) {
@@ -75,7 +75,7 @@ absl::StatusOr<v1::RunConfig> LoadRunConfig(const std::vector<std::string>& file
   std::vector<std::string> errors = std::move(unreadable);
   errors.insert(errors.end(), merger.errors().begin(), merger.errors().end());
   TakeMinusOneAsZero(&config);
-  // A value that could not be read kept its default; checking the rest is still worth while.
+  // A value that could not be read keeps its default; checking the rest still finds errors.
   const std::vector<std::string> invalid = FindInvalidValues(config, merger.places(), support);
   errors.insert(errors.end(), invalid.begin(), invalid.end());
   if (absl::Status status = Errors(errors); !status.ok()) return status;

@@ -23,8 +23,8 @@ using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
-// A configuration is a page of text. More is another file by mistake, and yaml-cpp's memory grows
-// with it.
+// A configuration is a page of text. A larger file is a mistake, and yaml-cpp's memory grows with
+// it.
 constexpr size_t kMaxYamlBytes = 1 << 20;
 constexpr size_t kMaxListLength = 100000;
 
@@ -52,7 +52,7 @@ void FindElsewhere(const Descriptor& type, const std::string& key, const std::st
   }
 }
 
-// Where each document of a text begins, and nothing else of it.
+// Records where each document of a text starts, and nothing else.
 class DocumentStarts : public YAML::EventHandler {
  public:
   const std::vector<YAML::Mark>& marks() const { return marks_; }
@@ -74,8 +74,8 @@ class DocumentStarts : public YAML::EventHandler {
   std::vector<YAML::Mark> marks_;
 };
 
-// Those of the first two. Of some texts (",") yaml-cpp finds documents without end, so no more are
-// asked for, and YAML::LoadAll() is of no use.
+// Finds the first two documents. In some texts (",") yaml-cpp finds documents without end, so this
+// stops at two, and YAML::LoadAll() is unusable.
 std::vector<YAML::Mark> FindDocuments(const std::string& text) {
   std::istringstream stream(text);
   YAML::Parser parser(stream);
@@ -84,8 +84,8 @@ std::vector<YAML::Mark> FindDocuments(const std::string& text) {
   return starts.marks();
 }
 
-// Length of the address in brackets with a port, such as [fd77::1]:5000, at the front of `text`; 0
-// where there is none.
+// Length of a bracketed address with a port, such as [fd77::1]:5000, at the front of `text`; 0 if
+// there is none.
 size_t AddressLength(absl::string_view text) {
   constexpr absl::string_view kDigits = "0123456789";
   const size_t close = text.find_first_of("[]", 1);
@@ -107,8 +107,8 @@ size_t AddressLength(absl::string_view text) {
   return close + 1 + end;
 }
 
-// Puts IPv6 addresses in brackets that stand as a whole value, or as a list's element, in quotes:
-// to YAML the bracket begins a list.
+// Quotes bracketed IPv6 addresses that are a whole value or a list's element: to YAML the bracket
+// starts a list.
 std::string QuoteAddresses(absl::string_view value) {
   std::string out;
   char before = '[';  // the last character that is no space; a value begins where a list's would
@@ -238,7 +238,7 @@ void Merger::MergeField(const Source& source, const YAML::Node& node, const std:
   if (!problem.empty()) AddError(PlaceOf(source, node), path, problem);
 }
 
-// A list replaces the former one as a whole. One value stands for a list of one: `train_files:
+// A list replaces the former one as a whole. A single value counts as a list of one: `train_files:
 // a.jsonl`.
 void Merger::MergeList(const Source& source, const YAML::Node& node, const std::string& path,
                        const FieldDescriptor& field, Message* message) {

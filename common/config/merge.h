@@ -1,4 +1,4 @@
-// A YAML tree over a message: what the tree states replaces what the message holds.
+// Merges a YAML tree into a message: values in the tree replace those of the message.
 #ifndef TANDEM_COMMON_CONFIG_MERGE_H_
 #define TANDEM_COMMON_CONFIG_MERGE_H_
 
@@ -13,24 +13,24 @@
 
 namespace tandem::config {
 
-// Merges sources into one message, section by section, and collects every error as a line
-// "PLACE: KEY: what is wrong". The walk follows the message's fields, so it ends however deep, wide
-// or cyclic (aliases) the YAML is.
+// Merges sources into one message, section by section, and collects every error as a line "PLACE:
+// KEY: what is wrong". Walks the message's fields, so it terminates however deep, wide or cyclic
+// (aliases) the YAML is.
 class Merger {
  public:
-  // The message, the caller's, is at `*message` for the life of the merger.
+  // The caller owns `*message`, which outlives the merger.
   explicit Merger(google::protobuf::Message* message) : root_(message) {}
 
-  // `name` stands in messages, with the line; "" for the defaults, whose places are not kept.
+  // `name` appears in messages, with the line; "" for the defaults, whose places are not kept.
   void MergeYaml(absl::string_view text, const std::string& name);
-  // "actor.optim.lr=3e-4".
+  // Merges an override such as "actor.optim.lr=3e-4".
   void MergeOverride(const std::string& assignment);
 
   const std::vector<std::string>& errors() const { return errors_; }
   const Places& places() const { return places_; }
 
  private:
-  // What a node's place is called: the file with the node's line, or the whole override.
+  // How to describe a node's place: the file and the node's line, or the whole override.
   struct Source {
     std::string name;
     bool has_lines = true;

@@ -35,7 +35,7 @@ std::string Nearest(absl::string_view text, const std::vector<std::string>& cand
   std::string nearest;
   size_t fewest = std::max<size_t>(1, (text.size() + 1) / 3) + 1;
   for (const std::string& candidate : candidates) {
-    // A word left out at either end is a typo too: lr_schedule for schedule.
+    // Omitting a word at either end is a typo too: lr_schedule for schedule.
     const bool part = text.size() >= 4 && candidate.size() >= 4 &&
                       (absl::StrContains(candidate, text) || absl::StrContains(text, candidate));
     const size_t distance =

@@ -1,4 +1,4 @@
-// What a typo was meant to be.
+// Suggests what a typo was meant to be.
 #ifndef TANDEM_COMMON_CONFIG_NEAREST_H_
 #define TANDEM_COMMON_CONFIG_NEAREST_H_
 
@@ -9,9 +9,8 @@
 
 namespace tandem::config {
 
-// The candidate that is the fewest edits (insert, delete, replace, swap neighbours) away from
-// `text`, or
-// "" where even that one is further than a typo would be.
+// Returns the candidate the fewest edits (insert, delete, replace, swap neighbours) away from
+// `text`, or "" if even that one is further than a typo would be.
 std::string Nearest(absl::string_view text, const std::vector<std::string>& candidates);
 
 }  // namespace tandem::config

@@ -48,7 +48,7 @@ std::vector<std::string> Parts(absl::string_view text) {
   return out;
 }
 
-// Of "HIGH" or "LOW_HIGH".
+// A parsed "HIGH" or "LOW_HIGH".
 struct Range {
   double low = 0.0;
   double high = 0.0;

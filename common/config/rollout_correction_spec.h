@@ -1,5 +1,5 @@
-// The textual parts of algorithm.rollout_correction: thresholds and rejection rules, by verl's
-// names.
+// Parses the text fields of algorithm.rollout_correction: thresholds and rejection rules, under
+// verl's names.
 #ifndef TANDEM_COMMON_CONFIG_ROLLOUT_CORRECTION_SPEC_H_
 #define TANDEM_COMMON_CONFIG_ROLLOUT_CORRECTION_SPEC_H_
 
@@ -11,17 +11,17 @@
 
 namespace tandem::config {
 
-// What becomes of an importance weight: at most `high`; or, where `masks`, 0 outside [low, high].
+// Bounds of an importance weight: clipped to at most `high`; or, if `masks`, 0 outside [low, high].
 struct WeightBounds {
   double low = 0.0;
   double high = 2.0;
   bool masks = false;
 };
 
-// "2", "0.5_5". INVALID_ARGUMENT says what was expected and found.
+// Parses "2" or "0.5_5". INVALID_ARGUMENT says what was expected and found.
 absl::StatusOr<WeightBounds> ParseWeightBounds(absl::string_view threshold);
 
-// A token is kept where low <= statistic <= high.
+// Keeps a token if low <= statistic <= high.
 struct RejectionRule {
   enum class Level { kToken, kSequenceSum, kSequenceMean, kSequenceMax };
   enum class Measure { kLogRatio, kK1, kK2, kK3 };
@@ -29,13 +29,15 @@ struct RejectionRule {
   std::string name;  // as in the configuration
   Level level = Level::kToken;
   Measure measure = Measure::kLogRatio;
-  // Of the statistic: logarithms for kLogRatio and kK1, for which the configuration has ratios.
+  // Bounds of the statistic: logarithms for kLogRatio and kK1, which the configuration states as
+  // ratios.
   double low = 0.0;
   double high = 0.0;
 };
 
-// `rules` as "token_k1,seq_mean_k3", `thresholds` as "0.5_2,0.01", one for all or one for each.
-// Empty where rules is empty, "none" or "null". INVALID_ARGUMENT names the rule or the threshold.
+// Parses `rules` such as "token_k1,seq_mean_k3" and `thresholds` such as "0.5_2,0.01", one for all
+// or one for each. Empty if `rules` is empty, "none" or "null". INVALID_ARGUMENT names the rule or
+// the threshold.
 absl::StatusOr<std::vector<RejectionRule>> ParseRejectionRules(absl::string_view rules,
                                                                absl::string_view thresholds);
 

@@ -26,7 +26,7 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
 
-// What stands in the file, short enough for a message.
+// The file's text, shortened for a message.
 std::string Found(const YAML::Node& node) {
   if (node.IsNull()) return "nothing";
   if (node.IsSequence()) return absl::StrFormat("a list of %d", node.size());
@@ -111,14 +111,14 @@ std::string ReadString(const YAML::Node& node, std::string* value) {
   }
   if (!node.IsScalar()) return Expected("text", node);
   *value = node.Scalar();
-  // The proto's strings are UTF-8, and so are the messages of those who serialize it.
+  // Proto strings must be UTF-8, and so must messages with them.
   return text::IsUtf8(*value) ? "" : "expected UTF-8, found other bytes";
 }
 
 }  // namespace
 
 std::string EnumValueName(const EnumValueDescriptor& value) {
-  // The unspecified value tells the prefix.
+  // The prefix is that of the unspecified value.
   const std::string& zero = value.type()->value(0)->name();
   const absl::string_view prefix = absl::StripSuffix(zero, "UNSPECIFIED");
   return absl::AsciiStrToLower(absl::StripPrefix(value.name(), prefix));

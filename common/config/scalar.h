@@ -1,4 +1,4 @@
-// One YAML scalar into one field of a message.
+// Converts one YAML scalar into one field of a message.
 #ifndef TANDEM_COMMON_CONFIG_SCALAR_H_
 #define TANDEM_COMMON_CONFIG_SCALAR_H_
 
@@ -10,16 +10,16 @@
 
 namespace tandem::config {
 
-// Sets the field (appends, where it is repeated) from `node` and returns "", or leaves the message
-// unchanged and returns what was expected and what was found. Numbers must be written plain;
-// strings take any scalar.
+// Sets the field (appends, if it is repeated) from `node` and returns "", or leaves the message
+// unchanged and returns what was expected and what was found. Numbers must be unquoted; strings
+// take any scalar.
 std::string SetScalar(const YAML::Node& node, const google::protobuf::FieldDescriptor& field,
                       google::protobuf::Message* message);
 
-// An enum value as configs write it: LOSS_AGG_MODE_TOKEN_MEAN -> token_mean.
+// An enum value as configurations write it: LOSS_AGG_MODE_TOKEN_MEAN -> token_mean.
 std::string EnumValueName(const google::protobuf::EnumValueDescriptor& value);
 
-// All but the unspecified one.
+// All values but the unspecified one.
 std::vector<std::string> EnumValueNames(const google::protobuf::EnumDescriptor& type);
 
 }  // namespace tandem::config

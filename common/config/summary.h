@@ -1,4 +1,4 @@
-// What the batch sizes of a configuration amount to.
+// Computes what a configuration's batch sizes amount to.
 #ifndef TANDEM_COMMON_CONFIG_SUMMARY_H_
 #define TANDEM_COMMON_CONFIG_SUMMARY_H_
 
@@ -9,7 +9,7 @@
 
 namespace tandem::config {
 
-// One training step, over all ranks.
+// The sizes of one training step, summed over all ranks.
 struct BatchArithmetic {
   int64_t prompts = 0;
   int64_t samples = 0;

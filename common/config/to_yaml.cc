@@ -23,7 +23,7 @@ std::string Number(double value) {
   return std::string(buffer, result.ptr);
 }
 
-// Text is always quoted: no rule about what else plain text might mean is then needed.
+// Always quotes text, which avoids every rule about plain text.
 std::string Quoted(const std::string& text) {
   std::string out = "\"";
   for (const char c : text) {
@@ -44,7 +44,7 @@ std::string Quoted(const std::string& text) {
   return out + '"';
 }
 
-// The element `index` of a repeated field, or the field where index is -1.
+// Element `index` of a repeated field, or the field itself if index is -1.
 std::string Value(const Message& message, const FieldDescriptor& field, int index) {
   const Reflection& r = *message.GetReflection();
   const bool one = index < 0;

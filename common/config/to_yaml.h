@@ -1,4 +1,4 @@
-// A configuration as YAML that LoadRunConfig() reads back to an equal message.
+// Writes a configuration as YAML that LoadRunConfig() reads back to an equal message.
 #ifndef TANDEM_COMMON_CONFIG_TO_YAML_H_
 #define TANDEM_COMMON_CONFIG_TO_YAML_H_
 
@@ -8,9 +8,8 @@
 
 namespace tandem::config {
 
-// States every value, in the order of the proto; an empty list is []. Numbers are exact. A value
-// that was never set (none, in what LoadRunConfig() returns) is left out, so that its default
-// applies.
+// States every value, in the order of the proto; an empty list is []. Numbers are exact. Omits
+// values that were never set (none, in LoadRunConfig()'s results), so that their defaults apply.
 std::string ToYaml(const v1::RunConfig& config);
 
 }  // namespace tandem::config

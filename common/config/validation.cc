@@ -44,7 +44,7 @@ class Checker {
     Fail(key, absl::StrFormat("expected an integer from %d to %d, found %d", least, most, value));
   }
 
-  // `range` is how the condition reads: ">= 0", "in (0, 1]".
+  // `range` states the condition: ">= 0", "in (0, 1]".
   void Number(const std::string& key, double value, bool ok, absl::string_view range) {
     if (ok && std::isfinite(value)) return;
     Fail(key, absl::StrCat("expected a number ", range, ", found ", value));
@@ -61,7 +61,7 @@ class Checker {
     if (!address.ok()) Fail(key, std::string(address.status().message()));
   }
 
-  // A choice that the contract describes and this version does not offer.
+  // Reports a choice that the schema describes and this version does not support.
   template <typename Enum>
   void Supported(const std::string& key, Enum value, std::initializer_list<Enum> supported) {
     if (support_ == Support::kAnyBuild) return;
@@ -74,7 +74,7 @@ class Checker {
                               absl::StrJoin(names, ", ")));
   }
 
-  // The same for a size that only 1 is offered of.
+  // Does the same for a size of which only 1 is supported.
   void OnlyOne(const std::string& key, int64_t value, int64_t most) {
     if (value > 1 && value <= most && support_ == Support::kThisBuild) {
       Fail(key, absl::StrFormat("not supported yet: %d (supported: 1)", value));
@@ -241,7 +241,7 @@ void CheckTrainer(const v1::TrainerConfig& trainer, Checker* check) {
   check->Integer("trainer.memory_megabytes", trainer.memory_megabytes(), 0, kMaxMegabytes);
 }
 
-// `section` is the key of the whole, with a dot at its end.
+// `section` is the section's key path, ending in a dot.
 void CheckOptim(const std::string& section, const v1::OptimConfig& optim, Checker* check) {
   check->AtLeastZero(section + "lr", optim.lr());
   check->AtLeastZero(section + "weight_decay", optim.weight_decay());
@@ -356,7 +356,7 @@ void CheckReward(const v1::RewardConfig& reward, Checker* check) {
   check->Seconds("reward.timeout_s", reward.timeout_s());
 }
 
-// What would make a token's log-prob depend on more than its sequence and the weights.
+// Reports settings that make a token's log-prob depend on more than its sequence and the weights.
 void CheckNumerics(const v1::RunConfig& config, Checker* check) {
   if (config.numerics() != v1::NUMERICS_EXACT) return;
   const auto fail = [check](absl::string_view problem) {

@@ -1,4 +1,4 @@
-// Which values a configuration may hold, alone and together, and which files it needs.
+// Checks the values of a configuration, alone and together, and the files that it needs.
 #ifndef TANDEM_COMMON_CONFIG_VALIDATION_H_
 #define TANDEM_COMMON_CONFIG_VALIDATION_H_
 
@@ -11,26 +11,26 @@
 
 namespace tandem::config {
 
-// Which choices are refused beside those that make no sense.
+// Which choices to refuse, besides nonsensical ones.
 enum class Support {
-  kThisBuild,  // those that are described but "not supported yet"
-  kAnyBuild,   // none: for plans of machines and builds that are not here
+  kThisBuild,  // those that the schema describes but that are "not supported yet"
+  kAnyBuild,   // none: to plan for other machines and builds
 };
 
-// One line for each value out of its range, each contradiction, and each unsupported choice. Looks
-// at no file.
+// Returns one line for each value out of range, each contradiction, and each unsupported choice.
+// Reads no file.
 std::vector<std::string> FindInvalidValues(const v1::RunConfig& config, const Places& places = {},
                                            Support support = Support::kThisBuild);
 
-// Which of the files that a configuration names a command is going to read.
+// Which of the configured files a command is going to read.
 struct FileNeeds {
   bool model = true;
   bool train_files = false;
   bool test_files = false;
 };
 
-// INVALID_ARGUMENT with a line for each that is not stated or not there. The services skip it: what
-// they read, they check as they read it.
+// INVALID_ARGUMENT with a line for each file that is not stated or does not exist. Services skip
+// this: they check files as they read them.
 absl::Status CheckFiles(const v1::RunConfig& config, const FileNeeds& needs,
                         const Places& places = {});
 

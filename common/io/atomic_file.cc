@@ -13,7 +13,7 @@ namespace tandem::io {
 
 absl::StatusOr<AtomicFile> AtomicFile::Create(const std::string& path) {
   std::string temporary_path = TemporaryPathFor(path);
-  // A file of this name can only be left over from a dead process whose id came round again.
+  // A file of this name can only be left over from a dead process whose pid was reused.
   ::unlink(temporary_path.c_str());
   absl::StatusOr<FileDescriptor> fd =
       OpenFile(temporary_path, O_WRONLY | O_CREAT | O_EXCL, 0666, "write");

@@ -1,6 +1,6 @@
-// Files that appear whole or not at all: bytes go to a temporary file in the same folder, which is
-// synced and then renamed over the target. A crash leaves the old file, or none, and perhaps a
-// temporary one whose name begins with a dot.
+// Writes files atomically: bytes go to a temporary file in the same folder, which is synced and
+// then renamed over the target. A crash leaves the old file, or none, and perhaps a temporary one
+// whose name begins with a dot.
 //
 //   RETURN_IF_ERROR(io::WriteFileAtomically(path, text));
 //
@@ -22,23 +22,24 @@
 
 namespace tandem::io {
 
-// A file being written. Whoever creates it owns it and uses it from one thread at a time. Destroyed
-// before Commit(), it removes its temporary file and the target stays as it was.
+// A file being written. Its creator owns it and uses it from one thread at a time. If destroyed
+// before Commit(), it removes its temporary file and leaves the target as it was.
 class AtomicFile {
  public:
-  // The folder must exist. The target may; it is replaced at Commit().
+  // The folder must exist. The target may exist; Commit() replaces it.
   static absl::StatusOr<AtomicFile> Create(const std::string& path);
 
   AtomicFile(AtomicFile&& other) noexcept;
   AtomicFile& operator=(AtomicFile&& other) noexcept;
   ~AtomicFile();
 
-  // After an error the file can only be discarded; Commit() refuses.
+  // After an error the file can only be discarded; Commit() refuses it.
   absl::Status Append(absl::string_view bytes);
   absl::Status Append(absl::Span<const std::byte> bytes);
 
-  // After success the target holds all that was appended, durably. After failure it is as before.
-  // FAILED_PRECONDITION when called twice or after a failed Append().
+  // After success the target durably holds all appended bytes. After failure it is unchanged, or,
+  // if only the folder's sync failed, replaced but perhaps not durable. FAILED_PRECONDITION when
+  // called twice or after a failed Append().
   absl::Status Commit();
 
   const std::string& path() const { return path_; }

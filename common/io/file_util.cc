@@ -84,7 +84,7 @@ std::string TemporaryPathFor(const std::string& path) {
   const std::string clean = WithoutTrailingSlashes(path);
   const size_t slash = clean.rfind('/');
   const std::string name = slash == std::string::npos ? clean : clean.substr(slash + 1);
-  // A dot first, so that readers that list a folder pass it by.
+  // Starts with a dot, so that readers that list a folder skip it.
   return absl::StrCat(ParentFolder(path), "/.", name, ".tmp-", ::getpid(), "-", next.fetch_add(1));
 }
 

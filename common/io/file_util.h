@@ -1,4 +1,5 @@
-// What readers and writers of files share: opening, whole writes, errors that begin with the place.
+// Helpers for readers and writers of files: opening, complete writes, errors that begin with the
+// place.
 #ifndef TANDEM_COMMON_IO_FILE_UTIL_H_
 #define TANDEM_COMMON_IO_FILE_UTIL_H_
 
@@ -11,37 +12,37 @@
 
 namespace tandem::io {
 
-// open(2) with O_CLOEXEC. The message says what was attempted: `purpose` is "read", "write", ...
+// open(2) with O_CLOEXEC. `purpose` is "read", "write", ... for the error message.
 absl::StatusOr<FileDescriptor> OpenFile(const std::string& path, int flags, int mode,
                                         absl::string_view purpose);
 
-// A regular file to read. Anything else is INVALID_ARGUMENT, and a FIFO without a writer does not
-// make the caller wait.
+// Opens a regular file to read. INVALID_ARGUMENT for anything else; never blocks on a FIFO without
+// a writer.
 absl::StatusOr<FileDescriptor> OpenRegularFile(const std::string& path);
 
-// INVALID_ARGUMENT where the descriptor is no regular file: "PATH: expected a regular file, found a
+// INVALID_ARGUMENT if the descriptor is no regular file: "PATH: expected a regular file, found a
 // FIFO".
 absl::Status CheckIsRegular(int fd, const std::string& path);
 
-// Writes all of `bytes`, however many calls that takes.
+// Writes all of `bytes`, in as many calls as that takes.
 absl::Status WriteAll(int fd, absl::string_view bytes, const std::string& path);
 
-// The status for the present errno: "PATH: cannot ACTION: No space left on device".
+// Status for the current errno: "PATH: cannot ACTION: No space left on device".
 absl::Status ErrnoStatus(const std::string& path, absl::string_view action);
 
-// The same status with "PLACE: " before its message; OK stays OK. Payloads are kept.
+// Prefixes the message with "PLACE: "; OK stays OK. Keeps payloads.
 absl::Status AtPlace(absl::string_view place, absl::Status status);
 
-// A name beside `path` that no other call in any live process of this machine returns.
+// Returns a name beside `path` that no other call in any live process of this machine returns.
 std::string TemporaryPathFor(const std::string& path);
 
-// The same path without slashes at its end.
+// Returns the path without trailing slashes.
 std::string WithoutTrailingSlashes(std::string path);
 
-// The folder that holds `path`; "." for a bare name. Trailing slashes do not count.
+// Returns the folder that holds `path`; "." for a bare name. Ignores trailing slashes.
 std::string ParentFolder(const std::string& path);
 
-// Makes the names in a folder durable.
+// Makes the folder's directory entries durable.
 absl::Status SyncFolder(const std::string& folder);
 
 }  // namespace tandem::io

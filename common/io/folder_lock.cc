@@ -51,7 +51,7 @@ absl::StatusOr<Locked> TryLock(int fd, const std::string& path) {
   }
 }
 
-// Empty where the file is.
+// Empty if the file is empty.
 absl::StatusOr<std::string> ReadRecord(int fd, const std::string& path) {
   std::string text(kMaxRecordBytes, '\0');
   const ssize_t count = ::pread(fd, text.data(), text.size(), 0);
@@ -68,7 +68,7 @@ absl::Status HeldBy(const std::string& folder, const std::string& record_text) {
                    "; wait for its end, stop it, or give this run another run_dir"));
 }
 
-// What shows that a lock is renewed.
+// Evidence that a holder renews its lock.
 struct Pulse {
   bool is_there = false;
   ino_t file = 0;
@@ -80,7 +80,7 @@ struct Pulse {
   }
 };
 
-// Opens the file again: that makes network file systems ask their server.
+// Reopens the file: that makes network file systems query their server.
 Pulse FeelPulse(const std::string& path) {
   const absl::StatusOr<FileDescriptor> fd = OpenRegularFile(path);
   struct stat info;
@@ -104,7 +104,7 @@ class FolderLock::Holder {
       stops_ = true;
     }
     thread_.join();
-    // Before the lock goes with the descriptor: the file of whoever comes next is another one.
+    // Unlink before closing releases the lock: the next holder's file is a different one.
     if (Check().ok()) ::unlink(path_.c_str());
   }
 
@@ -144,7 +144,7 @@ class FolderLock::Holder {
 
 namespace {
 
-// Watches the lock of a process on another machine. True where it is renewed.
+// Watches the lock of a process on another machine. Returns true if it is renewed.
 absl::StatusOr<bool> IsRenewed(const std::string& path, const FolderLock::Options& options) {
   const Pulse first = FeelPulse(path);
   for (absl::Duration waited; waited < options.patience; waited += kLook) {
@@ -159,8 +159,8 @@ absl::StatusOr<bool> IsRenewed(const std::string& path, const FolderLock::Option
   return false;
 }
 
-// Whether the process goes on that a record is of, which did not empty it. `has_lock`: the kernel
-// says that no process which it knows of holds the file.
+// Whether the process in a non-empty record still runs. `has_lock`: the kernel knows of no process
+// that holds the file.
 absl::StatusOr<bool> GoesOn(const std::string& folder, const LockRecord& record, bool has_lock,
                             const FolderLock::Options& options) {
   const LockRecord own = OwnLockRecord();

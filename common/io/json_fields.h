@@ -1,4 +1,4 @@
-// Typed reading of a JSON object's fields, with errors that name the place and the field.
+// Reads typed fields of a JSON object; errors name the place and the field.
 //
 //   io::JsonFields fields(config, "/models/q/config.json");
 //   ASSIGN_OR_RETURN(int64_t hidden_size, fields.Int("hidden_size"));
@@ -19,11 +19,11 @@
 namespace tandem::io {
 
 // Refers to `object`, which must outlive it. Every error is INVALID_ARGUMENT. The plain readers
-// want the field to be there; the Or readers answer `otherwise` where it is absent or null, and
-// still refuse another type.
+// require the field; the Or readers return `otherwise` if it is absent or null, and still refuse
+// another type.
 class JsonFields {
  public:
-  // `source` is the text that `object` was parsed from, where that is at hand.
+  // `source`: the text that `object` was parsed from, if available.
   JsonFields(const nlohmann::json& object, std::string place, absl::string_view source = {})
       : object_(object), place_(std::move(place)), source_(source) {}
 
@@ -37,7 +37,7 @@ class JsonFields {
   absl::StatusOr<std::vector<int64_t>> IntList(const std::string& key) const;
   absl::StatusOr<std::vector<double>> DoubleList(const std::string& key) const;
   absl::StatusOr<std::vector<std::string>> StringList(const std::string& key) const;
-  // A sub-object; its errors will name "PLACE: key".
+  // Returns a sub-object, whose errors name "PLACE: key".
   absl::StatusOr<JsonFields> Object(const std::string& key) const;
 
   absl::StatusOr<std::string> StringOr(const std::string& key, std::string otherwise) const;
@@ -45,12 +45,12 @@ class JsonFields {
   absl::StatusOr<double> DoubleOr(const std::string& key, double otherwise) const;
   absl::StatusOr<bool> BoolOr(const std::string& key, bool otherwise) const;
 
-  // "PLACE: key: message", for what a caller checks itself.
+  // "PLACE: key: message", for the caller's own checks.
   absl::Status Error(const std::string& key, const std::string& message) const;
 
   const nlohmann::json& json() const { return object_; }
   const std::string& place() const { return place_; }
-  // For readers that mind the order of keys, which json() does not keep.
+  // For readers that depend on the order of keys, which json() does not keep.
   absl::string_view source() const { return source_; }
 
  private:

@@ -1,5 +1,5 @@
-// Values of JSON that others wrote, where what is missing or of another type counts as absent.
-// Where it is an error there is JsonFields.
+// Reads values of foreign JSON, and treats a missing or mistyped value as absent. Use JsonFields
+// where that is an error.
 //
 //   const double seconds = io::NumberOr(event, "dur", 0);
 #ifndef TANDEM_COMMON_IO_JSON_VALUES_H_
@@ -12,7 +12,7 @@
 
 namespace tandem::io {
 
-// Null where `object` is no object or has no such key.
+// Null if `object` is no object or has no such key.
 inline const nlohmann::json* FindValue(const nlohmann::json& object, const char* key) {
   if (!object.is_object()) return nullptr;
   const auto found = object.find(key);
@@ -24,13 +24,13 @@ inline double NumberOr(const nlohmann::json& object, const char* key, double oth
   return value != nullptr && value->is_number() ? value->get<double>() : otherwise;
 }
 
-// Rounds towards zero what has a fraction.
+// Rounds fractions towards zero.
 inline int64_t IntegerOr(const nlohmann::json& object, const char* key, int64_t otherwise) {
   const nlohmann::json* value = FindValue(object, key);
   if (value == nullptr || !value->is_number()) return otherwise;
   if (value->is_number_integer()) return value->get<int64_t>();
   const auto number = value->get<double>();
-  constexpr double kLimit = 9.2e18;  // of int64_t, less a little
+  constexpr double kLimit = 9.2e18;  // of int64_t, with a margin
   return std::abs(number) < kLimit ? static_cast<int64_t>(number) : otherwise;
 }
 

@@ -21,14 +21,14 @@ using nlohmann::json;
 
 constexpr size_t kReadBytes = size_t{256} << 10;
 
-// Splits what it reads into lines, holding one line and one read at most.
+// Splits its input into lines; holds one line and one read at most.
 class LineReader {
  public:
   LineReader(FileDescriptor fd, std::string path, int64_t max_line_bytes)
       : fd_(std::move(fd)), path_(std::move(path)), max_line_bytes_(max_line_bytes) {}
 
-  // False at the end of the file. `line` holds until the next call; `complete` says that it had its
-  // end of line.
+  // Returns false at the end of the file. `line` is valid until the next call; `complete`: the line
+  // had its newline.
   absl::StatusOr<bool> Next(absl::string_view* line, bool* complete) {
     buffer_.erase(0, consumed_);
     consumed_ = 0;
@@ -85,8 +85,7 @@ absl::StatusOr<json> ParseObject(absl::string_view line) {
       absl::StrCat("expected a JSON object, found ", Describe(*value)));
 }
 
-// The offset at which the last line begins, where that line lacks its end; the size of the file
-// otherwise.
+// The offset of the last line if it lacks its newline; otherwise the size of the file.
 absl::StatusOr<int64_t> TornTailOffset(int fd, int64_t size, const std::string& path) {
   char block[4096];
   int64_t end = size;
@@ -168,7 +167,7 @@ absl::Status JsonlWriter::Append(const json& object) {
   struct stat before;
   if (::fstat(fd_.get(), &before) != 0) return ErrnoStatus(path_, "stat");
   absl::Status status = WriteAll(fd_.get(), ToJsonLine(object), path_);
-  // Half a line would spoil the next one too. Where even this fails, the next Open() repairs it.
+  // Half a line would spoil the next one too. If even this fails, the next Open() repairs it.
   if (!status.ok() && ::ftruncate(fd_.get(), before.st_size) != 0) {
     return AtPlace("half a line is left", std::move(status));
   }

@@ -1,4 +1,4 @@
-// JSON lines: one object a line, for data sets, rollouts and metrics.
+// JSON lines: one object per line, for data sets, rollouts and metrics.
 //
 //   RETURN_IF_ERROR(io::ForEachJsonLine(path, [&](const io::JsonFields& row) -> absl::Status {
 //     ASSIGN_OR_RETURN(std::string prompt, row.String("prompt"));  // or "FILE:LINE: prompt: ..."
@@ -28,44 +28,43 @@ namespace tandem::io {
 struct JsonlOptions {
   int64_t max_line_bytes = int64_t{64} << 20;
 
-  // A last line without its end of line that is no JSON: the writer died while writing it. Files
-  // that a run appends to are read with true; in a data set it means that rows are missing, an
-  // error.
+  // Ignores a last line without a newline that is no JSON: its writer died while writing it. Set
+  // for files that a run appends to; in a data set such a line means missing rows, an error.
   bool ignore_torn_tail = false;
 
-  // INVALID_ARGUMENT, at once, for what is no regular file. Files that a run wrote are read with
-  // true; false is for inputs that a user names.
+  // Returns INVALID_ARGUMENT at once if the path is no regular file. Set for files that a run
+  // wrote, not for inputs that a user names.
   bool regular_file = false;
 };
 
-// How a file is read that a run appends to, or has appended to until it was killed.
+// Options for a file that a run appends to, or appended to until it was killed.
 inline constexpr JsonlOptions kRunFile = {.ignore_torn_tail = true, .regular_file = true};
 
 // Calls `fn` for each line of a file (or pipe, such as /dev/stdin), in order; stops at its first
-// error. The row's place is "FILE:LINE"; an error of `fn` that does not begin with it gets it put
-// before. Blank lines and a byte order mark are passed over. INVALID_ARGUMENT for a line that is no
-// JSON object, RESOURCE_EXHAUSTED for one longer than allowed. Memory: one line.
+// error. The row's place is "FILE:LINE", which is prepended to errors of `fn` that do not begin
+// with it. Skips blank lines and a byte order mark. INVALID_ARGUMENT for a line that is no JSON
+// object, RESOURCE_EXHAUSTED for one longer than allowed. Memory: one line.
 absl::Status ForEachJsonLine(const std::string& path,
                              const std::function<absl::Status(const JsonFields& row)>& fn,
                              const JsonlOptions& options = {});
 
-// All lines at once.
+// Reads all lines at once.
 absl::StatusOr<std::vector<nlohmann::json>> ReadJsonLines(const std::string& path,
                                                           const JsonlOptions& options = {});
 
-// The object as one line, its end included. Bytes that are not UTF-8 become U+FFFD; a number that
-// is not finite becomes null.
+// Serializes the object as one line with its newline. Bytes that are not UTF-8 become U+FFFD; a
+// number that is not finite becomes null.
 std::string ToJsonLine(const nlohmann::json& object);
 
-// Appends lines to a file; each is with the kernel when Append() returns, so a reader, or a crash
-// of this process, sees it. Owned and used by one thread at a time.
+// Appends lines to a file. Each line has reached the kernel when Append() returns, so it is visible
+// to readers and survives a crash of this process. Owned and used by one thread at a time.
 class JsonlWriter {
  public:
-  // Makes the file where there is none. A torn last line, left by a crash, is cut off first.
-  // INVALID_ARGUMENT for what is no regular file.
+  // Creates the file if needed, and truncates a torn last line that a crash left. INVALID_ARGUMENT
+  // if the path is no regular file.
   static absl::StatusOr<JsonlWriter> Open(const std::string& path);
 
-  // After failure the file is as before (disk full), as far as the file system allows.
+  // After failure (disk full) the file is unchanged, as far as the file system allows.
   absl::Status Append(const nlohmann::json& object);
 
   // Makes all lines durable.

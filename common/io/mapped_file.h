@@ -10,12 +10,12 @@
 
 namespace tandem::io {
 
-// Owns the mapping; move-only; any number of threads may read. Costs address space, not memory. The
-// mapping is of the file as it was: a rename over its name does no harm, but a file that is cut
-// short in place while mapped kills the reader (SIGBUS), so files here are only ever replaced.
+// Owns the mapping; move-only; any number of threads may read. Costs address space, not memory.
+// Renaming another file over the name is harmless, but truncating a mapped file in place kills the
+// reader (SIGBUS): always replace files, never truncate them.
 class MappedFile {
  public:
-  // INVALID_ARGUMENT where the path is no regular file.
+  // INVALID_ARGUMENT if the path is no regular file.
   static absl::StatusOr<MappedFile> Open(const std::string& path);
 
   MappedFile(MappedFile&& other) noexcept;

@@ -21,16 +21,16 @@ struct ModelConfig {
   nlohmann::json json;        // config.json, an object
   nlohmann::json generation;  // generation_config.json; an empty object where there is none
 
-  // Every id that ends a text: those of both files, ascending, each once. Instruct models often
-  // name theirs in generation_config.json alone.
+  // Every end-of-text id in either file, ascending and unique. Instruct models often list theirs in
+  // generation_config.json only.
   std::vector<int64_t> eos_token_ids;
 
-  // Valid while this config is.
+  // Valid as long as this config is.
   JsonFields fields() const { return JsonFields(json, path); }
 };
 
-// Needs no weights. NOT_FOUND where the folder or its config.json is absent; INVALID_ARGUMENT, with
-// file and field, for what is no JSON or has an eos_token_id that is neither a number nor a list.
+// Needs no weights. NOT_FOUND if the folder or its config.json is absent; INVALID_ARGUMENT, with
+// file and field, for invalid JSON or an eos_token_id that is neither a number nor a list.
 absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& folder);
 
 }  // namespace tandem::io

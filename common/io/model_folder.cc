@@ -25,7 +25,7 @@ bool Exists(const std::string& path) {
   return std::filesystem::exists(path, error);
 }
 
-// What the index says: file name -> its tensors.
+// The index: file name -> its tensors.
 using ShardTensors = std::map<std::string, std::vector<std::string>>;
 
 absl::StatusOr<ShardTensors> ReadIndex(const std::string& index_path) {

@@ -1,4 +1,4 @@
-// A Hugging Face model folder: config.json and one or many safetensors files.
+// A Hugging Face model folder: config.json and one or more safetensors files.
 //
 //   ASSIGN_OR_RETURN(io::ModelFolder folder, io::ModelFolder::Open("/models/qwen"));
 //   ASSIGN_OR_RETURN(int64_t layers, folder.config().fields().Int("num_hidden_layers"));
@@ -20,13 +20,13 @@
 namespace tandem::io {
 
 // The folder, with every weight file mapped and checked; move-only, readable from any number of
-// threads. Opening costs the headers, not the weights. Views are valid while the folder is open.
+// threads. Opening reads the headers, not the weights. Views are valid while the folder is open.
 class ModelFolder {
  public:
-  // model.safetensors where it is there, else the files of model.safetensors.index.json. NOT_FOUND
-  // names the missing file (of how many, and who asks for it) or the tensor that its file lacks;
-  // DATA_LOSS names the damaged file and tensor. Tensors that the index does not list are ignored.
-  // For folders without weights there is ReadModelConfig().
+  // Opens model.safetensors if it exists, else the files of model.safetensors.index.json. NOT_FOUND
+  // names the missing file (and of how many, and what lists it) or the tensor that its file lacks;
+  // DATA_LOSS names the damaged file and tensor. Ignores tensors that the index does not list. For
+  // folders without weights use ReadModelConfig().
   static absl::StatusOr<ModelFolder> Open(const std::string& path);
 
   ModelFolder(ModelFolder&&) = default;
@@ -35,12 +35,12 @@ class ModelFolder {
   const std::string& path() const { return path_; }
   const ModelConfig& config() const { return config_; }
 
-  // File by file, in the order of their data.
+  // Names file by file, in the order of their data.
   const std::vector<std::string>& names() const { return names_; }
 
-  // A file's metadata may say that one name shares another's data ({"model.embed_tokens.weight":
-  // "lm_head.weight"}, for tied weights): such names are found too, though names() lists only what
-  // is stored; the view then bears the stored name. NOT_FOUND otherwise.
+  // Finds a stored tensor, or an alias: a file's metadata may map a name to another one that holds
+  // its data ({"model.embed_tokens.weight": "lm_head.weight"}, for tied weights). names() lists
+  // stored names only, and the view of an alias has the stored name. NOT_FOUND otherwise.
   absl::StatusOr<TensorView> Find(absl::string_view name) const;
   bool Contains(absl::string_view name) const { return index_.contains(name); }
 

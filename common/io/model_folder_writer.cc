@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kMaxSideFileBytes = int64_t{1} << 30;
 
-// Files that belong to a model beside its weights and config.json.
+// Files of a model besides its weights and config.json.
 bool IsSideFile(absl::string_view name) {
   for (const absl::string_view known :
        {"generation_config.json", "tokenizer.json", "tokenizer_config.json", "tokenizer.model",
@@ -45,7 +45,7 @@ absl::Status CopySideFiles(const std::string& from, const std::string& to) {
   return absl::OkStatus();
 }
 
-// config.json must name the dtype that is stored, or a reader that trusts it converts the weights.
+// config.json must name the stored dtype, or a reader that trusts it converts the weights.
 void SetDType(const std::vector<TensorDeclaration>& tensors, nlohmann::json* config) {
   if (tensors.empty()) return;
   for (const TensorDeclaration& tensor : tensors) {

@@ -1,5 +1,5 @@
-// Writing a Hugging Face model folder that other tools load unchanged: weights as a stream, config
-// and tokenizer files from the folder that the model came from.
+// Writes a Hugging Face model folder that other tools load unchanged: streams the weights, and
+// copies config and tokenizer files from the model's source folder.
 //
 //   io::ModelFolderWriter::Options options;
 //   options.source_folder = base_model;
@@ -26,45 +26,45 @@
 
 namespace tandem::io {
 
-// Bytes of the files that a new folder gets from `source_folder`; 0 where there is none.
+// Bytes of the files that a new folder copies from `source_folder`; 0 if it does not exist.
 int64_t SideFileBytes(const std::string& source_folder);
 
-// Owned and used by one thread at a time. The folder appears at Commit(), whole; a writer destroyed
-// before leaves nothing.
+// Owned and used by one thread at a time. The folder appears atomically at Commit(); a writer
+// destroyed earlier leaves nothing.
 class ModelFolderWriter {
  public:
   struct Options {
-    // Where config.json, generation_config.json, the tokenizer's files and the licence are copied
-    // from. Empty: `config` is all there is, and the caller adds files to temporary_path().
+    // Folder to copy config.json, generation_config.json, the tokenizer's files and the licence
+    // from. Empty: uses `config` alone, and the caller adds files to temporary_path().
     std::string source_folder;
 
     // Merged into the source's config.json (RFC 7396), or the whole config.json without a source.
-    // `torch_dtype` (and `dtype`) follow the tensors by themselves where these have one dtype.
+    // `torch_dtype` (and `dtype`) are set from the tensors if these share one dtype.
     nlohmann::json config = nlohmann::json::object();
 
-    // One model.safetensors up to this size; above it shards of at most this size and an index. A
-    // tensor larger than that has a shard of its own.
+    // Up to this size one model.safetensors; above it an index and shards of at most this size. A
+    // larger tensor gets a shard of its own.
     int64_t max_shard_bytes = 5'000'000'000;
 
-    // Whether a model folder that is already there is replaced. Other folders with files never are.
+    // Whether to replace an existing model folder. Other folders with files are never replaced.
     bool replace_model = false;
   };
 
-  // Declares all tensors and copies the side files. INVALID_ARGUMENT and NOT_FOUND as the config
-  // reader and SafetensorsWriter say; errors of CheckReplaceable().
+  // Declares all tensors and copies the side files. INVALID_ARGUMENT and NOT_FOUND from the config
+  // reader and SafetensorsWriter; CheckReplaceable()'s errors.
   static absl::StatusOr<ModelFolderWriter> Create(const std::string& path,
                                                   std::vector<TensorDeclaration> tensors,
                                                   const Options& options);
 
   ModelFolderWriter(ModelFolderWriter&&) = default;
 
-  // As SafetensorsWriter::Append(): in the order of the declaration, in pieces of any size.
+  // Like SafetensorsWriter::Append(): in declaration order, in pieces of any size.
   absl::Status Append(absl::string_view name, absl::Span<const std::byte> bytes);
 
-  // FAILED_PRECONDITION where bytes are missing; errors of AtomicFolder::Commit().
+  // FAILED_PRECONDITION if bytes are missing; AtomicFolder::Commit()'s errors.
   absl::Status Commit();
 
-  // The folder until Commit(), for files that the caller adds.
+  // The folder before Commit(), for files that the caller adds.
   const std::string& temporary_path() const { return folder_.temporary_path(); }
 
  private:

@@ -1,5 +1,5 @@
-// ParseJson: JSON out of files and from peers. nlohmann-json reads any depth, but copies, compares
-// and writes by recursion, so that deep text would overflow the stack later, far from its source.
+// ParseJson: parses JSON from files and peers. nlohmann-json parses any depth, but copies, compares
+// and serializes recursively, so deep text would overflow the stack later, far from its source.
 //
 //   ASSIGN_OR_RETURN(const nlohmann::json row, io::ParseJson<nlohmann::json>(line));
 #ifndef TANDEM_COMMON_IO_PARSE_JSON_H_
@@ -16,16 +16,16 @@ namespace tandem::io {
 
 inline constexpr int kMaxJsonDepth = 256;
 
-// INVALID_ARGUMENT where brackets of objects and arrays, those in strings aside, nest deeper than
-// kMaxJsonDepth. Looks at nothing else.
+// INVALID_ARGUMENT if objects and arrays nest deeper than kMaxJsonDepth; ignores brackets in
+// strings and checks nothing else.
 absl::Status CheckJsonDepth(absl::string_view text);
 
-// The first part of what nlohmann-json says of a text that it cannot read: of a string without an
-// end it quotes all of it.
+// Returns the first part of nlohmann-json's parse error, which quotes all of an unterminated
+// string.
 std::string JsonProblem(const std::exception& error);
 
-// INVALID_ARGUMENT says what is wrong with text that is no JSON, nests too deeply, or holds bytes
-// that are not UTF-8 or a number that no double holds.
+// INVALID_ARGUMENT, with the reason, for text that is no JSON, nests too deeply, is not UTF-8, or
+// has a number that no double holds.
 template <typename Json>
 absl::StatusOr<Json> ParseJson(absl::string_view text) {
   if (absl::Status depth = CheckJsonDepth(text); !depth.ok()) return depth;

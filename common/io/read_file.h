@@ -1,4 +1,4 @@
-// Whole files into memory, never more than the caller allows.
+// Reads whole files into memory, never more than the caller allows.
 //
 //   ASSIGN_OR_RETURN(std::string text, io::ReadFile(path, /*max_bytes=*/1 << 20));
 //   ASSIGN_OR_RETURN(nlohmann::json config, io::ReadJsonFile(dir + "/config.json"));
@@ -16,23 +16,22 @@ namespace tandem::io {
 inline constexpr int64_t kDefaultMaxFileBytes = int64_t{1} << 30;
 inline constexpr int64_t kDefaultMaxJsonBytes = int64_t{256} << 20;
 
-// The bytes of a regular file. NOT_FOUND and the like as errno says; INVALID_ARGUMENT, at once, for
-// a FIFO, socket, device or folder; RESOURCE_EXHAUSTED where there are more than `max_bytes`.
-// Memory follows what is read, not what the file system claims.
+// Reads a regular file. NOT_FOUND and other codes from errno; INVALID_ARGUMENT, without blocking,
+// for a FIFO, socket, device or folder; RESOURCE_EXHAUSTED if it has more than `max_bytes`.
+// Allocates for the bytes read, not for the size that the file system claims.
 absl::StatusOr<std::string> ReadFile(const std::string& path,
                                      int64_t max_bytes = kDefaultMaxFileBytes);
 
-// The same, of what the user of a program names: a file, or a pipe or device (/dev/stdin,
-// `<(command)`), whose end is waited for.
+// Does the same for an input that the user names: a file, or a pipe or device (/dev/stdin,
+// `<(command)`), which it reads to its end.
 absl::StatusOr<std::string> ReadInput(const std::string& path,
                                       int64_t max_bytes = kDefaultMaxFileBytes);
 
-// A file that holds one JSON object. INVALID_ARGUMENT names the file, line and column.
+// Reads a file that holds one JSON object. INVALID_ARGUMENT names the file, line and column.
 absl::StatusOr<nlohmann::json> ReadJsonFile(const std::string& path,
                                             int64_t max_bytes = kDefaultMaxJsonBytes);
 
-// hash::HexDigest() of a regular file, of which a piece at a time is in memory. Errors as
-// ReadFile().
+// Returns hash::HexDigest() of a regular file, read piece by piece. Errors like ReadFile().
 absl::StatusOr<std::string> DigestFile(const std::string& path);
 
 }  // namespace tandem::io

@@ -1,4 +1,4 @@
-// Giving back the memory of bytes of a mapped file that are not needed for now.
+// Releases the memory of parts of a mapped file that are not needed for now.
 #ifndef TANDEM_COMMON_IO_RELEASE_PAGES_H_
 #define TANDEM_COMMON_IO_RELEASE_PAGES_H_
 
@@ -8,8 +8,8 @@
 
 namespace tandem::io {
 
-// The pages of these bytes of a MappedFile leave the process's resident set, and come back where
-// they are touched.
+// Removes the pages of these bytes of a MappedFile from the process's resident set; a later access
+// loads them again.
 void ReleasePages(absl::Span<const std::byte> bytes);
 
 }  // namespace tandem::io

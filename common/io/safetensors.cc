@@ -17,7 +17,7 @@ uint64_t ReadLittleEndian64(absl::Span<const std::byte> bytes) {
   return value;
 }
 
-// The header and where the data begins, of a file of any content.
+// Returns the header and the data's offset; the file may have any content.
 absl::StatusOr<SafetensorsHeader> ReadHeader(absl::Span<const std::byte> file,
                                              int64_t* data_begin) {
   const int64_t file_bytes = static_cast<int64_t>(file.size());

@@ -1,4 +1,4 @@
-// Reading safetensors files.
+// Reads safetensors files.
 //
 //   ASSIGN_OR_RETURN(io::SafetensorsFile file, io::SafetensorsFile::Open("model.safetensors"));
 //   for (const io::TensorView& tensor : file.tensors()) Use(tensor.name, tensor.bytes);
@@ -21,9 +21,9 @@
 
 namespace tandem::io {
 
-// A tensor in a mapped file. `bytes` are valid as long as the file is open, little-endian,
-// row-major, and begin at any address: the format does not promise alignment, so copy, or check
-// before casting.
+// A tensor in a mapped file. `bytes` are valid while the file is open, little-endian, row-major,
+// and start at any address: the format does not promise alignment, so copy, or check before
+// casting.
 struct TensorView {
   std::string name;
   DType dtype = DType::kF32;
@@ -33,19 +33,19 @@ struct TensorView {
   int64_t num_elements() const { return static_cast<int64_t>(bytes.size()) / SizeOf(dtype); }
 };
 
-// An open file, wholly checked. Move-only; reading is safe from any number of threads. Opening
-// costs the header; a tensor's bytes come from disk when they are touched. See MappedFile for what
-// may be done to the file meanwhile.
+// An open file whose header has been checked in full. Move-only; any number of threads may read.
+// Opening reads the header only; a tensor's bytes are read from disk on first access. See
+// MappedFile for what may happen to the file meanwhile.
 class SafetensorsFile {
  public:
-  // NOT_FOUND where there is no file; DATA_LOSS, with the file and the tensor, where it is cut
-  // short or its header does not fit its size.
+  // NOT_FOUND if the file does not exist; DATA_LOSS, with the file and the tensor, if it is
+  // truncated or its header does not match its size.
   static absl::StatusOr<SafetensorsFile> Open(const std::string& path);
 
   SafetensorsFile(SafetensorsFile&&) = default;
   SafetensorsFile& operator=(SafetensorsFile&&) = default;
 
-  // In the order of their data.
+  // Tensors in the order of their data.
   const std::vector<TensorView>& tensors() const { return tensors_; }
   std::vector<std::string> names() const;
 

@@ -27,9 +27,9 @@ std::string Quoted(absl::string_view name) {
                       name.size() > kLongest ? "...\"" : "\"");
 }
 
-// Builds the header while the text is read, without a tree of JSON values between: a header may be
-// 100 MB, and only one shape of JSON is allowed. Returning false stops the parser; `problem` says
-// why.
+// Builds the header while parsing, without an intermediate tree of JSON values: a header may be 100
+// MB, and only one shape of JSON is allowed. Returning false stops the parser; `problem` holds the
+// reason.
 class HeaderHandler : public nlohmann::json_sax<json> {
  public:
   SafetensorsHeader header;

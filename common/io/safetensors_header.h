@@ -1,4 +1,4 @@
-// The header of a safetensors file: parsed and checked before any of it is trusted. The format is
+// Parses and checks the header of a safetensors file before any of it is trusted. The format is
 // eight bytes of header length (little-endian), a JSON header, then the tensors' bytes.
 #ifndef TANDEM_COMMON_IO_SAFETENSORS_HEADER_H_
 #define TANDEM_COMMON_IO_SAFETENSORS_HEADER_H_
@@ -31,13 +31,14 @@ struct SafetensorsHeader {
   std::map<std::string, std::string> metadata;
 };
 
-// Bytes of a tensor. INVALID_ARGUMENT for a negative dimension or a size beyond 63 bits.
+// Returns the bytes of a tensor. INVALID_ARGUMENT for a negative dimension or a size beyond 63
+// bits.
 absl::StatusOr<int64_t> TensorBytes(DType dtype, const std::vector<int64_t>& shape);
 
 // Parses the JSON header of a file whose data section has `data_bytes` bytes. After success every
-// tensor's range lies in the data section, has the size that dtype and shape say, and the ranges
-// cover the section without gap or overlap. DATA_LOSS otherwise, naming the tensor. Memory is in
-// proportion to the header, whatever sizes it claims.
+// tensor's range lies in the data section and has the size of its dtype and shape, and the ranges
+// cover the section without gap or overlap. DATA_LOSS otherwise, naming the tensor. Memory is
+// proportional to the header, whatever sizes it claims.
 absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(absl::string_view json,
                                                          int64_t data_bytes);
 

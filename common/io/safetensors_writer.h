@@ -1,5 +1,5 @@
-// Writing a safetensors file as a stream: the tensors are declared first, then their bytes follow
-// in that order, in pieces of any size, so no tensor need be in memory whole.
+// Writes a safetensors file as a stream: declare the tensors first, then append their bytes in that
+// order, in pieces of any size, so that no whole tensor need be in memory.
 //
 //   ASSIGN_OR_RETURN(io::SafetensorsWriter writer,
 //                    io::SafetensorsWriter::Create(path, declarations));
@@ -29,27 +29,27 @@ struct TensorDeclaration {
   std::vector<int64_t> shape;
 };
 
-// Owned and used by one thread at a time. The file appears at Commit(), whole; a writer destroyed
-// before leaves nothing.
+// Owned and used by one thread at a time. The file appears atomically at Commit(); a writer
+// destroyed earlier leaves nothing.
 class SafetensorsWriter {
  public:
   // INVALID_ARGUMENT for a name that is empty, reserved or declared twice, or a size beyond 63
-  // bits. The data begins at a multiple of 8 bytes; tensors follow each other without padding.
+  // bits. The data starts at a multiple of 8 bytes; tensors follow each other without padding.
   static absl::StatusOr<SafetensorsWriter> Create(
       const std::string& path, std::vector<TensorDeclaration> tensors,
       const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
 
-  // The next bytes of `name`, which must be the first declared tensor that is not yet complete.
-  // INVALID_ARGUMENT where it is another one, or where there are more bytes than declared.
+  // Appends the next bytes of `name`, which must be the first declared tensor that is incomplete.
+  // INVALID_ARGUMENT if it is another one, or if there are more bytes than declared.
   absl::Status Append(absl::string_view name, absl::Span<const std::byte> bytes);
 
-  // FAILED_PRECONDITION, naming the tensor, where bytes are missing.
+  // FAILED_PRECONDITION, naming the tensor, if bytes are missing.
   absl::Status Commit();
 
  private:
   SafetensorsWriter(AtomicFile file, std::vector<TensorDeclaration> tensors,
                     std::vector<int64_t> sizes);
-  void SkipComplete();  // moves on to the next tensor that wants bytes
+  void SkipComplete();  // advances to the next incomplete tensor
 
   AtomicFile file_;
   std::vector<TensorDeclaration> tensors_;

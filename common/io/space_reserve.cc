@@ -27,7 +27,7 @@ absl::StatusOr<int64_t> FreeBytes(const std::string& folder) {
   return bytes;
 }
 
-// A file without a name.
+// Opens an unnamed file.
 absl::StatusOr<FileDescriptor> OpenNameless(const std::string& folder) {
   absl::StatusOr<FileDescriptor> fd = OpenFile(folder, O_TMPFILE | O_WRONLY, 0600, "write");
   if (fd.ok()) return fd;
@@ -37,7 +37,7 @@ absl::StatusOr<FileDescriptor> OpenNameless(const std::string& folder) {
   return fd;
 }
 
-// One file may not become so large: allocating would end the process (SIGXFSZ).
+// Whether a file may not become so large: allocating would end the process (SIGXFSZ).
 bool ExceedsFileLimit(int64_t size_bytes) {
   struct rlimit limit;
   return ::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
@@ -49,7 +49,7 @@ bool ExceedsFileLimit(int64_t size_bytes) {
 absl::StatusOr<SpaceReserve> SpaceReserve::Take(const std::string& folder, int64_t size_bytes,
                                                 const std::string& purpose) {
   SpaceReserve out(folder, size_bytes, purpose);
-  // Asked first: filling the disk to find out would fail others' writes meanwhile.
+  // Check first: filling the disk to find out would fail others' writes meanwhile.
   RETURN_IF_ERROR(out.CheckFree());
   if (size_bytes <= 0 || ExceedsFileLimit(size_bytes)) return out;
   ASSIGN_OR_RETURN(FileDescriptor file, OpenNameless(folder));

@@ -1,8 +1,8 @@
-// SpaceReserve: disk space that is kept for a file to be written later, so that a disk which fills
-// up meanwhile is found out at the start and not at the end.
+// SpaceReserve: reserves disk space for a file to be written later, so that a full disk is an error
+// at the start and not at the end.
 //
-//   ASSIGN_OR_RETURN(io::SpaceReserve space, io::SpaceReserve::Take(run_dir, model_bytes, "the
-//   model"));
+//   ASSIGN_OR_RETURN(io::SpaceReserve space,
+//                    io::SpaceReserve::Take(run_dir, model_bytes, "the model"));
 //   ...
 //   space.Release();  // just before the file is written
 #ifndef TANDEM_COMMON_IO_SPACE_RESERVE_H_
@@ -17,17 +17,17 @@
 
 namespace tandem::io {
 
-// Move-only; one thread at a time. The space belongs to a file without a name: it is free again
-// when the process ends, however it ends.
+// Move-only; one thread at a time. An unnamed file holds the space, which is free again when the
+// process ends for any reason.
 class SpaceReserve {
  public:
-  // Takes `size_bytes` on the file system of `folder`, which exists, for `purpose` ("the model").
-  // RESOURCE_EXHAUSTED says how many bytes are needed and how many are free. On a file system that
-  // cannot allocate ahead nothing is taken, and Check() looks at what is free.
+  // Reserves `size_bytes` on the file system of `folder`, which exists, for `purpose` ("the
+  // model"). RESOURCE_EXHAUSTED says how many bytes are needed and how many are free. If the file
+  // system cannot allocate ahead, reserves nothing, and Check() looks at the free space.
   static absl::StatusOr<SpaceReserve> Take(const std::string& folder, int64_t size_bytes,
                                            const std::string& purpose);
 
-  // Whether the space is still there: RESOURCE_EXHAUSTED otherwise. Always OK while it is held.
+  // RESOURCE_EXHAUSTED if the space is no longer available. Always OK while it is held.
   absl::Status Check() const;
 
   bool is_held() const { return file_.is_open(); }

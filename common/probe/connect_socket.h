@@ -1,4 +1,4 @@
-// A TCP connection that is made within a time, and what is learned on the way.
+// Opens a TCP connection within a deadline, and reports the local address.
 #ifndef TANDEM_COMMON_PROBE_CONNECT_SOCKET_H_
 #define TANDEM_COMMON_PROBE_CONNECT_SOCKET_H_
 
@@ -10,12 +10,12 @@
 
 namespace tandem::probe {
 
-// Answers errno, 0 where `fd` is connected; it does not block. `local`, which may be null, becomes
-// the address from which the connection goes, empty where nothing routes.
+// Returns 0 if `fd` is connected, else errno; `fd` is non-blocking. `local`, which may be null,
+// receives the connection's source address; unchanged if there is no route.
 int ConnectSocket(const net::SocketAddress& to, absl::Duration timeout, FileDescriptor& fd,
                   std::string* local = nullptr);
 
-// The address as a number; empty where it is none.
+// The address as a number; empty if it is none.
 std::string NumericHost(const net::SocketAddress& address);
 
 }  // namespace tandem::probe

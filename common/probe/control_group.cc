@@ -9,7 +9,7 @@
 namespace tandem::probe {
 namespace {
 
-// Whole cores of a quota; a `quota` that is no number is none.
+// Caps `cores` at the quota's whole cores; a `quota` that is no number sets no limit.
 void LimitBy(const std::string& quota, const std::string& period, int& cores) {
   std::istringstream numbers(quota + " " + period);
   int64_t used = 0, of = 0;

@@ -1,4 +1,4 @@
-// The control groups that this process is in: what a container or a pod may use of its host.
+// The process's control groups: what a container or a pod may use of its host.
 #ifndef TANDEM_COMMON_PROBE_CONTROL_GROUP_H_
 #define TANDEM_COMMON_PROBE_CONTROL_GROUP_H_
 
@@ -7,24 +7,24 @@
 
 namespace tandem::probe {
 
-// Where a process finds its groups; another place in tests.
+// Where a process finds its groups; tests use another place.
 struct ControlGroupPlace {
   std::string membership = "/proc/self/cgroup";
   std::string root = "/sys/fs/cgroup";
 };
 
-// Folders of the group of version 2 that the process is in, or of the group of version 1 that a
-// controller ("cpu", "memory") has it in, and of those above it, whose limits hold as well;
-// innermost first. A folder may not be there: a container sees its own as the root.
+// Returns the folders of the process's group of version 2, or of its version 1 group for a
+// controller ("cpu", "memory"), and of that group's ancestors, whose limits apply as well;
+// innermost first. A folder may not exist: a container sees its own group as the root.
 std::vector<std::string> ControlGroups(const std::string& controller = "",
                                        const ControlGroupPlace& place = {});
 
-// The first line of a file; empty where it cannot be read.
+// Returns the first line of a file; empty if it cannot be read.
 std::string FirstLine(const std::string& path);
 
-// Cores that this process may keep busy, at least 1: those that it may run on, and no more than the
-// quota of its control group (of either version) comes to. A process with more threads than that
-// is stopped for the rest of each period of its quota.
+// Cores that this process may keep busy, at least 1: its CPU affinity, capped by the quota of its
+// control group (of either version). The kernel throttles a process with more busy threads for the
+// rest of each quota period.
 int UsableCores(const ControlGroupPlace& place = {});
 
 }  // namespace tandem::probe

@@ -1,4 +1,4 @@
-// The processors of this machine, by the numbers that the system gives them.
+// This machine's processors, by the system's numbers.
 #ifndef TANDEM_COMMON_PROBE_CPU_LIST_H_
 #define TANDEM_COMMON_PROBE_CPU_LIST_H_
 
@@ -13,19 +13,20 @@
 
 namespace tandem::probe {
 
-// Numbers and ranges, "0-3,8", in the order in which they stand. INVALID_ARGUMENT says what is no
-// number, or stands twice.
+// Parses numbers and ranges, "0-3,8", and keeps their order. INVALID_ARGUMENT names what is no
+// number or is repeated.
 absl::StatusOr<std::vector<int>> ParseCpuList(absl::string_view text);
 std::string FormatCpuList(absl::Span<const int> cpus);
 
-// Those that this process may run on, ascending.
+// The CPUs that this process may run on, ascending.
 std::vector<int> AllowedCpus();
 
-// The part [begin, end) of `of` equal parts, of neighbours; empty where there are fewer than parts.
+// Splits `cpus` into `of` equal parts of neighbours and returns parts [begin, end); empty if there
+// are fewer CPUs than parts.
 std::vector<int> ShareOfCpus(absl::Span<const int> cpus, int64_t begin, int64_t end, int64_t of);
 
-// The calling thread, and threads that it starts, run on this one alone. INVALID_ARGUMENT, with
-// those that are allowed, where the process may not run on it.
+// Pins the calling thread, and threads that it starts later, to one CPU. INVALID_ARGUMENT, with the
+// allowed CPUs, if the process may not run on it.
 absl::Status PinThisThread(int cpu);
 
 }  // namespace tandem::probe

@@ -51,8 +51,8 @@ absl::Status CheckReachFields(const CheckReachRequest& request) {
   return absl::OkStatus();
 }
 
-// Where the other processes of a group find this host: as a weight update chooses it. One address
-// for all: loopback only where every process is on this host.
+// Address at which the group's other processes find this host, chosen like for a weight update. One
+// address for all: loopback only if every process is on this host.
 std::string AdvertiseHost(const ProbeGroupRequest& request) {
   for (const std::string& address : request.addresses()) {
     const auto parsed = net::ParseHostPort(address);
@@ -63,7 +63,7 @@ std::string AdvertiseHost(const ProbeGroupRequest& request) {
   return "127.0.0.1";
 }
 
-// A caller that goes away and a drain may both end one probe; a notification bears but one call.
+// A departed caller and a drain may both end one probe; a notification allows only one Notify().
 void NotifyOnce(absl::Notification& notification) {
   static auto& mu = *new absl::Mutex;
   absl::MutexLock lock(&mu);
@@ -92,7 +92,8 @@ CheckReachResponse ReachFromHere(const CheckReachRequest& request, int rank, boo
   return response;
 }
 
-// Writes what its thread makes. The thread ends by Finish(); it does not touch the call after that.
+// Writes its thread's messages. The thread ends with Finish() and does not touch the call after
+// that.
 class DiagnosticsServiceImpl::ProbeCall
     : public grpc::ServerWriteReactor<diagnostics::v1::ProbeGroupResponse> {
  public:
@@ -145,7 +146,7 @@ class DiagnosticsServiceImpl::ProbeCall
     return Write(message);
   }
 
-  // Returns when the message has left.
+  // Returns once the message has been sent.
   absl::Status Write(const ProbeGroupResponse& message) {
     {
       absl::MutexLock lock(&mu_);

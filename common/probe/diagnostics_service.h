@@ -1,5 +1,5 @@
-// DiagnosticsService, as every process of a fleet serves it. What is particular to a process comes
-// in through functions.
+// DiagnosticsService, for every process of a fleet. Functions supply what differs between
+// processes.
 //
 //   DiagnosticsServiceImpl diagnostics({.busy = [&] { ... }});
 //   rpc::Server::Start({..., .on_drain = [&] { diagnostics.Shutdown(); }}, {..., &diagnostics});
@@ -20,21 +20,22 @@
 
 namespace tandem::probe {
 
-// What a process that is alone answers: its report as rank `rank` of its service.
+// The response of a single-process service: its report as rank `rank`.
 diagnostics::v1::CheckReachResponse ReachFromHere(const diagnostics::v1::CheckReachRequest& request,
                                                   int rank, bool has_nccl);
 
-// Of each address.
+// The timeout for each address.
 absl::Duration ReachTimeout(const diagnostics::v1::CheckReachRequest& request);
 
-// Thread-safe. It outlives the server. Each call has a thread of its own while it lasts.
+// Thread-safe; outlives the server. Each call runs on a thread of its own.
 class DiagnosticsServiceImpl final : public diagnostics::v1::DiagnosticsService::CallbackService {
  public:
   struct Options {
     int rank = 0;  // within its service
-    // OK where the process is idle; else FAILED_PRECONDITION with what it does. Any thread.
+    // OK if the process is idle; else FAILED_PRECONDITION with what it is doing. Thread-safe.
     std::function<absl::Status()> busy;
-    // Instead of this process alone; null: it is alone. Both may block, until the deadline.
+    // Replace the single-process implementations; null: the process is alone. Both may block until
+    // the deadline.
     std::function<diagnostics::v1::CheckReachResponse(const diagnostics::v1::CheckReachRequest&)>
         check_reach;
     std::function<absl::StatusOr<diagnostics::v1::ProbeResults>(
@@ -44,7 +45,7 @@ class DiagnosticsServiceImpl final : public diagnostics::v1::DiagnosticsService:
   };
 
   explicit DiagnosticsServiceImpl(Options options) : options_(std::move(options)) {}
-  // Waits for what is under way.
+  // Waits for calls in flight.
   ~DiagnosticsServiceImpl() override;
 
   grpc::ServerUnaryReactor* CheckReach(grpc::CallbackServerContext* context,
@@ -54,7 +55,7 @@ class DiagnosticsServiceImpl final : public diagnostics::v1::DiagnosticsService:
       grpc::CallbackServerContext* context,
       const diagnostics::v1::ProbeGroupRequest* request) override;
 
-  // Ends probes that are under way, and refuses new calls with UNAVAILABLE.
+  // Ends running probes, and refuses new calls with UNAVAILABLE.
   void Shutdown();
 
  private:

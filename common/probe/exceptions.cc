@@ -15,7 +15,7 @@
 namespace tandem::probe {
 namespace {
 
-// Freed to have memory for the message.
+// Freed to make room for the message.
 constexpr size_t kReserveBytes = 1 << 20;
 std::unique_ptr<char[]>& Reserve() {
   static auto* reserve = new std::unique_ptr<char[]>;

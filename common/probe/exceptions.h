@@ -1,7 +1,8 @@
-// What libraries throw, as a Status. Our own code throws nothing that anyone could cause.
+// Turns exceptions of libraries into Status. Our own code throws nothing that a user or peer can
+// cause.
 //
-//   std::thread([reactor] { reactor->Finish(rpc::ToGrpcStatus(probe::Catch([&] { return Run();
-//   })));
+//   std::thread([reactor] {
+//     reactor->Finish(rpc::ToGrpcStatus(probe::Catch([&] { return Run(); })));
 //   });
 #ifndef TANDEM_COMMON_PROBE_EXCEPTIONS_H_
 #define TANDEM_COMMON_PROBE_EXCEPTIONS_H_
@@ -13,11 +14,11 @@
 
 namespace tandem::probe {
 
-// RESOURCE_EXHAUSTED where memory or threads ran out, with the limits and what to lower; INTERNAL
-// with the first line of what it says otherwise, for LibTorch adds its stack.
+// RESOURCE_EXHAUSTED if memory or threads ran out, with the limits and what to lower; otherwise
+// INTERNAL with the first line of the exception's text, because LibTorch appends its stack.
 absl::Status StatusOf(const std::exception& error);
 
-// What `function` returns, a Status or a StatusOr; StatusOf() what it throws.
+// Returns the result of `function`, a Status or a StatusOr; StatusOf() the exception if it throws.
 template <typename Function>
 auto Catch(Function function) -> decltype(function()) {
   try {
@@ -27,8 +28,8 @@ auto Catch(Function function) -> decltype(function()) {
   }
 }
 
-// An exception that nobody catches, on whichever thread, ends the process with a log line that
-// names the cause, and exit code 1, instead of by SIGABRT without a word. First in main().
+// Makes an uncaught exception, on any thread, end the process with a log line that names the cause
+// and exit code 1, instead of a silent SIGABRT. Call first in main().
 void NameUncaughtExceptions(const std::string& program);
 
 }  // namespace tandem::probe

@@ -38,7 +38,7 @@ absl::Status Reduce(comm::ProcessGroup& group, int64_t size_bytes, at::Device de
   for (int i = 0; i < kRepeats; ++i) {
     const at::Tensor tensor = ProbePattern(count, group.rank()).to(device);
     const std::string tag = absl::StrCat("probe of ", probe.size_bytes(), " bytes");
-    // So that the time is not that of the slowest to arrive.
+    // Excludes the wait for the slowest rank from the time.
     RETURN_IF_ERROR(group.Barrier(tag));
     const absl::Time start = absl::Now();
     ASSIGN_OR_RETURN(const auto work, group.AllReduce(tensor, comm::ReduceOp::kSum, tag));

@@ -1,4 +1,4 @@
-// One rank's part in the probe of a group: pairs first, then reductions whose sums are known.
+// One rank's part in a group probe: pairs first, then reductions whose sums are known.
 #ifndef TANDEM_COMMON_PROBE_GROUP_PROBE_H_
 #define TANDEM_COMMON_PROBE_GROUP_PROBE_H_
 
@@ -14,13 +14,12 @@ inline constexpr int kMaxProbeSizes = 8;
 inline constexpr int64_t kMaxProbeBytes = int64_t{1} << 30;
 inline constexpr absl::Duration kMaxProbeTime = absl::Minutes(2);
 
-// INVALID_ARGUMENT, with the field, for what a process refuses.
+// INVALID_ARGUMENT, with the field, for a request that a process refuses.
 absl::Status CheckProbeRequest(const diagnostics::v1::ProbeGroupRequest& request);
 
-// The request is one that CheckProbeRequest() passes, and names a rendezvous. Takes part as rank
-// `rank`; blocks, at most until `deadline` and what a group takes to be left. What goes wrong
-// stands in the answer. An "nccl" group is made on the current CUDA device, otherwise tensors are
-// the CPU's.
+// Takes part as rank `rank`. CheckProbeRequest() must pass the request, which names a rendezvous.
+// Blocks until `deadline` at most, plus the time to leave a group. The result reports errors. An
+// "nccl" group uses the current CUDA device; other groups use CPU tensors.
 diagnostics::v1::RankProbe ProbeAsRank(const diagnostics::v1::ProbeGroupRequest& request, int rank,
                                        absl::Time deadline, const absl::Notification* cancel);
 

@@ -19,13 +19,13 @@ namespace {
 
 constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 
-// A number of a control group's file; `otherwise` where there is none, or "max".
+// Reads a number from a control group's file; `otherwise` if there is none, or "max".
 int64_t NumberIn(const std::string& path, int64_t otherwise) {
   int64_t value = 0;
   return absl::SimpleAtoi(FirstLine(path), &value) ? value : otherwise;
 }
 
-// "NAME 1234" of memory.stat.
+// Reads "NAME 1234" from memory.stat.
 int64_t StatOf(const std::string& path, const std::string& name) {
   std::ifstream file(path);
   int64_t value = 0;
@@ -40,19 +40,19 @@ struct Allowance {
   int64_t left = kNoLimit;
 };
 
-// Pages of files that nobody has used lately give way before the limit is felt.
+// The kernel reclaims inactive file pages before the limit matters.
 Allowance AllowanceOf(const std::string& folder, const char* limit, const char* usage,
                       const char* inactive) {
   Allowance out;
   out.limit = NumberIn(folder + limit, kNoLimit);
-  // The first version says "none" by a number beyond all memory.
+  // Version 1 encodes "none" as a number beyond all memory.
   if (out.limit > kNoLimit / 2) return {};
   const int64_t used = NumberIn(folder + usage, 0) - StatOf(folder + "/memory.stat", inactive);
   out.left = std::max<int64_t>(0, out.limit - used);
   return out;
 }
 
-// That of the process's control group, or of a group above it; of both versions of control groups.
+// The allowance of the process's control group or of an ancestor, of either version.
 Allowance GroupAllowance() {
   Allowance out;
   const auto apply = [&out](const Allowance& here) {

@@ -1,4 +1,4 @@
-// What the host of this process is, and the memory that a process may still take there.
+// Describes this process's host and the memory that a process may still take there.
 #ifndef TANDEM_COMMON_PROBE_HOST_REPORT_H_
 #define TANDEM_COMMON_PROBE_HOST_REPORT_H_
 
@@ -6,8 +6,8 @@
 
 namespace tandem::probe {
 
-// has_nccl is left false: it is the process that knows. What the system does not tell is 0 or
-// empty.
+// Leaves has_nccl false: the process itself knows it. Values that the system does not report are 0
+// or empty.
 diagnostics::v1::HostReport DescribeHost();
 
 }  // namespace tandem::probe

@@ -22,7 +22,7 @@ std::string Size(int64_t bytes) {
                           : absl::StrFormat("%.1f GiB", mebibytes / 1024);
 }
 
-// "NAME 1234" of a file of such lines; 0 where there is none.
+// Reads "NAME 1234" from a file of such lines; 0 if there is none.
 int64_t NumberIn(const std::string& path, const std::string& name) {
   std::ifstream file(path);
   int64_t number = 0;
@@ -37,7 +37,7 @@ struct GroupLimit {
   std::string file;
 };
 
-// The lowest of the group and those above it; its file is empty where there is none.
+// The lowest limit of the group and its ancestors; its file is empty if there is none.
 GroupLimit LowestLimit(const ControlGroupPlace& place) {
   GroupLimit lowest;
   const auto consider = [&lowest](const std::string& file) {
@@ -49,7 +49,7 @@ GroupLimit LowestLimit(const ControlGroupPlace& place) {
   for (const std::string& folder : ControlGroups("memory", place)) {
     consider(folder + "/memory.limit_in_bytes");
   }
-  // Version 1 writes "none" as a number that no memory has.
+  // Version 1 encodes "none" as a number beyond all memory.
   if (lowest.bytes > int64_t{1} << 60) return {};
   return lowest;
 }
@@ -79,7 +79,7 @@ std::string DescribeMemoryLimits(const ControlGroupPlace& place) {
 
 MemoryKills CountMemoryKills(const ControlGroupPlace& place, const std::string& vmstat) {
   MemoryKills kills;
-  // The outermost counts those of the inner ones too, but of strangers as well.
+  // The outermost group counts those of the inner ones too, but also those of other processes.
   for (const std::string& folder : ControlGroups("", place)) {
     kills.in_group = NumberIn(folder + "/memory.events", "oom_kill");
     if (std::ifstream(folder + "/memory.events").is_open()) break;

@@ -1,4 +1,4 @@
-// What holds this process's memory down, in words for whoever reads that it ran out.
+// Describes the limits on this process's memory, for whoever reads that it ran out.
 #ifndef TANDEM_COMMON_PROBE_MEMORY_LIMIT_H_
 #define TANDEM_COMMON_PROBE_MEMORY_LIMIT_H_
 
@@ -9,17 +9,17 @@
 
 namespace tandem::probe {
 
-// What to do where memory is short.
+// What to do when memory runs out.
 inline constexpr char kLowerMemory[] =
     "lower rollout.kv_cache_megabytes or trainer.max_tokens_per_micro_batch, or set "
     "trainer.activation_checkpointing or trainer.offload (tandem train --dry-run says what a rank "
     "needs), or raise the limit";
 
-// "37.4 MiB are resident; ulimit -v (RLIMIT_AS) allows 4.0 GiB; memory.max of
-// /sys/fs/cgroup/pod is 8.0 GiB; the host has 1.2 GiB left". Limits that are not set are left out.
+// "37.4 MiB are resident; ulimit -v (RLIMIT_AS) allows 4.0 GiB; memory.max of /sys/fs/cgroup/pod is
+// 8.0 GiB; the host has 1.2 GiB left". Omits limits that are not set.
 std::string DescribeMemoryLimits(const ControlGroupPlace& place = {});
 
-// How often the kernel has ended a process for want of memory, ever. 0 where it does not say.
+// How many processes the kernel's OOM killer has ended so far. 0 if the kernel does not report it.
 struct MemoryKills {
   int64_t in_group = 0;  // in the control group of this process, or below it
   int64_t on_host = 0;
@@ -27,9 +27,9 @@ struct MemoryKills {
 MemoryKills CountMemoryKills(const ControlGroupPlace& place = {},
                              const std::string& vmstat = "/proc/vmstat");
 
-// For the end of a child by SIGKILL: "the kernel ended a process of this control group for want of
-// memory (oom_kill 2, memory.max 8.0 GiB); lower ...". Empty where `now` counts no more than
-// `before`, which was taken when the child began.
+// Explains a child's end by SIGKILL: "the kernel ended a process of this control group for want of
+// memory (oom_kill 2, memory.max 8.0 GiB); lower ...". Empty if `now` counts no more than `before`,
+// which was taken when the child started.
 std::string DescribeMemoryKill(const MemoryKills& before, const MemoryKills& now,
                                const ControlGroupPlace& place = {});
 

@@ -77,7 +77,7 @@ void PairEcho::Run() {
     guests = std::move(remaining);
     if (entries[1].revents == 0) continue;
     FileDescriptor fd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    // Twice as many as there are ranks: one that broke off may come again.
+    // Twice the number of ranks: a disconnected rank may reconnect.
     if (!fd.is_open() || guests.size() >= 2 * static_cast<size_t>(size_)) continue;
     const int on = 1;
     setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
@@ -91,7 +91,7 @@ bool PairEcho::Attend(Guest& guest) const {
   const ssize_t n = recv(guest.fd.get(), bytes.data(), most, 0);
   if (n < 0) return errno == EAGAIN || errno == EINTR;
   if (n == 0) return false;
-  // A message is far smaller than what a socket takes.
+  // A message is far smaller than a socket's buffer.
   if (guest.known) return send(guest.fd.get(), bytes.data(), n, MSG_NOSIGNAL) == n;
   guest.heard.append(bytes.data(), n);
   if (guest.heard.size() < sizeof(EchoGreeting)) return true;

@@ -1,5 +1,5 @@
-// PairEcho: a port of a rank on which it sends back what other ranks of its group send, to be timed
-// by them. Who does not prove that he knows the group's secret is cut off.
+// PairEcho: a rank's echo port, which returns what other ranks of its group send, for them to time.
+// It disconnects peers that do not prove that they know the group's secret.
 #ifndef TANDEM_COMMON_PROBE_PAIR_ECHO_H_
 #define TANDEM_COMMON_PROBE_PAIR_ECHO_H_
 
@@ -16,18 +16,18 @@
 
 namespace tandem::probe {
 
-// What a rank says first on a connection.
+// A rank's first message on a connection.
 struct EchoGreeting {
   std::array<char, security::kSecretBytes> proof = {};
 };
 
-// What rank `from` shows rank `to`, whose port has drawn `nonce`.
+// The greeting that rank `from` sends to rank `to`, whose port drew `nonce`.
 EchoGreeting MakeEchoGreeting(const std::string& secret, const std::string& nonce, int from,
                               int to);
 
 class PairEcho {
  public:
-  // Listens on a free port of `host`, an address of this host, for the ranks of a group of `size`.
+  // Listens on a free port of `host`, an address of this host, for a group of `size` ranks.
   static absl::StatusOr<std::unique_ptr<PairEcho>> Start(const std::string& host,
                                                          const std::string& secret, int rank,
                                                          int size);
@@ -39,14 +39,14 @@ class PairEcho {
  private:
   struct Guest {
     FileDescriptor fd;
-    std::string heard;  // of the greeting
+    std::string heard;  // bytes of the greeting received so far
     bool known = false;
   };
 
   PairEcho(std::string secret, int rank, int size)
       : secret_(std::move(secret)), rank_(rank), size_(size) {}
   void Run();
-  // False where the connection is to be closed.
+  // Returns false if the connection should be closed.
   bool Attend(Guest& guest) const;
 
   const std::string secret_;
@@ -55,7 +55,7 @@ class PairEcho {
   int port_ = 0;
   std::string nonce_;
   FileDescriptor listener_;
-  FileDescriptor stop_;  // readable once it is to end
+  FileDescriptor stop_;  // readable once the thread should stop
   std::thread thread_;
 };
 

@@ -36,20 +36,20 @@ using diagnostics::v1::RankProbe;
 constexpr int kMessageBytes = 64;
 constexpr int kMessages = 16;
 constexpr size_t kAtOnce = 16;
-// Of a pair; a host that drops what comes is not waited for until the deadline.
+// Limit per pair, so that a host that drops packets does not block until the deadline.
 constexpr absl::Duration kPairTime = absl::Seconds(3);
 
 std::string AddressKey(int rank) { return absl::StrCat("probe/address/", rank); }
 std::string DoneKey(int rank) { return absl::StrCat("probe/done/", rank); }
 
-// Where a rank's echo is.
+// The endpoint of a rank's echo.
 struct Place {
   std::string host;
   std::string port;
   std::string nonce;
 };
 
-// Moves all of it, or answers errno.
+// Moves all of it, or returns errno.
 int Move(const FileDescriptor& fd, bool out, char* bytes, size_t size, absl::Time deadline) {
   for (size_t moved = 0; moved < size;) {
     const ssize_t n = out ? send(fd.get(), bytes + moved, size - moved, MSG_NOSIGNAL)
@@ -68,7 +68,7 @@ int Move(const FileDescriptor& fd, bool out, char* bytes, size_t size, absl::Tim
   return 0;
 }
 
-// Times messages there and back. Answers errno.
+// Times round trips of messages. Returns errno.
 int Exchange(const Place& place, EchoGreeting greeting, absl::Time deadline, PairProbe& out) {
   int port = 0;
   if (!absl::SimpleAtoi(place.port, &port) || !net::IsNumber({place.host, port})) return EINVAL;
@@ -83,7 +83,7 @@ int Exchange(const Place& place, EchoGreeting greeting, absl::Time deadline, Pai
   setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
   int error = Move(fd, /*out=*/true, greeting.proof.data(), greeting.proof.size(), deadline);
   std::vector<double> seconds;
-  // The first one waits for the greeting to be looked at.
+  // The first one waits until the greeting is checked.
   for (int i = 0; i <= kMessages && error == 0; ++i) {
     std::array<char, kMessageBytes> message{};
     message.fill(static_cast<char>('a' + i));
@@ -112,7 +112,7 @@ absl::StatusOr<Place> PlaceOf(comm::StoreClient& store, int rank, absl::Time dea
   return Place{parts[0], parts[1], absl::HexStringToBytes(parts[2])};
 }
 
-// Whether `rank` exchanged messages with every other, once it is done.
+// Whether `rank` exchanged messages with every other rank, once it is done.
 absl::StatusOr<bool> CouldAll(comm::StoreClient& store, int rank, const PairProbeOptions& options) {
   const absl::StatusOr<std::string> done =
       store.Get(DoneKey(rank), comm::TimeLeft(options.deadline), options.cancel);
@@ -124,7 +124,7 @@ absl::StatusOr<bool> CouldAll(comm::StoreClient& store, int rank, const PairProb
 
 absl::StatusOr<bool> ProbePairs(const PairProbeOptions& options, RankProbe& out) {
   const absl::Time start = absl::Now();
-  // Three parts: all have come, all have exchanged, all have heard so.
+  // Three parts: all have arrived, all have exchanged messages, all know the result.
   const absl::Duration part = (options.deadline - start) / 3;
   ASSIGN_OR_RETURN(auto store,
                    comm::StoreClient::Connect(options.rendezvous, part, options.cancel));
@@ -172,7 +172,7 @@ absl::StatusOr<bool> ProbePairs(const PairProbeOptions& options, RankProbe& out)
     if (peer != options.rank) *out.add_pairs() = std::move(pairs[peer]);
   }
   RETURN_IF_ERROR(store->Set(DoneKey(options.rank), all_could ? "1" : "0"));
-  // The echo is there until all have used it.
+  // Keep the echo until all have used it.
   bool group_could = true;
   for (int peer = 0; peer < options.size; ++peer) {
     if (!places[peer].ok()) {  // it is not waited for again

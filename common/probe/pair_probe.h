@@ -1,5 +1,5 @@
-// The first part of a group's probe: every rank connects to every other, over the addresses that
-// the data of a weight update would take, and times small messages.
+// The first part of a group probe: every rank connects to every other, over the addresses that the
+// data of a weight update would take, and times small messages.
 #ifndef TANDEM_COMMON_PROBE_PAIR_PROBE_H_
 #define TANDEM_COMMON_PROBE_PAIR_PROBE_H_
 
@@ -21,8 +21,8 @@ struct PairProbeOptions {
   const absl::Notification* cancel = nullptr;  // may be null
 };
 
-// Fills in address and pairs of `out`. Answers whether every pair of the group could exchange
-// messages: the same on every rank that is answered. Blocks, and returns once all ranks are done.
+// Fills in address and pairs of `out`. Returns whether every pair of the group could exchange
+// messages: the same value on every rank that gets a result. Blocks until all ranks are done.
 // Errors are those of the rendezvous.
 absl::StatusOr<bool> ProbePairs(const PairProbeOptions& options, diagnostics::v1::RankProbe& out);
 

@@ -10,8 +10,8 @@ namespace {
 
 constexpr int64_t kPeriod = 1021;
 
-// In a mapping of its own, which goes back to the system with the tensor. A service's heap keeps
-// what is freed there for its next passes (model/allocator.h), which never need as much.
+// Uses a mapping of its own, which returns to the system with the tensor. A service's heap keeps
+// freed memory for its next passes (model/allocator.h), which never need as much.
 at::Tensor MapTensor(int64_t count) {
   const size_t bytes = count * sizeof(float);
   void* const memory =

@@ -1,4 +1,4 @@
-// Tensors whose sum over the ranks of a group is known, so that every rank can check it.
+// Tensors with a known sum over the ranks of a group, which every rank can check.
 #ifndef TANDEM_COMMON_PROBE_PROBE_PATTERN_H_
 #define TANDEM_COMMON_PROBE_PROBE_PATTERN_H_
 
@@ -8,13 +8,14 @@
 
 namespace tandem::probe {
 
-// What rank `rank` puts in: float32 [count] on the CPU. Element i is i mod 1021 + rank: sums over
-// up to kMaxProbeRanks ranks are whole numbers that a float holds exactly, and neither neighbours
-// nor ranks are alike. Takes no memory but the tensor's, which the system has again when it ends;
+// The input of rank `rank`: float32 [count] on the CPU. Element i is i mod 1021 + rank: sums over
+// up to kMaxProbeRanks ranks are integers that a float holds exactly, and neighbours and ranks all
+// differ. Takes only the tensor's memory, which returns to the system when the tensor is destroyed;
 // throws std::bad_alloc.
 at::Tensor ProbePattern(int64_t count, int rank);
 
-// Elements of `sum`, float32 [count] on the CPU, that are not the sum over ranks 0 to size - 1.
+// Counts elements of `sum`, float32 [count] on the CPU, that are not the sum over ranks 0 to size -
+// 1.
 int64_t CountWrongElements(const at::Tensor& sum, int size);
 
 }  // namespace tandem::probe

@@ -21,7 +21,7 @@ using diagnostics::v1::ReachOutcome;
 using diagnostics::v1::ReachReport;
 
 constexpr size_t kAtOnce = 32;
-// A channel that failed a moment ago tries again only after this.
+// A channel that just failed reconnects only after this.
 constexpr absl::Duration kReconnectFor = absl::Seconds(1);
 constexpr absl::Duration kReconnectPause = absl::Milliseconds(100);
 

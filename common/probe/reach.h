@@ -1,5 +1,5 @@
-// Whether an address is reached from this process, and if not, at what it ends: the name, the
-// route, the port, the channel, or who answers.
+// Tests whether this process can reach an address, and if not, what fails: the name, the route, the
+// port, the channel, or the server behind it.
 //
 //   const auto report = probe::Reach("10.0.0.2:5001", absl::Seconds(5));
 //   if (report.outcome() != diagnostics::v1::REACH_OUTCOME_REACHED) ... report.error() ...
@@ -14,14 +14,15 @@
 
 namespace tandem::probe {
 
-// Connects to HOST:PORT, and then asks for the health of who answers as any channel of this process
-// would. Blocks: `timeout` for each of the two, and what the resolver takes for a name. Any thread.
+// Connects to HOST:PORT, then checks the server over a channel like any other of this process.
+// Blocks for up to `timeout` per resolved address, up to `timeout` plus about a second for the
+// server, and the resolver's time for a name. Thread-safe.
 diagnostics::v1::ReachReport Reach(const std::string& address, absl::Duration timeout);
 
-// The connection alone: REACHED says that somebody listens there.
+// Tests the connection only: REACHED means that something listens there.
 diagnostics::v1::ReachReport Connect(const std::string& address, absl::Duration timeout);
 
-// Each of them, several at a time; in the order of the addresses.
+// Tests several addresses at a time; returns reports in the order of the addresses.
 std::vector<diagnostics::v1::ReachReport> ReachAll(const std::vector<std::string>& addresses,
                                                    absl::Duration timeout);
 

@@ -3,7 +3,7 @@
 namespace tandem::rpc {
 namespace {
 
-// Seconds: from a question for health to a step of training.
+// Seconds: from a health check to a training step.
 const prometheus::Histogram::BucketBoundaries kSeconds = {
     0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300};
 

@@ -1,6 +1,6 @@
-// CallMetrics: the calls that a server answers, for Prometheus, under OpenTelemetry's names for
-// gRPC (gRFC A66): grpc_server_call_started_total and grpc_server_call_duration_seconds;
-// and those that it refused before a service saw them: tandem_rpc_refused_total.
+// CallMetrics: Prometheus metrics of the calls that a server handles, under OpenTelemetry's names
+// for gRPC (gRFC A66): grpc_server_call_started_total and grpc_server_call_duration_seconds.
+// tandem_rpc_refused_total counts calls that the server refused before a service saw them.
 #ifndef TANDEM_COMMON_RPC_CALL_METRICS_H_
 #define TANDEM_COMMON_RPC_CALL_METRICS_H_
 

@@ -29,7 +29,7 @@ std::vector<std::string> UrisOf(const grpc::AuthContext& connection) {
   return uris;
 }
 
-// What follows "Bearer "; nothing where no token is shown.
+// Returns the text after "Bearer "; nothing if the call shows no token.
 std::optional<std::string> TokenIn(const Metadata& metadata) {
   const auto found = metadata.find(kAuthorization);
   if (found == metadata.end()) return std::nullopt;
@@ -106,10 +106,10 @@ std::optional<int64_t> CallerCheck::ShouldLog() {
 grpc::Status CallerCheck::Process(const Metadata& metadata, grpc::AuthContext* connection,
                                   OutputMetadata*, OutputMetadata*) {
   const std::string method = MethodIn(metadata);
-  // gRPC's core calls this: what is thrown would end the process.
+  // gRPC's core calls this: an exception would end the process.
   const absl::Status status = probe::Catch([&] { return Check(method, metadata, *connection); });
   if (status.ok()) return grpc::Status::OK;
-  // A label for each thing that strangers may ask for would be theirs to fill memory with.
+  // Labels come from the table of methods only, or strangers could fill memory with names.
   metrics_->OnRefused(security::FindMethodRoles(method) == nullptr ? "/unknown" : method,
                       status.code());
   if (const auto unsaid = ShouldLog(); unsaid.has_value()) {

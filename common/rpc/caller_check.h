@@ -1,4 +1,4 @@
-// CallerCheck: every call to a server passes it before a service sees it.
+// CallerCheck: authenticates and authorizes every call before a service sees it.
 #ifndef TANDEM_COMMON_RPC_CALLER_CHECK_H_
 #define TANDEM_COMMON_RPC_CALLER_CHECK_H_
 
@@ -27,22 +27,22 @@ inline constexpr char kAuthorization[] = "authorization";
 
 using Metadata = std::multimap<grpc::string_ref, grpc::string_ref>;
 
-// The roles that a connection's certificate gives; none without one.
+// Returns the roles in the connection's certificate; none without a certificate.
 security::Roles RolesOf(const grpc::AuthContext& connection);
 
-// The roles of a call: its token's where one is shown, which then speaks alone, or its
-// certificate's. None for a token that `tokens` (may be null) does not know.
+// Returns the roles of a call: those of its token if it shows one, else those of its certificate.
+// None for a token that `tokens` (may be null) does not know.
 security::Roles RolesOfCall(const Metadata& metadata, const grpc::AuthContext& connection,
                             security::TokenTable* tokens);
 
-// Who calls, for counting: a digest of the token, or the names of the certificate; empty for nobody
-// known.
+// Identifies the caller for counting: a digest of the token, or the names in the certificate; empty
+// for an unknown caller.
 std::string CallerOf(const Metadata& metadata, const grpc::AuthContext& connection);
 
-// A token, where one is shown, speaks alone: it must be known. Otherwise the certificate does.
-// UNAUTHENTICATED where neither says anything, PERMISSION_DENIED where the role may not call the
-// method, RESOURCE_EXHAUSTED for more calls than one client may have. Refusals are counted, and
-// one a second is logged: strangers could fill the disk.
+// If the call shows a token, only the token counts and it must be known; otherwise the certificate
+// counts. UNAUTHENTICATED without a valid token or certificate, PERMISSION_DENIED if the role may
+// not call the method, RESOURCE_EXHAUSTED if the client has too many calls in flight. Counts every
+// refusal but logs one per second at most, so that strangers cannot fill the disk.
 class CallerCheck final : public grpc::AuthMetadataProcessor {
  public:
   // `tokens` may be null.
@@ -58,7 +58,8 @@ class CallerCheck final : public grpc::AuthMetadataProcessor {
   absl::Status Check(const std::string& method, const Metadata& metadata,
                      const grpc::AuthContext& connection);
 
-  // How many refusals were not logged since the last line; nothing where this one is not either.
+  // Returns how many refusals went unlogged since the last line, or nothing if this one is not
+  // logged.
   std::optional<int64_t> ShouldLog();
 
   const std::shared_ptr<security::TokenTable> tokens_;

@@ -1,4 +1,4 @@
-// CallerLimit: how many calls of each client are under way.
+// CallerLimit: bounds the calls that each client has in flight.
 #ifndef TANDEM_COMMON_RPC_CALLER_LIMIT_H_
 #define TANDEM_COMMON_RPC_CALLER_LIMIT_H_
 
@@ -11,13 +11,14 @@
 
 namespace tandem::rpc {
 
-// Any thread. A client is what its certificate or token says (CallerOf()); the names of those that
-// have no call under way are forgotten.
+// Thread-safe. CallerOf() identifies a client by its certificate or token. A client without calls
+// in flight takes no memory.
 class CallerLimit {
  public:
   explicit CallerLimit(int max_calls) : max_calls_(max_calls) {}
 
-  // Whether one more may begin: RESOURCE_EXHAUSTED names the limit and the flag that raises it.
+  // RESOURCE_EXHAUSTED, with the limit and the flag that raises it, if the caller may not start
+  // another call.
   absl::Status Check(const std::string& caller) const;
   void Begin(const std::string& caller);
   void End(const std::string& caller);

@@ -188,7 +188,7 @@ absl::Status WaitUntilHealthy(const std::shared_ptr<grpc::Channel>& channel,
   absl::Duration poll = kFirstPoll;
   std::string last = "none";
   while (Remaining(deadline) > absl::ZeroDuration()) {
-    // One lost answer must not use up the whole wait.
+    // One lost response must not use up the whole wait.
     const absl::Duration attempt = std::min(Remaining(deadline), absl::Seconds(5));
     const absl::StatusOr<bool> serving = IsServing(channel, service_name, attempt);
     if (serving.ok() && *serving) return absl::OkStatus();
@@ -197,7 +197,7 @@ absl::Status WaitUntilHealthy(const std::shared_ptr<grpc::Channel>& channel,
     } else if (!absl::IsDeadlineExceeded(serving.status()) || last == "none") {
       last = serving.status().ToString();  // a poll that the end of the wait cut short says nothing
     }
-    // Answers that waiting does not change.
+    // Errors that waiting does not change.
     if (absl::IsUnimplemented(serving.status()) || absl::IsUnauthenticated(serving.status()) ||
         absl::IsPermissionDenied(serving.status())) {
       return serving.status();

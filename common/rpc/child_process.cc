@@ -129,7 +129,7 @@ struct ExecPlan {
   if (null_fd >= 0) dup2(null_fd, STDIN_FILENO);
   dup2(plan.output_fd, STDOUT_FILENO);
   dup2(plan.output_fd, STDERR_FILENO);
-  // Sockets and pipes of the parent are not the child's.
+  // Keeps the parent's sockets and pipes from the child.
   syscall(SYS_close_range, 3, ~0U, CLOSE_RANGE_CLOEXEC);
   execve(plan.program, plan.argv, plan.environment);
   const int error = errno;
@@ -233,7 +233,7 @@ void ChildProcess::Reap() {
   }
   {
     absl::MutexLock lock(&mu_);
-    // What the child left behind in its group ends with it.
+    // Kills what the child left behind in its group.
     if (options_.own_process_group) kill(-pid_, SIGKILL);
     while (waitpid(pid_, &wait_status_, 0) < 0 && errno == EINTR) {
     }

@@ -1,10 +1,10 @@
 // A child process that cannot outlive its parent.
 //
-//   ASSIGN_OR_RETURN(auto rank, rpc::ChildProcess::Start({.name = "trainer rank 0",
-//                                                         .argv = {"build/bin/tandem-trainer",
-//                                                         ...}, .environment = {{"RANK", "0"}},
-//                                                         .log_path = run_dir +
-//                                                         "/trainer-0.log"}));
+//   rpc::ChildProcessOptions options = {.name = "trainer rank 0",
+//                                       .argv = {"build/bin/tandem-trainer", "--config=run.yaml"},
+//                                       .environment = {{"RANK", "0"}},
+//                                       .log_path = run_dir + "/trainer-0.log"};
+//   ASSIGN_OR_RETURN(auto rank, rpc::ChildProcess::Start(std::move(options)));
 //   rank->Terminate();
 //   if (!rank->Wait(absl::Seconds(20))) rank->Kill();
 #ifndef TANDEM_COMMON_RPC_CHILD_PROCESS_H_
@@ -29,31 +29,31 @@
 namespace tandem::rpc {
 
 struct ChildProcessOptions {
-  // Stands in messages; the program's path where empty.
+  // Names the child in messages; empty: the program's path.
   std::string name;
-  // argv[0] is a path, or a name that is looked up in PATH.
+  // argv[0] is a path, or a name to look up in PATH.
   std::vector<std::string> argv;
-  // Added to this process's environment, or replacing what it says.
+  // Variables to add to, or replace in, this process's environment.
   std::map<std::string, std::string> environment;
-  // stdout and stderr are appended to this file; where empty, both go to this process's stderr, for
-  // stdout belongs to data.
+  // File to append stdout and stderr to. Empty: both go to this process's stderr, because its
+  // stdout is for data.
   std::string log_path;
-  // A process group of its own: Ctrl-C in the terminal reaches the parent only, which then stops
-  // the child in order; signals go to all that the child started.
+  // Gives the child a process group of its own: Ctrl-C in the terminal reaches the parent only,
+  // which then stops the child in order; signals reach everything that the child started.
   bool own_process_group = true;
-  // Where the kernel counts what it ended for want of memory; other places in tests.
+  // Where the kernel counts processes killed for lack of memory; tests use other places.
   probe::ControlGroupPlace control_groups;
   std::string vmstat = "/proc/vmstat";
-  // Called once, on a thread of its own, when the child has ended. It must not destroy the child.
+  // Called once, on a thread of its own, when the child has ended. Must not destroy the child.
   std::function<void()> on_exit;
 };
 
 // The kernel kills the child when this process ends, even by SIGKILL. Thread-safe.
 class ChildProcess {
  public:
-  // Returns once the program runs; NOT_FOUND or another code, with the path, where it cannot.
+  // Returns once the program runs. NOT_FOUND or another code, with the path, if it cannot.
   static absl::StatusOr<std::unique_ptr<ChildProcess>> Start(ChildProcessOptions options);
-  // Kills the child where it still runs, and waits for its end.
+  // Kills the child if it still runs, and waits for it to end.
   ~ChildProcess();
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;
@@ -61,23 +61,23 @@ class ChildProcess {
   pid_t pid() const { return pid_; }
   const std::string& name() const { return options_.name; }
 
-  // Sends a signal; harmless once the child has ended.
+  // Sends a signal; no effect once the child has ended.
   void Signal(int signal);
   void Terminate();  // SIGTERM
   void Kill();       // SIGKILL
 
-  // True when the child has ended, false when it still runs after `timeout`.
+  // Returns true once the child has ended, false if it still runs after `timeout`.
   bool Wait(absl::Duration timeout);
   bool running() { return !Wait(absl::ZeroDuration()); }
 
-  // Asks with SIGTERM, insists with SIGKILL after `grace`; returns when the child has ended.
+  // Sends SIGTERM, then SIGKILL after `grace`; returns when the child has ended.
   void Stop(absl::Duration grace);
 
-  // How it ended: OK for exit status 0, otherwise an error with ExitDescription();
-  // FAILED_PRECONDITION while it runs.
+  // OK for exit status 0, otherwise an error with ExitDescription(); FAILED_PRECONDITION while the
+  // child runs.
   absl::Status ExitStatus();
-  // "running", "exited with 1", "killed by SIGKILL"; behind that a hint where the kernel ended
-  // processes for want of memory meanwhile.
+  // "running", "exited with 1", "killed by SIGKILL", followed by a hint if the kernel killed
+  // processes for lack of memory meanwhile.
   std::string ExitDescription();
 
  private:

@@ -23,23 +23,23 @@ namespace tandem::rpc {
 namespace {
 
 constexpr int kMostConnections = 4096;
-// While strangers fill half of the places, connections are taken at 1600 a second at most. So one
-// that means well has the time that as many others take, a third of a second where the process may
-// open 1024 files, to make its first call, and has not waited for longer than that in the queue.
+// While strangers fill half of the places, accepts 1600 connections per second at most. A
+// well-meaning client then has the time that as many others take to arrive (a third of a second if
+// the process may open 1024 files) to make its first call, and has not queued for longer than that.
 constexpr int kBacklog = 512;
 constexpr int kAcceptsAtOnce = 64;
 constexpr absl::Duration kCrowdPause = absl::Milliseconds(40);
-// After an accept() that failed for want of descriptors or memory.
+// Pause after an accept() that failed for lack of descriptors or memory.
 constexpr absl::Duration kExhaustedPause = absl::Milliseconds(100);
 constexpr absl::Duration kWarningPause = absl::Seconds(10);
-// Between looks at which connections are still there.
+// Time between checks for closed connections.
 constexpr absl::Duration kLookPause = absl::Milliseconds(100);
 
 constexpr absl::Duration kWatchPause = absl::Milliseconds(250);
-// Of pings, and of a call's headers.
+// Allowance for pings and for a call's headers.
 constexpr uint64_t kFewBytes = 64 << 10;
 
-// That the system has acknowledged since the connection stands; 0 of what is none.
+// Bytes that the system has acknowledged since the connection opened; 0 if `fd` is no connection.
 uint64_t ReceivedBytes(int fd) {
   tcp_info info{};
   socklen_t size = sizeof(info);
@@ -124,7 +124,7 @@ void ConnectionGate::AcceptFrom(const FileDescriptor& listener) {
     if (!peer.has_value()) continue;  // gone already
     {
       absl::MutexLock lock(&mu_);
-      // Its port is used again: the former connection is over.
+      // The peer reuses its port: the former connection is over.
       if (const auto old = places_.find(*peer); old != places_.end()) {
         Erase(old->second.at);
       }
@@ -191,7 +191,7 @@ void ConnectionGate::Hear(const PeerEndpoint& peer, int change_of_calls) {
   if (it == places_.end()) return;
   Connection& connection = *it->second.at;
   connection.is_heard = true;
-  // One that has come since from the same port has made no call.
+  // A newer connection from the same port has made no call.
   connection.num_calls = std::max(0, connection.num_calls + change_of_calls);
   if (change_of_calls <= 0) return;
   callers_.splice(callers_.end(), it->second.is_caller ? callers_ : strangers_, it->second.at);
@@ -211,7 +211,7 @@ bool ConnectionGate::IsUnheard(const Connection& connection) const {
 void ConnectionGate::Watch() {
   absl::MutexLock lock(&mu_);
   const absl::Time now = absl::Now();
-  // A process that was stopped has not looked meanwhile.
+  // A process that was stopped did not check meanwhile.
   const absl::Duration passed =
       std::clamp(now - last_watch_, absl::ZeroDuration(), 2 * kWatchPause);
   last_watch_ = now;

@@ -1,19 +1,19 @@
-// ConnectionGate: accepts connections in gRPC's place, so that strangers can neither take all
-// descriptors of a process nor keep others out.
+// ConnectionGate: accepts connections in gRPC's place, so that strangers can neither exhaust the
+// process's descriptors nor keep others out.
 //
 //   ASSIGN_OR_RETURN(auto gate, ConnectionGate::Listen(address, {.max_connections = 512}));
 //   auto acceptor = builder.experimental().AddExternalConnectionAcceptor(FROM_FD, credentials);
 //   server = builder.BuildAndStart();
 //   gate->Start(std::move(acceptor));
 //
-// gRPC 1.51 accepts without limit, and its listener is deaf for good once accept() has failed for
-// want of descriptors. The gate holds a bounded number of connections. Where there are as many, the
-// oldest that has made no call yet makes place, else the one that has been without a call longest;
-// where every connection has a call under way, the new one is closed.
+// gRPC 1.51 accepts without limit, and its listener never recovers once accept() has failed for
+// lack of descriptors. The gate holds a bounded number of connections. At the limit it closes the
+// oldest connection that has not made a call, or else the caller that has been idle longest; if
+// every connection has a call in flight, it closes the new one.
 //
-// gRPC 1.51 also keeps the headers of a call that are not complete, however long they are, and
-// copies all of them for each frame that comes. A connection that sends and sends without a call
-// or a message that gRPC could make of it is ended.
+// gRPC 1.51 also buffers the incomplete headers of a call, however long they are, and copies all of
+// them for each new frame. The gate ends a connection that keeps sending bytes without completing a
+// call or a message.
 #ifndef TANDEM_COMMON_RPC_CONNECTION_GATE_H_
 #define TANDEM_COMMON_RPC_CONNECTION_GATE_H_
 
@@ -38,31 +38,31 @@
 namespace tandem::rpc {
 
 struct GateLimits {
-  // Half of what the process may open, so that files, clients and other listeners have the rest; at
-  // most 4096.
+  // Half of the process's descriptor limit, which leaves the rest to files, clients and other
+  // listeners; at most 4096.
   static int DefaultMaxConnections();
 
   int max_connections = DefaultMaxConnections();
-  // Bytes that come since the connection's last call or message, once these are so long ago: who
-  // sends a message that is too long is told so by then. A few long ones may be on their way at
-  // once.
+  // Most bytes that a connection may have sent since its last call or message, once `settle_time`
+  // has passed: by then the sender of a message that is too long has its error. Leaves room for a
+  // few long messages in flight.
   absl::Duration settle_time = absl::Seconds(2);
   int64_t max_unheard_bytes = 64 << 20;
-  // At any time; where there are more, those who sent most go.
+  // The limit for all connections together, at any time; the gate ends the largest senders first.
   int64_t max_unheard_bytes_of_all = 256 << 20;
-  // Where there are more than this, and they have come for so long, they come at this rate at
-  // least.
+  // Beyond `slow_bytes` of such bytes, and after `patience`, their rate must be at least
+  // `least_bytes_per_second`.
   int64_t slow_bytes = 1 << 20;
   absl::Duration patience = absl::Seconds(10);
   int64_t least_bytes_per_second = 256 << 10;
 };
 
-// Thread-safe. Its thread accepts from Start() on, until Stop() or the end of the gate.
+// Thread-safe. Its own thread accepts from Start() until Stop() or destruction.
 class ConnectionGate {
  public:
   using GrpcAcceptor = grpc::experimental::ExternalConnectionAcceptor;
 
-  // Listens as net::ListenAtAll() does.
+  // Listens like net::ListenAtAll().
   static absl::StatusOr<std::unique_ptr<ConnectionGate>> Listen(const net::HostPort& address,
                                                                 const GateLimits& limits);
   ~ConnectionGate();
@@ -71,18 +71,18 @@ class ConnectionGate {
 
   int port() const { return port_; }
 
-  // Call once, when the gRPC server is up.
+  // Call once, after the gRPC server has started.
   void Start(std::unique_ptr<GrpcAcceptor> acceptor);
-  // Closes the listeners. Connections stay gRPC's. Call before the gRPC server shuts down.
+  // Closes the listeners; gRPC keeps its connections. Call before the gRPC server shuts down.
   void Stop();
 
-  // A call of the connection from `peer` has begun or is over.
+  // Report the start and the end of a call on the connection from `peer`.
   void OnCallBegin(const PeerEndpoint& peer) { Hear(peer, 1); }
   void OnCallEnd(const PeerEndpoint& peer) { Hear(peer, -1); }
-  // A message of one of its calls has come, whole.
+  // Reports that a complete message of one of its calls arrived.
   void OnMessage(const PeerEndpoint& peer) { Hear(peer, 0); }
 
-  // Ends the connection from `peer`, as EndConnection() does. Returns false where there is none.
+  // Ends the connection from `peer`, like EndConnection(). Returns false if there is none.
   bool End(const PeerEndpoint& peer);
 
   // For tests.
@@ -91,12 +91,12 @@ class ConnectionGate {
  private:
   struct Connection {
     PeerEndpoint peer;
-    int fd = -1;  // gRPC's: the number may be another's by now
+    int fd = -1;  // owned by gRPC: the number may belong to another file by now
     int num_calls = 0;
-    // A call or message was heard since the last look.
+    // A call or message arrived since the last Watch().
     bool is_heard = false;
-    uint64_t heard_bytes = 0;  // that had come by then
-    // Since then, and for how long they have come, once they are more than a few.
+    uint64_t heard_bytes = 0;  // bytes received by the last call or message
+    // Bytes received since then, and for how long they have exceeded a few.
     uint64_t unheard_bytes = 0;
     absl::Duration unheard_time;
   };
@@ -110,7 +110,7 @@ class ConnectionGate {
   void ForgetClosed() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Erase(Connections::iterator it) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Hear(const PeerEndpoint& peer, int change_of_calls);
-  // Looks at what has come of each connection, and ends those that nothing is made of.
+  // Checks the bytes received on each connection, and ends those that complete no call or message.
   void Watch() ABSL_LOCKS_EXCLUDED(mu_);
   bool IsUnheard(const Connection& connection) const;
   void EndUnheard(Connections::iterator it) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -119,15 +119,15 @@ class ConnectionGate {
 
   const GateLimits limits_;
   const int port_;
-  std::vector<FileDescriptor> listeners_;  // the thread's from Start() on
+  std::vector<FileDescriptor> listeners_;  // only the thread uses them after Start()
   FileDescriptor wake_;
   std::unique_ptr<GrpcAcceptor> acceptor_;
   std::atomic<bool> stop_{false};
-  absl::Time paused_until_ = absl::InfinitePast();  // the thread's
+  absl::Time paused_until_ = absl::InfinitePast();  // only the thread uses it
 
   mutable absl::Mutex mu_;
-  Connections strangers_ ABSL_GUARDED_BY(mu_);  // no call yet; the oldest first
-  Connections callers_ ABSL_GUARDED_BY(mu_);    // by their last call; the longest ago first
+  Connections strangers_ ABSL_GUARDED_BY(mu_);  // no call yet; oldest first
+  Connections callers_ ABSL_GUARDED_BY(mu_);    // ordered by last call; least recent first
   struct Place {
     bool is_caller = false;
     Connections::iterator at;
@@ -135,7 +135,7 @@ class ConnectionGate {
   std::map<PeerEndpoint, Place> places_ ABSL_GUARDED_BY(mu_);
   absl::Time next_warning_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
   absl::Time next_look_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
-  absl::Time next_watch_ = absl::InfinitePast();  // this and the next the thread's
+  absl::Time next_watch_ = absl::InfinitePast();  // only the thread uses this and the next
   absl::Time last_watch_ = absl::InfiniteFuture();
   std::thread thread_;
 };

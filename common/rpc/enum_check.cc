@@ -20,7 +20,7 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
 
-// Whether messages of the type can hold an enum, at any depth; `seen` ends recursive types.
+// Whether messages of the type can hold an enum, at any depth; `seen` stops recursion.
 bool HoldsEnums(const MessageType& type, std::set<const MessageType*>& seen) {
   if (!seen.insert(&type).second) return false;
   for (int i = 0; i < type.field_count(); ++i) {

@@ -1,13 +1,12 @@
-// Enum values that nobody has named. In proto3 a field takes any number: one that this program does
-// not know would pass for whatever the code does otherwise.
+// Rejects enum values without a name. A proto3 enum field takes any number, and an unknown one
+// would fall through to whatever the code does by default.
 //
 //   // INVALID_ARGUMENT "begun[0].finish_reason: ...".
 //   RETURN_IF_ERROR(rpc::CheckEnums(request));
 //   RETURN_IF_ERROR(rpc::CheckEnums(sample, "samples[3]"));
-//   RETURN_IF_ERROR(rpc::CheckAnswerEnums(response));    // INTERNAL: another version answers
+//   RETURN_IF_ERROR(rpc::CheckAnswerEnums(response));    // INTERNAL: another version responded
 //
-// Every request that has an enum is checked where it comes in, every answer that has one where it
-// is read.
+// Check every request with an enum where it arrives, and every response with one where it is read.
 #ifndef TANDEM_COMMON_RPC_ENUM_CHECK_H_
 #define TANDEM_COMMON_RPC_ENUM_CHECK_H_
 
@@ -18,12 +17,12 @@
 
 namespace tandem::rpc {
 
-// INVALID_ARGUMENT with a BadField names the first enum field of the message, or of those within
-// it, that holds a number without a name, below `place`. Looks at nothing but messages and enums:
-// what it costs does not grow with lists of numbers. Thread-safe.
+// INVALID_ARGUMENT with a BadField that names, below `place`, the first enum field of the message
+// or its submessages whose number has no name. Visits messages and enums only, so lists of numbers
+// cost nothing. Thread-safe.
 absl::Status CheckEnums(const google::protobuf::Message& message, absl::string_view place = "");
 
-// The same for an answer, as INTERNAL.
+// Does the same for a response; the error is INTERNAL.
 absl::Status CheckAnswerEnums(const google::protobuf::Message& response);
 
 }  // namespace tandem::rpc

@@ -12,7 +12,7 @@
 namespace tandem::rpc {
 namespace {
 
-// gRPC aborts the process where it cannot start a thread: its last word is said aloud.
+// gRPC aborts the process if it cannot start a thread: print its last message.
 bool IsLastWord(const gpr_log_func_args& line) {
   return line.severity == GPR_LOG_SEVERITY_ERROR &&
          (absl::StrContains(line.message, "assertion failed") ||

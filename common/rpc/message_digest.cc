@@ -24,7 +24,7 @@ const FieldDescriptor& DigestField(const Message& message) {
   return *field;
 }
 
-// The digest of what a message without its digest is.
+// The digest of a message without its digest field.
 std::string DigestOf(const Message& bare, absl::string_view of_request) {
   std::string bytes(of_request);
   {
@@ -65,7 +65,7 @@ absl::Status CheckDigest(const Message& message, absl::string_view of_request) {
 }
 
 absl::Status ExplainGarbled(absl::Status status) {
-  // gRPC's own words, where a call is answered with bytes that are none; a callback has none.
+  // gRPC's own messages for a response that does not parse; a callback's is empty.
   const bool garbled =
       (absl::IsUnimplemented(status) || absl::IsInternal(status)) &&
       (status.message().empty() || status.message() == "No message returned for unary request");

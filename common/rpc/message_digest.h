@@ -1,13 +1,12 @@
-// The digest that messages of a weight update carry in their field message_digest, so that one
-// which is changed on its way, or is an answer to another call, is known (weight_service.proto says
-// of what it is).
+// The digest in the field message_digest of a weight update's messages. It detects a message that
+// changed in transit and a response to another call (weight_service.proto defines its input).
 //
-//   rpc::SetDigest(request);                       // the last change before it leaves
-//   RETURN_IF_ERROR(rpc::CheckDigest(*request));    // where it arrives
+//   rpc::SetDigest(request);                       // after all other changes, before sending
+//   RETURN_IF_ERROR(rpc::CheckDigest(*request));    // on arrival
 //   rpc::SetDigest(response, request->message_digest());
 //   RETURN_IF_ERROR(rpc::CheckDigest(response, request.message_digest()));
 //
-// It guards against mistakes of machines and programs, not against somebody who wants to deceive.
+// It protects against faulty machines and programs, not against an attacker.
 #ifndef TANDEM_COMMON_RPC_MESSAGE_DIGEST_H_
 #define TANDEM_COMMON_RPC_MESSAGE_DIGEST_H_
 
@@ -18,15 +17,16 @@
 
 namespace tandem::rpc {
 
-// `of_request`: the digest of the request that a response answers. The message's type must have the
-// field message_digest, else the process ends.
+// `of_request`: the digest of the request that a response belongs to. Aborts if the message's type
+// has no field message_digest.
 void SetDigest(google::protobuf::Message& message, absl::string_view of_request = "");
 
-// DATA_LOSS, with the message's name, where it has another digest than it states, or states none.
+// DATA_LOSS, with the message's name, if its digest is absent or wrong.
 absl::Status CheckDigest(const google::protobuf::Message& message,
                          absl::string_view of_request = "");
 
-// What gRPC says of bytes that are no message of the call's type, as DATA_LOSS; else the status.
+// Turns gRPC's error for bytes that do not parse as the call's message type into DATA_LOSS; returns
+// other statuses unchanged.
 absl::Status ExplainGarbled(absl::Status status);
 
 }  // namespace tandem::rpc

@@ -1,5 +1,4 @@
-// A clock for leases: time since some fixed moment, which nobody sets and which tests advance by
-// hand.
+// A clock for leases: time since some fixed moment. Nobody can set it; tests advance it by hand.
 #ifndef TANDEM_COMMON_RPC_MONOTONIC_CLOCK_H_
 #define TANDEM_COMMON_RPC_MONOTONIC_CLOCK_H_
 

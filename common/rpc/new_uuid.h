@@ -1,4 +1,4 @@
-// Names for requests and updates that nobody else gives.
+// Unique ids for requests and updates.
 #ifndef TANDEM_COMMON_RPC_NEW_UUID_H_
 #define TANDEM_COMMON_RPC_NEW_UUID_H_
 
@@ -6,7 +6,7 @@
 
 namespace tandem::rpc {
 
-// A random UUID, of version 4. Any thread.
+// Returns a random UUID, version 4. Thread-safe.
 std::string NewUuid();
 
 }  // namespace tandem::rpc

@@ -1,5 +1,5 @@
-// Servers and channels without compression: gRPC 1.51 unpacks a message before it looks how long
-// that makes it, and 60 KB become 60 MB.
+// Disables compression on servers and channels: gRPC 1.51 decompresses a message before it checks
+// the resulting size, and 60 KB become 60 MB.
 #ifndef TANDEM_COMMON_RPC_NO_COMPRESSION_H_
 #define TANDEM_COMMON_RPC_NO_COMPRESSION_H_
 
@@ -8,7 +8,7 @@
 
 namespace tandem::rpc {
 
-// Gives each setting to set(name, number).
+// Calls set(name, number) for each setting.
 template <typename Set>
 void RefuseCompression(const Set& set) {
   set(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, 1 << GRPC_COMPRESS_NONE);

@@ -69,14 +69,14 @@ std::optional<PeerEndpoint> PeerEndpoint::Of(int fd) { return NameOf(getpeername
 
 bool EndConnection(int fd, const PeerEndpoint& peer, int port) {
   if (PeerEndpoint::Of(fd) != peer) return false;
-  // Looked at again through a descriptor of our own: the number may be another's by now.
+  // Check again through a descriptor of our own: the number may belong to another file by now.
   const FileDescriptor own(fcntl(fd, F_DUPFD_CLOEXEC, 3));
   const std::optional<PeerEndpoint> here = NameOf(getsockname, own.get());
   if (!own.is_open() || PeerEndpoint::Of(own.get()) != peer || !here.has_value() ||
       here->port != port) {
     return false;
   }
-  // Disconnects with a reset; unlike shutdown(2) it drops what was received.
+  // Disconnects with a reset; unlike shutdown(2) it drops received bytes.
   sockaddr unspecified{};
   unspecified.sa_family = AF_UNSPEC;
   return connect(own.get(), &unspecified, sizeof(unspecified)) == 0;

@@ -1,5 +1,5 @@
-// PeerEndpoint: who is at the other end of a connection, and the end of a connection that belongs
-// to gRPC, which offers no way to end one.
+// PeerEndpoint: the remote end of a connection. EndConnection() ends a connection that gRPC owns;
+// gRPC itself offers no way to do so.
 #ifndef TANDEM_COMMON_RPC_PEER_ENDPOINT_H_
 #define TANDEM_COMMON_RPC_PEER_ENDPOINT_H_
 
@@ -12,14 +12,14 @@
 
 namespace tandem::rpc {
 
-// An address and a port. IPv4 is stored as ::ffff:a.b.c.d, as a socket of both families sees it.
+// An address and a port. IPv4 is stored as ::ffff:a.b.c.d, as a dual-stack socket sees it.
 struct PeerEndpoint {
   in6_addr address{};
   int port = 0;
 
-  // Reads what gRPC calls a peer: ipv4:10.0.0.1:4711 or ipv6:%5B::1%5D:4711. Empty for others.
+  // Parses gRPC's peer strings: ipv4:10.0.0.1:4711 or ipv6:%5B::1%5D:4711. Empty for others.
   static std::optional<PeerEndpoint> Parse(absl::string_view peer);
-  // The other end of a connected socket; empty where `fd` is none.
+  // The remote end of a connected socket; empty if `fd` is not one.
   static std::optional<PeerEndpoint> Of(int fd);
 
   friend bool operator==(const PeerEndpoint& a, const PeerEndpoint& b) {
@@ -31,9 +31,9 @@ struct PeerEndpoint {
   }
 };
 
-// Ends the connection behind the descriptor number `fd` if it is one from `peer`, accepted on
-// `port`, and drops what was received and nobody has read. The descriptor stays its owner's, who
-// sees the connection closed. Returns false where the number is something else by now.
+// Shuts down the connection behind the descriptor number `fd` if it is from `peer` and was accepted
+// on `port`, and drops received bytes that nobody has read. The owner keeps the descriptor and sees
+// the connection closed. Returns false if the number now belongs to something else.
 bool EndConnection(int fd, const PeerEndpoint& peer, int port);
 
 }  // namespace tandem::rpc

@@ -14,7 +14,7 @@ inline absl::Duration FromProto(const google::protobuf::Duration& duration) {
   return absl::Seconds(duration.seconds()) + absl::Nanoseconds(duration.nanos());
 }
 
-// What is finer than a nanosecond is cut off.
+// Truncates to nanoseconds.
 inline google::protobuf::Duration ToProto(absl::Duration duration) {
   google::protobuf::Duration out;
   out.set_seconds(absl::IDivDuration(duration, absl::Seconds(1), &duration));

@@ -1,4 +1,4 @@
-// Ends every call of a channel with one status, before anything is sent.
+// Fails every call of a channel with one status, before anything is sent.
 #ifndef TANDEM_COMMON_RPC_REFUSING_INTERCEPTOR_H_
 #define TANDEM_COMMON_RPC_REFUSING_INTERCEPTOR_H_
 

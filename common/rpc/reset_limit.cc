@@ -10,7 +10,7 @@ double ResetLimit::Level(const Bucket& bucket, absl::Time now) const {
 
 bool ResetLimit::Exceeds(const std::string& peer, absl::Time now) {
   absl::MutexLock lock(&mu_);
-  // A full bucket is empty after an interval: those that are, say nothing any more.
+  // A full bucket drains within an interval; empty buckets carry no information.
   if (now >= next_sweep_) {
     absl::erase_if(buckets_, [&](const auto& entry) { return Level(entry.second, now) == 0; });
     next_sweep_ = now + interval_;

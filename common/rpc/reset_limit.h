@@ -1,6 +1,6 @@
-// ResetLimit: how many calls a client may take back. HTTP/2 lets a client open a call and reset it
-// at once, without end: the limit on concurrent calls never sees more than one, while gRPC keeps
-// about 23 KB for each until its threads have got to it.
+// ResetLimit: limits how many calls a client may reset. HTTP/2 lets a client open a call and reset
+// it at once, without end (rapid reset): the limit on concurrent calls never sees more than one,
+// while gRPC keeps about 23 KB for each until its threads process it.
 #ifndef TANDEM_COMMON_RPC_RESET_LIMIT_H_
 #define TANDEM_COMMON_RPC_RESET_LIMIT_H_
 
@@ -14,18 +14,18 @@
 
 namespace tandem::rpc {
 
-// Any thread. A client is a connection, by its peer's address: who resets calls may do so before he
-// has said who he is.
+// Thread-safe. A client is a connection, identified by its peer's address, because resets may come
+// before the client has authenticated.
 class ResetLimit {
  public:
-  // Of a connection: `burst` resets at once, and `burst` more in every `interval`.
+  // Allows each connection `burst` resets at once, and `burst` more in every `interval`.
   ResetLimit(int burst, absl::Duration interval) : burst_(burst), interval_(interval) {}
 
-  // Counts a call that its client reset. Returns true where that is one too many; the connection
-  // starts from nothing then, as the caller is to end it.
+  // Counts a call that its client reset. Returns true if that is one too many; the count then
+  // restarts from zero, because the caller ends the connection.
   bool Exceeds(const std::string& peer, absl::Time now);
 
-  // Connections that have reset calls lately.
+  // Number of connections that have reset calls lately.
   size_t size() const;
 
  private:
@@ -34,7 +34,7 @@ class ResetLimit {
     absl::Time at;
   };
 
-  // What remains of a bucket at `now`.
+  // The bucket's level at `now`.
   double Level(const Bucket& bucket, absl::Time now) const;
 
   const int burst_;

@@ -1,5 +1,5 @@
-// The digest of a training step's samples (TrainStepHeader.samples_digest): by it a repeat of a
-// step is told from another step of the same number.
+// The digest of a training step's samples (TrainStepHeader.samples_digest). It tells a retry of a
+// step from another step with the same number.
 //
 //   rpc::SamplesDigest digest;
 //   for (const common::v1::Sample& sample : samples) digest.Add(sample);
@@ -14,11 +14,11 @@
 
 namespace tandem::rpc {
 
-// Used by one thread.
+// Single-threaded.
 class SamplesDigest {
  public:
   void Add(const common::v1::Sample& sample);
-  // Of those that were added so far: 32 hexadecimal digits.
+  // Returns the digest of the samples added so far: 32 hexadecimal digits.
   std::string Hex() const { return hasher_.Hex(); }
 
  private:

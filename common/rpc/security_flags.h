@@ -1,4 +1,5 @@
-// The flags of TransportSecurity, one set for all programs, each with its environment variable.
+// Command-line flags of TransportSecurity, the same for all programs, each with its environment
+// variable.
 #ifndef TANDEM_COMMON_RPC_SECURITY_FLAGS_H_
 #define TANDEM_COMMON_RPC_SECURITY_FLAGS_H_
 
@@ -12,8 +13,8 @@ namespace tandem::rpc {
 
 void AddSecurityFlags(CLI::App& app, SecurityOptions& options);
 
-// Makes what the flags say that of the process and, by the environment, of its children, whose
-// roles are their own. Before threads exist that read the environment.
+// Applies the flags to the process and, through the environment, to its children, which have roles
+// of their own. Call before threads exist that read the environment.
 absl::Status ApplySecurityFlags(SecurityOptions options, security::Role own_role);
 
 }  // namespace tandem::rpc

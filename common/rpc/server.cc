@@ -35,19 +35,19 @@ namespace {
 using grpc::experimental::InterceptionHookPoints;
 using grpc::experimental::InterceptorBatchMethods;
 
-// A client that has not said who it is by then is left; one without calls is, after a while.
+// Closes a client that has not authenticated by then, and later one that makes no calls.
 constexpr absl::Duration kHandshakeTime = absl::Seconds(20);
 constexpr absl::Duration kLongestIdle = absl::Minutes(10);
 constexpr absl::Duration kLongestConnection = absl::Hours(1);
 // A connection may reset --max-calls-per-client calls in that time.
 constexpr absl::Duration kResetInterval = absl::Seconds(10);
-// Messages of the longest kind that may be on their way at a time, of one connection and of all,
-// and that gRPC has memory for: where that is spent it ends whatever it comes upon, idle
-// connections first, so the gate ends those who spend it before.
+// Messages of the largest size that may be in flight on one connection and on all, and that gRPC
+// has memory for. Once that memory is spent, gRPC closes arbitrary connections, idle ones first; so
+// the gate closes the heavy senders before that.
 constexpr int64_t kMessagesOfOne = 4;
 constexpr int64_t kMessagesOfAll = 16;
 constexpr int64_t kMessagesInMemory = 64;
-// By then gRPC has let go of an ended connection's calls.
+// By then gRPC has released the calls of an ended connection.
 constexpr absl::Duration kTrimDelay = absl::Seconds(2);
 
 absl::StatusOr<net::HostPort> ParseListen(const std::string& listen) {
@@ -60,7 +60,7 @@ int Milliseconds(absl::Duration duration) {
   return static_cast<int>(absl::ToInt64Milliseconds(duration));
 }
 
-// Health and reflection are switches of the process, to be set before the first builder exists.
+// Health and reflection are process-wide switches; set them before the first builder exists.
 void EnablePlugins() {
   RouteGrpcLog();
   static const bool done = [] {
@@ -71,7 +71,7 @@ void EnablePlugins() {
   (void)done;
 }
 
-// Listens on `listen`, or says as whom it cannot.
+// Listens on `listen`; the error names the role.
 absl::StatusOr<std::shared_ptr<ConnectionGate>> OpenGate(const std::string& role,
                                                          const net::HostPort& listen,
                                                          int64_t max_message_bytes) {
@@ -91,7 +91,7 @@ absl::Status DidNotStart(const std::string& role) {
       "the %s's gRPC server did not start; TANDEM_LOG=debug shows what gRPC says of it", role));
 }
 
-// What clients that do nothing, or nothing good, can cost.
+// Bounds what idle or hostile clients can cost.
 void BoundConnections(grpc::ServerBuilder& builder, const TransportSecurity& security,
                       const grpc::ResourceQuota& memory) {
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
@@ -101,13 +101,13 @@ void BoundConnections(grpc::ServerBuilder& builder, const TransportSecurity& sec
   builder.SetResourceQuota(memory);
   RefuseCompression(
       [&builder](const char* name, int value) { builder.AddChannelArgument(name, value); });
-  // Calls go on to their end; the next ones make a connection with the certificates of then.
+  // Running calls finish; later calls reconnect with the certificates of that time.
   if (security.has_tls()) {
     builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, Milliseconds(kLongestConnection));
   }
 }
 
-// HOST:PORT with the port that was taken.
+// HOST:PORT with the actual port.
 std::string WithPort(net::HostPort listen, int port) {
   listen.port = port;
   return listen.ToString();
@@ -115,8 +115,8 @@ std::string WithPort(net::HostPort listen, int port) {
 
 }  // namespace
 
-// Counts a call and, when its status is on its way out, times and logs it. One object per call, on
-// gRPC's threads.
+// Counts a call, and times and logs it when it sends its status. One object per call, on gRPC's
+// threads.
 class Server::CallObserver final : public grpc::experimental::Interceptor {
  public:
   CallObserver(grpc::experimental::ServerRpcInfo& info, std::shared_ptr<Calls> calls,
@@ -144,18 +144,19 @@ class Server::CallObserver final : public grpc::experimental::Interceptor {
       if (peer_.has_value()) gate_->OnMessage(*peer_);
     }
     if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_CLOSE)) {
-      // Contexts of gRPC's blocking API must not be asked here; our services use the other one.
+      // Do not query contexts of gRPC's blocking API here; our services use the callback API.
       auto* context = dynamic_cast<grpc::CallbackServerContext*>(info_.server_context());
       if (context != nullptr && context->IsCancelled()) CountReset(context->peer());
     }
     if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_STATUS)) {
-      // Initial metadata would keep a client's channel from repeating a call that failed.
+      // Trailing, because initial metadata would keep a client's channel from retrying a failed
+      // call.
       methods->GetSendTrailingMetadata()->emplace(kServerTime,
                                                   absl::StrCat(absl::ToUnixMillis(absl::Now())));
       const grpc::Status status = methods->GetSendStatus();
       const auto code = static_cast<absl::StatusCode>(status.error_code());
       const double seconds = absl::ToDoubleSeconds(absl::Now() - start_);
-      // Of a method that nobody has the answer is there before the reset is seen.
+      // For an unknown method the response precedes the reset.
       if (code == absl::StatusCode::kUnimplemented) CountReset(info_.server_context()->peer());
       calls_->num_finished.fetch_add(1);
       calls_->metrics->OnAnswered(method_, code, seconds);
@@ -186,7 +187,7 @@ class Server::CallObserver final : public grpc::experimental::Interceptor {
     if (peer_.has_value()) gate_->OnCallBegin(*peer_);
   }
 
-  // What the calls of an ended connection took goes back to the system when they are over.
+  // Returns the memory of an ended connection's calls to the system once they are over.
   void TrimMemory() {
     int64_t due = calls_->trim_at;
     if (due == 0 || absl::ToUnixMillis(absl::Now()) < due) return;
@@ -249,7 +250,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options,
 
   grpc::ServerBuilder builder;
   out->calls_->limit = std::make_shared<CallerLimit>(max_calls);
-  // A client may take back every call that it may have, all at once.
+  // A client may cancel all the calls that it may have, at once.
   out->calls_->resets = std::make_shared<ResetLimit>(max_calls, kResetInterval);
   ASSIGN_OR_RETURN(out->gate_, OpenGate(out->role_, listen, options.max_message_bytes));
   out->port_ = out->gate_->port();

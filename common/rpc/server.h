@@ -1,5 +1,5 @@
-// A gRPC server as every Tandem process runs it: health, reflection, keepalive that suits our
-// channels, a debug log line for each call, and an orderly stop.
+// The gRPC server of every Tandem process: health, reflection, keepalive that matches our channels,
+// a debug log line for each call, and an orderly stop.
 //
 //   ASSIGN_OR_RETURN(auto server, rpc::Server::Start({.listen = "127.0.0.1:0", .role = "rollout"},
 //                                                    {&rollout_service, &weight_service}));
@@ -34,73 +34,74 @@
 namespace tandem::rpc {
 
 struct ServerOptions {
-  // HOST:PORT; port 0 takes a free one. An address that is in use is an error, never shared.
+  // HOST:PORT; port 0 takes a free one. A port in use is an error, never shared.
   std::string listen = "127.0.0.1:0";
-  // HOST:PORT of a second port that answers grpc.health.v1 in plaintext and none of the services:
-  // for probes, which have no certificates. Empty: none.
+  // HOST:PORT of a second port that serves grpc.health.v1 in plaintext and no other service, for
+  // probes, which have no certificates. Empty: none.
   std::string health_listen;
-  // Whether `listen` is itself such a port, of a process that serves nothing else.
+  // `listen` itself is such a port: the process serves nothing else.
   bool health_only = false;
-  // Stands in messages: "trainer", "rollout".
+  // Names the process in messages: "trainer", "rollout".
   std::string role;
   int64_t max_message_bytes = kDefaultMaxMessageBytes;
-  // Health names that answer NOT_SERVING until SetServing() says otherwise. "" serves from the
+  // Health names that report NOT_SERVING until SetServing() says otherwise. "" serves from the
   // start.
   std::vector<std::string> health_names;
-  // Called by Drain() after health has turned, before calls are waited for: ends streams that would
-  // otherwise last as long as their client, and refuses new work.
+  // Drain() calls this after health has changed and before it waits for calls. Use it to end
+  // streams that would otherwise last as long as their client, and to refuse new work.
   std::function<void()> on_drain;
-  // Who may call, and how; null for that of the process.
+  // Who may call, and how; null for the process's security.
   std::shared_ptr<const TransportSecurity> security;
 };
 
-// Owns the listening socket and gRPC's threads; the services are the caller's and outlive it. They
-// use gRPC's callback API: calls that a client resets in bulk are noticed there alone. All
-// methods may be called from any thread, but Drain() not from within an RPC.
+// Owns the listening socket and gRPC's threads; the caller owns the services, which outlive it.
+// Services must use gRPC's callback API: only there does the server detect clients that reset calls
+// in bulk. Thread-safe, but do not call Drain() from within an RPC.
 class Server {
  public:
-  // Serves when it returns. Fails with INVALID_ARGUMENT where `listen` is no address, or one that
-  // other hosts reach and that neither TLS nor --insecure-plaintext covers; and with UNAVAILABLE
-  // where it cannot be bound, saying why.
+  // Returns once the server serves. INVALID_ARGUMENT if `listen` is no address, or if other hosts
+  // can reach it and neither TLS nor --insecure-plaintext covers it; UNAVAILABLE, with the reason,
+  // if it cannot be bound.
   static absl::StatusOr<std::unique_ptr<Server>> Start(ServerOptions options,
                                                        const std::vector<grpc::Service*>& services);
-  // Cancels what still runs.
+  // Cancels calls that still run.
   ~Server();
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  // HOST:PORT with the real port.
+  // HOST:PORT with the actual port.
   const std::string& address() const { return address_; }
   int port() const { return port_; }
-  // Of the health port; empty where there is none.
+  // Address of the health port; empty if there is none.
   const std::string& health_address() const { return health_address_; }
 
-  // The answer of grpc.health.v1 for `name`, on both ports. Once draining, every name stays
+  // Sets what grpc.health.v1 reports for `name`, on both ports. Once draining, every name stays
   // NOT_SERVING.
   void SetServing(const std::string& name, bool serving);
 
-  // Turns every health name to NOT_SERVING, stops accepting, lets calls finish for up to `grace`,
-  // cancels the rest, and returns when none is left; the health port answers until then. A second
+  // Sets every health name to NOT_SERVING, stops accepting, lets calls finish for up to `grace`,
+  // cancels the rest, and returns when none is left; the health port responds until then. A second
   // call waits for the first.
   void Drain(absl::Duration grace);
 
-  // Of every call, health and reflection included.
+  // Metrics of every call, health and reflection included.
   std::shared_ptr<CallMetrics> metrics() const { return calls_->metrics; }
-  // Calls that have been answered since the start, health and reflection included.
+  // Calls finished since the start, health and reflection included.
   int64_t num_finished_calls() const { return calls_->num_finished.load(); }
 
  private:
   Server() = default;
-  // Counts, times and logs the calls of what is built, whose connections come through `gate`.
+  // Counts, times and logs the calls of the server being built; its connections come through
+  // `gate`.
   void Observe(grpc::ServerBuilder& builder, const std::shared_ptr<ConnectionGate>& gate);
 
-  // Outlives the server where a call does.
+  // May outlive the server: calls hold it.
   struct Calls {
     std::atomic<int64_t> num_finished{0};
     std::shared_ptr<CallMetrics> metrics = std::make_shared<CallMetrics>();
     std::shared_ptr<CallerLimit> limit;
     std::shared_ptr<ResetLimit> resets;
-    // When freed memory is to be given back, in milliseconds of Unix time; 0 where none is.
+    // When to return freed memory to the system, in milliseconds of Unix time; 0 if none is due.
     std::atomic<int64_t> trim_at{0};
   };
   class CallObserver;

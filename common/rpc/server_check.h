@@ -1,4 +1,4 @@
-// ServerCheck: what a client makes sure of before it says anything, for each call.
+// ServerCheck: a client's check of the server before each call.
 #ifndef TANDEM_COMMON_RPC_SERVER_CHECK_H_
 #define TANDEM_COMMON_RPC_SERVER_CHECK_H_
 
@@ -10,19 +10,19 @@
 
 namespace tandem::rpc {
 
-// Refuses a call where the server's certificate does not have the role that serves the method, so
-// that whoever holds any other certificate of the authority cannot pose as the trainer; and adds
-// the token. Any thread.
+// Adds the token to a call. Fails the call if the server's certificate does not have the role that
+// serves the method, so that the holder of another certificate of the authority cannot pose as the
+// trainer. Thread-safe.
 class ServerCheck final : public grpc::MetadataCredentialsPlugin {
  public:
-  // `token` answers the token of now; empty where there is none.
+  // `token` returns the current token; empty if there is none.
   explicit ServerCheck(std::function<std::string()> token) : token_(std::move(token)) {}
 
   bool IsBlocking() const override { return false; }
   grpc::Status GetMetadata(grpc::string_ref service_url, grpc::string_ref method_name,
                            const grpc::AuthContext& connection,
                            std::multimap<grpc::string, grpc::string>* metadata) override;
-  // Never the token.
+  // Never contains the token.
   grpc::string DebugString() override { return "ServerCheck"; }
 
  private:

@@ -21,10 +21,10 @@
 namespace tandem::rpc {
 namespace {
 
-// About 30 MB of them.
+// They take about 30 MB.
 constexpr int64_t kMaxSpans = 200000;
 
-// A connection is a descriptor; the usual soft limit of 1024 is soon reached by those that idle.
+// Each connection takes a descriptor; idle connections soon reach the usual soft limit of 1024.
 void UseMoreFileDescriptors() {
   rlimit files{};
   if (getrlimit(RLIMIT_NOFILE, &files) != 0) return;
@@ -69,7 +69,8 @@ int RunServiceProgram(CLI::App& app, const ServiceFlags& flags, security::Role r
   if (flags.die_with_parent || parent != nullptr) {
     DieWithParent(parent == nullptr ? 0 : std::atoi(parent));
   }
-  // Gloo writes to sockets as they are: a peer that has gone is its error, not this process's end.
+  // Gloo writes to sockets without MSG_NOSIGNAL: a lost peer must be an error, not end this
+  // process.
   std::signal(SIGPIPE, SIG_IGN);
   UseMoreFileDescriptors();
   TerminationSignal termination;

@@ -39,7 +39,7 @@ constexpr size_t kMaxDetailsBytes = 3000;
 
 size_t PercentEncodedSize(char c) { return c >= 0x20 && c <= 0x7e && c != '%' ? 1 : 3; }
 
-// Cuts between characters of UTF-8, so that clients in other languages can decode what is left.
+// Cuts between UTF-8 characters, so that clients in other languages can decode the rest.
 std::string CutMessage(absl::string_view message, size_t max_bytes) {
   constexpr absl::string_view kCut = "... (cut)";
   size_t size = 0;
@@ -117,7 +117,7 @@ std::string EncodeRpcStatus(int code, const std::string& message, const std::vec
   return out;
 }
 
-// Whatever a peer sends yields a list; unknown fields are skipped, a malformed rest is ignored.
+// Any bytes from a peer yield a list; skips unknown fields and ignores a malformed rest.
 std::vector<Any> DecodeDetails(const std::string& bytes) {
   std::vector<Any> details;
   CodedInputStream coded(reinterpret_cast<const uint8_t*>(bytes.data()),

@@ -8,9 +8,9 @@
 //   absl::Status status = rpc::FromGrpcStatus(stub->BeginUpdate(...));
 //   if (auto params = rpc::GetDetail<common::v1::UnloadedParams>(status)) ...
 //
-// Trailers of more than 8 KiB are refused by other clients' defaults, which would hide the error.
-// So a message is cut, UnloadedParams keeps the first names of each list, and other details that do
-// not fit are left out.
+// Other clients refuse trailers of more than 8 KiB by default, which would hide the error. So this
+// truncates messages, keeps the first names of each list in UnloadedParams, and omits other details
+// that do not fit.
 #ifndef TANDEM_COMMON_RPC_STATUS_CONVERSION_H_
 #define TANDEM_COMMON_RPC_STATUS_CONVERSION_H_
 
@@ -29,17 +29,17 @@ namespace tandem::rpc {
 
 grpc::Status ToGrpcStatus(const absl::Status& status);
 
-// Codes that neither side knows become UNKNOWN; details that cannot be parsed are left out.
+// Maps unknown codes to UNKNOWN; omits details that do not parse.
 absl::Status FromGrpcStatus(const grpc::Status& status);
 
 // "type.googleapis.com/tandem.common.v1.BadField"
 std::string DetailTypeUrl(const google::protobuf::Descriptor& descriptor);
 
-// Adds the detail to the error, instead of an earlier one of the same type. An OK status stays as
-// is.
+// Adds the detail to the error; replaces an earlier one of the same type. Leaves an OK status
+// alone.
 void AttachDetail(absl::Status& status, const google::protobuf::Message& detail);
 
-// The detail of type T, or nullopt where the status has none that parses.
+// Returns the detail of type T, or nullopt if the status has none that parses.
 template <typename T>
 std::optional<T> GetDetail(const absl::Status& status) {
   const auto payload = status.GetPayload(DetailTypeUrl(*T::descriptor()));
@@ -51,7 +51,8 @@ std::optional<T> GetDetail(const absl::Status& status) {
 // INVALID_ARGUMENT "<field>: <description>" with a BadField.
 absl::Status InvalidField(absl::string_view field, absl::string_view description);
 
-// `status` with an ErrorInfo: a stable reason in UPPER_SNAKE_CASE and the message's changing parts.
+// Returns `status` with an ErrorInfo: a stable reason in UPPER_SNAKE_CASE and the message's
+// variable parts.
 absl::Status WithReason(
     absl::Status status, absl::string_view reason,
     std::initializer_list<std::pair<absl::string_view, absl::string_view>> metadata = {});

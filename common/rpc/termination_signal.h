@@ -1,4 +1,4 @@
-// SIGTERM and SIGINT as an event instead of a handler: work is never done in a signal handler.
+// SIGTERM and SIGINT as an event: no work happens in a signal handler.
 //
 //   rpc::TerminationSignal termination;     // first in main(), before other threads start
 //   ...
@@ -19,29 +19,29 @@
 
 namespace tandem::rpc {
 
-// Blocks both signals in the thread that constructs it, hence in those that this thread starts
-// later, and waits for them on a thread of its own. A second signal ends the process at once with
-// 128 + its number. At most one per process. Thread-safe.
+// Blocks both signals in the constructing thread, hence in threads that it starts later, and waits
+// for them on a thread of its own. A second signal ends the process at once with 128 + its number.
+// At most one per process. Thread-safe.
 class TerminationSignal {
  public:
   TerminationSignal();
-  // Gives the signals their former effect back in the calling thread.
+  // Restores the signals' former mask in the calling thread.
   ~TerminationSignal();
   TerminationSignal(const TerminationSignal&) = delete;
   TerminationSignal& operator=(const TerminationSignal&) = delete;
 
-  // Returns the signal's number.
+  // Blocks until a signal comes; returns its number.
   int Wait();
-  // Returns it, or 0 where none came within `timeout`.
+  // Returns the signal's number, or 0 if none came within `timeout`.
   int WaitFor(absl::Duration timeout);
-  // The first signal that came, or 0.
+  // The first signal received, or 0.
   int received() { return WaitFor(absl::ZeroDuration()); }
 
-  // Calls `callback` on the waiting thread when a signal comes, at once where one came already. It
+  // Calls `callback` on the waiting thread when a signal comes; at once if one has come already. It
   // should set something and return.
   void OnSignal(std::function<void()> callback);
 
-  // As if `signal` had come: for ends that are not signals, such as a lost parent, and for tests.
+  // Acts as if `signal` had come: for other reasons to end, such as a lost parent, and for tests.
   void Trigger(int signal);
 
  private:

@@ -1,5 +1,4 @@
-// Shows the process's token to servers of this host that speak plaintext; over TLS ServerCheck
-// does.
+// Sends the process's token to plaintext servers on this host; ServerCheck sends it over TLS.
 #ifndef TANDEM_COMMON_RPC_TOKEN_INTERCEPTOR_H_
 #define TANDEM_COMMON_RPC_TOKEN_INTERCEPTOR_H_
 

@@ -1,4 +1,4 @@
-// Trace contexts on their way through gRPC's metadata, as the header `traceparent`.
+// Carries trace contexts in gRPC metadata, as the header `traceparent`.
 #ifndef TANDEM_COMMON_RPC_TRACE_INTERCEPTOR_H_
 #define TANDEM_COMMON_RPC_TRACE_INTERCEPTOR_H_
 
@@ -13,11 +13,11 @@
 
 namespace tandem::rpc {
 
-// For a channel: each call carries the context of the thread that begins it, where there is one.
+// For a channel: each call carries the trace context, if any, of the thread that starts it.
 std::vector<std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface>>
 TraceInterceptors();
 
-// What a call's metadata carries; not valid where it carries none.
+// Returns the trace context in a call's metadata; not valid if it carries none.
 telemetry::TraceContext TraceContextIn(
     const std::multimap<grpc::string_ref, grpc::string_ref>* metadata);
 

@@ -37,8 +37,8 @@ OfProcess& TheProcess() {
   return *process;
 }
 
-// While it lives, threads that are begun take neither SIGTERM nor SIGINT, which are for
-// TerminationSignal: gRPC's begin with its first object, and stay.
+// While it lives, new threads block SIGTERM and SIGINT, which are for TerminationSignal: gRPC
+// starts its threads with its first object, and they stay.
 class NoSignalsForNewThreads {
  public:
   NoSignalsForNewThreads() {
@@ -56,8 +56,7 @@ class NoSignalsForNewThreads {
   sigset_t former_;
 };
 
-// The chain has been verified when it is called. Who the server is, is judged by ServerCheck, which
-// knows what is asked of it.
+// gRPC has verified the chain by now. ServerCheck judges the server, because it knows the method.
 class AnyHost final : public tls::ExternalCertificateVerifier {
  public:
   bool Verify(tls::TlsCustomVerificationCheckRequest*, std::function<void(grpc::Status)>,
@@ -70,7 +69,7 @@ class AnyHost final : public tls::ExternalCertificateVerifier {
 
 }  // namespace
 
-// What gRPC reads the three files with: a thread that looks at them now and then.
+// gRPC's reader of the three files: a thread that checks them periodically.
 struct TransportSecurity::Certificates {
   std::shared_ptr<tls::FileWatcherCertificateProvider> provider;
 };
@@ -98,7 +97,7 @@ absl::StatusOr<std::shared_ptr<const TransportSecurity>> TransportSecurity::Crea
   }
   std::shared_ptr<TransportSecurity> out(new TransportSecurity(options));
   if (num_given == 3) {
-    // Who only looks uses the driver's program.
+    // Observers use the driver's program.
     security::Roles accepted = {own_role};
     if (own_role == security::Role::kDriver) accepted.Add(security::Role::kObserver);
     RETURN_IF_ERROR(security::CheckCertificateFiles(options.tls_cert, options.tls_key,
@@ -190,13 +189,14 @@ std::shared_ptr<grpc::ServerCredentials> TransportSecurity::ForServer(
     tls::TlsServerCredentialsOptions server(certificates_->provider);
     server.watch_root_certs();
     server.watch_identity_key_cert_pairs();
-    // With tokens a client may come without a certificate; what it shows must be good all the same.
+    // With tokens a client may connect without a certificate; one that it shows must still be
+    // valid.
     server.set_cert_request_type(tokens_ != nullptr
                                      ? GRPC_SSL_REQUEST_CLIENT_CERTIFICATE_AND_VERIFY
                                      : GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
     credentials = tls::TlsServerCredentials(server);
   } else if (tokens_ != nullptr && IsLoopback(listen)) {
-    // As plaintext, but for the check of each call, and that it refuses other hosts.
+    // Like plaintext, but checks each call and refuses other hosts.
     credentials = tls::LocalServerCredentials(LOCAL_TCP);
   } else {
     return grpc::InsecureServerCredentials();
@@ -222,7 +222,7 @@ bool IsLoopback(absl::string_view address) {
   if (!parsed.ok()) return false;
   const std::string& host = parsed->host;
   if (host == "localhost" || host == "::1") return true;
-  // 127.0.0.0/8, and no host name that begins so.
+  // 127.0.0.0/8, but no host name with that prefix.
   return absl::StartsWith(host, "127.") && std::all_of(host.begin(), host.end(), [](char c) {
            return c == '.' || (c >= '0' && c <= '9');
          });

@@ -1,16 +1,16 @@
-// TransportSecurity: how a process proves who it is to the others, and what it asks of them.
+// TransportSecurity: how a process authenticates to others, and what it requires of them.
 //
 //   ASSIGN_OR_RETURN(auto security, TransportSecurity::Create(options, security::Role::kTrainer));
 //   // Before servers and channels are made.
 //   TransportSecurity::SetOfProcess(std::move(security));
 //
-// With a certificate, a key and an authority every port and every channel of the process is mutual
-// TLS, but for loopback and health ports that were asked for as such. The three files are looked at
-// every few seconds: what replaces them is used by the connections that are made from then on. Both
-// sides judge the other by the role in its certificate (security::Role) and by the table of methods
-// (security::MethodRoles), not by its host's name: certificates need no addresses in them.
+// With a certificate, a key and an authority, every port and every channel of the process uses
+// mutual TLS, except loopback and health ports configured as plaintext. The process checks the
+// three files every few seconds; new connections use the new ones. Each side judges the other by
+// the role in its certificate (security::Role) and the table of methods (security::MethodRoles),
+// not by host name: certificates need no addresses.
 //
-// With tokens a server lets clients in without a certificate, as the role of their token.
+// With tokens, a server admits clients without a certificate, in the role of their token.
 #ifndef TANDEM_COMMON_RPC_TRANSPORT_SECURITY_H_
 #define TANDEM_COMMON_RPC_TRANSPORT_SECURITY_H_
 
@@ -34,61 +34,62 @@ namespace tandem::rpc {
 
 struct SecurityOptions {
   // PEM files; all three or none. "{role}" in a path stands for the process's own role, so that one
-  // set of paths does for all programs.
+  // set of paths serves all programs.
   std::string tls_cert;
   std::string tls_key;
   std::string tls_ca;
-  // Lines of ROLE TOKEN: who may call without a certificate. See security::TokenTable.
+  // File with lines of ROLE TOKEN: callers that need no certificate. See security::TokenTable.
   std::string tokens;
-  // The token that this process shows, or the file that it is in; at most one of them.
+  // The token that this process sends, or the file that holds it; at most one of them.
   std::string token;
   std::string token_file;
-  // Allows ports that others than this host reach, without TLS.
+  // Allows plaintext ports that other hosts can reach.
   bool insecure_plaintext = false;
   // auto, always or never: see security::ResolveDataPlane().
   std::string data_plane_encryption = "auto";
-  // Allows NCCL, which sends plaintext, between hosts whose links are to be encrypted.
+  // Allows NCCL, which sends plaintext, between hosts whose links should be encrypted.
   bool allow_plaintext_nccl = false;
-  // Between looks at the three files; at least a second.
+  // Time between checks of the three files; at least a second.
   absl::Duration reload_interval = absl::Seconds(10);
-  // Calls of one client that are under way at a time.
+  // Calls that one client may have in flight.
   int max_calls_per_client = 4096;
 };
 
 // Thread-safe.
 class TransportSecurity {
  public:
-  // INVALID_ARGUMENT, NOT_FOUND and the like name the flag and the file: one that is missing, a key
-  // that is not the certificate's, a certificate that has expired or does not have `own_role`.
+  // INVALID_ARGUMENT, NOT_FOUND and the like name the flag and the file: a missing file, a key that
+  // does not match the certificate, a certificate that has expired or lacks `own_role` (an
+  // observer's certificate suffices for a driver).
   static absl::StatusOr<std::shared_ptr<const TransportSecurity>> Create(SecurityOptions options,
                                                                          security::Role own_role);
 
-  // What servers and channels use that are given nothing else; before SetOfProcess(), nothing at
-  // all: plaintext on loopback.
+  // The default security of servers and channels. Before SetOfProcess(): plaintext on loopback.
   static std::shared_ptr<const TransportSecurity> OfProcess();
   static void SetOfProcess(std::shared_ptr<const TransportSecurity> security);
 
   bool has_tls() const { return certificates_ != nullptr; }
   const SecurityOptions& options() const { return options_; }
 
-  // Whether this process may listen on HOST:PORT: INVALID_ARGUMENT, with the flags that help, for a
-  // port that others reach and that would be plaintext.
+  // Checks whether this process may listen on HOST:PORT. INVALID_ARGUMENT, with the flags that
+  // help, for a plaintext port that other hosts can reach.
   absl::Status CheckListen(absl::string_view listen) const;
-  // Whether it may speak to HOST:PORT: INVALID_ARGUMENT where its token would go out in plaintext.
+  // Checks whether it may connect to HOST:PORT. INVALID_ARGUMENT if that would send its token in
+  // plaintext.
   absl::Status CheckTarget(absl::string_view address) const;
 
-  // Of a server: what every call must pass is counted in `metrics` where it does not.
+  // Credentials for a server. Counts refused calls in `metrics`.
   std::shared_ptr<grpc::ServerCredentials> ForServer(std::shared_ptr<CallMetrics> metrics,
                                                      std::shared_ptr<CallerLimit> limit,
                                                      absl::string_view listen) const;
-  // Whether the caller of a server with this security has the role, for methods that do more for
-  // one role than for another. True for everybody where callers are not checked.
+  // Whether the caller has the role, for methods that do more for one role than for another. True
+  // for everybody if the server does not check callers.
   bool HasRole(const grpc::ServerContextBase& context, security::Role role) const;
 
-  // Of a channel; TLS where the process has it.
+  // Credentials for a channel; TLS if the process has it.
   std::shared_ptr<grpc::ChannelCredentials> ForChannel() const;
 
-  // Shown to servers; empty where there is none.
+  // The token to send to servers; empty if there is none.
   std::string Token() const;
 
  private:
@@ -102,7 +103,7 @@ class TransportSecurity {
   std::shared_ptr<grpc::ChannelCredentials> channel_credentials_;
 };
 
-// Whether HOST:PORT is reached from this host alone: 127.0.0.0/8, ::1, localhost or a unix socket.
+// Whether only this host can reach HOST:PORT: 127.0.0.0/8, ::1, localhost or a unix socket.
 bool IsLoopback(absl::string_view address);
 
 }  // namespace tandem::rpc

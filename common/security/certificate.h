@@ -1,4 +1,4 @@
-// A process's certificate, key and authority, looked at before they are used: gRPC only says that a
+// Checks a process's certificate, key and authority before use: gRPC itself only reports that a
 // handshake failed.
 #ifndef TANDEM_COMMON_SECURITY_CERTIFICATE_H_
 #define TANDEM_COMMON_SECURITY_CERTIFICATE_H_
@@ -17,11 +17,11 @@ struct CertificateInfo {
   absl::Time not_after;
 };
 
-// Of a PEM file: the first certificate in it. INVALID_ARGUMENT for a file that has none.
+// Reads the first certificate in a PEM file. INVALID_ARGUMENT if the file has none.
 absl::StatusOr<CertificateInfo> ReadCertificate(const std::string& path);
 
-// Whether the three PEM files do for a process of one of the `roles`: the certificate is valid now
-// and has one, the key is the certificate's, the authority is one. Errors name the file.
+// Checks that the three PEM files suit a process of one of the `roles`: the certificate is valid
+// now and has such a role, the key matches it, and the authority is one. Errors name the file.
 absl::Status CheckCertificateFiles(const std::string& cert, const std::string& key,
                                    const std::string& ca, Roles roles);
 

@@ -36,7 +36,7 @@ const std::vector<MethodRoles>& AllMethodRoles() {
       {"/tandem.rollout.v1.RolloutService/Score", {kDriver}, {kRollout}},
       {"/tandem.rollout.v1.RolloutService/GetServerInfo", {kDriver, kObserver}, {kRollout}},
 
-      // Weights are the trainer's to give; a rollout that joins late reads them from another one.
+      // The trainer provides weights; a rollout that joins late reads them from another rollout.
       {"/tandem.rollout.v1.WeightService/GetManifest", {kTrainer, kDriver, kObserver}, {kRollout}},
       {"/tandem.rollout.v1.WeightService/BeginUpdate", {kTrainer}, {kRollout}},
       {"/tandem.rollout.v1.WeightService/VerifyUpdate", {kTrainer}, {kRollout}},
@@ -45,7 +45,7 @@ const std::vector<MethodRoles>& AllMethodRoles() {
       {"/tandem.rollout.v1.WeightService/GetDigests", {kTrainer, kDriver, kObserver}, {kRollout}},
       {"/tandem.rollout.v1.WeightService/ReadWeights", {kRollout}, {kRollout}},
 
-      // To look is anybody's who may look; to load the network is the driver's.
+      // Any observer may look; only the driver may load the network.
       {"/tandem.diagnostics.v1.DiagnosticsService/CheckReach",
        {kDriver, kObserver},
        {kTrainer, kRollout}},
@@ -53,7 +53,7 @@ const std::vector<MethodRoles>& AllMethodRoles() {
 
       {"/tandem.reward.v1.RewardService/ComputeRewards", {kDriver}, {kReward}},
 
-      // Whoever belongs here may ask whether a process is well and what it offers.
+      // Every role may check a process's health and list its services.
       {"/grpc.health.v1.Health/Check",
        {kDriver, kTrainer, kRollout, kReward, kObserver},
        {kTrainer, kRollout, kReward}},

@@ -13,20 +13,20 @@ namespace tandem::security {
 struct MethodRoles {
   const char* method;  // "/tandem.trainer.v1.TrainerService/TrainStep"
   Roles callers;       // who may call it
-  Roles servers;       // who may answer it
+  Roles servers;       // who may serve it
 };
 
-// Of every method that a process of ours serves, health and reflection included.
+// Covers every method that our processes serve, health and reflection included.
 const std::vector<MethodRoles>& AllMethodRoles();
 
-// Null for a method that the table does not know: nobody may call it.
+// Null for a method that is not in the table: nobody may call it.
 const MethodRoles* FindMethodRoles(absl::string_view method);
 
-// What a call from `found` to `method` is answered: OK, or PERMISSION_DENIED that names the method,
-// the roles found and those allowed.
+// Checks a caller with the roles `found`: OK, or PERMISSION_DENIED that names the method, the roles
+// found and those allowed.
 absl::Status CheckCaller(absl::string_view method, Roles found);
 
-// The same of the one that answers, as its client checks it before it says anything.
+// Does the same for the server; its client checks before it sends anything.
 absl::Status CheckServer(absl::string_view method, Roles found);
 
 }  // namespace tandem::security

@@ -1,11 +1,11 @@
-// Role: what a process is to the others, as its certificate or its token says.
+// Role: what a process is to the others, as its certificate or its token states.
 //
-// A certificate says it by a URI among its subject alternative names:
+// A certificate states it with a URI among its subject alternative names:
 //
-//   spiffe://TRUST_DOMAIN/tandem/ROLE        or with more behind it: .../tandem/rollout/pod-7
+//   spiffe://TRUST_DOMAIN/tandem/ROLE        or with a suffix: .../tandem/rollout/pod-7
 //
-// The trust domain is whatever the certificate authority that was given as --tls-ca vouches for. A
-// certificate with several such names has several roles.
+// The trust domain is whatever the certificate authority in --tls-ca vouches for. A certificate
+// with several such names has several roles.
 #ifndef TANDEM_COMMON_SECURITY_ROLE_H_
 #define TANDEM_COMMON_SECURITY_ROLE_H_
 
@@ -23,7 +23,7 @@ enum class Role : uint8_t {
   kTrainer,   // a rank of the trainer
   kRollout,   // a rank of a rollout
   kReward,    // serves rewards, calls nobody
-  kObserver,  // may look and change nothing
+  kObserver,  // may read and change nothing
 };
 
 inline constexpr Role kAllRoles[] = {Role::kDriver, Role::kTrainer, Role::kRollout, Role::kReward,
@@ -31,7 +31,7 @@ inline constexpr Role kAllRoles[] = {Role::kDriver, Role::kTrainer, Role::kRollo
 
 // "driver", "trainer", ...
 absl::string_view RoleName(Role role);
-// INVALID_ARGUMENT, with the names that there are.
+// INVALID_ARGUMENT, with the known names, for any other.
 absl::StatusOr<Role> ParseRole(absl::string_view name);
 
 // A set of roles.
@@ -54,7 +54,7 @@ class Roles {
   uint8_t bits_ = 0;
 };
 
-// The roles that a certificate's URIs give; others of them are ignored.
+// Returns the roles in a certificate's URIs; ignores other URIs.
 Roles RolesOfUris(const std::vector<std::string>& uris);
 
 }  // namespace tandem::security

@@ -27,7 +27,7 @@ const unsigned char* In(absl::string_view text) {
 }
 unsigned char* Out(std::string& text) { return reinterpret_cast<unsigned char*>(text.data()); }
 
-// Only a machine without memory or without AES gets here.
+// Fails only on a machine without memory or without AES.
 void Require(int result, const char* what) {
   if (result == 1) return;
   std::fprintf(stderr, "OpenSSL: %s failed\n", what);

@@ -1,4 +1,4 @@
-// A short secret that travels under another one: AES-256-GCM by OpenSSL.
+// Encrypts a short secret with another one: AES-256-GCM from OpenSSL.
 //
 //   const std::string sealed = security::Seal(group_secret, update_secret, update_id);
 //   ASSIGN_OR_RETURN(const std::string opened, security::Unseal(group_secret, sealed, update_id));
@@ -12,12 +12,12 @@
 
 namespace tandem::security {
 
-// Encrypts `plaintext` under a key derived from `secret`, which is not empty. `context` is not
-// hidden: what was sealed for one context does not open for another. The nonce is drawn for each
-// call, so that one secret does for 2^32 of them.
+// Encrypts `plaintext` under a key derived from `secret`, which is not empty. `context` is
+// authenticated but not hidden: text sealed for one context does not open for another. Each call
+// draws a nonce, so that one secret suffices for 2^32 calls.
 std::string Seal(absl::string_view secret, absl::string_view plaintext, absl::string_view context);
 
-// PERMISSION_DENIED where `sealed` was made with another secret or context, or changed since.
+// PERMISSION_DENIED if `sealed` was made with another secret or context, or changed since.
 absl::StatusOr<std::string> Unseal(absl::string_view secret, absl::string_view sealed,
                                    absl::string_view context);
 

@@ -1,5 +1,4 @@
-// Secrets: drawing them, proving that one knows one, and comparing them without telling by the time
-// it takes how much was right. By OpenSSL.
+// Draws secrets, proves knowledge of one, and compares them in constant time. Uses OpenSSL.
 //
 //   const std::string secret = security::DrawSecret();
 //   const std::string proof = security::Hmac(secret, {"store", challenge});
@@ -18,17 +17,17 @@ namespace tandem::security {
 // Bytes of a secret, of a proof and of a digest.
 inline constexpr size_t kSecretBytes = 32;
 
-// Random bytes from the system's generator; ends the process where it has none.
+// Returns random bytes from the system's generator; aborts if it has none.
 std::string DrawSecret(size_t bytes = kSecretBytes);
 
-// HMAC-SHA-256 with `key` over the parts, each after its length, so that no two lists of parts are
-// the same text.
+// HMAC-SHA-256 with `key` over the parts, each prefixed with its length, so that no two lists of
+// parts produce the same input.
 std::string Hmac(absl::string_view key, std::initializer_list<absl::string_view> parts);
 
 // SHA-256.
 std::string Digest(absl::string_view bytes);
 
-// Whether they are the same; takes as long wherever they differ. Lengths are no secret.
+// Compares in time that does not depend on where they differ. Lengths are not secret.
 bool AreEqual(absl::string_view a, absl::string_view b);
 
 }  // namespace tandem::security

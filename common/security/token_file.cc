@@ -31,7 +31,7 @@ absl::Status CheckToken(absl::string_view token) {
                      " characters, found ", token.size(), "; `openssl rand -hex 32` makes one"));
   }
   for (const char c : token) {
-    // What an HTTP header carries as it is.
+    // The characters that an HTTP header carries unescaped.
     if (!absl::ascii_isgraph(static_cast<unsigned char>(c))) {
       return absl::InvalidArgumentError(
           "token: expected visible ASCII characters without spaces, found another one");
@@ -51,7 +51,7 @@ absl::Status WatchedFile::Refresh(const std::function<absl::Status(const std::st
   }
   if (IsSame(found, seen_)) return absl::OkStatus();
   ASSIGN_OR_RETURN(const std::string text, io::ReadFile(path_, kMaxTokenFileBytes));
-  // An unreadable file is told of once, and read again when it has changed.
+  // Reports an unreadable file once, and reads it again when it has changed.
   seen_ = found;
   RETURN_IF_ERROR(use(text)) << path_;
   return absl::OkStatus();

@@ -1,4 +1,4 @@
-// TokenFile: the token that a client shows, from a file that may be replaced while it runs.
+// TokenFile: the token that a client sends, from a file that may be replaced while it runs.
 #ifndef TANDEM_COMMON_SECURITY_TOKEN_FILE_H_
 #define TANDEM_COMMON_SECURITY_TOKEN_FILE_H_
 
@@ -16,22 +16,22 @@
 
 namespace tandem::security {
 
-// Tokens that are shorter can be guessed.
+// Shorter tokens can be guessed.
 inline constexpr size_t kMinTokenBytes = 16;
 inline constexpr size_t kMaxTokenBytes = 4096;
 
-// OK, or what is wrong with a token, without a word of what it is.
+// OK, or what is wrong with a token; the message never contains the token.
 absl::Status CheckToken(absl::string_view token);
 
-// A small file, and whether it has changed since it was read last. It is looked at once a second.
-// Any thread.
+// A small file that is read again when it changes. Checks for changes once a second at most.
+// Thread-safe.
 class WatchedFile {
  public:
   explicit WatchedFile(std::string path) : path_(std::move(path)) {}
   const std::string& path() const { return path_; }
 
-  // Where the file is another than at the last call that has read it: calls `use` with its text.
-  // The errors of reading it and of `use`; the caller stays with what it had.
+  // Calls `use` with the file's text if the file has changed since it was last read. Returns the
+  // errors of reading it and of `use`; the caller then keeps what it had.
   absl::Status Refresh(const std::function<absl::Status(const std::string& text)>& use);
 
  private:
@@ -43,10 +43,11 @@ class WatchedFile {
 
 class TokenFile {
  public:
-  // INVALID_ARGUMENT or what reading said where there is no token in the file.
+  // INVALID_ARGUMENT, or the error of reading it, if the file holds no token.
   static absl::StatusOr<std::unique_ptr<TokenFile>> Open(const std::string& path);
 
-  // The token of now. A file that cannot be read any more is told to the log; the last token stays.
+  // Returns the current token. If the file cannot be read any more, logs that and returns the last
+  // token.
   std::string Get();
 
  private:

@@ -27,7 +27,7 @@ absl::StatusOr<std::vector<TokenTable::Entry>> TokenTable::Parse(const std::stri
     }
     const absl::StatusOr<Role> role = ParseRole(words[0]);
     if (!role.ok()) {
-      // Without what was found: words may be in the wrong order, and it a token.
+      // Omits the text found: the words may be swapped, and it a token.
       return absl::InvalidArgumentError(
           absl::StrCat("line ", number,
                        ": expected ROLE TOKEN, where ROLE is driver, trainer, rollout, reward "

@@ -1,12 +1,12 @@
-// TokenTable: the bearer tokens that a server takes, and the role that each gives.
+// TokenTable: the bearer tokens that a server accepts, and the role that each grants.
 //
-// A line of its file is ROLE TOKEN; empty lines and lines that begin with # are passed over:
+// Each line of its file is ROLE TOKEN; empty lines and lines that begin with # are skipped:
 //
 //   # made by: openssl rand -hex 32
 //   driver    5f0c...
 //   observer  91ab...
 //
-// The file is read again when it changes: a token that is taken out is refused from then on.
+// The table reads the file again when it changes, and then refuses removed tokens.
 #ifndef TANDEM_COMMON_SECURITY_TOKEN_TABLE_H_
 #define TANDEM_COMMON_SECURITY_TOKEN_TABLE_H_
 
@@ -24,14 +24,14 @@
 
 namespace tandem::security {
 
-// Any thread.
+// Thread-safe.
 class TokenTable {
  public:
-  // Errors name the file and the line, never a token. A file without a token is INVALID_ARGUMENT.
+  // Errors name the file and the line, never a token. INVALID_ARGUMENT if the file has no token.
   static absl::StatusOr<std::unique_ptr<TokenTable>> Open(const std::string& path);
 
-  // The role of a token, or nothing. Takes the same time whichever line it is, and whether it is
-  // one. Tokens are kept and compared as SHA-256 digests.
+  // Returns the role of a token, or nothing, in a time that does not depend on whether and where
+  // the table has it. Keeps and compares tokens as SHA-256 digests.
   std::optional<Role> Find(absl::string_view token);
 
  private:

@@ -1,4 +1,4 @@
-// FileDescriptor: a descriptor that is closed with its owner.
+// FileDescriptor: owns a file descriptor and closes it on destruction.
 //
 //   FileDescriptor fd(open(path, O_RDONLY | O_CLOEXEC));
 //   if (!fd.is_open()) ...
@@ -34,13 +34,13 @@ class FileDescriptor {
 
   int get() const { return fd_; }
   bool is_open() const { return fd_ >= 0; }
-  // From now on whoever takes it closes it.
+  // Gives up ownership: the caller must close the descriptor.
   int Release() { return std::exchange(fd_, -1); }
 
   // Closes now and reports what close(2) says; `path` is for the message.
   absl::Status Close(const std::string& path) {
     if (fd_ < 0) return absl::OkStatus();
-    // The descriptor is gone whatever close(2) answers, EINTR included (Linux).
+    // The descriptor is gone whatever close(2) returns, EINTR included (Linux).
     if (::close(std::exchange(fd_, -1)) == 0 || errno == EINTR) return absl::OkStatus();
     const int error = errno;
     return absl::ErrnoToStatus(error, absl::StrCat(path, ": cannot close"));

@@ -1,4 +1,4 @@
-// RETURN_IF_ERROR and ASSIGN_OR_RETURN: the happy path of code that returns absl::Status.
+// RETURN_IF_ERROR and ASSIGN_OR_RETURN: propagate errors in code that returns absl::Status.
 //
 //   absl::StatusOr<Model> Load(const std::string& path) {
 //     ASSIGN_OR_RETURN(ModelSpec spec, ReadSpec(path));
@@ -17,8 +17,8 @@
 
 namespace tandem {
 
-// A status on its way out of a function; text streamed into it is appended to the message. Payloads
-// (error details) are kept. Converts to Status and to any StatusOr.
+// A status about to be returned; text streamed into it is appended to the message. Keeps payloads
+// (error details). Converts to Status and to any StatusOr.
 class StatusBuilder {
  public:
   explicit StatusBuilder(absl::Status status) : status_(std::move(status)) {}
@@ -51,8 +51,8 @@ class StatusBuilder {
 
 }  // namespace tandem
 
-// The switch keeps an `else` that follows from being this one's, and compilers from asking whose it
-// is.
+// The switch keeps a following `else` from binding to this macro's `if`, and silences compilers'
+// dangling-else warnings.
 #define RETURN_IF_ERROR(expression)                                        \
   switch (0)                                                               \
   case 0:                                                                  \

@@ -68,12 +68,12 @@ absl::string_view LevelName(LogLevel level) {
   return "INFO";
 }
 
-// `text` with quotes and backslashes escaped, for between quotes.
+// Escapes quotes and backslashes in `text`.
 std::string EscapeQuotes(absl::string_view text) {
   return absl::StrReplaceAll(text, {{"\"", "\\\""}, {"\\", "\\\\"}});
 }
 
-// A string of JSON, whatever bytes `text` has.
+// A JSON string, whatever bytes `text` has.
 std::string JsonString(absl::string_view text) {
   std::string out = "\"";
   while (!text.empty()) {
@@ -103,7 +103,7 @@ std::string ShortestNumber(double value) {
   return std::string(buffer, result.ptr);
 }
 
-// Six digits are enough for a reader; the exact number stands in metrics.
+// Six digits are enough for a reader; metrics have the exact number.
 std::string ReadableNumber(double value) { return absl::StrFormat("%.6g", value); }
 
 void WriteLine(absl::string_view line) {

@@ -1,4 +1,4 @@
-// Log lines: one event a line to stderr, a short sentence followed by key=value fields.
+// Log lines: one event per line to stderr, a short sentence followed by key=value fields.
 //
 //   telemetry::SetLogContext({.run = "digits-1", .role = "trainer", .rank = 0});
 //   telemetry::LogInfo("weights committed", {{"seconds", 0.31}, {"bytes", bytes}});
@@ -6,8 +6,8 @@
 //   2026-01-31T12:00:00.123Z INFO weights committed run=digits-1 role=trainer rank=0
 //       policy_version=3 seconds=0.31 bytes=1048576                                  (on one line)
 //
-// The level is TANDEM_LOG (debug, info, warning or error; info where unset). Every function may be
-// called from any thread; a line is one write(2), so lines of several processes do not mix.
+// TANDEM_LOG sets the level (debug, info, warning or error; default info). Every function is
+// thread-safe; a line is one write(2), so lines of several processes do not mix.
 #ifndef TANDEM_COMMON_TELEMETRY_LOG_H_
 #define TANDEM_COMMON_TELEMETRY_LOG_H_
 
@@ -24,8 +24,8 @@ namespace tandem::telemetry {
 
 enum class LogLevel { kDebug = 0, kInfo = 1, kWarning = 2, kError = 3 };
 
-// A number, truth value or text of a field. Text is not copied: a value lives as long as the
-// statement it is written in.
+// A field's number, truth value or text. Does not copy text: a value lives as long as the statement
+// it is written in.
 class FieldValue {
  public:
   template <typename T, std::enable_if_t<std::is_arithmetic_v<T>, int> = 0>
@@ -36,9 +36,9 @@ class FieldValue {
   FieldValue(const std::string& text) : value_(text) {}              // NOLINT
   FieldValue(const char* text) : value_(absl::string_view(text)) {}  // NOLINT
 
-  // As it is written in a log line; text is quoted where it has spaces, quotes or '='.
+  // Formats the value for a log line; quotes text that has spaces, quotes or '='.
   std::string ToLogText() const;
-  // As a JSON value; numbers that JSON cannot write become strings.
+  // Formats it as a JSON value; numbers that JSON cannot express become strings.
   std::string ToJson() const;
 
  private:
@@ -72,10 +72,10 @@ struct LogContext {
 };
 void SetLogContext(LogContext context);
 
-// The version of the weights that this process holds; lines carry it from then on.
+// Sets the version of the weights that this process holds, which later lines carry.
 void SetLogPolicyVersion(int64_t policy_version);
 
-// Lines below the level are dropped. Overrides TANDEM_LOG.
+// Drops lines below the level. Overrides TANDEM_LOG.
 void SetLogLevel(LogLevel level);
 bool LogEnabled(LogLevel level);
 
@@ -94,7 +94,7 @@ inline void LogError(absl::string_view sentence, Fields fields = {}) {
   Log(LogLevel::kError, sentence, fields);
 }
 
-// Where lines go instead of stderr; nullptr restores stderr. For tests.
+// Sends lines to `sink` instead of stderr; nullptr restores stderr. For tests.
 using LogSink = void (*)(absl::string_view line);
 void SetLogSink(LogSink sink);
 

@@ -1,4 +1,4 @@
-// Metrics whose values are read when they are asked for, in prometheus-cpp's form.
+// Metrics whose values are computed when they are scraped, in prometheus-cpp's form.
 //
 //   std::vector<prometheus::MetricFamily> Collect() const override {
 //     return {telemetry::GaugeFamily("tandem_policy_version", "Version of the live weights.", 3)};
@@ -17,7 +17,7 @@
 
 namespace tandem::telemetry {
 
-// A family that has no members yet.
+// Makes a family without members.
 inline prometheus::MetricFamily EmptyFamily(std::string name, std::string help,
                                             prometheus::MetricType type) {
   return {std::move(name), std::move(help), type, {}};
@@ -46,7 +46,7 @@ inline prometheus::MetricFamily CounterFamily(std::string name, std::string help
   return family;
 }
 
-// 1 for the state that holds and 0 for every other, as Prometheus has it.
+// 1 for the current state and 0 for every other: Prometheus's convention.
 inline prometheus::MetricFamily StateFamily(std::string name, std::string help,
                                             const std::vector<std::string>& states,
                                             const std::string& current) {

@@ -1,4 +1,4 @@
-// MetricsServer: answers GET /metrics of a process in Prometheus's text format.
+// MetricsServer: serves GET /metrics of a process in Prometheus's text format.
 //
 //   ASSIGN_OR_RETURN(auto metrics, telemetry::MetricsServer::Start("0.0.0.0:9400",
 //                                                                  {.role = "rollout"}));
@@ -20,19 +20,19 @@
 
 namespace tandem::telemetry {
 
-// Add() may be called from any thread. What was added is asked on the server's threads and kept
-// until the server ends.
+// Add() is thread-safe. The server's threads call the added collectables and keep them until the
+// server ends.
 class MetricsServer final : private http::Handler {
  public:
-  // `listen` is HOST:PORT; port 0 takes a free one. Serves ProcessMetrics when it returns.
-  // UNAVAILABLE where the address cannot be bound, INVALID_ARGUMENT where it is none.
+  // `listen` is HOST:PORT; port 0 takes a free one. Returns once it serves ProcessMetrics.
+  // UNAVAILABLE if the address cannot be bound, INVALID_ARGUMENT if it is none.
   static absl::StatusOr<std::unique_ptr<MetricsServer>> Start(const std::string& listen,
                                                               ProcessMetrics::Identity identity);
   ~MetricsServer() override;
 
   void Add(std::shared_ptr<prometheus::Collectable> collectable);
 
-  // HOST:PORT with the real port.
+  // HOST:PORT with the actual port.
   const std::string& address() const { return server_->address(); }
 
  private:
@@ -42,7 +42,7 @@ class MetricsServer final : private http::Handler {
 
   absl::Mutex mu_;
   std::vector<std::shared_ptr<prometheus::Collectable>> collectables_ ABSL_GUARDED_BY(mu_);
-  std::unique_ptr<http::Server> server_;  // goes first
+  std::unique_ptr<http::Server> server_;  // destroyed first
 };
 
 }  // namespace tandem::telemetry

@@ -1,4 +1,4 @@
-// Where the time of a step goes: named phases with the seconds spent in each, for timing_s/*.
+// Measures where a step's time goes: named phases with the seconds spent in each, for timing_s/*.
 //
 //   telemetry::PhaseTimer timer;
 //   {
@@ -19,12 +19,12 @@
 
 namespace tandem::telemetry {
 
-// Seconds since it was made, on a clock that only runs forwards.
+// Seconds since construction, on a monotonic clock.
 class Stopwatch {
  public:
   Stopwatch() : start_(Clock::now()) {}
   double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
-  // Returns seconds() and begins anew.
+  // Returns seconds() and restarts from zero.
   double Lap() {
     const Clock::time_point now = Clock::now();
     const double seconds = std::chrono::duration<double>(now - start_).count();
@@ -40,7 +40,7 @@ class Stopwatch {
 // Phases may nest and overlap: each counts for itself. Thread-safe.
 class PhaseTimer {
  public:
-  // Adds the time of its life to a phase. The timer outlives it.
+  // Adds its lifetime to a phase. The timer outlives it.
   class Scope {
    public:
     Scope(PhaseTimer* timer, std::string name) : timer_(timer), name_(std::move(name)) {}
@@ -66,7 +66,7 @@ class PhaseTimer {
     absl::MutexLock lock(&mu_);
     return seconds_;
   }
-  // The same, and begins anew.
+  // Returns the same and resets all phases.
   std::map<std::string, double> TakeSeconds() {
     absl::MutexLock lock(&mu_);
     return std::exchange(seconds_, {});

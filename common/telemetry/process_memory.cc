@@ -6,7 +6,7 @@
 namespace tandem::telemetry {
 namespace {
 
-// "NAME:      1234 kB" of a file of /proc.
+// Reads "NAME:      1234 kB" from a file of /proc.
 int64_t BytesIn(const std::string& path, const std::string& name) {
   std::ifstream file(path);
   for (std::string word; file >> word;) {
@@ -18,7 +18,7 @@ int64_t BytesIn(const std::string& path, const std::string& name) {
 
 }  // namespace
 
-// getrusage() would count what the process was before it became this program.
+// getrusage() would include what the process used before it executed this program.
 int64_t PeakResidentBytes() { return BytesIn("/proc/self/status", "VmHWM:"); }
 int64_t ResidentBytes() { return BytesIn("/proc/self/status", "VmRSS:"); }
 

@@ -1,4 +1,4 @@
-// What the process holds of the machine's memory, and what the machine has.
+// Memory that the process uses and that the machine has.
 #ifndef TANDEM_COMMON_TELEMETRY_PROCESS_MEMORY_H_
 #define TANDEM_COMMON_TELEMETRY_PROCESS_MEMORY_H_
 
@@ -6,15 +6,15 @@
 
 namespace tandem::telemetry {
 
-// All in bytes; 0 where the system does not say.
+// All values are in bytes; 0 if the system does not report them.
 
-// The most that was resident at once since the program began: private memory and the pages of files
-// and of shared memory that it looked at.
+// Peak resident size since the program started: private memory and touched pages of files and of
+// shared memory.
 int64_t PeakResidentBytes();
-// Now.
+// Current resident size.
 int64_t ResidentBytes();
 
-// What the host could still give, and what it has. Control groups may allow less.
+// Memory that the host has available, and its total. Control groups may allow less.
 int64_t AvailableHostBytes();
 int64_t TotalHostBytes();
 

@@ -1,4 +1,4 @@
-// ProcessMetrics: what the system knows of this process, under the names of Prometheus's own
+// ProcessMetrics: the system's figures for this process, under the names of Prometheus's own
 // clients: process_resident_memory_bytes, process_cpu_seconds_total, process_open_fds,
 // process_threads, process_start_time_seconds; and tandem_build_info.
 #ifndef TANDEM_COMMON_TELEMETRY_PROCESS_METRICS_H_
@@ -12,7 +12,7 @@
 
 namespace tandem::telemetry {
 
-// Thread-safe. Values that the system does not tell are left out.
+// Thread-safe. Omits values that the system does not report.
 class ProcessMetrics final : public prometheus::Collectable {
  public:
   // Labels of tandem_build_info; rank -1 is left out.

@@ -1,5 +1,5 @@
-// Connections that were refused for who made them, counted for the whole process: sockets that are
-// not gRPC's have no metrics of their own.
+// Counts, for the whole process, connections refused because of who made them. Sockets other than
+// gRPC's have no metrics of their own.
 #ifndef TANDEM_COMMON_TELEMETRY_REFUSALS_H_
 #define TANDEM_COMMON_TELEMETRY_REFUSALS_H_
 
@@ -10,14 +10,14 @@
 
 namespace tandem::telemetry {
 
-// Where a stranger was refused.
+// Where a connection was refused.
 enum class RefusedAt { kRendezvous = 0, kLinks = 1 };
 
-// Counts one, and logs it, one line a second at most: `peer` is its address, `why` what it lacked.
-// Any thread.
+// Counts one refusal and logs it, at most one line per second: `peer` is its address, `why` what it
+// lacked. Thread-safe.
 void CountRefusal(RefusedAt place, absl::string_view peer, absl::string_view why);
 
-// How many there were since the process began.
+// Number of refusals since the process started.
 int64_t NumRefusals(RefusedAt place);
 
 }  // namespace tandem::telemetry

@@ -72,8 +72,8 @@ int64_t ThreadId() {
   return id;
 }
 
-// The wall clock tells where the trace begins, the steady clock what happens within it: a
-// correction of the wall clock must not bend spans.
+// The wall clock sets the trace's start, the steady clock times within it: adjusting the wall clock
+// must not distort spans.
 double NowMicroseconds() {
   using std::chrono::duration;
   using std::chrono::steady_clock;

@@ -1,4 +1,4 @@
-// Spans of work as a trace that ui.perfetto.dev and chrome://tracing open.
+// Records spans of work as a trace that ui.perfetto.dev and chrome://tracing open.
 //
 //   telemetry::StartTrace({.path = run_dir + "/trace.json", .process_name = "trainer rank 0"});
 //   {
@@ -7,10 +7,9 @@
 //   }
 //   RETURN_IF_ERROR(telemetry::WriteTrace());
 //
-// Where the thread has a trace context, a span is a child of the span that is open there, and
-// carries the ids of both. Where no trace was started, a span costs one load of an atomic. Time
-// stamps are those of the wall clock, so the traces of a run's processes line up when they are
-// merged.
+// If the thread has a trace context, a span is a child of the open span and carries the ids of
+// both. Without a started trace, a span costs one atomic load. Timestamps are wall-clock times, so
+// the merged traces of a run's processes line up.
 #ifndef TANDEM_COMMON_TELEMETRY_TRACE_H_
 #define TANDEM_COMMON_TELEMETRY_TRACE_H_
 
@@ -30,15 +29,15 @@ namespace tandem::telemetry {
 struct TraceOptions {
   std::string path;
   std::string process_name;
-  // Spans beyond it are counted, not kept: about 150 bytes each.
+  // Spans beyond this limit are counted, not kept: each takes about 150 bytes.
   int64_t max_spans = 1000000;
 };
 
-// Begins to record spans of all threads. Forgets those of an earlier trace that was not written.
+// Starts recording spans of all threads. Drops spans of an earlier trace that was not written.
 void StartTrace(TraceOptions options);
 
-// Writes what was recorded so far, atomically, and goes on recording; call it at a step's end and
-// at the end of the run. OK where no trace was started.
+// Atomically writes what was recorded so far and continues recording; call it at the end of each
+// step and of the run. OK if no trace was started.
 absl::Status WriteTrace();
 
 // Writes and stops recording.
@@ -49,16 +48,16 @@ bool TraceEnabled();
 // Names the calling thread in traces; may be called before the trace starts.
 void NameTraceThread(std::string name);
 
-// Puts the events of several trace files into one. Files that are absent or are not traces are left
-// out, with a warning in the log: a process that was killed has left none.
+// Merges the events of several trace files. Skips, with a warning in the log, files that are absent
+// or are not traces: a killed process leaves none.
 absl::Status MergeTraces(const std::vector<std::string>& paths, const std::string& output);
 
-// A span that is over, of any thread: it began at `start` and ends now. `context` says which span
-// it is itself; `parent` is 0 where it has none.
+// Records a finished span of any thread: it started at `start` and ends now. `context` identifies
+// the span itself; `parent` is 0 if it has none.
 void RecordSpan(absl::string_view name, absl::Time start, const TraceContext& context,
                 uint64_t parent, Fields arguments = {});
 
-// From construction to destruction, on the thread that does both.
+// A span from construction to destruction, both on the same thread.
 class ScopedSpan {
  public:
   explicit ScopedSpan(absl::string_view name, Fields arguments = {}) {

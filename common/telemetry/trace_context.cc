@@ -58,7 +58,7 @@ std::string ToTraceparent(const TraceContext& context) {
 }
 
 TraceContext ParseTraceparent(absl::string_view header) {
-  // Later versions may add parts behind these.
+  // Later versions may append parts.
   constexpr size_t kSize = 55;
   uint64_t version = 0;
   TraceContext out;

@@ -1,11 +1,11 @@
-// TraceContext: which trace a piece of work belongs to, and which span it is a part of, as W3C's
-// Trace Context has it, so that one trace follows a step through every process.
+// TraceContext: the trace and the span that a piece of work belongs to, as in W3C Trace Context, so
+// that one trace follows a step through every process.
 //
 //   telemetry::ScopedTraceContext scope(telemetry::NewTrace());      // the driver, once a step
 //   ... calls carry `traceparent`; spans on this thread become its children ...
-//   ScopedTraceContext scope(ParseTraceparent(header));              // whoever is called
+//   ScopedTraceContext scope(ParseTraceparent(header));              // the callee
 //
-// The context is the calling thread's; work that is handed to another thread takes it along.
+// The context belongs to the calling thread; pass it along when you hand work to another thread.
 #ifndef TANDEM_COMMON_TELEMETRY_TRACE_CONTEXT_H_
 #define TANDEM_COMMON_TELEMETRY_TRACE_CONTEXT_H_
 
@@ -21,7 +21,7 @@ inline constexpr char kTraceparent[] = "traceparent";  // the header's name
 struct TraceContext {
   uint64_t trace_high = 0;
   uint64_t trace_low = 0;
-  uint64_t span = 0;  // the one that is open
+  uint64_t span = 0;  // the open span
 
   bool valid() const { return (trace_high | trace_low) != 0 && span != 0; }
   std::string TraceId() const;  // 32 hexadecimal digits
@@ -33,18 +33,18 @@ std::string SpanId(uint64_t span);
 // Never 0.
 uint64_t NewSpanId();
 
-// A trace of its own, whose first span has an id already.
+// Starts a new trace, whose first span already has an id.
 TraceContext NewTrace();
 
-// "00-TRACE-SPAN-01"; empty where the context is not valid.
+// "00-TRACE-SPAN-01"; empty if the context is not valid.
 std::string ToTraceparent(const TraceContext& context);
-// Not valid where `header` is not of that form.
+// Not valid if `header` does not have that form.
 TraceContext ParseTraceparent(absl::string_view header);
 
-// The calling thread's; not valid outside of any.
+// The calling thread's context; not valid if it has none.
 TraceContext CurrentTraceContext();
 
-// Sets the thread's context for its scope. Destroyed on the thread that made it.
+// Sets the thread's context for its scope. Destroy it on the thread that made it.
 class ScopedTraceContext {
  public:
   explicit ScopedTraceContext(const TraceContext& context);

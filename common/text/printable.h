@@ -1,4 +1,4 @@
-// Text from peers, models and files, made safe for a terminal.
+// Makes text from peers, models and files safe for a terminal.
 //
 //   std::fprintf(stderr, "tandem: %s\n", text::Printable(status.message()).c_str());
 #ifndef TANDEM_COMMON_TEXT_PRINTABLE_H_
@@ -10,13 +10,12 @@
 
 namespace tandem::text {
 
-// Returns `text` with everything that could move the cursor, change colors or reorder what is shown
-// spelled out: control characters (C0 but for newline and tab, DEL, C1), the characters that steer
-// bidirectional text, and line separators as \uXXXX; bytes that are not UTF-8 as \xXX. Calling it
-// on its own result changes nothing.
+// Returns `text` with everything escaped that could move the cursor, change colors or reorder the
+// display: control characters (C0 but for newline and tab, DEL, C1), bidirectional controls, and
+// line separators as \uXXXX; bytes that are not UTF-8 as \xXX. Idempotent.
 std::string Printable(absl::string_view text);
 
-// Like Printable(), with newlines and tabs spelled out as \n and \t: one line stays one line.
+// Like Printable(), but escapes newlines and tabs as \n and \t: one line stays one line.
 std::string PrintableLine(absl::string_view text);
 
 }  // namespace tandem::text

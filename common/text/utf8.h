@@ -10,7 +10,7 @@ namespace tandem::text {
 
 struct CodePoint {
   char32_t value = 0;
-  size_t size = 0;  // bytes; 0 where the text does not begin with well-formed UTF-8 (RFC 3629)
+  size_t size = 0;  // bytes; 0 if the text does not begin with well-formed UTF-8 (RFC 3629)
 };
 
 // Decodes the code point at the front of `text`, which is not empty.

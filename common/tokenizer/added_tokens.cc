@@ -10,7 +10,7 @@ namespace tandem::tokenizer {
 namespace {
 
 constexpr size_t kMaxTokenBytes = 4096;
-// Of all tokens: a trie takes some 50 times as much.
+// Limit for all tokens together: a trie takes some 50 times as much.
 constexpr size_t kMaxTotalBytes = 4 << 20;
 
 absl::StatusOr<AddedToken> ReadToken(const JsonNode& node) {

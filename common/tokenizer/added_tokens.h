@@ -25,8 +25,8 @@ struct AddedToken {
   bool single_word = false;  // not inside a word
   bool lstrip = false;       // takes the white space before it
   bool rstrip = false;       // takes the white space behind it
-  bool normalized = false;   // looked for in normalized text, by its normalized content
-  bool special = false;      // left out of decoded text on request
+  bool normalized = false;   // matched in normalized text, by its normalized content
+  bool special = false;      // omitted from decoded text on request
 
   bool operator==(const AddedToken&) const = default;
 };
@@ -41,8 +41,8 @@ struct Segment {
 class AddedTokens {
  public:
   AddedTokens() = default;
-  // A token that the model has keeps the model's id, others get the next free one, as the reference
-  // does whatever id the file names. `normalizer` may be null.
+  // A token in the model's vocabulary keeps its id; others get the next free one, whatever id the
+  // file names, like in the reference. `normalizer` may be null.
   static absl::StatusOr<AddedTokens> Read(const JsonNode& node, const Vocabulary& vocabulary,
                                           const Normalizer* normalizer);
 
@@ -52,14 +52,14 @@ class AddedTokens {
   std::optional<int32_t> TokenToId(absl::string_view content) const;
   const AddedToken* IdToToken(int32_t id) const;
   bool IsSpecial(absl::string_view content) const { return specials_.contains(content); }
-  // The token as the decoder gets it: a normalized one in the form that it is found in. Null when
-  // no added token has the id.
+  // The token as the decoder receives it: a normalized token in its normalized form. Null if no
+  // added token has the id.
   const std::string* DecodedForm(int32_t id) const;
-  // How many are not in the model's vocabulary.
+  // Number of added tokens outside the model's vocabulary.
   size_t num_beyond_model() const { return num_beyond_model_; }
 
  private:
-  // Byte trie; finds the longest token that starts at a place.
+  // Byte trie; finds the longest token that starts at a given offset.
   class Trie {
    public:
     Trie() : nodes_(1) {}

@@ -1,4 +1,4 @@
-// Byte-pair encoding as a table of ranked merges.
+// Byte-pair encoding with a table of ranked merges.
 #ifndef TANDEM_COMMON_TOKENIZER_BPE_H_
 #define TANDEM_COMMON_TOKENIZER_BPE_H_
 
@@ -19,8 +19,8 @@
 
 namespace tandem::tokenizer {
 
-// Ids of words that were met before. Holds at most kShards * kEntriesPerShard short words; a full
-// shard is emptied. Thread-safe; the shards' locks never nest.
+// Caches the ids of recent words. Holds at most kShards * kEntriesPerShard short words; clears a
+// shard when it is full. Thread-safe; the shards' locks never nest.
 class WordCache {
  public:
   bool Lookup(absl::string_view word, std::vector<int32_t>* ids) const;
@@ -38,11 +38,11 @@ class WordCache {
   mutable std::array<Shard, kShards> shards_;
 };
 
-// A word is split into characters, then the pair of neighbours with the lowest rank is merged until
-// none is left: O(n log n) in the length of the word. Thread-safe.
+// Splits a word into characters, then merges the neighbouring pair with the lowest rank until no
+// pair can merge: O(n log n) in the length of the word. Thread-safe.
 class Bpe : public Model {
  public:
-  // From the "model" of tokenizer.json.
+  // Reads the "model" of tokenizer.json.
   static absl::StatusOr<std::unique_ptr<Model>> Read(const JsonNode& node);
 
   absl::Status Tokenize(absl::string_view piece, std::vector<int32_t>* ids) const override;

@@ -23,7 +23,7 @@ constexpr absl::string_view kSpaceBody =
     "\\x{9}-\\x{d} \\x{85}\\x{a0}\\x{1680}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
     "\\x{2000}-\\x{200a}";
 
-// What PCRE2's properties lack beside newly assigned letters.
+// Code points that PCRE2's properties lack besides newly assigned letters.
 constexpr absl::string_view kMoreAlphabetic =
     "\\x{363}-\\x{36f}\\x{897}\\x{c04}\\x{cf3}\\x{f82}-\\x{f83}\\x{1dd3}-\\x{1de6}\\x{10d69}\\x{"
     "10efc}"
@@ -102,7 +102,8 @@ std::string Fold(absl::string_view name) {
   return folded;
 }
 
-// What Unicode 15 and 16 assigned to the categories that start with `prefix` ("L", "Nd").
+// Code points that Unicode 15 and 16 assigned to the categories that start with `prefix` ("L",
+// "Nd").
 std::string Additions(absl::string_view prefix) {
   std::string body;
   for (const CategoryRange& range : AssignedSinceUnicode14()) {
@@ -237,7 +238,7 @@ std::optional<std::string> PropertyClassBody(absl::string_view name, bool in_set
   for (const CategoryName& category : kCategoryNames) {
     if (folded == absl::AsciiStrToLower(category.name)) return CategoryBody(category.name);
   }
-  // Scripts. What PCRE2 calls by the bare name are script extensions.
+  // Scripts. PCRE2's bare names mean script extensions.
   std::string script = absl::StrCat("\\p{sc:", folded, "}");
   if (folded == "han") {
     script =

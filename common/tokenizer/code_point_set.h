@@ -1,4 +1,4 @@
-// Sets of Unicode code points, and the named ones that patterns use.
+// Sets of Unicode code points, and the named sets that patterns use.
 #ifndef TANDEM_COMMON_TOKENIZER_CODE_POINT_SET_H_
 #define TANDEM_COMMON_TOKENIZER_CODE_POINT_SET_H_
 
@@ -20,7 +20,8 @@ class CodePointSet {
   CodePointSet Intersect(const CodePointSet& other) const;
   bool empty() const { return ranges_.empty(); }
 
-  // As the inside of a PCRE2 character class: "\x{61}-\x{7a}...". Empty when the set is.
+  // Formats the set as the body of a PCRE2 character class: "\x{61}-\x{7a}...". Empty for an empty
+  // set.
   std::string ToClassBody() const;
 
  private:
@@ -32,13 +33,13 @@ class CodePointSet {
   std::vector<Range> ranges_;
 };
 
-// The inside of a PCRE2 class for a property by its name in \p{...} (case, spaces, '-' and '_' do
-// not matter) or for a short form "w", "d", "s", "h". As Oniguruma 6.9.10 (Unicode 16) has it. It
-// starts and ends so that a '-' beside it cannot make a range of it. `in_set`: the escape stands in
-// brackets, where Oniguruma's \w is a little smaller. Nullopt when the name is unknown.
+// Returns a PCRE2 class body for a property by its name in \p{...} (ignoring case, spaces, '-' and
+// '_') or for a short form "w", "d", "s", "h", as defined by Oniguruma 6.9.10 (Unicode 16). The
+// body starts and ends so that an adjacent '-' cannot form a range with it. `in_set`: the escape
+// stands in brackets, where Oniguruma's \w is a little smaller. Nullopt for an unknown name.
 std::optional<std::string> PropertyClassBody(absl::string_view name, bool in_set);
 
-// The members of a class body, found by asking PCRE2 about every code point (some 50 ms).
+// Finds the members of a class body by matching every code point with PCRE2 (some 50 ms).
 std::optional<CodePointSet> EvaluateClassBody(const std::string& body);
 
 }  // namespace tandem::tokenizer

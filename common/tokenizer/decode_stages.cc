@@ -155,7 +155,7 @@ class ReplaceStage : public DecodeStage {
     const std::string token = std::exchange(token_, std::string());
     std::string out;
     if (!token.empty()) {
-      // Each stage of a chain makes at most that of all tokens together.
+      // Each stage of a chain makes at most this from all tokens together.
       const size_t max_bytes = MaxBytesFrom(pushed_bytes_);
       const size_t left = max_bytes - std::min(max_bytes, made_bytes_);
       bool fits = true;
@@ -206,7 +206,7 @@ class StripStage : public DecodeStage {
       text.remove_prefix(content_.size());
       ++stripped_;
     }
-    // What may yet turn out to be the end of the token is counted, not passed on.
+    // Counts, and holds back, what may turn out to be the end of the token.
     size_t trailing = 0;
     absl::string_view kept = text;
     while (kept.size() >= content_.size() &&

@@ -1,8 +1,8 @@
-// The "decoder" of tokenizer.json: from tokens back to text, as the tokens come.
+// The "decoder" of tokenizer.json: decodes a stream of tokens to text.
 //
 // A decoder is a chain of stages. The reference runs each over the whole list of tokens; here a
-// stage passes on what can no longer change, so that decoding a stream and decoding a list are the
-// same code and give the same text.
+// stage passes on text as soon as it is final, so that streams and lists share the same code and
+// give the same text.
 #ifndef TANDEM_COMMON_TOKENIZER_DECODER_H_
 #define TANDEM_COMMON_TOKENIZER_DECODER_H_
 
@@ -18,14 +18,14 @@
 
 namespace tandem::tokenizer {
 
-// One step of a decoder over one stream of tokens. A token arrives as any number of fragments,
+// One step of a decoder over one stream of tokens. Receives each token as any number of fragments,
 // valid UTF-8 each, and an end. Single-threaded.
 class DecodeStage {
  public:
   virtual ~DecodeStage() = default;
   virtual absl::Status Fragment(absl::string_view text) = 0;
   virtual absl::Status EndToken() = 0;
-  // No token follows.
+  // Ends the stream: no token follows.
   virtual absl::Status Finish() = 0;
 };
 
@@ -33,7 +33,7 @@ class DecodeStage {
 class DecodeStep {
  public:
   virtual ~DecodeStep() = default;
-  // `*pushed_bytes`, what the stream was given so far, bounds what the stage makes of it.
+  // `*pushed_bytes`, the stream's input size so far, bounds the stage's output.
   virtual std::unique_ptr<DecodeStage> Start(const size_t* pushed_bytes,
                                              DecodeStage* next) const = 0;
 };
@@ -41,10 +41,10 @@ class DecodeStep {
 // Immutable; any thread may start streams.
 class Decoder {
  public:
-  // ByteLevel, ByteFallback, Fuse, Replace, Strip, Metaspace and Sequence; Unimplemented names
-  // others.
+  // Supports ByteLevel, ByteFallback, Fuse, Replace, Strip, Metaspace and Sequence; Unimplemented
+  // names others.
   static absl::StatusOr<Decoder> Read(const JsonNode& node);
-  // Without a decoder tokens are joined by spaces.
+  // The decoder of a tokenizer.json without one: joins tokens with spaces.
   static Decoder Joining();
 
   const std::vector<std::unique_ptr<DecodeStep>>& steps() const { return steps_; }
@@ -55,7 +55,7 @@ class Decoder {
   std::vector<std::unique_ptr<DecodeStep>> steps_;
 };
 
-// A stream of tokens through a decoder, which must outlive it. Single-threaded.
+// Runs a stream of tokens through a decoder, which must outlive it. Single-threaded.
 class DecodeStream {
  public:
   explicit DecodeStream(const Decoder& decoder);
@@ -63,15 +63,15 @@ class DecodeStream {
   DecodeStream(DecodeStream&&) noexcept;
   DecodeStream& operator=(DecodeStream&&) noexcept;
 
-  // RESOURCE_EXHAUSTED names a rule that makes too much of the tokens.
+  // RESOURCE_EXHAUSTED names a rule that expands the tokens too much.
   absl::Status Push(absl::string_view token);
   absl::Status Finish();
-  // Takes the text that is certain so far, complete characters only.
+  // Takes the text that is final so far, complete characters only.
   std::string TakeText();
 
  private:
   class Output;
-  std::unique_ptr<size_t> pushed_bytes_;  // the stages look at it
+  std::unique_ptr<size_t> pushed_bytes_;  // read by the stages
   std::unique_ptr<Output> output_;
   std::vector<std::unique_ptr<DecodeStage>> stages_;  // from the last to the first
 };

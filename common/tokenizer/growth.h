@@ -1,5 +1,5 @@
-// How much text the rules of a tokenizer.json may make out of what they are given. Rules that
-// replace one character by many, one after another, would fill any memory with a few characters.
+// Bounds how much the rules of a tokenizer.json may expand text. A chain of rules that each replace
+// one character by many could exhaust memory with a few characters.
 #ifndef TANDEM_COMMON_TOKENIZER_GROWTH_H_
 #define TANDEM_COMMON_TOKENIZER_GROWTH_H_
 
@@ -12,8 +12,8 @@
 
 namespace tandem::tokenizer {
 
-// Of n bytes 16 n + 64 KiB may come, and 256 MiB at most: NFKD makes 11 bytes of one, ByteLevel 2,
-// a Replace of a space by U+2581 3.
+// n bytes may grow to 16 n + 64 KiB, and to 256 MiB at most: NFKD expands up to 11 times, ByteLevel
+// 2 times, a Replace of a space by U+2581 3 times.
 inline constexpr size_t kMaxGrowth = 16;
 inline constexpr size_t kFreeGrowthBytes = size_t{64} << 10;
 inline constexpr size_t kMaxGrownBytes = size_t{256} << 20;
@@ -24,7 +24,7 @@ constexpr size_t MaxBytesFrom(size_t input_bytes) {
                            std::min(input_bytes, kMaxGrownBytes) * kMaxGrowth + kFreeGrowthBytes));
 }
 
-// `stage` as it stands in tokenizer.json: "normalizer Replace".
+// `stage` as named in tokenizer.json: "normalizer Replace".
 inline absl::Status TooMuchText(absl::string_view stage, size_t max_bytes) {
   return absl::ResourceExhaustedError(
       absl::StrCat("tokenizer.json: the ", stage, " makes more than ", max_bytes,

@@ -1,4 +1,4 @@
-// Reading JSON that may be anything: each access says in which file and at which key it failed.
+// Reads JSON of any shape: each access that fails names the file and the key.
 //
 //   ASSIGN_OR_RETURN(JsonNode model, root.Field("model"));
 //   ASSIGN_OR_RETURN(bool fuse, model.BoolOr("fuse_unk", false));
@@ -23,7 +23,7 @@ namespace tandem::tokenizer {
 // Reads and parses a file. NotFound when it does not exist, InvalidArgument with the place when it
 // is not JSON.
 absl::StatusOr<nlohmann::json> ReadJsonFile(const std::string& path);
-// The bytes of a file of at most 256 MiB. NotFound when it does not exist.
+// Reads a file of at most 256 MiB. NotFound when it does not exist.
 absl::StatusOr<std::string> ReadTextFile(const std::string& path);
 
 class JsonNode {
@@ -34,8 +34,8 @@ class JsonNode {
   const nlohmann::json& value() const { return *value_; }
   bool is_null() const { return value_->is_null(); }
 
-  // Members of an object. Field() fails when the member is absent; Find() gives nothing when it is
-  // absent or null.
+  // Members of an object. Field() fails when the member is absent; Find() returns nothing when it
+  // is absent or null.
   absl::StatusOr<JsonNode> Field(absl::string_view name) const;
   absl::StatusOr<std::optional<JsonNode>> Find(absl::string_view name) const;
   // Elements of an array.

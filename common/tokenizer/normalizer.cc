@@ -97,7 +97,7 @@ absl::StatusOr<Regex> ReadPattern(const JsonNode& node) {
   ASSIGN_OR_RETURN(const std::optional<JsonNode> literal, node.Find("String"));
   if (literal.has_value()) {
     ASSIGN_OR_RETURN(const std::string text, literal->String());
-    // An empty pattern matches between all characters, which only a real one does.
+    // An empty pattern matches between all characters; only a compiled one does that.
     if (text.empty()) return Regex::Compile("");
     return Regex::Literal(text);
   }

@@ -17,21 +17,22 @@ namespace tandem::tokenizer {
 class Normalizer {
  public:
   virtual ~Normalizer() = default;
-  // Rewrites `*text`, valid UTF-8 before and after. RESOURCE_EXHAUSTED names the rule of which it
-  // grows beyond MaxBytesFrom() its size.
+  // Rewrites `*text`, valid UTF-8 before and after. RESOURCE_EXHAUSTED names the rule that expands
+  // it beyond MaxBytesFrom() its size.
   absl::Status Apply(std::string* text) const { return Rewrite(text, MaxBytesFrom(text->size())); }
 
-  // The same, where it may grow to `max_bytes`.
+  // Does the same, up to `max_bytes`.
   virtual absl::Status Rewrite(std::string* text, size_t max_bytes) const = 0;
 };
 
-// NFC, NFD, NFKC, NFKD, Lowercase, Strip, Prepend, Replace, Sequence; Unimplemented names others.
+// Supports NFC, NFD, NFKC, NFKD, Lowercase, Strip, Prepend, Replace, Sequence; Unimplemented names
+// others.
 absl::StatusOr<std::unique_ptr<Normalizer>> ReadNormalizer(const JsonNode& node, int depth = 0);
 
-// A pattern as {"String": "..."} or {"Regex": "..."}.
+// Reads a pattern such as {"String": "..."} or {"Regex": "..."}.
 absl::StatusOr<Regex> ReadPattern(const JsonNode& node);
 
-// How deep Sequences may nest.
+// Most levels that Sequences may nest.
 inline constexpr int kMaxSequenceDepth = 16;
 
 }  // namespace tandem::tokenizer

@@ -13,7 +13,7 @@ namespace tandem::tokenizer {
 namespace {
 
 constexpr int kMaxNesting = 100;
-// Each costs a walk over Unicode.
+// Each costs a pass over Unicode.
 constexpr int kMaxComputedSets = 64;
 
 class Translator {
@@ -131,7 +131,7 @@ class Translator {
     }
     out_.append("(?");
     pos_ += 2;
-    // Up to what opens the group: a name or a look-around is the same to both.
+    // Copies what opens the group: names and look-arounds are the same in both.
     while (pos_ < pattern_.size() && absl::StrContains(":=!<>", Peek())) {
       out_.push_back(Peek());
       ++pos_;
@@ -221,7 +221,7 @@ class Translator {
     return *std::move(set);
   }
 
-  // A set as far as it is read: what PCRE2 can say itself, and what had to be computed.
+  // A partly read set: what PCRE2 can express itself, and what had to be computed.
   struct SetParts {
     bool negated = false;
     bool computed = false;
@@ -246,7 +246,7 @@ class Translator {
     return parts.negated ? set.Complement() : set;
   }
 
-  // A '-' beside a class is itself.
+  // A '-' beside a class is literal.
   bool ClassFollows(size_t ahead) const {
     const char c = Peek(ahead);
     if (c == '[') return true;
@@ -308,7 +308,7 @@ class Translator {
     }
   }
 
-  // At "&&": what was read so far, and what the rest of the set says.
+  // At "&&": intersects what was read so far with the rest of the set.
   absl::StatusOr<SetParts> Intersection(SetParts left, int depth) {
     ++pos_;  // the first '&'; ReadSet() skips the second as if it were a '['
     SetParts out;

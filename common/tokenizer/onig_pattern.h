@@ -1,7 +1,7 @@
-// Oniguruma patterns as PCRE2 patterns.
+// Translates Oniguruma patterns to PCRE2 patterns.
 //
-// tokenizer.json holds patterns in Oniguruma's Ruby syntax. Most of it means the same to PCRE2;
-// what does not is rewritten here:
+// tokenizer.json holds patterns in Oniguruma's Ruby syntax. Most of it means the same to PCRE2; the
+// rest is rewritten here:
 //   - \p{..}, \w, \d, \s, \b, \h: Unicode 16, Oniguruma's definitions (PCRE2 10.42 has Unicode 14,
 //     its \s holds U+180E, its \w no combining marks)
 //   - sets with nested sets, && or negated classes inside: computed, and written as ranges

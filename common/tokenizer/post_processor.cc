@@ -50,7 +50,7 @@ absl::Status PostProcessor::ReadInto(const JsonNode& node, int depth, PostProces
   if (type == "ByteLevel") return absl::OkStatus();
   if (type == "TemplateProcessing") {
     ASSIGN_OR_RETURN(Template single, ReadTemplate(node));
-    // A text may appear once: more would grow without bounds through a sequence.
+    // Allows the text once: repeats would grow without bounds through a sequence.
     size_t texts = 0;
     for (const Part& part : single) texts += part.is_text ? 1 : 0;
     if (texts > 1) return node.Unimplemented("a template that repeats the text is not supported");

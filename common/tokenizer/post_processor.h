@@ -1,4 +1,4 @@
-// The "post_processor" of tokenizer.json: the special tokens around an encoded text.
+// The "post_processor" of tokenizer.json: adds special tokens around an encoded text.
 #ifndef TANDEM_COMMON_TOKENIZER_POST_PROCESSOR_H_
 #define TANDEM_COMMON_TOKENIZER_POST_PROCESSOR_H_
 
@@ -13,11 +13,11 @@ namespace tandem::tokenizer {
 // Immutable after Read().
 class PostProcessor {
  public:
-  // TemplateProcessing (its template for a single text), ByteLevel (which changes offsets only) and
-  // Sequence; Unimplemented names others.
+  // Supports TemplateProcessing (its template for a single text), ByteLevel (which changes offsets
+  // only) and Sequence; Unimplemented names others.
   static absl::StatusOr<PostProcessor> Read(const JsonNode& node);
 
-  // `ids` with the special tokens.
+  // Returns `ids` with the special tokens added.
   std::vector<int32_t> Apply(std::vector<int32_t> ids) const;
 
  private:

@@ -34,7 +34,7 @@ absl::Status Rewrite(absl::string_view rule, Pieces* pieces, Append append) {
   return absl::OkStatus();
 }
 
-// Cuts each piece, as a text of its own, at the matches of a pattern.
+// Splits each piece, as a text of its own, at the matches of a pattern.
 class Split : public PreTokenizer {
  public:
   Split(Regex pattern, SplitBehavior behavior, bool invert)
@@ -62,7 +62,7 @@ class Split : public PreTokenizer {
   const bool invert_;
 };
 
-// Cuts at each character that a predicate is true of.
+// Splits at each character that satisfies a predicate.
 class CharacterSplit : public PreTokenizer {
  public:
   using Predicate = bool (*)(char32_t);

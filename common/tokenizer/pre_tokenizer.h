@@ -15,14 +15,14 @@
 
 namespace tandem::tokenizer {
 
-// Text and the pieces of it, in order. Cutting changes `pieces`, rewriting replaces `text` too.
-// Text outside the pieces has been dropped.
+// Text and its pieces, in order. Cutting changes `pieces`; rewriting replaces `text` too. Text
+// outside the pieces has been dropped.
 struct Pieces {
   std::string text;
   std::vector<Match> pieces;
-  // `text` starts where the whole input does (and not behind an added token).
+  // `text` starts where the whole input does, not after an added token.
   bool starts_input = false;
-  // What `text` may grow to.
+  // Size up to which `text` may grow.
   size_t max_bytes = kMaxGrownBytes;
 
   absl::string_view operator[](size_t i) const {
@@ -34,11 +34,11 @@ struct Pieces {
 class PreTokenizer {
  public:
   virtual ~PreTokenizer() = default;
-  // RESOURCE_EXHAUSTED names a rule that makes too much of the text.
+  // RESOURCE_EXHAUSTED names a rule that expands the text too much.
   virtual absl::Status Apply(Pieces* pieces) const = 0;
 };
 
-// ByteLevel, Split, Whitespace, WhitespaceSplit, Metaspace, Digits, Punctuation, Sequence;
+// Supports ByteLevel, Split, Whitespace, WhitespaceSplit, Metaspace, Digits, Punctuation, Sequence;
 // Unimplemented names others.
 absl::StatusOr<std::unique_ptr<PreTokenizer>> ReadPreTokenizer(const JsonNode& node, int depth = 0);
 

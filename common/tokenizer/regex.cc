@@ -24,7 +24,7 @@ std::string ErrorText(int code) {
   return reinterpret_cast<const char*>(text);
 }
 
-// What a search writes to, one for each thread.
+// PCRE2's working memory for searches, one per thread.
 class Scratch {
  public:
   Scratch()

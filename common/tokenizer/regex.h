@@ -38,8 +38,8 @@ class Regex {
   // backtracks beyond PCRE2's limits.
   absl::Status FindAll(absl::string_view text, std::vector<Match>* matches) const;
 
-  // `text` with `content` for every match. Where that is longer than `max_bytes`, `*fits` is false
-  // and the result is not to be used.
+  // Replaces every match in `text` with `content`. If the result is longer than `max_bytes`, sets
+  // `*fits` to false; then do not use the result.
   absl::StatusOr<std::string> ReplaceAll(absl::string_view text, absl::string_view content,
                                          size_t max_bytes, bool* fits) const;
 

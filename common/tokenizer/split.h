@@ -1,4 +1,4 @@
-// Cutting text at matches, in the five ways of tokenizer.json.
+// Splits text at matches, in the five ways of tokenizer.json.
 #ifndef TANDEM_COMMON_TOKENIZER_SPLIT_H_
 #define TANDEM_COMMON_TOKENIZER_SPLIT_H_
 
@@ -11,7 +11,7 @@
 
 namespace tandem::tokenizer {
 
-// What becomes of the delimiter. "the-final--countdown" at '-' gives
+// What happens to the delimiter. "the-final--countdown" at '-' gives
 enum class SplitBehavior {
   kRemoved,             // the final countdown
   kIsolated,            // the - final - - countdown
@@ -23,8 +23,7 @@ enum class SplitBehavior {
 absl::StatusOr<SplitBehavior> ReadSplitBehavior(const JsonNode& node);
 
 // Appends to `*out` the pieces of the range `whole`, given the delimiters inside it (ordered,
-// disjoint). With `invert` what lies between the delimiters is the delimiter. Empty pieces are left
-// out.
+// disjoint). `invert` swaps delimiters and the text between them. Omits empty pieces.
 void SplitRange(Match whole, const std::vector<Match>& delimiters, SplitBehavior behavior,
                 bool invert, std::vector<Match>* out);
 

@@ -11,7 +11,7 @@
 namespace tandem::tokenizer {
 namespace {
 
-// Deeper JSON is refused before it is copied: copying recurses.
+// Refuses deeper JSON before copying it: copying recurses.
 constexpr int kMaxChatDepth = 100;
 
 bool DeeperThan(const nlohmann::ordered_json& json, int levels) {

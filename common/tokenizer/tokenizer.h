@@ -1,13 +1,14 @@
-// Text to token ids and back, from a Hugging Face model folder.
+// Converts text to token ids and back, with the tokenizer of a Hugging Face model folder.
 //
 //   ASSIGN_OR_RETURN(auto tokenizer, Tokenizer::Load("/models/qwen"));
-//   ASSIGN_OR_RETURN(std::vector<int32_t> ids, tokenizer->Encode("Hello",
-//   /*add_special_tokens=*/true)); ASSIGN_OR_RETURN(std::string text, tokenizer->Decode(ids,
-//   /*skip_special_tokens=*/true)); ASSIGN_OR_RETURN(std::string prompt,
-//   tokenizer->RenderChat(messages, {.add_generation_prompt = true}));
+//   ASSIGN_OR_RETURN(std::vector<int32_t> ids,
+//                    tokenizer->Encode("Hello", /*add_special_tokens=*/true));
+//   ASSIGN_OR_RETURN(std::string text, tokenizer->Decode(ids, /*skip_special_tokens=*/true));
+//   ASSIGN_OR_RETURN(std::string prompt,
+//                    tokenizer->RenderChat(messages, {.add_generation_prompt = true}));
 //
-// Ids and text are those of Hugging Face's tokenizers 0.23 and, for chats, of transformers'
-// apply_chat_template. "truncation" and "padding" of tokenizer.json are not applied.
+// Ids and text match Hugging Face's tokenizers 0.23 and, for chats, transformers'
+// apply_chat_template. "truncation" and "padding" of tokenizer.json are ignored.
 #ifndef TANDEM_COMMON_TOKENIZER_TOKENIZER_H_
 #define TANDEM_COMMON_TOKENIZER_TOKENIZER_H_
 
@@ -35,42 +36,42 @@
 namespace tandem::tokenizer {
 
 struct ChatOptions {
-  // End with the header of an assistant's message.
+  // Ends the text with the header of an assistant's message.
   bool add_generation_prompt = false;
   // A list of function schemas, or null. Key order is kept.
   nlohmann::ordered_json tools;
-  // More variables for the template, an object ("enable_thinking": false). They go before the
+  // More variables for the template, an object ("enable_thinking": false). They override the
   // special tokens' names.
   nlohmann::ordered_json extra;
 };
 
-// Immutable after Load(), but for a bounded cache: any thread may call any method. Loading reads
+// Immutable after Load(), except for a bounded cache: any thread may call any method. Loading reads
 // the whole vocabulary: about half a second and 60 MiB for 150,000 tokens.
 class Tokenizer {
  public:
-  // Reads tokenizer.json and what lies beside it. NotFound without tokenizer.json; InvalidArgument
-  // names the file and key that is malformed, Unimplemented the component that is not known. A chat
-  // template that does not parse is only reported by RenderChat().
+  // Reads tokenizer.json and the files beside it. NotFound without tokenizer.json; InvalidArgument
+  // names the malformed file and key, Unimplemented the unknown component. Only RenderChat()
+  // reports a chat template that does not parse.
   static absl::StatusOr<std::unique_ptr<Tokenizer>> Load(const std::string& model_folder);
   ~Tokenizer();
   Tokenizer(const Tokenizer&) = delete;
   Tokenizer& operator=(const Tokenizer&) = delete;
 
-  // Special tokens in the text are recognised either way; `add_special_tokens` adds those that the
+  // Always recognises special tokens in the text; `add_special_tokens` adds those that the
   // post-processor puts around a text. InvalidArgument with the byte offset when `text` is not
   // UTF-8.
   absl::StatusOr<std::vector<int32_t>> Encode(absl::string_view text,
                                               bool add_special_tokens) const;
 
-  // Ids that no token has are left out, as the reference does; a negative one is InvalidArgument.
+  // Skips ids without a token, like the reference; InvalidArgument for a negative id.
   absl::StatusOr<std::string> Decode(absl::Span<const int32_t> ids, bool skip_special_tokens) const;
 
-  // Renders messages [{"role", "content", ...}] with the chat template: "tool_use" where there is
-  // one and tools are given, else "default". FailedPrecondition without a template, InvalidArgument
-  // with the template's line when it fails or raises.
+  // Renders messages [{"role", "content", ...}] with the chat template: "tool_use" if it exists and
+  // tools are given, else "default". FailedPrecondition without a template, InvalidArgument with
+  // the template's line when it fails or raises.
   absl::StatusOr<std::string> RenderChat(const nlohmann::ordered_json& messages,
                                          const ChatOptions& options) const;
-  // Ids of RenderChat()'s text; nothing is added to what the template writes.
+  // Returns the ids of RenderChat()'s text; adds nothing to what the template writes.
   absl::StatusOr<std::vector<int32_t>> EncodeChat(const nlohmann::ordered_json& messages,
                                                   const ChatOptions& options) const;
   bool has_chat_template() const { return !templates_.empty(); }
@@ -78,7 +79,7 @@ class Tokenizer {
   // Number of tokens, added ones included.
   size_t vocab_size() const;
   std::optional<int32_t> TokenToId(absl::string_view token) const;
-  // The token as the vocabulary writes it; null when there is none.
+  // The token as written in the vocabulary; null when there is none.
   const std::string* IdToToken(int32_t id) const;
   bool IsSpecial(int32_t id) const;
 
@@ -100,7 +101,7 @@ class Tokenizer {
   absl::Status EncodeText(absl::string_view text, bool starts_input,
                           std::vector<int32_t>* ids) const;
   absl::Status EncodePlain(std::string text, bool starts_input, std::vector<int32_t>* ids) const;
-  // The token of an id that decoding shows; null to leave it out.
+  // The token that decoding shows for an id; null to omit it.
   absl::StatusOr<const std::string*> ShownToken(int32_t id, bool skip_special_tokens) const;
   std::optional<int32_t> SpecialId(const std::string& name) const;
 
@@ -114,15 +115,15 @@ class Tokenizer {
   std::map<std::string, ChatTemplate> templates_;
 };
 
-// Decodes ids as they come: the texts that Push() and Finish() return are complete UTF-8 and
-// together what Decode() gives for all ids. Single-threaded; the tokenizer must outlive it.
+// Decodes ids one at a time. The texts that Push() and Finish() return are complete UTF-8, and
+// concatenated they equal Decode() of all ids. Single-threaded; the tokenizer must outlive it.
 class IncrementalDecoder {
  public:
   IncrementalDecoder(const Tokenizer& tokenizer, bool skip_special_tokens);
 
-  // The text that became certain with this id; often empty inside a character.
+  // Returns the text that this id makes final; often empty inside a character.
   absl::StatusOr<std::string> Push(int32_t id);
-  // The rest. An unfinished character is U+FFFD. Nothing may be pushed after it.
+  // Returns the rest. An unfinished character becomes U+FFFD. Do not push after it.
   absl::StatusOr<std::string> Finish();
 
  private:

@@ -15,7 +15,7 @@ namespace {
 constexpr const char* kSpecialTokens[] = {"bos_token", "eos_token", "unk_token", "sep_token",
                                           "pad_token", "cls_token", "mask_token"};
 
-// Tokens are strings or {"content": "..."}. Those already known stay.
+// Tokens are strings or {"content": "..."}. Keeps those already known.
 absl::Status ReadSpecialTokens(const JsonNode& root, TokenizerConfig* config) {
   for (const char* name : kSpecialTokens) {
     ASSIGN_OR_RETURN(const std::optional<JsonNode> node, root.Find(name));
@@ -82,7 +82,7 @@ absl::StatusOr<TokenizerConfig> ReadTokenizerConfig(const std::string& folder) {
   }
   RETURN_IF_ERROR(
       ReadTemplateFile(absl::StrCat(folder, "/chat_template.jinja"), "default", &config));
-  // Further templates have a folder.
+  // Further templates are in a folder.
   std::error_code error;
   std::vector<std::filesystem::path> more;
   for (std::filesystem::directory_iterator it(folder + "/additional_chat_templates", error), end;

@@ -70,8 +70,9 @@ bool Contains(const Range (&ranges)[n], char32_t c) {
   return range != ranges && c <= (range - 1)->last;
 }
 
-// What utf8proc normalizes and the reference's older tables leave alone: newer decompositions and
-// combining classes (which become starters). Composition never joins one of these with a neighbour.
+// Code points that utf8proc normalizes and the reference's older tables do not: newer
+// decompositions and combining classes (which become starters). Composition never joins one of
+// these with a neighbour.
 constexpr Range kNotNormalized[] = {
     {0x7fd, 0x7fd},     {0x898, 0x89f},     {0x8ca, 0x8d3},     {0x9fe, 0x9fe},
     {0xc3c, 0xc3c},     {0xd3b, 0xd3c},     {0xeba, 0xeba},     {0x1715, 0x1715},
@@ -87,7 +88,7 @@ constexpr Range kNotNormalized[] = {
     {0x1e4ec, 0x1e4ef}, {0x1f16c, 0x1f16c}, {0x1fbf0, 0x1fbf9},
 };
 
-// Punctuation that is younger than the reference's table.
+// Punctuation newer than the reference's table.
 constexpr Range kNotPunctuation[] = {
     {0x61d, 0x61d},     {0x9fd, 0x9fd},     {0xa76, 0xa76},     {0xc77, 0xc77},
     {0xc84, 0xc84},     {0x1b4e, 0x1b4f},   {0x1b7d, 0x1b7f},   {0x2e43, 0x2e4f},
@@ -129,8 +130,8 @@ void NormalizeSegment(absl::string_view text, NormalizationForm form, std::strin
   if (form == NormalizationForm::kNfkc || form == NormalizationForm::kNfkd) {
     options |= UTF8PROC_COMPAT;
   }
-  // Decomposed and put into canonical order here: utf8proc's own ordering is quadratic in the
-  // length of a run of combining marks.
+  // Decomposes and orders canonically here: utf8proc's own ordering is quadratic in the length of a
+  // run of combining marks.
   std::vector<utf8proc_int32_t> buffer;
   buffer.reserve(text.size());
   const auto combining_class = [](utf8proc_int32_t c) {
@@ -176,7 +177,7 @@ void NormalizeSegment(absl::string_view text, NormalizationForm form, std::strin
   }
 }
 
-// Where the text first needs a look at its Unicode properties.
+// Whether the text needs no look at Unicode properties.
 bool IsAscii(absl::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return (c & 0x80) == 0; });
 }

@@ -1,8 +1,9 @@
 // Unicode as the Hugging Face tokenizers see it.
 //
-// Their pieces carry Unicode tables of different ages: the regular expressions know Unicode 16, the
+// Their parts use Unicode tables of different ages: the regular expressions Unicode 16, the
 // normalization forms an old one (before 11), Rust's own predicates 17. A tokenizer's ids depend on
-// these, so the functions here start from utf8proc and correct it to the version each piece uses.
+// these, so the functions here start from utf8proc and correct it to the version that each part
+// uses.
 //
 //   RETURN_IF_ERROR(ValidateUtf8(text));
 //   std::string nfc = Normalize(text, NormalizationForm::kNfc);
@@ -27,9 +28,8 @@ absl::Status ValidateUtf8(absl::string_view text);
 // Length of the longest prefix of `text` that is well-formed UTF-8.
 size_t ValidUtf8Prefix(absl::string_view text);
 
-// Bytes that an ill-formed sequence at the start of `bytes` covers when it is replaced by one
-// U+FFFD (the longest prefix of a well-formed sequence, at least 1). Sets `*incomplete` when more
-// bytes could still complete it.
+// Bytes at the start of `bytes` that one U+FFFD replaces: the longest prefix of a well-formed
+// sequence, at least 1. Sets `*incomplete` when more bytes could still complete it.
 size_t IllFormedLength(absl::string_view bytes, bool* incomplete);
 
 // Code point at `offset`; sets `*length` to its bytes.
@@ -91,7 +91,7 @@ bool IsWord(char32_t c);               // \w of Rust's regular expressions
 enum class NormalizationForm { kNfc, kNfd, kNfkc, kNfkd };
 std::string Normalize(absl::string_view text, NormalizationForm form);
 
-// Every character by itself, as Rust's char::to_lowercase (no final sigma).
+// Lowercases each character by itself, like Rust's char::to_lowercase (no final sigma).
 std::string Lowercase(absl::string_view text);
 
 }  // namespace tandem::tokenizer

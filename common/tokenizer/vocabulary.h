@@ -15,10 +15,11 @@
 
 namespace tandem::tokenizer {
 
-// Immutable after Read(). Ids may be sparse; memory follows the number of tokens, never the ids.
+// Immutable after Read(). Ids may be sparse; memory is proportional to the number of tokens.
 class Vocabulary {
  public:
-  // From {"token": id, ...}. InvalidArgument names the token whose id is not an int32, or taken.
+  // Reads {"token": id, ...}. InvalidArgument names the token whose id is no int32 or already
+  // taken.
   static absl::StatusOr<Vocabulary> Read(const JsonNode& node);
 
   std::optional<int32_t> TokenToId(absl::string_view token) const;
@@ -32,7 +33,7 @@ class Vocabulary {
   absl::flat_hash_map<int32_t, const std::string*> by_id_;
 };
 
-// What splits a piece of pre-tokenized text into ids. Thread-safe.
+// Splits a piece of pre-tokenized text into ids. Thread-safe.
 class Model {
  public:
   virtual ~Model() = default;
@@ -41,7 +42,7 @@ class Model {
   virtual const Vocabulary& vocabulary() const = 0;
 };
 
-// From the "model" of tokenizer.json. Unimplemented names a type that is not BPE or WordLevel.
+// Reads the "model" of tokenizer.json. Unimplemented names a type other than BPE or WordLevel.
 absl::StatusOr<std::unique_ptr<Model>> ReadModel(const JsonNode& node);
 
 }  // namespace tandem::tokenizer

@@ -32,7 +32,7 @@ absl::Status WordLevel::Tokenize(absl::string_view piece, std::vector<int32_t>* 
 }
 
 absl::StatusOr<std::unique_ptr<Model>> ReadModel(const JsonNode& node) {
-  // Files from before the type was written hold BPE.
+  // Files that predate the type field hold BPE.
   ASSIGN_OR_RETURN(const std::string type, node.StringOr("type", "BPE"));
   if (type == "BPE") return Bpe::Read(node);
   if (type == "WordLevel") return WordLevel::Read(node);

@@ -1,4 +1,4 @@
-// One id for each whole piece.
+// A tokenizer model that maps each whole piece to one id.
 #ifndef TANDEM_COMMON_TOKENIZER_WORD_LEVEL_H_
 #define TANDEM_COMMON_TOKENIZER_WORD_LEVEL_H_
 
@@ -13,7 +13,7 @@
 
 namespace tandem::tokenizer {
 
-// A piece that is not in the vocabulary is the unknown token; InvalidArgument where there is none.
+// Maps an unlisted piece to the unknown token; InvalidArgument if there is none.
 class WordLevel : public Model {
  public:
   static absl::StatusOr<std::unique_ptr<Model>> Read(const JsonNode& node);

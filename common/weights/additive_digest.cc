@@ -177,7 +177,7 @@ class BlockSums {
   }
 
  private:
-  // The word's other bytes count as zeros here: whoever adds them, the sum is the word's.
+  // Treats the word's other bytes as zeros; later additions of them complete the word's term.
   void AddWithinWord(int64_t offset, const std::byte* from, int64_t size, std::byte* to) {
     uint32_t bytes = 0;
     std::memcpy(&bytes, from, size);

@@ -1,4 +1,4 @@
-// Float32 to bfloat16, as fast as memory is read.
+// Casts float32 to bfloat16 at memory speed.
 #ifndef TANDEM_COMMON_WEIGHTS_BFLOAT16_CAST_H_
 #define TANDEM_COMMON_WEIGHTS_BFLOAT16_CAST_H_
 
@@ -7,8 +7,8 @@
 
 namespace tandem::weights {
 
-// `elements` of `from` as bfloat16 at `to`, which may lie at any address: to the nearest, ties to
-// even, and every NaN as 0x7FC0 (as run_kernels.h does it on a device). Any thread.
+// Writes `elements` values of `from` as bfloat16 to `to`, which needs no alignment. Rounds to
+// nearest, ties to even; every NaN becomes 0x7FC0 (like run_kernels.h on a device). Any thread.
 void CastToBfloat16(const float* from, int64_t elements, std::byte* to);
 
 }  // namespace tandem::weights

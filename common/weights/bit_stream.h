@@ -1,5 +1,4 @@
-// Numbers of any width in bits, one after another; the first one in the lowest bits of the first
-// byte.
+// A stream of integers of any bit width. The first one occupies the lowest bits of the first byte.
 #ifndef TANDEM_COMMON_WEIGHTS_BIT_STREAM_H_
 #define TANDEM_COMMON_WEIGHTS_BIT_STREAM_H_
 
@@ -15,15 +14,15 @@ namespace tandem::weights {
 
 static_assert(std::endian::native == std::endian::little, "words are stored as they lie");
 
-// Writes to memory that its owner has found large enough.
+// Writes to a caller-owned buffer, without bounds checks.
 class BitWriter {
  public:
-  // Each Put() stores a word, so up to 8 bytes behind the last bit are overwritten too.
+  // Each Put() stores a whole word, so it overwrites up to 8 bytes behind the last bit.
   static constexpr int64_t kSlackBytes = 8;
 
   explicit BitWriter(std::byte* out) : begin_(out), out_(out) {}
 
-  // The `count` lowest bits, at most 56, of `bits`, which has no others.
+  // Appends the `count` lowest bits of `bits`, at most 56; the higher bits must be 0.
   void Put(uint64_t bits, int count) {
     word_ |= bits << filled_;
     filled_ += count;
@@ -35,7 +34,7 @@ class BitWriter {
 
   int64_t bits() const { return (out_ - begin_) * 8 + filled_; }
 
-  // What is left of the last byte is zeros.
+  // Includes the last partial byte, padded with zeros.
   int64_t size_bytes() const { return (bits() + 7) / 8; }
 
  private:
@@ -45,13 +44,13 @@ class BitWriter {
   int filled_ = 0;  // less than 8 between calls
 };
 
-// Reads zeros behind the end, and nothing in memory there; overrun() tells.
+// Past the end it returns zeros and reads no memory; overrun() reports this.
 class BitReader {
  public:
   explicit BitReader(absl::Span<const std::byte> bytes)
       : bytes_(bytes.data()), size_(bytes.size()) {}
 
-  // The next 57 bits at least, the first one lowest. Stays.
+  // Returns at least the next 57 bits, the first one lowest, without advancing.
   uint64_t Peek() const {
     uint64_t word = 0;
     const int64_t at = bit_ / 8;
@@ -65,7 +64,7 @@ class BitReader {
 
   void Skip(int count) { bit_ += count; }
 
-  // At most 56 bits.
+  // Reads and consumes `count` bits, at most 56.
   uint64_t Take(int count) {
     const uint64_t bits = Peek() & ((uint64_t{1} << count) - 1);
     Skip(count);
@@ -75,7 +74,7 @@ class BitReader {
   int64_t bits() const { return bit_; }  // read so far
   bool overrun() const { return bit_ > size_ * 8; }
 
-  // Whether all bytes are read, up to zeros in the last one.
+  // True if all bytes are read, apart from zero padding in the last one.
   bool AtEnd() const { return (bit_ + 7) / 8 == size_ && (bit_ % 8 == 0 || Peek() == 0); }
 
  private:

@@ -1,4 +1,5 @@
-// What a rank that holds parts of a model takes of the buckets of a broadcast, which are whole.
+// Broadcast buckets for a rank that holds only parts of a model. Each bucket carries full tensors;
+// the rank keeps the bytes of its own boxes.
 #ifndef TANDEM_COMMON_WEIGHTS_BROADCAST_PART_H_
 #define TANDEM_COMMON_WEIGHTS_BROADCAST_PART_H_
 
@@ -10,15 +11,15 @@
 
 namespace tandem::weights {
 
-// The buckets of `whole`, a plan of the canonical stream, as rank `rank` of `layout` takes them: as
-// many, of the same sizes, with the pieces of its boxes; those of a rank that holds everything are
-// the plan's. INVALID_ARGUMENT where the layout is of another model.
+// Returns the buckets of `whole`, a plan of the canonical stream, with the pieces that rank `rank`
+// of `layout` keeps. Their number and sizes stay the same; a rank that holds everything gets the
+// plan's own buckets. INVALID_ARGUMENT if the layout belongs to another model.
 absl::StatusOr<std::vector<Bucket>> BucketsOfPart(const TransferPlan& whole,
                                                   const ModelLayout& layout, int rank);
 
-// The plan of such a table that a peer sent. INVALID_ARGUMENT, naming bucket and tensor, unless
-// every piece lies within its tensor and bucket, and each tensor gets as many bytes as it has.
-// Allocates nothing beyond what was received.
+// Validates such a bucket table received from a peer and returns its plan. INVALID_ARGUMENT, naming
+// bucket and tensor, unless every piece lies within its tensor and bucket and the pieces of each
+// tensor add up to its size. Allocates nothing beyond what was received.
 absl::StatusOr<TransferPlan> CheckBroadcastPart(
     Manifest manifest, const google::protobuf::RepeatedPtrField<Bucket>& buckets);
 

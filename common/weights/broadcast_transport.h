@@ -13,22 +13,21 @@
 
 namespace tandem::weights {
 
-// Its buffers are memory of `ops`, which outlive it; source and sink work there as well. Keeps the
-// two from one update to the next, except after an error: then the group may
-// still hold them.
+// Allocates its two buffers with `ops`, which must outlive it; source and sink use the same device.
+// Keeps the buffers between updates, except after an error, because the group may still use them.
 //
 // Threads: one object serves one rank, on its collective (or data-plane) thread. Errors: those of
-// the group, with bucket and first tensor added, and those of source or sink. After an error the
-// group is to be aborted and made anew.
+// the group, with bucket and first tensor added, and those of source or sink. After an error, abort
+// the group and create a new one.
 class BroadcastTransport {
  public:
   explicit BroadcastTransport(DeviceOps& ops = CpuOps()) : ops_(ops) {}
 
-  // Rank 0. Answers the digests of what was sent, computed while it passed.
+  // Rank 0 only. Returns the digests of the sent bytes, computed while sending.
   absl::StatusOr<std::vector<TensorDigest>> Send(const TransferPlan& plan,
                                                  comm::ProcessGroup& group, BucketSource& source,
                                                  PhaseTimes& times);
-  // The others. `links`, by rank of the group, may be null.
+  // All other ranks. `links`, indexed by rank of the group, may be null.
   absl::Status Receive(const TransferPlan& plan, comm::ProcessGroup& group, BucketSink& sink,
                        PhaseTimes& times, LinkTimes* links = nullptr);
 
@@ -39,7 +38,7 @@ class BroadcastTransport {
   absl::Status ReceiveBuckets(const TransferPlan& plan, comm::ProcessGroup& group, BucketSink& sink,
                               PhaseTimes& times, LinkTimes* links);
   absl::Status MakeBuffers(int64_t bytes);
-  // The part of buffer `bucket` % 2 that the bucket fills.
+  // The bucket's prefix of buffer `bucket` % 2.
   at::Tensor Buffer(const TransferPlan& plan, int bucket) const;
 
   DeviceOps& ops_;

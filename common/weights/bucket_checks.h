@@ -1,4 +1,4 @@
-// What holds of every table of buckets that a peer sends, whatever its pieces are.
+// Checks shared by all bucket tables that a peer sends, whatever their pieces.
 #ifndef TANDEM_COMMON_WEIGHTS_BUCKET_CHECKS_H_
 #define TANDEM_COMMON_WEIGHTS_BUCKET_CHECKS_H_
 
@@ -19,21 +19,21 @@ inline absl::Status CheckBucketCount(const google::protobuf::RepeatedPtrField<Bu
       absl::StrCat("buckets: expected at most ", kMaxBuckets, ", found ", buckets.size()));
 }
 
-// `bytes`: of the pieces of bucket number `number`.
+// `bytes`: total size of the pieces of bucket `number`.
 inline absl::Status CheckBucketSize(int number, const Bucket& bucket, int64_t bytes) {
   if (bytes > 0 && bytes == bucket.size_bytes()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("bucket ", number, ": size_bytes is ",
                                                  bucket.size_bytes(), ", its pieces have ", bytes));
 }
 
-// That bucket number `number` speaks of a tensor that there is.
+// Checks that bucket `number` refers to an existing tensor.
 inline absl::Status CheckTensorNumber(int number, int tensor, const Manifest& manifest) {
   if (tensor >= 0 && tensor < manifest.tensors_size()) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("bucket ", number, ": tensor ", tensor, " of ", manifest.tensors_size()));
 }
 
-// That the buckets tell of every byte. `left`: of each tensor, what they did not tell of.
+// Checks that the buckets cover every byte. `left`: bytes of each tensor that they do not cover.
 inline absl::Status CheckNothingIsLeft(const TransferPlan& plan, const std::vector<int64_t>& left) {
   for (int tensor = 0; tensor < plan.manifest.tensors_size(); ++tensor) {
     if (left[tensor] == 0) continue;

@@ -1,6 +1,6 @@
-// The two ends of what carries an update's buckets: a BucketSource has the bytes, a BucketSink
-// takes them. Both know the plan, so nothing but bytes travels. Two buffers alternate on either
-// side: while one is on the wire, the other is filled or emptied.
+// The two ends of a bucket transport: a BucketSource provides the bytes, a BucketSink stores them.
+// Both know the plan, so only payload bytes travel. Each side double-buffers: while one buffer is
+// on the wire, the other is filled or emptied.
 #ifndef TANDEM_COMMON_WEIGHTS_BUCKET_ENDS_H_
 #define TANDEM_COMMON_WEIGHTS_BUCKET_ENDS_H_
 
@@ -15,40 +15,40 @@
 
 namespace tandem::weights {
 
-// Where the leader gets the bytes of a bucket from.
+// Provides the bytes of each bucket on the leader.
 class BucketSource {
  public:
   virtual ~BucketSource() = default;
-  // Begins to fill `buffer` (uint8, the bucket's size), which stays with the source until Finish().
-  // At most two buckets are under way. Time spent packing is added to `times`.
+  // Starts to fill `buffer` (uint8, the bucket's size), which the source owns until Finish(). At
+  // most two buckets are in flight. Adds the packing time to `times`.
   virtual absl::Status Start(int bucket, at::Tensor buffer, PhaseTimes& times) = 0;
-  // Returns when the bucket's bytes are in its buffer. In the order of Start().
+  // Blocks until the bucket's bytes are in its buffer. Call in the order of Start().
   virtual absl::Status Finish(int bucket) = 0;
 };
 
-// Where a receiver puts the bytes of a bucket.
+// Stores the bytes of each bucket on a receiver.
 class BucketSink {
  public:
   virtual ~BucketSink() = default;
-  // Fills the buffer with the bytes that the update's base has in the bucket's place, where there
-  // is a base.
+  // Fills the buffer with the bucket's bytes of the update's base version. Only for updates that
+  // have a base.
   virtual absl::Status Collect(int bucket, at::Tensor buffer) = 0;
-  // Where the bytes of a span of the bucket belong, if that is one range of memory; else empty.
-  // A transport may write to it: what is there is undefined until Digest().
+  // Returns the destination of a bucket's span if it is one memory range; else empty. A transport
+  // may write to it; the contents are undefined until Digest().
   virtual absl::Span<std::byte> Place(int bucket, const BucketSpan& span) = 0;
-  // Copies the span's bytes from the bucket's buffer to where they belong, unless its taker has.
+  // Copies the span's bytes from the bucket's buffer to their destination, unless the span's taker
+  // did.
   virtual absl::Status Unpack(int bucket, const BucketSpan& span, const at::Tensor& buffer) = 0;
-  // Puts a span's bytes where they belong as they arrive, and digests them while they are in the
-  // core's cache. Where the span has no place they are received into the bucket's buffer, which
-  // with `keeps` is to hold them too. Null where the sink does that later. Valid until the bucket's
+  // Returns a taker that stores a span's bytes as they arrive and digests them while they are in
+  // the core's cache. A span without a Place() is received into the bucket's buffer, which must
+  // hold its bytes too if `keeps`. Null if the sink does this later. Valid until the bucket's
   // Digest(), which comes after the message's end.
   virtual comm::MessageTaker* Taker(int /*bucket*/, const BucketSpan& /*span*/, bool /*keeps*/) {
     return nullptr;
   }
-  // What takers have spent so far.
+  // Time that takers have spent so far.
   virtual PhaseTimes::Clock::duration taken_time() const { return {}; }
-  // After all spans of the bucket are in their places, once a bucket: digests there what no taker
-  // has.
+  // Call once per bucket, after all its spans are in place. Digests what no taker has.
   virtual absl::Status Digest(int bucket) = 0;
 };
 

@@ -35,7 +35,7 @@ void FindChangesOf(const std::byte* base, const std::byte* next, int64_t element
     T before, after;
     std::memcpy(&before, base + j * sizeof(T), sizeof(T));
     std::memcpy(&after, next + j * sizeof(T), sizeof(T));
-    // What was in the mask before goes as the bits come.
+    // Clears the old bits of the mask from this position on.
     const uint64_t below = (uint64_t{1} << (j % 64)) - 1;
     mask[j / 64] = (mask[j / 64] & below) | uint64_t{before != after} << (j % 64);
   }

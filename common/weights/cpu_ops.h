@@ -1,4 +1,4 @@
-// The CPU's DeviceOps, which others build on.
+// CpuDeviceOps: DeviceOps for the CPU; other implementations build on it.
 #ifndef TANDEM_COMMON_WEIGHTS_CPU_OPS_H_
 #define TANDEM_COMMON_WEIGHTS_CPU_OPS_H_
 
@@ -6,7 +6,7 @@
 
 namespace tandem::weights {
 
-// Any thread.
+// Thread-safe.
 class CpuDeviceOps : public DeviceOps {
  public:
   at::Device device() const override { return at::kCPU; }

@@ -1,4 +1,4 @@
-// DeviceOps of a CUDA device: kernels (weight_kernels.h) on a stream of their own.
+// DeviceOps for a CUDA device: kernels (weight_kernels.h) on their own stream.
 #include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/cuda/CUDAEvent.h>
@@ -22,7 +22,7 @@
 namespace tandem::weights {
 namespace {
 
-// What the thread queued before comes first, what it queues after comes last.
+// Runs the thread's work on `stream`: after what it queued before, and before what it queues later.
 class StreamTurn {
  public:
   explicit StreamTurn(const c10::cuda::CUDAStream& stream)

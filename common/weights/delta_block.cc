@@ -126,7 +126,7 @@ Choice ChooseForGaps(const uint64_t* gaps, int count) {
   return Choose(start, count, [&](int i, int parameter) { return GapBits(gaps[i], parameter); });
 }
 
-// Of magnitudes, less `subtracted`.
+// Chooses the code for magnitudes minus `subtracted`.
 Choice ChooseForSizes(const int32_t* differences, int count, uint64_t subtracted) {
   const auto size = [&](int i) { return Magnitude(differences[i]) - subtracted; };
   uint64_t sum = 0;

@@ -14,7 +14,7 @@
 namespace tandem::weights {
 namespace {
 
-// As delta_format.md.
+// See delta_format.md.
 constexpr uint32_t kMagic = 0x31444E54;  // "TND1"
 
 enum Codec : uint8_t { kDense = 1, kGaps = 2 };
@@ -50,7 +50,7 @@ T Load(const std::byte* elements, int64_t i) {
 template <typename T>
 Header Encode(const std::byte* base, const std::byte* next, int64_t elements, std::byte* payload) {
   constexpr int64_t kMaskWords = 64;
-  // Where nearly everything changes, coding takes longer than sending: ten nanoseconds a change.
+  // If nearly everything changes, coding takes longer than sending: ten nanoseconds per change.
   constexpr int64_t kLeastSeen = int64_t{1} << 16;
   const int64_t size_bytes = elements * static_cast<int64_t>(sizeof(T));
   const int64_t max_bits = std::max<int64_t>(size_bytes - BitWriter::kSlackBytes, 0) * 8;

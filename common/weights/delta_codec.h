@@ -1,16 +1,16 @@
-// Deltas: what changed between two versions of some weights, element by element, without loss. The
-// bytes are described in delta_format.md.
+// Deltas: the lossless element-wise difference between two versions of weights. delta_format.md
+// describes the bytes.
 //
 //   // The sender has both versions, the receiver's buffer holds the base.
 //   ASSIGN_OR_RETURN(DeltaStats sent, EncodeDelta(base, next, 2, out));
 //   Send(out.first(sent.coded_bytes));
 //   ASSIGN_OR_RETURN(DeltaStats got, ApplyDelta(coded, buffer));
 //
-// Made for steps of an optimizer, which change a few elements in a hundred, most by one unit in the
-// last place: a change then costs its place's entropy and a bit for its sign, within a few percent.
-// A delta is never larger than the bytes themselves and a header; where it would be, or where more
-// than three quarters of the elements change, it is dense: a copy. There is no digest in it:
-// whoever applies it compares those of the weights.
+// Designed for optimizer steps, which change a few percent of the elements, most by one unit in the
+// last place. Each change then costs the entropy of its position plus a sign bit, within a few
+// percent. A delta is never larger than the raw bytes plus a header: if it would be, or if more
+// than three quarters of the elements change, it is dense, a copy. It contains no digest; the
+// receiver compares the weights' digests.
 #ifndef TANDEM_COMMON_WEIGHTS_DELTA_CODEC_H_
 #define TANDEM_COMMON_WEIGHTS_DELTA_CODEC_H_
 
@@ -30,25 +30,25 @@ struct DeltaStats {
   int64_t changed = 0;
   bool dense = false;
 
-  // Of the elements, how many changed: 0 to 1.
+  // Fraction of elements that changed, 0 to 1.
   double density() const { return elements == 0 ? 0 : static_cast<double>(changed) / elements; }
 };
 
-// The room that the delta of two buffers of `size_bytes` needs at most.
+// Upper bound on the delta of two buffers of `size_bytes`.
 constexpr int64_t MaxEncodedBytes(int64_t size_bytes) { return kDeltaHeaderBytes + size_bytes; }
 
-// Writes the delta from `base` to `next` to the first coded_bytes of `out`; bytes behind them may
-// be overwritten as well. Elements have 2 or 4 bytes and lie at any address. Allocates nothing;
-// `out` overlaps neither input. INVALID_ARGUMENT: the sizes differ or are not whole elements, or
+// Writes the delta from `base` to `next` to the first coded_bytes of `out` and may overwrite the
+// bytes behind them. Elements have 2 or 4 bytes and need no alignment. Allocates nothing; `out`
+// must not overlap the inputs. INVALID_ARGUMENT: the sizes differ or are not whole elements, or
 // `out` is smaller than MaxEncodedBytes().
 absl::StatusOr<DeltaStats> EncodeDelta(absl::Span<const std::byte> base,
                                        absl::Span<const std::byte> next, int element_size,
                                        absl::Span<std::byte> out);
 
-// Turns `buffer`, which holds the base, into what the delta leads to. Differences are added, so a
-// delta is applied once. INVALID_ARGUMENT: a header that is not one of this format or of another
-// buffer; nothing was changed. DATA_LOSS: bytes that are cut off, too many, or no codes; the buffer
-// is then partly changed and good for nothing. Nothing outside of the buffer is ever written.
+// Turns `buffer`, which holds the base, into the next version. Adds differences, so apply each
+// delta only once. INVALID_ARGUMENT: the header is malformed or for another buffer; nothing
+// changed. DATA_LOSS: the bytes are truncated, too long or malformed; the buffer is partly changed
+// and unusable. Never writes outside the buffer.
 absl::StatusOr<DeltaStats> ApplyDelta(absl::Span<const std::byte> coded,
                                       absl::Span<std::byte> buffer);
 

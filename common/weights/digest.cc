@@ -68,7 +68,7 @@ namespace {
 // The runs of bytes that are held from byte `offset` on, where they are.
 std::vector<DigestRun> PartsOfHeld(const common::v1::TensorEntry& tensor, int64_t held_bytes,
                                    int64_t offset, absl::Span<const std::byte> bytes) {
-  // As if all that is held were there.
+  // Address of the held part's first byte, as if all of it were in memory.
   const auto at_start = reinterpret_cast<uintptr_t>(bytes.data()) - static_cast<uintptr_t>(offset);
   const DigestRun held = RunOfHeld(
       tensor, {reinterpret_cast<const std::byte*>(at_start), static_cast<size_t>(held_bytes)});

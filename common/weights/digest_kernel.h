@@ -1,8 +1,8 @@
-// The additive digest as threads of a grid compute it: a thread's part of a run, whose parts add up
-// to the run's whatever the grid. Compiled for the device by weight_kernels.cu.
+// The additive digest as computed by the threads of a grid. The threads' parts add up to the run's
+// sum for any grid size. weight_kernels.cu compiles it for the device.
 //
-// A block of threads takes blocks of 1024 words; a thread has the words of the same places in each,
-// so that their factors stay in its registers.
+// A thread block processes digest blocks of 1024 words; each thread handles the same word positions
+// in every block, so their factors stay in its registers.
 #ifndef TANDEM_COMMON_WEIGHTS_DIGEST_KERNEL_H_
 #define TANDEM_COMMON_WEIGHTS_DIGEST_KERNEL_H_
 
@@ -18,22 +18,22 @@ namespace tandem::weights {
 inline constexpr int kDigestThreads = 128;
 inline constexpr int kDigestThreadWords = static_cast<int>(kDigestBlockWords) / kDigestThreads;
 
-// How many digest blocks one row can touch.
+// Upper bound on the digest blocks that one row touches.
 TANDEM_HOST_DEVICE constexpr int64_t DigestBlocksOfRow(const DigestRun& run) {
   constexpr int64_t kBytes = kDigestBlockWords * kDigestWordBytes;
   const int64_t first = run.offset / kBytes;
-  // A run of one row is counted exactly; others begin anywhere in a block.
+  // Exact for a run of one row; other rows may start anywhere in a block.
   return run.rows == 1 ? (run.offset + run.row_bytes + kBytes - 1) / kBytes - first
                        : (run.row_bytes + 2 * kBytes - 2) / kBytes;
 }
 
-// A row as words: those that lie wholly within it are loaded at once where its bytes are aligned
-// like words of the tensor.
+// A row seen as words. Words that lie wholly within it take one load if the row's bytes are aligned
+// like the tensor's words.
 struct DigestRow {
   const std::byte* bytes;
   int64_t begin;  // bytes of the tensor
   int64_t end;
-  int in_one;  // bytes that one load may have: 4, 2 or 1
+  int in_one;  // bytes per load: 4, 2 or 1
 
   TANDEM_HOST_DEVICE static DigestRow Of(const DigestRun& run, int64_t row) {
     DigestRow out;
@@ -45,7 +45,7 @@ struct DigestRow {
     return out;
   }
 
-  // Bytes of the word that are not the row's count as zeros.
+  // Bytes of the word outside the row count as zeros.
   TANDEM_HOST_DEVICE uint32_t Word(int64_t word) const {
     const int64_t at = word * kDigestWordBytes;
     const std::byte* const from = bytes + (at - begin);
@@ -65,8 +65,8 @@ struct DigestRow {
   }
 };
 
-// Adds to lanes[0..1] what thread `thread` of kDigestThreads in block `block` of `num_blocks` adds
-// to the run's sum.
+// Adds to lanes[0..1] the contribution of thread `thread` of kDigestThreads in block `block` of
+// `num_blocks`.
 TANDEM_HOST_DEVICE inline void DigestThread(const DigestRun& run, int64_t block, int64_t num_blocks,
                                             int thread, uint64_t* lanes) {
   constexpr int64_t kBlockBytes = kDigestBlockWords * kDigestWordBytes;
@@ -77,7 +77,8 @@ TANDEM_HOST_DEVICE inline void DigestThread(const DigestRun& run, int64_t block,
     factors[0][i] = DigestWordFactor(0, place);
     factors[1][i] = DigestWordFactor(1, place);
 #ifdef __CUDA_ARCH__
-    // Known values would be computed again for each use, which costs more than the digest.
+    // Stops the compiler from recomputing these constants at each use, which costs more than the
+    // digest.
     asm volatile("" : "+r"(factors[0][i]), "+r"(factors[1][i]));
 #endif
   }
@@ -90,7 +91,7 @@ TANDEM_HOST_DEVICE inline void DigestThread(const DigestRun& run, int64_t block,
     const int64_t begin = digest_block * kBlockBytes;
     uint32_t words[kDigestThreadWords];
     if (row.in_one == 4 && begin >= row.begin && begin + kBlockBytes <= row.end) {
-      // A whole block: loads that do not wait for each other.
+      // A full block: the loads are independent.
       const auto* const from = reinterpret_cast<const uint32_t*>(row.bytes + (begin - row.begin));
       TANDEM_UNROLL
       for (int i = 0; i < kDigestThreadWords; ++i) words[i] = from[thread + i * kDigestThreads];

@@ -1,7 +1,7 @@
-// FleetPlan: how a whole fleet of rollout replicas gets an update. The trainer feeds one replica,
-// which feeds the next, and so on: every byte leaves the trainer once, whatever the number of
-// replicas and of ranks in each. What several ranks of a replica hold alike comes to one of them,
-// and they exchange it when all has come (split_wants.h).
+// FleetPlan: how an update reaches a fleet of rollout replicas. The trainer feeds one replica,
+// which feeds the next, and so on: every byte leaves the trainer once, for any number of replicas
+// and ranks. Data that several ranks of a replica share is sent to one of them; the ranks exchange
+// it once everything has arrived (split_wants.h).
 //
 // Ranks are numbered over the fleet: the trainer's first, then those of replica 0, 1, ...
 #ifndef TANDEM_COMMON_WEIGHTS_FLEET_PLAN_H_
@@ -17,40 +17,39 @@
 
 namespace tandem::weights {
 
-// From one replica to the next of the chain.
+// A hop from one replica to the next in the chain.
 struct ChainLink {
   int from_replica = 0;
   int to_replica = 0;
-  // Null where both are split alike: rank i forwards to rank i the messages that it receives from
-  // outside its replica, as they are and in their order. Else from holdings to holdings.
+  // Null if both have the same split: rank i then forwards every message from outside its replica
+  // to rank i, unchanged and in order. Otherwise reshards between their holdings.
   std::shared_ptr<const ReshardPlan> plan;
 };
 
 struct FleetPlan {
   int trainer_ranks = 0;
   std::vector<int> replica_ranks;  // tensor-parallel size of each
-  // The replicas in the order in which they are fed: larger ones first, so that the trainer feeds
-  // as many ranks as there are, and alike ones together; otherwise by number.
+  // Replicas in feeding order: larger ones first, so that the trainer feeds as many ranks as
+  // possible, and equal sizes together; otherwise by number.
   std::vector<int> chain;
   std::shared_ptr<const ReshardPlan> feed;  // from the trainer to chain[0]
   std::vector<ChainLink> links;             // links[i] from chain[i] to chain[i + 1]
-  // By the size of a replica, what its ranks exchange among themselves when they have what came
-  // from outside, senders and receivers being the same ranks. Without messages where no two of them
-  // hold the same.
+  // By replica size: what its ranks exchange among themselves once everything from outside has
+  // arrived. Senders and receivers are the same ranks. Has no messages if no two ranks share data.
   std::map<int, std::shared_ptr<const ReshardPlan>> exchanges;
 
   int num_ranks() const;
-  // The first of a replica's ranks.
+  // The first rank of a replica.
   int first_rank(int replica) const;
-  // The process groups that the messages need, as ranks of the fleet: those that feed (all senders
-  // and the first replica), then one for each link. A replica's exchange is within the group that
-  // feeds it. A rollout rank is in at most two.
+  // The process groups that the messages need, as fleet ranks: first the feed (all senders and the
+  // first replica), then one per link. A replica's exchange uses the group that feeds it. A rollout
+  // rank is in at most two groups.
   std::vector<std::vector<int>> Groups() const;
 };
 
-// `rollout`: the holdings of a replica by its tensor-parallel size; one for each in
-// `replica_ranks`. Plans are made once for each pair of sizes that meet. Errors: those of
-// MakeReshardPlan(); INVALID_ARGUMENT where there is no replica, or a size has no holdings.
+// `rollout`: a replica's holdings by tensor-parallel size, for every size in `replica_ranks`.
+// Computes one plan per adjacent pair of sizes. Errors: those of MakeReshardPlan();
+// INVALID_ARGUMENT if there is no replica, or a size has no holdings.
 absl::StatusOr<FleetPlan> MakeFleetPlan(const Holdings& trainer,
                                         const std::map<int, Holdings>& rollout,
                                         std::vector<int> replica_ranks,

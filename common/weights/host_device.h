@@ -1,6 +1,6 @@
-// TANDEM_HOST_DEVICE: marks what both a CPU and a GPU run: compiled for both by nvcc, and plain C++
-// for the other compilers. What is marked uses neither the standard library nor Abseil at run time.
-// TANDEM_UNROLL: the device's copy of the loop that follows is unrolled.
+// TANDEM_HOST_DEVICE marks functions that run on both CPU and GPU: nvcc compiles them for both,
+// other compilers as plain C++. They may use neither the standard library nor Abseil at run time.
+// TANDEM_UNROLL unrolls the following loop in device code.
 #ifndef TANDEM_COMMON_WEIGHTS_HOST_DEVICE_H_
 #define TANDEM_COMMON_WEIGHTS_HOST_DEVICE_H_
 

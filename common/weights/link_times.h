@@ -1,4 +1,4 @@
-// LinkTimes: what came to a receiver over each of its links in one update, and in what time.
+// LinkTimes: bytes received over each link in one update, and the time they took.
 //
 //   LinkTimes links(group.size());
 //   links.Arrived(source, bytes, posted, arrived);      // messages of a source in their order
@@ -23,8 +23,8 @@ class LinkTimes {
 
   explicit LinkTimes(int num_sources) : links_(num_sources) {}
 
-  // A message for which there was room since `posted` had arrived at `arrived`. A link is only
-  // counted once while several of its messages are under way.
+  // Records a message whose receive was posted at `posted` and completed at `arrived`. Overlapping
+  // messages of a link count their time once.
   void Arrived(int source, int64_t bytes, Clock::time_point posted, Clock::time_point arrived) {
     Link& link = links_[source];
     const Clock::time_point begin = std::max(posted, link.last);
@@ -33,7 +33,7 @@ class LinkTimes {
     link.last = std::max(link.last, arrived);
   }
 
-  // Of the sources that sent anything, in order.
+  // Reports for all sources that sent anything, in order.
   std::vector<common::v1::LinkReport> Reports(const std::string& transport) const {
     std::vector<common::v1::LinkReport> out;
     for (size_t source = 0; source < links_.size(); ++source) {

@@ -1,8 +1,8 @@
-// Manifests: what the two sides of a weight update say about their tensors before bytes travel.
+// Manifests: how both sides of a weight update describe their tensors before bytes travel.
 //
 //   ASSIGN_OR_RETURN(Manifest mine, MakeManifest(table, io::DType::kBF16));
-//   RETURN_IF_ERROR(CheckManifest(theirs));    // sizes, names and digest of what a peer sent
-//   // FAILED_PRECONDITION with UnloadedParams where tensors differ.
+//   RETURN_IF_ERROR(CheckManifest(theirs));    // validates a peer's sizes, names and digest
+//   // FAILED_PRECONDITION with UnloadedParams if tensors differ.
 //   RETURN_IF_ERROR(CheckSameTensors(mine, theirs));
 #ifndef TANDEM_COMMON_WEIGHTS_MANIFEST_H_
 #define TANDEM_COMMON_WEIGHTS_MANIFEST_H_
@@ -24,33 +24,31 @@ using common::v1::Manifest;
 using common::v1::TensorDigest;
 using common::v1::TensorEntry;
 
-// More than any model has; a peer that states more is refused before anything is allocated.
+// Above any real model; CheckManifest() rejects larger claims before anything is allocated.
 inline constexpr int kMaxTensors = 1 << 20;
 inline constexpr int64_t kMaxModelBytes = int64_t{1} << 46;
 
-// The table's tensors in canonical order, in the type that they have on the wire: kF32, kBF16 or
-// kF16.
+// Lists the table's tensors in canonical order with their wire type: kF32, kBF16 or kF16.
 absl::StatusOr<Manifest> MakeManifest(const model::ParameterTable& table, io::DType wire_dtype);
 
 // xxh3-128 in hex over names, shapes, types and placements.
 std::string ManifestDigest(const Manifest& manifest);
 
-// Bytes of a tensor on the wire. INVALID_ARGUMENT names the tensor where the type is unknown, a
-// dimension is negative, or the size is beyond kMaxModelBytes.
+// Bytes of a tensor on the wire. INVALID_ARGUMENT, naming the tensor, if the type is unknown, a
+// dimension is negative, or the size exceeds kMaxModelBytes.
 absl::StatusOr<int64_t> TensorBytes(const TensorEntry& tensor);
 
-// Bytes of all tensors; errors as CheckManifest.
+// Bytes of all tensors. Errors: those of CheckManifest().
 absl::StatusOr<int64_t> ManifestBytes(const Manifest& manifest);
 
-// INVALID_ARGUMENT for what no manifest can be: empty or repeated names, sizes out of range, a
-// digest that is not the contents'.
+// INVALID_ARGUMENT for an invalid manifest: empty or duplicate names, sizes out of range, a digest
+// that does not match the contents.
 absl::Status CheckManifest(const Manifest& manifest);
 
-// What `offered` lacks, has besides, or describes otherwise than `expected`.
+// Returns the tensors that `offered` lacks, adds, or describes differently from `expected`.
 common::v1::UnloadedParams CompareManifests(const Manifest& expected, const Manifest& offered);
 
-// OK where both list the same tensors in the same order; else FAILED_PRECONDITION with
-// UnloadedParams.
+// OK if both list the same tensors in the same order; else FAILED_PRECONDITION with UnloadedParams.
 absl::Status CheckSameTensors(const Manifest& expected, const Manifest& offered);
 
 }  // namespace tandem::weights

@@ -1,8 +1,8 @@
-// ModelLayout: the logical tensors of a model in manifest order, and which box of each every
-// tensor-parallel rank has, in which unit. Numbers only.
+// ModelLayout: a model's logical tensors in manifest order, and for every tensor-parallel rank its
+// box of each tensor and the unit that holds it. Numbers only.
 //
-// It comes from the parameter tables of a dense model, or from a list of tensors with a rule each,
-// which says what no table can yet: experts.
+// Build it from the parameter tables of a dense model, or from a list of tensors with a rule each,
+// which also covers experts, which parameter tables do not.
 //
 //   ASSIGN_OR_RETURN(ModelLayout trainer, LayoutOf(spec, unit_limits, /*tp=*/2));
 //   ASSIGN_OR_RETURN(ModelLayout rollout, LayoutOf(spec, {}, /*tp=*/4));
@@ -20,7 +20,7 @@
 
 namespace tandem::weights {
 
-// A tensor as a matrix: its first dim, and the product of the others.
+// A tensor as a matrix: its first dim by the product of the others.
 struct LogicalTensor {
   std::string name;
   int64_t rows = 1;
@@ -29,7 +29,7 @@ struct LogicalTensor {
   int64_t elements() const { return rows * columns; }
 };
 
-// Of one tensor, what a tensor-parallel rank has, and where in its unit's flat buffer.
+// A tensor-parallel rank's part of one tensor, and its offset in the unit's flat buffer.
 struct TensorBox {
   int32_t tensor = 0;
   int64_t first_row = 0;
@@ -42,7 +42,7 @@ struct TensorBox {
   int64_t elements() const { return rows * columns; }
 };
 
-// One tensor-parallel rank. Boxes in manifest order; tensors of which it has nothing are left out.
+// One tensor-parallel rank. Boxes in manifest order; omits tensors of which the rank has nothing.
 struct PartLayout {
   std::vector<TensorBox> boxes;
   std::vector<int64_t> unit_elements;  // before padding
@@ -56,17 +56,17 @@ struct ModelLayout {
   int64_t elements() const;
 };
 
-// By part and tensor: whether the part has a box of it that no part before it has. Boxes of two
-// parts are the same or share nothing, so the boxes of which it is true are each element once.
+// By part and tensor: true if the part has a box of the tensor that no earlier part has. Boxes of
+// two parts are identical or disjoint, so the boxes marked true cover each element once.
 std::vector<std::vector<bool>> FirstOfEachBox(const ModelLayout& layout);
 
-// How a tensor of a list is laid over the tensor-parallel ranks.
+// How a listed tensor is split over the tensor-parallel ranks.
 struct TensorRule {
   enum class Split {
     kWhole,    // every rank has it
-    kRows,     // `groups` equal groups of rows, rank r those of PartOf(groups, r)
-    kColumns,  // likewise of columns
-    kOwner,    // it is one of `groups` tensors (experts), and only the rank of `group` has it
+    kRows,     // `groups` equal groups of rows; rank r has PartOf(groups, r)
+    kColumns,  // the same for columns
+    kOwner,    // one of `groups` tensors (experts); only the rank of `group` has it
   };
   std::string name;
   int64_t rows = 1;
@@ -77,15 +77,15 @@ struct TensorRule {
   int unit = 0;  // ascending along the list
 };
 
-// Of the tables of all tensor-parallel ranks of one model, in rank order.
+// Builds the layout from the tables of all tensor-parallel ranks, in rank order.
 ModelLayout LayoutOf(absl::Span<const model::ParameterTable> tables);
 
 // Errors: those of CheckTensorParallel().
 absl::StatusOr<ModelLayout> LayoutOf(const model::ModelSpec& spec, const model::UnitLimits& limits,
                                      int tp);
 
-// INVALID_ARGUMENT where a tensor has fewer groups than there are ranks, or groups that do not
-// divide it; it is named.
+// INVALID_ARGUMENT, naming the tensor, if it has fewer groups than ranks, or groups that do not
+// divide it.
 absl::StatusOr<ModelLayout> LayoutOf(absl::Span<const TensorRule> tensors, int tp);
 
 }  // namespace tandem::weights

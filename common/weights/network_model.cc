@@ -16,11 +16,11 @@ namespace {
 constexpr int64_t kMostSteps = 20'000'000;  // messages times hops that are simulated
 constexpr double kGiga = 1e9;
 
-// What becomes of a message's bytes on the way.
+// Encoding of a message's bytes on the wire.
 struct Wire {
-  double bytes_ratio = 1;  // of what travels, to what it stands for
-  double pack = 0;         // bytes that it stands for, per second
-  double unpack = 0;       // bytes that travel, per second
+  double bytes_ratio = 1;  // encoded to raw
+  double pack = 0;         // raw bytes per second
+  double unpack = 0;       // encoded bytes per second
 };
 
 // The two buckets of a rank in one direction: when the one that is next is free.
@@ -179,7 +179,7 @@ Prediction PredictBroadcast(const FleetPlan& fleet, const Network& network, int6
   const double bandwidth =
       crosses ? std::min(network.local, network.nic * network.collective_nics) : network.local;
 
-  // The leader's part is there already.
+  // The leader already holds its own part.
   const double local_part = (beside - 1) / trainers;
   const double remote_part = (trainers - beside) / trainers;
   struct Stage {

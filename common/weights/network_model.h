@@ -1,43 +1,42 @@
-// How long a weight update takes on a described network: the three transports side by side.
+// Predicts how long a weight update takes on a described network, for the three transports.
 //
 //   const Network h100{.ranks_per_host = 8, .nics_per_host = 8, .nic = 50e9, .local = 450e9,
 //                      .latency = 20e-6, .pack = 1e12, .unpack = 1e12};
 //   Prediction reshard = PredictReshard(fleet, h100);
 //   Prediction broadcast = PredictBroadcast(fleet, h100, model_bytes, bucket_bytes);
 //
-// Hosts: the trainer's ranks fill hosts from the first on, the rollout's from the next whole host;
+// Hosts: the trainer's ranks fill hosts from the first on, the rollout's from the next empty host;
 // with one_host all are on one. Bytes between ranks of one host cross the local links of both
-// (NVLink; shared memory), all others a NIC of either host. Local rank i has NIC i * nics / ranks.
-// On rails NIC i reaches only NICs i, so the sender's bytes leave by the receiver's number, over
-// the sender's local link where that is another's.
+// (NVLink; shared memory), all others a NIC of each host. Local rank i has NIC i * nics / ranks.
+// With rails NIC i reaches only NICs i, so the sender uses its NIC with the receiver's number, over
+// its local link if that NIC belongs to another rank.
 //
-// reshard, an event simulation of the plan, message by message in plan order:
+// reshard is an event simulation of the plan, message by message in plan order:
 //   packed   = max(packer free, one of the sender's two buckets free)     + bytes / pack
 //   sent     = max(packed, NICs or links free, a bucket of the receiver)  + bytes / bandwidth
 //   arrived  = sent + latency
 //   unpacked = max(arrived, unpacker free)                                + bytes / unpack
-// A replica of the chain sends a message on when it has arrived, and its bucket is free when it is
-// unpacked and has arrived at the next: so two buckets let one message pass per sent + latency.
-// Where the chain comes to another tensor-parallel size it starts again when the replica before has
-// everything. Very long chains are simulated in part, and the rest goes on at the pace of the last
-// simulated hops. At the end a replica's ranks exchange what several of them hold.
+// A replica of the chain forwards a message on arrival; its bucket is free once the message is
+// unpacked and has arrived at the next replica, so two buckets let one message pass per sent +
+// latency. At a change of tensor-parallel size the chain restarts once the previous replica has
+// everything. Very long chains are simulated in part and extrapolated at the pace of the last
+// simulated hops. At the end a replica's ranks exchange the data that several of them hold.
 //
-// delta is the same with wire bytes * density * bytes_per_changed / element_bytes (at most 1), the
-// encoder reading every element in place of pack, and the decoder in place of unpack, by wire
-// bytes. The copy that brings the idle arena to the base is not in it.
+// delta is the same with wire bytes * density * bytes_per_changed / element_bytes (at most 1). The
+// encoder replaces pack and reads every element; the decoder replaces unpack, by wire bytes.
+// Excludes the copy that brings the idle arena to the base.
 //
-// broadcast, with B buckets of b bytes, N trainer ranks, R rollout ranks in a chain of host by
-// host:
+// broadcast, with B buckets of b bytes, N trainer ranks, R rollout ranks in a host-by-host chain:
 //   gather = the longer of b * (share of ranks on other hosts) / nic and b * (share on the leader's
-//            host) / local: it is sends to one rank, which come by its own NIC
+//            host) / local: it is sends to one rank, which arrive over its own NIC
 //   pack   = b / pack;   unpack = b / unpack, of all bytes, on every rank
 //   wire   = b / min(local, nic * collective_nics)
 //   seconds = (gather + pack + wire + unpack) + hops * (chunk / bandwidth + latency)
 //             + (B - 1) * max(gather, pack, wire, unpack)
 //
-// Where cores are stated, packing, unpacking and local transfers are work of the host's cores: no
-// transport is faster than the sum of this work, divided by the cores, and a rank that receives
-// copies and unpacks by turns. A collective through shared memory is one copy for each receiver.
+// If cores are given, packing, unpacking and local transfers run on the host's cores: no transport
+// is faster than the sum of this work divided by the cores, or than a rank that alternates between
+// receiving copies and unpacking. A collective through shared memory is one copy per receiver.
 // `fixed` is added to every transport.
 #ifndef TANDEM_COMMON_WEIGHTS_NETWORK_MODEL_H_
 #define TANDEM_COMMON_WEIGHTS_NETWORK_MODEL_H_
@@ -53,31 +52,31 @@ namespace tandem::weights {
 struct Network {
   int ranks_per_host = 1;
   int nics_per_host = 1;
-  int collective_nics = 1;  // that a broadcast uses at once; a leader alone on its host has one
+  int collective_nics = 1;  // used at once by a broadcast; a leader alone on its host has one
   bool rails = false;
   bool one_host = false;
-  int cores_per_host = 0;                      // 0: copies do not wait for cores
-  double nic = 1e9;                            // each, either direction
-  double local = 1e9;                          // of one rank, either direction
-  double latency = 0;                          // of a message
-  double pack = 1e12;                          // of one rank, with the digest
-  double unpack = 1e12;                        // of one rank, with the digest
-  double collective_chunk_bytes = 512 * 1024;  // what a broadcast passes on at a time
-  double fixed = 0;                            // calls, checks and commit of an update
+  int cores_per_host = 0;                      // 0: unlimited
+  double nic = 1e9;                            // per NIC and direction
+  double local = 1e9;                          // per rank and direction
+  double latency = 0;                          // per message
+  double pack = 1e12;                          // per rank, with the digest
+  double unpack = 1e12;                        // per rank, with the digest
+  double collective_chunk_bytes = 512 * 1024;  // forwarded at a time by a broadcast
+  double fixed = 0;                            // calls, checks and commit per update
 };
 
-// What `tandem bench sync` runs on: all processes on this host, with rates as measured here.
+// The setup of `tandem bench sync`: all processes on this host, with rates measured here.
 Network MeasuredHost(int cores, double local, double pack, double unpack, double fixed);
 
-// How an element that changed travels.
+// The cost of delta encoding.
 struct DeltaCost {
   double density = 0.03;         // share of elements that change
   double bytes_per_changed = 4;  // value and position
-  double encode = 200e9;         // dense bytes per second, of one rank
-  double decode = 100e9;         // wire bytes per second, of one rank
+  double encode = 200e9;         // dense bytes per second and rank
+  double decode = 100e9;         // wire bytes per second and rank
 };
 
-// Over all NICs of the hosts in question, in the direction where it is most.
+// Traffic over all NICs of the hosts in question, in the busier direction.
 struct NicBytes {
   double max = 0;
   double mean = 0;
@@ -85,8 +84,8 @@ struct NicBytes {
 
 struct Prediction {
   double seconds = 0;
-  double busy_seconds = 0;    // of what is busy longest
-  std::string critical_path;  // what that is, and what comes before and after it
+  double busy_seconds = 0;    // of the busiest resource
+  std::string critical_path;  // that resource, and what precedes and follows it
   NicBytes trainer_nics;      // bytes sent
   NicBytes rollout_nics;      // bytes received
 };

@@ -64,7 +64,7 @@ NetworkResources::Route NetworkResources::RouteOf(int from, int to) const {
   if (from_host == to_host) {
     add(kLocalOut, from, network_.local);
     add(kLocalIn, to, network_.local);
-    // Where cores are counted, who receives copies on the thread that unpacks.
+    // If cores are counted, the receiver copies on the thread that unpacks.
     if (network_.cores_per_host > 0) add(kUnpack, to, network_.local);
     return route;
   }

@@ -1,5 +1,5 @@
-// NetworkResources: what the transfers of an update occupy, each with the time from which it is
-// free and how long it was busy. The inside of the network model (network_model.h).
+// NetworkResources: the resources that an update's transfers occupy, each with the time at which it
+// becomes free and its total busy time. Internal to the network model (network_model.h).
 #ifndef TANDEM_COMMON_WEIGHTS_NETWORK_RESOURCES_H_
 #define TANDEM_COMMON_WEIGHTS_NETWORK_RESOURCES_H_
 
@@ -15,23 +15,23 @@ class NetworkResources {
  public:
   NetworkResources(const Network& network, int trainer_ranks, int rollout_ranks);
 
-  // Each begins when it is `ready` and what it needs is free, and answers when it ends.
+  // Starts when `ready` has come and the resources are free. Returns the end time.
   double Pack(int rank, double ready, double seconds);
   double Unpack(int rank, double ready, double seconds);
   double Send(int from, int to, double ready, double bytes);
-  // Counts what is sent without being simulated.
+  // Counts bytes that are sent but not simulated.
   void CountBytes(int from, int to, double bytes);
 
   int HostOf(int rank) const;
   int num_hosts() const { return num_hosts_; }
 
-  // What is busy longest.
+  // The resource with the longest busy time.
   struct Busiest {
     std::string name;
     double seconds = 0;
   };
   Busiest FindBusiest() const;
-  // Work of the busiest host's cores divided by them; 0 where cores are not counted.
+  // Core time of the busiest host divided by its cores; 0 if cores are not counted.
   double CoreSeconds() const;
   NicBytes TrainerNicsOut() const { return Summary(kNicOut, 0, trainer_hosts_); }
   NicBytes RolloutNicsIn() const { return Summary(kNicIn, rollout_host_, num_hosts_); }
@@ -55,7 +55,7 @@ class NetworkResources {
     int size = 0;
   };
   Route RouteOf(int from, int to) const;
-  // Local rank's NIC, as an index over all hosts.
+  // The NIC of a host's local rank, as an index over all hosts.
   int NicOf(int host, int rank) const;
   int LocalRank(int rank) const;
   double Occupy(Kind kind, int index, double ready, double seconds);
@@ -64,7 +64,7 @@ class NetworkResources {
   const Network network_;
   const int trainer_ranks_;
   int trainer_hosts_ = 0;
-  int rollout_host_ = 0;  // the rollout's first
+  int rollout_host_ = 0;  // the rollout's first host
   int num_hosts_ = 0;
   std::array<std::vector<Use>, kNumKinds> uses_;
   std::vector<double> core_seconds_;  // by host

@@ -1,4 +1,4 @@
-// CreateCudaOps of a build without CUDA.
+// CreateCudaOps() for builds without CUDA.
 #include "absl/strings/str_cat.h"
 #include "common/weights/device_ops.h"
 

@@ -1,5 +1,5 @@
-// PackedTensors: what a rank holds of a model in an order of its own, in the host's memory: bytes
-// are copied into it and out of it, as they travel.
+// PackedTensors: a rank's tensors in host memory, in a layout of the implementation's choice.
+// Copies bytes in wire order into and out of it.
 #ifndef TANDEM_COMMON_WEIGHTS_PACKED_TENSORS_H_
 #define TANDEM_COMMON_WEIGHTS_PACKED_TENSORS_H_
 
@@ -11,22 +11,22 @@
 
 namespace tandem::weights {
 
-// Tensors are those of a manifest, by number; offsets and sizes are bytes of one, whole elements.
+// Tensors are manifest indices; offsets and sizes are bytes within one tensor, whole elements.
 class PackedTensors {
  public:
   virtual ~PackedTensors() = default;
 
-  // Of the version that is staged.
+  // Access the staged version.
   virtual void WriteStaged(int tensor, int64_t offset, absl::Span<const std::byte> from) = 0;
   virtual void ReadStaged(int tensor, int64_t offset, absl::Span<std::byte> to) const = 0;
-  // Of the one that is live. FAILED_PRECONDITION where there is none.
+  // Reads the live version. FAILED_PRECONDITION if there is none.
   virtual absl::Status ReadLive(int tensor, int64_t offset, absl::Span<std::byte> to) const = 0;
 
-  // Of any tensor: writing is fastest in whole grains, which end at every byte x of the tensor
-  // where (before + x) is a multiple of `size_bytes`.
+  // Writing is fastest in whole grains, which end at every byte x of the tensor where (before + x)
+  // is a multiple of `size_bytes`.
   struct Grain {
     int64_t before = 0;
-    int64_t size_bytes = 0;  // 0: it is never packed
+    int64_t size_bytes = 0;  // 0: the tensor is never packed
   };
   virtual Grain GrainOf(int tensor) const = 0;
 };

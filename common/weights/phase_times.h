@@ -1,8 +1,7 @@
-// PhaseTimes: where the time of an update went, as the thread that runs it sees it.
+// PhaseTimes: the time of each phase of an update, measured on the thread that runs it.
 //
-// `exposed` is the thread's own time: what it did, or what it waited for; so the exposed times of
-// all phases add up to the whole. `busy` is how long the phase went on, hidden behind others or
-// not.
+// `exposed` is the thread's own time, working or waiting; the exposed times of all phases add up to
+// the total. `busy` is the phase's duration, whether overlapped by others or not.
 #ifndef TANDEM_COMMON_WEIGHTS_PHASE_TIMES_H_
 #define TANDEM_COMMON_WEIGHTS_PHASE_TIMES_H_
 
@@ -21,9 +20,9 @@ class PhaseTimes {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // The thread worked in `phase` since `start`. Answers now.
+  // The thread worked in `phase` since `start`. Returns the current time.
   Clock::time_point Worked(absl::string_view phase, Clock::time_point start);
-  // The thread waited since `wait_start` for a phase that had been going on since `phase_start`.
+  // The thread waited since `wait_start` for a phase that started at `phase_start`.
   Clock::time_point Waited(absl::string_view phase, Clock::time_point phase_start,
                            Clock::time_point wait_start);
   void Add(absl::string_view phase, double busy, double exposed);

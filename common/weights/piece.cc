@@ -6,7 +6,7 @@
 namespace tandem::weights {
 namespace {
 
-// What a contiguous range [first, first + length) and a piece of several runs share.
+// Intersects a contiguous range [first, first + length) with a piece of several runs.
 PieceMatches IntersectRange(const Piece& range, const Piece& runs) {
   PieceMatches out;
   const int64_t width = runs.stride;

@@ -1,5 +1,5 @@
-// Piece: a set of elements of a logical tensor, as runs at even distances. A plan is made of pieces
-// and never of elements or rows, so that its size follows the number of shards, not the model's.
+// Piece: a set of a logical tensor's elements, as evenly spaced runs. Plans consist of pieces,
+// never of elements or rows, so their size grows with the number of shards, not with the model.
 //
 //   Piece rows{.tensor = 3, .first = 0, .length = 4096, .stride = 4096};
 //   Piece column{.tensor = 3, .first = 512, .length = 512, .stride = 4096, .repeat = 64};
@@ -13,10 +13,9 @@
 
 namespace tandem::weights {
 
-// `repeat` runs of `length` elements in row-major order of the tensor; run i begins at
-// first + i * stride. All pieces of more than one run of a tensor have its row's length as stride,
-// and no run crosses the end of a row. A piece of one run is any contiguous range; its stride is
-// its length.
+// `repeat` runs of `length` elements in row-major order of the tensor; run i starts at first + i *
+// stride. If a piece has several runs, its stride is the tensor's row length and no run crosses the
+// end of a row. A piece of one run is any contiguous range; its stride is its length.
 struct Piece {
   int32_t tensor = 0;  // in manifest order
   int64_t first = 0;
@@ -28,15 +27,15 @@ struct Piece {
   friend bool operator==(const Piece&, const Piece&) = default;
 };
 
-// Where the runs of a piece lie in one rank's memory: run i at offset + i * stride of the block.
+// A piece's location in one rank's memory: run i is at offset + i * stride of the block.
 struct Place {
-  int32_t block = 0;  // the unit whose shard it is (trainer), or the tensor (rollout)
+  int32_t block = 0;  // unit of the shard (trainer), or tensor (rollout)
   int64_t offset = 0;
   int64_t stride = 0;
 };
 
-// What two pieces share, and where it begins in each: counted in the piece's own elements, one
-// after another, as a holder stores them.
+// The intersection of two pieces and where it starts in each, counted in the piece's own elements,
+// in the order in which a holder stores them.
 struct PieceMatch {
   Piece piece;
   int64_t a_offset = 0;
@@ -54,18 +53,18 @@ struct PieceMatches {
   const PieceMatch* end() const { return match.data() + size; }
 };
 
-// Of two pieces of one tensor.
+// Intersects two pieces of the same tensor.
 PieceMatches Intersect(const Piece& a, const Piece& b);
 
-// The elements [done, elements) of a piece in portions, each again one piece. `from` and `to` are
-// where the whole lies; those of a portion are answered with it.
+// Cuts a piece into portions that are pieces themselves. `from` and `to` locate the full piece;
+// Take() returns the portion's own places.
 class PieceCutter {
  public:
   PieceCutter(const Piece& piece, const Place& from, const Place& to)
       : piece_(piece), from_(from), to_(to) {}
 
   int64_t left() const { return piece_.elements() - done_; }
-  // The next portion: as many elements as fit into `most` (at least 1) and are a piece.
+  // Takes the next portion: as many elements as fit into `most` (at least 1) and form a piece.
   void Take(int64_t most, Piece& piece, Place& from, Place& to);
 
  private:

@@ -73,8 +73,8 @@ absl::Status Chain(std::vector<at::Tensor>& buckets, comm::ProcessGroup& group, 
   return WaitAll(group, leaving);
 }
 
-// Of a larger model buckets lie in the same memory by turns, which is far more than caches hold:
-// beside the services there may be no room for the whole of it once more in each process.
+// Buckets of a larger model share this memory in turn; it far exceeds the caches. Beside the
+// services there may be no room for another full copy in each process.
 constexpr int64_t kMostBytes = int64_t{512} << 20;
 
 // The memory of the buckets that this rank has a part in, one after another; the others are

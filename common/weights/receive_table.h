@@ -1,4 +1,4 @@
-// What a rank that receives is told of a reshard plan: its own messages, as buckets.
+// Receive tables: a receiving rank's own messages of a reshard plan, as buckets.
 #ifndef TANDEM_COMMON_WEIGHTS_RECEIVE_TABLE_H_
 #define TANDEM_COMMON_WEIGHTS_RECEIVE_TABLE_H_
 
@@ -12,34 +12,35 @@
 
 namespace tandem::weights {
 
-// Pieces [first, first + count) of a bucket that follow one another in the receiver's tensors, laid
-// end to end in manifest order. It travels in one message, which both sides know from the table; so
-// where these tensors lie end to end in memory, it can be received straight into its place.
+// Pieces [first, first + count) of a bucket, contiguous in the receiver's tensors, which are laid
+// end to end in manifest order. Travels as one message, which both sides derive from the table; if
+// these tensors are contiguous in memory, it can be received directly into place.
 struct BucketSpan {
   int first = 0;
   int count = 0;
   int64_t bucket_offset = 0;
   int64_t size_bytes = 0;
 };
-// `tensor_bytes`: of what the receiver holds of each tensor.
+// `tensor_bytes`: bytes of each tensor that the receiver holds.
 std::vector<BucketSpan> SpansOf(const Bucket& bucket, const std::vector<int64_t>& tensor_bytes);
 
 inline BucketSpan WholeBucket(const Bucket& bucket) {
   return {0, bucket.pieces_size(), 0, bucket.size_bytes()};
 }
 
-// Whether all runs of a piece that a peer sent lie within a tensor of so many bytes.
+// True if all runs of a piece from a peer lie within a tensor of `tensor_bytes` bytes.
 bool IsWithin(const common::v1::BucketPiece& piece, int64_t tensor_bytes);
 
-// One message as a bucket.
+// Converts one message to a bucket.
 Bucket BucketOf(const ReshardPlan& plan, const Message& message);
 
-// The messages to `receiver` in the plan's order; the source is the sender's rank in the plan.
+// Returns the messages to `receiver` in plan order; the source is the sender's rank in the plan.
 std::vector<Bucket> BucketsFor(const ReshardPlan& plan, int receiver);
 
-// The plan of a table that a peer sent. INVALID_ARGUMENT, naming bucket and tensor, unless every
-// piece lies within its tensor and bucket, and each tensor gets as many bytes as it has. That none
-// of them comes twice is for the digests to say. Allocates nothing beyond what was received.
+// Validates a receive table from a peer and returns its plan. INVALID_ARGUMENT, naming bucket and
+// tensor, unless every piece lies within its tensor and bucket and the pieces of each tensor add up
+// to its size. Does not detect duplicate bytes; the digests do. Allocates nothing beyond what was
+// received.
 absl::StatusOr<TransferPlan> CheckReceiveTable(
     Manifest manifest, const google::protobuf::RepeatedPtrField<Bucket>& buckets);
 

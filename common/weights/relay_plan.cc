@@ -10,7 +10,7 @@
 namespace tandem::weights {
 namespace {
 
-// What a rank is to pass on of one tensor, and to whom.
+// A part of one tensor that a rank forwards, and its receiver.
 struct Share {
   int32_t to = 0;
   Piece piece;
@@ -42,7 +42,7 @@ std::vector<const TensorBox*> BoxesOf(const ModelLayout& layout, int rank) {
   return boxes;
 }
 
-// Where a piece that lies within a box lies in its memory.
+// Returns the place of a piece within a box in the box's memory.
 Place PlaceIn(const TensorBox& box, const LogicalTensor& tensor, const Piece& piece) {
   const int64_t row = piece.first / tensor.columns - box.first_row;
   const int64_t column = piece.first % tensor.columns - box.first_column;

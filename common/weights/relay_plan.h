@@ -1,15 +1,13 @@
-// RelayPlan: what the ranks of a replica pass on to a replica that is split otherwise, while they
-// receive it themselves. Each message that a rank gets is cut into what every rank of the other
-// replica wants of it, and is passed on when it has arrived.
+// RelayPlan: how a replica's ranks relay an update, while receiving it, to a replica with another
+// split. A rank cuts each message it receives by receiver and forwards the parts on arrival.
 //
 //   ASSIGN_OR_RETURN(ReshardPlan feed, MakeReshardPlan(trainer, RolloutHoldings(four), options));
 //   ASSIGN_OR_RETURN(RelayPlan to_two, MakeRelayPlan(feed, four, two));
 //   ASSIGN_OR_RETURN(RelayPlan to_one, MakeRelayPlan(to_two.hop, two, one));
 //
-// What several ranks hold alike is passed on by one of them, shared out as in a reshard plan, so
-// every receiver gets each element that it holds once. The order of the hop's messages is that of
-// the messages they are cut from: all ranks of all hops have one order, and none ever waits for a
-// rank that waits for it.
+// Only one rank forwards data that several ranks hold, balanced as in a reshard plan, so a receiver
+// gets each element that it holds once. The hop's messages keep the order of the messages they are
+// cut from. All ranks of all hops thus share one order, so no wait cycle (deadlock) can form.
 #ifndef TANDEM_COMMON_WEIGHTS_RELAY_PLAN_H_
 #define TANDEM_COMMON_WEIGHTS_RELAY_PLAN_H_
 
@@ -24,12 +22,12 @@ namespace tandem::weights {
 
 struct RelayPlan {
   ReshardPlan hop;  // from the ranks of one replica to those of the other
-  // By message of the hop: after the arrival of which of its sender's own messages, counted from 0.
+  // By message of the hop: index (from 0) of the sender's own message that must arrive first.
   std::vector<int32_t> after;
 };
 
-// `feed` brings `from` its parts, one rank of it for each receiver. Errors: INVALID_ARGUMENT where
-// it is the plan of another layout, or the layouts are of different models; those of
+// `feed` delivers `from` its parts, one receiver per rank. INVALID_ARGUMENT if `feed` is the plan
+// of another layout, or the layouts belong to different models; also the errors of
 // MakeReshardPlan().
 absl::StatusOr<RelayPlan> MakeRelayPlan(const ReshardPlan& feed, const ModelLayout& from,
                                         const ModelLayout& to);

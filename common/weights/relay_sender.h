@@ -1,14 +1,14 @@
-// RelaySender: passes on, to ranks of a replica that is split otherwise, what they want of each
-// bucket that has arrived. The other end of it is a ReshardReceiver.
+// RelaySender: forwards to ranks of a replica with another split their parts of each bucket that
+// has arrived. The receiving end is a ReshardReceiver.
 //
-//   RelaySender relay(table, *group, staged, live, ops, packed);
+//   RelaySender relay(table, /*element_bytes=*/2, *group, staged, live, ops, packed);
 //   RETURN_IF_ERROR(relay.Pass(bucket, times));   // in order, when the bucket is in its place
 //   RETURN_IF_ERROR(relay.Finish(times));
 //
-// What lies in one range is sent from there. Transfer memory is at most that of the messages under
-// way (MessagesUnderWay); of a delta two messages, as they are, were, and coded, by the CPU.
+// Sends contiguous data without a copy. Transfer memory is at most that of the messages in flight
+// (MessagesUnderWay); for a delta, two messages as new values, base values and code, on the CPU.
 // Threads: the rank's data-plane thread. Errors: those of the group and of the ops, with the number
-// of what was passed on; after one the group is to be aborted.
+// of the relayed bucket; after an error, abort the group.
 #ifndef TANDEM_COMMON_WEIGHTS_RELAY_SENDER_H_
 #define TANDEM_COMMON_WEIGHTS_RELAY_SENDER_H_
 
@@ -29,37 +29,36 @@
 
 namespace tandem::weights {
 
-// One update. All that it is given outlives it.
+// Serves one update. All arguments must outlive it.
 class RelaySender {
  public:
-  // `relayed` is one that CheckRelayed() accepts. `staged`: what arrives. `base`: what a delta goes
-  // out from; null: all bytes are sent. `packed`: what holds the tensors that have no memory, or
-  // null.
+  // `relayed` must pass CheckRelayed(). `staged`: the arriving version. `base`: the version that
+  // deltas are relative to; null: sends all bytes. `packed`: the tensors that `staged` has no
+  // memory for, or null.
   RelaySender(const RelayedBuckets& relayed, int64_t element_bytes, comm::ProcessGroup& group,
               TensorMemory staged, BaseMemory base, DeviceOps& ops,
               const PackedTensors* packed = nullptr);
 
-  // What becomes complete with the rank's own bucket number `bucket`. Returns when it is on its
-  // way.
+  // Sends what becomes complete with the rank's own bucket `bucket`. Returns once it is in flight.
   absl::Status Pass(int bucket, PhaseTimes& times);
-  // Returns when everything has left.
+  // Blocks until everything is sent.
   absl::Status Finish(PhaseTimes& times);
 
  private:
   using Works = std::vector<std::unique_ptr<comm::Work>>;
   struct Slot {
-    at::Tensor packed;  // bytes of ops_
+    at::Tensor packed;  // bytes, in ops_' memory
     at::Tensor coded;   // bytes of the delta
-    at::Tensor size;    // guarded, of the delta
+    at::Tensor size;    // guarded: size of the delta
     Works works;
   };
 
   absl::Status PassOne(const RelayedBucket& relayed, Slot& slot);
   absl::Status SendWhole(const RelayedBucket& relayed, Slot& slot);
   absl::Status SendDelta(const RelayedBucket& relayed, Slot& slot);
-  // Pieces [first, first + count) where they lie, if that is one range; else undefined.
+  // Pieces [first, first + count) in place if they are one memory range; else undefined.
   at::Tensor InPlace(const RelayedBucket& relayed, int first, int count) const;
-  // Copies such pieces, of what is staged or of the base, to their places in a buffer of the whole.
+  // Copies such pieces, staged or base, to their offsets in a buffer of the whole bucket.
   enum class Of { kStaged, kBase };
   absl::Status Pack(const RelayedBucket& relayed, int first, int count, Of of, at::Tensor to) const;
   // The same for a piece of a packed tensor.
@@ -75,10 +74,10 @@ class RelaySender {
   DeviceOps& ops_;
   const PackedTensors* const packed_;
   int64_t largest_bytes_ = 0;
-  int next_ = 0;  // of relayed_
+  int next_ = 0;  // index into relayed_
   std::vector<Slot> slots_;
-  at::Tensor base_packed_;  // of ops_
-  // On a device: what of these the CPU works on.
+  at::Tensor base_packed_;  // in ops_' memory
+  // On a device: host copies of these for the CPU's delta coding.
   at::Tensor host_base_, host_packed_, host_coded_;
 };
 

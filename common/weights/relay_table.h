@@ -1,4 +1,4 @@
-// What a rank is told of a relay plan: what it passes on of its own buckets, and to whom.
+// Relay tables: which parts of its own buckets a rank forwards, and to whom.
 #ifndef TANDEM_COMMON_WEIGHTS_RELAY_TABLE_H_
 #define TANDEM_COMMON_WEIGHTS_RELAY_TABLE_H_
 
@@ -16,14 +16,14 @@ namespace tandem::weights {
 using RelayedBucket = common::v1::RelayedBucket;
 using RelayedBuckets = google::protobuf::RepeatedPtrField<RelayedBucket>;
 
-// Of rank `sender`, in the order in which it passes them on. Receiver r of the plan is rank
-// first_receiver + r of the group; `tensor_bytes`: by receiver and tensor, what it holds.
+// Returns the table of rank `sender`, in sending order. Receiver r of the plan is rank
+// first_receiver + r of the group; `tensor_bytes`: held bytes by receiver and tensor.
 RelayedBuckets RelayedFor(const RelayPlan& plan, int sender, int first_receiver,
                           const std::vector<std::vector<int64_t>>& tensor_bytes);
 
-// Of a table that a peer sent, for a rank that receives as `plan` says. INVALID_ARGUMENT names what
-// is passed on, unless it comes after buckets of the plan, in their order, and every piece lies
-// within its tensor. That what is passed on has arrived by then is for the digests to say.
+// Validates a peer's table for a rank that receives according to `plan`. INVALID_ARGUMENT, naming
+// the entry, unless entries follow buckets of the plan, in order, and every piece lies within its
+// tensor. Does not check that the forwarded data has arrived by then; the digests do.
 absl::Status CheckRelayed(const TransferPlan& plan, const RelayedBuckets& relayed);
 
 // The bytes of all pieces.

@@ -26,7 +26,7 @@ absl::Status CheckNames(const DigestList& expected, const RankDigests& rank) {
   return absl::OkStatus();
 }
 
-// What the ranks hold of one tensor.
+// The ranks' digests of one tensor.
 struct HeldTensor {
   DigestSum sum;  // each part once
   int num_parts = 0;

@@ -1,5 +1,5 @@
-// What a replica holds, compared with what it should hold, tensor by tensor, by the digests that
-// its ranks state of their parts.
+// Compares a replica's tensors with the expected ones, by the digests that its ranks report for
+// their parts.
 #ifndef TANDEM_COMMON_WEIGHTS_REPLICA_DIGESTS_H_
 #define TANDEM_COMMON_WEIGHTS_REPLICA_DIGESTS_H_
 
@@ -15,26 +15,26 @@ namespace tandem::weights {
 
 using DigestList = google::protobuf::RepeatedPtrField<TensorDigest>;
 
-// What one rank of a replica states.
+// One rank's report.
 struct RankDigests {
   const Manifest* manifest = nullptr;  // with the rank's boxes
   const DigestList* digests = nullptr;
 };
 
-// A tensor that is not as expected.
+// A tensor that differs from the expected one.
 struct DigestDifference {
   std::string tensor;
-  int rank = 0;          // the first that is known to be wrong; kAllRanks where that cannot be told
-  std::string expected;  // of the whole tensor, or of the part where a copy of it is wrong
+  int rank = 0;          // first rank known to be wrong; kAllRanks if unknown
+  std::string expected;  // of the tensor, or of the part if copies of it differ
   std::string found;
 
-  // Parts of several ranks that do not add up.
+  // The parts of several ranks do not add up.
   static constexpr int kAllRanks = -1;
 };
 
-// One for each tensor that differs, in the order of `expected`, which are digests of whole tensors:
-// ranks that hold the same part must agree, and the parts add up to the tensor. DATA_LOSS where a
-// rank states other tensors than are expected, or what is no digest.
+// Returns one entry per differing tensor, in the order of `expected`, which are digests of complete
+// tensors. Ranks that hold the same part must agree, and the parts must add up to the tensor.
+// DATA_LOSS if a rank reports other tensors than expected, or a malformed digest.
 absl::StatusOr<std::vector<DigestDifference>> CompareDigests(const DigestList& expected,
                                                              const std::vector<RankDigests>& ranks);
 

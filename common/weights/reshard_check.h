@@ -1,5 +1,5 @@
-// What must hold of a reshard plan, checked without trusting how it was made: for tests, and for
-// whoever receives a plan from elsewhere.
+// Validates a reshard plan independently of how it was made: for tests, and for plans received from
+// elsewhere.
 #ifndef TANDEM_COMMON_WEIGHTS_RESHARD_CHECK_H_
 #define TANDEM_COMMON_WEIGHTS_RESHARD_CHECK_H_
 
@@ -11,12 +11,12 @@
 
 namespace tandem::weights {
 
-// OK where every element that a receiver holds arrives exactly once, in its place, from a sender
-// that holds it where the plan says, nothing else arrives, and no message exceeds the bucket. Else
-// INTERNAL with message, ranks and tensor. Takes time and memory by the number of pieces.
+// OK if every element that a receiver holds arrives exactly once, in its place, from a sender that
+// holds it where the plan says, nothing else arrives, and no message exceeds the bucket size. Else
+// INTERNAL with message, ranks and tensor. Time and memory grow with the number of pieces.
 absl::Status CheckCoverage(const ReshardPlan& plan, const Holdings& from, const Holdings& to);
 
-// How evenly the senders send.
+// How evenly the load is spread over the senders.
 struct SenderBalance {
   int64_t max_bytes = 0;
   double mean_bytes = 0;  // over all senders, of what one replica needs

@@ -47,7 +47,7 @@ absl::StatusOr<std::vector<PieceList>> PiecesOfPairs(const Holdings& from, const
   return pairs;
 }
 
-// Who packs what it receives does so by groups of rows: messages end between groups of so many.
+// Receivers pack by groups of this many rows, so messages end between groups.
 constexpr int64_t kRowsTogether = 64;
 
 // How many elements of a tensor, from element `first` on, go into a message that has room for

@@ -1,23 +1,23 @@
-// ReshardPlan: which bytes go from whom to whom in one hop of a weight update, from the trainer's
-// shards to a replica's boxes, or from one replica to a replica split otherwise. Computed once for
-// a pair of layouts, from numbers alone, so that every rank may compute it and find the same.
+// ReshardPlan: which bytes each rank sends to each other rank in one hop of a weight update: from
+// the trainer's shards to a replica's boxes, or between replicas with different splits. Computed
+// once per pair of layouts, from numbers alone, so every rank computes the same plan.
 //
 //   ASSIGN_OR_RETURN(ReshardPlan plan, MakeReshardPlan(TrainerHoldings(trainer, mesh),
 //                                                      RolloutHoldings(rollout), {.element_bytes =
 //                                                      2}));
 //   for (const Message& message : plan.messages) ...    // each rank does those it is in, in order
 //
-// What holds of a plan:
+// Invariants of a plan:
 // - A receiver gets every element that it holds exactly once, and nothing else.
-// - Elements that several senders hold are shared out so that all send the same number of bytes, as
-//   far as what only one of them holds allows; a share is cut at any element.
-// - A message's bytes are its pieces' runs one after another. It has at most bucket_bytes; what one
-//   pair of ranks exchanges is cut into messages of much the same size, between groups of rows of
-//   a tensor where there are such ends.
-// - The order is one for all ranks: a rank that takes its messages in it, two under way at a time,
-//   never waits for a rank that waits for it. It interleaves the senders by the share of their
-//   bytes that they have sent, so that all are busy from beginning to end, and each sender goes
-//   round its receivers, beginning with another one.
+// - Elements that several senders hold are divided so that all senders send the same number of
+//   bytes, as far as elements with only one holder allow; a share may end at any element.
+// - A message's bytes are its pieces' runs, concatenated. It has at most bucket_bytes; the traffic
+//   of a pair of ranks is cut into messages of similar size, at boundaries between groups of rows
+//   of a tensor where possible.
+// - All ranks share one order: a rank that processes its messages in this order, two in flight at
+//   a time, never deadlocks. The order interleaves senders by the fraction of their bytes already
+//   sent, so all stay busy from start to end; each sender cycles through its receivers, starting
+//   with a different one.
 #ifndef TANDEM_COMMON_WEIGHTS_RESHARD_PLAN_H_
 #define TANDEM_COMMON_WEIGHTS_RESHARD_PLAN_H_
 
@@ -29,7 +29,7 @@
 
 namespace tandem::weights {
 
-inline constexpr int kBucketsInFlight = 2;  // of a rank
+inline constexpr int kBucketsInFlight = 2;  // per rank
 
 struct MessagePiece {
   Piece piece;
@@ -47,7 +47,7 @@ struct Message {
 struct ReshardPlan {
   int64_t element_bytes = 0;
   int64_t bucket_bytes = 0;
-  std::vector<Message> messages;        // in the order in which every rank takes its own
+  std::vector<Message> messages;        // every rank processes its own in this order
   std::vector<int64_t> sent_bytes;      // by sender
   std::vector<int64_t> received_bytes;  // by receiver
 
@@ -63,8 +63,8 @@ struct ReshardOptions {
   int64_t bucket_bytes = int64_t{64} << 20;
 };
 
-// INVALID_ARGUMENT: a bucket that holds no element, or sides of different models.
-// FAILED_PRECONDITION, with the rank and the tensor: what a receiver wants is held by nobody.
+// INVALID_ARGUMENT: bucket_bytes holds no element, or the two sides have different models.
+// FAILED_PRECONDITION, with the rank and the tensor: nobody holds what a receiver wants.
 absl::StatusOr<ReshardPlan> MakeReshardPlan(const Holdings& from, const Holdings& to,
                                             const ReshardOptions& options);
 

@@ -80,15 +80,15 @@ absl::Status ReshardReceiver::ReceiveWhole(const TransferPlan& plan, const Recei
                                            BucketSink& sink, PhaseTimes& times) {
   const int count = static_cast<int>(plan.buckets.size());
   const int window = MessagesUnderWay(plan.largest_bucket_bytes);
-  // What is passed on is read where it has landed: half of the slots are left to who is fed.
+  // Forwarding reads from where the message landed: half of the slots stay reserved for it.
   const int behind = links.forward == nullptr ? 0 : window / 2;
-  // Of a bucket that is under way: the spans, where each arrives, and whether that is its place.
+  // A bucket in flight: its spans, where each lands, and whether that is its final place.
   struct Slot {
     std::vector<BucketSpan> spans;
     std::vector<at::Tensor> landing;
     std::vector<bool> in_place;
     Works arriving;
-    Works leaving;  // of the bucket that was here before, too
+    Works leaving;  // also of the slot's previous bucket
     Clock::time_point posted;
   };
   std::vector<Slot> slots(window);
@@ -136,7 +136,7 @@ absl::Status ReshardReceiver::ReceiveWhole(const TransferPlan& plan, const Recei
                            ArrivalOf(slot.arriving));
     }
     slot.arriving.clear();
-    // What takers did while this thread waited counts as theirs.
+    // Counts the takers' work during this wait as theirs.
     const Clock::duration taken = sink.taken_time() - taken_before;
     const double taken_seconds = std::chrono::duration<double>(taken).count();
     times.Add("unpack", taken_seconds, taken_seconds);
@@ -178,7 +178,7 @@ absl::Status ReshardReceiver::ReceiveDeltas(const TransferPlan& plan, const Rece
                                             BucketSink& sink, PhaseTimes& times) {
   const int count = static_cast<int>(plan.buckets.size());
   const int64_t room = MaxEncodedBytes(plan.largest_bucket_bytes);
-  // What whole buckets were received into goes first.
+  // Frees the receive buffers of complete buckets first.
   buffers_.resize(2);
   for (at::Tensor& buffer : buffers_) {
     if (buffer.defined() && buffer.numel() < room) buffer = at::Tensor();

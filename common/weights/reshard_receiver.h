@@ -1,17 +1,16 @@
-// ReshardReceiver: takes a rank's buckets from those who send them, in the plan's order, and passes
-// them on to the next of a chain as they arrive, as they are or cut anew (relay_sender.h).
+// ReshardReceiver: receives a rank's buckets in plan order and forwards them along the chain as
+// they arrive, unchanged or cut for another split (relay_sender.h).
 //
-// Of a bucket each span is a message, received straight into its place where the sink has one. A
-// delta's bucket comes as two messages: its coded size, eight bytes, and the delta
-// (delta_format.md). It is passed on as it came.
+// Each span of a bucket is a message, received directly into its place if the sink has one. A
+// delta's bucket is two messages: its coded size, eight bytes, and the delta (delta_format.md).
+// Deltas are forwarded unchanged.
 //
-// Transfer memory is at most that of the messages under way (MessagesUnderWay), and none where all
-// spans have places; with deltas two buckets, and a third in which they are applied. It is memory
-// of `ops`, and so is the sink's. Deltas are applied by the CPU: on a device, delta and base come
-// to the host for it and the result goes back, through page-locked memory of two buckets.
-// Threads: one object serves one rank, on its data-plane thread. Errors: those of the groups and of
-// the sink, with the bucket; DATA_LOSS for a delta that is none. After an error the groups are to
-// be aborted.
+// Transfer memory is at most that of the messages in flight (MessagesUnderWay), and none if all
+// spans have places; with deltas two buckets, and a third in which they are applied. Buffers and
+// the sink's memory belong to `ops`. The CPU applies deltas: on a device, delta and base are copied
+// to the host and the result back, through page-locked memory of two buckets. Threads: one object
+// serves one rank, on its data-plane thread. Errors: those of the groups and of the sink, with the
+// bucket; DATA_LOSS for a malformed delta. After an error, abort the groups.
 #ifndef TANDEM_COMMON_WEIGHTS_RESHARD_RECEIVER_H_
 #define TANDEM_COMMON_WEIGHTS_RESHARD_RECEIVER_H_
 
@@ -33,17 +32,17 @@ namespace tandem::weights {
 
 // The rank's neighbours in an update.
 struct ReceiveLinks {
-  comm::ProcessGroup* from = nullptr;     // the buckets' sources are its ranks
-  std::optional<int> fed_by;              // its rank that passes on all of them, if one does
-  comm::ProcessGroup* forward = nullptr;  // null: nobody is fed
-  int forward_to = 0;                     // its rank that is
-  RelaySender* relay = nullptr;           // instead of `forward`: who is fed is split otherwise
-  LinkTimes* times = nullptr;             // by rank of `from`; null: nobody wants to know
+  comm::ProcessGroup* from = nullptr;     // bucket sources are its ranks
+  std::optional<int> fed_by;              // its rank that forwards all buckets, if one does
+  comm::ProcessGroup* forward = nullptr;  // null: no forwarding
+  int forward_to = 0;                     // rank of `forward` to send to
+  RelaySender* relay = nullptr;           // instead of `forward`, for another split
+  LinkTimes* times = nullptr;             // by rank of `from`; null: not measured
 };
 
 class ReshardReceiver {
  public:
-  // `ops` outlive it.
+  // `ops` must outlive it.
   explicit ReshardReceiver(DeviceOps& ops = CpuOps()) : ops_(ops) {}
 
   absl::Status Receive(const TransferPlan& plan, const ReceiveLinks& links, bool delta,
@@ -56,19 +55,19 @@ class ReshardReceiver {
                             PhaseTimes& times);
   absl::Status ReceiveDeltas(const TransferPlan& plan, const ReceiveLinks& links, BucketSink& sink,
                              PhaseTimes& times);
-  // INVALID_ARGUMENT where it is no rank of the group.
+  // INVALID_ARGUMENT if it is no rank of the group.
   static absl::StatusOr<int> SourceOf(const TransferPlan& plan, const ReceiveLinks& links,
                                       int bucket);
-  // Applies the delta in `coded` to `next`, which holds the base; both are ops_'.
+  // Applies the delta in `coded` to `next`, which holds the base; both in ops_' memory.
   absl::Status Apply(const at::Tensor& coded, const at::Tensor& next);
-  // What the words that were received into `words`, ops_' memory, say.
+  // Decodes the size received into `words`, which is in ops_' memory.
   absl::StatusOr<int64_t> ReadSize(const at::Tensor& words);
 
   DeviceOps& ops_;
-  // Kept from one update to the next, except after an error: then a group may still hold them.
-  std::vector<at::Tensor> buffers_;  // uint8, of the messages under way
+  // Kept between updates, except after an error, because a group may still use them.
+  std::vector<at::Tensor> buffers_;  // uint8, for the messages in flight
   at::Tensor base_;                  // uint8: where deltas are applied
-  // On a device: what of these the CPU works on.
+  // On a device: host copies of these for applying deltas.
   at::Tensor host_coded_, host_base_;
 };
 

@@ -1,5 +1,5 @@
-// Regions: a tensor cut into disjoint pieces, each held whole by all of its holders. The first step
-// of a reshard plan (reshard_plan.h).
+// Regions: a tensor cut into disjoint pieces, each held completely by all of its holders. The first
+// step of a reshard plan (reshard_plan.h).
 #ifndef TANDEM_COMMON_WEIGHTS_RESHARD_REGIONS_H_
 #define TANDEM_COMMON_WEIGHTS_RESHARD_REGIONS_H_
 
@@ -11,7 +11,7 @@
 namespace tandem::weights {
 
 struct Region {
-  // A rank that has the piece, and where its first element lies.
+  // A rank that holds the piece, and the location of its first element.
   struct Source {
     int32_t rank = 0;
     int32_t block = 0;
@@ -21,17 +21,17 @@ struct Region {
   std::vector<Source> sources;  // by rank
 };
 
-// A holding and whose it is.
+// A holding and its rank.
 struct RankHolding {
   int32_t rank = 0;
   const Holding* holding = nullptr;
 };
 
-// By tensor: all holdings of all ranks.
+// Groups all holdings of all ranks by tensor.
 std::vector<std::vector<RankHolding>> HoldingsByTensor(const Holdings& holdings);
 
-// The regions of one tensor, in order of their first element. What all ranks hold of it must be
-// contiguous ranges, or pieces of which any two are the same or disjoint.
+// Returns the regions of one tensor, ordered by first element. The holdings must be contiguous
+// ranges, or pieces that are pairwise identical or disjoint.
 std::vector<Region> RegionsOf(const std::vector<RankHolding>& holdings);
 
 }  // namespace tandem::weights

@@ -1,6 +1,6 @@
-// Copies and casts of runs as threads of a grid make them: what one thread of all does. Compiled
-// for the device by weight_kernels.cu. Casts round to the nearest, ties to even; a NaN becomes the
-// type's quiet NaN of its sign.
+// Copies and casts of runs: the work of one thread of a grid. weight_kernels.cu compiles it for the
+// device. Casts round to nearest, ties to even; NaN: bfloat16 always yields 0x7FC0, float16 the
+// quiet NaN of the same sign.
 #ifndef TANDEM_COMMON_WEIGHTS_RUN_KERNELS_H_
 #define TANDEM_COMMON_WEIGHTS_RUN_KERNELS_H_
 
@@ -14,12 +14,12 @@ namespace tandem::weights {
 
 inline constexpr int kRunThreads = 256;
 
-// 16 bytes that move as one.
+// 16 bytes moved by one load and store.
 struct alignas(16) RunVector {
   uint64_t halves[2];
 };
 
-// The largest load that every address of the run allows: 16, 8, 4, 2 or 1 bytes.
+// The widest load that all addresses of the run are aligned for: 16, 8, 4, 2 or 1 bytes.
 TANDEM_HOST_DEVICE inline int CopyWidth(const CopyRun& run) {
   uint64_t all = reinterpret_cast<uint64_t>(run.from) | reinterpret_cast<uint64_t>(run.to) |
                  static_cast<uint64_t>(run.size);
@@ -43,7 +43,7 @@ TANDEM_HOST_DEVICE inline void CopyThreadOf(const CopyRun& run, int64_t thread,
   }
 }
 
-// What thread `thread` of `num_threads` copies.
+// Performs the copies of thread `thread` of `num_threads`.
 TANDEM_HOST_DEVICE inline void CopyThread(const CopyRun& run, int64_t thread, int64_t num_threads) {
   switch (CopyWidth(run)) {
     case 16:
@@ -68,7 +68,7 @@ TANDEM_HOST_DEVICE constexpr uint16_t Float16Bits(uint32_t bits) {
   const uint32_t sign = (bits >> 16) & 0x8000u;
   const uint32_t magnitude = bits & 0x7FFFFFFFu;
   if (magnitude > 0x7F800000u) return static_cast<uint16_t>(sign | 0x7E00u);
-  // From 65520 on the nearest is infinity.
+  // Values from 65520 on round to infinity.
   if (magnitude >= 0x477FF000u) return static_cast<uint16_t>(sign | 0x7C00u);
   if (magnitude >= 0x38800000u) {  // 2^-14: normal; the exponent's bias changes by 112
     const uint32_t rounded = magnitude - (112u << 23) + 0xFFFu + ((magnitude >> 13) & 1);
@@ -85,12 +85,12 @@ TANDEM_HOST_DEVICE constexpr uint16_t Float16Bits(uint32_t bits) {
   return static_cast<uint16_t>(sign | (whole + up));
 }
 
-// What thread `thread` of `num_threads` casts.
+// Performs the casts of thread `thread` of `num_threads`.
 TANDEM_HOST_DEVICE inline void CastThread(const CastRun& run, WireElement element, int64_t thread,
                                           int64_t num_threads) {
   for (int64_t i = thread; i < run.length * run.repeat; i += num_threads) {
     const int64_t number = run.repeat == 1 ? 0 : i / run.length;
-    // The bits are moved, never computed with: a NaN's payload stays in float32.
+    // Moves bits without arithmetic, so a NaN keeps its payload in float32.
     const uint32_t bits = reinterpret_cast<const uint32_t*>(
         run.from)[number * run.from_stride + (i - number * run.length)];
     if (element == WireElement::kFloat32) {

@@ -38,7 +38,7 @@ std::vector<int64_t> SenderShares::Quotas(const Group& group) const {
     ++filled;
     level = sum / filled;
   }
-  // What does not divide goes to the first of them.
+  // The remainder goes to the first of them.
   int64_t rest = group.elements;
   std::vector<int64_t> quotas;
   for (const int32_t sender : group.senders) {

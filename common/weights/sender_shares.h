@@ -1,4 +1,4 @@
-// SenderShares: shares out among senders what several of them hold, so that all send alike. The
+// SenderShares: divides data with several holders among the senders to balance their load. The
 // second step of a reshard plan (reshard_plan.h).
 #ifndef TANDEM_COMMON_WEIGHTS_SENDER_SHARES_H_
 #define TANDEM_COMMON_WEIGHTS_SENDER_SHARES_H_
@@ -17,18 +17,17 @@ class SenderShares {
  public:
   explicit SenderShares(int num_senders) : loads_(num_senders) {}
 
-  // `receiver` wants `match.piece` (b) of `region` (a), which lies at `to` there.
+  // `receiver` wants `match.piece` (b) of `region` (a) and stores it at `to`.
   void Add(const Region& region, const PieceMatch& match, int32_t receiver, const Place& to);
 
-  // Calls `give` for every portion with its sender. What one sender alone holds is given as it was
-  // added; then group by group of senders that hold the same, smaller groups first: each sender is
-  // filled up to the level at which all of the group have sent the same, in the order of Add(), so
-  // that a group of n cuts n - 1 pieces.
+  // Calls `give` for every portion with its sender. Smaller groups of senders come first; data with
+  // a single holder is passed uncut. Within a group, fills each sender up to a common load, in the
+  // order of Add(), so a group of n makes at most n - 1 cuts.
   void Give(absl::FunctionRef<void(int32_t sender, int32_t receiver, const MessagePiece&)> give);
 
  private:
   struct Wanted {
-    MessagePiece piece;  // `from` without block, and with the offset within the region
+    MessagePiece piece;  // `from`: no block; offset is relative to the region
     int32_t receiver = 0;
     std::vector<Region::Source> sources;
   };
@@ -38,11 +37,11 @@ class SenderShares {
     int64_t elements = 0;
   };
 
-  // How many elements each of the group's senders is to give.
+  // Number of elements that each of the group's senders gives.
   std::vector<int64_t> Quotas(const Group& group) const;
 
   std::vector<int64_t> loads_;  // elements, by sender
-  std::vector<Group> groups_;   // in order of first mention
+  std::vector<Group> groups_;   // in order of first Add()
   absl::flat_hash_map<std::vector<int32_t>, size_t> group_index_;
 };
 

@@ -1,8 +1,7 @@
-// What several ranks of a replica hold alike (norms, routers) comes to the replica once: each of
-// them gets an even part, and they exchange the parts among themselves, over links that are faster
-// than those by which it came. Without this the one trainer rank that has a layer's norms would
-// send them to every tensor-parallel rank, and with many ranks that is more than all else that it
-// sends.
+// Splits data that several ranks of a replica share (norms, routers) so that it enters the replica
+// once: each rank receives an even part, and the ranks exchange the parts over their faster local
+// links. Otherwise the one trainer rank that has a layer's norms would send them to every
+// tensor-parallel rank, which with many ranks exceeds everything else it sends.
 #ifndef TANDEM_COMMON_WEIGHTS_SPLIT_WANTS_H_
 #define TANDEM_COMMON_WEIGHTS_SPLIT_WANTS_H_
 
@@ -11,12 +10,12 @@
 namespace tandem::weights {
 
 struct SplitWants {
-  Holdings first;  // disjoint; together all that the replica holds
-  Holdings rest;   // what each rank lacks then, which others of the replica have
+  Holdings first;  // disjoint; their union is all that the replica holds
+  Holdings rest;   // what each rank then still lacks; other ranks of the replica have it
 };
 
-// Places are those of `replica`. Parts have at least kLeastPart elements; what is smaller goes
-// whole to one of its holders.
+// Places refer to `replica`. Parts have at least kLeastPart elements; smaller data goes whole to
+// one of its holders.
 inline constexpr int64_t kLeastPart = 8;
 SplitWants SplitWantsOf(const Holdings& replica);
 

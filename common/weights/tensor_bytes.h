@@ -10,7 +10,7 @@
 
 namespace tandem::weights {
 
-// Of a contiguous tensor on the host, which must outlive them.
+// Returns the bytes of a contiguous host tensor, which must outlive them.
 inline absl::Span<std::byte> BytesOf(const at::Tensor& tensor) {
   return {static_cast<std::byte*>(tensor.data_ptr()), static_cast<size_t>(tensor.nbytes())};
 }

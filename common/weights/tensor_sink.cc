@@ -43,10 +43,10 @@ void ForRuns(const common::v1::BucketPiece& piece, Body body) {
 
 }  // namespace
 
-// Of a span whose pieces are one run each.
+// Takes a span whose pieces have one run each.
 class TensorSink::SpanTaker : public comm::MessageTaker {
  public:
-  // `keeps`: the bytes are to be where they are received, also where they do not belong there.
+  // `keeps`: the receive buffer must hold the bytes too, even if it is not their destination.
   SpanTaker(TensorSink& sink, int bucket, const BucketSpan& span, bool keeps)
       : sink_(sink),
         pieces_(sink.plan_.buckets[bucket].pieces()),
@@ -57,7 +57,7 @@ class TensorSink::SpanTaker : public comm::MessageTaker {
   void Take(int64_t offset, const std::byte* from, std::byte* to, int64_t size,
             bool stays) override {
     const auto start = PhaseTimes::Clock::now();
-    // What was left for now comes first.
+    // Bytes deferred by earlier calls come first.
     int64_t here = offset + size - taken_;
     from -= offset - taken_;
     to -= offset - taken_;
@@ -260,10 +260,10 @@ absl::Status TensorSink::Digest(int bucket) {
   takers_.erase(bucket);
   std::vector<const Piece*> pieces;
   for (int i = 0; i < all.size(); ++i) {
-    // What is packed was digested on its way there.
+    // Packed tensors were digested on their way.
     if (!is_taken[i] && !IsPacked(all[i].tensor())) pieces.push_back(&all[i]);
   }
-  // On the host one by one: who is told finds them in the core's cache.
+  // On the host one by one: the `arrived` callback then finds the bytes in the core's cache.
   const size_t at_once = ops_.on_host() ? 1 : pieces.size();
   for (size_t first = 0; first < pieces.size(); first += at_once) {
     RETURN_IF_ERROR(AddToSums(absl::MakeSpan(pieces).subspan(first, at_once)));

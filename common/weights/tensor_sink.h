@@ -1,5 +1,4 @@
-// TensorSink: puts buckets into tensors that lie in memory, the host's or a device's, and digests
-// what lies there.
+// TensorSink: stores buckets into tensors in host or device memory, and digests what is stored.
 #ifndef TANDEM_COMMON_WEIGHTS_TENSOR_SINK_H_
 #define TANDEM_COMMON_WEIGHTS_TENSOR_SINK_H_
 
@@ -17,24 +16,24 @@
 
 namespace tandem::weights {
 
-// The bytes of tensor i of the manifest, at a fixed address; none where it is packed.
+// The bytes of tensor i of the manifest, at a fixed address; empty for a packed tensor.
 using TensorMemory = std::function<absl::Span<std::byte>(int tensor)>;
 
-// The bytes of tensor i in the version that a delta is applied on; none where it is packed.
+// The bytes of tensor i in the version that deltas apply to; empty for a packed tensor.
 using BaseMemory = std::function<absl::Span<const std::byte>(int tensor)>;
 
-// Told of bytes [offset, offset + size) of a tensor when they are there and digested, once each; an
+// Called once for bytes [offset, offset + size) of a tensor after they are stored and digested; an
 // error ends the update.
 using BytesArrived = std::function<absl::Status(int tensor, int64_t offset, int64_t size)>;
 
-// One update; the plan outlives it, and `ops`, whose memory the tensors and the base are in: what
-// is done to them is queued there, and done when Digest() returns. What has arrived is digested
-// bucket by bucket from where it lies or, on the host, while it is written there: the digests say
-// what is there, not what passed by. Of a packed tensor they say what was packed.
+// Serves one update. The plan must outlive it, and so must `ops`, which owns the memory of tensors
+// and base; work on them is queued there and complete when Digest() returns. Digests cover the
+// stored bytes, not those in transit: they are computed bucket by bucket from the destination or,
+// on the host, while writing it. For a packed tensor they cover the bytes before packing.
 class TensorSink : public BucketSink {
  public:
-  // INTERNAL names a tensor whose memory has another size than the plan.
   ~TensorSink() override;
+  // INTERNAL, naming the tensor, if its memory does not have the plan's size.
   static absl::StatusOr<std::unique_ptr<TensorSink>> Create(
       const TransferPlan& plan, TensorMemory memory, BytesArrived arrived = nullptr,
       BaseMemory base = nullptr, DeviceOps& ops = CpuOps(), PackedTensors* packed = nullptr);
@@ -56,29 +55,28 @@ class TensorSink : public BucketSink {
   using Piece = common::v1::BucketPiece;
   class SpanTaker;
   bool IsPacked(int tensor) const { return is_packed_[tensor]; }
-  // Digests bytes of a packed tensor, which lie there, and packs them.
+  // Digests bytes of a packed tensor from `bytes`, and packs them.
   absl::Status PackFrom(int tensor, int64_t offset, absl::Span<const std::byte> bytes);
-  // Of what is packed next: room for that much, soon in the core's cache.
+  // Scratch of `size` bytes for the next packing; reused, so it stays in the core's cache.
   absl::Span<std::byte> Scratch(int64_t size);
-  // Digests the pieces where they lie.
+  // Digests the pieces in place.
   absl::Status AddToSums(absl::Span<const Piece* const> pieces);
-  // Says that all of it is there.
+  // Reports all bytes of the piece.
   absl::Status Arrived(const Piece& piece);
-  // Says that these bytes are there and digested, and completes their tensor's digest if they were
-  // the last.
+  // Reports these bytes as stored and digested; completes the tensor's digest with its last bytes.
   absl::Status Arrived(int tensor, int64_t offset, int64_t size);
 
   const TransferPlan& plan_;
   const TensorMemory memory_;
-  const BytesArrived arrived_;   // null: nobody asks
-  const BaseMemory base_;        // null: there is none
-  PackedTensors* const packed_;  // null: no tensor is
+  const BytesArrived arrived_;   // may be null
+  const BaseMemory base_;        // null: no base
+  PackedTensors* const packed_;  // null: no packed tensors
   DeviceOps& ops_;
   std::vector<bool> is_packed_;
   std::vector<std::byte> scratch_;
   std::vector<int64_t> missing_;  // bytes of each tensor that are not digested yet
   std::vector<DigestSum> sums_;
-  std::vector<DigestRun> runs_;                                    // of what is being digested
+  std::vector<DigestRun> runs_;                                    // being digested
   std::map<int, std::vector<std::unique_ptr<SpanTaker>>> takers_;  // by bucket
   PhaseTimes::Clock::duration taken_time_ = {};
   std::vector<TensorDigest> digests_;

@@ -1,6 +1,6 @@
-// Launches of the kernels for weights on a CUDA device. Each call queues on `stream` and returns;
-// the current device is the stream's. Lists of any length; what they point to is read and written
-// until the stream has got there, the lists themselves only during the call.
+// Launches the weight kernels on a CUDA device. Each call queues on `stream` and returns; the
+// current device must be the stream's. Lists may have any length. The memory they point to must
+// stay valid until the stream has executed the work, the lists only during the call.
 #ifndef TANDEM_COMMON_WEIGHTS_WEIGHT_KERNELS_H_
 #define TANDEM_COMMON_WEIGHTS_WEIGHT_KERNELS_H_
 
@@ -17,7 +17,7 @@ cudaError_t LaunchCopy(const CopyRun* runs, size_t count, cudaStream_t stream);
 
 cudaError_t LaunchCast(WireElement element, const CastRun* runs, size_t count, cudaStream_t stream);
 
-// Adds each run's sum to lanes[2 * slot] and lanes[2 * slot + 1], which are on the device.
+// Adds each run's sum to lanes[2 * slot] and lanes[2 * slot + 1] in device memory.
 cudaError_t LaunchDigest(const DigestRun* runs, size_t count, uint64_t* lanes, cudaStream_t stream);
 
 }  // namespace tandem::weights

@@ -1,4 +1,4 @@
-// A parsed template.
+// The syntax tree of a template.
 #ifndef TANDEM_COMMON_TOKENIZER_JINJA_AST_H_
 #define TANDEM_COMMON_TOKENIZER_JINJA_AST_H_
 
@@ -54,7 +54,7 @@ struct Block {
   std::vector<std::unique_ptr<const Stmt>> statements;
 };
 
-// What `for` and `set` assign to.
+// The target of `for` and `set`.
 struct Target {
   std::string name;       // empty: a tuple of parts
   std::string attribute;  // of a namespace, when not empty
@@ -89,7 +89,7 @@ struct Stmt {
   bool recursive = false;
 };
 
-// The name that a filter block's text has in its chain of filters.
+// The name that stands for a filter block's text in its chain of filters.
 inline constexpr char kBlockText[] = " text";
 
 }  // namespace tandem::tokenizer::jinja::internal

@@ -10,10 +10,10 @@
 namespace tandem::tokenizer::jinja::internal {
 namespace {
 
-// Of expressions and statements inside one another, macros included: bounds the stack.
+// Limit on nested expressions and statements, macros included: bounds the stack.
 constexpr int kMaxTreeDepth = 1200;
 
-// The innermost place that knows its line adds it.
+// Adds the line at the innermost place that knows it.
 absl::Status WithLine(const absl::Status& status, int line) {
   if (absl::StartsWith(status.message(), "template line ")) return status;
   return absl::Status(status.code(), absl::StrCat("template line ", line, ": ", status.message()));
@@ -176,7 +176,7 @@ absl::Status Evaluator::RunLoop(const Stmt& statement, const ScopePtr& scope, co
   loop->items = list.list_pointer();
   loop->depth = depth;
   if (statement.recursive) {
-    // loop(children) runs the same body over them, and gives its output.
+    // loop(children) runs the same body over them and returns its output.
     RETURN_IF_ERROR(Hold(scope));
     auto recurse = std::make_shared<Callable>();
     recurse->name = "loop";
@@ -199,7 +199,7 @@ absl::Status Evaluator::RunLoop(const Stmt& statement, const ScopePtr& scope, co
   }
   const size_t count = loop->items->items.size();
   for (loop->index = 0; loop->index < count; ++loop->index) {
-    // Each turn has its own variables: a set in one is not seen in the next.
+    // Each iteration has its own variables: a set in one is not visible in the next.
     const auto inner = std::make_shared<Scope>(scope);
     inner->variables["loop"] = Value(loop);
     RETURN_IF_ERROR(Assign(statement.targets[0], loop->items->items[loop->index], inner.get()));
@@ -451,7 +451,7 @@ absl::StatusOr<Arguments> Evaluator::EvalArguments(const Expr& expr, size_t firs
 absl::StatusOr<Value> Evaluator::EvalCall(const Expr& expr, const ScopePtr& scope,
                                           const Value* caller) {
   const Expr& callee = *expr.args[0];
-  // A method is called without making a function of it first.
+  // Calls a method without making a function of it first.
   if (callee.kind == Expr::Kind::kAttribute && caller == nullptr) {
     ASSIGN_OR_RETURN(const Value object, Eval(*callee.args[0], scope));
     ASSIGN_OR_RETURN(Arguments arguments, EvalArguments(expr, 1, scope));

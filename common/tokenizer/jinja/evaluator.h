@@ -14,7 +14,7 @@
 
 namespace tandem::tokenizer::jinja::internal {
 
-// Variables of a block; what is not here is looked for in the parent.
+// Variables of a block; names not found here are looked up in the parent.
 struct Scope {
   explicit Scope(std::shared_ptr<Scope> parent) : parent(std::move(parent)) {}
   absl::flat_hash_map<std::string, Value> variables;
@@ -28,7 +28,7 @@ class Evaluator {
   Evaluator(const Limits& limits, absl::Time now) : runtime_(limits, now) {}
   ~Evaluator();
 
-  // `variables` are what the template sees besides the global functions.
+  // The template sees `variables` and the global functions.
   absl::StatusOr<std::string> Render(const Block& root, const Dict& variables);
 
  private:
@@ -45,12 +45,12 @@ class Evaluator {
   absl::Status RunWith(const Stmt& statement, const ScopePtr& scope);
   absl::StatusOr<std::vector<Value>> LoopItems(const Stmt& statement, const ScopePtr& scope,
                                                const Value& iterable);
-  // The output of a block in a scope of its own.
+  // Returns the output of a block run in a scope of its own.
   absl::StatusOr<std::string> Capture(const Block& block, const ScopePtr& scope);
   absl::Status Write(absl::string_view text);
   absl::Status Assign(const Target& target, const Value& value, Scope* scope);
   absl::StatusOr<Value> MakeMacro(const Stmt& statement, const ScopePtr& scope);
-  // Keeps a scope that a function holds, to take it apart at the end.
+  // Records a scope that a function holds, so that the destructor can clear it.
   absl::Status Hold(const ScopePtr& scope);
   absl::StatusOr<Value> CallMacro(const Stmt& statement, const ScopePtr& scope,
                                   Arguments& arguments);
@@ -68,7 +68,7 @@ class Evaluator {
   std::string output_;
   int depth_ = 0;       // of the walk over the tree
   int call_depth_ = 0;  // of macros
-  // Scopes that macros hold: they would hold each other for ever.
+  // Scopes that macros hold. They form reference cycles, which the destructor breaks.
   std::vector<ScopePtr> captured_;
 };
 

@@ -124,7 +124,7 @@ ExpressionParser::Result ExpressionParser::And() {
 }
 
 ExpressionParser::Result ExpressionParser::Not() {
-  // Counted, not recursed into: "not not not ..." may be long.
+  // Counts instead of recursing: "not not not ..." may be long.
   std::vector<int> lines;
   while (tokens_.IsName("not")) lines.push_back(tokens_.Next().line);
   ASSIGN_OR_RETURN(ExprPtr expr, Comparison());
@@ -218,7 +218,7 @@ ExpressionParser::Result ExpressionParser::Unary(bool with_filters) {
     sign->args.push_back(std::move(expr));
     ASSIGN_OR_RETURN(expr, Finish(std::move(sign)));
   }
-  // A filter applies to what the signs made: -1|abs is 1.
+  // A filter applies after the signs: -1|abs is 1.
   if (with_filters) return Filters(std::move(expr));
   return expr;
 }

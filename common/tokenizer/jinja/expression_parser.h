@@ -1,4 +1,5 @@
-// The expressions inside tags, by recursive descent; precedence and quirks as Jinja 3.1's parser.
+// Parses the expressions inside tags by recursive descent, with the precedence and quirks of Jinja
+// 3.1.
 #ifndef TANDEM_COMMON_TOKENIZER_JINJA_EXPRESSION_PARSER_H_
 #define TANDEM_COMMON_TOKENIZER_JINJA_EXPRESSION_PARSER_H_
 
@@ -14,11 +15,11 @@ class ExpressionParser {
  public:
   explicit ExpressionParser(TokenStream* tokens) : tokens_(*tokens) {}
 
-  // Without `conditional` an "x if y" ends before the if.
+  // Stops "x if y" before the if unless `conditional`.
   absl::StatusOr<ExprPtr> Expression(bool conditional = true);
-  // "a, b" as a tuple; a single expression as itself. Stops before the name `end`.
+  // Parses "a, b" as a tuple; a single expression as itself. Stops before the name `end`.
   absl::StatusOr<ExprPtr> Tuple(bool conditional = true, absl::string_view end = "");
-  // A chain of filters behind `subject`, the first one without its '|'.
+  // Parses a chain of filters after `subject`, the first one without its '|'.
   absl::StatusOr<ExprPtr> FilterChain(ExprPtr subject);
 
  private:
@@ -26,7 +27,7 @@ class ExpressionParser {
   using Result = absl::StatusOr<ExprPtr>;
 
   MutableExpr New(Expr::Kind kind, int line) const;
-  // Takes the depth of the arguments; fails beyond the limit.
+  // Computes the depth from the arguments; fails beyond the limit.
   static Result Finish(MutableExpr expr);
   Result Binary(Expr::Kind kind, int line, std::string name, ExprPtr left, ExprPtr right) const;
 
@@ -48,7 +49,7 @@ class ExpressionParser {
   Result Test(ExprPtr expr);
   Result ListLiteral();
   Result DictLiteral();
-  // "(a, b, c=d)" with its parentheses, appended to the call.
+  // Parses "(a, b, c=d)" with its parentheses and appends it to the call.
   absl::Status Arguments(Expr* call);
   absl::Status Enter();
 

@@ -1,4 +1,4 @@
-// Filters by name, in groups that have a file each.
+// Filters by name; each group has a file of its own.
 #ifndef TANDEM_COMMON_TOKENIZER_JINJA_FILTERS_H_
 #define TANDEM_COMMON_TOKENIZER_JINJA_FILTERS_H_
 
@@ -11,7 +11,7 @@
 
 namespace tandem::tokenizer::jinja {
 
-// `arguments` has the subject as its first positional one.
+// The subject is the first positional argument.
 using Filter = absl::StatusOr<Value> (*)(Runtime&, const std::string& name, Arguments& arguments);
 using FilterTable = std::vector<std::pair<std::string, Filter>>;
 

@@ -97,10 +97,10 @@ Result StrftimeNow(Runtime& runtime, Arguments& args) {
   return Value(std::move(out));
 }
 
-// joiner(", ") gives nothing the first time it is called.
+// joiner(", ") returns nothing on its first call.
 Result Joiner(Runtime&, Arguments& args) {
   ASSIGN_OR_RETURN(const auto bound, Bind("joiner", args, {"sep"}));
-  // Text only: joiners of joiners would make a chain without end.
+  // Text only: joiners of joiners could form an endless chain.
   ASSIGN_OR_RETURN(const std::string separator,
                    ToString(bound[0] == nullptr ? Value(", ") : *bound[0], "sep"));
   auto joiner = std::make_shared<Callable>();

@@ -123,7 +123,7 @@ class Lexer {
     pos_ += count;
   }
 
-  // Where the next tag opens, or the end.
+  // Position of the next tag, or of the end.
   size_t NextTag() const {
     for (size_t at = source_.find('{', pos_); at != std::string::npos;
          at = source_.find('{', at + 1)) {
@@ -133,7 +133,7 @@ class Lexer {
     return source_.size();
   }
 
-  // The text before a tag as the tag's sign and the line decide.
+  // The text before a tag, trimmed according to the tag's sign and the line.
   absl::string_view Trimmed(absl::string_view text, char sign, bool is_output) const {
     if (sign == '-') return Strip(text, Side::kRight);
     if (sign == '+' || is_output) return text;
@@ -171,7 +171,7 @@ class Lexer {
     return Code(kind == '{');
   }
 
-  // Consumes "-%}" with the white space behind it, "+%}", or "%}" with a newline.
+  // Consumes "-%}" with the following white space, "+%}", or "%}" with a newline.
   bool TakeEnd(absl::string_view end, bool trims_newline) {
     const absl::string_view rest = Rest();
     size_t length = 0;
@@ -210,7 +210,7 @@ class Lexer {
     return source_.size() - Strip(rest, Side::kLeft).size();
   }
 
-  // "{% raw %}...{% endraw %}": its text is taken as it is.
+  // "{% raw %}...{% endraw %}": takes its text verbatim.
   absl::Status Raw(bool* is_raw) {
     const int begin = line_;
     size_t at = SkipSpace(pos_);
@@ -250,7 +250,7 @@ class Lexer {
       if (pos_ >= source_.size()) {
         return ErrorAt(begin, absl::StrCat("a tag is not closed: expected '", end, "'"));
       }
-      // Braces of a dictionary come before the tag's end.
+      // Braces of a dictionary take precedence over the tag's end.
       if (open.empty() && TakeEnd(end, !is_output)) {
         Emit(is_output ? Kind::kOutputEnd : Kind::kStatementEnd, "");
         return absl::OkStatus();

@@ -1,4 +1,4 @@
-// A template's source as tokens, white space control applied.
+// Splits a template's source into tokens and applies white space control.
 #ifndef TANDEM_COMMON_TOKENIZER_JINJA_LEXER_H_
 #define TANDEM_COMMON_TOKENIZER_JINJA_LEXER_H_
 
@@ -29,8 +29,8 @@ struct Token {
   int line;
 };
 
-// As transformers sets Jinja up: trim_blocks and lstrip_blocks on, the last newline dropped.
-// InvalidArgument with the line for a tag that does not end or a character that belongs nowhere.
+// Follows transformers' Jinja settings: trim_blocks and lstrip_blocks on, the last newline dropped.
+// InvalidArgument with the line for an unterminated tag or an unexpected character.
 absl::StatusOr<std::vector<Token>> Tokenize(absl::string_view source);
 
 // InvalidArgument "template line N: message".

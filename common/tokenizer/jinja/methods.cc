@@ -146,7 +146,7 @@ Result JoinMethod(Runtime& runtime, const std::string& text, const std::string& 
   return runtime.CallFilter("join", join);
 }
 
-// isdigit and its kin: true of a text that is not empty and whose characters all are.
+// isdigit and its variants: true if the text is not empty and all its characters qualify.
 Result IsMethod(Runtime& runtime, const std::string& text, const std::string& name,
                 Arguments& args) {
   RETURN_IF_ERROR(Bind(name, args, {}).status());

@@ -27,8 +27,8 @@ class Parser {
  private:
   using StmtPtr = std::unique_ptr<const Stmt>;
 
-  // Statements up to one of the tags `ends`, whose name is consumed and stored; with no ends up to
-  // the end of the template.
+  // Parses statements up to one of the tags `ends`, whose name it consumes and stores; without
+  // `ends`, up to the end of the template.
   absl::StatusOr<Block> Statements(const std::vector<std::string>& ends, std::string* ended_by,
                                    int opened_at) {
     struct Leave {
@@ -258,7 +258,7 @@ class Parser {
     return absl::OkStatus();
   }
 
-  // The loops around a macro or call block are not those of its body.
+  // Loops around a macro or call block do not apply in its body.
   absl::StatusOr<Block> FunctionBody(const std::string& end, int line) {
     const int outer = std::exchange(loops_, 0);
     absl::StatusOr<Block> body = Body(end, line);

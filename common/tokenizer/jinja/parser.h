@@ -1,4 +1,4 @@
-// From a template's tokens to its tree.
+// Parses a template's source into its syntax tree.
 #ifndef TANDEM_COMMON_TOKENIZER_JINJA_PARSER_H_
 #define TANDEM_COMMON_TOKENIZER_JINJA_PARSER_H_
 
@@ -8,8 +8,8 @@
 
 namespace tandem::tokenizer::jinja::internal {
 
-// InvalidArgument with the line of what is wrong; Unimplemented for a statement that is left out.
-// Trees are at most a few hundred nodes deep, so that walking them cannot exhaust the stack.
+// InvalidArgument with the line of the error; Unimplemented for an unsupported statement. Trees are
+// at most a few hundred nodes deep, so that walking them cannot exhaust the stack.
 absl::StatusOr<Block> Parse(absl::string_view source);
 
 }  // namespace tandem::tokenizer::jinja::internal

@@ -10,7 +10,7 @@ namespace {
 constexpr int64_t kElementBytes = 32;
 constexpr int64_t kNamespaceBytes = 128;
 
-// How jinja names an object in "... has no attribute ...".
+// Jinja's name of an object in "... has no attribute ...".
 std::string ObjectName(const Value& object) {
   if (object.is_none()) return "None";
   return absl::StrCat(object.TypeName(), " object");
@@ -53,7 +53,7 @@ std::optional<size_t> Position(int64_t index, size_t length) {
   return static_cast<size_t>(index);
 }
 
-// The elements that [start:stop:step] takes from a sequence of `length`, as Python's
+// Positions that [start:stop:step] selects in a sequence of `length`, like Python's
 // slice.indices().
 absl::StatusOr<std::vector<size_t>> SlicePositions(const Value& start, const Value& stop,
                                                    const Value& step, int64_t length) {

@@ -1,4 +1,4 @@
-// What filters, tests, methods and functions share while a template runs.
+// State and operations that filters, tests, methods and functions share while a template runs.
 #ifndef TANDEM_COMMON_TOKENIZER_JINJA_RUNTIME_H_
 #define TANDEM_COMMON_TOKENIZER_JINJA_RUNTIME_H_
 
@@ -18,8 +18,8 @@
 
 namespace tandem::tokenizer::jinja {
 
-// The budget of one rendering, and the operations that need it. Single-threaded, lives as long as
-// the rendering.
+// The budget of one rendering, and the operations that consume it. Single-threaded; lives as long
+// as the rendering.
 class Runtime {
  public:
   Runtime(const Limits& limits, absl::Time now) : limits_(limits), now_(now) {}
@@ -30,25 +30,25 @@ class Runtime {
   const Limits& limits() const { return limits_; }
   absl::Time now() const { return now_; }
 
-  // ResourceExhausted when the template has done more than its limits allow. Call Charge() before
-  // making something of that size.
+  // ResourceExhausted when the template exceeds its limits. Call Charge() before making something
+  // of that size.
   absl::Status Step();
   absl::Status Charge(int64_t bytes);
   absl::Status ChargeProduct(int64_t count, int64_t bytes_each);
 
-  // obj.name and obj[key]: undefined where there is none, an error on an undefined object.
+  // obj.name and obj[key]: undefined if absent, an error on an undefined object.
   absl::StatusOr<Value> GetAttribute(const Value& object, const std::string& name);
   absl::StatusOr<Value> GetItem(const Value& object, const Value& key);
   absl::StatusOr<Value> GetSlice(const Value& object, const Value& start, const Value& stop,
                                  const Value& step);
-  // The elements of a list, keys of a dictionary, characters of a string; none of an undefined.
+  // Elements of a list, keys of a dictionary, characters of a string; none of an undefined value.
   absl::StatusOr<std::shared_ptr<const List>> Iterate(const Value& value);
   absl::StatusOr<int64_t> Length(const Value& value);
 
   absl::StatusOr<Value> Binary(absl::string_view op, const Value& a, const Value& b);
   absl::StatusOr<bool> CompareWith(absl::string_view op, const Value& a, const Value& b);
   absl::StatusOr<bool> Contains(const Value& container, const Value& item);
-  // str(), paid for.
+  // str(), charged to the budget.
   absl::StatusOr<std::string> ToText(const Value& value);
   absl::StatusOr<Value> MakeList(std::vector<Value> items, bool is_tuple = false);
   absl::StatusOr<Value> MakeDict(Dict dict);
@@ -80,8 +80,8 @@ bool HasTest(absl::string_view name);
 // The functions every template can call: range, dict, namespace, raise_exception, ...
 std::vector<std::pair<std::string, Value>> GlobalFunctions();
 
-// Puts the arguments of a call in the order of `names`; absent ones are null pointers. The pointers
-// live as long as `arguments`.
+// Puts the arguments of a call into the order of `names`; absent ones are null pointers. The
+// pointers live as long as `arguments`.
 absl::StatusOr<std::vector<const Value*>> Bind(absl::string_view function,
                                                const Arguments& arguments,
                                                std::initializer_list<absl::string_view> names);

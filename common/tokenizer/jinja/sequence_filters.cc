@@ -28,7 +28,7 @@ Result Attribute(Runtime& runtime, Value item, const Value& path) {
   return item;
 }
 
-// Texts compare without case unless asked otherwise.
+// Texts compare case-insensitively by default.
 Value SortKey(const Value& value, bool case_sensitive) {
   return value.is_string() && !case_sensitive ? Value(Lower(value.string())) : value;
 }
@@ -128,7 +128,8 @@ absl::Status SortBy(Runtime& runtime, bool reverse, std::vector<Sorted>* items) 
   for (const Sorted& entry : *items) {
     if (entry.key.is_undefined()) return absl::InvalidArgumentError(entry.key.undefined_what());
     weight += entry.key.weight();
-    // Everything must compare with everything, so with the first; std::sort needs an order.
+    // Checks that everything compares with the first item, hence with everything; std::sort needs
+    // an order.
     RETURN_IF_ERROR(Compare(items->front().key, entry.key).status());
   }
   RETURN_IF_ERROR(runtime.ChargeProduct(weight, 20));

@@ -20,7 +20,7 @@ absl::StatusOr<std::string> Template::Render(const nlohmann::ordered_json& conte
     return absl::InvalidArgumentError("the variables of a template must be a JSON object");
   }
   const absl::Time now = options.now == absl::InfinitePast() ? absl::Now() : options.now;
-  // A long conversation takes more work than a short one.
+  // A long conversation takes more work than a short one, so limits grow with it.
   Limits limits = options.limits;
   limits.max_work_bytes += 64 * variables.weight();
   limits.max_output_bytes += 4 * variables.weight();

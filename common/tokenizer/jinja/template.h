@@ -1,11 +1,11 @@
 // Jinja templates as Hugging Face's chat templates use them.
 //
-//   ASSIGN_OR_RETURN(jinja::Template t, jinja::Template::Parse("{% for m in messages %}{{ m.role
-//   }}{% endfor %}")); ASSIGN_OR_RETURN(std::string text, t.Render(context));
+//   ASSIGN_OR_RETURN(jinja::Template t, jinja::Template::Parse("{{ messages[0].content }}"));
+//   ASSIGN_OR_RETURN(std::string text, t.Render(context));
 //
-// The language is Jinja 3.1's in the environment that transformers sets up: trim_blocks and
-// lstrip_blocks on, loop controls, no autoescape, immutable sandbox, tojson that leaves HTML alone,
-// raise_exception() and strftime_now(). Left out: include, import, extends, block, async, i18n.
+// The language is Jinja 3.1's as transformers configures it: trim_blocks and lstrip_blocks on, loop
+// controls, no autoescape, immutable sandbox, tojson that does not escape HTML, raise_exception()
+// and strftime_now(). Unsupported: include, import, extends, block, async, i18n.
 #ifndef TANDEM_COMMON_TOKENIZER_JINJA_TEMPLATE_H_
 #define TANDEM_COMMON_TOKENIZER_JINJA_TEMPLATE_H_
 
@@ -21,12 +21,13 @@
 
 namespace tandem::tokenizer::jinja {
 
-// What a template may spend, beside what grows with its variables. A chat needs a small part of it.
+// What a template may consume, beyond what grows with its variables. A chat needs a small part of
+// it.
 struct Limits {
   int64_t max_steps = 10'000'000;               // expressions and statements evaluated
-  int64_t max_work_bytes = int64_t{256} << 20;  // text and list elements made, in all
+  int64_t max_work_bytes = int64_t{256} << 20;  // text and list elements made, in total
   int64_t max_output_bytes = 64 << 20;
-  int max_call_depth = 100;  // macros in macros
+  int max_call_depth = 100;  // nested macro calls
 };
 
 struct RenderOptions {
@@ -41,8 +42,8 @@ struct Block;
 // A parsed template. Immutable; any thread may render.
 class Template {
  public:
-  // InvalidArgument with the line where `source` is not a template, Unimplemented for a statement
-  // that is left out.
+  // InvalidArgument with the line if `source` is no template, Unimplemented for an unsupported
+  // statement.
   static absl::StatusOr<Template> Parse(absl::string_view source);
 
   // `context` is an object: the template's variables, key order kept. InvalidArgument with the line

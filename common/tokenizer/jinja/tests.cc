@@ -1,4 +1,4 @@
-// Tests: what may stand behind `is`.
+// Tests: the names that may follow `is`.
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "common/status/status_macros.h"

@@ -14,7 +14,7 @@ namespace {
 
 using Result = absl::StatusOr<Value>;
 
-// The arguments behind the subject.
+// The arguments after the subject.
 Arguments Behind(const Arguments& args) {
   Arguments out;
   out.positional.assign(args.positional.begin() + 1, args.positional.end());

@@ -308,7 +308,7 @@ std::string Value::Repr() const {
                                       }),
                         "}");
   }
-  // Namespaces can hold themselves: their contents are not shown.
+  // Namespaces can contain themselves: do not show their contents.
   if (is_namespace()) return "<Namespace>";
   if (is_loop()) {
     return absl::StrCat("<LoopContext ", loop().index + 1, "/", loop().items->items.size(), ">");

@@ -1,4 +1,4 @@
-// The values of a template: Python's, as far as chat templates meet them.
+// The values of a template: Python's, as far as chat templates need them.
 #ifndef TANDEM_COMMON_TOKENIZER_JINJA_VALUE_H_
 #define TANDEM_COMMON_TOKENIZER_JINJA_VALUE_H_
 
@@ -25,11 +25,11 @@ class Runtime;
 struct List {
   std::vector<Value> items;
   bool is_tuple = false;
-  int depth = 1;       // of nested lists and dictionaries
+  int depth = 1;       // nesting of lists and dictionaries
   int64_t weight = 1;  // see Value::weight()
 };
 
-// Keeps the order of insertion. Keys are what Python can hash.
+// Keeps insertion order. Keys are values that Python can hash.
 class Dict {
  public:
   // Sets or replaces; false when the key cannot be hashed.
@@ -49,7 +49,7 @@ class Dict {
   int64_t weight_ = 1;
 };
 
-// What namespace() makes: the one thing a template can change.
+// The result of namespace(): the only thing that a template can change.
 struct Namespace {
   std::vector<std::pair<std::string, Value>> attributes;
 };
@@ -80,7 +80,7 @@ struct Undefined {
 };
 struct None {};
 
-// Immutable but for namespaces and loops; cheap to copy.
+// Immutable except for namespaces and loops; cheap to copy.
 class Value {
  public:
   Value() : data_(None{}) {}
@@ -116,7 +116,7 @@ class Value {
   bool is_callable() const { return Is<const Callable>(); }
   bool is_loop() const { return Is<Loop>(); }
 
-  // Each only on a value of the kind.
+  // Call each only on a value of that kind.
   const std::string& undefined_what() const { return *std::get<Undefined>(data_).what; }
   int64_t integer() const {
     return is_bool() ? (std::get<bool>(data_) ? 1 : 0) : std::get<int64_t>(data_);
@@ -143,11 +143,11 @@ class Value {
   std::string Str() const;
   std::string Repr() const;
   int depth() const;
-  // What writing the value out or comparing it costs: its bytes and elements. A list that holds
-  // another twice counts it twice, and may so be far heavier than the memory it takes.
+  // The cost of writing or comparing the value: its bytes and elements. Counts a list that is
+  // contained twice twice, so it may far exceed the memory that the value takes.
   int64_t weight() const;
 
-  // Lists and dictionaries inside one another; more cannot be built.
+  // Deepest nesting of lists and dictionaries; deeper values cannot be built.
   static constexpr int kMaxDepth = 150;
 
  private:
@@ -169,7 +169,7 @@ class Value {
 // -1, 0 or 1; InvalidArgument for values that Python does not order.
 absl::StatusOr<int> Compare(const Value& a, const Value& b);
 
-// How json.dumps() writes.
+// Formatting options of json.dumps().
 struct JsonStyle {
   std::optional<std::string> indent;  // one level of it; all in one line when absent
   std::string item_separator = ", ";

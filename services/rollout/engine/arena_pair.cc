@@ -92,7 +92,7 @@ absl::Status ArenaPair::Load() {
                                                 comm::FirstLine(error.what())));
     }
   }
-  // What lies there may be of two versions.
+  // The device arena may mix two versions.
   absl::MutexLock lock(&mu_);
   live_version_ = -1;
   released_ = true;
@@ -112,7 +112,7 @@ void ArenaPair::Release() {
     arenas_[i]->ReleaseMemory();
   }
   on_device_.reset();
-  // What was freed in pieces.
+  // Returns freed fragments to the system.
   malloc_trim(0);
   live_version_ = -1;
   released_ = true;

@@ -1,4 +1,4 @@
-// ArenaStore: the engine's two arenas as the receiver of weight updates sees them.
+// ArenaStore: the WeightStore over the engine's two arenas, for the receiver of weight updates.
 #ifndef TANDEM_SERVICES_ROLLOUT_ENGINE_ARENA_STORE_H_
 #define TANDEM_SERVICES_ROLLOUT_ENGINE_ARENA_STORE_H_
 
@@ -21,19 +21,19 @@
 
 namespace tandem::rollout {
 
-// Threads as WeightStore says. The manifest's type is the engine's compute type: bytes are received
-// where they are used.
+// Threads: see WeightStore. The manifest's dtype is the engine's compute dtype, so bytes are
+// received directly into their final place.
 class ArenaStore : public WeightStore, private weights::PackedTensors {
  public:
-  // Makes what is staged live, as WeightStore::Commit().
+  // Makes the staged weights live; see WeightStore::Commit().
   using CommitStaged =
       std::function<absl::StatusOr<CommitResult>(int64_t version, int64_t incarnation)>;
 
-  // Arenas over the model's table; both outlive the store.
+  // `arenas` must use the model's table; both must outlive the store.
   static absl::StatusOr<std::unique_ptr<ArenaStore>> Create(const model::Transformer& model,
                                                             ArenaPair& arenas, CommitStaged commit);
-  // `engine` outlives the store. A commit waits up to `commit_timeout` for the end of a step, or of
-  // the requests in flight where the engine's policy is to wait for them.
+  // `engine` must outlive the store. A commit waits up to `commit_timeout` for the end of a step,
+  // or with InFlightPolicy::kWait for the requests in flight.
   static absl::StatusOr<std::unique_ptr<ArenaStore>> Create(Engine& engine,
                                                             absl::Duration commit_timeout);
 
@@ -60,7 +60,7 @@ class ArenaStore : public WeightStore, private weights::PackedTensors {
         commit_(std::move(commit)),
         manifest_(std::move(manifest)) {}
 
-  // Of what the arenas hold as the products read it.
+  // PackedTensors: access to weights in the layout that the matrix products read.
   void WriteStaged(int index, int64_t offset, absl::Span<const std::byte> from) override;
   void ReadStaged(int index, int64_t offset, absl::Span<std::byte> to) const override;
   absl::Status ReadLive(int index, int64_t offset, absl::Span<std::byte> to) const override;

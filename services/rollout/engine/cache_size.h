@@ -1,4 +1,4 @@
-// The KV cache that an engine's options and model make.
+// Sizes the KV cache from the engine's options and the model.
 #ifndef TANDEM_SERVICES_ROLLOUT_ENGINE_CACHE_SIZE_H_
 #define TANDEM_SERVICES_ROLLOUT_ENGINE_CACHE_SIZE_H_
 
@@ -13,13 +13,12 @@ namespace tandem::rollout {
 
 struct CacheSize {
   model::PagedKvCacheOptions cache;  // of this rank
-  // Longest sequence: what the cache cannot hold is no context either, so that each request can run
-  // alone.
+  // Longest sequence. Never exceeds the cache, so every request can run alone.
   int64_t max_model_len = 0;
 };
 
-// Ranks of one replica that are given the same options have as many blocks. INVALID_ARGUMENT where
-// the options do not fit the model.
+// Ranks of one replica with the same options get the same number of blocks. INVALID_ARGUMENT if the
+// options do not fit the model.
 absl::StatusOr<CacheSize> SizeCache(const EngineOptions& options, const model::Transformer& model);
 
 }  // namespace tandem::rollout

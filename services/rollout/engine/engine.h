@@ -6,9 +6,8 @@
 //   ASSIGN_OR_RETURN(CommitResult commit, engine->Commit(version, deadline));
 //   RETURN_IF_ERROR(engine->Submit(request, {.on_chunk = ..., .on_done = ...}));
 //
-// One thread of its own takes steps: schedule, run, sample, collect. Everything that changes what
-// it works on (requests, aborts, commits, pauses) is handed to that thread and takes effect between
-// two steps.
+// The engine thread runs steps: schedule, run, sample, collect. All state changes (requests,
+// aborts, commits, pauses) are queued to that thread and take effect between two steps.
 #ifndef TANDEM_SERVICES_ROLLOUT_ENGINE_ENGINE_H_
 #define TANDEM_SERVICES_ROLLOUT_ENGINE_ENGINE_H_
 
@@ -39,12 +38,12 @@
 
 namespace tandem::rollout {
 
-// What becomes of requests in flight at a commit.
+// Treatment of requests in flight at a commit.
 enum class InFlightPolicy { kAbort, kWait, kKeepRecompute, kKeepKv };
 
 enum class PauseMode { kKeep, kAbort, kWait };
 
-// Memory that a paused engine gives back to the system.
+// Memory that a paused engine returns to the system.
 struct Release {
   bool kv_cache = false;
   bool weights = false;
@@ -54,9 +53,9 @@ struct Release {
 struct EngineOptions {
   std::string model_name;  // tells the caches of models apart
   at::ScalarType dtype = at::kFloat;
-  at::Device device = at::kCPU;  // that computes; a CUDA device with its index
+  at::Device device = at::kCPU;  // of the forward pass; a CUDA device with its index
   ForwardOptions forward;
-  std::vector<int> cpus;  // that the threads are pinned to, one each; empty: not pinned
+  std::vector<int> cpus;  // one per thread to pin it to; empty: not pinned
   int64_t block_size = 16;
   int64_t kv_cache_bytes = int64_t{512} << 20;
   SchedulerOptions scheduler;
@@ -65,29 +64,29 @@ struct EngineOptions {
   InFlightPolicy in_flight = InFlightPolicy::kKeepRecompute;
   // End-of-sequence ids of config.json and generation_config.json.
   std::vector<int32_t> eos_token_ids;
-  // The other tensor-parallel ranks of the replica, whose rank 0 this is; outlives the engine.
+  // The other tensor-parallel ranks of the replica; this engine is rank 0. Must outlive the engine.
   // Null: there are none.
   RankLeader* ranks = nullptr;
   // Called on the engine thread after each commit.
   std::function<void(int64_t policy_version)> on_commit;
-  // Called on the engine thread when the live weights have been given back.
+  // Called on the engine thread when the live weights have been released.
   std::function<void()> on_weights_released;
-  // Called on the engine thread, once, when the other ranks are lost, and why; every request has
-  // been answered with it.
+  // Called once on the engine thread, with the cause, when the other ranks are lost and every
+  // request has failed with that status.
   std::function<void(const absl::Status&)> on_ranks_lost;
 };
 
 struct EngineInfo {
   int64_t policy_version = -1;
-  int64_t incarnation = 0;    // of the trainer that it came from; 0: of none
-  int64_t last_version = -1;  // also where its weights are released
+  int64_t incarnation = 0;    // of the trainer that published it; 0: none
+  int64_t last_version = -1;  // kept while its weights are released
   bool paused = false;
   bool draining = false;
   Release released;
   int64_t num_running_requests = 0;
   int64_t num_waiting_requests = 0;
   int64_t num_queued_tokens = 0;
-  // When the oldest request came whose prompt is not computed yet; InfiniteFuture() without.
+  // Arrival of the oldest request whose prompt is not computed yet; InfiniteFuture() if none.
   absl::Time oldest_wait = absl::InfiniteFuture();
   int64_t num_kv_blocks = 0;
   int64_t num_free_kv_blocks = 0;
@@ -95,66 +94,67 @@ struct EngineInfo {
   SchedulerStats scheduler;
 };
 
-// Every method but the constructor's may be called from any thread, and none blocks on a step, but
-// Commit() and Info() where they say so. Callbacks run on the engine thread.
+// Thread-safe. Only Commit() blocks; the destructor joins the engine thread. Callbacks run on the
+// engine thread.
 class Engine {
  public:
-  // Allocates the KV cache and starts the thread. `model` and `tokenizer` (may be null) outlive the
-  // engine. INVALID_ARGUMENT where the options do not fit the model.
+  // Allocates the KV cache and starts the thread. `model` and `tokenizer` (may be null) must
+  // outlive the engine. INVALID_ARGUMENT if the options do not fit the model.
   static absl::StatusOr<std::unique_ptr<Engine>> Create(const EngineOptions& options,
                                                         const model::Transformer& model,
                                                         const tokenizer::Tokenizer* tokenizer);
-  // Ends the thread; requests in flight are answered with CANCELLED.
+  // Stops the thread; requests in flight fail with CANCELLED.
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Queues a request and answers a handle for Cancel(). At once: INVALID_ARGUMENT names the field;
-  // FAILED_PRECONDITION while nothing is committed, or the weights are released; RESOURCE_EXHAUSTED
-  // where the queue is full; UNAVAILABLE while draining, or where other ranks are lost.
+  // Queues a request and returns a handle for Cancel(). Immediate errors: INVALID_ARGUMENT names
+  // the field; FAILED_PRECONDITION while nothing is committed, or the weights are released;
+  // RESOURCE_EXHAUSTED if the queue is full; UNAVAILABLE while draining, or if other ranks are
+  // lost.
   absl::StatusOr<int64_t> Submit(GenerationRequest request, GenerationCallbacks callbacks);
 
-  // As Submit(); `done` is called once.
+  // Like Submit(); calls `done` once.
   absl::StatusOr<int64_t> Score(ScoreRequest request,
                                 std::function<void(absl::StatusOr<ScoreResult>)> done);
 
   // Ends a request whose caller is gone: frees its blocks before the next step and calls on_done
-  // with CANCELLED. Harmless for one that is done.
+  // with CANCELLED. No effect on a finished request.
   void Cancel(int64_t handle);
 
-  // Ends requests with what they have; `done` gets how many there were. An empty list with `all`
-  // ends every request.
+  // Ends requests, which return their tokens so far; `done` gets the number of ended requests. An
+  // empty list with `all` ends every request.
   void Abort(std::vector<std::string> request_ids, bool all, std::function<void(int64_t)> done);
 
-  // `done` is called when the scheduler stands still, with the number of frozen requests.
+  // Calls `done` with the number of frozen requests once the scheduler has stopped.
   void Pause(PauseMode mode, std::function<void(int64_t)> done) {
     Pause(mode, {}, std::move(done));
   }
-  // Then gives memory back. Frozen requests are computed again from their tokens. The KV cache is
-  // taken again as it is used; weights are live again when a version is committed, which may come
-  // while the engine is paused. Harmless to repeat, also with more.
+  // The same, then releases memory. Frozen requests are recomputed from their tokens. The KV cache
+  // is allocated again on use; weights return with the next commit, which may come while the engine
+  // is paused. May be repeated, also to release more.
   void Pause(PauseMode mode, Release release, std::function<void(int64_t)> done);
-  // Where weights are released, requests wait on until some are committed.
+  // If weights are released, requests wait for the next commit.
   void Resume(std::function<void()> done);
 
-  // The arenas; the staged one is filled by whoever receives weights.
+  // The arenas. Whoever receives weights fills the staged one.
   ArenaPair& weights() { return weights_; }
 
-  // Makes the staged arena live between two steps and stamps `version`. By the stager; blocks until
-  // then (with policy kWait, until requests in flight are done). DEADLINE_EXCEEDED: it is not
-  // committed and will not be.
+  // Makes the staged arena live as `version`, between two steps. Called by the stager; blocks until
+  // then (with policy kWait, until requests in flight are done). DEADLINE_EXCEEDED: the version is
+  // not committed and never will be.
   absl::StatusOr<CommitResult> Commit(int64_t version, absl::Time deadline,
                                       int64_t incarnation = 0);
 
-  // Has the other ranks of the replica load the folder's weights again as `version`, which this one
-  // does too and then commits. `done` is called once they have begun.
+  // Makes the replica's other ranks reload the folder's weights as `version`; the caller reloads
+  // and commits this rank's. Calls `done` once they have started.
   void ReloadRanks(int64_t version, std::function<void()> done);
 
-  // Refuses new requests; those in flight may finish until `deadline` and are aborted then. A
-  // paused engine aborts at once.
+  // Rejects new requests. Those in flight may finish until `deadline`, then are aborted. A paused
+  // engine aborts them at once.
   void Drain(absl::Time deadline);
 
-  // As of the last step. Does not block.
+  // State after the last step. Does not block.
   EngineInfo Info() const;
 
   const model::Transformer& model() const { return model_; }
@@ -166,51 +166,51 @@ class Engine {
          const tokenizer::Tokenizer* tokenizer, std::unique_ptr<ModelRunner> runner);
 
   using Command = std::function<void()>;
-  // Hands a command to the engine thread.
+  // Queues a command for the engine thread.
   void Post(Command command);
-  // Counts the request among the accepted ones and posts it.
+  // Counts the request as accepted and queues it.
   absl::StatusOr<int64_t> Accept(std::unique_ptr<ActiveRequest> request);
 
-  // All below: the engine thread.
+  // Engine thread only, from here on.
   void Loop();
-  // Waits for commands where there is nothing to compute. False when the engine ends.
+  // Waits for commands if there is nothing to compute. Returns false when the engine stops.
   bool RunCommands();
   bool CanStep() const;
   void Step();
   void CollectScore(SampleState& sample, const std::vector<float>& logprobs,
                     const std::vector<std::vector<TokenLogprob>>& top_logprobs);
-  // Gives a sample its token, hands over, and finishes it where it ends.
+  // Adds a token to a sample, hands the chunk over, and finishes the sample if it ends.
   void Collect(SampleState& sample, const SampledToken& token);
-  // The samples of a group whose prompt is computed; each then has its own token.
+  // Forks a group's samples once its prompt is computed; each then has its own token.
   void ForkGroup(ActiveRequest& request);
-  // With `hold`, a request that comes while older ones are waited for is put aside.
+  // With `hold`, sets the request aside while older ones must finish first.
   void Enqueue(std::unique_ptr<ActiveRequest> request, bool hold = true);
-  // Schedules a request of which an earlier call has sampled a part.
+  // Schedules a request that an earlier call has partly sampled.
   void ResumeRequest(ActiveRequest& request);
   void FinishSample(SampleState& sample, FinishReason reason);
   // Removes the request from everywhere, then calls on_done or on_score.
   void FinishRequest(ActiveRequest& request, const absl::Status& status);
-  // So many tokens fewer to come of it.
+  // Subtracts `num_tokens` from the tokens still expected of the request.
   void CountDown(ActiveRequest& request, int64_t num_tokens);
   void AbortRequest(ActiveRequest& request);
   void AbortAll();
-  // The errors of ArenaPair::Load(); then the engine stands still until a version is committed.
+  // Errors: those of ArenaPair::Load(); the engine then stalls until the next commit.
   absl::Status FlipWeights(int64_t version, int64_t incarnation, CommitResult& result);
-  // The hash that blocks of the cache begin with, for the version and memory there are now.
+  // Sets the cache's root hash for the current version and memory.
   void SetCacheRoot();
   void ReleaseMemory(const Release& release);
 
-  // A version to be made live, and who waits for that.
+  // A pending commit and its waiting caller.
   struct Swap;
   void BeginSwap(std::shared_ptr<Swap> swap);
-  // Swaps where every rank can.
+  // Swaps if every rank can.
   void TrySwap();
-  // When the other ranks must hear of this one next.
+  // Time of the next heartbeat or other periodic task.
   absl::Time NextPeriodicTask() const;
   void RunPeriodicTasks();
-  // Answers everything with what Explain() makes of the error; no step runs any more.
+  // Fails all requests with the status from Explain(); no step runs any more.
   void LoseRanks(const absl::Status& error);
-  // Requests for generation that hold blocks, or tokens that were sampled.
+  // Generation requests that hold blocks or sampled tokens.
   std::vector<ActiveRequest*> BegunRequests() const;
   void RestartScores();
   void RunWhenIdle();
@@ -228,16 +228,16 @@ class Engine {
   Scheduler scheduler_;
   std::map<int64_t, std::unique_ptr<ActiveRequest>> requests_;  // by arrival
   std::vector<std::unique_ptr<ActiveRequest>> finished_;        // kept until the step is over
-  // Of the step; kept, so that the next allocates nothing.
+  // Lists of the current step; reused, so later steps allocate nothing.
   struct StepLists {
     std::vector<RunItem> items;
     std::vector<SampleRow> rows;
-    std::vector<SampleState*> sampled;  // one for each row
-    std::vector<SampledToken> tokens;   // likewise
+    std::vector<SampleState*> sampled;  // one per row
+    std::vector<SampledToken> tokens;   // one per row
   };
   StepLists lists_;
-  std::vector<std::unique_ptr<ActiveRequest>> held_;  // came while older ones are waited for
-  std::vector<Command> when_idle_;                    // waits for `requests_` to be empty
+  std::vector<std::unique_ptr<ActiveRequest>> held_;  // arrived while older ones must finish first
+  std::vector<Command> when_idle_;                    // run once `requests_` is empty
   const model::ParameterProvider* live_ = nullptr;
   int64_t version_ = -1;
   int64_t incarnation_ = 0;  // of the trainer that version_ came from
@@ -246,7 +246,7 @@ class Engine {
   Release released_;
   std::shared_ptr<Swap> swap_;  // waits for the other ranks
   absl::Time next_try_ = absl::InfinitePast();
-  absl::Status lost_;  // why the other ranks are
+  absl::Status lost_;  // why the other ranks are lost
   int64_t num_queued_tokens_ = 0;
   int64_t num_generated_tokens_ = 0;
   bool paused_ = false;
@@ -258,7 +258,7 @@ class Engine {
   bool draining_ ABSL_GUARDED_BY(mu_) = false;
   int64_t next_arrival_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t num_requests_ ABSL_GUARDED_BY(mu_) = 0;  // accepted and not done
-  absl::Status refusal_ ABSL_GUARDED_BY(mu_);      // of new requests, as lost_
+  absl::Status refusal_ ABSL_GUARDED_BY(mu_);      // returned to new requests; see lost_
   EngineInfo info_ ABSL_GUARDED_BY(mu_);
 
   std::thread thread_;

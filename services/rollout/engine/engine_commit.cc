@@ -89,7 +89,7 @@ void Engine::TrySwap() {
     } else {
       swap->result = lost;
     }
-    UpdateInfo();  // first: who hears of the commit may ask, or submit, at once
+    UpdateInfo();  // first: the woken caller may query or submit at once
     swap->done = true;
   }
   if (!lost.ok()) LoseRanks(lost);

@@ -313,7 +313,7 @@ std::vector<ActiveRequest*> Engine::BegunRequests() const {
 }
 
 void Engine::RestartScores() {
-  // A score is of one version: those under way begin again.
+  // A score must come from one version: scores in flight restart.
   for (const auto& [arrival, request] : requests_) {
     if (!request->scores) continue;
     SampleState* sample = request->samples.front().get();

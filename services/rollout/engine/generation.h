@@ -1,4 +1,4 @@
-// What goes into the engine and what comes out of it: requests, and the tokens of their samples.
+// The engine's inputs and outputs: requests, and the tokens of their samples.
 #ifndef TANDEM_SERVICES_ROLLOUT_ENGINE_GENERATION_H_
 #define TANDEM_SERVICES_ROLLOUT_ENGINE_GENERATION_H_
 
@@ -16,39 +16,39 @@ namespace tandem::rollout {
 
 enum class FinishReason { kNone, kStop, kLength, kAborted };
 
-// What an earlier call had sampled of a sample.
+// A sample that an earlier call has partly sampled.
 struct BegunSample {
   int32_t index = 0;
   std::vector<int32_t> token_ids;
-  bool ended = false;  // nothing more comes of it
+  bool ended = false;  // complete
 };
 
 struct GenerationRequest {
-  std::string id;  // names it in Abort()
+  std::string id;  // for Abort()
   std::vector<int32_t> prompt_ids;
   FilterParams filter;           // temperature, top_k, top_p, min_p
-  std::optional<uint64_t> seed;  // drawn where unset
+  std::optional<uint64_t> seed;  // unset: random
   int32_t n = 1;
-  std::optional<int64_t> max_tokens;  // unset: what the context leaves
-  int64_t min_tokens = 0;             // sampled before an end counts
+  std::optional<int64_t> max_tokens;  // unset: the rest of the context
+  int64_t min_tokens = 0;             // before which nothing ends the sample
   std::vector<int32_t> stop_token_ids;
   std::vector<std::string> stop;
   bool ignore_eos = false;
   bool return_text = false;
-  int32_t num_top_logprobs = 0;  // of the likeliest tokens at each position, beside the sampled one
-  bool stream = false;           // a chunk for each step; otherwise one for each finished sample
-  int32_t priority = 0;          // the higher is admitted first
-  std::string client_id;         // clients of equal priority share the engine
-  // Samples that go on from what they have, or have ended; each index once.
+  int32_t num_top_logprobs = 0;  // top tokens per position, besides the sampled one
+  bool stream = false;           // a chunk per step; else one per finished sample
+  int32_t priority = 0;          // higher is admitted first
+  std::string client_id;         // clients of equal priority share fairly
+  // Samples to resume, or already complete; each index once.
   std::vector<BegunSample> begun;
 };
 
-// Weights that sampled the tokens [begin, end) of a chunk.
+// The weights that sampled the tokens [begin, end) of a chunk.
 struct VersionSpan {
   int64_t policy_version = 0;
   int64_t begin = 0;
   int64_t end = 0;
-  int64_t incarnation = 0;  // of the trainer that the version came from; 0: of none
+  int64_t incarnation = 0;  // of the trainer that published it; 0: none
 
   bool IsOf(int64_t version, int64_t trainer) const {
     return policy_version == version && incarnation == trainer;
@@ -61,7 +61,7 @@ struct SampleChunk {
   std::vector<int32_t> token_ids;
   std::vector<float> logprobs;                          // raw
   std::vector<float> processed_logprobs;                // of logits / temperature
-  std::vector<std::vector<TokenLogprob>> top_logprobs;  // one list a token, where asked for
+  std::vector<std::vector<TokenLogprob>> top_logprobs;  // one list per token, if requested
   std::string text;                                     // complete characters
   std::vector<VersionSpan> version_spans;
   FinishReason finish_reason = FinishReason::kNone;  // set in a sample's last chunk
@@ -71,8 +71,8 @@ struct SampleChunk {
   uint64_t seed = 0;
 };
 
-// Called on the engine thread: they hand over and return. After on_done nothing more is called; it
-// is called exactly once, unless the engine is destroyed first.
+// Called on the engine thread; they must return quickly. on_done is called last and exactly once,
+// unless the engine is destroyed first.
 struct GenerationCallbacks {
   std::function<void(SampleChunk chunk)> on_chunk;
   std::function<void(absl::Status status)> on_done;
@@ -81,12 +81,12 @@ struct GenerationCallbacks {
 struct ScoreRequest {
   std::vector<int32_t> token_ids;
   double temperature = 1.0;
-  int32_t num_top_logprobs = 0;  // of the likeliest tokens at each position; at temperature 1 only
+  int32_t num_top_logprobs = 0;  // top tokens per position; at temperature 1 only
 };
 
 struct ScoreResult {
   std::vector<float> logprobs;                          // one fewer than the tokens
-  std::vector<std::vector<TokenLogprob>> top_logprobs;  // as many, where asked for
+  std::vector<std::vector<TokenLogprob>> top_logprobs;  // one list per log-prob, if requested
   int64_t policy_version = 0;
   int64_t incarnation = 0;  // as in VersionSpan
 };

@@ -1,4 +1,4 @@
-// What a request may ask of this engine.
+// Limits of a request to this engine.
 #ifndef TANDEM_SERVICES_ROLLOUT_ENGINE_LIMITS_H_
 #define TANDEM_SERVICES_ROLLOUT_ENGINE_LIMITS_H_
 
@@ -9,9 +9,9 @@
 
 namespace tandem::rollout {
 
-// Samples of one prompt at most.
+// Maximum samples per prompt.
 inline constexpr int32_t kMaxSamples = 4096;
-// Likeliest tokens that are answered of a position at most.
+// Maximum top log-probs per position.
 inline constexpr int32_t kMaxTopLogprobs = 20;
 
 struct RequestLimits {
@@ -20,11 +20,11 @@ struct RequestLimits {
   bool has_tokenizer = false;
 };
 
-// INVALID_ARGUMENT with the field of the proto (GenerateRequest, ScoreRequest) that is at fault.
+// INVALID_ARGUMENT names the offending proto field (GenerateRequest, ScoreRequest).
 absl::Status CheckRequest(const GenerationRequest& request, const RequestLimits& limits);
 absl::Status CheckRequest(const ScoreRequest& request, const RequestLimits& limits);
 
-// The same of GenerateRequest.begun, of a request that is fine otherwise.
+// The same for GenerateRequest.begun; the request must pass CheckRequest().
 absl::Status CheckBegun(const GenerationRequest& request, const RequestLimits& limits);
 
 }  // namespace tandem::rollout

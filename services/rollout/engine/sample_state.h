@@ -1,4 +1,4 @@
-// A request while the engine works on it, and each of its samples.
+// A request that the engine works on, and each of its samples.
 #ifndef TANDEM_SERVICES_ROLLOUT_ENGINE_SAMPLE_STATE_H_
 #define TANDEM_SERVICES_ROLLOUT_ENGINE_SAMPLE_STATE_H_
 
@@ -19,7 +19,7 @@ namespace tandem::rollout {
 
 struct ActiveRequest;
 
-// A sequence with what was sampled of it and not yet handed over.
+// A sequence with its sampled tokens that are not handed over yet.
 struct SampleState : Sequence {
   ActiveRequest* request = nullptr;
   bool finished = false;
@@ -42,7 +42,7 @@ struct ActiveRequest {
   bool prompt_computed = false;
   bool done = false;
 
-  // Of a Score() call: has one sample, which is scored and never sampled.
+  // A Score() call: has one sample, which is scored and never sampled.
   bool scores = false;
   double score_temperature = 1.0;
   std::vector<float> score_logprobs;
@@ -50,27 +50,26 @@ struct ActiveRequest {
   std::function<void(absl::StatusOr<ScoreResult>)> on_score;
 };
 
-// The samples of a request. Those to be scheduled have tokens: the first, which stands for all
-// until the prompt is computed; or, where some were begun by an earlier call, each that has not
-// ended by itself. `tokenizer` may be null where no text is wanted.
+// Creates the request's samples. Those to schedule have tokens: only the first, which stands for
+// all until the prompt is computed; or, if an earlier call sampled some, every one that is not
+// complete. `tokenizer` may be null if no text is needed.
 void MakeSamples(ActiveRequest& request, const tokenizer::Tokenizer* tokenizer);
 
-// What the tokens that a sample was begun with make of it: a reason where they end it. The text
-// that they are is handed over with the sample's first chunk. INVALID_ARGUMENT where it had ended
-// before the last of them.
+// Replays a resumed sample's earlier tokens; returns a reason if they end it. Their text goes out
+// with the sample's first chunk. INVALID_ARGUMENT if the sample ended before the last of them.
 absl::StatusOr<FinishReason> ReplayBegun(SampleState& sample);
 
-// Adds a sampled token to the sample and its chunk, and says whether it ends the sample.
+// Adds a sampled token to the sample and its chunk, and returns a reason if it ends the sample.
 absl::StatusOr<FinishReason> AddToken(SampleState& sample, const SampledToken& token,
                                       int64_t policy_version, int64_t incarnation);
 
-// Keeps the likeliest tokens beside the one that was sampled from the logits [vocab_size], where
-// the request asks for them. Goes before AddToken().
+// Stores the top log-probs from the logits [vocab_size], if the request wants them. Call before
+// AddToken().
 void AddTopLogprobs(SampleState& sample, const SampledToken& token, const float* logits,
                     int64_t vocab_size);
 
-// What is to be handed over now; the sample's chunk is empty afterwards. With a reason it is the
-// last, and carries the rest of the text.
+// Takes the sample's chunk for hand-over and leaves it empty. With a reason it is the last chunk,
+// and includes the rest of the text.
 SampleChunk TakeChunk(SampleState& sample, FinishReason reason);
 
 }  // namespace tandem::rollout

@@ -1,4 +1,4 @@
-// The text of a sample as it grows, and the stop strings in it.
+// Incremental text of a sample, with detection of stop strings.
 #ifndef TANDEM_SERVICES_ROLLOUT_ENGINE_TEXT_OUTPUT_H_
 #define TANDEM_SERVICES_ROLLOUT_ENGINE_TEXT_OUTPUT_H_
 
@@ -11,19 +11,20 @@
 
 namespace tandem::rollout {
 
-// Holds back as much text as could still become a stop string. Special tokens and a matched stop
-// string are left out. Used by the engine thread; the tokenizer outlives it.
+// Holds back text that could still become a stop string. Leaves out special tokens and a matched
+// stop string. Used by the engine thread; the tokenizer must outlive it.
 class TextOutput {
  public:
   TextOutput(const tokenizer::Tokenizer& tokenizer, std::vector<std::string> stops);
 
-  // True where a stop string is complete with this token. With `may_stop` false it counts as text.
+  // Returns true if this token completes a stop string. With `may_stop` false, stop strings are
+  // text.
   absl::StatusOr<bool> Push(int32_t id, bool may_stop);
 
-  // No more tokens come: what was held back is text.
+  // Call after the last token: releases held-back text.
   absl::Status Finish();
 
-  // The text that is certain and was not taken yet.
+  // Takes the settled text since the last call.
   std::string Take();
 
  private:

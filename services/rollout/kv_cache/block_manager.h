@@ -1,10 +1,10 @@
-// BlockManager: who holds which block of the KV cache, and which full blocks can be used again.
+// BlockManager: reference counts of KV cache blocks, and prefix caching of full blocks.
 //
 //   BlockManager blocks(num_blocks, block_size);
 //   blocks.SetRoot(RootHash(model, policy_version, salt));
 //   PrefixMatch match = blocks.MatchPrefix(prompt, prompt.size() - 1);   // retained for the caller
 //   std::optional<int32_t> block = blocks.Allocate();
-//   blocks.Publish(*block, BlockHash(parent, tokens_of_block));    // once it is full and computed
+//   blocks.Publish(*block, ChainHash(parent, tokens_of_block));    // once full and computed
 //   blocks.Release(*block);
 #ifndef TANDEM_SERVICES_ROLLOUT_KV_CACHE_BLOCK_MANAGER_H_
 #define TANDEM_SERVICES_ROLLOUT_KV_CACHE_BLOCK_MANAGER_H_
@@ -22,53 +22,52 @@
 
 namespace tandem::rollout {
 
-// Names a full block by its tokens, all tokens before them, and the weights that computed it.
+// Identifies a full block by its tokens, all tokens before them, and the weights that computed it.
 using BlockHash = std::pair<uint64_t, uint64_t>;
 
-// The hash before the first block. Whatever it is made of (model, policy version, salt) tells
-// caches apart: after a change no older block can be found, and no flush is needed.
+// The hash before the first block. Model, policy version and salt separate caches: after a change
+// no older block matches, so no flush is needed.
 BlockHash RootHash(absl::string_view model, int64_t policy_version, absl::string_view salt);
 
 BlockHash ChainHash(const BlockHash& parent, absl::Span<const int32_t> tokens);
 
-// The full blocks found of a prompt.
+// The cached full blocks of a prompt.
 struct PrefixMatch {
   std::vector<int32_t> blocks;
   BlockHash hash;  // of the last one, or the root
 };
 
-// Counts references; a block without any is free. A free block that was published keeps its
-// contents until it is needed for others, the least recently used first. Owned by the engine
-// thread.
+// A block without references is free. A free published block keeps its contents until it is
+// evicted, least recently used first. Owned by the engine thread.
 class BlockManager {
  public:
   BlockManager(int64_t num_blocks, int64_t block_size);
 
   int64_t num_blocks() const { return static_cast<int64_t>(blocks_.size()); }
   int64_t block_size() const { return block_size_; }
-  // Blocks that Allocate() can give, those that keep reusable contents among them.
+  // Blocks that Allocate() can return, including evictable cached blocks.
   int64_t num_free() const { return static_cast<int64_t>(free_.size() + reusable_.size()); }
   int64_t BlocksFor(int64_t num_tokens) const {
     return (num_tokens + block_size_ - 1) / block_size_;
   }
 
-  // Blocks published from now on, and prefixes looked up, start here.
+  // Sets the root hash for later publications and prefix lookups.
   void SetRoot(const BlockHash& root) { root_ = root; }
   const BlockHash& root() const { return root_; }
 
-  // Full blocks that hold the beginning of `tokens`, at most `max_tokens` of them; each is retained
-  // for the caller.
+  // Returns the cached full blocks that hold the beginning of `tokens`, at most `max_tokens` of
+  // them; each is retained for the caller.
   PrefixMatch MatchPrefix(absl::Span<const int32_t> tokens, int64_t max_tokens);
 
-  // A block of undefined contents with one reference, or none where all are held.
+  // Returns a block of undefined contents with one reference, or nullopt if all are referenced.
   std::optional<int32_t> Allocate();
 
   void Retain(int32_t block) { Take(block); }
   void Release(int32_t block);
   bool IsShared(int32_t block) const { return blocks_[block].references > 1; }
 
-  // The block is full and computed, and will not be written again. Where another block has the same
-  // hash already, this one stays private.
+  // Publishes a full, computed block, which must not be written again. If another block already has
+  // the same hash, this one stays private.
   void Publish(int32_t block, const BlockHash& hash);
 
  private:
@@ -76,7 +75,7 @@ class BlockManager {
     int32_t references = 0;
     bool published = false;
     BlockHash hash;
-    std::list<int32_t>::iterator reusable;  // valid where published and without references
+    std::list<int32_t>::iterator reusable;  // valid if published and unreferenced
   };
 
   void Take(int32_t block);
@@ -85,7 +84,7 @@ class BlockManager {
   BlockHash root_;
   std::vector<Block> blocks_;
   std::vector<int32_t> free_;    // without contents
-  std::list<int32_t> reusable_;  // published, without references; least recently used first
+  std::list<int32_t> reusable_;  // published, unreferenced; least recently used first
   absl::flat_hash_map<BlockHash, int32_t> published_;
 };
 

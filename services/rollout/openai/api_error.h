@@ -1,4 +1,4 @@
-// From a status to the error object that OpenAI's clients know:
+// Converts a status to the error object that OpenAI clients expect:
 //   {"error": {"message": "...", "type": "invalid_request_error", "param": "temperature", "code":
 //   null}}
 #ifndef TANDEM_SERVICES_ROLLOUT_OPENAI_API_ERROR_H_
@@ -13,28 +13,29 @@
 
 namespace tandem::rollout::openai {
 
-// Reasons that have an HTTP code of their own.
+// Error reasons with their own HTTP code.
 inline constexpr char kMethodNotAllowed[] = "METHOD_NOT_ALLOWED";
 inline constexpr char kUnsupportedMediaType[] = "UNSUPPORTED_MEDIA_TYPE";
 
 inline constexpr char kJsonType[] = "application/json";
 
-// 400 for what the request says, 401 and 404 for whom and what it names, 415 and 429 for limits,
-// 503 where another replica, or this one later, may answer, 504 after a deadline, 500 otherwise.
+// 400 for a bad request, 401 for authentication, 404 for an unknown name, 405 and 415 for the wrong
+// method or media type, 429 for limits, 503 if another replica, or this one later, may succeed, 504
+// after a deadline, 500 otherwise.
 int HttpCode(const absl::Status& status);
 
-// Whether the same request may succeed later, so that a client should try again.
+// True if a client should retry, because the same request may succeed later.
 bool MayRetry(int http_code);
 
-// `param` is the field as the HTTP request names it.
+// `param` is the field name in the HTTP request.
 nlohmann::ordered_json ErrorBody(const absl::Status& status);
 
-// The whole answer, with the headers that its code asks for: of a status, or of an error that the
-// HTTP server found.
+// The complete response to a status, or to an error from the HTTP server, with the headers that its
+// code requires.
 http::Response ErrorResponse(const absl::Status& status);
 http::Response ErrorResponse(const http::Error& error);
 
-// JSON text; bytes that are no UTF-8 become U+FFFD.
+// JSON text; replaces invalid UTF-8 bytes by U+FFFD.
 std::string Dump(const nlohmann::ordered_json& value);
 
 }  // namespace tandem::rollout::openai

@@ -1,4 +1,4 @@
-// Who may ask: a bearer token, and the addresses where none is needed.
+// Access control: a bearer token, and the listen addresses that need none.
 #ifndef TANDEM_SERVICES_ROLLOUT_OPENAI_BEARER_TOKEN_H_
 #define TANDEM_SERVICES_ROLLOUT_OPENAI_BEARER_TOKEN_H_
 
@@ -10,20 +10,20 @@
 
 namespace tandem::rollout::openai {
 
-// Environment variable that holds the token where no file is named.
+// Environment variable for the token, if no file is given.
 inline constexpr char kTokenVariable[] = "TANDEM_OPENAI_TOKEN";
 
-// The token of `file`, or of the environment where that is empty; empty where neither is there.
-// White space around it is left out. INVALID_ARGUMENT for a file without one, or for a token that a
-// header cannot carry.
+// Reads the token from `file`, or from the environment if `file` is empty; returns an empty token
+// if neither is set. Strips surrounding white space. INVALID_ARGUMENT for a file without a token,
+// or for a token that a header cannot carry.
 absl::StatusOr<std::string> ReadToken(const std::string& file);
 
-// UNAUTHENTICATED unless the Authorization header's value (may be null) is "Bearer TOKEN". Takes as
-// long whatever differs. An empty token lets everyone pass.
+// UNAUTHENTICATED unless the Authorization header's value (may be null) is "Bearer TOKEN". Compares
+// in constant time. An empty token admits everyone.
 absl::Status CheckToken(const std::string& token, const char* authorization);
 
-// INVALID_ARGUMENT for an address that is no HOST:PORT, and for one that other machines reach where
-// there is no token and `allow_anyone` is false.
+// INVALID_ARGUMENT if `listen` is not HOST:PORT, or if other machines can reach it although there
+// is no token and `allow_anyone` is false.
 absl::Status CheckListen(const std::string& listen, bool has_token, bool allow_anyone);
 
 }  // namespace tandem::rollout::openai

@@ -41,7 +41,7 @@ class Call {
     return {{kPolicyVersionHeader, absl::StrCat(format.policy_version())},
             {kIncarnationHeader, absl::StrCat(format.incarnation())}};
   }
-  // Of a request that only echoes its prompts.
+  // Chunks for a request that only echoes its prompts.
   std::vector<SampleChunk> EmptyChunks() const;
 
   const CallContext& context_;

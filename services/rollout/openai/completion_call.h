@@ -1,4 +1,4 @@
-// One POST of /v1/completions or /v1/chat/completions, from its body to the end of its answer.
+// Serves one POST to /v1/completions or /v1/chat/completions, from body to end of response.
 #ifndef TANDEM_SERVICES_ROLLOUT_OPENAI_COMPLETION_CALL_H_
 #define TANDEM_SERVICES_ROLLOUT_OPENAI_COMPLETION_CALL_H_
 
@@ -15,26 +15,25 @@
 namespace tandem::rollout::openai {
 
 inline constexpr char kPolicyVersionHeader[] = "X-Tandem-Policy-Version";
-// Life of the trainer that published that version; 0 where none did.
+// Incarnation of the trainer that published that version; 0 if none did.
 inline constexpr char kIncarnationHeader[] = "X-Tandem-Incarnation";
 
-// What all calls share; outlives them.
+// Shared by all calls; must outlive them.
 struct CallContext {
   Engine* engine = nullptr;
   const tokenizer::Tokenizer* tokenizer = nullptr;  // may be null
   RolloutMetrics* metrics = nullptr;                // may be null
-  // The folder's last component, and the folder itself, name the model.
+  // The model's names: the folder's last component, and the full path.
   std::string model;
   std::string model_path;
-  absl::Duration timeout;          // of a request
-  std::function<bool()> stopping;  // the server ends: calls are to end too
+  absl::Duration timeout;          // per request
+  std::function<bool()> stopping;  // true when the server stops: calls must end
 };
 
-// NOT_FOUND where the name is another model's.
+// NOT_FOUND if the name is another model's.
 absl::Status CheckModel(const CallContext& context, const std::string& name);
 
-// Answers, errors included. While the engine works, a client that goes away ends its requests
-// there.
+// Sends the response, also for errors. Cancels the engine's requests if the client disconnects.
 void ServeCompletion(const CallContext& context, bool chat, HttpExchange& exchange);
 
 }  // namespace tandem::rollout::openai

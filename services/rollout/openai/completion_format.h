@@ -1,5 +1,5 @@
-// CompletionFormat: chunks of the engine as the objects of OpenAI's API, whole or as the events of
-// a stream.
+// CompletionFormat: converts the engine's chunks to OpenAI API objects, complete or as stream
+// events.
 #ifndef TANDEM_SERVICES_ROLLOUT_OPENAI_COMPLETION_FORMAT_H_
 #define TANDEM_SERVICES_ROLLOUT_OPENAI_COMPLETION_FORMAT_H_
 
@@ -16,28 +16,28 @@
 
 namespace tandem::rollout::openai {
 
-// Of one request; what is passed in outlives it. Choice i is sample i % n of prompt i / n. Used by
-// one thread.
+// Serves one request; all arguments must outlive it. Choice i is sample i % n of prompt i / n. Used
+// by one thread.
 class CompletionFormat {
  public:
-  // `tokenizer` may be null. `scores` are those of the prompts, where the request echoes them with
-  // log-probs; empty otherwise. `policy_version` is the one that serves, of the trainer
-  // `incarnation`, until tokens say another.
+  // `tokenizer` may be null. `scores`: the prompts' scores if the request echoes them with
+  // log-probs; else empty. `policy_version` and `incarnation` are the live ones, reported until the
+  // first tokens bring their own.
   CompletionFormat(const CompletionRequest& request, const tokenizer::Tokenizer* tokenizer,
                    std::string model, std::vector<ScoreResult> scores, int64_t policy_version,
                    int64_t incarnation = 0);
 
-  // The whole answer: a chunk for each choice that holds all of it.
+  // The complete response, from one complete chunk per choice.
   nlohmann::ordered_json Whole(const std::vector<SampleChunk>& chunks);
 
-  // An event with the new tokens of a choice; nullopt where there is nothing to tell yet.
+  // An event with a choice's new tokens; nullopt if there is nothing to send yet.
   std::optional<nlohmann::ordered_json> Event(const SampleChunk& chunk);
-  // The event after all others, where the request asks for it.
+  // The final usage event, for requests with include_usage.
   nlohmann::ordered_json UsageEvent() const;
 
   // Version of the weights that sampled the newest token.
   int64_t policy_version() const { return policy_version_; }
-  // Of the trainer that it came from; 0: of none.
+  // Trainer that published it; 0: none.
   int64_t incarnation() const { return incarnation_; }
 
  private:
@@ -53,7 +53,7 @@ class CompletionFormat {
   nlohmann::ordered_json ChatLogprobs(const SampleChunk& chunk) const;
   nlohmann::ordered_json Usage() const;
   std::string Name(int32_t id) const;
-  // What is counted of a chunk.
+  // Adds a chunk to the usage counts.
   void Count(const SampleChunk& chunk);
 
   const CompletionRequest& request_;

@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// What a completion has where the request does not say.
+// Default of max_tokens for completions.
 constexpr int64_t kDefaultMaxTokens = 16;
 // Choices of one request at most: each costs memory before the engine is asked.
 constexpr size_t kMaxChoices = 16384;
@@ -226,7 +226,7 @@ absl::StatusOr<CompletionRequest> ParseCompletionRequest(const ordered_json& bod
   request.generation.return_text = tokenizer != nullptr;
   request.generation.stream = request.stream;
 
-  // What would change the result and is not there to be had.
+  // Unsupported parameters that would change the result.
   for (const char* name : {"frequency_penalty", "presence_penalty"}) {
     RETURN_IF_ERROR(fields.ExpectNeutral(name, {0, 0.0}));
   }

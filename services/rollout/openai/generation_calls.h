@@ -1,4 +1,4 @@
-// GenerationCalls: requests of the engine whose tokens one thread waits for.
+// GenerationCalls: engine requests whose tokens one thread waits for.
 //
 //   GenerationCalls calls(engine, metrics);
 //   RETURN_IF_ERROR(calls.Add(request, /*first_choice=*/0));
@@ -25,29 +25,29 @@
 
 namespace tandem::rollout::openai {
 
-// Used by one thread. The end of it is the end of what it asked for.
+// Used by one thread. Destruction cancels unfinished requests.
 class GenerationCalls {
  public:
-  // `metrics` may be null; both outlive what was asked of the engine.
+  // `metrics` may be null; both must outlive the engine requests.
   GenerationCalls(Engine& engine, RolloutMetrics* metrics) : engine_(engine), metrics_(metrics) {}
-  // Cancels what is not done.
+  // Cancels unfinished requests.
   ~GenerationCalls();
   GenerationCalls(const GenerationCalls&) = delete;
   GenerationCalls& operator=(const GenerationCalls&) = delete;
 
-  // Sends a request, whose sample k is choice first_choice + k. Errors: Engine::Submit().
+  // Submits a request, whose sample k is choice first_choice + k. Errors: Engine::Submit().
   absl::Status Add(GenerationRequest request, int32_t first_choice);
 
   struct News {
-    std::optional<SampleChunk> chunk;  // its index is that of the choice
-    bool done = false;                 // and nothing more comes
+    std::optional<SampleChunk> chunk;  // its index is the choice's
+    bool done = false;                 // no more chunks follow
   };
-  // New tokens of a choice, all that there are of it; or nothing, at `until`. The first error of a
-  // request is the answer from then on.
+  // Returns all available tokens of a choice, or nothing at `until`. After a request fails, always
+  // returns its error.
   absl::StatusOr<News> Next(absl::Time until);
 
  private:
-  // Outlives the object where the engine has not let go yet.
+  // Outlives the object while the engine still refers to it.
   struct State {
     absl::Mutex mu;
     PendingChunks pending ABSL_GUARDED_BY(mu);

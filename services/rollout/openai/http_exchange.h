@@ -1,4 +1,4 @@
-// HttpExchange: an HTTP request and its answer as JSON, whole or as a stream of server-sent events.
+// HttpExchange: an HTTP request and its JSON response, complete or as server-sent events.
 #ifndef TANDEM_SERVICES_ROLLOUT_OPENAI_HTTP_EXCHANGE_H_
 #define TANDEM_SERVICES_ROLLOUT_OPENAI_HTTP_EXCHANGE_H_
 
@@ -11,7 +11,7 @@
 
 namespace tandem::rollout::openai {
 
-// Used by the thread that serves the request. A write waits for a slow client (http::Exchange).
+// Used by the thread that serves the request. Writes block on a slow client (http::Exchange).
 class HttpExchange {
  public:
   using Headers = http::Headers;
@@ -20,15 +20,15 @@ class HttpExchange {
 
   const http::Request& request() const { return exchange_.request(); }
 
-  // The JSON object in the body, which is freed. Errors: ParseJsonBody().
+  // Parses the JSON object in the body, and frees the body. Errors: ParseJsonBody().
   absl::StatusOr<nlohmann::ordered_json> TakeJson();
 
-  // The whole answer.
+  // Sends the complete response.
   void Reply(int code, const nlohmann::ordered_json& body, const Headers& headers = {});
   void ReplyError(const absl::Status& status);
 
-  // A stream: its head, its events, its end. False where the client is gone; what is written after
-  // that goes nowhere.
+  // A stream: head, events, end. BeginEvents() and SendEvent() return false if the client is gone;
+  // later writes are discarded.
   bool BeginEvents(const Headers& headers);
   bool SendEvent(absl::string_view data);
   void EndEvents() { exchange_.EndStream(); }

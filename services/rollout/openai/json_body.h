@@ -1,4 +1,4 @@
-// The body of a request as JSON, from whoever sent it.
+// Parses a request body as JSON. Safe for untrusted input.
 #ifndef TANDEM_SERVICES_ROLLOUT_OPENAI_JSON_BODY_H_
 #define TANDEM_SERVICES_ROLLOUT_OPENAI_JSON_BODY_H_
 
@@ -9,8 +9,8 @@
 
 namespace tandem::rollout::openai {
 
-// The object that `body` is. INVALID_ARGUMENT where it is none, holds a number that no double can
-// hold, nests deeper than 64 levels, or has more than 100,000 objects and arrays, each of which
+// Parses `body` as a JSON object. INVALID_ARGUMENT if it is none, has a number beyond the range of
+// a double, nests deeper than 64 levels, or has more than 100,000 objects and arrays, each of which
 // takes far more memory than its text.
 absl::StatusOr<nlohmann::ordered_json> ParseJsonBody(std::string_view body);
 

@@ -1,12 +1,12 @@
-// OpenAiServer: the engine over HTTP, as OpenAI's clients and the evaluation tools that use them
-// expect it.
+// OpenAiServer: OpenAI-compatible HTTP endpoint of the engine, for OpenAI clients and the
+// evaluation tools that use them.
 //
-//   POST /v1/completions, /v1/chat/completions   whole or streamed (completion_request.h)
-//   GET  /v1/models, /v1/models/NAME             the one model, and the version that serves
-//   GET  /health                                 200 while a version serves, 503 otherwise
+//   POST /v1/completions, /v1/chat/completions   complete or streamed (completion_request.h)
+//   GET  /v1/models, /v1/models/NAME             the model, and its live version
+//   GET  /health                                 200 while a version is live, 503 otherwise
 //
-// Plain HTTP/1.1 of common/http, which says what clients may cost. Errors are OpenAI's objects
-// (api_error.h).
+// Uses the plain HTTP/1.1 server of common/http, which limits what clients may cost. Errors are
+// OpenAI's objects (api_error.h).
 #ifndef TANDEM_SERVICES_ROLLOUT_OPENAI_OPENAI_SERVER_H_
 #define TANDEM_SERVICES_ROLLOUT_OPENAI_OPENAI_SERVER_H_
 
@@ -24,22 +24,22 @@
 namespace tandem::rollout::openai {
 
 struct OpenAiOptions {
-  std::string listen;      // HOST:PORT; port 0 takes a free one. No server where empty
+  std::string listen;      // HOST:PORT; port 0 picks a free one; empty: no server
   std::string token_file;  // see ReadToken()
-  bool insecure = false;   // other machines need no token
-  // Completions that are answered at once; more are refused with 429. Each costs a thread.
+  bool insecure = false;   // allow other machines without a token
+  // Maximum concurrent completions; more get 429. Each uses a thread.
   int max_requests = 1024;
 };
 
-// A thread for each completion, which waits for tokens and for its client. What is passed in
-// outlives the server.
+// One thread per completion waits for tokens and for the client. All arguments must outlive the
+// server.
 class OpenAiServer final : private http::Handler {
  public:
-  // Serves when it returns. INVALID_ARGUMENT for options that do not fit, UNAVAILABLE where the
-  // address cannot be bound. `context.stopping` is the server's to set.
+  // Serves once it returns. INVALID_ARGUMENT for bad options, UNAVAILABLE if the address cannot be
+  // bound. The server sets `context.stopping` itself.
   static absl::StatusOr<std::unique_ptr<OpenAiServer>> Start(const OpenAiOptions& options,
                                                              CallContext context);
-  // Cancels what still runs.
+  // Cancels unfinished calls.
   ~OpenAiServer() override;
   OpenAiServer(const OpenAiServer&) = delete;
   OpenAiServer& operator=(const OpenAiServer&) = delete;
@@ -48,8 +48,8 @@ class OpenAiServer final : private http::Handler {
   const std::string& address() const { return server_->address(); }
   int port() const { return server_->port(); }
 
-  // Waits until the calls under way have ended, cancels the rest at `deadline`, and stops. The
-  // engine refuses new ones by then.
+  // Waits for calls in flight, cancels the rest at `deadline`, and stops. The engine must already
+  // refuse new requests.
   void Drain(absl::Time deadline);
 
  private:
@@ -65,7 +65,7 @@ class OpenAiServer final : private http::Handler {
   CallContext context_;
   const int64_t started_;  // Unix seconds
   std::atomic<bool> stopping_{false};
-  std::unique_ptr<http::Server> server_;  // goes first
+  std::unique_ptr<http::Server> server_;  // destroyed first
 };
 
 }  // namespace tandem::rollout::openai

@@ -1,4 +1,4 @@
-// PromptScores: log-probs of prompts' own tokens, which `echo` answers.
+// PromptScores: log-probs of the prompts' own tokens, for `echo`.
 #ifndef TANDEM_SERVICES_ROLLOUT_OPENAI_PROMPT_SCORES_H_
 #define TANDEM_SERVICES_ROLLOUT_OPENAI_PROMPT_SCORES_H_
 
@@ -15,7 +15,7 @@
 
 namespace tandem::rollout::openai {
 
-// Used by one thread. The end of it cancels what is not done.
+// Used by one thread. Destruction cancels unfinished scores.
 class PromptScores {
  public:
   explicit PromptScores(Engine& engine) : engine_(engine) {}
@@ -26,14 +26,14 @@ class PromptScores {
   // Errors: Engine::Score().
   absl::Status Add(const std::vector<int32_t>& prompt_ids, int32_t num_top_logprobs);
 
-  // True when all are there, false at `until`; or the first error.
+  // Returns true when all scores are ready, false at `until`; or the first error.
   absl::StatusOr<bool> Wait(absl::Time until);
 
-  // In the order of Add(); after Wait() was true.
+  // Takes the scores in the order of Add(). Call after Wait() returned true.
   std::vector<ScoreResult> Take();
 
  private:
-  // Outlives the object where the engine has not let go yet.
+  // Outlives the object while the engine still refers to it.
   struct State {
     absl::Mutex mu;
     std::vector<ScoreResult> results ABSL_GUARDED_BY(mu);

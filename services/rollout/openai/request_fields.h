@@ -1,5 +1,5 @@
-// RequestFields: typed reading of a request's JSON object that knows which fields it was asked for,
-// so that one which nobody knows is an error and not ignored.
+// RequestFields: typed access to a request's JSON object. Remembers which fields were read, so that
+// unknown fields are errors instead of being ignored.
 //
 //   RequestFields fields(body);
 //   RETURN_IF_ERROR(fields.Read("temperature", generation.filter.temperature));
@@ -21,14 +21,14 @@
 
 namespace tandem::rollout::openai {
 
-// Refers to the object, which outlives it. Errors are INVALID_ARGUMENT with a BadField. What is
-// absent or null leaves `out` as it is.
+// Refers to the object, which must outlive it. Errors are INVALID_ARGUMENT with a BadField. An
+// absent or null field leaves `out` unchanged.
 class RequestFields {
  public:
   explicit RequestFields(const nlohmann::ordered_json& object, std::string prefix = "")
       : object_(object), prefix_(std::move(prefix)) {}
 
-  // Null where it is absent or null.
+  // Null if the field is absent or null.
   const nlohmann::ordered_json* Find(const std::string& name);
 
   absl::Status Read(const std::string& name, double& out);
@@ -44,18 +44,17 @@ class RequestFields {
     if (status.ok()) out = std::move(value);
     return status;
   }
-  // A string or a list of them.
+  // Reads a string or a list of strings.
   absl::Status ReadStrings(const std::string& name, std::vector<std::string>& out);
   absl::Status ReadIds(const std::string& name, std::vector<int32_t>& out);
 
-  // A field that this server understands only where it changes nothing: equal to one of these, or
-  // empty.
+  // Accepts a field only with a value that changes nothing: one of `neutral`, or empty.
   absl::Status ExpectNeutral(const std::string& name,
                              std::initializer_list<nlohmann::ordered_json> neutral);
-  // Fields that do not matter to what is generated.
+  // Accepts fields that do not affect generation.
   void Ignore(std::initializer_list<const char*> names);
 
-  // After everything else.
+  // Call after all other methods.
   absl::Status ExpectAllKnown() const;
 
   absl::Status Error(const std::string& name, absl::string_view expected) const;
@@ -66,7 +65,7 @@ class RequestFields {
   std::set<std::string> known_;
 };
 
-// Ids of a list; `field` names it. Negative and large ones are left to the engine to refuse.
+// Reads a list of ids; `field` is its name for errors. Leaves range checks to the engine.
 absl::Status ReadIdList(const nlohmann::ordered_json& list, const std::string& field,
                         std::vector<int32_t>& out);
 

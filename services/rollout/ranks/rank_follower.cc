@@ -45,7 +45,7 @@ absl::StatusOr<CommitResult> RankFollower::Commit(int64_t version, absl::Time de
     return swap_ != Swap::kPinned || is_over_;
   };
   mu_.AwaitWithDeadline(absl::Condition(&done), deadline);
-  // What the ranks are just agreeing on is waited for, which ends with the group's timeout.
+  // Waits for an agreement in progress, which ends with the group's timeout.
   mu_.Await(absl::Condition(&decided));
   const bool swapped = swap_ == Swap::kDone;
   swap_ = Swap::kNone;
@@ -129,7 +129,7 @@ absl::Status RankFollower::RunSwap(int64_t version) {
   }
   const absl::StatusOr<bool> all = AllCan(own);
   bool swaps = all.ok() && *all;
-  // Where the device does not take them this rank is lost, for the others have the new weights.
+  // If the device fails here this rank is lost, because the others have the new weights.
   const absl::Status loaded = swaps ? weights_.Load() : absl::OkStatus();
   swaps = swaps && loaded.ok();
   if (swaps) {

@@ -1,12 +1,12 @@
-// RankFollower: a rank of a replica that is not rank 0. It holds its part of the weights and of the
-// KV cache, and does what rank 0 orders.
+// RankFollower: a replica's rank other than 0. It holds its part of the weights and of the KV
+// cache, and executes rank 0's orders.
 //
 //   ASSIGN_OR_RETURN(auto follower, RankFollower::Create(options, model, ranks));
 //   ... receive weights into follower->weights(); follower->Commit(version, deadline) ...
-//   absl::Status end = follower->Run();   // until rank 0 says stop, or the ranks lose one another
+//   absl::Status end = follower->Run();   // until rank 0 stops it, or the ranks lose one another
 //
-// Threads: Run() is the rank's collective thread. Commit() is called by the stager of the weights,
-// on another; the rest by any.
+// Threads: Run() is the rank's collective thread. The weights' stager calls Commit() on another
+// thread; the other methods are for any thread.
 #ifndef TANDEM_SERVICES_ROLLOUT_RANKS_RANK_FOLLOWER_H_
 #define TANDEM_SERVICES_ROLLOUT_RANKS_RANK_FOLLOWER_H_
 
@@ -30,35 +30,36 @@ namespace tandem::rollout {
 
 class RankFollower {
  public:
-  // `cache` is that of rank 0, but for its heads. `model`, over the ranks' compute group, and
-  // `ranks` outlive the follower.
+  // `cache`: rank 0's, except for the heads. `model`, over the ranks' compute group, and `ranks`
+  // must outlive the follower.
   static absl::StatusOr<std::unique_ptr<RankFollower>> Create(
       const model::PagedKvCacheOptions& cache, const model::Transformer& model, RankGroup* ranks);
 
   ArenaPair& weights() { return weights_; }
 
-  // Says that what is staged may become live, and waits until rank 0 has every rank swap. Blocks.
-  // DEADLINE_EXCEEDED: it has not, and this rank will not until Commit() is called again.
-  // UNAVAILABLE once Run() has ended.
+  // Offers the staged weights for a swap and blocks until rank 0 makes every rank swap.
+  // DEADLINE_EXCEEDED: no swap happened, nor will one until Commit() is called again. UNAVAILABLE
+  // once Run() has ended.
   absl::StatusOr<CommitResult> Commit(int64_t version, absl::Time deadline);
 
-  // Called after each swap.
+  // Sets a callback for after each swap.
   void OnCommit(std::function<void(int64_t policy_version)> on_commit) {
     on_commit_ = std::move(on_commit);
   }
 
-  // Called where rank 0 loads the folder's weights again: this rank is to stage them too, on
-  // another thread, and to Commit() them.
+  // Sets a callback for when rank 0 reloads the folder's weights: this rank must stage them too, on
+  // another thread, and Commit() them.
   void OnReload(std::function<void(int64_t policy_version)> on_reload) {
     on_reload_ = std::move(on_reload);
   }
 
-  // OK where rank 0 has said stop; otherwise why this rank cannot go on, after the moments in which
-  // rank 0 finds out who is to blame. On the CPU its steps run in a WorkerPool, pinned to `cpus`.
+  // Runs until rank 0 sends stop (returns OK) or the rank fails (returns the cause, after giving
+  // rank 0 a moment to find the failed rank). On the CPU its steps run in a WorkerPool, pinned to
+  // `cpus`.
   absl::Status Run(std::vector<int> cpus = {});
 
  private:
-  // A Commit() that waits.
+  // State of a waiting Commit().
   enum class Swap { kNone, kOffered, kPinned, kDone };
 
   RankFollower(const model::Transformer& model, RankGroup* ranks,
@@ -68,7 +69,7 @@ class RankFollower {
   absl::Status RunStep(const v1::StepOrder& order);
   absl::Status RunSwap(int64_t version);
   absl::Status RunRelease(const v1::ReleaseOrder& order);
-  // OK where every rank can.
+  // True if every rank can.
   absl::StatusOr<bool> AllCan(const absl::Status& own);
 
   RankGroup* const ranks_;

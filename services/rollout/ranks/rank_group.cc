@@ -22,7 +22,7 @@ namespace {
 constexpr int64_t kFrameBytes = 4096;
 constexpr int64_t kMaxOrderBytes = int64_t{1} << 30;
 
-// What a rank says of itself: a code, the length of a message, the message.
+// A rank's status in Agree(): a code, the length of a message, the message.
 constexpr int64_t kAnswerBytes = 512;
 constexpr int64_t kAnswerText = kAnswerBytes - 2 * static_cast<int64_t>(sizeof(int32_t));
 

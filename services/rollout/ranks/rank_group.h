@@ -1,5 +1,5 @@
-// RankGroup: the ranks of one replica. Rank 0 gives orders, which every rank then carries out at
-// the same place in its sequence of collectives; and all ranks agree on what only all can do.
+// RankGroup: the ranks of one replica. Rank 0 sends orders, which every rank executes at the same
+// point in its sequence of collectives; Agree() decides steps that need all ranks.
 //
 //   ASSIGN_OR_RETURN(auto ranks, RankGroup::Join(options));
 //   model::Transformer model(spec, {}, &ranks->compute());
@@ -7,8 +7,8 @@
 //   others:  RETURN_IF_ERROR(ranks->Receive(order));
 //   all:     ASSIGN_OR_RETURN(auto answers, ranks->Agree(can_i));
 //
-// Threads: one thread of the rank issues everything, the model's collectives too; Abort() and
-// status() are for any. Errors are those of the process group, which is broken then.
+// Threads: one thread of the rank issues all operations, including the model's collectives; Abort()
+// and status() are for any thread. Errors are those of the process group, which is then broken.
 #ifndef TANDEM_SERVICES_ROLLOUT_RANKS_RANK_GROUP_H_
 #define TANDEM_SERVICES_ROLLOUT_RANKS_RANK_GROUP_H_
 
@@ -31,36 +31,36 @@ struct RankGroupOptions {
   int rank = 0;
   int size = 1;
   comm::Rendezvous rendezvous;
-  // Of each operation. Rank 0 gives an order at least every fifth of it.
+  // Timeout of each operation. Rank 0 sends an order at least every fifth of it.
   absl::Duration timeout = absl::Seconds(60);
   absl::Duration join_timeout = absl::Minutes(5);
-  bool shared_memory = true;  // where all ranks are on one host
-  // What the model computes on: its collectives go through Gloo or memory, or through NCCL.
+  bool shared_memory = true;  // if all ranks are on one host
+  // The model's device: its collectives use Gloo or shared memory on the CPU, NCCL on a GPU.
   c10::Device device = c10::Device(c10::kCPU);
-  const absl::Notification* cancel = nullptr;  // of joining
+  const absl::Notification* cancel = nullptr;  // cancels joining
 };
 
 class RankGroup {
  public:
-  // Returns when all ranks have joined.
+  // Blocks until all ranks have joined.
   static absl::StatusOr<std::unique_ptr<RankGroup>> Join(const RankGroupOptions& options);
 
   int rank() const { return orders_->rank(); }
   int size() const { return orders_->size(); }
   absl::Duration timeout() const { return timeout_; }
-  // For the model's tensors, on the device.
+  // The group for the model's tensors, on the device.
   comm::ProcessGroup& compute() { return compute_ == nullptr ? *orders_ : *compute_; }
 
-  // To all other ranks. Rank 0 only; sets the order's number.
+  // Sends to all other ranks. Rank 0 only; sets the order's number.
   absl::Status Send(v1::RankOrder& order);
-  // INTERNAL where an order was lost.
+  // INTERNAL if an order was lost.
   absl::Status Receive(v1::RankOrder& order);
 
-  // Every rank says whether it can; all hear it of all, in rank order. Messages are cut to some
-  // hundred bytes.
+  // Exchanges whether each rank can proceed: returns the statuses of all, in rank order. Truncates
+  // messages to a few hundred bytes.
   absl::StatusOr<std::vector<absl::Status>> Agree(const absl::Status& own);
 
-  // OK, or why the group is broken.
+  // OK, or the reason that the group is broken.
   absl::Status status() const;
   void Abort(absl::string_view reason);
 

@@ -13,11 +13,11 @@
 namespace tandem::rollout {
 namespace {
 
-// A rank that does not say within this that it lives is the cause. The others wait for longer
-// before they end (rank_follower.h).
+// A rank that fails its liveness check within this is the cause. The others wait for longer before
+// they end (rank_follower.h).
 constexpr absl::Duration kBlameTimeout = absl::Seconds(2);
 
-// Part of the group's timeout between two signs of rank 0.
+// Heartbeats of rank 0 per group timeout.
 constexpr int kSignsInTimeout = 5;
 
 }  // namespace
@@ -38,7 +38,7 @@ absl::Status RankLeader::Send(v1::RankOrder& order) {
 absl::Status RankLeader::SendHeartbeat() {
   v1::RankOrder order;
   RETURN_IF_ERROR(Send(order));
-  // Heard of all: a rank that is gone is known before a request needs it.
+  // All ranks respond, so a lost rank is noticed before a request needs it.
   return ranks_->Agree(absl::OkStatus()).status();
 }
 

@@ -1,12 +1,12 @@
-// RankLeader: how rank 0's engine has the other ranks of its replica do what it does.
+// RankLeader: through it rank 0's engine makes the replica's other ranks mirror its work.
 //
-//   RETURN_IF_ERROR(leader.Step(items, copies));      // then the runner computes the same here
+//   RETURN_IF_ERROR(leader.Step(items, copies, block_size));  // then run it here too
 //   ASSIGN_OR_RETURN(const absl::Status can, leader.Swap(version));
 //   if (can.ok()) ... every rank has swapped, this one does too
 //   if (absl::Now() >= leader.next_heartbeat()) RETURN_IF_ERROR(leader.SendHeartbeat());
 //
-// After an error of the ranks (not of what they agree on) the replica cannot go on: Explain() finds
-// out who is to blame. Threads: the engine thread, but SetAddresses().
+// After an error of the ranks (not of what they agree on) the replica cannot continue: Explain()
+// finds the ranks that failed. Threads: the engine thread, except SetAddresses().
 #ifndef TANDEM_SERVICES_ROLLOUT_RANKS_RANK_LEADER_H_
 #define TANDEM_SERVICES_ROLLOUT_RANKS_RANK_LEADER_H_
 
@@ -28,10 +28,10 @@ namespace tandem::rollout {
 
 class RankLeader {
  public:
-  // `ranks` outlives the leader.
+  // `ranks` must outlive the leader.
   explicit RankLeader(RankGroup* ranks);
 
-  // HOST:PORT of the other ranks, rank 1 first: where they are asked whether they live.
+  // HOST:PORT of the other ranks, rank 1 first, for liveness checks.
   void SetAddresses(std::vector<std::string> addresses);
 
   int size() const { return ranks_->size(); }
@@ -39,27 +39,27 @@ class RankLeader {
   absl::Status Step(absl::Span<const RunItem> items,
                     absl::Span<const std::pair<int32_t, int32_t>> block_copies, int64_t block_size);
 
-  // Whether every rank could swap, and then has: OK, or the first rank that cannot, and why. An
-  // error of the call itself is one of the ranks.
+  // Swaps if every rank can. The inner status is OK, or the first rank that cannot, and why; the
+  // outer one is an error of the ranks.
   absl::StatusOr<absl::Status> Swap(int64_t policy_version);
 
-  // Returns when every other rank has.
+  // Blocks until every other rank has released its memory.
   absl::Status Release(bool kv_cache, bool weights);
 
-  // Has the other ranks stage the folder's weights, to be swapped.
+  // Makes the other ranks stage the folder's weights for a swap.
   absl::Status Reload(int64_t policy_version);
 
-  // Says that this rank is there, which must not be left out for long.
+  // Sends a heartbeat; required by next_heartbeat().
   absl::Status SendHeartbeat();
   absl::Time next_heartbeat() const { return next_heartbeat_; }
 
-  // Ends the other ranks. As far as they still listen.
+  // Stops the other ranks, as far as they can be reached.
   void Stop();
 
-  // UNAVAILABLE that names the ranks that do not answer, in a few seconds at most. Breaks the group
-  // first, so that ranks that wait for another one say so.
+  // Returns UNAVAILABLE, naming the ranks that do not respond, within a few seconds. Breaks the
+  // group first, so that ranks that wait for another one report it.
   absl::Status Explain(const absl::Status& error);
-  // OK, or why the group is broken.
+  // OK, or the reason that the group is broken.
   absl::Status status() const { return ranks_->status(); }
 
  private:

@@ -57,7 +57,7 @@ absl::Status StepMirror::Read(const v1::StepOrder& order, int64_t block_size, in
     }
     Sequence& sequence = sequences_[i];
     sequence.num_computed = step.num_computed();
-    // Only what the step reads is there; what comes before is anything.
+    // The order holds only what the step reads; earlier tokens are arbitrary.
     sequence.tokens.resize(step.num_computed() + given);
     std::copy(step.token_ids().begin(), step.token_ids().end(),
               sequence.tokens.begin() + step.num_computed());

@@ -11,7 +11,7 @@
 namespace tandem::rollout {
 namespace {
 
-// Of what is live of a packed tensor.
+// Digests the live bytes of a packed tensor.
 absl::Status DigestPacked(const common::v1::TensorEntry& tensor, int index,
                           const weights::PackedTensors& packed, weights::DigestSum& sum) {
   constexpr int64_t kAtOnce = int64_t{1} << 20;

@@ -1,4 +1,4 @@
-// The digests of what is live, computed anew from the arena.
+// Recomputes the digests of the live weights from the arena.
 #ifndef TANDEM_SERVICES_ROLLOUT_RECEIVE_LIVE_DIGESTS_H_
 #define TANDEM_SERVICES_ROLLOUT_RECEIVE_LIVE_DIGESTS_H_
 
@@ -8,8 +8,8 @@
 
 namespace tandem::rollout {
 
-// On the receiver's thread. FAILED_PRECONDITION while nothing is committed; errors of the store's
-// ops.
+// Call on the receiver's thread. FAILED_PRECONDITION while nothing is committed; errors of the
+// store's ops.
 absl::StatusOr<v1::GetDigestsResponse> DigestLive(const WeightStore& store);
 
 }  // namespace tandem::rollout

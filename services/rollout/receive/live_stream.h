@@ -1,4 +1,4 @@
-// LiveStream: the live weights as the messages of WeightService.ReadWeights, one after another.
+// LiveStream: the live weights as a sequence of WeightService.ReadWeights messages.
 #ifndef TANDEM_SERVICES_ROLLOUT_RECEIVE_LIVE_STREAM_H_
 #define TANDEM_SERVICES_ROLLOUT_RECEIVE_LIVE_STREAM_H_
 
@@ -15,16 +15,17 @@ namespace tandem::rollout {
 
 inline constexpr int64_t kStreamMessageBytes = int64_t{1} << 20;
 
-// A place in the canonical stream of a store's manifest, and the digest of the bucket so far. It
-// holds no weights, so a reader costs one message, however large the buckets are.
+// A position in the canonical stream of a store's manifest, and the running digest of the bucket.
+// Holds no weights, so a reader costs one message, whatever the bucket size.
 class LiveStream {
  public:
-  // From the request's first bucket. Any thread. Errors as ReadWeights in weight_service.proto.
+  // Starts at the request's first bucket. Any thread. Errors: those of ReadWeights in
+  // weight_service.proto.
   static absl::StatusOr<std::unique_ptr<LiveStream>> Open(const WeightStore& store,
                                                           const v1::ReadWeightsRequest& request);
 
-  // Copies what comes next into the message; false, and nothing is copied, after the last. On the
-  // receiver's thread. ABORTED where the version went since Open().
+  // Copies the next bytes into the message; returns false, copying nothing, after the last. Call on
+  // the receiver's thread. ABORTED if the version is no longer live.
   absl::StatusOr<bool> Next(v1::ReadWeightsResponse& message);
 
  private:
@@ -36,7 +37,7 @@ class LiveStream {
   const WeightStore& store_;
   const int64_t version_;
   const int64_t bucket_bytes_;
-  std::vector<int64_t> ends_;  // of each tensor in the stream
+  std::vector<int64_t> ends_;  // end of each tensor in the stream
   int64_t position_ = 0;
   hash::Hasher bucket_digest_;
 };

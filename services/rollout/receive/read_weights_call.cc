@@ -11,8 +11,8 @@
 namespace tandem::rollout {
 namespace {
 
-// One thing is under way at a time: a copy on the receiver's thread, or a write. So nothing here is
-// shared, and the call is not done while a copy has yet to come.
+// Only one operation is in flight: a copy on the receiver's thread, or a write. So nothing here is
+// shared, and the call is not done before its last copy.
 class ReadWeightsCall : public grpc::ServerWriteReactor<v1::ReadWeightsResponse> {
  public:
   ReadWeightsCall(WeightReceiver& receiver, absl::StatusOr<std::unique_ptr<LiveStream>> stream)

@@ -1,4 +1,4 @@
-// One call of WeightService.ReadWeights, on the side that has the weights.
+// The serving side of one WeightService.ReadWeights call.
 #ifndef TANDEM_SERVICES_ROLLOUT_RECEIVE_READ_WEIGHTS_CALL_H_
 #define TANDEM_SERVICES_ROLLOUT_RECEIVE_READ_WEIGHTS_CALL_H_
 
@@ -9,9 +9,9 @@
 
 namespace tandem::rollout {
 
-// Begins the call; the reactor owns itself. The receiver's thread copies a message's bytes, so no
-// update touches them meanwhile, and only when gRPC has taken the message before: a slow reader
-// holds one message and what flow control lets through. `receiver` outlives the call.
+// Starts the call; the reactor owns itself. The receiver's thread copies a message's bytes, so no
+// update touches them meanwhile, and only after gRPC has taken the previous message: a slow reader
+// costs one message plus what flow control allows. `receiver` must outlive the call.
 grpc::ServerWriteReactor<v1::ReadWeightsResponse>* StartReadWeights(
     WeightReceiver& receiver, const v1::ReadWeightsRequest& request);
 

@@ -1,4 +1,4 @@
-// ReceiveGroup: this rank's place in the update group, kept from one update to the next.
+// ReceiveGroup: this rank's membership in the update group, kept between updates.
 #ifndef TANDEM_SERVICES_ROLLOUT_RECEIVE_RECEIVE_GROUP_H_
 #define TANDEM_SERVICES_ROLLOUT_RECEIVE_RECEIVE_GROUP_H_
 
@@ -15,26 +15,26 @@
 
 namespace tandem::rollout {
 
-// All methods are called by the receiver's thread, except current(), which any thread may call.
+// Only the receiver's thread may call it, except current(), which is for any thread.
 class ReceiveGroup {
  public:
-  // Connects to the rendezvous store, at most until `reach_by`.
+  // Connects to the rendezvous store, by `reach_by`.
   absl::Status Reach(const common::v1::GroupRendezvous& rendezvous, absl::Time reach_by,
                      const absl::Notification* cancel);
-  // After Reach(): waits for `key` in the store.
+  // Call after Reach(). Waits for `key` in the store.
   absl::Status WaitForKey(const std::string& key, absl::Time deadline,
                           const absl::Notification* cancel);
 
-  // The group of the rendezvous: the present one where it is the same and works, else a new one,
-  // whose ranks find each other until `join_by`. Its operations end at the deadline.
+  // Returns the group of the rendezvous: the current one if it matches and works, else a new one,
+  // whose ranks must find each other by `join_by`. Its operations end at the deadline.
   absl::StatusOr<comm::ProcessGroup*> Join(const common::v1::GroupRendezvous& rendezvous,
                                            absl::Time join_by, absl::Time deadline,
                                            const absl::Notification* cancel);
 
-  // Leaves the group, and closes its connections.
+  // Leaves the group and closes its connections.
   void Drop();
 
-  // The group that was joined, or null; to be aborted by any thread.
+  // The joined group, or null; any thread may abort it.
   std::shared_ptr<comm::ProcessGroup> current() const {
     absl::MutexLock lock(&mu_);
     return group_;
@@ -43,8 +43,8 @@ class ReceiveGroup {
  private:
   void UseRendezvous(const common::v1::GroupRendezvous& rendezvous);
 
-  std::string key_;     // the rendezvous, serialised, but for its secret
-  std::string secret_;  // that store_ has been shown
+  std::string key_;     // the serialised rendezvous without its secret
+  std::string secret_;  // sent to store_
   std::unique_ptr<comm::StoreClient> store_;
   mutable absl::Mutex mu_;
   std::shared_ptr<comm::ProcessGroup> group_ ABSL_GUARDED_BY(mu_);

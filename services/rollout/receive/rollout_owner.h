@@ -1,12 +1,12 @@
-// RolloutOwner: which run's trainer a rollout belongs to, so that no other takes it over unseen.
+// RolloutOwner: the run whose trainer owns a rollout, so that no other run takes it over unnoticed.
 //
-//   RETURN_IF_ERROR(owner.Check(request.owner()));   // before anything of the update is done
-//   owner.Accept(request.owner());                   // the update begins
+//   RETURN_IF_ERROR(owner.Check(request.owner()));   // before the update changes anything
+//   owner.Accept(request.owner());                   // the update starts
 //   owner.Hear(incarnation);                         // a heartbeat of the owner's driver
 //
-// A newer trainer of the same run is let in at once: the run's trainer restarted. A trainer of
-// another run is let in when it says that it takes over, when the owner asked to be held for no
-// time, when its run has ended, or when it was silent for longer than it asked for.
+// A newer trainer of the same run is accepted at once: the run's trainer restarted. A trainer of
+// another run is accepted if it requests a take-over, if the owner asked for no hold time, if the
+// owner's run has ended, or if the owner was silent for its hold time.
 //
 // Thread-safe, never blocks.
 #ifndef TANDEM_SERVICES_ROLLOUT_RECEIVE_ROLLOUT_OWNER_H_
@@ -30,23 +30,23 @@ class RolloutOwner {
   explicit RolloutOwner(rpc::MonotonicClock clock = rpc::MonotonicNow);
 
   // FAILED_PRECONDITION names the owner: FOREIGN_TRAINER for a trainer of another run that may not
-  // have the rollout now, STALE_INCARNATION for one that is older than the owner. INVALID_ARGUMENT
-  // for a claim that is not complete.
+  // take the rollout now, STALE_INCARNATION for a trainer older than the owner. INVALID_ARGUMENT
+  // for an invalid claim.
   absl::Status Check(const common::v1::WeightOwner& claim);
-  // From now on the rollout belongs to it; counts as a heartbeat. Logs a change of runs, and counts
-  // it as a take-over unless the earlier run had ended.
+  // Makes the claim the owner; counts as a heartbeat. Logs a change of runs, and counts it as a
+  // take-over unless the earlier run had ended.
   void Accept(const common::v1::WeightOwner& claim);
-  // Of the owner, where it is this incarnation; otherwise nothing.
+  // Records a heartbeat if `incarnation` is the owner's; else does nothing.
   void Hear(int64_t incarnation);
 
-  // The run has ended: if the rollout belongs to it, any other may have it.
+  // Call when a run has ended: if it is the owner, any other run may take the rollout.
   void Release(int64_t incarnation, const std::string& run_id);
 
   // nullopt before the first update.
   std::optional<common::v1::WeightOwner> owner() const;
-  // "; the rollout belongs to run 5f0c…" or nothing: the end of a message.
+  // Returns a suffix for messages, "; the rollout belongs to run 5f0c…", or "".
   std::string Describe() const;
-  // Updates with which another run took the rollout over; claims that were refused.
+  // Take-overs by another run; refused claims.
   int64_t num_take_overs() const;
   int64_t num_refused() const;
 

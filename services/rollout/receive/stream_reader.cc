@@ -76,7 +76,7 @@ class StreamReader::Call : public grpc::ClientReadReactor<v1::ReadWeightsRespons
       }
     }
     if (!arrived_) {
-      // The end of the call; or a message that is none, after which the call goes on unread.
+      // The call ended, or a malformed message leaves it open and unread.
       if (EndsWithin(kEndGrace)) {
         RETURN_IF_ERROR(WaitUntilDone());
         return nullptr;
@@ -120,7 +120,7 @@ class StreamReader::Call : public grpc::ClientReadReactor<v1::ReadWeightsRespons
   int current_ = 0;  // the one that is read into
   bool holds_ = true;
   absl::Mutex mu_;
-  // Of the read under way; the owner's thread looks without the lock once it has been answered.
+  // State of the read in flight; once answered_, the owner's thread reads it without the lock.
   bool answered_ = false;
   bool arrived_ = false;
   bool done_ ABSL_GUARDED_BY(mu_) = false;

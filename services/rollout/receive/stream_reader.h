@@ -1,5 +1,5 @@
-// StreamReader: reads the weights of another replica over gRPC, bucket by bucket: the `stream`
-// transport's receiving end.
+// StreamReader: receiver of the `stream` transport. Reads the weights of another replica over gRPC,
+// bucket by bucket.
 #ifndef TANDEM_SERVICES_ROLLOUT_RECEIVE_STREAM_READER_H_
 #define TANDEM_SERVICES_ROLLOUT_RECEIVE_STREAM_READER_H_
 
@@ -19,47 +19,47 @@ namespace tandem::rollout {
 class StreamReader {
  public:
   struct Options {
-    int64_t bucket_bytes = int64_t{16} << 20;  // at most; what is read again where one breaks
-    // A source that sends nothing for so long, over however many connections, is given up.
+    int64_t bucket_bytes = int64_t{16} << 20;  // at most; the unit of retries
+    // Gives up on a source that sends nothing for so long, over any number of connections.
     absl::Duration patience = absl::Seconds(10);
   };
   struct Source {
     std::string address;  // HOST:PORT
     int64_t policy_version = 0;
-    std::string manifest_digest;  // as both sides state it
+    std::string manifest_digest;  // as computed by both sides
     absl::Time deadline;
   };
 
   explicit StreamReader(Options options) : options_(options) {}
 
-  // The plan of what is read: `manifest` cut into buckets.
+  // Returns the transfer plan: `manifest` cut into buckets.
   absl::StatusOr<weights::TransferPlan> Plan(const weights::Manifest& manifest) const;
 
-  // Reads every bucket of Plan() into the sink, each once its digest has been found right. Where a
-  // connection breaks or a bucket arrives damaged, connects again and goes on from the first bucket
-  // that the sink has not got, until the deadline. Blocks; ends when `cancel` is notified and
-  // Abort() called. Errors name the bucket: those of the sink; FAILED_PRECONDITION and ABORTED
-  // where the source has not, or no longer, the version; UNAVAILABLE where it is given up;
-  // DATA_LOSS where a bucket arrives damaged again and again; DEADLINE_EXCEEDED, CANCELLED.
+  // Reads every bucket of Plan() into the sink, each after its digest is verified. If a connection
+  // breaks or a bucket arrives damaged, reconnects and resumes at the first bucket that the sink
+  // lacks, until the deadline. Blocks; to stop it, notify `cancel` and call Abort(). Errors name
+  // the bucket: those of the sink; FAILED_PRECONDITION or ABORTED if the source does not, or no
+  // longer, have the version; UNAVAILABLE if it gives up on the source; DATA_LOSS if a bucket
+  // arrives damaged repeatedly; DEADLINE_EXCEEDED, CANCELLED.
   absl::Status Read(const Source& source, const weights::TransferPlan& plan,
                     weights::BucketSink& sink, const absl::Notification& cancel,
                     weights::PhaseTimes& times);
 
-  // Ends the call under way. Any thread; the others are the receiver's.
+  // Cancels the call in flight. Any thread; the other methods are for the receiver's.
   void Abort();
 
  private:
   class Call;
   struct Progress;
 
-  // One connection: from the progress's next bucket until the last, or until it breaks.
+  // One connection: reads from the progress's next bucket to the last, or until it breaks.
   absl::Status ReadOnce(const Source& source, const weights::TransferPlan& plan,
                         weights::BucketSink& sink, const absl::Notification& cancel,
                         Progress& progress);
 
   const Options options_;
   absl::Mutex mu_;
-  grpc::ClientContext* context_ ABSL_GUARDED_BY(mu_) = nullptr;  // of the call under way
+  grpc::ClientContext* context_ ABSL_GUARDED_BY(mu_) = nullptr;  // of the call in flight
 };
 
 }  // namespace tandem::rollout

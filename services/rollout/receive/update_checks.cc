@@ -66,7 +66,7 @@ absl::Status CheckInstructionSets(const std::string& trainers) {
       "INSTRUCTION_SETS_DIFFER", {{"expected", trainers}, {"actual", own}});
 }
 
-// What a rank that reads from another is told.
+// Checks the request of a rank that reads from another replica.
 absl::Status CheckStream(const BeginUpdateRequest& request) {
   const std::string& address = request.stream_address();
   if (const auto parsed = net::ParseHostPort(address); !parsed.ok()) {

@@ -1,4 +1,4 @@
-// Checks of what a trainer says about an update, without state.
+// Stateless checks of a trainer's update requests.
 #ifndef TANDEM_SERVICES_ROLLOUT_RECEIVE_UPDATE_CHECKS_H_
 #define TANDEM_SERVICES_ROLLOUT_RECEIVE_UPDATE_CHECKS_H_
 
@@ -12,19 +12,20 @@ namespace tandem::rollout {
 
 inline constexpr absl::Duration kMaxUpdateTimeout = absl::Hours(24);
 
-// INVALID_ARGUMENT names the field that is out of range.
+// INVALID_ARGUMENT names the field that is out of range. FAILED_PRECONDITION
+// (INSTRUCTION_SETS_DIFFER) if exact numerics need the trainer's kind of processor.
 absl::Status CheckBeginRequest(const rollout::v1::BeginUpdateRequest& request);
 
-// The request's timeout, within 0 and kMaxUpdateTimeout.
+// Returns the request's timeout: more than 0, at most kMaxUpdateTimeout; else INVALID_ARGUMENT.
 absl::StatusOr<absl::Duration> UpdateTimeout(const rollout::v1::BeginUpdateRequest& request);
 
-// The request's join_timeout; infinite where it has none.
+// Returns the request's join_timeout; infinite if unset.
 absl::StatusOr<absl::Duration> JoinTimeout(const rollout::v1::BeginUpdateRequest& request);
 
-// FAILED_PRECONDITION (BASE_MISMATCH) where a delta's base is not what is live.
+// FAILED_PRECONDITION (BASE_MISMATCH) if a delta's base is not the live version.
 absl::Status CheckBase(const v1::BeginUpdateRequest& request, const WeightStore& store);
 
-// Whether two requests open the same update: all but what a repeat says anew.
+// True if two requests open the same update, ignoring fields that may differ in a retry.
 bool SameUpdate(rollout::v1::BeginUpdateRequest a, rollout::v1::BeginUpdateRequest b);
 
 }  // namespace tandem::rollout

@@ -148,8 +148,8 @@ void WeightReceiver::Close(UpdatePtr update, absl::Status status, Calls& calls) 
   waiters->begin_waiters.swap(update->begin_waiters);
   waiters->verify_waiters.swap(update->verify_waiters);
   waiters->commit_waiters.swap(update->commit_waiters);
-  // Behind the update's own task, if that is under way: only then is the arena nobody's. And before
-  // the next update's, which may begin as soon as mu_ is free: it would lose what it staged.
+  // Queued behind the update's own task, which may still write the arena, and before the next
+  // update's, which may start once mu_ is free and would lose its staged weights.
   worker_.Add([this] {
     group_.Drop();
     forward_.Drop();

@@ -4,17 +4,18 @@
 //     BeginUpdate ─► BEGUN ─(go key)─► RECEIVING ─► STAGED ─VerifyUpdate─► VERIFIED ─CommitUpdate─►
 //     SERVING
 //
-// AbortUpdate, a failure or the deadline lead from any of them back, and drop what was staged.
+// AbortUpdate, a failure or the deadline return from any of them to the initial state and drop the
+// staged weights.
 //
-// The protocol is that of weight_service.proto. A worker thread of the receiver does everything
-// that takes time, in the order in which it was asked: it makes room, waits for the go key, joins
-// the group (or reads from another replica), receives and digests. It alone writes the staged
-// arena. For a commit it asks the store and waits: the engine's thread flips the arenas
-// (engine/engine_commit.cc). RPC threads only check, note and return; the answers come through
-// callbacks, on the worker or the caller's thread.
+// weight_service.proto defines the protocol. A worker thread executes everything slow, in request
+// order: it allocates memory, waits for the go key, joins the group (or reads from another
+// replica), receives and digests. Only the worker writes the staged arena. For a commit it calls
+// the store and waits: the engine thread flips the arenas (engine/engine_commit.cc). RPC threads
+// only check, record and return; responses come through callbacks, on the worker or the caller's
+// thread.
 //
-// Any thread may call any method. `mu_` is never held while the store, the group or a callback is
-// called; the worker's lock and those of the groups nest within it.
+// Thread-safe. `mu_` is never held while calling the store, the group or a callback; the worker's
+// lock and those of the groups nest within it.
 #ifndef TANDEM_SERVICES_ROLLOUT_RECEIVE_WEIGHT_RECEIVER_H_
 #define TANDEM_SERVICES_ROLLOUT_RECEIVE_WEIGHT_RECEIVER_H_
 
@@ -50,14 +51,15 @@ class WeightReceiver {
   template <typename Response>
   using Done = std::function<void(absl::StatusOr<Response>)>;
 
-  // `store` outlives the receiver, and so does `owner`, which decides whose updates are taken;
-  // null: anybody's. In a replica of several ranks only rank 0 has one: no rank commits without it.
+  // `store` and `owner` must outlive the receiver. `owner` decides whose updates are accepted;
+  // null: anybody's. In a replica of several ranks only rank 0 has one, since no rank commits
+  // without it.
   explicit WeightReceiver(WeightStore* store, StreamReader::Options stream = {},
                           RolloutOwner* owner = nullptr);
   ~WeightReceiver();
 
   v1::GetManifestResponse GetManifest() const;
-  // Whether BeginUpdate would be refused to the trainer that means to update, as GetManifest says.
+  // Checks whether BeginUpdate would reject this trainer; see GetManifest.
   absl::Status CheckClaim(const v1::GetManifestRequest& request) const;
   void BeginUpdate(const v1::BeginUpdateRequest& request, Done<v1::BeginUpdateResponse> done);
   void VerifyUpdate(const v1::VerifyUpdateRequest& request, Done<v1::VerifyUpdateResponse> done);
@@ -65,33 +67,34 @@ class WeightReceiver {
   absl::Status AbortUpdate(const v1::AbortUpdateRequest& request);
   void GetDigests(Done<v1::GetDigestsResponse> done);
 
-  // The live weights for a reader; errors as ReadWeights. To be used within RunSoon().
+  // Opens the live weights for a reader; errors: those of ReadWeights. Use within RunSoon().
   absl::StatusOr<std::unique_ptr<LiveStream>> OpenLive(const v1::ReadWeightsRequest& request) const;
 
-  // As RunExclusive(), but returns at once. False, and `body` is never called, after Shutdown().
+  // Queues `body` for the receiver's thread and returns at once. After Shutdown() returns false and
+  // never calls `body`.
   bool RunSoon(std::function<void(WeightStore&)> body);
-  // Runs `body` on the receiver's thread, so that no update touches the store meanwhile, and
-  // returns its status. Blocks. UNAVAILABLE after Shutdown().
+  // Runs `body` on the receiver's thread, so no update touches the store meanwhile, and returns its
+  // status. Blocks. UNAVAILABLE after Shutdown().
   absl::Status RunExclusive(const std::function<absl::Status(WeightStore&)>& body);
 
-  // The version that is on its way, -1 where none is.
+  // The version being received, or -1.
   int64_t updating_to() const;
 
-  // Drops an open update, answers every call that waits with UNAVAILABLE, and refuses new ones.
-  // Called when the process drains, before the server waits for its calls. Idempotent.
+  // Drops an open update, fails every waiting call with UNAVAILABLE, and rejects new ones. Call it
+  // when the process drains, before the server waits for its calls. Idempotent.
   void Shutdown();
 
  private:
   enum class State { kBegun, kReceiving, kStaged, kVerified, kCommitting, kClosed };
 
   struct Update {
-    v1::BeginUpdateRequest request;  // without manifest, buckets and what is relayed
+    v1::BeginUpdateRequest request;  // without manifest, buckets and relayed
     std::shared_ptr<const weights::TransferPlan> plan;
-    std::shared_ptr<const weights::RelayedBuckets> relayed;  // null: nothing
+    std::shared_ptr<const weights::RelayedBuckets> relayed;  // null: nothing to relay
     absl::Time deadline;
-    absl::Duration join_timeout;  // infinite: the deadline alone counts
+    absl::Duration join_timeout;  // infinite: only the deadline applies
     absl::Notification cancel;
-    State state = State::kBegun;  // this and the following under mu_
+    State state = State::kBegun;  // guarded by mu_, like the following
     bool ready = false;
     absl::Status closed_because;
     v1::VerifyUpdateResponse verified;  // once kStaged
@@ -101,7 +104,7 @@ class WeightReceiver {
   };
   using UpdatePtr = std::shared_ptr<Update>;
 
-  // An update that is over: committed (OK), failed or aborted.
+  // A finished update: committed (OK), failed or aborted.
   struct Closed {
     std::string update_id;
     bool committed = false;
@@ -109,38 +112,38 @@ class WeightReceiver {
     v1::CommitUpdateResponse commit;
   };
 
-  // Calls to make once mu_ has been released.
+  // Callbacks to run after mu_ is released.
   using Calls = std::vector<std::function<void()>>;
 
-  // FAILED_PRECONDITION (STALE_INCARNATION) for one that is older than the newest.
+  // FAILED_PRECONDITION (STALE_INCARNATION) if it is older than the newest.
   absl::Status CheckIncarnation(int64_t incarnation) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // FAILED_PRECONDITION (VERSION_NOT_NEWER) where the version is live already, or was; versions of
-  // another run, and of a trainer that takes over, are counted on their own.
+  // FAILED_PRECONDITION (VERSION_NOT_NEWER) if the version is or was live; versions of another run,
+  // or of a trainer that takes over, are numbered separately.
   absl::Status CheckVersion(const v1::BeginUpdateRequest& request) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // An update of `claim` begins. A newer trainer ends what an older one had open.
+  // Starts an update of `claim`. A newer trainer ends an older one's open update.
   void EnterIncarnation(const common::v1::WeightOwner& claim, Calls& calls)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::StatusOr<UpdatePtr> FindOpen(const std::string& update_id) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   const Closed* FindClosed(const std::string& update_id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Ends an open update with an error: nothing of it is left once the calls have been made.
+  // Fails an open update; nothing of it remains once `calls` have run.
   void Close(UpdatePtr update, absl::Status status, Calls& calls)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Remember(Closed closed) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Sets `update`'s plan; false where the request leaves it out and it is not known.
+  // Sets `update`'s plan; false if the request omits it and no earlier one is known.
   absl::StatusOr<bool> TakePlan(const v1::BeginUpdateRequest& request, Update& update)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   static void Make(Calls& calls);
 
-  // Adds a task for an open update, which is closed where the worker has stopped. Under mu_, as
-  // Close() does: the worker's order is that in which updates were begun and ended.
+  // Queues a task for an open update, or closes the update if the worker has stopped. Needs mu_,
+  // like Close(), so that the worker's order is the order in which updates start and end.
   void AddTask(const UpdatePtr& update, std::function<void()> task, Calls& calls)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  // On the worker.
+  // Runs on the worker.
   void RunUpdate(const UpdatePtr& update);
-  // Which link of an update is in use, for the answer where it fails: see VerifyUpdate.
+  // The link that an update is using, to report with a failure: see VerifyUpdate.
   struct LinkInUse {
     const char* name = "rendezvous";
     bool joined = false;
@@ -155,7 +158,7 @@ class WeightReceiver {
   WeightStore* const store_;
   RolloutOwner* const owner_;  // may be null
   ReceiveGroup group_;
-  ReceiveGroup forward_;  // in which this rank feeds another
+  ReceiveGroup forward_;  // in which this rank forwards to another
   StreamReader stream_;
   // Worker only; each keeps its buffers.
   std::unique_ptr<weights::BroadcastTransport> broadcast_;
@@ -168,7 +171,7 @@ class WeightReceiver {
   std::shared_ptr<const weights::RelayedBuckets> relayed_ ABSL_GUARDED_BY(mu_);  // with plan_
   UpdatePtr open_ ABSL_GUARDED_BY(mu_);
   std::deque<Closed> closed_ ABSL_GUARDED_BY(mu_);
-  std::string live_run_id_ ABSL_GUARDED_BY(mu_);  // whose trainer the live version came from
+  std::string live_run_id_ ABSL_GUARDED_BY(mu_);  // the run that published the live version
   bool shut_down_ ABSL_GUARDED_BY(mu_) = false;
 
   Worker worker_;  // last: its thread uses the above

@@ -9,8 +9,7 @@
 namespace tandem::rollout {
 namespace {
 
-// Fills in the response and ends the call, whenever the receiver answers. The request lives until
-// then.
+// Fills in the response and ends the call when the receiver responds. The request lives until then.
 template <typename Request, typename Response>
 WeightReceiver::Done<Response> Finish(grpc::ServerUnaryReactor* reactor, const Request* request,
                                       Response* response) {

@@ -1,4 +1,4 @@
-// The gRPC face of WeightReceiver.
+// WeightServiceImpl: gRPC service of WeightReceiver.
 #ifndef TANDEM_SERVICES_ROLLOUT_RECEIVE_WEIGHT_SERVICE_H_
 #define TANDEM_SERVICES_ROLLOUT_RECEIVE_WEIGHT_SERVICE_H_
 
@@ -7,8 +7,8 @@
 
 namespace tandem::rollout {
 
-// Translates calls; no RPC thread ever waits. `receiver` outlives the server, and its Shutdown() is
-// to be called before the server waits for its calls (rpc::ServerOptions::on_drain).
+// Translates calls; never blocks an RPC thread. `receiver` must outlive the server. Call its
+// Shutdown() before the server waits for its calls (rpc::ServerOptions::on_drain).
 class WeightServiceImpl : public v1::WeightService::CallbackService {
  public:
   explicit WeightServiceImpl(WeightReceiver* receiver) : receiver_(receiver) {}

@@ -1,5 +1,5 @@
-// WeightStore: what the receiving side of weight updates needs of the engine: two arenas, one live
-// and one staged, and the moment between two scheduler steps at which they change places.
+// WeightStore: the engine as seen by the receiver of weight updates: a live and a staged arena,
+// which swap between two scheduler steps.
 #ifndef TANDEM_SERVICES_ROLLOUT_RECEIVE_WEIGHT_STORE_H_
 #define TANDEM_SERVICES_ROLLOUT_RECEIVE_WEIGHT_STORE_H_
 
@@ -17,49 +17,47 @@
 namespace tandem::rollout {
 
 struct CommitResult {
-  double pause_seconds = 0;  // that the scheduler stood still
+  double pause_seconds = 0;  // scheduler pause
   int64_t num_recomputed_requests = 0;
   int64_t num_aborted_requests = 0;
 };
 
-// Implemented by the engine. manifest() and what is said of the live weights may be called from any
-// thread; the others are called by the receiver's thread only, one at a time.
+// Implemented by the engine. Any thread may call manifest() and live_*(); only the receiver's
+// thread calls the others, one at a time.
 class WeightStore {
  public:
   virtual ~WeightStore() = default;
 
-  // The tensors in canonical order, with their type in the arena, which is that of the wire.
+  // The tensors in canonical order, with their dtype in the arena, which is also the wire dtype.
   // Constant.
   virtual const common::v1::Manifest& manifest() const = 0;
-  // Where the arenas are, and who works on them there; the spans below are addresses of that place.
-  // Constant.
+  // The device of the arenas and its operations; the spans below are addresses on it. Constant.
   virtual weights::DeviceOps& ops() const { return weights::CpuOps(); }
   // -1 while nothing is committed.
   virtual int64_t live_version() const = 0;
-  // Of the trainer that the live version came from; 0 where none did or nothing is committed.
+  // Trainer that published the live version; 0 if none did or nothing is committed.
   virtual int64_t live_incarnation() const = 0;
   virtual std::string live_model_digest() const = 0;
 
-  // Makes room for a new version; what was staged before is undefined. RESOURCE_EXHAUSTED where it
-  // does not fit. The live weights are not touched.
+  // Allocates room for a new version; earlier staged contents become undefined. RESOURCE_EXHAUSTED
+  // if it does not fit. Leaves the live weights unchanged.
   virtual absl::Status PrepareStaging() = 0;
-  // The tensors that the arenas hold in an order of their own; for these the spans below are empty.
-  // Null where there are none. Constant.
+  // The tensors that the arenas hold in another layout; the spans below are empty for these. Null
+  // if there are none. Constant.
   virtual weights::PackedTensors* packed() { return nullptr; }
   const weights::PackedTensors* packed() const { return const_cast<WeightStore*>(this)->packed(); }
-  // The bytes of tensor `index` of the manifest in the staged arena. Between PrepareStaging() and
-  // Commit() or DropStaged(), always the same.
+  // The bytes of manifest tensor `index` in the staged arena. Constant between PrepareStaging() and
+  // Commit() or DropStaged().
   virtual absl::Span<std::byte> Staged(int index) = 0;
-  // Bytes [offset, offset + size) at Staged(index), whole elements, are final: what else
-  // the engine keeps of them can be made while others are still on their way. Each byte is told of
-  // once. RESOURCE_EXHAUSTED.
+  // Reports bytes [offset, offset + size) at Staged(index), whole elements, as final, once each.
+  // The engine can derive its other data from them while more bytes arrive. RESOURCE_EXHAUSTED.
   virtual absl::Status Arrived(int index, int64_t offset, int64_t size) = 0;
-  // Forgets what was staged; may free it.
+  // Discards the staged weights; may free their memory.
   virtual void DropStaged() = 0;
 
-  // Makes the staged arena live between two scheduler steps and stamps the version, of the trainer
-  // `incarnation` (0: of none). Blocks until it is done. Repeatable after an error, with nothing
-  // changed.
+  // Makes the staged arena live between two scheduler steps, as version `policy_version` of the
+  // trainer `incarnation` (0: none). Blocks. After an error nothing has changed, and the call may
+  // be repeated.
   virtual absl::StatusOr<CommitResult> Commit(int64_t policy_version, int64_t incarnation,
                                               const std::string& model_digest) = 0;
 

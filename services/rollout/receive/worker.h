@@ -1,4 +1,4 @@
-// Worker: a thread that runs tasks one after another, and a function whenever its time has come.
+// Worker: a thread that runs tasks in order, and a function when its alarm is due.
 #ifndef TANDEM_SERVICES_ROLLOUT_RECEIVE_WORKER_H_
 #define TANDEM_SERVICES_ROLLOUT_RECEIVE_WORKER_H_
 
@@ -12,20 +12,20 @@
 
 namespace tandem::rollout {
 
-// Any thread may add tasks. Destruction runs what has been added, and joins.
+// Any thread may add tasks. The destructor runs all added tasks, then joins.
 class Worker {
  public:
-  // `on_alarm` is called on the thread, between tasks, once after the time given to SetAlarm().
+  // Calls `on_alarm` on the thread, between tasks, once after each SetAlarm() time.
   explicit Worker(std::function<void()> on_alarm);
   ~Worker();
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
-  // False, and nothing is run, after Stop().
+  // Returns false, running nothing, after Stop().
   bool Add(std::function<void()> task);
-  // Replaces the earlier alarm; InfiniteFuture() for none.
+  // Replaces the earlier alarm; InfiniteFuture() disables it.
   void SetAlarm(absl::Time time);
-  // Runs what has been added and ends. Idempotent. Not from a task.
+  // Runs all added tasks and ends. Idempotent. Do not call from a task.
   void Stop();
 
  private:

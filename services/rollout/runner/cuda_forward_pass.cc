@@ -1,9 +1,9 @@
-// ForwardPass of a CUDA device: everything on one stream; decode steps as CUDA graphs.
+// ForwardPass for a CUDA device: everything on one stream; decode steps as CUDA graphs.
 //
-// Over a tensor-parallel group the collectives are NCCL's, which the stream waits for as for its
-// own kernels; the host waits once, at the end of a step. There are no graphs then: a group
-// remembers what is under way in it, to end at its deadline what a lost rank leaves open, and the
-// collectives of a graph that is repeated would not be among it.
+// With tensor parallelism the collectives are NCCL's, which the stream waits for like its own
+// kernels; the host waits once, at the end of a step. Graphs are then disabled: a group tracks its
+// operations in flight, to abort at the deadline those that a lost rank leaves open, and cannot
+// track the collectives of a replayed graph.
 #include <ATen/cuda/CUDAGraph.h>
 #include <ATen/ops/empty.h>
 #include <c10/cuda/CUDACachingAllocator.h>
@@ -55,7 +55,7 @@ class Capture {
     try {
       graph_.capture_end();
     } catch (const std::exception&) {
-      // What made it fail has been thrown already.
+      // The cause was already thrown.
     }
   }
   Capture(const Capture&) = delete;
@@ -149,7 +149,7 @@ class CudaForwardPass : public ForwardPass {
     }
   }
 
-  // What one graph repeats; its inputs are where Upload() puts them.
+  // One captured graph; its inputs are where Upload() puts them.
   struct Graph {
     at::cuda::CUDAGraph graph;
     at::Tensor x;
@@ -181,7 +181,7 @@ class CudaForwardPass : public ForwardPass {
 
   at::Tensor RunGraph(const model::ParameterProvider& params, const Inputs& inputs, int64_t rows) {
     // Graphs hold addresses: of the weights, which are updated in place, and of the attention's
-    // arrays. When one has moved they are captured anew.
+    // arrays. If one has moved, the graphs are captured again.
     const void* const weights = params.Get(0).const_data_ptr();
     const int64_t epoch = attention_->address_epoch();
     if (weights != weights_ || epoch != epoch_) graphs_.clear();

@@ -1,4 +1,4 @@
-// ForwardPass: the model's stages over a step's tokens, on the device of the KV cache.
+// ForwardPass: runs the model's stages over a step's tokens, on the KV cache's device.
 //
 //   ASSIGN_OR_RETURN(auto forward, CreateForwardPass(model, cache));
 //   const auto entered = forward->Enter();
@@ -21,62 +21,61 @@
 
 namespace tandem::rollout {
 
-// The tokens of a step, sequence by sequence.
+// The tokens of a step, grouped by sequence.
 struct ForwardBatch {
   at::Tensor token_ids;  // int64 [num_tokens], on the CPU
-  at::Tensor positions;  // likewise
+  at::Tensor positions;  // int64 [num_tokens], on the CPU
   absl::Span<const model::PagedSequence> sequences;
 };
 
-// One thread. What an operation or the device refuses is thrown, as ATen does.
+// One thread. Throws errors of operations and of the device, like ATen.
 class ForwardPass {
  public:
   virtual ~ForwardPass() = default;
 
-  // While the result lives, what this thread queues on the device goes to the stream of the forward
-  // passes. Null where nothing is queued.
+  // While the result lives, this thread queues device work on the forward passes' stream. Null if
+  // the device has no queue.
   virtual std::shared_ptr<void> Enter() = 0;
 
-  // After Enter(). Returns what the last block gives, [num_tokens, hidden] on the device, until the
-  // next Run(); keys and values are in the cache then.
+  // Call after Enter(). Returns the last block's output, [num_tokens, hidden] on the device, valid
+  // until the next Run(). Writes keys and values to the cache.
   virtual at::Tensor Run(const model::ParameterProvider& params, const ForwardBatch& batch) = 0;
 
-  // Returns when all that was queued is done.
+  // Blocks until all queued work is done.
   virtual void Synchronize() = 0;
 
-  // To be called when the cache's memory has moved or was released.
+  // Call when the cache's memory has moved or was released.
   virtual void Forget() = 0;
 };
 
-// The stages from tokens to what the last block gives, [num_tokens, hidden]. token_ids and
-// positions: int64 [num_tokens], where the parameters are.
+// Runs the stages from tokens to the last block's output, [num_tokens, hidden]. token_ids and
+// positions: int64 [num_tokens], on the parameters' device.
 at::Tensor RunStages(const model::Transformer& model, const model::ParameterProvider& params,
                      const at::Tensor& token_ids, const at::Tensor& positions,
                      model::Attention& attention);
 
-// What a graph captures is decode steps: one new token of each sequence, of no more sequences than
-// this.
+// CUDA graphs capture decode steps: one new token per sequence, for at most this many sequences.
 inline constexpr int64_t kMostGraphRows = 512;
 
-// The rows of the graph that decodes so many sequences: as many, or a few more, so that the batches
-// of a run are served by few graphs. 0: more than kMostGraphRows.
+// Returns the graph size for so many sequences, rounded up a little so that few graphs serve a
+// run's batches. 0: more than kMostGraphRows.
 int64_t GraphRows(int64_t num_sequences);
 
 struct ForwardOptions {
-  // On a GPU: decode steps are captured as CUDA graphs, and repeated.
+  // On a GPU: captures decode steps as CUDA graphs and replays them.
   bool graphs = true;
 };
 
-// Whether a model can be computed there: UNIMPLEMENTED for a CUDA device in a build without
-// TANDEM_CUDA, UNAVAILABLE where the machine has no such GPU.
+// Checks that a model can run there: UNIMPLEMENTED for a CUDA device in a build without
+// TANDEM_CUDA, UNAVAILABLE if the machine has no such GPU.
 absl::Status CheckDevice(at::Device device);
 
-// Both outlive the pass. The errors of CheckDevice() and model::CreateCudaAttention().
+// Both must outlive the pass. Errors: those of CheckDevice() and model::CreateCudaAttention().
 absl::StatusOr<std::unique_ptr<ForwardPass>> CreateForwardPass(const model::Transformer& model,
                                                                const model::PagedKvCache& cache,
                                                                const ForwardOptions& options = {});
 
-// The file that a build with TANDEM_CUDA links defines them; the other answers UNIMPLEMENTED.
+// Defined in cuda_forward_pass.cc with TANDEM_CUDA; no_cuda_forward_pass.cc returns UNIMPLEMENTED.
 absl::Status CheckCudaDevice(at::Device device);
 absl::StatusOr<std::unique_ptr<ForwardPass>> CreateCudaForwardPass(const model::Transformer& model,
                                                                    const model::PagedKvCache& cache,

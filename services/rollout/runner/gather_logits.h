@@ -1,4 +1,4 @@
-// Logits of the whole vocabulary out of those of each rank's part.
+// Gathers full-vocabulary logits from the ranks' vocabulary shards.
 #ifndef TANDEM_SERVICES_ROLLOUT_RUNNER_GATHER_LOGITS_H_
 #define TANDEM_SERVICES_ROLLOUT_RUNNER_GATHER_LOGITS_H_
 
@@ -8,10 +8,9 @@
 
 namespace tandem::rollout {
 
-// part: [num_rows, this rank's part of the vocabulary], what model.Logits() gives. Returns
-// [num_rows, vocab], contiguous, on the first rank of the model's tensor-parallel group, which
-// alone samples, and an undefined tensor on the others. Every rank calls it. Throws
-// CollectiveError.
+// part: [num_rows, this rank's part of the vocabulary], from model.Logits(). Returns [num_rows,
+// vocab], contiguous, on the first rank of the model's tensor-parallel group, the only one that
+// samples, and an undefined tensor on the others. Every rank must call it. Throws CollectiveError.
 at::Tensor GatherLogits(const model::Transformer& model, const at::Tensor& part);
 
 }  // namespace tandem::rollout

@@ -1,9 +1,9 @@
-// ModelRunner: the tensors of a step. Builds the flat batch of what the scheduler planned, runs the
-// model's stages over the paged cache, and returns logits for the tokens that are sampled.
+// ModelRunner: builds the flat batch of a scheduled step, runs the model over the paged cache, and
+// returns logits for the tokens to sample.
 //
 //   ASSIGN_OR_RETURN(auto runner, ModelRunner::Create(model, cache_options));
-//   ASSIGN_OR_RETURN(StepOutput out, runner->Run(arena, {{&sequence, 5, .samples = true}},
-//   copies));
+//   const RunItem item{.sequence = &sequence, .num_tokens = 5, .samples = true};
+//   ASSIGN_OR_RETURN(StepOutput out, runner->Run(arena, {item}, copies));
 #ifndef TANDEM_SERVICES_ROLLOUT_RUNNER_MODEL_RUNNER_H_
 #define TANDEM_SERVICES_ROLLOUT_RUNNER_MODEL_RUNNER_H_
 
@@ -28,53 +28,53 @@
 
 namespace tandem::rollout {
 
-// The part of a step that one sequence takes: its tokens from num_computed on.
+// One sequence's part of a step: its next tokens from num_computed on.
 struct RunItem {
   const Sequence* sequence = nullptr;
   int64_t num_tokens = 0;
-  bool samples = false;            // wants the logits that follow its last token
-  bool scores = false;             // wants the log-prob of every given token that follows
+  bool samples = false;            // wants the logits after its last token
+  bool scores = false;             // wants the log-probs of its following given tokens
   double score_temperature = 1.0;  // > 0
-  int32_t num_top_logprobs = 0;    // beside each score; not over a tensor-parallel group
+  int32_t num_top_logprobs = 0;    // per score; not with tensor parallelism
 };
 
 struct StepOutput {
-  // float32 [number of items that sample, vocab], in the order of items, on the runner's device;
-  // undefined on ranks of a tensor-parallel group other than the first.
+  // float32 [number of items with `samples`, vocab], in item order, on the runner's device;
+  // undefined on tensor-parallel ranks other than the first.
   at::Tensor logits;
-  // For each item, in order, unless none scores: the log-probs of the tokens after its own.
+  // Per item, in order: the log-probs of the tokens after its own. Empty if no item scores.
   std::vector<std::vector<float>> scores;
-  // As many lists for each item, of the likeliest tokens at each place, where it asks for them.
+  // Per item and position: the top log-probs, if the item asks for them.
   std::vector<std::vector<std::vector<TokenLogprob>>> score_top_logprobs;
 };
 
-// Owns the KV cache, whose device is the one that computes. Used by the engine thread; ATen's
-// threads share the work. Over a tensor-parallel group every rank's runner is given the same steps.
+// Owns the KV cache; the cache's device is the compute device. Used by the engine thread, parallel
+// on ATen's threads. With tensor parallelism, every rank's runner must get the same steps.
 class ModelRunner {
  public:
-  // `model` outlives the runner. The errors of PagedKvCache::Create() and CreateForwardPass().
+  // `model` must outlive the runner. Errors: those of PagedKvCache::Create() and
+  // CreateForwardPass().
   static absl::StatusOr<std::unique_ptr<ModelRunner>> Create(
       const model::Transformer& model, const model::PagedKvCacheOptions& cache_options,
       const ForwardOptions& forward_options = {});
 
-  // Copies blocks, then computes; when it returns everything is done. RESOURCE_EXHAUSTED where the
-  // cache's memory was released and a GPU refuses it now; INTERNAL, with LibTorch's words, where an
-  // operation throws, and the group's error where a collective fails; the items' cache contents are
-  // undefined then.
+  // Copies blocks, then computes, synchronously. RESOURCE_EXHAUSTED if the cache was released and a
+  // GPU cannot allocate it again; INTERNAL, with LibTorch's message, if an operation throws; the
+  // group's error if a collective fails. After an error the items' cache contents are undefined.
   absl::StatusOr<StepOutput> Run(const model::ParameterProvider& params,
                                  absl::Span<const RunItem> items,
                                  absl::Span<const std::pair<int32_t, int32_t>> block_copies);
 
-  // A token for each of `rows`, of what Run() gave. `to_host`: brings its logits to the host then.
-  // INTERNAL as Run().
+  // Samples a token for each of `rows` from Run()'s output. `to_host`: also moves its logits to the
+  // host. INTERNAL like Run().
   absl::Status Sample(absl::Span<const SampleRow> rows, bool to_host, StepOutput& output,
                       absl::Span<SampledToken> tokens);
 
   const model::PagedKvCache& cache() const { return cache_; }
 
-  // Gives the cache's memory back to the system; all that it held is lost.
+  // Returns the cache's memory to the system; its contents are lost.
   void ReleaseCache();
-  // Gives back what a GPU's allocator holds of memory that was freed elsewhere.
+  // Returns freed memory that a GPU's caching allocator still holds to the system.
   void ReleaseUnused();
 
  private:
@@ -89,7 +89,7 @@ class ModelRunner {
   model::PagedKvCache cache_;
   std::unique_ptr<ForwardPass> forward_;  // over cache_
   model::StepMemory step_memory_;
-  std::vector<model::PagedSequence> sequences_;  // of the step
+  std::vector<model::PagedSequence> sequences_;  // reused by each step
 };
 
 }  // namespace tandem::rollout

@@ -1,4 +1,4 @@
-// ForwardPass of a CUDA device in a build without CUDA: there is none.
+// CreateCudaForwardPass() for builds without CUDA: UNIMPLEMENTED.
 #include "absl/strings/str_cat.h"
 #include "services/rollout/runner/forward_pass.h"
 

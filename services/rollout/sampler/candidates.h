@@ -1,4 +1,4 @@
-// A token and its logit, and how tokens rank: by logit, then by id.
+// A token with its logit. Tokens rank by logit, then by id.
 #ifndef TANDEM_SERVICES_ROLLOUT_SAMPLER_CANDIDATES_H_
 #define TANDEM_SERVICES_ROLLOUT_SAMPLER_CANDIDATES_H_
 

@@ -1,4 +1,4 @@
-// SampleOnDevice of a build with CUDA.
+// SampleOnDevice() for builds with CUDA.
 #include <ATen/ops/empty.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>

@@ -1,4 +1,4 @@
-// The sampler on a GPU.
+// The GPU sampler.
 #ifndef TANDEM_SERVICES_ROLLOUT_SAMPLER_DEVICE_SAMPLER_H_
 #define TANDEM_SERVICES_ROLLOUT_SAMPLER_DEVICE_SAMPLER_H_
 
@@ -9,10 +9,10 @@
 
 namespace tandem::rollout {
 
-// As Sample() of logits on a CUDA device: float32 [.., vocab], contiguous. Exponentials and sums
-// may differ from the CPU's in the last bits, and so a draw whose `uniform` lies as close to the
-// edge of a token's share. Returns when the tokens are there. What the device refuses is thrown.
-// False where there is no kernel for them, with nothing done.
+// Like Sample() for logits on a CUDA device: float32 [.., vocab], contiguous. Exponentials and sums
+// may differ from the CPU's in the last bits, so a draw may too if its `uniform` is that close to
+// the edge of a token's share. Synchronous. Throws device errors. Returns false, doing nothing, if
+// no kernel supports the logits.
 bool SampleOnDevice(const at::Tensor& logits, absl::Span<const SampleRow> rows,
                     absl::Span<SampledToken> out);
 

@@ -32,7 +32,7 @@ class Bins {
   float scale_;
 };
 
-// Of candidates sorted by rank: the one with which the weight `wanted` is reached, else the last.
+// Returns the candidate, in rank order, at which the weight `wanted` is reached, else the last.
 Candidate Reach(const Row& row, const std::vector<Candidate>& sorted, double wanted) {
   thread_local std::vector<float> logits, weights;
   logits.resize(sorted.size());

@@ -1,5 +1,4 @@
-// Which tokens a request may still draw: top-k, top-p and min-p as a threshold in the order of
-// ranks.
+// Top-k, top-p and min-p filters, as thresholds in rank order.
 #ifndef TANDEM_SERVICES_ROLLOUT_SAMPLER_FILTER_H_
 #define TANDEM_SERVICES_ROLLOUT_SAMPLER_FILTER_H_
 
@@ -10,7 +9,7 @@
 
 namespace tandem::rollout {
 
-// A row of finite maximum, as the filters see it.
+// A row of logits with finite maximum, as input of the filters.
 struct Row {
   const float* logits = nullptr;
   int64_t size = 0;
@@ -19,17 +18,18 @@ struct Row {
   float inverse_temperature = 1.0f;
 };
 
-// Sets `kept` to the k tokens that rank first, in the order of ids; 1 <= k <= row.size. One pass
-// over the row with a rising threshold; memory 2k.
+// Sets `kept` to the top k tokens, in id order; 1 <= k <= row.size. One pass over the row with a
+// rising threshold; memory 2k.
 void TopK(const Row& row, int64_t k, std::vector<Candidate>& kept);
 
-// The last token, by rank, of the smallest set of likeliest tokens that holds the share `top_p` of
-// the whole weight: of a list of candidates, and of a whole row (by a histogram of the weights;
-// only the bin in which the share is reached is sorted).
+// Returns the last token, by rank, of the smallest set of top tokens that holds the fraction
+// `top_p` of the total weight: of a candidate list, or of a full row (by a histogram of the
+// weights; sorts only the bin in which the fraction is reached).
 Candidate TopPLast(const Row& row, const std::vector<Candidate>& candidates, double top_p);
 Candidate TopPLast(const Row& row, double top_p);
 
-// The rank before which every token is at least min_p times as likely as the likeliest; min_p > 0.
+// Returns the last rank at which a token is at least min_p times as likely as the top one; min_p >
+// 0.
 Candidate MinPLast(const Row& row, double min_p);
 
 }  // namespace tandem::rollout

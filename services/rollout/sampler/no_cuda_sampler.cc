@@ -1,4 +1,4 @@
-// SampleOnDevice of a build without CUDA.
+// SampleOnDevice() for builds without CUDA.
 #include "services/rollout/sampler/device_sampler.h"
 
 namespace tandem::rollout {

@@ -1,4 +1,4 @@
-// Passes over one row of logits, compiled once for each instruction set and chosen at run time.
+// Passes over one row of logits, compiled for each instruction set and selected at run time.
 #ifndef TANDEM_SERVICES_ROLLOUT_SAMPLER_ROW_KERNEL_H_
 #define TANDEM_SERVICES_ROLLOUT_SAMPLER_ROW_KERNEL_H_
 
@@ -9,30 +9,30 @@
 
 namespace tandem::rollout {
 
-// A cumulative sum is kept for every so many entries.
+// Entries per stored partial sum.
 using model::kernels::kSumBlock;
 
 struct RowExtremes {
   float maximum;
   float minimum;
 };
-// NaN where an entry is NaN.
+// NaN if any entry is NaN.
 RowExtremes Extremes(const float* row, int64_t n);
 
-// Returns the sum of exp((row[i] - maximum) * inverse_temperature); the sum of each kSumBlock
-// entries goes to block_sums, where that is not null.
+// Returns the sum of exp((row[i] - maximum) * inverse_temperature); writes the sum of each
+// kSumBlock entries to block_sums, unless null.
 double SumExp(const float* row, int64_t n, float maximum, float inverse_temperature,
               double* block_sums);
 
-// As SumExp, over the entries that rank at or before `last`.
+// Like SumExp(), over the entries that rank at or before `last`.
 double SumExpKept(const float* row, int64_t n, float maximum, float inverse_temperature,
                   Candidate last, double* block_sums);
 
-// weights[i] = exp((row[i] - maximum) * inverse_temperature), the same values as are summed above.
+// weights[i] = exp((row[i] - maximum) * inverse_temperature), the same values that SumExp() adds.
 void Exp(const float* row, int64_t n, float maximum, float inverse_temperature, float* weights);
 
-// Appends to `out` the entries of at least `threshold`, in the order of ids, and returns how many;
-// stops after the entry that fills `capacity` and says in `*next` where to go on, else n.
+// Writes the entries of at least `threshold` to `out`, in id order, and returns their number. Stops
+// after the entry that fills `capacity`; sets `*next` to where to continue, or n.
 int64_t CollectAtLeast(const float* row, int64_t begin, int64_t n, float threshold, Candidate* out,
                        int64_t capacity, int64_t* next);
 

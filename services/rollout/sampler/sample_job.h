@@ -1,4 +1,4 @@
-// What the sampler's CUDA kernel is told of a token to draw.
+// Converts a SampleRow to a job of the CUDA sampler kernel.
 #ifndef TANDEM_SERVICES_ROLLOUT_SAMPLER_SAMPLE_JOB_H_
 #define TANDEM_SERVICES_ROLLOUT_SAMPLER_SAMPLE_JOB_H_
 

@@ -42,7 +42,7 @@ __device__ Last Stricter(const Last& a, const Last& b) {
   return a.id < b.id ? a : b;
 }
 
-// What the threads of a block share.
+// Shared memory of a block.
 struct Shared {
   float floats[kWarp];
   double doubles[kWarp];
@@ -110,9 +110,9 @@ __device__ int32_t IdOfTie(const Row& row, const Last& last, uint32_t key,
   return kNoId;
 }
 
-// Of entries in the order of ranks, each counting for `units(i)`: the key of the one with which
-// `wanted` is reached, and what of it is then still wanted of the entries with this key. One digit
-// of the key after the other, from the highest.
+// Walks the entries in rank order, each weighted `units(i)`: finds the key at which `wanted` is
+// reached, and the weight still wanted from entries with this key. Radix select: one digit of the
+// key after the other, from the highest.
 struct Reached {
   uint32_t key;
   unsigned long long left;
@@ -201,7 +201,7 @@ __device__ Last TopP(const Row& row, const Last& last, double top_p, Shared& sha
   return {reached.key, IdOfTie(row, last, reached.key, ties < 1 ? 1 : ties, shared)};
 }
 
-// As the CPU's: blocks by their sums, then the entries of one.
+// Like the CPU's: first by block sums, then within one block.
 __device__ int32_t Draw(const Row& row, const Last& last, const double* sums, double total,
                         double uniform, Shared& shared) {
   const int64_t blocks = (row.size + kSumBlock - 1) / kSumBlock;

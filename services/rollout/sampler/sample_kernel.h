@@ -1,5 +1,4 @@
-// The sampler's kernel on a CUDA device: what sampler.cc does with a row of logits, by a block of
-// threads for each token.
+// The sampler's CUDA kernel: sampler.cc's algorithm, with one thread block per token.
 #ifndef TANDEM_SERVICES_ROLLOUT_SAMPLER_SAMPLE_KERNEL_H_
 #define TANDEM_SERVICES_ROLLOUT_SAMPLER_SAMPLE_KERNEL_H_
 
@@ -9,24 +8,24 @@
 
 namespace tandem::rollout::cuda {
 
-// One token to draw, as SampleRow.
+// One token to draw; see SampleRow.
 struct SampleJob {
   int64_t row = 0;
   double uniform = 0.0;
   double top_p = 1.0;
   double min_p = 0.0;
   int32_t top_k = 0;                 // 0: all
-  float inverse_temperature = 1.0f;  // negative: the likeliest token
+  float inverse_temperature = 1.0f;  // negative: greedy
 };
 
-// As SampledToken.
+// See SampledToken.
 struct SampleResult {
   int32_t id;
   float logprob;
   float processed_logprob;
 };
 
-// Larger vocabularies do not fit a block's shared memory.
+// Larger vocabularies exceed a block's shared memory.
 inline constexpr int64_t kMostVocabulary = int64_t{1} << 21;
 
 // logits: float32 [.., vocab], jobs and results [count], all on the device. Queues on `stream`,

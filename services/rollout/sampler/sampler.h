@@ -1,5 +1,5 @@
-// The sampler: from a row of logits to a token and its log-probs, without a sort of the vocabulary
-// and without noise for every entry of it.
+// The sampler: draws a token with its log-probs from a row of logits, without sorting the
+// vocabulary and without per-entry noise.
 //
 //   std::vector<SampleRow> rows = {{.row = 0, .params = {.temperature = 0.7, .top_k = 50},
 //                                   .uniform = Uniform(seed, index, position)}};
@@ -17,7 +17,7 @@
 
 namespace tandem::rollout {
 
-// One token to draw. Several may name the same row of logits, as the samples of a prompt do.
+// One token to draw. Several may use the same row of logits, like the samples of a prompt.
 struct SampleRow {
   int64_t row = 0;
   FilterParams params;
@@ -25,20 +25,19 @@ struct SampleRow {
 };
 
 struct SampledToken {
-  int32_t id = -1;                 // -1: the row has logits that are not finite
+  int32_t id = -1;                 // -1: the row has non-finite logits
   float logprob = 0.0f;            // log softmax(logits)[id]
-  float processed_logprob = 0.0f;  // log softmax(logits / temperature)[id]; as logprob at 0
+  float processed_logprob = 0.0f;  // log softmax(logits / temperature)[id]; equals logprob at 0
 };
 
-// logits: [.., vocab_size] rows. A token is the inverse of the cumulative distribution at
-// `uniform`, walked in the order of ids. Rows are shared among ATen's threads; each is computed by
-// one thread in a fixed order, so the result depends on the row, its parameters and `uniform`
-// alone.
+// logits: [.., vocab_size] rows. Draws by inverting the cumulative distribution, in id order, at
+// `uniform`. ATen's threads share the rows; one thread computes a row in a fixed order, so the
+// result depends only on the row, its parameters and `uniform`.
 void Sample(const float* logits, int64_t vocab_size, absl::Span<const SampleRow> rows,
             absl::Span<SampledToken> out);
 
-// Of logits on any device, float32 [.., vocab], contiguous: where they lie (device_sampler.h), or
-// else as above. Throws as ATen does.
+// The same for logits on any device, float32 [.., vocab], contiguous: on the device if it has a
+// kernel (device_sampler.h), else on the CPU. Throws like ATen.
 void Sample(const at::Tensor& logits, absl::Span<const SampleRow> rows,
             absl::Span<SampledToken> out);
 

@@ -1,4 +1,4 @@
-// The likeliest tokens of a row of logits.
+// Top log-probs of a row of logits.
 #ifndef TANDEM_SERVICES_ROLLOUT_SAMPLER_TOP_LOGPROBS_H_
 #define TANDEM_SERVICES_ROLLOUT_SAMPLER_TOP_LOGPROBS_H_
 
@@ -12,8 +12,8 @@ struct TokenLogprob {
   float logprob = 0.0f;  // log softmax(logits)[id]
 };
 
-// The `count` likeliest of logits [vocab_size], best first, the lower id first among equals. The
-// row's log-sum-exp is taken from a token whose log-prob is known, so that the two agree.
+// Returns the `count` top tokens of logits [vocab_size], best first, lower id first on ties.
+// Derives the row's log-sum-exp from `known`, a token with its log-prob, so both agree.
 std::vector<TokenLogprob> TopLogprobs(const float* logits, int64_t vocab_size, int64_t count,
                                       const TokenLogprob& known);
 

@@ -11,7 +11,7 @@ namespace tandem::rollout {
 void Scheduler::Enter(const Sequence& sequence) {
   const auto [at, is_new] = clients_.try_emplace(sequence.client);
   if (is_new) {
-    // What it did not ask for while it was away is not owed to it.
+    // A returning client gets no credit for tokens that it did not request while away.
     int64_t least = -1;
     for (const auto& [id, client] : clients_) {
       if (id != sequence.client && (least < 0 || client.served < least)) least = client.served;
@@ -53,8 +53,7 @@ const StepPlan& Scheduler::Plan() {
   const bool others_may_come = !waiting_.empty() && NumSlots() < options_.max_num_seqs;
   const int64_t left = budget - plan.num_tokens;
   PlanRunning(/*decodes=*/false, others_may_come ? budget - left / kTokensForOthers : budget, plan);
-  // Whoever was just made to wait would be admitted again, into the blocks that others are short
-  // of.
+  // A sequence that was just preempted would be admitted again, into the blocks that others need.
   if (stats_.num_preemptions == preemptions) Admit(plan);
   return plan;
 }
@@ -91,7 +90,7 @@ bool Scheduler::AdmitTurns(std::vector<Turn> turns, StepPlan& plan) {
           return ByPriority()(*a.next, *b.next);
         });
     Sequence* const sequence = *turn->next;
-    // Before it leaves the queue, which may end with it.
+    // Before it leaves the queue, which may be destroyed with it.
     const bool is_last = std::next(turn->next) == turn->queue->end();
     ++turn->next;
     if (is_last) turns.erase(turn);
@@ -156,7 +155,7 @@ bool Scheduler::PlanOne(Sequence* sequence, int64_t limit, StepPlan& plan) {
 bool Scheduler::Reserve(Sequence* sequence, int64_t num_tokens, StepPlan& plan) {
   const int64_t block_size = blocks_.block_size();
   const int64_t needed = blocks_.BlocksFor(sequence->num_computed + num_tokens);
-  // The block that is filled in part is shared after a fork; whoever writes it first copies it.
+  // A fork shares its partly filled block; the first to write it copies it.
   if (sequence->num_computed % block_size != 0) {
     const size_t last = sequence->num_computed / block_size;
     const int32_t shared = sequence->blocks[last];

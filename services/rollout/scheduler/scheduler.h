@@ -1,4 +1,4 @@
-// Scheduler: which tokens of which sequences the next step computes.
+// Scheduler: decides which tokens of which sequences the next step computes.
 //
 //   Scheduler scheduler({.max_num_seqs = 256, .max_num_batched_tokens = 4096}, blocks);
 //   scheduler.Add(sequence);
@@ -23,44 +23,43 @@ namespace tandem::rollout {
 
 struct SchedulerOptions {
   int64_t max_num_seqs = 256;             // sequences that decode together
-  int64_t max_num_batched_tokens = 4096;  // tokens of one step
+  int64_t max_num_batched_tokens = 4096;  // tokens per step
 };
 
 struct PlannedSequence {
   Sequence* sequence = nullptr;
   int64_t num_tokens = 0;  // from sequence->num_computed on
 
-  // The step computes the last token, so the next one can be sampled.
+  // True if the step computes the last token, so the next one can be sampled.
   bool reaches_end() const { return num_tokens == sequence->num_pending(); }
 };
 
 struct StepPlan {
   std::vector<PlannedSequence> sequences;
   std::vector<std::pair<int32_t, int32_t>>
-      block_copies;  // from, to; before the step, in this order
+      block_copies;  // (from, to); done before the step, in this order
   int64_t num_tokens = 0;
 };
 
 struct SchedulerStats {
   int64_t num_preemptions = 0;
   int64_t num_prefilled_tokens = 0;  // computed, prompts and recomputations
-  int64_t num_cached_tokens = 0;     // found in the cache instead
+  int64_t num_cached_tokens = 0;     // prefix cache hits
 };
 
-// Sequences wait in the order of their priority, clients of equal priority by what was computed for
-// them, and those of one client in the order of their arrival; then they run until they are
-// removed. A step first serves those that decode, then prompts under way, then admits from the
-// queue, within the token budget; a prompt that does not fit is computed in chunks. A group is
-// admitted when all its samples have room. When blocks run out, one of the lowest priority gives
-// its own back and waits, to be computed again later: of the request that has more than half of all
-// that run, else the latest arrival. As long as each sequence alone fits the cache, the first one
-// always advances.
+// Waiting sequences are ordered by priority; clients of equal priority by the tokens computed for
+// them so far (least first); those of one client by arrival. An admitted sequence runs until it is
+// removed or preempted. A step serves decodes first, then running prefills, then admits from the
+// queue, within the token budget; long prompts are prefilled in chunks. A group is admitted when
+// all its samples have room. When blocks run out, a sequence of the lowest priority is preempted
+// and recomputed later: one of the request that has more than half of all running sequences, else
+// the latest arrival. As long as each sequence alone fits the cache, the first one always advances.
 //
-// No request has everything: while others wait, prompts under way leave them a quarter of the
-// tokens of a step, and a request has at most request_share() sequences running; what it has more
-// gives way to those that wait.
+// No request takes everything: while others wait, running prefills leave them a quarter of a step's
+// prompt tokens, and a request runs at most request_share() sequences; sequences beyond that are
+// preempted for waiting ones.
 //
-// Sequences are the caller's and outlive their stay. Owned by the engine thread.
+// The caller owns the sequences, which must stay alive until removed. Owned by the engine thread.
 class Scheduler {
  public:
   Scheduler(const SchedulerOptions& options, BlockManager& blocks)
@@ -68,24 +67,24 @@ class Scheduler {
 
   void Add(Sequence* sequence);
 
-  // Empty where nothing can run. Lasts until the next.
+  // Returns an empty plan if nothing can run. Valid until the next call.
   const StepPlan& Plan();
 
-  // The step has been computed: counts its tokens and publishes blocks that it filled. Before
-  // tokens are appended or sequences are removed.
+  // Call after the step ran: counts its tokens and publishes the blocks that it filled. Call before
+  // appending tokens or removing sequences.
   void Complete(const StepPlan& plan);
 
-  // `copy`, an equal sequence that holds no blocks yet, shares the blocks of `of` and runs; or
-  // waits where its request may have no more.
+  // `copy`, an equal sequence without blocks, shares the blocks of `of` and runs; or waits if its
+  // request is at its limit.
   void Fork(const Sequence& of, Sequence* copy);
 
-  // Frees its blocks at once. Harmless for one that is not there.
+  // Frees its blocks at once. No effect on an unknown sequence.
   void Remove(Sequence* sequence);
 
-  // Every running sequence gives its blocks back and waits; returns how many.
+  // Preempts every running sequence; returns their number.
   int64_t RecomputeAll();
 
-  // Sequences of one request that run at once while others wait, at most.
+  // Maximum running sequences of one request while others wait.
   int64_t request_share() const {
     return options_.max_num_seqs - options_.max_num_seqs / kRoomForOthers;
   }
@@ -95,15 +94,15 @@ class Scheduler {
   const SchedulerStats& stats() const { return stats_; }
 
  private:
-  static constexpr int64_t kRoomForOthers = 8;    // a share in it of the sequences
-  static constexpr int64_t kTokensForOthers = 4;  // likewise of the tokens that are left to prompts
+  static constexpr int64_t kRoomForOthers = 8;    // reserves 1/8 of the sequences
+  static constexpr int64_t kTokensForOthers = 4;  // and 1/4 of the tokens left for prompts
 
-  // What is there of one client, and the tokens computed for it.
+  // One client's number of sequences, and the tokens computed for it.
   struct Client {
     int64_t num_sequences = 0;
     int64_t served = 0;
   };
-  // The next of each client that waits with one priority.
+  // The next waiting sequence of one client at one priority.
   struct Turn {
     Client* client;
     const SequenceQueue* queue;
@@ -113,24 +112,24 @@ class Scheduler {
   void Wait(Sequence* sequence);
   void Unwait(Sequence* sequence);
   void Enter(const Sequence& sequence);
-  // Up to `limit` tokens of the step.
+  // Plans running sequences, up to `limit` tokens in the step.
   void PlanRunning(bool decodes, int64_t limit, StepPlan& plan);
-  // Of those that wait with one priority. False where the rest must wait too.
+  // Admits waiting sequences of one priority. False if the rest must wait too.
   bool AdmitTurns(std::vector<Turn> turns, StepPlan& plan);
   enum class Admission { kAdmitted, kPassedOver, kNoRoom };
   Admission AdmitOne(Sequence* sequence, StepPlan& plan);
-  // Sequences of the request that run, and those that a group under way becomes.
+  // Running sequences of the request, counting a prefilling group as all its samples.
   int64_t NumRunning(int64_t arrival) const;
-  // And how many may.
+  // The request's limit for NumRunning().
   int64_t MaxSequences(int64_t arrival) const;
-  // The latest of a request that has more than its share and no higher priority, or null.
+  // The latest sequence of a request that exceeds its share and has no higher priority, or null.
   Sequence* OverQuotaSequence(const Sequence& of) const;
   Sequence* PreemptionVictim() const;
   void Admit(StepPlan& plan);
-  // Plans as many pending tokens as the limit allows. False where the sequence had to give way.
+  // Plans as many pending tokens as the limit allows. False if the sequence was preempted.
   bool PlanOne(Sequence* sequence, int64_t limit, StepPlan& plan);
-  // Blocks for `num_tokens` more tokens, preempting later arrivals. False where `sequence` itself
-  // was preempted.
+  // Allocates blocks for `num_tokens` more tokens, preempting others if needed. False if `sequence`
+  // itself was preempted.
   bool Reserve(Sequence* sequence, int64_t num_tokens, StepPlan& plan);
   std::optional<int32_t> AllocateFor(const Sequence* sequence, StepPlan& plan);
   void Preempt(Sequence* sequence, StepPlan& plan);
@@ -141,15 +140,15 @@ class Scheduler {
   const SchedulerOptions options_;
   BlockManager& blocks_;
   SequenceQueue waiting_;
-  // The same by priority and client.
+  // The waiting sequences by priority and client.
   std::map<int32_t, std::map<uint64_t, SequenceQueue>, std::greater<>> queues_;
-  std::map<uint64_t, Client> clients_;  // of sequences that are here
+  std::map<uint64_t, Client> clients_;  // clients with sequences here
   SequenceQueue running_;
-  // Blocks that this step fills first: another sequence that wants the same waits a step and
-  // shares.
+  // Blocks that this step fills first. Another sequence with the same prefix waits a step and
+  // shares them.
   std::set<BlockHash> being_filled_;
   SchedulerStats stats_;
-  // Kept, so that a step allocates nothing.
+  // Reused, so a step allocates nothing.
   StepPlan plan_;
   std::vector<Sequence*> ran_before_;
 };

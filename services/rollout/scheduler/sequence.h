@@ -1,5 +1,4 @@
-// Sequence: one line of tokens, given or sampled, and what the cache holds of it. The unit that the
-// scheduler moves.
+// Sequence: a prompt with its sampled tokens, and its part of the KV cache. The unit of scheduling.
 #ifndef TANDEM_SERVICES_ROLLOUT_SCHEDULER_SEQUENCE_H_
 #define TANDEM_SERVICES_ROLLOUT_SCHEDULER_SEQUENCE_H_
 
@@ -13,28 +12,28 @@
 namespace tandem::rollout {
 
 struct Sequence {
-  // The higher comes first; among equals clients take turns, and a client's come in this order.
+  // Higher is served first; on ties clients take turns, and a client's sequences run in this order.
   int32_t priority = 0;
   uint64_t client = 0;
   int64_t arrival = 0;  // of the request
   int32_t index = 0;    // of the sample
 
-  std::vector<int32_t> tokens;  // the prompt, then what was sampled
+  std::vector<int32_t> tokens;  // the prompt, then the sampled tokens
   int64_t num_prompt_tokens = 0;
 
   // Samples that its next token stands for: n until the prompt is computed and the group is forked.
   int32_t num_samples = 1;
 
-  // False: every position is computed anew, for its log-prob is wanted.
+  // False: recomputes every position, because their log-probs are needed.
   bool may_use_cache = true;
-  // False: the cache holds what other weights computed, so its blocks are not for others.
+  // False: other weights computed its cache contents, so it must not share its blocks.
   bool may_publish = true;
 
   // Written by the scheduler.
   int64_t num_computed = 0;       // leading tokens whose keys and values are in the cache
-  int64_t num_cached = 0;         // of the prompt, found in the cache when it was first admitted
-  std::vector<int32_t> blocks;    // of tokens 0 .. num_computed - 1 and of those being computed
-  int64_t num_hashed_blocks = 0;  // leading blocks that `hash` stands for
+  int64_t num_cached = 0;         // prompt tokens found in the cache at first admission
+  std::vector<int32_t> blocks;    // of tokens 0 .. num_computed - 1, and of those being computed
+  int64_t num_hashed_blocks = 0;  // leading blocks that `hash` covers
   BlockHash hash;
 
   int64_t num_tokens() const { return static_cast<int64_t>(tokens.size()); }

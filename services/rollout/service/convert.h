@@ -1,4 +1,4 @@
-// Between the messages of tandem.rollout.v1 and what the engine works with.
+// Converts between tandem.rollout.v1 messages and the engine's types.
 #ifndef TANDEM_SERVICES_ROLLOUT_SERVICE_CONVERT_H_
 #define TANDEM_SERVICES_ROLLOUT_SERVICE_CONVERT_H_
 
@@ -9,9 +9,9 @@
 
 namespace tandem::rollout {
 
-// INVALID_ARGUMENT names the field: no prompt, or text without a tokenizer (null) or that is no
-// UTF-8. Ranges are the engine's to check. An id that does not fit int32 becomes negative, which it
-// refuses.
+// INVALID_ARGUMENT names the field: no prompt, text without a tokenizer (null), or invalid UTF-8.
+// The engine checks ranges. An id that does not fit int32 becomes negative, which the engine
+// rejects.
 absl::StatusOr<GenerationRequest> FromProto(const v1::GenerateRequest& request,
                                             const tokenizer::Tokenizer* tokenizer);
 ScoreRequest FromProto(const v1::ScoreRequest& request);

@@ -22,8 +22,7 @@ InFlightPolicy FromProto(config::v1::InFlightPolicy policy) {
   }
 }
 
-// Of a value that the configuration's validation has let through. Where it names no GPU, the ranks
-// of a host have one each.
+// `name` must be validated. If it names no GPU index, each rank of a host gets its own GPU.
 at::Device DeviceOf(const std::string& name, int local_rank) {
   if (name.empty() || name == "cpu") return at::kCPU;
   const at::Device device(name);

@@ -1,4 +1,4 @@
-// The engine's options out of the run's configuration and the model's folder.
+// Builds the engine's options from the run's configuration and the model's folder.
 #ifndef TANDEM_SERVICES_ROLLOUT_SERVICE_ENGINE_OPTIONS_H_
 #define TANDEM_SERVICES_ROLLOUT_SERVICE_ENGINE_OPTIONS_H_
 
@@ -10,8 +10,8 @@
 
 namespace tandem::rollout {
 
-// `local_rank`: this rank's number among those of its host. INVALID_ARGUMENT where the model cannot
-// be split over rollout.tensor_model_parallel_size ranks.
+// `local_rank`: this rank's index on its host. INVALID_ARGUMENT if the model cannot be split over
+// rollout.tensor_model_parallel_size ranks.
 absl::StatusOr<EngineOptions> MakeEngineOptions(const config::v1::RunConfig& config,
                                                 const io::ModelConfig& folder,
                                                 const model::ModelSpec& spec, int local_rank);

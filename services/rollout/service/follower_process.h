@@ -1,4 +1,4 @@
-// What the tandem-rollout process is made of on a rank other than 0 of its replica: it receives its
+// FollowerProcess: the tandem-rollout process on a replica's rank other than 0. It receives its
 // part of the weights from trainer or folder, and computes what rank 0 orders.
 #ifndef TANDEM_SERVICES_ROLLOUT_SERVICE_FOLLOWER_PROCESS_H_
 #define TANDEM_SERVICES_ROLLOUT_SERVICE_FOLLOWER_PROCESS_H_
@@ -22,17 +22,17 @@
 
 namespace tandem::rollout {
 
-// Start() and the rest are the main thread's.
+// Only for the main thread.
 class FollowerProcess {
  public:
-  // `options` as those of rank 0. Serves the WeightService when it returns. options.on_failed is
-  // called also where rank 0 has said stop.
+  // `options` must match rank 0's. Serves the WeightService once it returns. Also calls
+  // options.on_failed when rank 0 sends stop.
   static absl::StatusOr<std::unique_ptr<FollowerProcess>> Start(
       const RolloutProcessOptions& options);
   ~FollowerProcess();
 
-  // Waits for rank 0 to say stop, which it does when it has drained: at most `grace`. Then stops,
-  // and says why the ranks lost one another where they did.
+  // Waits at most `grace` for rank 0 to send stop, which it does after draining. Then stops, and
+  // returns the cause if the ranks lost one another.
   absl::Status End(absl::Duration grace);
 
  private:
@@ -49,7 +49,7 @@ class FollowerProcess {
   std::unique_ptr<probe::DiagnosticsServiceImpl> diagnostics_;
   std::unique_ptr<rpc::Server> server_;
   std::unique_ptr<telemetry::MetricsServer> metrics_server_;  // may be null
-  absl::Notification ended_;                                  // with end_
+  absl::Notification ended_;                                  // guards end_
   absl::Status end_;
   std::thread thread_;
 };

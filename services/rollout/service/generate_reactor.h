@@ -1,4 +1,4 @@
-// One Generate call: hands the request to the engine and writes what comes back.
+// Serves one Generate call: passes the request to the engine and writes its chunks.
 #ifndef TANDEM_SERVICES_ROLLOUT_SERVICE_GENERATE_REACTOR_H_
 #define TANDEM_SERVICES_ROLLOUT_SERVICE_GENERATE_REACTOR_H_
 
@@ -18,14 +18,13 @@
 
 namespace tandem::rollout {
 
-// A client that reads slowly never holds up the engine, nor is memory spent on messages: tokens
-// that are not written yet wait as one chunk for each sample. When the call is cancelled, whatever
-// the reason, so is the request. Owns itself from Start() until gRPC and the engine are both done
-// with it.
+// A slow client neither blocks the engine nor queues messages: unwritten tokens wait as one chunk
+// per sample. Cancelling the call cancels the request, whatever the reason. Owns itself from
+// Start() until both gRPC and the engine are done with it.
 class GenerateReactor final : public grpc::ServerWriteReactor<v1::GenerateResponse> {
  public:
-  // A reactor for gRPC, which finishes at once where the request is not acceptable. `metrics` may
-  // be null; otherwise it outlives the call.
+  // Returns a reactor for gRPC, which finishes at once if the request is rejected. `metrics` may be
+  // null; otherwise it must outlive the call.
   static GenerateReactor* Start(Engine& engine, const tokenizer::Tokenizer* tokenizer,
                                 RolloutMetrics* metrics, const v1::GenerateRequest& request);
 
@@ -39,7 +38,7 @@ class GenerateReactor final : public grpc::ServerWriteReactor<v1::GenerateRespon
   absl::Status Submit(const tokenizer::Tokenizer* tokenizer, const v1::GenerateRequest& request);
   void OnChunk(SampleChunk chunk);
   void OnEngineDone(const absl::Status& status);
-  // Starts the next write, or finishes, where neither is under way.
+  // Starts the next write, or finishes, unless a write is in flight.
   void Continue() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   Engine& engine_;
@@ -48,7 +47,7 @@ class GenerateReactor final : public grpc::ServerWriteReactor<v1::GenerateRespon
 
   absl::Mutex mu_;
   RolloutMetrics::Request observed_ ABSL_GUARDED_BY(mu_);
-  std::shared_ptr<GenerateReactor> self_ ABSL_GUARDED_BY(mu_);  // gRPC's share of the ownership
+  std::shared_ptr<GenerateReactor> self_ ABSL_GUARDED_BY(mu_);  // gRPC's reference
   int64_t handle_ ABSL_GUARDED_BY(mu_) = -1;
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
   PendingChunks pending_ ABSL_GUARDED_BY(mu_);

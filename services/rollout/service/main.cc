@@ -70,7 +70,7 @@ absl::StatusOr<RolloutProcessOptions> MakeOptions(const CommandLine& command_lin
 absl::Status RunLeader(const RolloutProcessOptions& options, rpc::TerminationSignal& termination) {
   ASSIGN_OR_RETURN(auto process, RolloutProcess::Start(options));
   const int signal = termination.Wait();
-  // Callers that try again at once hear the cause too, not that nobody is there.
+  // Lets callers that retry at once see the cause instead of a refused connection.
   if (process->failed()) absl::SleepFor(kFailureGrace);
   telemetry::LogInfo("the rollout drains", {{"signal", signal}});
   process->Drain(process->failed() ? kFailureGrace : kGrace);

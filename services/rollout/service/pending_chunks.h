@@ -1,4 +1,4 @@
-// PendingChunks: tokens that wait for a reader, as one chunk for each sample.
+// PendingChunks: tokens waiting for a reader, merged into one chunk per sample.
 #ifndef TANDEM_SERVICES_ROLLOUT_SERVICE_PENDING_CHUNKS_H_
 #define TANDEM_SERVICES_ROLLOUT_SERVICE_PENDING_CHUNKS_H_
 
@@ -12,7 +12,7 @@
 
 namespace tandem::rollout {
 
-// However slowly it is read, memory is spent on tokens and not on messages. Not thread-safe.
+// A slow reader costs memory only for tokens, not for messages. Not thread-safe.
 class PendingChunks {
  public:
   void Add(SampleChunk chunk) {
@@ -27,7 +27,7 @@ class PendingChunks {
 
   bool empty() const { return order_.empty(); }
 
-  // The sample that has waited longest. Not of an empty one.
+  // Takes the chunk of the sample that has waited longest. Must not be empty.
   SampleChunk Take() {
     const auto next = pending_.find(order_.front());
     order_.pop_front();
@@ -38,7 +38,7 @@ class PendingChunks {
 
  private:
   std::map<int32_t, SampleChunk> pending_;  // by sample
-  std::deque<int32_t> order_;               // of the pending samples
+  std::deque<int32_t> order_;               // pending samples, oldest first
 };
 
 }  // namespace tandem::rollout

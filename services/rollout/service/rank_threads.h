@@ -1,4 +1,4 @@
-// How many threads a rank of a rollout has, and where they run.
+// Thread count and CPU pinning of a rollout rank.
 #ifndef TANDEM_SERVICES_ROLLOUT_SERVICE_RANK_THREADS_H_
 #define TANDEM_SERVICES_ROLLOUT_SERVICE_RANK_THREADS_H_
 
@@ -10,10 +10,10 @@
 
 namespace tandem::rollout {
 
-// Sets the process's number of threads, before ATen's first parallel region: as configured, or the
-// cores that it may use, shared among a replica's ranks on this machine. Returns the CPUs that the
-// engine's are to be pinned to, one each; none where rollout.cpus is empty. INVALID_ARGUMENT names
-// rollout.cpus where the process may not use them, or they are too few.
+// Sets the process's number of threads, before ATen's first parallel region: as configured, else
+// the pinned CPUs, else the usable cores divided by the replica's ranks on this machine. Returns
+// the CPUs to pin the engine's threads to, one each; none if rollout.cpus is empty.
+// INVALID_ARGUMENT names rollout.cpus if the process may not use them, or there are too few.
 absl::StatusOr<std::vector<int>> SetThreads(const config::v1::RolloutConfig& rollout,
                                             const comm::LaunchEnvironment& environment);
 

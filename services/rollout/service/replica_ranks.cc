@@ -20,7 +20,7 @@ constexpr absl::Duration kJoinTimeout = absl::Minutes(5);
 
 std::string AddressKey(int rank) { return absl::StrCat("address/", rank); }
 
-// Where others reach a server that listens on every interface.
+// Returns the address at which others reach a server that listens on every interface.
 absl::StatusOr<std::string> Reachable(const std::string& address, const std::string& leader) {
   ASSIGN_OR_RETURN(net::HostPort parsed, net::ParseHostPort(address));
   if (!net::IsAnyAddress(parsed)) return address;

@@ -1,8 +1,8 @@
-// ReplicaRanks: how the processes of one replica find each other, and whether they are alike.
+// ReplicaRanks: connects the processes of one replica and checks that they have equal setups.
 //
 //   ASSIGN_OR_RETURN(auto ranks, ReplicaRanks::Join(config, environment, device));
 //   ... make model and engine over ranks->group(); serve ...
-//   rank 0:  ASSIGN_OR_RETURN(auto addresses, ranks->AwaitAddresses(description, deadline));
+//   rank 0:  ASSIGN_OR_RETURN(auto addresses, ranks->AwaitAddresses(description));
 //   others:  RETURN_IF_ERROR(ranks->TellAddress(address, description));
 #ifndef TANDEM_SERVICES_ROLLOUT_SERVICE_REPLICA_RANKS_H_
 #define TANDEM_SERVICES_ROLLOUT_SERVICE_REPLICA_RANKS_H_
@@ -24,33 +24,33 @@
 
 namespace tandem::rollout {
 
-// INVALID_ARGUMENT where the launcher's number of ranks is not the configuration's, or there is no
-// port to meet at.
+// INVALID_ARGUMENT if the launcher's number of ranks differs from the configuration's, or there is
+// no rendezvous port.
 absl::Status CheckEnvironment(const config::v1::RunConfig& config,
                               const comm::LaunchEnvironment& environment);
 
-// What must be equal on all ranks of a replica, as text.
+// Returns as text what must be equal on all ranks of a replica.
 std::string DescribeRank(const model::Transformer& model, const CacheSize& size);
 
 class ReplicaRanks {
  public:
-  // Rank 0 serves the rendezvous. Returns when all have joined, or after five minutes. `device`:
-  // what this rank computes on; the errors of CheckDevice().
+  // Rank 0 serves the rendezvous. Blocks until all have joined, at most five minutes. `device`:
+  // this rank's compute device; errors: also those of CheckDevice().
   static absl::StatusOr<std::unique_ptr<ReplicaRanks>> Join(
       const config::v1::RunConfig& config, const comm::LaunchEnvironment& environment,
       at::Device device);
 
   RankGroup& group() { return *group_; }
 
-  // Of a rank other than 0; `address` is that of its server.
+  // Ranks other than 0: sends `address`, that of this rank's server, to rank 0.
   absl::Status TellAddress(const std::string& address, const std::string& description);
-  // Of rank 0: the others' addresses, rank 1 first. FAILED_PRECONDITION names a rank that is not as
-  // this one is described.
+  // Rank 0: returns the others' addresses, rank 1 first. FAILED_PRECONDITION names a rank whose
+  // description differs from `description`.
   absl::StatusOr<std::vector<std::string>> AwaitAddresses(const std::string& description);
 
  private:
   comm::Rendezvous rendezvous_;
-  std::unique_ptr<comm::StoreServer> server_;  // of rank 0
+  std::unique_ptr<comm::StoreServer> server_;  // rank 0 only
   std::unique_ptr<comm::StoreClient> client_;
   std::unique_ptr<RankGroup> group_;
 };

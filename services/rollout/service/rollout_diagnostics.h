@@ -1,4 +1,4 @@
-// When a rollout rank lets itself be probed.
+// Decides when a rollout rank may be probed.
 #ifndef TANDEM_SERVICES_ROLLOUT_SERVICE_ROLLOUT_DIAGNOSTICS_H_
 #define TANDEM_SERVICES_ROLLOUT_SERVICE_ROLLOUT_DIAGNOSTICS_H_
 
@@ -8,8 +8,9 @@
 
 namespace tandem::rollout {
 
-// Of rank `rank` of a replica, while it receives nothing and, where it has an engine, generates
-// nothing. All outlive the service; `engine` is null on ranks that serve no requests.
+// Options for rank `rank` of a replica: probes run only while it receives no update and, if it has
+// an engine, has no requests. All arguments must outlive the service; `engine` is null on ranks
+// that serve no requests.
 probe::DiagnosticsServiceImpl::Options RolloutDiagnostics(int rank, const WeightReceiver& receiver,
                                                           const Engine* engine);
 

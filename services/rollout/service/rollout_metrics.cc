@@ -138,7 +138,7 @@ void RolloutMetrics::Request::OnChunk(const SampleChunk& chunk) {
     if (!begun_) {
       begun_ = true;
       metrics_->prompt_tokens_.Increment(static_cast<double>(chunk.num_prompt_tokens));
-      // Where whole samples are asked for, the first token's time does not show.
+      // Requests without streaming do not show the first token's time.
       if (chunk.token_ids.size() == 1) {
         metrics_->first_token_.Observe(absl::ToDoubleSeconds(now - start_));
       }

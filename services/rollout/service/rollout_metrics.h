@@ -1,5 +1,5 @@
-// RolloutMetrics: what a replica does, for Prometheus, under vLLM's names with the prefix tandem_,
-// and the version of its weights.
+// RolloutMetrics: a replica's Prometheus metrics, under vLLM's names with the prefix tandem_, and
+// the version of its weights.
 #ifndef TANDEM_SERVICES_ROLLOUT_SERVICE_ROLLOUT_METRICS_H_
 #define TANDEM_SERVICES_ROLLOUT_SERVICE_ROLLOUT_METRICS_H_
 
@@ -25,26 +25,26 @@ namespace tandem::rollout {
 // Thread-safe.
 class RolloutMetrics final : public prometheus::Collectable {
  public:
-  // `info` answers the engine's state as of its last step; empty once Detach() was called. `owner`
-  // may be null.
+  // `info` returns the engine's state as of its last step; cleared by Detach(). `owner` may be
+  // null.
   explicit RolloutMetrics(std::function<EngineInfo()> info, const RolloutOwner* owner = nullptr);
 
-  // The engine is about to go: what depends on it is left out from now on.
+  // Call before the engine is destroyed: omits the engine's metrics from then on.
   void Detach();
 
   std::vector<prometheus::MetricFamily> Collect() const override;
 
-  // The latencies and ends of one request, told by the call that serves it. One thread at a time.
+  // Measures one request's latencies and outcome, on behalf of its call. One thread at a time.
   class Request {
    public:
     explicit Request(RolloutMetrics* metrics) : metrics_(metrics), start_(absl::Now()) {}
 
-    // Tokens have come, of one sample; `first` as in the chunk.
+    // Records new tokens of one sample; uses the chunk's `first`.
     void OnChunk(const SampleChunk& chunk);
     void OnDone(const absl::Status& status);
 
    private:
-    RolloutMetrics* const metrics_;  // may be null: nothing is counted
+    RolloutMetrics* const metrics_;  // null: not measured
     const absl::Time start_;
     bool begun_ = false;
     std::map<int32_t, absl::Time> last_token_;  // by sample
@@ -55,7 +55,7 @@ class RolloutMetrics final : public prometheus::Collectable {
 
   mutable absl::Mutex mu_;
   std::function<EngineInfo()> info_ ABSL_GUARDED_BY(mu_);
-  const RolloutOwner* owner_ ABSL_GUARDED_BY(mu_);  // while info_ is there
+  const RolloutOwner* owner_ ABSL_GUARDED_BY(mu_);  // valid while info_ is set
   prometheus::Registry registry_;
   prometheus::Counter& prompt_tokens_;
   prometheus::Family<prometheus::Counter>& samples_;

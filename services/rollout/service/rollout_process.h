@@ -1,4 +1,4 @@
-// What the tandem-rollout process is made of, from its configuration to its orderly end.
+// RolloutProcess: the tandem-rollout process, from its configuration to its orderly shutdown.
 #ifndef TANDEM_SERVICES_ROLLOUT_SERVICE_ROLLOUT_PROCESS_H_
 #define TANDEM_SERVICES_ROLLOUT_SERVICE_ROLLOUT_PROCESS_H_
 
@@ -34,48 +34,48 @@ inline constexpr char kRolloutServiceName[] = "tandem.rollout.v1.RolloutService"
 inline constexpr char kWeightServiceName[] = "tandem.rollout.v1.WeightService";
 
 struct RolloutProcessOptions {
-  config::v1::RunConfig config;  // with every default stated
+  config::v1::RunConfig config;  // with all defaults filled in
   std::string listen = "127.0.0.1:0";
-  std::string health_listen;     // none where empty
-  std::string ready_file;        // none where empty
-  std::string metrics;           // HOST:PORT to serve metrics on; none where empty
+  std::string health_listen;     // empty: none
+  std::string ready_file;        // empty: none
+  std::string metrics;           // HOST:PORT to serve metrics on; empty: none
   openai::OpenAiOptions openai;  // an HTTP endpoint beside gRPC
   bool commit_folder = false;    // makes the weights of config.model.path live as version 0
-  // Of a replica of several tensor-parallel ranks: which of them this is. Ignored with one.
+  // This rank's place in a replica of several tensor-parallel ranks. Ignored with one.
   comm::LaunchEnvironment environment;
-  // Called from another thread when the ranks of the replica have lost one another: this one is of
-  // no more use.
+  // Called on another thread when the ranks of the replica have lost one another: this process is
+  // then useless.
   std::function<void()> on_failed;
 };
 
-// A rollout replica that serves. Start() and Drain() are the main thread's.
+// A serving rollout replica. Only the main thread calls Start() and Drain().
 class RolloutProcess {
  public:
-  // Serves when it returns, and holds the folder's weights where it was asked to commit them. Sets
-  // the process's number of threads.
+  // Serves once it returns, with the folder's weights live if options.commit_folder. Sets the
+  // process's number of threads.
   static absl::StatusOr<std::unique_ptr<RolloutProcess>> Start(
       const RolloutProcessOptions& options);
   ~RolloutProcess();
 
   const std::string& address() const { return server_->address(); }
-  // Of the OpenAI-compatible endpoint; null where there is none.
+  // The OpenAI-compatible endpoint, or null.
   const openai::OpenAiServer* openai_server() const { return openai_server_.get(); }
-  // Whether the ranks have lost one another.
+  // True if the ranks have lost one another.
   bool failed() const { return failed_.load(); }
 
-  // Turns health, refuses new requests, lets those in flight finish for most of `grace`, hands the
-  // rest back as they are, and stops.
+  // Sets health to not serving, rejects new requests, lets those in flight finish for most of
+  // `grace`, then returns the rest as they are, and stops.
   void Drain(absl::Duration grace);
 
  private:
   RolloutProcess() = default;
   absl::Status Build(const RolloutProcessOptions& options);
-  // Weights of the folder for a rollout whose own were released; `done` when they are live.
+  // Reloads the folder's weights after their release; calls `done` when they are live.
   void Reload(const std::string& path, std::function<void(absl::Status)> done);
 
   absl::Duration grace_ = absl::ZeroDuration();
   std::atomic<bool> failed_{false};
-  std::unique_ptr<ReplicaRanks> ranks_;  // null where the replica has one
+  std::unique_ptr<ReplicaRanks> ranks_;  // null with one rank
   std::unique_ptr<RankLeader> leader_;
   std::unique_ptr<model::Transformer> model_;
   std::unique_ptr<tokenizer::Tokenizer> tokenizer_;  // may be null

@@ -1,4 +1,4 @@
-// RolloutServiceImpl: the gRPC face of the engine.
+// RolloutServiceImpl: gRPC service of the engine.
 #ifndef TANDEM_SERVICES_ROLLOUT_SERVICE_ROLLOUT_SERVICE_H_
 #define TANDEM_SERVICES_ROLLOUT_SERVICE_ROLLOUT_SERVICE_H_
 
@@ -20,19 +20,19 @@
 
 namespace tandem::rollout {
 
-// Translates calls: reactors check, hand over and return, and the engine thread finishes them. What
-// is passed in outlives the service; `tokenizer` may be null.
+// Translates calls: reactors validate, enqueue and return, and the engine thread finishes them. All
+// arguments must outlive the service; `tokenizer` may be null.
 class RolloutServiceImpl : public v1::RolloutService::CallbackService {
  public:
-  // What the rest of the process does for it.
+  // Callbacks into the rest of the process.
   struct Hooks {
-    // The version that is on its way, or -1.
+    // The version being received, or -1.
     std::function<int64_t()> updating_to;
-    // Loads weights that were released from the folder that they came from, and calls `done`; null
-    // where they came from a trainer.
+    // Reloads released weights from their folder and calls `done`; null if they came from a
+    // trainer.
     std::function<void(std::function<void(absl::Status)> done)> reload;
-    RolloutMetrics* metrics = nullptr;  // is told of every request, where it is there
-    RolloutOwner* owner = nullptr;      // hears of its driver's calls, where it is there
+    RolloutMetrics* metrics = nullptr;  // records every request; may be null
+    RolloutOwner* owner = nullptr;      // gets its driver's heartbeats; may be null
   };
 
   RolloutServiceImpl(Engine& engine, const tokenizer::Tokenizer* tokenizer, Hooks hooks)

@@ -1,4 +1,4 @@
-// One Score call.
+// Serves one Score call.
 #ifndef TANDEM_SERVICES_ROLLOUT_SERVICE_SCORE_REACTOR_H_
 #define TANDEM_SERVICES_ROLLOUT_SERVICE_SCORE_REACTOR_H_
 
@@ -14,7 +14,7 @@
 
 namespace tandem::rollout {
 
-// Owns itself, as GenerateReactor does.
+// Owns itself, like GenerateReactor.
 class ScoreReactor final : public grpc::ServerUnaryReactor {
  public:
   static ScoreReactor* Start(Engine& engine, const v1::ScoreRequest& request,
@@ -31,7 +31,7 @@ class ScoreReactor final : public grpc::ServerUnaryReactor {
   Engine& engine_;
   v1::ScoreResponse* const response_;
   absl::Mutex mu_;
-  std::shared_ptr<ScoreReactor> self_ ABSL_GUARDED_BY(mu_);  // gRPC's share of the ownership
+  std::shared_ptr<ScoreReactor> self_ ABSL_GUARDED_BY(mu_);  // gRPC's reference
   int64_t handle_ ABSL_GUARDED_BY(mu_) = -1;
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
 };

@@ -1,5 +1,5 @@
-// AdvantageKind: how rewards become advantages, as algorithm.adv_estimator names it. Each is one
-// file (grpo_advantages.cc, rloo_advantages.cc, ...) and one line in advantages.cc:
+// AdvantageKind: an advantage estimator, named by algorithm.adv_estimator. Each is one file
+// (grpo_advantages.cc, rloo_advantages.cc, ...) and one line in advantages.cc:
 //
 //   const AdvantageKind* kind = FindAdvantages(config.algorithm().adv_estimator());
 //   AssignAdvantages(batch, {.kind = kind, .gamma = 1.0});
@@ -15,16 +15,16 @@ namespace tandem::trainer {
 
 struct AdvantageOptions;
 
-// For each sequence of a batch, one advantage for each of its trained-on tokens.
+// For each sequence of a batch, one advantage per trained-on token.
 using TokenAdvantages = std::vector<std::vector<double>>;
 
 struct AdvantageKind {
   config::v1::AdvEstimator estimator;
-  // From total_reward() and token_rewards of the sequences; what else it reads is said below.
+  // Reads total_reward() and token_rewards of the sequences; the flags below name further inputs.
   TokenAdvantages (*compute)(TrainingBatch& batch, const AdvantageOptions& options);
-  bool is_whitened = false;            // over the batch, afterwards (whitening.h)
+  bool is_whitened = false;            // whitens over the batch, afterwards (whitening.h)
   bool needs_baseline_reward = false;  // of the greedy completion
-  bool needs_values = false;           // of a critic; sets the sequences' returns
+  bool needs_values = false;           // from a critic; sets the sequences' returns
 };
 
 extern const AdvantageKind kGrpoAdvantages;
@@ -37,20 +37,20 @@ extern const AdvantageKind kGaeAdvantages;
 
 struct AdvantageOptions {
   const AdvantageKind* kind = &kGrpoAdvantages;
-  bool divide_by_std = true;  // grpo's
-  double gamma = 1.0;         // of reinforce_plus_plus and gae
-  double lam = 1.0;           // of gae
+  bool divide_by_std = true;  // for grpo
+  double gamma = 1.0;         // for reinforce_plus_plus and gae
+  double lam = 1.0;           // for gae
 };
 
-// Null for an estimator that no file computes.
+// Returns null for an estimator that is not implemented.
 const AdvantageKind* FindAdvantages(config::v1::AdvEstimator estimator);
 
 // Puts the reward of each completion on its last trained-on token: `token_rewards`.
 void SpreadRewards(TrainingBatch& batch);
 
-// Gives every trained-on token its advantage, from total_reward() and token_rewards, after
-// SpreadRewards(). Sequences that came with advantages of their own keep these; their rewards still
-// count in their group, and they take no part in whitening.
+// Computes the advantage of every trained-on token from total_reward() and token_rewards. Call
+// SpreadRewards() first. Sequences that came with advantages keep them; their rewards still count
+// in their group, but whitening skips them.
 void AssignAdvantages(TrainingBatch& batch, const AdvantageOptions& options);
 
 }  // namespace tandem::trainer

@@ -23,7 +23,7 @@
 namespace tandem::trainer {
 namespace {
 
-// What is reported of the updates: sums over rows, over ranks after ReduceSums().
+// Reported statistics of the updates: sums over rows, over ranks after ReduceSums().
 struct ValueStatistics {
   enum Sum { kLoss, kClipFraction, kPrediction, kNumSums };
   std::array<double, kNumSums> sums{};

@@ -1,5 +1,5 @@
-// Critic: the value model's part of a training step. It says what each token was worth before it
-// was known, which advantages are made of (gae_advantages.cc), and learns the returns.
+// Critic: the value model's part of a training step. It predicts the values from which advantages
+// are computed (gae_advantages.cc), and learns the returns.
 //
 //   Critic critic(MakeCriticOptions(config), model, optimizer, mesh);
 //   RETURN_IF_ERROR(critic.Score(batch, metrics));                 // values
@@ -34,22 +34,22 @@ struct CriticOptions {
   int64_t epochs = 1;
 };
 
-// The configuration states every value (config::LoadRunConfig).
+// Requires a configuration with every value set (config::LoadRunConfig).
 CriticOptions MakeCriticOptions(const config::v1::RunConfig& config);
 
 class Critic {
  public:
-  // All outlive it. The model has a value head; `mesh` is the model's.
+  // Model, optimizer and mesh outlive it. The model has a value head; `mesh` is the model's.
   Critic(const CriticOptions& options, ShardedModel& model, AdamW& optimizer,
          const comm::DeviceMesh& mesh);
 
   // Sets Sequence::values on every rank. Adds timing_s/values.
   absl::Status Score(TrainingBatch& batch, Metrics& metrics);
 
-  // Epochs over mini-batches of groups, an optimizer step each. Wants values and returns. Adds
-  // critic/{vf_loss,vf_clipfrac,vpred_mean,grad_norm,lr,skipped_updates}, critic/{values,returns}/
-  // {mean,max,min}, critic/vf_explained_var and timing_s/update_critic.
-  // Causes of skipped updates are added to `skipped` (StepResult::skipped).
+  // Runs epochs over mini-batches of groups, with an optimizer step each. Needs values and returns.
+  // Adds critic/{vf_loss,vf_clipfrac,vpred_mean,grad_norm,lr,skipped_updates},
+  // critic/{values,returns}/{mean,max,min}, critic/vf_explained_var and timing_s/update_critic.
+  // Appends the causes of skipped updates to `skipped` (StepResult::skipped).
   absl::Status Update(const TrainingBatch& batch, double learning_rate, Metrics& metrics,
                       std::vector<std::string>& skipped);
 

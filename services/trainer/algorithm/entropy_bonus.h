@@ -1,4 +1,4 @@
-// A reward for staying undecided (1602.01783).
+// Entropy bonus: rewards a policy for staying undecided (1602.01783).
 #ifndef TANDEM_SERVICES_TRAINER_ALGORITHM_ENTROPY_BONUS_H_
 #define TANDEM_SERVICES_TRAINER_ALGORITHM_ENTROPY_BONUS_H_
 
@@ -6,8 +6,8 @@
 
 namespace tandem::trainer {
 
-// -coefficient * sum of weight * entropy: what is added to the loss. Entropies in nats, of each
-// predicted token's distribution. Both [num_rows]; differentiable in entropies.
+// Returns -coefficient * sum of weight * entropy, to add to the loss. Entropies, in nats, are those
+// of each predicted token's distribution. Both [num_rows]; differentiable in entropies.
 at::Tensor EntropyBonus(const at::Tensor& entropies, const at::Tensor& weights, double coefficient);
 
 }  // namespace tandem::trainer

@@ -1,4 +1,4 @@
-// What estimators that compare the samples of one prompt share.
+// Helpers of estimators that compare the samples of one prompt.
 #ifndef TANDEM_SERVICES_TRAINER_ALGORITHM_GROUP_BASELINE_H_
 #define TANDEM_SERVICES_TRAINER_ALGORITHM_GROUP_BASELINE_H_
 
@@ -11,15 +11,15 @@
 
 namespace tandem::trainer {
 
-// The mean reward of each group. A group of one has none to compare with: its mean counts as 0, so
-// that its advantage is its reward, as in verl. groups[i] in [0, num_groups).
+// The mean reward of each group. A group of one has nothing to compare with: its mean counts as 0,
+// so that its advantage is its reward, as in verl. groups[i] in [0, num_groups).
 std::vector<double> GroupMeans(absl::Span<const double> rewards, absl::Span<const int64_t> groups,
                                int64_t num_groups);
 
 // The number of samples of each group.
 std::vector<int64_t> GroupSizes(absl::Span<const int64_t> groups, int64_t num_groups);
 
-// What such estimators read of each sequence of a batch.
+// Inputs of such estimators, for each sequence of a batch.
 struct GroupOutcomes {
   std::vector<double> rewards;   // total_reward()
   std::vector<int64_t> lengths;  // trained-on tokens

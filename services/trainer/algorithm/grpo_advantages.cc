@@ -18,8 +18,8 @@ std::vector<double> GrpoAdvantages(absl::Span<const double> rewards,
                                    bool divide_by_std) {
   const std::vector<double> means = GroupMeans(rewards, groups, num_groups);
   std::vector<double> advantages(rewards.size());
-  // Of the deviations from the mean: the difference of sums of squares would lose equal rewards in
-  // rounding.
+  // Squares of deviations from the mean: with a difference of sums of squares, rounding would make
+  // equal rewards look different.
   std::vector<double> squares(num_groups, 0.0);
   for (size_t i = 0; i < rewards.size(); ++i) {
     advantages[i] = rewards[i] - means[groups[i]];

@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kLargestLogRatio = 20.0;
 
-// What the metrics are made of: unbounded and bounded weights, sequence by sequence.
+// Inputs of the metrics: unbounded and bounded weights, sequence by sequence.
 struct Weights {
   std::vector<std::vector<double>> raw, bounded;
   std::vector<double> log_ratio_sums;  // of sequences
@@ -134,7 +134,7 @@ void AddSequenceMetrics(const Weights& weights, const ImportanceWeightOptions& o
   metrics[name + "_seq_fraction_low"] = below / means.count;
   if (options.level != RolloutIs::kSequence) return;
 
-  // A sequence's weight may be far beyond what a float holds: its extremes are told from
+  // A sequence's weight may be far beyond the range of a float, so its extremes come from
   // logarithms.
   Moments logs;
   double log_above = 0, log_below = 0;

@@ -1,5 +1,5 @@
-// Truncated or masked importance weights of a batch, for the mismatch between the policy that
-// sampled and the trainer's: verl's rollout_is. Token: TIS
+// Truncated or masked importance weights of a batch, which correct the mismatch between the
+// rollout's policy and the trainer's: verl's rollout_is. Token: TIS
 // (https://fengyao.notion.site/off-policy-rl), IcePop (2510.18855) and, as the third policy of
 // decoupled PPO, AReaL (2505.24298); sequence: https://richardli.xyz/rl-collapse.
 #ifndef TANDEM_SERVICES_TRAINER_ALGORITHM_IMPORTANCE_WEIGHTS_H_
@@ -20,9 +20,9 @@ struct ImportanceWeightOptions {
 };
 
 // Sets importance_weights of every sequence: exp(clamp(log pi_old - log pi_rollout, -20, 20)) of
-// the token, or of the sum over the sequence, then bounded; then, if asked for, divided by the mean
-// over tokens (kToken) or sequences (kSequence). Constants: no gradient flows through them. Adds
-// rollout_corr/rollout_is_*. Needs old_logprobs and rollout_logprobs.
+// the token, or of the sum over the sequence, then bounded; with batch_normalize, divided by the
+// mean over tokens (kToken) or sequences (kSequence). Constants: no gradient flows through them.
+// Adds rollout_corr/rollout_is_*. Needs old_logprobs and rollout_logprobs.
 void AssignImportanceWeights(TrainingBatch& batch, const ImportanceWeightOptions& options,
                              Metrics& metrics);
 

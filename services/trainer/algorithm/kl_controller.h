@@ -1,5 +1,4 @@
-// KlController: how much a token's divergence from the reference costs, in rewards
-// (algorithm.kl_ctrl).
+// KlController: the coefficient of the KL penalty in rewards (algorithm.kl_ctrl).
 #ifndef TANDEM_SERVICES_TRAINER_ALGORITHM_KL_CONTROLLER_H_
 #define TANDEM_SERVICES_TRAINER_ALGORITHM_KL_CONTROLLER_H_
 
@@ -9,13 +8,13 @@ namespace tandem::trainer {
 
 struct KlControllerOptions {
   bool adaptive = false;
-  double coefficient = 0.001;  // at the start
+  double coefficient = 0.001;  // initial value
   double horizon = 10000;      // samples
-  double target = 0.1;         // divergence of a token
+  double target = 0.1;         // divergence per token
 };
 
-// Adaptive as in Fine-Tuning Language Models from Human Preferences (1909.08593): proportional
-// control in the logarithm. The coefficient is state that a checkpoint keeps.
+// Adaptive mode follows Fine-Tuning Language Models from Human Preferences (1909.08593):
+// proportional control in the logarithm. Checkpoints save the coefficient.
 class KlController {
  public:
   explicit KlController(const KlControllerOptions& options)
@@ -24,9 +23,9 @@ class KlController {
   double coefficient() const { return coefficient_; }
   void set_coefficient(double coefficient) { coefficient_ = coefficient; }
 
-  // After a step of `num_samples` with mean divergence `kl`:
+  // Call after a step of `num_samples` with mean divergence `kl`:
   //   coefficient *= 1 + clip(kl / target - 1, -0.2, 0.2) * num_samples / horizon.
-  // Nothing where it is fixed, or where kl is not finite.
+  // Does nothing if the coefficient is fixed or kl is not finite.
   void Update(double kl, int64_t num_samples);
 
  private:

@@ -1,5 +1,5 @@
-// How the losses of tokens become one number. Every mode is a weighted sum over tokens whose
-// weights follow from the counts of the whole mini-batch, on all ranks, which are known before the
+// Aggregates token losses into one number. Every mode is a weighted sum over tokens, with weights
+// that follow from the counts of the whole mini-batch, on all ranks, which are known before the
 // forward pass. So each micro-batch adds its part, gradients are summed, and neither sharding nor
 // micro-batching changes them.
 #ifndef TANDEM_SERVICES_TRAINER_ALGORITHM_LOSS_AGGREGATION_H_
@@ -20,8 +20,8 @@ enum class LossAggregation {
   kSeqMeanTokenSumNorm,  // sum over tokens / sequences / scale (Dr. GRPO, 2503.20783)
 };
 
-// For each sequence, the weight of each of its tokens. num_tokens: trained-on tokens of each
-// sequence of the mini-batch; sequences without any count in no mean.
+// Returns, for each sequence, the weight of each of its tokens. num_tokens: trained-on tokens of
+// each sequence of the mini-batch; no mean counts sequences without any.
 std::vector<double> TokenWeights(LossAggregation mode, absl::Span<const int64_t> num_tokens,
                                  double scale);
 

@@ -1,4 +1,4 @@
-// MiniBatch: what one optimizer step trains on, as one rank sees it.
+// MiniBatch: one rank's view of the data of one optimizer step.
 #ifndef TANDEM_SERVICES_TRAINER_ALGORITHM_MINI_BATCH_H_
 #define TANDEM_SERVICES_TRAINER_ALGORITHM_MINI_BATCH_H_
 
@@ -13,10 +13,10 @@
 namespace tandem::trainer {
 
 struct MiniBatch {
-  // This rank's share; as many on every rank. Their loss_weights follow from the counts of the
+  // This rank's share; equally many on every rank. Their loss_weights follow from the counts of the
   // whole mini-batch.
   std::vector<MicroBatch> micro_batches;
-  // Over all ranks: tokens that are trained on, and sequences that have any.
+  // Over all ranks: trained-on tokens, and sequences that have any.
   double num_tokens = 0;
   double num_sequences = 0;
 };
@@ -29,8 +29,9 @@ struct MiniBatchOptions {
   bool groups_together = false;  // as far as PlanMicroBatches() can keep them
 };
 
-// In order of groups, which are never split. Mini-batches without a token to train on are left out.
-// The same arguments give mini-batches of the same counts on every rank of the mesh.
+// Splits the batch in order of groups and never splits a group. Leaves out mini-batches without a
+// token to train on. The same arguments give mini-batches of the same counts on every rank of the
+// mesh.
 std::vector<MiniBatch> SplitBatch(const TrainingBatch& batch, const MiniBatchOptions& options,
                                   const comm::DeviceMesh& mesh);
 

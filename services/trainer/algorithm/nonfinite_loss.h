@@ -1,4 +1,4 @@
-// What is said of a loss that is not a number, so that the night's reader knows where it came from.
+// Logs where a non-finite loss came from.
 #ifndef TANDEM_SERVICES_TRAINER_ALGORITHM_NONFINITE_LOSS_H_
 #define TANDEM_SERVICES_TRAINER_ALGORITHM_NONFINITE_LOSS_H_
 
@@ -13,9 +13,9 @@
 
 namespace tandem::trainer {
 
-// Logs the first of `terms` (name, float [num_rows] or undefined; in the order in which they depend
-// on each other) that has a value that is not finite, with the sample and token of its first such
-// row. update and micro_batch count from 0.
+// Logs the first of `terms` (name, float [num_rows] or undefined; in order of dependency) that has
+// a non-finite value, with the sample and token of its first such row. `update` and
+// `micro_batch_index` count from 0.
 void LogNonFiniteLoss(const MicroBatch& micro_batch, int64_t update, int64_t micro_batch_index,
                       const std::vector<std::pair<std::string, at::Tensor>>& terms);
 

@@ -1,5 +1,5 @@
-// How far the policy that sampled a batch is from the trainer's, without correcting it (verl's
-// compute_offpolicy_metrics).
+// Measures how far the policy that sampled a batch is from the trainer's, without correcting it
+// (verl's compute_offpolicy_metrics).
 #ifndef TANDEM_SERVICES_TRAINER_ALGORITHM_OFF_POLICY_METRICS_H_
 #define TANDEM_SERVICES_TRAINER_ALGORITHM_OFF_POLICY_METRICS_H_
 
@@ -9,9 +9,9 @@
 namespace tandem::trainer {
 
 // rollout_corr/: kl and k3_kl of the rollout's policy against the trainer's (means over tokens),
-// training_ppl, rollout_ppl and their logarithms (of each sequence, averaged), log_ppl_diff and its
+// training_ppl, rollout_ppl and their logarithms (per sequence, averaged), log_ppl_diff and its
 // extremes, ppl_ratio, chi2_token and chi2_seq (mean square of the ratio, of tokens and of whole
-// sequences, less 1). None where a trained-on token lacks old_logprobs or rollout_logprobs.
+// sequences, minus 1). Adds none if a trained-on token lacks old_logprobs or rollout_logprobs.
 void AddOffPolicyMetrics(const TrainingBatch& batch, Metrics& metrics);
 
 }  // namespace tandem::trainer

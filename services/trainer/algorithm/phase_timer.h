@@ -1,4 +1,4 @@
-// PhaseTimer: adds the seconds of its scope to a metric, and is a span of the trace.
+// PhaseTimer: adds the seconds of its scope to a metric and records a trace span.
 #ifndef TANDEM_SERVICES_TRAINER_ALGORITHM_PHASE_TIMER_H_
 #define TANDEM_SERVICES_TRAINER_ALGORITHM_PHASE_TIMER_H_
 

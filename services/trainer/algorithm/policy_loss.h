@@ -1,5 +1,5 @@
-// PolicyLossKind: a policy-gradient loss of each token, as actor.policy_loss.loss_mode names it.
-// Each is one file (ppo_clip_loss.cc, gspo_loss.cc, ...) and one line in policy_loss.cc:
+// PolicyLossKind: a policy-gradient loss per token, named by actor.policy_loss.loss_mode. Each is
+// one file (ppo_clip_loss.cc, gspo_loss.cc, ...) and one line in policy_loss.cc:
 //
 //   const PolicyLossKind* kind = FindPolicyLoss(config.actor().policy_loss().loss_mode());
 //   const PolicyLoss loss = kind->compute({logprobs, old_logprobs, advantages, rows}, options);
@@ -13,7 +13,7 @@
 
 namespace tandem::trainer {
 
-// The ratio is clipped to [1 - low, 1 + high].
+// Clips the ratio to [1 - low, 1 + high].
 struct ClipOptions {
   double low = 0.2;
   double high = 0.2;
@@ -23,31 +23,31 @@ struct ClipOptions {
 
 struct PolicyLossOptions {
   ClipOptions clip;
-  double tau_positive = 1.0;  // sapo's
+  double tau_positive = 1.0;  // for sapo
   double tau_negative = 1.05;
 };
 
-// Tensors are [num_rows], a row for each trained-on token of a micro-batch.
+// Tensors are [num_rows], one row for each trained-on token of a micro-batch.
 struct PolicyLossInputs {
   at::Tensor logprobs;       // log pi, differentiable
   at::Tensor old_logprobs;   // log pi_old
   at::Tensor advantages;     // A
-  const SequenceRows& rows;  // which rows are a sequence
+  const SequenceRows& rows;  // maps rows to sequences
 };
 
 // All [num_rows]. Only `loss` is differentiable, through logprobs.
 struct PolicyLoss {
   at::Tensor loss;           // of each token
-  at::Tensor clipped;        // 1 where the clipped ratio made the loss
-  at::Tensor clipped_lower;  // 1 where the dual clip did
-  at::Tensor log_ratio;      // log pi - log pi_old, clamped where the loss clamps it
+  at::Tensor clipped;        // 1 if the loss used the clipped ratio
+  at::Tensor clipped_lower;  // 1 if it used the dual clip
+  at::Tensor log_ratio;      // log pi - log pi_old, clamped if the loss clamps it
 };
 
 struct PolicyLossKind {
   config::v1::PolicyLossMode mode;
   PolicyLoss (*compute)(const PolicyLossInputs& in, const PolicyLossOptions& options);
-  // The loss is defined as a mean over sequences of means over their tokens, whatever loss_agg_mode
-  // says (as in verl: gspo, sapo).
+  // The loss is a mean over sequences of means over their tokens, whatever loss_agg_mode says (as
+  // in verl: gspo, sapo).
   bool is_mean_over_sequences = false;
 };
 
@@ -56,7 +56,7 @@ extern const PolicyLossKind kGspoLoss;
 extern const PolicyLossKind kCispoLoss;
 extern const PolicyLossKind kSapoLoss;
 
-// Null for a mode that no file computes.
+// Returns null for a mode that is not implemented.
 const PolicyLossKind* FindPolicyLoss(config::v1::PolicyLossMode mode);
 
 }  // namespace tandem::trainer

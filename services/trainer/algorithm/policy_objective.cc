@@ -18,7 +18,7 @@ double WeightedSum(const at::Tensor& values, const at::Tensor& weights) {
   return (values.detach() * weights).sum(at::kDouble).item<double>();
 }
 
-// Of each row, such that the weighted sum is the mean over sequences of their means.
+// Weights of the rows whose weighted sum is the mean over sequences of their means.
 at::Tensor MeanOverSequences(const SequenceRows& rows, const at::Tensor& like,
                              double num_sequences) {
   return rows.Spread(1.0 / (rows.Sum(at::ones_like(like)) * num_sequences));

@@ -1,5 +1,5 @@
-// PolicyObjective: what a micro-batch adds to the loss that the policy gradient minimises: the
-// policy loss, the divergence from the reference, the entropy bonus.
+// PolicyObjective: a micro-batch's part of the policy-gradient loss: the policy loss, the
+// divergence from the reference, the entropy bonus.
 //
 //   PolicyObjective objective(options);
 //   policy.ForwardBackward(micro_batch.packed, [&](const model::LogProbs& out) {
@@ -29,13 +29,13 @@ struct PolicyObjectiveOptions {
   double entropy_coeff = 0.0;
 };
 
-// Where in a step a micro-batch stands.
+// Position of a micro-batch in a step.
 struct MicroBatchPlace {
-  int64_t update = 0;       // of the step, from 0
-  int64_t micro_batch = 0;  // of the update, from 0
+  int64_t update = 0;       // within the step, from 0
+  int64_t micro_batch = 0;  // within the update, from 0
   double num_tokens = 0;    // of the mini-batch, on all ranks
   double num_sequences = 0;
-  double share = 1.0;  // of the update in what is reported of the step
+  double share = 1.0;  // weight of the update in the step's reported statistics
   bool compare_with_rollout = false;
 };
 
@@ -43,9 +43,9 @@ class PolicyObjective {
  public:
   explicit PolicyObjective(const PolicyObjectiveOptions& options) : options_(options) {}
 
-  // A scalar that is differentiable in `out`; its parts go to `statistics` times the share. Without
-  // old_logprobs, the policy is its own old one. A loss that is not finite is logged, with the term
-  // and the sample. Pure otherwise; any thread.
+  // Returns a scalar that is differentiable in `out`; adds its parts, times the share, to
+  // `statistics`. Without old_logprobs, the current policy serves as the old one. Logs a non-finite
+  // loss with the term and the sample. Otherwise pure; any thread.
   at::Tensor Loss(const MicroBatch& micro_batch, const model::LogProbs& out,
                   const MicroBatchPlace& place, UpdateStatistics& statistics) const;
 

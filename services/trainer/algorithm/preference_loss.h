@@ -1,5 +1,5 @@
 // Direct preference optimisation (2305.18290): the policy learns which of two completions is
-// preferred, by how much more likely they have become than under the reference.
+// preferred, from how much more likely each has become than under the reference.
 #ifndef TANDEM_SERVICES_TRAINER_ALGORITHM_PREFERENCE_LOSS_H_
 #define TANDEM_SERVICES_TRAINER_ALGORITHM_PREFERENCE_LOSS_H_
 
@@ -9,14 +9,14 @@ namespace tandem::trainer {
 
 struct PreferenceLossOptions {
   double beta = 0.1;             // how closely the policy is held to the reference
-  double label_smoothing = 0.0;  // probability that a pair is the wrong way round, in [0, 0.5)
+  double label_smoothing = 0.0;  // probability that a pair is labelled wrongly, in [0, 0.5)
 };
 
 // All [num_pairs]. Only `loss` is differentiable, through the policy's log-probs.
 struct PreferenceLoss {
   at::Tensor loss;
   at::Tensor chosen_rewards;    // beta (log pi - log pi_ref) of the chosen completions
-  at::Tensor rejected_rewards;  // of the others
+  at::Tensor rejected_rewards;  // the same of the rejected ones
 };
 
 // Log-probs of whole completions, [num_pairs] each. With

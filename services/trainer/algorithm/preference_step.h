@@ -4,8 +4,8 @@
 //   ASSIGN_OR_RETURN(StepResult result, step.Run(batch, reference, learning_rate));
 //
 // Every rank calls it with the same batch. Threads: the collective thread only. Errors are those of
-// FindPreferencePairs, before anything has changed, and of the collectives, after which the policy
-// is unusable.
+// FindPreferencePairs, before anything changes, and of the collectives, after which the policy is
+// unusable.
 #ifndef TANDEM_SERVICES_TRAINER_ALGORITHM_PREFERENCE_STEP_H_
 #define TANDEM_SERVICES_TRAINER_ALGORITHM_PREFERENCE_STEP_H_
 
@@ -32,24 +32,25 @@ struct PreferenceOptions {
   int64_t max_tokens_per_micro_batch = 4096;
 };
 
-// The configuration states every value (config::LoadRunConfig).
+// Requires a configuration with every value set (config::LoadRunConfig).
 PreferenceOptions MakePreferenceOptions(const config::v1::RunConfig& config);
 
 class PreferenceStep {
  public:
-  // All outlive it. `mesh` is the policy's.
+  // All arguments but `options` outlive it. `mesh` is the policy's.
   PreferenceStep(const PreferenceOptions& options, ShardedModel& policy, AdamW& optimizer,
                  const comm::DeviceMesh& mesh);
 
-  // The mean loss over all pairs of the batch. Metrics by TRL's names: rewards/{chosen,rejected,
-  // margins,accuracies}, logps/{chosen,rejected}; and train/loss, actor/{grad_norm,lr}.
+  // Minimizes the mean loss over all pairs of the batch. Metrics have TRL's names:
+  // rewards/{chosen,rejected,margins,accuracies}, logps/{chosen,rejected}; and train/loss,
+  // actor/{grad_norm,lr}.
   absl::StatusOr<StepResult> Run(TrainingBatch batch, ShardedModel& reference,
                                  double learning_rate);
 
  private:
   enum Sum { kLoss, kChosen, kRejected, kAccuracy, kChosenLogProb, kRejectedLogProb, kNumSums };
 
-  // This rank's micro-batches; both samples of a pair are in one, the chosen first.
+  // This rank's micro-batches; each holds both samples of a pair, the chosen first.
   std::vector<MicroBatch> PackPairs(const TrainingBatch& batch,
                                     const std::vector<PreferencePair>& pairs) const;
 

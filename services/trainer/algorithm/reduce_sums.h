@@ -1,4 +1,4 @@
-// Sums of what is reported, over the ranks.
+// Sums metrics over the ranks.
 #ifndef TANDEM_SERVICES_TRAINER_ALGORITHM_REDUCE_SUMS_H_
 #define TANDEM_SERVICES_TRAINER_ALGORITHM_REDUCE_SUMS_H_
 
@@ -11,9 +11,9 @@
 
 namespace tandem::trainer {
 
-// Replaces each entry by its sum over the ranks, of which those that computed the same count once.
-// Collective: every rank calls it with as many entries. `device` is the one that the mesh moves
-// tensors on; `what` names the collective in errors, which are its own.
+// Replaces each entry by its sum over the ranks; ranks that computed the same count once.
+// Collective: every rank passes equally many entries. `device` is the one on which the mesh moves
+// tensors; `what` names the collective in errors, which are those of the collective.
 absl::Status ReduceSums(absl::Span<double> sums, const comm::DeviceMesh& mesh, at::Device device,
                         absl::string_view what);
 

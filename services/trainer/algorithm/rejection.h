@@ -1,5 +1,5 @@
-// Tokens and sequences whose policies differ too much are not trained on: verl's rollout_rs
-// (docs/algo/rollout_corr.md; https://richardli.xyz/rl-collapse).
+// Drops tokens and sequences whose trainer and rollout policies differ too much from training:
+// verl's rollout_rs (docs/algo/rollout_corr.md; https://richardli.xyz/rl-collapse).
 #ifndef TANDEM_SERVICES_TRAINER_ALGORITHM_REJECTION_H_
 #define TANDEM_SERVICES_TRAINER_ALGORITHM_REJECTION_H_
 
@@ -11,10 +11,11 @@
 
 namespace tandem::trainer {
 
-// Takes from `trained` what one of the rules refuses. With d = clamp(log pi_old - log pi_rollout,
-// -20, 20), the statistic of a token is d (kLogRatio), -d (kK1), d^2 / 2 (kK2) or exp(d) - 1 - d
-// (kK3), that of a sequence the sum, mean or maximum over its tokens; a rule over sequences refuses
-// all tokens of one. Adds rollout_corr/rollout_rs_*. Needs old_logprobs and rollout_logprobs.
+// Removes the tokens that a rule rejects from `trained`. With d = clamp(log pi_old - log
+// pi_rollout, -20, 20), the statistic of a token is d (kLogRatio), -d (kK1), d^2 / 2 (kK2) or
+// exp(d) - 1 - d (kK3), that of a sequence the sum, mean or maximum over its tokens; a rule over
+// sequences rejects all tokens of a sequence. Adds rollout_corr/rollout_rs_*. Needs old_logprobs
+// and rollout_logprobs.
 void RejectTokens(TrainingBatch& batch, const std::vector<config::RejectionRule>& rules,
                   Metrics& metrics);
 

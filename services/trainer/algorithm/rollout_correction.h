@@ -1,7 +1,7 @@
-// Correction of the mismatch between the policy that sampled a batch and the trainer's
-// (algorithm.rollout_correction). With importance weights the loss knows three policies: the
-// present one over the one at the step's start is clipped, and the latter over the one that sampled
-// is the weight, as in decoupled PPO (2505.24298).
+// Corrects the mismatch between the policy that sampled a batch and the trainer's
+// (algorithm.rollout_correction). With importance weights the loss uses three policies: it clips
+// the ratio of the current policy to the one at the step's start, and weights it by the ratio of
+// the latter to the one that sampled, as in decoupled PPO (2505.24298).
 #ifndef TANDEM_SERVICES_TRAINER_ALGORITHM_ROLLOUT_CORRECTION_H_
 #define TANDEM_SERVICES_TRAINER_ALGORITHM_ROLLOUT_CORRECTION_H_
 
@@ -24,9 +24,9 @@ struct RolloutCorrectionOptions {
   bool compares() const { return weights.level != RolloutIs::kNone || !rules.empty(); }
 };
 
-// Weighs the tokens, then takes those away that a rule refuses, as verl does: weights are of all
-// tokens. Where the batch holds old_logprobs, adds rollout_corr/*. With `bypass`, old_logprobs are
-// the rollout's afterwards.
+// Computes importance weights over all tokens, then drops the tokens that a rule rejects, in verl's
+// order. Adds rollout_corr/* if the batch holds old_logprobs. With `bypass`, sets old_logprobs to
+// the rollout's.
 void CorrectRollout(TrainingBatch& batch, const RolloutCorrectionOptions& options,
                     Metrics& metrics);
 

@@ -1,4 +1,4 @@
-// SumOf(tensor): all its elements added, as a number for a metric.
+// SumOf(tensor): the sum of all its elements, as a number for a metric.
 #ifndef TANDEM_SERVICES_TRAINER_ALGORITHM_SUM_OF_H_
 #define TANDEM_SERVICES_TRAINER_ALGORITHM_SUM_OF_H_
 
@@ -6,7 +6,7 @@
 
 namespace tandem::trainer {
 
-// Of any shape and type, added in double; no gradient goes through it.
+// Takes any shape and type, adds in double; no gradient flows through it.
 inline double SumOf(const at::Tensor& values) {
   return values.detach().sum(at::kDouble).item<double>();
 }

@@ -6,8 +6,8 @@
 
 namespace tandem::trainer {
 
-// -sum of weight * log-prob; weights (loss_aggregation.h) 1 / tokens of the whole batch make it the
-// mean over tokens. Both [num_rows]; differentiable in logprobs.
+// Returns -sum of weight * log-prob. With weights of 1 / tokens of the whole batch
+// (loss_aggregation.h) this is the mean over tokens. Both [num_rows]; differentiable in logprobs.
 at::Tensor SupervisedLoss(const at::Tensor& logprobs, const at::Tensor& weights);
 
 }  // namespace tandem::trainer

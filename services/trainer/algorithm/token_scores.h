@@ -1,4 +1,4 @@
-// What a model says of every trained-on token of a batch, on every rank.
+// Scores every trained-on token of a batch with a model, on every rank.
 #ifndef TANDEM_SERVICES_TRAINER_ALGORITHM_TOKEN_SCORES_H_
 #define TANDEM_SERVICES_TRAINER_ALGORITHM_TOKEN_SCORES_H_
 
@@ -16,13 +16,14 @@
 
 namespace tandem::trainer {
 
-// The values of a batch's rows, float [num_rows]; collective among the ranks that share a model.
+// Returns one value per row of a batch, float [num_rows]; collective among the ranks that share a
+// model.
 using RowScorer = std::function<absl::StatusOr<at::Tensor>(const PackedBatch&)>;
 
-// Spreads the sequences over the ranks, in micro-batches of at most `max_tokens`, scores them, and
+// Spreads the sequences over the ranks in micro-batches of at most `max_tokens`, scores them, and
 // gathers the results: for each sequence, one value for each of `trained`. Collective; the same on
-// every rank. Errors are those of the scorer and of the collective. `device` is the one that the
-// mesh moves tensors on.
+// every rank. Errors are those of the scorer and of the collective. `device` is the one on which
+// the mesh moves tensors.
 absl::StatusOr<std::vector<std::vector<float>>> ScoreTokens(const TrainingBatch& batch,
                                                             const comm::DeviceMesh& mesh,
                                                             at::Device device, int64_t max_tokens,

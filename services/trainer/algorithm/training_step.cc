@@ -33,7 +33,7 @@ void AddThroughput(const TrainingBatch& batch, double seconds, int num_ranks, Me
   metrics["perf/throughput"] = static_cast<double>(batch.num_tokens()) / seconds / num_ranks;
 }
 
-// Of log-probs that every rank holds.
+// Compares log-probs that every rank holds.
 void AddProbDifferences(const TrainingBatch& batch, Metrics& metrics) {
   UpdateStatistics statistics;
   for (const Sequence& sequence : batch.sequences) {

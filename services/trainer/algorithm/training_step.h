@@ -3,11 +3,11 @@
 //   TrainingStep step(MakeTrainingStepOptions(config), policy, reference, optimizer, mesh);
 //   ASSIGN_OR_RETURN(StepResult result, step.PolicyGradient(batch, learning_rate));
 //
-// Every rank calls it with the same batch and computes its share. What is known of single tokens,
-// log-probs, rewards, advantages, is gathered on every rank, and all of them decide alike. Threads:
-// the collective thread only. Errors are those of the collectives, after which the policy is
-// unusable; the batch has been validated before (data/sample_validation.h), and one without a token
-// to train on is INVALID_ARGUMENT.
+// Every rank calls it with the same batch and computes its share. Per-token data (log-probs,
+// rewards, advantages) is gathered on every rank, so that all make the same decisions. Threads: the
+// collective thread only. Errors are those of the collectives, after which the policy is unusable.
+// The caller has validated the batch (data/sample_validation.h); a batch without a token to train
+// on is INVALID_ARGUMENT.
 #ifndef TANDEM_SERVICES_TRAINER_ALGORITHM_TRAINING_STEP_H_
 #define TANDEM_SERVICES_TRAINER_ALGORITHM_TRAINING_STEP_H_
 
@@ -32,39 +32,40 @@ namespace tandem::trainer {
 
 struct StepResult {
   bool weights_changed = false;
-  Metrics metrics;  // the same on every rank, times excepted
-  // Why updates were skipped (AdamW::StepResult::cause), in their order.
+  Metrics metrics;  // the same on every rank, except times
+  // Causes of skipped updates (AdamW::StepResult::cause), in order.
   std::vector<std::string> skipped;
 };
 
-// The critic's part in a step of the policy gradient.
+// The critic's part in a policy-gradient step.
 struct CriticTurn {
-  Critic* critic = nullptr;  // null: there is none
+  Critic* critic = nullptr;  // null: no critic
   double learning_rate = 0;
-  bool policy_waits = false;  // the critic alone learns: its warm-up
+  bool policy_waits = false;  // only the critic learns: its warm-up
 };
 
 class TrainingStep {
  public:
-  // All outlive it. `reference` is null where options do not need it. `mesh` is the policy's.
+  // Models, optimizer and mesh outlive it. `reference` is null if the options do not need it.
+  // `mesh` is the policy's.
   TrainingStep(TrainingStepOptions options, ShardedModel& policy, ShardedModel* reference,
                AdamW& optimizer, const comm::DeviceMesh& mesh);
 
-  // One optimizer step on the cross-entropy of the tokens that are trained on.
+  // One optimizer step on the cross-entropy of the trained-on tokens.
   absl::StatusOr<StepResult> Supervised(const TrainingBatch& batch, double learning_rate);
 
-  // Epochs over mini-batches of groups, an optimizer step each. The estimator kGae wants a critic,
-  // which says its values first and learns from the returns before the policy does.
+  // Runs epochs over mini-batches of groups, with an optimizer step each. The estimator kGae needs
+  // a critic, which predicts its values first and learns from the returns before the policy does.
   absl::StatusOr<StepResult> PolicyGradient(TrainingBatch batch, double learning_rate,
                                             const CriticTurn& turn = {});
 
-  // The weight of the divergence in rewards, which an adaptive controller moves from step to step:
-  // state that a checkpoint keeps.
+  // The weight of the KL penalty in rewards. An adaptive controller changes it from step to step;
+  // checkpoints save it.
   double kl_coefficient() const { return kl_controller_.coefficient(); }
   void set_kl_coefficient(double coefficient) { kl_controller_.set_coefficient(coefficient); }
 
  private:
-  // What happened in the updates of a step.
+  // Results of the updates of a step.
   struct Updates {
     int64_t count = 0;
     std::vector<std::string> skipped;  // their causes
@@ -72,11 +73,11 @@ class TrainingStep {
     bool weights_changed() const { return static_cast<int64_t>(skipped.size()) < count; }
   };
 
-  // Log-probs of the start of the step and of the reference, as far as they are needed.
+  // Computes log-probs under the start policy and the reference, as needed.
   absl::Status ScoreBatch(TrainingBatch& batch, Metrics& metrics);
   absl::StatusOr<std::vector<std::vector<float>>> LogProbsOf(ShardedModel& model,
                                                              const TrainingBatch& batch) const;
-  // Rewards, divergence, correction, advantages.
+  // Computes rewards, divergence, correction and advantages.
   void AssessBatch(TrainingBatch& batch, Metrics& metrics);
   absl::StatusOr<Updates> UpdatePolicy(const std::vector<MiniBatch>& mini_batches,
                                        double learning_rate, bool compare_with_rollout,

@@ -1,4 +1,4 @@
-// What a training step is to do, as the configuration says.
+// Options of a training step, from the configuration.
 #ifndef TANDEM_SERVICES_TRAINER_ALGORITHM_TRAINING_STEP_OPTIONS_H_
 #define TANDEM_SERVICES_TRAINER_ALGORITHM_TRAINING_STEP_OPTIONS_H_
 
@@ -27,9 +27,9 @@ struct TrainingStepOptions {
   bool needs_reference() const { return objective.use_kl_loss || use_kl_in_reward; }
   bool needs_rollout_logprobs() const { return correction.bypass || correction.compares(); }
   bool needs_baseline_reward() const { return advantages.kind->needs_baseline_reward; }
-  // Whether the log-probs of the policy at the step's start must be known before its first update.
-  // Where they need not, the policy that is differentiated is the one of the start: its own
-  // log-probs, detached, are the old ones.
+  // Whether the log-probs under the policy at the step's start must be computed before its first
+  // update. If not, that update differentiates the start policy itself, whose own log-probs,
+  // detached, serve as the old ones.
   bool needs_start_logprobs(int64_t num_groups) const {
     const bool several_updates =
         epochs > 1 || (mini_batch.groups_each > 0 && mini_batch.groups_each < num_groups);
@@ -37,10 +37,10 @@ struct TrainingStepOptions {
   }
 };
 
-// UNIMPLEMENTED names an estimator or a loss that the configuration knows and no file computes.
+// UNIMPLEMENTED names a configured estimator or loss that is not implemented.
 absl::Status CheckAlgorithm(const config::v1::RunConfig& config);
 
-// The configuration states every value and is valid (config::LoadRunConfig, CheckAlgorithm).
+// Requires a valid configuration with every value set (config::LoadRunConfig, CheckAlgorithm).
 TrainingStepOptions MakeTrainingStepOptions(const config::v1::RunConfig& config);
 
 LossAggregation AggregationOf(config::v1::LossAggMode mode);

@@ -1,5 +1,5 @@
-// UpdateStatistics: what a step's optimizer updates looked like, summed over rows, micro-batches
-// and ranks, so that what is reported does not depend on how the work was spread.
+// UpdateStatistics: statistics of a step's optimizer updates, summed over rows, micro-batches and
+// ranks, so that they do not depend on how the work was split.
 #ifndef TANDEM_SERVICES_TRAINER_ALGORITHM_UPDATE_STATISTICS_H_
 #define TANDEM_SERVICES_TRAINER_ALGORITHM_UPDATE_STATISTICS_H_
 
@@ -16,45 +16,44 @@
 
 namespace tandem::trainer {
 
-// By verl's names. Sorted, so that every rank and every run lists them alike.
+// Uses verl's names. Sorted, so that every rank and every run lists them alike.
 using Metrics = std::map<std::string, double>;
 
-// Differences of a token's two probabilities beyond this are the tail.
+// A token's two probabilities that differ by more than this count as the tail.
 inline constexpr double kProbTail = 0.01;
 
-// Of one rank, until Reduce(). Used by the collective thread.
+// Holds one rank's sums until Reduce(). Used by the collective thread.
 class UpdateStatistics {
  public:
-  // Sums; those of tokens are already divided by the tokens of their mini-batch.
+  // Sums; those over tokens are already divided by the tokens of their mini-batch.
   enum Sum {
     kLoss,
     kPolicyLoss,
     kKlLoss,
     kClipFraction,
     kClipFractionLower,
-    kPolicyKl,  // old against present
+    kPolicyKl,  // old against current policy
     kEntropy,
     kProbDifference,  // |p of the trainer - p of the rollout|, and its square and count
     kProbDifferenceSquare,
     kProbDifferenceCount,
-    kProbDifferenceTail,  // of those above kProbTail, the count
+    kProbDifferenceTail,  // count of those above kProbTail
     kNumSums,
   };
 
   void Add(Sum sum, double value) { sums_[sum] += value; }
 
-  // Compares the probabilities of sampled tokens; those that the rollout did not state (NaN) are
-  // left out.
+  // Compares the probabilities of sampled tokens; skips those that the rollout did not state (NaN).
   void AddProbDifferences(const at::Tensor& logprobs, const at::Tensor& rollout_logprobs);
 
-  // Sums over the ranks, of which those that computed the same count once. Collective: every rank
-  // calls it, with or without rows. `device` is the one that the mesh moves tensors on.
+  // Sums over the ranks; ranks that computed the same count once. Collective: every rank calls it,
+  // with or without rows. `device` is the one on which the mesh moves tensors.
   absl::Status Reduce(const comm::DeviceMesh& mesh, at::Device device);
 
-  // After Reduce().
+  // Call after Reduce().
   double Get(Sum sum) const { return sums_[sum]; }
   // training/rollout_probs_diff_{mean,max,std}, and _tail: the share of the tokens whose
-  // probabilities differ by more than kProbTail. None where nothing was compared.
+  // probabilities differ by more than kProbTail. Adds none if nothing was compared.
   void AddProbDifferenceMetrics(Metrics& metrics) const;
 
  private:

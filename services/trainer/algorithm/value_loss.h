@@ -1,5 +1,5 @@
-// What a critic minimises: the squared distance of its values from the returns, clipped as PPO's
-// implementations do (1707.06347; verl's compute_value_loss).
+// The critic's loss: the squared error of its values against the returns, clipped as in PPO
+// implementations (1707.06347; verl's compute_value_loss).
 #ifndef TANDEM_SERVICES_TRAINER_ALGORITHM_VALUE_LOSS_H_
 #define TANDEM_SERVICES_TRAINER_ALGORITHM_VALUE_LOSS_H_
 
@@ -10,7 +10,7 @@ namespace tandem::trainer {
 // All [num_rows]. Only `loss` is differentiable, through the values.
 struct ValueLoss {
   at::Tensor loss;     // of each token
-  at::Tensor clipped;  // 1 where the clipped value made the loss
+  at::Tensor clipped;  // 1 if the loss used the clipped value
 };
 
 // With v_clip = clamp(v, v_old - cliprange, v_old + cliprange):

@@ -1,5 +1,5 @@
-// What a rank has to save of a model: its shards of the masters and of the optimizer's moments, and
-// where they lie in the logical tensors (common/checkpoint/layout.h).
+// The part of a model that a rank saves: its shards of the masters and of the optimizer's moments,
+// and their places in the logical tensors (common/checkpoint/layout.h).
 #ifndef TANDEM_SERVICES_TRAINER_CHECKPOINT_CHECKPOINTED_MODEL_H_
 #define TANDEM_SERVICES_TRAINER_CHECKPOINT_CHECKPOINTED_MODEL_H_
 
@@ -15,24 +15,24 @@
 
 namespace tandem::trainer {
 
-// Both outlive whoever holds this.
+// Model and optimizer outlive every holder of this struct.
 struct CheckpointedModel {
   std::string name;  // "policy", "critic"
   ShardedModel* model = nullptr;
   AdamW* optimizer = nullptr;
 };
 
-// One of the flat float32 tensors that a rank holds of a unit, and what is in it.
+// One flat float32 tensor of a rank's shard of a unit, and the elements it holds.
 struct ShardPart {
   std::string kind;                   // "master", "exp_avg", "exp_avg_sq"
   at::Tensor tensor;                  // [elements of the shard]
   std::vector<checkpoint::Run> runs;  // offsets into `tensor`
 };
 
-// In order of units, of each the master, then the two moments.
+// Parts in order of units; for each unit the master, then the two moments.
 std::vector<ShardPart> ShardParts(const CheckpointedModel& model);
 
-// What the manifest says of it.
+// Returns the model's entry in the manifest.
 checkpoint::ModelEntry DescribeModel(const CheckpointedModel& model);
 
 }  // namespace tandem::trainer

@@ -1,5 +1,5 @@
-// Writing the sharded policy as a Hugging Face folder, without any rank ever holding the whole
-// model: the leader receives one piece of one shard at a time and appends it to the file.
+// Exports the sharded policy as a Hugging Face folder. No rank ever holds the whole model: the
+// leader receives one piece of one shard at a time and appends it to the file.
 #ifndef TANDEM_SERVICES_TRAINER_CHECKPOINT_HUGGING_FACE_EXPORT_H_
 #define TANDEM_SERVICES_TRAINER_CHECKPOINT_HUGGING_FACE_EXPORT_H_
 
@@ -16,19 +16,19 @@
 namespace tandem::trainer {
 
 struct HuggingFaceExport {
-  std::string path;                   // of the folder; a model folder that is there is replaced
+  std::string path;                   // output folder; replaces an existing model folder
   std::string source_folder;          // config.json and the tokenizer's files are copied from here
   at::ScalarType dtype = at::kFloat;  // kFloat or kBFloat16
 };
 
 struct ExportResult {
-  // How writing went, on the leader; on the other ranks OK. After an error nothing is left behind.
+  // Result of the write on the leader; OK on the other ranks. An error leaves nothing behind.
   absl::Status written;
   int64_t size_bytes = 0;  // of the tensors
 };
 
-// Collective: every rank of the mesh, the model's, calls it; rank 0 writes. The status is that of
-// the collectives; a full disk is no reason for the ranks to part, so it is told in the result.
+// Collective over `mesh`, the model's; rank 0 writes. Returns the status of the collectives. A full
+// disk must not make the ranks diverge, so ExportResult::written reports it.
 absl::StatusOr<ExportResult> ExportHuggingFace(ShardedModel& model, const comm::DeviceMesh& mesh,
                                                const HuggingFaceExport& options);
 

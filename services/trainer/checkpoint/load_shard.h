@@ -1,7 +1,7 @@
-// Reading what this rank holds out of a checkpoint, whatever mesh and units it was written with.
+// Reads this rank's shards from a checkpoint, whatever mesh and units wrote it.
 //
 //   ASSIGN_OR_RETURN(auto reader, checkpoint::CheckpointReader::Open(folder));
-//   RETURN_IF_ERROR(VerifyShards(reader, models));    // on every rank, before any goes on
+//   RETURN_IF_ERROR(VerifyShards(reader, models));    // on every rank, before any rank continues
 //   RETURN_IF_ERROR(ReadShards(reader, models));
 #ifndef TANDEM_SERVICES_TRAINER_CHECKPOINT_LOAD_SHARD_H_
 #define TANDEM_SERVICES_TRAINER_CHECKPOINT_LOAD_SHARD_H_
@@ -14,13 +14,13 @@
 
 namespace tandem::trainer {
 
-// Changes nothing. FAILED_PRECONDITION, with UnloadedParams, where models or tensors differ, before
-// a byte of them is read; DATA_LOSS names the file and tensor that is damaged. Reads all that the
-// rank needs.
+// Reads everything the rank needs and changes nothing. FAILED_PRECONDITION, with UnloadedParams:
+// models or tensors differ, checked before any data is read. DATA_LOSS names the damaged file and
+// tensor.
 absl::Status VerifyShards(checkpoint::CheckpointReader& reader,
                           const std::vector<CheckpointedModel>& models);
 
-// Replaces masters, moments and the optimizers' step counts. After an error they are a mix.
+// Replaces masters, moments and the optimizers' step counts. An error leaves a mix of old and new.
 absl::Status ReadShards(checkpoint::CheckpointReader& reader,
                         const std::vector<CheckpointedModel>& models);
 

@@ -1,12 +1,12 @@
-// SnapshotWriter: writes a rank's shards to a folder while training goes on. The shards are copied
-// to host memory first, at one moment on the collective thread; a thread of its own writes, digests
-// and syncs the copy.
+// SnapshotWriter: writes a rank's shards to a folder while training continues. The collective
+// thread first copies the shards to host memory; a background thread writes, digests and syncs the
+// copy.
 //
 //   RETURN_IF_ERROR(writer.Start({folder, "rank-0-of-2"}, models));   // returns with the copy made
-//   ...                                                               // training goes on
+//   ...                                                               // training continues
 //   ASSIGN_OR_RETURN(double seconds, writer.Wait());
 //
-// Costs 12 bytes of host memory for each element of the shard until the end of the write.
+// Costs 12 bytes of host memory per element of the shard until the write ends.
 #ifndef TANDEM_SERVICES_TRAINER_CHECKPOINT_SNAPSHOT_WRITER_H_
 #define TANDEM_SERVICES_TRAINER_CHECKPOINT_SNAPSHOT_WRITER_H_
 
@@ -24,31 +24,31 @@ namespace tandem::trainer {
 struct SnapshotOptions {
   std::string folder;
   std::string name;  // of the shard: checkpoint::ShardName()
-  // False on the ranks of a tensor-parallel group but the first: tensors that the group does not
-  // split are theirs as well, and are written once.
+  // False on every rank of a tensor-parallel group but the first: all of them hold the tensors that
+  // the group does not split, and only the first writes them.
   bool writes_whole_tensors = true;
-  // False: the shards are written as they rest, without a copy, and the write is over when Start()
-  // returns.
+  // False: Start() writes shards on the CPU in place, without a copy, and returns when the write
+  // has ended.
   bool in_background = true;
 };
 
-// Used by the collective thread. The destructor waits for a write under way.
+// Used by the collective thread. The destructor waits for a running write.
 class SnapshotWriter {
  public:
   SnapshotWriter() = default;
   ~SnapshotWriter();
   SnapshotWriter(const SnapshotWriter&) = delete;
 
-  // INTERNAL where one is being written; RESOURCE_EXHAUSTED where memory for the copy is lacking.
+  // INTERNAL if a write is running; RESOURCE_EXHAUSTED if memory for the copy is lacking.
   absl::Status Start(const SnapshotOptions& options, const std::vector<CheckpointedModel>& models);
 
-  // A write has been started, and Wait() has not told of its end yet.
+  // Start() succeeded, and Wait() has not returned its result yet.
   bool started() const { return started_; }
-  // It is over, well or not.
+  // The write has ended, successfully or not.
   bool done() const { return done_; }
 
-  // The seconds that the write took. An error, RESOURCE_EXHAUSTED for a full disk, left nothing
-  // behind.
+  // Waits for the write and returns its duration in seconds. An error, such as RESOURCE_EXHAUSTED
+  // for a full disk, leaves nothing behind.
   absl::StatusOr<double> Wait();
 
  private:

@@ -1,5 +1,5 @@
-// MicroBatch: sequences packed for the model, with what the losses need to know of each predicted
-// token, row by row in the same order.
+// MicroBatch: sequences packed for the model, with the losses' inputs for each predicted token, row
+// by row in the same order.
 #ifndef TANDEM_SERVICES_TRAINER_DATA_MICRO_BATCH_H_
 #define TANDEM_SERVICES_TRAINER_DATA_MICRO_BATCH_H_
 
@@ -18,22 +18,22 @@ struct MicroBatch {
   PackedBatch packed;
   at::Tensor sequence_index;  // int64 [num_rows], into TrainingBatch::sequences
   // float32 [num_rows] each:
-  at::Tensor loss_weights;      // of each token's loss in the sum that is minimised
+  at::Tensor loss_weights;      // weight of each token's loss in the minimised sum
   at::Tensor advantages;        // 0 where the batch has none
   at::Tensor rollout_logprobs;  // NaN where the rollout gave none
-  // Undefined where the batch does not have them:
+  // Undefined if the batch does not have them:
   at::Tensor old_logprobs;
   at::Tensor ref_logprobs;
   at::Tensor importance_weights;
-  at::Tensor values;   // of the critic, at the step's start
-  at::Tensor returns;  // what it is to say
+  at::Tensor values;   // the critic's, at the step's start
+  at::Tensor returns;  // the critic's targets
 
   int64_t num_rows() const { return packed.rows.numel(); }
 };
 
-// Packs the sequences `indices` of the batch. token_weights: for each sequence of the batch, the
-// weight of one of its tokens (see algorithm/loss_aggregation.h). On the CPU; an empty list gives
-// an empty micro-batch.
+// Packs the sequences `indices` of the batch, on the CPU. token_weights: the weight of one token,
+// for each sequence of the batch (see algorithm/loss_aggregation.h). An empty list gives an empty
+// micro-batch.
 MicroBatch PackMicroBatch(const TrainingBatch& batch, absl::Span<const int64_t> indices,
                           absl::Span<const double> token_weights);
 

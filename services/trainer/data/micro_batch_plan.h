@@ -1,4 +1,4 @@
-// Who computes which sequences, and in which micro-batch.
+// Assigns sequences to ranks and micro-batches.
 #ifndef TANDEM_SERVICES_TRAINER_DATA_MICRO_BATCH_PLAN_H_
 #define TANDEM_SERVICES_TRAINER_DATA_MICRO_BATCH_PLAN_H_
 
@@ -13,12 +13,12 @@ namespace tandem::trainer {
 // of micro-batches, at least one; some may be empty.
 using MicroBatchPlan = std::vector<std::vector<std::vector<int64_t>>>;
 
-// Spreads sequences over the ranks so that each gets about the same number of tokens, then over as
-// few micro-batches as hold at most `max_tokens` each; a longer sequence is a micro-batch of its
-// own. Sequences of length 0 are left out. The same arguments give the same plan on every rank: it
-// follows from them alone.
-// groups: none, or the group of each sequence. Neighbours of one group then stay together, as far
-// as the limit and the balance between ranks allow, for what they share may be computed once.
+// Balances the number of tokens over the ranks, then packs each rank's sequences into as few
+// micro-batches of at most `max_tokens` as possible; a longer sequence gets a micro-batch of its
+// own. Leaves out sequences of length 0. Deterministic: the same arguments give the same plan on
+// every rank.
+// `groups`: empty, or the group of each sequence. Neighbours of one group stay together as far as
+// the limit and the balance between ranks allow, so that their shared prefix is computed once.
 MicroBatchPlan PlanMicroBatches(absl::Span<const int64_t> lengths, int num_ranks,
                                 int64_t max_tokens, absl::Span<const int64_t> groups = {});
 

@@ -1,4 +1,4 @@
-// PackedBatch: sequences laid end to end, without padding, as one micro-batch of one rank.
+// PackedBatch: sequences concatenated without padding, as one micro-batch of one rank.
 #ifndef TANDEM_SERVICES_TRAINER_DATA_PACKED_BATCH_H_
 #define TANDEM_SERVICES_TRAINER_DATA_PACKED_BATCH_H_
 
@@ -13,12 +13,11 @@ struct PackedBatch {
   at::Tensor token_ids;             // int64 [num_tokens]
   at::Tensor positions;             // int64 [num_tokens], from 0 in each sequence
   std::vector<int64_t> cu_seqlens;  // [num_sequences + 1], first 0, last num_tokens
-  // Empty, or [2 * num_sequences]: each sequence begins with so many tokens that are another's,
-  // from such a row on, and that are left out here: row, number, row, number... See
-  // shared_prefix.h.
+  // Empty, or [2 * num_sequences]: row, count, row, count, ... Sequence i leaves out its first
+  // `count` tokens and reuses those of another sequence, from `row` on. See shared_prefix.h.
   std::vector<int64_t> prefixes;
-  // The tokens that are predicted, in order of sequence and position: row i of the residual stream
-  // at `rows[i]` predicts `targets[i]`, the token after it. Rows that no loss needs are left out.
+  // Predicted tokens, in order of sequence and position: row `rows[i]` of the residual stream
+  // predicts `targets[i]`, the token after it. Rows that no loss needs are left out.
   at::Tensor rows;          // int64 [num_rows]
   at::Tensor targets;       // int64 [num_rows]
   at::Tensor temperatures;  // float32 [num_rows]

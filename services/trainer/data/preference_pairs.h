@@ -1,5 +1,5 @@
-// The pairs of a batch of preferences: every group is two samples of one prompt, and the one of the
-// larger reward is preferred.
+// Preference pairs of a batch: every group has two samples of one prompt; the one with the larger
+// reward is preferred.
 #ifndef TANDEM_SERVICES_TRAINER_DATA_PREFERENCE_PAIRS_H_
 #define TANDEM_SERVICES_TRAINER_DATA_PREFERENCE_PAIRS_H_
 
@@ -17,8 +17,8 @@ struct PreferencePair {
   int64_t rejected = 0;
 };
 
-// In order of groups. INVALID_ARGUMENT names the sample of a group that is not two, of equal or
-// non-finite rewards, or without a token to train on.
+// Returns pairs in order of groups. INVALID_ARGUMENT names a sample of a group that does not have
+// two samples, has equal or non-finite rewards, or has a sample without a token to train on.
 absl::StatusOr<std::vector<PreferencePair>> FindPreferencePairs(const TrainingBatch& batch);
 
 }  // namespace tandem::trainer

@@ -98,7 +98,7 @@ absl::Status ValidateSampled(const Segment& segment, absl::string_view place,
   return absl::OkStatus();
 }
 
-// What only sampled segments have.
+// Validates a given segment: it has none of the fields that only sampled segments have.
 absl::Status ValidateGiven(const Segment& segment, absl::string_view place) {
   const absl::string_view list = segment.logprobs_size() > 0        ? "logprobs"
                                  : segment.version_spans_size() > 0 ? "version_spans"

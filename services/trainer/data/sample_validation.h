@@ -1,5 +1,5 @@
-// What a sample must be before a training step may read it. Checked as samples arrive, so that a
-// bad one is refused while nothing has been changed.
+// Validates samples as they arrive, so that a bad one is refused before a training step changes
+// anything.
 #ifndef TANDEM_SERVICES_TRAINER_DATA_SAMPLE_VALIDATION_H_
 #define TANDEM_SERVICES_TRAINER_DATA_SAMPLE_VALIDATION_H_
 
@@ -20,15 +20,17 @@ struct SampleLimits {
   bool needs_advantages = false;
   // Every token that is trained on must carry the rollout's log-prob.
   bool needs_rollout_logprobs = false;
-  // The baseline of ReMax must be there.
+  // Requires the baseline reward of ReMax.
   bool needs_baseline_reward = false;
-  // Trainers whose weights may have sampled it, where its version spans name one. Empty: any.
+  // Incarnations of trainers whose weights may have sampled it, as version spans name them. Empty:
+  // any.
   std::vector<int64_t> incarnations;
 };
 
-// INVALID_ARGUMENT with a BadField names the first field that is wrong, below `place`:
+// INVALID_ARGUMENT with a BadField names the first invalid field, below `place`:
 // "samples[3].segments[1].token_ids[17]: 5000 is outside the vocabulary of 4096".
-// FAILED_PRECONDITION (FOREIGN_SAMPLES) for a sample of another trainer's weights. Thread-safe.
+// FAILED_PRECONDITION (FOREIGN_SAMPLES): another trainer's weights generated the sample.
+// Thread-safe.
 absl::Status ValidateSample(const common::v1::Sample& sample, absl::string_view place,
                             const SampleLimits& limits);
 

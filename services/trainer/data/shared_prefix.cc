@@ -50,8 +50,8 @@ class Sharing {
     return std::mismatch(first, first + std::min(Length(a), Length(b)), second).first - first;
   }
 
-  // Whether those that follow would share more with it, beyond the `prefix` tokens that all share
-  // with the present owner, than these cost once more.
+  // Whether keeping `s` whole pays: later sequences would share more tokens with it, beyond those
+  // they share with the current owner, than the `prefix` tokens that it would recompute.
   bool IsWorthBeingWhole(int64_t s, int64_t prefix) const {
     int64_t gain = 0;
     const int64_t end = std::min(whole_.num_sequences(), s + 1 + kLookAhead);
@@ -63,7 +63,7 @@ class Sharing {
     return gain > prefix;
   }
 
-  // Where the sequence's predictions are made from.
+  // Adds the rows from which the sequence's tokens are predicted.
   void AddRows(int64_t s, int64_t prefix) {
     const int64_t* const rows = whole_.rows.const_data_ptr<int64_t>();
     const int64_t own = out_.cu_seqlens.back() - prefix;

@@ -1,4 +1,4 @@
-// The samples of a group begin with one prompt: what they have in common is computed once.
+// Computes the common prefix of a group's samples, which share a prompt, only once.
 #ifndef TANDEM_SERVICES_TRAINER_DATA_SHARED_PREFIX_H_
 #define TANDEM_SERVICES_TRAINER_DATA_SHARED_PREFIX_H_
 
@@ -10,17 +10,17 @@
 
 namespace tandem::trainer {
 
-// Whether a model on the device, whose sequences are spread over so many ranks, computes what its
-// sequences have in common once: the kernels of a CPU do.
+// Whether a model on `device`, with its sequences split over `sequence_ranks`, computes common
+// prefixes once. Only CPU kernels do.
 inline bool SharesPrefixes(at::Device device, int64_t sequence_ranks) {
   return device.is_cpu() && sequence_ranks == 1;
 }
 
-// The batch without the leading tokens that a sequence has in common with one before it, of which
-// its `prefixes` tell; predictions from these are made from the other's rows, in the same order.
-// The batch is on the CPU and its sequences are whole. Its results are the same, its gradients but
-// for the order of sums. A sequence shares with the last one before it that is whole itself, so
-// samples of a group lie together.
+// Returns the batch without the leading tokens that a sequence has in common with one before it;
+// `prefixes` describes them. Predictions from these tokens use the other sequence's rows, in the
+// same order. `whole` is on the CPU and its sequences are complete. Results are the same; gradients
+// differ only by the order of sums. A sequence shares with the last complete one before it, so
+// samples of a group must be adjacent.
 PackedBatch SharePrefixes(const PackedBatch& whole);
 
 }  // namespace tandem::trainer

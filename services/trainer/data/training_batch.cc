@@ -47,7 +47,7 @@ void Keep(const std::vector<bool>& keep, std::vector<T>* values) {
   values->resize(kept);
 }
 
-// Rewards of tokens that go, moved to those that stay.
+// Moves the rewards of dropped tokens to kept ones.
 void PassRewards(const std::vector<bool>& keep, std::vector<double>* rewards) {
   if (rewards->empty()) return;
   std::optional<size_t> kept_before;

@@ -1,5 +1,5 @@
-// BufferPool: flat device buffers that are used again and again, so that no step faults pages in or
-// asks an allocator. Units of one size share their buffers. One thread.
+// BufferPool: reuses flat device buffers, so that no step faults pages in or calls an allocator.
+// Units of one size share their buffers. One thread.
 #ifndef TANDEM_SERVICES_TRAINER_FSDP_BUFFER_POOL_H_
 #define TANDEM_SERVICES_TRAINER_FSDP_BUFFER_POOL_H_
 
@@ -17,21 +17,21 @@ class BufferPool {
  public:
   struct Buffer {
     at::Tensor tensor;  // [numel], owns its memory
-    // The compute that used the buffer last: a collective that writes it must wait for this.
-    // Compute itself is in order.
+    // The last compute that used the buffer. A collective that writes the buffer must wait for it;
+    // compute itself runs in order.
     std::shared_ptr<DeviceStreams::Mark> last_use;
   };
 
   // `streams` outlives the pool.
   BufferPool(at::Device device, DeviceStreams& streams) : device_(device), streams_(streams) {}
 
-  // Holds what was there before. Throws c10::OutOfMemoryError.
+  // Contents are undefined. Throws c10::OutOfMemoryError.
   Buffer Acquire(int64_t numel, at::ScalarType dtype);
-  // For reuse after the compute issued so far; collectives on it must have been waited for.
+  // For reuse after the compute issued so far. Wait for collectives on the tensor first.
   void Release(at::Tensor tensor);
 
   at::Device device() const { return device_; }
-  // Of all buffers, in use or free: the most that were in use.
+  // Bytes of all buffers, in use or free: the peak in use.
   int64_t allocated_bytes() const { return allocated_bytes_; }
 
  private:

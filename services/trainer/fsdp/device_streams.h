@@ -1,7 +1,6 @@
-// DeviceStreams: the order between a device's compute and its collectives. On a CPU both happen
-// where they are called and nothing is left to order; on CUDA collectives are issued from a side
-// stream, so that they run beside the compute stream (the thread's current one) and wait only for
-// what they read.
+// DeviceStreams: orders a device's compute and its collectives. On a CPU both run synchronously, so
+// there is nothing to order; on CUDA collectives are issued from a side stream, so that they run
+// beside the compute stream (the thread's current one) and wait only for what they read.
 #ifndef TANDEM_SERVICES_TRAINER_FSDP_DEVICE_STREAMS_H_
 #define TANDEM_SERVICES_TRAINER_FSDP_DEVICE_STREAMS_H_
 
@@ -27,18 +26,18 @@ class DeviceStreams {
   static absl::StatusOr<std::unique_ptr<DeviceStreams>> Create(c10::Device device);
   virtual ~DeviceStreams() = default;
 
-  // Everything that was issued to the compute stream until now. May be null: nothing to wait for.
+  // Marks everything issued to the compute stream so far. May return null: nothing to wait for.
   virtual std::shared_ptr<Mark> MarkCompute() = 0;
 
-  // Calls `issue` with the side stream current, after that stream was told to wait for `after`
-  // (null: for nothing). A collective issued there begins once the side stream has come to it.
+  // Makes the side stream wait for `after` (null: for nothing), then calls `issue` with the side
+  // stream current. A collective issued there starts when the side stream reaches it.
   virtual void IssueAfter(const Mark* after, absl::FunctionRef<void()> issue) = 0;
 
-  // Most bytes of tensors that the device's allocator has held.
+  // Peak bytes of tensors held by the device's allocator.
   virtual int64_t peak_tensor_bytes() const = 0;
 };
 
-// The file that a build with TANDEM_CUDA links defines it; the other answers UNIMPLEMENTED.
+// Defined by the CUDA file in a build with TANDEM_CUDA; otherwise returns UNIMPLEMENTED.
 absl::StatusOr<std::unique_ptr<DeviceStreams>> CreateCudaStreams(c10::Device device);
 
 }  // namespace tandem::trainer

@@ -1,8 +1,8 @@
-// FlatUnit: a unit's parameters as tensors that stay the same while the memory under them comes and
-// goes. All of them are views of one storage whose data pointer is exchanged: what autograd saved
-// in the forward pass (the parameters and their transposed views) sees the memory that the unit has
-// in the backward pass, and nothing is built anew. The exchange leaves version counters alone,
-// which an in-place copy would not.
+// FlatUnit: a unit's parameters as tensors that persist while the memory under them comes and goes.
+// All are views of one storage whose data pointer is swapped: tensors that autograd saved in the
+// forward pass (the parameters and their transposed views) see the unit's memory of the backward
+// pass, and nothing is rebuilt. The swap leaves version counters alone, which an in-place copy
+// would not.
 #ifndef TANDEM_SERVICES_TRAINER_FSDP_FLAT_UNIT_H_
 #define TANDEM_SERVICES_TRAINER_FSDP_FLAT_UNIT_H_
 
@@ -17,7 +17,7 @@ namespace tandem::trainer {
 
 class FlatUnit {
  public:
-  // Without memory. `unit` is an index of the table; `padded_numel` elements back it.
+  // Starts without memory. `unit` is an index of the table; `padded_numel` elements back it.
   FlatUnit(const model::ParameterTable& table, int unit, int64_t padded_numel, at::ScalarType dtype,
            at::Device device, bool trainable);
 
@@ -26,8 +26,8 @@ class FlatUnit {
   void Detach();
   bool attached() const { return attached_; }
 
-  // Of the unit's parameters, in table order: leaves of autograd, in their logical shapes. Reading
-  // one while detached crashes.
+  // The unit's parameters, in table order: leaves of autograd, in their logical shapes. Reading one
+  // while detached crashes.
   const std::vector<at::Tensor>& leaves() const { return leaves_; }
 
  private:

@@ -43,7 +43,7 @@ absl::StatusOr<at::Tensor> GradientReducer::LayingBuffer(int unit) {
   Unit& state = units_[unit];
   if (alone_) return state.shard;
   if (!state.full.defined()) {
-    // The buffer of the reduction before this one is the buffer of this one.
+    // This reduction reuses the buffer of the one before.
     RETURN_IF_ERROR(Finish());
     // Compute writes it before the collective does, and compute is in order.
     state.full = options_.pool->Acquire(state.shard.numel() * group_.size(), LayType(unit)).tensor;
@@ -94,7 +94,7 @@ absl::Status GradientReducer::Complete(int unit) {
     return absl::OkStatus();
   }
   RETURN_IF_ERROR(LayingBuffer(unit).status());
-  // Where two units were laid side by side, the first of them travels alone.
+  // If two units were filled side by side, waits for the reduction of the first.
   RETURN_IF_ERROR(Finish());
   ZeroUnwritten(unit, state.full);
   in_flight_.unit = unit;
@@ -155,7 +155,7 @@ absl::Status GradientReducer::SumReplicas() {
   comm::ProcessGroup& replicas = options_.mesh->replicate();
   if (replicas.size() == 1) return absl::OkStatus();
   const at::NoGradGuard no_grad;
-  // One unit's sum is under way while the next one's begins.
+  // One unit's sum is in flight while the next one's starts.
   std::unique_ptr<comm::Work> last_work;
   at::Tensor last_sum;
   const auto finish_last = [&](size_t unit) -> absl::Status {

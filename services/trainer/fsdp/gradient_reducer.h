@@ -1,11 +1,11 @@
 // GradientReducer: sums the gradients of units over micro-batches and ranks into float32 shards.
 //
-// A unit's gradients, as the backward passes of its stages give them, are laid in a flat buffer and
-// reduce-scattered among the ranks that share a copy of the model; that runs while the next stage's
-// backward computes and is waited for when the next unit's gradients come, so one such buffer is in
-// use at a time, two where the embedding is tied. Gradients of bfloat16 travel as they are, each
-// rank's slice to its owner, who adds them in float32: the same sum at half the traffic. A group of
-// one rank adds to its shard directly. Copies of the model add up their shards once, at the end.
+// A unit's gradients come from the backward passes of its stages. They are copied into a flat
+// buffer and reduce-scattered among the ranks that share a copy of the model. The reduce-scatter
+// overlaps the next stage's backward; the next unit's gradients wait for it, so one such buffer is
+// in use at a time, two if the embedding is tied. bfloat16 gradients travel unreduced, each rank's
+// slice to its owner, which adds them in float32: the same sum at half the traffic. A group of one
+// rank adds to its shard directly. Copies of the model add up their shards once, at the end.
 //
 // One thread; every rank adds the same units in the same order.
 #ifndef TANDEM_SERVICES_TRAINER_FSDP_GRADIENT_REDUCER_H_
@@ -36,53 +36,53 @@ class GradientReducer {
     DeviceStreams* streams = nullptr;
     PhaseClock* clock = nullptr;
     at::ScalarType compute_dtype = at::kFloat;  // of the gradients
-    // kBFloat16 rounds gradients before they travel; they are added up in float32 in any case.
+    // kBFloat16 rounds gradients before they travel; sums are in float32 in any case.
     at::ScalarType reduce_dtype = at::kFloat;
-    // A unit that two stages add to in one micro-batch, -1 for none. Its gradients are added up in
+    // A unit that two stages add to in one micro-batch, -1 for none. Its gradients are summed in
     // float32.
     int shared_unit = -1;
   };
 
-  // `shards`: this rank's float32 sums, one for each unit, at addresses that stay; on the pool's
-  // device, in host memory, or in an OffloadFile, where they rest between two uses.
+  // `shards`: this rank's float32 sums, one for each unit, at stable addresses; on the pool's
+  // device, in host memory, or in an OffloadFile, to which they are evicted between uses.
   GradientReducer(const Options& options, std::vector<at::Tensor> shards);
 
-  // Adds gradients of parameters (indices into the table); an undefined one is zero, and an empty
-  // span all of them.
+  // Adds gradients of parameters (indices into the table). An undefined gradient counts as zero; an
+  // empty span means that all do.
   absl::Status Add(absl::Span<const int> parameters, absl::Span<const at::Tensor> gradients);
-  // The micro-batch has no more gradients of the unit: the sum over ranks begins. Parameters that
-  // got none count as zero.
+  // Call after the unit's last gradients in the micro-batch: starts the sum over ranks. Parameters
+  // without a gradient count as zero.
   absl::Status Complete(int unit);
-  // Waits until the shards hold everything that was completed.
+  // Waits until the shards hold the sums of all completed units.
   absl::Status Finish();
-  // Adds up the shards of all copies of the model, once before they are read. Collective.
+  // Adds up the shards of all copies of the model. Collective; call once before they are read.
   absl::Status SumReplicas();
 
-  // Begins new sums: the next gradients overwrite the shards.
+  // Starts new sums: the next gradients overwrite the shards.
   void Reset();
-  // Zeroes the shards that nothing was added to since Reset().
+  // Zeroes the shards without a gradient since Reset().
   void ZeroUntouched();
 
  private:
   struct Unit {
     at::Tensor shard;
-    at::Tensor full;            // while gradients of a micro-batch are being laid in
-    std::vector<bool> written;  // of the buffer that they are laid in, for each parameter
+    at::Tensor full;            // while gradients of a micro-batch are copied in
+    std::vector<bool> written;  // by parameter: whether its part of the buffer is filled
     bool touched = false;       // the shard holds a sum
   };
   struct InFlight {
     int unit = -1;
     at::Tensor full;
     at::Tensor slices;  // every rank's gradients of this rank's part; undefined for float32
-    at::Tensor sum;     // over the ranks; the shard itself where it held nothing yet
+    at::Tensor sum;     // over the ranks; the shard itself if it held no sum yet
     std::unique_ptr<comm::Work> work;
   };
 
-  // Where the unit's gradients are laid: `full`, made where there is none yet, or the shard itself.
+  // The buffer for the unit's gradients: `full`, allocated if needed, or the shard itself.
   absl::StatusOr<at::Tensor> LayingBuffer(int unit);
-  // Zeroes what no gradient was laid into, the padding too.
+  // Zeroes the parts without a gradient, padding included.
   void ZeroUnwritten(int unit, at::Tensor& flat) const;
-  // Whether the unit's shard can be an operand of the device's collectives.
+  // Whether the device's collectives can use the unit's shard directly.
   bool OnDevice(int unit) const;
   at::ScalarType LayType(int unit) const;
   at::ScalarType TravelType(int unit) const;

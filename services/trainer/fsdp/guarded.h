@@ -1,4 +1,4 @@
-// Turns what LibTorch throws into a Status.
+// Turns LibTorch's exceptions into a Status.
 #ifndef TANDEM_SERVICES_TRAINER_FSDP_GUARDED_H_
 #define TANDEM_SERVICES_TRAINER_FSDP_GUARDED_H_
 
@@ -16,9 +16,9 @@
 
 namespace tandem::trainer {
 
-// What `function` answers; where it throws, an error that names rank and place. Result: a Status or
-// a StatusOr. RESOURCE_EXHAUSTED where memory or disk is short, that of a collective inside a
-// product where it failed, INTERNAL otherwise.
+// Returns the result of `function`; if it throws, an error that names rank and place. Result: a
+// Status or a StatusOr. RESOURCE_EXHAUSTED if memory or disk is short, the collective's error if
+// one inside a matrix product failed, INTERNAL otherwise.
 template <typename Result, typename Function>
 Result Guarded(int rank, const std::string& place, Function function) {
   constexpr char kHint[] =

@@ -79,7 +79,7 @@ absl::StatusOr<at::Tensor> OffloadFile::Zeros(int64_t numel, at::ScalarType dtyp
   auto mapping = std::make_unique<Mapping>();
   {
     absl::MutexLock lock(&mu_);
-    // Not errno: this function answers what it means.
+    // posix_fallocate() returns the error and does not set errno.
     const int error = posix_fallocate(fd_, size_bytes_, static_cast<off_t>(size_bytes));
     if (error != 0) {
       return SystemError(error, folder_,
@@ -118,7 +118,7 @@ void Prefetch(const at::Tensor& tensor) {
 void Evict(const at::Tensor& tensor) {
   const Mapping* const mapping = MappingOf(tensor);
   if (mapping == nullptr) return;
-  // Of a shared mapping this drops the process's view of the pages, never what they hold.
+  // On a shared mapping this drops the process's view of the pages, never their contents.
   madvise(mapping->data, mapping->size_bytes, MADV_DONTNEED);
   sync_file_range(mapping->fd, mapping->offset, static_cast<off_t>(mapping->size_bytes),
                   SYNC_FILE_RANGE_WRITE);

@@ -1,4 +1,4 @@
-// PhaseClock: where a step's seconds went, and spans of the trace for them. One thread.
+// PhaseClock: measures a step's seconds by phase, with trace spans. One thread.
 #ifndef TANDEM_SERVICES_TRAINER_FSDP_PHASE_CLOCK_H_
 #define TANDEM_SERVICES_TRAINER_FSDP_PHASE_CLOCK_H_
 
@@ -13,7 +13,7 @@
 
 namespace tandem::trainer {
 
-// kNormWait is for the slowest rank to have its gradients' norm.
+// kNormWait: waiting for the slowest rank's gradient norm.
 enum class Phase {
   kAllGatherWait,
   kReduceScatterWait,
@@ -31,7 +31,7 @@ class PhaseClock {
       "optimizer"};
 
  public:
-  // Adds its lifetime to a phase; scopes do not nest. `unit` names what it was spent on.
+  // Adds its lifetime to a phase; scopes must not nest. `unit` names the unit worked on.
   class Scope {
    public:
     Scope(PhaseClock& clock, Phase phase, absl::string_view unit = "")
@@ -49,7 +49,7 @@ class PhaseClock {
     std::chrono::steady_clock::time_point begin_;
   };
 
-  // The seconds since the last call of this.
+  // Returns the seconds since the last call.
   std::vector<std::pair<std::string, double>> Take() {
     std::vector<std::pair<std::string, double>> phases;
     for (size_t i = 0; i < kNumPhases; ++i) phases.emplace_back(kNames[i], seconds_[i]);

@@ -1,6 +1,6 @@
 // The slice of a packed batch that one rank of a sequence-parallel group computes (Ulysses,
-// 2309.14509): a contiguous run of its tokens, as many on every rank. Where the tokens do not
-// divide, the batch ends with padding, a sequence of its own that predicts nothing.
+// 2309.14509): a contiguous run of tokens, equally many on every rank. If the tokens do not divide
+// evenly, padding follows the batch, as a sequence of its own that predicts nothing.
 #ifndef TANDEM_SERVICES_TRAINER_FSDP_SEQUENCE_SLICE_H_
 #define TANDEM_SERVICES_TRAINER_FSDP_SEQUENCE_SLICE_H_
 
@@ -26,11 +26,11 @@ struct SequenceSlice {
   at::Tensor temperatures;  // float32
 };
 
-// Rank `rank` of `size`; 1: the batch itself. The batch's rows ascend.
+// The slice of rank `rank` of `size`; for size 1 the batch itself. The batch's rows ascend.
 SequenceSlice SliceOf(const PackedBatch& batch, int rank, int size);
 
-// What the head says of every row of the batch, the same bits on every rank, from what it says of
-// each slice's own: one or more tensors of one value a row. Detached. Throws
+// Gathers the head's outputs for every row of the batch from the outputs `own` for each slice's
+// rows: one or more tensors, one value per row. Every rank gets the same bits. Detached. Throws
 // model::CollectiveError.
 std::vector<at::Tensor> GatherRows(const SequenceSlice& slice, const std::vector<at::Tensor>& own,
                                    comm::ProcessGroup& group);

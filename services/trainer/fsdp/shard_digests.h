@@ -1,6 +1,6 @@
-// ShardDigests: what a rank's shard of a unit adds to the digests of the model's tensors
-// (additive_digest.h), made where the shard is written, while it is in the core's cache: who sends
-// it need not read it for that, and what changes it later is found out by who receives it.
+// ShardDigests: the contribution of a rank's shard of a unit to the digests of the model's tensors
+// (additive_digest.h). Computed when the shard is written, while it is in the core's cache: the
+// sender need not read the shard for its digest, and the receiver detects later changes.
 #ifndef TANDEM_SERVICES_TRAINER_FSDP_SHARD_DIGESTS_H_
 #define TANDEM_SERVICES_TRAINER_FSDP_SHARD_DIGESTS_H_
 
@@ -19,22 +19,22 @@ class ShardDigests {
  public:
   struct Part {
     int tensor = 0;        // in the model's canonical order
-    int64_t elements = 0;  // of it that the shard has
+    int64_t elements = 0;  // of it in the shard
     weights::DigestSum sum;
   };
 
-  // Of elements [offset, offset + numel) of a unit's flat buffer, of `element_bytes` each. The
+  // For elements [offset, offset + numel) of a unit's flat buffer, of `element_bytes` each. The
   // table outlives it.
   ShardDigests(const model::ParameterTable& table, int unit, int64_t offset, int64_t numel,
                int64_t element_bytes);
 
-  // All elements will be told of anew.
+  // Starts over: all elements must be added again.
   void Clear();
-  // Elements [begin, end) of the shard, which begin at `bytes`, have been written. Each once after
-  // Clear(); threads may tell of different ones at once.
+  // Records that elements [begin, end) of the shard, whose bytes start at `bytes`, were written.
+  // Add each element once after Clear(); threads may add different ranges at once.
   void Add(int64_t begin, int64_t end, const std::byte* bytes);
 
-  // Whether all have been told of. By the thread that waited for those that told.
+  // Whether all elements were added. Call on the thread that waited for the adding threads.
   bool is_complete() const;
   std::vector<Part> parts() const;
 
@@ -45,7 +45,7 @@ class ShardDigests {
   std::vector<const model::Segment*> segments_;  // of parts_
   mutable absl::Mutex mu_;
   std::vector<Part> parts_ ABSL_GUARDED_BY(mu_);
-  int64_t told_ ABSL_GUARDED_BY(mu_) = 0;  // elements
+  int64_t told_ ABSL_GUARDED_BY(mu_) = 0;  // elements added
 };
 
 }  // namespace tandem::trainer

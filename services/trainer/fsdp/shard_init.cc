@@ -15,8 +15,7 @@
 namespace tandem::trainer {
 namespace {
 
-// A rank's part comes in pieces of this many elements, so that of a tensor of any size little is
-// resident at a time.
+// Elements per piece of a rank's part, so that little of a large tensor is resident at a time.
 constexpr int64_t kElementsAtOnce = int64_t{1} << 20;
 
 // Writes elements [first, first + count) of a segment to `out`, float32 on the CPU.

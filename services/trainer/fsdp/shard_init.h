@@ -1,4 +1,4 @@
-// Where the masters of a rank's shards get their values: a model folder, or a seed.
+// Initializes the masters of a rank's shards, from a model folder or a seed.
 #ifndef TANDEM_SERVICES_TRAINER_FSDP_SHARD_INIT_H_
 #define TANDEM_SERVICES_TRAINER_FSDP_SHARD_INIT_H_
 
@@ -13,17 +13,17 @@
 
 namespace tandem::trainer {
 
-// Reads what this rank owns of every tensor of the table; the other bytes of the files are not
-// touched, and of what is read a few MiB are resident at a time. Errors as model::LoadParameters.
+// Reads this rank's part of every tensor of the table and no other bytes of the files; a few MiB
+// are resident at a time. Errors are those of model::LoadParameters.
 absl::Status LoadShards(const io::ModelFolder& folder, const model::ParameterTable& table,
                         std::vector<UnitShard>& shards);
 
-// As model::RandomInit: the same model for any number of ranks.
+// Like model::RandomInit(): the same model for any number of ranks.
 void DrawShards(const model::ModelSpec& spec, uint64_t seed, const model::ParameterTable& table,
                 std::vector<UnitShard>& shards);
 
-// Draws the value head alone, where the table has one and the folder that the rest came from has
-// not: normal with initializer_range, its bias 0.
+// Draws only the value head, if the table has one and the folder has not: normal with
+// initializer_range, its bias 0.
 void DrawMissingValueHead(const model::ModelSpec& spec, uint64_t seed,
                           const io::ModelFolder& folder, const model::ParameterTable& table,
                           std::vector<UnitShard>& shards);

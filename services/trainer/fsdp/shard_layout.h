@@ -1,6 +1,6 @@
-// ShardLayout: where the elements of the logical tensors are, over the ranks that hold one copy of
-// the model. A tensor-parallel rank has boxes of them, laid into the units of its own table; the
-// ranks that share these units hold a slice of each.
+// ShardLayout: maps the elements of the logical tensors to the ranks that hold one copy of the
+// model. A tensor-parallel rank has boxes of them, placed in the units of its own table; the ranks
+// that share these units hold a slice of each.
 #ifndef TANDEM_SERVICES_TRAINER_FSDP_SHARD_LAYOUT_H_
 #define TANDEM_SERVICES_TRAINER_FSDP_SHARD_LAYOUT_H_
 
@@ -15,7 +15,7 @@ namespace tandem::trainer {
 
 class ShardLayout {
  public:
-  // Of a model on one rank of a mesh of that shape. Allocates tables, no tensors.
+  // Layout of a model over a mesh of that shape. Allocates tables, no tensors.
   ShardLayout(const model::Transformer& transformer, const comm::MeshShape& mesh);
 
   // Ranks of one copy: the first ones of the mesh, in its order.
@@ -28,15 +28,16 @@ class ShardLayout {
   }
   int64_t tensor_numel(size_t i) const;
 
-  // Elements that follow one another in a tensor and in a rank's shard of a unit.
+  // Elements that are contiguous both in a tensor and in a rank's shard of a unit.
   struct Run {
     int unit = 0;
     int64_t shard_offset = 0;  // of the first, within the rank's shard
     int64_t first = 0;         // of the first, within the logical tensor
     int64_t count = 0;
   };
-  // What `rank` is to give of elements [first, first + count) of a tensor, in order. Every element
-  // is given by exactly one rank: of what all tensor-parallel ranks hold, by the first of them.
+  // The elements of [first, first + count) of a tensor that `rank` provides, in order. Exactly one
+  // rank provides each element; the first tensor-parallel rank provides those that all of them
+  // hold.
   std::vector<Run> RunsOf(int rank, size_t tensor, int64_t first, int64_t count) const;
 
  private:

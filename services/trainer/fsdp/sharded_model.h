@@ -1,12 +1,12 @@
 // ShardedModel: a model whose parameters and gradients are sharded over the ranks of a mesh.
 //
 // Each unit of the parameter table is a flat buffer, padded at its end so that every rank of the
-// mesh's shard dimension owns exactly 1/ranks of it; along the replicate dimension everything is
-// held again, and gradients are added up. The owned shards are float32 masters. A unit is gathered
-// in compute dtype just before its stage runs (the next ones prefetched), freed after, gathered
-// again for the backward pass, and its gradients are reduce-scattered into float32 shards. No rank
-// ever holds the whole model. Along the tensor dimension each rank has its part of every matrix
-// (common/model/tensor_parallel.h), and units and shards are those of its part; ranks of a sequence
+// mesh's shard dimension owns exactly 1/ranks of it; the replicate dimension holds copies, whose
+// gradients are added up. The owned shards are float32 masters. A unit is gathered in compute dtype
+// just before its stage runs (the next ones are prefetched), freed after, and gathered again for
+// the backward pass; its gradients are reduce-scattered into float32 shards. No rank ever holds the
+// whole model. Along the tensor dimension each rank has its part of every matrix
+// (common/model/tensor_parallel.h), and its units and shards cover that part; ranks of a sequence
 // group compute the same micro-batch, each a slice of the tokens (sequence_slice.h).
 //
 //   ASSIGN_OR_RETURN(auto model, ShardedModel::Create(options));
@@ -16,9 +16,9 @@
 //   }
 //   ASSIGN_OR_RETURN(AdamW::StepResult result, optimizer.Step(lr));    // clips, updates, zeroes
 //
-// Threads: every method is called by the rank's collective thread, in the same order on every rank;
-// a batch of no tokens takes part in the collectives all the same. A failed collective leaves the
-// model unusable (the group is broken); the process reports and ends.
+// Threads: the rank's collective thread calls every method, in the same order on every rank; a
+// batch without tokens still takes part in the collectives. A failed collective leaves the model
+// unusable (the group is broken); the process reports and exits.
 #ifndef TANDEM_SERVICES_TRAINER_FSDP_SHARDED_MODEL_H_
 #define TANDEM_SERVICES_TRAINER_FSDP_SHARDED_MODEL_H_
 
@@ -42,11 +42,11 @@
 
 namespace tandem::trainer {
 
-// What a block keeps of its forward pass for its backward pass. The gradients are the same, bit for
-// bit.
+// The results of a block's forward pass that it keeps for its backward pass. Gradients are
+// bit-identical in all modes.
 enum class ActivationCheckpointing {
   kNone,       // all of it
-  kSelective,  // results of matrix products and of attention; the rest is cheap to compute again
+  kSelective,  // outputs of matrix products and of attention; the rest is cheap to recompute
   kFull,       // its input
 };
 
@@ -58,67 +58,67 @@ struct ShardedModelOptions {
   model::UnitLimits unit_limits;
   int64_t prefetch_units = 1;
   bool reshard_after_forward = true;
-  // kBFloat16 rounds gradients before they travel; they are added up in float32 in any case.
+  // kBFloat16 rounds gradients before they travel; sums are in float32 in any case.
   at::ScalarType reduce_dtype = at::kFloat;
   ActivationCheckpointing activation_checkpointing = ActivationCheckpointing::kNone;
-  // Of the blocks 0, n, 2n, ...; the others keep all.
+  // Applies activation_checkpointing to blocks 0, n, 2n, ...; the others keep everything.
   int64_t activation_checkpointing_interval = 1;
   bool eager_attention = false;
   // A frozen model (the reference) has no gradients.
   bool trainable = true;
-  // Of a value head that the folder does not have.
+  // Seed of a value head that the folder does not have.
   uint64_t value_head_seed = 0;
-  // Whether shards on a CPU keep their digests (shard_digests.h): of a model that is published.
+  // Whether CPU shards keep their digests (shard_digests.h). Set it for a published model.
   bool keeps_digests = false;
-  // Where the shards rest; on a CPU those in compute dtype too. The folder is that of kDisk.
+  // Memory for the shards; on a CPU also for those in compute dtype. `offload_folder` is for kDisk.
   Offload offload = Offload::kNone;
   std::string offload_folder;
 };
 
-// A rank's bytes, by what they are for.
+// A rank's bytes, by purpose.
 struct MemoryBytes {
-  int64_t parameters = 0;  // masters, and their shards in compute dtype where that is another
+  int64_t parameters = 0;  // masters, and their compute-dtype shards if that dtype differs
   int64_t gradients = 0;   // shards
-  int64_t buffers = 0;     // gathered units and gradients on their way, the most so far
+  int64_t buffers = 0;     // gathered units and gradients in transit, peak
   int64_t offloaded = 0;   // of parameters and gradients (and the optimizer's), in host memory or
                            // files
 };
 
-// What one rank owns of one unit.
+// One rank's part of one unit.
 struct UnitShard {
-  at::Tensor master;  // float32 [padded_numel / ranks], of the ranks that share a copy
-  // The master in the type that is computed with, as of the last MasterChanged(); where nothing is
-  // cast, the master itself.
+  at::Tensor master;  // float32 [padded_numel / ranks], with `ranks` those sharing a copy
+  // The master in compute dtype, as of the last MasterChanged(); the master itself if no cast is
+  // needed.
   at::Tensor computed;
   // float32, the same shape; sums over micro-batches and, after ReduceGradients(), all ranks.
-  // Undefined where frozen.
+  // Undefined if frozen.
   at::Tensor grad;
   int64_t numel = 0;         // of the unit
   int64_t padded_numel = 0;  // a multiple of ranks
   int64_t offset = 0;        // first element of the unit that this rank owns
-  // Of `computed`, as of the last MasterChanged(); null where it is on a device.
+  // Digests of `computed`, as of the last MasterChanged(); null on a device.
   std::shared_ptr<ShardDigests> digests;
 };
 
 class ShardedModel {
  public:
-  // Maps what the head says of a batch's rows to a scalar loss, already divided by global counts:
+  // Maps the head's outputs for a batch's rows to a scalar loss, already divided by global counts:
   // gradients are summed over micro-batches and ranks, never averaged. The tensors require grad.
   using LossFunction = std::function<at::Tensor(const model::LogProbs&)>;
-  // The same of a value model, whose head says a scalar of each row, float32 [num_rows].
+  // The same for a value model, whose head returns one scalar per row, float32 [num_rows].
   using ValueLossFunction = std::function<at::Tensor(const at::Tensor& values)>;
 
   static absl::StatusOr<std::unique_ptr<ShardedModel>> Create(ShardedModelOptions options);
   virtual ~ShardedModel() = default;
 
   virtual const model::Transformer& transformer() const = 0;
-  // Where it computes, and what its group moves tensors on.
+  // The device that computes, and on which its group moves tensors.
   virtual at::Device device() const = 0;
 
-  // Reads this rank's part of every tensor. Errors as model::LoadParameters: nothing is changed. A
-  // value head that the folder does not have is drawn with options.value_head_seed.
+  // Reads this rank's part of every tensor. Draws a value head that the folder does not have with
+  // options.value_head_seed. Errors are those of model::LoadParameters; nothing is changed then.
   virtual absl::Status Load(const io::ModelFolder& folder) = 0;
-  // Draws the parameters; the same values for any number of ranks.
+  // Draws random parameters; the same values for any number of ranks.
   virtual absl::Status RandomInit(uint64_t seed) = 0;
 
   // Log-probs and entropies of the batch's rows; no graph.
@@ -130,39 +130,39 @@ class ShardedModel {
   virtual absl::StatusOr<double> ForwardBackward(const PackedBatch& batch,
                                                  const LossFunction& loss) = 0;
 
-  // Forward and ForwardBackward of a model whose spec has a value head; these two fail with
-  // FAILED_PRECONDITION on other models, as those do on this one.
+  // Forward and ForwardBackward for a model whose spec has a value head. These two return
+  // FAILED_PRECONDITION on other models; the former two do so on this one.
   virtual absl::StatusOr<at::Tensor> ForwardValues(const PackedBatch& batch) = 0;
   virtual absl::StatusOr<double> ForwardBackwardValues(const PackedBatch& batch,
                                                        const ValueLossFunction& loss) = 0;
 
   // In order of the table's units.
   virtual std::vector<UnitShard>& shards() = 0;
-  // Completes the gradients: those of all copies of the model are added up, and those of units that
-  // no ForwardBackward has reached since ZeroGradients() are zeroed. Collective; once before the
+  // Completes the gradients: adds up those of all copies of the model, and zeroes those of units
+  // that no ForwardBackward reached since ZeroGradients(). Collective; call once before the
   // optimizer reads them.
   virtual absl::Status ReduceGradients() = 0;
-  // The next ForwardBackward begins a new sum. Costs nothing: the old sums are overwritten.
+  // The next ForwardBackward starts a new sum. Costs nothing: it overwrites the old sums.
   virtual void ZeroGradients() = 0;
 
-  // To be called after the masters have changed, or elements [begin, end) of one unit's: what is
-  // derived from them (the shards in compute dtype, their digests) is made anew. Of a unit all are
-  // to be told of, one range after another from 0 on.
+  // Call after the masters, or elements [begin, end) of one unit's, have changed: updates what is
+  // derived from them (the shards in compute dtype, their digests). Call MasterChanged() once per
+  // range, in ascending order, until the whole unit is covered.
   virtual void MastersChanged() = 0;
   virtual void MasterChanged(int unit, int64_t begin, int64_t end) = 0;
 
-  // For the optimizer: zeros, float32 [numel], that rest where the masters do. Throws
+  // For the optimizer: float32 zeros [numel], in the same memory as the masters. Throws
   // c10::OutOfMemoryError.
   virtual at::Tensor NewState(int64_t numel) = 0;
 
-  // Largest sum of bytes of tensors that this process has held: shards, gradients, gathered units
-  // and activations, counted at the allocator.
+  // Peak sum of bytes of tensors in this process: shards, gradients, gathered units and
+  // activations, counted at the allocator.
   virtual int64_t peak_tensor_bytes() const = 0;
   virtual MemoryBytes memory_bytes() const = 0;
-  // Largest number of units that were gathered, or being gathered, at once.
+  // Peak number of units gathered, or being gathered, at once.
   virtual int peak_gathered_units() const = 0;
-  // Seconds since the last call of this, by phase: all_gather_wait, reduce_scatter_wait, forward,
-  // backward, head.
+  // Seconds since the last call, by phase: all_gather_wait, reduce_scatter_wait, forward, backward,
+  // head.
   virtual std::vector<std::pair<std::string, double>> TakePhaseSeconds() = 0;
 };
 

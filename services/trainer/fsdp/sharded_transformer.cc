@@ -46,11 +46,10 @@ std::vector<at::Tensor> GradientsOf(const std::vector<at::Tensor>& outputs,
   return gradients;
 }
 
-// Fewer elements are cast sooner than a thread is woken for them.
+// Below this many elements, casting is faster than waking a thread for it.
 constexpr int64_t kElementsOfThread = int64_t{1} << 16;
 
-// Whether MasterChanged() can make the digests of what is computed with: the master itself, or cast
-// by our own.
+// Whether MasterChanged() can digest the compute shard: the master itself, or our own cast of it.
 bool KeepsDigests(const at::Tensor& computed, const at::Tensor& master) {
   return computed.is_cpu() && (computed.is_same(master) || computed.scalar_type() == at::kBFloat16);
 }
@@ -111,7 +110,7 @@ ShardedTransformer::ShardedTransformer(ShardedModelOptions options,
     const int64_t owned = (unit.numel + ranks - 1) / ranks;
     shard.padded_numel = owned * ranks;
     shard.offset = owned * options_.mesh->shard().rank();
-    // What is computed with is what a wire of its type sends: from where it lies.
+    // An update in compute type sends from these tensors in place, so they are shareable.
     const bool lends = options_.device.is_cpu() && options_.offload == Offload::kNone;
     shard.master = lends && gather_masters ? comm::ShareableZeros(owned, at::kFloat)
                                            : state_memory_->Zeros(owned);
@@ -200,10 +199,10 @@ void ShardedTransformer::MasterChanged(int unit, int64_t begin, int64_t end) {
     auto* const to = static_cast<std::byte*>(compute_shard.data_ptr());
     const int64_t element = compute_shard.element_size();
     at::parallel_for(begin, end, kElementsOfThread, [&](int64_t first, int64_t last) {
-      // By as much as a core's cache keeps.
+      // Portions that fit a core's cache.
       for (int64_t i = first; i < last; i += kElementsOfThread) {
         const int64_t stop = std::min(last, i + kElementsOfThread);
-        // As a sender of weights casts, every NaN to the same bits.
+        // Casts like a sender of weights: every NaN to the same bits.
         if (casts) weights::CastToBfloat16(from + i, stop - i, to + i * element);
         if (shard.digests != nullptr) shard.digests->Add(i, stop, to + i * element);
       }
@@ -332,7 +331,7 @@ ShardedTransformer::Pass ShardedTransformer::MakePass(const PackedBatch& batch) 
   pass.empty = batch.num_tokens() == 0 || !batch.rows.defined() || batch.rows.numel() == 0;
   if (pass.empty) return pass;
   comm::ProcessGroup& group = options_.mesh->sequence();
-  // What sequences have in common is computed once where our kernels attend to it.
+  // Computes common prefixes once if our kernels do the attention.
   const bool shares = SharesPrefixes(options_.device, group.size()) && !options_.eager_attention;
   const PackedBatch shared = shares ? SharePrefixes(batch) : batch;
   pass.slice = SliceOf(shared, group.rank(), group.size());

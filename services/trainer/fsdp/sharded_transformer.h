@@ -1,9 +1,9 @@
 // ShardedTransformer: the ShardedModel of a Transformer, stage by stage.
 //
-// The stages are embed, the blocks, and the head; a training pass walks forward through all of them
-// and back through all but the head, whose backward follows its forward at once. At each stage the
-// boundary tensor is detached, so that the backward pass is a plain loop over the stages that every
-// rank runs alike, and no collective hangs on the order in which autograd visits a graph.
+// The stages are embed, the blocks, and the head; a training pass runs forward through all of them
+// and back through all but the head, whose backward directly follows its forward. Each stage
+// detaches the boundary tensor, so that the backward pass is a plain loop over the stages, the same
+// on every rank, and no collective depends on the order in which autograd visits a graph.
 #ifndef TANDEM_SERVICES_TRAINER_FSDP_SHARDED_TRANSFORMER_H_
 #define TANDEM_SERVICES_TRAINER_FSDP_SHARDED_TRANSFORMER_H_
 
@@ -31,7 +31,7 @@ namespace tandem::trainer {
 
 class ShardedTransformer : public ShardedModel {
  public:
-  // Throws as StateMemory::Zeros().
+  // Throws like StateMemory::Zeros().
   ShardedTransformer(ShardedModelOptions options, std::unique_ptr<DeviceStreams> streams,
                      std::unique_ptr<StateMemory> state_memory);
 
@@ -57,40 +57,40 @@ class ShardedTransformer : public ShardedModel {
   std::vector<std::pair<std::string, double>> TakePhaseSeconds() override { return clock_.Take(); }
 
  private:
-  // What the head says of each row: log-probs and entropies, or values.
+  // The head's outputs for each row: log-probs and entropies, or values.
   using HeadResults = std::vector<at::Tensor>;
   using HeadLoss = std::function<at::Tensor(const HeadResults&)>;
 
-  // A batch on the device, and what its stages share.
+  // A batch on the device, and the data that its stages share.
   struct Pass {
     bool empty = false;
     at::Tensor token_ids, rows, targets, temperatures;
     model::Rotary rotary;
-    SequenceSlice slice;  // of the batch, that this rank computes
+    SequenceSlice slice;  // the part of the batch that this rank computes
     std::unique_ptr<model::Attention> attention;
-    std::unique_ptr<model::Attention> whole_attention;  // of which `attention` is a rank's part
-    bool distinct_rows = true;                          // none predicts for several sequences
+    std::unique_ptr<model::Attention> whole_attention;  // `attention` is a rank's part of it
+    bool distinct_rows = true;                          // no row predicts for several sequences
     bool all_rows = false;                              // the head sees every token of the slice
-    std::string place;                                  // the stage under way, for errors
+    std::string place;                                  // the current stage, for errors
   };
-  // A stage's input and output with the graph between them, from its forward to its backward.
+  // A stage's input and output with the graph between them, kept from its forward to its backward.
   struct Boundary {
     at::Tensor input;   // undefined for the embedding
-    at::Tensor output;  // undefined while the graph must be computed again
+    at::Tensor output;  // undefined until the graph is recomputed
     model::Recomputation recomputation;
   };
 
   int64_t num_stages() const { return transformer_.spec().num_layers() + 1; }  // without the head
   bool tied() const { return transformer_.table().lm_head() == transformer_.table().embedding(); }
-  // The units that each stage reads, forward and, where asked for, backward.
+  // The units that each stage reads, forward and, if `backward`, backward.
   std::vector<std::vector<int>> UnitsOfSteps(bool backward) const;
-  // What the stage reads; those that require grad are leaves of its graph.
+  // The stage's parameters; those that require grad are leaves of its graph.
   std::vector<at::Tensor> StageLeaves(int stage) const;
-  // Hands on the gradients of a stage's parameters, and sends off the units that no stage below
-  // adds to.
+  // Passes on the gradients of a stage's parameters, and starts the reduction of units to which no
+  // earlier stage adds.
   absl::Status AddGradients(int stage, absl::Span<const at::Tensor> gradients);
 
-  // INVALID_ARGUMENT where the batch's parts do not fit together.
+  // INVALID_ARGUMENT if the batch's parts do not match.
   absl::Status CheckBatch(const PackedBatch& batch) const;
   Pass MakePass(const PackedBatch& batch) const;
   ActivationCheckpointing CheckpointingOf(int64_t stage) const;
@@ -98,19 +98,19 @@ class ShardedTransformer : public ShardedModel {
                       model::Recomputation* recomputation = nullptr) const;
   at::Tensor SelectRows(const Pass& pass, const at::Tensor& x) const;
   HeadResults RunHead(const Pass& pass, const at::Tensor& selected) const;
-  // FAILED_PRECONDITION where the model's head is another one.
+  // FAILED_PRECONDITION if the model has the other kind of head.
   absl::Status CheckHead(bool value_head) const;
 
-  // Calls `steps` on the batch; `what` it is that they do, for errors. Where they fail the group is
-  // aborted, so that no peer waits in vain.
+  // Calls `steps` on the batch; `what` describes them in errors. On failure it aborts the group, so
+  // that no peer waits forever.
   template <typename Result, typename Steps>
   absl::StatusOr<Result> RunPass(const PackedBatch& batch, const char* what, Steps steps);
   absl::StatusOr<HeadResults> ForwardSteps(Pass& pass);
   absl::StatusOr<double> ForwardBackwardSteps(Pass& pass, const HeadLoss& loss);
   absl::StatusOr<double> TrainHead(const PackedBatch& batch, bool value_head, const HeadLoss& loss);
-  // Forward of all stages; fills `boundaries` and answers the residual stream.
+  // Forward of all stages; fills `boundaries` and returns the residual stream.
   absl::StatusOr<at::Tensor> ForwardStages(Pass& pass, std::vector<Boundary>& boundaries);
-  // Head, loss and the head's backward. Answers the gradient of the residual stream.
+  // Head, loss and the head's backward. Returns the gradient of the residual stream.
   absl::StatusOr<at::Tensor> HeadStep(Pass& pass, at::Tensor x, const HeadLoss& loss,
                                       double& loss_value);
   absl::Status BackwardStages(Pass& pass, std::vector<Boundary>& boundaries, at::Tensor gradient);
@@ -122,10 +122,10 @@ class ShardedTransformer : public ShardedModel {
   BufferPool pool_;
   PhaseClock clock_;
   std::vector<UnitShard> shards_;
-  // Of each unit, where the device reads them; the masters themselves where these will do.
+  // Each unit's shard as the device reads it; the master itself if no copy is needed.
   std::vector<at::Tensor> compute_shards_;
   std::unique_ptr<UnitGatherer> gatherer_;
-  std::unique_ptr<GradientReducer> reducer_;  // null where frozen
+  std::unique_ptr<GradientReducer> reducer_;  // null if frozen
 };
 
 }  // namespace tandem::trainer

@@ -1,5 +1,4 @@
-// StateMemory: where a rank's training state (masters, gradients, optimizer moments) rests while it
-// is not computed on.
+// StateMemory: memory for a rank's idle training state (masters, gradients, optimizer moments).
 #ifndef TANDEM_SERVICES_TRAINER_FSDP_STATE_MEMORY_H_
 #define TANDEM_SERVICES_TRAINER_FSDP_STATE_MEMORY_H_
 
@@ -23,22 +22,23 @@ enum class Offload {
 // One thread, like the model that it belongs to.
 class StateMemory {
  public:
-  // `folder` is that of kDisk. INVALID_ARGUMENT for kCpu on a CPU, whose memory it is already.
+  // `folder` is for kDisk. INVALID_ARGUMENT for kCpu on a CPU, where the state is in host memory
+  // already.
   static absl::StatusOr<std::unique_ptr<StateMemory>> Create(Offload offload,
                                                              const std::string& folder,
                                                              at::Device device);
 
-  // float32 [numel]. On a CPU its pages are taken when they are first written: gradients and
-  // moments of a rank that has not trained yet take no memory. Throws c10::OutOfMemoryError, and
-  // c10::Error where a disk is full.
+  // float32 [numel]. On a CPU the first write allocates its pages: gradients and moments of a rank
+  // that has not trained yet take no memory. Throws c10::OutOfMemoryError, and c10::Error if a disk
+  // is full.
   at::Tensor Zeros(int64_t numel);
-  // Of the type that is computed with, [numel], where the device reads it: in the file on a CPU, on
-  // the device otherwise. Throws as Zeros().
+  // Zeros [numel] in compute dtype, where the device reads them: in the file on a CPU, on the
+  // device otherwise. Throws like Zeros().
   at::Tensor ComputeZeros(int64_t numel, at::ScalarType dtype);
 
-  // Whether what Zeros() answers is read by the device as it is.
+  // Whether the device can read the result of Zeros() directly.
   bool on_device() const { return state_device_ == device_; }
-  // So far.
+  // Bytes offloaded so far.
   int64_t offloaded_bytes() const { return offloaded_bytes_; }
 
  private:

@@ -35,10 +35,10 @@ struct Header {
 constexpr size_t kHeaderBytes = 64;
 static_assert(sizeof(Header) <= kHeaderBytes);
 
-// Of a tensor that has pages of its own.
+// Smallest tensor with pages of its own.
 constexpr size_t kSmallestMapped = size_t{64} << 10;
 #if defined(__SANITIZE_ADDRESS__)
-// Every tensor a block of its own, so that use after free is seen.
+// Each tensor gets its own block, so that use after free is detected.
 constexpr size_t kSmallestCached = std::numeric_limits<size_t>::max();
 #else
 constexpr size_t kSmallestCached = kSmallestMapped;
@@ -51,8 +51,7 @@ size_t RoundUp(size_t size_bytes) {
   return (size_bytes + step - 1) / step * step;
 }
 
-// What the process is allowed, where it is less than everything: "; it may have 67108864 bytes of
-// data (RLIMIT_DATA)".
+// The process's limits, if it has any: "; it may have 67108864 bytes of data (RLIMIT_DATA)".
 std::string Allowance() {
   std::string text;
   const auto add = [&text](auto resource, const char* what) {
@@ -119,7 +118,7 @@ class Blocks {
     Count(-static_cast<int64_t>(tensor_bytes));
   }
 
-  // Of tensors in other memory than ours.
+  // Counts tensors in memory that is not ours.
   void Count(int64_t bytes) {
     absl::MutexLock lock(&mu_);
     current_ += bytes;
@@ -144,7 +143,7 @@ class Blocks {
   }
 
  private:
-  // Null where the system has no more memory.
+  // Null if the system has no more memory.
   Header* TakeCached(size_t block_bytes) {
     absl::MutexLock lock(&mu_);
     const auto found = free_.lower_bound(block_bytes);
@@ -160,7 +159,7 @@ class Blocks {
     return header;
   }
 
-  // Of zeros; null where the system has no more memory, also without what is kept.
+  // Maps zeros; null if the system has no more memory, even without the cache.
   void* Map(size_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     for (int attempt = 0; attempt < 2; ++attempt) {
       void* const block =

@@ -1,7 +1,7 @@
-// TensorMemory: the memory of the process's CPU tensors, counted (with what other processes can
-// map, comm/shareable_memory.h), and kept for the next tensor when one is freed. Activations are
-// large and short-lived; left to the C library each of them is mapped, faulted in and unmapped
-// again, which costs a training step 15 to 20 percent.
+// TensorMemory: allocates the process's CPU tensors, counts their bytes (including memory shared
+// with other processes, comm/shareable_memory.h), and caches freed memory for the next tensor.
+// Activations are large and short-lived; the C library would map, fault in and unmap each of them,
+// which costs a training step 15 to 20 percent.
 #ifndef TANDEM_SERVICES_TRAINER_FSDP_TENSOR_MEMORY_H_
 #define TANDEM_SERVICES_TRAINER_FSDP_TENSOR_MEMORY_H_
 
@@ -13,21 +13,21 @@ namespace tandem::trainer {
 
 class TensorMemory {
  public:
-  // As at::zeros() on the CPU, counted like the others, for what is written late or never: its
-  // pages are the process's when they are first written, and go back to the system with the tensor.
-  // What the process may not have at all is refused here. Throws c10::OutOfMemoryError.
+  // Like at::zeros() on the CPU, and counted, for tensors that are written late or never: the first
+  // write allocates the pages, which return to the system with the tensor. Refuses sizes beyond the
+  // process's limits. Throws c10::OutOfMemoryError.
   static at::Tensor Zeros(int64_t numel, at::ScalarType dtype);
 
-  // Becomes LibTorch's CPU allocator; tensors that exist keep the memory they have. Idempotent, any
-  // thread. Before it is called nothing is counted.
+  // Installs it as LibTorch's CPU allocator; existing tensors keep their memory. Idempotent, any
+  // thread. Nothing is counted before.
   static void Install();
 
   static int64_t current_bytes();
-  // Largest sum of bytes held at once since the start or the last ResetPeak().
+  // Peak sum of bytes held since the start or the last ResetPeak().
   static int64_t peak_bytes();
   static void ResetPeak();
-  // Free memory that waits for the next tensor: together with current_bytes() at most a quarter and
-  // 64 MiB more than the peak.
+  // Freed memory cached for the next tensor: together with current_bytes() at most 1.25 times the
+  // peak plus 64 MiB.
   static int64_t cached_bytes();
 };
 

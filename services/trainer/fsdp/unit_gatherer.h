@@ -1,10 +1,12 @@
-// UnitGatherer: which units are whole, and when. A pass over the model is a list of steps, each
-// with the units that it reads; on entering a step its units and those of the next `prefetch` steps
-// are gathered or on their way, and no others are, unless units are to stay from forward to
-// backward.
+// UnitGatherer: decides which units are gathered, and when. A pass over the model is a list of
+// steps, each with the units that it reads. Entering a step gathers its units and prefetches those
+// of the next `prefetch` steps; all others are freed, unless units stay from forward to backward.
 //
 //   gatherer.Begin({{embed}, {layer 0}, {layer 1}, {head, embed}});
-//   for each step: RETURN_IF_ERROR(gatherer.Enter(step)); compute
+//   for (size_t step = 0; step < 4; ++step) {
+//     RETURN_IF_ERROR(gatherer.Enter(step));
+//     ...                                           // computes
+//   }
 //   gatherer.End();
 //
 // One thread, the rank's collective thread: every rank enters the same steps in the same order.
@@ -37,24 +39,24 @@ class UnitGatherer : public model::ParameterProvider {
     DeviceStreams* streams = nullptr;
     PhaseClock* clock = nullptr;
     int64_t prefetch = 1;
-    // Frees a unit between its forward and its backward; false keeps it for as long as a later step
-    // reads it.
+    // Frees a unit between its forward and its backward; false keeps it while a later step reads
+    // it.
     bool reshard_after_forward = true;
     bool trainable = true;
   };
 
-  // `shards`: this rank's part of each unit, in compute dtype, at addresses that stay. A group of
-  // one rank reads them in place: nothing is ever gathered. Those in an OffloadFile rest while no
-  // step of the window reads them.
+  // `shards`: this rank's part of each unit, in compute dtype, at stable addresses. A group of one
+  // rank reads them in place and never gathers. Shards in an OffloadFile are evicted while no step
+  // of the window reads them.
   UnitGatherer(const Options& options, std::vector<at::Tensor> shards);
 
   void Begin(std::vector<std::vector<int>> steps);
-  // Steps are entered one after the other, from 0. Errors are those of the collective.
+  // Enter steps one by one, from 0. Errors are those of the collective.
   absl::Status Enter(size_t step);
-  // Frees all units. After an error too: what is on its way is waited for.
+  // Frees all units, also after an error; waits for those in flight.
   void End();
 
-  // Aborts where the parameter's unit has not arrived.
+  // Throws c10::Error if the parameter's unit is not gathered.
   const at::Tensor& Get(int index) const override;
   int peak_units() const { return peak_units_; }
 
@@ -62,16 +64,16 @@ class UnitGatherer : public model::ParameterProvider {
   struct Unit {
     std::unique_ptr<FlatUnit> flat;
     at::Tensor shard;
-    at::Tensor memory;                 // defined while gathered or on its way
-    std::unique_ptr<comm::Work> work;  // while on its way
+    at::Tensor memory;                 // defined while gathered or in flight
+    std::unique_ptr<comm::Work> work;  // while in flight
   };
 
-  // Whether the unit is to be held while `step` runs.
+  // Whether the unit must be held while `step` runs.
   bool Stays(int unit, size_t step) const;
-  // Steps from `step` on that are prepared.
+  // End of the steps, from `step` on, that are prepared.
   size_t WindowEnd(size_t step) const;
   bool IsRead(int unit, size_t begin, size_t end) const;
-  // Where shards are read in place.
+  // Moves the window if shards are read in place.
   void MoveWindow(size_t step);
   absl::Status Start(int unit);
   absl::Status Finish(int unit);

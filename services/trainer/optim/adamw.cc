@@ -65,7 +65,7 @@ std::vector<AdamW::Counted> AdamW::CountedOf(const UnitShard& shard,
                                              const model::Unit& unit) const {
   const int64_t size = shard.grad.numel();
   if (mesh_.tensor().rank() == 0) return {{0, size}};
-  // What all tensor-parallel ranks hold alike counts on the first of them.
+  // The first tensor-parallel rank counts the parts that all of them hold.
   std::vector<Counted> parts;
   const model::ParameterTable& table = model_.transformer().table();
   for (const int index : unit.parameters) {

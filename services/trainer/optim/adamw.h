@@ -1,6 +1,6 @@
-// AdamW with decoupled weight decay (1711.05101) over the shards of a ShardedModel, with clipping
-// by the global norm of the gradients. It goes unit by unit, so that of a state that is offloaded
-// to disk two units are in memory at a time.
+// AdamW with decoupled weight decay (1711.05101) over the shards of a ShardedModel. Clips by the
+// global gradient norm. Updates unit by unit, so that at most two units of a disk-offloaded state
+// are in memory at a time.
 #ifndef TANDEM_SERVICES_TRAINER_OPTIM_ADAMW_H_
 #define TANDEM_SERVICES_TRAINER_OPTIM_ADAMW_H_
 
@@ -28,36 +28,36 @@ struct AdamWOptions {
 
 class AdamW {
  public:
-  // Allocates two float32 moments for each shard, where the masters rest. `mesh` is the model's.
-  // Throws c10::OutOfMemoryError.
+  // Allocates two float32 moments for each shard, in the same memory as the masters. `mesh` is the
+  // model's. Throws c10::OutOfMemoryError.
   AdamW(AdamWOptions options, ShardedModel& model, const comm::DeviceMesh& mesh);
 
   struct StepResult {
     double grad_norm = 0;  // global, before clipping
-    bool skipped = false;  // the norm was not finite on some rank: nothing was changed, on any rank
-    std::string cause;     // where skipped: "non-finite gradient in layers.3 (...) on rank 1"
+    bool skipped = false;  // the norm is not finite on some rank; no rank changed anything
+    std::string cause;     // if skipped: "non-finite gradient in layers.3 (...) on rank 1"
   };
 
-  // Clips, updates masters and moments, zeroes gradients, and tells the model. Collective. Errors
-  // are those of the collective; the step was then not taken on this rank.
+  // Clips, updates masters and moments, zeroes gradients, and calls the model's MasterChanged().
+  // Collective. After an error of the collective this rank has not taken the step.
   absl::StatusOr<StepResult> Step(double learning_rate);
 
-  // Seconds since the last call of this, by phase: norm_wait, optimizer.
+  // Seconds since the last call, by phase: norm_wait, optimizer.
   std::vector<std::pair<std::string, double>> TakePhaseSeconds() { return clock_.Take(); }
 
-  // State of a checkpoint: one pair of moments for each shard, and the number of steps.
+  // Checkpoint state: one pair of moments for each shard, and the number of steps.
   std::vector<at::Tensor>& first_moments() { return first_moments_; }
   std::vector<at::Tensor>& second_moments() { return second_moments_; }
   int64_t num_steps() const { return num_steps_; }
   void set_num_steps(int64_t steps) { num_steps_ = steps; }
-  // As before the first step.
+  // Restores the state before the first step.
   void Reset();
 
-  // Of the moments.
+  // Bytes of the moments.
   int64_t state_bytes() const;
 
  private:
-  // As torch.nn.utils.clip_grad_norm_.
+  // Factor of torch.nn.utils.clip_grad_norm_.
   double ClipFactor(double grad_norm) const;
   void Update(std::vector<UnitShard>& shards, double learning_rate, double clip_factor);
   // The tensors that an update of the unit touches.
@@ -69,7 +69,7 @@ class AdamW {
     int64_t count;
   };
   std::vector<Counted> CountedOf(const UnitShard& shard, const model::Unit& unit) const;
-  // Of each unit: float64 [units] where the gradients are.
+  // Sum of squares of each unit's gradient: float64 [units], on the gradients' device.
   at::Tensor SumsOfSquares(const std::vector<UnitShard>& shards) const;
 
   AdamWOptions options_;

@@ -10,10 +10,10 @@
 
 namespace tandem::trainer {
 
-// The rate of the step after `step` others, of `total_steps` in all. Over the warm-up it is lr
-// times step / warmup_steps, so the first step of a run with warm-up leaves the weights as they
-// are, as with transformers' schedules; then constant, or falling to lr * min_lr_ratio at
-// total_steps and staying there. The config's defaults apply to fields that are not set.
+// Returns the rate for the step that follows `step` others, of `total_steps`. During warm-up it is
+// lr * step / warmup_steps, so the first step of a run with warm-up leaves the weights unchanged,
+// as with transformers' schedules. Afterwards it is constant, or decays to lr * min_lr_ratio at
+// total_steps and stays there. Unset fields take the config's defaults.
 double LearningRate(const config::v1::OptimConfig& config, int64_t step, int64_t total_steps);
 
 }  // namespace tandem::trainer

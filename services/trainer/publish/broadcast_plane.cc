@@ -51,7 +51,7 @@ absl::StatusOr<SendResult> BroadcastPlane::Send(comm::ProcessGroup& group, const
   const auto wait_start = weights::PhaseTimes::Clock::now();
   RETURN_IF_ERROR(source_->CheckGathered(result.digests));
   times.Worked("gather", wait_start);
-  // What the leader puts on its wire is counted once, however the collective spreads it.
+  // Counts the leader's bytes once, however the collective spreads them.
   result.sent_bytes = result.max_rank_sent_bytes = plan_.total_bytes;
   return result;
 }

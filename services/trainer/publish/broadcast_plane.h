@@ -15,8 +15,8 @@
 namespace tandem::trainer {
 
 // The other ranks call source->Follow() meanwhile. Plan and source outlive it. `group_timeout` is
-// what the source's group has between updates. A rank of a replica that has several gets every
-// bucket whole, and takes its part of it (broadcast_part.h).
+// the timeout of the source's group between updates. Each rank of a multi-rank replica receives
+// every bucket in full and keeps its part (broadcast_part.h).
 class BroadcastPlane : public DataPlane {
  public:
   BroadcastPlane(const weights::TransferPlan& plan, RolloutLayouts rollout,

@@ -1,7 +1,7 @@
-// DataPlane: how the bytes of an update get from the trainer's ranks to the replicas. The leader's
-// side of it; what the transaction is about them lives in UpdateAttempt.
+// DataPlane: the leader's interface for moving an update's bytes from the trainer's ranks to the
+// replicas. UpdateAttempt runs the transaction around it.
 //
-// Threads: the leader's collective thread, but for what says otherwise.
+// Threads: the leader's collective thread, unless a comment says otherwise.
 #ifndef TANDEM_SERVICES_TRAINER_PUBLISH_DATA_PLANE_H_
 #define TANDEM_SERVICES_TRAINER_PUBLISH_DATA_PLANE_H_
 
@@ -21,29 +21,31 @@
 
 namespace tandem::trainer {
 
-// What one rank of a replica is told of an update before it.
+// The tables that one rank of a replica receives before an update.
 struct RankTable {
-  weights::Manifest manifest;  // of what the rank holds
+  weights::Manifest manifest;  // of the tensors that the rank holds
   std::vector<weights::Bucket> buckets;
 };
 
-// What the ranks of one replica are told.
+// The tables for all ranks of one replica.
 struct ReplicaTables {
-  // Equal where the tables are: by it is known whether a replica has been told.
+  // Identifies the tables: equal ids mean equal tables, so a replica that has them is not sent them
+  // again.
   std::string id;
   std::shared_ptr<const std::vector<RankTable>> ranks;
-  // By rank, what it passes on to the next replica, which is split otherwise; null: not so.
+  // By rank, the buckets it forwards to a next replica with another split; null: the split is the
+  // same, or nothing follows.
   std::shared_ptr<const std::vector<weights::RelayedBuckets>> relayed;
 };
 
-// One attempt, as the other trainer ranks must know it.
+// One attempt, as the other trainer ranks receive it.
 struct SendOrder {
   std::string update_id;
   common::v1::GroupRendezvous rendezvous;  // of the first group; rank is the leader's
   absl::Time deadline;
   bool delta = false;
-  int replica_ranks = 0;  // of the replica that is fed
-  // Ends the attempt on the other ranks, which otherwise go on until the deadline. Any thread.
+  int replica_ranks = 0;  // of the replica that the trainer feeds
+  // Ends the attempt on the other ranks, which otherwise continue until the deadline. Any thread.
   std::function<void()> call_off;
 };
 
@@ -58,32 +60,34 @@ class DataPlane {
  public:
   virtual ~DataPlane() = default;
 
-  // As in BeginUpdateRequest.transport.
+  // The value of BeginUpdateRequest.transport.
   virtual std::string transport() const = 0;
-  // The trainer's ranks in the group that they share with replicas.
+  // Number of trainer ranks in the group shared with replicas.
   virtual int num_senders() const = 0;
-  // Whether each replica is fed by the one before it, in a group of their own, and the first one
-  // alone by the trainer; else all are in one group.
+  // True: each replica is fed by the one before it, in a group of their own, and the trainer feeds
+  // only the first. False: all are in one group.
   virtual bool chained() const = 0;
-  // Whether only what changed can be sent, where every replica has the version that was sent last.
+  // Whether the plane can send only changes, if every replica has the version that was sent last.
   virtual bool sends_deltas() const = 0;
-  // What is wrong with a replica of so many ranks, over which the model cannot be split. Any
-  // thread, as the next one.
+  // Returns why the model cannot be split over a replica of `num_ranks` ranks, or OK. Any thread,
+  // like TablesFor().
   virtual absl::Status CheckReplica(int num_ranks) = 0;
-  // Of replicas of so many ranks each, in the order in which they are fed: where they are fed by
-  // each other, larger ones first. Errors: those of CheckReplica() and of the plans.
+  // Tables for replicas with these numbers of ranks, in feeding order; if replicas feed each other,
+  // larger ones come first. Errors: those of CheckReplica() and of the plans.
   virtual absl::StatusOr<std::vector<ReplicaTables>> TablesFor(
       const std::vector<int>& replica_ranks) = 0;
   virtual int64_t model_bytes() const = 0;
 
-  // Before an update: what is waited for in the trainer's own group until End() ends by then.
+  // Call before an update: until End(), waits in the trainer's own group end at `deadline` plus
+  // kReportGrace (group_deadline.h).
   virtual void Begin(absl::Time deadline) = 0;
-  // Before the leader joins the group: tells the other ranks to.
+  // Call before the leader joins the group: tells the other ranks to join.
   virtual absl::Status Order(const SendOrder& order) = 0;
-  // Errors are those of the group, with the bucket, or another rank's.
+  // Errors: the group's, naming the bucket, or another rank's.
   virtual absl::StatusOr<SendResult> Send(comm::ProcessGroup& group, const SendOrder& order,
                                           weights::PhaseTimes& times) = 0;
-  // After an attempt that ended before or within Send(): waits until the other ranks have left it.
+  // Call after an attempt that ended before or within Send(): waits until the other ranks have left
+  // it.
   virtual absl::Status Drain() = 0;
   // Lets the other ranks' Follow() return.
   virtual absl::Status End() = 0;

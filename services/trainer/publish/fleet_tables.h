@@ -1,7 +1,7 @@
-// FleetTables: what every rank of a fleet is told of an update, where the replicas have different
-// numbers of ranks. The trainer feeds the largest; each feeds the next, as it is where both are
-// split alike, else cut anew (relay_plan.h). So a trainer rank sends its share of the model once,
-// whatever replicas there are.
+// FleetTables: each rank's update tables for a fleet whose replicas differ in their number of
+// ranks. The trainer feeds the largest replica; each feeds the next, forwarding buckets unchanged
+// if both are split alike, else re-cutting them (relay_plan.h). So a trainer rank sends its share
+// of the model once, whatever the replicas.
 #ifndef TANDEM_SERVICES_TRAINER_PUBLISH_FLEET_TABLES_H_
 #define TANDEM_SERVICES_TRAINER_PUBLISH_FLEET_TABLES_H_
 
@@ -19,8 +19,8 @@
 
 namespace tandem::trainer {
 
-// By rank of a replica, the manifest of what it holds of `whole`'s tensors. UNIMPLEMENTED where a
-// rank has nothing of one.
+// By rank of a replica, the manifest of the parts of `whole`'s tensors that the rank holds.
+// UNIMPLEMENTED if a rank holds nothing of a tensor.
 absl::StatusOr<std::vector<weights::Manifest>> PartManifests(const weights::Manifest& whole,
                                                              const weights::ModelLayout& rollout);
 
@@ -29,23 +29,23 @@ class FleetTables {
  public:
   explicit FleetTables(ReshardFeeds* feeds) : feeds_(feeds) {}
 
-  // Of replicas of so many ranks each, in the order in which they are fed. INVALID_ARGUMENT where
-  // there is none, or a larger one comes after a smaller one; errors of the plans.
+  // Tables for replicas with these numbers of ranks, in feeding order. INVALID_ARGUMENT if there is
+  // none, or a larger one follows a smaller one; errors of the plans.
   absl::StatusOr<std::vector<ReplicaTables>> For(const std::vector<int>& replica_ranks);
 
  private:
-  // The ranks of one size, and how what they hold got there.
+  // The ranks of one replica size, and the plan that feeds them.
   struct Hop {
     const weights::ModelLayout* rollout = nullptr;
-    const weights::ReshardPlan* plan = nullptr;  // that brings it: the trainer's, or `relay`'s
+    const weights::ReshardPlan* plan = nullptr;  // the trainer's, or `relay`'s
     weights::RelayPlan relay;                    // from the hop before
     std::vector<std::vector<int64_t>> tensor_bytes;
     std::shared_ptr<const std::vector<RankTable>> ranks;
-    // What the ranks of the hop before pass on; null for the first.
+    // Buckets that the ranks of the previous hop forward; null for the first.
     std::shared_ptr<const std::vector<weights::RelayedBuckets>> relayed;
   };
 
-  // Of the sizes along a path, "4>2>1".
+  // The hop for the sizes along a path, such as "4>2>1".
   absl::StatusOr<const Hop*> HopOf(const std::string& path, const Hop* before, int num_ranks);
 
   ReshardFeeds* const feeds_;

@@ -1,5 +1,6 @@
-// GivenDigests: the digests of what a rank gives of each tensor while buckets are gathered, made
-// where it is packed. What all ranks gave adds up to what was gathered, if it arrived as it left.
+// GivenDigests: digests, by tensor, of the bytes a rank contributes to gathered buckets, computed
+// where they are packed. If nothing was damaged in transit, the sum over all ranks equals the
+// digest of the gathered bytes.
 #ifndef TANDEM_SERVICES_TRAINER_PUBLISH_GIVEN_DIGESTS_H_
 #define TANDEM_SERVICES_TRAINER_PUBLISH_GIVEN_DIGESTS_H_
 
@@ -29,8 +30,8 @@ class GivenDigests {
     noted_.clear();
   }
 
-  // `bytes` of a bucket, from byte `offset` of it, are what the next Digest() digests: they stay as
-  // they are until then.
+  // Queues `bytes`, which start at byte `offset` of the bucket, for the next Digest(). They must
+  // not change until then.
   void Note(int bucket, int64_t offset, absl::Span<const std::byte> bytes) {
     const int64_t end = offset + static_cast<int64_t>(bytes.size());
     for (const auto& piece : plan_.buckets[bucket].pieces()) {
@@ -45,7 +46,7 @@ class GivenDigests {
     }
   }
 
-  // They are memory of `ops`. Errors are those of these.
+  // Digests the noted bytes, which are memory of `ops`. Errors are those of `ops`.
   absl::Status Digest(weights::DeviceOps& ops) {
     if (noted_.empty()) return absl::OkStatus();
     const absl::Status status = ops.Digest(noted_, absl::MakeSpan(sums_));
@@ -59,7 +60,7 @@ class GivenDigests {
     return out;
   }
 
-  // What another rank tells. INTERNAL where it is of another model.
+  // Adds another rank's digests. INTERNAL if they belong to another model.
   absl::Status Add(const v1::HeldDigests& told) {
     if (told.lanes_size() != 2 * static_cast<int>(sums_.size())) {
       return absl::InternalError(
@@ -72,7 +73,7 @@ class GivenDigests {
     return absl::OkStatus();
   }
 
-  // DATA_LOSS names the first tensor of which something else was gathered.
+  // DATA_LOSS names the first tensor whose gathered bytes differ.
   absl::Status Compare(const std::vector<weights::TensorDigest>& gathered) const {
     for (size_t i = 0; i < sums_.size(); ++i) {
       if (sums_[i].Hex() == gathered[i].digest()) continue;

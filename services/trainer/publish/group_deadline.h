@@ -1,10 +1,10 @@
-// GroupDeadline: while an update lasts, what is waited for in the trainer's own group ends with the
-// update's deadline, and kReportGrace; its collectives may take much longer otherwise.
+// GroupDeadline: during an update, limits waits in the trainer's own group to the update's deadline
+// plus kReportGrace; the group's own timeout may be much longer.
 //
 //   GroupDeadline limit(&world, collective_timeout);
 //   limit.Begin(deadline);
-//   limit.Apply();  group.Send(...)           // before each operation: time has gone on
-//   limit.End();                              // the group's own timeout again
+//   limit.Apply();  group.Send(...)           // before each operation: sets the remaining time
+//   limit.End();                              // restores the group's own timeout
 #ifndef TANDEM_SERVICES_TRAINER_PUBLISH_GROUP_DEADLINE_H_
 #define TANDEM_SERVICES_TRAINER_PUBLISH_GROUP_DEADLINE_H_
 
@@ -16,10 +16,10 @@
 
 namespace tandem::trainer {
 
-// The other ranks end an attempt at its deadline, and report then.
+// The other ranks end an attempt at its deadline and report after that.
 inline constexpr absl::Duration kReportGrace = absl::Seconds(2);
 
-// Used by the group's collective thread. `group` may be null, where the rank is alone.
+// Used by the group's collective thread. `group` is null if the rank is alone.
 class GroupDeadline {
  public:
   GroupDeadline(comm::ProcessGroup* group, absl::Duration otherwise)

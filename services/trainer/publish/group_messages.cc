@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kMaxMessageBytes = int64_t{1} << 30;
 
-// Number of the message from 0, its bytes, the two halves of their digest.
+// Sequence number of the message from 0, its size, the two halves of its digest.
 comm::Words<4> HeaderOf(int64_t number, const void* bytes, size_t size) {
   const XXH128_hash_t digest = XXH3_128bits(bytes, size);
   return {number, static_cast<int64_t>(size), static_cast<int64_t>(digest.low64),
@@ -56,7 +56,7 @@ absl::Status MessageLink::Receive(google::protobuf::Message& message, absl::stri
       ASSIGN_OR_RETURN(auto receiving, group_->Receive(bytes, peer_, tag));
       RETURN_IF_ERROR(receiving->Wait());
     }
-    if (number < received_) continue;  // it came before
+    if (number < received_) continue;  // a duplicate
     const int64_t expected = std::exchange(received_, number + 1);
     message.Clear();
     if (number > expected) {

@@ -1,14 +1,14 @@
-// LinkDoubts: which replicas take no part in the chain for some updates, because the link into them
-// broke while everybody lived, and which feed nobody, because the link out of them did.
+// LinkDoubts: tracks replicas that leave the chain for some updates because the link into them
+// broke while both ends lived, and replicas that feed nobody because the link out of them broke.
 //
 //   doubts.BeginUpdate();
 //   if (doubts.IsApart(id)) ...   // reads the version from another replica instead
 //   doubts.OnBroken("r2", /*feeder=*/"r1");
 //   doubts.OnCarried("r1");       // it got a version in the chain
 //
-// A replica whose link breaks again and again is tried in the chain after 1, 2, 4 ... updates, at
-// most kMostUpdates; each update that works halves that again. So a bad link costs its deadline
-// ever less often, and one that is mended comes back. Not thread-safe.
+// Exponential backoff: a replica whose link keeps breaking returns to the chain after 1, 2, 4 ...
+// updates, at most kMostUpdates; each successful update halves that. So a bad link costs its
+// deadline ever less often, and a repaired one comes back. Not thread-safe.
 #ifndef TANDEM_SERVICES_TRAINER_PUBLISH_LINK_DOUBTS_H_
 #define TANDEM_SERVICES_TRAINER_PUBLISH_LINK_DOUBTS_H_
 
@@ -21,23 +21,23 @@ class LinkDoubts {
  public:
   static constexpr int kMostUpdates = 64;
 
-  // One update more has passed.
+  // Counts one update.
   void BeginUpdate();
-  // `feeder` is empty where the trainer fed it.
+  // `feeder` is empty if the trainer fed it.
   void OnBroken(const std::string& fed, const std::string& feeder);
   void OnCarried(const std::string& id);
-  // It is another process now, or gone.
+  // Call when the replica restarted or is gone.
   void Forget(const std::string& id) { doubts_.erase(id); }
 
   bool IsApart(const std::string& id) const;
-  // Whether it is to be the chain's last.
+  // Whether it must be the chain's last.
   bool IsLast(const std::string& id) const;
-  // Updates until it is tried again.
+  // Updates until it returns to the chain.
   int UpdatesLeft(const std::string& id) const;
 
  private:
   struct Doubt {
-    int updates = 0;  // that the next failure costs, at least 1; doubles
+    int updates = 0;  // backoff after the next failure, at least 1; doubles
     int apart = 0;    // updates left
     int last = 0;
   };

@@ -1,5 +1,5 @@
-// RankCalls: one RPC to every rank of several replicas, in flight at once. Requests leave with an
-// id and their digest; an answer that has another than it states is DATA_LOSS.
+// RankCalls: one RPC to every rank of several replicas, all in flight at once. Requests carry an id
+// and their digest; a response whose digest does not match is DATA_LOSS.
 //
 //   RankCalls<BeginUpdateRequest, BeginUpdateResponse> calls(replicas);
 //   calls.Start(&Async::BeginUpdate, deadline, [&](int replica, int rank) { return request; });
@@ -32,14 +32,14 @@ namespace tandem::trainer {
 
 using WeightServiceAsync = rollout::v1::WeightService::StubInterface::async_interface;
 
-// One use. Destruction cancels what is under way and waits for it.
+// Single use. The destructor cancels calls in flight and waits for them.
 template <typename Request, typename Response>
 class RankCalls {
  public:
   using Method = void (WeightServiceAsync::*)(grpc::ClientContext*, const Request*, Response*,
                                               std::function<void(grpc::Status)>);
   using MakeRequest = std::function<Request(int replica, int rank)>;
-  // Called on a gRPC thread when a call has failed.
+  // Called on a gRPC thread when a call fails.
   using OnFailure = std::function<void(int replica, int rank, const absl::Status&)>;
 
   explicit RankCalls(std::vector<ReplicaClient*> replicas) : replicas_(std::move(replicas)) {}
@@ -51,7 +51,7 @@ class RankCalls {
         +[](int* n) { return *n == 0; }, &under_way_));
   }
 
-  // `wanted` leaves out ranks whose answer then stays OK and empty; null calls all.
+  // `wanted` selects the ranks to call; the answers of others stay OK and empty. Null calls all.
   void Start(Method method, absl::Time deadline, const MakeRequest& make_request,
              OnFailure on_failure = nullptr,
              const std::function<bool(int replica, int rank)>& wanted = nullptr) {
@@ -85,7 +85,7 @@ class RankCalls {
     }
   }
 
-  // True where all have answered by then.
+  // Returns true if all calls have ended by then.
   bool WaitUntil(absl::Time deadline) {
     absl::MutexLock lock(&mu_);
     return mu_.AwaitWithDeadline(absl::Condition(
@@ -93,7 +93,7 @@ class RankCalls {
                                  deadline);
   }
 
-  // Ends what is under way with CANCELLED.
+  // Ends calls in flight with CANCELLED.
   void Cancel() {
     {
       absl::MutexLock lock(&mu_);
@@ -102,7 +102,7 @@ class RankCalls {
     for (auto& call : calls_) call->context->TryCancel();
   }
 
-  // [replica][rank]; complete once WaitUntil() has answered true.
+  // [replica][rank]; complete once WaitUntil() has returned true.
   const std::vector<std::vector<RankAnswer<Response>>>& answers() const { return answers_; }
 
  private:
@@ -125,7 +125,7 @@ class RankCalls {
       if (!status.ok()) call->response.Clear();
     }
     if (absl::IsCancelled(status) && !cancelled()) {
-      // Not by this side: a server that stops ends its calls so.
+      // Not cancelled by this side: a server that shuts down cancels its calls.
       status = absl::UnavailableError(
           absl::StrCat("the rollout ended the call, as one that stops does: ", status.message()));
     }

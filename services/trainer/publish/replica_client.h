@@ -1,6 +1,6 @@
 // ReplicaClient: the WeightService of every rank of one rollout replica.
 //
-// Calls go to all ranks at once and come back when all have answered; errors name replica, rank,
+// Calls go to all ranks at once and return when all have answered; errors name replica, rank,
 // address and phase. Any thread, one call at a time.
 #ifndef TANDEM_SERVICES_TRAINER_PUBLISH_REPLICA_CLIENT_H_
 #define TANDEM_SERVICES_TRAINER_PUBLISH_REPLICA_CLIENT_H_
@@ -16,8 +16,8 @@
 
 namespace tandem::trainer {
 
-// One rollout engine and the addresses HOST:PORT of its ranks. `resend`: the version goes to it
-// also where it has it, for what it has was found damaged.
+// One rollout engine and the addresses HOST:PORT of its ranks. `resend`: send the version even if
+// the replica has it, because its copy was found damaged.
 struct ReplicaEndpoint {
   std::string id;
   std::vector<std::string> rank_addresses;
@@ -26,7 +26,7 @@ struct ReplicaEndpoint {
   bool operator==(const ReplicaEndpoint&) const = default;
 };
 
-// What one rank answered.
+// One rank's response.
 template <typename Response>
 struct RankAnswer {
   absl::Status status;
@@ -45,7 +45,7 @@ class ReplicaClient {
   int num_ranks() const { return static_cast<int>(endpoint_.rank_addresses.size()); }
   Stub& stub(int rank) { return *stubs_[rank]; }
 
-  // "replica r0, rank 1 (127.0.0.1:5000), phase commit: ..." with the details kept.
+  // Returns "replica r0, rank 1 (127.0.0.1:5000), phase commit: ..." and keeps the status details.
   absl::Status Explain(int rank, const char* phase, const absl::Status& status) const;
 
  private:

@@ -1,5 +1,5 @@
-// ReshardFeeds: one trainer rank's senders, by the number of ranks of the replica that is fed. Each
-// is made when it is first asked for; all ranks make the same, from numbers alone.
+// ReshardFeeds: one trainer rank's senders, by the number of ranks of the fed replica. Creates each
+// on first use; all ranks derive the same ones from the numbers alone.
 #ifndef TANDEM_SERVICES_TRAINER_PUBLISH_RESHARD_FEEDS_H_
 #define TANDEM_SERVICES_TRAINER_PUBLISH_RESHARD_FEEDS_H_
 
@@ -15,17 +15,18 @@
 
 namespace tandem::trainer {
 
-// The layout of a replica of so many ranks; an error where the model cannot be split so.
+// Returns the layout of a replica with `num_ranks` ranks; an error if the model cannot be split
+// that way.
 using RolloutLayouts = std::function<absl::StatusOr<weights::ModelLayout>(int num_ranks)>;
 
-// Threads: the rank's collective thread; on the leader To() is also called by others, one at a time
+// Threads: the rank's collective thread; on the leader other threads also call To(), one at a time
 // and not while Send() runs.
 class ReshardFeeds {
  public:
   struct Options {
     weights::Holdings trainer;  // of all ranks
     int rank = 0;               // this one
-    ShardedWeights shards;      // its
+    ShardedWeights shards;      // this rank's
     RolloutLayouts rollout;
     weights::Manifest manifest;  // of whole tensors, in wire type
     int64_t bucket_bytes = 0;
@@ -43,11 +44,12 @@ class ReshardFeeds {
   bool deltas() const { return options_.deltas; }
   const weights::Manifest& manifest() const { return options_.manifest; }
 
-  // To a replica of so many ranks; stays where it is. Errors: those of the layout and of the plan.
+  // The feed to a replica with `num_ranks` ranks; the pointer stays valid. Errors: those of the
+  // layout and of the plan.
   absl::StatusOr<const Feed*> To(int num_ranks);
 
-  // As ReshardSender::Send(). Only the replica size that was sent to last has a base: a rank keeps
-  // one shard for it, whatever replicas there are.
+  // Like ReshardSender::Send(). Only the last replica size sent to has a base, so a rank keeps one
+  // shard for deltas, whatever the replicas.
   absl::StatusOr<ReshardSender::Sent> Send(comm::ProcessGroup& group, int num_ranks, bool delta,
                                            weights::PhaseTimes& times);
 

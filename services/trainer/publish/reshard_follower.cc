@@ -21,8 +21,8 @@ v1::SendReport ReportOf(const absl::Status& status) {
   return report;
 }
 
-// Waits on a thread of its own for the key that calls an attempt off, and then ends what the
-// attempt waits for.
+// Watches, on its own thread, for the key that cancels an attempt, and then aborts the attempt's
+// waits.
 class CallOffWatch {
  public:
   CallOffWatch(std::unique_ptr<comm::StoreClient> store, std::string key, absl::Time deadline)
@@ -64,7 +64,7 @@ absl::Status ReshardFollower::Follow() {
     // The end has no bytes that could arrive damaged.
     if (received.ok() && order.update_id().empty()) return absl::OkStatus();
     if (received.ok()) received = OpenSecret(order);
-    // A plan that cannot be made is told before anybody waits for this rank in the update's group.
+    // Reports an impossible plan before anyone waits for this rank in the update's group.
     if (received.ok()) received = feeds_->To(order.replica_ranks()).status();
     RETURN_IF_ERROR(leader_.Send(ReportOf(received), "publish order"));
     if (received.ok()) {

@@ -1,4 +1,4 @@
-// ReshardFollower: what the trainer's other ranks do while the leader publishes.
+// ReshardFollower: the other trainer ranks' part in a publish that the leader runs.
 #ifndef TANDEM_SERVICES_TRAINER_PUBLISH_RESHARD_FOLLOWER_H_
 #define TANDEM_SERVICES_TRAINER_PUBLISH_RESHARD_FOLLOWER_H_
 
@@ -14,21 +14,21 @@
 
 namespace tandem::trainer {
 
-// Keeps its place in the update's group from one update to the next. Threads: the rank's collective
-// thread; a thread of its own watches for attempts that are called off.
+// Keeps its place in the update's group between updates. Threads: the rank's collective thread; an
+// internal thread watches for cancelled attempts.
 class ReshardFollower {
  public:
-  // Both outlive it. `world`: the group in which rank 0 gives orders. `group_secret`: as the
-  // leader's (reshard_plane.h).
+  // Feeds and world outlive it. `world`: the group in which rank 0 gives orders. `group_secret`:
+  // the same as the leader's (reshard_plane.h).
   ReshardFollower(ReshardFeeds* feeds, comm::ProcessGroup* world, std::string group_secret = "")
       : feeds_(feeds), world_(world), group_secret_(std::move(group_secret)), leader_(world, 0) {}
 
-  // Sends as the leader orders, until it ends. Errors are those of `world`, which is then broken;
-  // what goes wrong with an update is reported to the leader.
+  // Executes the leader's orders until it ends. Returns only errors of `world`, which is then
+  // broken; reports errors of an update to the leader.
   absl::Status Follow();
 
  private:
-  // Opens the secret that came with the order.
+  // Decrypts the secret that came with the order.
   absl::Status OpenSecret(v1::PublishOrder& order) const;
   v1::SendReport Carry(const v1::PublishOrder& order);
   absl::Status Send(const v1::PublishOrder& order, v1::SendReport& report);

@@ -86,14 +86,14 @@ absl::Status ReshardPlane::Order(const SendOrder& order) {
   limit_.Begin(order.deadline);
   limit_.Apply();
   RETURN_IF_ERROR(TellAll(message));
-  // Each is heard before the group is joined, where all would wait for one that knows nothing of
-  // it.
+  // Receives a report from every rank before joining the group, where all would wait for a rank
+  // without the order.
   absl::Status first;
   for (int rank = 1; rank < num_senders(); ++rank) {
     v1::SendReport heard;
     absl::Status status = ReceiveReport(rank, "publish order", heard);
     if (!world_->status().ok()) return status;
-    // Where the answer itself is damaged, the order most likely was not.
+    // If only the report was damaged, the order most likely was not.
     ordered_[rank] = heard.code() == 0;
     if (first.ok()) first = std::move(status);
   }
@@ -148,7 +148,7 @@ absl::StatusOr<SendResult> ReshardPlane::Send(comm::ProcessGroup& group, const S
     }
     add(report.sent_bytes(), report.elements(), report.changed_elements());
   }
-  times.Worked("gather", wait_start);  // of reports: what the slowest rank is behind the leader
+  times.Worked("gather", wait_start);  // of reports: how far the slowest rank is behind the leader
   RETURN_IF_ERROR(status);
   if (order.delta && elements > 0) {
     result.changed_share = static_cast<double>(changed) / static_cast<double>(elements);
@@ -164,7 +164,7 @@ absl::Status ReshardPlane::Drain() {
     ordered_[rank] = false;
     v1::SendReport report;
     const absl::Status told = ReceiveReport(rank, "publish report", report);
-    if (!world_->status().ok()) return told;  // else what it says is known, or of no use any more
+    if (!world_->status().ok()) return told;  // otherwise the report is known, or no longer needed
   }
   return world_->status();
 }

@@ -1,12 +1,12 @@
-// ReshardPlane: every trainer rank sends what it holds of each tensor to the ranks of the first
-// replica, which pass it on to the next (fleet_tables.h). No rank sees more than its own part.
+// ReshardPlane: every trainer rank sends its parts of each tensor to the ranks of the first
+// replica, which forward them to the next (fleet_tables.h). No rank sees more than its own part.
 //
-//   leader:  ReshardPlane plane(...); WeightPublisher drives it
-//   others:  RETURN_IF_ERROR(follower.Follow());            // reshard_follower.h, until End()
+//   ReshardPlane plane(&feeds, &world, timeout);   // the leader; WeightPublisher calls it
+//   RETURN_IF_ERROR(follower.Follow());            // the others, until End(): reshard_follower.h
 //
-// The leader gives orders over the trainer's own group and gets a report for each; an attempt that
-// it calls off is ended on the other ranks by the key abort/<update_id> in the rendezvous store.
-// What is waited for in that group ends with the update's deadline, and some, as well.
+// The leader gives orders over the trainer's own group and gets a report for each. To cancel an
+// attempt on the other ranks, it sets the key abort/<update_id> in the rendezvous store. Waits in
+// the trainer's group end at the update's deadline plus kReportGrace.
 #ifndef TANDEM_SERVICES_TRAINER_PUBLISH_RESHARD_PLANE_H_
 #define TANDEM_SERVICES_TRAINER_PUBLISH_RESHARD_PLANE_H_
 
@@ -27,10 +27,10 @@ namespace tandem::trainer {
 
 class ReshardPlane : public DataPlane {
  public:
-  // Feeds and group outlive it. `world`: all ranks that send, the leader is rank 0; null where it
-  // is alone; `world_timeout` is what it has between updates. `group_secret`: what the ranks of the
-  // trainer know, under which an update's secret travels to them; empty where they have none, and
-  // the secret travels as the world's links do.
+  // Feeds and group outlive it. `world`: all sending ranks, with the leader as rank 0; null if it
+  // is alone. `world_timeout`: its timeout between updates. `group_secret`: the trainer ranks'
+  // shared secret, which encrypts an update's secret on its way to them; if empty, the update's
+  // secret is only as safe as the world's links.
   ReshardPlane(ReshardFeeds* feeds, comm::ProcessGroup* world, absl::Duration world_timeout,
                std::string group_secret = "");
 
@@ -51,20 +51,20 @@ class ReshardPlane : public DataPlane {
 
  private:
   absl::Status TellAll(const v1::PublishOrder& order);
-  // What a rank sends to a replica of so many ranks, for an error.
+  // Names the last message a rank sends to a replica with that many ranks, for errors.
   std::string LastMessage(int rank, int replica_ranks);
-  // What a rank answers. Its failure, with its number, comes as an error: DATA_LOSS also where the
-  // answer arrived damaged. Errors of the group are in world_->status() as well.
+  // Receives a rank's report. Returns the rank's failure, with its number, as an error; DATA_LOSS
+  // if the report arrived damaged. Errors of the group are also in world_->status().
   absl::Status ReceiveReport(int rank, absl::string_view tag, v1::SendReport& report);
 
   ReshardFeeds& feeds_;
-  absl::Mutex mu_;  // of what may make a feed
+  absl::Mutex mu_;  // guards whatever may create a feed
   FleetTables tables_ ABSL_GUARDED_BY(mu_);
   comm::ProcessGroup* const world_;
   const std::string group_secret_;
-  std::vector<MessageLink> links_;  // to ranks 1 and on
+  std::vector<MessageLink> links_;  // to ranks 1 and up
   int64_t model_bytes_ = 0;
-  std::vector<bool> ordered_;  // by rank: whether its report is to come
+  std::vector<bool> ordered_;  // by rank: whether its report is still due
   GroupDeadline limit_;        // of the world
 };
 

@@ -26,7 +26,7 @@ using weights::Message;
 using weights::MessagePiece;
 using Clock = weights::PhaseTimes::Clock;
 
-// What is cast and digested at a time.
+// Bytes cast and digested at a time.
 constexpr int64_t kCastPortionBytes = int64_t{64} << 10;
 
 }  // namespace
@@ -82,7 +82,7 @@ std::vector<int> ReshardSender::FindKept() const {
   for (size_t u = 0; u < shards_.units.size(); ++u) {
     const ShardedWeights::Unit& unit = shards_.units[u];
     if (unit.digests == nullptr || unit.computed.scalar_type() != wire_type_) continue;
-    // What several ranks hold is shared out among them: of that nobody has the digest.
+    // Several ranks share the sending of what they all hold: no one's digest covers such a part.
     for (const ShardDigests::Part& part : unit.digests->parts()) {
       if (counted[part.tensor] == part.elements) kept[part.tensor] = static_cast<int>(u);
     }
@@ -233,7 +233,7 @@ absl::Status ReshardSender::SendWhole(comm::ProcessGroup& group, int to, size_t 
                                       Sent& sent, weights::PhaseTimes& times) {
   const auto& [message, spans] = messages_[index];
   std::vector<at::Tensor> leaving;
-  // What is not digested when it is packed.
+  // Spans that packing did not digest.
   std::vector<BucketSpan> left_spans;
   std::vector<at::Tensor> left;
   for (const BucketSpan& span : spans) {
@@ -301,7 +301,7 @@ absl::StatusOr<ReshardSender::Sent> ReshardSender::Send(comm::ProcessGroup& grou
     return absl::FailedPreconditionError("a delta was asked for, but nothing was sent before");
   }
   const auto entered = ops_.Enter();
-  has_base_ = false;  // until all has been sent
+  has_base_ = false;  // until everything has been sent
   auto sent = SendMessages(group, first_receiver, delta, times);
   if (!sent.ok()) {
     // The group may still read the buffers.

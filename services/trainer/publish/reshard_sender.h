@@ -1,16 +1,16 @@
-// ReshardSender: one trainer rank's part in an update: of each of its messages of the plan it casts
-// the pieces that it holds to the wire type, and sends them to the rank that wants them.
+// ReshardSender: one trainer rank's part in an update. For each of its messages in the plan, it
+// casts its pieces to the wire type and sends them to the receiving rank.
 //
-// A delta is what changed since the bytes that were sent last; for that the sender keeps them, one
-// shard in wire type. What it sent last is a base only where it is live everywhere, which the
-// caller knows.
+// A delta holds the changes since the bytes that were sent last, so the sender keeps those: one
+// shard in wire type. They are a valid base only if they are live everywhere, which the caller
+// checks.
 //
-// What lies in a shard as it travels, in the master or in its copy in compute type, is sent from
-// there; where the shard keeps its digest (shard_digests.h), it is not read here. Transfer memory
-// is at most that of the messages under way (MessagesUnderWay); with deltas two buckets, as they
-// are and coded. Deltas are coded by the CPU: on a device, what is packed comes to the host through
-// page-locked memory of two messages, where the base is kept as well, and the delta goes back.
-// Threads: the rank's collective thread.
+// Pieces that already lie in a shard in wire type, in the master or in its compute-type copy, are
+// sent from there without a copy; if the shard keeps its digest (shard_digests.h), they are not
+// read here either. Transfer memory is at most that of the messages in flight (MessagesUnderWay);
+// with deltas two buckets, raw and coded. The CPU codes deltas: on a device, packed bytes come to
+// the host through page-locked memory of two messages, where the base is kept too, and the delta
+// goes back. Threads: the rank's collective thread.
 #ifndef TANDEM_SERVICES_TRAINER_PUBLISH_RESHARD_SENDER_H_
 #define TANDEM_SERVICES_TRAINER_PUBLISH_RESHARD_SENDER_H_
 
@@ -36,18 +36,19 @@
 
 namespace tandem::trainer {
 
-// What both sides of an update know of it beforehand.
+// The layout that both sides of an update know beforehand.
 struct ReshardLayout {
   weights::Manifest manifest;  // of whole tensors, in wire type
   weights::ReshardPlan plan;   // from the trainer's ranks to a replica's
-  // By receiver and tensor: whether the digest of what it gets counts. Every element of a tensor
-  // counts once, so the senders' digests add up to the tensor's.
+  // By receiver and tensor: whether the digest of the received part counts. Every element counts
+  // once, so the senders' digests add up to the tensor's.
   std::vector<std::vector<bool>> counts;
-  // By receiver and tensor: the bytes of what it holds.
+  // By receiver and tensor: the bytes the receiver holds.
   std::vector<std::vector<int64_t>> tensor_bytes;
 };
 
-// Of a mesh and replicas whose ranks have the parts of `rollout`. Errors: those of the plan.
+// Layout for the trainer's mesh and replicas whose ranks hold the parts of `rollout`. Errors: the
+// plan's.
 absl::StatusOr<ReshardLayout> MakeReshardLayout(const weights::Holdings& trainer,
                                                 const weights::ModelLayout& rollout,
                                                 weights::Manifest manifest, int64_t bucket_bytes);
@@ -55,25 +56,26 @@ absl::StatusOr<ReshardLayout> MakeReshardLayout(const weights::Holdings& trainer
 class ReshardSender {
  public:
   struct Sent {
-    std::vector<weights::DigestSum> digests;  // by tensor, of what counts
+    std::vector<weights::DigestSum> digests;  // by tensor, of the parts that count
     int64_t bytes = 0;                        // on the wire
     int64_t elements = 0;                     // of a delta
     int64_t changed = 0;
   };
 
-  // `layout` outlives the sender; `shards` are those of rank `sender` of the plan. The masters are
-  // read in place. `keeps_base`: deltas will be asked for. INVALID_ARGUMENT where a message lies
-  // outside of the shards, or the wire type is none.
+  // `layout` outlives the sender; `shards` are those of rank `sender` of the plan. Reads the
+  // masters in place. `keeps_base`: deltas will be sent. INVALID_ARGUMENT if a message lies outside
+  // of the shards, or the wire type is invalid.
   static absl::StatusOr<std::unique_ptr<ReshardSender>> Create(const ReshardLayout& layout,
                                                                ShardedWeights shards, int sender,
                                                                bool keeps_base);
 
-  // Receiver r of the plan is rank first_receiver + r of the group. Errors: those of the group,
-  // which is then to be aborted, with the bucket; FAILED_PRECONDITION for a delta without a base.
+  // Receiver r of the plan is rank first_receiver + r of the group. Errors: the group's, naming the
+  // bucket, after which the caller aborts the group; FAILED_PRECONDITION for a delta without a
+  // base.
   absl::StatusOr<Sent> Send(comm::ProcessGroup& group, int first_receiver, bool delta,
                             weights::PhaseTimes& times);
 
-  // Forgets what was sent last, and its memory; the next delta has no base.
+  // Drops the bytes that were sent last and frees their memory; the next delta has no base.
   void DropBase() {
     has_base_ = false;
     base_.clear();
@@ -84,12 +86,12 @@ class ReshardSender {
   struct Slot {
     at::Tensor packed;  // bytes
     at::Tensor coded;   // bytes of the delta
-    at::Tensor size;    // guarded, of the delta
+    at::Tensor size;    // guarded size of the delta
     std::vector<std::unique_ptr<comm::Work>> works;
   };
   struct Outgoing {
     const weights::Message* message;
-    std::vector<weights::BucketSpan> spans;  // of what travels in one message each
+    std::vector<weights::BucketSpan> spans;  // each travels as one message
   };
 
   ReshardSender(const ReshardLayout& layout, ShardedWeights shards, bool keeps_base)
@@ -98,28 +100,28 @@ class ReshardSender {
   absl::StatusOr<Sent> SendMessages(comm::ProcessGroup& group, int first_receiver, bool delta,
                                     weights::PhaseTimes& times);
   absl::StatusOr<at::Tensor> PackedOf(Slot& slot) const;
-  // What was packed, where the CPU reads it: after Encode().
+  // The packed bytes in memory that the CPU reads. Call after Encode().
   at::Tensor OnHost(const at::Tensor& packed) const;
-  // Makes `packed`, of message `index`, the slot's delta and its size.
+  // Encodes `packed`, of message `index`, into the slot's delta and its size.
   absl::StatusOr<weights::DeltaStats> Encode(size_t index, const at::Tensor& packed, Slot& slot);
-  // The span's bytes where they lie in the shard, if they do in wire type and in one range; else
+  // The span's bytes in place, if the shard holds them in wire type and in one range; else
   // undefined.
   at::Tensor InShard(const weights::Message& message, const weights::BucketSpan& span) const;
-  // Casts the span's pieces to `to` and, on the host, digests what counts of them while it is in
+  // Casts the span's pieces to `to` and, on the host, digests those that count while they are in
   // the core's cache.
   absl::Status Pack(const weights::Message& message, const weights::BucketSpan& span, at::Tensor to,
                     Sent& sent) const;
-  // Spans of the message, and the bytes of each.
+  // `bytes`: the bytes of each span of the message.
   absl::Status Digest(const weights::Message& message, absl::Span<const weights::BucketSpan> spans,
                       absl::Span<const at::Tensor> bytes, Sent& sent) const;
-  // Of each tensor, which unit's shard keeps the digest of just what this rank sends of it and
+  // By tensor, the unit whose shard keeps the digest of exactly what this rank sends of it and
   // counts; -1: none.
   std::vector<int> FindKept() const;
-  // What the ranks' sum lacks: of the tensors whose digest is kept.
+  // Adds the kept digests, of the tensors that Digest() skipped.
   absl::Status AddKept(Sent& sent) const;
-  // Whether what is sent of the tensor to the rank is to be digested.
+  // Whether to digest the part of the tensor that is sent to the rank.
   bool Digests(int to, int tensor) const;
-  // Notes what was sent of the span, as the next delta's base.
+  // Stores the sent bytes of the span as the next delta's base.
   absl::Status Keep(size_t index, const weights::BucketSpan& span, const at::Tensor& bytes);
   absl::Status SendWhole(comm::ProcessGroup& group, int to, size_t index, Slot& slot, Sent& sent,
                          weights::PhaseTimes& times);
@@ -135,10 +137,10 @@ class ReshardSender {
   std::vector<Outgoing> messages_;  // this rank's, in order
   std::vector<Slot> slots_;         // by the message's number
   std::vector<at::Tensor> base_;    // by message, on the host: the bytes that were sent last
-  // On a device: what the CPU works on, which is a message that was packed, and its delta.
+  // On a device: host buffers in which the CPU works, for a packed message and its delta.
   at::Tensor host_packed_, host_coded_;
   bool has_base_ = false;
-  std::vector<int> kept_;  // as FindKept()
+  std::vector<int> kept_;  // result of FindKept()
 };
 
 }  // namespace tandem::trainer

@@ -19,7 +19,7 @@
 namespace tandem::trainer {
 namespace {
 
-// What the leader tells beside the buckets that it wants.
+// The leader's messages other than bucket requests.
 constexpr int64_t kEnd = -1;
 constexpr int64_t kTellDigests = -2;
 constexpr int kAskAhead = 1;
@@ -112,7 +112,7 @@ std::vector<ShardGatherSource::Run> ShardGatherSource::RunsOf(int rank, int buck
   const int64_t end = begin + plan_.buckets[bucket].size_bytes() / element_size_;
   if (shards_.layout != nullptr) return RunsOfParts(rank, begin, end);
   std::vector<Run> runs;
-  // The last unit that begins at or before the bucket, and on from there.
+  // Starts at the last unit that begins at or before the bucket.
   auto first =
       std::upper_bound(unit_start_.begin(), unit_start_.end(), begin) - unit_start_.begin() - 1;
   for (size_t u = std::max<int64_t>(0, first); u < shards_.units.size() && unit_start_[u] < end;
@@ -166,7 +166,7 @@ absl::StatusOr<int64_t> ShardGatherSource::Hear() {
     ASSIGN_OR_RETURN(auto work, control_->Receive(message, 0, "gather control"));
     RETURN_IF_ERROR(work->Wait());
     const auto [number, word] = comm::ReadGuarded<2>(message);
-    if (number < heard_) continue;  // it came before
+    if (number < heard_) continue;  // a duplicate
     heard_ = number + 1;
     return word;
   }
@@ -177,7 +177,7 @@ absl::Status ShardGatherSource::CheckGathered(const std::vector<weights::TensorD
     RETURN_IF_ERROR(SendWord(rank, kTellDigests, asking_[0]));
   RETURN_IF_ERROR(WaitForAsking());
   absl::Status first;
-  for (int rank = 1; rank < shards_.ranks; ++rank) {  // each is heard, whatever the others said
+  for (int rank = 1; rank < shards_.ranks; ++rank) {  // receive from each, even after an error
     ApplyLimit();
     v1::HeldDigests told;
     absl::Status status = links_[rank].Receive(told, "given digests");
@@ -197,7 +197,7 @@ absl::Status ShardGatherSource::WaitFor(Slot& slot, int bucket) {
   for (const Landing& landing : slot.landings) {
     if (status.ok()) status = Scatter(landing);
   }
-  // What is scattered is read until then.
+  // The landings' buffers are read until then.
   if (status.ok() && !slot.landings.empty()) status = ops().Synchronize();
   slot.works.clear();
   slot.held.clear();
@@ -237,7 +237,7 @@ absl::Status ShardGatherSource::WaitForAsking() {
 }
 
 absl::Status ShardGatherSource::Ask(int bucket) {
-  // What asked for the bucket before the last was read before that one's bytes were sent.
+  // The ranks read the request for the bucket before last before they sent its bytes.
   RETURN_IF_ERROR(WaitForAsking(bucket));
   for (int rank = 1; rank < shards_.ranks; ++rank) {
     RETURN_IF_ERROR(SendWord(rank, bucket, asking_[bucket % 2]));
@@ -294,7 +294,7 @@ absl::Status ShardGatherSource::Start(int bucket, at::Tensor buffer, weights::Ph
 
 absl::Status ShardGatherSource::Finish(int bucket) {
   RETURN_IF_ERROR(WaitFor(slots_[bucket % 2], bucket));
-  // Its messages have long arrived: the last of them was read before the bucket's bytes were sent.
+  // Its messages have arrived: the peer read the last of them before it sent the bucket's bytes.
   if (next_start_ == static_cast<int>(plan_.buckets.size())) return WaitForAsking();
   return absl::OkStatus();
 }

@@ -1,16 +1,18 @@
 // ShardGatherSource: the trainer's side of an update's data. Every rank holds a slice of every
-// unit; bucket by bucket they cast what is theirs to the wire type and send it to the leader,
-// straight to its place in the bucket's buffer. The leader never holds more than the two buckets
-// that are under way.
+// unit; bucket by bucket, the ranks cast their elements to the wire type and send them to the
+// leader, straight into their place in the bucket's buffer. The leader never holds more than the
+// two buckets in flight.
 //
-// The leader decides which buckets are gathered, and says so to the other ranks in a message of a
-// few words for each, one bucket ahead, so that they pack while it gathers. What it has asked for
-// it takes, needed or not; so however an update ends, all ranks have issued the same operations,
-// and the trainer's group is as good as before. At the end every rank tells the digests of what it
-// gave, so that what was changed between two ranks is known.
+// The leader decides which buckets are gathered and requests each from the other ranks in a short
+// message, one bucket ahead, so that they pack while it gathers. It receives every bucket it has
+// requested, even if it no longer needs it. So however an update ends, all ranks have issued the
+// same operations, and the trainer's group stays usable. At the end every rank sends the digests of
+// what it gave, which reveals damage between two ranks.
 //
-//   leader:  source.Start(0, buffer) ... source.Finish(n) ... source.End();      // by a Transport
-//   others:  RETURN_IF_ERROR(source.Follow());                                   // until End()
+//   RETURN_IF_ERROR(source.Start(0, buffer, times));   // the leader, called by a Transport
+//   RETURN_IF_ERROR(source.Finish(0));
+//   RETURN_IF_ERROR(source.End());
+//   RETURN_IF_ERROR(source.Follow());                  // the others, until End()
 //
 // Threads: the rank's collective thread. Errors are those of the trainer's group, which is then
 // broken.
@@ -38,69 +40,67 @@
 
 namespace tandem::trainer {
 
-// What one rank holds of the model: of each unit of the parameter table, in its order, the slice
-// [rank * padded_numel / ranks, (rank + 1) * padded_numel / ranks) of the flat buffer. Where ranks
-// hold parts of the tensors (tensor parallelism), `layout` says which.
+// One rank's part of the model: for each unit, in the parameter table's order, the slice [rank *
+// padded_numel / ranks, (rank + 1) * padded_numel / ranks) of the flat buffer. With tensor
+// parallelism, `layout` says which parts of the tensors each rank holds.
 struct ShardedWeights {
   struct Unit {
     at::Tensor master;         // [padded_numel / ranks], float32, on the host or on ops' device
     int64_t numel = 0;         // of the unit
     int64_t padded_numel = 0;  // a multiple of ranks
-    // The master in the type that is computed with, or undefined: where that is the wire's, what
-    // travels lies there.
+    // The master in compute type, or undefined. If that is the wire type, it is sent from here.
     at::Tensor computed;
-    // Of `computed`, where they are kept; null: nobody does.
+    // Digests of `computed`, if kept; else null.
     std::shared_ptr<const ShardDigests> digests;
   };
   int ranks = 1;
   int rank = 0;
   std::vector<Unit> units;
   std::shared_ptr<const ShardLayout> layout;  // null: the units are whole
-  // Of the device that the groups of an update move tensors on; buckets are its memory.
+  // Operations of the device on which the groups of an update move tensors; buckets are its memory.
   weights::DeviceOps* ops = &weights::CpuOps();
 };
 
 class ShardGatherSource : public weights::BucketSource {
  public:
-  // `plan` and the groups outlive the source; `group` may be null where there is one rank, and may
-  // have more ranks after the shards'. `control`: the same ranks, for tensors on the CPU; null
-  // where `group` is that itself. The masters are read in place, so they must not change while
-  // an update runs. INVALID_ARGUMENT where the units are not the plan's tensors, or the plan mixes
-  // element types.
+  // `plan` and the groups outlive the source. `group` may be null with one rank, and may have more
+  // ranks after the shards'. `control`: the same ranks, for tensors on the CPU; null if `group`
+  // serves for that. Reads the masters in place, so they must not change while an update runs.
+  // INVALID_ARGUMENT if the units do not match the plan's tensors, or the plan mixes element types.
   static absl::StatusOr<std::unique_ptr<ShardGatherSource>> Create(
       const weights::TransferPlan& plan, ShardedWeights shards, comm::ProcessGroup* group,
       comm::ProcessGroup* control = nullptr);
 
   weights::DeviceOps& ops() const { return *shards_.ops; }
 
-  // The leader (rank 0).
+  // For the leader (rank 0).
   absl::Status Start(int bucket, at::Tensor buffer, weights::PhaseTimes& times) override;
   absl::Status Finish(int bucket) override;
-  // After the last Finish(): whether what was gathered, which has `digests`, is what the ranks
-  // gave. DATA_LOSS names the tensor that is not, or the rank whose answer arrived damaged.
+  // Call after the last Finish(): checks that the gathered bytes, with `digests`, are those that
+  // the ranks gave. DATA_LOSS names the damaged tensor, or the rank whose digests arrived damaged.
   absl::Status CheckGathered(const std::vector<weights::TensorDigest>& digests);
-  // Completes what has been asked for, after a failure of the transport. A Start() after it begins
-  // anew.
+  // After a failure of the transport: completes all requested transfers. A later Start() restarts
+  // the gather.
   absl::Status Drain();
-  // Before the first Start() of an update: until End(), waits end with `deadline` and kReportGrace;
-  // `otherwise` is the timeout that the group has then.
+  // Call before the first Start() of an update: until End(), waits end at `deadline` plus
+  // kReportGrace; End() restores the timeout `otherwise`.
   void Begin(absl::Time deadline, absl::Duration otherwise);
-  // Drains, and lets the other ranks' Follow() return. A Start() after it begins with the next
+  // Drains, and lets the other ranks' Follow() return. A later Start() pairs with their next
   // Follow().
   absl::Status End();
 
-  // The other ranks: takes part until the leader ends.
+  // For the other ranks: takes part until the leader ends.
   absl::Status Follow();
 
  private:
-  // Elements that one rank holds of a bucket without a gap.
+  // A contiguous range of elements of a bucket that one rank holds.
   struct Run {
     int unit;
     int64_t shard_offset;
     int64_t bucket_offset;
     int64_t count;
   };
-  // What a rank sends of a bucket in one message, where its elements are scattered.
+  // A rank's elements of a bucket in one message, if they are scattered.
   struct Landing {
     at::Tensor packed;  // bytes
     at::Tensor buffer;  // the bucket's
@@ -136,7 +136,7 @@ class ShardGatherSource : public weights::BucketSource {
   absl::Status Ask(int bucket);
   absl::Status PostReceives(int bucket, const at::Tensor& buffer, Slot& slot);
   absl::Status SendWord(int rank, int64_t word, Slot& slot);
-  // What the leader tells next.
+  // Receives the leader's next word.
   absl::StatusOr<int64_t> Hear();
   absl::Status SendBucket(int bucket, at::Tensor staging, Slot& slot);
 
@@ -150,7 +150,7 @@ class ShardGatherSource : public weights::BucketSource {
   std::vector<int64_t> unit_start_;
   std::vector<int64_t> bucket_start_;  // elements of the canonical stream before each bucket
   std::array<Slot, 2> slots_;          // by the bucket's number
-  std::array<Slot, 2> asking_;         // the messages that ask, likewise
+  std::array<Slot, 2> asking_;         // the requests, likewise
   std::optional<GroupDeadline> limit_, control_limit_;
   GivenDigests given_;
   std::vector<MessageLink> links_;                                   // by rank, for digests

@@ -11,9 +11,9 @@
 namespace tandem::trainer {
 namespace {
 
-// What is cast and digested at a time: small enough to be digested out of a core's cache.
+// Bytes cast and digested at a time: few enough to digest them from a core's cache.
 constexpr int64_t kPortionBytes = int64_t{1} << 20;
-// A device takes more at a time, for each has to be waited for.
+// A device takes more at a time, because each portion has to be waited for.
 constexpr int64_t kDevicePortionBytes = int64_t{256} << 20;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Pieces of a model's tensors in one rank's shards: cast to the wire type, and digested there.
+// Pieces of a model's tensors in one rank's shards: casts them to the wire type and digests them.
 #ifndef TANDEM_SERVICES_TRAINER_PUBLISH_SHARD_PIECES_H_
 #define TANDEM_SERVICES_TRAINER_PUBLISH_SHARD_PIECES_H_
 
@@ -18,28 +18,28 @@
 
 namespace tandem::trainer {
 
-// INVALID_ARGUMENT, with the tensor, where the piece lies outside of the shards.
+// INVALID_ARGUMENT, naming the tensor, if the piece lies outside of the shards.
 absl::Status CheckPiece(const weights::Manifest& manifest, const ShardedWeights& shards,
                         const weights::Piece& piece, const weights::Place& from);
 
-// A piece, and where it lies in the shards.
+// A piece, and its place in the shards.
 struct ShardPiece {
   weights::Piece piece;
   weights::Place from;
 };
 
-// Casts the pieces into `to`, or copies them where they are there in its type, run after run: as
-// many elements of the wire type, in memory of the shards' ops, where the work is queued. Errors:
-// those of the ops.
+// Casts the pieces, or copies those already in wire type, one after another into `to`, which has
+// exactly their number of elements in wire type. `to` is memory of the shards' ops, which queue the
+// work. Errors: those of the ops.
 absl::Status PackPieces(const ShardedWeights& shards, absl::Span<const ShardPiece> pieces,
                         const at::Tensor& to);
 
-// What PackPieces() wrote of one piece, as a part of its tensor.
+// The digest run of one piece that PackPieces() wrote, as a part of its tensor.
 weights::DigestRun RunOfPacked(const weights::Piece& piece, int64_t element_bytes,
                                const std::byte* packed);
 
-// By tensor of the manifest, the digest in wire type of `holdings`, which are the shards'. Casts a
-// few MiB at a time. Errors: those of CheckPiece() and WireType().
+// By tensor of the manifest, the digest in wire type of `holdings`, this rank's. Casts a few MiB at
+// a time. Errors: those of CheckPiece() and WireType().
 absl::StatusOr<std::vector<weights::DigestSum>> DigestShards(
     const weights::Manifest& manifest, const ShardedWeights& shards,
     absl::Span<const weights::Holding> holdings);

@@ -53,7 +53,7 @@ void StreamFeed::FeedFrom(ReplicaClient& source, ReplicaClient& reader, Result& 
   options.policy_version = options_.policy_version;
   options.stream_addresses = source.endpoint().rank_addresses;
   options.stream_source = source.id();
-  options.deadline = options_.deadline;  // a source that falls silent is given up by the reader
+  options.deadline = options_.deadline;  // if a source hangs, the reader gives it up
   options.blame_grace = options_.blame_grace;
   UpdateAttempt attempt(plane_, options, {&reader});
   weights::PhaseTimes times;
@@ -67,8 +67,8 @@ void StreamFeed::FeedFrom(ReplicaClient& source, ReplicaClient& reader, Result& 
     status = attempt.Commit(times);
     result.own_error = !status.ok();
   } else {
-    // Nobody is to blame where the reader lives but could not read; and what arrived damaged though
-    // every bucket was found right was so where it came from.
+    // Nobody is to blame if the live reader could not read. If every bucket verified and the result
+    // is still damaged, the source's copy is damaged.
     const absl::Status& blamed = attempt.failures()[0];
     result.own_error = !blamed.ok() && !absl::IsDataLoss(blamed);
   }

@@ -1,5 +1,5 @@
-// StreamFeed: brings replicas to a version that others have. Each pulls it over gRPC, rank by rank,
-// from one of those; the trainer's ranks take no part, and no group is made.
+// StreamFeed: brings replicas to a version that other replicas have. Each pulls it over gRPC, rank
+// by rank, from one of those; the trainer's ranks take no part and no group is created.
 //
 //   StreamFeed feed(plane, options, sources, digests);
 //   for (StreamFeed::Result& result : feed.Run(readers)) ...
@@ -21,7 +21,7 @@ namespace tandem::trainer {
 
 using TensorDigests = std::vector<common::v1::TensorDigest>;  // one a tensor, in manifest order
 
-// One use.
+// Single use.
 class StreamFeed {
  public:
   struct Options {
@@ -33,21 +33,21 @@ class StreamFeed {
   struct Result {
     bool committed = false;
     absl::Status error;
-    // The replica's own; else every source failed it, and it may be fed otherwise.
+    // True: the replica itself failed. False: every source failed, and another feed may work.
     bool own_error = false;
-    std::string table_id;  // that it was told; empty: none
-    std::string source;    // id of the replica that it was fed by
+    std::string table_id;  // tables that it received; empty: none
+    std::string source;    // id of the replica that fed it
     double pause_seconds = 0;
     std::vector<std::string> rank_digests;
     std::vector<v1::UpdateLink> links;
   };
 
-  // `sources` have the version, whose whole tensors have `digests`.
+  // `sources` have the version; `digests` are those of its whole tensors.
   StreamFeed(DataPlane& plane, Options options, std::vector<ReplicaClient*> sources,
              TensorDigests digests);
 
-  // Blocks until each of them has the version or cannot get it. They do not wait for each other:
-  // each has a thread, which takes one source after another until one feeds it.
+  // Blocks until each reader has the version or cannot get it. Readers run in parallel, a thread
+  // each, which tries one source after another until one succeeds.
   std::vector<Result> Run(const std::vector<ReplicaClient*>& readers);
 
  private:

@@ -11,13 +11,13 @@ namespace {
 
 using Link = TransferReport::Link;
 
-// Whether the report says by itself that the link into the replica is broken.
+// Whether the report alone shows that the link into the replica is broken.
 bool AccusesIncoming(const TransferReport& report) {
   if (report.link == Link::kOwn) return true;
   if (report.link != Link::kFrom) return false;
   if (!report.after_abort || report.timed_out) return true;
-  // The leader's abort ends the group that it is in, and what flows behind it. A replica further
-  // down that is still looking for its neighbours does not notice.
+  // The leader's abort ends its own group and the transfers behind it, but not a replica further
+  // down that is still joining its neighbours.
   return !report.joined && report.replica > 0;
 }
 
@@ -51,7 +51,7 @@ TransferBlame FindBlame(const std::vector<TransferReport>& reports, bool chained
     return blame;
   }
   if (!chained) return blame;
-  int feeder = -1;  // the last replica that says that its link to the next is broken
+  int feeder = -1;  // the last replica that reports a broken link to the next
   std::optional<int> first;
   for (const TransferReport& report : reports) {
     if (report.link == Link::kForward) feeder = std::max(feeder, report.replica);

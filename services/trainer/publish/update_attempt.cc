@@ -32,17 +32,17 @@ constexpr absl::Duration kFailurePoll = absl::Milliseconds(20);
 constexpr absl::Duration kCommitRetryFor = absl::Seconds(10);
 constexpr absl::Duration kCommitRetryPause = absl::Milliseconds(50);
 
-// Whether a rank's answer says that its transfer ended as that of others did: by itself it is not
-// to blame.
+// Whether a rank's error only says that its transfer ended like that of others: then it is not to
+// blame.
 bool IsOfTheTransfer(const absl::Status& status) { return ParseTransferReport(status).has_value(); }
 
-// How a wait ended here says nothing of whether the update may be tried again: it may.
+// The update may be retried, whatever code ended the wait here.
 absl::Status AsUnavailable(const absl::Status& status) {
   if (!absl::IsCancelled(status) && !absl::IsAborted(status)) return status;
   return absl::UnavailableError(status.message());
 }
 
-// What has been sent may still be on its way: only the last bucket of all is known by then.
+// Sent buckets may still be in flight: by then only the last bucket of all is known.
 std::string LastBucket(const RankTable& table) {
   if (table.buckets.empty() || table.buckets.back().pieces_size() == 0)
     return ", though everything";
@@ -108,9 +108,9 @@ common::v1::GroupRendezvous UpdateAttempt::GroupOf(const std::string& prefix, in
   return group;
 }
 
-// The group of a link has the ranks of the replica that feeds, then those of the one that is fed.
-// Where both have as many, rank i feeds rank i: a bucket's source is a rank in the plan, and so in
-// the first group; within the link it is whoever feeds. Else the plan is the link's own.
+// The group of a link has the ranks of the feeding replica, then those of the fed one. If both have
+// equally many, rank i feeds rank i: a bucket's source is a rank in the plan, as in the first
+// group; within the link it is the feeding rank. Otherwise the plan is the link's own.
 void UpdateAttempt::FillGroups(int replica, int rank, BeginUpdateRequest& request) const {
   const std::vector<std::string> prefixes =
       GroupPrefixes(plane_, options_.rendezvous.prefix(), replicas_.size());
@@ -241,7 +241,7 @@ void UpdateAttempt::FailFast(const absl::Status& why) {
   failed_fast_ = true;
   cancel_.Notify();
   if (group_ != nullptr) group_->Abort(why.message());
-  // Where the store does not answer either, the other trainer ranks go on until the deadline.
+  // If the store does not respond either, the other trainer ranks continue until the deadline.
   if (store_ != nullptr) store_->Set(absl::StrCat("abort/", update_id_), "abort").IgnoreError();
 }
 
@@ -308,8 +308,8 @@ absl::Status UpdateAttempt::Transfer(const std::vector<std::unique_ptr<comm::Sto
 }
 
 void UpdateAttempt::StartVerify() {
-  // Asked now, answered when the last bucket is there: so a rank that goes down meanwhile is known
-  // at once and by name, whatever the collective says.
+  // Sent now, answered once the last bucket has arrived: this reports a rank that dies meanwhile at
+  // once and by name, whatever the collective reports.
   verify_calls_ = std::make_unique<VerifyCalls>(replicas_);
   verify_calls_->Start(
       &WeightServiceAsync::VerifyUpdate, options_.deadline + options_.blame_grace,
@@ -323,7 +323,7 @@ void UpdateAttempt::StartVerify() {
           ended_for_report_ |= !failed_fast_;
           reports_.push_back(*report);
         }
-        // Others break off because of the one that is the cause; only that one is named.
+        // Other ranks fail as a consequence; only the cause is named.
         FailFast(IsOfTheTransfer(status) ? absl::AbortedError("a replica's transfer has ended")
                                          : replicas_[replica]->Explain(rank, "transfer", status));
       });
@@ -336,8 +336,8 @@ void UpdateAttempt::ExpectStream(std::vector<weights::TensorDigest> digests) {
 }
 
 absl::Status UpdateAttempt::Explain(const absl::Status& transfer) {
-  // The ranks that live say at once that their transfer has ended; those that say nothing are the
-  // cause, unless another one says that it is.
+  // Live ranks report at once that their transfer has ended; silent ones are the cause, unless
+  // another rank says that it is.
   verify_calls_->WaitUntil(absl::Now() + options_.blame_grace);
   verify_calls_->Cancel();
   verify_calls_->WaitUntil(absl::InfiniteFuture());
@@ -360,11 +360,12 @@ absl::Status UpdateAttempt::Explain(const absl::Status& transfer) {
     }
   }
   const std::optional<int> broken_link = FindCause();
-  // What else ends a transfer, such as a secret that does not fit, is the trainer's own fault.
+  // Other errors that end a transfer, such as a secret that does not match, are the trainer's own
+  // fault.
   const bool of_a_peer = absl::IsUnavailable(transfer) || absl::IsDeadlineExceeded(transfer) ||
                          absl::IsAborted(transfer) || absl::IsCancelled(transfer);
   if (FirstFailure().ok() && of_a_peer) {
-    // Else they may be waiting for the one that is the cause.
+    // Otherwise they may be waiting for the rank that is the cause.
     for (const auto& [replica, rank] : silent) {
       Blame(replica, rank, "transfer",
             absl::DeadlineExceededError(absl::StrCat("no answer within ",
@@ -401,7 +402,7 @@ std::optional<int> UpdateAttempt::FindCause() {
 absl::Status UpdateAttempt::Verify(weights::PhaseTimes& times) {
   const telemetry::ScopedSpan span("verify");
   const auto start = weights::PhaseTimes::Clock::now();
-  // Each call has the deadline; but where one has failed, the others are not waited for until then.
+  // Each call has the deadline; after a failure, do not wait for the others until then.
   while (!verify_calls_->WaitUntil(absl::Now() + kFailurePoll)) {
     if (cancel_.HasBeenNotified()) break;
   }

@@ -2,11 +2,11 @@
 //
 //   UpdateAttempt attempt(plane, options, replicas);
 //   absl::Status status = attempt.Begin(known);
-//   if (status.ok()) status = attempt.Transfer(...);   // while answers to VerifyUpdate are awaited
+//   if (status.ok()) status = attempt.Transfer(...);   // VerifyUpdate calls are in flight
 //   if (status.ok()) status = attempt.Verify();
 //   if (status.ok()) status = attempt.Commit(); else attempt.Abort(status);   // see failures()
 //
-// Every wait ends by the deadline. Errors name replica, rank, phase and bucket or tensor. Threads:
+// Every wait ends at the deadline. Errors name replica, rank, phase and bucket or tensor. Threads:
 // the leader's collective thread.
 #ifndef TANDEM_SERVICES_TRAINER_PUBLISH_UPDATE_ATTEMPT_H_
 #define TANDEM_SERVICES_TRAINER_PUBLISH_UPDATE_ATTEMPT_H_
@@ -32,76 +32,73 @@ namespace tandem::trainer {
 class UpdateAttempt {
  public:
   struct Options {
-    common::v1::WeightOwner owner;  // the trainer, whose incarnation every call names
+    common::v1::WeightOwner owner;  // the trainer, whose incarnation every call carries
     int64_t policy_version = 0;
-    // Host, port, backend; the prefix is that of GroupPrefixes().
+    // Host, port, backend; GroupPrefixes() gives the prefixes.
     common::v1::GroupRendezvous rendezvous;
-    // A delta: the version that every replica has, and its digest by replica and rank.
+    // For a delta: the version that every replica has, and its digest by replica and rank.
     bool delta = false;
     int64_t base_version = -1;
     std::vector<std::vector<std::string>> base_digests;
-    // By rank; not empty: one replica, which reads from there what another has. It joins no group.
+    // By rank, source addresses. Not empty: a single replica pulls the version from these and joins
+    // no group.
     std::vector<std::string> stream_addresses;
-    std::string stream_source;  // id of the replica that these are of
+    std::string stream_source;  // id of the source replica
     absl::Time deadline;
-    // In which the ranks find each other; infinite: until the deadline.
+    // Time for the ranks to join the rendezvous; infinite: until the deadline.
     absl::Duration join_timeout = absl::InfiniteDuration();
-    // How long ranks that say nothing are waited for once the transfer has failed.
+    // After a failed transfer, how long to wait for ranks that have not reported.
     absl::Duration blame_grace = absl::Seconds(5);
   };
-  // Makes the update's group until `join_by`, or answers the one that is there. Waits end when
+  // Creates the update's group until `join_by`, or returns the existing one. Waits end when
   // `cancel` is notified.
   using GetGroup = std::function<absl::StatusOr<comm::ProcessGroup*>(
       int size, absl::Time join_by, const absl::Notification* cancel)>;
 
-  // The replicas are fed in their order: see DataPlane::TablesFor().
+  // Feeds the replicas in their order: see DataPlane::TablesFor().
   UpdateAttempt(DataPlane& plane, Options options, std::vector<ReplicaClient*> replicas);
   ~UpdateAttempt();
 
   const std::string& update_id() const { return update_id_; }
 
-  // The groups of an update of so many replicas: the leader's first, then one for each link of the
-  // chain.
+  // Prefixes of the update's groups: the leader's first, then one for each link of the chain.
   static std::vector<std::string> GroupPrefixes(const DataPlane& plane, const std::string& prefix,
                                                 size_t num_replicas);
 
-  // Every rank is READY when it answers OK. `known`: by replica, the id of the tables that it was
-  // told last; where one has others, all are told. needs_manifest() is true where a rank has
-  // forgotten the manifest, so is another process than before: all must begin anew in a new group.
+  // Returns OK when every rank is READY. `known`: by replica, the id of the tables it received
+  // last; if one differs, all receive the new tables. needs_manifest() is true if a rank lost its
+  // manifest because its process restarted: all must then restart in a new group.
   absl::Status Begin(const std::vector<std::string>& known);
   bool needs_manifest() const { return needs_manifest_; }
-  // After Begin(): what replica number `replica` has been told.
+  // After Begin(): the id of the tables of replica number `replica`.
   const std::string& table_id(size_t replica) const { return tables_[replica].id; }
-  // Whether Begin() has told them, which those that answered now have.
+  // Whether Begin() sent the tables; the replicas that answered then have them.
   bool told_tables() const { return told_tables_; }
 
   // `stores`: clients of the rendezvous store, one for each of GroupPrefixes().
   absl::Status Transfer(const std::vector<std::unique_ptr<comm::StoreClient>>& stores,
                         const GetGroup& get_group, weights::PhaseTimes& times);
-  // Instead of Transfer() where a replica reads: the digests of the whole tensors that it is to
-  // get.
+  // Replaces Transfer() for a replica that pulls: sets the digests expected of its whole tensors.
   void ExpectStream(std::vector<weights::TensorDigest> digests);
   absl::Status Verify(weights::PhaseTimes& times);
   absl::Status Commit(weights::PhaseTimes& times);
-  // Drops the update on every rank that can be reached.
+  // Aborts the update on every reachable rank.
   void Abort(const absl::Status& reason);
 
   const std::string& model_digest() const { return model_digest_; }
   const SendResult& sent() const { return sent_; }
-  // By replica and rank: the digest of what the rank holds, after Verify().
+  // By replica and rank: the digest of the rank's tensors, after Verify().
   const std::vector<std::vector<std::string>>& rank_digests() const { return rank_digests_; }
-  // What each link carried, after Verify(): by receiver, then by sender.
+  // Bytes that each link carried, after Verify(): by receiver, then by sender.
   const std::vector<v1::UpdateLink>& links() const { return links_; }
-  // Of each replica: why it failed by itself, not because others did. All OK where nobody is to
-  // blame.
+  // By replica: its own failure, not one that others caused. All OK if nobody is to blame.
   const std::vector<absl::Status>& failures() const { return failures_; }
-  // Of each replica: whether it lives, but a rank of it cannot reach the rendezvous. failures()
-  // says so.
+  // By replica: it lives, but one of its ranks cannot reach the rendezvous. failures() says so.
   const std::vector<bool>& unreached() const { return unreached_; }
-  // After a failed transfer for which nobody is to blame: the replica whose incoming link broke,
-  // where that can be told.
+  // After a failed transfer for which nobody is to blame: the replica whose incoming link broke, if
+  // known.
   std::optional<int> broken_link() const { return broken_link_; }
-  // Of each replica, after Commit().
+  // By replica, after Commit().
   const std::vector<bool>& committed() const { return committed_; }
   const std::vector<double>& pause_seconds() const { return pause_seconds_; }
 
@@ -111,25 +108,25 @@ class UpdateAttempt {
       RankCalls<rollout::v1::VerifyUpdateRequest, rollout::v1::VerifyUpdateResponse>;
 
   std::unique_ptr<BeginCalls> AskToBegin();
-  // Aborts what ranks answer to be still open: an update of this trainer, which failed while they
-  // could not be reached. True where there was one, so that all may be asked again.
+  // Aborts updates that ranks report as still open: earlier ones of this trainer that failed while
+  // the ranks were unreachable. Returns true if there was one; the caller can then retry.
   bool CloseLeftOpen(const BeginCalls& begun);
   absl::Status Blame(int replica, int rank, const char* phase, const absl::Status& status);
   absl::Status FirstFailure() const;
-  // After a failed transfer: asks who is the cause. Answers the message for the caller, whose code
-  // is one for a call that may be repeated, where it was the network.
+  // After a failed transfer: finds the cause. Returns the caller's error; for a network failure its
+  // code allows a retry.
   absl::Status Explain(const absl::Status& transfer);
-  // Of the ranks that say that their transfer has ended, blames those that never came as far as the
-  // rendezvous, or returns the link that broke.
+  // Among the ranks that report a failed transfer, blames those that never reached the rendezvous,
+  // or returns the link that broke.
   std::optional<int> FindCause();
   void FailFast(const absl::Status& why);
   void FillGroups(int replica, int rank, rollout::v1::BeginUpdateRequest& request) const;
   common::v1::GroupRendezvous GroupOf(const std::string& prefix, int rank, int size) const;
   SendOrder MakeOrder();
   void StartVerify();
-  // Takes over what a rank says of its links, with the senders' names.
+  // Stores a rank's report of its links, with the senders' names.
   void NoteLinks(int replica, int rank, const rollout::v1::VerifyUpdateResponse& response);
-  // Of one replica, after all its ranks have answered: blames a rank that has other bytes.
+  // Call once all ranks of the replica have answered: blames a rank whose bytes differ.
   void CheckDigests(int replica);
   template <typename Request>
   Request MakeRequest() const;
@@ -155,7 +152,7 @@ class UpdateAttempt {
   comm::StoreClient* store_ ABSL_GUARDED_BY(mu_) = nullptr;  // of the leader's group
   comm::ProcessGroup* group_ ABSL_GUARDED_BY(mu_) = nullptr;
   bool failed_fast_ ABSL_GUARDED_BY(mu_) = false;
-  std::vector<TransferReport> reports_ ABSL_GUARDED_BY(mu_);  // as they came
+  std::vector<TransferReport> reports_ ABSL_GUARDED_BY(mu_);  // in order of arrival
   // Whether the first of them ended the transfer, rather than the leader's own group.
   bool ended_for_report_ ABSL_GUARDED_BY(mu_) = false;
   absl::Notification cancel_;

@@ -28,7 +28,7 @@ using Clock = weights::PhaseTimes::Clock;
 constexpr absl::Duration kReconnectFor = absl::Seconds(3);
 constexpr absl::Duration kReconnectPause = absl::Milliseconds(100);
 
-// As long as a request with a manifest of a few hundred tensors, and longer than any packet.
+// The size of a request with a manifest of a few hundred tensors, and longer than any packet.
 constexpr size_t kProbeBytes = 32 << 10;
 
 }  // namespace
@@ -61,7 +61,7 @@ absl::StatusOr<PublishReport> WeightPublisher::Publish(int64_t version,
                         {{"version", version}, {"error", report.status().message()}});
   }
   const absl::Status ended = options_.plane->End();
-  // The first cause is told; a group that is broken now most often is so because of it.
+  // Returns the first cause; if the group is broken now, that is mostly its consequence.
   RETURN_IF_ERROR(report.status());
   RETURN_IF_ERROR(ended) << "the trainer's group";
   last_version_ = version;
@@ -146,14 +146,14 @@ absl::Status WeightPublisher::UpdateMembers(const std::vector<ReplicaEndpoint>& 
 
 absl::Status WeightPublisher::AskMembers(int64_t version, absl::Time deadline,
                                          PublishReport& report, std::vector<Member*>& members) {
-  // Between updates nobody is asked again: a rank that has restarted shows in its answer to
-  // BeginUpdate.
+  // Between updates members are not queried again: a restarted rank shows in its BeginUpdate
+  // response.
   const auto must_ask = [&](const Member* member) {
     return member->table_id.empty() || version == last_version_ || member->version == version;
   };
-  // A replica that was away is given a moment: its channel tries to connect only now and then.
+  // Gives a replica that was away a moment: its channel reconnects only now and then.
   const absl::Time give_up = std::min(deadline, absl::Now() + kReconnectFor);
-  // One whose packets are lost must leave the others time to go on without it.
+  // A replica whose packets are lost must leave the others time to continue without it.
   const absl::Time answer_by =
       options_.policy == UpdatePolicy::kAll
           ? deadline
@@ -218,7 +218,7 @@ absl::Status WeightPublisher::FeedByStream(int64_t version, absl::Time deadline,
                                            const std::vector<Member*>& sources,
                                            PublishReport& report, std::vector<Member*>& members) {
   if (!options_.plane->chained() || sources.empty() || members.empty()) return absl::OkStatus();
-  // Who has the version has it from this publisher, which knows what it sent.
+  // Replicas with the version got it from this publisher, which knows the digests it sent.
   if (digests_version_ != version) return absl::OkStatus();
   const auto start = Clock::now();
   const absl::Time stream_deadline = absl::Now() + (deadline - absl::Now()) / 2;
@@ -239,7 +239,7 @@ absl::Status WeightPublisher::FeedByStream(int64_t version, absl::Time deadline,
     auto& result = report.replicas[member.result];
     member.table_id = fed[i].table_id;
     if (fed[i].committed) {
-      // It was not, as this process, in the group that is kept.
+      // This process was not part of the group we kept.
       if (absl::c_linear_search(group_members_, member.client->id())) DropGroup();
       result.committed = true;
       result.error = absl::OkStatus();

@@ -6,23 +6,23 @@
 //   // header.
 //
 // It serves the rendezvous store of the update groups, holds the channels to the replicas, and
-// keeps the group and the agreement on the manifest from one update to the next; both are made anew
-// when the set of replicas changes, when a replica has restarted, and after a failure.
+// reuses the group and the agreed manifest across updates; it recreates both when the set of
+// replicas changes, when a replica has restarted, and after a failure.
 //
-// Where some replicas have the version already and the plane is one in which replicas feed each
-// other, those that lack it read it from them (stream_feed.h); what remains is the plane's.
+// If replicas feed each other and some already have the version, the others read it from those
+// (stream_feed.h); the plane feeds the rest.
 //
-// Where replicas feed each other, those with more ranks come first, whatever the order in which
-// they are given (fleet_tables.h).
+// If replicas feed each other, those with more ranks come first, whatever the given order
+// (fleet_tables.h).
 //
-// Under kAvailable every attempt that fails changes what the next one tries: replicas that are to
-// blame are left out; where nobody is, the one whose incoming link broke (transfer_blame.h) goes
-// apart: it reads the version from those that have it once they do, or else gets it from the
-// trainer by itself. So it does in the updates that follow, for a while (link_doubts.h).
+// Under kAvailable every failed attempt changes the next one. Replicas at fault are left out. If
+// none is at fault, the replica whose incoming link broke (transfer_blame.h) leaves the chain: it
+// reads the version from replicas that have it, or gets it from the trainer alone. It stays out of
+// the chain for some of the following updates (link_doubts.h).
 //
-// Threads: Publish() is called on the leader's collective thread and blocks, at most until its
-// timeout (and a few seconds in which a failed update is taken back). Each call lets the other
-// ranks' Follow() return, whatever happens, unless the trainer's own group is broken.
+// Threads: call Publish() on the leader's collective thread. It blocks at most until its timeout,
+// plus a few seconds to roll back a failed update. Each call lets the other ranks' Follow() return,
+// whatever happens, unless the trainer's own group is broken.
 #ifndef TANDEM_SERVICES_TRAINER_PUBLISH_WEIGHT_PUBLISHER_H_
 #define TANDEM_SERVICES_TRAINER_PUBLISH_WEIGHT_PUBLISHER_H_
 
@@ -46,10 +46,10 @@
 
 namespace tandem::trainer {
 
-// What an update does when some replicas fail.
+// How an update treats replicas that fail.
 enum class UpdatePolicy {
   kAll,        // a failure before the first commit aborts everywhere; the old version serves
-  kAvailable,  // the others go on without them
+  kAvailable,  // the update continues without them
 };
 
 struct PublishReport {
@@ -61,7 +61,7 @@ struct PublishReport {
     std::string fed_by;  // id of the replica that it read the version from; empty: none
   };
   int64_t policy_version = 0;
-  std::string model_digest;  // empty where every replica had the version already
+  std::string model_digest;  // empty if every replica already had the version
   int64_t size_bytes = 0;
   int64_t sent_bytes = 0;  // by the trainer's ranks together
   int64_t max_rank_sent_bytes = 0;
@@ -69,7 +69,7 @@ struct PublishReport {
   double seconds = 0;
   weights::PhaseTimes times;  // begin, pack, gather, wire, verify, unpack, commit
   std::vector<Replica> replicas;
-  std::vector<v1::UpdateLink> links;  // of those that committed
+  std::vector<v1::UpdateLink> links;  // of the committed replicas
 };
 
 class WeightPublisher {
@@ -83,8 +83,8 @@ class WeightPublisher {
     // Address at which the replicas reach this host; empty: that of the route to the replicas.
     std::string advertise_host;
     absl::Duration blame_grace = absl::Seconds(5);
-    // Under kAvailable: in which a replica says what it has, and the ranks of an attempt find each
-    // other; less where the update's timeout is short.
+    // Under kAvailable: time for a replica to report its version, and for the ranks of an attempt
+    // to join; shorter if the update's timeout is short.
     absl::Duration ask_timeout = absl::Seconds(10);
     absl::Duration join_timeout = absl::Seconds(30);
     comm::GroupMaker make_group = comm::CreateGroupOf;  // of the update's group
@@ -92,17 +92,17 @@ class WeightPublisher {
 
   static absl::StatusOr<std::unique_ptr<WeightPublisher>> Create(Options options);
 
-  // Who the replicas belong to from the next update on; its incarnation is the publisher's. Before
-  // the first call: this incarnation, for no run.
+  // Sets the replicas' owner from the next update on; its incarnation is always the publisher's.
+  // Before the first call: this incarnation, for no run.
   void SetOwner(common::v1::WeightOwner owner);
 
-  // Under kAll: OK where every replica serves `version`. Under kAvailable: OK where at least one
-  // does; the report says which. A repeat of a version that is live everywhere answers at once.
-  // Errors: INVALID_ARGUMENT for a list of replicas that is empty or names one twice; UNAVAILABLE
+  // Under kAll: OK if every replica serves `version`. Under kAvailable: OK if at least one does;
+  // the report says which. Returns at once if `version` is live everywhere. Errors:
+  // INVALID_ARGUMENT for an empty list of replicas or one that names a replica twice; UNAVAILABLE
   // and DEADLINE_EXCEEDED for a replica that is lost or slow; FAILED_PRECONDITION with
-  // UnloadedParams where the models differ, or with FOREIGN_TRAINER for a replica of another run;
-  // DATA_LOSS names the tensor that arrived damaged; OUT_OF_RANGE a replica that reports a version
-  // that is none.
+  // UnloadedParams if the models differ, or with FOREIGN_TRAINER for a replica of another run;
+  // DATA_LOSS names the tensor that arrived damaged; OUT_OF_RANGE: a replica reports an invalid
+  // version.
   absl::StatusOr<PublishReport> Publish(int64_t version,
                                         const std::vector<ReplicaEndpoint>& replicas,
                                         absl::Duration timeout);
@@ -110,10 +110,10 @@ class WeightPublisher {
  private:
   struct Member {
     std::unique_ptr<ReplicaClient> client;
-    std::string table_id;  // of what it was told last; empty: it knows nothing
-    bool failed = false;   // when it was last spoken to
+    std::string table_id;  // tables it received last; empty: none
+    bool failed = false;   // the last call to it failed
     size_t result = 0;     // index into the report's replicas
-    // What it committed last, and the digests of its ranks; -1 where that is not known.
+    // The version it committed last, and the digests of its ranks; -1 if unknown.
     int64_t version = -1;
     std::vector<std::string> digests;
   };
@@ -126,53 +126,53 @@ class WeightPublisher {
                                            const std::vector<ReplicaEndpoint>& replicas,
                                            absl::Time deadline);
   absl::Status UpdateMembers(const std::vector<ReplicaEndpoint>& replicas);
-  // Asks the members where they stand; takes out those that have the version and, under kAvailable,
-  // those that do not answer.
+  // Queries the members' versions. Removes those that have `version` and, under kAvailable, those
+  // that do not answer.
   absl::Status AskMembers(int64_t version, absl::Time deadline, PublishReport& report,
                           std::vector<Member*>& members);
-  // Lets those who lack the version read it from `sources`. Takes out those that have it then and,
-  // under kAvailable, those that failed by themselves.
+  // Lets the members without the version read it from `sources`. Removes those that then have it
+  // and, under kAvailable, those that failed on their own.
   absl::Status FeedByStream(int64_t version, absl::Time deadline,
                             const std::vector<Member*>& sources, PublishReport& report,
                             std::vector<Member*>& members);
-  // Whether every member has what the trainer's ranks sent last.
+  // Whether every member has the version that the trainer's ranks sent last.
   bool CanSendDelta(const std::vector<Member*>& members) const;
-  // What is still to be done, under kAvailable: those of the chain, and those that come after it.
-  // `stranded`: those that live, and could not be fed even by themselves.
+  // Work left under kAvailable: the members of the chain, and those fed after it. `stranded`: live
+  // members that could not be fed even alone.
   struct Remaining {
     std::vector<Member*> members;
     std::vector<Member*> apart;
     std::vector<Member*> stranded;
   };
-  // Tries with fewer and fewer members until they have the version or none is left.
+  // Retries with fewer and fewer members until they have the version or none is left.
   absl::Status RunAttempts(int64_t version, absl::Time deadline, Remaining& remaining,
                            PublishReport& report);
-  // Of those that come after the chain: from those that have the version, else by themselves.
+  // Feeds the members outside the chain: from those that have the version, else one by one.
   absl::Status FeedApart(int64_t version, absl::Time deadline, Remaining& remaining,
                          PublishReport& report);
-  // One attempt for remaining.members. Those that are to blame for its failure leave `remaining`;
-  // try_again says whether another attempt, with what `remaining` is by then, may do better.
+  // Runs one attempt for remaining.members. Members at fault for its failure leave `remaining`;
+  // try_again says whether another attempt with the rest may succeed.
   absl::Status RunAttempt(int64_t version, absl::Time deadline, Remaining& remaining,
                           PublishReport& report, bool& try_again);
-  // After an attempt that failed with `status` and nobody to blame: changes what the next one
-  // tries. False where there is nothing to change.
+  // After an attempt that failed with `status` and nobody to blame: changes the plan of the next
+  // one. Returns false if there is nothing to change.
   bool ChangePlan(const UpdateAttempt& attempt, const absl::Status& status, Remaining& remaining,
                   PublishReport& report);
-  // It is fed after the chain, in this update and some of the next; `feeder` is empty for the
-  // trainer.
+  // Moves the member out of the chain for this update and some later ones; it is fed after the
+  // chain. `feeder` is empty for the trainer.
   void LeaveChain(Member* member, const std::string& feeder, Remaining& remaining);
-  // Takes over what came of an attempt that went as far as its commits.
+  // Takes over the results of an attempt that reached its commits.
   void TakeResults(int64_t version, const UpdateAttempt& attempt,
                    const std::vector<Member*>& members, PublishReport& report);
-  // The order in which members are fed.
+  // Sorts members into feeding order.
   void Sort(std::vector<Member*>& members) const;
-  // Moves those whose links are in doubt out of the chain, of which somebody stays.
+  // Moves members with doubtful links out of the chain, but leaves at least one in it.
   void SetApart(Remaining& remaining) const;
-  // Makes the rendezvous of the next attempt, and its group new where the last one's does not fit.
+  // Prepares the rendezvous of the next attempt, with a new group if the last one does not fit.
   absl::Status PrepareRendezvous(const std::vector<Member*>& members, absl::Time deadline);
   absl::StatusOr<comm::ProcessGroup*> GetGroup(int size, absl::Time join_by,
                                                const absl::Notification* cancel);
-  // Serves the store where the replicas are told that it is.
+  // Serves the store at the address that the replicas receive.
   absl::Status ServeStoreAt(const std::string& host);
   void DropGroup();
   // Members that have the version.
@@ -193,12 +193,12 @@ class WeightPublisher {
   std::vector<std::unique_ptr<comm::StoreClient>> stores_;  // of the groups' prefixes
   int num_groups_ = 0;
   int64_t last_version_ = -1;
-  // What was sent and committed last, by whole tensors.
+  // Digests of the whole tensors that were sent and committed last.
   int64_t digests_version_ = -1;
   TensorDigests digests_;
-  // The version that the trainer's ranks sent last and completely, which a delta goes out from.
+  // The last version that the trainer's ranks sent completely: the base of deltas.
   int64_t base_version_ = -1;
-  int base_ranks_ = 0;  // of the replica to which they sent it
+  int base_ranks_ = 0;  // ranks of the replica to which they sent it
 };
 
 }  // namespace tandem::trainer

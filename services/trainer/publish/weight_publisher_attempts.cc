@@ -1,4 +1,4 @@
-// The attempts of an update: one after another, each without those that the last one left behind.
+// Runs an update's attempts one after another, each without the replicas that failed before.
 #include <algorithm>
 #include <utility>
 
@@ -19,13 +19,13 @@ namespace {
 
 using Clock = weights::PhaseTimes::Clock;
 
-// Whether a replica refused a delta, for it has another version than the delta goes out from.
+// Whether a replica refused a delta because it has another version than the delta's base.
 bool HasOtherBase(const absl::Status& status) {
   const auto info = rpc::GetDetail<common::v1::ErrorInfo>(status);
   return info.has_value() && info->reason() == "BASE_MISMATCH";
 }
 
-// Whether a transfer ended for the network between the trainer and the replicas, or among these.
+// Whether a transfer failed because of the network between trainer and replicas, or among replicas.
 bool IsOfTheNetwork(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
 }
@@ -47,7 +47,7 @@ std::string WeightPublisher::AdvertiseHost(const std::vector<Member*>& members) 
   return loopback;
 }
 
-// With the rendezvous's secret.
+// Uses the rendezvous's secret.
 absl::Status WeightPublisher::ServeStoreAt(const std::string& host) {
   if (store_server_ != nullptr && rendezvous_.host() == host) return absl::OkStatus();
   store_server_.reset();  // its port may be fixed
@@ -90,7 +90,7 @@ bool WeightPublisher::CanSendDelta(const std::vector<Member*>& members) const {
 
 void WeightPublisher::Sort(std::vector<Member*>& members) const {
   if (!options_.plane->chained()) return;
-  // Those with more ranks feed those with fewer; one that could not feed comes last.
+  // Those with more ranks feed those with fewer; a replica that could not feed comes last.
   std::stable_sort(members.begin(), members.end(), [this](const Member* a, const Member* b) {
     const int ranks_a = a->client->num_ranks(), ranks_b = b->client->num_ranks();
     if (ranks_a != ranks_b) return ranks_a > ranks_b;
@@ -140,7 +140,7 @@ absl::Status WeightPublisher::FeedApart(int64_t version, absl::Time deadline, Re
   while (!remaining.apart.empty() && absl::Now() < deadline) {
     Remaining one{.members = {remaining.apart.back()}, .apart = {}, .stranded = {}};
     remaining.apart.pop_back();
-    // Each leaves time for those that come after it.
+    // Leaves time for the members after it.
     const absl::Time until =
         absl::Now() + (deadline - absl::Now()) / (remaining.apart.empty() ? 1 : 2);
     status = RunAttempts(version, until, one, report);
@@ -165,7 +165,7 @@ absl::Status WeightPublisher::PrepareRendezvous(const std::vector<Member*>& memb
                                     [](const Member* m) { return !m->table_id.empty(); });
   if (group_members_ != ids || !all_know || group_ == nullptr || !group_->status().ok())
     DropGroup();
-  // Of this attempt alone: what an earlier one was told is of no use from here on.
+  // A new secret for each attempt: earlier ones no longer grant access.
   rendezvous_.set_secret(security::DrawSecret());
   stores_.clear();
   if (store_server_ != nullptr) store_server_->SetSecret(rendezvous_.secret());
@@ -223,7 +223,7 @@ void WeightPublisher::LeaveChain(Member* member, const std::string& feeder, Rema
 
 bool WeightPublisher::ChangePlan(const UpdateAttempt& attempt, const absl::Status& status,
                                  Remaining& remaining, PublishReport& report) {
-  // What is wrong with the trainer itself no other plan mends.
+  // No other plan helps against a fault of the trainer itself.
   if (!IsOfTheNetwork(status)) return false;
   std::vector<Member*>& members = remaining.members;
   const std::optional<int> broken = attempt.broken_link();
@@ -232,7 +232,7 @@ bool WeightPublisher::ChangePlan(const UpdateAttempt& attempt, const absl::Statu
     remaining.stranded.push_back(members[0]);
     members.clear();
   } else if (!broken.has_value()) {
-    // Each by itself: then it is known whose fault it is.
+    // One at a time: then the fault is known.
     for (Member* member : members) {
       report.replicas[member->result].error = status;
       remaining.apart.push_back(member);
@@ -255,7 +255,7 @@ absl::Status WeightPublisher::RunAttempt(int64_t version, absl::Time deadline, R
   const bool reused = group_ != nullptr;
   const bool available = options_.policy == UpdatePolicy::kAvailable;
 
-  // Under kAvailable a replica that stands still must leave the others time to go on without it.
+  // Under kAvailable a stalled replica must leave the others time to continue without it.
   const absl::Time attempt_deadline = available && members.size() + remaining.apart.size() > 1
                                           ? absl::Now() + (deadline - absl::Now()) / 2
                                           : deadline;
@@ -281,7 +281,7 @@ absl::Status WeightPublisher::RunAttempt(int64_t version, absl::Time deadline, R
   for (const Member* member : members) known.push_back(member->table_id);
   absl::Status status = attempt.Begin(known);
   if (!status.ok() && attempt.told_tables()) {
-    // Some may have them and others not.
+    // Some ranks may have them and others not.
     for (Member* member : members) member->table_id.clear();
   }
   times.Worked("begin", begin_start);
@@ -327,7 +327,7 @@ absl::Status WeightPublisher::RunAttempt(int64_t version, absl::Time deadline, R
     } else if (HasOtherBase(attempt.failures()[i])) {
       healthy.push_back(members[i]);
       members[i]->table_id.clear();
-      members[i]->version = -1;  // so that it gets all of it
+      members[i]->version = -1;  // forces a full update
       other_base = true;
     } else {
       report.replicas[members[i]->result].error = attempt.failures()[i];
@@ -340,8 +340,8 @@ absl::Status WeightPublisher::RunAttempt(int64_t version, absl::Time deadline, R
     }
   }
   if (healthy.size() == members.size()) {
-    // A replica that has another base than it was thought to have, a rank that restarted, or a
-    // connection that went while the group was idle: once more in a new one.
+    // A replica has another base than expected, a rank restarted, or a connection broke while the
+    // group was idle: retry in a new group.
     const bool went_idle = reused && !(available && absl::IsDeadlineExceeded(status));
     try_again = other_base || attempt.needs_manifest() || went_idle;
     if (!try_again && available) try_again = ChangePlan(attempt, status, remaining, report);

@@ -10,10 +10,10 @@
 
 namespace tandem::trainer {
 
-// INVALID_ARGUMENT, with the tensor, where they are mixed or are no type that masters are cast to.
+// INVALID_ARGUMENT, naming the tensor, if the types are mixed or masters cannot be cast to them.
 absl::StatusOr<at::ScalarType> WireType(const weights::Manifest& manifest);
 
-// Of a type that WireType() answers.
+// The wire element of a type that WireType() returns.
 weights::WireElement WireElementOf(at::ScalarType type);
 
 }  // namespace tandem::trainer

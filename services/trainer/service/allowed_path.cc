@@ -30,7 +30,7 @@ absl::StatusOr<std::string> ResolveUnder(const std::string& path,
                                          const std::vector<std::string>& roots,
                                          const std::string& hint) {
   if (path.empty()) return rpc::InvalidField("path", "expected a folder, found nothing");
-  // What the system would cut off is not what was checked.
+  // The system would cut the path at a zero byte and open one that was not checked.
   if (path.find('\0') != std::string::npos) {
     return rpc::InvalidField("path", "expected a path, found one with a zero byte");
   }

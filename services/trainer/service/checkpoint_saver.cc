@@ -39,7 +39,7 @@ absl::Status CheckpointSaver::Begin(const std::string& path, Contents contents) 
   const absl::StatusOr<std::vector<RankResult>> results =
       run_(Opcode::kSnapshot, folder.temporary_path());
   if (!results.ok()) {
-    // The ranks that have begun must be done before the folder goes.
+    // Ranks that have started must finish before the folder is removed.
     run_(Opcode::kSnapshotState, "wait").status().IgnoreError();
     return results.status();
   }
@@ -65,7 +65,7 @@ absl::Status CheckpointSaver::Begin(const std::string& path, Contents contents) 
 void CheckpointSaver::Complete(io::AtomicFolder folder, Contents contents) {
   absl::StatusOr<int64_t> size_bytes = 0;
   {
-    io::AtomicFolder own = std::move(folder);  // what is not complete goes at the end of this
+    io::AtomicFolder own = std::move(folder);  // removed with this scope if incomplete
     size_bytes = probe::Catch([&] { return TryComplete(own, contents); });
   }
   absl::MutexLock lock(&mu_);
@@ -96,7 +96,7 @@ absl::StatusOr<int64_t> CheckpointSaver::TryComplete(io::AtomicFolder& folder, C
   RETURN_IF_ERROR(folder.Commit());
   const fs::path path(folder.path());
   if (path.filename() == checkpoint::CheckpointName(contents.manifest.step)) {
-    // The new one is there, whatever becomes of the old.
+    // The new checkpoint is complete, whatever happens to old ones.
     const absl::Status removed = checkpoint::RemoveOldCheckpoints(
         path.parent_path().string(), contents.manifest.step, keep_last_);
     if (!removed.ok()) {

@@ -1,6 +1,6 @@
-// CheckpointSaver: the leader's part in saving: has every rank copy its shards, and while training
-// goes on waits for their files, adds the manifest, and gives the whole its name by one rename. At
-// most one checkpoint is being written.
+// CheckpointSaver: the leader's part in saving. It has every rank copy its shards; while training
+// continues, it waits for their files, adds the manifest, and publishes the folder with one rename.
+// Writes at most one checkpoint at a time.
 #ifndef TANDEM_SERVICES_TRAINER_SERVICE_CHECKPOINT_SAVER_H_
 #define TANDEM_SERVICES_TRAINER_SERVICE_CHECKPOINT_SAVER_H_
 
@@ -23,32 +23,31 @@
 
 namespace tandem::trainer {
 
-// Used by the collective thread. Destroyed while one is being written, it drops that one.
+// Used by the collective thread. The destructor drops a checkpoint that is still being written.
 class CheckpointSaver {
  public:
   using RunOnRanks =
       std::function<absl::StatusOr<std::vector<RankResult>>(Opcode, std::string payload)>;
 
-  // `keep_last` newest checkpoints are kept beside a new one; 0: all.
+  // Keeps the `keep_last` newest checkpoints beside a new one; 0: all.
   CheckpointSaver(RunOnRanks run, int64_t keep_last);
   ~CheckpointSaver();
 
-  // What is saved beside the ranks' shards.
+  // Saved beside the ranks' shards.
   struct Contents {
     checkpoint::Manifest manifest;  // without files
     std::string driver_state;
     std::string last_response;
   };
 
-  // Returns when every rank has its copy. INTERNAL where one is being written;
-  // FAILED_PRECONDITION where the path holds files and is no checkpoint. After an error
-  // nothing is left behind.
+  // Returns when every rank has its copy. INTERNAL if a checkpoint is being written;
+  // FAILED_PRECONDITION if the path holds files but no checkpoint. An error leaves nothing behind.
   absl::Status Begin(const std::string& path, Contents contents);
 
   bool in_flight() const { return in_flight_; }
 
-  // How the one that was being written ended; nullopt where none was, or, without `wait`, where it
-  // is not over. An error is the team's: the trainer cannot go on.
+  // Returns the outcome of the checkpoint being written; nullopt if there is none or, without
+  // `wait`, if it has not ended. An error is the team's: the trainer cannot continue.
   absl::StatusOr<std::optional<v1::CheckpointOutcome>> Settle(bool wait);
 
  private:

@@ -1,5 +1,4 @@
-// CommandQueue: calls that wait for the collective thread, first come, first served, and no more
-// than a fixed number of them.
+// CommandQueue: calls waiting for the collective thread, in FIFO order and bounded in number.
 #ifndef TANDEM_SERVICES_TRAINER_SERVICE_COMMAND_QUEUE_H_
 #define TANDEM_SERVICES_TRAINER_SERVICE_COMMAND_QUEUE_H_
 
@@ -15,22 +14,22 @@
 
 namespace tandem::trainer {
 
-// Thread-safe. A command that was accepted is handed out once, also after Close(): whoever takes it
-// answers its caller.
+// Thread-safe. Hands out every accepted command once, also after Close(); whoever takes it answers
+// its caller.
 class CommandQueue {
  public:
   using Command = std::function<void()>;
 
   explicit CommandQueue(size_t max_waiting) : max_waiting_(max_waiting) {}
 
-  // RESOURCE_EXHAUSTED where too many wait already, UNAVAILABLE after Close(). Never blocks.
+  // RESOURCE_EXHAUSTED if the queue is full, UNAVAILABLE after Close(). Never blocks.
   absl::Status Submit(Command command);
 
-  // The next command; nullopt where none came within `timeout`, or none is left after Close().
+  // The next command; nullopt if none came within `timeout`, or none is left after Close().
   std::optional<Command> Next(absl::Duration timeout);
 
   void Close();
-  // Closed, and every command handed out.
+  // Closed, with every command handed out.
   bool IsFinished() const;
 
  private:

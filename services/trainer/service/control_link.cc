@@ -11,7 +11,7 @@
 namespace tandem::trainer {
 namespace {
 
-// A header that asks for more is no header of ours.
+// A header that announces more is invalid.
 constexpr int64_t kMaxMessageBytes = int64_t{1} << 32;
 constexpr int64_t kHeaderWords = 6;
 

@@ -1,7 +1,7 @@
-// ControlLink: the wire between the leader and one other rank, over a group of just these two:
-// Gloo's, or one over TLS where links between hosts are encrypted. One group for each pair, and not
-// one for all: an error then names the rank that it comes from, and the links to the others go on,
-// so that they can tell what they saw.
+// ControlLink: the connection between the leader and one other rank, over a Gloo group of just
+// these two, or a group over TLS if links between hosts are encrypted. Each pair has its own group,
+// so that an error names the rank it comes from and the links to the others keep working for their
+// reports.
 //
 // Threads: the collective thread of its rank. Errors are the group's: UNAVAILABLE as soon as the
 // peer's process has ended, DEADLINE_EXCEEDED after the timeout.
@@ -23,8 +23,8 @@ namespace tandem::trainer {
 
 class ControlLink {
  public:
-  // Joins leader and rank `follower`; `rank` is the caller's. Returns when both are there, or with
-  // CANCELLED once `cancel`, which may be null, is notified.
+  // Joins leader and rank `follower`; `rank` is the caller's. Returns when both have joined, or
+  // with CANCELLED once `cancel`, which may be null, is notified.
   static absl::StatusOr<std::unique_ptr<ControlLink>> Join(
       const comm::Rendezvous& rendezvous, int rank, int follower, absl::Duration timeout,
       const absl::Notification* cancel = nullptr);
@@ -34,7 +34,7 @@ class ControlLink {
   absl::Status SendResult(const RankResult& result);
   absl::StatusOr<RankResult> ReceiveResult();
 
-  // Of what is sent and received from now on.
+  // Timeout of later sends and receives.
   void SetTimeout(absl::Duration timeout) { group_->SetTimeout(timeout); }
 
  private:

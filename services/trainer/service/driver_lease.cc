@@ -15,7 +15,7 @@ namespace tandem::trainer {
 namespace {
 
 constexpr size_t kMaxIdLength = 128;
-constexpr size_t kMaxTextLength = 4096;  // of what stands in messages
+constexpr size_t kMaxTextLength = 4096;  // of texts in messages
 
 absl::Status CheckText(absl::string_view field, const std::string& text, size_t least,
                        size_t most) {

@@ -1,13 +1,13 @@
-// DriverLease: which driver drives the trainer. At most one holds the lease; it expires when
-// nothing was heard of its holder for the lease's duration. Every grant has a larger epoch than the
-// one before, so a call under an earlier lease is known and refused, whenever it arrives.
+// DriverLease: the lease of the one driver that may drive the trainer. It expires after `duration`
+// without a heartbeat of its holder. Every grant has a larger epoch than the last, so a call under
+// an earlier lease is recognised and refused, whenever it arrives.
 //
 //   DriverLease lease({.first_epoch = incarnation, .duration = absl::Seconds(30)});
 //   ASSIGN_OR_RETURN(v1::AcquireLeaseResponse granted, lease.Acquire(request));
 //   RETURN_IF_ERROR(lease.CheckWrite(request.lease()));  // before anything is changed
 //
-// Thread-safe, never blocks. An expired lease is over for good, also where nobody has taken its
-// place: calls without a lease may have been accepted since.
+// Thread-safe, never blocks. An expired lease cannot be revived, even if nobody took it over: calls
+// without a lease may have been accepted since.
 #ifndef TANDEM_SERVICES_TRAINER_SERVICE_DRIVER_LEASE_H_
 #define TANDEM_SERVICES_TRAINER_SERVICE_DRIVER_LEASE_H_
 
@@ -30,31 +30,31 @@ inline constexpr absl::Duration kMaxLeaseDuration = absl::Hours(24);
 class DriverLease {
  public:
   struct Options {
-    // Epochs begin here. The trainer's incarnation, so that no epoch of an earlier life comes
-    // again.
+    // The first epoch. Use the trainer's incarnation, so that no epoch of an earlier process
+    // repeats.
     int64_t first_epoch = 1;
-    // Of a lease whose request names none.
+    // Duration of a lease whose request names none.
     absl::Duration duration = absl::Seconds(30);
     rpc::MonotonicClock clock = rpc::MonotonicNow;
   };
 
   explicit DriverLease(Options options);
 
-  // As the RPCs of these names. The response's incarnation is left to the caller.
+  // Implement the RPCs of these names. The caller fills in the response's incarnation.
   absl::StatusOr<v1::AcquireLeaseResponse> Acquire(const v1::AcquireLeaseRequest& request);
   absl::Status Renew(const v1::Lease& lease);
   void Release(const v1::Lease& lease);
 
-  // OK where a call under `lease` (the default: none) may change something now; it counts as a
-  // heartbeat. FAILED_PRECONDITION (LEASE_HELD with a LeaseHolder, or LEASE_LOST) otherwise.
+  // OK if a call under `lease` (the default: none) may change state now; counts as a heartbeat.
+  // Otherwise FAILED_PRECONDITION (LEASE_HELD with a LeaseHolder, or LEASE_LOST).
   absl::Status CheckWrite(const v1::Lease& lease);
 
-  // nullopt where nobody holds the lease.
+  // nullopt if nobody holds the lease.
   std::optional<v1::LeaseHolder> holder() const;
-  // Silence after which the present lease expires; zero where nobody holds it.
+  // Time without a heartbeat after which the lease expires; zero if nobody holds it.
   absl::Duration duration() const;
-  // Leases that were taken from another driver, expired or not; calls that were refused for want of
-  // the lease.
+  // Number of leases taken over from another driver, expired or not; number of calls refused
+  // because the caller did not hold the lease.
   int64_t num_take_overs() const;
   int64_t num_refused() const;
 
@@ -75,8 +75,8 @@ class DriverLease {
 
   const Options options_;
   mutable absl::Mutex mu_;
-  // The lease that was granted last, expired or not; nullopt where it was released, or ended by a
-  // call without one.
+  // The lease granted last, expired or not; nullopt after its release, or after a call without a
+  // lease ended it.
   std::optional<Held> held_ ABSL_GUARDED_BY(mu_);
   int64_t next_epoch_ ABSL_GUARDED_BY(mu_);
   int64_t num_take_overs_ ABSL_GUARDED_BY(mu_) = 0;

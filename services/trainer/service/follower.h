@@ -1,4 +1,4 @@
-// The life of a rank that is not the leader: wait for a command, run it, answer.
+// The main loop of every rank but the leader: receives a command, executes it, sends the result.
 #ifndef TANDEM_SERVICES_TRAINER_SERVICE_FOLLOWER_H_
 #define TANDEM_SERVICES_TRAINER_SERVICE_FOLLOWER_H_
 
@@ -10,10 +10,10 @@
 
 namespace tandem::trainer {
 
-// Returns OK when the leader says stop; otherwise why this rank cannot go on: the leader is gone, a
-// command's result was fatal, or `must_leave` answers true while the rank is idle (it was told to
-// end and the leader has not said stop for too long). The leader has been told, as far as it
-// listens.
+// Returns OK when the leader sends stop; otherwise the reason why this rank cannot continue: the
+// leader is gone, a command's result was fatal, or `must_leave` returned true while the rank was
+// idle (it was asked to terminate and the leader's stop is overdue). Reports the reason to the
+// leader, as far as it listens.
 absl::Status RunFollower(ControlLink& link,
                          const std::function<RankResult(const RankCommand&)>& handler,
                          const std::function<bool()>& must_leave);

@@ -25,7 +25,7 @@ using diagnostics::v1::CheckReachResponse;
 using diagnostics::v1::ProbeGroupRequest;
 using diagnostics::v1::ProbeResults;
 
-// For what comes before and after the questions: the queue, and the way to the ranks.
+// Time for the queue before a probe and for the way to the ranks.
 constexpr absl::Duration kAround = absl::Seconds(5);
 // Addresses that a rank asks at once.
 constexpr int kAtOnce = 32;
@@ -68,7 +68,7 @@ absl::StatusOr<Result> RunInTurn(CommandQueue& queue, absl::Time deadline,
       return absl::DeadlineExceededError("the trainer was at something else until the deadline");
     }
   }
-  turn->done.WaitForNotification();  // what has begun has deadlines of its own
+  turn->done.WaitForNotification();  // a call that has started has deadlines of its own
   return std::move(turn->result);
 }
 

@@ -1,5 +1,5 @@
-// The leader's answers to DiagnosticsService: its own, and those of the trainer's other ranks where
-// they wait for a command.
+// The leader's implementation of DiagnosticsService: its own reports, and those of the other ranks
+// while they wait for a command.
 #ifndef TANDEM_SERVICES_TRAINER_SERVICE_LEADER_DIAGNOSTICS_H_
 #define TANDEM_SERVICES_TRAINER_SERVICE_LEADER_DIAGNOSTICS_H_
 
@@ -10,8 +10,8 @@
 
 namespace tandem::trainer {
 
-// Leader and queue outlive the service. `collective_timeout` is what the ranks wait for one
-// another: a probe ends well before, so that none takes another for lost.
+// Leader and queue outlive the service. `collective_timeout` is the ranks' timeout for one another:
+// a probe ends well before it, so that no rank takes another for lost.
 probe::DiagnosticsServiceImpl::Options LeaderDiagnostics(TrainerLeader& leader, CommandQueue& queue,
                                                          absl::Duration collective_timeout);
 

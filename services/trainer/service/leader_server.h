@@ -1,5 +1,5 @@
-// LeaderServer: the leader's two halves put together: the collective thread, which carries out one
-// command after another and a heartbeat in between, and the gRPC server that fills its queue.
+// LeaderServer: the leader's two halves: the collective thread, which executes commands one by one
+// with heartbeats in between, and the gRPC server that fills its queue.
 //
 //   ASSIGN_OR_RETURN(auto server, LeaderServer::Start({...}, engine, publisher, std::move(links)));
 //   termination.Wait();                                   // a signal, or on_failed
@@ -32,42 +32,41 @@
 
 namespace tandem::trainer {
 
-// The health name of every rank: true where it is a member of a trainer that serves.
+// Health service name of every rank: SERVING while the rank belongs to a serving trainer.
 inline constexpr char kTrainerHealthName[] = "tandem.trainer.v1.TrainerService";
 
 struct LeaderServerOptions {
   config::v1::RunConfig config;
   int64_t incarnation = 0;
   std::string listen = "127.0.0.1:0";
-  std::string health_listen;  // none where empty
-  int num_threads = 1;        // of the collective thread's kernels
+  std::string health_listen;  // empty: none
+  int num_threads = 1;        // for the collective thread's kernels
   absl::Duration heartbeat_interval = absl::Seconds(1);
   rpc::MonotonicClock lease_clock = rpc::MonotonicNow;
-  // Called once, on the collective thread, when a rank was lost. It should set something and
-  // return.
+  // Called once, on the collective thread, when a rank is lost. It should set something and return.
   std::function<void()> on_failed;
 };
 
-// Start() and Stop() belong to one thread; the rest looks after itself. From Start() on the engine
-// is the collective thread's.
+// One thread calls Start() and Stop(). From Start() on, the engine belongs to the collective
+// thread.
 class LeaderServer {
  public:
-  // links[i] leads to rank i + 1. Serves when it returns.
+  // links[i] leads to rank i + 1. Serves once it returns.
   static absl::StatusOr<std::unique_ptr<LeaderServer>> Start(
       LeaderServerOptions options, TrainerEngine& engine, RankPublisher& publisher,
       std::vector<std::unique_ptr<ControlLink>> links);
-  // Stops without grace where Stop() was not called.
+  // Stops without grace unless Stop() was called.
   ~LeaderServer();
 
-  // HOST:PORT with the real port.
+  // HOST:PORT with the actual port.
   const std::string& address() const { return server_->address(); }
   TrainerStatus& status() { return status_; }
   std::shared_ptr<TrainerMetrics> metrics() const { return leader_->metrics(); }
   std::shared_ptr<rpc::CallMetrics> call_metrics() const { return server_->metrics(); }
 
-  // Health turns, new calls are refused, those that were taken are finished within `grace`, the
-  // other ranks are told to end. OK; or what made the trainer fail; or DEADLINE_EXCEEDED where a
-  // command still runs, after which the process can only be ended.
+  // Sets health to not serving, refuses new calls, finishes accepted ones within `grace`, and stops
+  // the other ranks. Returns OK, the error that made the trainer fail, or DEADLINE_EXCEEDED if a
+  // command still runs; then the process must exit.
   absl::Status Stop(absl::Duration grace);
 
  private:

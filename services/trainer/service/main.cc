@@ -52,7 +52,7 @@ int Run(const rpc::ServiceFlags& flags, rpc::TerminationSignal& termination) {
     return 0;
   }
   telemetry::LogError("the trainer ends", {{"error", end.ToString()}});
-  // Threads that wait in a broken group would keep an orderly exit from ever coming.
+  // An orderly exit would never return while threads wait in a broken group.
   std::fflush(nullptr);
   std::_Exit(rpc::kExitFailure);
 }

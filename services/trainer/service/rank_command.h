@@ -1,5 +1,5 @@
-// What the leader asks of every rank, itself included, and what a rank answers. Commands that use
-// collectives run on all ranks at once, in the order in which the leader sends them.
+// The commands that the leader sends to every rank, itself included, and a rank's results. Commands
+// with collectives run on all ranks at once, in the order in which the leader sends them.
 #ifndef TANDEM_SERVICES_TRAINER_SERVICE_RANK_COMMAND_H_
 #define TANDEM_SERVICES_TRAINER_SERVICE_RANK_COMMAND_H_
 
@@ -14,17 +14,17 @@
 namespace tandem::trainer {
 
 enum class Opcode : int64_t {
-  kPing = 1,   // nothing: shows that the rank is there
+  kPing = 1,   // nothing: a heartbeat
   kTrainStep,  // TrainStepRequests, length-delimited  -> TrainStepResponse, policy_version: growth
   kComputeLogProbs,  // ComputeLogProbsRequest               -> ComputeLogProbsResponse
   kPublish,          // PublishWeightsRequest, version set   -> PublishWeightsResponse
   kDigest,           // nothing                              -> HeldDigests
   kExport,           // path of a Hugging Face folder        -> int64 size in bytes, in decimal
   kSnapshot,         // folder to write to                   -> name of the shard, or nothing
-  kSnapshotState,    // "wait" for its end, or "poll"        -> SnapshotState
+  kSnapshotState,    // "wait" for the end, or "poll"        -> SnapshotState
   kVerifyShard,      // folder to read                       -> nothing
   kReadShard,        // folder to read                       -> nothing
-  kReset,            // nothing: the state that the rank began with
+  kReset,            // nothing: restores the rank's initial state
   kReach,            // CheckReachRequest                    -> ProcessReport
   kProbe,            // ProbeGroupRequest of the leader      -> RankProbe
   kStop,             // the process ends
@@ -67,29 +67,29 @@ inline const char* Name(Opcode opcode) {
 struct RankCommand {
   Opcode opcode = Opcode::kPing;
   std::string payload;
-  // The call that the command is a part of, in traces; not valid where there is none.
+  // The call that the command belongs to, in traces; invalid if there is none.
   telemetry::TraceContext trace = telemetry::CurrentTraceContext();
 };
 
-// How a rank's write of its snapshot stands. A write that failed is no failure of the rank.
+// Progress of a rank's snapshot write. A failed write is no failure of the rank.
 struct SnapshotState {
   bool running = false;
-  double seconds = 0;  // that the write took
+  double seconds = 0;  // duration of the write
   absl::Status status;
 
   std::string Encode() const {
     return absl::StrCat(running ? 1 : 0, " ", seconds, " ", static_cast<int>(status.code()), " ",
                         status.message());
   }
-  // An error where `text` is not what Encode() makes.
+  // Returns an error if `text` does not come from Encode().
   static absl::StatusOr<SnapshotState> Decode(const std::string& text);
 };
 
 struct RankResult {
   absl::Status status;
-  // The rank cannot go on: its group is broken or its weights are in an unknown state.
+  // The rank cannot continue: its group is broken or its weights are in an unknown state.
   bool fatal = false;
-  std::string payload;  // where the status is OK
+  std::string payload;  // set if the status is OK
 };
 
 }  // namespace tandem::trainer

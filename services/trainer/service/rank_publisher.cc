@@ -82,8 +82,8 @@ absl::Status RankPublisher::PrepareBroadcast(weights::Manifest manifest) {
   ASSIGN_OR_RETURN(plan_, weights::MakeTransferPlan(std::move(manifest), bucket_bytes));
   const comm::DeviceMesh& mesh = engine_.mesh();
   if (mesh.replicate().rank() != 0) return absl::OkStatus();
-  // The leader gathers from those who share its copy of the model: the first ranks of the mesh.
-  // Bytes that lie on the CPU go through a group for these.
+  // The leader gathers from the ranks that share its copy of the model: the first ranks of the
+  // mesh. Bytes on the CPU go through a group of these.
   comm::ProcessGroup& device_group = mesh.shape().tp > 1 ? mesh.world() : mesh.shard();
   const bool separate = &control_ != &mesh.world();
   comm::ProcessGroup& group = separate && ops_->on_host() ? control_ : device_group;
@@ -100,7 +100,7 @@ absl::Status RankPublisher::PrepareReshard(weights::Manifest manifest) {
   const comm::DeviceMesh& mesh = engine_.mesh();
   ASSIGN_OR_RETURN(const weights::ModelLayout trainer, Layout());
   const int64_t bytes = weights::ManifestBytes(manifest).value_or(0) / mesh.size();
-  // Messages are small for the sake of a core's cache, which a device has no part in.
+  // Messages are small to fit a core's cache, which does not matter on a device.
   ReshardFeeds::Options options;
   options.trainer = weights::TrainerHoldings(trainer, mesh.shape());
   options.rank = mesh.rank();

@@ -1,5 +1,5 @@
 // RankPublisher: one rank's part in making weights live on rollouts. The leader runs the
-// transaction; the others send their shards of each bucket when the leader asks.
+// transaction; the others send their shards of each bucket on request.
 #ifndef TANDEM_SERVICES_TRAINER_SERVICE_RANK_PUBLISHER_H_
 #define TANDEM_SERVICES_TRAINER_SERVICE_RANK_PUBLISHER_H_
 
@@ -26,14 +26,14 @@ namespace tandem::trainer {
 class RankPublisher {
  public:
   struct Options {
-    // All ranks, for tensors on the CPU: orders, reports, and the bytes of updates that lie there.
-    // It outlives the publisher. Null: the mesh's own world is such a group.
+    // All ranks, for tensors on the CPU: orders, reports, and update data kept there. Outlives the
+    // publisher. Null: the mesh's own world is such a group.
     comm::ProcessGroup* control = nullptr;
-    // Where the bytes of updates lie on both sides: the CPU, or the engine's device, from which
-    // they then go over NCCL, or through its memory to rollouts that use the same.
+    // Device of update data on both sides: the CPU, or the engine's device; then data travels over
+    // NCCL, or through the device's memory to rollouts on the same device.
     at::Device update_device = at::kCPU;
-    // What the trainer's ranks know (TANDEM_GROUP_SECRET): an update's secret travels to them
-    // encrypted under it. May be empty.
+    // The trainer ranks' shared secret (TANDEM_GROUP_SECRET), which encrypts an update's secret on
+    // its way to them. May be empty.
     std::string group_secret;
   };
 
@@ -45,12 +45,12 @@ class RankPublisher {
     return Create(engine, config, Options());
   }
 
-  // The wire digests of what this rank answers for (CountedHoldings); those of all ranks add up to
-  // the tensors'. No collective.
+  // The wire digests of this rank's CountedHoldings(); those of all ranks add up to the tensors'.
+  // Not collective.
   absl::StatusOr<v1::HeldDigests> DigestHeld();
 
-  // The request states version and incarnation. The answer is the leader's; other ranks' is empty.
-  // An error is fatal for the trainer only where the engine's group is broken after it.
+  // The request states version and incarnation. Only the leader's response is filled in. An error
+  // is fatal for the trainer only if it leaves the engine's group broken.
   absl::StatusOr<v1::PublishWeightsResponse> Publish(const v1::PublishWeightsRequest& request);
 
  private:
@@ -72,15 +72,15 @@ class RankPublisher {
   const std::string group_secret_;
   const std::unique_ptr<weights::DeviceOps> ops_;  // of the update device
   weights::Manifest manifest_;                     // of whole tensors, in wire type
-  // Of a broadcast.
+  // For a broadcast.
   weights::TransferPlan plan_;
-  std::unique_ptr<ShardGatherSource> source_;  // null on ranks that give nothing
-  // Of a reshard.
+  std::unique_ptr<ShardGatherSource> source_;  // null on ranks that send nothing
+  // For a reshard.
   std::unique_ptr<ReshardFeeds> feeds_;
   std::unique_ptr<ReshardFollower> follower_;  // null on the leader
-  // Of the leader.
+  // On the leader.
   std::unique_ptr<DataPlane> plane_;
-  std::unique_ptr<WeightPublisher> publisher_;  // made by the first update
+  std::unique_ptr<WeightPublisher> publisher_;  // created by the first update
 };
 
 }  // namespace tandem::trainer

@@ -11,10 +11,10 @@
 namespace tandem::trainer {
 namespace {
 
-// Once something has gone wrong a rank that lives says so within this.
+// After a failure, a live rank reports it within this time.
 constexpr absl::Duration kReportTimeout = absl::Seconds(5);
 
-// Codes of a rank that merely saw its peers go.
+// Codes of a rank that merely lost its peers.
 bool IsConsequence(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsAborted(status) ||
          absl::IsDeadlineExceeded(status) || absl::IsFailedPrecondition(status);
@@ -63,8 +63,7 @@ void RankTeam::Stop() {
 
 absl::Status RankTeam::Diagnose(Opcode opcode, const std::vector<Trouble>& lost,
                                 const std::vector<Trouble>& failed) const {
-  // A rank that is gone explains what the others saw; otherwise the one with an error of its own
-  // does.
+  // A lost rank explains the others' errors; otherwise the rank with an error of its own does.
   const Trouble* culprit = lost.empty() ? nullptr : &lost.front();
   for (const Trouble& trouble : failed) {
     if (culprit == nullptr && !IsConsequence(trouble.status)) culprit = &trouble;

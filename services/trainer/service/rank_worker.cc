@@ -160,7 +160,7 @@ RankResult RankWorker::Publish(const std::string& payload) {
   if (!request.ParseFromString(payload)) return Fatal(absl::InternalError("garbled command"));
   absl::StatusOr<v1::PublishWeightsResponse> response = publisher_.Publish(request);
   if (response.ok()) return Done(response->SerializeAsString());
-  // A rollout's failure is told to the caller; only a broken group of our own ends the trainer.
+  // Returns a rollout's failure to the caller; only our own broken group ends the trainer.
   return engine_.mesh().status().ok() ? Refused(response.status()) : Fatal(response.status());
 }
 

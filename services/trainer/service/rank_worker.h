@@ -1,4 +1,5 @@
-// RankWorker: runs the leader's commands on one rank's engine. Every rank has one, the leader too.
+// RankWorker: runs the leader's commands on one rank's engine. Every rank has one, including the
+// leader.
 #ifndef TANDEM_SERVICES_TRAINER_SERVICE_RANK_WORKER_H_
 #define TANDEM_SERVICES_TRAINER_SERVICE_RANK_WORKER_H_
 
@@ -16,17 +17,17 @@
 
 namespace tandem::trainer {
 
-// The command of a training step: its header, then the samples, length-delimited.
+// Encodes a training step's command: its header, then the samples, length-delimited.
 absl::StatusOr<std::string> EncodeTrainStep(const v1::TrainStepHeader& header,
                                             const std::vector<common::v1::Sample>& samples);
 
-// Threads: the collective thread. Exceptions of LibTorch become errors here.
+// Threads: the collective thread. Turns LibTorch's exceptions into errors.
 class RankWorker {
  public:
-  // Both outlive it.
+  // Engine and publisher outlive it.
   RankWorker(TrainerEngine& engine, RankPublisher& publisher, const config::v1::RunConfig& config);
 
-  // Never throws. Where the result is fatal, the engine's group has been aborted, so that the other
+  // Never throws. Before it returns a fatal result, it aborts the engine's group, so that the other
   // ranks do not wait for this one.
   RankResult Handle(const RankCommand& command);
 

@@ -1,5 +1,5 @@
-// RequestIds: which contents the trainer's recent requests had, by their request_id: a repeat has
-// the same, and an id that comes with others is a mistake of its caller.
+// RequestIds: the contents of the trainer's recent requests, by request_id. A retry has the same
+// contents; reusing an id with other contents is the caller's mistake.
 //
 // Used by the collective thread.
 #ifndef TANDEM_SERVICES_TRAINER_SERVICE_REQUEST_IDS_H_
@@ -21,20 +21,20 @@ class RequestIds {
  public:
   explicit RequestIds(size_t max_kept = 4096) : max_kept_(max_kept) {}
 
-  // Notes the request. INVALID_ARGUMENT (REQUEST_ID_REUSED) where an earlier one of this id was to
-  // another method or had other contents. An empty id is not checked. `contents` is what identifies
-  // the request beside its id.
+  // Records the request. INVALID_ARGUMENT (REQUEST_ID_REUSED) if an earlier one with this id was
+  // for another method or had other contents. Does not check an empty id. `contents` identifies the
+  // request beside its id.
   absl::Status Check(const std::string& request_id, absl::string_view method,
                      absl::string_view contents);
 
  private:
   const size_t max_kept_;
   absl::flat_hash_map<std::string, std::string> digests_;  // by id
-  std::deque<std::string> order_;                          // the oldest first
+  std::deque<std::string> order_;                          // oldest first
 };
 
-// What identifies a request in RequestIds: all of it but the lease, which a repeat by a later
-// process of the run has anew.
+// The contents that identify a request in RequestIds: everything but the lease, which is new when a
+// later process of the run retries.
 template <typename Request>
 std::string ContentsOf(Request request) {
   request.clear_lease();

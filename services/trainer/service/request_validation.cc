@@ -13,7 +13,7 @@
 namespace tandem::trainer {
 namespace {
 
-// So that the answer, four bytes a token, fits in one message.
+// Limit so that the response, four bytes a token, fits in one message.
 constexpr int64_t kMaxScoredTokens = int64_t{3} << 20;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What unary requests must be like before they are queued.
+// Validates unary requests before they are queued.
 #ifndef TANDEM_SERVICES_TRAINER_SERVICE_REQUEST_VALIDATION_H_
 #define TANDEM_SERVICES_TRAINER_SERVICE_REQUEST_VALIDATION_H_
 
@@ -8,14 +8,14 @@
 
 namespace tandem::trainer {
 
-// INVALID_ARGUMENT with a BadField, as ValidateSample().
+// INVALID_ARGUMENT with a BadField, like ValidateSample().
 absl::Status ValidateComputeLogProbs(const v1::ComputeLogProbsRequest& request,
                                      const SampleLimits& limits);
 
-// Every replica has a name of its own and addresses; the version is in range, or -1.
+// Requires a distinct name and addresses for every replica, and a version that is in range or -1.
 absl::Status ValidatePublishWeights(const v1::PublishWeightsRequest& request);
 
-// The version is in range, or -1.
+// Requires a version that is in range or -1.
 absl::Status ValidateLoadCheckpoint(const v1::LoadCheckpointRequest& request);
 
 }  // namespace tandem::trainer

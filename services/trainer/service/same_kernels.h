@@ -1,4 +1,4 @@
-// Whether all ranks compute the same bits.
+// Checks that all ranks compute the same bits.
 #ifndef TANDEM_SERVICES_TRAINER_SERVICE_SAME_KERNELS_H_
 #define TANDEM_SERVICES_TRAINER_SERVICE_SAME_KERNELS_H_
 
@@ -9,8 +9,8 @@
 
 namespace tandem::trainer {
 
-// Called on every rank of the group, whose tensors are on `device`. FAILED_PRECONDITION on each
-// where not all have the same model::CurrentProcessor(), with this rank's; errors of the group.
+// Collective; the group moves tensors on `device`. FAILED_PRECONDITION on every rank, naming its
+// own model::CurrentProcessor(), unless all have the same; otherwise errors of the group.
 absl::Status CheckSameKernels(comm::ProcessGroup& world, at::Device device);
 
 }  // namespace tandem::trainer

@@ -1,4 +1,4 @@
-// Where the seconds of a training step went, on every rank.
+// The seconds of a training step by phase, on every rank.
 #ifndef TANDEM_SERVICES_TRAINER_SERVICE_STEP_TIMES_H_
 #define TANDEM_SERVICES_TRAINER_SERVICE_STEP_TIMES_H_
 
@@ -15,13 +15,13 @@ namespace tandem::trainer {
 
 using PhaseSeconds = std::map<std::string, double>;
 
-// Up to this many ranks are told apart.
+// Largest world whose ranks are reported one by one.
 inline constexpr int kRanksWithTimes = 16;
 
-// Adds timing_s/fsdp/PHASE of this rank and, of a world of at most kRanksWithTimes,
-// timing_s/rank.K/PHASE of every rank: the phases of PhaseClock, `other`, which is what they leave
-// of the step, and `step`, which they add up to. `phases` has the same names on every rank.
-// Collective; `device` is where the world moves tensors. Errors are those of the collective.
+// Adds timing_s/fsdp/PHASE of this rank and, in a world of at most kRanksWithTimes,
+// timing_s/rank.K/PHASE of every rank. Phases are those of PhaseClock, `other` (the rest of the
+// step) and `step` (their sum). `phases` has the same names on every rank. Collective; `device` is
+// the one on which the world moves tensors. Errors are those of the collective.
 absl::Status AddStepTimes(PhaseSeconds phases, double step_seconds, comm::ProcessGroup& world,
                           c10::Device device, Metrics& metrics);
 

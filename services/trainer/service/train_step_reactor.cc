@@ -14,7 +14,7 @@
 namespace tandem::trainer {
 namespace {
 
-// A bound on what one call can make the leader hold, far above what a step has.
+// Limit on the memory that one call can take on the leader, far above a step's.
 constexpr int64_t kMaxStepTokens = int64_t{64} << 20;
 constexpr size_t kMaxStepSamples = size_t{1} << 20;
 
@@ -130,7 +130,7 @@ absl::Status TrainStepReactor::CheckComplete(const std::string& digest) const {
 }
 
 void TrainStepReactor::Submit(std::optional<StepSamples> samples) {
-  // std::function wants what it holds to be copyable.
+  // std::function requires a copyable target.
   auto shared = std::make_shared<std::optional<StepSamples>>(std::move(samples));
   const absl::Status queued = queue_.Submit([this, shared] {
     const telemetry::ScopedTraceContext trace(rpc::TraceContextIn(&context_->client_metadata()));

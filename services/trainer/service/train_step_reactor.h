@@ -1,4 +1,4 @@
-// One TrainStep call: reads the header and the samples, validates each as it comes, and queues the
+// One TrainStep call: reads the header and the samples, validates each on arrival, and queues the
 // step.
 #ifndef TANDEM_SERVICES_TRAINER_SERVICE_TRAIN_STEP_REACTOR_H_
 #define TANDEM_SERVICES_TRAINER_SERVICE_TRAIN_STEP_REACTOR_H_
@@ -17,8 +17,8 @@
 
 namespace tandem::trainer {
 
-// Owns itself: deleted when gRPC is done with the call. gRPC's threads call one after the other;
-// the collective thread touches it last, with Finish().
+// Owns itself: deleted when gRPC is done with the call. gRPC calls its methods one at a time; the
+// collective thread uses it last, with Finish().
 class TrainStepReactor final : public grpc::ServerReadReactor<v1::TrainStepRequest> {
  public:
   TrainStepReactor(grpc::CallbackServerContext* context, TrainerLeader& leader, CommandQueue& queue,
@@ -28,7 +28,7 @@ class TrainStepReactor final : public grpc::ServerReadReactor<v1::TrainStepReque
   void OnDone() override { delete this; }
 
  private:
-  // OK: go on reading. A step that can be queued without further samples sets `submitted_`.
+  // OK: continue reading. Sets `submitted_` if the step can be queued without further samples.
   absl::Status TakeHeader();
   absl::Status TakeSample();
   absl::Status CheckComplete(const std::string& digest) const;
@@ -40,7 +40,7 @@ class TrainStepReactor final : public grpc::ServerReadReactor<v1::TrainStepReque
   v1::TrainStepResponse* const response_;
   v1::TrainStepRequest message_;
   std::optional<v1::TrainStepHeader> header_;
-  SampleLimits limits_;  // once there is a header
+  SampleLimits limits_;  // set once there is a header
   std::vector<common::v1::Sample> samples_;
   rpc::SamplesDigest digest_;
   absl::flat_hash_set<std::string> sample_ids_;

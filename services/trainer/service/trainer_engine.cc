@@ -57,7 +57,7 @@ Offload OffloadOf(config::v1::Offload config) {
   }
 }
 
-// Reads a model's weights from a folder, or draws them where the configuration says so.
+// Reads a model's weights from a folder, or initializes them randomly if configured so.
 absl::Status FillModel(const config::v1::RunConfig& config, const std::string& path,
                        ShardedModel& model) {
   if (config.model().random_init()) return model.RandomInit(config.seed());

@@ -1,7 +1,7 @@
-// TrainerEngine: what one rank of the trainer holds: its shards of the policy and, where they are
-// used, of the frozen reference and of the critic, the optimizers, and the training steps.
+// TrainerEngine: one rank's shards of the policy and, if used, of the frozen reference and the
+// critic, with the optimizers and the training steps.
 //
-// Threads: the rank's collective thread; the methods are collective, every rank calls them in the
+// Threads: the rank's collective thread. The methods are collective: every rank calls them in the
 // same order with the same arguments. Errors of TrainStep() and ComputeLogProbs() leave the group
 // unusable.
 #ifndef TANDEM_SERVICES_TRAINER_SERVICE_TRAINER_ENGINE_H_
@@ -32,9 +32,9 @@ namespace tandem::trainer {
 
 class TrainerEngine {
  public:
-  // Reads the model that the configuration names, or draws it. `mesh` outlives the engine and
-  // moves tensors on `device`. Collective. Errors: those of the model's folder, naming file and
-  // tensor; UNIMPLEMENTED for a setting that this trainer does not know.
+  // Loads the configured model, or initializes it randomly. `mesh` outlives the engine and moves
+  // tensors on `device`. Collective. Errors: those of the model's folder, naming file and tensor;
+  // UNIMPLEMENTED for a setting that this trainer does not support.
   static absl::StatusOr<std::unique_ptr<TrainerEngine>> Create(const config::v1::RunConfig& config,
                                                                const comm::DeviceMesh& mesh,
                                                                at::Device device);
@@ -44,44 +44,44 @@ class TrainerEngine {
   const comm::DeviceMesh& mesh() const { return mesh_; }
   ShardedModel& policy() { return *policy_; }
   AdamW& optimizer() { return *optimizer_; }
-  // The value model and its optimizer; null without algorithm.adv_estimator gae.
+  // The value model and its optimizer; null unless algorithm.adv_estimator is gae.
   ShardedModel* critic() { return critic_.get(); }
   AdamW* critic_optimizer() { return critic_optimizer_.get(); }
 
-  // What a checkpoint holds: the models that are trained, with their optimizers.
+  // The contents of a checkpoint: the trained models, with their optimizers.
   std::vector<CheckpointedModel> checkpointed_models();
-  // Whether no rank before this one holds the same shards.
+  // True if no earlier rank holds the same shards.
   bool writes_checkpoints() const { return mesh_.replicate().rank() == 0; }
-  // Whether the training state is larger than memory may be, so that nothing of it is copied there.
+  // True if the training state may exceed memory, so that it must not be copied there.
   bool rests_on_disk() const { return config_.trainer().offload() == config::v1::OFFLOAD_DISK; }
-  // State of the algorithm that outlives a step, by name. The same on every rank.
+  // Algorithm state that outlives a step, by name. The same on every rank.
   std::map<std::string, double> AlgorithmScalars() const;
-  // FAILED_PRECONDITION for names that this run's algorithm does not know.
+  // FAILED_PRECONDITION for names that this run's algorithm does not have.
   absl::Status SetAlgorithmScalars(const std::map<std::string, double>& scalars);
 
-  // Puts models, optimizers and the algorithm's scalars back to what Create() made. After an error
-  // they are a mix.
+  // Restores models, optimizers and the algorithm's scalars to their state after Create(). An error
+  // leaves a mix of old and new.
   absl::Status ResetToInitialState();
 
-  // Step number `step`, from 1, which the learning rate follows from. Beside the step's own
-  // metrics: those of AddStepTimes(), and perf/*_bytes (memory_metrics.h) of this rank. Rank 0 logs
-  // the updates that were skipped.
+  // Runs step number `step`, from 1, which sets the learning rate. Adds to the step's own metrics
+  // those of AddStepTimes() and perf/*_bytes (memory_metrics.h) of this rank. Rank 0 logs skipped
+  // updates.
   absl::StatusOr<StepResult> TrainStep(v1::Objective objective, int64_t step, TrainingBatch batch);
 
-  // For each sequence, one log-prob for each of its trained tokens; the same on every rank.
+  // For each sequence, one log-prob per trained token; the same on every rank.
   absl::StatusOr<std::vector<std::vector<float>>> ComputeLogProbs(const TrainingBatch& batch);
 
  private:
   TrainerEngine(const config::v1::RunConfig& config, const comm::DeviceMesh& mesh,
                 at::Device device);
 
-  // The policy as model.path has it, frozen; made where it is not there yet. Collective.
+  // Creates the reference if there is none yet: the policy as in model.path, frozen. Collective.
   absl::Status MakeReference();
   absl::StatusOr<StepResult> RunObjective(v1::Objective objective, int64_t step,
                                           TrainingBatch batch);
-  // Value model, its optimizer and its part of the step. Collective.
+  // Creates the value model, its optimizer and its part of the step. Collective.
   absl::Status MakeCritic();
-  // The folder that the value model begins with.
+  // The folder of the value model's initial weights.
   const std::string& critic_path() const;
 
   const config::v1::RunConfig config_;

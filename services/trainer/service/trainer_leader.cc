@@ -25,7 +25,7 @@
 namespace tandem::trainer {
 namespace {
 
-// What differs between ranks: their memory.
+// Adds the metrics that differ between ranks: their memory.
 absl::Status AddRankMetrics(const std::vector<RankResult>& results,
                             v1::TrainStepResponse& response) {
   for (const RankResult& result : results) {
@@ -44,7 +44,7 @@ absl::Status AddRankMetrics(const std::vector<RankResult>& results,
   return absl::OkStatus();
 }
 
-// Incarnations that are kept: far more than a run's restarts.
+// Limit on stored incarnations: far more than a run's restarts.
 constexpr int kMaxIncarnations = 4096;
 
 absl::Status StepOutOfOrder(int64_t actual, int64_t last) {
@@ -157,7 +157,7 @@ absl::StatusOr<TrainerLeader::HeaderMeaning> TrainerLeader::CheckHeader(
                                 is_running ? running_digest_ : last_response_->samples_digest()));
     return HeaderMeaning::kRepeat;
   }
-  // The step after the one that is being done may wait for it in the queue.
+  // The step after the running one may wait for it in the queue.
   const int64_t last = std::max(step_, running_step_);
   if (header.step() != last + 1) return StepOutOfOrder(header.step(), last);
   return HeaderMeaning::kRead;
@@ -233,7 +233,7 @@ absl::StatusOr<v1::TrainStepResponse> TrainerLeader::RunTrainStep(
   {
     absl::MutexLock lock(&mu_);
     if (header.step() == step_) return *last_response_;
-    // Before anything is changed: what the step makes needs a version.
+    // Check before any change: the step's result needs a version.
     RETURN_IF_ERROR(rpc::PolicyVersionAfter(policy_version_).status());
   }
   ASSIGN_OR_RETURN(std::string payload, EncodeTrainStep(header, samples->samples));
@@ -274,7 +274,7 @@ absl::StatusOr<v1::TrainStepResponse> TrainerLeader::RunTrainStep(
   status_.SetProgress(policy_version_, step_);
   telemetry::SetLogPolicyVersion(policy_version_);
   const auto& metrics = response.metrics();
-  // Neither is there while the critic learns alone.
+  // Both are absent while only the critic learns.
   const auto value_of = [&metrics](const char* name) {
     const auto found = metrics.find(name);
     return found == metrics.end() ? 0.0 : found->second;
@@ -331,7 +331,7 @@ absl::StatusOr<v1::PublishWeightsResponse> TrainerLeader::RunPublish(
     command.set_policy_version(policy_version_);
   }
   v1::PublishWeightsRequest contents = request;
-  contents.clear_message_digest();  // it covers the lease, which a repeat may have anew
+  contents.clear_message_digest();  // it covers the lease, which is new in a later process's retry
   RETURN_IF_ERROR(request_ids_.Check(request.request_id(), "PublishWeights", ContentsOf(contents)));
   command.set_incarnation(model_info_.incarnation());
   ScopedTrainerState state(status_, v1::TRAINER_STATE_PUBLISHING);
@@ -460,7 +460,7 @@ absl::StatusOr<v1::LoadCheckpointResponse> TrainerLeader::LoadCheckpoint(
     const v1::LoadCheckpointRequest& request) {
   RETURN_IF_ERROR(lease_.CheckWrite(request.lease()));
   RETURN_IF_ERROR(request_ids_.Check(request.request_id(), "LoadCheckpoint", ContentsOf(request)));
-  // Applied once: it would have made a version more.
+  // Apply once: a second time would add a version.
   if (!request.request_id().empty() && request.request_id() == last_load_id_) return last_load_;
   ASSIGN_OR_RETURN(v1::LoadCheckpointResponse response,
                    request.initial_state() ? LoadInitialState(request) : RunLoad(request));
@@ -503,13 +503,12 @@ absl::StatusOr<v1::LoadCheckpointResponse> TrainerLeader::RunLoad(
   int64_t next_version = 0;
   {
     absl::MutexLock lock(&mu_);
-    // One version names one set of bytes for ever, also beside those that this process has
-    // published.
+    // A version names one set of bytes for ever, also among those that this process has published.
     ASSIGN_OR_RETURN(next_version,
                      rpc::PolicyVersionAfter(std::max({policy_version_, manifest.policy_version,
                                                        request.min_policy_version()})));
   }
-  // Every rank has read all that it needs before any changes its weights.
+  // Every rank has read everything it needs before any changes its weights.
   RETURN_IF_ERROR(RunOnRanks(Opcode::kVerifyShard, path).status());
   holds_initial_state_ = false;
   RETURN_IF_ERROR(RunOnRanks(Opcode::kReadShard, path).status());
@@ -549,7 +548,7 @@ absl::StatusOr<v1::LoadCheckpointResponse> TrainerLeader::LoadInitialState(
     absl::MutexLock lock(&mu_);
     version = policy_version_;
   }
-  // One version names one set of bytes for ever; those that were there from the start keep theirs.
+  // A version names one set of bytes for ever; the initial ones keep theirs.
   if (!is_there || request.min_policy_version() > version) {
     ASSIGN_OR_RETURN(version,
                      rpc::PolicyVersionAfter(std::max(version, request.min_policy_version())));

@@ -1,5 +1,5 @@
-// TrainerMetrics: what the trainer does, for Prometheus: steps, the values of the last one, and
-// weight updates by phase. Kept by the leader.
+// TrainerMetrics: the trainer's Prometheus metrics: steps, the values of the last one, and weight
+// updates by phase. Kept by the leader.
 #ifndef TANDEM_SERVICES_TRAINER_SERVICE_TRAINER_METRICS_H_
 #define TANDEM_SERVICES_TRAINER_SERVICE_TRAINER_METRICS_H_
 
@@ -23,15 +23,15 @@
 
 namespace tandem::trainer {
 
-// Thread-safe. The status and the lease are asked while the trainer lives: Detach() before they go.
+// Thread-safe. Reads the status and the lease until Detach(); call that before they are destroyed.
 class TrainerMetrics final : public prometheus::Collectable {
  public:
   explicit TrainerMetrics(const TrainerStatus* status);
   void Detach();
-  // Shows what the lease has counted.
+  // Exports the lease's counters.
   void WatchLease(const DriverLease* lease);
 
-  // What became of a step, and how long it took.
+  // Records the result and the duration of a step, or of a weight update.
   void OnStep(const absl::StatusOr<v1::TrainStepResponse>& response, double seconds);
   void OnUpdate(const absl::StatusOr<v1::PublishWeightsResponse>& response, double seconds);
 

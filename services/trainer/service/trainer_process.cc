@@ -43,7 +43,7 @@ namespace tandem::trainer {
 namespace {
 
 constexpr absl::Duration kDrainGrace = absl::Seconds(20);
-// After a failure every answer is at hand; only callers that are slow to read it are waited for.
+// After a failure every response is ready; this only waits for callers that read slowly.
 constexpr absl::Duration kFailureGrace = absl::Seconds(3);
 
 int NumThreads(const TrainerProcessOptions& options) {
@@ -54,7 +54,7 @@ int NumThreads(const TrainerProcessOptions& options) {
   return std::max(1, cores / options.environment.local_world_size);
 }
 
-// Where the ranks find each other; rank 0 serves the store unless torchrun does.
+// The ranks' rendezvous; rank 0 serves the store unless torchrun does.
 class RendezvousStore {
  public:
   static absl::StatusOr<RendezvousStore> Arrange(const TrainerProcessOptions& options) {
@@ -119,9 +119,8 @@ absl::StatusOr<std::unique_ptr<comm::DeviceMesh>> JoinMesh(const TrainerProcessO
       });
 }
 
-// A group of all ranks for tensors on the CPU, where the mesh's groups move those of a device: what
-// is waited for there for minutes would hold a kernel on the device as long. Null where the mesh
-// will do.
+// A group of all ranks for tensors on the CPU, if the mesh's groups move those of a device: a wait
+// of minutes there would occupy the device with a kernel. Null if the mesh will do.
 absl::StatusOr<std::unique_ptr<comm::ProcessGroup>> JoinControl(
     const TrainerProcessOptions& options, const comm::Rendezvous& rendezvous, at::Device device,
     const absl::Notification* cancel) {
@@ -138,8 +137,8 @@ absl::StatusOr<std::unique_ptr<comm::ProcessGroup>> JoinControl(
   return comm::CreateProcessGroup(group, at::kCPU, trainer.shared_memory());
 }
 
-// A run repeats itself: ATen, which computes the gradients on a GPU, is asked for algorithms that
-// do.
+// Makes a run reproducible: ATen, which computes the gradients on a GPU, uses deterministic
+// algorithms.
 absl::Status PrepareExact(at::Device device) {
   ASSIGN_OR_RETURN(std::string processor, model::ProcessorOf(device));
   model::SetProcessor(std::move(processor));
@@ -150,7 +149,7 @@ absl::Status PrepareExact(at::Device device) {
   return absl::OkStatus();
 }
 
-// What the kernels of exact numerics cannot compute there.
+// Rejects models that the kernels of exact numerics cannot compute on the device.
 absl::Status CheckExactDevice(const model::ModelSpec& spec, at::Device device) {
   for (const model::LayerSpec& layer : spec.layers) {
     const int64_t head_dim = layer.attention.head_dim;
@@ -168,8 +167,8 @@ absl::Status RunLeader(const TrainerProcessOptions& options, TrainerEngine& engi
                        telemetry::MetricsServer* metrics, rpc::TerminationSignal& termination) {
   LeaderServerOptions server_options;
   server_options.config = options.config;
-  // Larger for every later life, as long as the clock goes forward; fine enough that two trainers
-  // that start together differ.
+  // Larger in every later process, as long as the clock moves forward; fine enough that two
+  // trainers that start together differ.
   server_options.incarnation = absl::ToUnixMicros(absl::Now());
   server_options.listen = options.listen;
   server_options.health_listen = options.health_listen;
@@ -209,7 +208,8 @@ absl::Status RunOtherRank(const TrainerProcessOptions& options, TrainerEngine& e
     health->SetServing(kTrainerHealthName, true);
   }
   std::optional<absl::Time> told_to_end;
-  // The leader drains and then says stop. A rank that was told alone leaves by itself.
+  // The leader drains, then sends stop. If only this rank was told to terminate, it leaves by
+  // itself.
   const auto must_leave = [&] {
     if (termination.received() == 0) return false;
     if (!told_to_end.has_value()) told_to_end = absl::Now();

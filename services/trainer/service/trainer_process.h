@@ -1,4 +1,4 @@
-// RunTrainerProcess: one rank of the trainer from its start to its end.
+// RunTrainerProcess: runs one rank of the trainer from start to exit.
 #ifndef TANDEM_SERVICES_TRAINER_SERVICE_TRAINER_PROCESS_H_
 #define TANDEM_SERVICES_TRAINER_SERVICE_TRAINER_PROCESS_H_
 
@@ -20,11 +20,11 @@ struct TrainerProcessOptions {
   std::string metrics;                 // HOST:PORT to serve metrics on; empty: none
 };
 
-// INVALID_ARGUMENT where the configuration and the launcher do not agree.
+// INVALID_ARGUMENT if the configuration and the launcher disagree.
 absl::Status CheckTrainerProcess(const TrainerProcessOptions& options);
 
-// Blocks until the process is told to end (OK) or cannot go on. A process that a failure ends
-// should leave with _Exit: what waits in broken groups may not come back.
+// Blocks until the process is asked to terminate (OK) or cannot continue. After a failure the
+// process should leave with _Exit: threads waiting in broken groups may never return.
 absl::Status RunTrainerProcess(const TrainerProcessOptions& options,
                                rpc::TerminationSignal& termination);
 

@@ -51,7 +51,7 @@ grpc::ServerUnaryReactor* TrainerService::GetModelInfo(grpc::CallbackServerConte
   return Answer(context, leader_.status().Refusal());  // OK while the trainer lives
 }
 
-// The lease is not the collective thread's: a heartbeat is heard while a step runs.
+// Runs outside of the collective thread, so that heartbeats count while a step runs.
 grpc::ServerUnaryReactor* TrainerService::AcquireLease(grpc::CallbackServerContext* context,
                                                        const v1::AcquireLeaseRequest* request,
                                                        v1::AcquireLeaseResponse* response) {
@@ -98,8 +98,8 @@ grpc::ServerUnaryReactor* TrainerService::PublishWeights(grpc::CallbackServerCon
   if (valid.ok()) valid = ValidatePublishWeights(*request);
   if (valid.ok()) valid = leader_.CheckWrite(request->lease());
   if (!valid.ok()) return Answer(context, valid);
-  // A client's channel repeats what is UNAVAILABLE. An update that failed has taken its time and
-  // says whose fault it was; repeated, it would end in the call's deadline, which says nothing.
+  // A client's channel retries UNAVAILABLE. A failed update has taken its time and names the fault;
+  // a retry would end at the call's deadline, which names nothing.
   context->AddTrailingMetadata("grpc-retry-pushback-ms", "-1");
   return Enqueue<v1::PublishWeightsResponse>(
       context, response, [this, request]() -> absl::StatusOr<v1::PublishWeightsResponse> {

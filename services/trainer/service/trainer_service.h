@@ -1,5 +1,5 @@
-// TrainerService: the RPCs, translated. A call is validated on gRPC's thread and put in the queue;
-// the collective thread carries it out and finishes it.
+// TrainerService: translates the RPCs. Validates a call on gRPC's thread and queues it; the
+// collective thread executes and finishes it.
 //
 // Thread-safe. The leader and the queue outlive it; it outlives the server.
 #ifndef TANDEM_SERVICES_TRAINER_SERVICE_TRAINER_SERVICE_H_
@@ -51,7 +51,7 @@ class TrainerService final : public v1::TrainerService::CallbackService {
                                                      const v1::WatchRequest* request) override;
 
  private:
-  // Queues `call`, which fills in `response`; a caller that has gone by its turn is passed over.
+  // Queues `call`, which fills in `response`; skips a caller that has gone by its turn.
   template <typename Response>
   grpc::ServerUnaryReactor* Enqueue(grpc::CallbackServerContext* context, Response* response,
                                     std::function<absl::StatusOr<Response>()> call);

@@ -1,7 +1,7 @@
-// TrainerStatus: what the trainer is doing, for everyone who asks or watches.
+// TrainerStatus: the trainer's current state, for status queries and watchers.
 //
-// Thread-safe. Watchers are called with the lock held, in order, on the thread that made the
-// change; they take note and return. Lock order: this one's, then a watcher's own.
+// Thread-safe. Calls watchers with the lock held, in order, on the thread that made the change;
+// they must return quickly. Lock order: this one's, then a watcher's own.
 #ifndef TANDEM_SERVICES_TRAINER_SERVICE_TRAINER_STATUS_H_
 #define TANDEM_SERVICES_TRAINER_SERVICE_TRAINER_STATUS_H_
 
@@ -18,23 +18,23 @@ namespace tandem::trainer {
 
 class TrainerStatus {
  public:
-  // `end` is null while the stream goes on; otherwise the stream ends with it after `response`.
+  // `end` is null while the stream continues; otherwise the stream ends with it after `response`.
   using Watcher = std::function<void(const v1::WatchResponse& response, const absl::Status* end)>;
 
   v1::WatchResponse Get() const;
 
-  // FAILED and DRAINING stay: only DRAINING may follow FAILED, nothing follows DRAINING.
+  // No effect in FAILED or after Close().
   void SetState(v1::TrainerState state);
   void SetProgress(int64_t policy_version, int64_t step);
-  // State FAILED with the error. The first error stays.
+  // Sets state FAILED with the error. Keeps the first error.
   void SetFailed(const absl::Status& error);
-  // State DRAINING (FAILED stays), and the end of every stream, also of those that begin later.
+  // Sets state DRAINING (FAILED stays) and ends every stream, including later ones.
   void Close(const absl::Status& end);
 
-  // The error of SetFailed(), or UNAVAILABLE after Close(); otherwise OK.
+  // The error of SetFailed(), else the status given to Close(), else OK.
   absl::Status Refusal() const;
 
-  // Calls the watcher with the present state at once, and then after each change.
+  // Calls the watcher at once with the current state, then after each change.
   int64_t Subscribe(Watcher watcher);
   void Unsubscribe(int64_t id);
 
@@ -44,7 +44,7 @@ class TrainerStatus {
   mutable absl::Mutex mu_;
   v1::WatchResponse current_ ABSL_GUARDED_BY(mu_);
   absl::Status failure_ ABSL_GUARDED_BY(mu_);
-  absl::Status end_ ABSL_GUARDED_BY(mu_);  // OK while streams go on
+  absl::Status end_ ABSL_GUARDED_BY(mu_);  // OK while streams continue
   std::map<int64_t, Watcher> watchers_ ABSL_GUARDED_BY(mu_);
   int64_t next_id_ ABSL_GUARDED_BY(mu_) = 0;
 };

@@ -1,4 +1,4 @@
-// One Watch call: the present state, then every change. A slow reader misses states in between,
+// One Watch call: the current state, then every change. A slow reader may miss intermediate states,
 // never the last one.
 #ifndef TANDEM_SERVICES_TRAINER_SERVICE_WATCH_REACTOR_H_
 #define TANDEM_SERVICES_TRAINER_SERVICE_WATCH_REACTOR_H_
@@ -25,7 +25,7 @@ class WatchReactor final : public grpc::ServerWriteReactor<v1::WatchResponse> {
 
  private:
   void OnChange(const v1::WatchResponse& response, const absl::Status* end);
-  // Writes what is waiting, or finishes, unless a write is under way.
+  // Writes the waiting state, or finishes, unless a write is in progress.
   void Advance() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   TrainerStatus& status_;
