@@ -1,5 +1,5 @@
-// Acceptor: takes connections off a listener, also when strangers have left this process without a
-// descriptor: it neither spins nor gives up then.
+// Acceptor: accepts connections from a listener. When strangers have used up this process's
+// descriptors, it pauses instead of spinning or failing.
 #ifndef TANDEM_COMMON_COMM_ACCEPTOR_H_
 #define TANDEM_COMMON_COMM_ACCEPTOR_H_
 
@@ -15,18 +15,19 @@
 
 namespace tandem::comm {
 
-// Strangers cannot fill so long a queue between two looks at it.
+// Long enough that strangers cannot fill the queue between two polls.
 inline constexpr int kListenBacklog = 1024;
 
 // One thread.
 class Acceptor {
  public:
-  // The listener is not to be polled before; in the past, unless no descriptor could be had.
+  // Do not poll the listener before this time; in the past unless descriptors ran out.
   absl::Time paused_until() const { return paused_until_; }
   bool is_paused(absl::Time now) const { return paused_until_ > now; }
 
-  // Calls take(FileDescriptor, sockaddr_storage, socklen_t) for each of those that wait, and
-  // make_room() where the process has no descriptor left: false where it could free none.
+  // Calls take(FileDescriptor, sockaddr_storage, socklen_t) for each pending connection, at most
+  // kMaxAtOnce, and make_room() when the process is out of descriptors; make_room() returns false
+  // if it could not free one.
   template <typename Take, typename MakeRoom>
   void Accept(const FileDescriptor& listener, const Take& take, const MakeRoom& make_room) {
     for (int i = 0; i < kMaxAtOnce; ++i) {
@@ -39,7 +40,7 @@ class Acceptor {
         continue;
       }
       if (errno == EAGAIN) return;
-      // Otherwise that one connection is gone.
+      // Any other error concerns only that connection.
       if (!net::IsOutOfDescriptors(errno) || make_room()) continue;
       paused_until_ = absl::Now() + kPause;
       return;

@@ -1,4 +1,4 @@
-// The address of a socket's end, as people write it.
+// Formats a socket address for people.
 #ifndef TANDEM_COMMON_COMM_ADDRESS_NAME_H_
 #define TANDEM_COMMON_COMM_ADDRESS_NAME_H_
 
@@ -8,8 +8,8 @@
 
 namespace tandem::comm {
 
-// "HOST:PORT" in digits, "[HOST]:PORT" for IPv6; "an unknown address" where it is neither. An
-// IPv4 address that came through a socket of both families is written as IPv4.
+// Returns numeric "HOST:PORT", "[HOST]:PORT" for IPv6, or "an unknown address" for other families.
+// Writes an IPv4-mapped address of a dual-stack socket as IPv4.
 std::string AddressName(const sockaddr_storage& address, socklen_t length);
 
 }  // namespace tandem::comm

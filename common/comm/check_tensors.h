@@ -1,4 +1,4 @@
-// Checks of what callers pass to a group, shared by its implementations.
+// Argument checks shared by the group implementations.
 #ifndef TANDEM_COMMON_COMM_CHECK_TENSORS_H_
 #define TANDEM_COMMON_COMM_CHECK_TENSORS_H_
 
@@ -60,7 +60,7 @@ inline absl::Status CheckGroup(const GroupOptions& options) {
   return absl::OkStatus();
 }
 
-// What went wrong while the ranks were meeting.
+// Adds the group, rank and rendezvous address to a rendezvous error.
 inline absl::Status RendezvousError(const GroupOptions& options, const absl::Status& status) {
   return absl::Status(
       status.code(),

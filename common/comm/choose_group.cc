@@ -18,26 +18,26 @@
 namespace tandem::comm {
 namespace {
 
-// The host as it is, and as the caller says; empty where it cannot be told.
+// Identifies the host by what is detected and what the caller says; empty if it is unknown.
 std::string PlaceOf(const GroupOptions& options) {
   const std::string place = LocalLinks::Place();
   return place.empty() ? "" : absl::StrCat(place, " ", options.place);
 }
 
-// Where memory is shared with ranks that say the same; empty where this rank shares none.
+// Ranks with equal values can share memory; empty if this rank cannot.
 std::string HostPlace(const GroupOptions& options) {
   const bool able = options.size <= kMaxLocalRanks && SharedSegment::Check().ok();
   return able ? PlaceOf(options) : "";
 }
 
-// Where there are sockets to ranks that say the same; empty where every socket is to be encrypted.
+// Ranks with equal values can use local sockets; empty if every socket must be encrypted.
 std::string SocketPlace(const GroupOptions& options) {
   const bool able = options.data_plane.encryption != security::DataPlaneEncryption::kAlways;
   return able ? PlaceOf(options) : "";
 }
 
-// A group for tensors on the CPU that is not within a host, or whose sockets of the host will not
-// do: Gloo's connections are plaintext.
+// Joins a group for CPU tensors between hosts, or within one if local sockets do not suffice.
+// Encrypted links need the mesh group: Gloo's connections are plaintext.
 absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateNetworkGroup(const GroupOptions& options,
                                                                  const LinkPlan& plan) {
   return plan.is_encrypted ? CreateMeshGroup(options, plan) : CreateGlooGroup(options);
@@ -53,8 +53,8 @@ using CreateGroup = absl::StatusOr<std::unique_ptr<ProcessGroup>> (*)(const Grou
 using CreatePlannedGroup = absl::StatusOr<std::unique_ptr<ProcessGroup>> (*)(
     const GroupOptions& options, const LinkPlan& plan);
 
-// By `within` where all ranks are in one place, else by `otherwise`. `place`: this rank's, or
-// empty.
+// Creates the group with `within` if all ranks are in one place, else with `otherwise`. `place`:
+// this rank's, or empty.
 absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateAgreedGroup(const GroupOptions& options,
                                                                 std::string place,
                                                                 CreateGroup within,

@@ -1,10 +1,9 @@
-// Groups that fit where their ranks are: within one host they exchange through its memory.
+// Creates the group that suits where its ranks run; within one host, ranks use shared memory.
 //
-// Before they connect, the ranks compare the encryption that is asked of their links
-// (GroupOptions::data_plane). Where links are to be encrypted, those over TCP are TLS, in a group
-// whose collectives are made of messages instead of Gloo's (mesh_group.h); NCCL, which sends
-// plaintext, is FAILED_PRECONDITION between hosts unless every rank allows it; and ranks that ask
-// for different things are FAILED_PRECONDITION, which names them.
+// Before connecting, the ranks compare their encryption settings (GroupOptions::data_plane). If
+// links must be encrypted, TCP links use TLS, in a group that builds its collectives from messages
+// instead of Gloo's (mesh_group.h). NCCL sends plaintext: between hosts it is FAILED_PRECONDITION
+// unless every rank allows it. If the ranks' settings differ, FAILED_PRECONDITION names the ranks.
 #ifndef TANDEM_COMMON_COMM_CHOOSE_GROUP_H_
 #define TANDEM_COMMON_COMM_CHOOSE_GROUP_H_
 
@@ -19,46 +18,49 @@
 
 namespace tandem::comm {
 
-// Joins the group that fits: over NCCL where the group's tensors are on a CUDA `device`; through
-// shared memory where all ranks run on one host, as one user, and all of them allow it; over Gloo,
-// or TLS, otherwise. Every rank of the group is made by this. Errors: as CreateGlooGroup, and those
-// above.
+// Joins a group over NCCL if `device` is a CUDA device; through shared memory if all ranks run on
+// one host as one user and all allow it; otherwise over Gloo, or TLS if encrypted. Every rank of
+// the group must call this function. Errors: those of CreateGlooGroup() and those above.
 absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateProcessGroup(const GroupOptions& options,
                                                                  c10::Device device,
                                                                  bool allow_shared_memory);
 
-// Joins the group that the word `backend` names: gloo; nccl; shared_memory, which is
-// CreateProcessGroup() for tensors on the CPU; cuda_ipc, where tensors lie on the current CUDA
-// device: through its memory where that is one device and all ranks run on one host, as one user,
-// over NCCL otherwise, which wants a device for each rank; and for messages alone socket, which is
-// TCP; local_socket, which is the sockets of the host where all ranks run on one, as one user, and
-// TCP otherwise; or messages, which is shared memory where that can be and TCP otherwise.
-// INVALID_ARGUMENT for another word.
+// Joins a group of the kind that `backend` names; INVALID_ARGUMENT for any other word:
+//   gloo
+//   nccl
+//   shared_memory  CreateProcessGroup() for CPU tensors
+//   cuda_ipc       for tensors on the current CUDA device: through its memory if all ranks share
+//                  that device and run on one host as one user; otherwise NCCL, which needs one
+//                  device per rank
+// Backends for messages only:
+//   socket         TCP
+//   local_socket   the host's own sockets if all ranks run on one host as one user; otherwise TCP
+//   messages       shared memory if possible; otherwise TCP
 absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateGroupOf(absl::string_view backend,
                                                             const GroupOptions& options);
 
-// INVALID_ARGUMENT, with the words that there are, where CreateGroupOf() has no such one.
+// INVALID_ARGUMENT, listing the valid words, if CreateGroupOf() does not know `backend`.
 absl::Status CheckBackend(absl::string_view backend);
 
-// As CreateGroupOf().
+// A function with the contract of CreateGroupOf().
 using GroupMaker = std::function<absl::StatusOr<std::unique_ptr<ProcessGroup>>(
     absl::string_view backend, const GroupOptions& options)>;
 
-// Joins a group of ranks of one host that exchange through memory which they share, of a size that
-// the number of ranks alone decides: 12 MiB for 2 ranks, some 30 for 3 to 16. Reductions are made
-// in the order of the ranks, sums of bfloat16 in float32: every rank gets the same bits.
-// Collectives of one tag, type and size meet; where the ranks' differ that is INTERNAL and names
-// two that do. Otherwise as CreateGlooGroup.
+// Joins a group of ranks on one host that exchange data through shared memory. Its size depends
+// only on the number of ranks: 12 MiB for 2 ranks, about 30 MiB for 3 to 16. Reductions run in rank
+// order and sum bfloat16 in float32, so every rank gets the same bits. All ranks must call a
+// collective with the same tag, type and size; otherwise INTERNAL names two ranks that differ.
+// In all else like CreateGlooGroup().
 absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateSharedMemoryGroup(const GroupOptions& options);
 
-// Joins a group whose ranks send each other messages over TCP, a connection for each pair, and that
-// has no collectives: those are UNIMPLEMENTED. It is plaintext whatever options.data_plane says:
-// CreateGroupOf() handles that. Messages move on the threads that issue them and wait for them, so
-// that what has been received is in the core's cache. Who does not know the rendezvous store cannot
-// connect. Otherwise as CreateGlooGroup.
+// Joins a group whose ranks send each other messages over TCP, one connection per pair; collectives
+// are UNIMPLEMENTED. Always plaintext, whatever options.data_plane says: CreateGroupOf() handles
+// encryption. Messages move on the threads that issue them and wait for them, so that received
+// bytes are in the core's cache. Only processes that have read the rendezvous store can connect.
+// In all else like CreateGlooGroup().
 absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateSocketGroup(const GroupOptions& options);
 
-// The same over sockets of the host, of ranks that LocalLinks::Place() puts in one place.
+// Like CreateSocketGroup(), over local sockets, for ranks with the same LocalLinks::Place().
 absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateLocalSocketGroup(const GroupOptions& options);
 
 }  // namespace tandem::comm

@@ -1,5 +1,6 @@
-// DeviceSharing by CUDA IPC. A handle is that of the allocation (the caching allocator's, whole
-// segments of which are shared), the place in it, and an event behind the work that fills it.
+// DeviceSharing over CUDA IPC. A handle holds the allocation's handle (the caching allocator's,
+// which shares whole segments), the offset in it, and an event recorded after the work that fills
+// it.
 #include <ATen/core/Tensor.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
@@ -23,7 +24,7 @@ namespace tandem::comm {
 namespace {
 
 constexpr absl::Duration kPollPause = absl::Microseconds(20);
-// Segments of peers that stay mapped: opening one takes longer than copying a bucket.
+// Peers' segments stay mapped: opening one takes longer than copying a bucket.
 constexpr size_t kMaxMapped = 16;
 
 absl::Status Explain(absl::string_view what, cudaError_t error) {
@@ -47,7 +48,7 @@ class Event {
   cudaEvent_t event_ = nullptr;
 };
 
-// What travels before the allocator's own handle.
+// Header sent before the allocator's own handle.
 struct Header {
   int64_t offset_bytes;
   int64_t size_bytes;

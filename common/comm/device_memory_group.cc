@@ -22,7 +22,7 @@
 namespace tandem::comm {
 namespace {
 
-// An offer as it travels: the size of its handle, and the handle.
+// An offer's wire format: the size of its handle, then the handle.
 constexpr int64_t kOfferBytes = kMaxHandleBytes + static_cast<int64_t>(sizeof(int64_t));
 
 at::Tensor MakeOffer(const std::string& handle) {
@@ -44,7 +44,7 @@ absl::StatusOr<std::string> HandleOf(const at::Tensor& offer) {
   return std::string(bytes + sizeof(size), static_cast<size_t>(size));
 }
 
-// What a rank waits for: bytes that it offered to be taken, or offered bytes to be taken by it.
+// A pending transfer: bytes that this rank offered, or offered bytes that it must take.
 struct Transfer {
   Operation what;
   at::Tensor tensor;
@@ -55,8 +55,8 @@ struct Transfer {
   absl::Status status;  // once done
 };
 
-// Shared with the operations, which may outlive the group. The group's thread, but for Abort(),
-// SetTimeout() and status().
+// Shared with the operations, which may outlive the group. Only the group's thread uses it, except
+// for Abort(), SetTimeout() and status().
 class Ranks {
  public:
   Ranks(const GroupOptions& options, std::unique_ptr<DeviceSharing> sharing,
@@ -101,7 +101,7 @@ class Ranks {
     return absl::OkStatus();
   }
 
-  // Offers of a peer are taken in the order in which it made them: its answers come in that order.
+  // Takes a peer's offers in the order in which it made them: it expects the replies in that order.
   absl::Status Finish(Transfer& transfer) {
     if (transfer.offer.defined()) {
       auto& queue = incoming_[transfer.what.peer];
@@ -183,7 +183,7 @@ class Ranks {
   absl::Status broken_ ABSL_GUARDED_BY(mu_);
   absl::Duration timeout_ ABSL_GUARDED_BY(mu_);
   const std::unique_ptr<DeviceSharing> sharing_;
-  // A pair's offers one way and its answers the other would mix in one group.
+  // Two groups: in one, a pair's offers and its replies to the opposite offers would mix.
   const std::unique_ptr<ProcessGroup> offers_;
   const std::unique_ptr<ProcessGroup> answers_;
   std::vector<std::deque<std::shared_ptr<Transfer>>> incoming_;  // by peer

@@ -1,4 +1,4 @@
-// A group of ranks of one host whose tensors lie on one device: each reads the others' memory.
+// A group of ranks on one host whose tensors lie on one device: each rank reads the others' memory.
 #ifndef TANDEM_COMMON_COMM_DEVICE_MEMORY_GROUP_H_
 #define TANDEM_COMMON_COMM_DEVICE_MEMORY_GROUP_H_
 
@@ -10,11 +10,11 @@
 
 namespace tandem::comm {
 
-// For weight updates: Broadcast(), Send(), Receive() and Barrier(); the reductions and gathers are
-// UNIMPLEMENTED. A byte is copied once, by who receives it, in its Wait(); both sides' Wait()
-// return when it is there. What is said about the bytes goes through two groups in shared memory,
-// from which deadlines and the errors of peers that are gone come. Otherwise as CreateGlooGroup;
-// `sharing` must say the same place on all ranks.
+// Joins a group for weight updates: Broadcast(), Send(), Receive() and Barrier(); reductions and
+// gathers are UNIMPLEMENTED. The receiver copies each byte once, in its Wait(); Wait() returns on
+// both sides once the bytes have arrived. Control messages go through two shared-memory groups,
+// which also provide deadlines and the errors for lost peers. `sharing`->Place() must be the same
+// on all ranks. In all else like CreateGlooGroup().
 absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateDeviceMemoryGroup(
     const GroupOptions& options, std::unique_ptr<DeviceSharing> sharing);
 

@@ -1,10 +1,10 @@
-// DeviceMesh: the groups of one rank, one for each way in which ranks work together.
+// DeviceMesh: the process groups of one rank, one per dimension of the mesh.
 //
 //   ASSIGN_OR_RETURN(auto mesh, DeviceMesh::Create(shape, rank, make));
 //   mesh->shard().AllGather(...);        // among the ranks that share one copy of the state
 //   mesh->replicate().AllReduce(...);    // among the owners of the same shard
 //
-// Threads: as ProcessGroup: one thread per rank issues the operations of all groups, in the same
+// Threads: as in ProcessGroup, one thread per rank issues the operations of all groups, in the same
 // order on every rank of each group.
 #ifndef TANDEM_COMMON_COMM_DEVICE_MESH_H_
 #define TANDEM_COMMON_COMM_DEVICE_MESH_H_
@@ -24,17 +24,17 @@ namespace tandem::comm {
 
 class DeviceMesh {
  public:
-  // Joins the group `name` ("shard.3") as one rank of several. Called on every member.
+  // Joins the group `name` ("shard.3") as `rank` of `size`. Called on every member.
   using GroupMaker = std::function<absl::StatusOr<std::unique_ptr<ProcessGroup>>(
       const std::string& name, int rank, int size)>;
 
-  // Joins all groups of `rank`, in the same order on every rank. A group of all ranks is made once
-  // and serves every dimension that it is; a group of one rank is made without a rendezvous.
-  // Errors are those of `make`; INVALID_ARGUMENT where the shape is not one.
+  // Joins all groups of `rank`, in the same order on every rank. Dimensions that span all ranks
+  // share one group; a group of one rank needs no rendezvous. Errors: those of `make`;
+  // INVALID_ARGUMENT if the shape is invalid.
   static absl::StatusOr<std::unique_ptr<DeviceMesh>> Create(const MeshShape& shape, int rank,
                                                             const GroupMaker& make);
 
-  // A mesh of one dimension, dp_shard: the ranks of `world`, which outlives it.
+  // A mesh of one dimension, dp_shard, over the ranks of `world`, which must outlive the mesh.
   explicit DeviceMesh(ProcessGroup& world);
 
   const MeshShape& shape() const { return shape_; }
@@ -47,10 +47,10 @@ class DeviceMesh {
   ProcessGroup& tensor() const { return *tensor_; }
   ProcessGroup& sequence() const { return *sequence_; }
 
-  // MeshShape::num_data_ranks().
+  // See MeshShape::num_data_ranks().
   int num_data_ranks() const { return shape_.num_data_ranks(); }
   int data_rank() const { return rank() / shape_.tp / shape_.sequence; }
-  // One rank of each data rank: the one that counts what all of them have computed alike.
+  // True on one rank per data rank: the one that counts results which all of them computed.
   bool leads_data_rank() const { return tensor_->rank() == 0 && sequence_->rank() == 0; }
 
   // The first error of a group, or OK. Any thread.
@@ -63,7 +63,7 @@ class DeviceMesh {
 
   MeshShape shape_;
   std::vector<std::unique_ptr<ProcessGroup>> owned_;
-  std::vector<ProcessGroup*> groups_;  // each once
+  std::vector<ProcessGroup*> groups_;  // without duplicates
   ProcessGroup* world_ = nullptr;
   ProcessGroup* shard_ = nullptr;
   ProcessGroup* replicate_ = nullptr;

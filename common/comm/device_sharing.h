@@ -1,4 +1,4 @@
-// DeviceSharing: how one process reads device memory of another: what a CUDA IPC handle is for.
+// DeviceSharing: lets one process read another's device memory, as CUDA IPC handles do.
 //
 //   ASSIGN_OR_RETURN(SharedBytes offer, sharing.Offer(bucket));             // owner
 //   RETURN_IF_ERROR(sharing.Take(offer.handle, buffer, deadline));          // reader
@@ -18,27 +18,27 @@ namespace tandem::comm {
 
 struct SharedBytes {
   std::string handle;            // for the reader, at most kMaxHandleBytes
-  std::shared_ptr<void> holder;  // to be kept until the reader has taken the bytes
+  std::shared_ptr<void> holder;  // keep it until the reader has taken the bytes
 };
 inline constexpr int64_t kMaxHandleBytes = 1000;
 
-// One thread. Errors: INTERNAL with what the device refuses.
+// One thread. Errors: INTERNAL with the device's error.
 class DeviceSharing {
  public:
   virtual ~DeviceSharing() = default;
 
-  // Names the memory: the same in two processes whose tensors lie on one device.
+  // Identifies the device: equal in two processes whose tensors lie on one device.
   virtual std::string Place() const = 0;
-  // The tensor's bytes as they are when what was queued on the current stream is done. They must
-  // not be changed until they are taken.
+  // Offers the tensor's bytes as they are once the work queued on the current stream is done. Do
+  // not change them until the reader has taken them.
   virtual absl::StatusOr<SharedBytes> Offer(const at::Tensor& tensor) = 0;
-  // Copies offered bytes into `to`, as many as it has, behind what was queued on the current
-  // stream. Returns when they are there. DEADLINE_EXCEEDED.
+  // Copies offered bytes into all of `to`, after the work queued on the current stream. Returns
+  // when the copy is complete. Errors: DEADLINE_EXCEEDED.
   virtual absl::Status Take(const std::string& handle, const at::Tensor& to,
                             absl::Time deadline) = 0;
 };
 
-// Of the current CUDA device. UNIMPLEMENTED in a build without TANDEM_CUDA.
+// Shares memory of the current CUDA device. UNIMPLEMENTED in a build without TANDEM_CUDA.
 absl::StatusOr<std::unique_ptr<DeviceSharing>> CreateCudaSharing();
 
 }  // namespace tandem::comm

@@ -1,5 +1,5 @@
-// Doorbell: says to whoever sleeps on it that something may have changed. It lies in memory that
-// processes share, where zero bytes are one that never rang.
+// Doorbell: wakes threads that wait for a change, across processes (a futex). It lies in shared
+// memory; zero bytes are a valid Doorbell that never rang.
 //
 //   const uint32_t seen = bell.rings();
 //   if (!ThereIsSomethingToDo()) bell.Sleep(seen, absl::Milliseconds(10));   // misses no ring
@@ -17,9 +17,10 @@ namespace tandem::comm {
 class alignas(64) Doorbell {
  public:
   uint32_t rings() const { return rings_.load(); }
-  // What was written before is seen by those who hear it. A system call only where one sleeps.
+  // Release: a waiter that wakes sees every earlier write. Makes a system call only if a thread
+  // sleeps.
   void Ring();
-  // Returns once it rang after rings() was `seen`, or after `timeout`; now and then for no reason.
+  // Returns once rings() differs from `seen`, or after `timeout`; wakeups may be spurious.
   void Sleep(uint32_t seen, absl::Duration timeout);
 
  private:

@@ -1,5 +1,4 @@
-// EngineWork: an operation under way of a group that an engine of ours carries out, and the bytes
-// that such operations move.
+// EngineWork: the Work of an operation that one of our engines executes; helpers for tensor bytes.
 #ifndef TANDEM_COMMON_COMM_ENGINE_WORK_H_
 #define TANDEM_COMMON_COMM_ENGINE_WORK_H_
 
@@ -17,7 +16,7 @@
 
 namespace tandem::comm {
 
-// `Engine` has Wait(Task&); `Task` has `done`, an atomic bool that is set last, and `completed_at`.
+// `Engine` has Wait(Task&); `Task` has `completed_at` and `done`, an atomic bool that is set last.
 template <typename Engine, typename Task>
 class EngineWork : public Work, public KnowsCompletion {
  public:
@@ -35,7 +34,7 @@ class EngineWork : public Work, public KnowsCompletion {
   const std::shared_ptr<Task> task_;
 };
 
-// Of a contiguous tensor; null where it has no elements.
+// Data pointer of a contiguous tensor; null if it has no elements.
 inline std::byte* DataOf(const at::Tensor& tensor) {
   return static_cast<std::byte*>(tensor.numel() == 0 ? nullptr : tensor.data_ptr());
 }

@@ -9,7 +9,7 @@ namespace {
 
 constexpr uintptr_t kLargePageBytes = uintptr_t{2} << 20;
 constexpr uintptr_t kSmallPageBytes = 4096;
-// Of linux/mman.h, which older C libraries lack.
+// From linux/mman.h, which older C libraries lack.
 constexpr int kCollapse = 25;
 
 uintptr_t RoundUp(uintptr_t value, uintptr_t to) { return (value + to - 1) / to * to; }
@@ -39,8 +39,8 @@ std::byte* MapMemoryFile(int file, int64_t size_bytes, int protection) {
 void ProvideLargePages(std::byte* data, int64_t size_bytes) {
   const uintptr_t blocks = static_cast<uintptr_t>(size_bytes) / kLargePageBytes;
   if (blocks == 0) return;
-  // A block without any page is taken for a hole. One is enough: the others come as zeros, with
-  // the large page, sooner than each by itself.
+  // The kernel skips a block without any page as a hole. One touched page is enough: collapsing
+  // zero-fills the others faster than touching each.
   for (uintptr_t block = 0; block < blocks; ++block) {
     *reinterpret_cast<volatile std::byte*>(data + block * kLargePageBytes) = std::byte{0};
   }

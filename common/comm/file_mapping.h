@@ -1,5 +1,5 @@
-// Memory files mapped so that their blocks of 2 MiB can be large pages: a weight update reads and
-// writes every byte of a model, and with small ones spends a third of its time on page tables.
+// Maps memory files so that they can use 2 MiB huge pages. A weight update reads and writes every
+// byte of a model, and with small pages spends a third of its time on page tables.
 #ifndef TANDEM_COMMON_COMM_FILE_MAPPING_H_
 #define TANDEM_COMMON_COMM_FILE_MAPPING_H_
 
@@ -8,13 +8,13 @@
 
 namespace tandem::comm {
 
-// Maps all of `file`, shared, at an address where large pages can begin; `protection` as for
-// mmap(). Null, with errno, where it cannot. munmap() ends it.
+// Maps all of `file`, shared, at a huge-page-aligned address; `protection` as for mmap(). Null,
+// with errno set, on failure. Undo with munmap().
 std::byte* MapMemoryFile(int file, int64_t size_bytes, int protection);
 
-// Makes large pages of a memory file that was just made and mapped so: all of its whole blocks are
-// present then, as zeros. Does nothing where the system has none to give (before Linux 6.1). The
-// system's setting for shared memory, which most leave at "never", does not count for this.
+// Backs a newly created and mapped memory file with huge pages: all of its full 2 MiB blocks are
+// then resident, as zeros. Does nothing if the system has none to give (before Linux 6.1). Does not
+// depend on the system's huge-page setting for shared memory, which is usually "never".
 void ProvideLargePages(std::byte* data, int64_t size_bytes);
 
 }  // namespace tandem::comm

@@ -85,7 +85,7 @@ class GlooGroup : public ProcessGroup, public KnowsTransport {
         [&](c10d::ProcessGroupGloo& backend, int) { return backend._allgather_base(full, shard); });
   }
 
-  // c10d's own is an AllReduce of a copy, whose result cannot be told when it is there.
+  // c10d's own is an AllReduce of a copy and does not show when its result is ready.
   WorkOr ReduceScatter(at::Tensor shard, at::Tensor full, absl::string_view tag) override {
     Operation op = Describe("reduce_scatter", tag, full, -1);
     RETURN_IF_ERROR(CheckShards(full, shard, size())) << state_->Describe(op);

@@ -30,9 +30,9 @@
 #include "common/status/status_macros.h"
 #include "gloo/transport/tcp/address.h"
 
-// What of LibTorch's Gloo is used here, as far as it is: Debian's headers are of an older Gloo.
-// Pairs call Device::connect() through the linker's table, so that the one of this file, which the
-// executable exports, takes the place of Gloo's.
+// Declares the parts of LibTorch's Gloo that this file uses: Debian's headers are of an older Gloo.
+// Pairs call Device::connect() through the PLT, so this file's definition, which the executable
+// exports, replaces Gloo's.
 namespace gloo::transport::tcp {
 
 class Handler;
@@ -55,7 +55,7 @@ class Device {
  public:
   using ConnectCallback = std::function<void(std::shared_ptr<Socket>, const Error&)>;
 
-  // Gloo's. Returns when no handler of `fd` runs, nor will.
+  // Gloo's. Returns once no handler of `fd` runs or will run.
   void unregisterDescriptor(int fd, Handler* handler);
 
   // Ours. `local` and `remote`: the addresses of the two ends of a pair. Calls `done` later, from

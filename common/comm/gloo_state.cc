@@ -17,10 +17,10 @@ using std::chrono::milliseconds;
 constexpr int kBreakTag = 0x7fffffff;
 constexpr int kWatchTag = 0x7ffffffe;
 constexpr uint32_t kMaxPeerTag = 0x3fffffff;
-constexpr absl::Duration kPeerLook = absl::Milliseconds(100);  // between looks at the peers
-// A peer that has left may have had its part of what others are still at.
+constexpr absl::Duration kPeerLook = absl::Milliseconds(100);  // between checks of the peers
+// A peer that has left may have finished its part of operations that others still run.
 constexpr absl::Duration kGoneGrace = absl::Seconds(1);
-// What a closed connection ends ends at once.
+// Operations that a closed connection ends, end at once.
 constexpr absl::Duration kEndGrace = absl::Milliseconds(100);
 
 }  // namespace

@@ -1,20 +1,19 @@
-// GlooState: what the operations of a Gloo group share: its backend, whether it is broken, and who
-// watches that an operation ends when its peer does.
+// GlooState: state shared by the operations of a Gloo group: its backend, whether it is broken, and
+// the thread that watches for lost peers.
 //
-// Gloo has no abort. What it has: when a wait for a buffer times out, every connection of the
-// context is closed, which ends operations here and, by the closed sockets, on the peers. Break()
-// makes that happen on purpose: it posts a receive that nobody sends to and lets it time out at
-// once.
+// Gloo has no abort, but when a wait for a buffer times out it closes every connection of the
+// context. That ends operations here and, through the closed sockets, on the peers. Break() does
+// this on purpose: it posts a receive that nobody sends to and lets it time out at once.
 //
-// Nor does it end all of them. An operation whose message was in the middle of a socket when the
-// connection closed is told nothing, and waits for its own time-out (seen in Gloo as of PyTorch
-// 2.11: a closing pair tells the buffers of its queues, not that of the message it was reading or
-// writing). So nothing here waits inside of Gloo for longer than the group is whole:
-// - a collective is waited for until it is done or the group broken, whichever comes first; one
-//   that Gloo has kept is left to it, and its thread ends with its time-out, after the group;
-// - sends and receives are called off;
-// - of each peer a message is awaited that never comes, and a thread looks whether its connection
-//   still stands. An operation that is under way for kGoneGrace after a peer has gone ends for it.
+// Even that does not end all operations. One whose message was partly through a socket when the
+// connection closed is not notified and waits for its own timeout (seen in Gloo as of PyTorch 2.11:
+// a closing pair notifies its queued buffers, but not that of the message in transfer). So nothing
+// here blocks inside Gloo after the group breaks:
+// - Wait() for a collective returns once it is done or the group is broken. Gloo may keep the
+//   collective; its thread then ends with its timeout, possibly after the group.
+// - Break() aborts sends and receives.
+// - A pending receive from each peer, which nothing ever matches, shows a watch thread whether the
+//   connection is alive. Operations still running kGoneGrace after a peer is lost fail.
 #ifndef TANDEM_COMMON_COMM_GLOO_STATE_H_
 #define TANDEM_COMMON_COMM_GLOO_STATE_H_
 
@@ -39,10 +38,10 @@ namespace tandem::comm {
 using GlooBackend = c10::intrusive_ptr<c10d::ProcessGroupGloo>;
 using GlooBackendWork = c10::intrusive_ptr<c10d::Work>;
 
-// Gloo's own timers run a little longer than ours, so that ours give the message.
+// Gloo's own timers run a little longer than ours, so that the error message is ours.
 inline constexpr absl::Duration kGlooSlack = absl::Seconds(2);
 
-// Outlives the group while operations are under way. Any thread.
+// Outlives the group while operations are in flight. Any thread.
 class GlooState {
  public:
   GlooState(const GroupOptions& options, GlooBackend backend);
@@ -60,26 +59,26 @@ class GlooState {
   struct Issued {
     Operation op;
     GlooBackendWork work;
-    bool is_message = false;  // sent or received: who waits for it waits inside of Gloo
-    bool called_off = false;  // a message; guarded by the state's mutex
-    bool is_done = false;     // a collective; guarded by the mutex of Shared
+    bool is_message = false;  // send or receive: Wait() blocks inside Gloo
+    bool called_off = false;  // messages only: aborted; guarded by the state's mutex
+    bool is_done = false;     // collectives only; guarded by Shared::mu
   };
   enum class Kind { kCollective, kSend, kReceive };
-  // Issues an operation, and throws what Gloo throws. `tag`: of a message.
+  // Issues an operation on the backend; throws what Gloo throws. `tag` is for messages only.
   using IssueCall = std::function<GlooBackendWork(c10d::ProcessGroupGloo&, int tag)>;
   absl::StatusOr<std::shared_ptr<Issued>> Issue(Operation op, Kind kind, const IssueCall& call);
-  // Until it is done, the group broken or its deadline over.
+  // Blocks until the operation is done, the group is broken or the deadline has passed.
   absl::Status Wait(const Issued& issued);
   void Forget(const std::shared_ptr<Issued>& issued);
   bool IsUnderWay() const;
 
-  // Closes the connections. Answers the first reason.
+  // Closes the connections. Returns the first reason given.
   absl::Status Break(absl::Status reason);
   void SetTimeout(absl::Duration timeout);
   absl::Status status() const;
 
  private:
-  // What is told of an operation, by threads of Gloo that may outlive the group.
+  // Completion state, updated by Gloo's threads, which may outlive the group.
   struct Shared {
     absl::Mutex mu;
     int unfinished ABSL_GUARDED_BY(mu) = 0;  // collectives
@@ -87,16 +86,16 @@ class GlooState {
   };
   struct Peer {
     int rank = 0;
-    GlooBackendWork work;  // receives what never comes
-    std::string why;       // it is gone, since then; empty while it is not known to be
-    absl::Time gone;
+    GlooBackendWork work;  // a receive that nothing ever matches
+    std::string why;       // why the peer is lost; empty while it is alive as far as known
+    absl::Time gone;       // when it was lost
   };
 
   absl::Status BreakLocked(absl::Status reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status Explain(const Operation& op, const std::string& what);
-  // Of a collective: waits for it as Wait() does, and answers whether it is done.
+  // Waits for a collective as Wait() does; returns whether it is done.
   bool AwaitCollective(const Issued& issued) const;
-  // The messages from and to a peer.
+  // Aborts the messages from and to a peer.
   void CallOff(int peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Watch();
   void LookAt(Peer& peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

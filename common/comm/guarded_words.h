@@ -1,5 +1,5 @@
-// Numbers that two ranks must not get wrong, for what is sent after them hangs on them: they travel
-// three times, and of each bit the majority counts.
+// Integers sent between two ranks in triplicate, with a bitwise majority vote on receipt, because
+// the transfers that follow depend on them.
 #ifndef TANDEM_COMMON_COMM_GUARDED_WORDS_H_
 #define TANDEM_COMMON_COMM_GUARDED_WORDS_H_
 
@@ -16,7 +16,7 @@ namespace tandem::comm {
 template <size_t N>
 using Words = std::array<int64_t, N>;
 
-// int64 [3 * N], to be received into.
+// Allocates the int64 [3 * N] tensor to receive into.
 template <size_t N>
 at::Tensor RoomForWords() {
   return at::empty({static_cast<int64_t>(3 * N)}, at::kLong);

@@ -149,7 +149,7 @@ absl::StatusOr<LinkPlan> AgreeOnLinks(const GroupOptions& options, std::string p
   LinkEntry own;
   own.data_plane = options.data_plane;
   own.host = options.place.empty() ? LocalLinks::Place() : options.place;
-  // Of one that cannot tell or meet nobody, a place where nobody else is.
+  // A rank that does not know its host, or cannot share, gets a value that no other rank has.
   const std::string alone = absl::StrCat("rank ", options.rank);
   if (own.host.empty()) own.host = alone;
   own.place = place.empty() ? alone : std::move(place);
@@ -165,8 +165,8 @@ absl::StatusOr<LinkPlan> AgreeOnLinks(const GroupOptions& options, std::string p
     }
     const bool has_secret = !SecretOf(options).empty();
     ASSIGN_OR_RETURN(LinkPlan plan, PlanLinks(options.name, options.rank, has_secret, entries));
-    // Nobody has proven that the ranks are on one host; nobody in between can have said so where
-    // the store is on this one.
+    // Without a secret nothing proves that the ranks are on one host, unless the store is on this
+    // host: then no man in the middle can have forged the entries.
     if (!has_secret && options.data_plane.encryption != DataPlaneEncryption::kNever &&
         !IsThisHost(options.rendezvous.host)) {
       return NoSecretError(options.name, own);
@@ -182,8 +182,8 @@ absl::Status EncryptLinks(const GroupOptions& options, const LinkPlan& plan, abs
                           std::vector<SocketLink>& links, absl::Time deadline,
                           const Cancelled& cancelled) {
   if (!plan.is_encrypted) return absl::OkStatus();
-  // In the order of the ranks on every rank: of the pairs that are not done, the first has both its
-  // ranks at it.
+  // Every rank goes through its peers in rank order, so both ranks of the first unfinished pair are
+  // working on it: no deadlock.
   for (int peer = 0; peer < options.size; ++peer) {
     if (peer == options.rank || !plan.encrypted[peer]) continue;
     const int low = std::min(peer, options.rank);

@@ -1,4 +1,4 @@
-// What some groups can tell of how their bytes move, beyond what every ProcessGroup must.
+// Optional interfaces of groups and operations: which transport they use, when they completed.
 //
 //   const std::string transport = comm::TransportOf(*group);          // "socket"
 //   const auto arrived = comm::CompletedAt(*work);                    // after work->Wait()
@@ -12,29 +12,29 @@
 
 namespace tandem::comm {
 
-// A group that knows what it moves bytes by: "shared_memory", "local_socket", "socket", "tls"
-// (where any link is encrypted), "gloo", "nccl", "cuda_ipc".
+// A group that can name its transport: "shared_memory", "local_socket", "socket", "tls" (if any
+// link is encrypted), "gloo", "nccl", "cuda_ipc".
 class KnowsTransport {
  public:
   virtual ~KnowsTransport() = default;
   virtual const char* transport() const = 0;
 };
 
-// An operation that knows when its last byte had moved, which may be before it is waited for.
+// An operation that records when its last byte moved, which may be before anyone waits for it.
 class KnowsCompletion {
  public:
   virtual ~KnowsCompletion() = default;
-  // Once it is completed.
+  // Valid once the operation is completed.
   virtual std::chrono::steady_clock::time_point completed_at() const = 0;
 };
 
-// Empty where the group does not tell.
+// Empty if the group does not implement KnowsTransport.
 inline std::string TransportOf(const ProcessGroup& group) {
   const auto* knows = dynamic_cast<const KnowsTransport*>(&group);
   return knows == nullptr ? "" : knows->transport();
 }
 
-// Of a completed operation: now where it does not tell.
+// Completion time of a completed operation; now if it does not implement KnowsCompletion.
 inline std::chrono::steady_clock::time_point CompletedAt(const Work& work) {
   const auto* knows = dynamic_cast<const KnowsCompletion*>(&work);
   return knows == nullptr ? std::chrono::steady_clock::now() : knows->completed_at();

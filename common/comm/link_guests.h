@@ -1,11 +1,10 @@
-// LinkGuests: connections that were accepted while a group forms and have not said yet who they
-// are. A rank says so, with a proof, as soon as it is connected; whoever does not is a stranger, of
-// whom a bounded number is kept, for a bounded time, and never for longer than there is room: the
-// oldest makes place for the next.
+// LinkGuests: accepted connections that have not authenticated yet while a group forms. A rank
+// sends its greeting, with a proof, as soon as it is connected. Number and lifetime of
+// unauthenticated connections are bounded; when there is no room, a new one evicts the oldest.
 //
 //   LinkGuests guests(rank, secret, nonce, links);
-//   guests.Add(std::move(fd), "10.0.0.7:4711", absl::Now());      // hears what is there already
-//   num_admitted += guests.Hear(index, absl::Now());
+//   num_admitted += guests.Add(std::move(fd), "10.0.0.7:4711", absl::Now());
+//   num_admitted += guests.Hear(index);  // its socket is readable
 #ifndef TANDEM_COMMON_COMM_LINK_GUESTS_H_
 #define TANDEM_COMMON_COMM_LINK_GUESTS_H_
 
@@ -22,44 +21,45 @@
 
 namespace tandem::comm {
 
-// A stranger that says nothing is kept for so long, and so many of them.
+// How long an unauthenticated connection is kept, and how many of them.
 inline constexpr absl::Duration kGreetingTime = absl::Seconds(5);
 inline constexpr size_t kMaxGuests = 256;
 
-// Who connects, and how it proves that it read the store and knows the group's secret.
+// First message on a connection: the sender's rank, and the proof that it read the store and knows
+// the group's secret.
 struct Greeting {
   int32_t rank = -1;
   std::array<char, security::kSecretBytes> proof = {};
 };
 static_assert(sizeof(Greeting) == sizeof(int32_t) + security::kSecretBytes);
 
-// What rank `from` shows rank `to`, which has put `nonce` in the store: of no use to whoever sees
-// it pass by, for a rank is let in once.
+// Proof that rank `from` sends to rank `to`, which has put `nonce` in the store. Replaying it is
+// useless: each rank is admitted once.
 std::string LinkProof(const std::string& secret, const std::string& nonce, int from, int to);
 
-// One thread. What it is given by reference outlives it.
+// One thread. Constructor arguments passed by reference must outlive it.
 class LinkGuests {
  public:
-  // `links`, by rank, take those that are let in: ranks above `rank`, each once.
+  // `links`, by rank, receives the admitted connections: ranks above `rank`, each once.
   LinkGuests(int rank, const std::string& secret, const std::string& nonce,
              std::vector<FileDescriptor>& links)
       : rank_(rank), secret_(secret), nonce_(nonce), links_(links) {}
 
-  // Takes a connection that does not block, and hears it. `name`: its address, for errors. Returns
-  // whether it was let in at once.
+  // Takes a non-blocking connection and reads what has already arrived. `name`: its address, for
+  // errors. Returns whether it was admitted at once.
   bool Add(FileDescriptor fd, std::string name, absl::Time now);
-  // Hears guest `index`, which has something to say; returns whether it was let in. It may be gone
-  // then, but the others keep their places until Sweep().
+  // Reads from guest `index`, whose socket is readable; returns whether it was admitted. The guest
+  // may be gone then, but indices stay valid until Sweep().
   bool Hear(size_t index);
-  // Forgets who is gone and refuses who has not said enough in time.
+  // Removes closed guests and refuses those that have not sent a full greeting in time.
   void Sweep(absl::Time now);
 
   size_t size() const { return guests_.size(); }
   int fd(size_t index) const { return guests_[index].fd.get(); }
-  // Makes room for a descriptor: refuses the oldest. False where there is none. After Sweep().
+  // Frees a descriptor by refusing the oldest guest. False if there is none. Call after Sweep().
   bool RefuseOldest();
 
-  // Tells of the strangers that were refused, for an error's message.
+  // Describes the refused connections, for an error message.
   std::string Refused() const;
 
  private:
@@ -67,8 +67,8 @@ class LinkGuests {
     FileDescriptor fd;
     std::string name;
     Greeting greeting;
-    size_t heard = 0;  // bytes of it
-    absl::Time until;
+    size_t heard = 0;  // bytes of the greeting received
+    absl::Time until;  // deadline for the greeting
   };
 
   bool Hear(Guest& guest);
@@ -78,7 +78,7 @@ class LinkGuests {
   const std::string& secret_;
   const std::string& nonce_;
   std::vector<FileDescriptor>& links_;
-  std::deque<Guest> guests_;  // the oldest first
+  std::deque<Guest> guests_;  // oldest first
   int num_refused_ = 0;
   std::string last_refused_;
 };

@@ -50,7 +50,7 @@ absl::StatusOr<FileDescriptor> ConnectToRank(LinkFamily& family, int rank, int p
   return fd;
 }
 
-// Accepts who knocks and lets in who proves to be a rank.
+// Accepts connections and admits those that prove to be a rank.
 class Door {
  public:
   Door(LinkFamily& family, const FileDescriptor& listener, LinkGuests& guests)

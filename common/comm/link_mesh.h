@@ -1,7 +1,7 @@
-// A connection between each pair of ranks of a group, made by way of the rendezvous store: every
-// rank listens, says in the store where, with a nonce, and connects to the lower ones. Who connects
-// shows a proof, by the group's secret, of what it read there; others are refused, named and
-// counted.
+// Connects each pair of ranks of a group through the rendezvous store: every rank listens,
+// publishes its address and a nonce in the store, and connects to the lower ranks. The connecting
+// rank sends a proof made with the group's secret from what it read; connections without a valid
+// proof are refused, named in errors and counted.
 #ifndef TANDEM_COMMON_COMM_LINK_MESH_H_
 #define TANDEM_COMMON_COMM_LINK_MESH_H_
 
@@ -18,7 +18,7 @@
 
 namespace tandem::comm {
 
-// A kind of sockets. All of them do not block.
+// A kind of socket (TCP, local). All its sockets are non-blocking.
 class LinkFamily {
  public:
   struct Listener {
@@ -30,23 +30,23 @@ class LinkFamily {
   virtual absl::StatusOr<Listener> Listen(int backlog) = 0;
   virtual absl::StatusOr<FileDescriptor> Connect(const std::string& address, absl::Time deadline,
                                                  const Cancelled& cancelled) = 0;
-  // Looks at a connection that was accepted, before it has said anything: false refuses it.
+  // Checks an accepted connection before it has sent anything; false refuses it.
   virtual bool Admit(const FileDescriptor& fd) = 0;
-  // Who connected from an address that accept4() gave, for errors.
+  // Names the peer of an accept4() address, for errors.
   virtual std::string NameOf(const sockaddr_storage& peer, socklen_t length) const = 0;
 };
 
-// By rank; the own one is not open. Errors: DEADLINE_EXCEEDED, which tells of refused strangers;
-// CANCELLED; UNAVAILABLE.
+// Returns connections by rank; this rank's own is not open. Errors: DEADLINE_EXCEEDED, which names
+// refused connections; CANCELLED; UNAVAILABLE.
 absl::StatusOr<std::vector<FileDescriptor>> ConnectMesh(LinkFamily& family, int rank, int size,
                                                         StoreConnection& store, absl::Time deadline,
                                                         const Cancelled& cancelled);
 
-// Waits until the socket is ready for `events`; `what` begins the error's message.
+// Waits until the socket is ready for `events`; error messages start with `what`.
 absl::Status AwaitSocket(const FileDescriptor& fd, short events, absl::Time deadline,
                          const Cancelled& cancelled, absl::string_view what);
 
-// UNAVAILABLE with what errno says.
+// UNAVAILABLE with errno's text.
 absl::Status SocketError(absl::string_view what);
 
 }  // namespace tandem::comm

@@ -15,7 +15,7 @@ namespace tandem::comm {
 
 namespace {
 
-// Both ends of the route to a host, as numbers.
+// Both ends of the route to a host, as numeric addresses.
 struct Route {
   std::string from, to;
 };

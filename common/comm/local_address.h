@@ -1,4 +1,4 @@
-// Which of this host's addresses a packet to a peer would leave from.
+// Finds this host's source address for packets to a peer.
 #ifndef TANDEM_COMMON_COMM_LOCAL_ADDRESS_H_
 #define TANDEM_COMMON_COMM_LOCAL_ADDRESS_H_
 
@@ -8,12 +8,12 @@
 
 namespace tandem::comm {
 
-// The local address, as a number, of the route to `host` (a name or an address): 127.0.0.1 where it
-// is this host's loopback. Sends nothing. UNAVAILABLE where the name does not resolve or nothing
-// routes.
+// Returns the numeric local address of the route to `host` (a name or an address): 127.0.0.1 if
+// that is this host's loopback. Sends nothing. UNAVAILABLE if the name does not resolve or there is
+// no route.
 absl::StatusOr<std::string> LocalAddressTowards(const std::string& host);
 
-// Whether `host` is an address of this host, so that nothing sent to it leaves it.
+// True if `host` is an address of this host, so that traffic to it stays on the host.
 bool IsThisHost(const std::string& host);
 
 }  // namespace tandem::comm

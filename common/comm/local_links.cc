@@ -26,8 +26,8 @@ bool IsOurUser(const FileDescriptor& fd) {
          peer.uid == geteuid();
 }
 
-// Of a stream: what is under way at most. So much that neither side waits for the other's turn on a
-// core, and little enough to be in the cache still when it is received.
+// Most bytes in flight on a stream: enough that neither side waits for the other to be scheduled,
+// few enough to be in the cache still when they are received.
 constexpr int kStreamBytes = 512 << 10;
 
 // Between attempts to connect to a listener whose queue is full.
@@ -101,7 +101,7 @@ class LocalFamily : public LinkFamily {
   const int type_;
 };
 
-// A message of a number with room for a descriptor beside it, to be filled in or received.
+// A message of one number with room for a descriptor, to send or to receive into.
 struct DescriptorMessage {
   DescriptorMessage() {
     header.msg_iov = &data;

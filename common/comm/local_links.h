@@ -1,5 +1,5 @@
-// LocalLinks: a connection between each pair of ranks of one host, over which memory is handed from
-// process to process, and which the system closes when a process ends, however it ends.
+// LocalLinks: a connection between each pair of ranks on one host. It passes file descriptors of
+// memory between processes, and shows when a process ends, because the system then closes it.
 #ifndef TANDEM_COMMON_COMM_LOCAL_LINKS_H_
 #define TANDEM_COMMON_COMM_LOCAL_LINKS_H_
 
@@ -18,11 +18,11 @@
 
 namespace tandem::comm {
 
-// One thread at a time, but for Ended().
+// One thread at a time, except Ended().
 class LocalLinks {
  public:
-  // Names the place in which connections can be made: the same on two ranks that share a running
-  // system, its network namespace and a user. Empty where it cannot be told.
+  // Identifies the scope within which ranks can connect: equal on two ranks that share a running
+  // system, a network namespace and a user. Empty if it cannot be determined.
   static std::string Place();
 
   // Connects to every other rank. Errors: DEADLINE_EXCEEDED, CANCELLED, UNAVAILABLE.
@@ -31,31 +31,31 @@ class LocalLinks {
                                                              absl::Time deadline,
                                                              const Cancelled& cancelled);
 
-  // Hands `file` to every other rank.
+  // Sends `file` to every other rank.
   absl::Status SendFile(const FileDescriptor& file, absl::Time deadline,
                         const Cancelled& cancelled);
-  // Takes what rank `from` hands out.
+  // Receives the file that rank `from` sends with SendFile().
   absl::StatusOr<FileDescriptor> ReceiveFile(int from, absl::Time deadline,
                                              const Cancelled& cancelled);
 
-  // Hands `file`, known by `id`, to rank `to` if that can be done at once; else answers false.
+  // Sends `file`, identified by `id`, to rank `to`; false if that would block.
   bool Hand(int to, const FileDescriptor& file, uint64_t id);
-  // The next file that rank `from` has handed to this one, if one is there. UNAVAILABLE where the
+  // Returns the next file that rank `from` sent with Hand(), if one has arrived. UNAVAILABLE if the
   // link is broken.
   absl::StatusOr<std::optional<std::pair<uint64_t, FileDescriptor>>> TakeHanded(int from);
 
-  // Ranks whose end of the link is closed, as bits. Costs a system call. Any thread.
+  // Bit mask of ranks whose end of the link is closed. Costs a system call. Any thread.
   uint64_t Ended() const;
 
  private:
   explicit LocalLinks(std::vector<FileDescriptor> links) : links_(std::move(links)) {}
 
-  std::vector<FileDescriptor> links_;  // by rank; its own is not open
+  std::vector<FileDescriptor> links_;  // by rank; this rank's own is not open
 };
 
-// A stream socket between each pair of ranks of one place, by rank; the own one is not open. They
-// do not block. Bytes cost about half of what they cost over TCP within a host. Errors as
-// LocalLinks::Connect().
+// Connects a non-blocking stream socket between each pair of ranks with the same Place(). Returns
+// them by rank; this rank's own is not open. They cost about half as much per byte as TCP within a
+// host. Errors: those of LocalLinks::Connect().
 absl::StatusOr<std::vector<FileDescriptor>> ConnectLocalStreams(int rank, int size,
                                                                 StoreConnection& store,
                                                                 absl::Time deadline,

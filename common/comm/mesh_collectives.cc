@@ -7,9 +7,9 @@
 namespace tandem::comm {
 namespace {
 
-// A block of each of a few ranks is within a core's cache, and its header is small beside it.
+// One block from each of a few ranks fits in a core's cache, and the header costs little.
 constexpr int64_t kBlockBytes = 512 << 10;
-// Up to here a collective takes one message each way: the time is that of a round trip.
+// Up to this size a collective uses one message each way, because round trips dominate its time.
 constexpr int64_t kSmallBytes = 64 << 10;
 constexpr int kBlocksUnderWay = 2;
 

@@ -1,5 +1,4 @@
-// Groups over our own sockets, whose links are encrypted as the ranks have agreed
-// (link_agreement.h).
+// Groups over our own sockets; the ranks' plan (link_agreement.h) says which links are encrypted.
 #ifndef TANDEM_COMMON_COMM_MESH_GROUP_H_
 #define TANDEM_COMMON_COMM_MESH_GROUP_H_
 
@@ -11,20 +10,20 @@
 
 namespace tandem::comm {
 
-// A group with collectives and messages over two TCP connections between each pair of ranks, one
-// for collectives and one for messages, so that neither waits for the other. It is what CPU groups
-// between hosts are made of where links are encrypted: Gloo's connections are plaintext.
+// Joins a group with two TCP connections between each pair of ranks, one for collectives and one
+// for messages, so that neither waits for the other. CPU groups between hosts use it when links are
+// encrypted: Gloo's connections are plaintext.
 //
-// A thread of the group moves the bytes. Reductions are made in the order of the ranks, sums of
-// bfloat16 in float32: every rank gets the same bits. Collectives of one tag, type and size meet;
-// where the ranks' differ that is INTERNAL and names both. A rank's traffic is that of a ring: a
-// collective of b bytes costs it about b, a reduction of all 2b.
+// A thread of the group moves the bytes. Reductions run in rank order and sum bfloat16 in float32,
+// so every rank gets the same bits. All ranks must call a collective with the same tag, type and
+// size; otherwise INTERNAL names both. A rank's traffic is that of a ring: about b for a collective
+// of b bytes, 2b for an all-reduce.
 //
-// Otherwise as CreateGlooGroup().
+// In all else like CreateGlooGroup().
 absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateMeshGroup(const GroupOptions& options,
                                                               const LinkPlan& plan);
 
-// CreateSocketGroup() (choose_group.h) after the ranks have agreed.
+// Like CreateSocketGroup() of choose_group.h, with links encrypted as `plan` says.
 absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateSocketGroup(const GroupOptions& options,
                                                                 const LinkPlan& plan);
 

@@ -5,13 +5,13 @@
 namespace tandem::comm {
 
 // Dimensions of the mesh, outermost first: the ranks of one tensor-parallel group are neighbours.
-// Rank ((replicate * dp_shard) + shard) * tp + tensor stands at (replicate, shard, tensor).
+// Rank ((replicate * dp_shard) + shard) * tp + tensor is at (replicate, shard, tensor).
 struct MeshShape {
   int dp_replicate = 1;  // copies of the training state; gradients are summed over them
-  int dp_shard = 1;      // ranks that one copy is sharded over
-  int tp = 1;            // ranks that one matrix product is split over
-  // Of dp_shard, neighbours that compute the same sequences, each a part of the tokens
-  // (2309.14509).
+  int dp_shard = 1;      // ranks over which one copy is sharded
+  int tp = 1;            // ranks over which one matrix product is split
+  // Sequence-parallel ranks: neighbours within dp_shard that compute the same sequences, each a
+  // part of the tokens (2309.14509).
   int sequence = 1;
 
   int size() const { return dp_replicate * dp_shard * tp; }

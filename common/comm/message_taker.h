@@ -1,8 +1,10 @@
-// What a receiver does with the bytes of a message while they arrive and are in the core's cache,
-// beyond having them in their place.
+// MessageTaker: processes the bytes of a message as they arrive, while they are in the core's
+// cache.
 //
 //   if (auto* taking = dynamic_cast<TakingGroup*>(&group); taking != nullptr) {
 //     ASSIGN_OR_RETURN(auto work, taking->ReceiveWith(tensor, from, tag, taker));
+//     RETURN_IF_ERROR(work->Wait());
+//   }
 #ifndef TANDEM_COMMON_COMM_MESSAGE_TAKER_H_
 #define TANDEM_COMMON_COMM_MESSAGE_TAKER_H_
 
@@ -16,29 +18,29 @@
 
 namespace tandem::comm {
 
-// Portions begin at multiples of this within their message.
+// Portions start at multiples of this offset within their message.
 inline constexpr int64_t kTakenGrain = 64;
 
-// Called on a thread that issues the group's operations or waits for them; never once the message's
+// Called on threads that issue the group's operations or wait for them, never after the message's
 // Wait() has returned.
 class MessageTaker {
  public:
   virtual ~MessageTaker() = default;
-  // Bytes [offset, offset + size) of the message are at `from`: puts them to `to`, their place.
-  // From end to end of the message, each byte once. Where the two are the same address the bytes
-  // are there already; else `from` may be another process's, which may change them meanwhile: each
-  // byte is to be read once. `stays`: what was told of lies there until the message's end, one byte
-  // after another, and may be taken with what comes later.
+  // Copies bytes [offset, offset + size) of the message from `from` to their place `to`. Calls
+  // cover the message in order, each byte once. If `from` equals `to`, the bytes are already in
+  // place; otherwise `from` may be another process's memory, which can change concurrently: read
+  // each byte only once. `stays`: the bytes stay contiguous at `from` until the end of the message,
+  // so the taker may defer them and process them with later ones.
   virtual void Take(int64_t offset, const std::byte* from, std::byte* to, int64_t size,
                     bool stays) = 0;
 };
 
-// A group whose receiver sees the bytes arrive: those of shared memory and of sockets.
+// A group whose receives can run a MessageTaker: shared-memory and socket groups.
 class TakingGroup {
  public:
   virtual ~TakingGroup() = default;
-  // As Receive() where `taker`, which outlives the operation, puts the bytes into the tensor as
-  // they arrive. A group with a thread of its own never calls it: then they are there after Wait().
+  // Like Receive(), but `taker`, which must outlive the operation, puts the bytes into the tensor
+  // as they arrive. A group with its own thread never calls it; the bytes are there after Wait().
   virtual ProcessGroup::WorkOr ReceiveWith(at::Tensor tensor, int from, absl::string_view tag,
                                            MessageTaker& taker) = 0;
 };

@@ -1,15 +1,14 @@
 // ProcessGroup over c10d's NCCL backend; built with TANDEM_CUDA.
 //
 // An operation is a kernel on the stream of the group's communicator: Wait() makes the current
-// stream wait for it and returns. So that one which never ends is still found, the group remembers
-// what is under way, and looks at it whenever an operation is issued, asked whether it is done
-// (WaitOnHost()), or a barrier is waited for, and when it is asked for its status: past its
-// deadline, the communicator is aborted, which ends its kernels here and, by the closed
-// connections, on the peers. c10d's own watchdog, which would end the process, is turned off.
+// stream wait for it and returns. To find operations that never end, the group keeps a list of
+// those in flight and checks it whenever an operation is issued or polled (WaitOnHost()), in
+// Barrier() and in status(). If one is past its deadline, the group aborts the communicator, which
+// ends its kernels here and, through the closed connections, on the peers. c10d's own watchdog,
+// which would end the process, is off.
 //
-// A group has one communicator, and it is made while joining, where the deadline holds. Messages go
-// through it as well, as batches of one: by itself c10d makes a communicator for each pair of ranks
-// that exchange one, whenever the first comes along.
+// A group creates its one communicator while joining, within the deadline. Messages use it too, as
+// batches of one: otherwise c10d creates a communicator per pair of ranks at its first message.
 #include <ATen/ATen.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
@@ -321,7 +320,7 @@ class NcclGroup : public ProcessGroup, public KnowsTransport {
   const std::shared_ptr<NcclState> state_;
 };
 
-// The communicator is made by the first operation: makes it, and waits for it on the host.
+// Runs a first operation, which creates the communicator, and waits for it on the host.
 void MakeCommunicator(c10d::ProcessGroupNCCL& backend, const std::atomic<bool>& abandoned) {
   std::vector<at::Tensor> tensors = {at::zeros({1}, at::device(at::kCUDA).dtype(at::kInt))};
   const BackendWork work = backend.allreduce(tensors);

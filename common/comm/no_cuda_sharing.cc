@@ -1,4 +1,4 @@
-// CreateCudaSharing of a build without CUDA.
+// CreateCudaSharing() for builds without CUDA.
 #include "common/comm/device_sharing.h"
 
 namespace tandem::comm {

@@ -1,4 +1,4 @@
-// CreateNcclGroup of a build without CUDA.
+// CreateNcclGroup() for builds without CUDA.
 #include "common/comm/process_group.h"
 
 namespace tandem::comm {

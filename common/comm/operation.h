@@ -1,4 +1,4 @@
-// Operation: what a group was asked to do, for its messages.
+// Operation: describes one operation of a group, for error messages.
 #ifndef TANDEM_COMMON_COMM_OPERATION_H_
 #define TANDEM_COMMON_COMM_OPERATION_H_
 
@@ -15,7 +15,7 @@ struct Operation {
   std::string op;  // "all_gather"
   std::string tag;
   int64_t bytes = 0;
-  int peer = -1;  // root, destination or source; -1 where every rank takes part alike
+  int peer = -1;  // root, destination or source; -1 if all ranks have the same role
   absl::Time deadline;
   absl::Duration timeout;
 };

@@ -1,7 +1,7 @@
-// PeerMemory: what the ranks of one host lend each other to read: a message whose bytes lie in
-// shareable memory (shareable_memory.h) travels as the place where they are, and its receiver
-// copies them from there. A segment's descriptor goes over the link once for each peer; what was
-// mapped stays so until the group is left.
+// PeerMemory: memory that ranks on one host lend each other for reading. A message whose bytes lie
+// in shareable memory (shareable_memory.h) carries only their location; the receiver copies them
+// from there. A segment's descriptor crosses the link once per peer; segments stay mapped until the
+// group ends.
 #ifndef TANDEM_COMMON_COMM_PEER_MEMORY_H_
 #define TANDEM_COMMON_COMM_PEER_MEMORY_H_
 
@@ -20,13 +20,13 @@
 
 namespace tandem::comm {
 
-// Messages of fewer bytes are copied into a slot, so that their sender need not wait.
+// Smaller messages are copied into a slot, so that their sender need not wait.
 inline constexpr int64_t kLeastLentBytes = int64_t{16} << 10;
 
-// Where lent bytes are, as it travels.
+// Location of lent bytes, as sent to the reader.
 struct LentBytes {
   uint64_t magic = 0;
-  uint64_t segment = 0;  // of the sender
+  uint64_t segment = 0;  // the sender's id for the segment
   int64_t offset = 0;
   int64_t size_bytes = 0;
 };
@@ -34,16 +34,16 @@ struct LentBytes {
 // One thread at a time.
 class PeerMemory {
  public:
-  // `links` outlive it.
+  // `links` must outlive it.
   explicit PeerMemory(LocalLinks& links) : links_(links) {}
 
-  // Where rank `to` finds the bytes; none where they are not shareable, few, or their segment
-  // cannot be handed over now.
+  // Returns where rank `to` finds the bytes; nullopt if they are not shareable, too few, or their
+  // segment cannot be sent without blocking.
   std::optional<LentBytes> Lend(int to, const void* data, int64_t size_bytes);
 
-  // The address here of what rank `from` lends, valid while this lives. Errors name the rank:
-  // INTERNAL where `lent` is damaged, not of `size_bytes`, or of a segment that was not handed over
-  // or ends before; RESOURCE_EXHAUSTED where it cannot be mapped; those of the link.
+  // Returns the local address of the bytes that rank `from` lends, valid while this object lives.
+  // Errors name the rank: INTERNAL if `lent` is corrupt, not of `size_bytes`, outside its segment,
+  // or in a segment that was never sent; those of MappedSegment::Map() and of the link.
   absl::StatusOr<const std::byte*> Borrow(int from, const LentBytes& lent, int64_t size_bytes);
 
  private:

@@ -1,16 +1,16 @@
 // ProcessGroup: collectives and point-to-point transfers among the ranks of one group, over Gloo on
 // CPUs and NCCL on GPUs behind one interface, with deadlines and errors that name the culprit.
 //
-//   ASSIGN_OR_RETURN(auto group, CreateGlooGroup({.name = "fsdp", .rank = 0, .size = 2, ...}));
+//   ASSIGN_OR_RETURN(auto group, CreateGlooGroup({.name = "fsdp", .rank = 0, .size = 2}));
 //   // Returns at once.
 //   ASSIGN_OR_RETURN(auto work, group->AllGather(full, shard, "layers.3"));
 //   RETURN_IF_ERROR(work->Wait());    // within the deadline
 //
 // Threads: one thread per rank issues the operations of all its groups, in the same order on every
-// rank; results may be waited for on that thread only. Abort() may be called from any thread.
+// rank; only that thread may wait for results. Any thread may call Abort().
 // Errors: DEADLINE_EXCEEDED when an operation outlasts the group's timeout, UNAVAILABLE when a peer
-// is gone; both say group, operation, tag, bytes, rank and, where known, the peer. After an error
-// the group is broken: further operations answer FAILED_PRECONDITION, and a new group must be made.
+// is gone; both name group, operation, tag, bytes, rank and, if known, the peer. After an error the
+// group is broken: further operations return FAILED_PRECONDITION; create a new group.
 #ifndef TANDEM_COMMON_COMM_PROCESS_GROUP_H_
 #define TANDEM_COMMON_COMM_PROCESS_GROUP_H_
 
@@ -28,8 +28,8 @@
 
 namespace tandem::comm {
 
-// An operation under way. The tensors that it reads and writes are held by it and must not be
-// touched until Wait() has returned OK.
+// An operation in flight. It holds the tensors that it reads and writes; do not touch them until
+// Wait() has returned OK.
 class Work {
  public:
   virtual ~Work() = default;
@@ -70,27 +70,27 @@ class ProcessGroup {
   // Returns when every rank has entered. Blocks.
   virtual absl::Status Barrier(absl::string_view tag) = 0;
 
-  // Deadline of operations that are issued from now on, counted from their issue.
+  // Sets the timeout of operations issued from now on, counted from their issue.
   virtual void SetTimeout(absl::Duration timeout) = 0;
 
-  // OK, or why the group is broken. Any thread.
+  // OK, or the reason why the group is broken. Any thread.
   virtual absl::Status status() const = 0;
 
-  // Ends all operations under way with an error, here and (by the closed connections) on the peers.
+  // Fails all operations in flight, here and (through the closed connections) on the peers.
   // Idempotent; safe from any thread.
   virtual void Abort(absl::string_view reason) = 0;
 };
 
-// Where the ranks of a group find each other: a TCP store that one of them (or another process)
-// serves. `prefix` separates groups, and lives of a group, in one store.
+// Where the ranks of a group rendezvous: a TCP store that one of them (or another process) serves.
+// `prefix` separates groups, and incarnations of a group, in one store.
 struct Rendezvous {
   std::string host = "127.0.0.1";
   int port = 0;
   std::string prefix;
-  // What all members know and nobody else: shown, by a proof, to the store and to each other.
-  // Empty: whoever reaches the store may join.
+  // Secret shared by the members, who prove to the store and to each other that they know it.
+  // Empty: anyone who reaches the store may join.
   std::string secret;
-  // False for a store that asks for no proof, as torchrun's: members prove it to each other alone.
+  // False for a store without a secret, such as torchrun's: members prove it only to each other.
   bool store_has_secret = true;
 };
 
@@ -99,50 +99,51 @@ struct GroupOptions {
   int rank = 0;
   int size = 1;
   Rendezvous rendezvous;
-  absl::Duration timeout = absl::Minutes(5);  // of rendezvous and of each operation
-  // Address that peers reach this rank at; empty: the interface that routes to the rendezvous host.
+  absl::Duration timeout = absl::Minutes(5);  // for the rendezvous and for each operation
+  // Address at which peers reach this rank; empty: the interface that routes to the rendezvous
+  // host.
   std::string advertise_host;
-  // Ends the rendezvous with CANCELLED when notified; may be null. Not used once the group is made.
+  // Ends the rendezvous with CANCELLED when notified; may be null. Unused once the group exists.
   const absl::Notification* cancel = nullptr;
-  // Whether links are encrypted; the same on all ranks. See choose_group.h.
+  // Whether links are encrypted; must be the same on all ranks. See choose_group.h.
   security::DataPlaneSecurity data_plane = security::DataPlaneOfProcess();
-  // Where this rank runs: ranks that say the same are on one host. Empty: LocalLinks::Place().
+  // Where this rank runs: ranks with equal values are on one host. Empty: LocalLinks::Place().
   std::string place;
 };
 
-// Joins the group; returns when all ranks have. Blocks, at most for options.timeout, so never
-// called on an RPC thread. A group of size 1 needs no rendezvous. Both this and the next are
-// plaintext whatever options.data_plane says: CreateGroupOf() (choose_group.h) handles it.
+// Joins a group over Gloo; returns when all ranks have joined. Blocks for at most options.timeout,
+// so never call it on an RPC thread. A group of size 1 needs no rendezvous. This function and the
+// next ignore options.data_plane and send plaintext: CreateGroupOf() (choose_group.h) handles it.
 absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateGlooGroup(const GroupOptions& options);
 
-// The same over NCCL on the current CUDA device. UNIMPLEMENTED in a build without TANDEM_CUDA.
+// Joins a group over NCCL on the current CUDA device. UNIMPLEMENTED in a build without TANDEM_CUDA.
 absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateNcclGroup(const GroupOptions& options);
 
 struct StoreServerOptions {
-  // The address that clients are told, a name or a number: the store listens there and nowhere else
-  // where it is this host's (ListenForStore()).
+  // Address that clients use, a name or a number. If it is this host's, the store listens only
+  // there (see ListenForStore()).
   std::string host = "127.0.0.1";
   int port = 0;  // 0: any
-  // With one, only who proves that he knows it is served; others are refused, named in the log, and
-  // counted (telemetry::RefusedAt::kRendezvous).
+  // If set, the store serves only clients that prove they know it; it refuses others, logs their
+  // address and counts them (telemetry::RefusedAt::kRendezvous).
   std::string secret;
 };
 
-// A rendezvous store served by this process until destruction. What it holds, and who is connected,
-// is bounded (StoreLimits).
+// A rendezvous store that this process serves until destruction. Its contents and connections are
+// bounded (StoreLimits).
 class StoreServer {
  public:
   static absl::StatusOr<std::unique_ptr<StoreServer>> Start(const StoreServerOptions& options = {});
   virtual ~StoreServer() = default;
-  // From now on another secret holds. Connections that had proven the last one are closed, and what
-  // the store holds is dropped. Any thread.
+  // Replaces the secret, closes the connections that had proven the old one, and drops the store's
+  // contents. Any thread.
   virtual void SetSecret(std::string secret) = 0;
   virtual int port() const = 0;
-  // Where this process reaches it.
+  // Host at which this process reaches the store.
   virtual const std::string& local_host() const = 0;
 };
 
-// A client of a rendezvous store, for small agreements besides groups (go, abort, addresses).
+// A client of a rendezvous store, for small coordination outside groups (go, abort, addresses).
 class StoreClient {
  public:
   static absl::StatusOr<std::unique_ptr<StoreClient>> Connect(
@@ -150,11 +151,11 @@ class StoreClient {
       const absl::Notification* cancel = nullptr);
   virtual ~StoreClient() = default;
   virtual absl::Status Set(const std::string& key, const std::string& value) = 0;
-  // Waits for the key, at most for `timeout`: DEADLINE_EXCEEDED names it; UNAVAILABLE where the
-  // store is gone; CANCELLED once `cancel`, where given, is notified.
+  // Waits for the key for at most `timeout`. Errors: DEADLINE_EXCEEDED, which names the key;
+  // UNAVAILABLE if the store is gone; CANCELLED once `cancel`, if given, is notified.
   virtual absl::StatusOr<std::string> Get(const std::string& key, absl::Duration timeout,
                                           const absl::Notification* cancel = nullptr) = 0;
-  // Ends with CANCELLED, at once, a Get() that waits or the next that would. Any thread.
+  // Ends the waiting Get(), or the next one that would wait, at once with CANCELLED. Any thread.
   virtual void StopWaiting() = 0;
 };
 

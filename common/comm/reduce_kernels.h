@@ -1,5 +1,5 @@
-// Reductions over the ranks' parts of a tensor, in the order of the ranks: the same bits wherever
-// they are computed.
+// Reduces the ranks' parts of a tensor in rank order, so that the result has the same bits wherever
+// it is computed.
 #ifndef TANDEM_COMMON_COMM_REDUCE_KERNELS_H_
 #define TANDEM_COMMON_COMM_REDUCE_KERNELS_H_
 
@@ -15,8 +15,8 @@ inline constexpr size_t kMaxReduceSources = 64;
 enum class ReduceType { kFloat, kDouble, kBFloat16, kInt8, kUInt8, kInt32, kInt64 };
 enum class ReduceKind { kSum, kMax, kMin };
 
-// out[i] = sources[0][i] + sources[1][i] + ..., or their maximum or minimum, i below `numel`. Sums
-// of bfloat16 are made in float32 and rounded once. A NaN stays one. `out` may be a source.
+// out[i] = sources[0][i] + sources[1][i] + ..., or their maximum or minimum, for i < numel. Sums
+// bfloat16 in float32 and rounds once. NaN propagates. `out` may be one of the sources.
 void Reduce(ReduceKind kind, ReduceType type, absl::Span<const void* const> sources, void* out,
             int64_t numel);
 

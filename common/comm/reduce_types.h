@@ -1,4 +1,4 @@
-// A tensor's type and a reduction, in the words of reduce_kernels.h.
+// Converts dtypes and ReduceOp to the enums of reduce_kernels.h.
 #ifndef TANDEM_COMMON_COMM_REDUCE_TYPES_H_
 #define TANDEM_COMMON_COMM_REDUCE_TYPES_H_
 
@@ -12,7 +12,7 @@
 
 namespace tandem::comm {
 
-// INVALID_ARGUMENT for a type that our own reductions do not have.
+// INVALID_ARGUMENT for a dtype that our reductions do not support.
 inline absl::StatusOr<ReduceType> ToReduceType(at::ScalarType type) {
   switch (type) {
     case at::kFloat:

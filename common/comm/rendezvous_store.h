@@ -1,4 +1,5 @@
-// The rendezvous store as c10d sees it. Internal to common/comm: c10d's headers are heavy.
+// RendezvousStore: adapts the rendezvous store to c10d. Internal to common/comm: c10d's headers are
+// heavy.
 #ifndef TANDEM_COMMON_COMM_RENDEZVOUS_STORE_H_
 #define TANDEM_COMMON_COMM_RENDEZVOUS_STORE_H_
 
@@ -16,8 +17,8 @@
 
 namespace tandem::comm {
 
-// Waits end soon after `stop` is set, so that a thread that was left behind in one does not stay.
-// Errors are exceptions, as c10d expects. Any thread.
+// Waits end soon after `stop` is set, so that an abandoned thread does not stay in one. Throws
+// exceptions on errors, as c10d expects. Any thread.
 class RendezvousStore : public c10d::Store {
  public:
   static c10::intrusive_ptr<RendezvousStore> Connect(const Rendezvous& rendezvous,

@@ -1,7 +1,7 @@
-// RunWithDeadline: calls something that may block for ever and comes back in time all the same. The
-// call runs on a thread of its own; where the deadline passes or `cancel` is notified first, the
-// thread is left behind with `abandoned` set, and must end by itself soon. It may only touch what
-// it shares.
+// RunWithDeadline: runs a call that may block for ever, but returns by a deadline. The call runs on
+// its own thread. If the deadline passes or `cancel` is notified first, RunWithDeadline sets
+// `abandoned` and leaves the thread behind; the call must then end soon. It may touch only state of
+// which it shares ownership.
 #ifndef TANDEM_COMMON_COMM_RUN_WITH_DEADLINE_H_
 #define TANDEM_COMMON_COMM_RUN_WITH_DEADLINE_H_
 
@@ -28,18 +28,19 @@
 
 namespace tandem::comm {
 
-// As c10d takes a time: at least one, for none would be to wait for ever.
+// Converts to c10d's timeout type: at least 1 ms, because 0 would mean to wait for ever.
 inline std::chrono::milliseconds ToMilliseconds(absl::Duration d) {
   return std::chrono::milliseconds(std::max<int64_t>(1, absl::ToInt64Milliseconds(d)));
 }
 
-// First line of what a library threw: c10's messages carry stack traces after it.
+// Returns the first line of an exception's message: c10's messages append stack traces.
 inline std::string FirstLine(const char* what) {
   const std::string text(what);
   return text.substr(0, text.find('\n'));
 }
 
-// `what` begins the message of DEADLINE_EXCEEDED, CANCELLED and UNAVAILABLE (an exception).
+// Messages start with `what`. Errors: DEADLINE_EXCEEDED, CANCELLED, and UNAVAILABLE if the call
+// throws.
 template <typename T>
 absl::StatusOr<T> RunWithDeadline(std::function<T()> call, absl::Time deadline,
                                   const absl::Notification* cancel,
@@ -57,7 +58,7 @@ absl::StatusOr<T> RunWithDeadline(std::function<T()> call, absl::Time deadline,
     } catch (const std::exception& error) {
       result.emplace(absl::UnavailableError(absl::StrCat(what, ": ", FirstLine(error.what()))));
     }
-    call = nullptr;  // what it holds goes before anyone hears that it is done
+    call = nullptr;  // release what it holds before anyone sees the result
     absl::MutexLock lock(&shared->mu);
     shared->result = std::move(result);
   }).detach();
@@ -76,7 +77,7 @@ absl::StatusOr<T> RunWithDeadline(std::function<T()> call, absl::Time deadline,
       abandoned->store(true);
       return absl::DeadlineExceededError(absl::StrCat(what, ": deadline exceeded"));
     }
-    // A Notification cannot be waited for together with the result: look at it now and then.
+    // One cannot wait for a Notification and the result together, so poll the Notification.
     const absl::Time next =
         cancel == nullptr ? deadline : std::min(deadline, now + absl::Milliseconds(20));
     shared->mu.AwaitWithDeadline(absl::Condition(&done), next);

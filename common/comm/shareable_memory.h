@@ -1,12 +1,11 @@
-// Memory that other processes of this host can map: what is sent from it through shared memory is
-// copied once, by the receiver, from where it lies, and what is sent from it over a socket is not
-// copied on this side at all.
+// Memory that other processes on this host can map. A send from it through shared memory costs one
+// copy, by the receiver; a send over a socket costs no copy on this side.
 //
-//   at::Tensor weights = ShareableZeros(numel, at::kFloat);      // like at::zeros() in all else
+//   at::Tensor weights = ShareableZeros(numel, at::kFloat);      // otherwise like at::zeros()
 //   if (auto range = FindShareable(data, size); range.has_value()) Hand(range->segment->file());
 //
-// Each tensor is a segment of its own, a sealed file without a name: it goes with the last process
-// that maps it, however that ends. Processes to which its descriptor was handed can read it.
+// Each tensor is its own segment, a sealed unnamed memory file; the system frees it when the last
+// process that maps it ends. Processes that received its descriptor can read it.
 #ifndef TANDEM_COMMON_COMM_SHAREABLE_MEMORY_H_
 #define TANDEM_COMMON_COMM_SHAREABLE_MEMORY_H_
 
@@ -24,18 +23,18 @@
 
 namespace tandem::comm {
 
-// Tensors of fewer bytes are in ordinary memory: they are copied sooner than mapped.
+// Smaller tensors use ordinary memory: copying them is faster than mapping.
 inline constexpr int64_t kLeastShareableBytes = int64_t{64} << 10;
 
 class ShareableSegment {
  public:
-  // RESOURCE_EXHAUSTED where the system lends no such memory.
+  // RESOURCE_EXHAUSTED if the system has no such memory to give.
   static absl::StatusOr<std::shared_ptr<const ShareableSegment>> Create(int64_t size_bytes);
   ~ShareableSegment();
   ShareableSegment(const ShareableSegment&) = delete;
   ShareableSegment& operator=(const ShareableSegment&) = delete;
 
-  uint64_t id() const { return id_; }  // of no other segment of this process's life
+  uint64_t id() const { return id_; }  // never reused within this process
   std::byte* data() const { return data_; }
   int64_t size_bytes() const { return size_bytes_; }
   const FileDescriptor& file() const { return file_; }
@@ -50,11 +49,11 @@ class ShareableSegment {
   const FileDescriptor file_;
 };
 
-// A segment of another process, for reading. What the owner writes is seen here.
+// Read-only mapping of another process's segment. The owner's writes are visible in it.
 class MappedSegment {
  public:
-  // INVALID_ARGUMENT where the file is no segment: one that cannot shrink under its readers.
-  // RESOURCE_EXHAUSTED where it cannot be mapped.
+  // INVALID_ARGUMENT if the file is not a segment, sealed against shrinking under its readers.
+  // RESOURCE_EXHAUSTED if it cannot be mapped.
   static absl::StatusOr<std::unique_ptr<const MappedSegment>> Map(const FileDescriptor& file);
   ~MappedSegment();
   MappedSegment(const MappedSegment&) = delete;
@@ -70,19 +69,20 @@ class MappedSegment {
   const int64_t size_bytes_;
 };
 
-// [numel], zeros, on the CPU: shareable where the system lends such memory, else ordinary. Throws
-// as at::zeros().
+// Returns a CPU tensor [numel] of zeros: shareable if the system has such memory to give, else
+// ordinary. Throws like at::zeros().
 at::Tensor ShareableZeros(int64_t numel, at::ScalarType dtype);
 
 struct ShareableRange {
   std::shared_ptr<const ShareableSegment> segment;  // keeps file and memory
   int64_t offset = 0;
 };
-// Where the bytes lie within a tensor of ShareableZeros() of this process, if they do. Any thread.
+// Locates the bytes within a tensor from this process's ShareableZeros(); nullopt if they are not
+// in one. Any thread.
 std::optional<ShareableRange> FindShareable(const void* data, int64_t size_bytes);
 
-// `count` is told of the bytes of each tensor that is made (more than 0) and freed (less); before
-// it is set nobody is. Any thread calls it.
+// Sets a callback that receives the bytes of each tensor created (positive) and freed (negative)
+// from now on. It may run on any thread.
 void CountShareable(std::function<void(int64_t)> count);
 
 }  // namespace tandem::comm

@@ -14,7 +14,7 @@
 namespace tandem::comm {
 namespace {
 
-// How long a death goes unnoticed by a rank that waits.
+// Longest time until a waiting rank notices that a peer has died.
 constexpr absl::Duration kLookInterval = absl::Milliseconds(10);
 
 constexpr uint64_t kNoticesBetweenRings = kNoticesOfRank / 4;
@@ -208,13 +208,13 @@ bool SharedEngine::CompareNotices() {
   const uint64_t before = own_.num_compared.load(std::memory_order_relaxed);
   if (fewest == before) return moved;
   own_.num_compared.store(fewest, std::memory_order_release);
-  // Who is far ahead may wait for it; a ring for each would be many for nothing.
+  // A rank that is far ahead may wait for this; ringing for every notice would be wasteful.
   if (fewest / kNoticesBetweenRings != before / kNoticesBetweenRings) RingPeers();
   return moved;
 }
 
 bool SharedEngine::Announce(SharedOperation& operation) {
-  // A notice's place is free once every peer has compared what is in it.
+  // A notice's slot is free once every peer has compared it.
   for (int peer = 0; peer < size_; ++peer) {
     if (peer == rank_) continue;
     const uint64_t compared = segment_->rank(peer).num_compared.load(std::memory_order_acquire);
@@ -323,7 +323,7 @@ void SharedEngine::LookAtPeers(bool moved, uint64_t left) {
   next_look_ = now + kLookInterval / 2;
   const uint64_t ended = links_->Ended();
   for (int peer = 0; ended != 0 && peer < size_; ++peer) {
-    // One that left says so before its end of the link closes.
+    // A rank that leaves says so before its end of the link closes.
     if ((ended & Bit(peer)) == 0 || segment_->rank(peer).state.load() != RankState::kIn) continue;
     Break(absl::UnavailableError(
         absl::StrCat(Current(), "rank ", peer, " is gone: its process has ended")));

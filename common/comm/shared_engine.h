@@ -1,15 +1,15 @@
-// SharedEngine: carries out the operations of one rank of a shared-memory group: collectives in the
-// order in which they were issued, messages of each pair in theirs, apart from the collectives.
+// SharedEngine: executes the operations of one rank of a shared-memory group: collectives in issue
+// order, and independently of them each pair's messages in issue order.
 //
-// Who does the work: the thread that waits for a result does, while it waits; otherwise a thread of
-// the engine's, so that operations go on while the rank computes. Either sleeps on the rank's
-// doorbell whenever nothing can be moved. An engine without such a thread moves messages when they
-// are issued and while somebody waits: the thread that then looks at them finds them in its cache.
+// Threads: a thread in Wait() does the work while it waits; otherwise the engine's helper thread
+// does, so that operations progress while the rank computes. Both sleep on the rank's doorbell when
+// nothing can move. An engine without a helper moves messages when they are issued and during
+// Wait(), so that the thread that reads them finds them in its cache.
 //
-// Before a collective's data is used the ranks' notices of it are compared: what one rank calls
-// all_gather 'layers.3' and another broadcast 'layers.3' is an error that names both.
+// A collective's data is used only after the ranks' notices of it match: if one rank issues
+// all_gather 'layers.3' and another broadcast 'layers.3', the error names both.
 //
-// Locks: step_mu_ before mu_. step_mu_ is held while work is done, mu_ for moments.
+// Locks: step_mu_ before mu_. step_mu_ is held while work is done, mu_ only briefly.
 #ifndef TANDEM_COMMON_COMM_SHARED_ENGINE_H_
 #define TANDEM_COMMON_COMM_SHARED_ENGINE_H_
 
@@ -35,29 +35,29 @@
 
 namespace tandem::comm {
 
-// An operation and what is left of it. Made by the group, then the engine's until it is done.
+// An operation and its progress. The group creates it; the engine owns it until it is done.
 struct SharedOperation {
   enum class Stream { kCollective, kSend, kReceive };
 
   Operation what;
   Stream stream = Stream::kCollective;
-  Notice notice;               // of a collective
-  uint64_t awaited_peers = 0;  // peers whose notices must be there before it is done, as bits
-  std::vector<SharedTransfer> phases;  // one after the other
-  std::vector<at::Tensor> tensors;     // held
+  Notice notice;               // collectives only
+  uint64_t awaited_peers = 0;  // bit mask: peers whose notices must arrive before it is done
+  std::vector<SharedTransfer> phases;  // run one after another
+  std::vector<at::Tensor> tensors;     // kept alive until it is done
 
   size_t phase = 0;
-  uint64_t number = 0;     // among the collectives
-  bool announced = false;  // its notice is there
-  uint64_t waits_for = 0;  // ranks, when last looked at
-  absl::Status result;     // this and the next before `done`
+  uint64_t number = 0;     // index among the collectives
+  bool announced = false;  // its notice is published
+  uint64_t waits_for = 0;  // bit mask of ranks, as of the last step
+  absl::Status result;     // this and the next are set before `done`
   std::chrono::steady_clock::time_point completed_at;
   std::atomic<bool> done{false};
 };
 
 class SharedEngine {
  public:
-  // `has_helper`: whether there is a thread of the engine's.
+  // `has_helper`: whether the engine has its own thread.
   SharedEngine(std::string name, int rank, int size, absl::Duration timeout,
                std::unique_ptr<SharedSegment> segment, std::unique_ptr<LocalLinks> links,
                bool has_helper);
@@ -66,9 +66,9 @@ class SharedEngine {
   const std::string& name() const { return name_; }
   int rank() const { return rank_; }
   int size() const { return size_; }
-  uint64_t peers() const { return peers_; }  // all other ranks, as bits
+  uint64_t peers() const { return peers_; }  // bit mask of all other ranks
   SharedSegment& segment() { return *segment_; }
-  // For the operations that are issued here.
+  // For the operations issued to this engine.
   PeerMemory& memory() { return memory_; }
   bool has_helper() const { return has_helper_; }
   bool is_under_way() const { return num_under_way_.load() > 0; }
@@ -76,19 +76,19 @@ class SharedEngine {
     return DescribeOperation(name_, rank_, size_, op);
   }
 
-  // Says that this rank is here and waits until every other has said so.
+  // Announces this rank and waits until every other rank has done so.
   absl::Status Meet(absl::Time deadline, const Cancelled& cancelled);
 
-  // FAILED_PRECONDITION where the group is broken. `waited_for_at_once` says that Wait() follows,
-  // so that no other thread need begin.
+  // FAILED_PRECONDITION if the group is broken. `waited_for_at_once`: the caller calls Wait() next,
+  // so the helper need not start.
   absl::Status Issue(std::shared_ptr<SharedOperation> operation, bool waited_for_at_once = false);
   absl::Status Wait(SharedOperation& operation);
 
   void SetTimeout(absl::Duration timeout);
   absl::Status status() const;
-  // Ends what is under way with `reason`, and tells the peers. Any thread.
+  // Fails all operations in flight with `reason` and notifies the peers. Any thread.
   void Break(absl::Status reason);
-  // Ends the engine's thread and says that this rank is gone. Idempotent.
+  // Ends the helper thread and announces that this rank has left. Idempotent.
   void Leave();
 
  private:
@@ -96,20 +96,20 @@ class SharedEngine {
   using Queue = std::deque<OperationPtr>;
 
   void Help();
-  // Moves what can be moved, once; answers whether anything has. Never waits. `wanted`: what is
-  // waited for, or begun; may be null.
+  // Moves what can move now, once; returns whether anything moved. Never blocks. `wanted`: the
+  // operation being waited for or just issued; may be null.
   bool Step(const SharedOperation* wanted) ABSL_EXCLUSIVE_LOCKS_REQUIRED(step_mu_);
-  // Until the doorbell rings, the next deadline, or it is time to look at the peers.
+  // Sleeps until the doorbell rings, the next deadline, or the next check of the peers.
   void Sleep(uint32_t seen);
 
   void TakeIssued() ABSL_EXCLUSIVE_LOCKS_REQUIRED(step_mu_);
   bool StepCollective() ABSL_EXCLUSIVE_LOCKS_REQUIRED(step_mu_);
   bool Announce(SharedOperation& operation) ABSL_EXCLUSIVE_LOCKS_REQUIRED(step_mu_);
   bool CompareNotices() ABSL_EXCLUSIVE_LOCKS_REQUIRED(step_mu_);
-  // Messages that were handed over do not hold up those behind them.
+  // Messages already handed over do not block those behind them.
   bool StepSends(Queue& queue) ABSL_EXCLUSIVE_LOCKS_REQUIRED(step_mu_);
-  // What others bring is left to them while the message that is wanted moves: it is to be in the
-  // core's cache when it is looked at.
+  // Other peers' messages wait while the wanted one moves, so that it stays in the core's cache
+  // until the caller reads it.
   bool StepReceives(const SharedOperation* wanted) ABSL_EXCLUSIVE_LOCKS_REQUIRED(step_mu_);
   // Moves an operation's phases along; pops it from `queue` once it is done.
   bool StepFront(Queue& queue, uint64_t readable) ABSL_EXCLUSIVE_LOCKS_REQUIRED(step_mu_);
@@ -118,7 +118,7 @@ class SharedEngine {
   void EndAll(const absl::Status& cause) ABSL_EXCLUSIVE_LOCKS_REQUIRED(step_mu_);
   void Finish(SharedOperation& operation, absl::Status result);
   std::vector<Queue*> Queues() ABSL_EXCLUSIVE_LOCKS_REQUIRED(step_mu_);
-  // The operation under way, for messages.
+  // Describes the operation in flight, for error messages.
   std::string Current() ABSL_EXCLUSIVE_LOCKS_REQUIRED(step_mu_);
   void RingPeers() const;
   std::string DescribeRanks(uint64_t ranks, const SharedOperation& operation) const;
@@ -131,27 +131,27 @@ class SharedEngine {
   const std::unique_ptr<LocalLinks> links_;
   const bool has_helper_;
   RankBlock& own_;
-  PeerMemory memory_;  // used with step_mu_
+  PeerMemory memory_;  // used under step_mu_
 
   absl::Mutex step_mu_;
   Queue collectives_ ABSL_GUARDED_BY(step_mu_);
   std::vector<Queue> sends_ ABSL_GUARDED_BY(step_mu_);        // by destination
   std::vector<Queue> receives_ ABSL_GUARDED_BY(step_mu_);     // by source
-  std::vector<uint64_t> compared_ ABSL_GUARDED_BY(step_mu_);  // notices of each peer with our own
+  std::vector<uint64_t> compared_ ABSL_GUARDED_BY(step_mu_);  // by peer: notices compared to ours
   uint64_t num_collectives_ ABSL_GUARDED_BY(step_mu_) = 0;
   absl::Time next_look_ ABSL_GUARDED_BY(step_mu_) = absl::InfinitePast();
 
   std::atomic<int> num_under_way_{0};
-  std::atomic<bool> waiter_{false};  // a thread is in Wait(): the engine's stands back
+  std::atomic<bool> waiter_{false};  // a thread is in Wait(): the helper pauses
   std::atomic<bool> is_broken_{false};
 
   mutable absl::Mutex mu_;
-  absl::CondVar changed_;  // of what Help() waits for
+  absl::CondVar changed_;  // wakes Help()
   std::vector<OperationPtr> issued_ ABSL_GUARDED_BY(mu_);
   absl::Status broken_ ABSL_GUARDED_BY(mu_);
   absl::Duration timeout_ ABSL_GUARDED_BY(mu_);
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  std::thread helper_;  // started by the first operation that nobody waits for at once
+  std::thread helper_;  // started by the first operation without `waited_for_at_once`
 };
 
 }  // namespace tandem::comm

@@ -1,5 +1,5 @@
-// ProcessGroup among ranks of one host, through memory that they share. What each operation sends
-// and receives is laid out here; the engine moves it.
+// ProcessGroup over shared memory among ranks on one host. This file plans what each operation
+// sends and receives; the engine moves it.
 #include <ATen/ATen.h>
 
 #include <algorithm>

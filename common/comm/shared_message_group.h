@@ -1,4 +1,4 @@
-// Messages among ranks of one host.
+// Shared-memory group for messages among ranks on one host.
 #ifndef TANDEM_COMMON_COMM_SHARED_MESSAGE_GROUP_H_
 #define TANDEM_COMMON_COMM_SHARED_MESSAGE_GROUP_H_
 
@@ -9,10 +9,10 @@
 
 namespace tandem::comm {
 
-// As CreateSharedMemoryGroup() (choose_group.h), for messages: they move on the threads that issue
-// them and wait for them, and on no other, so that what has been received is in the core's cache.
-// A message whose bytes lie in shareable memory (shareable_memory.h) is copied once, by its
-// receiver, and sent when that has been done; others take two copies. That is so in either group.
+// Like CreateSharedMemoryGroup() (choose_group.h), but messages move only on the threads that issue
+// them and wait for them, so that received bytes are in the core's cache. In both groups, the
+// receiver copies a message in shareable memory (shareable_memory.h) once, and its send completes
+// after that copy; other messages take two copies.
 absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateSharedMessageGroup(const GroupOptions& options);
 
 }  // namespace tandem::comm

@@ -1,4 +1,4 @@
-// What ranks say of their collectives, compared and in words.
+// Compares and describes the notices that ranks publish about their collectives.
 #ifndef TANDEM_COMMON_COMM_SHARED_NOTICE_H_
 #define TANDEM_COMMON_COMM_SHARED_NOTICE_H_
 

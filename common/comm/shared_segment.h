@@ -1,13 +1,13 @@
-// SharedSegment: the memory through which the ranks of one host exchange, of a size that depends on
-// the number of ranks alone. In it, for each rank, what it says of itself; and channels, rings of
-// slots that one rank fills and others empty, chunk by chunk:
+// SharedSegment: the memory through which ranks on one host exchange data; its size depends only on
+// the number of ranks. It holds each rank's state, and channels: rings of slots that one rank
+// fills and others empty, chunk by chunk:
 //
 //   an outbox for each rank, read by all others    (gathers and broadcasts: one copy in, for all)
 //   a pair channel for each ordered pair            (reduce-scatter and all-to-all)
 //   a message channel for each ordered pair         (send and receive, apart from collectives)
 //
-// All of it is valid as zero bytes. The segment has no name: its descriptor is handed from process
-// to process, and it goes with the last process that maps it.
+// Zero bytes are a valid initial state. The segment has no name: processes pass its descriptor on,
+// and the system frees it when the last process that maps it ends.
 #ifndef TANDEM_COMMON_COMM_SHARED_SEGMENT_H_
 #define TANDEM_COMMON_COMM_SHARED_SEGMENT_H_
 
@@ -26,12 +26,12 @@
 
 namespace tandem::comm {
 
-// Ranks are bits of a word where they are counted.
+// Sets of ranks are bit masks in one word.
 constexpr int kMaxLocalRanks = 32;
 constexpr uint64_t kSlotsOfChannel = 8;
 constexpr uint64_t kNoticesOfRank = 32;
 
-// What a rank does in an operation; all ranks must say the same of a collective.
+// A rank's description of an operation; for a collective, all ranks' notices must be equal.
 struct Notice {
   int32_t kind = 0;
   int32_t dtype = 0;
@@ -46,42 +46,42 @@ static_assert(sizeof(Notice) == 128);
 
 enum class RankState : uint32_t { kAway = 0, kIn = 1, kLeft = 2, kFailed = 3 };
 
-// What a rank says of itself; written by it alone.
+// A rank's state. Only the rank itself writes it, except the doorbell.
 struct alignas(64) RankBlock {
-  Doorbell doorbell;                               // rung by peers for this rank
+  Doorbell doorbell;                               // peers ring it to wake this rank
   alignas(64) std::atomic<uint64_t> num_notices;   // collectives that it has begun
-  alignas(64) std::atomic<uint64_t> num_compared;  // of every peer's notices with its own
+  alignas(64) std::atomic<uint64_t> num_compared;  // collectives compared with all peers' notices
   alignas(64) std::atomic<RankState> state;
-  std::array<char, 1024> reason;  // of kFailed, written before it
+  std::array<char, 1024> reason;  // why kFailed; written before the state
   std::array<Notice, kNoticesOfRank> notices;
 };
 
-// A ring of slots. One rank writes, each of its readers reads every slot once.
+// A ring of slots. One rank writes; each of its readers reads every slot once.
 class Channel {
  public:
   struct Slot {
-    Notice notice;  // of a message, in its first slot
+    Notice notice;  // set in a message's first slot
     std::byte* data() { return reinterpret_cast<std::byte*>(this + 1); }
     const std::byte* data() const { return reinterpret_cast<const std::byte*>(this + 1); }
   };
 
   static size_t BytesFor(int num_readers, int64_t slot_bytes);
   Channel() = default;
-  // On memory that BytesFor() says, aligned to 64 bytes.
+  // `memory`: BytesFor() bytes, aligned to 64 bytes.
   Channel(std::byte* memory, int num_readers, int64_t slot_bytes);
 
   int64_t slot_bytes() const { return slot_bytes_; }
 
-  // The writer: null while a reader has the next slot still to read. Publish() hands it over.
+  // For the writer: null while a reader still has to read the next slot. Publish() hands it over.
   Slot* NextToWrite();
   void Publish();
-  // How many slots were handed over so far, and whether all readers have read as many.
+  // Number of slots published so far, and whether all readers have read `slots` of them.
   uint64_t num_published() const { return written_->slots.load(std::memory_order_relaxed); }
   bool HaveRead(uint64_t slots) const;
-  // Readers that the next slot waits for, as bits.
+  // Bit mask of the readers that still have to read the next slot.
   uint64_t SlowReaders() const;
 
-  // A reader: null while there is nothing to read. Release() hands the slot back.
+  // For a reader: null while there is nothing to read. Release() returns the slot to the writer.
   const Slot* NextToRead(int reader) const;
   void Release(int reader);
 
@@ -92,7 +92,7 @@ class Channel {
   Slot* At(uint64_t index) const;
 
   Cursor* written_ = nullptr;
-  Cursor* read_ = nullptr;  // one for each reader
+  Cursor* read_ = nullptr;  // one per reader
   std::byte* slots_ = nullptr;
   int num_readers_ = 0;
   int64_t slot_bytes_ = 0;
@@ -100,18 +100,18 @@ class Channel {
 
 class SharedSegment {
  public:
-  // Whether this system lends such memory at all; what failed where it does not.
+  // OK if this system supports such memory, else what failed.
   static absl::Status Check();
-  // A new one for `size` ranks, with all its pages. RESOURCE_EXHAUSTED where there is no room.
+  // Creates one for `size` ranks, with all pages allocated. RESOURCE_EXHAUSTED if there is no room.
   static absl::StatusOr<FileDescriptor> CreateFile(int size);
-  // Maps it. INVALID_ARGUMENT where the file is of another size, that is, of another build.
+  // Maps it. INVALID_ARGUMENT if the file has another size: another build created it.
   static absl::StatusOr<std::unique_ptr<SharedSegment>> Map(const FileDescriptor& file, int size);
   ~SharedSegment();
   SharedSegment(const SharedSegment&) = delete;
   SharedSegment& operator=(const SharedSegment&) = delete;
 
   RankBlock& rank(int rank) const { return ranks_[rank]; }
-  // Which reader of another rank's outbox a rank is.
+  // Reader index of `rank` in `owner`'s outbox.
   static int OutboxReader(int owner, int rank) { return rank < owner ? rank : rank - 1; }
   Channel& outbox(int owner) { return outboxes_[owner]; }
   Channel& pair(int from, int to) { return pairs_[from * size_ + to]; }

@@ -7,10 +7,9 @@
 namespace tandem::comm {
 namespace {
 
-// Kinds of messages, in their notice: its data follows in slots, or the first says where it is.
+// Message kind in a notice: the slot holds the data's location; otherwise slots hold the data.
 constexpr int32_t kLent = 1;
-// What is copied of lent data before others have their turn, so little that what is then done to it
-// finds it in the core's cache.
+// Bytes of lent data copied per step: few enough to be in the core's cache for what follows.
 constexpr int64_t kLentPortion = int64_t{256} << 10;
 static_assert(kLentPortion % kTakenGrain == 0);
 

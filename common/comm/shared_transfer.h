@@ -1,5 +1,5 @@
-// SharedTransfer: one rank's part in an operation over shared memory, or in a phase of one: streams
-// of chunks into channels and out of them. It never waits: Step() moves what can be moved now.
+// SharedTransfer: one rank's part in a shared-memory operation, or in one phase of it: streams of
+// chunks into and out of channels. It never blocks: Step() moves what can move now.
 #ifndef TANDEM_COMMON_COMM_SHARED_TRANSFER_H_
 #define TANDEM_COMMON_COMM_SHARED_TRANSFER_H_
 
@@ -16,10 +16,10 @@
 
 namespace tandem::comm {
 
-// A rank's place in a mask of ranks.
+// A rank's bit in a bit mask of ranks.
 inline uint64_t Bit(int rank) { return uint64_t{1} << rank; }
 
-// One thread at a time. Memory that it was given must stay until it is done or given up.
+// One thread at a time. Memory passed to it must stay valid until it is done or abandoned.
 class SharedTransfer {
  public:
   SharedTransfer(SharedSegment& segment, int rank, int size)
@@ -31,26 +31,26 @@ class SharedTransfer {
   // To one other rank.
   void SendToOne(int to, const void* data, int64_t bytes);
   void ReceiveFromOne(int from, void* data, int64_t bytes);
-  // A message: its first chunk carries the notice. An empty one travels too. Where the data is lent
-  // (peer_memory.h) one chunk says where it is, and the message is sent once it has been read.
-  // `memory` outlives this, and so does `taker`, which may be null.
+  // A message: its first chunk carries the notice, also if it is empty. If the data is lent
+  // (peer_memory.h), one chunk carries its location, and the send completes once the peer has read
+  // it. `memory` and `taker` must outlive this; `taker` may be null.
   void SendMessage(int to, const Notice& notice, const void* data, PeerMemory& memory);
   void ReceiveMessage(int from, void* data, int64_t bytes, PeerMemory& memory, MessageTaker* taker);
-  // out = the reduction of `own` and of what every other rank sends to this rank alone or, with
-  // `to_all`, to all. With to_all `out` may be what SendToAll() was given first: each chunk is
-  // overwritten once it is on its way.
+  // out = the reduction of `own` and of what every other rank sends: to this rank only or, with
+  // `to_all`, to all. With to_all, `out` may be the data passed to SendToAll() before: each chunk
+  // is overwritten only after it has been sent.
   void Reduce(ReduceKind kind, ReduceType type, int64_t element_bytes, const void* own, void* out,
               int64_t bytes, bool to_all);
 
-  // Moves at most one chunk of each stream, reading from the ranks in `readable` only (bits).
-  // Answers whether anything moved.
+  // Moves at most one chunk of each stream and reads only from the ranks in the bit mask
+  // `readable`. Returns whether anything moved.
   bool Step(uint64_t readable);
   bool done() const { return chunks_left_ == 0; }
-  // Of a message to be sent: whether nothing is left to be done here, so that the next may begin.
+  // For a message to send: true if nothing is left to do on this side, so that the next may begin.
   bool handed_over() const { return done() || out_[0].published.has_value(); }
-  // The ranks that the last Step() waited for.
+  // Bit mask of the ranks that the last Step() waited for.
   uint64_t waits_for() const { return waits_for_; }
-  // The notice of a message that is not what was to be received; nothing was taken of it.
+  // The notice of a message other than the expected one; nothing of that message was read.
   const std::optional<Notice>& unexpected() const { return unexpected_; }
   // Why lent data cannot be read.
   const absl::Status& failure() const { return failure_; }
@@ -66,8 +66,8 @@ class SharedTransfer {
     std::vector<int> readers;  // ranks, in the channel's order of readers
     const std::byte* data = nullptr;
     std::optional<Notice> notice;
-    PeerMemory* memory = nullptr;       // of a message
-    std::optional<uint64_t> published;  // where it is lent: slots of the channel, with its own
+    PeerMemory* memory = nullptr;       // messages only
+    std::optional<uint64_t> published;  // if lent: slots published, including this message's
   };
   struct Incoming : Stream {
     Channel* channel = nullptr;
@@ -75,9 +75,9 @@ class SharedTransfer {
     int from = 0;
     std::byte* data = nullptr;
     bool is_message = false;
-    PeerMemory* memory = nullptr;     // of a message
-    MessageTaker* taker = nullptr;    // of a message, if it has one
-    const std::byte* lent = nullptr;  // where its data is, if it is lent
+    PeerMemory* memory = nullptr;     // messages only
+    MessageTaker* taker = nullptr;    // messages only; may be null
+    const std::byte* lent = nullptr;  // the data, if it is lent
   };
   struct Reduction : Stream {
     ReduceKind kind = ReduceKind::kSum;
@@ -86,7 +86,7 @@ class SharedTransfer {
     const std::byte* own = nullptr;
     std::byte* out = nullptr;
     bool after_sent = false;
-    std::vector<Channel*> channels;  // by rank; null for this one
+    std::vector<Channel*> channels;  // by rank; null for this rank
     std::vector<int> readers;
   };
 
@@ -95,12 +95,12 @@ class SharedTransfer {
   void Advance(Stream& stream, int64_t bytes);
   void Ring(int rank) const { segment_->rank(rank).doorbell.Ring(); }
   bool StepOut(Outgoing& stream);
-  // Whether the message is lent, and its receiver was told where it is.
+  // Tries to lend the message's data; true if the slot now carries its location.
   bool Lend(Outgoing& stream, Channel::Slot& slot);
   bool StepIn(Incoming& stream, uint64_t readable);
   // Puts the stream's next bytes into their place.
   static void Put(Incoming& stream, const std::byte* from, int64_t bytes);
-  // The next portion of a message that is lent.
+  // Reads the next portion of a lent message.
   bool StepLent(Incoming& stream);
   bool StepReduction(Reduction& stream, uint64_t readable);
 

@@ -1,4 +1,4 @@
-// A group of one rank: collectives are copies, and nobody needs to be met.
+// A group of one rank: collectives are copies, and there is no rendezvous.
 #ifndef TANDEM_COMMON_COMM_SINGLE_RANK_GROUP_H_
 #define TANDEM_COMMON_COMM_SINGLE_RANK_GROUP_H_
 

@@ -23,14 +23,13 @@ namespace {
 
 constexpr uint64_t kMagic = 0x6d65646e61742e31;
 constexpr int64_t kHeaderBytes = sizeof(SocketHeader);
-// What a thread is woken for: half of what a core's cache holds, and several packets of the
-// loopback.
+// Bytes that must arrive to wake a thread: half of a core's cache, several loopback packets.
 constexpr int64_t kMostLowWater = 256 << 10;
-// What is read, and what is told of, at a time where a message has a taker.
+// With a taker: most bytes per read, and fewest per Take() except the last.
 constexpr int64_t kMostTaken = 256 << 10;
 constexpr int64_t kLeastTaken = 64 << 10;
 static_assert(kLeastTaken % kTakenGrain == 0);
-// What the thread moves of one link before it looks at the others, and at who wants the engine.
+// Bytes that the thread moves on one link before it serves the others and yields the lock.
 constexpr int64_t kMostAtATime = 4 << 20;
 
 std::string TagOf(const SocketHeader& header) {

@@ -1,16 +1,16 @@
-// SocketEngine: carries out the messages of one rank of a group over its links, those of a link in
-// the order in which they were issued. A link is a socket to a peer, in plaintext or under TLS.
+// SocketEngine: sends and receives the messages of one rank of a group over its links, in issue
+// order on each link. A link is a socket to a peer, in plaintext or under TLS.
 //
-// Without a thread of its own, bytes leave when a message is issued, as far as the sockets take
-// them, and move while somebody waits. So data goes from where it lies into the kernel, and from
-// there to where it belongs, on the thread that has just made it or will next read it; what other
-// peers bring is left in the kernel while the message that is waited for arrives.
+// Without its own thread, the engine sends what the sockets accept when a message is issued, and
+// moves the rest during Wait(). Data thus passes between tensors and the kernel on the thread that
+// has just produced it or will read it next; other peers' data stays in the kernel while the
+// message being waited for arrives.
 //
-// With a thread, messages move whether somebody waits or not: collectives are made of messages, and
-// a rank computes while its peers wait for its part.
+// With its own thread, messages move even if nobody waits. Collectives are made of messages and
+// need this: a rank computes while its peers wait for its part.
 //
-// Before its data, a message says what it is; one that is not what was to be received is an error
-// that names both.
+// A header before each message's data describes it; if it is not the expected message, the error
+// names both.
 #ifndef TANDEM_COMMON_COMM_SOCKET_ENGINE_H_
 #define TANDEM_COMMON_COMM_SOCKET_ENGINE_H_
 
@@ -38,7 +38,7 @@
 
 namespace tandem::comm {
 
-// What goes before a message's data.
+// Header sent before a message's data.
 struct SocketHeader {
   uint64_t magic = 0;
   int64_t bytes = 0;
@@ -46,11 +46,11 @@ struct SocketHeader {
 };
 static_assert(sizeof(SocketHeader) == 128);
 
-// What is waited for: a message, or a collective made of messages.
+// Something to wait for: a message, or a collective made of messages.
 struct SocketTask {
   Operation what;
-  std::vector<at::Tensor> tensors;  // held until it is done
-  absl::Status result;              // this and the next before `done`
+  std::vector<at::Tensor> tensors;  // kept alive until it is done
+  absl::Status result;              // this and the next are set before `done`
   std::chrono::steady_clock::time_point completed_at;
   std::atomic<bool> done{false};
 };
@@ -60,28 +60,27 @@ struct SocketCollective : SocketTask {
   int messages_left = 0;
 };
 
-// A message under way. Made by the group, then the engine's until it is done.
+// A message in flight. The group creates it; the engine owns it until it is done.
 struct SocketMessage : SocketTask {
-  int link = 0;               // which carries it
-  std::byte* data = nullptr;  // what.bytes of them
-  SocketHeader header;        // to be sent, or received
+  int link = 0;               // index of its link
+  std::byte* data = nullptr;  // what.bytes bytes
+  SocketHeader header;        // to send, or as received
   bool is_send = false;
-  // Whether it may begin; one that may not holds up those after it on its link. Set by the `then`
-  // of another message.
+  // Whether it may begin; until then it blocks the messages after it on its link. Another message's
+  // `then` sets it.
   bool ready = true;
   int64_t moved = 0;                          // bytes of header and data
-  MessageTaker* taker = nullptr;              // of a message to be received, if it has one
-  int64_t taken = 0;                          // bytes of data that it was told of
-  std::function<void()> then;                 // once it has moved; on the thread that moved it
+  MessageTaker* taker = nullptr;              // receives only; may be null
+  int64_t taken = 0;                          // bytes of data passed to `taker`
+  std::function<void()> then;                 // runs after it moved, on the thread that moved it
   std::shared_ptr<SocketCollective> part_of;  // may be null
 };
 
-// Send, Receive and Wait on one thread at a time; Break and status on any.
+// Send(), Receive() and Wait(): one thread at a time. Break() and status(): any thread.
 class SocketEngine {
  public:
-  // `links`: `size` to the peers by rank, of which the own one is not open; where there are several
-  // times as many, the first `size` are followed by further links to the same peers.
-  // `has_thread`: see above.
+  // `links`: one per rank, this rank's own not open; may be followed by further sets of `size`
+  // links to the same peers. `has_thread`: see above.
   static absl::StatusOr<std::shared_ptr<SocketEngine>> Create(std::string name, int rank, int size,
                                                               absl::Duration timeout,
                                                               std::vector<SocketLink> links,
@@ -93,18 +92,19 @@ class SocketEngine {
   int size() const { return size_; }
   bool has_encrypted_links() const { return has_encrypted_links_; }
 
-  // FAILED_PRECONDITION where the group is broken.
+  // FAILED_PRECONDITION if the group is broken.
   absl::Status Send(std::shared_ptr<SocketMessage> message);
   absl::Status Receive(std::shared_ptr<SocketMessage> message);
-  // Issues the messages of a collective, in order. With a thread only. One without messages is done
-  // at once.
+  // Issues the messages of a collective, in order; without messages it is done at once. Needs
+  // `has_thread`.
   absl::Status Start(std::shared_ptr<SocketCollective> collective,
                      std::vector<std::shared_ptr<SocketMessage>> messages);
   absl::Status Wait(SocketTask& task);
 
   void SetTimeout(absl::Duration timeout);
   absl::Status status() const;
-  // Ends what is under way with `reason`, here and, by the closed connections, on the peers.
+  // Fails all operations in flight with `reason`, here and, through the closed connections, on the
+  // peers.
   void Break(absl::Status reason);
 
  private:
@@ -112,7 +112,7 @@ class SocketEngine {
   struct Line {
     SocketLink link;
     std::deque<MessagePtr> sends, receives;
-    int low_water = 1;  // bytes that are there before it is ready to be read
+    int low_water = 1;  // bytes that must arrive before the socket polls readable
   };
 
   SocketEngine(std::string name, int rank, int size, absl::Duration timeout, FileDescriptor wake,
@@ -124,26 +124,26 @@ class SocketEngine {
         nudge_(std::move(nudge)),
         timeout_(timeout) {}
 
-  // What every message and collective begins with.
+  // Starts a message or collective: checks the group's state and sets the deadline.
   absl::Status Begin(SocketTask& task) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status Issue(MessagePtr message);
   static void WriteHeader(SocketMessage& message);
   void Queue(MessagePtr message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The thread: moves what can be moved until the engine is broken.
+  // Body of the engine's thread: moves what can move until the engine is broken.
   void Run();
-  // Moves what can be moved without waiting, until `wanted` is done; null: whatever there is, and
-  // false where it left off before all had moved.
+  // Moves what can move without blocking, until `wanted` is done; null: everything. False if it
+  // stopped before all that could move had moved.
   bool Step(const SocketMessage* wanted) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool StepSends(Line& line) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool StepReceives(Line& line, const SocketMessage* wanted) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Tells the taker what has come, if it is much or all of it.
+  // Passes received bytes to the taker once there are many or all of them.
   static void LetTake(SocketMessage& message);
   bool CheckHeader(const SocketMessage& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Lets a socket be ready to be read when there is a good part of the message, or its rest.
+  // Makes the socket poll readable only when a large part of the message, or its rest, has arrived.
   static void SetLowWater(Line& line);
-  // Until a link is ready, the engine is broken, or the deadline.
+  // Sleeps until a link is ready, the engine is broken, or the deadline.
   void Sleep(absl::Time deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The message is the first of the queue, and all of it has moved.
+  // Completes the first message of the queue, all of which has moved.
   void Complete(std::deque<MessagePtr>& queue) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   static void Finish(SocketTask& task);
   // Ranks whose part of the task is missing: "rank 1, rank 2".
@@ -155,7 +155,7 @@ class SocketEngine {
   std::string Describe(const SocketTask& task) const {
     return DescribeOperation(name_, rank_, size_, task.what);
   }
-  // By the collective that a message is part of.
+  // Describes the collective that the message is part of, if any.
   std::string Describe(const SocketMessage& message) const {
     return DescribeOperation(name_, rank_, size_,
                              message.part_of == nullptr ? message.what : message.part_of->what);
@@ -165,10 +165,10 @@ class SocketEngine {
   const int rank_;
   const int size_;
   const FileDescriptor wake_;   // readable once the engine is broken
-  const FileDescriptor nudge_;  // readable when the thread has something new to do; none without
+  const FileDescriptor nudge_;  // readable when the thread has new work; not open without a thread
   bool has_encrypted_links_ = false;
   mutable absl::Mutex mu_;
-  std::vector<Line> lines_;  // by link; the sockets are constant, all else guarded by mu_
+  std::vector<Line> lines_;  // by link; sockets are constant, mu_ guards all else
   absl::Status broken_ ABSL_GUARDED_BY(mu_);
   absl::Duration timeout_ ABSL_GUARDED_BY(mu_);
   std::thread thread_;

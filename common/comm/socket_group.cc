@@ -1,4 +1,4 @@
-// ProcessGroup of messages alone, over TCP, TLS or the sockets of a host: no collectives.
+// ProcessGroup for messages only, over TCP, TLS or local sockets; it has no collectives.
 #include <ATen/ATen.h>
 
 #include <memory>

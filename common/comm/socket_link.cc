@@ -8,7 +8,7 @@
 namespace tandem::comm {
 namespace {
 
-// Of a call that returned less than nothing: OK where it would have blocked.
+// Error of a call that returned a negative value; OK if it would have blocked.
 absl::Status SystemError() {
   if (errno == EAGAIN || errno == EWOULDBLOCK) return absl::OkStatus();
   return absl::UnavailableError(std::strerror(errno));

@@ -19,22 +19,23 @@ class SocketLink {
   SocketLink() = default;  // not open
   explicit SocketLink(FileDescriptor socket) : socket_(std::move(socket)) {}
 
-  // From now on what is sent and received goes through `tls`, which was made over socket().
+  // Sends and receives through `tls`, a session over socket(), from now on.
   void Encrypt(std::unique_ptr<TlsSession> tls) { tls_ = std::move(tls); }
   bool is_encrypted() const { return tls_ != nullptr; }
 
   const FileDescriptor& socket() const { return socket_; }
   bool is_open() const { return socket_.is_open(); }
 
-  // Takes some of the bytes, from the first part on. They have left only once Flush() is true.
+  // Accepts some of the bytes, starting with the first part. They may stay buffered until Flush()
+  // returns true.
   Moved Send(absl::Span<const iovec> parts);
-  // Whether all that Send() took is in the socket's hands; tries to bring it there.
+  // Tries to pass buffered bytes to the socket; true if none are left.
   bool Flush(absl::Status& error) { return tls_ == nullptr || tls_->Flush(error); }
   Moved Receive(void* data, int64_t size);
 
  private:
   FileDescriptor socket_;
-  std::unique_ptr<TlsSession> tls_;  // null: plaintext. After the socket: it goes first
+  std::unique_ptr<TlsSession> tls_;  // null: plaintext. After the socket, so destroyed first
 };
 
 }  // namespace tandem::comm

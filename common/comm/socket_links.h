@@ -1,4 +1,4 @@
-// TCP connections between each pair of ranks (link_mesh.h).
+// Makes TCP connections between each pair of ranks (link_mesh.h).
 #ifndef TANDEM_COMMON_COMM_SOCKET_LINKS_H_
 #define TANDEM_COMMON_COMM_SOCKET_LINKS_H_
 
@@ -11,7 +11,8 @@
 
 namespace tandem::comm {
 
-// `host`: a number, the address of this host that peers reach; this rank listens there alone.
+// Returns connections by rank, as ConnectMesh() does. `host`: this host's numeric address for
+// peers; this rank listens only there.
 absl::StatusOr<std::vector<FileDescriptor>> ConnectSockets(const std::string& host, int rank,
                                                            int size, StoreConnection& store,
                                                            absl::Time deadline,

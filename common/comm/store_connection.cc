@@ -114,8 +114,7 @@ absl::StatusOr<std::unique_ptr<StoreConnection>> StoreConnection::Open(const Ren
   }
 }
 
-// Where strangers crowd the store, a client may have to make place for them before it has proven
-// that it is none: it tries again.
+// Strangers who crowd the store may cause it to evict this client before its proof: retries.
 absl::Status StoreConnection::Establish(absl::Time deadline, const Cancelled& cancelled) {
   for (absl::Duration pause = kFirstPause;; pause = std::min(2 * pause, kRetryPause)) {
     const absl::StatusOr<int> fd = ConnectOnce(rendezvous_, deadline, cancelled);

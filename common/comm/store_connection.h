@@ -14,17 +14,17 @@
 
 namespace tandem::comm {
 
-// Ends a wait early when it answers true; asked every few milliseconds. May be null.
+// Ends a wait early when it returns true; polled every few milliseconds. May be null.
 using Cancelled = std::function<bool()>;
 
-// One thread at a time. After an error the connection is closed and every call answers UNAVAILABLE.
-// One that the store closed because it was idle is made again by the next call.
-// Errors: DEADLINE_EXCEEDED, CANCELLED, UNAVAILABLE where the store is gone; of Open() also
+// One thread at a time. After an error the connection is closed and every call returns UNAVAILABLE.
+// If the store closed the connection because it was idle, the next call reconnects.
+// Errors: DEADLINE_EXCEEDED, CANCELLED, UNAVAILABLE if the store is gone; Open() also returns
 // PERMISSION_DENIED (the store refuses the rendezvous's secret, or does not know it itself),
 // FAILED_PRECONDITION (no rendezvous store listens there) and RESOURCE_EXHAUSTED (descriptors).
 class StoreConnection {
  public:
-  // Tries until the deadline: the store may not be up yet, or evict this connection among
+  // Retries until the deadline: the store may not be up yet, or may evict this connection among
   // strangers' before it has proven the secret.
   static absl::StatusOr<std::unique_ptr<StoreConnection>> Open(const Rendezvous& rendezvous,
                                                                absl::Time deadline,
@@ -34,33 +34,33 @@ class StoreConnection {
   StoreConnection& operator=(const StoreConnection&) = delete;
 
   absl::Status Set(const std::string& key, const std::string& value, absl::Time deadline);
-  // Whether the key is there.
+  // Returns whether the key exists.
   absl::StatusOr<bool> Check(const std::string& key, absl::Time deadline,
                              const Cancelled& cancelled);
-  // Waits until the key is there. The connection stays usable after a deadline or a cancellation,
-  // unless the store did not answer either.
+  // Waits until the key exists. The connection stays usable after a deadline or a cancellation,
+  // unless the store does not respond to the cancelled wait.
   absl::Status WaitFor(const std::string& key, absl::Time deadline, const Cancelled& cancelled);
-  // Ends with CANCELLED a WaitFor() that is under way or the next one. Any thread.
+  // Ends the running WaitFor(), or the next one, with CANCELLED. Any thread.
   void StopWaiting();
-  // The value of a key that is there.
+  // Returns the value of a key that exists.
   absl::StatusOr<std::string> Read(const std::string& key, absl::Time deadline,
                                    const Cancelled& cancelled);
   absl::StatusOr<int64_t> Add(const std::string& key, int64_t delta, absl::Time deadline);
 
-  // That of the rendezvous.
+  // The rendezvous's secret.
   const std::string& secret() const { return rendezvous_.secret; }
 
  private:
   StoreConnection(int stop_fd, std::string place, const Rendezvous& rendezvous)
       : stop_fd_(stop_fd), place_(std::move(place)), rendezvous_(rendezvous) {}
 
-  // Connects and says hello.
+  // Connects and greets the store.
   absl::Status Establish(absl::Time deadline, const Cancelled& cancelled);
-  // Connects again where the store has closed the connection since the last call.
+  // Reconnects if the store has closed the connection since the last call.
   absl::Status Reopen(absl::Time deadline, const Cancelled& cancelled);
-  // WaitFor() for no longer than the store keeps who only waits.
+  // Like WaitFor(), but no longer than the store keeps a connection that only waits.
   absl::Status WaitOnce(const std::string& key, absl::Time deadline, const Cancelled& cancelled);
-  // Says hello, and where there is a secret proves it and has it proven.
+  // Sends the greeting; if there is a secret, both sides prove that they know it.
   absl::Status Greet(absl::Time deadline, const Cancelled& cancelled);
   absl::Status Prove(absl::Time deadline, const Cancelled& cancelled);
 
@@ -69,11 +69,11 @@ class StoreConnection {
                           const Cancelled& cancelled);
   absl::Status ReadBytes(void* data, size_t size, absl::Time deadline, const Cancelled& cancelled);
   absl::StatusOr<uint8_t> ReadByte(absl::Time deadline, const Cancelled& cancelled);
-  // Takes the wait that was asked for back. Answers whether the key came meanwhile.
+  // Cancels the pending wait. Returns whether the key arrived meanwhile.
   absl::StatusOr<bool> CancelWait();
   absl::Status Poll(short events, absl::Time deadline, const Cancelled& cancelled);
   absl::Status Close(absl::Status why);
-  // With the place.
+  // Adds the store's address to an error.
   absl::Status Described(const absl::Status& why) const;
 
   int fd_ = -1;

@@ -1,4 +1,4 @@
-// Where a rendezvous store listens: at the address that its clients are told, and no other.
+// Opens the rendezvous store's listening sockets, only at the address that clients use if possible.
 #ifndef TANDEM_COMMON_COMM_STORE_LISTENER_H_
 #define TANDEM_COMMON_COMM_STORE_LISTENER_H_
 
@@ -12,17 +12,17 @@
 namespace tandem::comm {
 
 struct StoreListener {
-  std::vector<FileDescriptor> sockets;  // one for each address; they do not block
+  std::vector<FileDescriptor> sockets;  // one per address; non-blocking
   int port = 0;
-  bool everywhere = false;  // at every interface
+  bool everywhere = false;  // listens on every interface
 };
 
-// Listens at the addresses of `host` (a name or a number) that are this host's; `port` 0 for any.
-// At every interface where none is this host's, as behind a load balancer or a translated address,
-// or where a name other than localhost stands for loopback here: /etc/hosts of many systems says so
-// of the host's own name, which other hosts look up as something else. A name that does not resolve
-// is looked up until `deadline`: that of a pod is known some time after it has started.
-// UNAVAILABLE names what cannot be listened at.
+// Listens at the addresses of `host` (a name or a number) that belong to this host; `port` 0 means
+// any. Listens on every interface if none of them does (behind a load balancer or NAT), or if a
+// name other than localhost resolves to loopback: many systems' /etc/hosts maps the host's own name
+// so, while other hosts resolve it to another address. Retries resolving the name until `deadline`,
+// because a pod's name resolves only some time after the pod starts. UNAVAILABLE names the address
+// that cannot be bound.
 absl::StatusOr<StoreListener> ListenForStore(const std::string& host, int port,
                                              absl::Time deadline);
 

@@ -12,9 +12,9 @@
 namespace tandem::comm {
 namespace {
 
-// More than a stranger has to say.
+// More than a client needs to send or receive before its proof.
 constexpr size_t kMaxStrangerBytes = 512;
-// Of an entry of the map, beside its key and value.
+// Bytes counted per map entry besides its key and value.
 constexpr size_t kEntryBytes = 128;
 
 }  // namespace
@@ -96,8 +96,7 @@ bool StoreProtocol::EvictStranger() {
   return true;
 }
 
-// Of those who are owed nothing, the one that was silent for longest: it connects again when it
-// has something to ask.
+// Evicts the longest idle client among those with nothing pending; it reconnects for a later query.
 bool StoreProtocol::EvictIdle() {
   Client* idlest = nullptr;
   for (auto& [id, client] : clients_) {
@@ -157,11 +156,11 @@ absl::Time StoreProtocol::Expire(absl::Time now) {
 }
 
 void StoreProtocol::SetSecret(std::string secret, absl::Time now) {
-  // What members had said before counts for each other; then all of it is over.
+  // First process what members sent before the change: it counts for the others.
   for (auto& [id, client] : clients_) {
     if (client.proven && !client.over) Answer(client, now);
   }
-  // One that has proven nothing yet may know the new one already.
+  // Keeps clients without a proof: they may already know the new secret.
   for (auto& [id, client] : clients_) client.over |= client.proven;
   secret_ = std::move(secret);
   values_.clear();
@@ -200,7 +199,7 @@ void StoreProtocol::Answer(Client& client, absl::Time now) {
   Count(client, now);
 }
 
-// What is under way of a client, after a change.
+// Updates a client's byte counts and timers after its buffers changed.
 void StoreProtocol::Count(Client& client, absl::Time now) {
   if (client.in.empty() || client.out.size() > kMaxOutput) {
     client.in_since = absl::InfiniteFuture();
@@ -230,7 +229,7 @@ void StoreProtocol::Count(Client& client, absl::Time now) {
   client.waits_for.clear();
 }
 
-// Whoever waits for the key and for nothing else is owed an answer.
+// Stores the value and replies to the clients that waited only for this key.
 void StoreProtocol::Set(const std::string& key, std::string value, Client& writer, absl::Time now) {
   const auto it = values_.find(key);
   const size_t before = it == values_.end() ? 0 : kEntryBytes + key.size() + it->second.size();

@@ -1,15 +1,15 @@
-// StoreProtocol: the rendezvous store without its sockets: what it holds, what its clients have
-// said and are owed, and who of them has to go. It reads the queries of store_wire.h.
+// StoreProtocol: the rendezvous store without its sockets: the stored values, each client's input
+// and output buffers, and which connections to close. It implements the queries of store_wire.h.
 //
 //   StoreProtocol protocol(secret, {});
 //   const uint64_t id = protocol.Connect("10.0.0.7:4711", now);
-//   protocol.Receive(id, bytes, now);            // answers lie in Output(id), of any client
+//   protocol.Receive(id, bytes, now);  // may add replies to any client's Output()
 //   protocol.Sent(id, num_sent, now);
-//   for (uint64_t id : protocol.TakeOver()) ...  // connections to close
+//   for (uint64_t over : protocol.TakeOver()) connections.erase(over);  // closes them
 //
-// Everything is bounded: values, keys, connections, the bytes of messages that are not complete or
-// not read, and the time that a client may leave one so or be silent. Who goes over a bound loses
-// his connection, whether he is a member or not; what was stored stays.
+// Everything is bounded: values, keys, connections, the bytes of incomplete queries and unread
+// replies, and how long a client may leave them so or stay silent. A client that exceeds a bound
+// loses its connection, whether it is a member or not; stored values stay.
 #ifndef TANDEM_COMMON_COMM_STORE_PROTOCOL_H_
 #define TANDEM_COMMON_COMM_STORE_PROTOCOL_H_
 
@@ -27,13 +27,13 @@ namespace tandem::comm {
 
 struct StoreLimits {
   size_t max_keys = 1 << 16;
-  // Of keys and values: some hundred ranks in some hundred groups put a megabyte there.
+  // Total of keys and values; some hundred ranks in some hundred groups use about a megabyte.
   size_t max_bytes = 64 << 20;
-  // Of messages in part and of answers that are not read, of all clients.
+  // Total of all clients' incomplete queries and unread replies.
   size_t max_buffered_bytes = 64 << 20;
   size_t max_clients = 4096;
-  size_t max_strangers = 2048;                      // of them, those that have proven nothing
-  absl::Duration proof_time = absl::Seconds(5);     // of a stranger's life
+  size_t max_strangers = 2048;                      // clients without a proof, within max_clients
+  absl::Duration proof_time = absl::Seconds(5);     // from connecting to the proof
   absl::Duration message_time = absl::Seconds(30);  // from a message's first byte to its last
   absl::Duration idle_time = kStoreIdleTime;
 };
@@ -44,56 +44,56 @@ class StoreProtocol {
   StoreProtocol(std::string secret, const StoreLimits& limits)
       : limits_(limits), secret_(std::move(secret)) {}
 
-  // A client came: `name` is its address. Where there are too many, the one that is missed least
-  // goes, which may be this one: of strangers the one that has come least far with its proof, the
-  // oldest of several.
+  // Adds a client; `name` is its address. If there are too many, evicts the stranger least advanced
+  // in its proof (the oldest of several), else the client idle longest, else the new one.
   uint64_t Connect(std::string name, absl::Time now);
   void Receive(uint64_t id, absl::string_view bytes, absl::Time now);
-  // Its connection is gone.
+  // Call when the client's connection is gone.
   void Disconnect(uint64_t id);
 
-  // What the client is owed; Sent() takes from its front.
+  // Bytes to send to the client; Sent() removes them from the front.
   absl::string_view Output(uint64_t id) const { return clients_.at(id).out; }
   void Sent(uint64_t id, size_t num_bytes, absl::Time now);
-  // False while it does not read its answers, and once it has to go.
+  // Whether to read from the client: false while it leaves its replies unread, and once it is to be
+  // closed.
   bool IsHeard(uint64_t id) const {
     const Client& client = clients_.at(id);
     return !client.over && client.out.size() <= kMaxOutput;
   }
 
-  // From now on another secret holds; what is stored and every member are of the last one, and go.
+  // Replaces the secret; drops the stored values and closes every member, both of the old secret.
   void SetSecret(std::string secret, absl::Time now);
-  // Sends away whose time is over. Returns when there is something to send away next.
+  // Evicts clients whose time is over. Returns when the next one expires.
   absl::Time Expire(absl::Time now);
-  // Makes room: sends a stranger away. False where there is none.
+  // Makes room by evicting a stranger. False if there is none.
   bool EvictStranger();
-  // Clients whose connections are to be closed, once what they are owed was tried to be sent; they
-  // are forgotten.
+  // Returns and forgets the clients whose connections are to be closed. Before this, try to send
+  // their Output().
   std::vector<uint64_t> TakeOver();
 
-  // For tests: bytes of keys and values, and of messages and answers under way.
+  // For tests: bytes of keys and values, and of incomplete queries and unread replies.
   size_t stored_bytes() const { return stored_bytes_; }
   size_t buffered_bytes() const { return buffered_bytes_; }
   size_t num_clients() const { return clients_.size(); }
 
  private:
-  // More than an answer and what is small beside it.
+  // Room for the largest reply and some small ones.
   static constexpr size_t kMaxOutput = kMaxStoreString + (64 << 10);
 
   struct Client {
     std::string name;
     bool validated = false;
-    bool proven = false;  // that it knows the secret, or there is none
-    bool over = false;
-    std::string nonces;  // the client's and ours, once it has asked for a challenge
+    bool proven = false;  // has proven that it knows the secret, or there is none
+    bool over = false;    // its connection is to be closed
+    std::string nonces;   // the client's and ours, once it has requested a challenge
     std::string in;
     std::string out;
-    std::vector<std::string> waits_for;  // keys that are not there yet
+    std::vector<std::string> waits_for;  // keys that do not exist yet
     size_t counted_bytes = 0;            // of the last three
     absl::Time came;
-    absl::Time asked;                               // when it last asked for something, in full
-    absl::Time in_since = absl::InfiniteFuture();   // since when a message is not complete
-    absl::Time out_since = absl::InfiniteFuture();  // since when it has read nothing of its answers
+    absl::Time asked;                               // when its last complete query arrived
+    absl::Time in_since = absl::InfiniteFuture();   // since when its query is incomplete
+    absl::Time out_since = absl::InfiniteFuture();  // since when it has read none of its replies
   };
   class Reader;
 
@@ -109,7 +109,7 @@ class StoreProtocol {
   const StoreLimits limits_;
   std::string secret_;
   uint64_t next_id_ = 1;
-  std::map<uint64_t, Client> clients_;  // in the order in which they came
+  std::map<uint64_t, Client> clients_;  // in order of arrival
   std::map<std::string, std::string> values_;
   size_t stored_bytes_ = 0;
   size_t buffered_bytes_ = 0;

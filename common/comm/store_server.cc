@@ -103,7 +103,7 @@ class PollingStoreServer : public StoreServer {
       secret.swap(next_secret_);
     }
     if (!secret.has_value()) return;
-    // What members had said before counts.
+    // First read what members sent before the change.
     for (auto& [id, fd] : sockets_) Hear(id, fd);
     protocol_.SetSecret(*std::move(secret), absl::Now());
   }
@@ -134,7 +134,7 @@ class PollingStoreServer : public StoreServer {
       for (size_t i = 0; i < ids.size(); ++i) {
         if (entries[first + i].revents != 0) Hear(ids[i], sockets_.at(ids[i]));
       }
-      // Also of those who were owed nothing before others spoke.
+      // To all clients: a query may have produced replies for others.
       for (auto& [id, fd] : sockets_) Send(id, fd);
       CloseOver();
       for (size_t i = 0; i < listener_.sockets.size(); ++i) {
@@ -196,7 +196,7 @@ class PollingStoreServer : public StoreServer {
   std::atomic<bool> stop_{false};
   absl::Mutex mu_;
   std::optional<std::string> next_secret_ ABSL_GUARDED_BY(mu_);
-  // Of the thread.
+  // Used only by the thread.
   StoreProtocol protocol_;
   std::map<uint64_t, FileDescriptor> sockets_;
   Acceptor acceptor_;

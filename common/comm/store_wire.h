@@ -1,31 +1,29 @@
-// The wire of the rendezvous store, which is that of c10d's TCPStore, so that our clients can use
-// the store that torchrun serves and c10d's can use ours. Ours differ in what they promise: every
-// step has a deadline, nothing is looked up in DNS but the name that was given, and failures are
+// Wire format of the rendezvous store. It is that of c10d's TCPStore, so our clients can use the
+// store that torchrun serves, and c10d's clients ours. Our implementation differs in its
+// guarantees: every step has a deadline, DNS resolves only the configured name, and failures are
 // statuses.
 //
-// A query is a byte that says what it is, then its arguments: integers as they lie in memory,
-// strings with their length (8 bytes) before them. Every connection begins with kValidate and
-// kStoreMagic.
+// A query is one byte for its type, then its arguments: integers in memory byte order, strings
+// after their length (8 bytes). Every connection begins with kValidate and kStoreMagic.
 //
-//   kSet key value          no answer
-//   kAdd key int64          answers int64, the new value
-//   kGet key                answers a string
-//   kCheck count keys...    answers a byte, kReady or kNotReady
-//   kWait count keys...     answers the byte kReady once all keys are there
-//   kCancelWait             answers the byte kWaitCancelled, behind that of a wait that is over
-//   kPing uint32            answers the same
+//   kSet key value          no reply
+//   kAdd key int64          returns int64, the new value
+//   kGet key                returns a string
+//   kCheck count keys...    returns a byte, kReady or kNotReady
+//   kWait count keys...     returns the byte kReady once all keys exist
+//   kCancelWait             returns the byte kWaitCancelled, after kReady if the wait was over
+//   kPing uint32            returns the same uint32
 //
-// A store with a secret answers nothing else before the client has proven that it knows it; so does
-// the store to the client. Nonces and proofs are 32 bytes, without a length:
+// With a secret, client and store first prove to each other that they know it; until then the store
+// accepts only these queries. Nonces and proofs are 32 bytes, without a length:
 //
-//   kChallenge nonce        answers a nonce of its own
-//   kProve proof            answers a proof
+//   kChallenge nonce        returns the store's nonce
+//   kProve proof            returns the store's proof
 //
-// Who asks for something else, or proves wrongly, is answered kStoreRefusal, and the connection is
-// closed.
-// A stranger's connection that is closed without an answer made place for another: the client tries
-// again. A connection is closed where it asks for nothing, or waits, for kStoreIdleTime: who waits
-// for longer asks again meanwhile, and who has something to ask after it connects again.
+// To any other query before the proof, and to a wrong proof, the store replies kStoreRefusal and
+// closes the connection. If it closes an unproven connection without a reply, it evicted it to make
+// room: the client retries. It also closes connections that send nothing, or only wait, for
+// kStoreIdleTime: a client repeats longer waits in time, and reconnects for a later query.
 //
 // The client's proof is HMAC-SHA-256 with the secret over ("store client", its nonce, the store's);
 // the store's over ("store server", the same two).
@@ -59,14 +57,14 @@ inline constexpr uint32_t kStoreMagic = 0x3C85F7CE;
 inline constexpr uint8_t kReady = 0;
 inline constexpr uint8_t kNotReady = 1;
 inline constexpr uint8_t kWaitCancelled = 1;
-// Longer ones are no rendezvous: the connection is closed.
+// A rendezvous needs no longer ones: the store closes the connection.
 inline constexpr uint64_t kMaxStoreKey = 4 << 10;
 inline constexpr uint64_t kMaxStoreString = 1 << 20;
-inline constexpr uint64_t kMaxStoreKeys = 1 << 10;  // of one query
-// Of a nonce and of a proof.
+inline constexpr uint64_t kMaxStoreKeys = 1 << 10;  // per query
+// Size of a nonce and of a proof.
 inline constexpr size_t kStoreProofBytes = 32;
-// In place of any answer, whatever its length: the secret is not the store's. No query has an
-// answer that begins so.
+// Sent in place of any reply, whatever its length: the client's secret is not the store's. No valid
+// reply begins with these bytes.
 inline const std::string kStoreRefusal(kStoreProofBytes, '\xff');
 inline constexpr absl::Duration kStoreIdleTime = absl::Minutes(10);
 inline constexpr char kStoreClient[] = "store client";

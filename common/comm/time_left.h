@@ -1,4 +1,4 @@
-// What is left until a deadline, for groups and stores, which know no timeout of zero.
+// Time left until a deadline, for groups and stores, which do not accept a timeout of zero.
 #ifndef TANDEM_COMMON_COMM_TIME_LEFT_H_
 #define TANDEM_COMMON_COMM_TIME_LEFT_H_
 
@@ -9,7 +9,7 @@
 
 namespace tandem::comm {
 
-// At least a millisecond.
+// Returns at least one millisecond.
 inline absl::Duration TimeLeft(absl::Time deadline) {
   return std::max(absl::Milliseconds(1), deadline - absl::Now());
 }

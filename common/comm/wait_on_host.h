@@ -1,8 +1,9 @@
-// WaitOnHost: for who goes on to look at what an operation has brought, or must know that it did.
+// WaitOnHost: blocks the calling thread until an operation has really finished, for callers that
+// read its result on the host.
 //
-//   RETURN_IF_ERROR(WaitOnHost(group, *work));    // the bytes are there
+//   RETURN_IF_ERROR(WaitOnHost(group, *work));    // the bytes have arrived
 //
-// Work::Wait() is enough for work that the same stream does afterwards.
+// Work::Wait() is enough if only the same CUDA stream uses the result.
 #ifndef TANDEM_COMMON_COMM_WAIT_ON_HOST_H_
 #define TANDEM_COMMON_COMM_WAIT_ON_HOST_H_
 
@@ -17,17 +18,18 @@
 
 namespace tandem::comm {
 
-// Returns when the operation is done, on every kind of group, at most at its deadline. Errors as
-// Wait().
+// Returns when the operation is done, on every kind of group, at the latest at its deadline.
+// Errors: those of Wait().
 inline absl::Status WaitOnHost(const ProcessGroup& group, Work& work) {
-  // As long as an event takes to be seen across the bus; a message takes longer.
+  // About the time that an event takes to become visible across the bus; a message takes longer.
   constexpr absl::Duration kPause = absl::Microseconds(20);
   RETURN_IF_ERROR(work.Wait());
   while (!work.IsCompleted()) absl::SleepFor(kPause);
   return group.status();
 }
 
-// All of them, also where one fails; the first error. `group` may be null where there are none.
+// Waits for all works even if one fails; returns the first error. `group` may be null if `works` is
+// empty.
 inline absl::Status WaitForAll(const ProcessGroup* group,
                                const std::vector<std::unique_ptr<Work>>& works) {
   absl::Status status;
@@ -35,7 +37,7 @@ inline absl::Status WaitForAll(const ProcessGroup* group,
   return status;
 }
 
-// The same, and lets go of them.
+// Like WaitForAll(), then clears `works`.
 inline absl::Status FinishAll(const ProcessGroup* group,
                               std::vector<std::unique_ptr<Work>>& works) {
   absl::Status status = WaitForAll(group, works);

@@ -1,5 +1,5 @@
-// xxh3-128: what tells whether bytes are the same. It finds accidents, at about 10 GB/s on a core;
-// against somebody who forges bytes there is security::Digest.
+// Hasher: XXH3-128 checksums. They detect accidental corruption, at about 10 GB/s per core; use
+// security::Digest against deliberate forgery.
 //
 //   hash::Hasher hasher;
 //   for (const std::string& line : lines) hasher.Update(line);
@@ -18,14 +18,14 @@ struct XXH3_state_s;
 
 namespace tandem::hash {
 
-// Hashes bytes as they come. Move-only; one thread at a time.
+// Incremental hash. Move-only; one thread at a time.
 class Hasher {
  public:
   Hasher();
 
   void Update(const void* data, size_t size);
   void Update(absl::string_view bytes) { Update(bytes.data(), bytes.size()); }
-  // Of everything since construction or Reset(): 32 hexadecimal digits.
+  // Returns the hash of all bytes since construction or Reset(), as 32 hexadecimal digits.
   std::string Hex() const;
   void Reset();
 
@@ -36,7 +36,7 @@ class Hasher {
   std::unique_ptr<XXH3_state_s, Free> state_;
 };
 
-// Of bytes that lie together.
+// One-shot hash of contiguous bytes, as 32 hexadecimal digits.
 std::string HexDigest(absl::string_view bytes);
 std::string HexDigest(absl::Span<const std::byte> bytes);
 

@@ -9,7 +9,7 @@
 namespace tandem::http {
 namespace {
 
-// What the system keeps for a client that does not read; it would grow to several megabytes.
+// Send buffer per client; by default the system grows it to several megabytes for a slow reader.
 constexpr int kSendBufferBytes = 256 << 10;
 }  // namespace
 

@@ -1,4 +1,4 @@
-// Connections as they are accepted, closed in child processes.
+// Accepts connections (close-on-exec) and keeps spare descriptors for when the process runs out.
 #ifndef TANDEM_COMMON_HTTP_ACCEPT_H_
 #define TANDEM_COMMON_HTTP_ACCEPT_H_
 
@@ -7,15 +7,14 @@
 
 namespace tandem::http {
 
-// Who is at the other end, as far as one client can be told from another: an IPv4 address, or the
-// first 64 bits of an IPv6 address.
 struct Accepted {
-  int fd = -1;  // not blocking; -1: errno says why
+  int fd = -1;  // non-blocking; -1: see errno
+  // Identifies the client: its IPv4 address, or the first 64 bits of its IPv6 address.
   std::string client;
 };
 Accepted Accept(int listener);
 
-// Descriptors kept for when the process has no other left.
+// Descriptors held in reserve for when the process has none left.
 class SpareDescriptors {
  public:
   explicit SpareDescriptors(size_t count) : count_(count) { Refill(); }
@@ -23,9 +22,9 @@ class SpareDescriptors {
   SpareDescriptors(const SpareDescriptors&) = delete;
   SpareDescriptors& operator=(const SpareDescriptors&) = delete;
 
-  // Frees one; false where there is none left.
+  // Frees one; false if none is left.
   bool Release();
-  // Takes back what was freed, as far as the system lets it.
+  // Reopens the freed ones, as many as the system allows.
   void Refill();
 
  private:

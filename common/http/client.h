@@ -1,4 +1,4 @@
-// Requests of this process to others over plain HTTP.
+// Plain-HTTP client for requests from this process.
 //
 //   ASSIGN_OR_RETURN(const http::Response answer,
 //                    http::Post({"collector", 4318}, "/v1/traces", "application/json", body,
@@ -15,9 +15,9 @@
 
 namespace tandem::http {
 
-// The answer of at most 1 MiB, whatever its code. UNAVAILABLE, with the reason, where there is
-// none; DEADLINE_EXCEEDED where it is not complete in time. The name is looked up first, for as
-// long as the system's resolver takes.
+// Returns the response, of at most 1 MiB, whatever its status code. UNAVAILABLE, with the reason,
+// if there is none; DEADLINE_EXCEEDED if it is not complete in time. Resolving the name comes
+// first and takes as long as the system's resolver does.
 absl::StatusOr<Response> Post(const net::HostPort& to, const std::string& path,
                               const std::string& content_type, std::string body,
                               absl::Time deadline);

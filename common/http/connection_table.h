@@ -1,4 +1,4 @@
-// ConnectionTable: a server's connections, by what they wait for and by who made them.
+// ConnectionTable: a server's connections, indexed by phase and by client.
 #ifndef TANDEM_COMMON_HTTP_CONNECTION_TABLE_H_
 #define TANDEM_COMMON_HTTP_CONNECTION_TABLE_H_
 
@@ -20,8 +20,8 @@ namespace tandem::http {
 enum class Phase {
   kReading,    // the request is not complete
   kServing,    // a handler has it
-  kWriting,    // its answer waits for the client to take it
-  kLingering,  // it was refused, and the rest of it is thrown away
+  kWriting,    // the response waits for the client to read it
+  kLingering,  // the request was refused; the rest of it is read and dropped
 };
 
 struct Connection {
@@ -33,26 +33,26 @@ struct Connection {
   RequestReader reader;
   std::string client;  // see Accepted
   absl::Time accepted;
-  absl::Time answered;  // when its answer began
+  absl::Time answered;  // when its response began
   bool closed = false;
   bool slow = false;
   bool head_only = false;  // the request is a HEAD
-  std::string out;         // the answer
+  std::string out;         // the response
   size_t num_sent = 0;
-  int64_t counted_bytes = 0;    // of the server's buffered bytes
-  int64_t discarded_bytes = 0;  // of a request that was refused
+  int64_t counted_bytes = 0;    // this connection's share of the server's buffered bytes
+  int64_t discarded_bytes = 0;  // bytes dropped of a refused request
 
   Phase phase = Phase::kReading;
   std::list<Connection*>::iterator in_phase;
   std::list<Connection*>::iterator in_client;
 };
 
-// Used by the server's loop.
+// Only the server's loop thread uses it.
 class ConnectionTable {
  public:
   using Pointer = std::shared_ptr<Connection>;
 
-  // In kReading.
+  // Adds it in kReading.
   void Add(Pointer connection);
   void SetPhase(Connection& connection, Phase phase);
   void Remove(Connection& connection);
@@ -60,17 +60,17 @@ class ConnectionTable {
   int size() const { return static_cast<int>(all_.size()); }
   int Count(Phase phase) const { return static_cast<int>(phases_[Index(phase)].size()); }
   int CountReading(const std::string& client) const;
-  // Requests that handlers have: those of a lane, and of these one client's.
+  // Requests that handlers have: all in one lane, or one client's in the slow lane.
   int CountServing(bool slow) const {
     return slow ? num_slow_ : Count(Phase::kServing) - num_slow_;
   }
   int CountSlow(const std::string& client) const;
 
-  // The one that goes first where there are too many: it was refused already, or has kept the
-  // server waiting longest. Null where every connection has its request served.
+  // Eviction candidate when there are too many connections: one already refused, or the one that
+  // has kept the server waiting longest. Null if a handler has every connection's request.
   Pointer Victim() const;
   Pointer OldestReading(const std::string& client) const;
-  // The one that holds most memory while it is read or written.
+  // The connection that buffers the most bytes among those being read or written.
   Pointer Largest() const;
 
   template <typename Visit>
@@ -90,7 +90,7 @@ class ConnectionTable {
   void Leave(Connection& connection);
 
   std::unordered_map<Connection*, Pointer> all_;
-  std::array<std::list<Connection*>, 4> phases_;  // each in the order in which they came to it
+  std::array<std::list<Connection*>, 4> phases_;  // each in order of entry
   std::unordered_map<std::string, Client> clients_;
   int num_slow_ = 0;
 };

@@ -1,4 +1,4 @@
-// Exchange: one request as its handler sees it, and the answer, whole or as a stream.
+// Exchange: one request as its handler sees it, and its response, complete or streamed.
 //
 //   void Serve(http::Exchange& exchange) override {
 //     exchange.Reply({.code = 200, .body = "fine\n"});
@@ -17,10 +17,10 @@
 
 namespace tandem::http {
 
-// Used by the one thread that serves the request.
+// Only the thread that serves the request uses it.
 class Exchange {
  public:
-  // `fd` is the connection, not blocking. It stays open longer than the exchange is used.
+  // `fd`: the connection, non-blocking; it must stay open while the exchange is in use.
   Exchange(Request request, int fd, absl::Duration write_timeout)
       : request_(std::move(request)), fd_(fd), write_timeout_(write_timeout) {}
   Exchange(const Exchange&) = delete;
@@ -31,21 +31,21 @@ class Exchange {
   void ReleaseBody();
   void set_on_body_released(std::function<void()> callback) { on_release_ = std::move(callback); }
 
-  // The whole answer. The server writes it once the handler has returned, so that a slow reader
+  // Sets the complete response. The server writes it after the handler returns, so a slow reader
   // holds no thread.
   void Reply(Response response);
 
-  // A stream: its head (without a body), its bytes, its end. Write() waits for a slow reader: in
-  // all at most `write_timeout` and a second for each 256 KiB that were taken. False where the
-  // client has gone or reads too slowly; what is written after that goes nowhere.
+  // Streams a response: its head (without a body), its bytes, its end. Write() waits for a slow
+  // reader, in total at most `write_timeout` plus a second per 256 KiB sent. False if the client
+  // has gone or reads too slowly; later writes are dropped.
   bool BeginStream(const Response& head);
   bool Write(std::string_view bytes);
   void EndStream();
 
-  // The client has closed its end. Costs a system call.
+  // True once the client has closed its end. Costs a system call.
   bool ClientGone();
 
-  // The code of what was answered; 0 before.
+  // Status code of the response; 0 before there is one.
   int code() const { return code_; }
 
   // For the server, after the handler.
@@ -66,7 +66,7 @@ class Exchange {
   bool gone_ = false;
   int code_ = 0;
   int64_t sent_bytes_ = 0;
-  absl::Duration waited_ = absl::ZeroDuration();  // for the reader
+  absl::Duration waited_ = absl::ZeroDuration();  // spent waiting for the reader
 };
 
 }  // namespace tandem::http

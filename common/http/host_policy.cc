@@ -165,7 +165,7 @@ std::optional<Error> HostPolicy::CheckOrigin(const Request& request) const {
                               " may not use this server; allow their host with "
                               "--http-allow-host")};
   }
-  // Browsers leave Origin out of a plain GET, as of <img>, but tell where it comes from.
+  // Browsers omit Origin from a plain GET, such as <img>'s, but send Sec-Fetch-Site.
   const std::string* site = request.Header("Sec-Fetch-Site");
   if (site == nullptr || *site == "same-origin" || *site == "none") return std::nullopt;
   const std::string* mode = request.Header("Sec-Fetch-Mode");

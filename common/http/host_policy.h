@@ -1,13 +1,12 @@
-// HostPolicy: which names a server answers to, so that no web page can use it through the browser
-// of somebody who reaches it.
+// HostPolicy: the Host names that a server accepts, so that no web page can use it through the
+// browser of somebody who can reach it.
 //
-// A page of another site sends its Origin (or Sec-Fetch-Site), and is refused. A page whose own
-// name was pointed at this server (DNS rebinding) is of the same origin, but its name stands in
-// Host: a server answers only to names that nobody can register in the public DNS, and to those it
-// was told.
+// A page of another site sends its Origin (or Sec-Fetch-Site), and is refused. With DNS rebinding,
+// a page whose name points at this server is same-origin, but Host carries that name: the server
+// accepts only names that nobody can register in the public DNS, and the configured ones.
 //   every listener     IP addresses, localhost, the name that it listens on, the allowed names
-//   not on a loopback  besides, names without a dot (compose, /etc/hosts, search domains), names
-//     address          in .svc, .svc.cluster.local and .internal, and this machine's own names
+//   non-loopback       also names without a dot (compose, /etc/hosts, search domains), names in
+//     listeners        .svc, .svc.cluster.local and .internal, and this machine's own names
 #ifndef TANDEM_COMMON_HTTP_HOST_POLICY_H_
 #define TANDEM_COMMON_HTTP_HOST_POLICY_H_
 
@@ -32,14 +31,15 @@ std::vector<std::string> AllowedHostsOfEnvironment();
 // Immutable, so any thread may use it.
 class HostPolicy {
  public:
-  // `allowed` are names as clients write them; ".example.org" stands for all below it.
-  // INVALID_ARGUMENT for one that is no name.
+  // `allowed`: names as clients write them; ".example.org" matches every name below it.
+  // INVALID_ARGUMENT for one that is not a name.
   static absl::StatusOr<HostPolicy> Make(const net::HostPort& listen,
                                          const std::vector<std::string>& allowed);
 
-  // 421 where the Host header names another server. Without one (HTTP/1.0) there is no browser.
+  // 421 if the Host header names another server. Accepts a request without Host (HTTP/1.0): no
+  // browser sends one.
   std::optional<Error> CheckHost(const Request& request) const;
-  // 403 for what a page of another origin makes a browser send, except that it is opened by a link.
+  // 403 for a request that another origin's page makes a browser send, unless it follows a link.
   std::optional<Error> CheckOrigin(const Request& request) const;
 
  private:
@@ -48,8 +48,8 @@ class HostPolicy {
   bool IsOurs(absl::string_view host) const;
 
   bool loopback_ = true;
-  std::set<std::string> names_;        // of this server
-  std::set<std::string> allowed_;      // by the options
+  std::set<std::string> names_;        // this server's own
+  std::set<std::string> allowed_;      // from Make()'s `allowed`
   std::vector<std::string> suffixes_;  // ".example.org"
 };
 

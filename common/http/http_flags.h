@@ -1,4 +1,4 @@
-// The flag of every program that serves HTTP.
+// Command-line flag shared by every program that serves HTTP.
 #ifndef TANDEM_COMMON_HTTP_HTTP_FLAGS_H_
 #define TANDEM_COMMON_HTTP_HTTP_FLAGS_H_
 
@@ -6,8 +6,8 @@
 
 namespace tandem::http {
 
-// --http-allow-host NAME[,NAME...] stands for the environment variable kAllowHostVariable, which
-// the servers of this process and of those that it starts read. See host_policy.h.
+// Adds --http-allow-host NAME[,NAME...], which sets the environment variable kAllowHostVariable for
+// the servers of this process and of its child processes. See host_policy.h.
 void AddHttpFlags(CLI::App& app);
 
 }  // namespace tandem::http

@@ -1,4 +1,4 @@
-// LimitedBody: a body for Boost.Beast's parsers. Included by sources alone.
+// LimitedBody: a body type for Boost.Beast's parsers. Include it from .cc files only.
 #ifndef TANDEM_COMMON_HTTP_LIMITED_BODY_H_
 #define TANDEM_COMMON_HTTP_LIMITED_BODY_H_
 
@@ -11,8 +11,8 @@
 
 namespace tandem::http {
 
-// A string that grows as bytes come, whatever Content-Length promises, up to its limit. (The
-// parsers of Beast 1.74 forget their own body_limit() where the body comes with the head.)
+// A string that grows as bytes arrive, whatever Content-Length promises, up to its limit. (The
+// parsers of Beast 1.74 ignore their own body_limit() if the body arrives with the head.)
 struct LimitedBody {
   struct value_type {
     std::string text;

@@ -1,4 +1,4 @@
-// A request and an answer of HTTP, and the errors that a server answers by itself.
+// HTTP request and response, and the errors that the server itself returns.
 //
 //   http::Response response{.code = 200, .content_type = "text/plain", .body = "fine\n"};
 //   const std::optional<std::string> step = request.QueryValue("step");
@@ -20,12 +20,12 @@ using Headers = std::vector<std::pair<std::string, std::string>>;
 struct Request {
   std::string method;
   std::string path;   // percent-decoded, without the query; begins with '/', or is "*"
-  std::string query;  // what follows '?', as it was sent
+  std::string query;  // raw bytes after '?'
   bool http_1_0 = false;
   Headers headers;
-  std::string body;  // empty until it was read
+  std::string body;  // empty until it has been read
 
-  // The first of this name, in any case; null where there is none.
+  // The first header of this name, case-insensitive; null if there is none.
   const std::string* Header(absl::string_view name) const;
   int CountHeader(absl::string_view name) const;
 
@@ -40,21 +40,22 @@ struct Response {
   std::string body;
 };
 
-// Why the server itself refuses a request. Handlers give it the form that their clients know.
+// Why the server itself refuses a request. Handlers turn it into their clients' error format.
 struct Error {
   int code = 400;
-  const char* reason = "BAD_REQUEST";  // a word for programs
+  const char* reason = "BAD_REQUEST";  // machine-readable
   std::string message;
 };
 
 // "Not Found" for 404.
 absl::string_view ReasonPhrase(int code);
 
-// The head of an answer, with the blank line that ends it: each connection carries one request,
-// nothing is cached, and no other site may use the answer.
+// Returns the response head with its final blank line. It says that the connection closes after
+// this response, that nothing is cached, and that no other site may use the response.
 std::string SerializeHead(const Response& response, const Headers& framing);
 
-// Undoes percent-encoding; nullopt where an escape is malformed or stands for a control character.
+// Decodes percent-encoding; nullopt if an escape is malformed or the result would contain a control
+// character.
 std::optional<std::string> PercentDecode(absl::string_view text, bool plus_is_space);
 
 }  // namespace tandem::http

@@ -18,8 +18,7 @@ namespace beast = boost::beast;
 
 namespace {
 
-// The shortest end of a chunked body, "0\r\n\r\n". Beast 1.74 aborts where it is given a part of
-// it.
+// The shortest end of a chunked body, "0\r\n\r\n". Beast 1.74 aborts if it is given a part of it.
 constexpr size_t kMinChunkedBytes = 5;
 
 std::string ToString(beast::string_view text) { return std::string(text.data(), text.size()); }
@@ -33,7 +32,7 @@ struct RequestReader::Parser {
 RequestReader::RequestReader(size_t max_head_bytes)
     : max_head_bytes_(max_head_bytes), parser_(std::make_unique<Parser>()) {
   parser_->beast.header_limit(static_cast<std::uint32_t>(max_head_bytes));
-  // ExpectBody() says how much is taken, when the head has told what is asked for.
+  // ExpectBody() sets the real limit once the head is known.
   parser_->beast.body_limit(std::numeric_limits<std::uint64_t>::max());
 }
 
@@ -109,8 +108,8 @@ RequestReader::State RequestReader::Feed(std::string_view bytes) {
   }
   pending_.erase(0, used);
   if (error == beast::http::error::need_more) {
-    // All of a body is taken as it comes: what is left is a part of the head, of the head of a
-    // chunk or of what follows the last one.
+    // Body bytes are consumed as they arrive: the rest is part of the head, of a chunk's head or of
+    // the trailer.
     if (pending_.size() <= max_head_bytes_) return state_;
     error = beast::http::error::header_limit;
   }

@@ -1,12 +1,12 @@
-// RequestReader: the bytes of a connection as one request of HTTP/1.0 or 1.1, head first.
+// RequestReader: parses a connection's bytes into one HTTP/1.0 or 1.1 request, head first.
 //
 //   RequestReader reader(/*max_head_bytes=*/16384);
 //   if (reader.Feed(bytes) == RequestReader::State::kHeadDone) {
-//     if (!reader.ExpectBody(/*max_bytes=*/1 << 20)) ...;  // reader.error()
-//     reader.Feed("");                                       // what came with the head
+//     if (!reader.ExpectBody(/*max_bytes=*/1 << 20)) return reader.error();
+//     reader.Feed("");  // parses the bytes that arrived with the head
 //   }
 //
-// Boost.Beast parses. Nothing here waits or knows of sockets.
+// Boost.Beast does the parsing. Nothing here blocks or touches sockets.
 #ifndef TANDEM_COMMON_HTTP_REQUEST_READER_H_
 #define TANDEM_COMMON_HTTP_REQUEST_READER_H_
 
@@ -18,15 +18,15 @@
 
 namespace tandem::http {
 
-// Used by one thread.
+// One thread.
 class RequestReader {
  public:
   enum class State {
     kHead,      // the head is not complete
-    kHeadDone,  // it is, and ExpectBody() was not called yet
+    kHeadDone,  // the head is complete; call ExpectBody() next
     kBody,      // the body is not complete
     kDone,
-    kFailed,  // error() says why
+    kFailed,  // see error()
   };
 
   explicit RequestReader(size_t max_head_bytes);
@@ -34,19 +34,19 @@ class RequestReader {
   RequestReader(const RequestReader&) = delete;
   RequestReader& operator=(const RequestReader&) = delete;
 
-  // Takes bytes in the order in which they came. Stops behind the head: what follows is kept.
-  // Bytes behind the request are dropped.
+  // Takes bytes in order of arrival. Stops after the head and keeps what follows it. Drops bytes
+  // after the request.
   State Feed(std::string_view bytes);
 
-  // To be called in kHeadDone. False, with error 413, where the head announces more.
+  // Call in kHeadDone. False, with error 413, if the head announces a larger body.
   bool ExpectBody(size_t max_bytes);
 
   State state() const { return state_; }
   const Error& error() const { return error_; }
-  // Complete with its head; the body is there in kDone.
+  // Valid once the head is complete; has its body in kDone.
   Request& request() { return request_; }
 
-  // Bytes that are held, and their end: nothing is fed after that.
+  // Bytes held in memory. Drop() frees them; feed nothing after it.
   size_t size_bytes() const;
   void Drop();
   bool started() const { return started_; }
@@ -64,7 +64,7 @@ class RequestReader {
   State state_ = State::kHead;
   Error error_;
   Request request_;
-  std::string pending_;  // fed, and not parsed
+  std::string pending_;  // fed but not parsed yet
   bool started_ = false;
   bool excess_ = false;
 };

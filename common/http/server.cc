@@ -17,8 +17,8 @@ namespace {
 
 constexpr int kBacklog = 4096;  // the system cuts it down to net.core.somaxconn
 
-// The limits that this process can keep. At least a quarter of the places is left to connections
-// whose request is not served yet, so that newcomers are always read.
+// Fits the limits to this process. Leaves at least a quarter of the connections to requests that
+// are not served yet, so that new ones are always read.
 Limits Fit(Limits limits) {
   rlimit files{};
   if (getrlimit(RLIMIT_NOFILE, &files) == 0) {

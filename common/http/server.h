@@ -1,4 +1,4 @@
-// Server: HTTP/1.1 on one port, which stays there for its other clients whatever some of them do.
+// Server: HTTP/1.1 on one port, which stays responsive whatever some of its clients do.
 //
 //   class Site final : public http::Handler {
 //     http::Admission Admit(const http::Request& head) override { return {}; }
@@ -7,12 +7,12 @@
 //   Site site;
 //   ASSIGN_OR_RETURN(const auto server, http::Server::Start({.listen = "127.0.0.1:0"}, site));
 //
-// One thread accepts and reads. A connection costs a thread once its whole request is there, so
-// idle and trickling clients cost a descriptor until their deadline. Where there are too many, of
-// an address or in all, the one that has kept the server waiting longest is closed for a newcomer,
-// which is why a short request (/health, /metrics) is answered during a flood. Limits: limits.h.
-// Who may ask: host_policy.h, with the names of kAllowHostVariable. Each connection carries one
-// request.
+// One thread accepts and reads. A connection occupies a worker thread only once its request is
+// complete, so idle and trickling clients cost a descriptor until their deadline. When an address,
+// or all together, hold too many connections, the server closes the one that has kept it waiting
+// longest to admit a new one, so short requests (/health, /metrics) succeed during a flood. See
+// limits.h for limits and host_policy.h for access, with the names of kAllowHostVariable. Each
+// connection carries one request.
 #ifndef TANDEM_COMMON_HTTP_SERVER_H_
 #define TANDEM_COMMON_HTTP_SERVER_H_
 
@@ -29,24 +29,24 @@
 
 namespace tandem::http {
 
-// What a handler says to a request's head.
+// A handler's decision on a request's head.
 struct Admission {
-  bool slow = false;          // answered in Limits::slow
-  size_t max_body_bytes = 0;  // more is refused with 413
-  // Carries a secret that no browser sends by itself: the Host header may be any.
+  bool slow = false;          // serve it in Limits::slow
+  size_t max_body_bytes = 0;  // refuse larger bodies with 413
+  // The request carries a secret that no browser sends by itself: accept any Host header.
   bool authenticated = false;
-  std::optional<Response> refusal;  // sent instead of an answer, before the body is read
+  std::optional<Response> refusal;  // send this at once and do not read the body
 };
 
-// Outlives its server. An exception out of any of them is answered with 500.
+// Must outlive its server. If a method throws, the server responds with 500.
 class Handler {
  public:
   virtual ~Handler() = default;
-  // On the thread that all connections share: must neither wait nor parse a body.
+  // Runs on the thread that all connections share: must neither block nor parse a body.
   virtual Admission Admit(const Request& head) = 0;
-  // On a thread of its own. Without a reply the answer is 500.
+  // Runs on a worker thread. If it does not reply, the server responds with 500.
   virtual void Serve(Exchange& exchange) = 0;
-  // What the server itself refuses, as this handler's clients know errors. By default plain text.
+  // Turns the server's own error into the error format of this handler's clients. Default: text.
   virtual Response Refuse(const Error& error) const;
 };
 
@@ -57,8 +57,8 @@ struct Options {
 
 class Server {
  public:
-  // Serves when it returns. INVALID_ARGUMENT for options that do not fit, UNAVAILABLE, with the
-  // system's reason, where the address cannot be bound.
+  // The server is serving when this returns. INVALID_ARGUMENT for invalid options; UNAVAILABLE,
+  // with the system's reason, if the address cannot be bound.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const Options& options, Handler& handler);
   // Like Stop().
   ~Server();
@@ -69,10 +69,11 @@ class Server {
   const std::string& address() const { return address_; }
   int port() const { return port_; }
 
-  // Whether no request is served, and no answer written, by `deadline` at the latest.
+  // Waits until no request is being served and no response written; false if `deadline` is first.
   bool AwaitIdle(absl::Time deadline);
 
-  // Closes the port and all connections; waits for the handlers, whose clients are then gone.
+  // Closes the port and all connections, then waits for running handlers; these see their clients
+  // gone.
   void Stop();
 
  private:

@@ -1,4 +1,4 @@
-// How connections come, wait and go.
+// Accepts, evicts, times out and closes connections.
 #include <sys/socket.h>
 
 #include <cerrno>
@@ -15,9 +15,9 @@ namespace {
 
 using boost::asio::ip::tcp;
 
-// Connections taken before others are served again.
+// Connections accepted in a row before others are served again.
 constexpr int kAcceptsOfATurn = 64;
-// How long the loop leaves a port alone that cannot accept.
+// Pause before the loop retries a port that cannot accept.
 constexpr std::chrono::milliseconds kAcceptPause(20);
 constexpr size_t kSpareDescriptors = 16;
 constexpr absl::Duration kBetweenLines = absl::Minutes(1);

@@ -1,4 +1,4 @@
-// The loop of a Server. Included by its sources alone: Boost.Asio is slow to compile.
+// The event loop of a Server. Only the server's .cc files include it: Boost.Asio compiles slowly.
 #ifndef TANDEM_COMMON_HTTP_SERVER_IMPL_H_
 #define TANDEM_COMMON_HTTP_SERVER_IMPL_H_
 
@@ -29,7 +29,7 @@
 
 namespace tandem::http {
 
-// Everything but the public functions runs on the loop's thread, ServeOnWorker() excepted.
+// All private functions except ServeOnWorker() run on the loop's thread.
 class Server::Impl {
  public:
   Impl(const Limits& limits, HostPolicy policy, Handler& handler, net::Listener listener);
@@ -86,11 +86,11 @@ class Server::Impl {
   ConnectionTable table_;
   std::array<char, 65536> scratch_;
   std::atomic<int64_t> buffered_bytes_{0};
-  int64_t num_evicted_ = 0;  // since the last line about it
+  int64_t num_evicted_ = 0;  // since the last log line about evictions
   absl::Time last_line_ = absl::InfinitePast();
 
   absl::Mutex mu_;
-  int num_busy_ ABSL_GUARDED_BY(mu_) = 0;  // in kServing and kWriting
+  int num_busy_ ABSL_GUARDED_BY(mu_) = 0;  // connections in kServing and kWriting
 
   WorkerPool quick_;
   WorkerPool slow_;

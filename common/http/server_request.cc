@@ -1,4 +1,4 @@
-// One request: read, admitted, served, answered.
+// Reads, admits and serves one request, and sends its response.
 #include <sys/socket.h>
 
 #include <algorithm>

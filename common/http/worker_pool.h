@@ -1,4 +1,4 @@
-// WorkerPool: threads that run tasks, started when they are needed, up to a number.
+// WorkerPool: a thread pool that starts threads on demand, up to a maximum.
 #ifndef TANDEM_COMMON_HTTP_WORKER_POOL_H_
 #define TANDEM_COMMON_HTTP_WORKER_POOL_H_
 
@@ -22,11 +22,11 @@ class WorkerPool {
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
 
-  // The task waits where all threads are busy. False where there is no thread and none can be
-  // started. An exception of a task is logged.
+  // Queues the task while all threads are busy. False if there is no thread and none can be
+  // started, or after Stop(). Logs exceptions that a task throws.
   bool Submit(std::function<void()> task);
 
-  // Waits for the tasks that run, and drops those that wait. Submit() returns false from now on.
+  // Drops queued tasks and waits for running ones. Submit() then returns false.
   void Stop();
 
  private:

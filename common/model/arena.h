@@ -1,5 +1,5 @@
-// Arena: all parameters of a model in one allocation, on the CPU such that other processes of the
-// host can map it (comm/shareable_memory.h).
+// Arena: all parameters of a model in one allocation. On the CPU it is memory that other processes
+// of the host can map (comm/shareable_memory.h).
 //
 //   Arena arena(model.table(), at::kBFloat16);
 //   RETURN_IF_ERROR(LoadParameters(folder, arena));
@@ -22,11 +22,11 @@ namespace tandem::model {
 
 // A parameter's address is fixed for the arena's life and a multiple of 64 bytes; its segments
 // follow one another without gaps. Constructing allocates and leaves the contents undefined. The
-// table must outlive it. Threads may read at once; who writes keeps readers away.
+// table must outlive the arena. Threads may read concurrently; a writer needs exclusive access.
 class Arena : public ParameterProvider {
  public:
-  // `leaves_out`: of a parameter that somebody else holds; of it there is a shape, and null for
-  // data. None: nothing is left out.
+  // `leaves_out`: returns true for a parameter that is stored elsewhere; it has a shape here and a
+  // null data pointer. Null: nothing is left out.
   using LeavesOut = std::function<bool(int index)>;
 
   Arena(const ParameterTable& table, at::ScalarType dtype, at::Device device = at::kCPU,
@@ -38,21 +38,21 @@ class Arena : public ParameterProvider {
   at::ScalarType dtype() const { return dtype_; }
   // The segment table().segments()[i], as a view in its logical shape.
   at::Tensor SegmentTensor(size_t i) const;
-  // Its bytes; none where it is left out. On another device than the CPU: an address there, not to
-  // be followed here.
+  // Bytes of that segment; empty if it is left out. If the arena is not on the CPU, the pointer is
+  // a device address: do not dereference it on the host.
   absl::Span<std::byte> SegmentBytes(size_t i) const;
 
   // The allocation, gaps included.
   absl::Span<std::byte> bytes() const;
 
-  // Takes over the contents of another arena of the table and dtype, in the order of the current
-  // stream where one of them is on a GPU, and returns when it is done.
+  // Copies the contents of another arena with the same table and dtype. If either is on a GPU, the
+  // copy is ordered on the current stream. Returns when the copy is complete.
   void CopyFrom(const Arena& other);
 
-  // Gives the memory back to the system; addresses stay, contents are lost. On the CPU.
+  // Returns the memory to the system; addresses stay valid, contents are lost. CPU only.
   void ReleaseMemory();
 
-  // Makes every trainable parameter a leaf that collects a gradient in Get(i).grad(); for
+  // Makes every trainable parameter a leaf that accumulates its gradient in Get(i).grad(); for
   // references and tests.
   void RequireGrad();
 

@@ -1,5 +1,5 @@
-// Attention over a batch of packed sequences: the one part of the forward in which trainer and
-// rollout differ, because one sees whole sequences and the other a paged cache.
+// Attention over a batch of packed sequences. It is the one part of the forward pass in which
+// trainer and rollout differ: the trainer sees whole sequences, the rollout a paged cache.
 #ifndef TANDEM_COMMON_MODEL_ATTENTION_H_
 #define TANDEM_COMMON_MODEL_ATTENTION_H_
 
@@ -12,20 +12,24 @@
 
 namespace tandem::model {
 
-// What a layer asks of attention besides its tensors.
+// Parameters of a layer's attention besides its tensors.
 struct AttentionParams {
   double scale = 1.0;    // of q . k, usually 1 / sqrt(head_dim)
   double softcap = 0.0;  // scores become softcap * tanh(score / softcap); 0: none
-  int64_t window = 0;    // each token sees so many tokens, itself included; 0: all
+  int64_t window = 0;    // tokens that each token sees, itself included; 0: all
   std::optional<at::Tensor>
-      sinks;  // [num_heads] extra logits that take probability and give nothing
+      sinks;  // [num_heads] extra logits that take probability but have no value
 };
 
 class Attention {
  public:
   virtual ~Attention() = default;
 
-  // Causal attention of layer `layer` for the tokens of the batch.
+  // Computes causal attention of layer `layer` for the tokens of the batch.
+  //   q [num_tokens, num_heads, head_dim], k and v [num_tokens, num_kv_heads, head_dim], rotated;
+  //   may be strided views of one fused tensor, last dim contiguous.
+  // Returns [num_tokens, num_heads * head_dim] in q's dtype; the softmax is float32. The trainer's
+  // implementation is differentiable in grad mode.
   //   q [num_tokens, num_heads, head_dim], k and v [num_tokens, num_kv_heads, head_dim], rotated;
   //   may be strided views of one fused tensor, last dim contiguous.
   // Returns [num_tokens, num_heads * head_dim], in q's dtype, softmax in float32.
@@ -33,8 +37,8 @@ class Attention {
   virtual at::Tensor Forward(int64_t layer, const at::Tensor& q, const at::Tensor& k,
                              const at::Tensor& v, const AttentionParams& params) = 0;
 
-  // The same of a fused projection (rotary.h) whose heads are not rotated yet: for callers who keep
-  // no q, k and v. Rotates, then attends; an implementation may do both at once.
+  // Like Forward(), but takes a fused projection (rotary.h) whose heads are not rotated yet, for
+  // callers that do not keep q, k and v. Rotates, then attends; an implementation may fuse the two.
   virtual at::Tensor ForwardProjected(int64_t layer, const at::Tensor& qkv,
                                       const HeadRotation& rotation, const AttentionParams& params) {
     const Qkv heads = RotateQkv(qkv, rotation);

@@ -5,12 +5,12 @@
 namespace tandem::model {
 namespace {
 
-// Fewer keys are not worth a piece of their own.
+// The minimum number of keys that justify a piece of their own.
 constexpr int64_t kLeastChunk = 128;
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// The sizes that the kernel has; small ones waste less on the few rows of decoding.
+// The tile sizes that the kernel supports; small ones waste less on the few rows of decoding.
 int64_t TileRows(int64_t mean_rows) {
   if (mean_rows > 64) return 128;
   return mean_rows > 16 ? 64 : 16;
@@ -25,7 +25,7 @@ int64_t NumPieces(absl::Span<const PagedSequence> sequences, int64_t group, int6
   return pieces;
 }
 
-// The shortest chunk with which there are no more pieces than wanted; 0 where keys stay whole.
+// Returns the shortest chunk that yields no more pieces than wanted; 0 if keys stay whole.
 int64_t ChunkOf(absl::Span<const PagedSequence> sequences, const AttentionGeometry& geometry,
                 int64_t tile_rows) {
   int64_t longest = 0;

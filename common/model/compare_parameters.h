@@ -1,5 +1,5 @@
-// Whether a Hugging Face folder holds the tensors that a model's table asks for: their names and
-// shapes, without a byte of the weights.
+// Checks whether a Hugging Face folder holds the tensors that a model's table needs: compares names
+// and shapes without reading the weights.
 #ifndef TANDEM_COMMON_MODEL_COMPARE_PARAMETERS_H_
 #define TANDEM_COMMON_MODEL_COMPARE_PARAMETERS_H_
 
@@ -20,23 +20,24 @@ struct ParameterMismatch {
   std::vector<std::string> misshapen;   // "NAME: shape [2, 3] where [3, 2] was expected"
 
   bool empty() const { return missing.empty() && unexpected.empty() && misshapen.empty(); }
-  // "2 missing: a, b; 1 unexpected: c"; of each kind the first few.
+  // "2 missing: a, b; 1 unexpected: c"; lists the first few of each kind.
   std::string ToString() const;
 };
 
-// Not counted as unexpected: other names of tied parameters, buffers that old checkpoints carry
-// (`rotary_emb.inv_freq`), and the output projection where the table has a value head instead. Not
-// counted as missing: a value head, for a critic begins from a language model.
+// Compares the table with the folder. These do not count as unexpected: other names of tied
+// parameters, buffers that old checkpoints carry (`rotary_emb.inv_freq`), and the output projection
+// if the table has a value head instead. A missing value head does not count as missing, because a
+// critic starts from a language model.
 ParameterMismatch CompareParameters(const ParameterTable& table, const io::ModelFolder& folder);
 
-// Other names under which a checkpoint may hold the segment alone.
+// Returns the names under which a checkpoint may hold the segment, other than its own.
 std::vector<std::string> AliasesOf(const ParameterTable& table, const std::string& segment);
 
-// The segment's logical tensor under any of its names. NOT_FOUND where the folder has none.
+// Returns the segment's logical tensor under any of its names. NOT_FOUND if the folder has none.
 absl::StatusOr<io::TensorView> FindSegment(const ParameterTable& table,
                                            const io::ModelFolder& folder, const std::string& name);
 
-// A value head that the folder does not have.
+// Returns true for a value head that the folder does not have.
 bool IsNewHead(const ParameterTable& table, ParameterTable::SegmentRef ref,
                const io::ModelFolder& folder);
 

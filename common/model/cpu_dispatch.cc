@@ -11,8 +11,8 @@
 namespace tandem::model {
 namespace {
 
-constexpr int64_t kElementsPerThread = 16384;  // less is not worth waking a thread for
-constexpr int64_t kElementsPerWorker = 4096;   // the same of a pool's, which look out for work
+constexpr int64_t kElementsPerThread = 16384;  // fewer do not justify waking a thread
+constexpr int64_t kElementsPerWorker = 4096;   // likewise for pool workers, which poll for work
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// Between tensors and the CPU kernels: which tensors the kernels take, and loops over rows.
+// Connects tensors to the CPU kernels: which tensors the kernels support, and loops over rows.
 #ifndef TANDEM_COMMON_MODEL_CPU_DISPATCH_H_
 #define TANDEM_COMMON_MODEL_CPU_DISPATCH_H_
 
@@ -13,28 +13,29 @@
 
 namespace tandem::model {
 
-// True where all tensors are on the CPU and share an element type that the kernels have. Undefined
-// tensors are passed over. Other tensors take the ATen way of eager_ops.h.
+// Returns true if all tensors are on the CPU and share an element type that the kernels support.
+// Ignores undefined tensors. Other tensors use the ATen implementation in eager_ops.h.
 bool KernelsTake(std::initializer_list<at::Tensor> tensors);
 
-// Whether autograd would record an operation on these.
+// Returns whether autograd would record an operation on these.
 bool NeedsGraph(std::initializer_list<at::Tensor> tensors);
 
 // float32 or bfloat16 only.
 kernels::Element ElementOf(const at::Tensor& tensor);
 
-// body(begin, end) over [0, rows), in as many threads as rows of `size` elements are worth.
+// Calls body(begin, end) for ranges that cover [0, rows), with as many threads as the work, rows of
+// `size` elements, justifies.
 void ForRows(int64_t rows, int64_t size, const kernels::RangeBody& body);
 
-// One task at a time to each free thread.
+// Calls body for one task at a time on each free thread.
 void ForTasks(int64_t tasks, const kernels::RangeBody& body);
 
-// The sum over rows of what add(begin, end, out) adds to out, float32 [size]. The rows are cut at
-// the same places whatever the number of threads, so the sum's bits do not depend on it.
+// Returns the sum of what add(begin, end, out) adds to out, float32 [size], over all rows. Rows are
+// split at the same places for any number of threads, so the sum's bits do not depend on it.
 at::Tensor SumOverRows(int64_t rows, int64_t size,
                        const std::function<void(int64_t, int64_t, float*)>& add);
 
-// kernels::Multiply in ATen's threads.
+// Runs kernels::Multiply on ATen's threads.
 void Multiply(const kernels::Product& product);
 
 }  // namespace tandem::model

@@ -1,4 +1,4 @@
-// DeviceAttention of a CUDA device.
+// DeviceAttention for CUDA devices.
 #include <ATen/cuda/CUDAContextLight.h>
 #include <ATen/ops/empty.h>
 #include <c10/cuda/CUDAException.h>
@@ -26,15 +26,15 @@ namespace {
 constexpr int64_t kAlignment = 16;  // bytes, of an array
 constexpr int64_t kLeastBytes = int64_t{4} << 20;
 constexpr int64_t kLargestTile = 128;
-// Where more decode at once, buffers grow.
+// Buffers grow when more sequences decode at once.
 constexpr int64_t kUsualSequences = 512;
 // Blocks of the launch that each multiprocessor holds at once.
 constexpr int64_t kPiecesAtOnce = 2;
-// No chunk: longer than any sequence, and twice it is still a number.
+// No chunking: longer than any sequence, and doubling it does not overflow.
 constexpr int32_t kWhole = int32_t{1} << 30;
 
-// Where the arrays of a plan lie in one buffer, which goes to the device in one copy. The places of
-// all but the pages, which come last, depend on the numbers of tokens, sequences and pieces alone.
+// Offsets of a plan's arrays in one buffer, which one copy moves to the device. The offsets of all
+// but the pages, which come last, depend only on the numbers of tokens, sequences and pieces.
 class Places {
  public:
   template <typename T>
@@ -60,7 +60,7 @@ class CudaAttention : public DeviceAttention {
     // The plain kernel has no pieces.
     if (OnTensorCores()) {
       geometry_.wanted_pieces = std::max<int64_t>(1, kPiecesAtOnce * processors / o.num_kv_heads);
-      // Keys are cut only where no more pieces come of it than are wanted, so this is the most.
+      // Keys are split only if that yields at most the wanted pieces, so this is the maximum.
       const int64_t of_prompts =
           geometry_.wanted_pieces * kLargestTile / geometry_.heads_per_kv_head;
       ReservePartials(std::max(of_prompts, MostDecodePieces(kUsualSequences, geometry_)));
@@ -159,7 +159,7 @@ class CudaAttention : public DeviceAttention {
                                             static_cast<int>(o.head_dim));
   }
 
-  // Room for so many bytes of arrays, here and there.
+  // Allocates this many bytes for arrays, on host and device.
   void Reserve(int64_t bytes) {
     if (host_.defined() && host_.numel() >= bytes) return;
     const int64_t size = std::max(bytes, host_.defined() ? 2 * host_.numel() : int64_t{0});
@@ -177,8 +177,8 @@ class CudaAttention : public DeviceAttention {
     ++epoch_;
   }
 
-  // Writes the plan into the buffer and queues its way to the device. `pieces`: of the launch;
-  // those that the plan does not have are not real.
+  // Writes the plan into the buffer and queues its copy to the device. `pieces`: of the launch;
+  // those beyond the plan's are marked not real.
   void Lay(const AttentionPlan& plan, int64_t pieces) {
     const int64_t tokens = plan.num_tokens();
     const int64_t sequences = plan.num_sequences();

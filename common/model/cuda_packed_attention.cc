@@ -1,4 +1,4 @@
-// device_packed_attention.h of a build with CUDA.
+// Implements device_packed_attention.h for builds with CUDA.
 #include <ATen/ops/empty.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
@@ -24,7 +24,8 @@ bool PackedAttentionTakes(const at::Tensor& q, const at::Tensor& k, const at::Te
          q.size(2) <= kMaxHeadDim && q.size(0) <= std::numeric_limits<int32_t>::max() / 4;
 }
 
-// The sequence of each row, its position, its block, and then where each sequence's blocks begin.
+// Layout: the sequence of each row, its position, its block, and then the start of each sequence's
+// blocks.
 at::Tensor PackedPlaces(const at::Tensor& cu_seqlens, at::Device device) {
   const AttentionPlan plan =
       PackedPlan({cu_seqlens.const_data_ptr<int64_t>(), static_cast<size_t>(cu_seqlens.numel())});
@@ -62,7 +63,7 @@ at::Tensor PackedAttention(const at::Tensor& q, const at::Tensor& k, const at::T
   attend.q = queries.const_data_ptr();
   attend.q_row_stride = queries.stride(0);
   attend.q_head_stride = queries.stride(1);
-  // The kernel writes neither.
+  // The kernel only reads both.
   attend.keys = const_cast<void*>(keys.const_data_ptr());
   attend.values = const_cast<void*>(values.const_data_ptr());
   attend.out = out.mutable_data_ptr();

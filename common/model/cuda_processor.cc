@@ -1,4 +1,4 @@
-// ProcessorOf of a build with CUDA.
+// Implements ProcessorOf() for builds with CUDA.
 #include <ATen/cuda/CUDAContextLight.h>
 
 #include <exception>

@@ -1,4 +1,4 @@
-// device_row_ops.h of a build with CUDA.
+// Implements device_row_ops.h for builds with CUDA.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <c10/core/InferenceMode.h>
@@ -20,7 +20,7 @@ const void* PointerOrNull(const at::Tensor& tensor) {
   return tensor.defined() ? tensor.const_data_ptr() : nullptr;
 }
 
-// Whether passes that record a graph, and those that do not, go through the kernels here.
+// Whether the kernels replace ATen for all passes on this thread, with and without a graph.
 bool InPlaceOfAten() {
   return c10::InferenceMode::is_enabled() || CurrentNumerics() == Numerics::kExact;
 }

@@ -1,4 +1,4 @@
-// Between tensors on a CUDA device and the kernels there. For sources of a build with TANDEM_CUDA.
+// Connects CUDA tensors to the CUDA kernels. Only for sources of a build with TANDEM_CUDA.
 #ifndef TANDEM_COMMON_MODEL_CUDA_TENSOR_H_
 #define TANDEM_COMMON_MODEL_CUDA_TENSOR_H_
 
@@ -10,7 +10,7 @@
 
 namespace tandem::model {
 
-// The calling thread's, of the device.
+// Returns the calling thread's current stream of the device.
 inline cudaStream_t CurrentStream(at::Device device) {
   return c10::cuda::getCurrentCUDAStream(device.index()).stream();
 }

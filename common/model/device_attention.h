@@ -1,5 +1,5 @@
-// DeviceAttention: PagedAttention of a GPU. One is made for an engine's life, for it owns what a
-// step's launches read; steps tell it their sequences.
+// DeviceAttention: PagedAttention on a GPU. An engine creates one and keeps it for life, because it
+// owns the buffers that launches read; Plan() gives it the sequences of each step.
 //
 //   ASSIGN_OR_RETURN(auto attention, CreateCudaAttention(cache, num_heads));
 //   attention->Plan(sequences);
@@ -18,28 +18,29 @@
 
 namespace tandem::model {
 
-// bfloat16 with a head_dim of 64 or 128 goes through FlashInfer's kernel, everything else, and with
-// exact numerics all, through a plain one (kernels/cuda/paged_attention.h), in which a row depends
-// on the row and its keys alone. Everything is queued on the thread's current stream
-// of the cache's device. What the device refuses is thrown, as ATen does. Not differentiable. One
-// thread.
+// bfloat16 with a head_dim of 64 or 128 uses FlashInfer's kernel. Everything else, and everything
+// with exact numerics, uses a plain kernel (kernels/cuda/paged_attention.h) in which a row depends
+// only on that row and its keys. All work is queued on the thread's current stream of the cache's
+// device. Device errors are thrown, as in ATen. Not differentiable. Single-threaded.
 class DeviceAttention : public Attention {
  public:
-  // The sequences of the calls of Forward() that follow, one after another in the batch. What was
-  // queued for the sequences before must be done, for their arrays are overwritten. With
-  // `padded_to`, no less than their number, each sequence has one new token, and the batch is
-  // filled with tokens of the cache's padding block up to so many: Forward() then queues the same
+  // Sets the sequences for the following calls of Forward(), one after another in the batch. Work
+  // queued for the previous plan must have finished, because Plan() overwrites its arrays. With
+  // `padded_to`, at least the number of sequences, each sequence has one new token, and tokens of
+  // the cache's padding block fill the batch up to that size: Forward() then queues the same
   // launches with the same addresses for every plan of this size, so they may be captured in a CUDA
-  // graph and repeated after another Plan(). Kept for as long as address_epoch() stays the same.
+  // graph and replayed after another Plan(). A captured graph is valid while address_epoch() stays
+  // the same.
   virtual void Plan(absl::Span<const PagedSequence> sequences, int64_t padded_to = 0) = 0;
 
-  // Counts the times that something which launches read has moved.
+  // Incremented whenever a buffer that launches read has moved.
   virtual int64_t address_epoch() const = 0;
 };
 
-// `cache`, on a CUDA device, outlives the attention. `num_heads` of the queries, a multiple of the
-// cache's KV heads. UNIMPLEMENTED in a build without TANDEM_CUDA, or for a head_dim that the
-// kernels lack; UNAVAILABLE where there is no such device; RESOURCE_EXHAUSTED for its memory.
+// `cache` is on a CUDA device and outlives the attention. `num_heads` counts query heads, a
+// multiple of the cache's KV heads. UNIMPLEMENTED in a build without TANDEM_CUDA or for a head_dim
+// that the kernels do not support; UNAVAILABLE if there is no such device; RESOURCE_EXHAUSTED if
+// its memory does not suffice.
 absl::StatusOr<std::unique_ptr<DeviceAttention>> CreateCudaAttention(const PagedKvCache& cache,
                                                                      int64_t num_heads);
 

@@ -1,4 +1,4 @@
-// The name of what computes on a device (processor.h).
+// The name of a device's processor (processor.h).
 #ifndef TANDEM_COMMON_MODEL_DEVICE_PROCESSOR_H_
 #define TANDEM_COMMON_MODEL_DEVICE_PROCESSOR_H_
 
@@ -10,7 +10,7 @@
 
 namespace tandem::model {
 
-// UNAVAILABLE where there is no such GPU, UNIMPLEMENTED for one in a build without TANDEM_CUDA.
+// UNAVAILABLE if there is no such GPU, UNIMPLEMENTED for a GPU in a build without TANDEM_CUDA.
 absl::StatusOr<std::string> ProcessorOf(at::Device device);
 
 }  // namespace tandem::model

@@ -33,7 +33,7 @@ at::Tensor NormWide(const at::Tensor& x, const at::Tensor& weight, double eps) {
   return x * at::rsqrt(x.square().mean(-1, /*keepdim=*/true) + eps) * Wide(weight);
 }
 
-// True where the query (row) may not see the key (column).
+// Mask: true if the query (row) must not see the key (column).
 at::Tensor Hidden(int64_t length, int64_t window, const at::Device& device) {
   const at::Tensor position = at::arange(length, at::TensorOptions(at::kLong).device(device));
   const at::Tensor distance = position.unsqueeze(1) - position.unsqueeze(0);

@@ -1,4 +1,4 @@
-// Rows of a matrix by their numbers.
+// Gathers rows of a matrix by index.
 #ifndef TANDEM_COMMON_MODEL_GATHER_ROWS_H_
 #define TANDEM_COMMON_MODEL_GATHER_ROWS_H_
 
@@ -6,9 +6,9 @@
 
 namespace tandem::model {
 
-// Row rows[i] of `matrix` [n, size] in row i. rows: int64 [m], where the matrix is. On the CPU both
-// are contiguous, the result is a step's (step_memory.h) and is not differentiable. Throws
-// c10::IndexError for a row that is not there.
+// Returns row rows[i] of `matrix` [n, size] as row i. rows: int64 [m], on the matrix's device. On
+// the CPU both are contiguous, and the result is allocated from the step's memory (step_memory.h)
+// and is not differentiable. Throws c10::IndexError for an index out of range.
 at::Tensor GatherRows(const at::Tensor& matrix, const at::Tensor& rows);
 
 }  // namespace tandem::model

@@ -26,7 +26,7 @@ at::Tensor HeadLogits(const at::Tensor& hidden, const at::Tensor& weight,
   const at::ScalarType type = weight.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   if (hidden.is_cuda() && hidden.scalar_type() == at::kBFloat16 &&
       weight.scalar_type() == at::kBFloat16 && !device::ProductsTake({hidden, weight})) {
-    return at::mm(hidden, weight.t(), type);  // as cuBLAS sums it, not rounded
+    return at::mm(hidden, weight.t(), type);  // cuBLAS's float32 sums, not rounded
   }
   at::Tensor logits = EmptyTensor({hidden.size(0), weight.size(0)}, hidden.options().dtype(type));
   MultiplyTransposed(hidden, weight, logits, packed);
@@ -38,7 +38,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Logits that exist at once: 64 MiB. Fixed by the vocabulary alone, never by the batch.
+// Bytes of logits that exist at once: 64 MiB. Depends on the vocabulary alone, never on the batch.
 constexpr int64_t kLogitsAtOnce = int64_t{1} << 24;
 
 int64_t ChunkRows(int64_t vocab) {
@@ -88,7 +88,7 @@ void ReadChunk(const at::Tensor& logits, const at::Tensor& targets, const at::Te
   out.entropy.copy_(-(log_p.exp() * log_p).sum(1));
 }
 
-// Turns the chunk's logits into their gradient, in place where the kernels do it.
+// Replaces the chunk's logits by their gradient, in place if the kernels support it.
 at::Tensor ChunkGradient(at::Tensor logits, const at::Tensor& targets,
                          const at::Tensor& temperatures, const HeadOutput& forward,
                          const at::Tensor& grad_logprobs, const at::Tensor& grad_entropy) {
@@ -112,9 +112,9 @@ at::Tensor ChunkGradient(at::Tensor logits, const at::Tensor& targets,
   return grad.scatter_add(1, targets.clamp_min(0).unsqueeze(1), own.unsqueeze(1)) * scale;
 }
 
-// From what each rank says of its part of the vocabulary to what holds of all of it. With L, H the
-// log-sum-exp and entropy of a part, its mean of z = logits / temperature is L - H, and its share
-// of the probability exp(L) over the sum of all. Everything is counted from the largest L.
+// Combines each rank's results over its part of the vocabulary into those of the whole. With L, H
+// the log-sum-exp and entropy of a part, its mean of z = logits / temperature is L - H, and its
+// share of the probability exp(L) over the sum of all. All terms are relative to the largest L.
 void CombineOverRanks(const at::Tensor& targets, comm::ProcessGroup& group, HeadOutput& out) {
   if (targets.numel() == 0) return;
   at::Tensor most = out.log_sum_exp.clone();
@@ -130,7 +130,7 @@ void CombineOverRanks(const at::Tensor& targets, comm::ProcessGroup& group, Head
   out.log_sum_exp = most + log_sum;
 }
 
-// targets: rows of the weight, negative where it does not have them.
+// targets: rows of the weight, negative if this rank does not have them.
 HeadOutput Forward(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets,
                    const at::Tensor& temperatures, comm::ProcessGroup* group,
                    const kernels::PackedMatrix* packed) {
@@ -170,7 +170,7 @@ struct LogProbsFunction : torch::autograd::Function<LogProbsFunction> {
     const int64_t chunk = ChunkRows(weight.size(0));
 
     at::Tensor grad_hidden = want_hidden ? at::empty_like(hidden) : at::Tensor();
-    // Summed over the chunks in float32 and rounded once.
+    // Sums over the chunks in float32 and rounds once.
     at::Tensor grad_weight =
         want_weight ? at::zeros(weight.sizes(), weight.options().dtype(saved[4].scalar_type()))
                     : at::Tensor();

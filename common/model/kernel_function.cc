@@ -13,7 +13,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// What a node keeps of an operation.
+// State that a graph node keeps of an operation.
 struct KeptOperation : torch::CustomClassHolder {
   explicit KeptOperation(TensorOperation operation) : call(std::move(operation)) {}
   TensorOperation call;
@@ -51,7 +51,7 @@ struct KernelFunction : torch::autograd::Function<KernelFunction> {
       outputs.push_back(computed[i]);
       output_grads.push_back(grads[i]);
     }
-    variable_list result(inputs.size() + 2);  // and of the two operations, none
+    variable_list result(inputs.size() + 2);  // the two operations have no gradient
     if (outputs.empty() || wanted.empty()) return result;
     const variable_list found =
         torch::autograd::grad(outputs, wanted, output_grads, /*retain_graph=*/std::nullopt,

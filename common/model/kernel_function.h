@@ -1,5 +1,5 @@
-// RecordedKernels: an operation whose result comes of kernels of our own and whose gradient is that
-// of the same operation in ATen, for devices where there is no kernel for the gradient.
+// RecordedKernels: an operation computed by our own kernels and differentiated as the same
+// operation in ATen, for devices without gradient kernels.
 //
 //   return RecordedKernels({gate_up}, [](const auto& in) { return variable_list{Kernel(in[0])}; },
 //                          [](const auto& in) { return variable_list{eager::SwiGlu(in[0])}; })[0];
@@ -13,13 +13,13 @@
 
 namespace tandem::model {
 
-// From inputs to results, all of them defined.
+// Maps inputs to results, all of them defined.
 using TensorOperation = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>;
 
-// What kernels(inputs) gives, none of it an input or a view of one. The backward pass computes
-// reference(inputs), results of the same sizes and types in the same order, with a graph of its own
-// and differentiates that: the inputs are kept, nothing of the reference is. Both are called
-// without the graph that is being recorded.
+// Returns kernels(inputs), none of which may be an input or a view of one. The backward pass
+// computes reference(inputs), which returns results of the same sizes and types in the same order,
+// with a graph of its own and differentiates that. The inputs are kept, no intermediates. Both
+// functions run with recording to the outer graph off.
 std::vector<at::Tensor> RecordedKernels(const std::vector<at::Tensor>& inputs,
                                         const TensorOperation& kernels, TensorOperation reference);
 

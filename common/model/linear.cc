@@ -35,14 +35,14 @@ kernels::Product Into(at::Tensor& out, int64_t k) {
   return product;
 }
 
-// The weight [n, k], transposed; what is packed may have no other data.
+// The weight [n, k], transposed; a packed weight may have no other data.
 void SetRightSide(const at::Tensor& weight, const kernels::PackedMatrix* packed,
                   kernels::Product& product) {
   product.packed_b = packed;
   if (packed == nullptr) product.b = View(weight, true);
 }
 
-// Ours also mix the types: logits and their gradients stay float32 beside bfloat16 weights.
+// Our kernels also mix types: logits and their gradients stay float32 beside bfloat16 weights.
 bool OursTake(const at::Tensor& a, const at::Tensor& b) {
   return KernelsTake({a}) && KernelsTake({b});
 }
@@ -87,7 +87,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
       result[1] = at::empty_like(weight);
       MultiplyOverRows(grad, x, result[1]);
     }
-    // needs_input_grad() counts only the tensors that were there.
+    // needs_input_grad() counts only the defined tensors.
     if (ctx->saved_data["has_bias"].toBool() && ctx->needs_input_grad(2)) {
       const int64_t size = grad.size(1);
       if (grad.is_cuda()) {

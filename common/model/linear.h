@@ -1,5 +1,5 @@
-// The matrix products of the model, in float32 and bfloat16: on the CPU the kernels of gemm.h, on a
-// GPU ATen's, or with exact numerics, forward, the kernel of device_row_ops.h.
+// The matrix products of the model, in float32 and bfloat16: on the CPU the kernels of gemm.h; on a
+// GPU ATen's, or, forward with exact numerics, the kernel of device_row_ops.h.
 #ifndef TANDEM_COMMON_MODEL_LINEAR_H_
 #define TANDEM_COMMON_MODEL_LINEAR_H_
 
@@ -11,21 +11,21 @@
 
 namespace tandem::model {
 
-// x weight^T + bias. x: [num_rows, in], weight: [out, in], bias: [out] or none. Differentiable.
-// packed: the weight's own packed form, or null; it is read instead where no graph is recorded.
-// On the CPU, and on a GPU with exact numerics, a row of the result depends on the row of x alone,
-// bit for bit.
+// Returns x weight^T + bias. x: [num_rows, in], weight: [out, in], bias: [out] or none.
+// Differentiable. packed: the weight's own packed form, or null; used instead of the weight if no
+// graph is recorded. On the CPU, and on a GPU with exact numerics, a row of the result depends only
+// on that row of x, bit for bit.
 at::Tensor Linear(const at::Tensor& x, const at::Tensor& weight,
                   const std::optional<at::Tensor>& bias = std::nullopt,
                   const kernels::PackedMatrix* packed = nullptr);
 
-// The bare products, without autograd, in float32 arithmetic. `out` decides the type of the result.
-// x weight^T: [rows, in] x [out, in]. packed: as Linear().
+// Plain products without autograd, in float32 arithmetic; `out` determines the result type.
+// x weight^T: [rows, in] x [out, in]. packed: see Linear().
 void MultiplyTransposed(const at::Tensor& x, const at::Tensor& weight, at::Tensor& out,
                         const kernels::PackedMatrix* packed = nullptr);
 // grad weight: [rows, out] x [out, in]; the gradient of x.
 void MultiplyPlain(const at::Tensor& grad, const at::Tensor& weight, at::Tensor& out);
-// grad^T x: [rows, out] x [rows, in]; the gradient of the weight. accumulate: added to float32
+// grad^T x: [rows, out] x [rows, in]; the gradient of the weight. accumulate: adds to float32
 // `out`.
 void MultiplyOverRows(const at::Tensor& grad, const at::Tensor& x, at::Tensor& out,
                       bool accumulate = false);

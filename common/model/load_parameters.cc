@@ -43,7 +43,7 @@ absl::Status CheckElementType(const io::ModelFolder& folder, const io::TensorVie
       "; expected F32, BF16 or F16: export the model in one of these"));
 }
 
-// In pieces, so that little of two large tensors is resident at a time.
+// Compares in pieces, so that little of two large tensors is resident at a time.
 bool SameBytes(absl::Span<const std::byte> a, absl::Span<const std::byte> b) {
   if (a.size() != b.size()) return false;
   for (size_t at = 0; at < a.size(); at += kBytesAtOnce) {
@@ -149,7 +149,7 @@ absl::Status CopyElements(const io::TensorView& tensor, int64_t first, int64_t c
     std::memcpy(out, source, static_cast<size_t>(count * source_size));
     return absl::OkStatus();
   }
-  // Through an aligned buffer, for the file's bytes may begin anywhere.
+  // Copies through an aligned buffer, because the file's bytes may start at any address.
   const at::Tensor aligned = at::empty({std::min(count, kElementsAtOnce)}, *source_type);
   at::Tensor destination = at::from_blob(out, {count}, at::TensorOptions(dtype));
   for (int64_t done = 0; done < count; done += kElementsAtOnce) {

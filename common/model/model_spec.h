@@ -1,6 +1,6 @@
-// ModelSpec: a decoder-only transformer as numbers: what holds for the whole model, and a list of
-// its layers. Everything else about a model derives from it: parameters, units, arenas, manifest,
-// caches, checkpoints, memory plan.
+// ModelSpec: a decoder-only transformer as numbers: properties of the whole model and a list of its
+// layers. Parameters, units, arenas, manifest, caches, checkpoints and memory plan all derive from
+// it.
 //
 //   ASSIGN_OR_RETURN(nlohmann::json config, ...);
 //   ASSIGN_OR_RETURN(ModelSpec spec, ParseModelSpec(config, "model/config.json"));
@@ -19,7 +19,7 @@
 
 namespace tandem::model {
 
-// Llama 3.1's stretching of the low rotary frequencies (2407.21783).
+// Llama 3.1's scaling of the low rotary frequencies (2407.21783).
 struct Llama3RopeScaling {
   double factor = 8.0;
   double low_freq_factor = 1.0;
@@ -29,7 +29,7 @@ struct Llama3RopeScaling {
 
 struct RopeSpec {
   double theta = 10000.0;
-  // Positions are divided by this (rope type "linear"); 1 leaves them.
+  // Divides positions (rope type "linear"); 1: no scaling.
   double linear_factor = 1.0;
   std::optional<Llama3RopeScaling> llama3;
 };
@@ -43,7 +43,7 @@ struct LayerSpec {
 };
 
 struct ModelSpec {
-  std::string architecture;  // "LlamaForCausalLM": a family of families/registry.h
+  std::string architecture;  // "LlamaForCausalLM"; see families/registry.h
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
   int64_t max_position_embeddings = 0;
@@ -51,7 +51,7 @@ struct ModelSpec {
   double initializer_range = 0.02;
   RopeSpec rope;
   bool tie_word_embeddings = false;
-  // A scalar of each token in place of the output projection: a critic (ValueModelSpec).
+  // True for a critic: one scalar per token in place of the output projection (ValueModelSpec).
   bool value_head = false;
   // End-of-sequence ids of config.json; generation_config.json may add more (io::ModelFolder).
   std::vector<int64_t> eos_token_ids;
@@ -61,16 +61,16 @@ struct ModelSpec {
   std::vector<LayerSpec> layers;  // in the order of the forward pass; at least one
 
   int64_t num_layers() const { return static_cast<int64_t>(layers.size()); }
-  // Elements of all parameters, tied ones once.
+  // Elements of all parameters; tied ones count once.
   int64_t num_parameters() const;
 };
 
-// The same model with a value head, score.weight [1, hidden] and score.bias [1], in place of the
-// output projection, as transformers' ForTokenClassification of one label has it.
+// Returns the same model with a value head, score.weight [1, hidden] and score.bias [1], in place
+// of the output projection, like transformers' ForTokenClassification with one label.
 ModelSpec ValueModelSpec(ModelSpec policy);
 
-// Elements that the caches of all layers take for each token, on the rank of `tensor_ranks` that
-// has the most heads.
+// Returns the elements per token in the caches of all layers, on the rank of `tensor_ranks` with
+// the most heads.
 int64_t CacheElementsPerToken(const ModelSpec& spec, int tensor_ranks, bool on_gpu);
 
 // Reads a config.json of one of the families (families/registry.h). `place` names the file in

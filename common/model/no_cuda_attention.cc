@@ -1,4 +1,4 @@
-// CreateCudaAttention of a build without CUDA.
+// Implements CreateCudaAttention() for builds without CUDA.
 #include "absl/strings/str_cat.h"
 #include "common/model/device_attention.h"
 

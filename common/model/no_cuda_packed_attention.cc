@@ -1,4 +1,5 @@
-// device_packed_attention.h of a build without CUDA: nothing is taken, and the rest never called.
+// Implements device_packed_attention.h for builds without CUDA: PackedAttentionTakes() returns
+// false, so the rest is never called.
 #include <cstdlib>
 
 #include "common/model/device_packed_attention.h"

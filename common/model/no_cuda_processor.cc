@@ -1,4 +1,4 @@
-// ProcessorOf of a build without CUDA.
+// Implements ProcessorOf() for builds without CUDA.
 #include "absl/strings/str_cat.h"
 #include "common/model/device_processor.h"
 #include "common/model/kernels/instruction_sets.h"

@@ -1,4 +1,5 @@
-// device_row_ops.h of a build without CUDA: the kernels take nothing, and are never called.
+// Implements device_row_ops.h for builds without CUDA: KernelsTake() returns false, so the rest is
+// never called.
 #include <cstdlib>
 
 #include "common/model/device_row_ops.h"

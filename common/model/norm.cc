@@ -23,7 +23,7 @@ using torch::autograd::variable_list;
 struct Normed {
   at::Tensor sum;  // x, or x + delta
   at::Tensor out;
-  at::Tensor inverse_rms;  // float32 [num_tokens], where asked for
+  at::Tensor inverse_rms;  // float32 [num_tokens], if requested
 };
 
 Normed Forward(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& weight, double eps,
@@ -50,7 +50,7 @@ Normed Forward(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& w
   return normed;
 }
 
-// Gradients of x (and of a delta, the same) and weight; the latter undefined unless wanted.
+// Gradients of x (and of a delta, the same) and weight; the latter is undefined unless requested.
 std::pair<at::Tensor, at::Tensor> Backward(const variable_list& saved, const at::Tensor& grad_out,
                                            const at::Tensor& grad_sum, bool want_weight) {
   const at::Tensor& x = saved[0];

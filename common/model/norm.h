@@ -6,19 +6,19 @@
 
 namespace tandem::model {
 
-// x / sqrt(mean(x^2) + eps) * weight; x: [num_tokens, size], weight: [size]. Differentiable.
+// Returns x / sqrt(mean(x^2) + eps) * weight; x: [num_tokens, size], weight: [size].
+// Differentiable.
 at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps);
 
-// The residual stream: the sum of two tensors that is made where it is read, with the norm that
-// reads it.
+// The residual stream as a sum of two tensors; the norm that reads it computes the sum.
 struct Residual {
   at::Tensor x;      // [num_tokens, size]
-  at::Tensor delta;  // what a sub-layer adds, as x; undefined: nothing
+  at::Tensor delta;  // output of a sub-layer, shaped like x; undefined: nothing
 };
-// Differentiable; the same bits as a norm's.
+// Returns x + delta. Differentiable; has the same bits as the sum that AddRmsNorm() computes.
 at::Tensor Sum(const Residual& residual);
 
-// The residual stream after a sub-layer, and its norm, which the next sub-layer reads.
+// The residual stream after a sub-layer, and its norm, the input of the next sub-layer.
 struct ResidualNorm {
   at::Tensor residual;  // x + delta, or x
   at::Tensor normed;    // RmsNorm(residual, weight)

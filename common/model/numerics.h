@@ -1,4 +1,4 @@
-// How closely two computations of the same model agree; of the whole process.
+// Sets, for the whole process, how closely two computations of the same model agree.
 //
 //   model::SetNumerics(model::Numerics::kExact);   // before a model is made
 #ifndef TANDEM_COMMON_MODEL_NUMERICS_H_
@@ -8,10 +8,10 @@ namespace tandem::model {
 
 enum class Numerics {
   kFast,   // the fastest kernels of the machine
-  kExact,  // a token's log-prob has the same bits whatever shares the batch, and on either side
+  kExact,  // a token's log-prob has the same bits in any batch, in trainer and rollout
 };
 
-// On the CPU the two are one code. The default is kFast. To be set before anything is computed.
+// On the CPU both modes run the same code. The default is kFast. Set before anything is computed.
 void SetNumerics(Numerics numerics);
 Numerics CurrentNumerics();
 

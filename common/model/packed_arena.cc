@@ -8,9 +8,9 @@
 namespace tandem::model {
 namespace {
 
-constexpr int64_t kAlignment = 64;  // bytes: what a PackedMatrix asks for
+constexpr int64_t kAlignment = 64;  // bytes, required by PackedMatrix
 
-// Whether the CPU's products read it.
+// Returns whether the CPU's matrix products read it.
 bool IsPacked(const ParameterTable& table, at::ScalarType dtype, int index) {
   return (dtype == at::kFloat || dtype == at::kBFloat16) && table.IsMultipliedBy(index);
 }

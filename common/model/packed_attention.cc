@@ -18,7 +18,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// What the kernels ask of q, k and v: the heads of a token side by side.
+// The layout that the kernels need for q, k and v: the heads of a token are contiguous.
 at::Tensor WithHeadsTogether(const at::Tensor& x) {
   const bool together = x.stride(2) == 1 && x.stride(1) == x.size(2);
   return together ? x : x.contiguous();

@@ -1,5 +1,5 @@
 // PackedAttention: causal attention over whole sequences that lie one after another in the batch,
-// without padding; the trainer's, and of scoring.
+// without padding. Training and scoring use it.
 #ifndef TANDEM_COMMON_MODEL_PACKED_ATTENTION_H_
 #define TANDEM_COMMON_MODEL_PACKED_ATTENTION_H_
 
@@ -18,8 +18,8 @@ class PackedAttention : public Attention {
 
   // cu_seqlens: int64 [num_sequences + 1] on the CPU: 0, the end of the first sequence, ..., the
   // number of tokens; never decreasing. prefixes: undefined, or int64 [num_sequences, 2] on the
-  // CPU: what each sequence shares with one before it (kernels/attention.h), which our kernels
-  // alone take. Neither is copied.
+  // CPU: the prefix that each sequence shares with an earlier one (kernels/attention.h); only our
+  // kernels support it. Neither is copied.
   explicit PackedAttention(at::Tensor cu_seqlens,
                            Implementation implementation = Implementation::kFast,
                            at::Tensor prefixes = {})
@@ -27,7 +27,7 @@ class PackedAttention : public Attention {
         prefixes_(std::move(prefixes)),
         implementation_(implementation) {}
 
-  // Differentiable. The scores' memory is that of one block of queries.
+  // Differentiable. Score memory is that of one block of queries.
   at::Tensor Forward(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                      const AttentionParams& params) override;
 
@@ -35,10 +35,10 @@ class PackedAttention : public Attention {
   at::Tensor cu_seqlens_;
   at::Tensor prefixes_;
   Implementation implementation_;
-  at::Tensor places_;  // of cu_seqlens_, for the kernel of a GPU (device_packed_attention.h)
+  at::Tensor places_;  // cached PackedPlaces() of cu_seqlens_ (device_packed_attention.h)
 };
 
-// The positions of the tokens of packed sequences, each counted from 0: int64 [num_tokens].
+// Returns the positions of the tokens of packed sequences, each counted from 0: int64 [num_tokens].
 at::Tensor PackedPositions(const at::Tensor& cu_seqlens);
 
 }  // namespace tandem::model

@@ -1,4 +1,4 @@
-// Packed sequences as a paged cache whose blocks hold one token each: block i is row i of the
+// Describes packed sequences as a paged cache with one token per block: block i is row i of the
 // batch.
 //
 //   const AttentionPlan plan = PackedPlan(cu_seqlens);   // of the paged kernel, block_size 1
@@ -15,7 +15,7 @@
 namespace tandem::model {
 
 // cu_seqlens: 0, the end of the first sequence, ..., the number of tokens. Empty sequences are
-// passed over. Keys and values [num_tokens, num_kv_heads, head_dim], contiguous, then are a cache
+// skipped. Contiguous keys and values [num_tokens, num_kv_heads, head_dim] then serve as a cache
 // [blocks, num_kv_heads, 1, head_dim].
 inline AttentionPlan PackedPlan(absl::Span<const int64_t> cu_seqlens) {
   std::vector<int32_t> rows(cu_seqlens.back());

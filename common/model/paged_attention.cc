@@ -14,9 +14,9 @@
 namespace tandem::model {
 namespace {
 
-// Rows of q (tokens times heads of a group) that share one walk over the keys.
+// Rows of q (tokens times heads of a group) that share one pass over the keys.
 constexpr int64_t kRowsPerTile = 32;
-// Below so many pairs of query row and key, waking other threads costs more than it saves.
+// Below this many pairs of query row and key, waking other threads costs more than it saves.
 constexpr int64_t kMinParallelScores = 4096;
 
 // Heads of some rows of the batch. Strides in elements.
@@ -30,13 +30,13 @@ struct HeadsView {
   int64_t head_stride;
 };
 
-// Of a tensor [tokens, heads, head_dim].
+// Returns a view of a tensor [tokens, heads, head_dim].
 template <typename T>
 HeadsView<T> ViewOf(const at::Tensor& heads) {
   return {static_cast<const T*>(heads.const_data_ptr()), heads.stride(0), heads.stride(1)};
 }
 
-// q, k and v as they are.
+// Takes q, k and v as given.
 template <typename T>
 class GivenHeads {
  public:
@@ -53,8 +53,8 @@ class GivenHeads {
   HeadsView<T> q_, k_, v_;
 };
 
-// Those of a projection, rotated when they are asked for: what is returned lasts until this thread
-// asks again.
+// Takes the heads of a fused projection and rotates them on access: a returned pointer is valid
+// until this thread's next call.
 template <typename T>
 class ProjectedHeads {
  public:
@@ -66,7 +66,7 @@ class ProjectedHeads {
     forward_.type = ElementOf(qkv);
     forward_.head_dim = rotation.shape.head_dim;
     forward_.in_row_stride = row_stride_;
-    forward_.out_row_stride = 0;  // row by row, into this thread's room
+    forward_.out_row_stride = 0;  // row by row, into this thread's buffer
     forward_.cos = rotation.rotary.cos.const_data_ptr<float>();
     forward_.sin = rotation.rotary.sin.const_data_ptr<float>();
     forward_.eps = static_cast<float>(rotation.eps);
@@ -111,7 +111,7 @@ class ProjectedHeads {
   int64_t row_stride_;
   int64_t k_column_;
   int64_t v_column_;
-  kernels::RotateForward forward_;  // but for heads, place and norm
+  kernels::RotateForward forward_;  // except heads, location and norm
   const void* q_norm_ = nullptr;
   const void* k_norm_ = nullptr;
 };
@@ -138,7 +138,7 @@ struct LayerCache {
     std::memset(value + head_dim, 0, (padded_head_dim - head_dim) * sizeof(T));
   }
 
-  // Asks for a sequence's first tile of keys, and for the one that is written now.
+  // Prefetches a sequence's first tile of keys and the tile that is being written.
   void FetchSoon(const PagedSequence& sequence, int64_t kv_head) const {
     const int64_t last = (sequence.context_length - 1) / kKvTile * kKvTile;
     for (const int64_t position : {int64_t{0}, last}) {
@@ -172,11 +172,11 @@ void WriteTokens(const LayerCache<T>& cache, const PagedSequence& sequence, int6
   }
 }
 
-// What a thread takes at a time of its share: so many times less than all of it.
+// A thread takes this fraction of its share at a time: 1 / kAttentionTurns.
 constexpr int64_t kAttentionTurns = 16;
 
-// Calls fn(begin, end) for ranges that cover [0, n); threads take the next few as they finish, for
-// the work is uneven.
+// Calls fn(begin, end) for ranges that cover [0, n); threads take the next few when they finish,
+// because the work is uneven.
 template <typename Fn>
 void ForSome(int64_t n, bool parallel, const Fn& fn) {
   static const kernels::ParallelFor parallel_for = ForTasks;

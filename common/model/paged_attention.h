@@ -1,5 +1,5 @@
-// PagedAttention: causal attention of a batch's new tokens over a paged cache; the rollout's, for
-// decoding and for prompts in chunks.
+// PagedAttention: causal attention of a batch's new tokens over a paged cache. The rollout uses it
+// for decoding and for chunked prefill.
 //
 //   PagedAttention attention(cache, {{.first_token = 0, .num_tokens = 5, .context_length = 5,
 //                                     .blocks = table.data()}});
@@ -20,35 +20,35 @@ namespace tandem::model {
 
 // The new tokens of one sequence: the last `num_tokens` of its `context_length` tokens.
 struct PagedSequence {
-  int64_t first_token = 0;     // row of the batch
+  int64_t first_token = 0;     // first row in the batch
   int64_t num_tokens = 0;      // rows of the batch
-  int64_t context_length = 0;  // tokens that the cache holds after this batch
+  int64_t context_length = 0;  // tokens in the cache after this batch
   const int32_t* blocks =
       nullptr;  // block ids of tokens 0 .. context_length - 1; outlives the call
 };
 
-// A row's result depends on the row and on its sequence's cache alone: keys are taken in a fixed
-// order in runs of a fixed length, whatever shares the batch and however the prompt was cut in
-// chunks. Accumulates in float32. Not differentiable. CPU.
+// A row's result depends only on the row and its sequence's cache: keys are processed in a fixed
+// order in runs of a fixed length, whatever shares the batch and however the prompt was chunked.
+// Accumulates in float32. Not differentiable. CPU only.
 class PagedAttention : public Attention {
  public:
   // `cache` outlives the attention.
   explicit PagedAttention(const PagedKvCache& cache,
                           absl::Span<const PagedSequence> sequences = {});
 
-  // Another batch.
+  // Starts another batch.
   void Begin(absl::Span<const PagedSequence> sequences);
 
   // Writes the new tokens' k and v into the cache, then attends.
   at::Tensor Forward(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                      const AttentionParams& params) override;
-  // The same in one pass: heads are rotated where they are written and read. All of the cache's
-  // type, norms contiguous.
+  // Like Forward(), in one pass: rotates heads where they are written and read. All tensors have
+  // the cache's type; norms are contiguous.
   at::Tensor ForwardProjected(int64_t layer, const at::Tensor& qkv, const HeadRotation& rotation,
                               const AttentionParams& params) override;
 
  private:
-  // A piece of work for one thread: some tokens of a sequence.
+  // One thread's unit of work: some tokens of a sequence.
   struct Tile {
     int32_t sequence;
     int32_t first_token;  // counted from the sequence's first new token
@@ -66,7 +66,7 @@ class PagedAttention : public Attention {
   const PagedKvCache& cache_;
   std::vector<PagedSequence> sequences_;
   std::vector<Tile> tiles_;
-  int64_t num_scores_ = 0;   // pairs of a new token and a key, to weigh the work
+  int64_t num_scores_ = 0;   // pairs of a new token and a key: the amount of work
   bool decode_only_ = true;  // every sequence has one new token
 };
 

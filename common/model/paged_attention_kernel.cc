@@ -16,10 +16,10 @@ namespace tandem::model {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// At most as many lanes as a tile of keys has tokens; divides it.
+// Number of lanes: at most the tokens of a tile of keys, and divides it.
 using DF = hn::CappedTag<float, 16>;
 constexpr int64_t kTile = 16;
-// Keys that go through the softmax together, in the registers that DF has here.
+// Keys per softmax block. The softmax's registers are no wider than a tile.
 namespace shared = kernels::HWY_NAMESPACE;
 constexpr int64_t kRun = shared::kKeyBlock;
 static_assert(shared::kLanes <= kTile);
@@ -31,7 +31,7 @@ HWY_INLINE auto LoadFloats(DF d, const uint16_t* from) {
   return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(d32, hn::LoadU(d16, from))));
 }
 
-// The element types as the other kernels know them.
+// Casts to the element types of the other kernels.
 HWY_INLINE const float* Elements(const float* from) { return from; }
 HWY_INLINE float* Elements(float* to) { return to; }
 HWY_INLINE const kernels::BFloat16* Elements(const uint16_t* from) {
@@ -57,15 +57,15 @@ HWY_INLINE void ScaleTo(const From* from, int64_t n, float factor, To* to) {
   }
 }
 
-// A tile of keys is one register of 16 lanes, or the registers that its halves are read into, two
-// at a time.
+// A tile of keys is one register of 16 lanes, or several registers for its two halves, which are
+// read as a pair.
 constexpr int64_t kScoreVectors = hn::MaxLanes(DF()) < kTile ? 2 : 1;
-// So many sums, and as many again of a second half, are enough not to wait for one another.
+// Enough independent sums, with as many again for the second half, to hide the latency.
 constexpr int kScoreSums = kScoreVectors == 1 ? 8 : 4;
 
 // scores[r * kRun + t * kTile + j] = q_r . k_j for the 16 keys of each of kTiles tiles, for kRows
-// rows of q. Few rows take several tiles at once: sums that are too few wait for one another. What
-// is at `soon`, of the size of a tile, is asked for meanwhile.
+// rows of q. Few rows process several tiles at once: too few sums would stall on latency. Meanwhile
+// prefetches one tile's bytes at `soon`.
 template <int kRows, int kTiles, typename T>
 HWY_INLINE void TileScores(const float* q, int64_t head_dim, const T* const* keys,
                            const T* const* soon, float* scores) {
@@ -146,7 +146,7 @@ HWY_INLINE void AddColumns(const float* p, int64_t n, const T* values, int64_t p
   }
 }
 
-// The same for all columns, as many at once as sums are needed.
+// The same for all columns, in groups of as many sums as hide the latency.
 template <int kRows, typename T>
 HWY_INLINE void AddValues(const float* p, int64_t n, const T* values, int64_t padded_head_dim,
                           float* acc) {
@@ -199,7 +199,7 @@ class Attender {
     running_ = reinterpret_cast<shared::Running*>(acc_ + rows * a_.padded_head_dim);
     scores_ = acc_ + rows * (a_.padded_head_dim + 2);
     Start(rows);
-    const int64_t end = a_.first_position + a_.num_tokens;  // one past the last key that is seen
+    const int64_t end = a_.first_position + a_.num_tokens;  // one past the last visible key
     int64_t run = a_.window > 0 ? std::max<int64_t>(0, a_.first_position + 1 - a_.window) : 0;
     for (run = run / kRun * kRun; run < end; run += kRun) {
       int64_t r = 0;
@@ -217,14 +217,14 @@ class Attender {
       const int64_t head = r % a_.heads_per_kv_head;
       const T* q = a_.q + r / a_.heads_per_kv_head * a_.q_token_stride + head * a_.q_head_stride;
       ScaleTo(Elements(q), a_.head_dim, a_.scale, q_ + r * a_.head_dim);
-      // A sink is a key without a value.
+      // A sink acts as a key without a value.
       running_[r] = shared::kNothingSeen;
       if (a_.sinks != nullptr) running_[r] = {a_.sinks[head], 1.0f};
     }
     std::fill_n(acc_, rows * a_.padded_head_dim, 0.0f);
   }
 
-  // The tile of keys that begins at a position.
+  // Returns the tile of keys that begins at a position.
   const T* KeysOf(int64_t position) const {
     return a_.keys + a_.blocks[position / a_.block_size] * a_.key_block_stride +
            position % a_.block_size * a_.head_dim;
@@ -234,11 +234,12 @@ class Attender {
            position % a_.block_size * a_.padded_head_dim;
   }
 
-  // The scores of keys [run + j, run + end), kTiles tiles at once; returns where fewer are left.
+  // Computes the scores of keys [run + j, run + end), kTiles tiles at once; returns when fewer are
+  // left.
   template <int kRows, int kTiles>
   HWY_INLINE int64_t ScoreTiles(int64_t row, int64_t run, int64_t j, int64_t end) {
     const T* keys[kTiles];
-    const T* values[kTiles];  // wanted next
+    const T* values[kTiles];  // prefetched next
     for (; j + kTiles * kTile <= end; j += kTiles * kTile) {
       for (int t = 0; t < kTiles; ++t) {
         keys[t] = KeysOf(run + j + t * kTile);
@@ -251,7 +252,7 @@ class Attender {
 
   template <int kRows>
   void RunOfRows(int64_t row, int64_t run, int64_t end) {
-    // Keys past the last of these rows' positions are of no use to any of them.
+    // No row needs keys past the last of these rows' positions.
     const int64_t last_token = (row + kRows - 1) / a_.heads_per_kv_head;
     const int64_t n = std::min({kRun, end - run, a_.first_position + last_token + 1 - run});
     if (n <= 0) return;

@@ -1,4 +1,4 @@
-// The inner loops of PagedAttention, compiled once for each instruction set and chosen at run time.
+// The inner loops of PagedAttention, compiled for each instruction set and dispatched at run time.
 #ifndef TANDEM_COMMON_MODEL_PAGED_ATTENTION_KERNEL_H_
 #define TANDEM_COMMON_MODEL_PAGED_ATTENTION_KERNEL_H_
 
@@ -6,8 +6,8 @@
 
 namespace tandem::model {
 
-// Some consecutive new tokens of one sequence, and the query heads that share one KV head. Elements
-// are float or bfloat16 bits (uint16_t). Strides are in elements; the last dim is contiguous.
+// Consecutive new tokens of one sequence, and the query heads that share one KV head. Elements are
+// float or bfloat16 bits (uint16_t). Strides are in elements; the last dim is contiguous.
 template <typename T>
 struct AttendArgs {
   const T* q = nullptr;  // first token, first head of the group
@@ -19,8 +19,7 @@ struct AttendArgs {
   int64_t heads_per_kv_head = 0;
   int64_t head_dim = 0;
   int64_t padded_head_dim = 0;
-  int64_t first_position =
-      0;  // of the first token; it sees the keys of positions 0 .. first_position
+  int64_t first_position = 0;  // position of the first token, which sees keys 0 .. first_position
 
   const T* keys = nullptr;    // of the KV head, in block 0
   const T* values = nullptr;  // of the KV head, in block 0
@@ -32,7 +31,7 @@ struct AttendArgs {
   float scale = 1.0f;
   float softcap = 0.0f;
   int64_t window = 0;
-  const float* sinks = nullptr;  // of the group's heads, or none
+  const float* sinks = nullptr;  // of the group's heads, or null
 };
 
 void Attend(const AttendArgs<float>& args);

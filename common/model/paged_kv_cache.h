@@ -21,16 +21,16 @@ struct PagedKvCacheOptions {
   int64_t block_size = kKvTile;  // tokens; a multiple of kKvTile
   int64_t num_kv_heads = 0;
   int64_t head_dim = 0;
-  at::ScalarType dtype = at::kFloat;  // float32 or bfloat16, that of the model's activations
-  at::Device device = at::kCPU;       // that of the model's activations
+  at::ScalarType dtype = at::kFloat;  // float32 or bfloat16, like the model's activations
+  at::Device device = at::kCPU;       // like the model's activations
 };
 
-// Owns the storage; which block belongs to whom is the block manager's. Thread-compatible. On the
-// CPU memory is taken from the system when a block is first written; on a GPU at once, with one
-// block more, padding_block(), which is nobody's: what pads a batch is written there.
+// Owns the storage; the block manager assigns blocks to sequences. Thread-compatible. On the CPU
+// the system provides memory when a block is first written. On a GPU Create() allocates all of it,
+// plus padding_block(), an extra block that takes the writes of tokens that pad a batch.
 class PagedKvCache {
  public:
-  // INVALID_ARGUMENT for sizes that do not fit; RESOURCE_EXHAUSTED where memory is refused.
+  // INVALID_ARGUMENT for invalid sizes; RESOURCE_EXHAUSTED if the allocation fails.
   static absl::StatusOr<PagedKvCache> Create(const PagedKvCacheOptions& options);
 
   // Bytes that one block takes in all layers.
@@ -42,20 +42,21 @@ class PagedKvCache {
   // [num_blocks, num_kv_heads, block_size / kKvTile, head_dim, kKvTile]; on a GPU
   // [num_blocks + 1, num_kv_heads, block_size, head_dim]
   const at::Tensor& keys(int64_t layer) const { return keys_[layer]; }
-  // [num_blocks, num_kv_heads, block_size, padded_head_dim]; on a GPU as the keys
+  // [num_blocks, num_kv_heads, block_size, padded_head_dim]; on a GPU like the keys
   const at::Tensor& values(int64_t layer) const { return values_[layer]; }
 
-  // On a GPU: the block that pads.
+  // GPU only: the block for tokens that pad a batch.
   int32_t padding_block() const { return static_cast<int32_t>(options_.num_blocks); }
 
-  // Copies a block in every layer; on a GPU in the order of the current stream.
+  // Copies a block in every layer; on a GPU the copy is ordered on the current stream.
   void CopyBlock(int64_t from, int64_t to);
 
-  // Gives the memory of all blocks back to the system; what they held is lost. They can be written
-  // again at once, and take memory as they are; on a GPU after TakeMemory().
+  // Returns the memory of all blocks to the system; their contents are lost. On the CPU blocks can
+  // be written again at once, and take memory as they are; on a GPU only after TakeMemory().
   void ReleaseMemory();
 
-  // Takes what was released again, elsewhere perhaps: true where it moved. RESOURCE_EXHAUSTED.
+  // Allocates the memory again after ReleaseMemory(). Returns true if addresses may have changed:
+  // on a GPU, after a release. RESOURCE_EXHAUSTED if the allocation fails.
   absl::StatusOr<bool> TakeMemory();
 
  private:

@@ -1,4 +1,4 @@
-// Whether a model can be split over so many ranks: over a tensor-parallel group
+// Checks whether a model can be split over a number of ranks: over a tensor-parallel group
 // (tensor_parallel.h), and over ranks that share sequences (sequence_parallel_attention.h).
 #ifndef TANDEM_COMMON_MODEL_PARALLEL_FIT_H_
 #define TANDEM_COMMON_MODEL_PARALLEL_FIT_H_
@@ -8,18 +8,18 @@
 
 namespace tandem::model {
 
-// Whether several ranks may have the same key-value head: their gradients of it would have to be
-// added up, so only where nothing is trained.
+// Whether several ranks may hold the same key-value head. Its gradients would need a sum over those
+// ranks, so only inference allows it.
 enum class KvHeadCopies { kNone, kAllowed };
 
-// INVALID_ARGUMENT where a rank would be left without a head, an inner unit or a vocabulary row;
-// names both numbers.
+// INVALID_ARGUMENT if a rank would have no head, no inner unit or no vocabulary row; names both
+// numbers.
 absl::Status CheckTensorParallel(const ModelSpec& spec, int size,
                                  KvHeadCopies copies = KvHeadCopies::kNone);
 
-// INVALID_ARGUMENT where the heads that a rank of `tensor_ranks` computes cannot be split over
-// `ranks`: query heads must divide by them, and key-value heads divide by them or into them (a head
-// is then held by several ranks). Names both numbers.
+// INVALID_ARGUMENT if the heads that a rank of `tensor_ranks` computes cannot be split over
+// `ranks`: the number of query heads must be a multiple of `ranks`, and the number of key-value
+// heads a multiple or a divisor (several ranks then hold the same head). Names both numbers.
 absl::Status CheckSequenceParallel(const ModelSpec& spec, int tensor_ranks, int ranks);
 
 }  // namespace tandem::model

@@ -1,5 +1,5 @@
-// Parameter: one parameter of a model as a layer declares it, with its name, shape, role and split
-// over tensor-parallel ranks. ParameterTable gives it a place.
+// Parameter: one parameter of a model as a layer declares it: its name, shape, role and split over
+// tensor-parallel ranks. ParameterTable assigns its unit and offset.
 //
 //   Parameter qkv = Stack("qkv_proj.weight",
 //                         {Rows("q_proj.weight", {64, 32}, {0, 64}),
@@ -8,8 +8,8 @@
 //                         ParameterRole::kMatrix, kShardRows);
 //
 // Projections that read the same input are one parameter with several segments (q, k, v; gate, up)
-// stacked along dim 0, so that one matrix product computes them. A segment is a tensor of the
-// Hugging Face folder. Names on the wire, in files and in errors are those of the segments.
+// stacked along dim 0, so that one matrix product computes them. Each segment is one tensor of the
+// Hugging Face folder. The wire, files and errors use the segments' names.
 #ifndef TANDEM_COMMON_MODEL_PARAMETER_H_
 #define TANDEM_COMMON_MODEL_PARAMETER_H_
 
@@ -21,7 +21,7 @@
 
 namespace tandem::model {
 
-// How a tensor is laid over one axis of a mesh.
+// How a tensor is placed along one axis of a mesh.
 struct Placement {
   enum class Kind { kReplicate, kShard };
   Kind kind = Kind::kReplicate;
@@ -31,23 +31,23 @@ inline constexpr Placement kReplicate{Placement::Kind::kReplicate, 0};
 inline constexpr Placement kShardRows{Placement::Kind::kShard, 0};
 inline constexpr Placement kShardColumns{Placement::Kind::kShard, 1};
 
-// What a parameter is to the forward pass: decides how it is drawn, packed and computed with.
+// A parameter's role in the forward pass: determines how it is initialized, packed and used.
 enum class ParameterRole {
-  kEmbedding,  // rows are looked up; drawn from the normal distribution
-  kMatrix,     // a linear layer multiplies by it in compute type; drawn likewise
-  kNorm,       // scales a normed row; drawn as ones
-  kBias,       // added; drawn as zeros
-  kValueHead,  // a critic's output row, multiplied by in float32; drawn like a matrix
+  kEmbedding,  // rows are looked up; initialized from a normal distribution
+  kMatrix,     // a linear layer multiplies by it in compute type; initialized likewise
+  kNorm,       // scales a normed row; initialized to ones
+  kBias,       // added; initialized to zeros
+  kValueHead,  // a critic's output row, multiplied by in float32; initialized like a matrix
 };
 
 struct Segment {
   std::string name;                   // "model.layers.0.self_attn.q_proj.weight"
   std::vector<int64_t> shape;         // [rows, ...] that this rank holds
   std::vector<int64_t> global_shape;  // of the logical tensor
-  std::vector<int64_t> start;  // where the rank's box begins in each dim; it extends by shape
-  int64_t row = 0;             // first row within the parameter
-  int64_t offset = 0;          // first element within the unit's flat buffer
-  int64_t numel = 0;           // of the box
+  std::vector<int64_t> start;         // first index of the rank's box in each dim
+  int64_t row = 0;                    // first row within the parameter
+  int64_t offset = 0;                 // first element within the unit's flat buffer
+  int64_t numel = 0;                  // of the box
 };
 
 struct Parameter {
@@ -67,18 +67,18 @@ struct Parameter {
 // Elements of a tensor of this shape.
 int64_t NumElements(const std::vector<int64_t>& shape);
 
-// A segment that every rank holds whole; one of which a rank holds the indices `part` of `dim`; the
-// same of rows.
+// Whole: a segment that every rank holds in full. Part: a segment of which a rank holds the indices
+// `part` of `dim`. Rows: likewise for dim 0.
 Segment Whole(std::string name, std::vector<int64_t> shape);
 Segment Part(std::string name, std::vector<int64_t> shape, int dim, Range part);
 Segment Rows(std::string name, std::vector<int64_t> shape, Range part);
 
-// A parameter of segments stacked along dim 0; of one segment, which gives it its name.
+// Stack: a parameter of segments stacked along dim 0. Single: of one segment, whose name it takes.
 Parameter Stack(std::string name, std::vector<Segment> segments, ParameterRole role,
                 Placement placement);
 Parameter Single(Segment segment, ParameterRole role, Placement placement);
 
-// The parameters of a model in the order of the forward pass, as its layers declare them.
+// Collects a model's parameters in the order of the forward pass, as its layers declare them.
 class ParameterDeclarations {
  public:
   virtual ~ParameterDeclarations() = default;

@@ -1,4 +1,7 @@
-// ParameterProvider: where a layer's parameters come from. The same forward runs over
+// ParameterProvider: supplies a layer's parameters. The same forward pass runs over
+//   - the trainer's gathered units: leaves whose storage is freed after use and refilled, in the
+//     same tensor, before that unit's backward pass;
+//   - the rollout's arena: views at fixed addresses of the live weights.
 //   - the trainer's gathered units: leaves over storage that is emptied after use and refilled, the
 //     same tensor, before that unit's backward;
 //   - the rollout's arena: views at fixed addresses of the weights that are live.
@@ -17,14 +20,14 @@ class ParameterProvider {
  public:
   virtual ~ParameterProvider() = default;
 
-  // Parameter `index` of the table in its logical shape and in compute dtype. The data may be read
-  // until the provider's owner releases the parameter's unit; asking for a parameter whose unit is
-  // not there is a programming mistake and aborts. Called by the thread that runs the forward.
+  // Returns parameter `index` of the table in its logical shape and in compute dtype. The data is
+  // valid until the provider's owner releases the parameter's unit; calling it for a unit that is
+  // not gathered is a programming mistake and aborts. Only the forward pass's thread calls it.
   virtual const at::Tensor& Get(int index) const = 0;
 
-  // The same matrix in the order in which the CPU's matrix product reads it (packed_arena.h),
-  // where the provider keeps one; else null. It is used where no gradient is wanted, gives the same
-  // bits, and may be all that there is: Get() then has a shape and no data.
+  // Returns the same matrix in the packed order of the CPU's matrix product (packed_arena.h), or
+  // null if the provider has none. Used when no gradient is needed; gives the same bits. It may be
+  // the only copy: Get() then has a shape and no data.
   virtual const kernels::PackedMatrix* Packed(int index) const { return nullptr; }
 };
 

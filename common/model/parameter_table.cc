@@ -70,14 +70,14 @@ void ParameterTable::ListStages() {
 }
 
 void ParameterTable::FormUnits() {
-  // Pieces of stages, none of which is split further.
+  // Stages, or parts of stages that are too large.
   struct Piece {
     Unit unit;
     bool is_whole_stage;
   };
   std::vector<Piece> pieces;
-  // Until offsets are given, sizes are an even share of the logical tensors, the same on every rank
-  // of a split model, whose units are thus the same though their parts are not.
+  // Until offsets are assigned, sizes are an even share of the logical tensors. They are the same
+  // on every rank of a split model, so all ranks form the same units although their parts differ.
   const auto share = [&](int index) {
     const Parameter& parameter = parameters_[index];
     if (parameter.tensor_parallel.kind == Placement::Kind::kReplicate) return parameter.numel;
@@ -107,7 +107,7 @@ void ParameterTable::FormUnits() {
   }
 
   units_.clear();
-  bool open = false;  // the last unit may take more
+  bool open = false;  // the last unit may still grow
   std::string first_name;
   for (Piece& piece : pieces) {
     const bool alone =

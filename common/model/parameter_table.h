@@ -1,15 +1,14 @@
-// The parameter table: every parameter of a model with its name, shape, and where it lives. Built
-// from a ModelSpec alone, it allocates no tensor; the trainer's shards, the rollout's arena, the
-// weight update's manifest and the checkpoint's format are all derived from it.
+// The parameter table: every parameter of a model with its name, shape and location. It is built
+// from a ModelSpec alone and allocates no tensor; the trainer's shards, the rollout's arena, the
+// weight update's manifest and the checkpoint format derive from it.
 //
-// Parameters are grouped in units: what FSDP gathers at once. A unit's flat buffer holds its
-// parameters one after another in table order, row-major, without gaps. A unit is what a stage of
-// the forward pass reads, unless UnitLimits group or split it; the order of the parameters never
-// changes.
+// Parameters are grouped in units, which FSDP gathers at once. A unit's flat buffer holds its
+// parameters one after another in table order, row-major, without gaps. By default a unit is what
+// one stage of the forward pass reads; UnitLimits can merge or split units. The order of the
+// parameters never changes.
 //
-// Where the model is split over the ranks of a tensor-parallel group, the table is that of one
-// rank: shapes, offsets and sizes are those of its parts, and each segment says which box of the
-// logical tensor it is.
+// If the model is split over a tensor-parallel group, each rank has its own table: shapes, offsets
+// and sizes are those of its parts, and each segment records its box of the logical tensor.
 #ifndef TANDEM_COMMON_MODEL_PARAMETER_TABLE_H_
 #define TANDEM_COMMON_MODEL_PARAMETER_TABLE_H_
 
@@ -31,12 +30,12 @@ struct Unit {
   int64_t numel = 0;            // of the flat buffer, before padding
 };
 
-// How large units are. Stages are put together until they have min_elements, and a stage of more
-// than max_elements is split between parameters; a parameter of more is a unit of its own. The
-// embedding of a tied model, which two stages far apart read, is not put together with others.
+// Limits on unit sizes. Stages are merged until they have min_elements; a stage of more than
+// max_elements is split between parameters, and a larger parameter is a unit of its own. A tied
+// model's embedding, which two distant stages read, is never merged.
 struct UnitLimits {
-  int64_t min_elements = 0;  // 0: nothing is put together
-  int64_t max_elements = 0;  // 0: nothing is split
+  int64_t min_elements = 0;  // 0: no merging
+  int64_t max_elements = 0;  // 0: no splitting
 };
 
 // Indices into ParameterTable::parameters().
@@ -49,8 +48,8 @@ struct LayerParameters {
 
 class ParameterTable : private ParameterDeclarations {
  public:
-  // `parallel`: the rank of those that the model is split over whose table it is, after
-  // CheckTensorParallel() has answered OK.
+  // `parallel`: the tensor-parallel rank that the table describes. CheckTensorParallel() must have
+  // returned OK.
   explicit ParameterTable(const ModelSpec& spec, const UnitLimits& limits = {},
                           TensorParallel parallel = {});
 
@@ -59,12 +58,14 @@ class ParameterTable : private ParameterDeclarations {
 
   const std::vector<Parameter>& parameters() const { return parameters_; }
   const Parameter& parameter(int index) const { return parameters_[index]; }
-  // In the order of the forward pass: embed, layers.0 .. layers.N-1, head.
+  // Units in the order of the forward pass: embed, layers.0 .. layers.N-1, head.
   const std::vector<Unit>& units() const { return units_; }
 
-  // The forward pass has the stages 0 (embed), 1 .. num_layers (blocks) and num_layers + 1 (head).
+  // Number of stages of the forward pass: 0 (embed), 1 .. num_layers (blocks), num_layers + 1
+  // (head).
   int num_stages() const { return static_cast<int>(stages_.size()); }
-  // What a stage reads, in table order; the head of a tied model reads the embedding last.
+  // The parameters that a stage reads, in table order; a tied model's head reads the embedding
+  // last.
   const std::vector<int>& stage_parameters(int stage) const { return stages_[stage].parameters; }
   const std::vector<int>& stage_units(int stage) const { return stages_[stage].units; }
   // The first stage that reads the unit: the last in the backward pass.
@@ -73,20 +74,20 @@ class ParameterTable : private ParameterDeclarations {
   int embedding() const { return embedding_; }
   const LayerParameters& layer(int64_t i) const { return layers_[i]; }
   int final_norm() const { return final_norm_; }
-  // The output projection [vocab, hidden]; the embedding itself where they are tied; -1 with a
-  // value head.
+  // The output projection [vocab, hidden]; the embedding itself if they are tied; -1 with a value
+  // head.
   int lm_head() const { return lm_head_; }
   // The value head [1, hidden] and its bias [1]; -1 without.
   int value_head() const { return value_head_; }
   int value_head_bias() const { return value_head_bias_; }
-  // Whether the forward pass multiplies by it in compute type: the matrices, and an embedding that
-  // is the output projection too.
+  // Whether the forward pass multiplies by the parameter in compute type: true for matrices, and
+  // for an embedding that is also the output projection.
   bool IsMultipliedBy(int index) const;
 
   // Elements that this rank holds.
   int64_t num_parameters() const { return num_parameters_; }
 
-  // Every segment of the table in order of unit and offset: the model's canonical order of tensors.
+  // All segments in order of unit and offset: the model's canonical order of tensors.
   struct SegmentRef {
     int parameter;
     int segment;
@@ -96,8 +97,8 @@ class ParameterTable : private ParameterDeclarations {
     return parameters_[ref.parameter].segments[ref.segment];
   }
 
-  // A name that a checkpoint may carry besides, though the table holds it under another: tied
-  // "lm_head.weight" stands for the embedding. Empty where `name` is no alias.
+  // Returns the table's name for a tensor that a checkpoint may carry under another name: the
+  // embedding for a tied "lm_head.weight". Empty if `name` is no alias.
   std::string AliasOf(const std::string& name) const;
 
  private:
@@ -106,11 +107,11 @@ class ParameterTable : private ParameterDeclarations {
     std::vector<int> units;
   };
 
-  // A unit for each stage, until FormUnits().
+  // Makes one unit per stage; FormUnits() then applies the limits.
   void DeclareAll(const ModelSpec& spec);
   void BeginUnit(std::string name) { units_.push_back({std::move(name)}); }
   int Add(Parameter parameter) override;
-  // Makes the units, which are one for each stage, what limits_ say.
+  // Merges and splits the units, one per stage, according to limits_.
   void FormUnits();
   void ListStages();
 

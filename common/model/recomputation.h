@@ -1,16 +1,16 @@
-// Recomputation: results of a stage that are cheap to compute, and whose memory is therefore given
-// back between the stage's forward and its backward pass.
+// Recomputation: frees results of a stage that are cheap to compute between the stage's forward and
+// backward pass (selective activation checkpointing).
 //
 //   Recomputation recomputation;
 //   y = transformer.Block(params, layer, x, rotary, attention, &recomputation);
-//   recomputation.Drop();                    // the forward pass goes on
+//   recomputation.Drop();     // the forward pass continues with other stages
 //   ...
-//   recomputation.Restore();                 // parameters and x are there again
+//   recomputation.Restore();  // parameters and x hold the forward pass's values again
 //   torch::autograd::grad({y}, ...);
 //
-// What autograd saved are tensors of the same storages, and it is these storages that lose and
-// regain their memory: the graph stays as it is, and gradients are the same bit for bit, for the
-// same kernels compute the same inputs. One thread.
+// The tensors that autograd saved share the results' storages, and these storages lose and regain
+// their memory: the graph is unchanged, and gradients have the same bits, because the same kernels
+// recompute the same inputs. Single-threaded.
 #ifndef TANDEM_COMMON_MODEL_RECOMPUTATION_H_
 #define TANDEM_COMMON_MODEL_RECOMPUTATION_H_
 
@@ -23,17 +23,17 @@ namespace tandem::model {
 
 class Recomputation {
  public:
-  // The tensors of one computation, in the order of Add().
+  // Returns the tensors of one computation, in the order of Add().
   using Compute = std::function<std::vector<at::Tensor>()>;
 
   // `results` share their storages with no tensor that is read between Drop() and Restore().
-  // `compute` answers them anew; it runs without recording a graph, and what it reads must hold the
-  // values of the forward pass then.
+  // `compute` recomputes them; it runs without recording a graph, and its inputs must then hold the
+  // values of the forward pass.
   void Add(const std::vector<at::Tensor>& results, Compute compute);
 
-  // Frees the results. Those that nobody saved for the backward pass are forgotten.
+  // Frees the results. Discards those that nobody saved for the backward pass.
   void Drop();
-  // Computes them again. Throws what the computations throw, c10::OutOfMemoryError among it.
+  // Recomputes the results. Throws what the computations throw, such as c10::OutOfMemoryError.
   void Restore();
 
  private:

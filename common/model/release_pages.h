@@ -1,4 +1,4 @@
-// Memory that is given back to the system while its addresses are kept.
+// Returns memory to the system and keeps its addresses.
 #ifndef TANDEM_COMMON_MODEL_RELEASE_PAGES_H_
 #define TANDEM_COMMON_MODEL_RELEASE_PAGES_H_
 
@@ -10,8 +10,8 @@
 
 namespace tandem::model {
 
-// The whole pages within the memory, which is anonymous and the process's own, go back to the
-// system; they read as zeros afterwards, and writing takes new ones.
+// Returns the whole pages within the memory, which must be anonymous and private, to the system.
+// They read as zeros afterwards; writing allocates new ones.
 inline void ReleasePages(void* data, size_t size_bytes) {
   const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   const auto begin = (reinterpret_cast<uintptr_t>(data) + page - 1) / page * page;

@@ -21,7 +21,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// One of q and k: the heads from column `column` of the projection on.
+// The heads of q or of k: those from column `column` of the projection on.
 struct Heads {
   int64_t count;
   int64_t column;
@@ -29,7 +29,7 @@ struct Heads {
 
 struct Rotated {
   at::Tensor out;          // [num_tokens, heads, head_dim]
-  at::Tensor inverse_rms;  // float32 [num_tokens, heads], where there is a norm and asked for
+  at::Tensor inverse_rms;  // float32 [num_tokens, heads], if there is a norm and it is requested
 };
 
 const char* At(const at::Tensor& tensor, int64_t element) {
@@ -114,7 +114,7 @@ struct RotateQkvFunction : torch::autograd::Function<RotateQkvFunction> {
     Rotated q = Rotate(in, cos, sin, shape, {num_heads, 0}, q_weight, eps, true);
     Rotated k =
         Rotate(in, cos, sin, shape, {num_kv_heads, num_heads * head_dim}, k_weight, eps, true);
-    // The projection itself is needed only to undo a norm.
+    // Only the gradient of a norm needs the projection itself.
     ctx->save_for_backward({cos, sin, q_weight.defined() ? in : at::Tensor(), q_weight, k_weight,
                             q.inverse_rms, k.inverse_rms});
     ctx->saved_data["shape"] = std::vector<int64_t>{num_heads, num_kv_heads, head_dim};
@@ -156,7 +156,7 @@ struct RotateQkvFunction : torch::autograd::Function<RotateQkvFunction> {
   }
 };
 
-// On a GPU. The norms may be undefined.
+// GPU path. The norms may be undefined.
 Qkv RotateQkvRecorded(const at::Tensor& qkv, const Rotary& rotary, const QkvShape& shape,
                       const at::Tensor& q_norm, const at::Tensor& k_norm, double eps) {
   variable_list inputs = {qkv};
@@ -197,7 +197,8 @@ Rotary RotaryOf(const at::Tensor& positions, const at::Tensor& inverse_frequenci
         at::outer(positions.to(at::kFloat), inverse_frequencies.to(positions.device()));
     return {angles.cos(), angles.sin()};
   }
-  // Angle by angle: what a vector library makes of one may depend on its place among the others.
+  // Computes each angle on its own: a vector library's result may depend on the angle's place among
+  // the others.
   const at::Tensor places = positions.contiguous();
   const int64_t size = inverse_frequencies.numel();
   Rotary rotary{EmptyTensor({places.numel(), size}, at::kFloat),

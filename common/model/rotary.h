@@ -1,4 +1,4 @@
-// Splits the fused projection in q, k and v, normalises the heads of q and k where the model does,
+// Splits the fused projection into q, k and v, normalises the heads of q and k if the model does,
 // and rotates them by their positions.
 #ifndef TANDEM_COMMON_MODEL_ROTARY_H_
 #define TANDEM_COMMON_MODEL_ROTARY_H_
@@ -17,8 +17,8 @@ struct Rotary {
   at::Tensor sin;
 };
 
-// positions: int64 [num_tokens]; inverse_frequencies: float32 [head_dim / 2] on the CPU. A token's
-// angles depend on its position alone, bit for bit.
+// Computes the table. positions: int64 [num_tokens]; inverse_frequencies: float32 [head_dim / 2] on
+// the CPU. A token's angles depend only on its position, bit for bit.
 Rotary RotaryOf(const at::Tensor& positions, const at::Tensor& inverse_frequencies);
 
 struct QkvShape {
@@ -33,7 +33,7 @@ struct Qkv {
   at::Tensor v;  // [num_tokens, num_kv_heads, head_dim], a view of the projection
 };
 
-// What is done to the heads of q and k.
+// The rotation and the optional norms of the heads of q and k.
 struct HeadRotation {
   Rotary rotary;
   QkvShape shape;

@@ -21,7 +21,7 @@ Box BoxOf(const Segment& segment) {
 
 absl::Status ForRuns(const Box& box, int64_t columns, Range local, Range logical, BoxRunBody body) {
   if (box.numel() == 0) return absl::OkStatus();
-  // Where the box has full rows, all of them follow one another.
+  // A box of full rows is contiguous.
   const bool full = box.width() == columns;
   const int64_t width = full ? box.numel() : box.width();
   const int64_t num_stretches = box.numel() / width;

@@ -7,8 +7,8 @@
 namespace tandem::model {
 namespace {
 
-// [tokens, heads, head_dim] as [ranks, tokens, heads of each rank, head_dim]; a head is repeated
-// where there are fewer heads than ranks.
+// Reshapes [tokens, heads, head_dim] to [ranks, tokens, heads of each rank, head_dim]; repeats
+// heads if there are fewer heads than ranks.
 at::Tensor ByRank(const at::Tensor& x, int64_t ranks) {
   const int64_t heads = x.size(1);
   const at::Tensor all = heads % ranks == 0 ? x : x.repeat_interleave(ranks / heads, 1);

@@ -1,6 +1,6 @@
-// Attention over sequences whose tokens are split over ranks (Ulysses, 2309.14509): each rank
-// brings a slice of the tokens with all heads, the ranks exchange them for all tokens with a slice
-// of the heads, attend, and exchange back.
+// Attention over sequences whose tokens are split over ranks (Ulysses, 2309.14509): each rank has a
+// slice of the tokens with all heads; an all-to-all gives it all tokens with a slice of the heads;
+// it attends, and a second all-to-all reverses the exchange.
 //
 //   PackedAttention whole(cu_seqlens);                       // of all tokens
 //   SequenceParallelAttention attention(whole, group);       // for Transformer::Block over a slice
@@ -16,12 +16,13 @@ namespace tandem::model {
 
 class SequenceParallelAttention : public Attention {
  public:
-  // `whole` attends over all tokens of all ranks, in rank order; it and `group` outlive this.
+  // `whole` attends over all tokens of all ranks, in rank order. `whole` and `group` must outlive
+  // this.
   SequenceParallelAttention(Attention& whole, comm::ProcessGroup& group)
       : whole_(whole), group_(group) {}
 
-  // q, k and v of this rank's tokens, as many on every rank. Two exchanges forward, two backward.
-  // Throws CollectiveError.
+  // q, k and v of this rank's tokens; every rank has the same number. Two all-to-alls forward, two
+  // backward. Throws CollectiveError.
   at::Tensor Forward(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                      const AttentionParams& params) override;
 

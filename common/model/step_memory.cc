@@ -20,7 +20,7 @@ bool IsFree(const at::Tensor& tensor) {
 at::Tensor StepMemory::Take(at::IntArrayRef sizes, at::ScalarType type) {
   const size_t bytes = static_cast<size_t>(c10::multiply_integers(sizes)) * c10::elementSize(type);
   at::Tensor* fits = nullptr;
-  at::Tensor* largest = nullptr;  // of those that are free and too small
+  at::Tensor* largest = nullptr;  // the largest free tensor that is too small
   const auto size_of = [](const at::Tensor& tensor) { return tensor.storage().nbytes(); };
   for (at::Tensor& tensor : tensors_) {
     if (tensor.scalar_type() != type || !IsFree(tensor)) continue;

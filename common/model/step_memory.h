@@ -1,5 +1,5 @@
-// StepMemory: the memory of a step's tensors, for the next step's. What one step of an engine needs
-// the next one needs again, of nearly the same sizes: with it a step allocates nothing.
+// StepMemory: reuses the memory of one engine step's tensors in the next step. Consecutive steps
+// need tensors of nearly the same sizes, so in steady state a step allocates nothing.
 //
 //   StepMemory memory;
 //   const UseStepMemory use(&memory);    // EmptyTensor(), on this thread, takes from it
@@ -13,23 +13,23 @@
 
 namespace tandem::model {
 
-// Keeps as many tensors as ever were in use at once, each as large as the largest that it was taken
-// for. A tensor is free when nobody else holds it or a view of it. One thread.
+// Keeps as many tensors as were ever in use at once, each as large as its largest use. A tensor is
+// free when nobody else holds it or a view of it. Single-threaded.
 class StepMemory {
  public:
-  // Contiguous, on the CPU, its contents undefined: the smallest that is free and large enough.
-  // Where there is none, a new one, in place of the largest that is free.
+  // Returns a contiguous CPU tensor with undefined contents: the smallest free one that is large
+  // enough. If there is none, allocates one, which replaces the largest free one.
   at::Tensor Take(at::IntArrayRef sizes, at::ScalarType type);
 
-  // Frees what nobody holds.
+  // Frees the tensors that nobody holds.
   void ReleaseUnused();
 
  private:
   std::vector<at::Tensor> tensors_;
 };
 
-// While it lives, EmptyTensor() of the constructing thread takes CPU tensors from `memory`. Null:
-// from none.
+// During its lifetime EmptyTensor() of the constructing thread takes CPU tensors from `memory`.
+// Null: allocates them.
 class UseStepMemory {
  public:
   explicit UseStepMemory(StepMemory* memory);
@@ -41,10 +41,10 @@ class UseStepMemory {
   StepMemory* const before_;
 };
 
-// Contiguous, its contents undefined: on the CPU of the memory in use, where there is one; else
-// new.
+// Returns a contiguous tensor with undefined contents: on the CPU from the StepMemory in use, if
+// any; else newly allocated.
 at::Tensor EmptyTensor(at::IntArrayRef sizes, const at::TensorOptions& options);
-at::Tensor EmptyAs(const at::Tensor& other);  // of its sizes, type and device
+at::Tensor EmptyAs(const at::Tensor& other);  // with the sizes, type and device of `other`
 
 }  // namespace tandem::model
 

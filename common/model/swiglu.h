@@ -6,7 +6,7 @@
 
 namespace tandem::model {
 
-// silu(gate) * up. gate_up: [num_tokens, 2 inner], gate first. Returns [num_tokens, inner].
+// Returns silu(gate) * up, [num_tokens, inner]. gate_up: [num_tokens, 2 inner], gate first.
 // Differentiable.
 at::Tensor SwiGlu(const at::Tensor& gate_up);
 

@@ -1,10 +1,10 @@
-// Collectives as differentiable operations, by which a layer that is split over ranks computes what
-// the whole one would. Every rank of the group calls them in the same order, forward and backward;
-// autograd visits the same graph in the same order on each, so graphs must not differ over ranks.
+// Differentiable collectives, with which a layer that is split over ranks computes the same as the
+// whole layer. Every rank of the group calls them in the same order, forward and backward; autograd
+// visits the same graph in the same order on each, so graphs must not differ between ranks.
 //
-// A group of one rank, or none, leaves the tensor as it is. A failed collective throws
-// CollectiveError, also out of a backward pass: the group is then broken. Threads: the rank's
-// collective thread, or, on a GPU, autograd's while that one waits for it.
+// With a group of one rank, or null, the tensor is returned unchanged. A failed collective throws
+// CollectiveError, also from a backward pass: the group is then broken. Threads: the rank's
+// collective thread, or, on a GPU, autograd's thread while the collective thread waits for it.
 #ifndef TANDEM_COMMON_MODEL_TENSOR_COLLECTIVES_H_
 #define TANDEM_COMMON_MODEL_TENSOR_COLLECTIVES_H_
 
@@ -18,7 +18,7 @@
 
 namespace tandem::model {
 
-// What a differentiable operation throws in place of the Status that it cannot return.
+// Thrown by differentiable operations, which cannot return a Status.
 class CollectiveError : public std::runtime_error {
  public:
   explicit CollectiveError(absl::Status status)
@@ -33,19 +33,19 @@ inline bool IsSplit(const comm::ProcessGroup* group) {
   return group != nullptr && group->size() > 1;
 }
 
-// x itself; its gradient is summed over the ranks. Before a layer of which each rank has some
-// outputs.
+// Returns x; sums its gradient over the ranks. Use before a layer whose outputs are split over
+// ranks.
 at::Tensor CopyToRanks(const at::Tensor& x, comm::ProcessGroup* group, const char* tag);
 
-// The sum of x over the ranks; the gradient is passed on as it is. After a layer of which each rank
-// has some inputs.
+// Returns the sum of x over the ranks; passes the gradient on unchanged. Use after a layer whose
+// inputs are split over ranks.
 at::Tensor SumOverRanks(const at::Tensor& x, comm::ProcessGroup* group, const char* tag);
 
-// x: [ranks, ...]. Slice r of the result is slice `rank` of rank r's x; the gradient goes back the
-// same way.
+// All-to-all. x: [ranks, ...]. Slice r of the result is slice `rank` of rank r's x; the gradient
+// takes the reverse path.
 at::Tensor ExchangeSlices(const at::Tensor& x, comm::ProcessGroup* group, const char* tag);
 
-// In place, without autograd; waits for the result. `tensor` is contiguous.
+// Reduces in place, without autograd; waits for the result. `tensor` is contiguous.
 void AllReduce(at::Tensor& tensor, comm::ReduceOp op, comm::ProcessGroup& group, const char* tag);
 
 }  // namespace tandem::model

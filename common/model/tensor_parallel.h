@@ -1,5 +1,5 @@
-// How one model is split over the ranks of a tensor-parallel group (1909.08053): each layer by its
-// own parts (layers/), embedding and head by vocabulary rows. Parts need not be equal.
+// How a tensor-parallel group splits one model (1909.08053): each layer by its own parts (layers/),
+// embedding and head by vocabulary rows. Parts may have unequal sizes.
 #ifndef TANDEM_COMMON_MODEL_TENSOR_PARALLEL_H_
 #define TANDEM_COMMON_MODEL_TENSOR_PARALLEL_H_
 
@@ -7,7 +7,7 @@
 
 namespace tandem::model {
 
-// One rank of the `size` ranks that hold a model together; 1: nothing is split.
+// One of the `size` ranks that together hold a model; size 1: not split.
 struct TensorParallel {
   int rank = 0;
   int size = 1;
@@ -19,7 +19,7 @@ struct Range {
   int64_t size() const { return end - begin; }
 };
 
-// The rank's part of [0, n): [rank n / size, (rank + 1) n / size), rounded down.
+// Returns the rank's part of [0, n): [rank n / size, (rank + 1) n / size), rounded down.
 inline Range PartOf(int64_t n, TensorParallel parallel) {
   return {n * parallel.rank / parallel.size, n * (parallel.rank + 1) / parallel.size};
 }

@@ -16,8 +16,8 @@
 namespace tandem::model {
 namespace {
 
-// Each step in float32, as the checkpoints' own code does it, for the last bit of a frequency is
-// multiplied by the position.
+// Computes each step in float32, like the checkpoints' own code: the position multiplies the last
+// bit of a frequency.
 at::Tensor InverseFrequencies(const ModelSpec& spec) {
   const int64_t head_dim = spec.layers.front().attention.head_dim;
   const int64_t half = head_dim / 2;
@@ -28,8 +28,8 @@ at::Tensor InverseFrequencies(const ModelSpec& spec) {
     float frequency = 1.0f / std::pow(static_cast<float>(spec.rope.theta), exponent);
     frequency /= static_cast<float>(spec.rope.linear_factor);
     if (spec.rope.llama3.has_value()) {
-      // Waves longer than the original context are stretched by the factor, those well inside are
-      // left alone, and in between the two are mixed.
+      // The factor stretches waves longer than the original context, leaves those well inside
+      // alone, and blends the two in between.
       const Llama3RopeScaling& scaling = *spec.rope.llama3;
       const double context = static_cast<double>(scaling.original_max_position_embeddings);
       const double wavelength = 2.0 * std::numbers::pi / frequency;

@@ -1,7 +1,7 @@
-// Transformer: the forward pass of a decoder-only model as a list of stages, written once for
-// trainer and rollout. A stage is a function of a boundary tensor and of the unit's parameters;
-// constructing the model allocates nothing. Stage 0 embeds, stages 1 to num_layers are the layers,
-// and the last is the head:
+// Transformer: the forward pass of a decoder-only model as a list of stages, shared by trainer and
+// rollout. A stage is a function of a boundary tensor and of the unit's parameters; constructing
+// the model allocates nothing. Stage 0 embeds, stages 1 to num_layers are the layers, and the last
+// is the head:
 //
 //   Transformer model(spec);
 //   Rotary rotary = model.MakeRotary(positions);
@@ -13,13 +13,13 @@
 //   LogProbs out = model.HeadLogProbs(params, hidden, targets, temperatures);
 //
 // Over a tensor-parallel group each rank's provider holds its part of every parameter, and boundary
-// tensors are whole and the same on every rank: a block sums over the ranks after attention and
-// after the feed-forward layer, in the backward pass before them (1909.08053). The head never sees
-// the logits of all of the vocabulary. A failed collective throws CollectiveError
+// tensors are whole and identical on every rank: a block sums over the ranks after attention and
+// after the feed-forward layer, and in the backward pass before them (1909.08053). The head never
+// materializes the logits of the whole vocabulary. A failed collective throws CollectiveError
 // (tensor_collectives.h).
 //
-// Every function is differentiable in grad mode and writes no graph otherwise. Thread-compatible:
-// const functions may run in several threads at once.
+// Every function is differentiable in grad mode and records no graph otherwise, unless noted.
+// Thread-compatible: const functions may run in several threads at once.
 #ifndef TANDEM_COMMON_MODEL_TRANSFORMER_H_
 #define TANDEM_COMMON_MODEL_TRANSFORMER_H_
 
@@ -46,15 +46,15 @@ namespace tandem::model {
 
 class Transformer {
  public:
-  // `tensor_group`, the ranks that the model is split over, outlives it; null: not split.
+  // `tensor_group`, the ranks that split the model, must outlive it; null: not split.
   explicit Transformer(ModelSpec spec, const UnitLimits& limits = {},
                        comm::ProcessGroup* tensor_group = nullptr);
 
   const ModelSpec& spec() const { return spec_; }
   const ParameterTable& table() const { return table_; }
-  // The ranks that the model is split over; null where it is not.
+  // The ranks that split the model; null if it is not split.
   comm::ProcessGroup* tensor_group() const { return tensor_group_; }
-  // What this rank caches of a token in a layer.
+  // What this rank caches per token in a layer.
   CacheSpec cache(int64_t layer) const;
 
   // positions: int64 [num_tokens].
@@ -63,31 +63,31 @@ class Transformer {
   // token_ids: int64 [num_tokens], each in [0, vocab_size). Returns [num_tokens, hidden].
   at::Tensor Embed(const ParameterProvider& params, const at::Tensor& token_ids) const;
 
-  // `in`, result: [num_tokens, hidden]. Where a recomputation is given, it is told of the inputs of
-  // products and attention that norms, rotary embedding and SwiGLU make: what the backward pass
-  // then keeps of a block are results of products and of attention.
+  // `in`, result: [num_tokens, hidden]. Registers with `recomputation`, if given, the inputs of
+  // products and attention that norms, rotary embedding and SwiGLU produce; the backward pass then
+  // keeps only results of products and of attention.
   Residual Block(const ParameterProvider& params, int64_t layer, const Residual& in,
                  const Rotary& rotary, Attention& attention,
                  Recomputation* recomputation = nullptr) const;
-  // The same of the stream as one tensor; the same bits.
+  // The same with the residual stream as one tensor; the same bits.
   at::Tensor Block(const ParameterProvider& params, int64_t layer, const at::Tensor& x,
                    const Rotary& rotary, Attention& attention,
                    Recomputation* recomputation = nullptr) const;
 
   at::Tensor FinalNorm(const ParameterProvider& params, const at::Tensor& x) const;
 
-  // hidden [num_rows, hidden] after FinalNorm; returns float32 logits [num_rows, vocab]; over a
-  // tensor-parallel group those of this rank's part of the vocabulary. Not differentiable.
+  // hidden: [num_rows, hidden] after FinalNorm. Returns float32 logits [num_rows, vocab]; over a
+  // tensor-parallel group, those of this rank's part of the vocabulary. Not differentiable.
   at::Tensor Logits(const ParameterProvider& params, const at::Tensor& hidden) const;
 
   // Log-probs and entropies of `targets` (int64 [num_rows]) under logits divided by `temperatures`
-  // (float32 [num_rows], each > 0), computed in chunks of rows so that the full [num_rows, vocab]
-  // logits never exist, neither here nor in the backward pass, which computes them again.
-  // Gradients flow to hidden and to the head's weight from both results.
+  // (float32 [num_rows], each > 0). Computes in chunks of rows, so the full [num_rows, vocab]
+  // logits never exist, neither here nor in the backward pass, which recomputes them. Gradients
+  // flow to hidden and to the head's weight from both results.
   LogProbs HeadLogProbs(const ParameterProvider& params, const at::Tensor& hidden,
                         const at::Tensor& targets, const at::Tensor& temperatures) const;
 
-  // Of a model with a value head: a scalar of each row, float32 [num_rows], computed in float32.
+  // For a model with a value head: one scalar per row, float32 [num_rows], computed in float32.
   at::Tensor Values(const ParameterProvider& params, const at::Tensor& hidden) const;
 
  private:
@@ -99,7 +99,7 @@ class Transformer {
   };
 
   ModelSpec spec_;
-  comm::ProcessGroup* tensor_group_;  // null where the model is not split
+  comm::ProcessGroup* tensor_group_;  // null: not split
   ParameterTable table_;
   std::vector<Layer> layers_;
   Range vocabulary_;                // of this rank

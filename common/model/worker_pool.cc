@@ -8,21 +8,21 @@
 #include "common/probe/cpu_list.h"
 #include "hwy/cache_control.h"
 
-// Of the OpenMP library that LibTorch's threads are from; for the calling thread alone.
+// Declared by the OpenMP library whose threads LibTorch uses; affects only the calling thread.
 extern "C" void omp_set_num_threads(int num_threads);
 
 namespace tandem::model {
 namespace {
 
-// Looks at the state between two naps of the processor, before a worker sleeps: some hundred
-// microseconds, longer than what lies between two steps of an engine that is at work.
+// Polls of the state, with a pause in between, before a worker sleeps: some hundred microseconds,
+// longer than the gap between two steps of a busy engine.
 constexpr int kLooksBeforeSleep = 4000;
-// The same before a caller that waits for a worker lets others have its core.
+// Polls before a caller that waits for a worker yields its core.
 constexpr int kLooksBeforeYield = 4000;
 constexpr int64_t kMostThreads = 0xFFFF;
 
 thread_local WorkerPool* current = nullptr;
-thread_local bool within = false;  // a body of a pool
+thread_local bool within = false;  // this thread runs a pool's body
 
 uint64_t NextOf(uint64_t state) { return state & 0xFFFF; }
 uint64_t RangesOf(uint64_t state) { return state >> 16 & 0xFFFF; }
@@ -48,7 +48,7 @@ void WorkerPool::Pin(size_t thread) const {
 
 WorkerPool::~WorkerPool() {
   stopping_ = true;
-  state_ += uint64_t{1} << 32;  // another generation, without ranges
+  state_ += uint64_t{1} << 32;  // new generation, without ranges
   state_.notify_all();
   for (std::thread& worker : workers_) worker.join();
 }
@@ -79,7 +79,7 @@ void WorkerPool::DoRanges() {
   uint64_t state = state_.load();
   while (HasRange(state)) {
     if (!state_.compare_exchange_weak(state, state + 1)) continue;
-    // The section cannot end before this range is done, so what it is stays in place.
+    // The section cannot end before this range is done, so count_ and body_ stay unchanged.
     const auto ranges = static_cast<int64_t>(RangesOf(state));
     const auto range = static_cast<int64_t>(NextOf(state));
     try {

@@ -1,7 +1,7 @@
 // WorkerPool: threads that stay awake between the parallel sections of a step. A step of a small
-// model has some thirty sections of a few microseconds each; OpenMP puts its threads to sleep
-// between them as soon as the process has more threads than cores, and waking one costs as much as
-// a section.
+// model has some thirty sections of a few microseconds each. OpenMP puts its threads to sleep
+// between them when the process has more threads than cores, and waking one costs as much as a
+// section.
 //
 //   WorkerPool pool(at::get_num_threads());
 //   const UseWorkerPool use(&pool);    // this thread's loops of cpu_dispatch.h now run in it
@@ -20,33 +20,34 @@
 
 namespace tandem::model {
 
-// Run() is called by one thread at a time. Workers sleep after a short while without work. A range
-// that no worker has begun is done by the caller, so that a pool on a machine that is busy with
-// other things is no slower than one thread.
+// One thread at a time calls Run(). Workers sleep after a short while without work. The caller
+// executes ranges that no worker has started, so on a busy machine a pool is no slower than one
+// thread.
 class WorkerPool {
  public:
-  // The caller is one of `num_threads`; the pool starts the others. Given `cpus`, the calling
-  // thread is pinned to the first of them and each other one to the next, as far as there are any;
-  // one that the process may not use is passed over.
+  // The caller counts as one of `num_threads`; the pool starts the others. Given `cpus`, pins the
+  // calling thread to the first and each worker to the next, until the list ends; skips a CPU that
+  // the process may not use.
   explicit WorkerPool(int num_threads, std::vector<int> cpus = {});
-  // No Run() may be under way.
+  // No Run() may be in progress.
   ~WorkerPool();
 
   int num_threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-  // Calls body(begin, end) for ranges that cover [0, count), one a thread and as long as each other
-  // where that can be. Returns when all are done; an exception of a body is thrown again. Within a
-  // body it calls body(0, count).
+  // Calls body(begin, end) for ranges that cover [0, count), one per thread and of equal length if
+  // possible. Returns when all are done; rethrows an exception of a body. Within a body it calls
+  // body(0, count).
   void Run(int64_t count, const kernels::RangeBody& body);
 
  private:
   void Work();
   void Pin(size_t thread) const;
-  // Does ranges of the present section until there is none left.
+  // Runs ranges of the current section until none is left.
   void DoRanges();
 
-  // Generation of the section (32 bits), its number of ranges and the next range (16 bits each): a
-  // range is taken by adding one, which fails where the section is another by now.
+  // Generation of the section (32 bits), its number of ranges and the next range (16 bits each). A
+  // thread claims a range by a compare-and-swap that adds one, which fails if the section has
+  // changed.
   std::atomic<uint64_t> state_{0};
   std::atomic<int64_t> num_done_{0};
   std::atomic<int> num_asleep_{0};
@@ -59,9 +60,9 @@ class WorkerPool {
   std::vector<std::thread> workers_;
 };
 
-// While it lives, loops that the constructing thread starts run in the pool, and ATen's operations
-// in that thread alone: its threads would wait awake for the pool's cores. Null: all in ATen's
-// threads.
+// During its lifetime, loops that the constructing thread starts run in the pool, and ATen's
+// operations in that thread alone: ATen's threads would spin on the pool's cores. Null: all in
+// ATen's threads.
 class UseWorkerPool {
  public:
   explicit UseWorkerPool(WorkerPool* pool);
@@ -77,7 +78,7 @@ class UseWorkerPool {
 // The pool in use on this thread, or null.
 WorkerPool* CurrentWorkerPool();
 
-// How many threads a loop of cpu_dispatch.h has here: the pool's, or else ATen's.
+// Number of threads of a loop of cpu_dispatch.h on this thread: the pool's, or else ATen's.
 int NumThreads();
 
 }  // namespace tandem::model

@@ -1,12 +1,12 @@
-// HOST:PORT as users and peers write it, read in one way everywhere.
+// HostPort: the one parser of HOST:PORT text from users and peers.
 //
 //   ASSIGN_OR_RETURN(const net::HostPort peer, net::ParseHostPort("trainer-0.tandem:5000"));
 //   ASSIGN_OR_RETURN(const net::HostPort listen, net::ParseListenAddress("[::]:0"));
 //   listen.host  // "::"
-//   listen.port = 41234;  listen.ToString()  // "[::]:41234"
+//   const std::string text = listen.ToString();  // "[::]:0"
 //
-// A host is a name, an IPv4 address, or an IPv6 address, which stands in brackets, for without them
-// nobody knows where the port begins. Names are not looked up.
+// A host is a name, an IPv4 address, or an IPv6 address in brackets; without brackets it is
+// ambiguous where the port begins. Nothing here looks up names.
 #ifndef TANDEM_COMMON_NET_HOST_PORT_H_
 #define TANDEM_COMMON_NET_HOST_PORT_H_
 
@@ -23,23 +23,23 @@ struct HostPort {
   std::string host;  // without the brackets of IPv6
   int port = 0;
 
-  // With them, where the host has colons.
+  // Adds brackets when the host contains colons.
   std::string ToString() const;
 
   friend bool operator==(const HostPort&, const HostPort&) = default;
 };
 
-// Where somebody is: the port is from 1 to 65535. INVALID_ARGUMENT says what was expected, what was
-// found, and, where that can be told, what to write instead.
+// Parses an address to connect to; the port is 1 to 65535. INVALID_ARGUMENT says what was expected,
+// what was found and, where known, what to write instead.
 absl::StatusOr<HostPort> ParseHostPort(absl::string_view text);
 
-// The same where the port may be left out.
+// Like the above, but the port is optional.
 absl::StatusOr<HostPort> ParseHostPort(absl::string_view text, int default_port);
 
-// Where to listen: port 0 takes a free one.
+// Parses an address to listen on; port 0 means any free port.
 absl::StatusOr<HostPort> ParseListenAddress(absl::string_view text);
 
-// Whether it stands for every interface of a host: 0.0.0.0 or ::.
+// True for 0.0.0.0 and ::, which stand for every interface of a host.
 bool IsAnyAddress(const HostPort& address);
 
 }  // namespace tandem::net

@@ -1,8 +1,8 @@
-// Listening sockets of TCP. None blocks, and child processes inherit none.
+// TCP listening sockets: non-blocking and close-on-exec.
 //
 //   ASSIGN_OR_RETURN(std::vector<net::Listener> listeners,
 //                    net::ListenAtAll({"trainer-0.tandem", 0}, /*backlog=*/512));
-//   listeners.front().address.port()  // which was taken, where it was 0
+//   const int port = listeners.front().address.port();  // the real port, also when 0 was requested
 #ifndef TANDEM_COMMON_NET_LISTENER_H_
 #define TANDEM_COMMON_NET_LISTENER_H_
 
@@ -19,21 +19,21 @@ struct Listener {
   SocketAddress address;
 };
 
-// At one address, and its family alone. Errors, with the system's reason: NOT_FOUND where the
-// address, or its family, is none of this host's; UNAVAILABLE.
+// Listens at one address, in its own family only. Errors carry the system's reason: NOT_FOUND if
+// this host does not have the address or its family; otherwise UNAVAILABLE.
 absl::StatusOr<Listener> Listen(const SocketAddress& address, int backlog);
 
-// At every interface of this host: one socket for IPv6 and IPv4, or IPv4 alone where the host has
-// no IPv6. UNAVAILABLE, with the system's reason.
+// Listens on every interface of this host: one socket for IPv6 and IPv4, or IPv4 only if the host
+// has no IPv6. UNAVAILABLE carries the system's reason.
 absl::StatusOr<Listener> ListenEverywhere(int port, int backlog);
 
-// At those addresses of a name or number that are this host's, by the same port; everywhere for one
-// that stands for every interface. UNAVAILABLE, with the system's reason, where there is none, or
-// one cannot be listened at: it may be another's.
+// Resolves `address` and listens, on one port, at each result that belongs to this host; a wildcard
+// address listens on every interface. UNAVAILABLE carries the system's reason: no result is local,
+// or one cannot be bound, for example because another process holds it.
 absl::StatusOr<std::vector<Listener>> ListenAtAll(const HostPort& address, int backlog);
 
-// Whether accept() failed with `error` because the process or the system has no descriptor or no
-// memory left; otherwise that one connection is gone.
+// True if accept() failed with `error` because the process or the system is out of descriptors or
+// memory; any other error concerns that one connection.
 bool IsOutOfDescriptors(int error);
 
 }  // namespace tandem::net

@@ -1,4 +1,4 @@
-// The time that poll(2) is to wait, as it wants it.
+// Converts a duration to the timeout argument of poll(2).
 #ifndef TANDEM_COMMON_NET_POLL_TIMEOUT_H_
 #define TANDEM_COMMON_NET_POLL_TIMEOUT_H_
 
@@ -8,8 +8,8 @@
 
 namespace tandem::net {
 
-// In milliseconds, rounded up, lest the last one be spent spinning, and an hour at most; -1 for
-// ever.
+// Returns milliseconds, rounded up so that the last one is not spent spinning, at most one hour; -1
+// (no timeout) for an infinite duration.
 inline int PollTimeout(absl::Duration wait) {
   if (wait == absl::InfiniteDuration()) return -1;
   return static_cast<int>(absl::ToInt64Milliseconds(

@@ -25,7 +25,7 @@ struct Range {
   int end;
 };
 
-// The larger of the two ranges around that of which the system hands out ports.
+// The larger of the two ranges around ip_local_port_range, or all ports if both are too small.
 Range Candidates() {
   int first = 32768;
   int last = 60999;
@@ -36,8 +36,8 @@ Range Candidates() {
   return larger.end - larger.begin >= kFewest ? larger : Range{kLowest, 65536};
 }
 
-// Whether this process now has the name by which the port is reserved. The system frees it when the
-// process ends, however it does.
+// Reserves the port by binding a socket name; false if it is taken. The system frees the name when
+// the process ends, however it does.
 bool Reserve(int port) {
   const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return false;

@@ -1,4 +1,4 @@
-// Ports for programs that are told where to listen before they are started.
+// Reserves ports for programs that must know their port before they start.
 #ifndef TANDEM_COMMON_NET_RESERVED_PORT_H_
 #define TANDEM_COMMON_NET_RESERVED_PORT_H_
 
@@ -6,10 +6,10 @@
 
 namespace tandem::net {
 
-// A port of 127.0.0.1 that nobody listens at and that nobody else gets: not of the system, which
-// hands out those of ip_local_port_range and no others, and not of this function, in whatever
-// process of the network namespace, until this process ends. RESOURCE_EXHAUSTED where all are
-// taken.
+// Returns a port of 127.0.0.1 that nobody listens on and nobody else gets until this process ends:
+// it lies outside ip_local_port_range, from which the system picks (unless fewer than 1000 usable
+// ports do), and no other call of this function in the network namespace returns it.
+// RESOURCE_EXHAUSTED if all are taken.
 absl::StatusOr<int> ReservePort();
 
 }  // namespace tandem::net

@@ -1,4 +1,4 @@
-// SocketAddress: where a socket is, of either family, as the system writes it.
+// SocketAddress: an IPv4 or IPv6 socket address in the system's binary form.
 //
 //   ASSIGN_OR_RETURN(std::vector<net::SocketAddress> addresses, net::Resolve({"localhost", 5000}));
 #ifndef TANDEM_COMMON_NET_SOCKET_ADDRESS_H_
@@ -25,11 +25,12 @@ struct SocketAddress {
   void set_port(int port);
 };
 
-// The addresses of a name or a number, with its port; those that the system prefers come first.
-// UNAVAILABLE, with the resolver's reason. Takes as long as the resolver does.
+// Resolves a host name or numeric address; each result has `address`'s port, and the system's
+// preferred addresses come first. Blocks as long as the resolver does. UNAVAILABLE carries its
+// reason.
 absl::StatusOr<std::vector<SocketAddress>> Resolve(const HostPort& address);
 
-// Whether the host is a number, and so needs no resolver.
+// True if the host is a numeric address, which needs no resolver.
 bool IsNumber(const HostPort& address);
 
 }  // namespace tandem::net

@@ -15,7 +15,7 @@
 namespace tandem::plan {
 namespace {
 
-// Whether every rank of a tensor-parallel group would have as many key-value heads.
+// Whether every rank of a tensor-parallel group would have the same number of key-value heads.
 bool DividesHeads(const model::ModelSpec& spec, int tp) {
   return std::all_of(spec.layers.begin(), spec.layers.end(), [tp](const model::LayerSpec& layer) {
     return layer.attention.num_kv_heads % tp == 0;
@@ -26,7 +26,7 @@ using config::v1::ActivationCheckpointing;
 using config::v1::Offload;
 using config::v1::RunConfig;
 
-// Longer micro-batches gain nothing: the products are large enough.
+// Longer micro-batches gain nothing: the products are already large enough.
 constexpr int64_t kMostMicroBatchTokens = 32768;
 constexpr double kAsFast = 1.02;
 constexpr size_t kMostReasons = 10;
@@ -81,7 +81,7 @@ class Search {
     return request_.hardware.is_gpu ? config::v1::OFFLOAD_CPU : config::v1::OFFLOAD_DISK;
   }
 
-  // Simple ones first.
+  // Simple meshes first.
   absl::StatusOr<std::vector<comm::MeshShape>> Meshes(bool shares_sequences) const {
     const int ranks = static_cast<int>(request_.config.trainer().ranks());
     if (!request_.config.trainer().mesh_shape().empty() || Stated("trainer.sharding_strategy")) {
@@ -97,7 +97,7 @@ class Search {
     const auto stated_sequence =
         static_cast<int>(request_.config.trainer().ulysses_sequence_parallel_size());
     for (int tp = 1; tp <= std::min(ranks, request_.hardware.per_host); ++tp) {
-      // Where parts are unequal, ranks wait for the largest.
+      // With unequal parts, ranks wait for the largest.
       if (ranks % tp != 0 || !DividesHeads(request_.spec, tp)) continue;
       for (int shard = ranks / tp; shard >= 1; --shard) {
         if (ranks / tp % shard != 0) continue;
@@ -131,7 +131,7 @@ class Search {
     }
   }
 
-  // With the largest micro-batches that fit.
+  // Uses the largest micro-batches that fit.
   void Try(const comm::MeshShape& mesh, ActivationCheckpointing mode, Offload offload) {
     RunConfig config = request_.config;
     config::v1::TrainerConfig& trainer = *config.mutable_trainer();
@@ -227,7 +227,7 @@ class Search {
     return reasons;
   }
 
-  // What it would take.
+  // The memory that it would need.
   std::string Problem(const RunPlan& least) const {
     if (!least.budget.problem.empty()) return least.problem;
     std::string problem = absl::StrCat(
@@ -251,8 +251,8 @@ class Search {
   }
 
   const PlanRequest& request_;
-  std::optional<RunPlan> best_;   // of those that fit
-  std::optional<RunPlan> least_;  // of those that do not, the one that needs least
+  std::optional<RunPlan> best_;   // best plan that fits
+  std::optional<RunPlan> least_;  // of plans that do not fit, the one with the lowest peak
   absl::Status first_error_;
   std::vector<std::string> tried_;
   std::set<std::string> unbuilt_;

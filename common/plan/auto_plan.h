@@ -1,4 +1,4 @@
-// `trainer.mesh: auto`: the search for a plan.
+// Searches for a plan for `trainer.mesh: auto`.
 #ifndef TANDEM_COMMON_PLAN_AUTO_PLAN_H_
 #define TANDEM_COMMON_PLAN_AUTO_PLAN_H_
 
@@ -9,12 +9,12 @@
 namespace tandem::plan {
 
 // Tries every mesh that the ranks and the model allow, with each mode of checkpointing and the
-// largest micro-batch that fits; where nothing fits also with sequences shared among ranks, and
-// then with the state offloaded. Of what fits the fastest by step_cost.h is taken; of equals
-// (within 2%) the one with fewer dimensions, then less computed again.
+// largest micro-batch that fits. If nothing fits, also tries sequence parallelism, and then
+// offloading. Returns the fastest plan that fits, by step_cost.h; among plans within 2% the one
+// with fewer dimensions, then with less recomputation.
 absl::StatusOr<RunPlan> ChoosePlan(const PlanRequest& request);
 
-// One configuration, with every value plain.
+// Evaluates one configuration whose values are all plain (no auto).
 absl::StatusOr<RunPlan> EvaluatePlan(const PlanRequest& request,
                                      const config::v1::RunConfig& config);
 

@@ -15,7 +15,7 @@ BatchPlan PlanBatch(const config::v1::RunConfig& config, const comm::MeshShape& 
   plan.mini_batch_samples = arithmetic.mini_batch_prompts * config.rollout().n();
   plan.optimizer_steps = arithmetic.optimizer_steps;
   plan.data_ranks = mesh.num_data_ranks();
-  // Nothing depends on the last token, so the model does not see it.
+  // Nothing depends on the last token, so the model does not process it.
   plan.longest_sequence =
       std::max<int64_t>(1, config.data().max_prompt_length() + config.rollout().max_tokens() - 1);
   plan.samples_per_rank = CeilDivide(plan.mini_batch_samples, plan.data_ranks);

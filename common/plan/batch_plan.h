@@ -1,5 +1,5 @@
-// The batch arithmetic of a training step: prompts, samples, optimizer steps, and what of them one
-// rank computes at once, at most.
+// The batch arithmetic of a training step: prompts, samples, optimizer steps, and the largest part
+// of them that one rank computes at once.
 #ifndef TANDEM_COMMON_PLAN_BATCH_PLAN_H_
 #define TANDEM_COMMON_PLAN_BATCH_PLAN_H_
 
@@ -14,24 +14,24 @@ namespace tandem::plan {
 struct BatchPlan {
   int64_t prompts = 0;
   int64_t samples = 0;
-  int64_t mini_batch_samples = 0;   // of one optimizer step
-  int64_t optimizer_steps = 0;      // of one training step, all epochs
-  int64_t data_ranks = 1;           // groups of ranks with sequences of their own
-  int64_t longest_sequence = 0;     // tokens that the model sees of a sample, at most
-  int64_t samples_per_rank = 0;     // of one optimizer step, the fullest data rank's
-  int64_t micro_batch_samples = 0;  // of the longest, together
-  int64_t micro_batches = 0;        // of one optimizer step, where every sample is the longest
-  int64_t step_tokens = 0;          // of one training step, all ranks, at most
+  int64_t mini_batch_samples = 0;   // per optimizer step
+  int64_t optimizer_steps = 0;      // per training step, all epochs
+  int64_t data_ranks = 1;           // groups of ranks that process distinct sequences
+  int64_t longest_sequence = 0;     // most tokens of a sample that the model sees
+  int64_t samples_per_rank = 0;     // per optimizer step, on the fullest data rank
+  int64_t micro_batch_samples = 0;  // samples of the longest length per micro-batch
+  int64_t micro_batches = 0;        // per optimizer step, if every sample has the longest length
+  int64_t step_tokens = 0;          // most tokens of one training step, all ranks
 };
 
-// Every sample as long as data.max_prompt_length and rollout.max_tokens allow.
+// Plans for samples that are all as long as data.max_prompt_length and rollout.max_tokens allow.
 BatchPlan PlanBatch(const config::v1::RunConfig& config, const comm::MeshShape& mesh);
 
-// The fullest micro-batch of that batch.
+// Returns the fullest micro-batch of that batch.
 RankWorkload WorkloadOf(const config::v1::RunConfig& config, const BatchPlan& batch);
 
-// `sequences` of `length` tokens, all of them trained on, on each data rank: what `tandem bench
-// train` does.
+// Returns the workload of `tandem bench train`: `sequences` of `length` tokens on each data rank,
+// all tokens trained on.
 RankWorkload SupervisedWorkload(int64_t sequences, int64_t length, int64_t max_tokens);
 
 }  // namespace tandem::plan

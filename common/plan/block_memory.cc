@@ -21,7 +21,7 @@ struct Sizes {
     scale = s.tokens * kFloat;
     head_scales = s.qk_norm ? s.tokens * (s.heads + s.kv_heads) * kFloat : 0;
     log_sum_exp = s.attention_tokens * s.attention_heads * kFloat;
-    // The same elements, sharded by heads instead of tokens; few heads are there on every rank.
+    // The same elements, sharded by heads instead of tokens; every rank holds a copy of few heads.
     const int64_t attention_row = s.attention_tokens * s.head_dim * s.element_bytes;
     attention_q = attention_row * s.attention_heads;
     attention_kv = attention_row * s.attention_kv_heads;
@@ -34,8 +34,8 @@ struct Sizes {
       sum_blocks;
 };
 
-// What eager_ops.cc leaves beside the fused kernels' tensors: its float32 copies. An op in float32
-// makes no copy of its input.
+// Tensors of eager_ops.cc beyond those of the fused kernels: its float32 copies. An op in float32
+// does not copy its input.
 struct PlainExtras {
   explicit PlainExtras(const BlockShape& s) {
     const bool wide = s.element_bytes != kFloat;
@@ -44,13 +44,13 @@ struct PlainExtras {
       // x widened, and x / rms.
       norm = (wide ? 2 : 1) * s.tokens * s.hidden * kFloat;
       if (s.qk_norm) rotate = (wide ? 2 : 1) * s.tokens * (s.q() + s.kv()) * kFloat;
-      // Halves of the rotation and their sum, for the time of the op.
+      // Halves of the rotation and their sum, during the op.
       rotate_temporary = 3 * s.tokens * s.q() * kFloat;
       // gate and up widened, the sigmoid, and gate x sigmoid.
       swiglu = (wide ? 4 : 2) * s.tokens * s.intermediate * kFloat;
     }
     if (plain || s.kernels == Kernels::kCpuPlainScores) {
-      // Of each sequence: softmax [heads, n, n] and the mask [n, n]; q, k and v widened, k and v
+      // For each sequence: softmax [heads, n, n] and the mask [n, n]; q, k and v widened, k and v
       // repeated for every head.
       const int64_t n = s.longest_sequence;
       const int64_t per_sequence = s.attention_heads * n * n * kFloat + n * n;
@@ -101,7 +101,7 @@ Size BlockGraph::Forward(MemoryLedger& ledger, const BlockShape& shape, Mode mod
   const auto take = [&ledger](int64_t bytes) {
     return ledger.Take(MemoryKind::kActivations, bytes);
   };
-  // The results of Transformer::Block's ops are locals, so all of them live until its end.
+  // The results of Transformer::Block's ops are local variables, so all of them live until its end.
   Saved s;
   s.norm_wide = take(extra.norm);
   s.normed = take(size.hidden);
@@ -114,7 +114,7 @@ Size BlockGraph::Forward(MemoryLedger& ledger, const BlockShape& shape, Mode mod
   }
   const Size q_and_k = s.rotated;
   if (shape.exchanges_sequences) {
-    // Heads are put together to be sent, and arrive in a tensor of their own.
+    // Heads are concatenated to be sent, and arrive in a separate tensor.
     const Size sent = take(size.attention_q + 2 * size.attention_kv);
     s.rotated = take(size.attention_q + 2 * size.attention_kv);
   }
@@ -195,7 +195,7 @@ std::vector<Size> BlockGraph::Backward(MemoryLedger& ledger, const BlockShape& s
     gradients.push_back(
         ledger.Take(MemoryKind::kGradientBuffers, rows * columns * shape.element_bytes));
   };
-  // A column sum keeps its blocks where it need not be rounded; rounding makes a copy.
+  // A column sum keeps its blocks if it need not be rounded; rounding makes a copy.
   const auto sum_over_rows = [&](int64_t columns) {
     const Size blocks =
         ledger.Take(MemoryKind::kGradientBuffers, size.sum_blocks * columns * kFloat);
@@ -208,7 +208,8 @@ std::vector<Size> BlockGraph::Backward(MemoryLedger& ledger, const BlockShape& s
   Saved s = std::move(saved_);
   saved_ = Saved();
 
-  // Each op makes the gradients of its inputs; then autograd frees what it saved and was given.
+  // Each op allocates the gradients of its inputs; then autograd frees what the op saved and its
+  // output gradients.
   Size grad_activated = take(size.inner);
   weight(shape.hidden, shape.intermediate);
   if (shape.mlp_bias) sum_over_rows(shape.hidden);
@@ -230,7 +231,7 @@ std::vector<Size> BlockGraph::Backward(MemoryLedger& ledger, const BlockShape& s
   grad_gate_up.reset();
   if (shape.sums_over_ranks) grad_mlp_in = take(size.hidden);
 
-  // Of the residual stream: held until the input's other gradient is added to it.
+  // Gradient of the residual stream: held until the input's other gradient is added to it.
   Size grad_residual;
   {
     const Size temporary = take(extra.norm);

@@ -1,10 +1,11 @@
 // The tensors of one transformer block, forward and backward, as sizes: which op of
-// common/model/transformer.cc makes what, what its autograd function saves, and when each is freed.
+// common/model/transformer.cc allocates what, what its autograd function saves, and when each
+// tensor is freed.
 //
-// Sizes are derived from the code, not fitted: norm.cc saves the sum and an inverse RMS, linear.cc
-// its input, rotary.cc the projection where q and k are normed, packed_attention.cc q, k, v, its
-// result and log-sum-exp, swiglu.cc its input. A GPU takes the plain ops of eager_ops.cc, which
-// compute in float32 and leave more behind.
+// Sizes are derived from the code, not fitted: norm.cc saves the sum and an inverse RMS; linear.cc
+// its input; rotary.cc the projection if q and k are normed; packed_attention.cc q, k, v, its
+// result and log-sum-exp; swiglu.cc its input. A GPU uses the plain ops of eager_ops.cc, which
+// compute in float32 and save more.
 #ifndef TANDEM_COMMON_PLAN_BLOCK_MEMORY_H_
 #define TANDEM_COMMON_PLAN_BLOCK_MEMORY_H_
 
@@ -17,14 +18,14 @@
 
 namespace tandem::plan {
 
-// Which implementation of the ops computes.
+// The implementation of the ops.
 enum class Kernels {
-  kCpu,             // ours, fused
-  kCpuPlainScores,  // ours, but attention by matrix products and a softmax
-  kPlain,           // all of eager_ops.cc, in float32: a GPU
+  kCpu,             // our fused kernels
+  kCpuPlainScores,  // our kernels, but attention as matrix products and a softmax
+  kPlain,           // eager_ops.cc, in float32: a GPU
 };
 
-// What one rank computes of a block.
+// The part of a block that one rank computes.
 struct BlockShape {
   int64_t tokens = 0;            // of the residual stream
   int64_t attention_tokens = 0;  // tokens that attention sees: those of all ranks of a sequence
@@ -44,26 +45,26 @@ struct BlockShape {
   int64_t kv() const { return kv_heads * head_dim; }
 };
 
-// Of a layer of the model. `tokens` and `sequences` are those of the ranks that share the
-// sequences, together.
+// Returns the shape for a layer of the model. `tokens` and `sequences` are totals over the ranks
+// that share the sequences.
 BlockShape MakeBlockShape(const model::LayerSpec& layer, int64_t hidden_size,
                           const comm::MeshShape& mesh, int64_t element_bytes, Kernels kernels,
                           int64_t tokens, int64_t sequences, int64_t longest_sequence);
 
-// What a forward pass leaves for the backward pass beside the block's input and output.
+// The tensors that a forward pass saves for the backward pass besides the block's input and output.
 class BlockGraph {
  public:
   enum class Mode {
     kNoGraph,    // nothing is saved
     kFull,       // everything that backward needs
-    kSelective,  // results of matrix products and attention; the rest is computed again
+    kSelective,  // saves results of matrix products and attention, recomputes the rest
   };
 
   // Runs the block forward. Returns the output.
   static Size Forward(MemoryLedger& ledger, const BlockShape& shape, Mode mode, BlockGraph& graph);
 
-  // Runs it backward and frees what was saved on the way. Returns the gradients of parameters and
-  // input.
+  // Runs the block backward and frees saved tensors on the way. Returns the gradients of parameters
+  // and input.
   std::vector<Size> Backward(MemoryLedger& ledger, const BlockShape& shape);
 
  private:
@@ -73,7 +74,7 @@ class BlockGraph {
     Size norm_wide, rotate_wide, scores, residual_wide, swiglu_wide;  // of the plain ops
   };
 
-  // Makes again what a selective graph left out.
+  // Recomputes what a selective graph did not save.
   void Recompute(MemoryLedger& ledger, const BlockShape& shape);
 
   Saved saved_;

@@ -1,4 +1,4 @@
-// The data files of this folder, compiled in.
+// The data files of this folder, compiled into the binary.
 #ifndef TANDEM_COMMON_PLAN_DATA_H_
 #define TANDEM_COMMON_PLAN_DATA_H_
 

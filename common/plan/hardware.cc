@@ -39,7 +39,7 @@ absl::StatusOr<int> Count(const std::string& text, absl::string_view part) {
   return Expected(text, absl::StrCat("\"", part, "\" is no count from 1 to ", kMostAccelerators));
 }
 
-// One entry of hardware.yaml. Errors name the key and, in a file, its line.
+// Parses one entry of hardware.yaml. Errors name the key and, in a file, its line.
 absl::StatusOr<Hardware> ReadEntry(const YAML::Node& node, const std::string& place) {
   Hardware out;
   if (!node.IsMap()) {
@@ -182,7 +182,7 @@ absl::StatusOr<Hardware> ParseHardware(const std::string& text) {
     }
     return hardware;
   }
-  // From the end, for a name may hold an x.
+  // Parses from the end, because a name may contain an x.
   std::vector<std::string> pieces = absl::StrSplit(lower, 'x');
   std::vector<int> counts;
   while (pieces.size() > 1 && counts.size() < 2 && !pieces.back().empty() &&

@@ -15,14 +15,14 @@ namespace tandem::plan {
 struct Hardware {
   std::string name;  // "h100"
   bool is_gpu = false;
-  int per_host = 1;  // accelerators; processes of the trainer, where there are none
+  int per_host = 1;  // accelerators; trainer processes if there are none
   int hosts = 1;
-  // Of one accelerator; of a host, shared by all processes on it, where there are none.
+  // Per accelerator; without accelerators per host, shared by all its processes.
   int64_t memory_bytes = 0;
-  int64_t reserved_bytes = 0;  // of it, for each process, that tensors cannot have
+  int64_t reserved_bytes = 0;  // part of it, per process, that tensors cannot use
   double flops = 0;            // bfloat16, per accelerator
-  double efficiency = 0.4;     // share of them that a step reaches
-  double intra_host = 0;       // bytes per second, of one accelerator
+  double efficiency = 0.4;     // share of them that a step achieves
+  double intra_host = 0;       // bytes per second, per accelerator
   double inter_host = 0;
   int64_t host_memory_bytes = 0;
   double host_link = 0;
@@ -33,12 +33,13 @@ struct Hardware {
   std::string Describe() const;
 };
 
-// NAME x PER_HOST x HOSTS ("h100x8x4", "a100x8"); cpu:MEMORY:RANKSxHOSTS with the memory of a host
-// ("cpu:24gib:2x1"); or a YAML file with the keys of hardware.yaml, and name, per_host, hosts.
-// INVALID_ARGUMENT says what is wrong; an unknown name is answered with the nearest.
+// Parses NAME x PER_HOST x HOSTS ("h100x8x4", "a100x8"); cpu:MEMORY:RANKSxHOSTS with the memory of
+// a host ("cpu:24gib:2x1"); or the path of a YAML file with the keys of hardware.yaml, and name,
+// per_host, hosts. INVALID_ARGUMENT describes the error; for an unknown name it suggests the
+// nearest.
 absl::StatusOr<Hardware> ParseHardware(const std::string& text);
 
-// This host's memory that is free now, for `ranks` trainer processes.
+// Describes this host, with its currently free memory, for `ranks` trainer processes.
 Hardware ThisMachine(int ranks);
 
 }  // namespace tandem::plan

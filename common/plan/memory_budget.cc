@@ -62,7 +62,7 @@ MemoryBudget BudgetOf(const config::v1::RunConfig& config, const Hardware& hardw
       if (rollout.total() > most) {
         budget.problem = TooLargeForRollout(config, rollout, most, "an accelerator");
       }
-      // The other process has a context and communicators too.
+      // The other process also has a context and communicators.
       if (budget.shared) budget.rank_bytes -= rollout.total() + hardware.reserved_bytes / 2;
     }
   } else {

@@ -1,4 +1,4 @@
-// Who shares which memory: how much of it a trainer rank may have.
+// Divides memory among processes: how much a trainer rank may use.
 #ifndef TANDEM_COMMON_PLAN_MEMORY_BUDGET_H_
 #define TANDEM_COMMON_PLAN_MEMORY_BUDGET_H_
 
@@ -14,20 +14,20 @@ namespace tandem::plan {
 
 struct MemoryBudget {
   int64_t rank_bytes = 0;       // for the tensors of one trainer rank
-  int64_t rollout_bytes = 0;    // for one rollout rank; 0 where there is none
-  int64_t process_bytes = 0;    // that a process takes beside its tensors
+  int64_t rollout_bytes = 0;    // for one rollout rank; 0: no rollouts
+  int64_t process_bytes = 0;    // memory of a process besides its tensors
   bool shared = false;          // rollouts and trainer ranks are on the same accelerators or hosts
-  int64_t rollouts_beside = 0;  // rollout ranks that share what one trainer rank, or host, has
-  std::string problem;          // "KEY: what does not fit", empty where all is well
+  int64_t rollouts_beside = 0;  // rollout ranks that share one trainer rank's, or host's, memory
+  std::string problem;          // "KEY: what does not fit"; empty if everything fits
 };
 
-// On GPUs a rollout has accelerators of its own where there are enough for both, and shares one
-// with a trainer rank otherwise. Without GPUs all processes of a host share its memory.
-// trainer.memory_megabytes states a rank's share, whatever else there is.
+// On GPUs rollouts have their own accelerators if there are enough for both; otherwise each shares
+// one with a trainer rank. Without GPUs all processes of a host share its memory.
+// trainer.memory_megabytes, if set, overrides a rank's share.
 MemoryBudget BudgetOf(const config::v1::RunConfig& config, const Hardware& hardware,
                       const RolloutMemory& rollout, bool with_rollouts);
 
-// "PLACE: KEY: problem" for a message that begins with a key that was stated somewhere.
+// Returns "PLACE: KEY: problem" for a message that begins with a key that some place sets.
 std::string WithPlace(const config::Places& places, const std::string& message);
 
 // "79.6 GiB", "512.0 MiB".

@@ -1,6 +1,6 @@
-// MemoryLedger: a trainer's tensors as sizes alone. Code that follows the trainer step by step
-// takes and drops sizes where the trainer makes and drops tensors; the ledger remembers the largest
-// sum and what it consisted of.
+// MemoryLedger: simulates a trainer's tensors as sizes. Code that follows the trainer step by step
+// takes and drops sizes where the trainer allocates and frees tensors; the ledger records the peak
+// sum and its composition.
 //
 //   MemoryLedger ledger;
 //   Size x = ledger.Take(MemoryKind::kActivations, tokens * hidden * 4);
@@ -25,11 +25,11 @@ enum class MemoryKind {
   kOptimizer,        // two float32 moments
   kReference,        // the frozen reference: masters, shards and gathered units
   kCritic,           // the critic's masters, gradients, moments and gathered units
-  kGatheredUnits,    // units in compute dtype, whole, while they are computed with
+  kGatheredUnits,    // whole units in compute dtype, while in use
   kGradientBuffers,  // gradients of whole units on their way to the shards
   kActivations,      // what the forward pass keeps for the backward pass, and its temporaries
   kHead,             // chunks of logits, and the head's gradient
-  kBatch,            // the packed micro-batches and what is known of their tokens
+  kBatch,            // the packed micro-batches and per-token data
   kTransfer,         // buckets of a weight update
 };
 inline constexpr size_t kNumMemoryKinds = 11;
@@ -41,7 +41,7 @@ std::string MemoryKindKey(MemoryKind kind);
 
 struct MemorySnapshot {
   std::array<int64_t, kNumMemoryKinds> bytes{};  // by kind
-  std::string place;                             // where in the step
+  std::string place;                             // position in the step
 
   int64_t of(MemoryKind kind) const { return bytes[static_cast<size_t>(kind)]; }
   int64_t total() const;
@@ -49,14 +49,14 @@ struct MemorySnapshot {
 
 class MemoryLedger;
 
-// Counts while any copy of it lives. The ledger outlives it.
+// Counts while any copy of it exists. The ledger must outlive it.
 using Size = std::shared_ptr<const void>;
 
-// One thread.
+// Single-threaded.
 class MemoryLedger {
  public:
   Size Take(MemoryKind kind, int64_t bytes);
-  // Where the step stands, for the peak's `place`.
+  // Sets the position in the step, for the peak's `place`.
   void SetPlace(std::string place) { place_ = std::move(place); }
 
   const MemorySnapshot& now() const { return now_; }

@@ -42,7 +42,7 @@ std::vector<MeshProblem> FindMeshProblems(const comm::MeshShape& mesh,
     if (!status.ok()) problems.push_back({key, std::string(status.message())});
   };
   add("trainer.mesh_shape", model::CheckTensorParallel(spec, mesh.tp));
-  // The second check is of what a rank of the first has.
+  // The second check assumes a tensor-parallel split that passed the first.
   if (problems.empty()) {
     add("trainer.ulysses_sequence_parallel_size",
         model::CheckSequenceParallel(spec, mesh.tp, mesh.sequence));

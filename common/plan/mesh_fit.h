@@ -1,4 +1,4 @@
-// A mesh in words, in a configuration, and against the model that is to be spread over it.
+// Describes a mesh, writes it to a configuration, and checks it against a model.
 #ifndef TANDEM_COMMON_PLAN_MESH_FIT_H_
 #define TANDEM_COMMON_PLAN_MESH_FIT_H_
 
@@ -14,12 +14,13 @@ namespace tandem::plan {
 // "dp_replicate 4 x dp_shard 8"; "1 rank".
 std::string DescribeMesh(const comm::MeshShape& mesh);
 
-// Writes shape, names, the sequences' share and the strategy that goes with them: hybrid_shard
-// where copies are sharded, no_shard where nothing is, full_shard otherwise.
+// Writes the mesh's shape and names, the sequence-parallel size and the matching strategy:
+// hybrid_shard if sharded copies are replicated, no_shard if nothing is sharded, full_shard
+// otherwise.
 void SetMesh(const comm::MeshShape& mesh, config::v1::TrainerConfig& trainer);
 
-// Why the model cannot be spread over the mesh (CheckTensorParallel() and CheckSequenceParallel()
-// of common/model), with the key that says so.
+// A reason why the model cannot be spread over the mesh (CheckTensorParallel() and
+// CheckSequenceParallel() of common/model), with the key at fault.
 struct MeshProblem {
   std::string key;
   std::string problem;

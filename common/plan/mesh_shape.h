@@ -1,4 +1,4 @@
-// The shape of the trainer's mesh, from what the configuration says of it.
+// Derives the shape of the trainer's mesh from the configuration.
 #ifndef TANDEM_COMMON_PLAN_MESH_SHAPE_H_
 #define TANDEM_COMMON_PLAN_MESH_SHAPE_H_
 
@@ -8,10 +8,10 @@
 
 namespace tandem::plan {
 
-// trainer.mesh_shape with trainer.mesh_dim_names (dp_replicate, dp_shard, tp) where they are given;
-// else what trainer.sharding_strategy means for trainer.ranks: full_shard and shard_grad_op shard
-// over all ranks, no_shard replicates, and hybrid_shard shards over the `local_ranks` of a host and
-// replicates over hosts. INVALID_ARGUMENT names the key that does not fit, and what would.
+// Uses trainer.mesh_shape with trainer.mesh_dim_names (dp_replicate, dp_shard, tp) if set; else
+// applies trainer.sharding_strategy to trainer.ranks: full_shard and shard_grad_op shard over all
+// ranks, no_shard replicates, and hybrid_shard shards over the `local_ranks` of a host and
+// replicates over hosts. INVALID_ARGUMENT names the key that does not fit and a value that would.
 absl::StatusOr<comm::MeshShape> MeshShapeOf(const config::v1::TrainerConfig& trainer,
                                             int local_ranks);
 

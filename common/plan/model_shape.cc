@@ -29,7 +29,7 @@ absl::StatusOr<model::ModelSpec> FindModelShape(const std::string& path, absl::s
   }
   const nlohmann::json shapes = nlohmann::json::parse(kModelShapesJson);
   auto found = shapes.find(std::string(stem));
-  if (found != shapes.end() && found->is_string()) {  // another name of it
+  if (found != shapes.end() && found->is_string()) {  // an alias
     found = shapes.find(found->get<std::string>());
   }
   if (found != shapes.end()) return model::ParseModelSpec(*found, absl::StrCat("shape ", name));

@@ -1,4 +1,4 @@
-// The shape of a model by its name, for planning where its folder is not.
+// Finds a model's shape by name, for planning on machines without the model's folder.
 #ifndef TANDEM_COMMON_PLAN_MODEL_SHAPE_H_
 #define TANDEM_COMMON_PLAN_MODEL_SHAPE_H_
 
@@ -10,8 +10,8 @@
 
 namespace tandem::plan {
 
-// The model of `path`: what its config.json says where it is a folder; otherwise the built-in shape
-// that the path's last part names, in any case and whatever its training was called
+// Returns the model of `path`: from config.json if it is a folder; otherwise the built-in shape
+// that the path's last part names, ignoring case and training suffixes
 // ("/models/Qwen2.5-7B-Instruct" is qwen2.5-7b). NOT_FOUND begins with `key`, names the nearest
 // shape and lists all.
 absl::StatusOr<model::ModelSpec> FindModelShape(const std::string& path,

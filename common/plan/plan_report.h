@@ -1,4 +1,4 @@
-// A plan as text and as JSON.
+// Formats a plan as text and as JSON.
 #ifndef TANDEM_COMMON_PLAN_PLAN_REPORT_H_
 #define TANDEM_COMMON_PLAN_PLAN_REPORT_H_
 
@@ -9,7 +9,8 @@
 
 namespace tandem::plan {
 
-// The model, the machines, the mesh and why, the batch, and the memory of a rank by kind with bars.
+// Describes the model, the machines, the mesh and the reasons for it, the batch, and a rank's
+// memory by kind with bars.
 std::string DescribePlan(const RunPlan& plan);
 
 // {"fits", "problem", "model", "hardware", "mesh", "batch", "rank_memory", "rollout_memory",

@@ -7,12 +7,12 @@
 namespace tandem::plan {
 namespace {
 
-// PackMicroBatch(): of each token its id and position; of each row its index, target, sequence
-// (int64), temperature, weight, advantage and the rollout's log-prob (float32).
+// PackMicroBatch() stores for each token its id and position; for each row its index, target,
+// sequence (int64), temperature, weight, advantage and the rollout's log-prob (float32).
 constexpr int64_t kBytesPerToken = 2 * 8;
 constexpr int64_t kBytesPerRow = 3 * 8 + 4 * 4;
-// Of each row, where there are such: log-probs of the old policy and of the reference, the critic's
-// values and returns (float32).
+// For each row, if present: log-probs of the old policy and of the reference, the critic's values
+// and returns (float32).
 constexpr int64_t kBytesPerRowValue = 4;
 
 }  // namespace
@@ -39,7 +39,7 @@ RankMemory PredictRankMemory(const model::ModelSpec& spec, const RankSetup& setu
     if (setup.offload == config::v1::OFFLOAD_DISK) memory.disk_bytes = state_bytes;
     memory.largest_unit = policy.largest_unit() * setup.element_bytes;
 
-    // The leader's buckets stay for the next update.
+    // The leader keeps its buckets for the next update.
     Size buckets;
     if (setup.bucket_bytes > 0) {
       ledger.SetPlace("a weight update");
@@ -47,9 +47,9 @@ RankMemory PredictRankMemory(const model::ModelSpec& spec, const RankSetup& setu
     }
     Size batch = ledger.Take(MemoryKind::kBatch, workload.step_tokens * kBytesPerToken +
                                                      workload.step_rows * kBytesPerRow);
-    // The second step finds the buffers that the first has made.
+    // The second step reuses the buffers of the first.
     for (int step = 0; step < 2; ++step) {
-      // What the models said of the rows, and the returns, stay until they are trained on.
+      // The models' outputs for the rows, and the returns, stay until training uses them.
       const int64_t row_values = (workload.computes_old_logprobs ? 1 : 0) +
                                  (setup.has_reference ? 1 : 0) + (setup.has_critic ? 2 : 0);
       const Size scores =
@@ -57,7 +57,7 @@ RankMemory PredictRankMemory(const model::ModelSpec& spec, const RankSetup& setu
       if (workload.computes_old_logprobs) policy.Forward();
       if (reference.has_value()) reference->Forward();
       if (critic.has_value()) critic->Forward();
-      // The second micro-batch adds to what the first has summed; more are as the second.
+      // The second micro-batch adds to the sums of the first; later ones are like the second.
       const int64_t micro_batches = std::min<int64_t>(2, workload.micro_batches);
       if (critic.has_value()) {
         for (int64_t i = 0; i < micro_batches; ++i) critic->ForwardBackward();

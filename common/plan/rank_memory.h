@@ -1,8 +1,8 @@
-// The memory of one trainer rank, predicted from the model's shape alone.
+// Predicts the memory of one trainer rank from the model's shape alone.
 //
-// A training step is followed tensor by tensor, as services/trainer/fsdp does it: units are
-// gathered, blocks run, graphs are kept and freed, gradients are laid into buffers and reduced. The
-// largest sum is what the trainer reports as perf/peak_tensor_bytes.
+// The prediction follows a training step tensor by tensor, like services/trainer/fsdp: it gathers
+// units, runs blocks, keeps and frees graphs, fills gradient buffers and reduces them. The peak sum
+// is what the trainer reports as perf/peak_tensor_bytes.
 //
 //   const RankMemory memory = PredictRankMemory(spec, setup, workload);
 //   memory.peak.total(), memory.peak.of(MemoryKind::kActivations), memory.peak.place
@@ -21,10 +21,10 @@
 
 namespace tandem::plan {
 
-// How a rank is set up: what TrainerConfig says, with the mesh resolved.
+// A rank's setup: what TrainerConfig says, with the mesh resolved.
 struct RankSetup {
   comm::MeshShape mesh;
-  int64_t element_bytes = 2;  // of compute
+  int64_t element_bytes = 2;  // in compute dtype
   int64_t prefetch_units = 1;
   model::UnitLimits unit_limits;
   bool reshard_after_forward = true;
@@ -35,27 +35,27 @@ struct RankSetup {
   Kernels kernels = Kernels::kCpu;
   bool has_reference = false;
   bool has_critic = false;
-  // Of the transformer that the critic begins as, where that is not the policy's.
+  // Spec of the transformer that the critic starts from, if it is not the policy's.
   std::optional<model::ModelSpec> critic_spec;
-  int64_t bucket_bytes = 0;  // of a weight update; 0: none happens
+  int64_t bucket_bytes = 0;  // per bucket of a weight update; 0: no weight updates
 };
 
-// The fullest micro-batch of a rank, and how many there are.
+// The fullest micro-batch of a rank, and the number of micro-batches.
 struct RankWorkload {
-  int64_t tokens = 0;     // of one micro-batch, of all ranks that share its sequences
-  int64_t rows = 0;       // of these, those that a loss is computed of
+  int64_t tokens = 0;     // of one micro-batch, over all ranks that share its sequences
+  int64_t rows = 0;       // those of them that enter the loss
   int64_t sequences = 1;  // of one micro-batch
   int64_t longest_sequence = 0;
   int64_t micro_batches = 1;  // of one optimizer step
-  int64_t step_tokens = 0;    // that the rank holds packed during a training step
+  int64_t step_tokens = 0;    // packed tokens that the rank holds during a training step
   int64_t step_rows = 0;
   bool computes_old_logprobs = false;
 };
 
 struct RankMemory {
   MemorySnapshot peak;       // on the device
-  int64_t host_bytes = 0;    // that offload cpu keeps in the host's memory
-  int64_t disk_bytes = 0;    // that offload disk keeps in files
+  int64_t host_bytes = 0;    // that `offload: cpu` keeps in host memory
+  int64_t disk_bytes = 0;    // that `offload: disk` keeps in files
   int64_t resident = 0;      // tensors that stay from step to step: shards and moments
   int64_t largest_unit = 0;  // bytes of the largest unit, gathered, in compute dtype
 };

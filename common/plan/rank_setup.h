@@ -1,5 +1,5 @@
-// RankSetup out of a configuration: what the trainer sets its ranks up with, and what the planner
-// counts.
+// Derives RankSetup from a configuration: the trainer sets its ranks up with it, and the planner
+// counts with it.
 #ifndef TANDEM_COMMON_PLAN_RANK_SETUP_H_
 #define TANDEM_COMMON_PLAN_RANK_SETUP_H_
 
@@ -10,18 +10,18 @@
 
 namespace tandem::plan {
 
-// What the configuration does not say.
+// Facts that the configuration does not contain.
 struct SetupContext {
   bool on_gpu = false;         // the ranks compute on GPUs
-  bool publishes = false;      // rollouts are given weights
+  bool publishes = false;      // rollouts receive weights
   bool by_preference = false;  // OBJECTIVE_PREFERENCE, which always has a reference
 };
 
-// `spec` is the policy's. The configuration states every value (config::LoadRunConfig).
+// `spec` is the policy's. The configuration must have every value set (config::LoadRunConfig).
 RankSetup SetupOf(const config::v1::RunConfig& config, const model::ModelSpec& spec,
                   const comm::MeshShape& mesh, const SetupContext& context);
 
-// Whether a value model is trained beside the policy.
+// Whether a value model is trained alongside the policy.
 bool HasCritic(const config::v1::RunConfig& config);
 
 }  // namespace tandem::plan

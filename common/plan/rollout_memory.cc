@@ -11,9 +11,9 @@ RolloutMemory PredictRolloutMemory(const config::v1::RunConfig& config,
   const int64_t tp = std::max<int64_t>(1, rollout.tensor_model_parallel_size());
   const int64_t element = config.model().dtype() == config::v1::ELEMENT_TYPE_FLOAT32 ? 4 : 2;
   RolloutMemory memory;
-  // Norms, which are on every rank, are nothing beside the matrices.
+  // Ignores norms, which are on every rank: they are negligible beside the matrices.
   memory.weights = 2 * spec.num_parameters() / tp * element;
-  // packed_arena.h: what is looked up and multiplied by is held in both orders.
+  // packed_arena.h holds matrices that are looked up and multiplied by in both orders.
   if (!on_gpu && spec.tie_word_embeddings) {
     memory.packed = 2 * spec.vocab_size * spec.hidden_size / tp * element;
   }

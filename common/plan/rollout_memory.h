@@ -1,4 +1,4 @@
-// The memory of one rollout rank.
+// Predicts the memory of one rollout rank.
 #ifndef TANDEM_COMMON_PLAN_ROLLOUT_MEMORY_H_
 #define TANDEM_COMMON_PLAN_ROLLOUT_MEMORY_H_
 
@@ -10,12 +10,12 @@
 namespace tandem::plan {
 
 struct RolloutMemory {
-  int64_t weights = 0;      // the live arena and the one that is staged
-  int64_t packed = 0;       // what is held again as the CPU's products read it
+  int64_t weights = 0;      // the live arena and the staged one
+  int64_t packed = 0;       // second copies in the CPU's packed order
   int64_t kv_cache = 0;     // rollout.kv_cache_megabytes
   int64_t transfer = 0;     // two buckets of a weight update
   int64_t temporaries = 0;  // of one engine step
-  int64_t sequences = 0;    // of the longest length, that the cache holds together
+  int64_t sequences = 0;    // sequences of the longest length that fit in the cache
 
   int64_t total() const { return weights + packed + kv_cache + transfer + temporaries; }
 };

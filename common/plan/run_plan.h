@@ -1,8 +1,8 @@
-// RunPlan: how a run is spread over its machines, what it will need there, and why.
+// RunPlan: how a run is spread over its machines, the memory and time it needs there, and why.
 //
 //   ASSIGN_OR_RETURN(RunPlan plan, PlanRun(request));
 //   if (!plan.fits()) return absl::ResourceExhaustedError(plan.problem);
-//   Start(plan.config);    // in which what `trainer.mesh: auto` left open is decided
+//   Start(plan.config);    // `trainer.mesh: auto` is resolved in it
 #ifndef TANDEM_COMMON_PLAN_RUN_PLAN_H_
 #define TANDEM_COMMON_PLAN_RUN_PLAN_H_
 
@@ -26,9 +26,9 @@ namespace tandem::plan {
 
 struct PlanRequest {
   config::v1::RunConfig config;
-  config::Places places;  // values that are stated stay; the others are auto's to choose
+  config::Places places;  // places that set values; auto may choose the unset ones
   model::ModelSpec spec;
-  std::optional<model::ModelSpec> critic_spec;  // of critic.model.path, where that is stated
+  std::optional<model::ModelSpec> critic_spec;  // of critic.model.path, if set
   Hardware hardware;
   bool with_rollouts = true;
   bool by_preference = false;  // `tandem dpo`
@@ -48,13 +48,13 @@ struct RunPlan {
   StepCost cost;
   bool with_rollouts = true;
   std::vector<std::string> reasons;  // one sentence each
-  std::string problem;               // "PLACE: KEY: ...": why it does not fit; empty where it does
+  std::string problem;               // "PLACE: KEY: ...": why it does not fit; empty if it fits
 
   bool fits() const { return problem.empty(); }
 };
 
-// Evaluates the configuration as it is stated, or searches where trainer.mesh is auto. What does
-// not fit is a plan with a problem; INVALID_ARGUMENT, with file and line, a mesh that is none.
+// Evaluates the configuration as given, or searches if trainer.mesh is auto. A run that does not
+// fit returns a plan with a problem; an invalid mesh returns INVALID_ARGUMENT with file and line.
 absl::StatusOr<RunPlan> PlanRun(const PlanRequest& request);
 
 }  // namespace tandem::plan

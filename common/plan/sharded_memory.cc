@@ -15,7 +15,7 @@ int64_t ChunkRows(int64_t vocab) {
   return std::clamp<int64_t>((int64_t{1} << 24) / vocab / 64 * 64, 64, 1024);
 }
 
-// A step of the optimizer brings an offloaded unit's shard here: master, gradient, two moments.
+// An optimizer step loads an offloaded unit's shard: master, gradient, two moments.
 constexpr int64_t kStateBytes = 4 * kFloat;
 
 }  // namespace
@@ -27,7 +27,7 @@ ShardedMemory::ShardedMemory(MemoryLedger& ledger, const model::ModelSpec& spec,
       setup_(setup),
       workload_(workload),
       role_(role),
-      // Parts need not be equal; the last rank's is as large as any.
+      // Parts may differ in size; no rank's is larger than the last one's.
       table_(spec_, setup.unit_limits, {setup.mesh.tp - 1, setup.mesh.tp}),
       shard_ranks_(setup.mesh.dp_shard),
       alone_(setup.mesh.dp_shard == 1 && setup.offload == config::v1::OFFLOAD_NONE),
@@ -77,7 +77,7 @@ int64_t ShardedMemory::state_bytes() const {
 MemoryKind ShardedMemory::Kind(MemoryKind of_policy) const {
   if (role_ == Role::kReference) return MemoryKind::kReference;
   if (role_ == Role::kPolicy) return of_policy;
-  // The critic's graph is as the policy's and lives at other times.
+  // The critic's graph has the same size as the policy's and lives at other times.
   const bool passing = of_policy == MemoryKind::kActivations || of_policy == MemoryKind::kHead;
   return passing ? of_policy : MemoryKind::kCritic;
 }
@@ -97,14 +97,14 @@ bool ShardedMemory::Checkpointed(int stage) const {
   return stage > 0 && (stage - 1) % setup_.checkpointing_interval == 0;
 }
 
-// The embedding of a tied model, to which two stages add, is summed in float32.
+// A tied model's embedding, to which two stages add, is summed in float32.
 int64_t ShardedMemory::LayBytes(int unit) const {
   const bool shared =
       spec_.tie_word_embeddings && unit == table_.parameter(table_.embedding()).unit;
   return shared ? kFloat : setup_.element_bytes;
 }
 
-// A released buffer is kept for the next of its size.
+// Keeps a released buffer for the next one of its size.
 ShardedMemory::Buffer ShardedMemory::Acquire(MemoryKind kind, int64_t numel,
                                              int64_t element_bytes) {
   Buffer buffer;
@@ -179,7 +179,7 @@ void ShardedMemory::Complete(int index) {
   if (unit.touched) {
     in_flight_.buffers.push_back(Acquire(MemoryKind::kGradientBuffers, unit.owned, kFloat));
   }
-  // Gradients of bfloat16 arrive beside those that leave.
+  // bfloat16 gradients arrive in buffers beside those being sent.
   if (travel_bytes != kFloat) {
     in_flight_.buffers.push_back(Acquire(MemoryKind::kGradientBuffers, unit.numel, travel_bytes));
   }
@@ -226,7 +226,7 @@ void ShardedMemory::Forward() {
   End();
 }
 
-// What the head keeps of its rows: log-probs, entropies, log-sum-exp; fewer of a value head.
+// Keeps log-probs, entropies and log-sum-exp of the rows; an upper bound for a value head.
 void ShardedMemory::HeadForward() {
   const Size selected =
       ledger_.Take(MemoryKind::kHead, 2 * rows() * shape().hidden * shape().element_bytes);
@@ -239,7 +239,7 @@ void ShardedMemory::HeadForward() {
 void ShardedMemory::ForwardBackward() {
   Begin(/*backward=*/true);
 
-  // What MakePass() makes: the rotary table of the tokens.
+  // MakePass() makes the rotary table of the tokens.
   const Size rotary =
       ledger_.Take(MemoryKind::kActivations, workload_.tokens * shape().head_dim * kFloat);
   struct Boundary {
@@ -307,7 +307,7 @@ Size ShardedMemory::HeadForwardBackward(const Size& x) {
   Size widened = take(WidenedRowBytes());
   Size outputs = take(3 * rows() * kFloat);
   const int64_t chunk_bytes = std::min(rows(), ChunkRows(head_rows_)) * head_rows_ * kFloat;
-  // Plain ops scale, exponentiate and sum in tensors of their own.
+  // Plain ops scale, exponentiate and sum in separate tensors.
   const int64_t chunk_tensors = plain ? 3 : 1;
   take(chunk_tensors * chunk_bytes);
   // The loss and its gradients, a few float32 rows.

@@ -1,5 +1,5 @@
-// ShardedMemory: one model over the ranks of a trainer, as sizes: its shards, its units as they are
-// gathered and freed, and its gradients on their way. Follows unit_gatherer.cc,
+// ShardedMemory: simulates the memory of one model over a trainer's ranks: its shards, its units as
+// they are gathered and freed, and its gradients in flight. Follows unit_gatherer.cc,
 // gradient_reducer.cc, buffer_pool.cc and sharded_transformer.cc of the trainer.
 #ifndef TANDEM_COMMON_PLAN_SHARDED_MEMORY_H_
 #define TANDEM_COMMON_PLAN_SHARDED_MEMORY_H_
@@ -21,7 +21,7 @@ class ShardedMemory {
  public:
   enum class Role { kPolicy, kReference, kCritic };
 
-  // Takes what stays for the run. The arguments outlive it.
+  // Takes the sizes that stay for the whole run. The arguments must outlive it.
   ShardedMemory(MemoryLedger& ledger, const model::ModelSpec& spec, const RankSetup& setup,
                 const RankWorkload& workload, Role role);
 
@@ -29,12 +29,12 @@ class ShardedMemory {
   void Forward();
   // One micro-batch, forward and backward.
   void ForwardBackward();
-  // Clips and updates; the sums start again.
+  // Clips and updates; gradient sums restart at zero.
   void OptimizerStep();
 
-  // Elements of the largest unit of this rank's part of the model.
+  // Elements of the largest unit in this rank's part of the model.
   int64_t largest_unit() const;
-  // Bytes of masters, gradients, moments and shards in compute dtype, wherever they rest.
+  // Bytes of masters, gradients, moments and shards in compute dtype, including offloaded ones.
   int64_t state_bytes() const;
 
  private:
@@ -45,8 +45,8 @@ class ShardedMemory {
   struct Unit {
     int64_t numel = 0;  // of the whole unit, TP-local, padded
     int64_t owned = 0;  // of this rank
-    Buffer gathered;    // null while it is not there
-    Buffer full;        // gradients, while those of a micro-batch are laid in
+    Buffer gathered;    // null while not gathered
+    Buffer full;        // gradient buffer while a micro-batch fills it
     bool touched = false;
   };
   struct InFlight {
@@ -55,11 +55,11 @@ class ShardedMemory {
   };
 
   MemoryKind Kind(MemoryKind of_policy) const;
-  // What holds for every layer: tokens, width, type, kernels.
+  // Properties that all layers share: tokens, width, type, kernels.
   const BlockShape& shape() const { return shapes_.front(); }
   int64_t tokens() const { return shape().tokens; }  // of this rank
   int64_t rows() const;
-  // Of the rows as a value head reads them.
+  // Bytes of the rows in the float32 that a value head reads.
   int64_t WidenedRowBytes() const;
   int stages() const { return table_.num_stages() - 1; }  // without the head
   int64_t owned() const;
@@ -76,7 +76,8 @@ class ShardedMemory {
   void Lay(int unit);
   void Complete(int unit);
   void Finish();
-  // The gradients of a stage's parameters: units whose first stage it is are sent off.
+  // Adds the gradients of a stage's parameters; sends off the units that have this as their first
+  // stage.
   void AddGradients(int stage);
 
   Size RunStage(int stage, BlockGraph::Mode mode, BlockGraph& graph);
@@ -93,7 +94,7 @@ class ShardedMemory {
   const int64_t shard_ranks_;
   const bool alone_;         // the shards are the units
   const int64_t vocab_;      // rows of the embedding on this rank
-  const int64_t head_rows_;  // of the output projection: the vocabulary, or a critic's one
+  const int64_t head_rows_;  // rows of the output projection: the vocabulary, or 1 for a critic
   std::vector<Unit> units_;
   std::map<std::pair<int64_t, int64_t>, std::vector<Size>> pool_;
   std::vector<Size> resident_;

@@ -5,7 +5,7 @@
 namespace tandem::plan {
 namespace {
 
-// Through one rank of a ring of `ranks`, once.
+// Seconds through one rank of a ring of `ranks`, once.
 double RingShare(int64_t ranks) {
   return ranks > 1 ? static_cast<double>(ranks - 1) / static_cast<double>(ranks) : 0;
 }
@@ -27,7 +27,7 @@ double TrainingFlopsPerToken(const model::ModelSpec& spec, int64_t length) {
 StepCost EstimateStep(const model::ModelSpec& spec, const RankSetup& setup, const BatchPlan& batch,
                       const RankMemory& memory, const Hardware& hardware) {
   const comm::MeshShape& mesh = setup.mesh;
-  // A group of ranks whose span is within a host has its bandwidth; neighbours are together.
+  // A group whose span fits in a host has intra-host bandwidth; adjacent ranks share a host.
   const auto bandwidth = [&hardware](int64_t span) {
     return span <= hardware.per_host ? hardware.intra_host : hardware.inter_host;
   };

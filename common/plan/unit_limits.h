@@ -1,4 +1,4 @@
-// How large the units are that FSDP gathers at once.
+// Chooses the size of the units that FSDP gathers at once.
 #ifndef TANDEM_COMMON_PLAN_UNIT_LIMITS_H_
 #define TANDEM_COMMON_PLAN_UNIT_LIMITS_H_
 
@@ -11,9 +11,9 @@
 
 namespace tandem::plan {
 
-// trainer.min_unit_bytes and trainer.max_unit_bytes, in elements of `element_bytes`. Where the
-// former is 0 it is chosen: a rank's part of a unit has at least 1 MiB, below which a collective's
-// latency outweighs its bytes, but no unit has more than an eighth of the model, of which two are
+// Returns trainer.min_unit_bytes and trainer.max_unit_bytes in elements of `element_bytes`. If the
+// former is 0, chooses it: a rank's part of a unit has at least 1 MiB, below which a collective's
+// latency outweighs its bytes, but no unit has more than an eighth of the model, because two are
 // held at once.
 model::UnitLimits UnitLimitsOf(const config::v1::TrainerConfig& trainer,
                                const model::ModelSpec& spec, const comm::MeshShape& mesh,

@@ -9,7 +9,7 @@ namespace {
 
 using nlohmann::json;
 
-// Unsigned numbers are compared as such: large ones would wrap.
+// Compares unsigned numbers as unsigned: large ones would wrap.
 bool IsTokenId(const json& value) {
   if (value.is_number_unsigned()) return value.get<uint64_t>() <= uint64_t{kMaxVocab};
   return value.is_number_integer();
@@ -65,7 +65,7 @@ absl::StatusOr<std::string> ConfigReader::Text(const char* key, const std::strin
 
 absl::StatusOr<std::optional<int64_t>> ConfigReader::TokenId(const char* key) const {
   if (!Has(key)) return std::optional<int64_t>();
-  // Some configs list several ids here; the first is the one that text begins with.
+  // Some configs list several ids here; text begins with the first.
   const json& value = At(key).is_array() && !At(key).empty() ? At(key)[0] : At(key);
   if (!IsTokenId(value)) return Invalid(key, "a token id");
   if (value < 0) return std::optional<int64_t>();

@@ -14,7 +14,7 @@
 
 namespace tandem::model {
 
-// Sizes beyond these are a corrupt file; below them no product of sizes overflows an int64.
+// Larger sizes mean a corrupt file; within these limits no product of sizes overflows an int64.
 inline constexpr int64_t kMaxVocab = int64_t{1} << 28;
 inline constexpr int64_t kMaxWidth = int64_t{1} << 22;
 inline constexpr int64_t kMaxLayers = int64_t{1} << 14;
@@ -23,7 +23,7 @@ inline constexpr int64_t kMaxHeadDim = int64_t{1} << 12;
 inline constexpr int64_t kMaxPositions = int64_t{1} << 31;
 
 // Errors name the file and the key: INVALID_ARGUMENT for a value that no model has, UNIMPLEMENTED
-// for one that this program cannot compute. `object` outlives the reader.
+// for one that this program does not support. `object` outlives the reader.
 class ConfigReader {
  public:
   ConfigReader(const nlohmann::json& object, std::string place)
@@ -32,19 +32,20 @@ class ConfigReader {
   const std::string& place() const { return place_; }
   // False also for null.
   bool Has(const char* key) const;
-  // The value of a key that is there.
+  // The value of a key that is present.
   const nlohmann::json& At(const char* key) const { return object_[key]; }
 
   absl::Status Invalid(const char* key, const std::string& expected) const;
   absl::Status Unsupported(const char* key, const std::string& supported) const;
 
-  // An integer from 1 to `most`; `absent` where the key is not there, or an error without one.
+  // An integer from 1 to `most`. If the key is missing: `absent`, or an error if there is no
+  // `absent`.
   absl::StatusOr<int64_t> Size(const char* key, int64_t most,
                                std::optional<int64_t> absent = std::nullopt) const;
   absl::StatusOr<double> Positive(const char* key, double absent) const;
   absl::StatusOr<bool> Flag(const char* key, bool absent) const;
   absl::StatusOr<std::string> Text(const char* key, const std::string& absent) const;
-  // The first of several; nothing for a negative one, which stands for "none".
+  // Returns the first id of a list; nullopt for a negative id, which means "none".
   absl::StatusOr<std::optional<int64_t>> TokenId(const char* key) const;
   absl::StatusOr<std::vector<int64_t>> TokenIds(const char* key) const;
 

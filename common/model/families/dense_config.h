@@ -1,4 +1,4 @@
-// What the config.json files of dense families share: grouped-query attention with rotary
+// Parses the part of config.json that dense families share: grouped-query attention with rotary
 // embeddings, and a SwiGLU feed-forward layer, the same in every layer.
 #ifndef TANDEM_COMMON_MODEL_FAMILIES_DENSE_CONFIG_H_
 #define TANDEM_COMMON_MODEL_FAMILIES_DENSE_CONFIG_H_
@@ -11,14 +11,14 @@
 
 namespace tandem::model {
 
-// What the family's configuration class assumes where a key is absent.
+// Defaults of the family's configuration class for missing keys.
 struct DenseDefaults {
   int64_t head_dim = 0;  // 0: hidden_size / num_attention_heads
   int64_t max_position_embeddings = 0;
 };
 
-// The model, all of its layers being `layer` with the sizes of the config. The family sets what
-// else its layers have: biases, norms of q and k.
+// Returns the model; each of its layers is `layer` with the config's sizes. The family sets its
+// layers' other properties: biases, norms of q and k.
 absl::StatusOr<ModelSpec> ParseDenseConfig(const ConfigReader& config,
                                            const DenseDefaults& defaults, LayerSpec layer);
 

@@ -1,4 +1,4 @@
-// Llama 2 and 3 (2307.09288, 2407.21783), and what else has their layers.
+// Llama 2 and 3 (2307.09288, 2407.21783), and other models with the same layers.
 #include "common/model/families/dense_config.h"
 #include "common/model/families/registry.h"
 #include "common/status/status_macros.h"

@@ -1,4 +1,4 @@
-// The model families: each is one file here, and one line of registry.cc.
+// The model families: each is one file in this folder and one line of registry.cc.
 #ifndef TANDEM_COMMON_MODEL_FAMILIES_REGISTRY_H_
 #define TANDEM_COMMON_MODEL_FAMILIES_REGISTRY_H_
 

@@ -1,4 +1,4 @@
-// What attention's forward and backward kernels share: blocks of queries, keys in panels, and the
+// Shared by attention's forward and backward kernels: blocks of queries, keys in panels, and the
 // rows of scores between them.
 #if defined(TANDEM_COMMON_MODEL_KERNELS_ATTENTION_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TANDEM_COMMON_MODEL_KERNELS_ATTENTION_INL_H_
@@ -20,19 +20,20 @@ namespace tandem::model::kernels::HWY_NAMESPACE {
 
 constexpr int64_t kWidth = kTileCols;
 static_assert(kKeyBlock % kWidth == 0);
-// Rows of a block of queries, about: whole tiles, few enough that little lies above the diagonal.
+// Approximate rows of a block of queries: whole tiles, few enough that little work lies above the
+// diagonal.
 constexpr int64_t kQueryRows = 48;
 
 // The sizes of one task.
 struct Extent {
-  int64_t first;         // row of its first token, were all its tokens side by side
-  int64_t prefix;        // leading tokens that lie elsewhere
+  int64_t first;         // row of its first token, if all its tokens were contiguous
+  int64_t prefix;        // leading tokens stored elsewhere
   int64_t prefix_first;  // row of the first of them
   int64_t length;        // tokens of the sequence
-  int64_t padded;        // length in whole panels
+  int64_t padded;        // length rounded up to whole panels
   int64_t group;         // query heads of the key-value head
   int64_t dim;
-  int64_t width;         // dim in whole panels
+  int64_t width;         // dim rounded up to whole panels
   int64_t block_tokens;  // of a block of queries
 };
 
@@ -50,13 +51,13 @@ inline Extent ExtentOf(const AttentionShape& shape, int64_t sequence) {
   return e;
 }
 
-// The row of the batch that holds the sequence's token `t`.
+// Returns the row of the batch that holds the sequence's token `t`.
 inline int64_t RowOf(const Extent& e, int64_t t) {
   return t < e.prefix ? e.prefix_first + t : e.first + t;
 }
 
-// Rows of a sequence's k or v: to[t * width + j], with zeros beyond dim. `from` is row 0 of the
-// batch.
+// Copies rows of a sequence's k or v: to[t * width + j], with zeros beyond dim. `from` is row 0 of
+// the batch.
 template <typename T>
 void UnpackRows(const T* from, int64_t stride, const Extent& e, float* to) {
   for (int64_t t = 0; t < e.length; ++t) {
@@ -70,7 +71,7 @@ template <typename T>
 void UnpackTransposed(const T* from, int64_t stride, const Extent& e, float* to) {
   for (int64_t t = 0; t < e.length; t += kWidth) {
     const int64_t end = std::min(t + kWidth, e.length);
-    // Rows that lie one after another: all, unless the prefix ends within the panel.
+    // Copies contiguous rows at once: all, unless the prefix ends within the panel.
     const int64_t run = t < e.prefix ? std::min(end, e.prefix) : end;
     float* const panel = to + t * e.dim;
     PackTransposed(from + RowOf(e, t) * stride, stride, run - t, e.dim, panel);
@@ -81,8 +82,8 @@ void UnpackTransposed(const T* from, int64_t stride, const Extent& e, float* to)
   }
 }
 
-// The query heads of tokens [token, token + count) times `scale`: row (t * group + g) holds head g.
-// With `width` >= dim, zeros beyond dim.
+// Copies the query heads of tokens [token, token + count) times `scale`: row (t * group + g) holds
+// head g. With `width` >= dim, writes zeros beyond dim.
 template <typename T>
 void UnpackQueries(const T* from, int64_t stride, int64_t head, int64_t token, int64_t count,
                    const Extent& e, float scale, int64_t width, float* to) {
@@ -126,7 +127,7 @@ void MultiplyRows(const float* a, ptrdiff_t a_row, ptrdiff_t a_k, int64_t rows, 
   }
 }
 
-// True in the lanes from `begin` to `end`, of the register that starts at column `j`.
+// Returns a mask of the lanes from `begin` to `end`, for the register that starts at column `j`.
 HWY_INLINE hn::Mask<Floats> LanesBetween(int64_t j, int64_t begin, int64_t end) {
   const Floats d;
   const int64_t lanes = kLanes;

@@ -1,11 +1,11 @@
 // Causal attention over packed sequences on the CPU, forward and backward.
 //
-// A task is a sequence and one of its key-value heads; backward, together with the sequences that
-// begin with its tokens, whose gradients are added up in their order. Queries are taken in small
-// blocks, with all query heads of the group, and meet the keys in larger blocks up to the diagonal,
-// with a running softmax; what lies above the diagonal is not computed, and the scores' memory is
-// that of one block. Keys and values are converted and transposed once for a task. The backward
-// pass computes the probabilities again from the logarithm of their sum. Arithmetic is float32.
+// A task is a sequence and one of its key-value heads. A backward task also covers the sequences
+// that begin with its tokens, and sums their gradients in their order. Queries are processed in
+// small blocks, with all query heads of the group, against larger blocks of keys up to the
+// diagonal, with a running softmax. Nothing above the diagonal is computed, and score memory is
+// that of one block. Keys and values are converted and transposed once per task. The backward pass
+// recomputes the probabilities from the log-sum-exp. Arithmetic is float32.
 #ifndef TANDEM_COMMON_MODEL_KERNELS_ATTENTION_H_
 #define TANDEM_COMMON_MODEL_KERNELS_ATTENTION_H_
 
@@ -17,17 +17,17 @@
 namespace tandem::model::kernels {
 
 struct AttentionShape {
-  Element type = Element::kFloat32;  // of every tensor unless said otherwise
+  Element type = Element::kFloat32;  // of every tensor unless noted
   int64_t num_heads = 0;
   int64_t num_kv_heads = 0;
   int64_t head_dim = 0;
   float scale = 1.0f;
-  int64_t window = 0;  // each token sees so many, itself included; 0: all
+  int64_t window = 0;  // tokens that each token sees, itself included; 0: all
   int64_t num_sequences = 0;
   const int64_t* cu_seqlens = nullptr;  // [num_sequences + 1]
-  // [num_sequences, 2], or none: a sequence begins with tokens of another, which are computed once:
-  // the row of the first of them, and how many. cu_seqlens then has the tokens that follow them.
-  // The other begins with that row, has no such prefix itself, and comes just before those that
+  // [num_sequences, 2], or null: a sequence shares a prefix with another, computed once: the
+  // prefix's first row, and its length. cu_seqlens then covers only the tokens after the prefix.
+  // The other sequence starts at that row, has no prefix itself, and comes just before those that
   // share it.
   const int64_t* prefixes = nullptr;
 
@@ -45,7 +45,7 @@ void AttentionForward(const AttentionShape& shape, void* out, float* log_sum_exp
                       const ParallelFor& parallel_for);
 
 // The gradients are [num_tokens, heads, head_dim], without gaps; `out` and `log_sum_exp` are the
-// forward's, grad_out is like `out`.
+// forward's, grad_out has the layout of `out`.
 struct AttentionGradients {
   const void* out = nullptr;
   const float* log_sum_exp = nullptr;

@@ -15,7 +15,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace tandem::model::kernels::HWY_NAMESPACE {
 
-// Scores become probabilities, and the probabilities' gradients those of the scores:
+// Turns scores into probabilities, and the probabilities' gradients into those of the scores:
 // p = exp(score - log_sum_exp), dscore = p (dp - delta).
 void SoftmaxRowBackward(float* scores, float* grads, int64_t cols, Visible visible,
                         float log_sum_exp, float delta) {
@@ -60,13 +60,14 @@ int64_t BackwardScratch(const AttentionShape& shape, int64_t length) {
          rows * (2 * shape.head_dim + 3 * width + 2 * kKeyBlock + 2);
 }
 
-// The gradients of the keys and values that sequences share, from those that do not own them.
+// Gradients of shared keys and values from the sequences that do not own them.
 struct PrefixGradients {
-  float* keys = nullptr;  // [length of the owner, width]; none where nothing is shared
+  float* keys = nullptr;  // [length of the owner, width]; null: nothing is shared
   float* values = nullptr;
 };
 
-// A sequence that begins with another's tokens adds to `shared`; the owner of these begins with it.
+// A sequence that begins with another's tokens adds to `shared`; the owner of these tokens starts
+// from it.
 template <typename T>
 void BackwardSequence(const AttentionShape& shape, int64_t sequence, int64_t kv_head,
                       const AttentionGradients& gradients, const PrefixGradients& shared,
@@ -74,14 +75,14 @@ void BackwardSequence(const AttentionShape& shape, int64_t sequence, int64_t kv_
   const Extent e = ExtentOf(shape, sequence);
   const int64_t head = kv_head * e.group;
   const int64_t max_rows = e.block_tokens * e.group;
-  // Of the sequence.
+  // Buffers for the sequence.
   float* const key_panels = scratch;
   float* const value_panels = key_panels + e.padded * e.dim;
   float* const keys = value_panels + e.padded * e.dim;        // [length, width]
   float* const grad_keys = keys + e.padded * e.width;         // [length, width]
   float* const grad_values = grad_keys + e.padded * e.width;  // [length, width]
-  // Of the block of queries. The first of each pair is the left side of a product, the second a
-  // right side, whose rows fill whole panels.
+  // Buffers for the block of queries. The first of each pair is the left side of a product, the
+  // second a right side, whose rows fill whole panels.
   float* const queries = grad_values + e.padded * e.width;         // [rows, dim]
   float* const query_rows = queries + max_rows * e.dim;            // [rows, width]
   float* const grad_outs = query_rows + max_rows * e.width;        // [rows, dim]
@@ -134,7 +135,7 @@ void BackwardSequence(const AttentionShape& shape, int64_t sequence, int64_t kv_
       }
       MultiplyRows<false>(grad_scores, kKeyBlock, 1, rows, num_keys, keys + key * e.width, e.width,
                           grad_queries);
-      // Transposed: a row of the result is a key. The queries carry the scale already.
+      // Transposed: a row of the result is a key. The queries are already scaled.
       MultiplyRows<false>(grad_scores, 1, kKeyBlock, num_keys, rows, query_rows, e.width,
                           grad_keys + key * e.width);
       MultiplyRows<false>(scores, 1, kKeyBlock, num_keys, rows, grad_out_rows, e.width,
@@ -162,7 +163,7 @@ void BackwardSequence(const AttentionShape& shape, int64_t sequence, int64_t kv_
   }
 }
 
-// The sequence and those that begin with its tokens.
+// Runs the sequence and those that begin with its tokens.
 template <typename T>
 void BackwardTask(const AttentionShape& shape, const AttentionTask& task,
                   const AttentionGradients& gradients, float* scratch) {

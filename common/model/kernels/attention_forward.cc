@@ -98,7 +98,7 @@ namespace {
 HWY_EXPORT(ForwardScratch);
 HWY_EXPORT(RunForwardTask);
 
-// Queries of a task; the keys are unpacked again for each.
+// Queries per task; each task unpacks the keys again.
 constexpr int64_t kMaxQueries = 1024;
 
 }  // namespace

@@ -9,10 +9,10 @@
 namespace tandem::model::kernels {
 namespace {
 
-// Below so many multiplications a second thread costs more than it brings.
+// Below this many multiplications a second thread costs more than it saves.
 constexpr int64_t kParallelWork = int64_t{1} << 18;
 
-// Pairs of a query and a key.
+// Number of pairs of a query and a key.
 int64_t Pairs(const AttentionTask& task) {
   return (task.end - task.begin) * (task.begin + task.end + 1) / 2;
 }

@@ -1,4 +1,4 @@
-// How the tasks of attention are shared out among threads.
+// Distributes the tasks of attention among threads.
 #ifndef TANDEM_COMMON_MODEL_KERNELS_ATTENTION_TASKS_H_
 #define TANDEM_COMMON_MODEL_KERNELS_ATTENTION_TASKS_H_
 
@@ -9,12 +9,12 @@
 
 namespace tandem::model::kernels {
 
-// Leading tokens of a sequence that lie elsewhere.
+// Returns the number of a sequence's leading tokens that are stored elsewhere.
 inline int64_t PrefixLength(const AttentionShape& shape, int64_t sequence) {
   return shape.prefixes == nullptr ? 0 : shape.prefixes[2 * sequence + 1];
 }
 
-// One sequence, one key-value head, and the queries [begin, end) of it.
+// One sequence, one key-value head, and its queries [begin, end).
 struct AttentionTask {
   int64_t sequence;
   int64_t kv_head;
@@ -22,11 +22,11 @@ struct AttentionTask {
   int64_t end;
 };
 
-// Calls run(task, scratch) for every task, the long ones first, in up to num_threads threads that
-// take the next task as they become free. scratch holds scratch_floats(length of the sequence)
-// floats and is aligned to 64 bytes. Sequences longer than max_queries are cut there, so that one
-// long sequence keeps several threads busy; 0: never, and a sequence's task is also that of those
-// which begin with its tokens.
+// Calls run(task, scratch) for every task, the long ones first, in up to num_threads threads; a
+// thread that becomes free takes the next task. scratch holds scratch_floats(length of the
+// sequence) floats and is aligned to 64 bytes. Sequences longer than max_queries are split, so that
+// one long sequence keeps several threads busy. 0: never split, and a sequence's task also covers
+// the sequences that begin with its tokens.
 void RunAttentionTasks(const AttentionShape& shape, int64_t max_queries, int num_threads,
                        const ParallelFor& parallel_for,
                        const std::function<int64_t(int64_t length)>& scratch_floats,

@@ -1,4 +1,4 @@
-// The inner loops of products of bfloat16: up to 32 rows, in one or two tiles, times a panel of 32
+// The inner loops of bfloat16 products: up to 32 rows, in one or two tiles, times a panel of 32
 // columns, with AMX and with AVX512-BF16.
 #ifndef TANDEM_COMMON_MODEL_KERNELS_BFLOAT16_BLOCK_H_
 #define TANDEM_COMMON_MODEL_KERNELS_BFLOAT16_BLOCK_H_
@@ -12,26 +12,26 @@
 
 namespace tandem::model::kernels::bfloat16 {
 
-constexpr int64_t kBlockRows = 2 * kTileRows;  // of AMX's eight tiles four hold sums
+constexpr int64_t kBlockRows = 2 * kTileRows;  // four of AMX's eight tiles hold sums
 constexpr int64_t kPanelColumns = 2 * kTileRows;
 constexpr int64_t kStepBytes = 2 * kTileBytes;  // of a panel, for 32 of k
 
-// A block of the left side: of each step of k the parts one after the other, of each part one tile,
-// or two where there are more than 16 rows.
+// A block of the left side. For each step of k it stores the parts one after another, and for each
+// part one tile, or two if there are more than 16 rows.
 struct Block {
   const char* left;
   const char* panel;
   int64_t rows;
   int64_t steps;         // of 32 of k
-  int parts;             // 1, or 2 where the left side was float32
-  bool first;            // that reads this panel, so it asks for its memory ahead
+  int parts;             // 1, or 2 if the left side was float32
+  bool first;            // first block that reads this panel: prefetches it
   float* sums;           // [rows, 32]
   int64_t stride_bytes;  // between rows of sums
 
   bool two_tiles() const { return rows > kTileRows; }
 };
 
-// How far ahead of its use a panel's memory is asked for.
+// Prefetch distance in a panel.
 constexpr int64_t kAheadBytes = 4 * kStepBytes;
 
 inline void AskFor(const char* step) {
@@ -39,10 +39,10 @@ inline void AskFor(const char* step) {
   for (int64_t line = 0; line < kStepBytes; line += 64) __builtin_prefetch(step + line, 0, 3);
 }
 
-// The compiler's declarations of AMX's instructions do not say what memory they read and write.
+// The compiler's AMX intrinsics do not declare which memory they read and write.
 inline void Fence() { asm volatile("" ::: "memory"); }
 
-// This thread's tiles, from the first product of a task to its end.
+// This thread's tile configuration, from the first product of a task to its end.
 class Tiles {
  public:
   explicit Tiles(bool used) : used_(used) {}
@@ -53,7 +53,7 @@ class Tiles {
   Tiles& operator=(const Tiles&) = delete;
 
   bool used() const { return used_; }
-  // For blocks of so many rows.
+  // Configures the tiles for blocks of this many rows.
   void Shape(int64_t rows) {
     if (!used_ || rows == rows_) return;
     Configure(rows);
@@ -61,7 +61,7 @@ class Tiles {
   }
 
  private:
-  // Sums are in tiles 0 to 3, row by row; 4 and 5 are of the right side, 6 and 7 of the left.
+  // Tiles 0 to 3 hold sums, row by row; 4 and 5 the right side, 6 and 7 the left.
   TANDEM_TILES static void Configure(int64_t rows) {
     struct alignas(64) {
       uint8_t palette = 1;
@@ -133,7 +133,7 @@ TANDEM_TILES void MultiplyByTiles(const Block& block) {
   Fence();
 }
 
-// Rows [row, row + kRows) of the block, which are of one tile.
+// Multiplies rows [row, row + kRows) of the block, all in one tile.
 template <int kRows, int kParts, bool kFirst>
 TANDEM_VECTORS void MultiplyRowsByVectors(const Block& block, int64_t row) {
   const int64_t tiles = block.two_tiles() ? 2 : 1;

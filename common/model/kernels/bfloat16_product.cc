@@ -28,21 +28,21 @@ using bfloat16::Tiles;
 using bfloat16::Words;
 
 static_assert(kPanelColumns == kBFloat16PanelColumns);
-// A task's rows of A, packed, lie in half of the second-level cache, and are so many at most.
+// Limits on a task's packed rows of A: half of the second-level cache, and this many rows.
 constexpr int64_t kLeftBytes = int64_t{1} << 19;
 constexpr int64_t kTaskRows = 256;
-// So many rows take the right side's panels as they come; more are worth packing it for all first.
+// Up to this many rows, a task packs panels when it reads them; for more, packing them for all
+// tasks first pays off.
 constexpr int64_t kFewRows = 64;
-// Of a right side so much is packed at once: the last-level cache may keep it.
+// Bytes of a right side that are packed at once: the last-level cache may hold them.
 constexpr int64_t kPackedBytes = int64_t{16} << 20;
-// Below so many multiplications, and elements to be read, a second thread costs more than it
-// brings.
+// Below this many multiplications and elements read, a second thread costs more than it saves.
 constexpr int64_t kSharedWork = int64_t{1} << 21;
 constexpr int64_t kSharedElements = int64_t{1} << 16;
 
 std::atomic<BFloat16Unit> most_for_test{BFloat16Unit::kTiles};
 
-// Asks the system for the tiles' registers, which it gives to a process that asks (Linux 5.16).
+// Requests the tile registers from the system, which grants them on request (Linux 5.16).
 bool AskForTiles() {
   constexpr int kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
   constexpr int kTileData = 18;               // XFEATURE_XTILEDATA
@@ -76,7 +76,7 @@ TANDEM_VECTORS void StoreResult(__m512 value, BFloat16* to, __mmask16 mask) {
   _mm256_mask_storeu_epi16(to, mask, (__m256i)_mm512_cvtneps_pbh(value));
 }
 
-// Sums [rows, 32] to the result.
+// Writes sums [rows, 32] to the result.
 template <typename C>
 TANDEM_VECTORS void Finish(const Product& p, int64_t row, int64_t rows, int64_t col, int64_t cols,
                            const float* sums) {
@@ -95,7 +95,7 @@ TANDEM_VECTORS void Finish(const Product& p, int64_t row, int64_t rows, int64_t 
   }
 }
 
-// Tiles of the left side and of the right, of matrices of either type.
+// Converts matrices of either type to tiles of the left side and of the right side.
 template <typename T>
 TANDEM_VECTORS void PackLeft(const Product& p, int64_t row, int64_t rows, char* to) {
   const T* const data = static_cast<const T*>(p.a.data) + row * p.a.row_stride;
@@ -160,7 +160,7 @@ TANDEM_VECTORS void PackPanel(const ConstMatrix& b, int64_t depth, int64_t col, 
   }
 }
 
-// The columns of one tile, of which the first is at `from`; `to`: the first tile of them.
+// Packs the columns of one tile; `from` is the first column, `to` their first tile.
 TANDEM_VECTORS void PackGroup(const uint16_t* from, int64_t depth, char* to) {
   for (int64_t k = 0; k < depth; k += kTileDepth, to += kStepBytes) {
     Words words;
@@ -171,7 +171,7 @@ TANDEM_VECTORS void PackGroup(const uint16_t* from, int64_t depth, char* to) {
   }
 }
 
-// Back.
+// Inverse: unpacks the columns.
 TANDEM_VECTORS void UnpackGroup(const char* from, int64_t depth, uint16_t* to) {
   for (int64_t k = 0; k < depth; k += kTileDepth, from += kStepBytes) {
     Words words;
@@ -190,7 +190,7 @@ void PackPanels(const ConstMatrix& b, int64_t k, int64_t n, int64_t begin, int64
   }
 }
 
-// Bytes from the first panel to the first tile of a group of columns.
+// Returns the bytes from the first panel to the first tile of a group of columns.
 int64_t PlaceOfGroup(int64_t group, int64_t k) {
   constexpr int64_t kGroups = kPanelColumns / kBFloat16GroupColumns;  // of a panel
   return group / kGroups * BFloat16PanelBytes(k) + group % kGroups * kTileBytes;
@@ -198,7 +198,7 @@ int64_t PlaceOfGroup(int64_t group, int64_t k) {
 
 int Parts(const Product& p) { return p.a.type == Element::kFloat32 ? 2 : 1; }
 
-// Of one row of a packed left side.
+// Bytes of one row of a packed left side.
 int64_t LeftRowBytes(const Product& p) { return RoundUp(p.k, kTileDepth) * 2 * Parts(p); }
 
 void PackLeft(const Product& p, int64_t row, int64_t rows, char* to) {
@@ -206,8 +206,8 @@ void PackLeft(const Product& p, int64_t row, int64_t rows, char* to) {
   PackLeft<uint16_t>(p, row, rows, to);
 }
 
-// Rows [row, row + rows), packed at `left`, times columns [col, col + cols) of the panels that
-// begin at `panels`.
+// Multiplies rows [row, row + rows), packed at `left`, by columns [col, col + cols) of the panels
+// that begin at `panels`.
 void MultiplyRows(const Product& p, int64_t row, int64_t rows, int64_t col, int64_t cols,
                   const char* left, const char* panels, Tiles& tiles) {
   alignas(64) float sums[kBlockRows * kPanelColumns];
@@ -242,7 +242,7 @@ int64_t LeftBytes(const Product& p, int64_t rows) {
   return RoundUp(rows, kTileRows) * LeftRowBytes(p);
 }
 
-// Each thread has its share of the panels. What is not packed yet is packed when it is needed.
+// Each thread has its share of the panels. Packs panels on demand.
 void MultiplyFewRows(const Product& p, int num_threads, const ParallelFor& parallel_for) {
   const int64_t panels = (p.n + kPanelColumns - 1) / kPanelColumns;
   const int64_t left_bytes = LeftBytes(p, p.m);
@@ -269,7 +269,8 @@ void MultiplyFewRows(const Product& p, int num_threads, const ParallelFor& paral
   });
 }
 
-// Columns [col, col + cols), whose panels begin at `panels`: tasks of some rows and some columns.
+// Multiplies columns [col, col + cols), whose panels begin at `panels`: each task takes some rows
+// and some columns.
 void MultiplyManyRows(const Product& p, int64_t col, int64_t cols, const char* panels,
                       int num_threads, const ParallelFor& parallel_for) {
   const int64_t fit = kLeftBytes / std::max<int64_t>(LeftRowBytes(p), 1) / kBlockRows * kBlockRows;

@@ -1,10 +1,10 @@
-// The tiles of which products of bfloat16 are made, and how matrices become such: 16 rows of 64
-// bytes, as AMX multiplies them.
+// The tiles of bfloat16 products, and the conversion of matrices to tiles: 16 rows of 64 bytes, the
+// layout that AMX multiplies.
 //
-// A tile of the left side has row i of A in row i, 32 of k. One of the right side has in row r the
-// elements 2r and 2r + 1 of k, side by side, for 16 columns. Seen as 16 x 16 words of two elements
-// each is the other's transpose; so there are two ways to read a matrix, along k or across it, and
-// words are transposed where the tile wants the other.
+// A tile of the left side has row i of A in row i, 32 of k. A tile of the right side has in row r
+// the elements 2r and 2r + 1 of k, side by side, for 16 columns. Seen as 16 x 16 words of two
+// elements, each layout is the other's transpose; so a matrix can be read along k or across it, and
+// words are transposed if the tile needs the other layout.
 #ifndef TANDEM_COMMON_MODEL_KERNELS_BFLOAT16_TILE_H_
 #define TANDEM_COMMON_MODEL_KERNELS_BFLOAT16_TILE_H_
 
@@ -17,7 +17,7 @@
 
 #include "common/model/kernels/packed_matrix.h"
 
-// Functions that are only called where the CPU has the vectors, and the tiles besides.
+// For functions called only if the CPU has the vectors, or also the tiles.
 #define TANDEM_VECTORS __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")))
 #define TANDEM_TILES \
   __attribute__((target("amx-tile,amx-bf16,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")))
@@ -29,7 +29,8 @@ constexpr int64_t kTileDepth = 32;  // of k
 constexpr int64_t kTileRowBytes = 64;
 constexpr int64_t kTileBytes = kTileRows * kTileRowBytes;
 
-// The bfloat16 number nearest to a float32 one, and the one nearest to what that leaves over.
+// kNearest: the bfloat16 number nearest to a float32 number. kRest: the one nearest to the
+// remainder.
 enum class Part { kNearest, kRest };
 
 using Words = __m512i[kTileRows];
@@ -47,7 +48,7 @@ TANDEM_VECTORS inline __m512 Rounded(__m512 value) {
   return Widened((__m256i)_mm512_cvtneps_pbh(value));
 }
 
-// 32 elements, zeros beyond `count`.
+// Loads 32 elements, zeros beyond `count`.
 TANDEM_VECTORS inline __m512i LoadElements(const uint16_t* from, int64_t count, Part) {
   return _mm512_maskz_loadu_epi16(FirstOf32(count), from);
 }
@@ -63,7 +64,7 @@ TANDEM_VECTORS inline __m512i LoadElements(const float* from, int64_t count, Par
   return (__m512i)_mm512_cvtne2ps_pbh(high, low);
 }
 
-// Word (i, c) is elements 2c and 2c + 1 of row i, which lie side by side.
+// Word (i, c) holds the adjacent elements 2c and 2c + 1 of row i.
 template <typename T>
 TANDEM_VECTORS inline void ReadAlong(const T* from, int64_t stride, int64_t rows, int64_t depth,
                                      Part part, Words& words) {
@@ -72,7 +73,7 @@ TANDEM_VECTORS inline void ReadAlong(const T* from, int64_t stride, int64_t rows
   }
 }
 
-// Back, into all rows.
+// Inverse of ReadAlong(); writes all rows.
 TANDEM_VECTORS inline void WriteAlong(const Words& words, uint16_t* to, int64_t stride,
                                       int64_t depth) {
   const __mmask32 mask = FirstOf32(depth);
@@ -81,8 +82,8 @@ TANDEM_VECTORS inline void WriteAlong(const Words& words, uint16_t* to, int64_t 
   }
 }
 
-// Word (r, c) is elements 2r and 2r + 1 of k, which lie `stride` apart, of column c; of columns
-// [0, 16) in one, of the next 16 in the other.
+// Word (r, c) holds elements 2r and 2r + 1 of k, which are `stride` apart, of column c: columns [0,
+// 16) in `words`, the next 16 in `next_words`.
 template <typename T>
 TANDEM_VECTORS inline void ReadAcross(const T* from, int64_t stride, int64_t columns, int64_t depth,
                                       Part part, Words& words, Words& next_words) {
@@ -133,7 +134,7 @@ TANDEM_VECTORS inline void Store(const Words& words, char* to) {
   for (int64_t i = 0; i < kTileRows; ++i) _mm512_store_si512(to + i * kTileRowBytes, words[i]);
 }
 
-// Past the caches: for what is not read soon.
+// Non-temporal store, for data that is not read soon.
 TANDEM_VECTORS inline void StoreFar(const Words& words, char* to) {
   for (int64_t i = 0; i < kTileRows; ++i) {
     _mm512_stream_si512(reinterpret_cast<__m512i*>(to + i * kTileRowBytes), words[i]);

@@ -1,5 +1,5 @@
-// The sum of a row's exponentials, which log-probs and draws are made of: one for the trainer's
-// head and the rollout's sampler, so that a token's log-prob is the same bits in both.
+// The sum of a row's exponentials, the basis of log-probs and sampling. The trainer's head and the
+// rollout's sampler share it, so a token's log-prob has the same bits in both.
 #if defined(TANDEM_COMMON_MODEL_KERNELS_EXP_SUM_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TANDEM_COMMON_MODEL_KERNELS_EXP_SUM_INL_H_
 #undef TANDEM_COMMON_MODEL_KERNELS_EXP_SUM_INL_H_
@@ -17,13 +17,13 @@
 HWY_BEFORE_NAMESPACE();
 namespace tandem::model::kernels::HWY_NAMESPACE {
 
-// exp((x - maximum) * inverse_temperature): the one way in which an exponential is computed, whole
-// registers or a tail.
+// exp((x - maximum) * inverse_temperature). All code computes exponentials with this function, for
+// whole registers and tails.
 HWY_INLINE FloatVec ExpWeight(FloatVec x, FloatVec maximum, FloatVec inverse_temperature) {
   return hn::Exp(Floats(), hn::Mul(hn::Sub(x, maximum), inverse_temperature));
 }
 
-// The last `count` entries of a row; `filler` beyond them.
+// Loads the last `count` entries of a row, with `filler` beyond them.
 HWY_INLINE FloatVec LoadTail(const float* from, int64_t count, float filler) {
   const Floats d;
   HWY_ALIGN float lanes[kLanes];
@@ -33,8 +33,8 @@ HWY_INLINE FloatVec LoadTail(const float* from, int64_t count, float filler) {
   return hn::Load(d, lanes);
 }
 
-// The sum over i of kept(ExpWeight(row[i]), row[i], i), registers at a time; the sum of each
-// kSumBlock entries goes to block_sums, where that is not null.
+// Returns the sum over i of kept(ExpWeight(row[i]), row[i], i), one register at a time; writes the
+// sum of each kSumBlock entries to block_sums, unless null.
 template <typename Kept>
 HWY_INLINE double SumExpOf(const float* row, int64_t n, float maximum, float inverse_temperature,
                            double* block_sums, const Kept& kept) {

@@ -52,16 +52,16 @@ HWY_EXPORT(MultiplyPanelsFor);
 HWY_EXPORT(MultiplyStripsFor);
 HWY_EXPORT(LeftScratch);
 
-// Elements of B that are packed at once, per call: 16 MiB, which the last-level cache may keep.
+// Elements of B that one call packs at once: 16 MiB, which the last-level cache may hold.
 constexpr int64_t kPackedElements = int64_t{4} << 20;
-// The same where few rows read them, task by task: half of a second-level cache.
+// The same if few rows read them, per task: half of a second-level cache.
 constexpr int64_t kPackedElementsOfTask = int64_t{1} << 16;
-// Columns of one task; with a block of rows they make the result that stays in the cache.
+// Columns of one task; times a block of rows, the result that stays in the cache.
 constexpr int64_t kTaskCols = 512;
-// Below so many multiplications a second thread costs more than it brings.
+// Below this many multiplications a second thread costs more than it saves.
 constexpr int64_t kParallelWork = int64_t{1} << 18;
 
-// What is the same for all tasks of a product.
+// Values that all tasks of a product share.
 struct Grid {
   int64_t strip_width = HWY_DYNAMIC_DISPATCH(StripWidth)();
   int64_t panel_width = PackedMatrix::panel_columns(Element::kFloat32);
@@ -70,8 +70,8 @@ struct Grid {
   int num_threads = 1;
 };
 
-// Columns of a task, a multiple of `width`, when all columns and row blocks are shared out among
-// the threads.
+// Returns the columns of a task, a multiple of `width`, when all columns and row blocks are divided
+// among the threads.
 int64_t TaskCols(const Grid& grid, int64_t row_blocks, int64_t cols, int64_t most, int64_t width) {
   const int64_t wanted = row_blocks >= 2 * grid.num_threads ? 1 : grid.num_threads;
   return std::min(std::max(most / width * width, width),
@@ -118,7 +118,7 @@ void MultiplyPacked(const Product& p, const Grid& grid, const ParallelFor& paral
         });
   }
   const int64_t at_once = std::max<int64_t>(1, kTaskCols / grid.panel_width);
-  // One block of rows: each thread has its share of the panels, in sequence.
+  // For one block of rows each thread reads its share of the panels, in sequence.
   parallel_for(b.num_panels(), [&](int64_t begin, int64_t end) {
     const ProductScratch scratch = TaskScratch(grid, p.m, at_once * grid.panel_width);
     for (int64_t panel = begin; panel < end; panel += at_once) {
@@ -130,7 +130,7 @@ void MultiplyPacked(const Product& p, const Grid& grid, const ParallelFor& paral
   });
 }
 
-// One block of rows: each task packs the columns that it needs into its own cache.
+// Multiplies one block of rows; each task packs its columns into its own cache.
 void MultiplyFewRows(const Product& p, const Grid& grid, const ParallelFor& parallel_for) {
   const int64_t task_cols =
       TaskCols(grid, 1, p.n, std::min(kTaskCols, kPackedElementsOfTask / std::max<int64_t>(p.k, 1)),

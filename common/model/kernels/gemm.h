@@ -21,9 +21,9 @@
 
 namespace tandem::model::kernels {
 
-// A loop's body; refers to what it was made of, which outlives the loop.
+// A loop's body. It does not own the callable, which must outlive the loop.
 using RangeBody = absl::FunctionRef<void(int64_t begin, int64_t end)>;
-// Calls body(begin, end) for ranges that cover [0, count), perhaps in several threads at once.
+// Calls body(begin, end) for ranges that cover [0, count), possibly in several threads at once.
 using ParallelFor = std::function<void(int64_t count, const RangeBody& body)>;
 
 // C = A B + bias, or C += A B.
@@ -32,16 +32,16 @@ struct Product {
   int64_t n = 0;
   int64_t k = 0;
   ConstMatrix a;                           // [m, k]
-  ConstMatrix b;                           // [k, n]; unused where packed_b is set
+  ConstMatrix b;                           // [k, n]; unused if packed_b is set
   const PackedMatrix* packed_b = nullptr;  // [k, n]
   void* c = nullptr;                       // [m, n], row-major
   Element c_type = Element::kFloat32;
   int64_t c_row_stride = 0;
   const void* bias = nullptr;  // [n], of C's type
-  bool accumulate = false;     // C is float32 and there is no bias
+  bool accumulate = false;     // requires float32 C and no bias
 };
 
-// At most num_threads tasks run at once, by way of parallel_for.
+// Runs at most num_threads tasks at once, with parallel_for.
 void Multiply(const Product& product, int num_threads, const ParallelFor& parallel_for);
 
 }  // namespace tandem::model::kernels

@@ -1,4 +1,4 @@
-// Tasks of about the same size, shared out among threads while they run.
+// Distributes tasks of similar size dynamically among threads.
 #ifndef TANDEM_COMMON_MODEL_KERNELS_IN_TURNS_H_
 #define TANDEM_COMMON_MODEL_KERNELS_IN_TURNS_H_
 
@@ -10,12 +10,12 @@
 
 namespace tandem::model::kernels {
 
-// What a thread takes at a time of its share: so many times less than all of it.
+// A thread takes 1 / kTurns of its share at a time.
 constexpr int64_t kTurns = 4;
 
-// Calls the body(begin, end) that make_body() gives each thread, for ranges that cover [0, count).
-// A thread takes the next few as it is done with its own, so one that is held up does not hold up
-// the others for long.
+// Calls the body(begin, end) that make_body() returns for each thread, for ranges that cover [0,
+// count). A thread takes the next few tasks when it finishes its own, so a delayed thread does not
+// hold up the others for long.
 template <typename MakeBody>
 void InTurnsWith(int64_t count, int64_t num_threads, int64_t turns, const ParallelFor& parallel_for,
                  const MakeBody& make_body) {

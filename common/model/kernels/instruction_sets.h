@@ -1,4 +1,4 @@
-// Which instructions the CPU kernels use here.
+// Names the instruction sets that the CPU kernels use on this machine.
 #ifndef TANDEM_COMMON_MODEL_KERNELS_INSTRUCTION_SETS_H_
 #define TANDEM_COMMON_MODEL_KERNELS_INSTRUCTION_SETS_H_
 
@@ -6,8 +6,8 @@
 
 namespace tandem::model::kernels {
 
-// The vectors' and, where the CPU multiplies bfloat16 itself, the products': "AVX2", "AVX3 AMX".
-// Processes with the same ones compute the same bits, others need not.
+// Returns the vector instruction set, followed by the bfloat16 product's if the CPU has one:
+// "AVX2", "AVX3 AMX". Processes with the same result compute the same bits; others may not.
 std::string InstructionSets();
 
 }  // namespace tandem::model::kernels

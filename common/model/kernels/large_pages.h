@@ -1,5 +1,5 @@
-// Pages of 2 MiB for large memory. Products walk through megabytes; with pages of 4 KiB the
-// processor looks up addresses that often that they cost a twentieth of the time.
+// Pages of 2 MiB for large memory. Products walk through megabytes; with pages of 4 KiB, TLB misses
+// cost a twentieth of the time.
 #ifndef TANDEM_COMMON_MODEL_KERNELS_LARGE_PAGES_H_
 #define TANDEM_COMMON_MODEL_KERNELS_LARGE_PAGES_H_
 
@@ -12,8 +12,8 @@ namespace tandem::model::kernels {
 
 inline constexpr size_t kLargePageBytes = size_t{2} << 20;
 
-// Asks the system to back the whole large pages within the memory by such. A wish: without it, or
-// where the system has none, everything works as before. `data` is of anonymous memory.
+// Advises the system to back the whole large pages within the memory with huge pages. If the advice
+// is ignored or unsupported, everything still works. `data` is anonymous memory.
 inline void WantLargePages(void* data, size_t size_bytes) {
 #ifdef MADV_HUGEPAGE
   const auto begin =

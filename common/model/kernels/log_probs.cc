@@ -57,7 +57,7 @@ void LogProbsRows(const LogProbsForward& args, int64_t begin, int64_t end) {
   }
 }
 
-// d logits = ((target - p) g_logprob - p (log p + H) g_entropy) / temperature, but for the target's
+// d logits = ((target - p) g_logprob - p (log p + H) g_entropy) / temperature, without the target's
 // own term, which the caller adds.
 template <class D>
 void BackwardAt(D d, float* x, float scale, float log_sum_exp, float entropy, float grad_log_prob,

@@ -1,4 +1,4 @@
-// From a row of logits to what the head reports, and back.
+// Computes a row's log-prob and entropy from its logits, and their gradients.
 #ifndef TANDEM_COMMON_MODEL_KERNELS_LOG_PROBS_H_
 #define TANDEM_COMMON_MODEL_KERNELS_LOG_PROBS_H_
 
@@ -6,19 +6,18 @@
 
 namespace tandem::model::kernels {
 
-// Exponentials are summed over so many entries in float32, and these sums in float64.
+// Exponentials per block: a block is summed in float32, the blocks' sums in float64.
 inline constexpr int64_t kSumBlock = 512;
 
-// What logits are multiplied by: 1 / temperature, in float32, for any temperature above 0.
+// Returns the factor for logits: 1 / temperature, in float32, for any temperature above 0.
 float InverseTemperature(double temperature);
 
-// log softmax(logits * inverse_temperature) at an entry `logit`, of a row with this maximum and
-// this sum of exp((logits - maximum) * inverse_temperature). The trainer's and the rollout's.
+// Returns log softmax(logits * inverse_temperature) at an entry `logit` of a row with this maximum
+// and this sum of exp((logits - maximum) * inverse_temperature). Trainer and rollout share it.
 float LogProb(float logit, float maximum, float inverse_temperature, double sum);
 
-// Everything float32; logits [rows, vocab], the others [rows]. A negative target is none of these
-// logits' (another rank holds it): its log-prob is not written, its own term in the gradient left
-// out.
+// All tensors are float32; logits [rows, vocab], the others [rows]. A negative target is on another
+// rank: its log-prob is not written, and its own term in the gradient is omitted.
 struct LogProbsForward {
   int64_t vocab = 0;
   const float* logits = nullptr;
@@ -26,7 +25,7 @@ struct LogProbsForward {
   const float* temperatures = nullptr;
   float* log_probs = nullptr;
   float* entropy = nullptr;
-  float* log_sum_exp = nullptr;  // of logits / temperature; or none
+  float* log_sum_exp = nullptr;  // of logits / temperature; or null
 };
 void LogProbsRows(const LogProbsForward& args, int64_t begin, int64_t end);
 

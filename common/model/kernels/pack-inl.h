@@ -1,4 +1,4 @@
-// Copies of matrix parts in the orders that the tiles (tile-inl.h) read, converted on the way.
+// Copies parts of matrices into the orders that the tiles (tile-inl.h) read, with conversion.
 #if defined(TANDEM_COMMON_MODEL_KERNELS_PACK_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TANDEM_COMMON_MODEL_KERNELS_PACK_INL_H_
 #undef TANDEM_COMMON_MODEL_KERNELS_PACK_INL_H_
@@ -27,8 +27,8 @@ void CopyRow(const T* from, int64_t count, To* to) {
   for (; i < count; ++i) FromFloat(ToFloat(from[i]), to[i]);
 }
 
-// Rows into a strip: to[k * kTileCols + j] is from[k * stride + j]; columns beyond `cols` become
-// zero.
+// Copies rows into a strip: to[k * kTileCols + j] is from[k * stride + j]; columns beyond `cols`
+// become zero.
 template <typename T>
 void PackRows(const T* from, int64_t stride, int64_t cols, int64_t depth, float* to) {
   for (int64_t k = 0; k < depth; ++k) {
@@ -38,7 +38,7 @@ void PackRows(const T* from, int64_t stride, int64_t cols, int64_t depth, float*
 }
 
 #if HWY_TARGET != HWY_SCALAR
-// Squares of 4 by 4 side by side, each transposed: out(i, row i of all).
+// Transposes adjacent squares of 4 by 4: calls out(i, row i of all).
 template <class D, class Rows, class Out>
 HWY_INLINE void TransposeSquares(D d, Rows r0, Rows r1, Rows r2, Rows r3, const Out& out) {
   const hn::Repartition<double, D> pairs;
@@ -58,11 +58,11 @@ HWY_INLINE void TransposeSquares(D d, Rows r0, Rows r1, Rows r2, Rows r3, const 
 constexpr int64_t kBlockOfK = 8;     // elements of k that PackBlock() takes
 constexpr int64_t kBlockPlaces = 8;  // and columns
 
-// 8 columns by 4 k in registers of 8.
+// Packs 8 columns by 4 k in registers of 8.
 HWY_INLINE void PackQuarter(const float* from, int64_t stride, float* to, int64_t to_stride) {
   const hn::FixedTag<float, 8> d;
   const hn::FixedTag<float, 4> half;
-  // Row i below row i + 4.
+  // Combines row i (low half) with row i + 4 (high half).
   const auto load = [&](int64_t i) HWY_ATTR {
     return hn::Combine(d, hn::LoadU(half, from + (i + 4) * stride),
                        hn::LoadU(half, from + i * stride));
@@ -82,8 +82,8 @@ HWY_INLINE void UnpackQuarter(const float* from, int64_t from_stride, float* to,
   });
 }
 
-// Places [place, place + kBlockPlaces) of kBlockOfK rows of a strip, whose column j is from[j *
-// stride] onwards.
+// Packs places [place, place + kBlockPlaces) of kBlockOfK rows of a strip, whose column j starts at
+// from[j * stride].
 HWY_INLINE void PackBlock(const float* from, int64_t stride, int64_t place, float* to,
                           int64_t to_stride) {
   for (int64_t k = 0; k < kBlockOfK; k += 4) {
@@ -91,7 +91,7 @@ HWY_INLINE void PackBlock(const float* from, int64_t stride, int64_t place, floa
   }
 }
 
-// Back, into the strip's columns at `to`.
+// Inverse of PackBlock(): unpacks into the strip's columns at `to`.
 HWY_INLINE void UnpackBlock(const float* from, int64_t from_stride, int64_t place, float* to,
                             int64_t stride) {
   for (int64_t k = 0; k < kBlockOfK; k += 4) {
@@ -99,7 +99,7 @@ HWY_INLINE void UnpackBlock(const float* from, int64_t from_stride, int64_t plac
   }
 }
 
-// A square of 8 by 8, of which load(i) is row i, transposed: out(i, row i).
+// Transposes a square of 8 by 8 with rows load(i): calls out(i, row i).
 template <class Load, class Out>
 HWY_INLINE void TransposeSquare(const Load& load, const Out& out) {
   const hn::FixedTag<uint16_t, 8> d;
@@ -111,7 +111,7 @@ HWY_INLINE void TransposeSquare(const Load& load, const Out& out) {
   const auto high = [&](int64_t i) HWY_ATTR {
     return hn::BitCast(d32, hn::InterleaveUpper(d, load(i), load(i + 1)));
   };
-  // Names say which rows and which k they hold.
+  // Variable names give the rows and the range of k.
   const auto r01_k03 = low(0), r23_k03 = low(2), r45_k03 = low(4), r67_k03 = low(6);
   const auto r01_k47 = high(0), r23_k47 = high(2), r45_k47 = high(4), r67_k47 = high(6);
   const auto join = [&](int64_t at, auto upper, auto lower) HWY_ATTR {
@@ -126,7 +126,7 @@ HWY_INLINE void TransposeSquare(const Load& load, const Out& out) {
   join(6, hn::InterleaveUpper(d32, r45_k47, r67_k47), hn::InterleaveUpper(d32, r01_k47, r23_k47));
 }
 
-// Nothing is converted: the columns are taken in the order of their places.
+// Without conversion: takes the columns in the order of their places.
 HWY_INLINE void PackBlock(const BFloat16* from, int64_t stride, int64_t place, BFloat16* to,
                           int64_t to_stride) {
   const hn::FixedTag<uint16_t, 8> d;
@@ -152,7 +152,7 @@ HWY_INLINE void UnpackBlock(const BFloat16* from, int64_t from_stride, int64_t p
       });
 }
 
-// Past the caches: `count` elements, whole registers at aligned addresses.
+// Copies `count` elements with non-temporal stores, whole registers at aligned addresses.
 template <typename T>
 HWY_INLINE void StreamRows(const T* from, int64_t count, T* to) {
   const hn::ScalableTag<uint8_t> d;
@@ -164,13 +164,13 @@ HWY_INLINE void StreamRows(const T* from, int64_t count, T* to) {
   }
 }
 
-// Packs kPlaces places of a panel's rows, whose first column is at `from`, in portions that fit a
-// core's nearest cache: of each column a line of memory is read once. Answers how many rows it
+// Packs kPlaces places of a panel's rows, whose first column is at `from`, in portions that fit the
+// first-level cache, so each cache line of a column is read once. Returns the number of rows
 // packed, all but a few. `to`: the first place.
 template <int64_t kPlaces, typename T>
 int64_t PackPlaces(const T* from, int64_t col_stride, int64_t depth, T* to) {
   constexpr int64_t kRows = 64 / static_cast<int64_t>(sizeof(T));  // of k in a line
-  // Columns are more streams than a core asks for by itself.
+  // There are more columns than streams that the hardware prefetcher follows.
   constexpr int64_t kAhead = 2 * kRows;
   constexpr auto kCols = static_cast<int64_t>(kPanelCols);
   constexpr auto kStrip = static_cast<int64_t>(kTileCols);
@@ -194,8 +194,9 @@ int64_t PackPlaces(const T* from, int64_t col_stride, int64_t depth, T* to) {
   return end;
 }
 
-// Back: so many places of a panel's rows, of which the first is at `from`, into columns of `depth`
-// elements, one after another at `to`. A line of each column is written at once.
+// Inverse of PackPlaces(): unpacks `places` places of a panel's rows, the first at `from`, into
+// columns of `depth` elements, one after another at `to`. Writes a whole cache line of each column
+// at once.
 template <typename T>
 int64_t UnpackPlaces(const T* from, int64_t places, int64_t depth, T* to) {
   constexpr int64_t kRows = 64 / static_cast<int64_t>(sizeof(T));  // of k in a line
@@ -216,21 +217,21 @@ int64_t UnpackPlaces(const T* from, int64_t places, int64_t depth, T* to) {
 #endif
 #endif
 
-// Places of a panel's rows that are written at once: two lines of memory.
+// Places of a panel's rows that are written at once: two cache lines.
 template <typename T>
 constexpr int64_t kGroupPlaces = std::min<int64_t>(128 / static_cast<int64_t>(sizeof(T)),
                                                    static_cast<int64_t>(kPanelCols));
 
-// The column of a panel at a place of its rows.
+// Returns the column of a panel at a place of its rows.
 template <typename T>
 constexpr int64_t PanelColumn(size_t place) {
   if constexpr (std::is_same_v<T, float>) return static_cast<int64_t>(place);
   return static_cast<int64_t>(place / kTileCols * kTileCols + StripColumn(place % kTileCols));
 }
 
-// A panel of a packed matrix, past the caches: column j of its row k is from[j * col_stride + k *
-// row_stride], zero for columns beyond `cols`. `to` is aligned to 64 bytes; hwy::FlushStream()
-// follows.
+// Packs a panel with non-temporal stores: column j of its row k is from[j * col_stride + k *
+// row_stride], zero for columns beyond `cols`. `to` is aligned to 64 bytes; the caller then calls
+// hwy::FlushStream().
 template <typename T>
 void PackPanel(const T* from, int64_t row_stride, int64_t col_stride, int64_t cols, int64_t depth,
                T* to) {
@@ -248,8 +249,9 @@ void PackPanel(const T* from, int64_t row_stride, int64_t col_stride, int64_t co
   }
 }
 
-// A group of columns of a panel, past the caches: column j of its row k is from[j * col_stride +
-// k]. `to`, its first place, is aligned to 64 bytes; hwy::FlushStream() follows.
+// Packs a group of columns of a panel with non-temporal stores: column j of its row k is from[j *
+// col_stride + k]. `to`, its first place, is aligned to 64 bytes; the caller then calls
+// hwy::FlushStream().
 template <typename T>
 void PackGroup(const T* from, int64_t col_stride, int64_t depth, T* to) {
   int64_t begin = 0;
@@ -264,8 +266,8 @@ void PackGroup(const T* from, int64_t col_stride, int64_t depth, T* to) {
   }
 }
 
-// Back: so many places of a panel's rows, whole groups, of which the first is at `from`, into
-// columns of `depth` elements, one after another at `to`.
+// Inverse of PackGroup(): unpacks `places` places of a panel's rows, whole groups, the first at
+// `from`, into columns of `depth` elements, one after another at `to`.
 template <typename T>
 void UnpackColumns(const T* from, int64_t places, int64_t depth, T* to) {
   int64_t begin = 0;

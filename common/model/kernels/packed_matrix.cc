@@ -20,7 +20,7 @@ constexpr int64_t kPanelWidth = kPanelCols;
 
 int64_t PanelWidth() { return kPanelWidth; }
 
-// Where in the rows of a panel a column's elements are.
+// Returns the place of a column's elements in the rows of a panel.
 int64_t PlaceOfColumn(Element type, int64_t column) {
   if (type == Element::kFloat32) return column;
   constexpr auto kStrip = static_cast<int64_t>(kTileCols);
@@ -55,8 +55,8 @@ int64_t GroupWidth(Element type) {
   return type == Element::kFloat32 ? kGroupPlaces<float> : kGroupPlaces<BFloat16>;
 }
 
-// Groups [begin, end) of columns of a packed matrix at `to`, whose columns lie one after another at
-// `from`.
+// Packs groups [begin, end) of columns, stored one after another at `from`, into the packed matrix
+// at `to`.
 void PackGroups(Element type, const void* from, int64_t depth, int64_t begin, int64_t end,
                 void* to) {
   if (type == Element::kBFloat16) {
@@ -79,7 +79,7 @@ void UnpackGroupsOf(const T* from, int64_t depth, int64_t begin, int64_t end, T*
   }
 }
 
-// Back, from the packed matrix at `from`.
+// Inverse: unpacks from the packed matrix at `from`.
 void UnpackGroups(Element type, const void* from, int64_t depth, int64_t begin, int64_t end,
                   void* to) {
   if (type == Element::kBFloat16) {
@@ -89,7 +89,7 @@ void UnpackGroups(Element type, const void* from, int64_t depth, int64_t begin, 
   UnpackGroupsOf(static_cast<const float*>(from), depth, begin, end, static_cast<float*>(to));
 }
 
-// Panels [begin, end) of a packed matrix at `to`.
+// Packs panels [begin, end) into the packed matrix at `to`.
 void PackPanels(const ConstMatrix& b, int64_t depth, int64_t n, int64_t begin, int64_t end,
                 void* to) {
   if (b.type == Element::kBFloat16) {
@@ -118,13 +118,13 @@ bool IsInTiles(Element type) {
   return type == Element::kBFloat16 && CurrentBFloat16Unit() != BFloat16Unit::kNone;
 }
 
-// Between the packed elements and the plain ones.
+// Moves data between packed and plain elements.
 template <bool kWrites, int kCount, typename T>
 void Copy(T* packed, T* plain) {
   std::memcpy(kWrites ? packed : plain, kWrites ? plain : packed, kCount * sizeof(T));
 }
 
-// Moves elements [first, first + count) of a column in panels, whose first is at `column`: rows are
+// Moves elements [first, first + count) of a column in panels, the first at `column`: rows are
 // `width` elements apart.
 template <bool kWrites, typename T>
 void MoveInPanel(T* column, int64_t width, int64_t first, int64_t count, T* plain) {
@@ -132,7 +132,7 @@ void MoveInPanel(T* column, int64_t width, int64_t first, int64_t count, T* plai
   for (int64_t i = 0; i < count; ++i, packed += width) Copy<kWrites, 1>(packed, plain + i);
 }
 
-// The same in pairs of tiles: an element and its neighbour of k side by side, 16 columns in a row.
+// The same for pairs of tiles: an element and its neighbour in k are adjacent, 16 columns per row.
 template <bool kWrites, typename T>
 void MoveInTiles(T* column, int64_t first, int64_t count, T* plain) {
   constexpr int64_t kDepth = 32;            // of k in a tile
@@ -235,7 +235,7 @@ void PackedMatrix::Move(int64_t first, int64_t count, T* plain) const {
 
 void PackedMatrix::Write(int64_t first, int64_t count, const void* plain) {
   if (count <= 0) return;
-  void* const from = const_cast<void*>(plain);  // which is only read
+  void* const from = const_cast<void*>(plain);  // only read
   if (type_ == Element::kFloat32) return Move<true>(first, count, static_cast<float*>(from));
   Move<true>(first, count, static_cast<uint16_t*>(from));
 }

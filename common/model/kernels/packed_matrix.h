@@ -1,4 +1,4 @@
-// A product's right side, packed ahead: for weights that are used often and change seldom.
+// A product's right side, packed ahead: for weights that are used often and change rarely.
 #ifndef TANDEM_COMMON_MODEL_KERNELS_PACKED_MATRIX_H_
 #define TANDEM_COMMON_MODEL_KERNELS_PACKED_MATRIX_H_
 
@@ -18,15 +18,15 @@ struct ConstMatrix {
 };
 
 // A right-hand side [k, n] in the order in which the inner loop reads it, in its own element type:
-// panels of some columns, row by row, or tile by tile where the CPU multiplies bfloat16
-// (bfloat16_product.h). A product with it reads each weight once, in sequence.
+// panels of some columns, row by row, or tile by tile if the CPU multiplies bfloat16
+// (bfloat16_product.h). A product with it reads each weight once, sequentially.
 class PackedMatrix {
  public:
   PackedMatrix(const ConstMatrix& b, int64_t k, int64_t n);
-  // Its contents are undefined until Repack(). In memory of its own.
+  // Allocates memory; contents are undefined until Repack().
   PackedMatrix(Element type, int64_t k, int64_t n);
-  // In SizeBytes(..) bytes that are given, which outlive it and are aligned to 64 bytes: zeros,
-  // where Write() is to fill them.
+  // Uses the given SizeBytes(..) bytes, which must outlive it and be aligned to 64 bytes. They must
+  // be zeros if Write() fills them.
   PackedMatrix(Element type, int64_t k, int64_t n, void* memory);
 
   const void* data() const { return data_; }
@@ -39,24 +39,23 @@ class PackedMatrix {
   // Columns of a panel; the last panel may have fewer.
   static int64_t panel_columns(Element type);
   int64_t panel_columns() const { return panel_columns(type_); }
-  // Columns that Write() and Read() move at once; they divide those of a panel.
+  // Columns that Write() and Read() move at once; a divisor of panel_columns().
   static int64_t group_columns(Element type);
   int64_t group_columns() const { return group_columns(type_); }
   int64_t num_panels() const { return (n_ + panel_columns() - 1) / panel_columns(); }
 
-  // Packs panels [begin, end) of another matrix of the same sizes and type in their place, on the
-  // thread that asks: the other cores belong to those who compute meanwhile with the weights that
-  // these replace.
+  // Repacks panels [begin, end) in place from another matrix of the same sizes and type, on the
+  // calling thread only: other cores keep computing with the weights that these replace.
   void Repack(const ConstMatrix& b, int64_t begin, int64_t end);
 
-  // Elements [first, first + count) of the transpose, [n, k] in rows: where a weight is held in no
-  // other order. Threads may write and read different elements at once. Whole groups of columns are
-  // fast, and written past the caches; the others go element by element.
+  // Writes or reads elements [first, first + count) of the transpose, [n, k] row-major, for weights
+  // that have no other copy. Threads may write and read different elements concurrently. Whole
+  // groups of columns are fast and use non-temporal stores; other elements are moved one by one.
   void Write(int64_t first, int64_t count, const void* plain);
   void Read(int64_t first, int64_t count, void* plain) const;
 
  private:
-  // Of these elements, from `plain` or to it.
+  // Moves these elements from `plain` or to it.
   template <bool kWrites, typename T>
   void Move(int64_t first, int64_t count, T* plain) const;
   template <bool kWrites, typename T>

@@ -1,4 +1,4 @@
-// A product with a packed matrix, whose panels are read as they are.
+// Multiplies by a packed matrix, reading its panels in place.
 #if defined(TANDEM_COMMON_MODEL_KERNELS_PANEL_PRODUCT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TANDEM_COMMON_MODEL_KERNELS_PANEL_PRODUCT_INL_H_
 #undef TANDEM_COMMON_MODEL_KERNELS_PANEL_PRODUCT_INL_H_
@@ -14,18 +14,21 @@ HWY_BEFORE_NAMESPACE();
 namespace tandem::model::kernels::HWY_NAMESPACE {
 
 constexpr int64_t kPanelWidth = kPanelCols;
-// Rows of a panel that stay in the first-level cache while tiles of A pass each of its strips.
+// Bytes of a panel's rows that stay in the first-level cache while tiles of A pass each of its
+// strips.
 constexpr int64_t kPanelBytesAtOnce = 16384;
-// With many tiles it pays to load and store their sums less often, from the second-level cache.
+// With many tiles, loading and storing their sums less often, from the second-level cache, is
+// faster.
 constexpr int64_t kPanelBytesOfManyRows = 65536;
 constexpr int64_t kManyRows = 16;
 
-// All rows times `depth` rows of a panel's first `cols` columns; `next` is the block that follows.
+// Multiplies all rows by `depth` rows of a panel's first `cols` columns; `next` is the block that
+// follows.
 template <bool kFirst, typename B>
 void MultiplyPanelBlock(const Left& a, int64_t rows, int64_t depth, const B* block, int64_t cols,
                         const B* next, float* c, int64_t c_row) {
   if (rows == 1) {
-    // All strips at once are one stream, which the hardware sees coming.
+    // All strips together are one stream, which the hardware prefetches.
     return Tile<1, kFirst, kPanelStrips>(depth, a.data, a.row, a.k, block, kPanelCols, c, c_row);
   }
   const char* soon = reinterpret_cast<const char*>(next);
@@ -51,9 +54,9 @@ void MultiplyPanelBlock(const Left& a, int64_t rows, int64_t depth, const B* blo
   }
 }
 
-// Rows times rows [first_k, first_k + depth) of panels, each k_size deep: each weight is read once,
-// nearly in the order of memory, and widened on its way into the register. c: [rows, cols in whole
-// panels], to which it is added unless first_k is where the sums begin.
+// Multiplies rows by rows [first_k, first_k + depth) of panels, each k_size deep. Reads each weight
+// once, nearly in memory order, and widens it when loading the register. c: [rows, cols in whole
+// panels]; adds to c unless `starts`.
 template <typename B>
 void MultiplyPanelsOf(const Left& a, int64_t rows, int64_t first_k, int64_t depth, int64_t k_size,
                       const B* panels, int64_t cols, bool starts, float* c, int64_t c_row) {
@@ -65,7 +68,7 @@ void MultiplyPanelsOf(const Left& a, int64_t rows, int64_t first_k, int64_t dept
     const B* const panel = panels + j * k_size + first_k * kPanelWidth;
     const int64_t panel_cols = std::min(kPanelWidth, cols - j);
     const B* const next_panel = j + kPanelWidth < cols ? panel + k_size * kPanelWidth : panel;
-    // Once even where there is nothing to add up: the result is then zero.
+    // Runs once even if there is nothing to add: the result is then zero.
     for (int64_t k = 0; k == 0 || k < depth; k += at_once) {
       const int64_t rows_of_panel = std::min(at_once, depth - k);
       const Left left{a.data + k * a.k, a.tile, a.row, a.k};
@@ -80,11 +83,11 @@ void MultiplyPanelsOf(const Left& a, int64_t rows, int64_t first_k, int64_t dept
   }
 }
 
-// Rows [row, row + rows) and columns [col, col + cols) of the product with a packed matrix.
-// `panels` begin with that of `col`.
+// Computes rows [row, row + rows) and columns [col, col + cols) of the product with a packed
+// matrix. `panels` begin with the panel of `col`.
 inline void MultiplyPanels(const Product& p, int64_t row, int64_t rows, int64_t col, int64_t cols,
                            const void* panels, const ProductScratch& scratch) {
-  // The last panel may be narrower than the registers: its columns go by way of the scratch.
+  // The last panel may be narrower than the registers: its columns go through the scratch.
   const int64_t in_place = IsSummedInPlace(p) ? cols / kPanelWidth * kPanelWidth : 0;
   const int64_t rest = cols - in_place;
   const int64_t rest_width = (rest + kPanelWidth - 1) / kPanelWidth * kPanelWidth;
@@ -95,7 +98,7 @@ inline void MultiplyPanels(const Product& p, int64_t row, int64_t rows, int64_t 
       CopyRow(c + i * p.c_row_stride, rest, scratch.result + i * rest_width);
     }
   }
-  // So many of k that the rows of A fit into their scratch, which a column-major A fills in tiles.
+  // Limits k so that the rows of A fit into their scratch, which a column-major A fills in tiles.
   const int64_t most = p.a.col_stride == 1 ? kBlockRows * kBlockDepth / rows / 8 * 8 : kBlockDepth;
   const int64_t block_depth = EvenDepth(p.k, most);
   for (int64_t k = 0; k == 0 || k < p.k; k += block_depth) {

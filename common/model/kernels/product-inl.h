@@ -1,6 +1,6 @@
-// What products with a right side in panels and in strips share: the left side as float32, its
-// tiles, and the way from sums to the result. Blocks of A stay in the second-level cache while
-// strips of B pass by in the first.
+// Shared by products with a right side in panels and in strips: the left side as float32, its
+// tiles, and the conversion of sums to the result. Blocks of A stay in the second-level cache while
+// strips of B stream through the first.
 #if defined(TANDEM_COMMON_MODEL_KERNELS_PRODUCT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TANDEM_COMMON_MODEL_KERNELS_PRODUCT_INL_H_
 #undef TANDEM_COMMON_MODEL_KERNELS_PRODUCT_INL_H_
@@ -21,11 +21,11 @@ namespace tandem::model::kernels::HWY_NAMESPACE {
 
 constexpr int64_t kBlockRows = kTileRows * 16;
 constexpr int64_t kStripWidth = kTileCols;
-// A strip so deep fills most of the first-level cache: 24 KiB.
+// A strip of this depth fills most of the first-level cache: 24 KiB.
 constexpr int64_t kBlockDepth = std::min<int64_t>(384, 6144 / kStripWidth);
 constexpr int64_t kLeftScratch = kBlockRows * kBlockDepth;
 
-// k cut into blocks of about the same depth.
+// Splits k into blocks of about the same depth.
 inline int64_t EvenDepth(int64_t k, int64_t most) {
   const int64_t blocks = std::max<int64_t>(1, (k + most - 1) / most);
   const int64_t even = (k + blocks - 1) / blocks;
@@ -40,8 +40,8 @@ struct Left {
   ptrdiff_t k;
 };
 
-// A tile's elements in the order in which they are read, so that beside a panel it stays in the
-// first-level cache.
+// A tile's elements in reading order, so that beside a panel the tile stays in the first-level
+// cache.
 constexpr int64_t kTileSize = kTileRows * kBlockDepth;
 
 template <typename T>
@@ -63,7 +63,7 @@ Left ConvertLeft(const ConstMatrix& a, int64_t row, int64_t rows, int64_t k, int
   return {buffer, kTileSize, 1, static_cast<ptrdiff_t>(kTileRows)};
 }
 
-// Float32 rows are read where they are; other layouts by way of the buffer.
+// Reads float32 rows in place; converts other layouts into the buffer.
 inline Left PrepareLeft(const ConstMatrix& a, int64_t row, int64_t rows, int64_t k, int64_t depth,
                         float* buffer) {
   if (a.type == Element::kBFloat16) return ConvertLeft<BFloat16>(a, row, rows, k, depth, buffer);
@@ -73,8 +73,8 @@ inline Left PrepareLeft(const ConstMatrix& a, int64_t row, int64_t rows, int64_t
           static_cast<ptrdiff_t>(kTileRows) * stride, stride, 1};
 }
 
-// Calls fn(first row, number of rows) for tiles of a left side. Where its rows follow one another
-// at one distance the tiles are of about the same height: a low one would wait for its own sums.
+// Calls fn(first row, number of rows) for tiles of a left side. If its rows are evenly spaced, the
+// tiles have about the same height: a low tile would stall on its own sums.
 template <typename Fn>
 HWY_INLINE void ForTiles(const Left& a, int64_t rows, const Fn& fn) {
   constexpr int64_t kMost = kTileRows;
@@ -120,7 +120,7 @@ inline void FinishBlock(const Product& p, int64_t row, int64_t rows, int64_t col
              static_cast<float*>(p.c) + row * p.c_row_stride + col, p.c_row_stride);
 }
 
-// Whether the sums can be where the result is; else it is finished from the scratch.
+// Whether sums accumulate directly in the result; else the result is finished from the scratch.
 inline bool IsSummedInPlace(const Product& p) {
   return p.c_type == Element::kFloat32 && p.bias == nullptr;
 }

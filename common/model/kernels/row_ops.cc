@@ -17,7 +17,7 @@ namespace tandem::model::kernels::HWY_NAMESPACE {
 
 constexpr int64_t kStep = kLanes;
 
-// A sum over a row: whole registers first, lane by lane, then what is left.
+// Sums over a row: whole registers first, lane by lane, then the tail.
 template <typename T>
 float SumOfSquares(const T* x, int64_t size) {
   const Floats d;
@@ -230,7 +230,7 @@ void SwiGluBackwardRows(Element type, int64_t size, const void* gate_up, const v
                        begin, end);
 }
 
-// Pairs (x[j], x[j + half]) turned by the angle of j; by its negative where kBack.
+// Rotates pairs (x[j], x[j + half]) by the angle of j; by its negative if kBack.
 template <bool kBack, class D, typename T>
 void RotateAt(D d, const T* first, const T* second, const float* cos, const float* sin,
               T* out_first, T* out_second) {

@@ -1,6 +1,6 @@
-// The operations of a layer that work on each token alone, forward and backward, for ranges of
-// rows. All rows lie one after another unless a stride is given; every tensor of a call has the
-// element type `type`, float32 where the argument says so. A row's result depends on the row only.
+// The per-token operations of a layer, forward and backward, for ranges of rows. Rows are
+// contiguous unless a stride is given; every tensor of a call has the element type `type`, or
+// float32 where its argument is float. A row's result depends only on that row.
 #ifndef TANDEM_COMMON_MODEL_KERNELS_ROW_OPS_H_
 #define TANDEM_COMMON_MODEL_KERNELS_ROW_OPS_H_
 
@@ -15,15 +15,15 @@ struct RmsNormForward {
   int64_t size = 0;
   float eps = 0;
   const void* x = nullptr;
-  const void* delta = nullptr;   // added to x first, or none
+  const void* delta = nullptr;   // added to x first, or null
   const void* weight = nullptr;  // [size]
-  void* sum = nullptr;           // x + delta, where there is a delta
+  void* sum = nullptr;           // x + delta, if there is a delta
   void* out = nullptr;
-  float* inverse_rms = nullptr;  // [rows], or none
+  float* inverse_rms = nullptr;  // [rows], or null
 };
 void RmsNormRows(const RmsNormForward& args, int64_t begin, int64_t end);
 
-// out = a + b, rows of `size`; the same bits as the sum that a norm is of.
+// out = a + b, rows of `size`; the same bits as the sum inside RmsNormRows().
 void AddRows(Element type, int64_t size, const void* a, const void* b, void* out, int64_t begin,
              int64_t end);
 
@@ -34,10 +34,10 @@ struct RmsNormBackward {
   const void* weight = nullptr;
   const float* inverse_rms = nullptr;
   const void* grad_out = nullptr;
-  const void* grad_sum = nullptr;  // added to grad_x, or none
+  const void* grad_sum = nullptr;  // added to grad_x, or null
   void* grad_x = nullptr;
 };
-// grad_weight: float32 [size], to which the rows' share is added; or none.
+// grad_weight: float32 [size], to which the rows' contribution is added; or null.
 void RmsNormBackwardRows(const RmsNormBackward& args, int64_t begin, int64_t end,
                          float* grad_weight);
 
@@ -47,20 +47,20 @@ void SwiGluRows(Element type, int64_t size, const void* gate_up, void* out, int6
 void SwiGluBackwardRows(Element type, int64_t size, const void* gate_up, const void* grad_out,
                         void* grad_gate_up, int64_t begin, int64_t end);
 
-// Heads of q or k: normalised where there is a weight, then rotated.
+// Heads of q or k: normalised if there is a weight, then rotated.
 struct RotateForward {
   Element type = Element::kFloat32;
   int64_t num_heads = 0;
   int64_t head_dim = 0;
   const void* in = nullptr;  // [rows, heads * head_dim]
   int64_t in_row_stride = 0;
-  void* out = nullptr;  // as `in`
+  void* out = nullptr;  // like `in`
   int64_t out_row_stride = 0;
   const float* cos = nullptr;  // [rows, head_dim / 2]
   const float* sin = nullptr;
-  const void* norm_weight = nullptr;  // [head_dim], or none
+  const void* norm_weight = nullptr;  // [head_dim], or null
   float eps = 0;
-  float* inverse_rms = nullptr;  // [rows, num_heads], or none
+  float* inverse_rms = nullptr;  // [rows, num_heads], or null
 };
 void RotateRows(const RotateForward& args, int64_t begin, int64_t end);
 
@@ -74,12 +74,12 @@ struct RotateBackward {
   int64_t grad_in_row_stride = 0;
   const float* cos = nullptr;
   const float* sin = nullptr;
-  const void* norm_weight = nullptr;  // or none, and then neither of the following
+  const void* norm_weight = nullptr;  // or null; the following are then unused
   const void* in = nullptr;           // the forward's
   int64_t in_row_stride = 0;
   const float* inverse_rms = nullptr;
 };
-// grad_weight: float32 [head_dim], to which the rows' share is added; or none.
+// grad_weight: float32 [head_dim], to which the rows' contribution is added; or null.
 void RotateBackwardRows(const RotateBackward& args, int64_t begin, int64_t end, float* grad_weight);
 
 // out[j] += rows [begin, end) of x[., j], x: [rows, size].

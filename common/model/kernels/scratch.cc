@@ -9,7 +9,7 @@
 namespace tandem::model::kernels {
 namespace {
 
-// From here on a whole number of large pages is rounded up to.
+// Rounds sizes from here on up to a whole number of large pages.
 constexpr int64_t kLargeBytes = int64_t{8} << 20;
 
 }  // namespace

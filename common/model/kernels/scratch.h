@@ -12,12 +12,13 @@ struct FreeMemory {
 };
 using Buffer = std::unique_ptr<void, FreeMemory>;
 
-// Aligned to 64 bytes at least; in large pages where it is large. Throws std::bad_alloc.
+// Allocates memory aligned to at least 64 bytes; large blocks use large pages. Throws
+// std::bad_alloc.
 Buffer AllocateBytes(int64_t bytes);
 
-// This thread's own memory of at least so many floats, kept for its next call, which may move it.
-// Its contents are undefined. Usually around a mebibyte; a thread keeps the most that it ever asked
-// for.
+// Returns this thread's own memory of at least `floats` floats, valid until its next call, which
+// may move it. Its contents are undefined. Usually about a mebibyte; a thread keeps the largest
+// size it ever requested.
 float* ThreadScratch(int64_t floats);
 
 }  // namespace tandem::model::kernels

@@ -1,8 +1,8 @@
-// The softmax of attention, the one of training and of generation: keys are taken in blocks of
-// kKeyBlock, counted from the sequence's start, and each block goes through SoftmaxBlock(). With
-// scores and weighted sums that are chains of fused multiply-adds (tile-inl.h), a row's result then
-// depends on the row and its keys alone: not on the block of queries that it is in, on how a prompt
-// was cut in chunks, nor on where a cache keeps the keys.
+// The softmax of attention, shared by training and generation. Keys are processed in blocks of
+// kKeyBlock, counted from the sequence's start, and each block goes through SoftmaxBlock(). Because
+// scores and weighted sums are chains of fused multiply-adds (tile-inl.h), a row's result depends
+// only on the row and its keys: not on its block of queries, on how a prompt was chunked, nor on
+// where a cache stores the keys.
 #if defined(TANDEM_COMMON_MODEL_KERNELS_SOFTMAX_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TANDEM_COMMON_MODEL_KERNELS_SOFTMAX_INL_H_
 #undef TANDEM_COMMON_MODEL_KERNELS_SOFTMAX_INL_H_
@@ -18,8 +18,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace tandem::model::kernels::HWY_NAMESPACE {
 
-// Keys that go through the softmax together. Part of the result, for sums are rescaled from one
-// block to the next. A multiple of every register's and panel's width.
+// Keys per softmax block. It affects the result's bits, because sums are rescaled from one block to
+// the next. A multiple of every register's and panel's width.
 constexpr int64_t kKeyBlock = 128;
 
 // The keys of a block of `keys` (from `key` on) that token `t` sees: [begin, end) within the block.
@@ -32,16 +32,17 @@ inline Visible VisibleOf(int64_t t, int64_t key, int64_t keys, int64_t window) {
   return {std::clamp<int64_t>(oldest - key, 0, keys), std::clamp<int64_t>(t + 1 - key, 0, keys)};
 }
 
-// A running softmax over a row of scores: `most` of them all and the `sum` of exp(score - most).
+// A running softmax over a row of scores: `most` is their maximum and `sum` the sum of exp(score -
+// most).
 struct Running {
   float most;
   float sum;
 };
-// Before the first block: lower than every score; finite, so that differences are numbers.
+// Initial state: lower than every score; finite, so that differences are numbers.
 constexpr Running kNothingSeen = {-1e30f, 0.0f};
 
-// Turns a block's scores [0, cols) into exp(score - most), zero where the key is not seen; returns
-// the factor by which what was summed with them before has shrunk. `cols` is a multiple of kLanes.
+// Replaces a block's scores [0, cols) by exp(score - most), zero if the key is not visible; returns
+// the factor by which the caller must scale its earlier sums. `cols` is a multiple of kLanes.
 inline float SoftmaxBlock(float* scores, int64_t cols, Visible visible, Running& running) {
   constexpr float kHidden = -3e38f;  // exp() of its distance to any score is 0
   const Floats d;

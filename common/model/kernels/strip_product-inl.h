@@ -1,4 +1,4 @@
-// A product whose right side is packed for it, into strips of float32.
+// A product that packs its right side into float32 strips on the way.
 #if defined(TANDEM_COMMON_MODEL_KERNELS_STRIP_PRODUCT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TANDEM_COMMON_MODEL_KERNELS_STRIP_PRODUCT_INL_H_
 #undef TANDEM_COMMON_MODEL_KERNELS_STRIP_PRODUCT_INL_H_
@@ -29,7 +29,7 @@ void PackStrips(const ConstMatrix& b, int64_t depth, int64_t first_col, int64_t 
   }
 }
 
-// Strips [begin, end) of the columns from first_col on; `to` is where the first strip lies.
+// Packs strips [begin, end) of the columns from first_col on; `to` is the address of strip 0.
 inline void PackStrips(const ConstMatrix& b, int64_t depth, int64_t first_col, int64_t n,
                        int64_t begin, int64_t end, float* to) {
   if (b.type == Element::kBFloat16) {
@@ -38,7 +38,7 @@ inline void PackStrips(const ConstMatrix& b, int64_t depth, int64_t first_col, i
   PackStrips<float>(b, depth, first_col, n, begin, end, to);
 }
 
-// All rows times a strip.
+// Multiplies all rows by a strip.
 template <bool kFirst>
 void MultiplyStrip(const Left& a, int64_t rows, int64_t depth, const float* strip, float* c,
                    int64_t c_row) {
@@ -48,8 +48,8 @@ void MultiplyStrip(const Left& a, int64_t rows, int64_t depth, const float* stri
   });
 }
 
-// Rows [row, row + rows) and columns [col, col + cols) of the product with strips that were packed
-// just now, beginning with that of `col`; each is p.k deep.
+// Computes rows [row, row + rows) and columns [col, col + cols) of the product with freshly packed
+// strips, beginning with that of `col`; each is p.k deep.
 inline void MultiplyStrips(const Product& p, int64_t row, int64_t rows, int64_t col, int64_t cols,
                            const float* strips, const ProductScratch& scratch) {
   const int64_t num_strips = (cols + kStripWidth - 1) / kStripWidth;
@@ -57,13 +57,13 @@ inline void MultiplyStrips(const Product& p, int64_t row, int64_t rows, int64_t 
   float* const out = static_cast<float*>(p.c) + row * p.c_row_stride + col;
   const int64_t width = num_strips * kStripWidth;
   const int64_t block_depth = EvenDepth(p.k, kBlockDepth);
-  // Once even where there is nothing to add up: the result is then zero.
+  // Runs once even if there is nothing to add: the result is then zero.
   for (int64_t k = 0; k == 0 || k < p.k; k += block_depth) {
     const int64_t depth = std::min(block_depth, p.k - k);
     const Left left = PrepareLeft(p.a, row, rows, k, depth, scratch.left);
     for (int64_t i = 0; i < num_strips; ++i) {
       const int64_t offset = i * kStripWidth;
-      // The last strip may be narrower than the registers: its columns go by way of the scratch.
+      // The last strip may be narrower than the registers: its columns go through the scratch.
       const bool direct = in_place && offset + kStripWidth <= cols;
       float* const c = direct ? out + offset : scratch.result + offset;
       const int64_t c_row = direct ? p.c_row_stride : width;

@@ -1,7 +1,7 @@
-// The inner loop of every matrix product here: a tile of C in registers, to which one column of A
-// and one row of B after another are added. Each element of C is one chain of fused multiply-adds
-// in the order of k, continued from what C holds; so it is the same bits however rows, columns and
-// k are cut into tiles and blocks, and whatever else is in the batch.
+// The inner loop of every matrix product here: a tile of C in registers accumulates products of one
+// column of A and one row of B at a time. Each element of C is one chain of fused multiply-adds in
+// the order of k, continued from what C holds. So its bits do not depend on how rows, columns and k
+// are cut into tiles and blocks, nor on what else is in the batch.
 #if defined(TANDEM_COMMON_MODEL_KERNELS_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TANDEM_COMMON_MODEL_KERNELS_TILE_INL_H_
 #undef TANDEM_COMMON_MODEL_KERNELS_TILE_INL_H_
@@ -18,17 +18,17 @@ HWY_BEFORE_NAMESPACE();
 namespace tandem::model::kernels::HWY_NAMESPACE {
 
 // 12 of AVX2's 16 registers accumulate; 16 of AVX-512's 32 are enough to hide the latency. Fewer
-// than 8 would wait for one another, so a few rows take several strips at once.
+// than 8 sums would stall on one another, so a few rows process several strips at once.
 constexpr size_t kTileRows = kLanes >= 16 ? 8 : (kLanes >= 8 ? 6 : 4);
 constexpr size_t kTileCols = 2 * kLanes;
-// The right side is cut into strips of kTileCols columns. What is packed ahead lies in panels of
+// The right side is cut into strips of kTileCols columns. Data packed ahead is stored in panels of
 // some strips, row by row, so that one row of the left side times a panel reads a single stream.
 constexpr size_t kPanelStrips = 4;
 constexpr size_t kPanelCols = kPanelStrips * kTileCols;
 
 // A row of a strip, kTileCols elements, is read as two registers: columns [0, kLanes) and the rest.
-// In float32 they lie in this order. In bfloat16 column j and column j + kLanes lie side by side,
-// so that a shift and a mask widen a whole register of them.
+// In float32 they are stored in this order. In bfloat16 columns j and j + kLanes are adjacent, so
+// that a shift and a mask widen a whole register of them.
 HWY_INLINE void LoadStripRow(const float* HWY_RESTRICT from, FloatVec& low, FloatVec& high) {
   const Floats d;
   low = hn::LoadU(d, from);
@@ -49,16 +49,15 @@ HWY_INLINE void LoadStripRow(const BFloat16* HWY_RESTRICT from, FloatVec& low, F
 #endif
 }
 
-// The column that lies at a place of a bfloat16 strip's row.
+// Returns the column at a place of a bfloat16 strip's row.
 constexpr size_t StripColumn(size_t place) { return place / 2 + place % 2 * kLanes; }
 
-// Asks for a line of memory that is read soon, but not at once: into the second-level cache.
+// Prefetches a cache line that is read soon, but not at once: into the second-level cache.
 HWY_INLINE void FetchSoon(const char* at) { __builtin_prefetch(at, 0, 2); }
 
 // C[i][j] = (kFirst ? 0 : C[i][j]) + sum over k of A[i][k] B[k][j], for kRows rows and the columns
-// of kStrips strips, which lie side by side. A[i][k] is at a[i * a_row + k * a_k], row k of B at
-// b + k * b_k. With kAhead as many bytes as a strip of B has are asked for meanwhile, from `next`
-// on.
+// of kStrips adjacent strips. A[i][k] is at a[i * a_row + k * a_k], row k of B at b + k * b_k. With
+// kAhead, also prefetches as many bytes as the strips of B have, from `next` on.
 template <size_t kRows, bool kFirst, size_t kStrips = 1, bool kAhead = false, typename B>
 HWY_INLINE void Tile(size_t k_size, const float* HWY_RESTRICT a, ptrdiff_t a_row, ptrdiff_t a_k,
                      const B* HWY_RESTRICT b, ptrdiff_t b_k, float* HWY_RESTRICT c, ptrdiff_t c_row,
@@ -123,7 +122,7 @@ HWY_INLINE void WithHeight(size_t rows, const Fn& fn) {
   }
 }
 
-// The same of one strip, for any number of rows up to kTileRows.
+// The same for one strip and any number of rows up to kTileRows.
 template <bool kFirst, bool kAhead = false, typename B>
 HWY_INLINE void TileOfRows(size_t rows, size_t k_size, const float* a, ptrdiff_t a_row,
                            ptrdiff_t a_k, const B* b, ptrdiff_t b_k, float* c, ptrdiff_t c_row,

@@ -1,5 +1,5 @@
-// What the kernels share on each instruction set: vectors of float32 loaded from and stored to both
-// element types, and sums in a fixed order. Included once per target by hwy/foreach_target.h.
+// Shared by the kernels on each instruction set: vectors of float32 loaded from and stored to both
+// element types, and sums in a fixed order. hwy/foreach_target.h includes it once per target.
 #if defined(TANDEM_COMMON_MODEL_KERNELS_VECTOR_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TANDEM_COMMON_MODEL_KERNELS_VECTOR_INL_H_
 #undef TANDEM_COMMON_MODEL_KERNELS_VECTOR_INL_H_
@@ -19,7 +19,7 @@ namespace tandem::model::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 using Floats = hn::ScalableTag<float>;     // a whole register
-using OneFloat = hn::CappedTag<float, 1>;  // for what is left at the end of a row
+using OneFloat = hn::CappedTag<float, 1>;  // for the tail of a row
 using FloatVec = hn::Vec<Floats>;
 constexpr size_t kLanes = hn::MaxLanes(Floats());
 
@@ -57,7 +57,7 @@ HWY_INLINE void StoreFloats(D d, hn::Vec<D> value, BFloat16* to) {
              reinterpret_cast<uint16_t*>(to));
 }
 
-// One lane, for the ends of rows: the scalar conversions, so that nothing beyond is touched.
+// One lane, for the ends of rows: uses the scalar conversions, so that nothing beyond is touched.
 HWY_INLINE hn::Vec<OneFloat> LoadFloats(OneFloat d, const BFloat16* from) {
   return hn::Set(d, ToFloat(*from));
 }

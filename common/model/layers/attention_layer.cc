@@ -22,7 +22,7 @@ HeadRotation AttentionLayer::RotationOf(const LayerContext& context, const Rotar
                         OptionalParameter(context.params, at_.k_norm), eps_};
   if (context.tensor_group != nullptr && rotation.q_norm.has_value() &&
       rotation.k_norm.has_value()) {
-    // Every rank's heads add to the gradient of these.
+    // All ranks' heads contribute to the gradients of these.
     const at::Tensor norms = CopyToRanks(at::stack({*rotation.q_norm, *rotation.k_norm}),
                                          context.tensor_group, "q_norm and k_norm, backward");
     rotation.q_norm = norms[0];

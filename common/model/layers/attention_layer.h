@@ -1,5 +1,5 @@
-// AttentionLayer: the forward pass of an AttentionSpec. How a token sees the past is the caller's
-// (attention.h): whole sequences in the trainer, a paged cache in the rollout.
+// AttentionLayer: the forward pass of an AttentionSpec. The caller's Attention (attention.h)
+// provides the past tokens: whole sequences in the trainer, a paged cache in the rollout.
 #ifndef TANDEM_COMMON_MODEL_LAYERS_ATTENTION_LAYER_H_
 #define TANDEM_COMMON_MODEL_LAYERS_ATTENTION_LAYER_H_
 
@@ -16,8 +16,8 @@ namespace tandem::model {
 
 class AttentionLayer {
  public:
-  // `layer`: its place in the model, by which `attention` knows its cache. `eps`: of q's and k's
-  // norms.
+  // `layer`: index in the model, by which `attention` finds the layer's cache. `eps`: for the norms
+  // of q and k.
   AttentionLayer(const AttentionSpec& spec, const AttentionParameters& parameters, int64_t layer,
                  double eps, TensorParallel parallel);
 

@@ -3,7 +3,7 @@
 namespace tandem::model {
 namespace {
 
-// The first of the ranks that have the key-value head, where there are more ranks than heads.
+// The first rank that holds the key-value head, if there are more ranks than heads.
 int FirstRankOf(int64_t kv_head, int64_t num_kv_heads, int size) {
   return static_cast<int>((kv_head * size + num_kv_heads - 1) / num_kv_heads);
 }

@@ -1,6 +1,6 @@
-// AttentionSpec: grouped-query attention (2305.13245) of one layer as numbers, without tensors:
-// what it is, which of its heads a rank computes, which parameters it has, and what it caches.
-// attention_layer.h computes it.
+// AttentionSpec: grouped-query attention (2305.13245) of one layer as numbers, without tensors: its
+// sizes, the heads that a rank computes, its parameters and its cache. attention_layer.h computes
+// it.
 //
 //   AttentionSpec spec{.num_heads = 8, .num_kv_heads = 2, .head_dim = 64};
 //   AttentionParameters at = DeclareAttention(spec, 512, "model.layers.0.", {}, declarations);
@@ -30,18 +30,18 @@ struct AttentionSpec {
 };
 
 // The heads that one rank computes: whole groups of a key-value head and the query heads that share
-// it. Over more ranks than there are key-value heads, several ranks have the same one, and split
-// its query heads.
+// it. With more ranks than key-value heads, several ranks hold the same one and split its query
+// heads.
 struct AttentionPart {
   Range heads;
   Range kv_heads;
 };
 AttentionPart PartOf(const AttentionSpec& spec, TensorParallel parallel);
 
-// The most key-value heads that one of `size` ranks has.
+// The maximum number of key-value heads on one of `size` ranks.
 int64_t MostKvHeads(const AttentionSpec& spec, int size);
 
-// Indices of the parameters; -1 for those that the layer does not have.
+// Indices into the parameter table; -1 for parameters that the layer does not have.
 struct AttentionParameters {
   int qkv_weight = -1;  // [q_size + 2 kv_size, hidden]
   int qkv_bias = -1;
@@ -56,7 +56,7 @@ AttentionParameters DeclareAttention(const AttentionSpec& spec, int64_t hidden_s
                                      const std::string& prefix, TensorParallel parallel,
                                      ParameterDeclarations& declarations);
 
-// What a rank caches of a token.
+// What a rank caches per token.
 struct CacheSpec {
   int64_t num_kv_heads = 0;
   int64_t head_dim = 0;
@@ -65,12 +65,12 @@ struct CacheSpec {
 };
 CacheSpec CacheOf(const AttentionSpec& spec, TensorParallel parallel);
 
-// On a CPU keys lie in tiles of this many tokens, transposed, so that a vector register holds one
-// dimension of several keys and scores need no sum across lanes. Rows of values are padded to a
-// multiple of it.
+// The CPU's cache stores keys in transposed tiles of this many tokens, so that a vector register
+// holds one dimension of several keys and scores need no sum across lanes. Rows of values are
+// padded to a multiple of it.
 inline constexpr int64_t kKvTile = 16;
 
-// Elements that the cache of one layer takes for each token.
+// Returns the elements per token in the cache of one layer.
 int64_t CacheElementsPerToken(const CacheSpec& cache, bool on_gpu);
 
 }  // namespace tandem::model

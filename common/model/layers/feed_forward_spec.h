@@ -1,5 +1,5 @@
-// FeedForwardSpec: a gated feed-forward layer (SwiGLU, 2002.05202) as numbers, without tensors:
-// what it is and which parameters it has. feed_forward_layer.h computes it.
+// FeedForwardSpec: a gated feed-forward layer (SwiGLU, 2002.05202) as numbers, without tensors: its
+// sizes and its parameters. feed_forward_layer.h computes it.
 #ifndef TANDEM_COMMON_MODEL_LAYERS_FEED_FORWARD_SPEC_H_
 #define TANDEM_COMMON_MODEL_LAYERS_FEED_FORWARD_SPEC_H_
 
@@ -18,7 +18,7 @@ struct FeedForwardSpec {
   friend bool operator==(const FeedForwardSpec&, const FeedForwardSpec&) = default;
 };
 
-// Indices of the parameters; -1 for those that the layer does not have.
+// Indices into the parameter table; -1 for parameters that the layer does not have.
 struct FeedForwardParameters {
   int gate_up_weight = -1;  // [2 intermediate, hidden]: gate rows, then up rows
   int gate_up_bias = -1;
@@ -26,7 +26,7 @@ struct FeedForwardParameters {
   int down_bias = -1;
 };
 
-// `prefix` names the layer: "model.layers.0.". A rank has a part of the intermediate units.
+// `prefix` names the layer: "model.layers.0.". Each rank has a part of the intermediate units.
 FeedForwardParameters DeclareFeedForward(const FeedForwardSpec& spec, int64_t hidden_size,
                                          const std::string& prefix, TensorParallel parallel,
                                          ParameterDeclarations& declarations);

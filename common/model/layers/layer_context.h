@@ -1,4 +1,4 @@
-// LayerContext: what a layer's forward pass needs besides its input.
+// LayerContext: inputs of a layer's forward pass besides its activations.
 #ifndef TANDEM_COMMON_MODEL_LAYERS_LAYER_CONTEXT_H_
 #define TANDEM_COMMON_MODEL_LAYERS_LAYER_CONTEXT_H_
 
@@ -11,7 +11,7 @@ namespace tandem::model {
 struct LayerContext {
   const ParameterProvider& params;
   comm::ProcessGroup* tensor_group = nullptr;  // null: the layer is not split
-  // Told which inputs of products and of attention can be computed again; null: all are kept.
+  // Receives the inputs of products and of attention that can be recomputed; null: all are kept.
   Recomputation* recomputation = nullptr;
 };
 

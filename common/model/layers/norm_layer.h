@@ -1,4 +1,4 @@
-// NormLayer: the RMSNorm that a sub-layer reads the residual stream through.
+// NormLayer: the RMSNorm between the residual stream and a sub-layer.
 #ifndef TANDEM_COMMON_MODEL_LAYERS_NORM_LAYER_H_
 #define TANDEM_COMMON_MODEL_LAYERS_NORM_LAYER_H_
 
@@ -11,7 +11,7 @@ struct NormLayer {
   int weight = -1;  // index into the parameter table: [hidden]
   double eps = 0;
 
-  // Adds what the sub-layer before has made and norms the sum, in one pass over the rows.
+  // Adds the previous sub-layer's output and normalises the sum, in one pass over the rows.
   ResidualNorm Forward(const LayerContext& context, const Residual& in) const;
 };
 

@@ -21,7 +21,7 @@ std::optional<at::Tensor> OptionalParameter(const ParameterProvider& params, int
 
 at::Tensor ColumnParallel(const LayerContext& context, const at::Tensor& x, int weight, int bias,
                           const char* tag) {
-  // Every rank's rows add to the gradient of x.
+  // All ranks' rows contribute to the gradient of x.
   return Project(context.params, CopyToRanks(x, context.tensor_group, tag), weight, bias);
 }
 

@@ -1,5 +1,5 @@
-// What the kernels share: loads and stores of several elements at once, and sums over the threads
-// of a warp or a block in an order that does not change.
+// Shared by the kernels: loads and stores of several elements at once, and sums over the threads of
+// a warp or a block in a fixed order.
 #ifndef TANDEM_COMMON_MODEL_KERNELS_CUDA_DEVICE_MATH_CUH_
 #define TANDEM_COMMON_MODEL_KERNELS_CUDA_DEVICE_MATH_CUH_
 
@@ -17,18 +17,19 @@ __device__ inline float ToFloat(__nv_bfloat16 x) { return __bfloat162float(x); }
 __device__ inline void FromFloat(float x, float& out) { out = x; }
 __device__ inline void FromFloat(float x, __nv_bfloat16& out) { out = __float2bfloat16_rn(x); }
 
-// N elements that are moved as one.
+// N elements that one access moves.
 template <typename T, int N>
 struct alignas(sizeof(T) * N) Pack {
   T at[N];
 };
 
-// Elements of 16 bytes.
+// Elements in 16 bytes.
 template <typename T>
 constexpr int kPackOf = 16 / static_cast<int>(sizeof(T));
 
-// kPackOf<T> elements, of which the row still has `count`; zeros beyond them. kWhole: there are as
-// many, aligned. Either way a thread has the same elements, so sums over threads have one order.
+// Loads kPackOf<T> elements, of which the row has `count` left; zeros beyond them. kWhole: all are
+// in the row, and aligned. Either way a thread gets the same elements, so sums over threads have
+// one order.
 template <typename T, bool kWhole>
 __device__ inline Pack<T, kPackOf<T>> LoadPack(const T* from, int64_t count) {
   if constexpr (kWhole) {
@@ -67,7 +68,7 @@ __device__ inline double WarpSum(double x) {
   for (int step = kWarp / 2; step > 0; step /= 2) x += __shfl_xor_sync(kAllLanes, x, step);
   return x;
 }
-// NaN where a lane has one.
+// Returns NaN if either value is NaN.
 __device__ inline float MaxOf(float a, float b) { return a > b || a != a ? a : b; }
 __device__ inline float WarpMax(float x) {
   for (int step = kWarp / 2; step > 0; step /= 2) {
@@ -76,15 +77,15 @@ __device__ inline float WarpMax(float x) {
   return x;
 }
 
-// Over a block of whole warps, at most 32 of them; every thread calls it and gets the result.
-// `scratch`: 32 elements that nothing else uses until the next __syncthreads() of the caller.
+// Combines x over a block of whole warps, at most 32 of them; every thread calls it and gets the
+// result. `scratch`: 32 elements that nothing else uses until the caller's next __syncthreads().
 template <typename T, typename Combine>
 __device__ inline T BlockCombine(T x, T* scratch, T nothing, Combine combine) {
   const int warp = threadIdx.x / kWarp;
   const int lane = threadIdx.x % kWarp;
   const int warps = blockDim.x / kWarp;
   x = combine(x);
-  __syncthreads();  // the scratch's last readers
+  __syncthreads();  // waits for the scratch's earlier readers
   if (lane == 0) scratch[warp] = x;
   __syncthreads();
   return combine(lane < warps ? scratch[lane] : nothing);

@@ -1,5 +1,6 @@
-// The sum of a row's exponentials, which log-probs and draws are made of: one for the head and the
-// sampler, so that a token's log-prob is the same bits in both; kernels/exp_sum-inl.h of a GPU.
+// The sum of a row's exponentials, the basis of log-probs and sampling: the GPU version of
+// kernels/exp_sum-inl.h. Head and sampler share it, so a token's log-prob has the same bits in
+// both.
 #ifndef TANDEM_COMMON_MODEL_KERNELS_CUDA_EXP_SUM_CUH_
 #define TANDEM_COMMON_MODEL_KERNELS_CUDA_EXP_SUM_CUH_
 
@@ -7,24 +8,23 @@
 
 namespace tandem::model::cuda {
 
-constexpr int kExpSumThreads = 1024;  // of a block that adds up a row
-constexpr int kSumBlock = 512;        // as kernels/log_probs.h
+constexpr int kExpSumThreads = 1024;  // per block that sums a row
+constexpr int kSumBlock = 512;        // like kernels/log_probs.h
 
 __device__ inline float ExpWeight(float x, float maximum, float inverse_temperature) {
   return expf((x - maximum) * inverse_temperature);
 }
 
-// The sum over i < size of weight(i), none of them negative: kSumBlock of them in float32, and
-// these sums, which go to block_sums where that is not null, in float64. Every thread of a block of
-// kExpSumThreads calls it and gets the sum; the block sums can be read then. `scratch`: as
-// BlockSum().
+// Returns the sum over i < size of weight(i), all non-negative: sums kSumBlock of them in float32,
+// writes these sums to block_sums unless null, and adds them in float64. Every thread of a block of
+// kExpSumThreads calls it and gets the sum; block_sums can then be read. `scratch`: see BlockSum().
 template <typename Weight>
 __device__ inline double SumOfWeights(int64_t size, const Weight& weight, double* block_sums,
                                       double* scratch) {
   constexpr int kSumWarps = kExpSumThreads / kWarp;
   const int lane = threadIdx.x % kWarp;
   const int64_t blocks = (size + kSumBlock - 1) / kSumBlock;
-  double total = 0.0;  // of the blocks of this warp, in lane 0
+  double total = 0.0;  // over this warp's blocks, in lane 0
   for (int64_t block = threadIdx.x / kWarp; block < blocks; block += kSumWarps) {
     float sum = 0.0f;
     for (int j = lane; j < kSumBlock; j += kWarp) {
@@ -40,8 +40,8 @@ __device__ inline double SumOfWeights(int64_t size, const Weight& weight, double
   return BlockSum(total, scratch);
 }
 
-// log softmax(logits * inverse_temperature) at an entry `logit`, of a row with this maximum and
-// sum.
+// Returns log softmax(logits * inverse_temperature) at an entry `logit` of a row with this maximum
+// and sum.
 __device__ inline float LogProb(float logit, float maximum, float inverse_temperature, double sum) {
   const double below = static_cast<double>(logit) - maximum;
   return static_cast<float>(below * inverse_temperature - log(sum));

@@ -1,6 +1,6 @@
-// FlashInfer's batched prefill over a paged cache (arXiv 2501.01005), for one head_dim: its query
-// tiles hold the heads of a group, so one kernel serves prompts and decoding of any group. The
-// headers are those of one release, which tools/setup pins: templates change from one to the next.
+// FlashInfer's batched prefill over a paged cache (arXiv 2501.01005), for one head_dim. Its query
+// tiles hold the heads of a group, so one kernel serves prompts and decoding of any group.
+// tools/setup pins the release of the headers, because templates change between releases.
 #ifndef TANDEM_COMMON_MODEL_KERNELS_CUDA_FLASHINFER_ATTENTION_CUH_
 #define TANDEM_COMMON_MODEL_KERNELS_CUDA_FLASHINFER_ATTENTION_CUH_
 
@@ -21,7 +21,7 @@ cudaError_t LaunchFlashInferOf(const PagedAttention& args, cudaStream_t stream) 
                                                  /*use_logits_soft_cap=*/false,
                                                  /*use_alibi=*/false>;
   const PagedBatch& batch = args.batch;
-  // FlashInfer writes none of these.
+  // FlashInfer only reads these.
   const auto mutable_ints = [](const int32_t* ints) { return const_cast<int32_t*>(ints); };
   const ::flashinfer::paged_kv_t<T, int32_t> cache(
       static_cast<uint32_t>(args.num_kv_heads), static_cast<uint32_t>(args.block_size), kHeadDim,
@@ -46,7 +46,7 @@ cudaError_t LaunchFlashInferOf(const PagedAttention& args, cudaStream_t stream) 
   params.total_num_rows = const_cast<uint32_t*>(batch.total_rows);
   params.max_total_num_rows = static_cast<uint32_t>(batch.num_rows);
   params.padded_batch_size = static_cast<uint32_t>(batch.num_pieces);
-  // With partial results it cuts the keys, without it does not.
+  // Splits the keys if given partial results, otherwise not.
   T* const partial_out = batch.split ? static_cast<T*>(args.partial_out) : nullptr;
   float* const partial_sums = batch.split ? args.partial_log_sum_exp : nullptr;
   const auto launch = [&](auto tile_rows) {

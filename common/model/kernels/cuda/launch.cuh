@@ -1,10 +1,10 @@
-// How a kernel is launched, and memory that a launch gives each block.
-// tests/support/cuda_emulation.h has other definitions, with which a kernel runs on a CPU.
+// Launches a kernel, and declares the shared memory of each block. tests/support/cuda_emulation.h
+// has other definitions, which run a kernel on a CPU.
 #ifndef TANDEM_COMMON_MODEL_KERNELS_CUDA_LAUNCH_CUH_
 #define TANDEM_COMMON_MODEL_KERNELS_CUDA_LAUNCH_CUH_
 
 #ifndef TANDEM_LAUNCH
-// kernel: in parentheses where it has template arguments. Then the kernel's arguments.
+// kernel: in parentheses if it has template arguments. Then the kernel's arguments.
 #define TANDEM_LAUNCH(kernel, grid, threads, shared_bytes, stream, ...) \
   kernel<<<grid, threads, shared_bytes, stream>>>(__VA_ARGS__)
 #define TANDEM_DYNAMIC_SHARED(type, name) extern __shared__ type name[]

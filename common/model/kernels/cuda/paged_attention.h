@@ -1,7 +1,7 @@
-// Launches of attention over a paged cache on a CUDA device: FlashInfer's tensor-core kernel where
-// it fits, else a plain one of our own. Both queue on `stream`, whose device is the current one,
-// allocate nothing, and read the batch on the device, so that a launch can be captured in a CUDA
-// graph and repeated over another batch of the same shape.
+// Launches attention over a paged cache on a CUDA device: FlashInfer's tensor-core kernel if it
+// supports the shape, else our own plain kernel. Both queue on `stream`, whose device must be
+// current, allocate nothing, and read the batch on the device, so a launch can be captured in a
+// CUDA graph and replayed over another batch of the same shape.
 #ifndef TANDEM_COMMON_MODEL_KERNELS_CUDA_PAGED_ATTENTION_H_
 #define TANDEM_COMMON_MODEL_KERNELS_CUDA_PAGED_ATTENTION_H_
 
@@ -13,21 +13,21 @@
 
 namespace tandem::model::cuda {
 
-// What attention_plan.h makes, on the device. A page is a block of the cache.
+// An AttentionPlan (attention_plan.h) on the device. A page is a block of the cache.
 struct PagedBatch {
   int64_t num_rows = 0;
   int64_t num_sequences = 0;
   int64_t num_pieces = 0;  // blocks of the launch for each KV head
   int tile_rows = 0;       // query rows (tokens times heads of a group) of a piece: 16, 64 or 128
-  bool split = false;      // keys of a sequence are cut in chunks, whose results are merged
+  bool split = false;      // keys of a sequence are split into chunks, whose results are merged
 
   const int32_t* row_sequence = nullptr;      // [rows]
-  const int32_t* row_position = nullptr;      // [rows]: keys 0 .. position are seen
+  const int32_t* row_position = nullptr;      // [rows]: keys 0 .. position are visible
   const int32_t* row_starts = nullptr;        // [sequences + 1]
   const int32_t* page_starts = nullptr;       // [sequences + 1], into pages
   const int32_t* pages = nullptr;             // block ids
   const int32_t* last_page_length = nullptr;  // [sequences]
-  const int32_t* piece_sequence = nullptr;    // [pieces], as the next two
+  const int32_t* piece_sequence = nullptr;    // [pieces], like the next two
   const int32_t* piece_tile = nullptr;
   const int32_t* piece_chunk = nullptr;
   const uint8_t* piece_is_real = nullptr;   // [pieces]
@@ -50,25 +50,25 @@ struct PagedAttention {
   void* keys = nullptr;  // [blocks, num_kv_heads, block_size, head_dim]
   void* values = nullptr;
   void* out = nullptr;                   // [rows, num_heads, head_dim]
-  void* partial_out = nullptr;           // [partial rows, num_heads, head_dim], where split
+  void* partial_out = nullptr;           // [partial rows, num_heads, head_dim], if split
   float* partial_log_sum_exp = nullptr;  // [partial rows, num_heads]
   float scale = 1.0f;
-  // Of the plain kernel alone:
+  // Only for the plain kernel:
   float softcap = 0.0f;
   int64_t window = 0;
-  const float* sinks = nullptr;  // [num_heads], or none
+  const float* sinks = nullptr;  // [num_heads], or null
 };
 
-// Any head_dim up to this.
+// The largest head_dim of LaunchPlain(), which takes any up to it.
 inline constexpr int kMaxPlainHeadDim = 512;
 cudaError_t LaunchPlain(const PagedAttention& args, cudaStream_t stream);
 
-// bfloat16 with a head_dim of 64 or 128, without softcap, window and sinks. May throw
-// flashinfer::Error, a std::exception, where the device cannot run it.
+// FlashInfer takes bfloat16 with a head_dim of 64 or 128, without softcap, window and sinks. May
+// throw flashinfer::Error, a std::exception, if the device cannot run it.
 bool FlashInferTakes(Element type, int head_dim);
 cudaError_t LaunchFlashInfer(const PagedAttention& args, cudaStream_t stream);
 
-// Of LaunchFlashInfer(), one file each.
+// Instances for LaunchFlashInfer(), one file each.
 cudaError_t LaunchFlashInfer64(const PagedAttention& args, cudaStream_t stream);
 cudaError_t LaunchFlashInfer128(const PagedAttention& args, cudaStream_t stream);
 

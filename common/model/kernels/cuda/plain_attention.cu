@@ -5,10 +5,10 @@
 namespace tandem::model::cuda {
 namespace {
 
-constexpr int kWarps = 4;  // of a block; each takes every fourth key
+constexpr int kWarps = 4;  // per block; each takes every fourth key
 
-// A block for each head of each row. A lane holds dims lane, lane + 32, ..: `N` of them. Warps meet
-// at the end, in their order, so a row's result depends on the row and its keys alone.
+// One block per head of each row. A lane holds dims lane, lane + 32, ..: `N` of them. Warps combine
+// their results at the end, in order, so a row's result depends only on the row and its keys.
 template <typename T, int N>
 __global__ void __launch_bounds__(kWarps* kWarp) PlainKernel(const PagedAttention args) {
   __shared__ float warp_most[kWarps];
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) PlainKernel(const PagedAttentio
   float total = args.sinks == nullptr ? 0.0f : expf(sink - total_most);
   for (int i = 0; i < N; ++i) sums[i] = 0.0f;
   for (int w = 0; w < kWarps; ++w) {
-    const float share = expf(warp_most[w] - total_most);  // 0 of a warp without keys
+    const float share = expf(warp_most[w] - total_most);  // 0 for a warp without keys
     total += warp_sum[w] * share;
     for (int i = 0; i < N; ++i) sums[i] += warp_out[w][i * kWarp + lane] * share;
   }

@@ -9,14 +9,13 @@ namespace tandem::model::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kWarpsOfBlock = 4;  // of kernels with a warp for each piece of work
+constexpr int kWarpsOfBlock = 4;  // for kernels with one warp per work item
 
 unsigned Blocks(int64_t items, int64_t of_block) {
   return static_cast<unsigned>((items + of_block - 1) / of_block);
 }
 
-// A block for each row. The sum is stored first and the norm made of what was stored, as on the
-// CPU.
+// One block per row. Stores the sum first and normalises the stored value, like the CPU.
 template <typename T, bool kWhole>
 __global__ void __launch_bounds__(kThreads) RmsNormKernel(const RmsNorm args) {
   constexpr int kPack = kPackOf<T>;
@@ -40,7 +39,7 @@ __global__ void __launch_bounds__(kThreads) RmsNormKernel(const RmsNorm args) {
   }
   const float mean = BlockSum(squares, scratch) / static_cast<float>(args.size);
   const float inverse_rms = 1.0f / sqrtf(mean + args.eps);
-  // Each thread reads what it wrote itself.
+  // Each thread reads back only its own writes.
   if (delta != nullptr) x = static_cast<const T*>(args.sum) + start;
   const T* const weight = static_cast<const T*>(args.weight);
   T* const out = static_cast<T*>(args.out) + start;
@@ -57,7 +56,7 @@ __global__ void __launch_bounds__(kThreads) RmsNormKernel(const RmsNorm args) {
   }
 }
 
-// A row of blocks for each row of the batch.
+// One row of blocks per row of the batch.
 template <typename T, int N>
 __global__ void __launch_bounds__(kThreads) SwiGluKernel(const SwiGlu args) {
   using Piece = Pack<T, N>;
@@ -69,7 +68,7 @@ __global__ void __launch_bounds__(kThreads) SwiGluKernel(const SwiGlu args) {
   Piece out;
   for (int i = 0; i < N; ++i) {
     const float x = ToFloat(g.at[i]);
-    // Without overflow: the exponent is never positive.
+    // Avoids overflow: the exponent is never positive.
     const float e = expf(-fabsf(x));
     const float sigmoid = (x < 0.0f ? e : 1.0f) / (1.0f + e);
     FromFloat(x * sigmoid * ToFloat(up.at[i]), out.at[i]);
@@ -86,7 +85,7 @@ __global__ void __launch_bounds__(kThreads) RotaryTableKernel(const RotaryTable 
   args.sin[i] = sinf(angle);
 }
 
-// A warp for each head of each row.
+// One warp per head per row.
 template <typename T>
 __global__ void __launch_bounds__(kWarpsOfBlock* kWarp) RotateKernel(const Rotate args) {
   const int heads = args.num_heads + args.num_kv_heads;
@@ -229,7 +228,7 @@ cudaError_t LaunchOf(const WriteKv& args, cudaStream_t stream) {
   return cudaGetLastError();
 }
 
-// A launch of no blocks is an error.
+// A launch with no blocks is an error.
 template <typename Args>
 cudaError_t LaunchByType(const Args& args, cudaStream_t stream) {
   if (args.rows == 0) return cudaSuccess;

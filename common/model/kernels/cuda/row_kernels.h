@@ -1,7 +1,7 @@
-// Launches of the kernels that work on each token of a batch alone, on a CUDA device: the forward
-// of kernels/row_ops.h. Each call queues on `stream`, whose device is the current one, and returns
-// what the launch said. Rows lie one after another unless a stride, in elements, is given. Nothing
-// is allocated and no address is kept, so that launches can be captured in a CUDA graph.
+// Launches the per-token kernels on a CUDA device: the forward of kernels/row_ops.h. Each call
+// queues on `stream`, whose device must be current, and returns the launch's error code. Rows are
+// contiguous unless a stride, in elements, is given. The calls allocate nothing and keep no
+// address, so that launches can be captured in a CUDA graph.
 #ifndef TANDEM_COMMON_MODEL_KERNELS_CUDA_ROW_KERNELS_H_
 #define TANDEM_COMMON_MODEL_KERNELS_CUDA_ROW_KERNELS_H_
 
@@ -19,9 +19,9 @@ struct RmsNorm {
   int64_t size = 0;
   float eps = 0;
   const void* x = nullptr;
-  const void* delta = nullptr;   // added to x first, or none
+  const void* delta = nullptr;   // added to x first, or null
   const void* weight = nullptr;  // [size]
-  void* sum = nullptr;           // x + delta, where there is a delta
+  void* sum = nullptr;           // x + delta, if there is a delta
   void* out = nullptr;
 };
 cudaError_t Launch(const RmsNorm& args, cudaStream_t stream);
@@ -36,7 +36,7 @@ struct SwiGlu {
 };
 cudaError_t Launch(const SwiGlu& args, cudaStream_t stream);
 
-// The rotary embedding's cosines and sines. Frequencies travel with the launch.
+// The rotary embedding's cosines and sines. The frequencies are launch arguments.
 inline constexpr int kMaxFrequencies = 256;
 struct RotaryTable {
   int64_t rows = 0;
@@ -48,7 +48,8 @@ struct RotaryTable {
 };
 cudaError_t Launch(const RotaryTable& args, cudaStream_t stream);
 
-// Heads of q and k out of the fused projection: normalised where there are weights, then rotated.
+// Extracts the heads of q and k from the fused projection: normalises them if there are weights,
+// then rotates.
 struct Rotate {
   Element type = Element::kFloat32;
   int64_t rows = 0;
@@ -61,13 +62,14 @@ struct Rotate {
   void* k = nullptr;           // [rows, num_kv_heads, head_dim]
   const float* cos = nullptr;  // [rows, head_dim / 2]
   const float* sin = nullptr;
-  const void* q_norm = nullptr;  // [head_dim], or none
+  const void* q_norm = nullptr;  // [head_dim], or null
   const void* k_norm = nullptr;
   float eps = 0;
 };
 cudaError_t Launch(const Rotate& args, cudaStream_t stream);
 
-// New keys and values into the paged cache, [blocks, num_kv_heads, block_size, head_dim] each.
+// Writes new keys and values into the paged cache, [blocks, num_kv_heads, block_size, head_dim]
+// each.
 struct WriteKv {
   Element type = Element::kFloat32;
   int64_t rows = 0;
@@ -80,20 +82,21 @@ struct WriteKv {
   const void* v = nullptr;
   int64_t v_row_stride = 0;
   int64_t v_head_stride = 0;
-  const int32_t* slots = nullptr;  // [rows]: block * block_size + place in the block
+  const int32_t* slots = nullptr;  // [rows]: block * block_size + offset in the block
   void* keys = nullptr;
   void* values = nullptr;
 };
 cudaError_t Launch(const WriteKv& args, cudaStream_t stream);
 
-// Log-probs of targets under logits / temperature, entropies and log-sum-exps; kernels/log_probs.h.
+// Log-probs of targets under logits / temperature, entropies and log-sum-exps; see
+// kernels/log_probs.h.
 struct RowLogProbs {
   int64_t rows = 0;
   int64_t vocab = 0;
   const float* logits = nullptr;        // [rows, vocab]
   const int64_t* targets = nullptr;     // [rows]; negative: its log-prob is not written
   const float* temperatures = nullptr;  // [rows]
-  float* log_probs = nullptr;           // [rows], as the next two
+  float* log_probs = nullptr;           // [rows], like the next two
   float* entropy = nullptr;
   float* log_sum_exp = nullptr;  // of logits / temperature
 };

@@ -10,27 +10,26 @@ namespace {
 
 constexpr int kTile = 64;   // rows and columns of a block's part of the result
 constexpr int kStep = 32;   // of k, between two barriers
-constexpr int kPart = 512;  // of k: added up from zero, and then to the parts before it
+constexpr int kPart = 512;  // of k: summed from zero, then added to the earlier parts
 constexpr int kThreads = 128;
 constexpr int64_t kEnoughBlocks = 128;  // to fill a device
 constexpr int kWarps = kThreads / kWarp;
 constexpr int kStepsOfPart = kPart / kStep;
-// Elements of an operand that a thread moves in a step.
+// Elements of an operand that a thread loads per step.
 constexpr int kOfThread = kTile * kStep / kThreads;
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t PartsOf(int64_t in) { return std::max<int64_t>(1, CeilDiv(in, kPart)); }
 
-// What a block's threads hold of its part of the result. Operands of a step are [kTile, kStride] in
-// shared memory.
+// The accumulators of a block's threads. Operands of a step are [kTile, kStride] in shared memory.
 template <typename T>
 class TileSums;
 
-// Four warps have a quarter each, as two by two tiles of tensor cores.
+// Four warps own a quarter each, as two by two tiles of tensor cores.
 template <>
 class TileSums<__nv_bfloat16> {
  public:
-  static constexpr int kStride = kStep + 8;  // rows then begin in different banks
+  static constexpr int kStride = kStep + 8;  // so that rows start in different banks
 
   __device__ void Clear() {
     for (auto& row : tiles_) {
@@ -51,7 +50,7 @@ class TileSums<__nv_bfloat16> {
       for (int j = 0; j < 2; ++j) tiles_[i][j].Add(other.tiles_[i][j]);
     }
   }
-  // put(row, column, sum) of each element, by some thread.
+  // Calls put(row, column, sum) for each element, from some thread.
   template <typename Put>
   __device__ void ForEach(const Put& put) const {
     __shared__ __align__(32) float staged[kWarps][kWarpTile * kWarpTile];
@@ -76,7 +75,7 @@ class TileSums<__nv_bfloat16> {
   WarpTile tiles_[2][2];
 };
 
-// Thread t has every eighth row from t / 16 on, and every sixteenth column from t % 16 on.
+// Thread t owns every eighth row from t / 16 on, and every sixteenth column from t % 16 on.
 template <>
 class TileSums<float> {
  public:
@@ -122,12 +121,12 @@ class TileSums<float> {
   float sums_[kRows][kColumns];
 };
 
-// A step of one operand on its way to shared memory, in a thread's registers. N elements are moved
-// at once.
+// One operand's data of a step on its way to shared memory, in a thread's registers. Loads N
+// elements at once.
 template <typename T, int N>
 class Moved {
  public:
-  // Rows from `first` on of [rows, in], elements of k from `begin` on; zeros beyond both.
+  // Loads rows from `first` on of [rows, in], elements of k from `begin` on; zeros beyond both.
   __device__ void Load(const T* matrix, int64_t rows, int64_t in, int64_t first, int64_t begin) {
     for (int p = 0; p < kPacks; ++p) {
       const int64_t row = first + RowOf(p);
@@ -164,8 +163,8 @@ __device__ float BiasOf(const RowProduct& args, int64_t column) {
   return args.bias == nullptr ? 0.0f : ToFloat(static_cast<const T*>(args.bias)[column]);
 }
 
-// A block for each tile of the result; where there is room for partial sums, for each part of k of
-// it. The next step is loaded while one is computed.
+// One block per tile of the result; if there is memory for partial sums, one per tile and part of
+// k. Loads the next step while it computes the current one.
 template <typename T, typename Out, int N>
 __global__ void __launch_bounds__(kThreads) RowProductKernel(const RowProduct args) {
   using Sums = TileSums<T>;
@@ -199,7 +198,7 @@ __global__ void __launch_bounds__(kThreads) RowProductKernel(const RowProduct ar
     store(begin);
   }
   for (int64_t step = begin; step < end; ++step) {
-    __syncthreads();  // this step is stored, and the one before is read
+    __syncthreads();  // this step is stored, the previous one has been read
     if (step + 1 < end) load(step + 1);
     sums.Multiply(left[step % 2], right[step % 2]);
     if (step + 1 < end) store(step + 1);
@@ -221,7 +220,7 @@ __global__ void __launch_bounds__(kThreads) RowProductKernel(const RowProduct ar
   });
 }
 
-// A thread for each element of the result.
+// One thread per element of the result.
 template <typename T, typename Out>
 __global__ void __launch_bounds__(kThreads) AddPartsKernel(const RowProduct args) {
   const int64_t at = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
@@ -265,7 +264,7 @@ int64_t PartialFloats(const RowProduct& args) {
 
 cudaError_t Launch(const RowProduct& args, cudaStream_t stream) {
   if (args.rows == 0 || args.out_size == 0) return cudaSuccess;
-  if (CeilDiv(args.rows, kTile) > 65535) return cudaErrorInvalidValue;  // of a grid's second side
+  if (CeilDiv(args.rows, kTile) > 65535) return cudaErrorInvalidValue;  // limit of gridDim.y
   if (args.type == Element::kFloat32) {
     if (args.out_type != Element::kFloat32) return cudaErrorInvalidValue;
     return LaunchOf<float, float>(args, stream);

@@ -1,5 +1,5 @@
-// A warp's 16 x 16 elements of a product of bfloat16 matrices, added up in float32: on tensor cores
-// where the device has them for it, else by the lanes, each eight elements of its own.
+// A warp's 16 x 16 elements of a product of bfloat16 matrices, accumulated in float32: on tensor
+// cores if the device supports bfloat16 on them, else by the lanes, eight elements each.
 #ifndef TANDEM_COMMON_MODEL_KERNELS_CUDA_WARP_TILE_CUH_
 #define TANDEM_COMMON_MODEL_KERNELS_CUDA_WARP_TILE_CUH_
 
@@ -18,8 +18,8 @@ namespace tandem::model::cuda {
 
 constexpr int kWarpTile = 16;
 
-// Every lane of a warp has one and calls the same members with the same arguments. Which elements a
-// lane holds is the same for all tiles.
+// Every lane of a warp has one and calls the same members with the same arguments. A lane holds the
+// same elements in all tiles.
 class WarpTile {
  public:
 #if TANDEM_TENSOR_CORES
@@ -28,8 +28,8 @@ class WarpTile {
 
   __device__ void Clear() { nvcuda::wmma::fill_fragment(sums_, 0.0f); }
 
-  // Adds a b^T over 16 of k, in one step. a, b: 16 rows each, `stride` elements from one to the
-  // next, a multiple of 8; aligned to 32 bytes.
+  // Adds a b^T over 16 of k, in one step. a, b: 16 rows each, `stride` elements apart, a multiple
+  // of 8; aligned to 32 bytes.
   __device__ void Multiply(const __nv_bfloat16* a, const __nv_bfloat16* b, int stride) {
     namespace wmma = nvcuda::wmma;
     wmma::fragment<wmma::matrix_a, kWarpTile, kWarpTile, kWarpTile, __nv_bfloat16, wmma::row_major>
@@ -45,7 +45,8 @@ class WarpTile {
     for (int i = 0; i < Sums::num_elements; ++i) sums_.x[i] += other.sums_.x[i];
   }
 
-  // Row by row into `to`, 256 elements aligned to 32 bytes; lanes see it after a barrier.
+  // Writes row by row to `to`, 256 elements aligned to 32 bytes; other lanes see it after a
+  // barrier.
   __device__ void Store(float* to) const {
     nvcuda::wmma::store_matrix_sync(to, sums_, kWarpTile, nvcuda::wmma::mem_row_major);
   }
