@@ -1,5 +1,5 @@
-// The benchmarks of `tandem bench`: each names its work on the command line, so that a peer can be
-// given the same, and answers one JSON object.
+// The benchmarks of `tandem bench`: each takes its workload from the command line, so that another
+// system can run the same, and prints one JSON object.
 #ifndef TANDEM_TOOLS_TANDEM_BENCH_BENCH_H_
 #define TANDEM_TOOLS_TANDEM_BENCH_BENCH_H_
 
@@ -23,8 +23,8 @@ void AddPlan(CLI::App& bench, commands::Runner& runner);
 void AddExact(CLI::App& bench, commands::Runner& runner);
 void AddServe(CLI::App& bench, commands::Runner& runner);
 
-// What every benchmark's command ends with: --json, which is allowed and changes nothing, and
-// Run(options) as what is done once the command line is read.
+// Completes a benchmark's command: accepts --json, which changes nothing, and makes run(options)
+// the command's action.
 template <typename Options>
 void SetRun(CLI::App& command, commands::Runner& runner, std::shared_ptr<Options> options,
             absl::Status (*run)(const Options&)) {
@@ -35,10 +35,10 @@ void SetRun(CLI::App& command, commands::Runner& runner, std::shared_ptr<Options
   command.callback([&runner, options, run] { runner = [options, run] { return run(*options); }; });
 }
 
-// The middle value; of an even number the mean of the two in the middle. 0 for none.
+// The median; for an even count the mean of the two middle values; 0 for none.
 double Median(std::vector<double> values);
 
-// The ids that torch.randint(1, vocab_size, [count]) draws from a CPU generator seeded with `seed`.
+// Draws the ids of torch.randint(1, vocab_size, [count]) with a CPU generator seeded with `seed`.
 class TorchRandint {
  public:
   TorchRandint(uint64_t seed, int64_t vocab_size);

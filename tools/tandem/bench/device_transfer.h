@@ -1,5 +1,5 @@
-// The transport of a weight update alone, between processes on a device: what it takes on a GPU,
-// beside bare broadcasts of the same bytes and copies within the device's memory.
+// Times the transport of a weight update between processes on a device, beside bare broadcasts of
+// the same bytes and copies within the device's memory.
 #ifndef TANDEM_TOOLS_TANDEM_BENCH_DEVICE_TRANSFER_H_
 #define TANDEM_TOOLS_TANDEM_BENCH_DEVICE_TRANSFER_H_
 
@@ -21,11 +21,11 @@ struct DeviceTransfer {
   int repeats = 5;
 };
 
-// Starts a sender and a process for each rollout. Medians of seconds by name: "seconds" of an
-// update (cast to wire type, broadcast, unpacked, digested at both ends), "raw_seconds" of bare
-// broadcasts, "pack_seconds", "digest_seconds" and "copy_seconds" of one process that casts,
-// digests, or copies the model; and "device", what it is called. Errors: those of the processes;
-// DATA_LOSS where a rollout has got other bytes than were sent.
+// Starts a sender and one process per rollout. Returns median seconds: "seconds" of an update (cast
+// to wire type, broadcast, unpack, digest at both ends), "raw_seconds" of bare broadcasts,
+// "pack_seconds", "digest_seconds" and "copy_seconds" of one process that casts, digests, or copies
+// the model; and "device", the device's name. Errors: those of the processes; DATA_LOSS if a
+// rollout received other bytes than were sent.
 absl::StatusOr<nlohmann::json> MeasureDeviceTransfer(const DeviceTransfer& transfer);
 
 }  // namespace tandem::bench

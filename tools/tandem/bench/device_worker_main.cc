@@ -1,7 +1,7 @@
 // tandem-bench-device: one rank of MeasureDeviceTransfer(), started by `tandem bench sync
-// --device`. Rank 0 sends. Where there are fewer GPUs than ranks, ranks share them, each as a host
-// of its own to NCCL, which refuses two ranks of one host on a GPU; then it moves the bytes through
-// sockets.
+// --device`. Rank 0 sends. With fewer GPUs than ranks, ranks share GPUs, and each poses as a
+// separate host, because NCCL refuses two ranks of one host on a GPU; NCCL then moves the bytes
+// through sockets.
 #include <ATen/ATen.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
@@ -54,7 +54,7 @@ using Body = std::function<absl::Status()>;
 
 absl::StatusOr<double> Seconds(int repeats, const Body& before, const Body& body) {
   std::vector<double> seconds;
-  for (int i = 0; i <= repeats; ++i) {  // the first one makes buffers and connections
+  for (int i = 0; i <= repeats; ++i) {  // the first one allocates buffers and connects
     RETURN_IF_ERROR(before());
     const auto start = std::chrono::steady_clock::now();
     RETURN_IF_ERROR(body());
@@ -183,7 +183,7 @@ class Rank {
     return absl::DataLossError(absl::StrCat("digest ", digest, " was received, ", sent, " sent"));
   }
 
-  // One process that has the device for itself: the others wait.
+  // One process has the device for itself: the others wait.
   absl::Status MeasureAlone(nlohmann::json& result) {
     const auto entered = ops_.Enter();
     ASSIGN_OR_RETURN(const at::Tensor wire, ops_.Buffer(plan_.total_bytes));

@@ -33,19 +33,19 @@ struct ExactOptions {
   std::vector<std::string> overrides;
 };
 
-// A small batch takes little time, which a busy machine doubles: it is repeated for about as many
-// requests as this.
+// Repeats small batches up to about this many requests: their times are short, and noise on a busy
+// machine would double them.
 constexpr int64_t kRequestsOfBatch = 32;
 
-// Seconds by the name of the work; and what a step says of itself.
+// Seconds by the name of the work, and the metrics of a step.
 struct Measured {
   std::map<std::string, std::vector<double>> seconds;
   double probs_diff_max = 0;
   double probs_diff_mean = 0;
 };
 
-// The services with one kind of numerics, and what they took. Both kinds are up at once and take
-// turns, piece by piece of the work, so that both have the machine's better and worse moments.
+// The services with one kind of numerics, and their times. Both kinds run at once and alternate
+// between pieces of the work, so that noise of the machine hits both alike.
 struct NumericsSide {
   NumericsSide(std::string numerics, int64_t vocab_size)
       : numerics(std::move(numerics)), randint(1, vocab_size) {}
@@ -77,7 +77,7 @@ absl::StatusOr<config::v1::RunConfig> MakeConfig(const ExactOptions& options,
   return commands::ResolveConfig(run, {});
 }
 
-// A batch is prefilled, and the same is prefilled and decoded.
+// Times the prefill of a batch, and the prefill and decoding of the same batch.
 absl::Status MeasureBatch(NumericsSide& side, const ExactOptions& options, int64_t batch) {
   GenerationWork work = options.step;
   work.n = 1;
@@ -96,8 +96,7 @@ absl::Status MeasureBatch(NumericsSide& side, const ExactOptions& options, int64
   return absl::OkStatus();
 }
 
-// Generate, train, publish: a step of the policy gradient on groups of which half the samples are
-// rewarded.
+// Generates, trains, publishes: a policy-gradient step on groups with half of the samples rewarded.
 absl::Status MeasureStep(NumericsSide& side, const ExactOptions& options, int64_t step) {
   commands::Session& session = side.session;
   Measured& measured = side.measured;
@@ -157,7 +156,7 @@ absl::Status RunExact(const ExactOptions& options) {
   NumericsSide fast_side("fast", spec.vocab_size), exact_side("exact", spec.vocab_size);
   const std::vector<NumericsSide*> sides = {&fast_side, &exact_side};
   driver::Progress progress("bench exact", 0);
-  // Notes what each side took for a piece of work.
+  // Records the seconds of each side for a piece of work.
   const auto in_turn = [&](const std::string& what,
                            const std::function<absl::Status(NumericsSide&)>& work) -> absl::Status {
     std::string note = absl::StrCat("bench exact: ", what, ":");

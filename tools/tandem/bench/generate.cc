@@ -133,7 +133,7 @@ absl::Status RunGenerate(const GenerateOptions& options) {
   line["step_bytes"] = cost.bytes;
   line["step_flops"] = cost.flops;
   if (options.device == "cpu") {
-    // What the roofline is made of is measured on the cores.
+    // The roofline's rates are measured on the CPU cores.
     const int threads = probe::UsableCores();
     const MachineRates rates = MeasureMachineRates(static_cast<int64_t>(cost.bytes), threads);
     const double roofline = batch / cost.Seconds(rates);

@@ -1,5 +1,5 @@
-// The work of one step of group-based reinforcement learning: some prompts, several samples of
-// each, of lengths that differ; with the prompt shared by its samples, and the same work without.
+// The generation of one step of group-based reinforcement learning: several samples per prompt, of
+// different lengths; with the samples sharing their prompt, and without.
 #ifndef TANDEM_TOOLS_TANDEM_BENCH_GROUP_WORKLOAD_H_
 #define TANDEM_TOOLS_TANDEM_BENCH_GROUP_WORKLOAD_H_
 
@@ -14,15 +14,15 @@ namespace tandem::bench {
 
 struct GroupWorkload {
   int64_t prompts = 64;
-  int64_t samples = 8;  // of each prompt
+  int64_t samples = 8;  // per prompt
   int64_t prompt_tokens = 256;
-  int64_t least_new_tokens = 16;  // a prompt's samples are as long as each other
+  int64_t least_new_tokens = 16;  // all samples of a prompt have the same length
   int64_t most_new_tokens = 128;
 };
 
-// Runs it `repeats` times in turn with and without sharing, and each prefill alone. Without: as
-// many prompts of ids of their own as there are samples, one sample each, of the same lengths.
-// Returns the medians, and the prompt tokens that the rollout says it has computed.
+// Runs the workload `repeats` times, alternating with and without sharing, and each prefill alone.
+// Without sharing, every sample has a prompt of its own; the lengths are the same. Returns the
+// medians, and the number of prompt tokens that the rollout reports as computed.
 absl::StatusOr<nlohmann::json> RunGroupWorkload(driver::RolloutFleet& fleet, TorchRandint& randint,
                                                 const GroupWorkload& workload, int repeats);
 

@@ -33,7 +33,7 @@ constexpr int64_t kMostBytes = int64_t{192} << 20;  // from here on nothing chan
 constexpr int64_t kLanding = 32;                    // portions that are on their way at once
 constexpr int kRounds = 3;
 
-// Memory such as processes lend each other.
+// Memory of the kind that processes lend each other.
 class FileMemory {
  public:
   explicit FileMemory(int64_t bytes) : bytes_(static_cast<size_t>(bytes)) {
@@ -57,7 +57,7 @@ class FileMemory {
   std::byte* data_ = nullptr;
 };
 
-// The memory of one core: of what travels as the services lend it, of matrices as they hold them.
+// The memory of one core: wire bytes as the services lend them, matrices as they store them.
 class Bench {
  public:
   Bench(const HostWork& work, int64_t num_portions)
@@ -70,26 +70,26 @@ class Bench {
     std::memset(const_cast<void*>(packed_.data()), 1, static_cast<size_t>(packed_.size_bytes()));
   }
 
-  // What a shard's sender does: it digests its bytes where they lie.
+  // The work of a shard's sender: digests its bytes in place.
   void Send() {
     for (int64_t i = 0; i < num_portions_; ++i) {
       weights::AddRange(i * kPortion, {At(source_, i), kPortion}, sum_);
     }
   }
-  // A bare transfer's part in which bytes are copied.
+  // The copies of a bare transfer.
   void Copy() {
     for (int64_t i = 0; i < num_portions_; ++i) {
       std::memcpy(At(target_, i), At(source_, i), kPortion);
     }
   }
-  // Of what is received next: from another core, and by which one.
+  // Makes Receive() read from `before`, and `after` read from this core.
   void Chain(Bench* before, Bench* after) {
     before_ = before;
     after_ = after;
     received_ = 0;
   }
-  // The same as a receiver of an update does it: with the digest, and by way of the cache into the
-  // order of its products. What one core has received the next in a chain receives from there.
+  // The copies of an update's receiver: digests too, and reorders through the cache for its matrix
+  // products. Each core in a chain receives from the previous one's copy.
   void Receive() {
     const int64_t grain = packed_.group_columns() * work_.columns * work_.element_bytes;
     const int64_t portion = std::max<int64_t>(1, kPortion / grain) * grain;
@@ -97,7 +97,7 @@ class Bench {
     const int64_t landing = std::max<int64_t>(1, std::min(kLanding * kPortion, all) / portion);
     const int64_t last = all / portion * portion;
     const int64_t message = std::min(work_.message_bytes, landing * portion / 2);
-    // The next one hears of whole messages.
+    // Notifies the next receiver of complete messages.
     const auto pass_on = [&](int64_t received) {
       if (received == last || received - received_ >= message) received_ = received;
     };

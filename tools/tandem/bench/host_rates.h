@@ -1,5 +1,4 @@
-// How fast this host does the parts of a weight update, measured: what a prediction of one is made
-// of.
+// Measures how fast this host runs the parts of a weight update, for a prediction of its time.
 #ifndef TANDEM_TOOLS_TANDEM_BENCH_HOST_RATES_H_
 #define TANDEM_TOOLS_TANDEM_BENCH_HOST_RATES_H_
 
@@ -7,28 +6,28 @@
 
 namespace tandem::bench {
 
-// What an update is made of.
+// The work of an update.
 struct HostWork {
-  int64_t element_bytes = 4;  // on the wire: of what the ranks compute with, which is not cast
+  int64_t element_bytes = 4;  // on the wire: of the ranks' compute type, so there is no cast
   int64_t size_bytes = 0;     // of the model on the wire
   int64_t columns = 512;      // of its matrices
-  double packed_share = 1;    // of its bytes that a receiver packs for its products
-  int64_t message_bytes = int64_t{1} << 20;  // what is passed on at once
-  bool lends = true;      // receivers copy from the senders' memory, else from sockets
-  bool passes_on = true;  // what a receiver of lent bytes copied is read by the next one
+  double packed_share = 1;    // share of its bytes that a receiver packs for its matrix products
+  int64_t message_bytes = int64_t{1} << 20;  // forwarded at once
+  bool lends = true;      // receivers copy from the senders' memory; else from sockets
+  bool passes_on = true;  // the next receiver reads the copy of a receiver of lent bytes
 };
 
-// Bytes on the wire per second, of one core while every core does the same.
+// Bytes on the wire per second and core, while every core does the same work.
 struct HostRates {
   int cores = 1;
   double send = 0;  // the sender's digest
-  double copy = 0;  // from one memory to another
-  // What a receiver does: it copies what is lent to it, digests it and puts it in another order; of
-  // what comes from sockets, whose bytes are copied in any case, the rest.
+  double copy = 0;  // from memory to memory
+  // The receiver's work: copies lent bytes, digests and reorders them. For bytes from sockets,
+  // which are copied in any case, only the digest and the reordering.
   double unpack = 0;
 };
 
-// Takes about a second, and up to 600 MB for each core.
+// Takes about a second, and up to 600 MB per core.
 HostRates MeasureHostRates(const HostWork& work);
 
 }  // namespace tandem::bench

@@ -1,4 +1,4 @@
-// A version of the policy that benchmarks can publish.
+// Makes a new policy version for benchmarks to publish.
 #ifndef TANDEM_TOOLS_TANDEM_BENCH_NEW_VERSION_H_
 #define TANDEM_TOOLS_TANDEM_BENCH_NEW_VERSION_H_
 
@@ -9,7 +9,7 @@
 
 namespace tandem::bench {
 
-// Step number `step` on one short sequence, after which the trainer has a new version.
+// Trains step `step` on one short sequence, after which the trainer has a new version.
 absl::Status MakeNewVersion(driver::TrainerClient& trainer, int64_t step, int64_t vocab_size);
 
 }  // namespace tandem::bench

@@ -22,7 +22,7 @@ struct PlanOptions {
   bool json = false;
 };
 
-// What is printed in either form.
+// The values that both output formats print.
 struct Figures {
   weights::SenderBalance balance;
   double share_of_model = 0;
@@ -135,7 +135,7 @@ nlohmann::json ToJson(const plan::UpdatePlanRequest& request, const plan::Update
 
 absl::Status RunPlan(const PlanOptions& options) {
   plan::UpdatePlanRequest request = options.request;
-  // Out of range it stays out of range.
+  // A value out of range stays out of range.
   request.bucket_bytes = std::clamp<int64_t>(options.bucket_megabytes, 0, 1 << 20) << 20;
   absl::StatusOr<plan::UpdatePlan> update = plan::MakeUpdatePlan(request);
   if (absl::IsInternal(update.status())) return update.status();

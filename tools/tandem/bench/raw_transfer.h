@@ -1,5 +1,5 @@
-// The yardstick of a weight update: bare collectives that move the same bytes in the same buckets
-// between the same number of processes, with prebuilt buffers and nothing else.
+// The baseline for a weight update: bare collectives that move the same bytes in the same buckets
+// between the same number of processes, with prebuilt buffers and no other work.
 #ifndef TANDEM_TOOLS_TANDEM_BENCH_RAW_TRANSFER_H_
 #define TANDEM_TOOLS_TANDEM_BENCH_RAW_TRANSFER_H_
 
@@ -15,15 +15,15 @@ struct RawTransfer {
   int rollouts = 1;
   int64_t size_bytes = 0;
   int64_t bucket_bytes = 0;
-  // Trainer ranks send buckets in turn to the first rollout, which passes them on to the next; else
-  // each is gathered to the first trainer rank and broadcast from there.
+  // Trainer ranks send buckets in turn to the first rollout, which forwards them to the next; else
+  // the first trainer rank gathers each bucket and broadcasts it.
   bool chain = false;
   std::string backend = "gloo";  // or shared_memory: see choose_group.h
-  bool encrypted = false;        // every socket is TLS
+  bool encrypted = false;        // every socket uses TLS
 };
 
-// Starts a process for each rank and moves all buckets, back to back, five times; returns the
-// median of the seconds.
+// Starts one process per rank and moves all buckets, back to back, five times; returns the median
+// seconds.
 absl::StatusOr<double> MeasureRawTransfer(const RawTransfer& transfer);
 
 }  // namespace tandem::bench

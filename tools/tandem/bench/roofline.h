@@ -1,5 +1,5 @@
-// What this machine can do at most, measured, and what a step of generation asks of it: the
-// roofline that a speed is held against.
+// The roofline of generation: the machine's measured peak rates, and the bytes and flops of a
+// decoding step.
 #ifndef TANDEM_TOOLS_TANDEM_BENCH_ROOFLINE_H_
 #define TANDEM_TOOLS_TANDEM_BENCH_ROOFLINE_H_
 
@@ -9,19 +9,19 @@
 
 namespace tandem::bench {
 
-// Of all threads together; the best of several tries.
+// Rates of all threads together; the best of several tries.
 struct MachineRates {
-  double read_bytes_per_second = 0;  // from memory, one after another, in large pages
+  double read_bytes_per_second = 0;  // from memory, sequentially, in large pages
   double flops_per_second = 0;       // fused multiply-adds of float32 in registers, 2 each
 };
 
-// Reads a buffer of `size_bytes`, so that caches help as much as they would help a model of that
-// size. Takes about a second and as much memory.
+// Reads a buffer of `size_bytes`, so that caches help as much as with a model of that size. Takes
+// about a second and `size_bytes` of memory.
 MachineRates MeasureMachineRates(int64_t size_bytes, int threads);
 
-// One step that samples a token of each of `batch` sequences, `context` tokens long.
+// The cost of one step that samples a token for each of `batch` sequences of `context` tokens.
 struct StepCost {
-  double bytes = 0;  // read at least: every weight of a product once, every key and value
+  double bytes = 0;  // minimum read: every weight of a matrix product once, every key and value
   double flops = 0;
 
   double Seconds(const MachineRates& rates) const;

@@ -1,4 +1,4 @@
-// tandem bench serve: what many clients see of a rollout whose weights are updated meanwhile.
+// tandem bench serve: latencies and losses of many clients of a rollout during weight updates.
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -21,7 +21,7 @@
 namespace tandem::bench {
 namespace {
 
-// Between two looks at the clock and at an interrupt.
+// Interval between checks of the clock and of an interrupt.
 constexpr absl::Duration kLook = absl::Milliseconds(50);
 
 struct ServeOptions {
@@ -71,7 +71,7 @@ absl::StatusOr<config::v1::RunConfig> Configure(const ServeOptions& options,
   return commands::ResolveConfig(run, needs);
 }
 
-// A new version every so often, until `end`.
+// Publishes a new version periodically, until `end`.
 absl::StatusOr<Updates> UpdateUntil(absl::Time end, const ServeOptions& options, int64_t vocab_size,
                                     commands::Session& session) {
   Updates updates;

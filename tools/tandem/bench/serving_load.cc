@@ -12,7 +12,7 @@
 
 namespace tandem::bench {
 
-// Its request is touched by gRPC's threads one after another, and by Next() in between.
+// gRPC's threads, one at a time, and Next() between requests access it.
 struct ServingLoad::Client {
   rollout::v1::RolloutService::Stub* stub = nullptr;
   std::unique_ptr<grpc::ClientContext> context;

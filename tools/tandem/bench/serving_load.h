@@ -1,10 +1,10 @@
-// ServingLoad: clients that stream completions from rollouts, each one after another, and what each
-// saw of them.
+// ServingLoad: clients that stream completions from rollouts, each one request at a time, and the
+// latencies and losses that they observe.
 //
-//   ServingLoad load({"127.0.0.1:5000"}, work, seed, vocab_size);
+//   ServingLoad load({"127.0.0.1:5000"}, work, vocab_size);
 //   load.Start();
 //   ... updates ...
-//   ASSIGN_OR_RETURN(ServingResult result, load.Finish(absl::Now() + absl::Minutes(2)));
+//   const ServingResult result = load.Finish(absl::Now() + absl::Minutes(2));
 #ifndef TANDEM_TOOLS_TANDEM_BENCH_SERVING_LOAD_H_
 #define TANDEM_TOOLS_TANDEM_BENCH_SERVING_LOAD_H_
 
@@ -27,18 +27,18 @@ namespace tandem::bench {
 struct ServingWork {
   int64_t clients = 500;
   int64_t prompt_tokens = 32;
-  int64_t new_tokens = 32;                     // of each request, whatever is sampled
-  absl::Duration timeout = absl::Minutes(10);  // of a request
+  int64_t new_tokens = 32;                     // per request, whatever is sampled
+  absl::Duration timeout = absl::Minutes(10);  // per request
 };
 
 struct ServingResult {
   std::vector<double> first_token_s;  // of each request, from its start
   std::vector<double> inter_token_s;  // between two messages of a stream
-  int64_t num_requests = 0;           // that ended as they must
+  int64_t num_requests = 0;           // requests that ended correctly
   int64_t num_tokens = 0;
-  int64_t num_mixed = 0;  // requests that more than one version sampled
+  int64_t num_mixed = 0;  // requests sampled by more than one version
   int64_t oldest_version = -1, newest_version = -1;
-  int64_t num_lost = 0;  // requests that did not
+  int64_t num_lost = 0;  // requests that failed
   absl::Status first_loss;
   double seconds = 0;
 };
@@ -46,17 +46,17 @@ struct ServingResult {
 // Thread-safe.
 class ServingLoad {
  public:
-  // Clients take the replicas in turn. Ids are drawn from [1, vocab_size).
+  // Assigns replicas to clients in turn. Draws ids from [1, vocab_size).
   ServingLoad(const std::vector<std::string>& replicas, const ServingWork& work,
               int64_t vocab_size);
-  // After Finish().
+  // Call after Finish().
   ~ServingLoad();
 
-  // Every client makes its first request.
+  // Starts every client's first request.
   void Start();
 
-  // Lets each client end the request that it is at; those that are not done by `deadline` are
-  // cancelled, and lost. What there was of latencies and losses.
+  // Lets each client finish its current request; cancels those not done by `deadline`, which count
+  // as lost. Returns the latencies and losses.
   ServingResult Finish(absl::Time deadline);
 
  private:
@@ -65,7 +65,7 @@ class ServingLoad {
   void Next(Client& client);
   void OnTokens(Client& client, int64_t count);
   void OnDone(Client& client, const absl::Status& status);
-  // Why the completion is not what was asked for.
+  // Returns an error if the completion is not the requested one.
   absl::Status Check(const driver::Completion& completion) const;
 
   const ServingWork work_;
@@ -79,7 +79,7 @@ class ServingLoad {
   ServingResult result_ ABSL_GUARDED_BY(mu_);
 };
 
-// The value below which `share` of them lie; 0 for none. Sorts.
+// The value below which `share` of the values lie; 0 for none. Sorts `values`.
 double Percentile(std::vector<double>& values, double share);
 
 }  // namespace tandem::bench

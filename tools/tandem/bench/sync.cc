@@ -65,8 +65,8 @@ double PackedShare(const model::ParameterTable& table) {
 
 constexpr double kNoWait = std::numeric_limits<double>::infinity();  // bytes per second
 
-// What the model of the network says of such an update on this host, with rates that are measured
-// here and now; `wire_seconds`: of bare sends by the way that the update takes.
+// Predicts such an update on this host with the network model and rates measured now.
+// `wire_seconds`: time of bare sends along the update's route.
 absl::StatusOr<double> Predict(const SyncOptions& options, const model::ModelSpec& spec,
                                const RawTransfer& transfer, double wire_seconds,
                                double call_seconds) {
@@ -80,17 +80,16 @@ absl::StatusOr<double> Predict(const SyncOptions& options, const model::ModelSpe
                         .message_bytes = transfer.bucket_bytes,
                         .lends = lends,
                         .passes_on = options.rollouts > 1});
-  // What is sent from the shards has its digests there.
+  // Bytes that are sent from the shards are digested there.
   const double send = transfer.chain ? kNoWait : rates.send;
-  // Bare sends keep all cores busy with every byte's passing. Of what is lent the only copy is the
-  // receiver's.
+  // Bare sends keep all cores busy moving bytes. The only copy of lent bytes is the receiver's.
   const auto ranks = static_cast<double>(options.trainer_ranks);
   const double times =
       static_cast<double>(options.rollouts) + (transfer.chain ? 0 : (ranks - 1) / ranks);
   const double local = lends ? kNoWait
                              : times * static_cast<double>(transfer.size_bytes) /
                                    (wire_seconds * static_cast<double>(rates.cores));
-  // What bare sends of lent bytes take beyond copying these: messages, and threads that are woken.
+  // Time of bare sends of lent bytes beyond the copies: messages and thread wake-ups.
   const double passing = wire_seconds - static_cast<double>(transfer.size_bytes) / rates.copy;
   const weights::Network network = weights::MeasuredHost(
       rates.cores, local, send, rates.unpack, call_seconds + (lends ? std::max(0.0, passing) : 0));
@@ -109,7 +108,7 @@ absl::StatusOr<double> Predict(const SyncOptions& options, const model::ModelSpe
              : weights::PredictReshard(fleet, network).seconds;
 }
 
-// The transport alone.
+// Times the transport alone.
 absl::Status RunOnDevice(const SyncOptions& options) {
   const bool cuda = options.device == "cuda";
   if ((!cuda && options.device != "cpu") || options.transport != "broadcast") {
@@ -262,7 +261,7 @@ absl::Status RunSync(const SyncOptions& options) {
     ASSIGN_OR_RETURN(predicted, Predict(options, spec, transfer, Median(wire_seconds), calls));
   }
   const double gigabytes = static_cast<double>(size_bytes) / 1e9;
-  // Of bare sends by the way that the update takes, and, where that is TLS, by plain TCP.
+  // Rate of bare sends along the update's route and, if that uses TLS, over plain TCP.
   const auto rate = [&](const std::vector<double>& taken) {
     return taken.empty() ? nlohmann::json() : nlohmann::json(gigabytes / Median(taken));
   };

@@ -1,4 +1,4 @@
-// The time that a batch of random prompts takes a rollout.
+// Times a rollout on a batch of random prompts.
 #ifndef TANDEM_TOOLS_TANDEM_BENCH_TIMED_GENERATION_H_
 #define TANDEM_TOOLS_TANDEM_BENCH_TIMED_GENERATION_H_
 
@@ -16,14 +16,14 @@ namespace tandem::bench {
 
 struct GenerationWork {
   int64_t batch = 32;  // prompts
-  int64_t n = 1;       // samples of each
+  int64_t n = 1;       // samples per prompt
   int64_t prompt_tokens = 64;
-  int64_t new_tokens = 128;  // of each sample
+  int64_t new_tokens = 128;  // per sample
 };
 
-// Overrides by which a rollout has room for all of it at once, so that nothing is preempted or
-// queued. element_bytes: of the type of computation. INVALID_ARGUMENT, a misuse, where a sample
-// would be longer than the model's context; length_flags: what would make it shorter.
+// Returns overrides that give a rollout room for the whole batch at once, so that it preempts and
+// queues nothing. element_bytes: size of the compute type. INVALID_ARGUMENT, a misuse, if a sample
+// would exceed the model's context; length_flags: the flags that shorten it, for the error.
 absl::StatusOr<std::vector<std::string>> RoomFor(
     const GenerationWork& work, const model::ModelSpec& spec, int64_t element_bytes,
     absl::string_view length_flags = "--prompt-tokens or --new-tokens");
@@ -33,8 +33,8 @@ struct TimedGeneration {
   std::vector<driver::Group> groups;
 };
 
-// New ids each time, so nothing is found in the prefix cache; temperature 1, top-k 50 and no end
-// before new_tokens. INTERNAL where a sample has another length.
+// Draws new ids for each call, so that the prefix cache never hits; temperature 1, top-k 50, and no
+// stop before new_tokens. INTERNAL if a sample has another length.
 absl::StatusOr<TimedGeneration> TimeGeneration(driver::RolloutFleet& fleet, TorchRandint& randint,
                                                const GenerationWork& work);
 

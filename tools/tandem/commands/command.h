@@ -1,4 +1,4 @@
-// What the subcommands of `tandem` share: how they are registered and how they end.
+// The shared interface of the subcommands of `tandem`: registration and exit status.
 //
 // A subcommand is a function that adds itself to the parser with a callback that runs it. The
 // program exits 0 on success, 1 on failure, 2 on misuse (bad flags, bad configuration), 130 when
@@ -14,10 +14,10 @@
 
 namespace tandem::commands {
 
-// The command that was chosen; returns its outcome.
+// Runs the chosen command and returns its status.
 using Runner = std::function<absl::Status()>;
 
-// Marks an error as the caller's: the program exits with 2.
+// Marks an error as the user's: the program exits with 2.
 absl::Status Misuse(absl::Status status);
 bool IsMisuse(const absl::Status& status);
 

@@ -1,4 +1,4 @@
-// tandem diagnose: where the time of a run went between its processes, and what to change.
+// tandem diagnose: reports where a run's processes spent their time, and what to change.
 #include <cstdio>
 #include <memory>
 #include <string>

@@ -1,5 +1,4 @@
-// tandem doctor: what is wrong with a configuration, this host and the services, and how to mend
-// it.
+// tandem doctor: finds problems of a configuration, this host and the services, with their cures.
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>

@@ -1,5 +1,5 @@
-// tandem train --dry-run: the plan of a run, without a service started or a weight read; and what
-// `trainer.mesh: auto` becomes before a run starts.
+// tandem train --dry-run: prints the plan of a run without starting services or reading weights.
+// Also resolves `trainer.mesh: auto` before a run starts.
 #ifndef TANDEM_TOOLS_TANDEM_COMMANDS_DRY_RUN_H_
 #define TANDEM_TOOLS_TANDEM_COMMANDS_DRY_RUN_H_
 
@@ -21,17 +21,17 @@ struct DryRunOptions {
   bool by_preference = false;  // `tandem dpo`
 };
 
-// Plans for machines that are not here: neither data nor the model's folder is needed, and choices
-// that this build cannot run are allowed. Prints the plan; RESOURCE_EXHAUSTED where it does not
-// fit.
+// Plans a run for other machines: needs neither data nor the model's folder, and allows choices
+// that this build cannot run. Prints the plan; RESOURCE_EXHAUSTED if it does not fit.
 absl::Status PlanElsewhere(const RunOptions& run, const DryRunOptions& options);
 
-// Plans for this machine what has been read and checked. Prints as PlanElsewhere().
+// Plans a run of the validated configuration on this machine. Prints and fails like
+// PlanElsewhere().
 absl::Status PlanHere(const config::v1::RunConfig& config, const config::Places& places,
                       const model::ModelSpec& spec, const DryRunOptions& options);
 
-// Replaces `trainer.mesh: auto` by the plan's values, and says why on stderr; of `options` only the
-// kind of run counts. Without auto nothing is done. RESOURCE_EXHAUSTED where nothing fits.
+// Replaces `trainer.mesh: auto` by the plan's values and prints the reasons to stderr; reads only
+// the kind of run from `options`. Does nothing without auto. RESOURCE_EXHAUSTED if nothing fits.
 absl::Status ResolveAutoMesh(const config::Places& places, const model::ModelSpec& spec,
                              const DryRunOptions& options, config::v1::RunConfig& config);
 

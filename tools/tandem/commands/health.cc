@@ -1,4 +1,4 @@
-// tandem health: whether a process serves, by its exit status, for health checks and scripts.
+// tandem health: exits 0 if a process serves, for health checks and scripts.
 #include <cstdio>
 #include <memory>
 
@@ -17,7 +17,7 @@ struct HealthOptions {
   bool plaintext = false;
 };
 
-// Who was asked for what.
+// Adds the endpoint and the service name to an error.
 absl::Status Annotate(const HealthOptions& options, const absl::Status& status) {
   return absl::Status(status.code(),
                       absl::StrCat(options.endpoint, ": ",

@@ -1,5 +1,5 @@
-// A session for commands that take --model DIR (services are started here, and stopped) or
-// --endpoint HOST:PORT (a service that is up).
+// A session for commands that take --model DIR (starts and stops services here) or
+// --endpoint HOST:PORT (uses a running service).
 #ifndef TANDEM_TOOLS_TANDEM_COMMANDS_MODEL_SESSION_H_
 #define TANDEM_TOOLS_TANDEM_COMMANDS_MODEL_SESSION_H_
 
@@ -24,8 +24,8 @@ void AddModelOptions(CLI::App& command, ModelOptions& options);
 
 enum class Side { kTrainer, kRollout };
 
-// A misuse where neither or both of model and endpoint are given, or dtype or numerics is unknown.
-// `config` receives the configuration in force; its run_dir is `scratch`.
+// Misuse if neither or both of model and endpoint are given, or dtype or numerics is unknown.
+// `config` receives the resolved configuration; its run_dir is `scratch`.
 absl::Status OpenModelSession(const ModelOptions& options, Side side, const ScratchFolder& scratch,
                               Session& session, config::v1::RunConfig& config);
 

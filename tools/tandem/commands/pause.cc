@@ -1,4 +1,4 @@
-// tandem pause and tandem resume: running rollouts stand still, give memory back, and go on.
+// tandem pause and tandem resume: pause running rollouts, release their memory, and resume them.
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -39,7 +39,7 @@ rollout::v1::PauseRequest MakeRequest(const PauseOptions& options) {
   return request;
 }
 
-// Calls every rollout and prints what became of it. The first error is returned.
+// Calls every rollout and prints each outcome. Returns the first error.
 template <typename Call>
 absl::Status CallAll(const PauseOptions& options, Call&& call) {
   if (options.rollouts.empty()) {

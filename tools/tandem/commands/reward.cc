@@ -1,4 +1,4 @@
-// tandem reward: judges completions by a built-in reward.
+// tandem reward: judges completions with a built-in reward.
 #include "tools/tandem/reward/reward.h"
 
 #include <cstdio>

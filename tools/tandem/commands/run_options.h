@@ -18,25 +18,26 @@ struct RunOptions {
   std::vector<std::string> overrides;
   bool local = false;
   bool dry_run = false;
-  std::string metrics;                 // HOST:PORT to serve metrics on; none where empty
+  std::string metrics;                 // HOST:PORT to serve metrics on; empty: none
   std::string openai_listen;           // HOST:PORT; see LocalClusterOptions
   std::vector<int64_t> replica_ranks;  // of each replica; see LocalClusterOptions
   bool trace = false;
   bool resume = false;
   std::string resume_folder;               // of --resume=DIR; empty: the run's newest checkpoint
-  bool take_over = false;                  // trainer and rollouts, from who has them
+  bool take_over = false;                  // takes trainer and rollouts from the run that has them
   std::vector<std::string> allow_changed;  // kinds of inputs, see driver/run_inputs.h
 };
 
 void AddRunOptions(CLI::App& command, RunOptions& options);
-// --metrics HOST:PORT, --openai-listen HOST:PORT and --trace, of commands that train.
+// Adds --metrics HOST:PORT, --openai-listen HOST:PORT and --trace, for commands that train.
 void AddObservationOptions(CLI::App& command, RunOptions& options);
-// --replica-ranks, of commands that pass it on to their session.
+// Adds --replica-ranks, for commands that pass it on to their session.
 void AddReplicaRanksOption(CLI::App& command, RunOptions& options);
-// --resume[=DIR], --allow-changed and --take-over, of commands that train.
+// Adds --resume[=DIR], --allow-changed and --take-over, for commands that train.
 void AddResumeOption(CLI::App& command, RunOptions& options);
 
-// The configuration, checked, with absolute paths of model and run_dir. A misuse where it is wrong.
+// Returns the validated configuration, with absolute paths of model and run_dir. Misuse if it is
+// invalid.
 absl::StatusOr<config::v1::RunConfig> ResolveConfig(const RunOptions& options,
                                                     const config::FileNeeds& needs,
                                                     config::Places* places = nullptr);

@@ -1,4 +1,4 @@
-// What a run says before it begins and after it ends.
+// Prints a run's plan before it begins and its summary after it ends.
 #ifndef TANDEM_TOOLS_TANDEM_COMMANDS_RUN_REPORT_H_
 #define TANDEM_TOOLS_TANDEM_COMMANDS_RUN_REPORT_H_
 
@@ -13,14 +13,14 @@
 
 namespace tandem::commands {
 
-// To stderr: the model, how it is sharded, the data, and the batch arithmetic.
+// Prints to stderr: the model, how it is sharded, the data, and the batch arithmetic.
 void PrintPlan(const config::v1::RunConfig& config, const model::ModelSpec& spec,
                const driver::PromptSource& train, bool supervised);
 
-// To stderr: evaluations as a plot and a table; to stdout: one JSON object.
+// Prints evaluations to stderr, as a plot and a table, and one JSON object to stdout.
 void PrintSummary(const config::v1::RunConfig& config, const driver::RunSummary& summary);
 
-// A plot of points (x, y) in `width` columns and `height` rows of text, axes labelled.
+// Plots points (x, y) as text in `width` columns and `height` rows, with labelled axes.
 std::string PlotPoints(const std::vector<std::pair<double, double>>& points, int width, int height);
 
 }  // namespace tandem::commands

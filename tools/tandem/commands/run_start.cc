@@ -10,7 +10,7 @@
 namespace tandem::commands {
 namespace {
 
-// Whether the checkpoint is one of this run's own, whose folder then goes on too.
+// Whether the checkpoint is in this run's own folder, which then continues too.
 bool IsWithin(const std::string& path, const std::string& folder) {
   const std::filesystem::path relative = std::filesystem::weakly_canonical(path).lexically_relative(
       std::filesystem::weakly_canonical(folder));

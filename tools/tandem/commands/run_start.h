@@ -1,5 +1,5 @@
-// How a run that writes checkpoints begins: with a folder of its own, or from where an interrupted
-// one stood.
+// Starts a run that writes checkpoints: from step 1 in a new folder, or from an interrupted run's
+// checkpoint.
 #ifndef TANDEM_TOOLS_TANDEM_COMMANDS_RUN_START_H_
 #define TANDEM_TOOLS_TANDEM_COMMANDS_RUN_START_H_
 
@@ -20,30 +20,31 @@ namespace tandem::commands {
 
 struct RunStart {
   driver::RunFolder folder;
-  std::string run_id;                                 // kept in the folder, see run_id.h
-  std::vector<checkpoint::RunCheckpoint> candidates;  // to go on from; empty: begin with step 1
-  // Whether a trainer that is ahead is put back to where this run begins, and its versions continue
-  // after those of the rollouts: with --resume and --take-over.
+  std::string run_id;                                 // stored in the folder, see run_id.h
+  std::vector<checkpoint::RunCheckpoint> candidates;  // to resume from; empty: begin with step 1
+  // Whether to reset a trainer that is ahead to where this run begins, and to continue its versions
+  // after those of the rollouts: with --resume or --take-over.
   bool resume = false;
 };
 
-// Lets the trainer that this run starts load from the folder that --resume names.
+// Allows the trainer that this run starts to load from the folder that --resume names.
 void AllowResumeFolder(const RunOptions& options, config::v1::RunConfig& config);
 
-// Before any process starts: locks the folder, until the session's processes have ended. A folder
-// without a checkpoint begins anew, and it is said. FAILED_PRECONDITION where another run goes on
-// in the folder.
+// Call before any process starts. Locks the folder until the session's processes have ended.
+// With --resume but no checkpoint, the run begins with step 1 and a note says so.
+// FAILED_PRECONDITION if another run uses the folder.
 absl::StatusOr<RunStart> PrepareRunFolder(const RunOptions& options,
                                           const config::v1::RunConfig& config, Session& session,
                                           driver::Progress& progress);
 
-// Once the services are up. nullopt where the run begins with step 1.
+// Call once the services are up. nullopt if the run begins with step 1.
 absl::StatusOr<std::optional<driver::ResumePoint>> ResumeIfAsked(RunStart& start,
                                                                  const driver::RunIdentity& run,
                                                                  Session& session,
                                                                  driver::Progress& progress);
 
-// Once the services are up: keeps disk space for the model that the trainer will write at the end.
+// Call once the services are up. Reserves disk space for the model that the trainer writes at the
+// end.
 absl::Status ReserveModelSpace(const config::v1::RunConfig& config, RunStart& start,
                                Session& session);
 

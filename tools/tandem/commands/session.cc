@@ -23,7 +23,7 @@ Session::Session() = default;
 
 Session::~Session() {
   EndRun();
-  // A generation that nobody waits for would hold up the processes' drain.
+  // A generation without a waiting caller would delay the processes' drain.
   if (fleet_ != nullptr && interrupted_) fleet_->AbortAll();
 }
 
@@ -103,8 +103,8 @@ absl::Status Session::Drive(DriveOptions options) {
   lease.run_dir = std::move(options.run_dir);
   lease.waits_for_own_run = options.resumes;
   lease.take_over = options.take_over;
-  // Processes that end with this one need no other end of the lease; a pause of the whole family,
-  // as by Ctrl-Z, is none.
+  // Local processes end with this one, so the lease need not detect its end; and Ctrl-Z, which
+  // stops them all, must not expire it.
   if (cluster_ != nullptr) lease.duration = kLocalLease;
   lease.note = std::move(options.note);
   lease.interrupted = [this] { return interrupted(); };

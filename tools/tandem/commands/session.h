@@ -1,5 +1,5 @@
-// Session: the services that a command talks to, started here or already up, and the interrupt that
-// ends it.
+// Session: connects a command to its services, started here or already running, and handles the
+// interrupt that ends it.
 #ifndef TANDEM_TOOLS_TANDEM_COMMANDS_SESSION_H_
 #define TANDEM_TOOLS_TANDEM_COMMANDS_SESSION_H_
 
@@ -24,31 +24,31 @@ struct SessionOptions {
   bool needs_trainer = true;
   bool needs_rollouts = true;
   std::string rollout_model;  // see LocalClusterOptions
-  // Replicas join and leave as trainer.update_policy says; otherwise they are those of the start.
+  // Replicas join and leave as trainer.update_policy allows; otherwise those of the start stay.
   bool is_elastic = false;
   std::string metrics;                 // see LocalClusterOptions
   std::string openai_listen;           // likewise
   std::vector<int64_t> replica_ranks;  // likewise
   bool trace = false;                  // likewise
-  // Told of replicas that come and go, from any thread.
+  // Receives a line for each replica that joins or leaves, from any thread.
   std::function<void(const std::string&)> note;
 };
 
-// Made first in a command, before it starts threads. Used by the command's thread.
+// Create it first in a command, before any thread starts. Used by the command's thread.
 class Session {
  public:
   Session();
   ~Session();
 
-  // Starts or connects. Errors name what is not there.
+  // Starts the services or connects to them. Errors name the missing service.
   absl::Status Open(const config::v1::RunConfig& config, const SessionOptions& options);
 
-  // Makes this process the trainer's driver until the session ends, and has the rollouts checked
-  // for that trainer's weights. Errors name who drives it. A command that only reads does without.
+  // Makes this process the trainer's driver until the session ends, and accepts only rollouts with
+  // that trainer's weights. Errors name the current driver. Read-only commands skip it.
   struct DriveOptions {
     std::string run_id;
     std::string run_dir;
-    bool resumes = false;    // waits for an earlier process of the run to be over
+    bool resumes = false;    // waits for an earlier process of the run to end
     bool take_over = false;  // see LeaseOptions
     std::function<void(const std::string&)> note;
   };
@@ -59,19 +59,19 @@ class Session {
   driver::RolloutFleet* fleet_or_null() { return fleet_.get(); }
   bool interrupted() { return interrupted_ || termination_.received() != 0; }
 
-  // Keeps what the processes that are started here need, until they have ended: the lock of the
-  // folder that they write into.
+  // Holds `kept` until the processes started here have ended: the lock of the folder that they
+  // write into.
   void Keep(std::shared_ptr<const void> kept) { kept_ = std::move(kept); }
 
-  // Ends the processes that were started here, in order. Nothing can be asked of them afterwards.
+  // Stops the processes started here, in order. They take no calls afterwards.
   void StopProcesses();
 
-  // The outcome as the user should see it: CANCELLED after an interrupt, otherwise with the process
+  // Returns the status to show the user: CANCELLED after an interrupt, otherwise with the process
   // that ended as its cause.
   absl::Status Explain(absl::Status status);
 
  private:
-  // Lets go of the trainer and, as long as this process is its driver, of the rollouts.
+  // Releases the trainer and, if this process is still its driver, the rollouts.
   void EndRun();
 
   std::shared_ptr<const void> kept_;
@@ -84,8 +84,7 @@ class Session {
   rpc::TerminationSignal termination_;
 };
 
-// A folder under the system's temporary folder, removed at destruction: the run_dir of commands
-// that leave nothing behind.
+// A temporary folder, removed at destruction: the run_dir of commands that leave no files.
 class ScratchFolder {
  public:
   ScratchFolder();

@@ -1,4 +1,4 @@
-// tandem status: what running services are and how they do.
+// tandem status: prints the identity and state of running services.
 #include <cstdio>
 #include <memory>
 

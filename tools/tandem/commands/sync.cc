@@ -23,7 +23,7 @@ namespace {
 
 using nlohmann::json;
 
-// Of a replica, where its ranks are.
+// Timeout for asking a replica for its ranks' addresses.
 constexpr absl::Duration kAskTimeout = absl::Seconds(5);
 
 struct SyncOptions {
@@ -36,7 +36,7 @@ struct SyncOptions {
   bool as_json = false;
 };
 
-// What a call needs to know of the services.
+// The services that a call uses.
 struct Services {
   std::unique_ptr<driver::TrainerClient> trainer;
   std::vector<trainer::v1::RolloutReplica> replicas;
@@ -117,7 +117,7 @@ void PrintUpdate(const trainer::v1::PublishWeightsResponse& update, bool as_json
   }
 }
 
-// Why the replica is not as the trainer; empty where it is.
+// Describes how the replica differs from the trainer; empty if it does not.
 std::string WhatDiffers(const driver::ReplicaCheck& check,
                         const trainer::v1::GetWeightDigestsResponse& trainer) {
   if (!check.status.ok()) return absl::StrCat(check.replica_id, ": ", check.status.message());
@@ -135,14 +135,14 @@ std::string WhatDiffers(const driver::ReplicaCheck& check,
       first.tensor, first.found, first.expected, check.differences.size(), trainer.digests_size());
 }
 
-// A replica that has the version already is not sent it, and then nothing is verified there: names
-// what is damaged, and asks for it to be sent again. Says so where that could not be checked.
+// The trainer sends nothing to a replica that has the version already, so nothing is verified
+// there: names damaged tensors and has them sent again. Reports replicas that it could not check.
 absl::Status FindDamage(Services& services) {
   ASSIGN_OR_RETURN(const auto trainer, services.trainer->GetWeightDigests());
   const std::vector<driver::ReplicaCheck> checks =
       driver::CheckReplicas(trainer, services.replicas, services.timeout);
   for (size_t i = 0; i < checks.size(); ++i) {
-    // A replica without weights, or with another version or trainer's, is sent them anyway.
+    // A replica without weights, or with those of another version or trainer, gets them anyway.
     if (absl::IsFailedPrecondition(checks[i].status)) continue;
     if (!checks[i].status.ok()) {
       std::fprintf(stderr, "%s: its weights could not be checked: %s\n",

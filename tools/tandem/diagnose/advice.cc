@@ -1,5 +1,4 @@
-// What the figures of a run say should be changed. Each rule looks at one thing and states the
-// figure that it looked at.
+// Derives advice from the figures of a run. Each rule checks one figure and states it.
 #include <algorithm>
 #include <functional>
 

@@ -18,7 +18,7 @@ namespace {
 
 using nlohmann::json;
 
-// Less says nothing: setting out takes as long.
+// Smaller updates cannot be timed: latency dominates.
 constexpr double kLeastBytes = 1 << 20;  // of an update
 constexpr double kLeastSeconds = 1e-3;   // likewise
 constexpr double kFarBehind = 0.5;       // of the siblings' rate

@@ -1,4 +1,4 @@
-// The links of a run's weight updates: what each carried, and how fast, from updates.jsonl.
+// The links of a run's weight updates, from updates.jsonl: the bytes and the rate of each.
 #ifndef TANDEM_TOOLS_TANDEM_DIAGNOSE_LINKS_H_
 #define TANDEM_TOOLS_TANDEM_DIAGNOSE_LINKS_H_
 
@@ -16,7 +16,7 @@ struct LinkSample {
   int64_t step = 0;
   int64_t policy_version = 0;
   double bytes = 0;
-  double seconds = 0;  // in which the receiver had room and they had not all arrived
+  double seconds = 0;  // while the receiver had room and bytes were missing
 
   double bytes_per_second() const { return seconds > 0 ? bytes / seconds : 0; }
 };
@@ -29,28 +29,28 @@ struct Link {
 
   double bytes() const;    // of all updates
   double seconds() const;  // likewise
-  // Of the median update: the first one makes connections, and any may be disturbed.
+  // Rate of the median update: the first one makes connections, and others may be disturbed.
   double bytes_per_second() const;
 };
 
-// By sender, then by receiver; a link that changed its transport stands once for each. Empty where
-// the file is not there.
+// Returns the links by sender, then by receiver; a link that changed its transport appears once per
+// transport. Empty if the file is missing.
 absl::StatusOr<std::vector<Link>> ReadLinks(const std::string& path);
 
-// What `tandem doctor --json` measured between the hosts, from a file of its lines: bytes per
-// second of the largest all-reduce. NOT_FOUND where none of the lines has one.
+// Reads the rate between hosts from a file of `tandem doctor --json` lines: bytes per second of the
+// largest all-reduce. NOT_FOUND if no line has one.
 absl::StatusOr<double> ReadProbe(const std::string& path);
 
 struct SlowLink {
   const Link* link = nullptr;
-  double siblings = 0;  // bytes per second of the median of those like it
+  double siblings = 0;  // bytes per second of the median link of its kind
 };
 
-// Links that reach less than half of what others of their kind do (the same transport, from the
-// trainer or from replica to replica), by updates that are large enough to tell.
+// Returns links with less than half the rate of others of their kind (the same transport, from the
+// trainer or from replica to replica); counts only updates large enough to time.
 std::vector<SlowLink> FindSlowLinks(const std::vector<Link>& links);
 
-// The rate of the fastest link between hosts, where all are so large that it tells.
+// Returns the rate of the fastest link between hosts, if all such links carry enough to be timed.
 std::optional<double> FastestBetweenHosts(const std::vector<Link>& links);
 
 }  // namespace tandem::diagnose

@@ -1,4 +1,4 @@
-// A report as JSON, as text for a terminal, and as a page with plots.
+// Renders a report as JSON, as text for a terminal, and as a page with plots.
 #include <algorithm>
 #include <cmath>
 

@@ -16,7 +16,7 @@ using nlohmann::json;
 constexpr size_t kLinksInText = 24;  // the slowest
 constexpr size_t kNamesInTable = 24;
 constexpr size_t kLinesInPlot = 12;  // the slowest
-// Told apart by who does not see red and green.
+// Colours that remain distinct under red-green colour blindness.
 constexpr const char* kLineColours[] = {"#2f6fde", "#e69f00", "#2a9d5c", "#cc79a7",
                                         "#56b4e9", "#d1495b", "#8c6bb1", "#999933",
                                         "#117733", "#aa4499", "#6699cc", "#888888"};
@@ -45,7 +45,7 @@ double Fastest(const std::vector<Link>& links) {
   return fastest;
 }
 
-// From amber, far behind the fastest, to blue, as fast; on a scale of factors.
+// From amber, far slower than the fastest, to blue, equally fast; on a logarithmic scale.
 std::string Background(double share) {
   const double t = std::clamp(1 + std::log10(std::max(share, 1e-3)) / 2, 0.0, 1.0);
   const auto mix = [t](int slow, int fast) {
@@ -67,7 +67,7 @@ std::string Cell(const Link& link, double fastest) {
 
 std::string HeatTable(const std::vector<Link>& links) {
   std::vector<std::string> senders, receivers;
-  // Of many links those that hold the others up.
+  // Of many links, keeps the slowest.
   for (const Link* link : SlowestFirst(links, links.size())) {
     if (senders.size() < kNamesInTable) AddName(link->from, senders);
     if (receivers.size() < kNamesInTable) AddName(link->to, receivers);

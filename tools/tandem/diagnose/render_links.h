@@ -1,4 +1,4 @@
-// The links of a report, as JSON, text, and parts of a page.
+// Renders the links of a report as JSON, as text, and as parts of an HTML page.
 #ifndef TANDEM_TOOLS_TANDEM_DIAGNOSE_RENDER_LINKS_H_
 #define TANDEM_TOOLS_TANDEM_DIAGNOSE_RENDER_LINKS_H_
 
@@ -10,12 +10,13 @@
 namespace tandem::diagnose {
 
 nlohmann::json LinksToJson(const Report& report);
-// Empty where the report has no links.
+// Empty if the report has no links.
 std::string LinksToText(const Report& report);
-// Headings included: a table of senders and receivers, coloured by rate, and the rates over time.
+// Returns, with headings, a table of senders and receivers, coloured by rate, and a plot of the
+// rates over time.
 std::string LinksToHtml(const Report& report);
 
-// For text between tags.
+// Escapes text between tags.
 std::string EscapeHtml(const std::string& text);
 
 }  // namespace tandem::diagnose

@@ -1,4 +1,4 @@
-// What the doctor found, and what to do about it.
+// Findings of the doctor, each with its cure.
 #ifndef TANDEM_TOOLS_TANDEM_DOCTOR_FINDING_H_
 #define TANDEM_TOOLS_TANDEM_DOCTOR_FINDING_H_
 
@@ -24,10 +24,10 @@ struct Finding {
   Severity severity = Severity::kOk;
   std::string what;   // "model", "trainer 10.0.0.1:5000", "disk of /runs"
   std::string found;  // a short sentence
-  std::string cure;   // empty where all is well
-  // Figures, for programs; null where there are none.
+  std::string cure;   // empty if nothing is wrong
+  // Figures, for programs; null: none.
   nlohmann::json measured = nullptr;
-  std::string table = "";  // lines, for a terminal; empty where one sentence says it all
+  std::string table = "";  // lines, for a terminal; empty if `found` says it all
 };
 
 // In the order of the checks.

@@ -1,5 +1,4 @@
-// The processes of a fleet as the doctor knows them: the services that are up, and what each of
-// their processes has told of itself.
+// The doctor's view of a fleet: the running services, and the report of each of their processes.
 #ifndef TANDEM_TOOLS_TANDEM_DOCTOR_FLEET_H_
 #define TANDEM_TOOLS_TANDEM_DOCTOR_FLEET_H_
 
@@ -14,9 +13,9 @@ namespace tandem::doctor {
 // The trainer, or a rollout replica.
 struct FleetService {
   bool is_trainer = false;
-  std::string key;  // of the configuration
+  std::string key;  // configuration key
   int num_ranks = 1;
-  // HOST:PORT that can be asked: of the trainer its leader's, of a rollout that of every rank.
+  // HOST:PORT to call: for the trainer its leader's, for a rollout that of every rank.
   std::vector<std::string> addresses;
 };
 
@@ -24,7 +23,7 @@ struct FleetService {
 struct FleetProcess {
   bool is_trainer = false;
   int rank = 0;         // within its service
-  std::string address;  // of the trainer its leader's, for every rank
+  std::string address;  // for every trainer rank, the leader's
   diagnostics::v1::ProcessReport report;
 
   // "trainer rank 1 (10.0.0.2:5000)".

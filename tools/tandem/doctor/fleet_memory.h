@@ -1,5 +1,4 @@
-// Whether the memory that a run will take, as predicted from the model's shape, is there on the
-// hosts that its processes are on.
+// Checks that the hosts of a fleet have the memory that the plan predicts for a run.
 #ifndef TANDEM_TOOLS_TANDEM_DOCTOR_FLEET_MEMORY_H_
 #define TANDEM_TOOLS_TANDEM_DOCTOR_FLEET_MEMORY_H_
 
@@ -12,12 +11,12 @@
 
 namespace tandem::doctor {
 
-// Bytes of host memory that a process will have taken at its fullest.
+// Peak bytes of host memory of one process.
 int64_t TrainerRankBytes(const plan::RunPlan& plan);
 int64_t RolloutRankBytes(const plan::RunPlan& plan);
 
-// One finding for each machine: what its processes will take beside what they hold already, against
-// what is left there. Processes that compute on a GPU are left out: their tensors are not there.
+// Adds one finding per machine: the memory that its processes will take beyond what they hold now,
+// against what is available. Skips processes that compute on a GPU: their tensors are elsewhere.
 void CheckFleetMemory(const plan::RunPlan& plan, const std::vector<FleetProcess>& processes,
                       Findings& findings);
 

@@ -29,10 +29,10 @@ using diagnostics::v1::RankProbe;
 using nlohmann::json;
 
 constexpr int64_t kSmallBytes = int64_t{4} << 20;
-// For what comes around the probe itself.
+// Extra time for the work around the probe itself.
 constexpr absl::Duration kAround = absl::Seconds(10);
 
-// Who is called, and which ranks of the group that brings in.
+// An address to call, and the ranks of the group that the call adds.
 struct Member {
   bool is_trainer = false;
   std::string address;
@@ -187,7 +187,7 @@ constexpr char kDataPortCure[] =
     "the services' own: open these between the hosts too; where a host has several adapters, the "
     "route to the trainer's address decides which one is used (ip route get ADDRESS)";
 
-// Answers whether every pair exchanged messages.
+// Returns whether every pair exchanged messages.
 bool CheckPairs(const Probe& probe, const std::vector<RankProbe>& ranks, Findings& findings) {
   std::map<int, const RankProbe*> by_rank;
   for (const RankProbe& rank : ranks) by_rank[rank.rank()] = &rank;

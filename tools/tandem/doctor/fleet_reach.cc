@@ -22,9 +22,9 @@ using diagnostics::v1::CheckReachResponse;
 using diagnostics::v1::ReachReport;
 using nlohmann::json;
 
-// Of processes; more are told as JSON only.
+// Processes in the printed table; larger fleets appear only in the JSON.
 constexpr size_t kLargestTable = 16;
-// Addresses that a process asks at once.
+// Addresses that a process tries in parallel.
 constexpr int kAtOnce = 32;
 
 struct Asked {

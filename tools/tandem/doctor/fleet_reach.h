@@ -1,4 +1,4 @@
-// Whether the processes of a fleet reach each other's services.
+// Checks that the processes of a fleet reach each other's services.
 #ifndef TANDEM_TOOLS_TANDEM_DOCTOR_FLEET_REACH_H_
 #define TANDEM_TOOLS_TANDEM_DOCTOR_FLEET_REACH_H_
 
@@ -10,8 +10,8 @@
 
 namespace tandem::doctor {
 
-// Asks every process what it reaches of all the addresses. Answers those that told of themselves; a
-// trainer that is at something tells of its leader alone.
+// Asks every process which of all addresses it reaches. Returns the processes that reported; a busy
+// trainer reports only its leader.
 std::vector<FleetProcess> CheckReach(const std::vector<FleetService>& services,
                                      absl::Duration timeout, Findings& findings);
 

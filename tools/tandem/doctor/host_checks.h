@@ -1,4 +1,4 @@
-// What this host must offer: processor, limits, shared memory, memory, disk, adapters.
+// Checks of this host: processor, limits, shared memory, memory, disk, network adapters.
 #ifndef TANDEM_TOOLS_TANDEM_DOCTOR_HOST_CHECKS_H_
 #define TANDEM_TOOLS_TANDEM_DOCTOR_HOST_CHECKS_H_
 
@@ -15,10 +15,10 @@ void CheckLimits(Findings& findings);
 void CheckSharedMemory(const config::v1::RunConfig& config, Findings& findings);
 void CheckAdapters(Findings& findings);
 
-// Whether what the plan predicts of a run with --local fits into what is free now.
+// Checks that the memory that the plan predicts for a run with --local is free now.
 void CheckMemory(const plan::RunPlan& plan, Findings& findings);
 
-// Whether run_dir can be written and has room for checkpoints and the trained model.
+// Checks that run_dir is writable and has room for checkpoints and the trained model.
 void CheckDisk(const config::v1::RunConfig& config, int64_t num_parameters, Findings& findings);
 
 }  // namespace tandem::doctor

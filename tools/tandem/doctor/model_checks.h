@@ -1,4 +1,5 @@
-// What a configuration names: the model's folder against its config.json, the tokenizer, the data.
+// Checks the files that a configuration names: the model's folder against its config.json, the
+// tokenizer, the data.
 #ifndef TANDEM_TOOLS_TANDEM_DOCTOR_MODEL_CHECKS_H_
 #define TANDEM_TOOLS_TANDEM_DOCTOR_MODEL_CHECKS_H_
 
@@ -10,7 +11,7 @@
 
 namespace tandem::doctor {
 
-// The model where config.json can be read.
+// Returns the model's spec if config.json can be read.
 std::optional<model::ModelSpec> CheckModel(const config::v1::RunConfig& config, Findings& findings);
 
 void CheckData(const config::v1::RunConfig& config, Findings& findings);

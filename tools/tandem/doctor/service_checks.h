@@ -1,5 +1,5 @@
-// Services that are said to be up: their names, ports, health, clocks, versions, and whether they
-// are of one model.
+// Checks the services that a configuration names: their names, ports, health, clocks, versions, and
+// whether they have the same model.
 #ifndef TANDEM_TOOLS_TANDEM_DOCTOR_SERVICE_CHECKS_H_
 #define TANDEM_TOOLS_TANDEM_DOCTOR_SERVICE_CHECKS_H_
 
@@ -18,13 +18,13 @@ namespace tandem::doctor {
 struct ServiceCheckOptions {
   std::string version;  // of this program
   absl::Duration timeout = absl::Seconds(5);
-  // Clocks further apart are found fault with: traces of several hosts no longer line up, and a
-  // trainer that is started again may take itself for older than it was.
+  // Warns of clocks further apart: traces of several hosts no longer line up, and a restarted
+  // trainer may take itself for older than its predecessor.
   absl::Duration max_clock_difference = absl::Seconds(1);
 };
 
-// trainer.endpoint, rollout.endpoints and rollout.endpoints_file; nothing where none is stated.
-// Answers those that are up.
+// Checks trainer.endpoint, rollout.endpoints and rollout.endpoints_file; does nothing if none is
+// set. Returns the running services.
 std::vector<FleetService> CheckServices(const config::v1::RunConfig& config,
                                         const std::optional<model::ModelSpec>& spec,
                                         const ServiceCheckOptions& options, Findings& findings);

@@ -1,10 +1,10 @@
-// BatchCollector: makes the groups of one training step: takes prompts, has them sampled and
-// judged, and with dynamic sampling goes on until enough groups can teach something.
+// BatchCollector: collects the groups of one training step: draws prompts, has them sampled and
+// judged, and with dynamic sampling repeats this until enough groups have a learning signal.
 //
 //   BatchCollector collector(config, prompts, rewarder, interrupted);
 //   ASSIGN_OR_RETURN(StepBatch batch, collector.Collect(step, generate));
 //
-// Threads: one call at a time; while it runs, nobody else uses the prompts and the rewarder.
+// Threads: one call at a time, with exclusive use of the prompts and the rewarder.
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_BATCH_COLLECTOR_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_BATCH_COLLECTOR_H_
 
@@ -22,16 +22,16 @@
 
 namespace tandem::driver {
 
-// The groups of a step, judged, and how they came to be.
+// The judged groups of a step, with the metrics of their collection.
 struct StepBatch {
   std::vector<Group> groups;
-  // timing_s/gen and timing_s/reward (seconds spent, whoever waited for them);
+  // timing_s/gen and timing_s/reward (seconds of work, whether or not the trainer waited);
   // train/num_gen_batches; rollout/{dropped,filtered,surplus}_groups; rollout/judged_reward/mean
-  // over all groups that were judged; those of AddOverlongMetrics.
+  // over all judged groups; the metrics of AddOverlongMetrics().
   Metrics metrics;
 };
 
-// How the completions of batch `batch` of a step are sampled.
+// Returns the sampling options of batch `batch` of a step.
 RolloutFleet::GenerateOptions TrainGenerateOptions(const config::v1::RunConfig& config,
                                                    int64_t step, int64_t batch);
 
@@ -40,22 +40,22 @@ class BatchCollector {
   using Generate = std::function<absl::StatusOr<std::vector<Group>>(
       std::vector<Prompt>, const RolloutFleet::GenerateOptions&)>;
 
-  // All outlive it.
+  // All arguments must outlive the collector.
   BatchCollector(const config::v1::RunConfig& config, PromptSource& prompts, Rewarder& rewarder,
                  std::function<bool()> interrupted);
 
-  // The groups of step `step`, sampled by `generate`. A group of which a completion was aborted is
-  // dropped: it trains whole or not at all.
+  // Returns the groups of step `step`, sampled by `generate`. Drops a group if one of its
+  // completions was aborted: only complete groups train.
   //
-  // Without algorithm.filter_groups: those of data.train_batch_size prompts; ABORTED where none is
-  // left. With it: batches of data.gen_batch_size prompts are sampled until data.train_batch_size
-  // groups differ in their metric; FAILED_PRECONDITION after max_num_gen_batches. Groups beyond are
-  // dropped and counted, as in verl: in the next step they would be of an older policy.
+  // Without algorithm.filter_groups: samples data.train_batch_size prompts; ABORTED if no group is
+  // left. With it: samples batches of data.gen_batch_size prompts until data.train_batch_size
+  // groups differ in their metric; FAILED_PRECONDITION after max_num_gen_batches. Surplus groups
+  // are dropped and counted, as in verl: the next step would find them one version older.
   // CANCELLED when interrupted; else errors of the generation and of the rewarder.
   absl::StatusOr<StepBatch> Collect(int64_t step, const Generate& generate);
 
  private:
-  // One batch of prompts, sampled, judged, and without groups that were aborted.
+  // Samples and judges one batch of prompts; drops aborted groups.
   absl::StatusOr<std::vector<Group>> SampleAndJudge(const Generate& generate, int64_t step,
                                                     int64_t batch, int64_t num_prompts,
                                                     Metrics& metrics);

@@ -1,4 +1,4 @@
-// What the driver passes around: a prompt of the data set, its completions, and their rewards.
+// The driver's data types: a prompt of the data set, its completions, and their rewards.
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_COMPLETION_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_COMPLETION_H_
 
@@ -16,37 +16,35 @@ namespace tandem::driver {
 struct Prompt {
   int64_t row = 0;                  // line of the data set, from 0, over all files
   std::vector<uint32_t> token_ids;  // what the model sees; empty: the rollout tokenises `text`
-  std::string text;                 // rendered; empty where the row gave ids
+  std::string text;                 // rendered; empty if the row gave ids
   std::string answer;
   nlohmann::json fields;  // the whole row
-  // Place in the step's batch, which its seed follows from; unset: the order in which it is given.
+  // Index in the step's batch, from which its seed is derived; unset: its index in the call.
   std::optional<int64_t> place;
 };
 
 struct Completion {
   std::vector<uint32_t> token_ids;        // sampled, the stop id included
-  std::vector<float> logprobs;            // raw: of the logits as they are
-  std::vector<float> processed_logprobs;  // of logits / temperature: what training compares with
+  std::vector<float> logprobs;            // raw: from the unscaled logits
+  std::vector<float> processed_logprobs;  // from logits / temperature: training compares with these
   std::string text;
   common::v1::FinishReason finish_reason = common::v1::FINISH_REASON_UNSPECIFIED;
   std::vector<common::v1::VersionSpan> version_spans;
-  double score = 0;   // what the judge said
-  double reward = 0;  // what is trained on: the score, with what length costs
+  double score = 0;   // from the rewarder
+  double reward = 0;  // trained on: the score plus the overlong penalty
 };
 
-// A prompt and all its completions: what trains whole or is dropped.
+// A prompt and all its completions. Only complete groups train; the others are dropped.
 struct Group {
   Prompt prompt;
   std::vector<Completion> completions;
-  // The greedy completion: a baseline that is judged and not trained on. Unset where none is asked
-  // for.
+  // The greedy completion: a baseline that is judged, not trained on. Unset unless requested.
   std::optional<Completion> baseline;
-  // By how much its versions lag behind the numbers that the same weights have now: a trainer that
-  // loads a checkpoint names them anew.
+  // Add this to its version numbers to get the current ones: a trainer that loads a checkpoint
+  // renumbers its versions.
   int64_t version_shift = 0;
 
-  // The oldest version that sampled one of its tokens, by today's numbers; `otherwise` where there
-  // is none.
+  // The oldest version that sampled one of its tokens, in current numbers, but at most `otherwise`.
   int64_t oldest_version(int64_t otherwise) const {
     int64_t oldest = otherwise - version_shift;
     for (const Completion& completion : completions) {
@@ -57,7 +55,7 @@ struct Group {
     return oldest + version_shift;
   }
 
-  // The completions and the baseline: what is judged.
+  // The completions and the baseline: everything that is judged.
   std::vector<Completion*> judged() {
     std::vector<Completion*> out;
     for (Completion& completion : completions) out.push_back(&completion);
@@ -65,7 +63,7 @@ struct Group {
     return out;
   }
 
-  // Whether one of them was ended before its time.
+  // Whether a completion or the baseline was aborted.
   bool aborted() const {
     const auto ended = [](const Completion& completion) {
       return completion.finish_reason == common::v1::FINISH_REASON_ABORTED;

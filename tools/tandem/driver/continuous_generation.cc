@@ -42,7 +42,7 @@ ContinuousGeneration::ContinuousGeneration(const ContinuousGenerationOptions& op
     for (const int64_t place : options_.restored->done_places()) {
       restored_done_.insert(first_place_ + place);
     }
-    // All that the checkpoint knows of, so that the next one knows no less.
+    // Keeps everything in the checkpoint, so that the next checkpoint has no less.
     for (int64_t i = 0; i < options_.restored->num_prompts() && error_.ok(); ++i) {
       absl::Status status = BeginOne();
       absl::MutexLock lock(&mu_);

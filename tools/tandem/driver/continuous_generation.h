@@ -1,10 +1,10 @@
-// ContinuousGeneration: groups sampled and judged without pause while others are trained on: the
-// source of batches of mode async.
+// ContinuousGeneration: samples and judges groups without pause while others train: the source of
+// batches in mode async.
 //
 //   ContinuousGeneration generation(options);
 //   ASSIGN_OR_RETURN(StepBatch batch, generation.Take(step, version, look));
 //   ... train, publish ...
-//   generation.StepDone();
+//   generation.StepDone(version);
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_CONTINUOUS_GENERATION_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_CONTINUOUS_GENERATION_H_
 
@@ -31,43 +31,44 @@
 
 namespace tandem::driver {
 
-// What it works with; everything outlives it, and nobody else uses the prompts.
+// All references must outlive it; it has exclusive use of the prompts.
 struct ContinuousGenerationOptions {
   const config::v1::RunConfig& config;
   PromptSource& prompts;
   Rewarder& rewarder;
   RolloutFleet& fleet;
-  int64_t num_batches = 0;  // that will be taken
-  // What a checkpoint has; null: nothing. Its prompts begin where the data set stands.
+  int64_t num_batches = 0;  // total that Take() will return
+  // State from a checkpoint; null: none. Its prompts begin at the data set's current position.
   const v1::Generation* restored = nullptr;
-  int64_t policy_version = 0;  // of the trainer, now
+  int64_t policy_version = 0;  // the trainer's current version
   std::function<void(int64_t)> on_tokens;
 };
 
-// Take(), StepDone() and Finished() are called from one thread; a thread of its own begins groups
-// as GroupQueue's rule allows, and judges them.
+// Call Take(), StepDone() and Finished() from one thread. A background thread starts groups as
+// GroupQueue's rule allows, and judges them.
 class ContinuousGeneration {
  public:
   explicit ContinuousGeneration(const ContinuousGenerationOptions& options);
-  // Ends what is being sampled and waits for it.
+  // Cancels the running groups and waits for them to end.
   ~ContinuousGeneration();
 
-  // The batch of step `step`, for a trainer at `version`; waits for it. `look` is called now and
-  // then meanwhile, and its error ends the wait. The metrics are those of StepBatch and
-  // async/{running_groups,ready_groups} as of its return, async/dropped_groups (or
-  // async/stale_groups, where they are trained on) since the last batch. Errors: of the fleet and
-  // of the rewarder; FAILED_PRECONDITION where what was restored is of other data, or where dynamic
-  // sampling finds too few groups that can teach something.
+  // Waits for the batch of step `step`, for a trainer at `version`. Calls `look` periodically
+  // while it waits; an error of `look` ends the wait. Metrics: those of StepBatch,
+  // async/{running_groups,ready_groups} at return, and async/dropped_groups (or
+  // async/stale_groups, if stale groups train) since the last batch. Errors: of the fleet and of
+  // the rewarder; FAILED_PRECONDITION if the restored state belongs to other data, or if dynamic
+  // sampling finds too few groups with a learning signal.
   absl::StatusOr<StepBatch> Take(int64_t step, int64_t version,
                                  const std::function<absl::Status()>& look);
 
-  // The batch is trained on and its weights are published as `version`.
+  // Call after training on the batch and publishing its weights as `version`.
   void StepDone(int64_t version);
 
-  // What is whole by now, and what is done with. Its prompts begin at prompt_position().
+  // Returns the complete groups and the finished places, for a checkpoint. Sets `prompt_position`
+  // to where its prompts begin.
   v1::Generation Finished(int64_t next_step, int64_t& prompt_position) const;
 
-  // Prompts that a checkpoint had taken and whose samples it did not have.
+  // Prompts that the checkpoint had drawn but had no samples of.
   int64_t num_regenerated() const;
 
  private:
@@ -77,7 +78,7 @@ class ContinuousGeneration {
   };
 
   void Loop();
-  // Draws a prompt and begins its group. The caller has seen that there is room.
+  // Draws a prompt and starts its group. The caller has checked the queue's capacity.
   absl::Status BeginOne();
   absl::Status Judge(std::deque<Sampled> sampled);
 
@@ -96,8 +97,8 @@ class ContinuousGeneration {
   int64_t num_regenerated_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t policy_version_ ABSL_GUARDED_BY(mu_);
   absl::Status error_ ABSL_GUARDED_BY(mu_);
-  int64_t num_sampling_ ABSL_GUARDED_BY(mu_) = 0;  // that the fleet works on
-  int64_t num_changes_ ABSL_GUARDED_BY(mu_) = 0;   // of what Take() looks at
+  int64_t num_sampling_ ABSL_GUARDED_BY(mu_) = 0;  // groups that the fleet is sampling
+  int64_t num_changes_ ABSL_GUARDED_BY(mu_) = 0;   // changes of the state that Take() waits for
   bool is_ending_ ABSL_GUARDED_BY(mu_) = false;
   // Since the last batch.
   int64_t num_filtered_ ABSL_GUARDED_BY(mu_) = 0;

@@ -54,7 +54,7 @@ Group FromProto(const v1::FinishedGroup& group) {
 
 namespace {
 
-// Of the weights that sampled what the state holds.
+// Checks the versions of the weights that sampled the state's groups.
 absl::Status CheckVersions(const v1::Generation& generation, const std::string& place) {
   RETURN_IF_ERROR(rpc::CheckReportedVersion(place, generation.policy_version()));
   const auto check = [&place](const v1::Completion& completion) -> absl::Status {

@@ -1,4 +1,4 @@
-// The driver's state as it is stored with a checkpoint: what it holds, to and from the proto.
+// The driver's state in a checkpoint: conversion to and from the proto, and validation.
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_DRIVER_STATE_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_DRIVER_STATE_H_
 
@@ -19,16 +19,16 @@ namespace tandem::driver {
 v1::Completion ToProto(const Completion& completion);  // without its reward
 Completion FromProto(const v1::Completion& completion);
 
-// A group that is whole; the prompt's place is set.
+// The group must be complete, and the prompt's place set.
 v1::FinishedGroup ToProto(const Prompt& prompt, const Group& group);
 Group FromProto(const v1::FinishedGroup& group);  // without its prompt
 
-// DATA_LOSS where the bytes are none, OUT_OF_RANGE for a version that is none. `place` names the
-// checkpoint, for the error.
+// DATA_LOSS if the bytes do not parse, OUT_OF_RANGE for an invalid version. `place` names the
+// checkpoint in errors.
 absl::StatusOr<v1::DriverState> ParseDriverState(const std::string& bytes,
                                                  const std::string& place);
 
-// What must be the same where a run goes on.
+// Properties that must match when a run resumes.
 struct RunIdentity {
   std::string command;
   uint64_t seed = 0;
@@ -37,11 +37,10 @@ struct RunIdentity {
   std::set<std::string> allow_changed;  // kinds of inputs that may differ
 };
 
-// FAILED_PRECONDITION where the run that goes on is not the one that was saved: another command,
-// seed, input that is not allowed to differ (each is named, with both digests), or number of rows,
-// by which the position in the data set would mean other prompts. Samples of the next step that the
-// state has are dropped where they belong to other data or another tokenizer; `notes` gets what the
-// user should know.
+// FAILED_PRECONDITION if the resuming run is not the saved one: another command, seed, input that
+// may not differ (the error names each, with both digests), or number of rows, which would make the
+// position in the data set point at other prompts. Drops the state's samples of the next step if
+// they belong to other data or another tokenizer; appends to `notes` what the user should know.
 absl::Status CheckDriverState(const RunIdentity& run, v1::DriverState& state,
                               std::vector<std::string>& notes);
 

@@ -1,7 +1,7 @@
-// EndpointList: the addresses of rollouts that run elsewhere: those of rollout.endpoints, and of
+// EndpointList: the addresses of rollouts that run elsewhere, from rollout.endpoints and from
 // rollout.endpoints_file, which is read again when it changes.
 //
-// The file has one HOST:PORT a line; what follows a '#' is left out.
+// The file has one HOST:PORT per line; '#' begins a comment.
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_ENDPOINT_LIST_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_ENDPOINT_LIST_H_
 
@@ -18,20 +18,20 @@
 
 namespace tandem::driver {
 
-// Addresses of a file's text. INVALID_ARGUMENT names `path`, the line, and what is wrong with it.
+// Parses a file's text. INVALID_ARGUMENT names `path`, the line, and what is wrong with it.
 absl::StatusOr<std::vector<std::string>> ParseEndpoints(const std::string& text,
                                                         const std::string& path);
 
 // Used by one thread at a time.
 class EndpointList {
  public:
-  // NOT_FOUND or INVALID_ARGUMENT where the file cannot be read. `note` is told of a later version
-  // that cannot be used.
+  // NOT_FOUND or INVALID_ARGUMENT if the file cannot be read. `note` receives a message when a
+  // later version of the file cannot be used.
   static absl::StatusOr<EndpointList> Open(const config::v1::RolloutConfig& config,
                                            std::function<void(const std::string&)> note);
 
-  // Who is listed now. An address keeps its id ("rollout-0") for ever. A file that has become
-  // unreadable or wrong changes nothing.
+  // Returns the current list. An address keeps its id ("rollout-0") for ever. If the file has
+  // become unreadable or invalid, the list stays as it was.
   std::vector<ReplicaAddress> Current();
 
  private:

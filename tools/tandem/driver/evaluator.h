@@ -1,4 +1,4 @@
-// Evaluation: completions of the test prompts, judged, never trained on.
+// Evaluation: samples and judges completions of the test prompts; none of them trains.
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_EVALUATOR_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_EVALUATOR_H_
 
@@ -14,19 +14,19 @@
 
 namespace tandem::driver {
 
-// How a training step samples.
+// Sampling parameters of a training step.
 rollout::v1::SamplingParams TrainSampling(const config::v1::RunConfig& config);
-// How ReMax's baselines are sampled: one greedy completion.
+// Sampling parameters of ReMax's baselines: one greedy completion.
 rollout::v1::SamplingParams GreedySampling(const config::v1::RunConfig& config);
-// How an evaluation samples; the same seed at every evaluation.
+// Sampling parameters of an evaluation; every evaluation has the same seed.
 rollout::v1::SamplingParams EvalSampling(const config::v1::RunConfig& config);
 
 struct EvalResult {
-  double mean_reward = 0;  // over prompts, of the mean over samples
+  double mean_reward = 0;  // mean over samples, then over prompts
   std::vector<Group> groups;
 };
 
-// Evaluates all prompts of `source`, or the first data.test_limit. `while_waiting`: see
+// Evaluates all prompts of `source`, or its first data.test_limit. `while_waiting`: see
 // RolloutFleet::GenerateOptions.
 absl::StatusOr<EvalResult> Evaluate(const config::v1::RunConfig& config, const PromptSource& source,
                                     RolloutFleet& fleet, Rewarder& rewarder,

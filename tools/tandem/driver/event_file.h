@@ -1,5 +1,5 @@
-// EventFile: a run's metrics as TensorBoard reads them: records of tensorboard.Event messages with
-// one scalar for each metric.
+// EventFile: a run's metrics in TensorBoard's format: records of tensorboard.Event messages, each
+// with one scalar per metric.
 //
 // A record (TensorFlow's TFRecord): length uint64, masked CRC-32C of the length uint32, the
 // message, masked CRC-32C of the message uint32; all little-endian.
@@ -19,17 +19,17 @@
 
 namespace tandem::driver {
 
-// CRC-32C (Castagnoli), as RFC 3720 has it.
+// CRC-32C (Castagnoli), as in RFC 3720.
 uint32_t Crc32c(absl::string_view bytes);
 
 // Used by one thread.
 class EventFile {
  public:
-  // A new file in `folder`, which is made where it is not there. TensorBoard puts the files of a
-  // folder together.
+  // Creates a new file in `folder`, and the folder if it is missing. TensorBoard merges the files
+  // of a folder.
   static absl::StatusOr<EventFile> Create(const std::string& folder);
 
-  // One event. Values that are not finite are left out.
+  // Appends one event; skips values that are not finite.
   absl::Status Append(absl::Time time, int64_t step, const std::map<std::string, double>& values);
 
  private:

@@ -104,7 +104,7 @@ void FleetMembership::OnAnswer(const Poll& poll, const GetServerInfoResponse& in
   const bool is_foreign = trainer_incarnation_ != 0 && info.policy_version() >= 0 &&
                           info.incarnation() != trainer_incarnation_;
   if (is_publishing_ && replica->state == ReplicaState::kUpdating && !restarted) return;
-  // A version that it has from another life of the trainer is not the one that is meant.
+  // The same version number from another incarnation of the trainer is a different version.
   const bool has_it =
       info.policy_version() >= 0 && !is_publishing_ && !is_foreign &&
       (version_ < 0 || (info.policy_version() == version_ && replica->committed == version_));
@@ -211,7 +211,7 @@ void FleetMembership::OnPublished(Replica& replica, absl::Time now) {
 }
 
 void FleetMembership::OnNotPublished(Replica& replica, absl::Time now) {
-  // Of one that does not answer either the polls take care.
+  // Polls handle a replica that does not answer either.
   if (replica.state == ReplicaState::kLost || replica.state == ReplicaState::kDraining) return;
   constexpr int kMostDoublings = 16;
   const int limit = 2 * options_.failures_until_backoff;

@@ -70,7 +70,7 @@ void FleetMonitor::Loop() {
 
 void FleetMonitor::Ask(const FleetMembership::Poll& poll) {
   auto& stub = stubs_[poll.address.address];
-  // What is to be seen is whether it answers now.
+  // No retries: a poll tests whether the replica answers now.
   if (stub == nullptr) {
     stub = RolloutService::NewStub(rpc::MakeChannel(poll.address.address, {.retry = false}));
   }

@@ -1,7 +1,6 @@
-// FleetMonitor: a thread that looks after the fleet: it lets the list of replicas be read again,
-// and asks the replicas whose turn it is how they are, none of which holds up another. Questions
-// and answers take several packets, as prompts and completions do: a path that loses long packets
-// counts as silence.
+// FleetMonitor: a thread that watches the fleet: it has the list of replicas read again and polls
+// the replicas that are due, without one delaying another. Polls and responses take several
+// packets, like prompts and completions, so a path that loses long packets counts as silence.
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_FLEET_MONITOR_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_FLEET_MONITOR_H_
 
@@ -25,26 +24,26 @@ class FleetMonitor {
  public:
   struct Options {
     absl::Duration period = absl::Milliseconds(100);
-    // A question that is unanswered for longer counts as silence.
+    // A poll without a response for this long counts as silence.
     absl::Duration poll_timeout = absl::Seconds(5);
-    // Every period, on the monitor's thread.
+    // Called every period, on the monitor's thread.
     std::function<void()> tick;
-    // Whom to ask now.
+    // Returns the replicas to poll now.
     std::function<std::vector<FleetMembership::Poll>()> due;
-    // Of the trainer on whose behalf it is asked, 0: of none; unset: none. A question is a
-    // heartbeat of its driver.
+    // Returns the incarnation of the trainer that the poll is for; 0, or unset: none. A poll is a
+    // heartbeat of that trainer's driver.
     std::function<int64_t()> incarnation;
-    // From one of gRPC's threads.
+    // Called from one of gRPC's threads.
     std::function<void(const FleetMembership::Poll&,
                        absl::StatusOr<rollout::v1::GetServerInfoResponse>)>
         answered;
   };
 
   explicit FleetMonitor(Options options);
-  // Ends the thread and waits for the answers that are due.
+  // Ends the thread, cancels the outstanding polls, and waits for them to end.
   ~FleetMonitor();
 
-  // The next period begins now.
+  // Starts the next period now.
   void Wake();
 
  private:
@@ -53,7 +52,7 @@ class FleetMonitor {
   void Ask(const FleetMembership::Poll& poll);
 
   const Options options_;
-  // Of the thread.
+  // Used by the thread alone.
   std::map<std::string, std::shared_ptr<rollout::v1::RolloutService::Stub>> stubs_;  // by address
 
   absl::Mutex mu_;

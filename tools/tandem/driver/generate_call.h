@@ -1,4 +1,4 @@
-// GenerateCall: one Generate call to one replica, whose answers go into a PartialGroup.
+// GenerateCall: one Generate call to one replica, which adds its responses to a PartialGroup.
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_GENERATE_CALL_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_GENERATE_CALL_H_
 
@@ -12,12 +12,12 @@
 
 namespace tandem::driver {
 
-// Owns itself: OnDone, the last that gRPC calls, hands over the outcome and deletes it.
+// Owns itself: OnDone, gRPC's last callback, reports the outcome and deletes it.
 class GenerateCall final : public grpc::ClientReadReactor<rollout::v1::GenerateResponse> {
  public:
-  // `stub`, `group` and `context` live until `done` is called, from one of gRPC's threads; nobody
-  // else uses the group meanwhile. OK where every sample has ended; INTERNAL where an answer breaks
-  // the contract; else what the call ended with.
+  // `stub`, `group` and `context` must live, and nobody else may use the group, until `done` is
+  // called from one of gRPC's threads: with OK if every sample has ended, INTERNAL if a response
+  // breaks the contract, else the status of the call.
   static void Start(rollout::v1::RolloutService::Stub& stub, grpc::ClientContext& context,
                     PartialGroup& group, std::function<void(int64_t)> on_tokens,
                     std::function<void(absl::Status)> done);

@@ -1,6 +1,5 @@
-// Generation: the batch of one step being made in the background, from the drawing of its prompts
-// to the last reward. What is sampled can be seen while the rest goes on, so that a checkpoint
-// keeps it.
+// Generation: collects the batch of one step in the background, from drawing its prompts to the
+// last reward. Finished() returns the complete groups meanwhile, so that a checkpoint keeps them.
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_GENERATION_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_GENERATION_H_
 
@@ -24,47 +23,47 @@ namespace tandem::driver {
 
 struct GenerationOptions {
   int64_t step = 0;
-  // Where the data set stands before the step's prompts are drawn.
+  // Position of the data set before the step's prompts are drawn.
   int64_t prompt_position = 0;
-  // What a checkpoint has of this step; null: nothing. Only the other prompts are sampled.
+  // State of this step from a checkpoint; null: none. Only its missing prompts are sampled.
   const v1::Generation* restored = nullptr;
   BatchCollector::Generate sample;
 };
 
-// Used by one thread. Destroyed early, it waits for the rollouts' answers.
+// Used by one thread. If destroyed early, waits for the outstanding samples.
 class Generation {
  public:
-  // `collector` and what was restored outlive it; until Take() nobody else uses the collector and
-  // what that uses.
+  // `collector` and the restored state must outlive it. Until Take() it has exclusive use of the
+  // collector and of the objects that the collector uses.
   static std::unique_ptr<Generation> Start(BatchCollector& collector, GenerationOptions options);
   ~Generation();
 
   int64_t step() const { return options_.step; }
   int64_t prompt_position() const { return options_.prompt_position; }
 
-  // Whether the batch is there, after `timeout` at the latest.
+  // Waits up to `timeout`; returns whether the batch is ready.
   bool WaitFor(absl::Duration timeout) {
     return batch_.wait_for(absl::ToChronoNanoseconds(timeout)) == std::future_status::ready;
   }
-  // Errors of the collector; FAILED_PRECONDITION where what was restored does not belong to the
-  // prompts. Once.
+  // Waits for the batch. Call once. Errors: those of the collector; FAILED_PRECONDITION if the
+  // restored state does not match the prompts.
   absl::StatusOr<StepBatch> Take() { return batch_.get(); }
 
-  // Prompts that a checkpoint had taken and whose samples it did not have. After Take().
+  // Prompts that the checkpoint had drawn but had no samples of. Call after Take().
   int64_t num_regenerated() const;
-  // The groups that are whole by now.
+  // The groups that are complete by now.
   v1::Generation Finished() const;
 
  private:
   explicit Generation(GenerationOptions options);
 
-  // Samples the prompts that were not restored. On the thread of the future.
+  // Samples the prompts that were not restored. Runs on the future's thread.
   absl::StatusOr<std::vector<Group>> Sample(std::vector<Prompt> prompts,
                                             RolloutFleet::GenerateOptions sampling);
 
   const GenerationOptions options_;
   std::map<int64_t, const v1::FinishedGroup*> restored_;  // by place
-  std::atomic<bool> abandoned_{false};                    // no further batch is begun
+  std::atomic<bool> abandoned_{false};                    // start no further batch
   mutable absl::Mutex mu_;
   int64_t num_prompts_ ABSL_GUARDED_BY(mu_) = 0;  // drawn by now
   int64_t num_regenerated_ ABSL_GUARDED_BY(mu_) = 0;

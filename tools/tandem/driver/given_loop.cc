@@ -1,4 +1,4 @@
-// Supervised training and direct preference optimisation: training on what the rows give.
+// Supervised training and direct preference optimisation: both train on the rows' own completions.
 #include <functional>
 #include <utility>
 
@@ -11,7 +11,7 @@
 namespace tandem::driver {
 namespace {
 
-// Trains on what the rows give, without sampling.
+// Trains on the rows' own completions, without sampling.
 class GivenLoop : public StepLoop {
  public:
   // The samples of a row, the index-th of its step.

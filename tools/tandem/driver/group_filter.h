@@ -1,5 +1,5 @@
-// Dynamic sampling of DAPO (2503.14476, section 3.2): a group whose completions are all judged
-// alike has no advantages and teaches nothing, so it gives way to another prompt.
+// Dynamic sampling of DAPO (2503.14476, section 3.2): a group whose completions all score the same
+// has zero advantages and no learning signal, so another prompt replaces it.
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_GROUP_FILTER_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_GROUP_FILTER_H_
 
@@ -14,7 +14,7 @@ namespace tandem::driver {
 // Whether the group's completions differ in the metric. A group of one always does, as in verl.
 bool Differs(const Group& group, config::v1::FilterMetric metric);
 
-// Removes the groups that do not differ; answers how many.
+// Removes the groups that do not differ; returns how many.
 int64_t FilterGroups(config::v1::FilterMetric metric, std::vector<Group>& groups);
 
 }  // namespace tandem::driver

@@ -23,9 +23,9 @@ using trainer::v1::AcquireLeaseResponse;
 using trainer::v1::LeaseHolder;
 
 constexpr absl::Duration kCallTimeout = absl::Seconds(10);
-// The release is a courtesy: who waits for it waits for the lease's end at most.
+// The release is a courtesy: without it, a waiting driver waits until the lease expires.
 constexpr absl::Duration kReleaseTimeout = absl::Seconds(2);
-// Between two questions while the lease of a predecessor runs out.
+// Pause between attempts while the lease of a predecessor expires.
 constexpr absl::Duration kWaitPause = absl::Milliseconds(500);
 constexpr absl::Duration kWaitSlack = absl::Seconds(5);
 constexpr absl::Duration kLongestPause = absl::Seconds(10);  // between heartbeats

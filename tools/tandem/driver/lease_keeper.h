@@ -1,5 +1,5 @@
-// LeaseKeeper: the driver's lease on the trainer, from its acquisition to its release, with a
-// thread that sends the heartbeats.
+// LeaseKeeper: holds the driver's lease on the trainer, from acquisition to release; its thread
+// sends the heartbeats.
 //
 //   ASSIGN_OR_RETURN(auto keeper, LeaseKeeper::Acquire(*stub, {.run_id = id, .run_dir = dir}));
 //   *request.mutable_lease() = keeper->lease();
@@ -26,42 +26,42 @@ namespace tandem::driver {
 struct LeaseOptions {
   std::string run_id;
   std::string run_dir;
-  // Where another process of the same run holds the lease: waits until it has expired, instead of
-  // failing at once.
+  // If another process of the same run holds the lease, waits until it expires instead of failing
+  // at once.
   bool waits_for_own_run = false;
-  // Takes the lease from whoever holds it, and rollouts from the run that they belong to.
+  // Takes the lease from its holder, and rollouts from the run that they belong to.
   bool take_over = false;
-  // Silence after which the lease expires; unset: the trainer's.
+  // Silence after which the lease expires; unset: the trainer's default.
   std::optional<absl::Duration> duration;
-  // Told what is waited for.
+  // Receives a message that says what the keeper waits for.
   std::function<void(const std::string&)> note;
   // Ends the wait with CANCELLED.
   std::function<bool()> interrupted;
-  // Called from the keeper's thread with every heartbeat: for those whom it concerns too.
+  // Called from the keeper's thread with every heartbeat, to send heartbeats to others too.
   std::function<void()> on_heartbeat;
 };
 
-// Whether a call was refused because its lease is over: nothing that this process asks for will be
-// done.
+// Whether a call was refused because its lease is lost: the trainer refuses all further calls of
+// this process.
 bool IsLeaseLost(const absl::Status& status);
 
 // Thread-safe.
 class LeaseKeeper {
  public:
-  // FAILED_PRECONDITION says who holds the lease. `stub` outlives the keeper.
+  // FAILED_PRECONDITION names the holder of the lease. `stub` must outlive the keeper.
   static absl::StatusOr<std::unique_ptr<LeaseKeeper>> Acquire(
       trainer::v1::TrainerService::Stub& stub, LeaseOptions options);
-  // Releases the lease, where the trainer answers.
+  // Releases the lease if the trainer answers.
   ~LeaseKeeper();
-  // Ends the heartbeats. If the trainer then says that the lease is held still, calls
-  // `while_held`: for what only the trainer's driver may end. The destructor releases the lease.
+  // Stops the heartbeats. If the trainer confirms that the lease is still held, calls `while_held`,
+  // which may end what only the trainer's driver may end. The destructor releases the lease.
   void End(const std::function<void()>& while_held);
 
   const trainer::v1::Lease& lease() const { return granted_.lease(); }
   int64_t incarnation() const { return granted_.incarnation(); }
   bool takes_over() const { return options_.take_over; }
-  // FAILED_PRECONDITION (LEASE_LOST) once the trainer has refused a heartbeat: this process drives
-  // no longer.
+  // FAILED_PRECONDITION (LEASE_LOST) once the trainer has refused a heartbeat: this process is no
+  // longer the driver.
   absl::Status status() const;
 
  private:

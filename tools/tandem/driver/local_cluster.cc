@@ -119,7 +119,7 @@ absl::Status LocalCluster::AwaitReady(Member& member, const std::string& health_
 
 namespace {
 
-// By replica.
+// Number of ranks of each replica.
 std::vector<int64_t> ReplicaRanks(const config::v1::RunConfig& config,
                                   const LocalClusterOptions& options) {
   if (!options.replica_ranks.empty()) return options.replica_ranks;
@@ -127,14 +127,14 @@ std::vector<int64_t> ReplicaRanks(const config::v1::RunConfig& config,
                               config.rollout().tensor_model_parallel_size());
 }
 
-// Of one rank, of all that are started here.
+// Threads of one rank, if `all_ranks` ranks share this machine.
 int64_t RolloutThreads(const config::v1::RunConfig& config, int64_t all_ranks) {
   if (config.rollout().threads() > 0) return config.rollout().threads();
   return std::max<int64_t>(1, probe::UsableCores() / std::max<int64_t>(1, all_ranks));
 }
 
-// With rollout.cpus auto: those of the ranks before `begin + ranks` and not before `begin`, of
-// `all` ranks. Empty where there are not as many as ranks.
+// With rollout.cpus auto: the CPUs of ranks [begin, begin + ranks) of `all` ranks. Empty if there
+// are fewer CPUs than ranks.
 std::string RolloutCpus(const config::v1::RunConfig& config, int64_t begin, int64_t ranks,
                         int64_t all) {
   if (config.rollout().cpus() != "auto") return config.rollout().cpus();
@@ -143,7 +143,7 @@ std::string RolloutCpus(const config::v1::RunConfig& config, int64_t begin, int6
 
 std::string NewGroupSecret() { return absl::BytesToHexString(security::DrawSecret()); }
 
-// What rank `rank` of `size` is told of its place, and the secret of its group.
+// The environment of rank `rank` of `size`: its place, and the secret of its group.
 std::vector<std::pair<std::string, std::string>> RankEnvironment(int64_t rank, int64_t size,
                                                                  int port,
                                                                  const std::string& secret) {

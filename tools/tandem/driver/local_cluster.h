@@ -1,5 +1,5 @@
-// LocalCluster: the trainer ranks and rollout replicas of a run as child processes of this one, on
-// this machine.
+// LocalCluster: runs the trainer ranks and rollout replicas of a run as child processes of this
+// one, on this machine.
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_LOCAL_CLUSTER_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_LOCAL_CLUSTER_H_
 
@@ -24,28 +24,28 @@ struct LocalClusterOptions {
   bool with_rollouts = true;
   // Commit this Hugging Face folder as version 0 instead of waiting for a trainer.
   std::string rollout_model;
-  // Everything that is up answers health checks by then.
+  // Deadline for every process to answer health checks.
   absl::Duration start_timeout = absl::Minutes(5);
-  // Asked while waiting; true ends the start with CANCELLED.
+  // Polled while waiting; true ends the start with CANCELLED.
   std::function<bool()> interrupted;
-  // A rollout that has ended is started again by Tend(), and is no error of Health().
+  // Tend() restarts rollouts that have ended; Health() then reports no error for them.
   bool restart_rollouts = false;
-  // HOST:PORT of this process's metrics, none where empty: the trainer's ranks serve theirs on the
-  // ports that follow, then the rollouts.
+  // HOST:PORT of this process's metrics; empty: none. The trainer's ranks serve theirs on the next
+  // ports, then the rollouts.
   std::string metrics;
-  // HOST:PORT of the first replica's OpenAI-compatible endpoint, none where empty; the others take
-  // the ports that follow.
+  // HOST:PORT of the first replica's OpenAI-compatible endpoint; empty: none. The other replicas
+  // take the next ports.
   std::string openai_listen;
-  // Tensor-parallel ranks of each replica, where they are not all alike; empty: as the
-  // configuration says, so many for each.
+  // Number of tensor-parallel ranks of each replica, if they differ; empty: the configuration's
+  // number for each.
   std::vector<int64_t> replica_ranks;
   bool trace = false;  // each process leaves `run_dir`/logs/NAME.trace.json at its end
-  // Told of rollouts that ended and were started again.
+  // Receives a message when a rollout ends and will restart.
   std::function<void(const std::string&)> note;
 };
 
-// Owns its processes: they are stopped when it is destroyed, and killed by the kernel when this
-// process dies. Thread-safe.
+// Owns its processes: the destructor stops them, and the kernel kills them if this process dies.
+// Thread-safe.
 class LocalCluster {
  public:
   // Writes `run_dir`/logs/config.yaml (the configuration as given) and starts the processes; their
@@ -60,33 +60,32 @@ class LocalCluster {
   // The rollouts that are up.
   std::vector<RolloutFleet::Replica> replicas() const;
 
-  // Starts rollouts that have ended again, soon at first and less often when that does not help,
-  // and answers those that are up. Does not wait for them.
+  // Restarts rollouts that have ended, with a growing pause while they fail to come up, and returns
+  // those that are up. Does not wait for them.
   std::vector<RolloutFleet::Replica> Tend();
 
-  // OK while every process runs; otherwise names the one that ended, how, and its last words. Waits
-  // `settle` for processes that are just ending, so that an error seen on a connection finds its
-  // cause.
+  // OK while every process runs; otherwise names the one that ended, how, and the end of its log.
+  // Waits `settle` for processes that are just ending, so that a connection error finds its cause.
   absl::Status Health(absl::Duration settle = absl::ZeroDuration());
 
-  // The error of a call, with the process that ended as its cause where one did.
+  // Adds the process that ended, if any, to the error of a call, as its cause.
   absl::Status Explain(const absl::Status& status);
 
-  // SIGTERM to all, SIGKILL after `grace`.
+  // Sends SIGTERM to all, and SIGKILL after `grace`.
   void Stop(absl::Duration grace = absl::Seconds(10));
 
  private:
   struct Member {
     std::unique_ptr<rpc::ChildProcess> process;
-    rpc::ChildProcessOptions start;  // that it was made with
+    rpc::ChildProcessOptions start;  // to restart it with
     std::string log_path;
     std::string ready_path;
     bool is_rollout = false;
-    // The other tensor-parallel ranks of a rollout; the above is rank 0.
+    // The other tensor-parallel ranks of a rollout; this member is rank 0.
     std::vector<Member> followers;
     std::string address;  // empty until it is up
     absl::Duration pause;
-    absl::Time start_again = absl::InfiniteFuture();  // of one that has ended
+    absl::Time start_again = absl::InfiniteFuture();  // when to restart it, once it has ended
   };
 
   explicit LocalCluster(LocalClusterOptions options) : options_(std::move(options)) {}
@@ -97,8 +96,7 @@ class LocalCluster {
   absl::Status AwaitReady(Member& member, const std::string& health_name, absl::Time deadline);
   std::vector<RolloutFleet::Replica> Up() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void TendTo(Member& rollout) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The ranks of one replica.
-  // `size`: its ranks.
+  // Spawns the `size` ranks of one replica.
   absl::StatusOr<Member> SpawnRollout(size_t replica, int64_t size, const std::string& run_dir,
                                       std::vector<std::string> argv);
 
@@ -110,7 +108,7 @@ class LocalCluster {
   bool is_stopping_ ABSL_GUARDED_BY(mu_) = false;
 };
 
-// The folder that this program lies in, where the service binaries are looked for.
+// The folder of this program, which also holds the service binaries.
 std::string BinaryFolder();
 
 }  // namespace tandem::driver

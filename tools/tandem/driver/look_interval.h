@@ -1,4 +1,4 @@
-// How often a caller that waits looks up.
+// kLook: the poll interval of waiting callers.
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_LOOK_INTERVAL_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_LOOK_INTERVAL_H_
 
@@ -6,7 +6,7 @@
 
 namespace tandem::driver {
 
-// Between two looks at what a waiting caller should do meanwhile.
+// A waiting caller checks this often for an interrupt and other work.
 inline constexpr absl::Duration kLook = absl::Milliseconds(200);
 
 }  // namespace tandem::driver

@@ -1,4 +1,4 @@
-// A run's trace for collectors of OpenTelemetry: OTLP over HTTP, in its JSON encoding.
+// Exports a run's trace to an OpenTelemetry collector: OTLP over HTTP, JSON encoding.
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_OTLP_EXPORT_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_OTLP_EXPORT_H_
 
@@ -11,14 +11,14 @@
 
 namespace tandem::driver {
 
-// Requests of at most `max_spans` spans each (ExportTraceServiceRequest of opentelemetry-proto), of
-// the events of a trace file that belong to a trace. Each process is a resource: service.name
-// "tandem", service.instance.id the process's name.
+// Converts the events of a trace file that belong to a trace into requests of at most `max_spans`
+// spans each (ExportTraceServiceRequest of opentelemetry-proto). Each process is a resource:
+// service.name "tandem", service.instance.id the process's name.
 std::vector<nlohmann::json> ToOtlp(const nlohmann::json& trace, size_t max_spans);
 
 // Posts a trace file to `endpoint`/v1/traces, where `endpoint` is http://HOST:PORT[/PATH] as in
-// OTEL_EXPORTER_OTLP_ENDPOINT; answers how many spans were taken. INVALID_ARGUMENT for another kind
-// of endpoint, UNAVAILABLE, with the collector's answer, where it does not take them.
+// OTEL_EXPORTER_OTLP_ENDPOINT; returns how many spans were accepted. INVALID_ARGUMENT for another
+// kind of endpoint, UNAVAILABLE, with the collector's answer, if the collector rejects them.
 absl::StatusOr<int64_t> ExportTrace(const std::string& trace_path, const std::string& endpoint);
 
 }  // namespace tandem::driver

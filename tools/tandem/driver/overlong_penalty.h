@@ -1,6 +1,6 @@
-// The soft overlong punishment of DAPO (2503.14476, equation 13): completions that come close to
-// the limit of tokens lose reward gradually, so that the policy learns to finish instead of being
-// judged on what was cut off.
+// The soft overlong punishment of DAPO (2503.14476, equation 13): completions close to the token
+// limit lose reward gradually, so that the policy learns to finish instead of being judged on
+// truncated text.
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_OVERLONG_PENALTY_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_OVERLONG_PENALTY_H_
 
@@ -13,18 +13,18 @@
 
 namespace tandem::driver {
 
-// What a completion of `num_tokens` loses, from -penalty_factor to 0: nothing up to
-// max_tokens - len tokens, then in equal steps up to penalty_factor at max_tokens, and beyond it in
-// the same steps (as verl; a completion is never longer).
+// The penalty of a completion of `num_tokens`, from -penalty_factor to 0: 0 up to
+// max_tokens - len tokens, then linear down to -penalty_factor at max_tokens, and with the same
+// slope beyond (as in verl; no completion is longer).
 double OverlongPenalty(int64_t num_tokens, int64_t max_tokens,
                        const config::v1::OverlongBufferConfig& buffer);
 
-// Adds the penalty to the reward of every completion and baseline, where
-// reward.overlong_buffer.enable says so; the scores stay.
+// With reward.overlong_buffer.enable, adds the penalty to the reward of every completion and
+// baseline; the scores stay.
 void PunishOverlong(const config::v1::RunConfig& config, std::vector<Group>& groups);
 
-// Over completions: reward/overlong_penalty/mean, and reward/overlong_ratio, the share that lost
-// something.
+// Adds reward/overlong_penalty/mean and reward/overlong_ratio, the share of completions that lost
+// reward.
 void AddOverlongMetrics(const std::vector<Group>& groups, Metrics& metrics);
 
 }  // namespace tandem::driver

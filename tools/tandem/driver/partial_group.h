@@ -1,5 +1,5 @@
-// PartialGroup: the samples of one prompt while they come in, from one replica after another where
-// that is needed: what is there is kept, and only the rest is asked for.
+// PartialGroup: the samples of one prompt while they arrive. If a replica fails, the group keeps
+// the tokens so far, and the next request asks another replica only for the rest.
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_PARTIAL_GROUP_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_PARTIAL_GROUP_H_
 
@@ -18,26 +18,25 @@ class PartialGroup {
   // `request` asks for all samples; n and max_tokens are set.
   explicit PartialGroup(rollout::v1::GenerateRequest request);
 
-  // What asks for the rest. The text of samples that go on is dropped: the answer has it again.
+  // Returns the request for the rest. Drops the text of unfinished samples: responses repeat it.
   rollout::v1::GenerateRequest NextRequest();
 
-  // Adds an answer to the request that was made last. INTERNAL where it is not what the contract
-  // says: an index out of range, tokens without log-probs, spans that leave out a token, name a
-  // version out of range, or in which one process goes back to an older version.
-  // FAILED_PRECONDITION (FOREIGN_WEIGHTS), with nothing added, where other weights sampled it than
-  // those of the trainer that the request names.
+  // Adds a response to the last request. INTERNAL if it breaks the contract: an index out of range,
+  // tokens without log-probs, or spans that skip a token, name a version out of range, or go back
+  // to an older version within one call. FAILED_PRECONDITION (FOREIGN_WEIGHTS), with nothing added,
+  // if weights of another trainer than the requested one sampled it.
   absl::Status Append(const rollout::v1::GenerateResponse& response);
 
-  // Every sample has ended, be it by an abort.
+  // Whether every sample has ended, including by an abort.
   bool ended() const;
-  // One has been aborted, and could go on.
+  // Whether a sample was aborted, and so can continue.
   bool aborted() const;
-  // Marks those that have not ended as aborted.
+  // Marks the samples that have not ended as aborted.
   void Abort();
 
-  // Sampled tokens of samples that have not ended by themselves: what a new call keeps.
+  // Tokens of unfinished and aborted samples, which a new call keeps.
   int64_t num_partial_tokens() const;
-  // Tokens that a replica still computes for it, at most.
+  // The most tokens that a replica still computes for it, the prompt included.
   int64_t cost() const;
 
   std::vector<Completion> Take() { return std::move(completions_); }
@@ -45,7 +44,7 @@ class PartialGroup {
  private:
   rollout::v1::GenerateRequest request_;
   std::vector<Completion> completions_;
-  std::vector<int64_t> last_version_;  // of each sample's last token in the present call; -1: none
+  std::vector<int64_t> last_version_;  // of each sample's last token in the current call; -1: none
 };
 
 }  // namespace tandem::driver

@@ -1,5 +1,5 @@
-// Progress: one line on stderr that says how a run stands: rewritten in place on a terminal,
-// otherwise a new line now and then.
+// Progress: a run's progress line on stderr: rewritten in place on a terminal, otherwise a new line
+// periodically.
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_PROGRESS_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_PROGRESS_H_
 
@@ -14,19 +14,19 @@
 
 namespace tandem::driver {
 
-// Used by one thread, but for AddTokens() and Note().
+// Used by one thread, except AddTokens() and Note().
 class Progress {
  public:
   Progress(std::string title, int64_t total_steps);
   ~Progress();
 
-  // Tokens sampled or trained on, from any thread; the rate is shown.
+  // Counts tokens that were sampled or trained on, for the displayed rate. Any thread.
   void AddTokens(int64_t count) { tokens_ += count; }
 
-  // Step `step` is done. `facts` are shown as they are: "reward 0.812", "version 12".
+  // Call after step `step`. Shows `facts` verbatim: "reward 0.812", "version 12".
   void Update(int64_t step, const std::vector<std::string>& facts);
 
-  // A line of its own, above the progress line. From any thread.
+  // Writes a separate line above the progress line. Any thread.
   void Note(const std::string& text);
 
   // Tokens per second since the start.
@@ -41,7 +41,7 @@ class Progress {
   const bool terminal_;
   absl::Time last_shown_;
   int64_t first_step_ = -1;
-  absl::Mutex mu_;  // what is written
+  absl::Mutex mu_;  // serializes output
   bool line_open_ ABSL_GUARDED_BY(mu_) = false;
   std::atomic<int64_t> tokens_{0};
 };

@@ -1,5 +1,5 @@
-// PromptSource: the rows of JSONL data sets as prompts, tokenised as the run's configuration says,
-// in an order that depends on the seed alone.
+// PromptSource: the rows of JSONL data sets as prompts, tokenised per the run's configuration, in
+// an order that depends only on the seed.
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_PROMPT_SOURCE_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_PROMPT_SOURCE_H_
 
@@ -15,31 +15,31 @@
 
 namespace tandem::driver {
 
-// A file of rows that was read.
+// A data file that was read.
 struct DataFile {
   std::string path;
-  std::string digest;  // xxh3-128 in hex over its rows, each with an end of line
+  std::string digest;  // xxh3-128 in hex of its rows, each with a newline
 };
 
 class PromptSource {
  public:
   // Reads `files`. A row needs the prompt key (a string, a list of chat messages, or token ids);
-  // the answer key may be absent, the answer is then empty. INVALID_ARGUMENT names file, line and
-  // key. Prompts longer than max_prompt_length are left out and counted; an error if none is left.
-  // `tokenizer` may be null where every row gives ids.
+  // without the answer key its answer is empty. INVALID_ARGUMENT names file, line and key. Skips
+  // and counts prompts longer than max_prompt_length; an error if none is left. `tokenizer` may be
+  // null if every row gives ids.
   static absl::StatusOr<PromptSource> Load(const std::vector<std::string>& files,
                                            const config::v1::DataConfig& config,
                                            const tokenizer::Tokenizer* tokenizer, uint64_t seed);
 
-  // The next `count` prompts; a new epoch begins, in a new order, when all have been given.
+  // Returns the next `count` prompts; after the last prompt a new epoch begins, in a new order.
   std::vector<Prompt> Next(int64_t count);
 
   const std::vector<Prompt>& prompts() const { return prompts_; }
   const std::vector<DataFile>& files() const { return files_; }
   int64_t num_too_long() const { return num_too_long_; }
-  // How many prompts have been given since the start: the cursor of a resumed run.
+  // The number of prompts returned since the start: the cursor of a resumed run.
   int64_t position() const { return position_; }
-  // Goes on as if `position` prompts had been given.
+  // Continues as if Next() had returned `position` prompts.
   void Seek(int64_t position);
 
  private:
@@ -54,7 +54,7 @@ class PromptSource {
   uint64_t seed_ = 0;
 };
 
-// The tokenizer of a model folder; null where the folder has none.
+// Loads the tokenizer of a model folder; null if the folder has none.
 absl::StatusOr<std::unique_ptr<tokenizer::Tokenizer>> LoadTokenizerIfAny(
     const std::string& model_folder);
 

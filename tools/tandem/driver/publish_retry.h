@@ -1,4 +1,4 @@
-// PublishRetry: how long an elastic fleet's update that reached nobody is tried again.
+// PublishRetry: how long to retry an elastic fleet's update that reached no replica.
 //
 //   PublishRetry retry(absl::Now(), patience);
 //   while (!(status = Publish()).ok() && retry.MayTryAgain(status, absl::Now())) ...
@@ -10,18 +10,18 @@
 
 namespace tandem::driver {
 
-// One update. What passes: UNAVAILABLE and DEADLINE_EXCEEDED, and CANCELLED and ABORTED, which is
-// how a transfer ends that something else has ended. Anything else is an error of the run.
+// For one update. Transient errors: UNAVAILABLE, DEADLINE_EXCEEDED, and CANCELLED and ABORTED, the
+// results of a transfer that something else stopped. Any other error ends the run.
 class PublishRetry {
  public:
-  // Of a trainer that does not answer.
+  // Retries end after this many attempts in a row without an answer from the trainer.
   static constexpr int kMostUnanswered = 3;
 
-  // While the trainer answers that no replica got the version (kPublishedToNobody), it is tried for
-  // `patience`, and at least twice.
+  // While the trainer reports that no replica got the version (kPublishedToNobody), allows retries
+  // for `patience`, and at least two attempts.
   PublishRetry(absl::Time start, absl::Duration patience) : give_up_(start + patience) {}
 
-  // Call once for each attempt that failed.
+  // Call once for each failed attempt; returns whether to retry.
   bool MayTryAgain(const absl::Status& status, absl::Time now);
 
  private:

@@ -1,4 +1,4 @@
-// Where each rank of a rollout replica receives weights.
+// RankAddresses: the address at which each rank of a rollout replica receives weights.
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_RANK_ADDRESSES_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_RANK_ADDRESSES_H_
 
@@ -9,8 +9,8 @@
 
 namespace tandem::driver {
 
-// HOST:PORT of every rank, rank 0 first, as the replica at `address`, its rank 0, answers it; the
-// address alone where it does not answer within `timeout`: whoever calls it next will say so.
+// Asks the replica at `address`, which is its rank 0, for HOST:PORT of every rank, rank 0 first.
+// Returns `address` alone if it does not answer within `timeout`: its next caller gets the error.
 std::vector<std::string> RankAddresses(const std::string& address, absl::Duration timeout);
 
 }  // namespace tandem::driver

@@ -1,5 +1,5 @@
-// Samples that a run has recorded (run_dir/rollouts/N.jsonl), or that others wrote in the same
-// form, as steps to train on.
+// Reads recorded samples (run_dir/rollouts/N.jsonl, or a file in the same format) as steps to train
+// on.
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_RECORDED_SAMPLES_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_RECORDED_SAMPLES_H_
 
@@ -18,7 +18,7 @@ struct Recording {
   DataFile file;
 };
 
-// Steps of `groups_per_step` groups; a group is the consecutive samples that share its name.
+// Reads steps of `groups_per_step` groups; consecutive samples with one group name form a group.
 // INVALID_ARGUMENT names file, line and key, or a file without samples.
 absl::StatusOr<Recording> ReadRecording(const std::string& path, int64_t groups_per_step);
 

@@ -1,6 +1,6 @@
-// Reinforcement learning: generate, judge, train, publish. `sync` and `one_step_off` make one
-// step's batch after another; `async` samples without pause, and batches are taken from what is
-// there.
+// Reinforcement learning: generate, judge, train, publish. `sync` and `one_step_off` generate the
+// steps' batches one after another; `async` samples without pause and takes batches from the groups
+// that are ready.
 #include <algorithm>
 #include <memory>
 #include <utility>

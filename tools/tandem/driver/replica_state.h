@@ -1,18 +1,18 @@
-// What a rollout replica is to the driver.
+// ReplicaState: the state of a rollout replica as the driver sees it.
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_REPLICA_STATE_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_REPLICA_STATE_H_
 
 namespace tandem::driver {
 
-// A replica that joins is JOINING, STALE until weights were made live on it, then SERVING. One that
-// is LOST is looked for, and joins again when it answers.
+// A new replica is JOINING, then STALE until weights are live on it, then SERVING. The driver polls
+// LOST replicas; one that answers joins again.
 enum class ReplicaState {
   kJoining,   // it has not answered yet
   kServing,   // it has the version that was published last
   kUpdating,  // a version is being published to it; it serves the old one
   kStale,     // it answers, and lacks the version that was published last
   kLost,      // it does not answer
-  kDraining,  // it is leaving: it stops, or is not in the list of endpoints any more
+  kDraining,  // it is leaving: it is stopping, or no longer in the list of endpoints
 };
 
 inline const char* NameOf(ReplicaState state) {

@@ -1,4 +1,4 @@
-// Rewarder: judges groups, by a built-in reward or by a RewardService that others serve.
+// Rewarder: judges groups with a built-in reward or an external RewardService.
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_REWARDER_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_REWARDER_H_
 
@@ -23,7 +23,7 @@ class Rewarder {
   virtual absl::Status Judge(std::vector<Group>& groups) = 0;
 };
 
-// "stop", "length" or "aborted", as in files.
+// "stop", "length" or "aborted", as in the run's files.
 const char* FinishReasonName(common::v1::FinishReason reason);
 
 }  // namespace tandem::driver

@@ -17,7 +17,7 @@
 namespace tandem::driver {
 namespace {
 
-// Before a replica that refused a request for want of room is asked again.
+// Pause before retrying a replica that refused a request for lack of room.
 constexpr absl::Duration kRetryPause = absl::Milliseconds(500);
 
 // Whether the replica, not the request, is at fault: another one, or the same one later, may do.
@@ -25,7 +25,7 @@ bool IsOfTheReplica(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsCancelled(status) || absl::IsAborted(status);
 }
 
-// The same of an elastic fleet, in which replicas come without weights.
+// The same for an elastic fleet, in which replicas join without weights.
 bool MayPass(const absl::Status& status) {
   return IsOfTheReplica(status) || absl::IsFailedPrecondition(status) ||
          absl::IsResourceExhausted(status);

@@ -1,4 +1,4 @@
-// The fleet's replicas: those that come and go, and what is published to them.
+// RolloutFleet's membership: replicas that join and leave, and the weight updates to them.
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -73,7 +73,7 @@ void RolloutFleet::SetTrainer(int64_t incarnation, const std::string& run_id) {
   membership_.SetTrainer(incarnation);
 }
 
-// A question to a replica, which is a heartbeat of its trainer's driver.
+// A GetServerInfo call to a replica, which counts as a heartbeat of its trainer's driver.
 struct RolloutFleet::Heartbeat {
   std::shared_ptr<Link> link;
   std::unique_ptr<grpc::ClientContext> context;
@@ -101,10 +101,10 @@ void RolloutFleet::SendHeartbeats() {
   std::vector<std::shared_ptr<Heartbeat>> heartbeats;
   {
     absl::MutexLock lock(&mu_);
-    if (trainer_incarnation_ == 0 || options_.is_elastic) return;  // there the monitor asks often
+    if (trainer_incarnation_ == 0 || options_.is_elastic) return;  // elastic: the monitor's polls
     heartbeats = MakeHeartbeats(kInfoTimeout);
   }
-  // Each owns itself until its answer, or deadline, has come.
+  // Each owns itself until its response or deadline.
   for (const auto& heartbeat : heartbeats) heartbeat->Send([heartbeat](const grpc::Status&) {});
 }
 

@@ -1,5 +1,5 @@
-// RunCheckpoints: the driver's side of saving: when a checkpoint is due, what of the driver goes
-// into it, and what becomes of a write that failed: it is told, and training goes on.
+// RunCheckpoints: the driver's part in saving checkpoints: when one is due, and which driver state
+// it holds. A failed write is reported, and training continues.
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_RUN_CHECKPOINTS_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_RUN_CHECKPOINTS_H_
 
@@ -16,10 +16,10 @@
 
 namespace tandem::driver {
 
-// Used by one thread; everything outlives it.
+// Used by one thread; all arguments must outlive it.
 class RunCheckpoints {
  public:
-  // `inputs` are saved with each checkpoint.
+  // Each checkpoint stores `inputs`.
   RunCheckpoints(const config::v1::RunConfig& config, TrainerClient& trainer, RunFolder& folder,
                  Progress& progress, const RunInputs& inputs)
       : config_(config), trainer_(trainer), folder_(folder), progress_(progress), inputs_(inputs) {}
@@ -29,17 +29,17 @@ class RunCheckpoints {
     return freq > 0 && step % freq == 0;
   }
 
-  // Begins to save what the trainer and the driver hold after a step. Adds
-  // timing_s/save_checkpoint, for which training stood still. `state.metrics` becomes the step's
-  // metrics. An error is the trainer's end, a run folder that is gone, or a disk without room for
-  // the model that the run ends with; a checkpoint that cannot be written is none.
+  // Starts saving the state of trainer and driver after a step. Adds timing_s/save_checkpoint, the
+  // time that training is blocked, and sets `state.metrics` to the step's metrics. Errors: the
+  // trainer or the lease is lost, the run folder is gone, or the disk has no room for the final
+  // model. A checkpoint that cannot be written is not an error.
   absl::Status Save(int64_t step, v1::DriverState state, Metrics& metrics);
 
-  // How a write that went on in the background ended: timing_s/write_checkpoint, or
+  // Records the outcome of a background write: timing_s/write_checkpoint and checkpoint/bytes, or
   // checkpoint/failures and a note.
   void Note(const trainer::v1::CheckpointOutcome& outcome, Metrics& metrics);
 
-  // Writes run_dir/model, after the last checkpoint is written, in the space kept for it.
+  // Waits for the last checkpoint, then writes run_dir/model into the space reserved for it.
   absl::Status SaveModel();
 
  private:

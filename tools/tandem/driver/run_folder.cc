@@ -105,7 +105,7 @@ absl::StatusOr<RunFolder> RunFolder::Reopen(const config::v1::RunConfig& config,
 absl::Status RunFolder::SetAside() {
   const fs::path path(path_);
   if (!HasEarlierRun(path)) return absl::OkStatus();
-  // The files that this is decided by go last, so that what was broken off is done again.
+  // Moves the files that HasEarlierRun() checks last, so that an interrupted move is repeated.
   std::vector<std::string> names = {"run_id",        "checkpoints",   "rollouts",
                                     "model",         "tensorboard",   "trace.json",
                                     "updates.jsonl", "metrics.jsonl", "config.yaml"};

@@ -1,15 +1,15 @@
-// RunFolder: what a run leaves on disk.
+// RunFolder: the files of a run.
 //
 //   run_dir/config.yaml        the resolved configuration
-//   run_dir/metrics.jsonl      one object a step, verl's metric names
-//   run_dir/updates.jsonl      one object a weight update: what each link carried
-//   run_dir/tensorboard/       the same for TensorBoard
+//   run_dir/metrics.jsonl      one object per step, verl's metric names
+//   run_dir/updates.jsonl      one object per weight update: bytes and seconds of each link
+//   run_dir/tensorboard/       the metrics for TensorBoard
 //   run_dir/rollouts/N.jsonl   the samples of step N
-//   run_dir/logs/              what the processes said, and the configuration that they were given
+//   run_dir/logs/              logs of the processes, and their configuration
 //   run_dir/checkpoints/       sharded checkpoints
 //   run_dir/model/             the trained model, a Hugging Face folder
 //   run_dir/run_id             the run's id, see run_id.h
-//   run_dir/run.lock           while a run goes on: which process writes here
+//   run_dir/run.lock           while a run is active: the process that writes here
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_RUN_FOLDER_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_RUN_FOLDER_H_
 
@@ -38,59 +38,60 @@ namespace tandem::driver {
 using Metrics = std::map<std::string, double>;
 
 // Used by one thread. Holds the folder's lock (io::FolderLock), so one run at a time writes here;
-// every write first makes sure that the folder is still there and still this run's.
+// every write first checks that the folder still exists and is still this run's.
 class RunFolder {
  public:
   struct Options {
-    // This run starts its services itself, and they write into logs/ from the start: an earlier
-    // run's logs are moved into previous-N at once.
+    // This run starts its own services, which write into logs/ at once: moves an earlier run's logs
+    // into previous-N immediately.
     bool starts_services = false;
-    // Told of a lock that is taken over, and asked while another's is watched; see io::FolderLock.
+    // `note` reports a lock that is taken over; `interrupted` is polled while waiting for another
+    // process's lock; see io::FolderLock.
     std::function<void(const std::string&)> note;
     std::function<bool()> interrupted;
   };
 
-  // Makes and locks the folder for a run that begins with step 1. Where an earlier run left files,
-  // they stay as they are until Begin(), and what this run writes until then is kept in memory. In
-  // a folder without them the run has begun. FAILED_PRECONDITION where another process holds the
-  // folder, or `model` is none that the run may replace.
+  // Creates and locks the folder for a run that begins with step 1. If an earlier run left files,
+  // they stay until Begin(), and this run's writes until then are kept in memory. Otherwise the run
+  // begins at once. FAILED_PRECONDITION if another process holds the folder, or if the run may not
+  // replace the existing `model`.
   static absl::StatusOr<RunFolder> Create(const config::v1::RunConfig& config,
                                           const Options& options);
   static absl::StatusOr<RunFolder> Create(const config::v1::RunConfig& config) {
     return Create(config, Options());
   }
 
-  // Locks the folder of a run that goes on: what is there stays, but for what a killed process had
-  // not finished.
+  // Locks the folder of a run that resumes. Keeps its files, except partial writes of a killed
+  // process.
   static absl::StatusOr<RunFolder> Reopen(const config::v1::RunConfig& config,
                                           const Options& options);
   static absl::StatusOr<RunFolder> Reopen(const config::v1::RunConfig& config) {
     return Reopen(config, Options());
   }
 
-  // Call once the trainer has accepted a step: the folder is this run's from here on. Moves what an
-  // earlier run left into a folder previous-N inside it, never overwriting, and writes the
-  // configuration and what was kept in memory. Changes nothing when called again.
+  // Call once the trainer has accepted a step: from then on the folder is this run's. Moves an
+  // earlier run's files into a subfolder previous-N, never overwriting, and writes the
+  // configuration and the writes kept in memory. Further calls change nothing.
   absl::Status Begin();
 
-  // Keeps the run's id in the folder (see run_id.h): at once, or from Begin() on.
+  // Stores the run's id in the folder (see run_id.h): at once, or in Begin().
   absl::Status KeepRunId(const std::string& id);
   bool has_begun() const { return has_begun_; }
 
-  // Puts the folder back to where it was after the state's step: later lines of metrics.jsonl and
-  // of updates.jsonl and later files of rollouts/ go, later checkpoints are moved into previous-N,
-  // the step's own line is added where it was lost, and config.yaml is this run's. Answers the
-  // lines that stay. A run that has not begun has nothing to put back: it gets the step's line.
+  // Truncates the folder to the state's step: removes later lines of metrics.jsonl and
+  // updates.jsonl and later files of rollouts/, moves later checkpoints into previous-N, adds the
+  // step's own line if it was lost, and rewrites config.yaml. Returns the remaining lines of
+  // metrics.jsonl. If the run has not begun, only adds the step's line.
   absl::StatusOr<std::vector<nlohmann::json>> CutBack(const v1::DriverState& state);
 
-  // Keeps disk space for the model until ReleaseModelSpace(). RESOURCE_EXHAUSTED where it is not
-  // there.
+  // Reserves disk space for the model until ReleaseModelSpace(). RESOURCE_EXHAUSTED if there is too
+  // little.
   absl::Status ReserveModelSpace(int64_t size_bytes);
-  // RESOURCE_EXHAUSTED where the file system could not keep the space and it is gone now.
+  // RESOURCE_EXHAUSTED if the file system could not reserve the space and it is now used up.
   absl::Status CheckModelSpace() const;
   void ReleaseModelSpace() { model_space_.reset(); }
 
-  // OK while the folder is there and this run's; see io::FolderLock::Check().
+  // OK while the folder exists and is this run's; see io::FolderLock::Check().
   absl::Status Check() const { return lock_->Check(); }
   std::shared_ptr<const io::FolderLock> lock() const { return lock_; }
 
@@ -100,16 +101,16 @@ class RunFolder {
   std::string metrics_path() const { return path_ + "/metrics.jsonl"; }
   std::string updates_path() const { return path_ + "/updates.jsonl"; }
 
-  // Adds a line to metrics.jsonl, where `step` becomes training/global_step, and an event.
+  // Appends a line to metrics.jsonl, with `step` as training/global_step, and a TensorBoard event.
   absl::Status WriteMetrics(int64_t step, const Metrics& metrics);
 
-  // Makes the lines durable.
+  // Makes the lines of metrics.jsonl durable.
   absl::Status SyncMetrics();
 
-  // Adds a line to updates.jsonl, with `step`, the one that is being done: 0 before the first.
+  // Appends a line to updates.jsonl with `step`, the current step: 0 before the first.
   absl::Status WriteUpdate(int64_t step, const trainer::v1::PublishWeightsResponse& update);
 
-  // One line a sample, in the form that `tandem replay` reads.
+  // Writes one line per sample, in the format that `tandem replay` reads.
   absl::Status WriteRollouts(int64_t step, const std::vector<Group>& groups, double temperature);
 
  private:
@@ -123,7 +124,7 @@ class RunFolder {
   absl::Status WriteEvent(int64_t step, const Metrics& metrics);
   absl::Status CutUpdates(int64_t step);
 
-  // What a run wrote before it has begun.
+  // Writes that wait in memory for Begin().
   struct Kept {
     std::string run_id;
     std::vector<std::pair<int64_t, Metrics>> metrics;
@@ -136,7 +137,7 @@ class RunFolder {
   std::shared_ptr<io::FolderLock> lock_;
   bool has_begun_ = false;
   Kept kept_;
-  std::filesystem::path previous_;  // where the earlier run's logs are; empty: still in place
+  std::filesystem::path previous_;  // holds the earlier run's logs; empty: still in place
   std::optional<io::SpaceReserve> model_space_;
   std::optional<io::JsonlWriter> metrics_;  // once the run has begun
   std::optional<EventFile> events_;         // from the first line on

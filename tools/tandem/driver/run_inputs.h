@@ -1,5 +1,5 @@
-// What a run reads beside its weights: the model's configuration, tokenizer and chat template, and
-// the data. A checkpoint keeps digests of them, so that a run which goes on with others is noticed.
+// The inputs of a run besides its weights: the model's configuration, tokenizer and chat template,
+// and the data. A checkpoint stores their digests, to detect a resume with other inputs.
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_RUN_INPUTS_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_RUN_INPUTS_H_
 
@@ -24,21 +24,21 @@ std::vector<std::string> InputKinds();
 
 using RunInputs = std::vector<v1::InputDigest>;
 
-// Of the run's model folders: config.json and generation_config.json, the files that make the
-// tokenizer, and the chat templates, wherever they stand. Files that are not there have no entry.
+// Digests the run's model folders: config.json and generation_config.json, the tokenizer's files,
+// and the chat templates, in whichever file they are. Missing files have no entry.
 absl::StatusOr<RunInputs> DigestModelInputs(const config::v1::RunConfig& config);
 
-// Of data files that were read, to be added to `inputs`.
+// Adds the digests of data files to `inputs`.
 void AddDataInputs(const char* kind, const std::vector<DataFile>& files, RunInputs& inputs);
 
-// How inputs differ from those of a checkpoint.
+// Differences between a run's inputs and those of a checkpoint.
 struct InputChanges {
   std::set<std::string> kinds;
   std::vector<std::string> lines;  // "data: PATH: expected the digest X, found Y"
 };
 
-// A kind is the same where its files have the same content in the same order, wherever they lie.
-// test_data is compared where both have it: evaluations may be turned on and off.
+// A kind is equal if its files have the same content in the same order; their paths do not matter.
+// Compares test_data only if both have it: evaluations may be turned on and off.
 InputChanges CompareInputs(const RunInputs& expected, const RunInputs& found);
 
 }  // namespace tandem::driver

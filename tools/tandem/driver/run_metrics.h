@@ -1,5 +1,5 @@
-// RunMetrics: the driver's own metrics for Prometheus: the step a run is at, and the values of its
-// last line of metrics.jsonl.
+// RunMetrics: the driver's Prometheus metrics: the run's current step, and the values of its last
+// line of metrics.jsonl.
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_RUN_METRICS_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_RUN_METRICS_H_
 

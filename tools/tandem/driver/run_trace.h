@@ -1,4 +1,4 @@
-// The trace of a run: the driver's own spans, and one file of those of every process.
+// The trace of a run: records the driver's spans and merges the traces of all processes.
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_RUN_TRACE_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_RUN_TRACE_H_
 
@@ -8,11 +8,11 @@
 
 namespace tandem::driver {
 
-// Begins to record what this process does.
+// Starts recording the spans of this process.
 void StartRunTrace(const std::string& run_dir);
 
-// Once the other processes have ended: merges what they left in `run_dir`/logs with this one's into
-// `run_dir`/trace.json.
+// Call after the other processes have ended. Merges their traces in `run_dir`/logs and this
+// process's into `run_dir`/trace.json.
 absl::Status WriteRunTrace(const std::string& run_dir);
 
 }  // namespace tandem::driver

@@ -1,4 +1,4 @@
-// From what the driver holds to what the trainer trains on.
+// Converts the driver's groups and prompts into the trainer's samples.
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_SAMPLE_BUILDER_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_SAMPLE_BUILDER_H_
 
@@ -13,22 +13,23 @@
 
 namespace tandem::driver {
 
-// The groups' samples, group after group.
+// Returns the groups' samples, group after group.
 std::vector<common::v1::Sample> ToSamples(int64_t step, const std::vector<Group>& groups,
                                           double temperature);
 
-// A prompt with its expected answer and the end of sequence as the completion, for supervised
-// training: row `index` of the step.
+// Builds a sample for supervised training from row `index` of the step: the completion is the
+// row's answer and the end of sequence.
 absl::StatusOr<common::v1::Sample> ToSupervisedSample(int64_t step, int64_t index,
                                                       const Prompt& prompt,
                                                       const tokenizer::Tokenizer& tokenizer,
                                                       uint32_t eos_token_id);
 
-// Whether the row has what ToPreferenceSamples reads: INVALID_ARGUMENT names row and key.
+// Checks that the row has the keys that ToPreferenceSamples() reads. INVALID_ARGUMENT names row
+// and key.
 absl::Status CheckPreferenceRow(const Prompt& prompt, const config::v1::DataConfig& config);
 
-// The row's preferred completion and the other one (data.chosen_key, data.rejected_key), each with
-// the end of sequence, as the two samples of group `index`: rewards 1 and 0.
+// Builds the two samples of group `index`: the row's chosen and rejected completions
+// (data.chosen_key, data.rejected_key), each with the end of sequence, with rewards 1 and 0.
 absl::StatusOr<std::vector<common::v1::Sample>> ToPreferenceSamples(
     int64_t step, int64_t index, const Prompt& prompt, const config::v1::DataConfig& config,
     const tokenizer::Tokenizer& tokenizer, uint32_t eos_token_id);

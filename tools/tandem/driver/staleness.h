@@ -1,4 +1,4 @@
-// How old the samples of a step are.
+// Metrics of how stale the samples of a step are.
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_STALENESS_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_STALENESS_H_
 
@@ -10,9 +10,9 @@
 
 namespace tandem::driver {
 
-// training/off_policy/trajectory_staleness/{mean,max}: by how many versions the oldest that sampled
-// a token of a completion lags behind `version`, the one that is trained. And
-// training/off_policy/trajectory_spans/mean: versions that sampled one completion.
+// Adds training/off_policy/trajectory_staleness/{mean,max}: for each completion, the number of
+// versions from the oldest that sampled a token of it to `version`, the one that trains. And
+// training/off_policy/trajectory_spans/mean: the number of versions that sampled one completion.
 void AddStalenessMetrics(const std::vector<Group>& groups, int64_t version, Metrics& metrics);
 
 }  // namespace tandem::driver

@@ -12,9 +12,9 @@
 namespace tandem::driver {
 namespace {
 
-// Between two attempts at an update that reaches nobody.
+// Pause between attempts at an update that reached no replica.
 constexpr absl::Duration kPublishPause = absl::Seconds(1);
-// Between two attempts to give weights to replicas that have joined.
+// Pause between attempts to publish to replicas that have joined.
 constexpr absl::Duration kCatchUpPause = absl::Seconds(2);
 
 }  // namespace
@@ -33,7 +33,7 @@ StepLoop::StepLoop(const LoopContext& context, const char* command)
 
 absl::Status StepLoop::CheckInterrupted() const {
   if (c_.interrupted()) return absl::CancelledError("interrupted");
-  return c_.trainer.LeaseStatus();  // who drives no longer must not go on, be it to generate
+  return c_.trainer.LeaseStatus();  // without the lease the loop must stop, generation included
 }
 
 absl::Status StepLoop::Publish(Metrics& metrics) {

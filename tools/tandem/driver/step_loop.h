@@ -1,5 +1,5 @@
-// StepLoop: what every objective's loop over steps shares: publishing, evaluating, saving,
-// reporting.
+// StepLoop: the shared part of every objective's loop over steps: publishes, evaluates, saves,
+// reports.
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_STEP_LOOP_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_STEP_LOOP_H_
 
@@ -21,7 +21,7 @@ namespace tandem::driver {
 
 using telemetry::Stopwatch;
 
-// What there is of the batches to come when a step is done, for a checkpoint.
+// The state of the upcoming batches after a step, for a checkpoint.
 struct Ahead {
   v1::Generation generation;
   int64_t prompt_position = 0;  // where its prompts begin
@@ -30,32 +30,32 @@ struct Ahead {
 // Used by one thread.
 class StepLoop {
  protected:
-  // `command` is what a checkpoint is of.
+  // `command` is stored in checkpoints; a resumed run must have the same.
   StepLoop(const LoopContext& context, const char* command);
 
   absl::Status CheckInterrupted() const;
 
-  // Makes the trainer's weights live on the rollouts. In an elastic fleet of which every replica
-  // was lost meanwhile, on those that come instead.
+  // Makes the trainer's weights live on the rollouts. In an elastic fleet that has lost every
+  // replica, waits for new ones.
   absl::Status Publish(Metrics& metrics);
-  // While something is waited for that replicas do: gives weights to one that has joined. `version`
-  // is the trainer's; where the fleet is meant to serve an older one, a replica waits, unless there
-  // is no other. CANCELLED when interrupted.
+  // Call while waiting for replicas: publishes to replicas that lack weights. `version` is the
+  // trainer's; while the fleet should serve an older one, new replicas wait, unless no other
+  // serves. CANCELLED when interrupted.
   absl::Status CatchUp(int64_t version);
 
-  // Until FinishStep() this thread's work and calls belong to `trace`, whose first span began at
-  // `start`.
+  // Attributes this thread's work and calls to `trace`, whose root span began at `start`, until
+  // FinishStep().
   void EnterTrace(const telemetry::TraceContext& trace, absl::Time start);
 
-  // After each TrainStep: see SkippedSteps.
+  // Call after each TrainStep: see SkippedSteps.
   absl::Status CheckTrained(int64_t step, const trainer::v1::TrainStepResponse& response);
 
   bool EvaluationIsDue(int64_t step) const;
-  // The version that is evaluated is live.
+  // Evaluates the live version. `version` is the trainer's, see CatchUp().
   absl::Status RunEvaluation(int64_t step, int64_t version, Metrics& metrics);
 
   bool resumed() const { return c_.resume != nullptr; }
-  // The line of step 0: the policy before training.
+  // Writes the metrics of step 0: the policy before training.
   absl::Status WriteInitial(const Metrics& metrics);
   absl::Status FinishStep(int64_t step, Metrics& metrics, std::vector<std::string> facts,
                           const Ahead* ahead = nullptr);
@@ -70,9 +70,9 @@ class StepLoop {
   RunSummary summary_;
 
  private:
-  // That an update made now belongs to: before the first step of this run, the one before it.
+  // The step that an update made now belongs to; before this run's first step, the step before it.
   int64_t StepOfUpdate() const { return step_begun_ ? finished_step_ + 1 : first_step_ - 1; }
-  // What the steps before came to, from their lines of metrics.
+  // Restores the data set's position, and the summary of the earlier steps from their metrics.
   void ResumeFrom(const ResumePoint& point);
 
   SkippedSteps skipped_steps_;

@@ -19,7 +19,7 @@
 namespace tandem::driver {
 namespace {
 
-// Of a replica, where its ranks are.
+// Timeout for asking a replica for its ranks' addresses.
 constexpr absl::Duration kAskTimeout = absl::Seconds(5);
 
 }  // namespace
@@ -151,7 +151,7 @@ absl::StatusOr<trainer::v1::PublishWeightsResponse> TrainerClient::PublishWeight
   trainer::v1::PublishWeightsResponse response;
   rpc::SetDigest(request);
   const absl::Status status = Named(stub_->PublishWeights(context.get(), request, &response));
-  // What the trainer says is known from what is said in its place by the time that it tells.
+  // Only the trainer's own answer carries its time; proxies and gRPC itself send none.
   const bool answered = context->GetServerTrailingMetadata().count(rpc::kServerTime) > 0;
   if (!status.ok() && answered && !rpc::GetDetail<common::v1::ErrorInfo>(status).has_value()) {
     return rpc::WithReason(status, kPublishedToNobody);

@@ -1,4 +1,4 @@
-// TrainerClient: the driver's end of the trainer service.
+// TrainerClient: the driver's client of the trainer service.
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_TRAINER_CLIENT_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_TRAINER_CLIENT_H_
 
@@ -14,45 +14,45 @@
 
 namespace tandem::driver {
 
-// ErrorInfo of a PublishWeights that failed where the trainer itself said so: it works, and no
+// ErrorInfo reason of a PublishWeights that the trainer itself failed: the trainer works, but no
 // replica got the version.
 inline constexpr char kPublishedToNobody[] = "PUBLISHED_TO_NOBODY";
 
-// Every call blocks the calling thread until its answer or deadline. Thread-safe, but for
-// AcquireLease() and ReleaseLease(). Calls that change something are made under the lease, where
-// there is one, and fail at once when it is lost. Versions that the trainer answers are checked.
+// Every call blocks the calling thread until its response or deadline. Thread-safe, except
+// AcquireLease() and ReleaseLease(). Calls that change state carry the lease, if there is one, and
+// fail at once when it is lost. Validates the versions that the trainer returns.
 class TrainerClient {
  public:
   TrainerClient(std::string address, absl::Duration step_timeout, absl::Duration update_timeout);
 
-  // Makes this process the trainer's driver until ReleaseLease() or destruction. Errors name who
-  // is.
+  // Makes this process the trainer's driver until ReleaseLease() or destruction. Errors name the
+  // current driver.
   absl::Status AcquireLease(LeaseOptions options);
-  // Calls `while_held` first, if the lease is held still (LeaseKeeper::End); it may be null.
+  // First calls `while_held`, which may be null, if the lease is still held (LeaseKeeper::End).
   void ReleaseLease(const std::function<void()>& while_held = nullptr);
-  // FAILED_PRECONDITION (LEASE_LOST) once the trainer has said so; OK without a lease.
+  // FAILED_PRECONDITION (LEASE_LOST) once the trainer has reported the loss; OK without a lease.
   absl::Status LeaseStatus() const;
-  // Of the trainer that is driven; 0 without a lease.
+  // Incarnation of the driven trainer; 0 without a lease.
   int64_t incarnation() const { return lease_ == nullptr ? 0 : lease_->incarnation(); }
-  // Of the run that it is driven for; empty without a lease.
+  // Id of the run that holds the lease; empty without a lease.
   std::string run_id() const { return lease_ == nullptr ? "" : lease_->lease().run_id(); }
 
   absl::StatusOr<trainer::v1::GetModelInfoResponse> GetModelInfo();
 
-  // Streams header and samples.
+  // Streams a header and the samples.
   absl::StatusOr<trainer::v1::TrainStepResponse> TrainStep(
       int64_t step, trainer::v1::Objective objective,
       const std::vector<common::v1::Sample>& samples);
 
-  // Takes replicas that belong to another run, whether or not this process has a lease.
+  // Lets PublishWeights() take replicas that belong to another run, with or without a lease.
   void TakeOverReplicas() { takes_replicas_over_ = true; }
 
-  // To the replicas that are there; the fleet then knows which have the version.
+  // Publishes to the fleet's current replicas and tells the fleet which have the version.
   absl::StatusOr<trainer::v1::PublishWeightsResponse> PublishWeights(RolloutFleet& fleet);
   absl::StatusOr<trainer::v1::PublishWeightsResponse> PublishWeights(
       const std::vector<trainer::v1::RolloutReplica>& replicas);
 
-  // Of the current weights, computed anew.
+  // Has the trainer compute the digests of its current weights.
   absl::StatusOr<trainer::v1::GetWeightDigestsResponse> GetWeightDigests();
 
   absl::StatusOr<trainer::v1::ComputeLogProbsResponse> ComputeLogProbs(
@@ -61,14 +61,14 @@ class TrainerClient {
   absl::StatusOr<trainer::v1::SaveCheckpointResponse> SaveCheckpoint(
       const std::string& path, trainer::v1::CheckpointFormat format);
 
-  // Returns when the ranks have copied their shards; they are written while training goes on.
+  // Returns when the ranks have copied their shards; they write them while training continues.
   absl::StatusOr<trainer::v1::SaveCheckpointResponse> SaveSharded(const std::string& path,
                                                                   std::string driver_state);
 
   absl::StatusOr<trainer::v1::LoadCheckpointResponse> LoadCheckpoint(const std::string& path,
                                                                      int64_t min_policy_version);
 
-  // The state that the trainer began with.
+  // Restores the trainer's initial state.
   absl::StatusOr<trainer::v1::LoadCheckpointResponse> LoadInitialState(int64_t min_policy_version);
 
   const std::string& address() const { return address_; }
@@ -78,11 +78,11 @@ class TrainerClient {
       const trainer::v1::SaveCheckpointRequest& request);
   absl::StatusOr<trainer::v1::LoadCheckpointResponse> Load(
       trainer::v1::LoadCheckpointRequest request);
-  // The lease, for a request; empty where there is none.
+  // The lease, for a request; empty if there is none.
   trainer::v1::Lease lease() const;
-  // Of what the trainer answered.
+  // Validates a version that the trainer returned.
   absl::Status CheckVersion(int64_t version) const;
-  // Names the trainer in an error.
+  // Adds the trainer's name to an error.
   absl::Status Named(const grpc::Status& status) const;
 
   const std::string address_;

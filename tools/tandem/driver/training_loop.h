@@ -1,4 +1,4 @@
-// The driver's loop: generate, judge, train, publish. `sync` takes the four in turn; `one_step_off`
+// The driver's loop: generate, judge, train, publish. `sync` runs the four in turn; `one_step_off`
 // generates the next step's samples while a step trains; `async` never stops generating.
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_TRAINING_LOOP_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_TRAINING_LOOP_H_
@@ -22,7 +22,7 @@
 
 namespace tandem::driver {
 
-// What a loop works with; everything outlives it. Pointers may be null where stated.
+// Dependencies of a loop; all must outlive it. Pointers may be null only where stated.
 struct LoopContext {
   const config::v1::RunConfig& config;
   TrainerClient& trainer;
@@ -33,17 +33,17 @@ struct LoopContext {
   RunFolder& folder;
   Progress& progress;
   const ResumePoint* resume;  // null: the run begins with step 1
-  const RunInputs& inputs;    // saved with checkpoints
+  const RunInputs& inputs;    // stored in checkpoints
   std::function<bool()> interrupted;
-  // Told of each step's metrics, after they are written.
+  // Receives each step's metrics after they are written.
   std::function<void(int64_t step, const Metrics&)> on_step;
 };
 
-// What a run came to.
+// Results of a run.
 struct RunSummary {
   // Evaluations in order: step and mean reward.
   std::vector<std::pair<int64_t, double>> evaluations;
-  // Mean reward of each step's groups, those that were left out by dynamic sampling included.
+  // Mean reward of each step's groups, including those that dynamic sampling filtered out.
   std::vector<double> rewards;
   int64_t steps = 0;
   double seconds = 0;
@@ -59,7 +59,7 @@ absl::StatusOr<RunSummary> RunSupervised(const LoopContext& context,
                                          const tokenizer::Tokenizer& tokenizer,
                                          uint32_t eos_token_id);
 
-// The same of direct preference optimisation on the rows' pairs.
+// Like RunSupervised(), but direct preference optimisation on the rows' pairs.
 absl::StatusOr<RunSummary> RunPreference(const LoopContext& context,
                                          const tokenizer::Tokenizer& tokenizer,
                                          uint32_t eos_token_id);

@@ -14,7 +14,7 @@
 namespace tandem::driver {
 namespace {
 
-// What one rank says.
+// The responses of one rank.
 struct RankAnswer {
   absl::Status status;
   rollout::v1::GetManifestResponse held;

@@ -1,5 +1,5 @@
-// Whether rollouts hold the weights that the trainer has: the digests of their live tensors, rank
-// by rank, beside the trainer's.
+// Checks that rollouts hold the trainer's weights: compares the digests of their live tensors, rank
+// by rank, with the trainer's.
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_WEIGHT_CHECK_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_WEIGHT_CHECK_H_
 
@@ -14,19 +14,19 @@
 
 namespace tandem::driver {
 
-// How one replica compares.
+// The result for one replica.
 struct ReplicaCheck {
   std::string replica_id;
-  // Why nothing could be compared, naming the rank: it does not answer, has committed nothing, or
-  // has other tensors.
+  // Why the comparison failed, with the rank: it does not answer, has committed nothing, or has
+  // other tensors.
   absl::Status status;
-  // What its ranks serve: where they are not all at the trainer's version, the first other one. -1
-  // where the status is not OK.
+  // The version that its ranks serve; if not all serve the trainer's, the first other one. -1 if
+  // the status is not OK.
   int64_t policy_version = -1;
-  // Of the trainer that rank 0's version came from; 0: none.
+  // Incarnation of the trainer that rank 0's version came from; 0: none.
   int64_t incarnation = 0;
-  int version_rank = 0;  // the rank that is at that version
-  // Of tensors, where all ranks are at the trainer's version.
+  int version_rank = 0;  // the rank that serves policy_version
+  // Tensors that differ; filled if all ranks serve the trainer's version.
   std::vector<weights::DigestDifference> differences;
 
   bool Agrees(int64_t trainer_version) const {
@@ -34,8 +34,8 @@ struct ReplicaCheck {
   }
 };
 
-// Asks all ranks of all replicas at once; each computes its digests anew, within `timeout`. Answers
-// in the order of `replicas`.
+// Asks all ranks of all replicas in parallel; each computes its digests within `timeout`. Returns
+// the results in the order of `replicas`.
 std::vector<ReplicaCheck> CheckReplicas(const trainer::v1::GetWeightDigestsResponse& trainer,
                                         const std::vector<trainer::v1::RolloutReplica>& replicas,
                                         absl::Duration timeout);

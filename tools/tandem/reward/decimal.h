@@ -1,4 +1,4 @@
-// Numbers as people write them, compared exactly: no floating point is involved.
+// Decimal: parses numbers as people write them and compares them exactly, without floating point.
 #ifndef TANDEM_TOOLS_TANDEM_REWARD_DECIMAL_H_
 #define TANDEM_TOOLS_TANDEM_REWARD_DECIMAL_H_
 
@@ -9,17 +9,17 @@
 
 namespace tandem::reward {
 
-// A decimal number in its one normal form, so that equal values are equal texts: "-1000.5" for
-// "-1,000.50", "0" for "-0.0". Exponents are resolved.
+// A decimal number in normal form, so that equal values are equal strings: "-1000.5" for
+// "-1,000.50", "0" for "-0.0". Exponents are expanded.
 using Decimal = std::string;
 
-// The last number of a text, nullopt where it has none. A number is
-//   - digits, perhaps in groups of three parted by "," "{,}" ",\!" "\," or a narrow space, with
-//     perhaps a fraction ("3.50", ".5") and an exponent ("1.5e3"); a period or comma after it is
-//     the sentence's, not its own;
-//   - a sign before it ("-5", "-$5", "$-5", U+2212) is its own unless a digit, a letter or a
-//     closing bracket stands before the sign, as in "16-3" and "(a)-3".
-// What follows (%, units, currency) does not count. Linear in the text.
+// Returns the last number of a text; nullopt if it has none. A number is
+//   - digits, optionally in groups of three separated by "," "{,}" ",\!" "\," or a narrow space,
+//     with an optional fraction ("3.50", ".5") and exponent ("1.5e3"); a period or comma after it
+//     belongs to the sentence;
+//   - with an optional sign ("-5", "-$5", "$-5", U+2212), unless a digit, a letter or a closing
+//     bracket precedes the sign, as in "16-3" and "(a)-3".
+// Ignores what follows (%, units, currency). Linear in the text.
 std::optional<Decimal> LastNumber(absl::string_view text);
 
 }  // namespace tandem::reward

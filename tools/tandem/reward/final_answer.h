@@ -1,4 +1,4 @@
-// The reward for worked answers that end in a number (GSM8K's form); reward.h says what it means.
+// The reward for worked answers that end in a number (GSM8K's format); reward.h defines it.
 #ifndef TANDEM_TOOLS_TANDEM_REWARD_FINAL_ANSWER_H_
 #define TANDEM_TOOLS_TANDEM_REWARD_FINAL_ANSWER_H_
 
@@ -11,13 +11,13 @@
 
 namespace tandem::reward {
 
-// The content of the last \boxed{...} that is closed and not blank; braces inside are matched, `\{`
-// and `\}` are not braces. Linear in the text.
+// Returns the content of the last \boxed{...} that is closed and not blank; matches nested braces,
+// `\{` and `\}` are not braces. Linear in the text.
 std::optional<absl::string_view> LastBoxed(absl::string_view text);
 
-// What a completion gives as its answer. A box settles it, even one without a number or with a
-// \frac, whose last number would be the denominator: nullopt then. Otherwise the text's last
-// number.
+// Returns the number that a completion gives as its answer: that of the last box, if there is one,
+// and nullopt if the box has no number or a \frac, whose last number would be the denominator.
+// Without a box, the text's last number.
 std::optional<Decimal> FinalNumber(absl::string_view text);
 
 absl::StatusOr<double> FinalAnswerReward(const RewardInput& input);

@@ -40,8 +40,8 @@ absl::StatusOr<Code> Compile(const std::string& pattern, const char* field) {
   }
   int error = 0;
   PCRE2_SIZE offset = 0;
-  // Callouts before every item are what counts the work. PCRE2's own match limit begins anew at
-  // each position of the text, and so bounds nothing for a long one.
+  // Callouts before every item count the work. PCRE2's own match limit restarts at each position
+  // of the text, so it bounds nothing for a long one.
   pcre2_code* code =
       pcre2_compile(Units(pattern), pattern.size(),
                     PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF | PCRE2_AUTO_CALLOUT, &error,

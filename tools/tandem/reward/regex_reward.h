@@ -1,4 +1,4 @@
-// The reward that searches a completion for a pattern; reward.h says what it means.
+// The reward that searches a completion for a pattern; reward.h defines it.
 #ifndef TANDEM_TOOLS_TANDEM_REWARD_REGEX_REWARD_H_
 #define TANDEM_TOOLS_TANDEM_REWARD_REGEX_REWARD_H_
 
@@ -9,12 +9,12 @@
 
 namespace tandem::reward {
 
-// With an empty `pattern` each row's answer is the pattern. INVALID_ARGUMENT, with the place in the
-// pattern, where it is no PCRE2 pattern.
+// With an empty `pattern` each row's answer is the pattern. INVALID_ARGUMENT, with the position in
+// the pattern, if it is not valid PCRE2.
 //
-// The work of one search is counted and bounded, so that no pattern and no completion can hang a
-// run: a search that is not done by then counts as not found. The bound is a count, not a time, so
-// that the same input has the same reward on every machine.
+// Bounds the work of each search, so that no pattern or completion can hang a run: a search that
+// reaches the bound counts as not found. The bound is a count, not a time, so that the same input
+// has the same reward on every machine.
 absl::StatusOr<RewardFn> MakeRegexReward(const std::string& pattern);
 
 }  // namespace tandem::reward

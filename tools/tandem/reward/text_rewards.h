@@ -1,4 +1,4 @@
-// Rewards that compare texts; reward.h says what each means.
+// Rewards that compare texts; reward.h defines them.
 #ifndef TANDEM_TOOLS_TANDEM_REWARD_TEXT_REWARDS_H_
 #define TANDEM_TOOLS_TANDEM_REWARD_TEXT_REWARDS_H_
 
@@ -9,8 +9,8 @@ namespace tandem::reward {
 
 absl::StatusOr<double> ExactMatchReward(const RewardInput& input);
 
-// k / n, where n counts the answer's code points and its end, and k those of them, from the first
-// on, that the completion has too.
+// Returns k / n: n is the number of the answer's code points plus its end, k the length of the
+// common prefix with the completion.
 absl::StatusOr<double> PrefixMatchReward(const RewardInput& input);
 
 }  // namespace tandem::reward

@@ -1,5 +1,5 @@
-// tandem-inspect: what a model does with one sequence of tokens: the entropy and log-prob of each,
-// and the attention of every layer and head. The viewer starts it for a sample that a reader chose.
+// tandem-inspect: runs a model on one sequence of tokens; writes the entropy and log-prob of each
+// token and the attention of every layer and head. The viewer runs it on the sample that it shows.
 //
 //   tandem-inspect --model DIR --input ids.json --output found.json --attention weights.bin
 //
@@ -33,7 +33,7 @@
 namespace tandem::view {
 namespace {
 
-// Of attention weights, one byte each.
+// Limit of the attention weights, one byte each.
 constexpr int64_t kMaxAttentionBytes = int64_t{512} << 20;
 
 struct Options {
@@ -43,7 +43,7 @@ struct Options {
   std::string attention;
 };
 
-// Attends as the trainer does and keeps the weights of every layer.
+// Computes attention like the trainer and keeps the weights of every layer.
 class WatchedAttention : public model::Attention {
  public:
   WatchedAttention(at::Tensor cu_seqlens, std::string& weights)

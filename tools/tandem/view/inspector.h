@@ -1,5 +1,5 @@
-// Inspector: what the run's model does with a sample, computed when it is asked for by the program
-// tandem-inspect, which alone knows of tensors.
+// Inspector: the run's model evaluated on a sample: entropies, log-probs, attention. The program
+// tandem-inspect computes them on demand, so that only it links the tensor library.
 #ifndef TANDEM_TOOLS_TANDEM_VIEW_INSPECTOR_H_
 #define TANDEM_TOOLS_TANDEM_VIEW_INSPECTOR_H_
 
@@ -16,24 +16,24 @@
 
 namespace tandem::view {
 
-// Keeps what was found of the last few samples in a temporary folder. Thread-safe; one sample is
-// read at a time.
+// Caches the results of the last few samples in a temporary folder. Thread-safe; handles one sample
+// at a time.
 class Inspector {
  public:
-  // `reader` outlives it; `program` is the path of tandem-inspect.
+  // `reader` must outlive it; `program` is the path of tandem-inspect.
   Inspector(const RunReader& reader, std::string program);
   ~Inspector();
 
-  // {"entropies", "logprobs", "num_layers", "num_heads", "tokens", "model"} of prompt and response.
-  // Errors are those of the program, and DEADLINE_EXCEEDED after two minutes.
+  // Returns {"entropies", "logprobs", "num_layers", "num_heads", "tokens", "model"} of prompt and
+  // response. Errors: those of the program, and DEADLINE_EXCEEDED after two minutes.
   absl::StatusOr<nlohmann::json> Inspect(int64_t step, int64_t sample);
-  // Bytes [num_heads][T][T] of one layer.
+  // Returns bytes [num_heads][T][T] of one layer.
   absl::StatusOr<std::string> Attention(int64_t step, int64_t sample, int64_t layer);
 
  private:
   using Key = std::pair<int64_t, int64_t>;  // step and sample
 
-  // Runs the program where its answer is not at hand; answers the path of its files.
+  // Runs the program if its result is not cached; returns the path of its files.
   absl::StatusOr<std::string> Find(Key key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const RunReader& reader_;

@@ -65,7 +65,7 @@ absl::Status RunReader::ReadMetrics() {
   if (!S_ISREG(info.st_mode)) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": expected a regular file"));
   }
-  // Another file, or one that was cut back: a run that was begun anew or went on from a checkpoint.
+  // Another or a truncated file: the run started again or resumed from a checkpoint.
   if (info.st_ino != metrics_file_ || info.st_size < metrics_end_) {
     metrics_.clear();
     metrics_end_ = 0;

@@ -1,10 +1,10 @@
-// RunReader: a run's folder, as the viewer's page asks for it.
+// RunReader: reads a run's folder for the viewer's page.
 //
-//   GET api/run                 {"name", "config", "steps" (that have rollouts), "last_step",
+//   GET api/run                 {"name", "config", "steps" (with rollouts), "last_step",
 //                                "total_steps", "advantage_by_std"}
 //   GET api/metrics?after=N     {"lines": [...]}: lines of metrics.jsonl of later steps
 //   GET api/rollouts?step=N     {"samples": [...]}: lines of rollouts/N.jsonl, with "tokens", the
-//                                text of each token, and "special", the places of special ones
+//                                text of each token, and "special", the indices of special tokens
 #ifndef TANDEM_TOOLS_TANDEM_VIEW_RUN_READER_H_
 #define TANDEM_TOOLS_TANDEM_VIEW_RUN_READER_H_
 
@@ -23,17 +23,17 @@
 
 namespace tandem::view {
 
-// A token's text is what became certain with it: a character of several tokens is the last one's.
+// A token's text is what it completes: a character of several tokens belongs to the last of them.
 struct TokenTexts {
   std::vector<std::string> texts;
-  std::vector<int64_t> special;  // places
+  std::vector<int64_t> special;  // indices of special tokens
 };
 
-// The run may be going on: what is there is read when it is asked for. Thread-safe.
+// Reads files on request, so the run may still be active. Thread-safe.
 class RunReader {
  public:
-  // NOT_FOUND where the folder holds no config.yaml. The tokenizer is that of the run's model;
-  // without one tokens show as their ids.
+  // NOT_FOUND if the folder has no config.yaml. Uses the tokenizer of the run's model; without one,
+  // tokens appear as their ids.
   static absl::StatusOr<std::unique_ptr<RunReader>> Open(const std::string& run_dir);
 
   absl::StatusOr<nlohmann::json> Run();
@@ -41,18 +41,18 @@ class RunReader {
   // NOT_FOUND for a step without rollouts.
   absl::StatusOr<nlohmann::json> Rollouts(int64_t step) const;
 
-  // Ids of prompt and response of a sample. OUT_OF_RANGE where the step has fewer.
+  // Returns the ids of a sample's prompt and response. OUT_OF_RANGE if the step has fewer samples.
   absl::StatusOr<std::vector<int32_t>> SampleIds(int64_t step, int64_t sample) const;
   TokenTexts Texts(absl::Span<const int32_t> ids) const;
 
-  // A folder with weights: the trained model where the run has written it, else the one that it
-  // began with.
+  // Returns a folder with weights: the trained model if the run has written it, else the initial
+  // model.
   std::string ModelFolder() const;
 
  private:
   explicit RunReader(std::string run_dir) : run_dir_(std::move(run_dir)) {}
   absl::StatusOr<std::vector<nlohmann::json>> Lines(int64_t step) const;
-  // Takes lines that have come since.
+  // Reads the new lines of metrics.jsonl.
   absl::Status ReadMetrics() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const std::string run_dir_;
@@ -63,7 +63,7 @@ class RunReader {
   absl::Mutex mu_;
   std::vector<nlohmann::json> metrics_ ABSL_GUARDED_BY(mu_);
   uint64_t metrics_file_ ABSL_GUARDED_BY(mu_) = 0;  // its inode
-  int64_t metrics_end_ ABSL_GUARDED_BY(mu_) = 0;    // bytes of whole lines that were read
+  int64_t metrics_end_ ABSL_GUARDED_BY(mu_) = 0;    // bytes of complete lines read so far
 };
 
 }  // namespace tandem::view

@@ -1,9 +1,9 @@
-// ViewServer: the rollout viewer's page over HTTP, and what it asks for (run_reader.h).
+// ViewServer: serves the rollout viewer's page over HTTP, and the page's requests (run_reader.h).
 //
 //   ASSIGN_OR_RETURN(auto server, ViewServer::Start("127.0.0.1:8700", *reader, *inspector));
 //   std::puts(server->url().c_str());
 //
-//   GET api/inspect?step=N&sample=K             what the model says of a sample (inspector.h)
+//   GET api/inspect?step=N&sample=K             the model's view of a sample (inspector.h)
 //   GET api/attention?step=N&sample=K&layer=L   bytes [num_heads][T][T]
 #ifndef TANDEM_TOOLS_TANDEM_VIEW_VIEW_SERVER_H_
 #define TANDEM_TOOLS_TANDEM_VIEW_VIEW_SERVER_H_
@@ -18,12 +18,12 @@
 
 namespace tandem::view {
 
-// Everything is read; nothing can be changed through it. No path of a request reaches the file
-// system. What the model says is computed by threads of its own: the page goes on meanwhile.
+// Read-only. No path of a request reaches the file system. Separate threads run the inspector, so
+// the page stays responsive.
 class ViewServer final : private http::Handler {
  public:
-  // `listen` is HOST:PORT; port 0 takes a free one. UNAVAILABLE where it cannot be bound. Reader
-  // and inspector outlive the server.
+  // `listen` is HOST:PORT; port 0 picks a free one. UNAVAILABLE if it cannot be bound. Reader and
+  // inspector must outlive the server.
   static absl::StatusOr<std::unique_ptr<ViewServer>> Start(const std::string& listen,
                                                            RunReader& reader, Inspector& inspector);
   ~ViewServer() override;
@@ -42,7 +42,7 @@ class ViewServer final : private http::Handler {
   RunReader& reader_;
   Inspector& inspector_;
   std::string url_;
-  std::unique_ptr<http::Server> server_;  // goes first
+  std::unique_ptr<http::Server> server_;  // destroyed first
 };
 
 }  // namespace tandem::view
