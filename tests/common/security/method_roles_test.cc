@@ -69,6 +69,7 @@ TEST(MethodRoles, AnObserverOnlyReads) {
       "/tandem.trainer.v1.TrainerService/Watch",
       "/tandem.rollout.v1.RolloutService/GetServerInfo",
       "/tandem.rollout.v1.WeightService/GetDigests",
+      "/tandem.rollout.v1.WeightService/GetManifest",
       "/grpc.health.v1.Health/Check",
       "/grpc.health.v1.Health/Watch",
       "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"};

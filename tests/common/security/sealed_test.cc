@@ -17,12 +17,14 @@ using ::testing::HasSubstr;
 constexpr char kSecret[] = "what the ranks know";
 
 TEST(Sealed, OpensWithTheSecretAndContextThatItWasMadeWith) {
-  for (const std::string plaintext : {std::string(), DrawSecret(), std::string(5000, 'x')}) {
+  for (const std::string& plaintext : {std::string(), DrawSecret(), std::string(5000, 'x')}) {
     const std::string sealed = Seal(kSecret, plaintext, "update 1");
     const auto opened = Unseal(kSecret, sealed, "update 1");
     ASSERT_OK(opened);
     EXPECT_EQ(*opened, plaintext);
-    if (!plaintext.empty()) EXPECT_EQ(sealed.find(plaintext), std::string::npos);
+    if (!plaintext.empty()) {
+      EXPECT_EQ(sealed.find(plaintext), std::string::npos);
+    }
   }
 }
 
