@@ -49,7 +49,7 @@ struct ModelSpec {
   int64_t max_position_embeddings = 0;
   double rms_norm_eps = 1e-6;
   double initializer_range = 0.02;
-  RopeSpec rope;
+  RopeSpec rope;  // of all layers, which have one head_dim
   bool tie_word_embeddings = false;
   // True for a critic: one scalar per token in place of the output projection (ValueModelSpec).
   bool value_head = false;

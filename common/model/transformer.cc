@@ -71,10 +71,6 @@ Transformer::Transformer(ModelSpec spec, const UnitLimits& limits, comm::Process
   }
 }
 
-CacheSpec Transformer::cache(int64_t layer) const {
-  return CacheOf(spec_.layers[layer].attention, table_.tensor_parallel());
-}
-
 Rotary Transformer::MakeRotary(const at::Tensor& positions) const {
   return RotaryOf(positions, inverse_frequencies_);
 }

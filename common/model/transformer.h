@@ -54,8 +54,6 @@ class Transformer {
   const ParameterTable& table() const { return table_; }
   // The ranks that split the model; null if it is not split.
   comm::ProcessGroup* tensor_group() const { return tensor_group_; }
-  // What this rank caches per token in a layer.
-  CacheSpec cache(int64_t layer) const;
 
   // positions: int64 [num_tokens].
   Rotary MakeRotary(const at::Tensor& positions) const;

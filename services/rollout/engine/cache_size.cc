@@ -21,12 +21,13 @@ absl::StatusOr<CacheSize> SizeCache(const EngineOptions& options, const model::T
   CacheSize size;
   size.max_model_len =
       options.max_model_len == 0 ? spec.max_position_embeddings : options.max_model_len;
+  const model::TensorParallel parallel = model.table().tensor_parallel();
   const model::AttentionSpec& attention = spec.layers.front().attention;
   for (const model::LayerSpec& layer : spec.layers) {
-    if (layer.attention == attention) continue;
+    if (model::CacheOf(layer.attention, {}) == model::CacheOf(attention, {})) continue;
     return absl::UnimplementedError("the model's layers have caches of different sizes");
   }
-  const model::CacheSpec of_layer = model.cache(0);
+  const model::CacheSpec of_layer = model::CacheOf(attention, parallel);
   size.cache = {.num_layers = spec.num_layers(),
                 .num_blocks = 1,
                 .block_size = options.block_size,
@@ -36,7 +37,7 @@ absl::StatusOr<CacheSize> SizeCache(const EngineOptions& options, const model::T
                 .device = options.device};
   // The rank with the most heads decides.
   model::PagedKvCacheOptions largest = size.cache;
-  largest.num_kv_heads = model::MostKvHeads(attention, model.table().tensor_parallel().size);
+  largest.num_kv_heads = model::MostKvHeads(attention, parallel.size);
   const int64_t block_bytes = model::PagedKvCache::BytesPerBlock(largest);
   const int64_t longest = (size.max_model_len + options.block_size - 1) / options.block_size;
   // More than every sequence at its longest is of no use.

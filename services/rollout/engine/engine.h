@@ -137,7 +137,7 @@ class Engine {
   // If weights are released, requests wait for the next commit.
   void Resume(std::function<void()> done);
 
-  // The arenas. Whoever receives weights fills the staged one.
+  // The live arena, and the staged one that the receiver of an update fills.
   ArenaPair& weights() { return weights_; }
 
   // Makes the staged arena live as `version`, between two steps. Called by the stager; blocks until

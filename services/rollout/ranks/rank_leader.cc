@@ -18,12 +18,12 @@ namespace {
 constexpr absl::Duration kBlameTimeout = absl::Seconds(2);
 
 // Heartbeats of rank 0 per group timeout.
-constexpr int kSignsInTimeout = 5;
+constexpr int kHeartbeatsInTimeout = 5;
 
 }  // namespace
 
 RankLeader::RankLeader(RankGroup* ranks)
-    : ranks_(ranks), next_heartbeat_(absl::Now() + ranks->timeout() / kSignsInTimeout) {}
+    : ranks_(ranks), next_heartbeat_(absl::Now() + ranks->timeout() / kHeartbeatsInTimeout) {}
 
 void RankLeader::SetAddresses(std::vector<std::string> addresses) {
   absl::MutexLock lock(&mu_);
@@ -31,7 +31,7 @@ void RankLeader::SetAddresses(std::vector<std::string> addresses) {
 }
 
 absl::Status RankLeader::Send(v1::RankOrder& order) {
-  next_heartbeat_ = absl::Now() + ranks_->timeout() / kSignsInTimeout;
+  next_heartbeat_ = absl::Now() + ranks_->timeout() / kHeartbeatsInTimeout;
   return ranks_->Send(order);
 }
 

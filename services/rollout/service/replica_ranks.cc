@@ -46,15 +46,10 @@ absl::Status CheckEnvironment(const config::v1::RunConfig& config,
 }
 
 std::string DescribeRank(const model::Transformer& model, const CacheSize& size) {
-  int64_t parameters = 0;
-  for (const auto ref : model.table().segments()) {
-    int64_t numel = 1;
-    for (const int64_t n : model.table().segment(ref).global_shape) numel *= n;
-    parameters += numel;
-  }
   return absl::StrCat("version ", TANDEM_VERSION, ", ", model.spec().architecture, " of ",
-                      parameters, " parameters, ", c10::toString(size.cache.dtype), ", ",
-                      size.cache.num_blocks, " blocks of ", size.cache.block_size, " tokens");
+                      model.spec().num_parameters(), " parameters, ",
+                      c10::toString(size.cache.dtype), ", ", size.cache.num_blocks, " blocks of ",
+                      size.cache.block_size, " tokens");
 }
 
 absl::StatusOr<std::unique_ptr<ReplicaRanks>> ReplicaRanks::Join(

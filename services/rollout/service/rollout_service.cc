@@ -146,7 +146,7 @@ grpc::ServerUnaryReactor* RolloutServiceImpl::GetServerInfo(grpc::CallbackServer
   response->set_updating_to_version(updating_to);
   response->set_architecture(spec.architecture);
   response->set_vocab_size(spec.vocab_size);
-  response->set_num_parameters(spec.num_parameters());
+  response->set_num_parameters(num_parameters_);
   response->set_max_model_len(engine_.limits().max_model_len);
   response->set_dtype(engine_.options().dtype == at::kBFloat16 ? "bfloat16" : "float32");
   response->set_has_tokenizer(tokenizer_ != nullptr);

@@ -36,7 +36,10 @@ class RolloutServiceImpl : public v1::RolloutService::CallbackService {
   };
 
   RolloutServiceImpl(Engine& engine, const tokenizer::Tokenizer* tokenizer, Hooks hooks)
-      : engine_(engine), tokenizer_(tokenizer), hooks_(std::move(hooks)) {}
+      : engine_(engine),
+        tokenizer_(tokenizer),
+        hooks_(std::move(hooks)),
+        num_parameters_(engine.model().spec().num_parameters()) {}
 
   // HOST:PORT of every rank of the replica, rank 0 first.
   void SetRankAddresses(std::vector<std::string> addresses);
@@ -65,6 +68,7 @@ class RolloutServiceImpl : public v1::RolloutService::CallbackService {
   Engine& engine_;
   const tokenizer::Tokenizer* tokenizer_;
   const Hooks hooks_;
+  const int64_t num_parameters_;  // of the whole model
   absl::Mutex mu_;
   std::vector<std::string> rank_addresses_ ABSL_GUARDED_BY(mu_);
   const std::string instance_id_ = DrawRequestId();

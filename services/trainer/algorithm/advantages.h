@@ -24,7 +24,6 @@ struct AdvantageKind {
   TokenAdvantages (*compute)(TrainingBatch& batch, const AdvantageOptions& options);
   bool is_whitened = false;            // whitens over the batch, afterwards (whitening.h)
   bool needs_baseline_reward = false;  // of the greedy completion
-  bool needs_values = false;           // from a critic; sets the sequences' returns
 };
 
 extern const AdvantageKind kGrpoAdvantages;
@@ -42,7 +41,7 @@ struct AdvantageOptions {
   double lam = 1.0;           // for gae
 };
 
-// Returns null for an estimator that is not implemented.
+// Returns null for ADV_ESTIMATOR_UNSPECIFIED, and for a value that advantages.cc does not list.
 const AdvantageKind* FindAdvantages(config::v1::AdvEstimator estimator);
 
 // Puts the reward of each completion on its last trained-on token: `token_rewards`.

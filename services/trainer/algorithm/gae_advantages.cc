@@ -38,7 +38,6 @@ const AdvantageKind kGaeAdvantages = {
     .estimator = config::v1::ADV_ESTIMATOR_GAE,
     .compute = GaeAdvantages,
     .is_whitened = true,
-    .needs_values = true,
 };
 
 }  // namespace tandem::trainer

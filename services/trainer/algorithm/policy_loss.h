@@ -56,7 +56,7 @@ extern const PolicyLossKind kGspoLoss;
 extern const PolicyLossKind kCispoLoss;
 extern const PolicyLossKind kSapoLoss;
 
-// Returns null for a mode that is not implemented.
+// Returns null for POLICY_LOSS_MODE_UNSPECIFIED, and for a value that policy_loss.cc does not list.
 const PolicyLossKind* FindPolicyLoss(config::v1::PolicyLossMode mode);
 
 }  // namespace tandem::trainer

@@ -37,7 +37,8 @@ struct TrainingStepOptions {
   }
 };
 
-// UNIMPLEMENTED names a configured estimator or loss that is not implemented.
+// UNIMPLEMENTED names the configured estimator or loss if no registry lists it (advantages.cc,
+// policy_loss.cc): a name that the schema has and this program does not.
 absl::Status CheckAlgorithm(const config::v1::RunConfig& config);
 
 // Requires a valid configuration with every value set (config::LoadRunConfig, CheckAlgorithm).

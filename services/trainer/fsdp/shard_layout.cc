@@ -15,9 +15,7 @@ ShardLayout::ShardLayout(const model::Transformer& transformer, const comm::Mesh
 }
 
 int64_t ShardLayout::tensor_numel(size_t i) const {
-  int64_t numel = 1;
-  for (const int64_t size : tensor(i).global_shape) numel *= size;
-  return numel;
+  return model::NumElements(tensor(i).global_shape);
 }
 
 std::vector<ShardLayout::Run> ShardLayout::RunsOf(int rank, size_t tensor, int64_t first,
