@@ -1,5 +1,6 @@
 #include "common/model/transformer.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linear.h>
@@ -10,6 +11,8 @@
 
 #include "common/model/cpu_dispatch.h"
 #include "common/model/gather_rows.h"
+#include "common/model/layers/layer_forward.h"
+#include "common/model/layers/tensor_ops.h"
 #include "common/model/norm.h"
 #include "common/model/tensor_collectives.h"
 
@@ -60,14 +63,9 @@ Transformer::Transformer(ModelSpec spec, const UnitLimits& limits, comm::Process
       table_(spec_, limits, ParallelOf(tensor_group_)),
       vocabulary_(PartOf(spec_.vocab_size, table_.tensor_parallel())),
       inverse_frequencies_(InverseFrequencies(spec_)) {
-  for (int64_t i = 0; i < spec_.num_layers(); ++i) {
-    const LayerParameters& at = table_.layer(i);
-    const double eps = spec_.rms_norm_eps;
-    layers_.push_back(
-        {{at.attention_norm, eps},
-         AttentionLayer(spec_.layers[i].attention, at.attention, i, eps, table_.tensor_parallel()),
-         {at.feed_forward_norm, eps},
-         {at.feed_forward}});
+  for (const LayerSpec& layer : spec_.layers) {
+    const AttentionPart part = PartOf(layer.attention, table_.tensor_parallel());
+    heads_.push_back({part.heads.size(), part.kv_heads.size(), layer.attention.head_dim});
   }
 }
 
@@ -100,12 +98,10 @@ at::Tensor Transformer::Block(const ParameterProvider& params, int64_t layer, co
 Residual Transformer::Block(const ParameterProvider& params, int64_t layer, const Residual& in,
                             const Rotary& rotary, Attention& attention,
                             Recomputation* recomputation) const {
-  const Layer& at = layers_[layer];
-  const LayerContext context{params, tensor_group_, recomputation};
-  const ResidualNorm first = at.attention_norm.Forward(context, in);
-  const at::Tensor attended = at.attention.Forward(context, first.normed, rotary, attention);
-  const ResidualNorm second = at.feed_forward_norm.Forward(context, {first.residual, attended});
-  return {second.residual, at.feed_forward.Forward(context, second.normed)};
+  const OpContext context{params, tensor_group_, recomputation, spec_.rms_norm_eps};
+  const LayerAttention at{spec_.layers[layer].attention, heads_[layer], layer, rotary, attention};
+  TensorOps ops(context, at);
+  return LayerForward(ops, table_.layer(static_cast<int>(layer)), in);
 }
 
 at::Tensor Transformer::FinalNorm(const ParameterProvider& params, const at::Tensor& x) const {

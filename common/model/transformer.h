@@ -32,9 +32,6 @@
 #include "common/comm/process_group.h"
 #include "common/model/attention.h"
 #include "common/model/head.h"
-#include "common/model/layers/attention_layer.h"
-#include "common/model/layers/feed_forward_layer.h"
-#include "common/model/layers/norm_layer.h"
 #include "common/model/model_spec.h"
 #include "common/model/norm.h"
 #include "common/model/parameter_provider.h"
@@ -89,17 +86,10 @@ class Transformer {
   at::Tensor Values(const ParameterProvider& params, const at::Tensor& hidden) const;
 
  private:
-  struct Layer {
-    NormLayer attention_norm;
-    AttentionLayer attention;
-    NormLayer feed_forward_norm;
-    FeedForwardLayer feed_forward;
-  };
-
   ModelSpec spec_;
   comm::ProcessGroup* tensor_group_;  // null: not split
   ParameterTable table_;
-  std::vector<Layer> layers_;
+  std::vector<QkvShape> heads_;     // of each layer, on this rank
   Range vocabulary_;                // of this rank
   at::Tensor inverse_frequencies_;  // float32 [head_dim / 2], with the rope scaling applied
 };

@@ -15,7 +15,7 @@
 #include "common/comm/mesh_shape.h"
 #include "common/model/model_spec.h"
 #include "common/model/parameter_table.h"
-#include "common/plan/block_memory.h"
+#include "common/plan/counted_ops.h"
 #include "common/plan/memory_ledger.h"
 #include "tandem/config/v1/run_config.pb.h"
 

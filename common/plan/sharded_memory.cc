@@ -29,15 +29,19 @@ ShardedMemory::ShardedMemory(MemoryLedger& ledger, const model::ModelSpec& spec,
       role_(role),
       // Parts may differ in size; no rank's is larger than the last one's.
       table_(spec_, setup.unit_limits, {setup.mesh.tp - 1, setup.mesh.tp}),
+      batch_{.tokens = (workload.tokens + setup.mesh.sequence - 1) / setup.mesh.sequence,
+             .attention_tokens = workload.tokens,
+             .sequences = workload.sequences,
+             .longest_sequence = workload.longest_sequence,
+             .hidden = spec.hidden_size,
+             .element_bytes = setup.element_bytes,
+             .tensor_ranks = setup.mesh.tp,
+             .sequence_ranks = setup.mesh.sequence,
+             .kernels = setup.kernels},
       shard_ranks_(setup.mesh.dp_shard),
       alone_(setup.mesh.dp_shard == 1 && setup.offload == config::v1::OFFLOAD_NONE),
       vocab_(model::PartOf(spec.vocab_size, {setup.mesh.tp - 1, setup.mesh.tp}).size()),
       head_rows_(role == Role::kCritic ? 1 : vocab_) {
-  for (const model::LayerSpec& layer : spec.layers) {
-    shapes_.push_back(MakeBlockShape(layer, spec.hidden_size, setup.mesh, setup.element_bytes,
-                                     setup.kernels, workload.tokens, workload.sequences,
-                                     workload.longest_sequence));
-  }
   for (const model::Unit& layout : table_.units()) {
     Unit unit;
     unit.owned = (layout.numel + shard_ranks_ - 1) / shard_ranks_;
@@ -88,8 +92,8 @@ int64_t ShardedMemory::rows() const {
 
 // Transformer::Values() computes in float32.
 int64_t ShardedMemory::WidenedRowBytes() const {
-  const bool widens = role_ == Role::kCritic && shape().element_bytes != kFloat;
-  return widens ? rows() * shape().hidden * kFloat : 0;
+  const bool widens = role_ == Role::kCritic && batch_.element_bytes != kFloat;
+  return widens ? rows() * batch_.hidden * kFloat : 0;
 }
 
 bool ShardedMemory::Checkpointed(int stage) const {
@@ -203,22 +207,24 @@ void ShardedMemory::AddGradients(int stage) {
   }
 }
 
-Size ShardedMemory::RunStage(int stage, BlockGraph::Mode mode, BlockGraph& graph) {
+Size ShardedMemory::RunStage(int stage, const Size& x, LayerMemory::Mode mode,
+                             std::unique_ptr<LayerMemory>& layer) {
   if (stage == 0) {
-    return ledger_.Take(MemoryKind::kActivations,
-                        shape().tokens * shape().hidden * shape().element_bytes);
+    return ledger_.Take(MemoryKind::kActivations, batch_.Bytes(batch_.hidden));
   }
-  return BlockGraph::Forward(ledger_, shapes_[stage - 1], mode, graph);
+  layer = std::make_unique<LayerMemory>(ledger_, table_, batch_, spec_.layers[stage - 1], stage - 1,
+                                        mode);
+  return layer->Forward(x);
 }
 
 void ShardedMemory::Forward() {
   Begin(/*backward=*/false);
   Size x;
-  BlockGraph unused;
+  std::unique_ptr<LayerMemory> unused;
   for (int s = 0; s < stages(); ++s) {
     ledger_.SetPlace(absl::StrCat("forward of stage ", s));
     Enter(s);
-    x = RunStage(s, BlockGraph::Mode::kNoGraph, unused);
+    x = RunStage(s, x, LayerMemory::Mode::kNoGraph, unused);
   }
   ledger_.SetPlace("forward of the head");
   Enter(stages());
@@ -229,7 +235,7 @@ void ShardedMemory::Forward() {
 // Keeps log-probs, entropies and log-sum-exp of the rows; an upper bound for a value head.
 void ShardedMemory::HeadForward() {
   const Size selected =
-      ledger_.Take(MemoryKind::kHead, 2 * rows() * shape().hidden * shape().element_bytes);
+      ledger_.Take(MemoryKind::kHead, 2 * rows() * batch_.hidden * batch_.element_bytes);
   const Size widened = ledger_.Take(MemoryKind::kHead, WidenedRowBytes());
   const Size outputs = ledger_.Take(MemoryKind::kHead, 3 * rows() * kFloat);
   const Size logits = ledger_.Take(MemoryKind::kHead,
@@ -241,19 +247,20 @@ void ShardedMemory::ForwardBackward() {
 
   // MakePass() makes the rotary table of the tokens.
   const Size rotary =
-      ledger_.Take(MemoryKind::kActivations, workload_.tokens * shape().head_dim * kFloat);
+      ledger_.Take(MemoryKind::kActivations,
+                   workload_.tokens * spec_.layers.front().attention.head_dim * kFloat);
   struct Boundary {
     Size input, output;
-    BlockGraph graph;
+    std::unique_ptr<LayerMemory> layer;
     bool kept = false;
   };
   const auto mode_of = [this](int stage) {
     if (setup_.checkpointing == config::v1::ACTIVATION_CHECKPOINTING_NONE || !Checkpointed(stage)) {
-      return BlockGraph::Mode::kFull;
+      return LayerMemory::Mode::kFull;
     }
     return setup_.checkpointing == config::v1::ACTIVATION_CHECKPOINTING_SELECTIVE
-               ? BlockGraph::Mode::kSelective
-               : BlockGraph::Mode::kNoGraph;
+               ? LayerMemory::Mode::kSelective
+               : LayerMemory::Mode::kNoGraph;
   };
   std::vector<Boundary> boundaries(stages());
   Size x;
@@ -262,8 +269,8 @@ void ShardedMemory::ForwardBackward() {
     Enter(s);
     Boundary& boundary = boundaries[s];
     boundary.input = x;
-    boundary.kept = mode_of(s) != BlockGraph::Mode::kNoGraph;
-    x = RunStage(s, mode_of(s), boundary.graph);
+    boundary.kept = mode_of(s) != LayerMemory::Mode::kNoGraph;
+    x = RunStage(s, x, mode_of(s), boundary.layer);
     if (boundary.kept) boundary.output = x;
   }
 
@@ -278,15 +285,15 @@ void ShardedMemory::ForwardBackward() {
     {
       Boundary boundary = std::move(boundaries[s]);
       if (!boundary.kept) {
-        boundary.output = RunStage(s, BlockGraph::Mode::kFull, boundary.graph);
+        boundary.output = RunStage(s, boundary.input, LayerMemory::Mode::kFull, boundary.layer);
       }
       if (s > 0) {
-        gradients = boundary.graph.Backward(ledger_, shapes_[s - 1]);
+        gradients = boundary.layer->Backward(gradient);
         gradient = std::move(gradients.back());
         gradients.pop_back();
       } else {
         gradients.push_back(ledger_.Take(MemoryKind::kGradientBuffers,
-                                         vocab_ * shape().hidden * shape().element_bytes));
+                                         vocab_ * batch_.hidden * batch_.element_bytes));
         gradient.reset();
       }
     }
@@ -298,12 +305,12 @@ void ShardedMemory::ForwardBackward() {
 
 Size ShardedMemory::HeadForwardBackward(const Size& x) {
   const auto take = [this](int64_t bytes) { return ledger_.Take(MemoryKind::kHead, bytes); };
-  const int64_t hidden_row = shape().hidden * shape().element_bytes;
+  const int64_t hidden_row = batch_.hidden * batch_.element_bytes;
   const bool all_rows = workload_.rows == workload_.tokens;
   Size selected = all_rows ? x : take(rows() * hidden_row);
-  const bool plain = shape().kernels == Kernels::kPlain;
+  const bool plain = batch_.kernels == Kernels::kPlain;
   Size normed = take(rows() * hidden_row);
-  Size norm_saved = take(rows() * kFloat + (plain ? 2 * rows() * shape().hidden * kFloat : 0));
+  Size norm_saved = take(rows() * kFloat + (plain ? 2 * rows() * batch_.hidden * kFloat : 0));
   Size widened = take(WidenedRowBytes());
   Size outputs = take(3 * rows() * kFloat);
   const int64_t chunk_bytes = std::min(rows(), ChunkRows(head_rows_)) * head_rows_ * kFloat;
@@ -319,13 +326,13 @@ Size ShardedMemory::HeadForwardBackward(const Size& x) {
   Size grad_normed = take(rows() * hidden_row);
   grad_widened.reset();
   {
-    const int64_t weight_numel = head_rows_ * shape().hidden;
+    const int64_t weight_numel = head_rows_ * batch_.hidden;
     Size sum = take(weight_numel * kFloat);
     take(chunk_tensors * chunk_bytes);
-    if (shape().element_bytes == kFloat) {
+    if (batch_.element_bytes == kFloat) {
       gradients.push_back(sum);
     } else {
-      gradients.push_back(take(weight_numel * shape().element_bytes));
+      gradients.push_back(take(weight_numel * batch_.element_bytes));
     }
   }
   normed.reset();
@@ -333,7 +340,7 @@ Size ShardedMemory::HeadForwardBackward(const Size& x) {
   grad_normed.reset();
   norm_saved.reset();
   if (!all_rows) {
-    Size spread = ledger_.Take(MemoryKind::kActivations, tokens() * hidden_row);
+    Size spread = ledger_.Take(MemoryKind::kActivations, batch_.tokens * hidden_row);
     x_gradient = std::move(spread);
   }
   AddGradients(stages());

@@ -6,12 +6,14 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "common/model/parameter_table.h"
-#include "common/plan/block_memory.h"
+#include "common/plan/counted_ops.h"
+#include "common/plan/layer_memory.h"
 #include "common/plan/memory_ledger.h"
 #include "common/plan/rank_memory.h"
 
@@ -55,9 +57,6 @@ class ShardedMemory {
   };
 
   MemoryKind Kind(MemoryKind of_policy) const;
-  // Properties that all layers share: tokens, width, type, kernels.
-  const BlockShape& shape() const { return shapes_.front(); }
-  int64_t tokens() const { return shape().tokens; }  // of this rank
   int64_t rows() const;
   // Bytes of the rows in the float32 that a value head reads.
   int64_t WidenedRowBytes() const;
@@ -80,7 +79,9 @@ class ShardedMemory {
   // stage.
   void AddGradients(int stage);
 
-  Size RunStage(int stage, BlockGraph::Mode mode, BlockGraph& graph);
+  // `layer`: set to the graph of a stage that has one.
+  Size RunStage(int stage, const Size& x, LayerMemory::Mode mode,
+                std::unique_ptr<LayerMemory>& layer);
   void HeadForward();
   Size HeadForwardBackward(const Size& x);
 
@@ -90,7 +91,7 @@ class ShardedMemory {
   const RankWorkload& workload_;
   const Role role_;
   const model::ParameterTable table_;
-  std::vector<BlockShape> shapes_;  // of each layer
+  const CountedBatch batch_;
   const int64_t shard_ranks_;
   const bool alone_;         // the shards are the units
   const int64_t vocab_;      // rows of the embedding on this rank

@@ -1,6 +1,5 @@
 // AttentionSpec: grouped-query attention (2305.13245) of one layer as numbers, without tensors: its
-// sizes, the heads that a rank computes, its parameters and its cache. attention_layer.h computes
-// it.
+// sizes, the heads that a rank computes, its parameters and its cache. layer_forward.h computes it.
 //
 //   AttentionSpec spec{.num_heads = 8, .num_kv_heads = 2, .head_dim = 64};
 //   AttentionParameters at = DeclareAttention(spec, 512, "model.layers.0.", {}, declarations);

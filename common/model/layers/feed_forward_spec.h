@@ -1,5 +1,5 @@
 // FeedForwardSpec: a gated feed-forward layer (SwiGLU, 2002.05202) as numbers, without tensors: its
-// sizes and its parameters. feed_forward_layer.h computes it.
+// sizes and its parameters. layer_forward.h computes it.
 #ifndef TANDEM_COMMON_MODEL_LAYERS_FEED_FORWARD_SPEC_H_
 #define TANDEM_COMMON_MODEL_LAYERS_FEED_FORWARD_SPEC_H_
 

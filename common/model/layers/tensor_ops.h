@@ -1,0 +1,80 @@
+// TensorOps: the operations of a layer's forward pass (layer_forward.h) on tensors. Linear layers
+// are split over tensor-parallel ranks like Megatron's (1909.08053).
+#ifndef TANDEM_COMMON_MODEL_LAYERS_TENSOR_OPS_H_
+#define TANDEM_COMMON_MODEL_LAYERS_TENSOR_OPS_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <optional>
+
+#include "common/comm/process_group.h"
+#include "common/model/attention.h"
+#include "common/model/layers/attention_spec.h"
+#include "common/model/norm.h"
+#include "common/model/parameter_provider.h"
+#include "common/model/recomputation.h"
+#include "common/model/rotary.h"
+
+namespace tandem::model {
+
+// Inputs of every operation besides its activations.
+struct OpContext {
+  const ParameterProvider& params;
+  comm::ProcessGroup* tensor_group = nullptr;  // null: the layer is not split
+  // Receives the inputs of products and of attention that can be recomputed; null: all are kept.
+  Recomputation* recomputation = nullptr;
+  double eps = 0;  // of the norms
+};
+
+// A layer's attention. `attention` provides the past tokens: whole sequences in the trainer, a
+// paged cache in the rollout, where `layer` finds the layer's part.
+struct LayerAttention {
+  const AttentionSpec& spec;
+  QkvShape shape;  // of this rank's heads
+  int64_t layer = 0;
+  const Rotary& rotary;
+  Attention& attention;
+};
+
+// Lives as long as one layer's forward pass; the arguments must outlive it. Single-threaded.
+class TensorOps {
+ public:
+  using Tensor = at::Tensor;
+  using Residual = model::Residual;
+  using Normed = ResidualNorm;
+
+  TensorOps(const OpContext& context, const LayerAttention& attention)
+      : context_(context), attention_(attention) {}
+
+  // Adds the previous sub-layer's output and normalises the sum, in one pass over the rows.
+  // weight: [hidden].
+  ResidualNorm AddNorm(const Residual& in, int weight);
+
+  // Returns x [num_tokens, in], identical on every rank, times this rank's rows of the weight.
+  // `tag` names the layer in errors of collectives.
+  at::Tensor ColumnParallel(const at::Tensor& x, int weight, int bias, const char* tag);
+
+  // Returns x [num_tokens, this rank's inputs] times its columns of the weight, summed over the
+  // ranks; the bias is added once.
+  at::Tensor RowParallel(const at::Tensor& x, int weight, int bias, const char* tag);
+
+  // qkv: [num_tokens, q_size + 2 kv_size] of this rank. Rotates the heads, behind their norms if
+  // there are any, and attends. Returns [num_tokens, q_size].
+  at::Tensor Attend(const at::Tensor& qkv, int q_norm, int k_norm);
+
+  // gate_up: [num_tokens, 2 intermediate]. Returns [num_tokens, intermediate].
+  at::Tensor SwiGlu(const at::Tensor& gate_up);
+
+ private:
+  std::optional<at::Tensor> Optional(int index) const;
+  at::Tensor Project(const at::Tensor& x, int weight, int bias) const;
+  HeadRotation RotationOf(int q_norm, int k_norm) const;
+
+  const OpContext& context_;
+  const LayerAttention& attention_;
+};
+
+}  // namespace tandem::model
+
+#endif  // TANDEM_COMMON_MODEL_LAYERS_TENSOR_OPS_H_
