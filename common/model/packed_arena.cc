@@ -36,6 +36,7 @@ PackedArena::PackedArena(const ParameterTable& table, at::ScalarType dtype, bool
     memory_bytes_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
   }
   memory_ = kernels::AllocateBytes(memory_bytes_);
+  // Products also read the padding of panels and tiles, which Write() never fills.
   std::memset(memory_.get(), 0, static_cast<size_t>(memory_bytes_));
   for (size_t i = 0; i < matrices_.size(); ++i) {
     if (places[i] < 0) continue;
@@ -103,6 +104,7 @@ void PackedArena::CopyTo(Arena& other) const {
 
 void PackedArena::ReleaseMemory() {
   arena_.ReleaseMemory();
+  // Released pages read as zeros again, so the padding stays zero for the next update.
   if (memory_ != nullptr) ReleasePages(memory_.get(), static_cast<size_t>(memory_bytes_));
 }
 

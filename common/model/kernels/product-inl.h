@@ -25,7 +25,8 @@ constexpr int64_t kStripWidth = kTileCols;
 constexpr int64_t kBlockDepth = std::min<int64_t>(384, 6144 / kStripWidth);
 constexpr int64_t kLeftScratch = kBlockRows * kBlockDepth;
 
-// Splits k into blocks of about the same depth.
+// Splits k into blocks of about the same depth. A short last block would load and store all sums
+// for little work. The cuts do not show in the result: each sum continues from what C holds.
 inline int64_t EvenDepth(int64_t k, int64_t most) {
   const int64_t blocks = std::max<int64_t>(1, (k + most - 1) / most);
   const int64_t even = (k + blocks - 1) / blocks;

@@ -103,6 +103,7 @@ void RmsNormRowsOf(const RmsNormForward& args, int64_t begin, int64_t end) {
       AddRow(x, static_cast<const T*>(args.delta) + i * size, size, sum);
       x = sum;
     }
+    // Uses the stored, rounded sum: it is the residual stream that later blocks add to.
     const float mean = SumOfSquares(x, size) / static_cast<float>(size);
     const float inverse_rms = 1.0f / std::sqrt(mean + args.eps);
     if (args.inverse_rms != nullptr) args.inverse_rms[i] = inverse_rms;

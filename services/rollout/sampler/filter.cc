@@ -51,6 +51,7 @@ Candidate Reach(const Row& row, const std::vector<Candidate>& sorted, double wan
 }  // namespace
 
 void TopK(const Row& row, int64_t k, std::vector<Candidate>& kept) {
+  // Room for k more candidates between two selections makes their cost linear in the row.
   const int64_t capacity = std::max<int64_t>(2 * k, 128);
   kept.resize(capacity);
   int64_t count = 0;
@@ -85,6 +86,7 @@ Candidate TopPLast(const Row& row, const std::vector<Candidate>& candidates, dou
 }
 
 Candidate TopPLast(const Row& row, double top_p) {
+  // Only the members of the bin at which top_p is reached need sorting, not the vocabulary.
   const Bins bins(row);
   std::array<double, kBins> sums{};
   float weights[kSumBlock];
