@@ -14,6 +14,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
+// Above kMaxPeerTag, so that no message ever matches them.
 constexpr int kBreakTag = 0x7fffffff;
 constexpr int kWatchTag = 0x7ffffffe;
 constexpr uint32_t kMaxPeerTag = 0x3fffffff;

@@ -120,6 +120,8 @@ absl::StatusOr<std::vector<FileDescriptor>> ConnectMesh(LinkFamily& family, int 
       RankKey(rank),
       absl::StrCat(absl::BytesToHexString(listener.address), " ", absl::BytesToHexString(nonce)),
       deadline));
+  // Connecting needs no accept: the connection completes in the peer's backlog, which holds all
+  // ranks. So a rank that still connects itself holds up nobody.
   for (int peer = 0; peer < rank; ++peer) {
     ASSIGN_OR_RETURN(links[peer], ConnectToRank(family, rank, peer, store, deadline, cancelled));
   }

@@ -93,6 +93,7 @@ class LocalFamily : public LinkFamily {
   // As far as the system allows it.
   void HoldMuch(const FileDescriptor& fd) const {
     if (type_ != SOCK_STREAM) return;
+    // SO_SNDBUF is capped by net.core.wmem_max; SO_SNDBUFFORCE is not, but needs CAP_NET_ADMIN.
     if (setsockopt(fd.get(), SOL_SOCKET, SO_SNDBUFFORCE, &kStreamBytes, sizeof(kStreamBytes)) == 0)
       return;
     setsockopt(fd.get(), SOL_SOCKET, SO_SNDBUF, &kStreamBytes, sizeof(kStreamBytes));
@@ -130,6 +131,8 @@ struct DescriptorMessage {
 }  // namespace
 
 std::string LocalLinks::Place() {
+  // The boot id names the host; abstract socket names exist within one network namespace; and peers
+  // of another user are refused.
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
   char network[PATH_MAX] = {};

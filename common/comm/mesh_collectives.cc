@@ -11,6 +11,7 @@ namespace {
 constexpr int64_t kBlockBytes = 512 << 10;
 // Up to this size a collective uses one message each way, because round trips dominate its time.
 constexpr int64_t kSmallBytes = 64 << 10;
+// Peers that are ahead send the second block while the first waits for the slowest.
 constexpr int kBlocksUnderWay = 2;
 
 }  // namespace
@@ -39,6 +40,7 @@ struct CollectiveMessages::Blocks {
   // A part of the block has come.
   void Arrive(int64_t block) {
     if (--missing[block] > 0) return;
+    // In rank order, whichever part came last: every run adds alike.
     std::vector<const void*> sources(size);
     for (int peer = 0; peer < size; ++peer) sources[peer] = Scratch(block, peer);
     sources[rank] = own + Begin(block);
@@ -65,6 +67,7 @@ CollectiveMessages::MessagePtr CollectiveMessages::Add(bool is_send, int peer,
 
 std::vector<int> CollectiveMessages::Peers() const {
   std::vector<int> peers;
+  // From the next rank on, so that not all ranks send to rank 0 first.
   for (int step = 1; step < size_; ++step) peers.push_back((rank_ + step) % size_);
   return peers;
 }

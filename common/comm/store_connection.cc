@@ -293,6 +293,7 @@ absl::Status StoreConnection::WaitFor(const std::string& key, absl::Time deadlin
                                       const Cancelled& cancelled) {
   RETURN_IF_ERROR(Reopen(deadline, cancelled)) << "wait for key " << Full(key);
   while (true) {
+    // The store closes a connection that is silent for kStoreIdleTime; asking again keeps it open.
     const absl::Time until = std::min(deadline, absl::Now() + kStoreIdleTime / 2);
     const absl::Status status = WaitOnce(key, until, cancelled);
     if (until == deadline || fd_ < 0 || !absl::IsDeadlineExceeded(status)) return status;

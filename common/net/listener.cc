@@ -26,6 +26,7 @@ absl::StatusOr<Listener> ListenAt(const SocketAddress& address, int backlog, boo
   out.fd = FileDescriptor(socket(address.bytes.ss_family, kind, 0));
   if (!out.fd.is_open()) return SystemError(errno);
   const int on = 1, off = 0;
+  // A restarted process can listen while connections of its predecessor are in TIME_WAIT.
   setsockopt(out.fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   if (address.is_ipv6()) {
     const int& only = both_families ? off : on;
