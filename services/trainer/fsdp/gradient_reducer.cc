@@ -105,6 +105,7 @@ absl::Status GradientReducer::Complete(int unit) {
     rounded.copy_(in_flight_.full);
     options_.pool->Release(std::exchange(in_flight_.full, std::move(rounded)));
   }
+  // A collective overwrites its result, so it must not get a shard that already holds a sum.
   in_flight_.sum = state.touched || !OnDevice(unit)
                        ? options_.pool->Acquire(state.shard.numel(), at::kFloat).tensor
                        : state.shard;
