@@ -156,6 +156,7 @@ absl::Status RelaySender::SendDelta(const RelayedBucket& relayed, Slot& slot) {
     slot.size = size.view(at::kLong);
     RETURN_IF_ERROR(ops_.Transfer(words, slot.size));
   }
+  // The size goes first: the peer posts a receive of exactly so many bytes.
   RETURN_IF_ERROR(Send(slot.size, relayed, slot));
   return Send(slot.coded.narrow(0, 0, stats.coded_bytes), relayed, slot);
 }
