@@ -134,6 +134,8 @@ absl::Status StoreConnection::Establish(absl::Time deadline, const Cancelled& ca
 
 absl::Status StoreConnection::Reopen(absl::Time deadline, const Cancelled& cancelled) {
   if (fd_ < 0) return absl::OkStatus();  // the call that comes says so
+  // Looks before it writes: a query without a reply (kSet) would be lost unnoticed on a connection
+  // that the store has closed.
   char byte;
   const ssize_t n = recv(fd_, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
   if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR))) return absl::OkStatus();

@@ -36,7 +36,8 @@ constexpr int64_t kTaskRows = 256;
 constexpr int64_t kFewRows = 64;
 // Bytes of a right side that are packed at once: the last-level cache may hold them.
 constexpr int64_t kPackedBytes = int64_t{16} << 20;
-// Below this many multiplications and elements read, a second thread costs more than it saves.
+// Below this many multiplications and elements read, a second thread costs more than it saves. Both
+// count, because a product of few rows costs what it reads, not what it multiplies.
 constexpr int64_t kSharedWork = int64_t{1} << 21;
 constexpr int64_t kSharedElements = int64_t{1} << 16;
 
