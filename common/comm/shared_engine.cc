@@ -125,6 +125,7 @@ void SharedEngine::Help() {
   while (true) {
     {
       absl::MutexLock lock(&mu_);
+      // No deadline: there is nothing to do, or a waiter does it, who then signals.
       while (!stopping_ && (num_under_way_.load() == 0 || waiter_.load())) changed_.Wait(&mu_);
       if (stopping_) return;
     }

@@ -215,6 +215,7 @@ class SharedMemoryGroup : public ProcessGroup, public TakingGroup, public KnowsT
 
   // A tensor cut into a slice for each rank, the last ones shorter or empty: where one begins.
   static int64_t SliceBegin(const at::Tensor& tensor, int rank, int size) {
+    // A multiple of every element's size, so that no element is cut.
     constexpr int64_t kAlignment = 64;
     const int64_t slice = (SizeOf(tensor) / size + kAlignment) / kAlignment * kAlignment;
     return std::min(SizeOf(tensor), rank * slice);

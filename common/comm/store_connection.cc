@@ -70,6 +70,7 @@ absl::StatusOr<int> ConnectTo(const net::SocketAddress& address, absl::Time dead
     close(fd);
     return status;
   }
+  // Nagle's algorithm would hold a small query back until the one before is acknowledged.
   const int on = 1;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
   return fd;

@@ -177,6 +177,7 @@ absl::Status TlsSession::Shake(const FileDescriptor& socket, absl::Time deadline
     SSL_set_connect_state(ssl_.get());
   }
   while (true) {
+    // OpenSSL's error queue is the thread's: an older entry would be taken for this call's.
     ERR_clear_error();
     const int result = SSL_do_handshake(ssl_.get());
     absl::Status error = result == 1 ? absl::OkStatus() : ErrorOf(result);

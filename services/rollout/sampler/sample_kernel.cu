@@ -105,6 +105,7 @@ __device__ int32_t IdOfTie(const Row& row, const Last& last, uint32_t key,
     if (tied && seen + before + 1 == wanted) shared.id = static_cast<int32_t>(i);
     __syncthreads();
     const int32_t id = shared.id;
+    // Nobody may write shared.id again before all have read it.
     __syncthreads();
     return id;
   }
@@ -166,6 +167,7 @@ __device__ Reached Reach(const Row& row, const Last& last, unsigned long long wa
     __syncthreads();
     prefix = shared.key;
     wanted = shared.left;
+    // The next digit clears the bins and writes both again.
     __syncthreads();
   }
   return {prefix, wanted};
@@ -189,6 +191,7 @@ __device__ Last TopP(const Row& row, const Last& last, double top_p, Shared& sha
   if (threadIdx.x % kWarp == 0) atomicAdd(&shared.left, sum);
   __syncthreads();
   const unsigned long long total = shared.left;
+  // Reach() writes shared.left again, after all have read the total.
   __syncthreads();
   auto wanted = static_cast<unsigned long long>(ceil(top_p * static_cast<double>(total)));
   wanted = wanted < 1 ? 1 : wanted > total ? total : wanted;

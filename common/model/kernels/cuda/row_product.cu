@@ -58,6 +58,9 @@ class TileSums<__nv_bfloat16> {
     float* const own = staged[Warp()];
     for (int i = 0; i < 2; ++i) {
       for (int j = 0; j < 2; ++j) {
+        // Which lane holds which element of a fragment is not specified, so they pass through
+        // memory. The barriers: all lanes have stored before one reads, and have read before the
+        // next tile.
         tiles_[i][j].Store(own);
         __syncwarp();
         for (int e = static_cast<int>(threadIdx.x) % kWarp; e < kWarpTile * kWarpTile; e += kWarp) {
@@ -73,6 +76,7 @@ class TileSums<__nv_bfloat16> {
   __device__ static int Row(int i) { return (Warp() / 2 * 2 + i) * kWarpTile; }
   __device__ static int Column(int j) { return (Warp() % 2 * 2 + j) * kWarpTile; }
 
+  // Two by two, so that each operand's 16 by 16 elements are used twice.
   WarpTile tiles_[2][2];
 };
 
@@ -111,6 +115,7 @@ class TileSums<float> {
   }
 
  private:
+  // A thread has 8 by 4 sums: twelve loads from shared memory feed 32 multiply-adds.
   static constexpr int kAcross = 16;  // threads side by side
   static constexpr int kDown = kThreads / kAcross;
   static constexpr int kRows = kTile / kDown;
