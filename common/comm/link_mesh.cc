@@ -63,6 +63,7 @@ class Door {
     for (size_t i = 0; i < guests_.size(); ++i) entries.push_back({guests_.fd(i), POLLIN, 0});
     poll(entries.data(), entries.size(), static_cast<int>(absl::ToInt64Milliseconds(kCancelLook)));
     int admitted = 0;
+    // Before the sweep and before new guests, because entries and guests share their indices.
     for (size_t i = 0; i + 1 < entries.size(); ++i) {
       if (entries[i + 1].revents != 0 && guests_.Hear(i)) ++admitted;
     }

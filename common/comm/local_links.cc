@@ -19,6 +19,7 @@
 namespace tandem::comm {
 namespace {
 
+// Anyone on the host can connect to an abstract socket, and these links hand over memory.
 bool IsOurUser(const FileDescriptor& fd) {
   ucred peer = {};
   socklen_t length = sizeof(peer);
@@ -90,7 +91,7 @@ class LocalFamily : public LinkFamily {
     return fd;
   }
 
-  // As far as the system allows it.
+  // Sets a stream's buffer to kStreamBytes, as far as the system allows it.
   void HoldMuch(const FileDescriptor& fd) const {
     if (type_ != SOCK_STREAM) return;
     // SO_SNDBUF is capped by net.core.wmem_max; SO_SNDBUFFORCE is not, but needs CAP_NET_ADMIN.

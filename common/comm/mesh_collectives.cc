@@ -67,7 +67,6 @@ CollectiveMessages::MessagePtr CollectiveMessages::Add(bool is_send, int peer,
 
 std::vector<int> CollectiveMessages::Peers() const {
   std::vector<int> peers;
-  // From the next rank on, so that not all ranks send to rank 0 first.
   for (int step = 1; step < size_; ++step) peers.push_back((rank_ + step) % size_);
   return peers;
 }
@@ -132,7 +131,7 @@ void CollectiveMessages::AllReduce(std::byte* data, int64_t bytes, const Reducti
     // All to all, each rank reduces. What is sent is a copy, for the result takes its place.
     const auto copy = std::make_shared<std::vector<std::byte>>(data, data + bytes);
     ReduceSlice(data, copy->data(), bytes, reduction);
-    // The copy is held by the messages that are made of it, and those that it is added to.
+    // Each message that sends the copy, or brings what is added to it, keeps it alive.
     for (const auto& message : messages_) {
       message->then = [then = std::move(message->then), copy] { then(); };
     }

@@ -36,7 +36,7 @@ std::string TagOf(const SocketHeader& header) {
   return std::string(header.tag, strnlen(header.tag, sizeof(header.tag)));
 }
 
-// What is left of header and data.
+// The parts of header and data that have not moved yet.
 struct Remainder {
   explicit Remainder(SocketMessage& message) {
     const int64_t of_header = std::max<int64_t>(0, kHeaderBytes - message.moved);
@@ -285,7 +285,7 @@ bool SocketEngine::StepReceives(Line& line, const SocketMessage* wanted) {
     if (!in_header && HasMoved(message)) {
       const bool releases = message.then != nullptr;
       Complete(line.receives);
-      // What it has made ready may be on a link that was looked at already.
+      // `then` may have released a message on a link that this step has already passed.
       if (nudge_.is_open() && (releases || moved >= kMostAtATime)) return false;
       continue;
     }

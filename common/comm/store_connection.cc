@@ -38,7 +38,7 @@ absl::Status PollUntil(int fd, short events, absl::Time deadline, const Cancelle
     pollfd entries[2] = {{fd, events, 0}, {stop_fd, POLLIN, 0}};  // one below zero is passed over
     const absl::Duration wait =
         std::clamp(left, absl::ZeroDuration(), cancelled ? kReadLook : absl::Seconds(10));
-    // Rounded up, lest the last millisecond be spent spinning.
+    // Rounded up, so that the last millisecond is not spent spinning.
     const int ready = poll(
         entries, 2, static_cast<int>(absl::ToInt64Milliseconds(wait + absl::Microseconds(999))));
     if (ready > 0 && entries[0].revents != 0) return absl::OkStatus();
@@ -126,7 +126,7 @@ absl::Status StoreConnection::Establish(absl::Time deadline, const Cancelled& ca
     fd_ = *fd;
     const absl::Status greeted = Greet(deadline, cancelled);
     if (greeted.ok()) return greeted;
-    // Nobody has proven anything on it: no query may follow.
+    // The store has proven nothing on this connection, so no query may follow.
     if (fd_ >= 0) close(std::exchange(fd_, -1));
     if (!absl::IsUnavailable(greeted) || absl::Now() + pause >= deadline) return greeted;
     absl::SleepFor(pause);

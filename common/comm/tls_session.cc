@@ -40,7 +40,8 @@ void Require(bool done, const char* what) {
 
 }  // namespace
 
-// What OpenSSL calls. Its own socket BIO would raise SIGPIPE, and write record by record.
+// The functions that OpenSSL calls. Its own socket BIO would raise SIGPIPE, and write record by
+// record.
 struct TlsCallbacks {
   static TlsSession* Of(BIO* bio) { return static_cast<TlsSession*>(BIO_get_data(bio)); }
   static TlsSession* Of(SSL* ssl) { return static_cast<TlsSession*>(SSL_get_app_data(ssl)); }

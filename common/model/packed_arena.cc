@@ -22,6 +22,8 @@ PackedArena::PackedArena(const ParameterTable& table, at::ScalarType dtype, bool
       element_bytes_(static_cast<int64_t>(c10::elementSize(dtype))),
       arena_(table, dtype, at::kCPU,
              [&](int index) {
+               // A tied embedding lies here too: its rows are looked up besides being multiplied
+               // by.
                return packs && IsPacked(table, dtype, index) && index != table.embedding();
              }),
       matrices_(table.parameters().size()) {

@@ -293,7 +293,7 @@ absl::Status TensorSink::AddToSums(absl::Span<const Piece* const> pieces) {
     held.slot = tensor;
     ForRuns(*piece, [&](int64_t offset, int64_t size) { AppendPart(held, offset, size, runs_); });
   }
-  // Also where there is nothing to digest: the bucket's buffer is free when this returns.
+  // Synchronizes even if there is nothing to digest: the bucket's buffer is free when this returns.
   return runs_.empty() ? ops_.Synchronize() : ops_.Digest(runs_, absl::MakeSpan(sums_));
 }
 

@@ -86,7 +86,6 @@ Candidate TopPLast(const Row& row, const std::vector<Candidate>& candidates, dou
 }
 
 Candidate TopPLast(const Row& row, double top_p) {
-  // Only the members of the bin at which top_p is reached need sorting, not the vocabulary.
   const Bins bins(row);
   std::array<double, kBins> sums{};
   float weights[kSumBlock];

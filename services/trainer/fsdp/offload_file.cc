@@ -37,7 +37,7 @@ void Unmap(void* context) {
   total_bytes_of_process -= static_cast<int64_t>(mapping->size_bytes);
 }
 
-// Null where the tensor rests in no file.
+// Null if the tensor is in no file.
 const Mapping* MappingOf(const at::Tensor& tensor) {
   if (!tensor.defined()) return nullptr;
   const at::DataPtr& data = tensor.storage().data_ptr();
@@ -89,6 +89,7 @@ absl::StatusOr<at::Tensor> OffloadFile::Zeros(int64_t numel, at::ScalarType dtyp
                                       size_bytes_, " of this rank's training state there"));
     }
     mapping->offset = size_bytes_;
+    // mmap() takes offsets of whole pages only.
     size_bytes_ += (static_cast<int64_t>(size_bytes) + page - 1) / page * page;
   }
   mapping->data =
@@ -113,7 +114,7 @@ int64_t OffloadFile::total_bytes() { return total_bytes_of_process; }
 
 void Prefetch(const at::Tensor& tensor) {
   const Mapping* const mapping = MappingOf(tensor);
-  // Advice: where it is refused the bytes come when they are touched.
+  // Only advice: if it is refused, the bytes come when they are touched.
   if (mapping != nullptr) madvise(mapping->data, mapping->size_bytes, MADV_WILLNEED);
 }
 
