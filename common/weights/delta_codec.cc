@@ -49,7 +49,7 @@ T Load(const std::byte* elements, int64_t i) {
 // Codes into `payload` while that is the smaller form; counts to the end in any case.
 template <typename T>
 Header Encode(const std::byte* base, const std::byte* next, int64_t elements, std::byte* payload) {
-  // 4096 elements: when their differences are taken, the first-level cache still has them.
+  // 4096 elements: when their differences are taken, the core's cache still has them.
   constexpr int64_t kMaskWords = 64;
   // If nearly everything changes, coding takes longer than sending: ten nanoseconds per change.
   constexpr int64_t kLeastSeen = int64_t{1} << 16;

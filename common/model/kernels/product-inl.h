@@ -45,7 +45,7 @@ struct Left {
 
 // A tile's elements in reading order, so that beside a panel the tile stays in the first-level
 // cache. It takes 9 KiB there (AVX2); spread over the rows of a column-major A it would take 24 KiB
-// of cache lines, and weight gradients would be a seventh slower.
+// of cache lines, and weight gradients would be an eighth slower.
 constexpr int64_t kTileSize = kTileRows * kBlockDepth;
 
 template <typename T>

@@ -17,7 +17,8 @@ namespace tandem::model::kernels::HWY_NAMESPACE {
 
 constexpr int64_t kStep = kLanes;
 
-// Sums over a row: whole registers first, lane by lane, then the tail.
+// Sums over a row: whole registers first, lane by lane, then the tail. The order depends on the
+// size alone, so a row has the same bits in every batch.
 template <typename T>
 float SumOfSquares(const T* x, int64_t size) {
   const Floats d;

@@ -63,6 +63,7 @@ absl::Status GradientReducer::Add(absl::Span<const int> parameters,
     const at::Tensor slot = flat.narrow(0, parameter.offset, parameter.numel).view(parameter.shape);
     std::vector<bool>& written = units_[parameter.unit].written;
     const int index = index_in_unit_[parameters[i]];
+    // The first gradient is copied, so that the buffer need not be cleared before.
     if (written[index]) {
       slot.add_(gradients[i].to(slot.device()));
     } else {

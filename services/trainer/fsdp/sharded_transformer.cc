@@ -462,6 +462,7 @@ absl::StatusOr<at::Tensor> ShardedTransformer::ForwardStages(Pass& pass,
   for (int64_t s = 0; s < num_stages(); ++s) {
     pass.place = StageName(s);
     RETURN_IF_ERROR(gatherer_->Enter(s));
+    // A rank without tokens enters every step all the same: its peers' collectives wait for it.
     if (pass.empty) continue;
     const PhaseClock::Scope scope(clock_, Phase::kForward, pass.place);
     Boundary& boundary = boundaries[s];

@@ -73,6 +73,7 @@ absl::Status UnitGatherer::Enter(size_t step) {
     // A step before its gather starts: that reads the shard, which may have to come from disk.
     for (const int unit : steps_[end]) Prefetch(units_[unit].shard);
   }
+  // Waits for this step's units only; the prefetched ones arrive while it computes.
   for (const int unit : steps_[step]) RETURN_IF_ERROR(Finish(unit));
   return absl::OkStatus();
 }
