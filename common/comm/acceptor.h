@@ -48,6 +48,7 @@ class Acceptor {
   }
 
  private:
+  // After so many, the caller's other sockets have their turn.
   static constexpr int kMaxAtOnce = 64;
   static constexpr absl::Duration kPause = absl::Milliseconds(100);
 

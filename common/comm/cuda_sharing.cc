@@ -73,6 +73,8 @@ class CudaSharing : public DeviceSharing {
     RETURN_IF_ERROR(
         Explain("event", cudaEventCreateWithFlags(holder->filled.out(),
                                                   cudaEventDisableTiming | cudaEventInterprocess)));
+    // The peer's stream waits for this event, so neither host waits for the work that fills the
+    // bytes.
     RETURN_IF_ERROR(Explain("record", cudaEventRecord(holder->filled.get(), Stream())));
     Header header{};
     header.size_bytes = static_cast<int64_t>(tensor.nbytes());
@@ -121,6 +123,8 @@ class CudaSharing : public DeviceSharing {
                         static_cast<size_t>(wanted), cudaMemcpyDeviceToDevice, Stream())));
     RETURN_IF_ERROR(Explain("record", cudaEventRecord(taken.get(), Stream())));
     while (true) {
+      // cudaEventSynchronize() has no time-out. The owner reuses its bytes after our answer, so the
+      // copy must be over, not just queued.
       const cudaError_t state = cudaEventQuery(taken.get());
       if (state != cudaErrorNotReady) return Explain("copy", state);
       if (absl::Now() >= deadline) {

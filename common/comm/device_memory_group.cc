@@ -169,6 +169,7 @@ class Ranks {
 
   void Complete(Transfer& transfer, absl::Status status) {
     transfer.done = true;
+    // Until now a peer could still be copying from the bytes.
     transfer.offered.holder = nullptr;
     transfer.status = status;
     if (status.ok()) return;

@@ -51,6 +51,8 @@ absl::StatusOr<std::unique_ptr<DeviceMesh>> DeviceMesh::Create(const MeshShape& 
   const int shard = rank / shape.tp % shape.dp_shard;
   const int replicate = rank / shape.tp / shape.dp_shard;
   const int sequence = shard / shape.sequence;
+  // Joining waits for all members, so all ranks join the kinds of groups in one order; otherwise
+  // two ranks could wait in different groups for each other.
   ASSIGN_OR_RETURN(mesh->world_, join("world", 0, rank, shape.size()));
   ASSIGN_OR_RETURN(mesh->shard_,
                    join("shard", replicate * shape.tp + tensor, shard, shape.dp_shard));

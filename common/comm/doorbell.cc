@@ -26,6 +26,8 @@ void Pause() {
 }  // namespace
 
 void Doorbell::Ring() {
+  // Sequentially consistent, as in Sleep(): either this sees the sleeper, or the sleeper's futex
+  // call sees the ring. Without FUTEX_PRIVATE_FLAG, because the sleepers are in other processes.
   rings_.fetch_add(1);
   if (sleepers_.load() != 0) {
     syscall(SYS_futex, &rings_, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);

@@ -211,8 +211,8 @@ class GlooGroup : public ProcessGroup, public KnowsTransport {
   const std::shared_ptr<GlooState> state_;
 };
 
-// Gloo writes to peers that may have gone. The error is wanted, not the signal, which would end a
-// process that says nothing of it.
+// Gloo writes to peers that may be gone. The error is enough: the signal that comes with it would
+// end the process without a word.
 void IgnoreBrokenPipes() {
   struct sigaction action {};
   if (sigaction(SIGPIPE, nullptr, &action) == 0 && action.sa_handler == SIG_DFL) {

@@ -179,7 +179,8 @@ class DeviceLinks : public GlooLinks {
 
   Device* tcp_device() const { return static_cast<Device*>(dynamic_cast<void*>(device_.get())); }
 
-  // Gloo keeps the descriptor's number until the device goes; what is behind it is no socket then.
+  // Gloo closes this descriptor's number when the device goes. Until then the number must not
+  // become another file's, so /dev/null takes the socket's place.
   absl::Status CloseListener(const std::string& address) {
     ASSIGN_OR_RETURN(const int fd, FindListener(address));
     tcp_device()->unregisterDescriptor(fd, nullptr);

@@ -14,6 +14,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
+// Above kMaxPeerTag, so that no message ever matches them.
 constexpr int kBreakTag = 0x7fffffff;
 constexpr int kWatchTag = 0x7ffffffe;
 constexpr uint32_t kMaxPeerTag = 0x3fffffff;
@@ -189,7 +190,8 @@ absl::Status GlooState::status() const {
 
 void GlooState::CallOff(int peer) {
   for (const auto& issued : under_way_) {
-    // Once: who waits asks a second time whether it was done already.
+    // Once only: Wait() asks again whether the message was done before it was called off, and a
+    // second abort() would end that wait too.
     if (issued->op.peer != peer || !issued->is_message || issued->called_off) continue;
     issued->called_off = true;
     issued->work->abort();

@@ -78,7 +78,8 @@ class GlooState {
   absl::Status status() const;
 
  private:
-  // Completion state, updated by Gloo's threads, which may outlive the group.
+  // Completion state, updated by Gloo's threads, which may outlive the group. Lock order: the
+  // state's mu_ before this mu.
   struct Shared {
     absl::Mutex mu;
     int unfinished ABSL_GUARDED_BY(mu) = 0;  // collectives

@@ -118,6 +118,7 @@ absl::StatusOr<LinkPlan> PlanLinks(const std::string& group, int rank, bool has_
   plan.within_place = true;
   plan.within_host = true;
   plan.encrypted.resize(entries.size(), false);
+  // All ranks compare with rank 0, so that all reach the same verdict.
   const DataPlaneEncryption encryption = entries[0].data_plane.encryption;
   for (size_t peer = 1; peer < entries.size(); ++peer) {
     if (entries[peer].data_plane.encryption != encryption) {

@@ -18,6 +18,7 @@ std::string LinkProof(const std::string& secret, const std::string& nonce, int f
 
 bool LinkGuests::Add(FileDescriptor fd, std::string name, absl::Time now) {
   Guest guest{std::move(fd), std::move(name), {}, 0, now + kGreetingTime};
+  // A rank's greeting usually arrives with its connection, which then never counts as a guest.
   if (Hear(guest)) return true;
   if (!guest.fd.is_open()) return false;
   if (guests_.size() >= kMaxGuests) RefuseOldest();
@@ -43,6 +44,7 @@ bool LinkGuests::Hear(Guest& guest) {
     Refuse(guest);
     return false;
   }
+  // The entry stays, closed, until Sweep(): the caller's indices remain valid.
   links_[greeting.rank] = std::move(guest.fd);
   guest.fd = FileDescriptor();
   return true;

@@ -63,6 +63,7 @@ class Door {
     for (size_t i = 0; i < guests_.size(); ++i) entries.push_back({guests_.fd(i), POLLIN, 0});
     poll(entries.data(), entries.size(), static_cast<int>(absl::ToInt64Milliseconds(kCancelLook)));
     int admitted = 0;
+    // Before the sweep and before new guests, because entries and guests share their indices.
     for (size_t i = 0; i + 1 < entries.size(); ++i) {
       if (entries[i + 1].revents != 0 && guests_.Hear(i)) ++admitted;
     }
@@ -120,6 +121,8 @@ absl::StatusOr<std::vector<FileDescriptor>> ConnectMesh(LinkFamily& family, int 
       RankKey(rank),
       absl::StrCat(absl::BytesToHexString(listener.address), " ", absl::BytesToHexString(nonce)),
       deadline));
+  // Connecting needs no accept: the connection completes in the peer's backlog, which holds all
+  // ranks. So a rank that still connects itself holds up nobody.
   for (int peer = 0; peer < rank; ++peer) {
     ASSIGN_OR_RETURN(links[peer], ConnectToRank(family, rank, peer, store, deadline, cancelled));
   }

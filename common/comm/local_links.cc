@@ -19,6 +19,7 @@
 namespace tandem::comm {
 namespace {
 
+// Anyone on the host can connect to an abstract socket, and these links hand over memory.
 bool IsOurUser(const FileDescriptor& fd) {
   ucred peer = {};
   socklen_t length = sizeof(peer);
@@ -90,9 +91,10 @@ class LocalFamily : public LinkFamily {
     return fd;
   }
 
-  // As far as the system allows it.
+  // Sets a stream's buffer to kStreamBytes, as far as the system allows it.
   void HoldMuch(const FileDescriptor& fd) const {
     if (type_ != SOCK_STREAM) return;
+    // SO_SNDBUF is capped by net.core.wmem_max; SO_SNDBUFFORCE is not, but needs CAP_NET_ADMIN.
     if (setsockopt(fd.get(), SOL_SOCKET, SO_SNDBUFFORCE, &kStreamBytes, sizeof(kStreamBytes)) == 0)
       return;
     setsockopt(fd.get(), SOL_SOCKET, SO_SNDBUF, &kStreamBytes, sizeof(kStreamBytes));
@@ -130,6 +132,8 @@ struct DescriptorMessage {
 }  // namespace
 
 std::string LocalLinks::Place() {
+  // The boot id names the host; abstract socket names exist within one network namespace; and peers
+  // of another user are refused.
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
   char network[PATH_MAX] = {};

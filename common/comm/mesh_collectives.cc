@@ -11,6 +11,7 @@ namespace {
 constexpr int64_t kBlockBytes = 512 << 10;
 // Up to this size a collective uses one message each way, because round trips dominate its time.
 constexpr int64_t kSmallBytes = 64 << 10;
+// Peers that are ahead send the second block while the first waits for the slowest.
 constexpr int kBlocksUnderWay = 2;
 
 }  // namespace
@@ -39,6 +40,7 @@ struct CollectiveMessages::Blocks {
   // A part of the block has come.
   void Arrive(int64_t block) {
     if (--missing[block] > 0) return;
+    // In rank order, whichever part came last: every run adds alike.
     std::vector<const void*> sources(size);
     for (int peer = 0; peer < size; ++peer) sources[peer] = Scratch(block, peer);
     sources[rank] = own + Begin(block);
@@ -129,7 +131,7 @@ void CollectiveMessages::AllReduce(std::byte* data, int64_t bytes, const Reducti
     // All to all, each rank reduces. What is sent is a copy, for the result takes its place.
     const auto copy = std::make_shared<std::vector<std::byte>>(data, data + bytes);
     ReduceSlice(data, copy->data(), bytes, reduction);
-    // The copy is held by the messages that are made of it, and those that it is added to.
+    // Each message that sends the copy, or brings what is added to it, keeps it alive.
     for (const auto& message : messages_) {
       message->then = [then = std::move(message->then), copy] { then(); };
     }

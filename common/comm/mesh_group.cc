@@ -156,6 +156,8 @@ class MeshGroup : public ProcessGroup, public KnowsTransport {
     }
     message->what.bytes = SizeOf(tensor);
     message->data = DataOf(tensor);
+    // Not the collectives' links: there a message that nobody receives yet would hold up the
+    // collectives behind it.
     message->link = size() + peer;  // the second ones
     message->tensors = {tensor};
     return message;

@@ -103,6 +103,8 @@ class NcclState {
  private:
   void CheckDeadlines() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     while (broken_.ok() && !under_way_.empty()) {
+      // A communicator's operations run on one stream, in order, so the first is the oldest
+      // unfinished.
       const Operation& first = under_way_.front();
       try {
         if (first.work->isCompleted()) {
@@ -261,6 +263,7 @@ class NcclGroup : public ProcessGroup, public KnowsTransport {
   absl::Status Barrier(absl::string_view tag) override {
     ASSIGN_OR_RETURN(auto work, AllReduce(at::zeros({1}, at::device(at::kCUDA).dtype(at::kInt)),
                                           ReduceOp::kSum, tag));
+    // The host has to wait here; Wait() would only make the stream wait.
     while (!work->IsCompleted()) {
       RETURN_IF_ERROR(state_->Look());
       absl::SleepFor(kPollPause);

@@ -23,7 +23,7 @@
 namespace tandem::comm {
 namespace {
 
-// Only one that keeps its size: whoever reads beyond the end of a file gets a signal, not an error.
+// Keeps the file's size: a read beyond the end of a file that shrank raises a signal, not an error.
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 absl::Status SystemError(absl::string_view what, int64_t size_bytes) {

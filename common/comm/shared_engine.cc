@@ -17,6 +17,7 @@ namespace {
 // Longest time until a waiting rank notices that a peer has died.
 constexpr absl::Duration kLookInterval = absl::Milliseconds(10);
 
+// A quarter of a rank's notices, so that a rank that has run out of them gets room soon.
 constexpr uint64_t kNoticesBetweenRings = kNoticesOfRank / 4;
 
 }  // namespace
@@ -45,6 +46,8 @@ absl::Status SharedEngine::Meet(absl::Time deadline, const Cancelled& cancelled)
   RingPeers();
   while (true) {
     const uint32_t seen = own_.doorbell.rings();
+    // Before the states: a rank that had ended here and is away below never joined. In the other
+    // order it could have joined and left in between.
     const uint64_t ended = links_->Ended();
     uint64_t away = 0;
     for (int peer = 0; peer < size_; ++peer) {
@@ -79,6 +82,7 @@ absl::Status SharedEngine::Issue(OperationPtr operation, bool waited_for_at_once
   using Stream = SharedOperation::Stream;
   const bool begins =
       has_helper_ ? operation->stream != Stream::kCollective : operation->stream == Stream::kSend;
+  // Without waiting: a thread that holds the lock takes this message in its next step.
   if (begins && step_mu_.TryLock()) {
     while (!operation->done.load(std::memory_order_acquire) && Step(operation.get())) {
     }
@@ -97,11 +101,13 @@ absl::Status SharedEngine::Issue(OperationPtr operation, bool waited_for_at_once
 
 absl::Status SharedEngine::Wait(SharedOperation& operation) {
   if (operation.done.load(std::memory_order_acquire)) return operation.result;
+  // Before the lock is taken, so that the helper stops competing for it.
   waiter_.store(true);
   {
     absl::MutexLock lock(&step_mu_);
     while (true) {
       const uint32_t seen = own_.doorbell.rings();
+      // Ends by the deadline: Step() breaks the group then, and no sleep exceeds kLookInterval.
       const bool moved = Step(&operation);
       if (operation.done.load(std::memory_order_acquire)) break;
       if (!moved) Sleep(seen);
@@ -119,6 +125,7 @@ void SharedEngine::Help() {
   while (true) {
     {
       absl::MutexLock lock(&mu_);
+      // No deadline: there is nothing to do, or a waiter does it, who then signals.
       while (!stopping_ && (num_under_way_.load() == 0 || waiter_.load())) changed_.Wait(&mu_);
       if (stopping_) return;
     }
@@ -141,7 +148,7 @@ bool SharedEngine::Step(const SharedOperation* wanted) {
     EndAll(status());
     return true;
   }
-  // Before anything is looked for: what a rank left behind was there before it left.
+  // Reads the states before all else: whatever a rank wrote before it left is then found below.
   uint64_t left = 0;
   for (int peer = 0; peer < size_; ++peer) {
     const RankState state = segment_->rank(peer).state.load();
@@ -185,12 +192,14 @@ void SharedEngine::TakeIssued() {
 }
 
 bool SharedEngine::CompareNotices() {
+  // Relaxed: only this rank writes it.
   const uint64_t ours = own_.num_notices.load(std::memory_order_relaxed);
   bool moved = false;
   uint64_t fewest = ours;
   for (int peer = 0; peer < size_; ++peer) {
     if (peer == rank_) continue;
     const RankBlock& theirs = segment_->rank(peer);
+    // Pairs with the release in Announce(): the notices that are counted are complete.
     const uint64_t end = std::min(ours, theirs.num_notices.load(std::memory_order_acquire));
     for (; compared_[peer] < end; ++compared_[peer]) {
       const size_t at = compared_[peer] % kNoticesOfRank;
@@ -207,6 +216,7 @@ bool SharedEngine::CompareNotices() {
   }
   const uint64_t before = own_.num_compared.load(std::memory_order_relaxed);
   if (fewest == before) return moved;
+  // Release: a peer that sees a slot as free may overwrite it, so we must have read it before.
   own_.num_compared.store(fewest, std::memory_order_release);
   // A rank that is far ahead may wait for this; ringing for every notice would be wasteful.
   if (fewest / kNoticesBetweenRings != before / kNoticesBetweenRings) RingPeers();
@@ -307,6 +317,7 @@ bool SharedEngine::StepFront(Queue& queue, uint64_t readable) {
 }
 
 void SharedEngine::LookAtPeers(bool moved, uint64_t left) {
+  // A look at the links is a system call, and as long as data moves the peers are there.
   if (moved || is_broken_.load()) return;
   for (Queue* const queue : Queues()) {
     if (queue->empty()) continue;
@@ -320,6 +331,7 @@ void SharedEngine::LookAtPeers(bool moved, uint64_t left) {
   }
   const absl::Time now = absl::Now();
   if (now < next_look_ || num_under_way_.load() == 0) return;
+  // Half, so that a sleep that wakes a little early still finds a look due.
   next_look_ = now + kLookInterval / 2;
   const uint64_t ended = links_->Ended();
   for (int peer = 0; ended != 0 && peer < size_; ++peer) {
@@ -400,6 +412,7 @@ void SharedEngine::EndAll(const absl::Status& cause) {
 
 void SharedEngine::Finish(SharedOperation& operation, absl::Status result) {
   operation.result = std::move(result);
+  // Before `done`, after which the waiter may free the memory that they point into.
   operation.phases.clear();
   operation.tensors.clear();
   --num_under_way_;
@@ -445,6 +458,7 @@ void SharedEngine::Leave() {
     if (is_broken_.load()) EndAll(status());
   }
   RankState in = RankState::kIn;
+  // A rank that failed stays kFailed: its peers must not take that for an orderly leave.
   if (own_.state.compare_exchange_strong(in, RankState::kLeft)) {
     RingPeers();
   }

@@ -105,6 +105,7 @@ class SharedMemoryGroup : public ProcessGroup, public TakingGroup, public KnowsT
     const int64_t element = static_cast<int64_t>(tensor.element_size());
     const ReduceKind kind = ToReduceKind(reduce);
     std::vector<SharedTransfer> phases;
+    // Between two ranks, slices would move as many bytes, in two rounds instead of one.
     if (size() == 2 || bytes <= kSmallBytes) {
       // Everything to everyone, each computes all of it.
       phases.push_back(NewTransfer());
@@ -126,7 +127,7 @@ class SharedMemoryGroup : public ProcessGroup, public TakingGroup, public KnowsT
     } else {
       transfer.ReceiveFromAll(root, DataOf(tensor), SizeOf(tensor));
     }
-    // Who sends goes ahead; who receives needs nobody but the sender.
+    // The root does not wait for the receivers, and a receiver waits for nobody but the root.
     op->awaited_peers = rank() == root ? 0 : uint64_t{1} << root;
     return Start(std::move(op), {std::move(transfer)}, {tensor});
   }
@@ -144,7 +145,8 @@ class SharedMemoryGroup : public ProcessGroup, public TakingGroup, public KnowsT
     return ReceiveBy(std::move(tensor), from, tag, nullptr);
   }
 
-  // The engine's own thread, where there is one, is none that the taker knows.
+  // A helper thread may move the message; a taker is called only on threads that issue operations
+  // or wait for them.
   WorkOr ReceiveWith(at::Tensor tensor, int from, absl::string_view tag,
                      MessageTaker& taker) override {
     return ReceiveBy(std::move(tensor), from, tag, engine_->has_helper() ? nullptr : &taker);
@@ -176,7 +178,7 @@ class SharedMemoryGroup : public ProcessGroup, public TakingGroup, public KnowsT
  private:
   using OperationPtr = std::shared_ptr<SharedOperation>;
 
-  // Up to here one round of everything to everyone is quicker than two of slices.
+  // Up to this size, one round of everything to everyone is faster than two rounds of slices.
   static constexpr int64_t kSmallBytes = 32 << 10;
 
   SharedTransfer NewTransfer() { return SharedTransfer(engine_->segment(), rank(), size()); }
@@ -213,6 +215,7 @@ class SharedMemoryGroup : public ProcessGroup, public TakingGroup, public KnowsT
 
   // A tensor cut into a slice for each rank, the last ones shorter or empty: where one begins.
   static int64_t SliceBegin(const at::Tensor& tensor, int rank, int size) {
+    // A multiple of every element's size, so that no element is cut.
     constexpr int64_t kAlignment = 64;
     const int64_t slice = (SizeOf(tensor) / size + kAlignment) / kAlignment * kAlignment;
     return std::min(SizeOf(tensor), rank * slice);

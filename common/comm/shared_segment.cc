@@ -47,6 +47,7 @@ absl::StatusOr<FileDescriptor> CreateFileOf(size_t bytes) {
     errno = error;
     return SystemError(absl::StrCat("shared memory of ", bytes, " bytes cannot be made"));
   }
+  // A rank that shrank the file would end the others with SIGBUS.
   if (fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     return SystemError("shared memory cannot be sealed");
   }
@@ -91,6 +92,7 @@ uint64_t Channel::SlowReaders() const {
   const uint64_t next = written_->slots.load(std::memory_order_relaxed);
   uint64_t slow = 0;
   for (int r = 0; r < num_readers_; ++r) {
+    // Acquire: a slot that counts as read is overwritten, so its reader must be done with it.
     if (read_[r].slots.load(std::memory_order_acquire) + kSlotsOfChannel <= next)
       slow |= uint64_t{1} << r;
   }
@@ -108,6 +110,7 @@ bool Channel::HaveRead(uint64_t slots) const {
   return true;
 }
 
+// Release, with the acquire in NextToRead(): a reader that sees the count sees the slot's bytes.
 void Channel::Publish() { written_->slots.fetch_add(1, std::memory_order_release); }
 
 const Channel::Slot* Channel::NextToRead(int reader) const {
@@ -115,6 +118,7 @@ const Channel::Slot* Channel::NextToRead(int reader) const {
   return written_->slots.load(std::memory_order_acquire) > next ? At(next) : nullptr;
 }
 
+// Release, with the acquires of the writer: all reads of the slot come before its reuse.
 void Channel::Release(int reader) { read_[reader].slots.fetch_add(1, std::memory_order_release); }
 
 absl::Status SharedSegment::Check() {

@@ -46,7 +46,8 @@ static_assert(sizeof(Notice) == 128);
 
 enum class RankState : uint32_t { kAway = 0, kIn = 1, kLeft = 2, kFailed = 3 };
 
-// A rank's state. Only the rank itself writes it, except the doorbell.
+// A rank's state. Only the rank itself writes it, except the doorbell. Each counter has a cache
+// line of its own: a rank that polls one is not disturbed by writes to another.
 struct alignas(64) RankBlock {
   Doorbell doorbell;                               // peers ring it to wake this rank
   alignas(64) std::atomic<uint64_t> num_notices;   // collectives that it has begun
@@ -86,6 +87,7 @@ class Channel {
   void Release(int reader);
 
  private:
+  // A line each: writer and readers do not take it from one another.
   struct alignas(64) Cursor {
     std::atomic<uint64_t> slots{0};
   };

@@ -181,6 +181,7 @@ void SharedTransfer::Put(Incoming& stream, const std::byte* from, int64_t bytes)
 bool SharedTransfer::StepLent(Incoming& stream) {
   const int64_t bytes = std::min(kLentPortion, stream.bytes - stream.next);
   Put(stream, stream.lent + stream.next, bytes);
+  // The sender takes its memory back when the slot is released, so only after the last portion.
   if (stream.chunks_left == 1) {
     stream.channel->Release(stream.reader);
     Ring(stream.from);
@@ -204,6 +205,7 @@ bool SharedTransfer::StepIn(Incoming& stream, uint64_t readable) {
   }
   if (stream.is_message && stream.next == 0 && slot->notice.kind == kLent) {
     LentBytes lent;
+    // A copy: the peer could change the slot between the checks and the use.
     std::memcpy(&lent, slot->data(), sizeof(lent));
     const auto data = stream.memory->Borrow(stream.from, lent, stream.bytes);
     if (!data.ok()) {
@@ -224,6 +226,7 @@ bool SharedTransfer::StepIn(Incoming& stream, uint64_t readable) {
 
 bool SharedTransfer::StepReduction(Reduction& stream, uint64_t readable) {
   if (stream.chunks_left == 0) return false;
+  // In place: a chunk must have been sent before its sum overwrites it.
   if (stream.after_sent && out_[0].chunks_left >= stream.chunks_left) return false;
   const void* sources[kMaxLocalRanks];
   uint64_t missing = 0;
@@ -244,6 +247,8 @@ bool SharedTransfer::StepReduction(Reduction& stream, uint64_t readable) {
   waits_for_ |= missing;
   if (missing != 0) return false;
   const int64_t bytes = std::min(segment_->outbox(rank_).slot_bytes(), stream.bytes - stream.next);
+  // Waits for every rank's chunk and adds in rank order: all ranks get the same bits, whatever came
+  // first.
   comm::Reduce(stream.kind, stream.type,
                absl::Span<const void* const>(sources, static_cast<size_t>(size_)),
                stream.out + stream.next, bytes / stream.element_bytes);

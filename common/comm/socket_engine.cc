@@ -36,7 +36,7 @@ std::string TagOf(const SocketHeader& header) {
   return std::string(header.tag, strnlen(header.tag, sizeof(header.tag)));
 }
 
-// What is left of header and data.
+// The parts of header and data that have not moved yet.
 struct Remainder {
   explicit Remainder(SocketMessage& message) {
     const int64_t of_header = std::max<int64_t>(0, kHeaderBytes - message.moved);
@@ -157,6 +157,7 @@ absl::Status SocketEngine::Wait(SocketTask& task) {
     return task.result;
   };
   if (nudge_.is_open()) {
+    // mu_ is released while this waits; the thread that moves the messages takes it.
     const auto done = [&task] { return task.done.load(std::memory_order_acquire); };
     if (mu_.AwaitWithDeadline(absl::Condition(&done), task.what.deadline)) return task.result;
     return out_of_time();
@@ -174,6 +175,7 @@ void SocketEngine::Run() {
   absl::MutexLock lock(&mu_);
   while (broken_.ok()) {
     if (Step(nullptr)) {
+      // The thread needs no deadline: each operation's Wait() watches its own.
       Sleep(absl::InfiniteFuture());
     } else {
       // Others have waited for the lock while much was moved.
@@ -199,15 +201,15 @@ std::string SocketEngine::MissingRanks(const SocketTask& task) const {
 }
 
 void SocketEngine::SetLowWater(Line& line) {
-  // How many bytes TLS makes of a message is for TLS to know.
+  // TLS adds bytes of its own, so how many will arrive on the socket is not known here.
   if (line.link.is_encrypted()) return;
   const SocketMessage& next = *line.receives.front();
-  // How much follows is certain once the header has said it.
+  // Until the header is here, what follows it may be another message than the expected one.
   const int64_t end = next.moved < kHeaderBytes ? kHeaderBytes : kHeaderBytes + next.what.bytes;
   const int64_t left = end - next.moved;
   const int low_water = static_cast<int>(std::clamp<int64_t>(left, 1, kMostLowWater));
   if (low_water == line.low_water) return;
-  // Where it is refused the thread wakes more often.
+  // If the system refuses it, the thread just wakes more often.
   setsockopt(line.link.socket().get(), SOL_SOCKET, SO_RCVLOWAT, &low_water, sizeof(low_water));
   line.low_water = low_water;
 }
@@ -223,6 +225,8 @@ void SocketEngine::Sleep(absl::Time deadline) {
   }
   const int64_t left = absl::ToInt64Milliseconds(deadline - absl::Now());
   mu_.Unlock();
+  // Rounded up, so that the last millisecond is not spent spinning; the caller looks again at least
+  // every ten seconds. Without the lock, so that others can issue and break meanwhile.
   poll(entries.data(), entries.size(), static_cast<int>(std::clamp<int64_t>(left, 0, 10'000)) + 1);
   uint64_t rung;
   if (entries[1].revents != 0) (void)!read(nudge_.get(), &rung, sizeof(rung));
@@ -281,7 +285,7 @@ bool SocketEngine::StepReceives(Line& line, const SocketMessage* wanted) {
     if (!in_header && HasMoved(message)) {
       const bool releases = message.then != nullptr;
       Complete(line.receives);
-      // What it has made ready may be on a link that was looked at already.
+      // `then` may have released a message on a link that this step has already passed.
       if (nudge_.is_open() && (releases || moved >= kMostAtATime)) return false;
       continue;
     }
@@ -320,6 +324,7 @@ void SocketEngine::Finish(SocketTask& task) {
 void SocketEngine::Complete(std::deque<MessagePtr>& queue) {
   const MessagePtr message = std::move(queue.front());
   queue.pop_front();
+  // Before `done`: whoever sees that finds the messages that `then` releases ready.
   if (message->then != nullptr) message->then();
   message->then = nullptr;  // what it holds may hold this message
   Finish(*message);
@@ -371,6 +376,8 @@ void SocketEngine::BreakLocked(absl::Status reason) {
   if (!broken_.ok()) return;
   broken_ = std::move(reason);
   for (const Line& line : lines_) {
+    // Not close(): another thread may be in poll() with this number, which could become another
+    // file's.
     if (line.link.is_open()) shutdown(line.link.socket().get(), SHUT_RDWR);
   }
   Ring(wake_);

@@ -18,6 +18,7 @@
 namespace tandem::comm {
 namespace {
 
+// A header or a small message must not wait until the peer has acknowledged the one before.
 void SendAtOnce(const FileDescriptor& fd) {
   const int on = 1;
   setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));

@@ -38,7 +38,7 @@ absl::Status PollUntil(int fd, short events, absl::Time deadline, const Cancelle
     pollfd entries[2] = {{fd, events, 0}, {stop_fd, POLLIN, 0}};  // one below zero is passed over
     const absl::Duration wait =
         std::clamp(left, absl::ZeroDuration(), cancelled ? kReadLook : absl::Seconds(10));
-    // Rounded up, lest the last millisecond be spent spinning.
+    // Rounded up, so that the last millisecond is not spent spinning.
     const int ready = poll(
         entries, 2, static_cast<int>(absl::ToInt64Milliseconds(wait + absl::Microseconds(999))));
     if (ready > 0 && entries[0].revents != 0) return absl::OkStatus();
@@ -70,6 +70,7 @@ absl::StatusOr<int> ConnectTo(const net::SocketAddress& address, absl::Time dead
     close(fd);
     return status;
   }
+  // Nagle's algorithm would hold a small query back until the one before is acknowledged.
   const int on = 1;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
   return fd;
@@ -125,7 +126,7 @@ absl::Status StoreConnection::Establish(absl::Time deadline, const Cancelled& ca
     fd_ = *fd;
     const absl::Status greeted = Greet(deadline, cancelled);
     if (greeted.ok()) return greeted;
-    // Nobody has proven anything on it: no query may follow.
+    // The store has proven nothing on this connection, so no query may follow.
     if (fd_ >= 0) close(std::exchange(fd_, -1));
     if (!absl::IsUnavailable(greeted) || absl::Now() + pause >= deadline) return greeted;
     absl::SleepFor(pause);
@@ -134,6 +135,8 @@ absl::Status StoreConnection::Establish(absl::Time deadline, const Cancelled& ca
 
 absl::Status StoreConnection::Reopen(absl::Time deadline, const Cancelled& cancelled) {
   if (fd_ < 0) return absl::OkStatus();  // the call that comes says so
+  // Looks before it writes: a query without a reply (kSet) would be lost unnoticed on a connection
+  // that the store has closed.
   char byte;
   const ssize_t n = recv(fd_, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
   if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR))) return absl::OkStatus();
@@ -293,6 +296,7 @@ absl::Status StoreConnection::WaitFor(const std::string& key, absl::Time deadlin
                                       const Cancelled& cancelled) {
   RETURN_IF_ERROR(Reopen(deadline, cancelled)) << "wait for key " << Full(key);
   while (true) {
+    // The store closes a connection that is silent for kStoreIdleTime; asking again keeps it open.
     const absl::Time until = std::min(deadline, absl::Now() + kStoreIdleTime / 2);
     const absl::Status status = WaitOnce(key, until, cancelled);
     if (until == deadline || fd_ < 0 || !absl::IsDeadlineExceeded(status)) return status;

@@ -82,6 +82,7 @@ uint64_t StoreProtocol::Connect(std::string name, absl::Time now) {
 }
 
 bool StoreProtocol::EvictStranger() {
+  // A client halfway through its proof is likelier a member than one that has said nothing.
   const auto progress = [](const Client& client) {
     return (client.validated ? 1 : 0) + (client.nonces.empty() ? 0 : 1);
   };

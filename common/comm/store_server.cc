@@ -37,7 +37,7 @@ namespace {
 constexpr absl::Duration kResolveTime = absl::Minutes(2);
 constexpr int kMaxHeardAtOnce = 16;
 
-// At most half of what the process may open.
+// Takes at most half of the descriptors that the process may open; the rest of it needs some too.
 StoreLimits LimitsOfThisProcess() {
   StoreLimits limits;
   rlimit descriptors{};
@@ -160,7 +160,7 @@ class PollingStoreServer : public StoreServer {
 
   void Hear(uint64_t id, const FileDescriptor& fd) {
     char buffer[16384];
-    // Then it is the others' turn.
+    // One client that sends without end must not keep the thread from the others.
     for (int i = 0; i < kMaxHeardAtOnce && protocol_.IsHeard(id); ++i) {
       const ssize_t n = recv(fd.get(), buffer, sizeof(buffer), 0);
       if (n > 0) {

@@ -40,7 +40,8 @@ void Require(bool done, const char* what) {
 
 }  // namespace
 
-// What OpenSSL calls. Its own socket BIO would raise SIGPIPE, and write record by record.
+// The functions that OpenSSL calls. Its own socket BIO would raise SIGPIPE, and write record by
+// record.
 struct TlsCallbacks {
   static TlsSession* Of(BIO* bio) { return static_cast<TlsSession*>(BIO_get_data(bio)); }
   static TlsSession* Of(SSL* ssl) { return static_cast<TlsSession*>(SSL_get_app_data(ssl)); }
@@ -124,7 +125,8 @@ struct TlsCallbacks {
                   SSL_CTX_set_ciphersuites(
                       made, "TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256") == 1 &&
                   SSL_CTX_set_num_tickets(made, 0) == 1 &&
-                  // Wanted of a server that verifies.
+                  // OpenSSL refuses a key's session without a context if the server verifies its
+                  // peer.
                   SSL_CTX_set_session_id_context(made,
                                                  reinterpret_cast<const unsigned char*>(kIdentity),
                                                  sizeof(kIdentity) - 1) == 1,
@@ -176,10 +178,11 @@ absl::Status TlsSession::Shake(const FileDescriptor& socket, absl::Time deadline
     SSL_set_connect_state(ssl_.get());
   }
   while (true) {
+    // OpenSSL's error queue is the thread's: an older entry would be taken for this call's.
     ERR_clear_error();
     const int result = SSL_do_handshake(ssl_.get());
     absl::Status error = result == 1 ? absl::OkStatus() : ErrorOf(result);
-    // What is to be sent goes out even where it is why the handshake failed.
+    // Sends even after a failure: what is held may be the alert that tells the peer why.
     absl::Status unsent;
     while (!Flush(unsent) && unsent.ok()) {
       RETURN_IF_ERROR(AwaitSocket(socket, POLLOUT, deadline, cancelled, options_.what));
@@ -194,7 +197,7 @@ absl::Status TlsSession::Shake(const FileDescriptor& socket, absl::Time deadline
     if (result == 1) break;
     RETURN_IF_ERROR(AwaitSocket(socket, POLLIN, deadline, cancelled, options_.what));
   }
-  // True of a handshake that used the key.
+  // OpenSSL reports a handshake by a pre-shared key as a resumed session.
   if (SSL_session_reused(ssl_.get()) == 1) return absl::OkStatus();
   return absl::PermissionDeniedError(
       absl::StrCat(options_.what, ": it does not prove the group's secret"));

@@ -63,6 +63,8 @@ void ForTasks(int64_t tasks, const kernels::RangeBody& body) {
 
 at::Tensor SumOverRows(int64_t rows, int64_t size,
                        const std::function<void(int64_t, int64_t, float*)>& add) {
+  // Blocks depend on the number of rows alone and are added in their order, so the sum's bits do
+  // not depend on the number of threads.
   const int64_t block = std::max<int64_t>(64, (rows + 63) / 64);
   const int64_t blocks = std::max<int64_t>(1, (rows + block - 1) / block);
   const at::Tensor partial = at::zeros({blocks, size}, at::kFloat);

@@ -34,7 +34,8 @@ constexpr int64_t kPiecesAtOnce = 2;
 constexpr int32_t kWhole = int32_t{1} << 30;
 
 // Offsets of a plan's arrays in one buffer, which one copy moves to the device. The offsets of all
-// but the pages, which come last, depend only on the numbers of tokens, sequences and pieces.
+// but the pages, which come last, depend only on the numbers of tokens, sequences and pieces. So a
+// CUDA graph, which keeps addresses, can be replayed over another batch.
 class Places {
  public:
   template <typename T>

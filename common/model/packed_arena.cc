@@ -22,6 +22,8 @@ PackedArena::PackedArena(const ParameterTable& table, at::ScalarType dtype, bool
       element_bytes_(static_cast<int64_t>(c10::elementSize(dtype))),
       arena_(table, dtype, at::kCPU,
              [&](int index) {
+               // A tied embedding lies here too: its rows are looked up besides being multiplied
+               // by.
                return packs && IsPacked(table, dtype, index) && index != table.embedding();
              }),
       matrices_(table.parameters().size()) {
@@ -36,6 +38,7 @@ PackedArena::PackedArena(const ParameterTable& table, at::ScalarType dtype, bool
     memory_bytes_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
   }
   memory_ = kernels::AllocateBytes(memory_bytes_);
+  // Products also read the padding of panels and tiles, which Write() never fills.
   std::memset(memory_.get(), 0, static_cast<size_t>(memory_bytes_));
   for (size_t i = 0; i < matrices_.size(); ++i) {
     if (places[i] < 0) continue;
@@ -103,6 +106,7 @@ void PackedArena::CopyTo(Arena& other) const {
 
 void PackedArena::ReleaseMemory() {
   arena_.ReleaseMemory();
+  // Released pages read as zeros again, so the padding stays zero for the next update.
   if (memory_ != nullptr) ReleasePages(memory_.get(), static_cast<size_t>(memory_bytes_));
 }
 

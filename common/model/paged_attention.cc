@@ -138,7 +138,8 @@ struct LayerCache {
     std::memset(value + head_dim, 0, (padded_head_dim - head_dim) * sizeof(T));
   }
 
-  // Prefetches a sequence's first tile of keys and the tile that is being written.
+  // Prefetches a sequence's first tile of keys and the tile that is being written. Blocks lie
+  // anywhere in the cache, so the hardware cannot foresee them.
   void FetchSoon(const PagedSequence& sequence, int64_t kv_head) const {
     const int64_t last = (sequence.context_length - 1) / kKvTile * kKvTile;
     for (const int64_t position : {int64_t{0}, last}) {
@@ -172,7 +173,8 @@ void WriteTokens(const LayerCache<T>& cache, const PagedSequence& sequence, int6
   }
 }
 
-// A thread takes this fraction of its share at a time: 1 / kAttentionTurns.
+// A thread takes this fraction of its share at a time: 1 / kAttentionTurns. More turns than in
+// products: sequences of different lengths make uneven tasks.
 constexpr int64_t kAttentionTurns = 16;
 
 // Calls fn(begin, end) for ranges that cover [0, n); threads take the next few when they finish,
@@ -221,7 +223,8 @@ void PagedAttention::Run(int64_t layer, const auto& heads, const AttentionParams
   const int64_t group = width / cache.head_dim / kv_heads;
   const auto num_tasks = static_cast<int64_t>(tiles_.size()) * kv_heads;
 
-  // A tile of a prompt reads what other tiles write.
+  // Writes all tokens first: a tile of a prompt reads keys that other tiles write. A decoding
+  // sequence has one tile per head, which writes its own keys below.
   if (!decode_only_) {
     ForSome(num_tasks, parallel, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {

@@ -84,6 +84,7 @@ HWY_INLINE void TileScores(const float* q, int64_t head_dim, const T* const* key
     for (int64_t i = 0; i < head_dim; ++i) {
 #pragma GCC unroll 8
       for (int t = 0; t < kTiles; ++t) {
+        // Only in the first half: the second would ask for the same lines again.
         if (j == 0) __builtin_prefetch(soon[t] + i * kTile);
         hn::Vec<DF> key[kScoreVectors];
 #pragma GCC unroll 2
@@ -201,6 +202,8 @@ class Attender {
     Start(rows);
     const int64_t end = a_.first_position + a_.num_tokens;  // one past the last visible key
     int64_t run = a_.window > 0 ? std::max<int64_t>(0, a_.first_position + 1 - a_.window) : 0;
+    // Runs outside, rows inside: keys and values come from memory once for all heads of the group.
+    // Runs count from position 0, like the trainer's blocks, so that both round alike.
     for (run = run / kRun * kRun; run < end; run += kRun) {
       int64_t r = 0;
       for (; r + 4 <= rows; r += 4) RunOfRows<4>(r, run, end);
@@ -216,6 +219,7 @@ class Attender {
     for (int64_t r = 0; r < rows; ++r) {
       const int64_t head = r % a_.heads_per_kv_head;
       const T* q = a_.q + r / a_.heads_per_kv_head * a_.q_token_stride + head * a_.q_head_stride;
+      // Scales q instead of the scores, like UnpackQueries() in training: the bits have to agree.
       ScaleTo(Elements(q), a_.head_dim, a_.scale, q_ + r * a_.head_dim);
       // A sink acts as a key without a value.
       running_[r] = shared::kNothingSeen;

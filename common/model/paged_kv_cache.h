@@ -41,8 +41,11 @@ class PagedKvCache {
 
   // [num_blocks, num_kv_heads, block_size / kKvTile, head_dim, kKvTile]; on a GPU
   // [num_blocks + 1, num_kv_heads, block_size, head_dim]
+  // On the CPU dimensions come before the tokens of a tile: a register holds one dimension of
+  // several keys, so their scores need no sum over lanes.
   const at::Tensor& keys(int64_t layer) const { return keys_[layer]; }
   // [num_blocks, num_kv_heads, block_size, padded_head_dim]; on a GPU like the keys
+  // The padding fills whole registers, so that rows are read without tails.
   const at::Tensor& values(int64_t layer) const { return values_[layer]; }
 
   // GPU only: the block for tokens that pad a batch.

@@ -15,6 +15,7 @@ void Recomputation::Add(const std::vector<at::Tensor>& results, Compute compute)
 }
 
 void Recomputation::Drop() {
+  // The step's own reference counts as one.
   const auto is_saved = [](const at::Tensor& result) { return result.storage().use_count() > 1; };
   steps_.erase(std::remove_if(steps_.begin(), steps_.end(),
                               [&](const Step& step) {

@@ -26,6 +26,7 @@ at::Tensor SequenceParallelAttention::Forward(int64_t layer, const at::Tensor& q
   const at::Tensor keys = ByRank(k, ranks);
   const int64_t q_heads = queries.size(2);
   const int64_t kv_heads = keys.size(2);
+  // One exchange for queries, keys and values: three would wait for the network three times.
   // [all tokens, q_heads + 2 kv_heads, head_dim]
   const at::Tensor heads = ExchangeSlices(at::cat({queries, keys, ByRank(v, ranks)}, 2), &group_,
                                           "attention, tokens to heads")

@@ -12,6 +12,7 @@ namespace {
 thread_local StepMemory* in_use = nullptr;
 
 bool IsFree(const at::Tensor& tensor) {
+  // A view is another tensor on the same storage, so both counts matter.
   return tensor.use_count() == 1 && tensor.storage().use_count() == 1;
 }
 
@@ -35,6 +36,7 @@ at::Tensor StepMemory::Take(at::IntArrayRef sizes, at::ScalarType type) {
     return *fits;
   }
   if (largest != nullptr) {
+    // Dropping the outgrown tensor keeps a growing batch from leaving one of every size behind.
     std::swap(*largest, tensors_.back());
     tensors_.pop_back();
   }

@@ -47,6 +47,7 @@ void WorkerPool::Pin(size_t thread) const {
 }
 
 WorkerPool::~WorkerPool() {
+  // Before the new generation: a worker that wakes for it must find this set.
   stopping_ = true;
   state_ += uint64_t{1} << 32;  // new generation, without ranges
   state_.notify_all();
@@ -68,6 +69,8 @@ void WorkerPool::Work() {
       hwy::Pause();
       continue;
     }
+    // Counts itself before it waits, while Run() stores the state before it reads the count, all
+    // sequentially consistent: either Run() sees a sleeper, or wait() sees the new state.
     ++num_asleep_;
     state_.wait(state);
     --num_asleep_;
@@ -78,6 +81,8 @@ void WorkerPool::Work() {
 void WorkerPool::DoRanges() {
   uint64_t state = state_.load();
   while (HasRange(state)) {
+    // Acquires what Run() wrote before the state: count_ and body_. It fails from the state
+    // of an earlier section, whose generation differs.
     if (!state_.compare_exchange_weak(state, state + 1)) continue;
     // The section cannot end before this range is done, so count_ and body_ stay unchanged.
     const auto ranges = static_cast<int64_t>(RangesOf(state));
@@ -88,6 +93,7 @@ void WorkerPool::DoRanges() {
       const std::lock_guard<std::mutex> lock(error_mu_);
       if (error_ == nullptr) error_ = std::current_exception();
     }
+    // The caller that reads the last of these sees everything that the bodies wrote.
     ++num_done_;
     state = state_.load();
   }
@@ -95,10 +101,12 @@ void WorkerPool::DoRanges() {
 
 void WorkerPool::Run(int64_t count, const kernels::RangeBody& body) {
   const int64_t ranges = std::min<int64_t>(count, num_threads());
+  // Within a body the members hold that section, and the other workers may all be busy with it.
   if (ranges <= 1 || within) {
     if (count > 0) body(0, count);
     return;
   }
+  // No worker reads these yet: the previous section is done, and this one begins with the state.
   count_ = count;
   body_ = &body;
   num_done_ = 0;
@@ -109,6 +117,7 @@ void WorkerPool::Run(int64_t count, const kernels::RangeBody& body) {
   DoRanges();
   within = false;
   for (int looks = 0; num_done_ < ranges; ++looks) {
+    // A worker that the system took off its core may need ours. No deadline: bodies only compute.
     if (looks < kLooksBeforeYield) {
       hwy::Pause();
     } else {

@@ -26,7 +26,10 @@ absl::StatusOr<Listener> ListenAt(const SocketAddress& address, int backlog, boo
   out.fd = FileDescriptor(socket(address.bytes.ss_family, kind, 0));
   if (!out.fd.is_open()) return SystemError(errno);
   const int on = 1, off = 0;
+  // A restarted process can listen while connections of its predecessor are in TIME_WAIT.
   setsockopt(out.fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  // Otherwise a socket for an IPv6 address might also take the IPv4 port, which has its own
+  // listener.
   if (address.is_ipv6()) {
     const int& only = both_families ? off : on;
     setsockopt(out.fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &only, sizeof(only));

@@ -70,6 +70,8 @@ absl::StatusOr<int> ReservePort() {
   const int start = std::uniform_int_distribution<int>(0, count - 1)(device);
   for (int i = 0; i < count; ++i) {
     const int port = range.begin + (start + i) % count;
+    // IsFree() finds other programs' ports, Reserve() those that our processes have yet to listen
+    // at.
     if (IsFree(port) && Reserve(port)) return port;
   }
   return absl::ResourceExhaustedError(absl::StrCat("no port of 127.0.0.1 from ", range.begin,

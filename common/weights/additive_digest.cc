@@ -42,7 +42,8 @@ HWY_INLINE void AddOrCopyWords(const std::byte* from, std::byte* to, int64_t wor
   const hn::ScalableTag<uint32_t> d;
   const hn::Repartition<uint64_t, decltype(d)> d64;
   const hn::Repartition<uint8_t, decltype(d)> d8;
-  // How far ahead memory is asked for: it may be another core's, or RAM.
+  // How far ahead memory is asked for: it may be another core's, or RAM. A third faster than
+  // without if the bytes are not in the cache.
   constexpr int64_t kAheadBytes = 2048;
   const auto odd = [&](auto v) { return hn::BitCast(d, hn::ShiftRight<32>(hn::BitCast(d64, v))); };
   auto even_0 = hn::Zero(d64), odd_0 = hn::Zero(d64), even_1 = hn::Zero(d64), odd_1 = hn::Zero(d64);
@@ -245,6 +246,7 @@ void StreamRange(int64_t offset_bytes, absl::Span<const std::byte> from, std::by
   if (offset_bytes < 0 || to == nullptr) std::abort();
   BlockSums(sum, /*streams=*/true)
       .Add(offset_bytes, from.data(), static_cast<int64_t>(from.size()), to);
+  // Orders the non-temporal stores before whatever tells another thread that the bytes are there.
   hwy::FlushStream();
 }
 

@@ -22,7 +22,8 @@ class BitWriter {
 
   explicit BitWriter(std::byte* out) : begin_(out), out_(out) {}
 
-  // Appends the `count` lowest bits of `bits`, at most 56; the higher bits must be 0.
+  // Appends the `count` lowest bits of `bits`, at most 56; the higher bits must be 0. With the 7
+  // bits at most that are left from before, they fit into the word.
   void Put(uint64_t bits, int count) {
     word_ |= bits << filled_;
     filled_ += count;

@@ -19,6 +19,7 @@ bool IsWithinBucket(const BucketPiece& piece, int64_t bucket_bytes) {
   const int64_t runs = std::max<int64_t>(1, piece.repeat());
   const int64_t run = piece.size_bytes() / runs;
   const int64_t stride = piece.bucket_stride() == 0 ? run : piece.bucket_stride();
+  // Divides, because a product of a peer's numbers could overflow.
   if (stride < run || (runs > 1 && stride > bucket_bytes / (runs - 1))) return false;
   const int64_t reach = (runs - 1) * stride + run;
   return piece.bucket_offset() >= 0 && reach <= bucket_bytes &&

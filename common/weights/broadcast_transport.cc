@@ -56,6 +56,7 @@ absl::StatusOr<std::vector<TensorDigest>> BroadcastTransport::Send(const Transfe
                                                                    PhaseTimes& times) {
   const auto entered = ops_.Enter();
   auto digests = SendBuckets(plan, group, source, times);
+  // Broadcasts in flight may still use them; the next update gets others.
   if (!digests.ok()) buffers_ = {};
   return digests;
 }

@@ -11,8 +11,11 @@ namespace tandem::weights {
 namespace {
 
 constexpr int64_t kGrain = 8;  // no element is cut
+// Small models have several buckets too, so that the phases of an update overlap.
 constexpr int64_t kFewestBuckets = 8;
 constexpr int64_t kSmallestBucketBytes = int64_t{4} << 20;
+// A message is digested and packed while it is in the core's cache, so it is small; a large model
+// has larger ones, which bounds their number.
 constexpr int64_t kSmallestMessageBytes = int64_t{1} << 20;
 constexpr int64_t kMessagesOfModel = 1024;
 constexpr int64_t kBytesUnderWay = int64_t{16} << 20;

@@ -39,7 +39,8 @@ int GapBits(uint64_t gap, int parameter) {
   return static_cast<int>(kMaxQuotient) + kGapWidthBits + std::bit_width(gap);
 }
 
-// With `tail`, of `tail_bits`, behind it: one Put() for most changes.
+// With `tail`, of `tail_bits`, behind it: one Put() for most changes. kMaxQuotient makes
+// that possible: 16 bits in unary, 31 of the remainder and the tail's one stay below Put()'s 56.
 void PutGap(uint64_t gap, int parameter, uint64_t tail, int tail_bits, BitWriter& writer) {
   const uint64_t quotient = gap >> parameter;
   if (quotient < kMaxQuotient) {

@@ -49,10 +49,13 @@ T Load(const std::byte* elements, int64_t i) {
 // Codes into `payload` while that is the smaller form; counts to the end in any case.
 template <typename T>
 Header Encode(const std::byte* base, const std::byte* next, int64_t elements, std::byte* payload) {
+  // 4096 elements: when their differences are taken, the core's cache still has them.
   constexpr int64_t kMaskWords = 64;
   // If nearly everything changes, coding takes longer than sending: ten nanoseconds per change.
   constexpr int64_t kLeastSeen = int64_t{1} << 16;
   const int64_t size_bytes = elements * static_cast<int64_t>(sizeof(T));
+  // A code that gets this long is given up for the plain bytes; Put() stores a little behind its
+  // end.
   const int64_t max_bits = std::max<int64_t>(size_bytes - BitWriter::kSlackBytes, 0) * 8;
   BitWriter writer(payload);
   DeltaBlock block;
@@ -155,7 +158,8 @@ absl::Status Apply(int64_t changed, absl::Span<const std::byte> payload, int64_t
                                               payload.size(), " bytes"));
     }
     if (!status.ok()) return absl::DataLossError(absl::StrCat(place(), status.message()));
-    // Less than 2^57 + 2^47, and every change lies before the last one.
+    // The sum is less than 2^57 + 2^47, so it cannot overflow, and every change lies before the
+    // last one: this check keeps damaged code from writing outside the buffer.
     uint64_t end = next;
     for (int i = 0; i < block.count; ++i) end += block.gaps[i] + 1;
     if (end > static_cast<uint64_t>(elements)) {

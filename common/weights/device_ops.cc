@@ -31,7 +31,7 @@ absl::Status Provide(DeviceOps& ops, int64_t size_bytes, at::Tensor& buffer) {
     ASSIGN_OR_RETURN(buffer, ops.Buffer(size_bytes));
     return absl::OkStatus();
   }
-  // Kept and sent from: ranks of this host read it where it is.
+  // Buffers are kept and sent from, so ranks of this host shall read them where they are.
   try {
     buffer = comm::ShareableZeros(size_bytes, at::kByte);
   } catch (const std::exception&) {

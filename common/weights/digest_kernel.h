@@ -15,6 +15,7 @@
 
 namespace tandem::weights {
 
+// Eight words per thread, so sixteen factors in registers.
 inline constexpr int kDigestThreads = 128;
 inline constexpr int kDigestThreadWords = static_cast<int>(kDigestBlockWords) / kDigestThreads;
 

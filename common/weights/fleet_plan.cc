@@ -62,6 +62,7 @@ absl::StatusOr<FleetPlan> MakeFleetPlan(const Holdings& trainer,
   plan.replica_ranks = std::move(replica_ranks);
   plan.chain.resize(plan.replica_ranks.size());
   std::iota(plan.chain.begin(), plan.chain.end(), 0);
+  // Stable: every rank has to compute the same chain.
   std::stable_sort(plan.chain.begin(), plan.chain.end(),
                    [&](int a, int b) { return plan.replica_ranks[a] > plan.replica_ranks[b]; });
   std::map<int, Holdings> first;  // what comes to a replica from outside, by its size

@@ -21,6 +21,7 @@ bool IsWithin(const BucketPiece& piece, int64_t tensor_bytes) {
   const int64_t size = piece.size_bytes();
   if (size <= 0 || size > tensor_bytes || size % runs != 0 || piece.repeat() < 0) return false;
   const int64_t run = size / runs;
+  // Divides instead of multiplying: the numbers come from a peer, and a product could overflow.
   if (runs > 1 && (piece.stride() < run || piece.stride() > tensor_bytes / (runs - 1))) {
     return false;
   }

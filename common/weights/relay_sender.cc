@@ -119,6 +119,7 @@ absl::Status RelaySender::SendWhole(const RelayedBucket& relayed, Slot& slot) {
     leaving.push_back(std::move(bytes));
     first += count;
   }
+  // Packed bytes may leave only when packing is done; one wait serves all messages of the bucket.
   if (packs) RETURN_IF_ERROR(ops_.Synchronize());
   for (const at::Tensor& bytes : leaving) RETURN_IF_ERROR(Send(bytes, relayed, slot));
   return absl::OkStatus();
@@ -156,6 +157,7 @@ absl::Status RelaySender::SendDelta(const RelayedBucket& relayed, Slot& slot) {
     slot.size = size.view(at::kLong);
     RETURN_IF_ERROR(ops_.Transfer(words, slot.size));
   }
+  // The size goes first: the peer posts a receive of exactly so many bytes.
   RETURN_IF_ERROR(Send(slot.size, relayed, slot));
   return Send(slot.coded.narrow(0, 0, stats.coded_bytes), relayed, slot);
 }
@@ -165,6 +167,7 @@ absl::Status RelaySender::PassOne(const RelayedBucket& relayed, Slot& slot) {
     return absl::InvalidArgumentError(
         absl::StrCat("expected another rank of ", group_.size(), ", this is rank ", group_.rank()));
   }
+  // The slot's earlier messages read its buffers until they are sent.
   RETURN_IF_ERROR(comm::FinishAll(&group_, slot.works));
   return base_ != nullptr ? SendDelta(relayed, slot) : SendWhole(relayed, slot);
 }

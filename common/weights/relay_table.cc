@@ -17,6 +17,8 @@ RelayedBuckets RelayedFor(const RelayPlan& plan, int sender, int first_receiver,
     Message here = message;
     for (MessagePiece& part : here.pieces) part.to = part.from;
     *relayed.mutable_pieces() = BucketOf(plan.hop, here).pieces();
+    // One message for each range that is contiguous at the receiver, so that it can receive in
+    // place.
     for (const BucketSpan& span : SpansOf(BucketOf(plan.hop, message), tensor_bytes[message.to])) {
       relayed.add_message_pieces(span.count);
     }

@@ -138,6 +138,8 @@ absl::Status CheckCoverage(const ReshardPlan& plan, const Holdings& from, const 
     for (const Holding& want : to.ranks[rank]) missing[want.piece.tensor] += want.piece.elements();
     for (int tensor = 0; tensor < to.num_tensors; ++tensor) {
       for (const Piece* piece : arriving[rank][tensor]) missing[tensor] -= piece->elements();
+      // As many elements as are wanted, all of them wanted (CheckMessage) and none twice: so every
+      // one arrives exactly once.
       if (missing[tensor] != 0 || !Disjoint(arriving[rank][tensor])) {
         return absl::InternalError(absl::StrCat(
             "receiver ", rank, ", tensor ", tensor, ": ", missing[tensor],

@@ -72,6 +72,7 @@ absl::Status ReshardReceiver::Receive(const TransferPlan& plan, const ReceiveLin
   absl::Status status =
       delta ? ReceiveDeltas(plan, links, sink, times) : ReceiveWhole(plan, links, sink, times);
   if (status.ok() && links.relay != nullptr) status = links.relay->Finish(times);
+  // Operations in flight may still write to them; the next update gets others.
   if (!status.ok()) buffers_.clear();
   return status;
 }
@@ -211,6 +212,7 @@ absl::Status ReshardReceiver::ReceiveDeltas(const TransferPlan& plan, const Rece
     RETURN_IF_ERROR(Finish(*links.from, announced[b % 2])) << "phase wire, " << name;
     ASSIGN_OR_RETURN(const int64_t coded, ReadSize(sizes[b % 2]));
     const int64_t bytes = plan.buckets[b].size_bytes();
+    // Before the receive is posted, which with a wrong length would wait until the deadline.
     if (coded < kDeltaHeaderBytes || coded > MaxEncodedBytes(bytes)) {
       return absl::DataLossError(absl::StrCat("phase wire, ", name, ": a delta of ", coded,
                                               " bytes for a bucket of ", bytes));

@@ -27,6 +27,7 @@ void SenderShares::Add(const Region& region, const PieceMatch& match, int32_t re
 std::vector<int64_t> SenderShares::Quotas(const Group& group) const {
   // The level up to which the lowest k fill, for the k at which it stays below the next.
   std::vector<int32_t> by_load = group.senders;
+  // Stable, here and in Give(): every rank has to compute the same shares.
   std::stable_sort(by_load.begin(), by_load.end(),
                    [&](int32_t a, int32_t b) { return loads_[a] < loads_[b]; });
   int64_t sum = group.elements;

@@ -13,6 +13,7 @@ void SplitRegion(const Region& region, SplitWants& out) {
   const int64_t elements = region.piece.elements();
   const bool whole = elements < holders * kLeastPart;
   const int64_t part = whole ? elements : (elements + holders - 1) / holders;
+  // Regions too small to split are spread over the holders by their tensor's number.
   size_t owner = whole ? region.piece.tensor % holders : 0;
   int64_t room = part;
   int64_t done = 0;

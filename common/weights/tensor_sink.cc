@@ -107,6 +107,8 @@ class TensorSink::SpanTaker : public comm::MessageTaker {
     DigestSum& sum = sink_.sums_[tensor];
     if (sink_.IsPacked(tensor)) {
       if (from == to) return sink_.PackFrom(tensor, first, bytes);
+      // `from` may be memory of a process that writes to it meanwhile. Digest and packing read one
+      // copy, so that both see the same bytes.
       std::byte* const copy = keeps_ ? to : sink_.Scratch(size).data();
       CopyHeld(entry, held_bytes, first, bytes, copy, sum);
       sink_.packed_->WriteStaged(tensor, first, {copy, bytes.size()});
@@ -116,7 +118,7 @@ class TensorSink::SpanTaker : public comm::MessageTaker {
     if (from == place) {
       AddHeld(entry, held_bytes, first, bytes, sum);
     } else {
-      // Unless it is read again, to be packed.
+      // Past the caches, unless the bytes are read again at once, to be packed.
       const bool streams =
           sink_.packed_ != nullptr && sink_.packed_->GrainOf(tensor).size_bytes == 0;
       CopyHeld(entry, held_bytes, first, bytes, place, sum, streams);
@@ -291,7 +293,7 @@ absl::Status TensorSink::AddToSums(absl::Span<const Piece* const> pieces) {
     held.slot = tensor;
     ForRuns(*piece, [&](int64_t offset, int64_t size) { AppendPart(held, offset, size, runs_); });
   }
-  // Also where there is nothing to digest: the bucket's buffer is free when this returns.
+  // Synchronizes even if there is nothing to digest: the bucket's buffer is free when this returns.
   return runs_.empty() ? ops_.Synchronize() : ops_.Digest(runs_, absl::MakeSpan(sums_));
 }
 

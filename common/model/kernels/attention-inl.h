@@ -21,7 +21,7 @@ namespace tandem::model::kernels::HWY_NAMESPACE {
 constexpr int64_t kWidth = kTileCols;
 static_assert(kKeyBlock % kWidth == 0);
 // Approximate rows of a block of queries: whole tiles, few enough that little work lies above the
-// diagonal.
+// diagonal. 48 is a multiple of every tile height (8, 6 and 4).
 constexpr int64_t kQueryRows = 48;
 
 // The sizes of one task.
@@ -47,6 +47,7 @@ inline Extent ExtentOf(const AttentionShape& shape, int64_t sequence) {
   e.group = shape.num_heads / shape.num_kv_heads;
   e.dim = shape.head_dim;
   e.width = RoundUp(e.dim, kWidth);
+  // All heads of the group share a block: a panel of keys that is in the cache serves them all.
   e.block_tokens = std::max<int64_t>(1, kQueryRows / e.group);
   return e;
 }
@@ -103,7 +104,9 @@ void UnpackQueries(const T* from, int64_t stride, int64_t head, int64_t token, i
   }
 }
 
-// c [rows, cols] = a [rows, depth] times panels of kWidth columns, each depth x kWidth.
+// c [rows, cols] = a [rows, depth] times panels of kWidth columns, each depth x kWidth. Panels
+// outside, rows inside: a panel, 16 KiB or less for a head_dim of 128, stays in the first-level
+// cache while all tiles of rows pass over it.
 inline void MultiplyPanels(const float* a, int64_t rows, int64_t depth, const float* panels,
                            int64_t cols, float* c, int64_t c_row) {
   for (int64_t j = 0; j < cols; j += kWidth) {

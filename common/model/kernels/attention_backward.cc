@@ -26,6 +26,7 @@ void SoftmaxRowBackward(float* scores, float* grads, int64_t cols, Visible visib
   int64_t j = 0;
   for (; j < cols; j += kLanes) {
     if (j < first || j >= visible.end) {
+      // Zeros, because the products that follow read every key of the block.
       hn::StoreU(hn::Zero(d), d, scores + j);
       hn::StoreU(hn::Zero(d), d, grads + j);
       continue;
@@ -118,6 +119,7 @@ void BackwardSequence(const AttentionShape& shape, int64_t sequence, int64_t kv_
     for (int64_t i = 0; i < rows; ++i) {
       const int64_t row = (e.first + token + i / e.group) * shape.num_heads + head + i % e.group;
       log_sums[i] = gradients.log_sum_exp[row];
+      // The sum over keys of p * dp equals dot(out, grad_out), which needs no pass over the keys.
       deltas[i] = Dot(out + row * e.dim, grad_out + row * e.dim, e.dim);
     }
     std::fill(grad_queries, grad_queries + rows * e.width, 0.0f);
@@ -147,11 +149,13 @@ void BackwardSequence(const AttentionShape& shape, int64_t sequence, int64_t kv_
       const int64_t row = (e.first + token + i / e.group) * shape.num_heads + head + i % e.group;
       float* const from = grad_queries + i * e.width;
       for (int64_t j = 0; j < e.width; j += kLanes) {
+        // The keys' gradients took this factor from the scaled queries; the queries' get it here.
         hn::StoreU(hn::Mul(hn::LoadU(d, from + j), hn::Set(d, shape.scale)), d, from + j);
       }
       CopyRow(from, e.dim, grad_q + row * e.dim);
     }
   }
+  // float32 sums, so that a shared key's gradient is rounded once, by the sequence that owns it.
   for (int64_t i = 0; i < e.prefix * e.width; ++i) {
     shared.keys[i] += grad_keys[i];
     shared.values[i] += grad_values[i];
@@ -177,6 +181,8 @@ void BackwardTask(const AttentionShape& shape, const AttentionTask& task,
     scratch = shared.values + e.padded * e.width;
     std::fill(shared.keys, scratch, 0.0f);
   }
+  // One thread adds the sequences' parts in their order, so the bits do not depend on the number of
+  // threads. The owner comes last: it starts from the sums and writes them.
   for (int64_t s = task.sequence + 1; s < end; ++s) {
     BackwardSequence<T>(shape, s, task.kv_head, gradients, shared, scratch);
   }

@@ -58,6 +58,8 @@ void ForwardTask(const AttentionShape& shape, const AttentionTask& task, T* out,
     std::fill(running, running + rows, kNothingSeen);
     std::fill(sums, sums + rows * e.width, 0.0f);
     const int64_t oldest = shape.window > 0 ? std::max<int64_t>(0, token + 1 - shape.window) : 0;
+    // Blocks count from the sequence's start, also with a window: where they are cut decides the
+    // bits.
     for (int64_t key = oldest / kKeyBlock * kKeyBlock; key < token + tokens; key += kKeyBlock) {
       const int64_t num_keys = std::min(kKeyBlock, token + tokens - key);
       const int64_t cols = RoundUp(num_keys, kWidth);
@@ -65,6 +67,7 @@ void ForwardTask(const AttentionShape& shape, const AttentionTask& task, T* out,
       for (int64_t i = 0; i < rows; ++i) {
         const Visible visible = VisibleOf(token + i / e.group, key, num_keys, shape.window);
         const float shrunk = SoftmaxBlock(scores + i * kKeyBlock, cols, visible, running[i]);
+        // After the first blocks the maximum seldom moves; a factor of 1 would change no bit.
         if (shrunk != 1.0f) ScaleRow(sums + i * e.width, e.width, shrunk);
       }
       MultiplyRows<false>(scores, kKeyBlock, 1, rows, num_keys, values + key * e.width, e.width,
@@ -98,7 +101,8 @@ namespace {
 HWY_EXPORT(ForwardScratch);
 HWY_EXPORT(RunForwardTask);
 
-// Queries per task; each task unpacks the keys again.
+// Queries per task; each task unpacks the keys again. Enough queries that this costs little, and
+// few enough that one long sequence feeds several threads.
 constexpr int64_t kMaxQueries = 1024;
 
 }  // namespace

@@ -35,6 +35,7 @@ void RunAttentionTasks(const AttentionShape& shape, int64_t max_queries, int num
       for (int64_t head = 0; head < shape.num_kv_heads; ++head) {
         const AttentionTask task{s, head, begin, std::min(length, begin + step)};
         pairs += Pairs(task);
+        // Unsplit, the owner of the prefix covers this sequence in its own task.
         if (max_queries > 0 || prefix == 0) tasks.push_back(task);
       }
     }
@@ -42,6 +43,7 @@ void RunAttentionTasks(const AttentionShape& shape, int64_t max_queries, int num
   const int64_t group = shape.num_heads / shape.num_kv_heads;
   const bool small = pairs * group * shape.head_dim < kParallelWork;
   if (num_threads > 1 && !small) {
+    // A long task that is taken last would leave the other threads idle.
     std::stable_sort(
         tasks.begin(), tasks.end(),
         [](const AttentionTask& a, const AttentionTask& b) { return Pairs(a) > Pairs(b); });

@@ -12,6 +12,8 @@
 
 namespace tandem::model::kernels::bfloat16 {
 
+// Two by two tiles of sums use all eight tile registers: every operand tile is loaded once and
+// multiplied twice, and four independent sums hide the latency of a multiplication.
 constexpr int64_t kBlockRows = 2 * kTileRows;  // four of AMX's eight tiles hold sums
 constexpr int64_t kPanelColumns = 2 * kTileRows;
 constexpr int64_t kStepBytes = 2 * kTileBytes;  // of a panel, for 32 of k
@@ -36,6 +38,7 @@ constexpr int64_t kAheadBytes = 4 * kStepBytes;
 
 inline void AskFor(const char* step) {
 #pragma GCC unroll 32
+  // At a panel's end this reaches into the next panel, which is read next; a prefetch never faults.
   for (int64_t line = 0; line < kStepBytes; line += 64) __builtin_prefetch(step + line, 0, 3);
 }
 
@@ -46,6 +49,7 @@ inline void Fence() { asm volatile("" ::: "memory"); }
 class Tiles {
  public:
   explicit Tiles(bool used) : used_(used) {}
+  // Tiles in use are 8 KiB that the system saves whenever it switches from this thread.
   ~Tiles() {
     if (used_) Release();
   }
@@ -55,6 +59,7 @@ class Tiles {
   bool used() const { return used_; }
   // Configures the tiles for blocks of this many rows.
   void Shape(int64_t rows) {
+    // Configuring clears all tiles, and only the last block of rows has another height.
     if (!used_ || rows == rows_) return;
     Configure(rows);
     rows_ = rows;
@@ -90,6 +95,7 @@ template <bool kTwoTiles, int kParts>
 TANDEM_TILES inline void MultiplyStep(const char* left, const char* panel) {
   _tile_loadd(4, panel, 64);
   _tile_loadd(5, panel + kTileBytes, 64);
+  // Both parts of a float32 left side meet the right tiles that are loaded already.
 #pragma GCC unroll 2
   for (int part = 0; part < kParts; ++part) {
     _tile_loadd(6, left, 64);
@@ -133,7 +139,8 @@ TANDEM_TILES void MultiplyByTiles(const Block& block) {
   Fence();
 }
 
-// Multiplies rows [row, row + kRows) of the block, all in one tile.
+// Multiplies rows [row, row + kRows) of the block, all in one tile. At most 8 rows: 16 sums, the
+// panel's two registers and a broadcast word fit into 32 registers.
 template <int kRows, int kParts, bool kFirst>
 TANDEM_VECTORS void MultiplyRowsByVectors(const Block& block, int64_t row) {
   const int64_t tiles = block.two_tiles() ? 2 : 1;
@@ -185,6 +192,7 @@ void MultiplyByVectors(const Block& block) {
     if (left >= 2) return take(std::integral_constant<int, 2>(), first);
     take(std::integral_constant<int, 1>(), first);
   };
+  // The first rows bring the panel into the cache; the others need no prefetch.
   take_rest(std::bool_constant<kFirst>());
   while (row < block.rows) take_rest(std::false_type());
 }

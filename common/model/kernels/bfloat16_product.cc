@@ -36,13 +36,15 @@ constexpr int64_t kTaskRows = 256;
 constexpr int64_t kFewRows = 64;
 // Bytes of a right side that are packed at once: the last-level cache may hold them.
 constexpr int64_t kPackedBytes = int64_t{16} << 20;
-// Below this many multiplications and elements read, a second thread costs more than it saves.
+// Below this many multiplications and elements read, a second thread costs more than it saves. Both
+// count, because a product of few rows costs what it reads, not what it multiplies.
 constexpr int64_t kSharedWork = int64_t{1} << 21;
 constexpr int64_t kSharedElements = int64_t{1} << 16;
 
 std::atomic<BFloat16Unit> most_for_test{BFloat16Unit::kTiles};
 
-// Requests the tile registers from the system, which grants them on request (Linux 5.16).
+// Requests the tile registers from the system, which grants them on request (Linux 5.16). The
+// permission is the process's, so later threads have it too.
 bool AskForTiles() {
   constexpr int kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
   constexpr int kTileData = 18;               // XFEATURE_XTILEDATA
@@ -219,6 +221,8 @@ void MultiplyRows(const Product& p, int64_t row, int64_t rows, int64_t col, int6
     const int64_t width = std::min(kPanelColumns, cols - j);
     const bool direct = in_place && width == kPanelColumns;
     block.panel = panels + j / kPanelColumns * BFloat16PanelBytes(p.k);
+    // Panels outside, rows inside: a panel comes from memory once, for the first block of rows; the
+    // others find it in the cache.
     for (int64_t i = 0; i < rows; i += kBlockRows) {
       block.left = left + i * LeftRowBytes(p);
       block.rows = std::min(kBlockRows, rows - i);
@@ -249,6 +253,7 @@ void MultiplyFewRows(const Product& p, int num_threads, const ParallelFor& paral
   const int64_t panel_bytes = BFloat16PanelBytes(p.k);
   InTurnsWith(panels, num_threads, kTurns, parallel_for, [&] {
     char* const left = Scratch(left_bytes + panel_bytes);
+    // Every thread packs the few rows for itself, so that none waits for another.
     PackLeft(p, 0, p.m, left);
     return [&, left, tiles = Tiles(CurrentBFloat16Unit() == BFloat16Unit::kTiles)](
                int64_t begin, int64_t end) mutable {
@@ -276,6 +281,8 @@ void MultiplyManyRows(const Product& p, int64_t col, int64_t cols, const char* p
   const int64_t fit = kLeftBytes / std::max<int64_t>(LeftRowBytes(p), 1) / kBlockRows * kBlockRows;
   const int64_t task_rows = std::clamp<int64_t>(fit, kBlockRows, kTaskRows);
   const int64_t row_tasks = (p.m + task_rows - 1) / task_rows;
+  // Tasks that share rows pack them again, so columns are divided only if there are too few row
+  // tasks to keep the threads evenly busy.
   const int64_t col_tasks = row_tasks >= 2 * num_threads ? 1 : num_threads;
   const int64_t task_cols = RoundUp((cols + col_tasks - 1) / col_tasks, kPanelColumns);
   InTurnsWith(row_tasks * col_tasks, num_threads, kTurns, parallel_for, [&] {
@@ -318,6 +325,7 @@ void PackAndMultiply(const Product& p, int num_threads, const ParallelFor& paral
 
 BFloat16Unit CurrentBFloat16Unit() {
   static const BFloat16Unit unit = FindUnit();
+  // Relaxed: only tests write it, before anything is computed.
   return std::min(unit, most_for_test.load(std::memory_order_relaxed));
 }
 
@@ -333,6 +341,8 @@ int64_t BFloat16PanelBytes(int64_t k) { return RoundUp(k, kTileDepth) * kPanelCo
 void PackBFloat16Panels(const ConstMatrix& b, int64_t k, int64_t n, int64_t begin, int64_t end,
                         void* to) {
   PackPanels<true>(b, k, n, begin, end, static_cast<char*>(to));
+  // Non-temporal stores are not ordered by the lock or flag that hands the matrix to another
+  // thread; without the fence that thread could read old bytes.
   __builtin_ia32_sfence();
 }
 
@@ -341,6 +351,7 @@ void PackBFloat16Groups(const void* from, int64_t k, int64_t begin, int64_t end,
   for (int64_t group = begin; group < end; ++group, columns += kBFloat16GroupColumns * k) {
     PackGroup(columns, k, static_cast<char*>(to) + PlaceOfGroup(group, k));
   }
+  // See PackBFloat16Panels().
   __builtin_ia32_sfence();
 }
 

@@ -52,6 +52,7 @@ HWY_INLINE double SumExpOf(const float* row, int64_t n, float maximum, float inv
       sum = hn::Add(sum, kept(ExpWeight(x, top, inverse), x, i));
     }
     if (i < end) {
+      // The filler's exponential is 0, so the tail goes through the same lanes as a whole register.
       const FloatVec x = LoadTail(row + i, end - i, -std::numeric_limits<float>::infinity());
       sum = hn::Add(sum, kept(ExpWeight(x, top, inverse), x, i));
     }

@@ -73,6 +73,7 @@ struct Grid {
 // Returns the columns of a task, a multiple of `width`, when all columns and row blocks are divided
 // among the threads.
 int64_t TaskCols(const Grid& grid, int64_t row_blocks, int64_t cols, int64_t most, int64_t width) {
+  // With two row blocks per thread the threads are evenly busy without dividing the columns.
   const int64_t wanted = row_blocks >= 2 * grid.num_threads ? 1 : grid.num_threads;
   return std::min(std::max(most / width * width, width),
                   RoundUp((cols + wanted - 1) / wanted, width));
@@ -96,6 +97,7 @@ void ForBlocks(const Product& p, const Grid& grid, int64_t cols, int64_t width,
   InTurns(row_blocks * col_tasks, grid.num_threads, parallel_for, [&](int64_t begin, int64_t end) {
     const ProductScratch scratch = TaskScratch(grid, grid.block_rows, task_cols);
     for (int64_t task = begin; task < end; ++task) {
+      // Columns vary fastest: a thread's next task finds its rows of A in the cache.
       const int64_t row = task / col_tasks * grid.block_rows;
       const int64_t col = task % col_tasks * task_cols;
       block(row, std::min(grid.block_rows, p.m - row), col, std::min(task_cols, cols - col),

@@ -25,6 +25,7 @@ void InTurnsWith(int64_t count, int64_t num_threads, int64_t turns, const Parall
   std::atomic<int64_t> next{0};
   parallel_for(threads, [&](int64_t, int64_t) {
     int64_t i = next.fetch_add(at_once);
+    // A thread that comes too late makes no body, which may pack an operand first.
     if (i >= count) return;
     for (auto body = make_body(); i < count; i = next.fetch_add(at_once)) {
       body(i, std::min(count, i + at_once));

@@ -62,6 +62,7 @@ void LogProbsRows(const LogProbsForward& args, int64_t begin, int64_t end) {
 template <class D>
 void BackwardAt(D d, float* x, float scale, float log_sum_exp, float entropy, float grad_log_prob,
                 float grad_entropy) {
+  // The bound keeps p log p at 0 for a logit of minus infinity, where it would be 0 times infinity.
   const auto log_p = hn::Max(
       hn::MulSub(hn::LoadU(d, x), hn::Set(d, scale), hn::Set(d, log_sum_exp)), hn::Set(d, -200.0f));
   const auto p = hn::Exp(d, log_p);

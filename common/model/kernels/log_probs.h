@@ -6,7 +6,9 @@
 
 namespace tandem::model::kernels {
 
-// Exponentials per block: a block is summed in float32, the blocks' sums in float64.
+// Exponentials per block: a block is summed in float32, the blocks' sums in float64. In float32
+// alone, a sum over a large vocabulary would lose its small terms; the sampler also skips to a
+// block by these sums.
 inline constexpr int64_t kSumBlock = 512;
 
 // Returns the factor for logits: 1 / temperature, in float32, for any temperature above 0.

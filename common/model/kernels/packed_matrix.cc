@@ -38,6 +38,7 @@ void PackPanelsOf(const ConstMatrix& b, int64_t depth, int64_t n, int64_t begin,
     PackPanel(static_cast<const T*>(b.data) + col * b.col_stride, b.row_stride, b.col_stride,
               std::min(kPanelWidth, n - col), depth, to + panel * depth * kPanelWidth);
   }
+  // Orders the non-temporal stores before whatever hands the matrix to another thread.
   hwy::FlushStream();
 }
 
@@ -48,6 +49,7 @@ void PackGroupsOf(const T* from, int64_t depth, int64_t begin, int64_t end, T* t
     PackGroup(from + (group - begin) * kGroupPlaces<T> * depth, depth, depth,
               to + group / kGroups * depth * kPanelWidth + group % kGroups * kGroupPlaces<T>);
   }
+  // As in PackPanelsOf().
   hwy::FlushStream();
 }
 
@@ -118,7 +120,8 @@ bool IsInTiles(Element type) {
   return type == Element::kBFloat16 && CurrentBFloat16Unit() != BFloat16Unit::kNone;
 }
 
-// Moves data between packed and plain elements.
+// Moves data between packed and plain elements. A count that the compiler knows makes it one move
+// instead of a call.
 template <bool kWrites, int kCount, typename T>
 void Copy(T* packed, T* plain) {
   std::memcpy(kWrites ? packed : plain, kWrites ? plain : packed, kCount * sizeof(T));

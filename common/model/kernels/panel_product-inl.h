@@ -34,6 +34,7 @@ void MultiplyPanelBlock(const Left& a, int64_t rows, int64_t depth, const B* blo
   const char* soon = reinterpret_cast<const char*>(next);
   constexpr ptrdiff_t kStripRow = kTileCols * sizeof(B);
   if (rows == 2) {
+    // Two strips make the eight sums that hide the latency (tile-inl.h).
     for (int64_t j = 0; j < cols; j += 2 * kStripWidth, soon += 2 * depth * kStripRow) {
       Tile<2, kFirst, 2, true>(depth, a.data, a.row, a.k, block + j, kPanelCols, c + j, c_row,
                                soon);
@@ -43,6 +44,8 @@ void MultiplyPanelBlock(const Left& a, int64_t rows, int64_t depth, const B* blo
   for (int64_t j = 0; j < cols; j += kStripWidth, soon += depth * kStripRow) {
     ForTiles(a, rows, [&](const float* left, int64_t i, int64_t height) HWY_ATTR {
       float* const out = c + i * c_row + j;
+      // The first tile waits for this strip's memory, so it also asks for the next block; the
+      // others find the strip in the first-level cache.
       if (i == 0) {
         TileOfRows<kFirst, true>(static_cast<size_t>(height), depth, left, a.row, a.k, block + j,
                                  kPanelCols, out, c_row, soon);

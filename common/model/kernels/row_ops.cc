@@ -17,7 +17,8 @@ namespace tandem::model::kernels::HWY_NAMESPACE {
 
 constexpr int64_t kStep = kLanes;
 
-// Sums over a row: whole registers first, lane by lane, then the tail.
+// Sums over a row: whole registers first, lane by lane, then the tail. The order depends on the
+// size alone, so a row has the same bits in every batch.
 template <typename T>
 float SumOfSquares(const T* x, int64_t size) {
   const Floats d;
@@ -103,6 +104,7 @@ void RmsNormRowsOf(const RmsNormForward& args, int64_t begin, int64_t end) {
       AddRow(x, static_cast<const T*>(args.delta) + i * size, size, sum);
       x = sum;
     }
+    // Uses the stored, rounded sum: it is the residual stream that later blocks add to.
     const float mean = SumOfSquares(x, size) / static_cast<float>(size);
     const float inverse_rms = 1.0f / std::sqrt(mean + args.eps);
     if (args.inverse_rms != nullptr) args.inverse_rms[i] = inverse_rms;

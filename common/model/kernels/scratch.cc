@@ -9,7 +9,8 @@
 namespace tandem::model::kernels {
 namespace {
 
-// Rounds sizes from here on up to a whole number of large pages.
+// Rounds sizes from here on up to a whole number of large pages. The padding is then less than a
+// fourth of the block.
 constexpr int64_t kLargeBytes = int64_t{8} << 20;
 
 }  // namespace
@@ -30,6 +31,7 @@ float* ThreadScratch(int64_t floats) {
   thread_local Buffer buffer;
   thread_local int64_t capacity = 0;
   if (floats > capacity) {
+    // Frees first: the contents need not survive, and both blocks at once would double the peak.
     buffer.reset();
     buffer = AllocateBytes(floats * static_cast<int64_t>(sizeof(float)));
     capacity = floats;

@@ -69,6 +69,7 @@ inline float SoftmaxBlock(float* scores, int64_t cols, Visible visible, Running&
   std::fill(scores + last, scores + cols, 0.0f);
   float shrunk = 1.0f;
   if (new_most != running.most) {
+    // The exponential of the scores: a C library's could differ in its last bit.
     shrunk = hn::GetLane(hn::Exp(d, hn::Set(d, running.most - new_most)));
   }
   running.sum = running.sum * shrunk + Sum(sums);

@@ -23,6 +23,7 @@ constexpr size_t kTileRows = kLanes >= 16 ? 8 : (kLanes >= 8 ? 6 : 4);
 constexpr size_t kTileCols = 2 * kLanes;
 // The right side is cut into strips of kTileCols columns. Data packed ahead is stored in panels of
 // some strips, row by row, so that one row of the left side times a panel reads a single stream.
+// Four strips give a single row its eight sums.
 constexpr size_t kPanelStrips = 4;
 constexpr size_t kPanelCols = kPanelStrips * kTileCols;
 
@@ -64,6 +65,8 @@ HWY_INLINE void Tile(size_t k_size, const float* HWY_RESTRICT a, ptrdiff_t a_row
                      const char* next = nullptr) {
   const Floats d;
   constexpr size_t kVectors = 2 * kStrips;
+  // Every loop over `sums` is unrolled fully: with an index known only at run time it would live in
+  // memory instead of registers.
   FloatVec sums[kRows][kVectors];
 #pragma GCC unroll 8
   for (size_t i = 0; i < kRows; ++i) {

@@ -49,6 +49,7 @@ HWY_INLINE void StoreFloats(D d, hn::Vec<D> value, BFloat16* to) {
       hn::IfThenElse(hn::IsNaN(value), hn::BitCast(d, hn::Set(bits, 0x7FC00000)), value);
   const auto raw = hn::BitCast(bits, quiet);
   const auto odd = hn::And(hn::ShiftRight<16>(raw), hn::Set(bits, 1));
+  // The arithmetic of FromFloat(), so that whole registers and tails round alike.
   const auto rounded = hn::Add(hn::Add(raw, hn::Set(bits, 0x7FFF)), odd);
   const hn::RebindToUnsigned<D> unsigned_bits;
   const auto upper = hn::ShiftRight<16>(hn::BitCast(unsigned_bits, rounded));
@@ -65,6 +66,8 @@ HWY_INLINE void StoreFloats(OneFloat d, hn::Vec<OneFloat> value, BFloat16* to) {
   FromFloat(hn::GetLane(value), *to);
 }
 
+// The order of lanes is fixed on a target but differs between targets, one reason why CPUs with
+// different instruction sets give different bits.
 HWY_INLINE float Sum(FloatVec value) { return hn::GetLane(hn::SumOfLanes(Floats(), value)); }
 
 }  // namespace tandem::model::kernels::HWY_NAMESPACE

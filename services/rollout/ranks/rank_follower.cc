@@ -15,7 +15,8 @@
 namespace tandem::rollout {
 namespace {
 
-// Longer than rank 0 asks who lives (rank_leader.cc).
+// Longer than rank 0's liveness check (rank_leader.cc): a rank that ended at once would be taken
+// for the one that was lost.
 constexpr absl::Duration kLinger = absl::Seconds(4);
 
 }  // namespace
@@ -121,6 +122,7 @@ absl::Status RankFollower::RunSwap(int64_t version) {
   {
     absl::MutexLock lock(&mu_);
     if (swap_ == Swap::kOffered && swap_version_ == version) {
+      // From here on Commit() may not give up at its deadline: the other ranks may swap.
       swap_ = Swap::kPinned;
     } else {
       own = absl::FailedPreconditionError(

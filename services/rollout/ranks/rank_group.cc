@@ -18,7 +18,8 @@
 namespace tandem::rollout {
 namespace {
 
-// An order goes out in a message of this size, and its rest, where it is longer, in another.
+// A broadcast needs a size that every rank knows. So an order goes out in a frame of this size,
+// which most fit into; the frame of a longer one says how much follows in a second broadcast.
 constexpr int64_t kFrameBytes = 4096;
 constexpr int64_t kMaxOrderBytes = int64_t{1} << 30;
 

@@ -17,7 +17,8 @@ namespace {
 // they end (rank_follower.h).
 constexpr absl::Duration kBlameTimeout = absl::Seconds(2);
 
-// Heartbeats of rank 0 per group timeout.
+// Heartbeats of rank 0 per group timeout. The other ranks wait for an order no longer than the
+// timeout; this leaves room for a late heartbeat.
 constexpr int kHeartbeatsInTimeout = 5;
 
 }  // namespace
@@ -94,6 +95,7 @@ absl::Status RankLeader::Explain(const absl::Status& error) {
   }
   std::vector<std::future<absl::Status>> answers;
   for (const std::string& address : addresses) {
+    // All at once, so that the answer takes one kBlameTimeout, however many ranks there are.
     answers.push_back(std::async(std::launch::async, [address] {
       return rpc::IsServing(rpc::MakeChannel(address), "", kBlameTimeout).status();
     }));

@@ -51,6 +51,7 @@ Candidate Reach(const Row& row, const std::vector<Candidate>& sorted, double wan
 }  // namespace
 
 void TopK(const Row& row, int64_t k, std::vector<Candidate>& kept) {
+  // Room for k more candidates between two selections makes their cost linear in the row.
   const int64_t capacity = std::max<int64_t>(2 * k, 128);
   kept.resize(capacity);
   int64_t count = 0;

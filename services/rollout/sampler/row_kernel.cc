@@ -63,6 +63,8 @@ double SumExpKeptImpl(const float* row, int64_t n, float maximum, float inverse_
                             const auto tied =
                                 hn::And(hn::Eq(x, threshold),
                                         hn::RebindMask(d, hn::Not(hn::Gt(ids, last_id))));
+                            // Adds zeros instead of skipping, so that kept weights fall into the
+                            // same lanes and blocks as in SumExp().
                             return hn::IfThenElseZero(hn::Or(hn::Gt(x, threshold), tied), weight);
                           });
 }

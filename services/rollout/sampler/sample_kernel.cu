@@ -18,11 +18,12 @@ constexpr int kThreads = model::cuda::kExpSumThreads;
 constexpr int kDigits = 256;  // of a key, which has four
 constexpr int32_t kNoId = 0x7FFFFFFF;
 // Weights, which are at most 1, are added up in units of it: sums of integers do not depend on the
-// order in which threads come to add.
+// order in which threads come to add. 2^40 leaves 24 of 64 bits for the number of tokens.
 constexpr double kWeightUnits = 1099511627776.0;  // 2^40
 
 // Larger for larger logits; the two zeros are equal.
 __device__ uint32_t KeyOf(float logit) {
+  // Negative floats grow with falling bits, so those are inverted; the others move above them.
   const uint32_t bits = __float_as_uint(logit == 0.0f ? 0.0f : logit);
   return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
 }
@@ -104,6 +105,7 @@ __device__ int32_t IdOfTie(const Row& row, const Last& last, uint32_t key,
     if (tied && seen + before + 1 == wanted) shared.id = static_cast<int32_t>(i);
     __syncthreads();
     const int32_t id = shared.id;
+    // Nobody may write shared.id again before all have read it.
     __syncthreads();
     return id;
   }
@@ -133,6 +135,7 @@ __device__ Reached Reach(const Row& row, const Last& last, unsigned long long wa
           i < row.size && last.Keeps(key, static_cast<int32_t>(i)) && (key & above) == prefix;
       const uint32_t digit = (key >> shift) & (kDigits - 1);
       const unsigned long long value = counts ? units(i) : 0;
+      // Lower digits scatter, so the atomics seldom meet.
       if (shift < 24) {
         if (value > 0) atomicAdd(&shared.bins[digit], value);
         continue;
@@ -164,6 +167,7 @@ __device__ Reached Reach(const Row& row, const Last& last, unsigned long long wa
     __syncthreads();
     prefix = shared.key;
     wanted = shared.left;
+    // The next digit clears the bins and writes both again.
     __syncthreads();
   }
   return {prefix, wanted};
@@ -187,6 +191,7 @@ __device__ Last TopP(const Row& row, const Last& last, double top_p, Shared& sha
   if (threadIdx.x % kWarp == 0) atomicAdd(&shared.left, sum);
   __syncthreads();
   const unsigned long long total = shared.left;
+  // Reach() writes shared.left again, after all have read the total.
   __syncthreads();
   auto wanted = static_cast<unsigned long long>(ceil(top_p * static_cast<double>(total)));
   wanted = wanted < 1 ? 1 : wanted > total ? total : wanted;

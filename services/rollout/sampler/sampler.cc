@@ -31,6 +31,7 @@ int64_t Walk(const float* weights, int64_t n, double target) {
 // Draws from all entries that rank at or before `last`, by the sums of their blocks.
 int32_t DrawFromRow(const Row& row, const std::optional<Candidate>& last,
                     const std::vector<double>& block_sums, double total, double uniform) {
+  // Skips whole blocks by their sums: only the chosen block's exponentials are computed again.
   double target = uniform * total;
   size_t block = 0;
   size_t chosen = 0;

@@ -25,6 +25,7 @@ class CudaStreams : public DeviceStreams {
  public:
   explicit CudaStreams(c10::Device device)
       : device_(device),
+        // High priority: compute waits for collectives, whose kernels should not queue behind it.
         side_(c10::cuda::getStreamFromPool(/*isHighPriority=*/true, device.index())) {}
 
   std::shared_ptr<Mark> MarkCompute() override {

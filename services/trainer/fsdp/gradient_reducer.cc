@@ -63,6 +63,7 @@ absl::Status GradientReducer::Add(absl::Span<const int> parameters,
     const at::Tensor slot = flat.narrow(0, parameter.offset, parameter.numel).view(parameter.shape);
     std::vector<bool>& written = units_[parameter.unit].written;
     const int index = index_in_unit_[parameters[i]];
+    // The first gradient is copied, so that the buffer need not be cleared before.
     if (written[index]) {
       slot.add_(gradients[i].to(slot.device()));
     } else {
@@ -105,6 +106,7 @@ absl::Status GradientReducer::Complete(int unit) {
     rounded.copy_(in_flight_.full);
     options_.pool->Release(std::exchange(in_flight_.full, std::move(rounded)));
   }
+  // A collective overwrites its result, so it must not get a shard that already holds a sum.
   in_flight_.sum = state.touched || !OnDevice(unit)
                        ? options_.pool->Acquire(state.shard.numel(), at::kFloat).tensor
                        : state.shard;

@@ -37,7 +37,7 @@ void Unmap(void* context) {
   total_bytes_of_process -= static_cast<int64_t>(mapping->size_bytes);
 }
 
-// Null where the tensor rests in no file.
+// Null if the tensor is in no file.
 const Mapping* MappingOf(const at::Tensor& tensor) {
   if (!tensor.defined()) return nullptr;
   const at::DataPtr& data = tensor.storage().data_ptr();
@@ -62,6 +62,7 @@ absl::StatusOr<std::shared_ptr<OffloadFile>> OffloadFile::Create(const std::stri
   std::string path = absl::StrCat(folder, "/state-XXXXXX");
   const int fd = mkostemp(path.data(), O_CLOEXEC);
   if (fd < 0) return SystemError(errno, folder, "make a file for trainer.offload=disk");
+  // Without a name the file goes with the process, however that ends.
   unlink(path.c_str());
   struct statfs system {};
   const bool in_memory =
@@ -79,7 +80,8 @@ absl::StatusOr<at::Tensor> OffloadFile::Zeros(int64_t numel, at::ScalarType dtyp
   auto mapping = std::make_unique<Mapping>();
   {
     absl::MutexLock lock(&mu_);
-    // posix_fallocate() returns the error and does not set errno.
+    // posix_fallocate() returns the error and does not set errno. Takes the room now: a write to
+    // the mapping of a full disk would be SIGBUS instead of an error.
     const int error = posix_fallocate(fd_, size_bytes_, static_cast<off_t>(size_bytes));
     if (error != 0) {
       return SystemError(error, folder_,
@@ -87,6 +89,7 @@ absl::StatusOr<at::Tensor> OffloadFile::Zeros(int64_t numel, at::ScalarType dtyp
                                       size_bytes_, " of this rank's training state there"));
     }
     mapping->offset = size_bytes_;
+    // mmap() takes offsets of whole pages only.
     size_bytes_ += (static_cast<int64_t>(size_bytes) + page - 1) / page * page;
   }
   mapping->data =
@@ -111,7 +114,7 @@ int64_t OffloadFile::total_bytes() { return total_bytes_of_process; }
 
 void Prefetch(const at::Tensor& tensor) {
   const Mapping* const mapping = MappingOf(tensor);
-  // Advice: where it is refused the bytes come when they are touched.
+  // Only advice: if it is refused, the bytes come when they are touched.
   if (mapping != nullptr) madvise(mapping->data, mapping->size_bytes, MADV_WILLNEED);
 }
 
@@ -120,6 +123,7 @@ void Evict(const at::Tensor& tensor) {
   if (mapping == nullptr) return;
   // On a shared mapping this drops the process's view of the pages, never their contents.
   madvise(mapping->data, mapping->size_bytes, MADV_DONTNEED);
+  // Starts to write now: when memory is short, the system can drop clean pages at once.
   sync_file_range(mapping->fd, mapping->offset, static_cast<off_t>(mapping->size_bytes),
                   SYNC_FILE_RANGE_WRITE);
 }

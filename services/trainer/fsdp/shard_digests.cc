@@ -27,6 +27,7 @@ void ShardDigests::Clear() {
 }
 
 void ShardDigests::Add(int64_t begin, int64_t end, const std::byte* bytes) {
+  // Digests without the lock; the threads meet only to add their sums, whose order does not matter.
   std::vector<weights::DigestSum> sums(segments_.size());
   for (size_t i = 0; i < segments_.size(); ++i) {
     const model::Segment& segment = *segments_[i];

@@ -414,6 +414,8 @@ absl::Status ShardedTransformer::AddGradients(int stage, absl::Span<const at::Te
     const absl::Span<const at::Tensor> given = gradients.empty() ? gradients : gradients.subspan(i);
     RETURN_IF_ERROR(reducer_->Add({&parameters[i], 1}, given));
     const bool last = i + 1 == parameters.size() || unit_of(i + 1) != unit_of(i);
+    // Backward goes from the last stage to the first: an earlier stage that also reads the unit, as
+    // with a tied embedding, still has gradients to add.
     if (last && table.first_stage(unit_of(i)) == stage) {
       RETURN_IF_ERROR(reducer_->Complete(unit_of(i)));
     }
@@ -460,9 +462,11 @@ absl::StatusOr<at::Tensor> ShardedTransformer::ForwardStages(Pass& pass,
   for (int64_t s = 0; s < num_stages(); ++s) {
     pass.place = StageName(s);
     RETURN_IF_ERROR(gatherer_->Enter(s));
+    // A rank without tokens enters every step all the same: its peers' collectives wait for it.
     if (pass.empty) continue;
     const PhaseClock::Scope scope(clock_, Phase::kForward, pass.place);
     Boundary& boundary = boundaries[s];
+    // Detached, so that each stage has a graph of its own and BackwardStages() sets the order.
     if (x.defined()) boundary.input = x.detach().requires_grad_();
     const ActivationCheckpointing checkpointing = CheckpointingOf(s);
     const bool keep_graph = checkpointing != ActivationCheckpointing::kFull;

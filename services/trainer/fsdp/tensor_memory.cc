@@ -147,6 +147,7 @@ class Blocks {
   Header* TakeCached(size_t block_bytes) {
     absl::MutexLock lock(&mu_);
     const auto found = free_.lower_bound(block_bytes);
+    // Wastes at most a fourth of a block, where a new one would fault all its pages in.
     if (found != free_.end() && found->first <= block_bytes + block_bytes / 4) {
       Header* const header = found->second.back();
       found->second.pop_back();

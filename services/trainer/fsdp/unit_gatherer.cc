@@ -62,6 +62,7 @@ absl::Status UnitGatherer::Enter(size_t step) {
     return absl::OkStatus();
   }
   for (int u = 0; u < static_cast<int>(units_.size()); ++u) {
+    // Frees before it starts others, which then take the freed buffers.
     if (units_[u].memory.defined() && !Stays(u, step)) Free(u);
   }
   const size_t end = WindowEnd(step);
@@ -69,8 +70,10 @@ absl::Status UnitGatherer::Enter(size_t step) {
     for (const int unit : steps_[s]) RETURN_IF_ERROR(Start(unit));
   }
   if (end < steps_.size()) {
+    // A step before its gather starts: that reads the shard, which may have to come from disk.
     for (const int unit : steps_[end]) Prefetch(units_[unit].shard);
   }
+  // Waits for this step's units only; the prefetched ones arrive while it computes.
   for (const int unit : steps_[step]) RETURN_IF_ERROR(Finish(unit));
   return absl::OkStatus();
 }

@@ -59,7 +59,8 @@ inline bool IsAligned(const void* pointer) {
   return reinterpret_cast<uintptr_t>(pointer) % 16 == 0;
 }
 
-// Every lane gets the result.
+// Every lane gets the result. All lanes get the same bits: in each step both lanes of a pair add
+// the same two numbers.
 __device__ inline float WarpSum(float x) {
   for (int step = kWarp / 2; step > 0; step /= 2) x += __shfl_xor_sync(kAllLanes, x, step);
   return x;

@@ -25,6 +25,7 @@ __device__ inline double SumOfWeights(int64_t size, const Weight& weight, double
   const int lane = threadIdx.x % kWarp;
   const int64_t blocks = (size + kSumBlock - 1) / kSumBlock;
   double total = 0.0;  // over this warp's blocks, in lane 0
+  // Which warp adds which blocks is fixed, so the order of the sum is too.
   for (int64_t block = threadIdx.x / kWarp; block < blocks; block += kSumWarps) {
     float sum = 0.0f;
     for (int j = lane; j < kSumBlock; j += kWarp) {

@@ -64,6 +64,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) PlainKernel(const PagedAttentio
   }
   for (int i = 0; i < N; ++i) warp_out[warp][i * kWarp + lane] = sums[i];
   __syncthreads();
+  // One warp combines the four results in their order; a row's bits do not depend on timing.
   if (warp > 0) return;
 
   const float sink = args.sinks == nullptr ? -INFINITY : args.sinks[head];

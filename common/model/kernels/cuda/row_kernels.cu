@@ -179,6 +179,7 @@ __global__ void __launch_bounds__(kExpSumThreads) RowLogProbsKernel(const RowLog
 template <typename T>
 cudaError_t LaunchOf(const RmsNorm& args, cudaStream_t stream) {
   constexpr int kPack = kPackOf<T>;
+  // Both instances add in the same order (LoadPack), so alignment does not show in the result.
   const bool packs = args.size % kPack == 0 && IsAligned(args.x) && IsAligned(args.delta) &&
                      IsAligned(args.weight) && IsAligned(args.sum) && IsAligned(args.out);
   const auto blocks = static_cast<unsigned>(args.rows);

@@ -29,6 +29,7 @@ class TileSums;
 template <>
 class TileSums<__nv_bfloat16> {
  public:
+  // A multiple of 8, which load_matrix_sync requires.
   static constexpr int kStride = kStep + 8;  // so that rows start in different banks
 
   __device__ void Clear() {
@@ -57,6 +58,9 @@ class TileSums<__nv_bfloat16> {
     float* const own = staged[Warp()];
     for (int i = 0; i < 2; ++i) {
       for (int j = 0; j < 2; ++j) {
+        // Which lane holds which element of a fragment is not specified, so they pass through
+        // memory. The barriers: all lanes have stored before one reads, and have read before the
+        // next tile.
         tiles_[i][j].Store(own);
         __syncwarp();
         for (int e = static_cast<int>(threadIdx.x) % kWarp; e < kWarpTile * kWarpTile; e += kWarp) {
@@ -72,6 +76,7 @@ class TileSums<__nv_bfloat16> {
   __device__ static int Row(int i) { return (Warp() / 2 * 2 + i) * kWarpTile; }
   __device__ static int Column(int j) { return (Warp() % 2 * 2 + j) * kWarpTile; }
 
+  // Two by two, so that each operand's 16 by 16 elements are used twice.
   WarpTile tiles_[2][2];
 };
 
@@ -79,6 +84,7 @@ class TileSums<__nv_bfloat16> {
 template <>
 class TileSums<float> {
  public:
+  // Odd, so that the sixteen columns that a warp reads at one k lie in different banks.
   static constexpr int kStride = kStep + 1;
 
   __device__ void Clear() {
@@ -109,6 +115,7 @@ class TileSums<float> {
   }
 
  private:
+  // A thread has 8 by 4 sums: twelve loads from shared memory feed 32 multiply-adds.
   static constexpr int kAcross = 16;  // threads side by side
   static constexpr int kDown = kThreads / kAcross;
   static constexpr int kRows = kTile / kDown;
@@ -168,6 +175,8 @@ __device__ float BiasOf(const RowProduct& args, int64_t column) {
 template <typename T, typename Out, int N>
 __global__ void __launch_bounds__(kThreads) RowProductKernel(const RowProduct args) {
   using Sums = TileSums<T>;
+  // Two buffers per operand, so that one barrier a step is enough. 20 KiB in bfloat16, 33 KiB in
+  // float32: below the 48 KiB that a block may declare statically.
   __shared__ __align__(32) T left[2][kTile * Sums::kStride];
   __shared__ __align__(32) T right[2][kTile * Sums::kStride];
   const int64_t first_column = static_cast<int64_t>(blockIdx.x) * kTile;
@@ -203,6 +212,8 @@ __global__ void __launch_bounds__(kThreads) RowProductKernel(const RowProduct ar
     sums.Multiply(left[step % 2], right[step % 2]);
     if (step + 1 < end) store(step + 1);
     if (step + 1 == end || (step + 1) % kStepsOfPart == 0) {
+      // The sums start from zero in each part, as they do in a block of its own, so it does not
+      // show whether the parts were computed by one block or by many.
       total.Add(sums);
       sums.Clear();
     }
@@ -228,6 +239,7 @@ __global__ void __launch_bounds__(kThreads) AddPartsKernel(const RowProduct args
   if (at >= size) return;
   const int64_t parts = (args.in + kPart - 1) / kPart;
   float sum = 0.0f;
+  // The order in which a single block adds its parts, from zero: the same bits.
   for (int64_t part = 0; part < parts; ++part) sum += args.partial[part * size + at];
   FromFloat(sum + BiasOf<T>(args, at % args.out_size), static_cast<Out*>(args.out)[at]);
 }
