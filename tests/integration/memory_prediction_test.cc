@@ -1,4 +1,4 @@
-// What common/plan predicts beside what the trainer counts: `tandem bench train` reports both.
+// What tools/tandem/plan predicts beside what the trainer counts: `tandem bench train` reports both.
 // Bytes do not depend on time, so both are the same in every run; Gloo's own copies are in the
 // count.
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // The forward pass of a layer, written once over the operations `Ops`:
 //   - TensorOps (tensor_ops.h) computes it, in trainer and rollout;
-//   - plan::CountedOps (common/plan/counted_ops.h) takes sizes in place of tensors, for the memory
+//   - plan::CountedOps (tools/tandem/plan/counted_ops.h) takes sizes in place of tensors, for the memory
 //     plan. Locals live as long there as here, so the plan sees what a pass holds.
 //
 //   TensorOps ops(context, attention, eps);

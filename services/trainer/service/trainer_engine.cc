@@ -9,7 +9,7 @@
 #include "absl/time/clock.h"
 #include "common/io/model_config.h"
 #include "common/io/model_folder.h"
-#include "common/plan/rank_setup.h"
+#include "common/rank_setup/rank_setup.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
 #include "services/trainer/algorithm/token_scores.h"
@@ -88,8 +88,8 @@ absl::StatusOr<std::unique_ptr<TrainerEngine>> TrainerEngine::Create(
   options.compute_dtype = engine->compute_dtype_;
   options.mesh = &mesh;
   options.device = device;
-  const plan::RankSetup setup =
-      plan::SetupOf(config, options.spec, mesh.shape(), {.on_gpu = !device.is_cpu()});
+  const setup::RankSetup setup =
+      setup::SetupOf(config, options.spec, mesh.shape(), {.on_gpu = !device.is_cpu()});
   options.prefetch_units = setup.prefetch_units;
   options.unit_limits = setup.unit_limits;
   options.reshard_after_forward = setup.reshard_after_forward;

@@ -23,8 +23,8 @@
 #include "common/model/device_processor.h"
 #include "common/model/numerics.h"
 #include "common/model/processor.h"
-#include "common/plan/mesh_shape.h"
 #include "common/probe/control_group.h"
+#include "common/rank_setup/mesh_shape.h"
 #include "common/rpc/process.h"
 #include "common/rpc/server.h"
 #include "common/rpc/transport_security.h"
@@ -102,7 +102,7 @@ absl::StatusOr<std::unique_ptr<comm::DeviceMesh>> JoinMesh(const TrainerProcessO
                                                            const absl::Notification* cancel) {
   const config::v1::TrainerConfig& trainer = options.config.trainer();
   ASSIGN_OR_RETURN(const comm::MeshShape shape,
-                   plan::MeshShapeOf(trainer, options.environment.local_world_size));
+                   setup::MeshShapeOf(trainer, options.environment.local_world_size));
   return comm::DeviceMesh::Create(
       shape, options.environment.rank,
       [&](const std::string& name, int rank,

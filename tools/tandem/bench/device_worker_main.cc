@@ -27,9 +27,9 @@
 #include "common/weights/device_ops.h"
 #include "common/weights/digest.h"
 #include "common/weights/manifest.h"
-#include "common/weights/raw_baseline.h"
 #include "common/weights/tensor_sink.h"
 #include "nlohmann/json.hpp"
+#include "tools/tandem/bench/raw_baseline.h"
 
 namespace tandem::bench {
 namespace {
@@ -126,7 +126,7 @@ class Rank {
     ASSIGN_OR_RETURN(result["seconds"], work_.rank == 0 ? Send() : Receive());
     ASSIGN_OR_RETURN(
         result["raw_seconds"],
-        weights::MeasureRawTransfer(plan_, nullptr, &group_, work_.repeats, ops_.device()));
+        bench::MeasureRawTransfer(plan_, nullptr, &group_, work_.repeats, ops_.device()));
     if (work_.rank == 0) RETURN_IF_ERROR(MeasureAlone(result));
     RETURN_IF_ERROR(group_.Barrier("end"));  // rank 0 serves the store: it leaves last
     return result;

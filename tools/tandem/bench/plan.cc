@@ -8,10 +8,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/plan/update_plan.h"
 #include "common/weights/reshard_check.h"
 #include "nlohmann/json.hpp"
 #include "tools/tandem/bench/bench.h"
+#include "tools/tandem/plan/update_plan.h"
 
 namespace tandem::bench {
 namespace {

@@ -12,7 +12,7 @@
 #include "common/status/status_macros.h"
 #include "common/weights/bucket_plan.h"
 #include "common/weights/manifest.h"
-#include "common/weights/raw_baseline.h"
+#include "tools/tandem/bench/raw_baseline.h"
 
 namespace {
 
@@ -63,8 +63,8 @@ absl::StatusOr<double> MeasureChain(const Work& work, const tandem::weights::Tra
   }
   tandem::comm::ProcessGroup& meeting = as_updates ? *barrier : *group;
   ASSIGN_OR_RETURN(const double seconds,
-                   tandem::weights::MeasureRawChain(plan, *group, meeting, work.trainer_ranks,
-                                                    kRepeats, as_updates));
+                   tandem::bench::MeasureRawChain(plan, *group, meeting, work.trainer_ranks,
+                                                  kRepeats, as_updates));
   // Rank 0 serves the store: it leaves last.
   RETURN_IF_ERROR(meeting.Barrier("raw end"));
   return seconds;
@@ -80,8 +80,8 @@ absl::StatusOr<double> MeasureGatherAndBroadcast(const Work& work,
     const int rank = work.rank == 0 ? 0 : work.rank - work.trainer_ranks + 1;
     ASSIGN_OR_RETURN(update, Join(work, "raw-update", rank, work.rollouts + 1));
   }
-  ASSIGN_OR_RETURN(const double seconds, tandem::weights::MeasureRawTransfer(
-                                             plan, trainers.get(), update.get(), kRepeats));
+  ASSIGN_OR_RETURN(const double seconds,
+                   tandem::bench::MeasureRawTransfer(plan, trainers.get(), update.get(), kRepeats));
   if (trainers != nullptr) RETURN_IF_ERROR(trainers->Barrier("raw end"));
   if (update != nullptr) RETURN_IF_ERROR(update->Barrier("raw end"));
   return seconds;

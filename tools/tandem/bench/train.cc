@@ -7,17 +7,17 @@
 #include "absl/time/clock.h"
 #include "common/io/model_config.h"
 #include "common/model/model_spec.h"
-#include "common/plan/batch_plan.h"
-#include "common/plan/hardware.h"
-#include "common/plan/mesh_shape.h"
-#include "common/plan/rank_memory.h"
-#include "common/plan/rank_setup.h"
-#include "common/plan/step_cost.h"
+#include "common/rank_setup/mesh_shape.h"
+#include "common/rank_setup/rank_setup.h"
 #include "common/status/status_macros.h"
 #include "nlohmann/json.hpp"
 #include "tools/tandem/bench/bench.h"
 #include "tools/tandem/commands/run_options.h"
 #include "tools/tandem/commands/session.h"
+#include "tools/tandem/plan/batch_plan.h"
+#include "tools/tandem/plan/hardware.h"
+#include "tools/tandem/plan/rank_memory.h"
+#include "tools/tandem/plan/step_cost.h"
 
 namespace tandem::bench {
 namespace {
@@ -82,18 +82,18 @@ void PrintPhases(const nlohmann::json& ranks) {
   }
 }
 
-// What common/plan says of the same work.
+// What tools/tandem/plan says of the same work.
 absl::StatusOr<int64_t> PredictedPeak(const TrainOptions& options,
                                       const config::v1::RunConfig& config,
                                       const model::ModelSpec& spec) {
   ASSIGN_OR_RETURN(const comm::MeshShape mesh,
-                   plan::MeshShapeOf(config.trainer(), static_cast<int>(options.ranks)));
+                   setup::MeshShapeOf(config.trainer(), static_cast<int>(options.ranks)));
   const int64_t sequences = options.ranks * options.batch;
   const int64_t data_ranks = mesh.num_data_ranks();
   const plan::RankWorkload work =
       plan::SupervisedWorkload((sequences + data_ranks - 1) / data_ranks, options.sequence_length,
                                config.trainer().max_tokens_per_micro_batch());
-  const plan::RankSetup setup = plan::SetupOf(config, spec, mesh, {});
+  const setup::RankSetup setup = setup::SetupOf(config, spec, mesh, {});
   return plan::PredictRankMemory(spec, setup, work).peak.total();
 }
 

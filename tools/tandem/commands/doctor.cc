@@ -9,8 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/config/load.h"
-#include "common/plan/hardware.h"
-#include "common/plan/run_plan.h"
 #include "common/text/printable.h"
 #include "tools/tandem/commands/command.h"
 #include "tools/tandem/doctor/fleet_memory.h"
@@ -19,6 +17,8 @@
 #include "tools/tandem/doctor/host_checks.h"
 #include "tools/tandem/doctor/model_checks.h"
 #include "tools/tandem/doctor/service_checks.h"
+#include "tools/tandem/plan/hardware.h"
+#include "tools/tandem/plan/run_plan.h"
 
 namespace tandem::commands {
 namespace {

@@ -8,13 +8,13 @@
 #include "common/config/load.h"
 #include "common/config/to_yaml.h"
 #include "common/io/atomic_file.h"
-#include "common/plan/model_shape.h"
-#include "common/plan/plan_report.h"
-#include "common/plan/rank_setup.h"
-#include "common/plan/run_plan.h"
+#include "common/rank_setup/rank_setup.h"
 #include "common/status/status_macros.h"
 #include "nlohmann/json.hpp"
 #include "tools/tandem/commands/command.h"
+#include "tools/tandem/plan/model_shape.h"
+#include "tools/tandem/plan/plan_report.h"
+#include "tools/tandem/plan/run_plan.h"
 
 namespace tandem::commands {
 namespace {
@@ -33,7 +33,7 @@ absl::Status AddModels(const DryRunOptions& options, plan::PlanRequest& request)
   request.with_rollouts = !options.supervised;
   request.by_preference = options.by_preference;
   const std::string& critic = request.config.critic().model().path();
-  if (critic.empty() || !plan::HasCritic(request.config)) return absl::OkStatus();
+  if (critic.empty() || !setup::HasCritic(request.config)) return absl::OkStatus();
   ASSIGN_OR_RETURN(request.critic_spec, FindShape(critic, "critic.model.path", request.places));
   return absl::OkStatus();
 }

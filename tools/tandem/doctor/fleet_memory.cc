@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/plan/memory_budget.h"
+#include "tools/tandem/plan/memory_budget.h"
 
 namespace tandem::doctor {
 namespace {

@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "common/plan/run_plan.h"
 #include "tools/tandem/doctor/finding.h"
 #include "tools/tandem/doctor/fleet.h"
+#include "tools/tandem/plan/run_plan.h"
 
 namespace tandem::doctor {
 

@@ -12,11 +12,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "common/plan/memory_budget.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/status_conversion.h"
 #include "tandem/common/v1/error.pb.h"
 #include "tandem/diagnostics/v1/diagnostics_service.grpc.pb.h"
+#include "tools/tandem/plan/memory_budget.h"
 
 namespace tandem::doctor {
 namespace {

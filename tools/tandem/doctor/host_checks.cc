@@ -20,10 +20,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "common/plan/memory_budget.h"
 #include "common/probe/control_group.h"
 #include "common/probe/host_report.h"
 #include "tools/tandem/doctor/fleet_memory.h"
+#include "tools/tandem/plan/memory_budget.h"
 
 namespace tandem::doctor {
 namespace {

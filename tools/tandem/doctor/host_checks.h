@@ -4,9 +4,9 @@
 
 #include <cstdint>
 
-#include "common/plan/run_plan.h"
 #include "tandem/config/v1/run_config.pb.h"
 #include "tools/tandem/doctor/finding.h"
+#include "tools/tandem/plan/run_plan.h"
 
 namespace tandem::doctor {
 

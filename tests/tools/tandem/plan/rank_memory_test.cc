@@ -1,0 +1,173 @@
+#include "tools/tandem/plan/rank_memory.h"
+
+#include <gtest/gtest.h>
+
+#include "tools/tandem/plan/batch_plan.h"
+#include "tools/tandem/plan/model_shape.h"
+
+namespace tandem::plan {
+namespace {
+
+model::ModelSpec Spec() {
+  model::ModelSpec spec;
+  spec.architecture = "LlamaForCausalLM";
+  spec.vocab_size = 512;
+  spec.hidden_size = 64;
+  model::LayerSpec layer;
+  layer.feed_forward.intermediate_size = 128;
+  layer.attention.num_heads = 4;
+  layer.attention.num_kv_heads = 2;
+  layer.attention.head_dim = 16;
+  spec.layers.assign(4, layer);
+  return spec;
+}
+
+RankMemory Predict(const setup::RankSetup& setup, int64_t sequences = 4, int64_t length = 256) {
+  return PredictRankMemory(Spec(), setup,
+                           SupervisedWorkload(sequences, length, sequences * length));
+}
+
+TEST(MemoryLedger, RemembersTheLargestSumAndWhatItWas) {
+  MemoryLedger ledger;
+  {
+    ledger.SetPlace("first");
+    const Size a = ledger.Take(MemoryKind::kParameters, 100);
+    Size b = ledger.Take(MemoryKind::kHead, 30);
+    const Size shared = b;
+    b.reset();
+    EXPECT_EQ(ledger.now().total(), 130);
+  }
+  EXPECT_EQ(ledger.now().total(), 0);
+  ledger.SetPlace("second");
+  const Size c = ledger.Take(MemoryKind::kActivations, 120);
+  EXPECT_EQ(ledger.peak().total(), 130);
+  EXPECT_EQ(ledger.peak().of(MemoryKind::kHead), 30);
+  EXPECT_EQ(ledger.peak().place, "first");
+}
+
+TEST(RankMemory, OfTheStateFallsAsOneOverTheRanks) {
+  const int64_t parameters = Spec().num_parameters();
+  for (const int ranks : {1, 2, 4, 8}) {
+    setup::RankSetup setup;
+    setup.element_bytes = 4;
+    setup.mesh.dp_shard = ranks;
+    const RankMemory memory = Predict(setup);
+    // Masters, gradients and two moments; units are padded by less than a rank's worth.
+    EXPECT_GE(memory.resident, 16 * parameters / ranks);
+    EXPECT_LE(memory.resident, 16 * (parameters / ranks + 6));
+  }
+}
+
+TEST(RankMemory, CountsABfloat16ShardBesideTheMaster) {
+  setup::RankSetup setup;
+  setup.element_bytes = 2;
+  EXPECT_EQ(Predict(setup).resident, 18 * Spec().num_parameters());
+}
+
+TEST(RankMemory, OfCheckpointedActivationsIsLessThanHalf) {
+  setup::RankSetup setup;
+  setup.mesh.dp_shard = 2;
+  const int64_t all = Predict(setup, 1, 2048).peak.of(MemoryKind::kActivations);
+  setup.checkpointing = config::v1::ACTIVATION_CHECKPOINTING_SELECTIVE;
+  const int64_t selective = Predict(setup, 1, 2048).peak.of(MemoryKind::kActivations);
+  setup.checkpointing = config::v1::ACTIVATION_CHECKPOINTING_FULL;
+  const int64_t full = Predict(setup, 1, 2048).peak.of(MemoryKind::kActivations);
+  EXPECT_LT(selective, all);
+  EXPECT_LT(full, selective);
+  EXPECT_LT(2 * full, all);
+}
+
+TEST(RankMemory, GrowsWithPrefetchAndWithUnitsThatAreKept) {
+  setup::RankSetup setup;
+  setup.mesh.dp_shard = 2;
+  setup.prefetch_units = 0;
+  const int64_t alone = Predict(setup).peak.of(MemoryKind::kGatheredUnits);
+  setup.prefetch_units = 2;
+  const int64_t ahead = Predict(setup).peak.of(MemoryKind::kGatheredUnits);
+  setup.reshard_after_forward = false;
+  const int64_t kept = Predict(setup).peak.of(MemoryKind::kGatheredUnits);
+  EXPECT_LT(alone, ahead);
+  EXPECT_LT(ahead, kept);
+  // All units, in bfloat16, and no more: padding apart.
+  EXPECT_NEAR(static_cast<double>(kept), 2.0 * static_cast<double>(Spec().num_parameters()), 64);
+}
+
+TEST(RankMemory, OfATensorParallelRankIsItsPart) {
+  setup::RankSetup setup;
+  setup.element_bytes = 4;
+  const int64_t whole = Predict(setup).resident;
+  setup.mesh.tp = 2;
+  // Norms are on both.
+  EXPECT_NEAR(static_cast<double>(Predict(setup).resident), static_cast<double>(whole) / 2,
+              16.0 * 64 * 9);
+}
+
+TEST(RankMemory, OfSharedSequencesFallsWithTheRanksThatShare) {
+  setup::RankSetup setup;
+  setup.mesh.dp_shard = 2;
+  const int64_t alone = Predict(setup, 1, 2048).peak.of(MemoryKind::kActivations);
+  setup.mesh.sequence = 2;
+  const int64_t shared = Predict(setup, 1, 2048).peak.of(MemoryKind::kActivations);
+  EXPECT_LT(shared, alone * 2 / 3);
+}
+
+TEST(RankMemory, OfAnOffloadedStateIsElsewhere) {
+  setup::RankSetup setup;
+  setup.element_bytes = 4;
+  setup.mesh.dp_shard = 2;
+  const int64_t here = Predict(setup).resident;
+  setup.offload = config::v1::OFFLOAD_CPU;
+  const RankMemory memory = Predict(setup);
+  EXPECT_EQ(memory.resident, 0);
+  EXPECT_EQ(memory.host_bytes, here);
+}
+
+TEST(RankMemory, CountsReferenceAndCritic) {
+  setup::RankSetup setup;
+  const int64_t policy = Predict(setup).peak.total();
+  setup.has_reference = true;
+  EXPECT_GE(Predict(setup).peak.of(MemoryKind::kReference), 6 * Spec().num_parameters());
+  setup.has_critic = true;
+  EXPECT_GT(Predict(setup).peak.total(), policy + 6 * Spec().num_parameters());
+  EXPECT_GT(Predict(setup).peak.of(MemoryKind::kCritic), 0);
+}
+
+TEST(RankMemory, OfAReferenceIsItsParametersAndOfACriticItsTrainingState) {
+  setup::RankSetup setup;
+  setup.element_bytes = 2;
+  const int64_t policy = Predict(setup).resident;
+  setup.has_reference = true;
+  const int64_t with_reference = Predict(setup).resident;
+  // Float32 masters and the shards in bfloat16.
+  EXPECT_EQ(with_reference - policy, 6 * Spec().num_parameters());
+  setup.has_critic = true;
+  // Gradients and two moments besides; a row and a bias in place of the output projection.
+  const int64_t of_critic = model::ValueModelSpec(Spec()).num_parameters();
+  EXPECT_EQ(of_critic, Spec().num_parameters() - 511 * 64 + 1);
+  EXPECT_EQ(Predict(setup).resident - with_reference, 18 * of_critic);
+}
+
+TEST(RankMemory, OfACriticIsThatOfItsOwnShape) {
+  setup::RankSetup setup;
+  setup.element_bytes = 2;
+  const int64_t policy = Predict(setup).resident;
+  setup.has_critic = true;
+  setup.critic_spec = Spec();
+  setup.critic_spec->layers.assign(8, Spec().layers.front());
+  EXPECT_EQ(Predict(setup).resident - policy,
+            18 * model::ValueModelSpec(*setup.critic_spec).num_parameters());
+}
+
+TEST(RankMemory, OfAShardedCriticHasItsUnitsToo) {
+  setup::RankSetup setup;
+  setup.mesh.dp_shard = 2;
+  setup.has_critic = true;
+  const RankMemory memory = Predict(setup);
+  // Buffers stay for the next of their size, so beside its training state there is at least its
+  // embedding, gathered.
+  EXPECT_GE(memory.peak.of(MemoryKind::kCritic),
+            9 * model::ValueModelSpec(Spec()).num_parameters() + 2 * 512 * 64);
+}
+
+}  // namespace
+}  // namespace tandem::plan

@@ -1,0 +1,60 @@
+#include "tools/tandem/plan/batch_plan.h"
+
+#include <algorithm>
+
+#include "common/config/summary.h"
+#include "tools/tandem/plan/ceil_divide.h"
+
+namespace tandem::plan {
+
+BatchPlan PlanBatch(const config::v1::RunConfig& config, const comm::MeshShape& mesh) {
+  const config::BatchArithmetic arithmetic = config::ComputeBatch(config);
+  BatchPlan plan;
+  plan.prompts = arithmetic.prompts;
+  plan.samples = arithmetic.samples;
+  plan.mini_batch_samples = arithmetic.mini_batch_prompts * config.rollout().n();
+  plan.optimizer_steps = arithmetic.optimizer_steps;
+  plan.data_ranks = mesh.num_data_ranks();
+  // Nothing depends on the last token, so the model does not process it.
+  plan.longest_sequence =
+      std::max<int64_t>(1, config.data().max_prompt_length() + config.rollout().max_tokens() - 1);
+  plan.samples_per_rank = CeilDivide(plan.mini_batch_samples, plan.data_ranks);
+  const int64_t limit = config.trainer().max_tokens_per_micro_batch();
+  plan.micro_batch_samples = std::clamp<int64_t>(limit / plan.longest_sequence, 1,
+                                                 std::max<int64_t>(1, plan.samples_per_rank));
+  plan.micro_batches = CeilDivide(plan.samples_per_rank, plan.micro_batch_samples);
+  plan.step_tokens = plan.samples * plan.longest_sequence;
+  return plan;
+}
+
+RankWorkload WorkloadOf(const config::v1::RunConfig& config, const BatchPlan& batch) {
+  const int64_t limit =
+      std::max(config.trainer().max_tokens_per_micro_batch(), batch.longest_sequence);
+  RankWorkload work;
+  // Shorter samples fill a micro-batch up to its limit.
+  work.tokens = std::min(limit, batch.samples_per_rank * batch.longest_sequence);
+  work.longest_sequence = batch.longest_sequence;
+  work.sequences = CeilDivide(work.tokens, batch.longest_sequence);
+  work.rows = std::min(work.tokens, work.sequences * config.rollout().max_tokens());
+  work.micro_batches = batch.micro_batches;
+  const int64_t step_samples = CeilDivide(batch.samples, batch.data_ranks);
+  work.step_tokens = step_samples * batch.longest_sequence;
+  work.step_rows = step_samples * config.rollout().max_tokens();
+  work.computes_old_logprobs =
+      batch.optimizer_steps > 1 && !config.algorithm().rollout_correction().bypass_mode();
+  return work;
+}
+
+RankWorkload SupervisedWorkload(int64_t sequences, int64_t length, int64_t max_tokens) {
+  RankWorkload work;
+  work.sequences = std::clamp<int64_t>(max_tokens / length, 1, sequences);
+  work.micro_batches = CeilDivide(sequences, work.sequences);
+  // PlanMicroBatches() spreads evenly.
+  work.sequences = CeilDivide(sequences, work.micro_batches);
+  work.tokens = work.rows = work.sequences * length;
+  work.longest_sequence = length;
+  work.step_tokens = work.step_rows = sequences * length;
+  return work;
+}
+
+}  // namespace tandem::plan

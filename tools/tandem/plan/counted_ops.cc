@@ -1,0 +1,262 @@
+#include "tools/tandem/plan/counted_ops.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace tandem::plan {
+namespace {
+
+constexpr int64_t kFloat = 4;  // bytes
+
+}  // namespace
+
+void CountedRecomputation::Drop() {
+  // One reference is ours.
+  std::erase_if(results_, [](const Result& result) { return result.storage.use_count() == 1; });
+  for (const Result& result : results_) result.storage->reset();
+}
+
+void CountedRecomputation::Restore() {
+  for (const Result& result : results_) *result.storage = result.take();
+  results_.clear();
+}
+
+CountedOps::CountedOps(MemoryLedger& ledger, const model::ParameterTable& table,
+                       const CountedBatch& batch, const model::AttentionSpec& attention,
+                       CountedTape* tape, CountedRecomputation* recomputation,
+                       std::vector<Size>& gradients)
+    : ledger_(ledger),
+      table_(table),
+      batch_(batch),
+      tape_(tape),
+      recomputation_(recomputation),
+      gradients_(gradients),
+      head_dim_(attention.head_dim),
+      heads_(model::PartOf(attention, table.tensor_parallel()).heads.size()),
+      kv_heads_(model::PartOf(attention, table.tensor_parallel()).kv_heads.size()),
+      attention_heads_(heads_ / batch.sequence_ranks),
+      // A key-value head that several ranks need is copied to each.
+      attention_kv_heads_(std::max<int64_t>(1, kv_heads_ / batch.sequence_ranks)) {}
+
+void CountedOps::Record(std::function<void()> backward) {
+  if (tape_ != nullptr) tape_->Record(std::move(backward));
+}
+
+void CountedOps::Recompute(const Tensor& result) {
+  if (recomputation_ == nullptr) return;
+  recomputation_->Add(result.storage(), [this, bytes = result.bytes()] { return Take(bytes); });
+}
+
+void CountedOps::AddMatrixGradient(int parameter) {
+  if (!table_.parameter(parameter).trainable) return;
+  gradients_.push_back(ledger_.Take(MemoryKind::kGradientBuffers,
+                                    table_.parameter(parameter).numel * batch_.element_bytes));
+}
+
+void CountedOps::AddRowSumGradient(int parameter) {
+  if (!table_.parameter(parameter).trainable) return;
+  // cpu_dispatch.cc, SumOverRows: float32 sums of up to 64 blocks of rows.
+  const int64_t rows = std::max<int64_t>(64, (batch_.tokens + 63) / 64);
+  const int64_t blocks = std::max<int64_t>(1, (batch_.tokens + rows - 1) / rows);
+  const Size sums = ledger_.Take(MemoryKind::kGradientBuffers,
+                                 blocks * table_.parameter(parameter).numel * kFloat);
+  // The gradient is a view of the first block, unless it is rounded to another type.
+  if (batch_.element_bytes == kFloat) {
+    gradients_.push_back(sums);
+  } else {
+    AddMatrixGradient(parameter);
+  }
+}
+
+int64_t CountedOps::WideNormBytes() const {
+  if (batch_.kernels != setup::Kernels::kPlain) return 0;
+  // x widened, unless it is float32 already, and x / rms.
+  return (batch_.element_bytes != kFloat ? 2 : 1) * batch_.tokens * batch_.hidden * kFloat;
+}
+
+CountedOps::Normed CountedOps::AddNorm(const Residual& in, int weight) {
+  const int64_t bytes = in.x.bytes();
+  const Tensor wide = New(WideNormBytes());
+  Normed out{in.x, {}};
+  if (in.delta.defined()) out.residual = New(bytes);
+  out.normed = New(bytes);
+  const Tensor inverse_rms = New(tape_ == nullptr ? 0 : batch_.tokens * kFloat);
+  Recompute(wide);
+  Recompute(out.normed);
+  // Without a delta the residual is x itself, to whose gradient this adds.
+  Record([this, bytes, weight, wide, inverse_rms, summed = in.delta.defined(), x = in.x.gradient(),
+          delta = in.delta.gradient(), residual = out.residual, gradient = out.normed.gradient()] {
+    const Size grad_normed = gradient->Take();
+    const Size grad_residual = summed ? residual.gradient()->Take() : nullptr;
+    const Size temporary = Take(WideNormBytes());
+    const Size grad_x = Take(bytes);
+    AddRowSumGradient(weight);
+    x->Give(grad_x);
+    if (summed) delta->Give(grad_x);
+  });
+  return out;
+}
+
+CountedTensor CountedOps::Linear(const Tensor& x, int weight, int bias) {
+  const Tensor out = New(batch_.Bytes(table_.parameter(weight).shape[0]));
+  Record([this, x, weight, bias, gradient = out.gradient()] {
+    const Size grad = gradient->Take();
+    x.gradient()->Give(Take(x.bytes()));
+    AddMatrixGradient(weight);
+    if (bias >= 0) AddRowSumGradient(bias);
+  });
+  return out;
+}
+
+CountedTensor CountedOps::ColumnParallel(const Tensor& x, int weight, int bias, const char* tag) {
+  if (batch_.tensor_ranks == 1) return Linear(x, weight, bias);
+  const Tensor copied = x.View();
+  // The gradient is summed over the ranks in a tensor of its own.
+  Record([this, bytes = x.bytes(), x = x.gradient(), gradient = copied.gradient()] {
+    const Size own = gradient->Take();
+    x->Give(Take(bytes));
+  });
+  return Linear(copied, weight, bias);
+}
+
+CountedTensor CountedOps::SumOverRanks(const Tensor& x) {
+  const Tensor sum = New(x.bytes());
+  Record([own = x.gradient(), gradient = sum.gradient()] { own->Give(gradient->Take()); });
+  return sum;
+}
+
+CountedTensor CountedOps::RowParallel(const Tensor& x, int weight, int bias, const char* tag) {
+  if (batch_.tensor_ranks == 1) return Linear(x, weight, bias);
+  const Tensor sum = SumOverRanks(Linear(x, weight, -1));
+  if (bias < 0) return sum;
+  const Tensor out = New(sum.bytes());
+  Record([this, bias, sum = sum.gradient(), gradient = out.gradient()] {
+    const Size grad = gradient->Take();
+    AddMatrixGradient(bias);
+    sum->Give(grad);
+  });
+  return out;
+}
+
+CountedOps::Heads CountedOps::Rotate(const Tensor& qkv, int q_norm, int k_norm) {
+  const bool plain = batch_.kernels == setup::Kernels::kPlain;
+  const bool normed = q_norm >= 0;
+  const int64_t rotated_heads = heads_ + kv_heads_;
+  // Of the plain operations: the norms' float32 copies; halves of the rotation and their sum.
+  const int64_t wide_copies = batch_.element_bytes != kFloat ? 2 : 1;
+  const int64_t wide_bytes =
+      plain && normed ? wide_copies * batch_.tokens * rotated_heads * head_dim_ * kFloat : 0;
+  const int64_t temporary_bytes = plain ? 3 * batch_.tokens * heads_ * head_dim_ * kFloat : 0;
+
+  const Tensor wide = New(wide_bytes);
+  const Size temporary = Take(temporary_bytes);
+  const Heads out{New(batch_.Bytes(rotated_heads * head_dim_)), qkv.storage()};
+  const bool saves_rms = normed && tape_ != nullptr;
+  const Tensor inverse_rms = New(saves_rms ? batch_.tokens * rotated_heads * kFloat : 0);
+  Recompute(wide);
+  Recompute(out.qk);
+  // Only the gradient of a norm needs the projection.
+  Record([this, temporary_bytes, bytes = qkv.bytes(), q_norm, k_norm, wide, inverse_rms,
+          saved = normed ? qkv.storage() : nullptr, qkv = qkv.gradient(),
+          gradient = out.qk.gradient()] {
+    const Size grad = gradient->Take();
+    {
+      const Size temporary = Take(temporary_bytes);
+      qkv->Give(Take(bytes));
+    }
+    if (q_norm >= 0) AddRowSumGradient(q_norm);
+    if (k_norm >= 0) AddRowSumGradient(k_norm);
+  });
+  return out;
+}
+
+// Bytes of [attention_tokens, heads, head_dim] in compute dtype.
+int64_t CountedOps::AttentionBytes(int64_t heads) const {
+  return batch_.attention_tokens * heads * head_dim_ * batch_.element_bytes;
+}
+
+CountedOps::Heads CountedOps::ToHeads(const Heads& heads) {
+  const int64_t bytes = AttentionBytes(attention_heads_ + 2 * attention_kv_heads_);
+  const int64_t own_bytes = batch_.Bytes((heads_ + 2 * kv_heads_) * head_dim_);
+  // Heads are concatenated to be sent, and arrive in a tensor of their own.
+  const Size sent = Take(bytes);
+  Heads out{New(bytes), nullptr};
+  Record([this, own_bytes, own = heads.qk.gradient(), gradient = out.qk.gradient()] {
+    const Size grad = gradient->Take();
+    own->Give(Take(own_bytes));
+  });
+  return out;
+}
+
+CountedTensor CountedOps::Scores(const Heads& heads) {
+  const int64_t n = batch_.longest_sequence;
+  int64_t scores_bytes = 0;
+  int64_t temporary_bytes = 0;
+  if (batch_.kernels != setup::Kernels::kCpu) {
+    // For each sequence: softmax [heads, n, n] and the mask [n, n]; q, k and v widened, k and v
+    // repeated for every head.
+    scores_bytes = batch_.sequences * (attention_heads_ * n * n * kFloat + n * n) +
+                   3 * batch_.attention_tokens * attention_heads_ * head_dim_ * kFloat;
+    // Products before and after the mask, or their gradients.
+    temporary_bytes = 2 * attention_heads_ * n * n * kFloat;
+  }
+  const Size temporary = Take(temporary_bytes);
+  const Tensor scores = New(scores_bytes);
+  const Tensor out = New(AttentionBytes(attention_heads_));
+  const Tensor log_sum_exp =
+      New(tape_ == nullptr ? 0 : batch_.attention_tokens * attention_heads_ * kFloat);
+  const int64_t gradient_bytes = AttentionBytes(attention_heads_ + 2 * attention_kv_heads_);
+  Record([this, temporary_bytes, gradient_bytes, heads, scores, out, log_sum_exp] {
+    const Size grad = out.gradient()->Take();
+    const Size temporary = Take(temporary_bytes);
+    heads.qk.gradient()->Give(Take(gradient_bytes));
+  });
+  return out;
+}
+
+CountedTensor CountedOps::ToTokens(const Tensor& attended) {
+  const Size received = Take(attended.bytes());
+  const Tensor out = New(batch_.Bytes(heads_ * head_dim_));
+  Record([this, bytes = attended.bytes(), own = attended.gradient(), gradient = out.gradient()] {
+    const Size grad = gradient->Take();
+    own->Give(Take(bytes));
+  });
+  return out;
+}
+
+CountedTensor CountedOps::Attend(const Tensor& qkv, int q_norm, int k_norm) {
+  const Heads rotated = Rotate(qkv, q_norm, k_norm);
+  if (batch_.sequence_ranks == 1) return Scores(rotated);
+  const Heads heads = ToHeads(rotated);
+  const Tensor attended = Scores(heads);
+  return ToTokens(attended);
+}
+
+CountedTensor CountedOps::SwiGlu(const Tensor& gate_up) {
+  const int64_t floats = gate_up.bytes() / 2 / batch_.element_bytes * kFloat;
+  // The plain operations keep gate and up widened, the sigmoid, and gate x sigmoid.
+  const bool plain = batch_.kernels == setup::Kernels::kPlain;
+  const int64_t wide_bytes = plain ? (batch_.element_bytes != kFloat ? 4 : 2) * floats : 0;
+  const Tensor wide = New(wide_bytes);
+  const Tensor out = New(gate_up.bytes() / 2);
+  Recompute(wide);
+  Recompute(out);
+  Record([this, wide, gate_up, gradient = out.gradient()] {
+    const Size grad = gradient->Take();
+    const Size temporary = Take(wide.bytes() / 2);
+    gate_up.gradient()->Give(Take(gate_up.bytes()));
+  });
+  return out;
+}
+
+CountedTensor CountedOps::Sum(const Residual& in) {
+  const Tensor out = New(in.x.bytes());
+  Record([x = in.x.gradient(), delta = in.delta.gradient(), gradient = out.gradient()] {
+    const Size grad = gradient->Take();
+    x->Give(grad);
+    delta->Give(grad);
+  });
+  return out;
+}
+
+}  // namespace tandem::plan

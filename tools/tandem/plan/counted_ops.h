@@ -1,0 +1,123 @@
+// CountedOps: the operations of a layer's forward pass (common/model/layers/layer_forward.h) as
+// sizes: what each allocates, what its autograd function saves, and what its backward pass
+// allocates. The order of the operations, and so how long each tensor lives, is the model's own.
+//
+// The facts about an operation are those of its code: norm.cc saves the sum and an inverse RMS;
+// linear.cc its input; rotary.cc the projection if q and k are normed; packed_attention.cc q, k, v,
+// its result and log-sum-exp; swiglu.cc its input. A GPU uses the plain operations of eager_ops.cc,
+// which compute in float32 and save more.
+#ifndef TANDEM_TOOLS_TANDEM_PLAN_COUNTED_OPS_H_
+#define TANDEM_TOOLS_TANDEM_PLAN_COUNTED_OPS_H_
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "common/model/layers/attention_spec.h"
+#include "common/model/parameter_table.h"
+#include "common/rank_setup/rank_setup.h"
+#include "tools/tandem/plan/counted_tensor.h"
+#include "tools/tandem/plan/memory_ledger.h"
+
+namespace tandem::plan {
+
+// The fullest micro-batch of one rank, in the sizes that operations depend on.
+struct CountedBatch {
+  int64_t tokens = 0;            // of the residual stream
+  int64_t attention_tokens = 0;  // tokens that attention sees: those of all ranks of a sequence
+  int64_t sequences = 1;
+  int64_t longest_sequence = 0;
+  int64_t hidden = 0;
+  int64_t element_bytes = 4;
+  int64_t tensor_ranks = 1;    // that split a layer
+  int64_t sequence_ranks = 1;  // that share a sequence (Ulysses)
+  setup::Kernels kernels = setup::Kernels::kCpu;
+
+  // Bytes of [tokens, columns] in compute dtype.
+  int64_t Bytes(int64_t columns) const { return tokens * columns * element_bytes; }
+};
+
+// Results that are cheap to compute, freed between the forward and the backward pass.
+class CountedRecomputation {
+ public:
+  // `take` allocates the memory again.
+  void Add(CountedStorage result, std::function<Size()> take) {
+    results_.push_back({std::move(result), std::move(take)});
+  }
+  // Frees the results; forgets those that no operation saved.
+  void Drop();
+  void Restore();
+
+ private:
+  struct Result {
+    CountedStorage storage;
+    std::function<Size()> take;
+  };
+  std::vector<Result> results_;
+};
+
+class CountedOps {
+ public:
+  using Tensor = CountedTensor;
+  struct Residual {
+    Tensor x, delta;
+  };
+  struct Normed {
+    Tensor residual, normed;
+  };
+
+  // `tape`: null if there is no graph. `recomputation`: null if all results are kept. `gradients`
+  // receives those of parameters in the backward pass. The arguments must outlive the backward
+  // pass.
+  CountedOps(MemoryLedger& ledger, const model::ParameterTable& table, const CountedBatch& batch,
+             const model::AttentionSpec& attention, CountedTape* tape,
+             CountedRecomputation* recomputation, std::vector<Size>& gradients);
+
+  Normed AddNorm(const Residual& in, int weight);
+  Tensor ColumnParallel(const Tensor& x, int weight, int bias, const char* tag);
+  Tensor RowParallel(const Tensor& x, int weight, int bias, const char* tag);
+  Tensor Attend(const Tensor& qkv, int q_norm, int k_norm);
+  Tensor SwiGlu(const Tensor& gate_up);
+  Tensor Sum(const Residual& in);
+
+ private:
+  // q and k, rotated, in memory of their own; v in the projection's.
+  struct Heads {
+    Tensor qk;
+    CountedStorage v;  // null: with q and k
+  };
+
+  Size Take(int64_t bytes) { return ledger_.Take(MemoryKind::kActivations, bytes); }
+  Tensor New(int64_t bytes) { return {Take(bytes), bytes}; }
+  void Record(std::function<void()> backward);
+  void Recompute(const Tensor& result);
+  // Adds the gradient of a parameter, if it has one: of its own size, or a sum over rows that is
+  // computed in float32 blocks.
+  void AddMatrixGradient(int parameter);
+  void AddRowSumGradient(int parameter);
+
+  Tensor Linear(const Tensor& x, int weight, int bias);
+  Tensor SumOverRanks(const Tensor& x);
+  Heads Rotate(const Tensor& qkv, int q_norm, int k_norm);
+  // Sends tokens' heads to the ranks that compute them.
+  Heads ToHeads(const Heads& heads);
+  Tensor Scores(const Heads& heads);
+  Tensor ToTokens(const Tensor& attended);
+
+  int64_t WideNormBytes() const;
+  int64_t AttentionBytes(int64_t heads) const;
+
+  MemoryLedger& ledger_;
+  const model::ParameterTable& table_;
+  const CountedBatch& batch_;
+  CountedTape* const tape_;
+  CountedRecomputation* const recomputation_;
+  std::vector<Size>& gradients_;
+  const int64_t head_dim_;
+  const int64_t heads_, kv_heads_;                      // of this rank's projections
+  const int64_t attention_heads_, attention_kv_heads_;  // that it attends with
+};
+
+}  // namespace tandem::plan
+
+#endif  // TANDEM_TOOLS_TANDEM_PLAN_COUNTED_OPS_H_

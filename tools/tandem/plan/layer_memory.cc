@@ -1,0 +1,37 @@
+#include "tools/tandem/plan/layer_memory.h"
+
+#include <utility>
+
+#include "common/model/layers/layer_forward.h"
+
+namespace tandem::plan {
+
+LayerMemory::LayerMemory(MemoryLedger& ledger, const model::ParameterTable& table,
+                         const CountedBatch& batch, const model::LayerSpec& spec, int64_t layer,
+                         Mode mode)
+    : batch_(batch),
+      parameters_(table.layer(layer)),
+      mode_(mode),
+      ops_(ledger, table, batch, spec.attention, mode == Mode::kNoGraph ? nullptr : &tape_,
+           mode == Mode::kSelective ? &recomputation_ : nullptr, gradients_) {}
+
+Size LayerMemory::Forward(const Size& x) {
+  CountedTensor input(x, batch_.Bytes(batch_.hidden));
+  CountedTensor out = ops_.Sum(model::LayerForward(ops_, parameters_, {input, {}}));
+  recomputation_.Drop();
+  if (mode_ != Mode::kNoGraph) {
+    input_ = std::move(input);
+    output_gradient_ = out.gradient();
+  }
+  return *out.storage();
+}
+
+std::vector<Size> LayerMemory::Backward(Size gradient) {
+  recomputation_.Restore();
+  output_gradient_->Give(std::move(gradient));
+  tape_.Backward();
+  gradients_.push_back(input_.gradient()->Take());
+  return std::move(gradients_);
+}
+
+}  // namespace tandem::plan

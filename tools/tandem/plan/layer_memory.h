@@ -1,0 +1,56 @@
+// LayerMemory: the memory of one layer's forward and backward pass.
+//
+//   LayerMemory layer(ledger, table, batch, spec.layers[i], i);
+//   x = layer.Forward(x, LayerMemory::Mode::kFull);
+//   std::vector<Size> gradients = layer.Backward(gradient);
+#ifndef TANDEM_TOOLS_TANDEM_PLAN_LAYER_MEMORY_H_
+#define TANDEM_TOOLS_TANDEM_PLAN_LAYER_MEMORY_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "common/model/model_spec.h"
+#include "common/model/parameter_table.h"
+#include "tools/tandem/plan/counted_ops.h"
+#include "tools/tandem/plan/counted_tensor.h"
+#include "tools/tandem/plan/memory_ledger.h"
+
+namespace tandem::plan {
+
+class LayerMemory {
+ public:
+  // What the forward pass saves for the backward pass besides the layer's input and output.
+  enum class Mode {
+    kNoGraph,    // nothing
+    kFull,       // everything that the backward pass needs
+    kSelective,  // results of matrix products and attention; the rest is computed again
+  };
+
+  // The arguments must outlive it. `layer`: index in the model.
+  LayerMemory(MemoryLedger& ledger, const model::ParameterTable& table, const CountedBatch& batch,
+              const model::LayerSpec& spec, int64_t layer, Mode mode);
+  LayerMemory(const LayerMemory&) = delete;
+  LayerMemory& operator=(const LayerMemory&) = delete;
+
+  // x, result: [tokens, hidden].
+  Size Forward(const Size& x);
+
+  // Runs the graph backward and frees what it saved on the way. Returns the gradients of the
+  // parameters, then that of x.
+  std::vector<Size> Backward(Size gradient);
+
+ private:
+  const CountedBatch& batch_;
+  const model::LayerParameters& parameters_;
+  CountedTape tape_;
+  CountedRecomputation recomputation_;
+  std::vector<Size> gradients_;
+  const Mode mode_;
+  CountedOps ops_;
+  CountedTensor input_;
+  std::shared_ptr<CountedGradient> output_gradient_;
+};
+
+}  // namespace tandem::plan
+
+#endif  // TANDEM_TOOLS_TANDEM_PLAN_LAYER_MEMORY_H_

@@ -1,0 +1,97 @@
+#include "tools/tandem/plan/memory_budget.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "tools/tandem/plan/ceil_divide.h"
+
+namespace tandem::plan {
+namespace {
+
+std::string TooLargeForRollout(const config::v1::RunConfig& config, const RolloutMemory& rollout,
+                               int64_t available, const char* of_what) {
+  return absl::StrCat(
+      "rollout.tensor_model_parallel_size: a rollout rank needs ", FormatBytes(rollout.total()),
+      " (two copies of the weights ", FormatBytes(rollout.weights + rollout.packed), ", KV cache ",
+      FormatBytes(rollout.kv_cache), ", the rest ",
+      FormatBytes(rollout.transfer + rollout.temporaries), ") and ", of_what, " has ",
+      FormatBytes(available), "; spread it over more than ",
+      config.rollout().tensor_model_parallel_size(), " ranks or lower rollout.kv_cache_megabytes");
+}
+
+}  // namespace
+
+std::string FormatBytes(int64_t bytes) {
+  const double value = static_cast<double>(bytes);
+  if (bytes >= int64_t{1} << 30) return absl::StrFormat("%.1f GiB", value / (1 << 30));
+  return absl::StrFormat("%.1f MiB", value / (1 << 20));
+}
+
+std::string WithPlace(const config::Places& places, const std::string& message) {
+  const auto place = places.find(message.substr(0, message.find(": ")));
+  return place == places.end() ? message : absl::StrCat(place->second, ": ", message);
+}
+
+MemoryBudget BudgetOf(const config::v1::RunConfig& config, const Hardware& hardware,
+                      const RolloutMemory& rollout, bool with_rollouts) {
+  const int64_t ranks = config.trainer().ranks();
+  const int64_t rollout_ranks =
+      with_rollouts ? config.rollout().replicas() * config.rollout().tensor_model_parallel_size()
+                    : 0;
+  MemoryBudget budget;
+  budget.process_bytes = hardware.reserved_bytes;
+  if (hardware.is_gpu) {
+    const int64_t total = hardware.total();
+    const int64_t most = hardware.memory_bytes - hardware.reserved_bytes;
+    if (ranks > total) {
+      budget.problem = absl::StrCat("trainer.ranks: ", ranks, " ranks on ", total,
+                                    " accelerators; give each rank one of its own");
+      return budget;
+    }
+    if (rollout_ranks > total) {
+      budget.problem = absl::StrCat("rollout.replicas: ", rollout_ranks, " rollout ranks on ",
+                                    total, " accelerators; give each at most one");
+      return budget;
+    }
+    budget.shared = rollout_ranks > 0 && ranks + rollout_ranks > total;
+    budget.rollouts_beside = budget.shared ? 1 : 0;
+    budget.rank_bytes = most;
+    if (with_rollouts) {
+      budget.rollout_bytes = most;
+      if (rollout.total() > most) {
+        budget.problem = TooLargeForRollout(config, rollout, most, "an accelerator");
+      }
+      // The other process also has a context and communicators.
+      if (budget.shared) budget.rank_bytes -= rollout.total() + hardware.reserved_bytes / 2;
+    }
+  } else {
+    const int64_t ranks_here = CeilDivide(ranks, hardware.hosts);
+    budget.rollouts_beside = CeilDivide(rollout_ranks, hardware.hosts);
+    budget.shared = budget.rollouts_beside > 0;
+    const int64_t rollouts_take =
+        budget.rollouts_beside * (rollout.total() + hardware.reserved_bytes);
+    budget.rank_bytes =
+        (hardware.memory_bytes - rollouts_take) / ranks_here - hardware.reserved_bytes;
+    if (with_rollouts) {
+      budget.rollout_bytes = rollout.total();
+      if (rollouts_take > hardware.memory_bytes) {
+        budget.problem = TooLargeForRollout(
+            config, rollout, hardware.memory_bytes / std::max<int64_t>(1, budget.rollouts_beside),
+            "its share of a host");
+      }
+    }
+  }
+  if (const int64_t stated = config.trainer().memory_megabytes(); stated > 0) {
+    budget.rank_bytes = (stated << 20) - hardware.reserved_bytes;
+  }
+  if (with_rollouts && budget.problem.empty() && rollout.sequences == 0) {
+    budget.problem = absl::StrCat(
+        "rollout.kv_cache_megabytes: ", config.rollout().kv_cache_megabytes(),
+        " MiB do not hold one sequence of data.max_prompt_length + rollout.max_tokens = ",
+        config.data().max_prompt_length() + config.rollout().max_tokens(), " tokens");
+  }
+  return budget;
+}
+
+}  // namespace tandem::plan

@@ -1,0 +1,40 @@
+#include "tools/tandem/plan/rollout_memory.h"
+
+#include <algorithm>
+
+namespace tandem::plan {
+
+RolloutMemory PredictRolloutMemory(const config::v1::RunConfig& config,
+                                   const model::ModelSpec& spec, bool on_gpu,
+                                   int64_t bucket_bytes) {
+  const config::v1::RolloutConfig& rollout = config.rollout();
+  const int64_t tp = std::max<int64_t>(1, rollout.tensor_model_parallel_size());
+  const int64_t element = config.model().dtype() == config::v1::ELEMENT_TYPE_FLOAT32 ? 4 : 2;
+  RolloutMemory memory;
+  // Ignores norms, which are on every rank: they are negligible beside the matrices.
+  memory.weights = 2 * spec.num_parameters() / tp * element;
+  // packed_arena.h holds matrices that are looked up and multiplied by in both orders.
+  if (!on_gpu && spec.tie_word_embeddings) {
+    memory.packed = 2 * spec.vocab_size * spec.hidden_size / tp * element;
+  }
+  memory.kv_cache = rollout.kv_cache_megabytes() << 20;
+  memory.transfer = 2 * bucket_bytes;
+  const int64_t tokens = rollout.max_num_batched_tokens();
+  const int64_t sequences = std::min(tokens, rollout.max_num_seqs());
+  // A step's tensors live until their layer's end.
+  int64_t row = 0;
+  for (const model::LayerSpec& layer : spec.layers) {
+    row = std::max(row, 2 * layer.attention.q_size() + 2 * layer.attention.kv_size() +
+                            3 * layer.feed_forward.intermediate_size);
+  }
+  row = 4 * spec.hidden_size + row / tp;
+  memory.temporaries = tokens * row * element + sequences * spec.vocab_size * 4;
+  const int64_t token_bytes =
+      element * model::CacheElementsPerToken(spec, static_cast<int>(tp), on_gpu);
+  const int64_t block = rollout.block_size();
+  const int64_t longest = config.data().max_prompt_length() + rollout.max_tokens();
+  memory.sequences = memory.kv_cache / ((longest + block - 1) / block * block * token_bytes);
+  return memory;
+}
+
+}  // namespace tandem::plan

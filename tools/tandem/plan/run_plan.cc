@@ -1,0 +1,72 @@
+#include "tools/tandem/plan/run_plan.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/rank_setup/mesh_shape.h"
+#include "common/rank_setup/rank_setup.h"
+#include "common/status/status_macros.h"
+#include "tools/tandem/plan/auto_plan.h"
+#include "tools/tandem/plan/mesh_fit.h"
+
+namespace tandem::plan {
+
+absl::StatusOr<RunPlan> EvaluatePlan(const PlanRequest& request,
+                                     const config::v1::RunConfig& config) {
+  RunPlan plan;
+  plan.config = config;
+  plan.spec = request.spec;
+  plan.hardware = request.hardware;
+  plan.with_rollouts = request.with_rollouts;
+  absl::StatusOr<comm::MeshShape> mesh = setup::MeshShapeOf(
+      config.trainer(),
+      std::min<int>(request.hardware.per_host, static_cast<int>(config.trainer().ranks())));
+  if (!mesh.ok()) {
+    return absl::InvalidArgumentError(
+        WithPlace(request.places, std::string(mesh.status().message())));
+  }
+  plan.mesh = *mesh;
+  for (const MeshProblem& problem : FindMeshProblems(plan.mesh, request.spec)) {
+    return absl::InvalidArgumentError(
+        WithPlace(request.places, absl::StrCat(problem.key, ": ", problem.problem)));
+  }
+  plan.setup = setup::SetupOf(config, request.spec, plan.mesh,
+                              {.on_gpu = request.hardware.is_gpu,
+                               .publishes = request.with_rollouts,
+                               .by_preference = request.by_preference});
+  plan.setup.critic_spec = request.critic_spec;
+  plan.batch = PlanBatch(config, plan.mesh);
+  plan.rank = PredictRankMemory(request.spec, plan.setup, WorkloadOf(config, plan.batch));
+  plan.rollout =
+      PredictRolloutMemory(config, request.spec, request.hardware.is_gpu, plan.setup.bucket_bytes);
+  plan.budget = BudgetOf(config, request.hardware, plan.rollout, request.with_rollouts);
+  plan.cost = EstimateStep(request.spec, plan.setup, plan.batch, plan.rank, request.hardware);
+  if (!plan.budget.problem.empty()) {
+    plan.problem = WithPlace(request.places, plan.budget.problem);
+  } else if (plan.rank.peak.total() > plan.budget.rank_bytes) {
+    plan.problem = absl::StrCat("a trainer rank needs ", FormatBytes(plan.rank.peak.total()),
+                                " for tensors, most of it in ", plan.rank.peak.place, ", and has ",
+                                FormatBytes(std::max<int64_t>(0, plan.budget.rank_bytes)));
+  } else if (plan.rank.host_bytes * std::min<int64_t>(request.hardware.per_host, plan.mesh.size()) >
+             request.hardware.host_memory_bytes) {
+    plan.problem =
+        absl::StrCat("trainer.offload: the ranks of a host keep ",
+                     FormatBytes(plan.rank.host_bytes *
+                                 std::min<int64_t>(request.hardware.per_host, plan.mesh.size())),
+                     " in its memory, which has ", FormatBytes(request.hardware.host_memory_bytes));
+  }
+  return plan;
+}
+
+absl::StatusOr<RunPlan> PlanRun(const PlanRequest& request) {
+  if (request.config.trainer().mesh() == "auto") return ChoosePlan(request);
+  ASSIGN_OR_RETURN(RunPlan plan, EvaluatePlan(request, request.config));
+  if (!plan.fits() && plan.budget.problem.empty()) {
+    absl::StrAppend(&plan.problem,
+                    "; trainer.mesh: auto looks for what fits, or use activation_checkpointing, "
+                    "more ranks, smaller trainer.max_tokens_per_micro_batch, or offload");
+  }
+  return plan;
+}
+
+}  // namespace tandem::plan
