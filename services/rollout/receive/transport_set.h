@@ -40,7 +40,7 @@ class TransportSet {
   }
 
  private:
-  ReceiveGroup group_;  // of the update; the trainer may change the transport within a group
+  ReceiveGroup group_;  // in which the update arrives, by whichever transport
   ReceiveByBroadcast broadcast_;
   ReceiveByReshard reshard_;
   ReceiveByStream stream_;
