@@ -20,19 +20,17 @@ using Clock = PhaseTimes::Clock;
 }  // namespace
 
 RelaySender::RelaySender(const RelayedBuckets& relayed, int64_t element_bytes,
-                         comm::ProcessGroup& group, TensorMemory staged, BaseMemory base,
-                         DeviceOps& ops, const PackedTensors* packed)
+                         comm::ProcessGroup& group, UpdateMemory& memory, bool delta)
     : relayed_(relayed),
       element_bytes_(static_cast<int>(element_bytes)),
       group_(group),
-      staged_(std::move(staged)),
-      base_(std::move(base)),
-      ops_(ops),
-      packed_(packed) {
+      memory_(memory),
+      ops_(memory.ops()),
+      delta_(delta) {
   for (const RelayedBucket& bucket : relayed_) {
     largest_bytes_ = std::max(largest_bytes_, SizeBytes(bucket));
   }
-  slots_.resize(base_ != nullptr ? 2 : MessagesUnderWay(largest_bytes_));
+  slots_.resize(delta_ ? 2 : MessagesUnderWay(largest_bytes_));
 }
 
 std::string RelaySender::Name() const {
@@ -45,7 +43,7 @@ at::Tensor RelaySender::InPlace(const RelayedBucket& relayed, int first, int cou
   std::byte* end = nullptr;
   for (int i = first; i < first + count; ++i) {
     const auto& piece = relayed.pieces(i);
-    const absl::Span<std::byte> memory = staged_(piece.tensor());
+    const absl::Span<std::byte> memory = memory_.Staged(piece.tensor());
     if (piece.repeat() > 1 || memory.empty()) return {};
     std::byte* const here = memory.data() + piece.tensor_offset();
     if (begin == nullptr) begin = end = here;
@@ -61,9 +59,9 @@ absl::Status RelaySender::Unpack(const common::v1::BucketPiece& piece, Of of, st
   for (int64_t i = 0; i < runs; ++i, to += size) {
     const int64_t offset = piece.tensor_offset() + i * piece.stride();
     if (of == Of::kStaged) {
-      packed_->ReadStaged(piece.tensor(), offset, {to, size});
+      memory_.ReadStaged(piece.tensor(), offset, {to, size});
     } else {
-      RETURN_IF_ERROR(packed_->ReadLive(piece.tensor(), offset, {to, size}));
+      RETURN_IF_ERROR(memory_.ReadLive(piece.tensor(), offset, {to, size}));
     }
   }
   return absl::OkStatus();
@@ -76,8 +74,8 @@ absl::Status RelaySender::Pack(const RelayedBucket& relayed, int first, int coun
   for (int i = first; i < first + count; ++i) {
     const auto& piece = relayed.pieces(i);
     const absl::Span<const std::byte> from =
-        of == Of::kStaged ? staged_(piece.tensor()) : base_(piece.tensor());
-    if (from.empty() && packed_ != nullptr) {
+        of == Of::kStaged ? memory_.Staged(piece.tensor()) : memory_.Live(piece.tensor());
+    if (from.empty() && memory_.packs()) {
       RETURN_IF_ERROR(Unpack(piece, of, bytes + piece.bucket_offset()));
       continue;
     }
@@ -169,7 +167,7 @@ absl::Status RelaySender::PassOne(const RelayedBucket& relayed, Slot& slot) {
   }
   // The slot's earlier messages read its buffers until they are sent.
   RETURN_IF_ERROR(comm::FinishAll(&group_, slot.works));
-  return base_ != nullptr ? SendDelta(relayed, slot) : SendWhole(relayed, slot);
+  return delta_ ? SendDelta(relayed, slot) : SendWhole(relayed, slot);
 }
 
 absl::Status RelaySender::Pass(int bucket, PhaseTimes& times) {

@@ -1,7 +1,7 @@
 // RelaySender: forwards to ranks of a replica with another split their parts of each bucket that
 // has arrived. The receiving end is a ReshardReceiver.
 //
-//   RelaySender relay(table, /*element_bytes=*/2, *group, staged, live, ops, packed);
+//   RelaySender relay(table, /*element_bytes=*/2, *group, memory, /*delta=*/false);
 //   RETURN_IF_ERROR(relay.Pass(bucket, times));   // in order, when the bucket is in its place
 //   RETURN_IF_ERROR(relay.Finish(times));
 //
@@ -22,22 +22,19 @@
 #include "absl/status/status.h"
 #include "common/comm/process_group.h"
 #include "common/weights/device_ops.h"
-#include "common/weights/packed_tensors.h"
 #include "common/weights/phase_times.h"
 #include "common/weights/relay_table.h"
-#include "common/weights/tensor_sink.h"
+#include "common/weights/update_memory.h"
 
 namespace tandem::weights {
 
 // Serves one update. All arguments must outlive it.
 class RelaySender {
  public:
-  // `relayed` must pass CheckRelayed(). `staged`: the arriving version. `base`: the version that
-  // deltas are relative to; null: sends all bytes. `packed`: the tensors that `staged` has no
-  // memory for, or null.
+  // `relayed` must pass CheckRelayed(). Sends of the staged version in `memory` all bytes, or with
+  // `delta` the changes since the live version.
   RelaySender(const RelayedBuckets& relayed, int64_t element_bytes, comm::ProcessGroup& group,
-              TensorMemory staged, BaseMemory base, DeviceOps& ops,
-              const PackedTensors* packed = nullptr);
+              UpdateMemory& memory, bool delta);
 
   // Sends what becomes complete with the rank's own bucket `bucket`. Returns once it is in flight.
   absl::Status Pass(int bucket, PhaseTimes& times);
@@ -69,10 +66,9 @@ class RelaySender {
   const RelayedBuckets& relayed_;
   const int element_bytes_;
   comm::ProcessGroup& group_;
-  const TensorMemory staged_;
-  const BaseMemory base_;
+  UpdateMemory& memory_;
   DeviceOps& ops_;
-  const PackedTensors* const packed_;
+  const bool delta_;
   int64_t largest_bytes_ = 0;
   int next_ = 0;  // index into relayed_
   std::vector<Slot> slots_;

@@ -87,8 +87,8 @@ class TensorSink::SpanTaker : public comm::MessageTaker {
     constexpr int64_t kMost = int64_t{256} << 10;
     const int64_t rest = piece.size_bytes() - within;
     const int64_t most = std::min({rest, here, kMost});
-    if (most == rest || sink_.packed_ == nullptr) return most;
-    const PackedTensors::Grain grain = sink_.packed_->GrainOf(piece.tensor());
+    if (most == rest || !sink_.memory_.packs()) return most;
+    const UpdateMemory::Grain grain = sink_.memory_.GrainOf(piece.tensor());
     if (grain.size_bytes == 0) return most;
     const int64_t before = grain.before + piece.tensor_offset() + within;
     const int64_t first_end = grain.size_bytes - before % grain.size_bytes;
@@ -111,16 +111,15 @@ class TensorSink::SpanTaker : public comm::MessageTaker {
       // copy, so that both see the same bytes.
       std::byte* const copy = keeps_ ? to : sink_.Scratch(size).data();
       CopyHeld(entry, held_bytes, first, bytes, copy, sum);
-      sink_.packed_->WriteStaged(tensor, first, {copy, bytes.size()});
+      sink_.memory_.WriteStaged(tensor, first, {copy, bytes.size()});
       return sink_.Arrived(tensor, first, size);
     }
-    std::byte* const place = sink_.memory_(tensor).data() + first;
+    std::byte* const place = sink_.memory_.Staged(tensor).data() + first;
     if (from == place) {
       AddHeld(entry, held_bytes, first, bytes, sum);
     } else {
       // Past the caches, unless the bytes are read again at once, to be packed.
-      const bool streams =
-          sink_.packed_ != nullptr && sink_.packed_->GrainOf(tensor).size_bytes == 0;
+      const bool streams = sink_.memory_.packs() && sink_.memory_.GrainOf(tensor).size_bytes == 0;
       CopyHeld(entry, held_bytes, first, bytes, place, sum, streams);
       if (keeps_ && to != place && to != from) std::memcpy(to, place, bytes.size());
     }
@@ -136,36 +135,28 @@ class TensorSink::SpanTaker : public comm::MessageTaker {
   absl::Status status_;
 };
 
-TensorSink::TensorSink(const TransferPlan& plan, TensorMemory memory, BytesArrived arrived,
-                       BaseMemory base, DeviceOps& ops, PackedTensors* packed)
+TensorSink::TensorSink(const TransferPlan& plan, UpdateMemory& memory)
     : plan_(plan),
-      memory_(std::move(memory)),
-      arrived_(std::move(arrived)),
-      base_(std::move(base)),
-      packed_(packed),
-      ops_(ops),
+      memory_(memory),
+      ops_(memory.ops()),
       missing_(plan.tensor_bytes),
       sums_(plan.tensor_bytes.size()) {}
 
 TensorSink::~TensorSink() = default;
 
 absl::StatusOr<std::unique_ptr<TensorSink>> TensorSink::Create(const TransferPlan& plan,
-                                                               TensorMemory memory,
-                                                               BytesArrived arrived,
-                                                               BaseMemory base, DeviceOps& ops,
-                                                               PackedTensors* packed) {
+                                                               UpdateMemory& memory) {
   std::vector<bool> is_packed(plan.manifest.tensors_size());
   for (int i = 0; i < plan.manifest.tensors_size(); ++i) {
-    const auto size = static_cast<int64_t>(memory(i).size());
-    is_packed[i] = size == 0 && packed != nullptr;
+    const auto size = static_cast<int64_t>(memory.Staged(i).size());
+    is_packed[i] = size == 0 && memory.packs();
     if (size != plan.tensor_bytes[i] && !is_packed[i]) {
       return absl::InternalError(absl::StrCat("tensor ", plan.manifest.tensors(i).name(),
                                               ": its memory has ", size, " bytes, expected ",
                                               plan.tensor_bytes[i]));
     }
   }
-  auto sink = absl::WrapUnique(
-      new TensorSink(plan, std::move(memory), std::move(arrived), std::move(base), ops, packed));
+  auto sink = absl::WrapUnique(new TensorSink(plan, memory));
   sink->is_packed_ = std::move(is_packed);
   sink->digests_ =
       MakeTensorDigests(plan.manifest, std::vector<DigestSum>(plan.manifest.tensors_size()));
@@ -173,7 +164,6 @@ absl::StatusOr<std::unique_ptr<TensorSink>> TensorSink::Create(const TransferPla
 }
 
 absl::Status TensorSink::Collect(int bucket, at::Tensor buffer) {
-  if (base_ == nullptr) return absl::FailedPreconditionError("the update has no base");
   auto* const bytes = static_cast<std::byte*>(buffer.data_ptr());
   std::vector<CopyRun> runs;
   for (const auto& piece : plan_.buckets[bucket].pieces()) {
@@ -181,13 +171,13 @@ absl::Status TensorSink::Collect(int bucket, at::Tensor buffer) {
       std::byte* to = bytes + piece.bucket_offset();
       absl::Status status;
       ForRuns(piece, [&](int64_t offset, int64_t size) {
-        status.Update(packed_->ReadLive(piece.tensor(), offset, {to, static_cast<size_t>(size)}));
+        status.Update(memory_.ReadLive(piece.tensor(), offset, {to, static_cast<size_t>(size)}));
         to += size;
       });
       RETURN_IF_ERROR(status);
       continue;
     }
-    const absl::Span<const std::byte> from = base_(piece.tensor());
+    const absl::Span<const std::byte> from = memory_.Live(piece.tensor());
     if (static_cast<int64_t>(from.size()) != plan_.tensor_bytes[piece.tensor()]) {
       return absl::InternalError(
           absl::StrCat("tensor ", plan_.manifest.tensors(piece.tensor()).name(), ": its base has ",
@@ -205,7 +195,7 @@ absl::Span<std::byte> TensorSink::Place(int bucket, const BucketSpan& span) {
   for (int i = span.first; i < span.first + span.count; ++i) {
     const auto& piece = plan_.buckets[bucket].pieces(i);
     if (piece.repeat() > 1 || IsPacked(piece.tensor())) return {};
-    std::byte* const here = memory_(piece.tensor()).data() + piece.tensor_offset();
+    std::byte* const here = memory_.Staged(piece.tensor()).data() + piece.tensor_offset();
     if (begin == nullptr) begin = end = here;
     if (here != end) return {};
     end += piece.size_bytes();
@@ -233,7 +223,7 @@ absl::Status TensorSink::Unpack(int bucket, const BucketSpan& span, const at::Te
       RETURN_IF_ERROR(status);
       continue;
     }
-    std::byte* const to = memory_(piece.tensor()).data();
+    std::byte* const to = memory_.Staged(piece.tensor()).data();
     runs.push_back(RunOf(piece, to + piece.tensor_offset(), piece.stride(),
                          bytes + piece.bucket_offset(),
                          piece.bucket_stride() > 0 ? piece.bucket_stride() : RunBytes(piece)));
@@ -265,7 +255,7 @@ absl::Status TensorSink::Digest(int bucket) {
     // Packed tensors were digested on their way.
     if (!is_taken[i] && !IsPacked(all[i].tensor())) pieces.push_back(&all[i]);
   }
-  // On the host one by one: the `arrived` callback then finds the bytes in the core's cache.
+  // On the host one by one: Arrived() then finds the bytes in the core's cache.
   const size_t at_once = ops_.on_host() ? 1 : pieces.size();
   for (size_t first = 0; first < pieces.size(); first += at_once) {
     RETURN_IF_ERROR(AddToSums(absl::MakeSpan(pieces).subspan(first, at_once)));
@@ -276,7 +266,7 @@ absl::Status TensorSink::Digest(int bucket) {
 
 absl::Status TensorSink::PackFrom(int tensor, int64_t offset, absl::Span<const std::byte> bytes) {
   AddHeld(plan_.manifest.tensors(tensor), plan_.tensor_bytes[tensor], offset, bytes, sums_[tensor]);
-  packed_->WriteStaged(tensor, offset, bytes);
+  memory_.WriteStaged(tensor, offset, bytes);
   return Arrived(tensor, offset, static_cast<int64_t>(bytes.size()));
 }
 
@@ -289,7 +279,7 @@ absl::Status TensorSink::AddToSums(absl::Span<const Piece* const> pieces) {
   runs_.clear();
   for (const Piece* const piece : pieces) {
     const int tensor = piece->tensor();
-    DigestRun held = RunOfHeld(plan_.manifest.tensors(tensor), memory_(tensor));
+    DigestRun held = RunOfHeld(plan_.manifest.tensors(tensor), memory_.Staged(tensor));
     held.slot = tensor;
     ForRuns(*piece, [&](int64_t offset, int64_t size) { AppendPart(held, offset, size, runs_); });
   }
@@ -306,9 +296,7 @@ absl::Status TensorSink::Arrived(const Piece& piece) {
 }
 
 absl::Status TensorSink::Arrived(int tensor, int64_t offset, int64_t size) {
-  if (arrived_ != nullptr && !IsPacked(tensor)) {
-    RETURN_IF_ERROR(arrived_(tensor, offset, size));
-  }
+  if (!IsPacked(tensor)) RETURN_IF_ERROR(memory_.Arrived(tensor, offset, size));
   missing_[tensor] -= size;
   if (missing_[tensor] == 0) {
     digests_[tensor] = MakeTensorDigest(plan_.manifest.tensors(tensor), sums_[tensor]);

@@ -3,40 +3,27 @@
 #define TANDEM_COMMON_WEIGHTS_TENSOR_SINK_H_
 
 #include <cstddef>
-#include <functional>
 #include <map>
 #include <memory>
 #include <vector>
 
 #include "absl/types/span.h"
 #include "common/weights/bucket_ends.h"
-#include "common/weights/device_ops.h"
 #include "common/weights/digest.h"
-#include "common/weights/packed_tensors.h"
+#include "common/weights/update_memory.h"
 
 namespace tandem::weights {
 
-// The bytes of tensor i of the manifest, at a fixed address; empty for a packed tensor.
-using TensorMemory = std::function<absl::Span<std::byte>(int tensor)>;
-
-// The bytes of tensor i in the version that deltas apply to; empty for a packed tensor.
-using BaseMemory = std::function<absl::Span<const std::byte>(int tensor)>;
-
-// Called once for bytes [offset, offset + size) of a tensor after they are stored and digested; an
-// error ends the update.
-using BytesArrived = std::function<absl::Status(int tensor, int64_t offset, int64_t size)>;
-
-// Serves one update. The plan must outlive it, and so must `ops`, which owns the memory of tensors
-// and base; work on them is queued there and complete when Digest() returns. Digests cover the
+// Serves one update. The plan and the memory must outlive it; work on the memory is queued on its
+// ops and complete when Digest() returns. Digests cover the
 // stored bytes, not those in transit: they are computed bucket by bucket from the destination or,
 // on the host, while writing it. For a packed tensor they cover the bytes before packing.
 class TensorSink : public BucketSink {
  public:
   ~TensorSink() override;
   // INTERNAL, naming the tensor, if its memory does not have the plan's size.
-  static absl::StatusOr<std::unique_ptr<TensorSink>> Create(
-      const TransferPlan& plan, TensorMemory memory, BytesArrived arrived = nullptr,
-      BaseMemory base = nullptr, DeviceOps& ops = CpuOps(), PackedTensors* packed = nullptr);
+  static absl::StatusOr<std::unique_ptr<TensorSink>> Create(const TransferPlan& plan,
+                                                            UpdateMemory& memory);
 
   absl::Status Collect(int bucket, at::Tensor buffer) override;
   absl::Span<std::byte> Place(int bucket, const BucketSpan& span) override;
@@ -49,8 +36,7 @@ class TensorSink : public BucketSink {
   const std::vector<TensorDigest>& digests() const { return digests_; }
 
  private:
-  TensorSink(const TransferPlan& plan, TensorMemory memory, BytesArrived arrived, BaseMemory base,
-             DeviceOps& ops, PackedTensors* packed);
+  TensorSink(const TransferPlan& plan, UpdateMemory& memory);
 
   using Piece = common::v1::BucketPiece;
   class SpanTaker;
@@ -67,10 +53,7 @@ class TensorSink : public BucketSink {
   absl::Status Arrived(int tensor, int64_t offset, int64_t size);
 
   const TransferPlan& plan_;
-  const TensorMemory memory_;
-  const BytesArrived arrived_;   // may be null
-  const BaseMemory base_;        // null: no base
-  PackedTensors* const packed_;  // null: no packed tensors
+  UpdateMemory& memory_;
   DeviceOps& ops_;
   std::vector<bool> is_packed_;
   std::vector<std::byte> scratch_;

@@ -16,9 +16,9 @@
 #include "common/comm/shareable_memory.h"
 #include "common/status/status_macros.h"
 #include "common/weights/bucket_plan.h"
-#include "services/trainer/publish/broadcast_plane.h"
 #include "services/trainer/publish/reshard_follower.h"
-#include "services/trainer/publish/reshard_plane.h"
+#include "services/trainer/publish/send_by_broadcast.h"
+#include "services/trainer/publish/send_by_reshard.h"
 #include "services/trainer/publish/shard_gather_source.h"
 #include "services/trainer/publish/weight_publisher.h"
 #include "tests/fakes/fake_rollout.h"
@@ -96,14 +96,14 @@ class FakeTrainer {
                          trainer::ShardGatherSource::Create(out->plan, out->shards_[rank],
                                                             out->groups_[rank].get()));
       }
-      out->plane_ = std::make_unique<trainer::BroadcastPlane>(
+      out->transport_ = std::make_unique<trainer::SendByBroadcast>(
           out->plan, [model](int num_ranks) { return model.Layout(num_ranks); },
           out->sources_[0].get(), absl::Seconds(60));
     } else {
-      RETURN_IF_ERROR(out->MakeReshardPlane(model));
+      RETURN_IF_ERROR(out->MakeReshard(model));
     }
     trainer::WeightPublisher::Options publisher;
-    publisher.plane = out->plane_.get();
+    publisher.transport = out->transport_.get();
     publisher.incarnation = options.incarnation;
     publisher.policy = options.policy;
     publisher.blame_grace = options.blame_grace;
@@ -165,7 +165,7 @@ class FakeTrainer {
 
  private:
   // A replica of any number of ranks: each has the whole model.
-  absl::Status MakeReshardPlane(const TestModel& model) {
+  absl::Status MakeReshard(const TestModel& model) {
     for (int rank = 0; rank < options_.ranks; ++rank) {
       trainer::ReshardFeeds::Options feeds;
       feeds.trainer = weights::TrainerHoldings(model.Layout(1), {.dp_shard = options_.ranks});
@@ -179,8 +179,8 @@ class FakeTrainer {
       followers_.push_back(std::make_unique<trainer::ReshardFollower>(
           feeds_.back().get(), groups_[rank].get(), GroupSecret(rank)));
     }
-    plane_ = std::make_unique<trainer::ReshardPlane>(feeds_[0].get(), groups_[0].get(),
-                                                     absl::Seconds(60), GroupSecret(0));
+    transport_ = std::make_unique<trainer::SendByReshard>(feeds_[0].get(), groups_[0].get(),
+                                                          absl::Seconds(60), GroupSecret(0));
     return absl::OkStatus();
   }
 
@@ -205,7 +205,7 @@ class FakeTrainer {
   std::vector<std::unique_ptr<trainer::ReshardFeeds>> feeds_;
   std::vector<std::unique_ptr<trainer::ReshardFollower>> followers_;
   std::vector<std::unique_ptr<trainer::ShardGatherSource>> sources_;
-  std::unique_ptr<trainer::DataPlane> plane_;
+  std::unique_ptr<trainer::SendTransport> transport_;
   std::unique_ptr<trainer::WeightPublisher> publisher_;
 };
 

@@ -49,9 +49,9 @@
 #include "nlohmann/json.hpp"
 #include "services/rollout/receive/worker.h"
 #include "services/trainer/fsdp/tensor_memory.h"
-#include "services/trainer/publish/broadcast_plane.h"
 #include "services/trainer/publish/reshard_follower.h"
-#include "services/trainer/publish/reshard_plane.h"
+#include "services/trainer/publish/send_by_broadcast.h"
+#include "services/trainer/publish/send_by_reshard.h"
 #include "services/trainer/publish/shard_gather_source.h"
 #include "services/trainer/publish/weight_publisher.h"
 #include "tandem/trainer/v1/trainer_service.grpc.pb.h"
@@ -157,10 +157,10 @@ class TrainerActor : public Actor, public trainer::v1::TrainerService::Service {
                                        : trainer::UpdatePolicy::kAll) {}
 
   absl::Status Start() override {
-    RETURN_IF_ERROR(MakePlane());
+    RETURN_IF_ERROR(MakeSender());
     if (rank_ > 0) return absl::OkStatus();
     trainer::WeightPublisher::Options options;
-    options.plane = plane_.get();
+    options.transport = sender_.get();
     options.incarnation = incarnation_;
     options.backend = transport_ == "broadcast" ? "gloo" : "socket";
     options.blame_grace = absl::Milliseconds(500);
@@ -200,7 +200,7 @@ class TrainerActor : public Actor, public trainer::v1::TrainerService::Service {
   }
 
  private:
-  absl::Status MakePlane() {
+  absl::Status MakeSender() {
     comm::GroupOptions options;
     options.name = "fsdp";
     options.rank = rank_;
@@ -218,7 +218,7 @@ class TrainerActor : public Actor, public trainer::v1::TrainerService::Service {
     if (transport_ == "broadcast") {
       ASSIGN_OR_RETURN(plan_, weights::MakeTransferPlan(model.manifest(), kActorBucketBytes));
       ASSIGN_OR_RETURN(source_, trainer::ShardGatherSource::Create(plan_, shards_, world_.get()));
-      plane_ = std::make_unique<trainer::BroadcastPlane>(
+      sender_ = std::make_unique<trainer::SendByBroadcast>(
           plan_, [model](int num_ranks) { return model.Layout(num_ranks); }, source_.get(),
           kCollectiveTimeout);
       return absl::OkStatus();
@@ -233,8 +233,8 @@ class TrainerActor : public Actor, public trainer::v1::TrainerService::Service {
     feeds.deltas = transport_ == "delta";
     feeds_ = std::make_unique<trainer::ReshardFeeds>(std::move(feeds));
     follower_ = std::make_unique<trainer::ReshardFollower>(feeds_.get(), world_.get());
-    plane_ =
-        std::make_unique<trainer::ReshardPlane>(feeds_.get(), world_.get(), kCollectiveTimeout);
+    sender_ =
+        std::make_unique<trainer::SendByReshard>(feeds_.get(), world_.get(), kCollectiveTimeout);
     return absl::OkStatus();
   }
 
@@ -269,7 +269,7 @@ class TrainerActor : public Actor, public trainer::v1::TrainerService::Service {
   std::unique_ptr<trainer::ShardGatherSource> source_;
   std::unique_ptr<trainer::ReshardFeeds> feeds_;
   std::unique_ptr<trainer::ReshardFollower> follower_;
-  std::unique_ptr<trainer::DataPlane> plane_;
+  std::unique_ptr<trainer::SendTransport> sender_;
   std::unique_ptr<trainer::WeightPublisher> publisher_;
   std::unique_ptr<rpc::Server> server_;
   rollout::Worker collectives_{[] {}};  // the collective thread; last: it uses the above

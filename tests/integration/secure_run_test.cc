@@ -343,7 +343,7 @@ TEST_F(SecureRolloutTest, AnObserverNeitherKeepsNorEndsARunsHold) {
   begin.mutable_rendezvous()->set_rank(1);
   begin.mutable_rendezvous()->set_size(2);
   begin.mutable_timeout()->set_seconds(30);
-  begin.set_transport("broadcast");
+  begin.set_transport(common::v1::TRANSPORT_BROADCAST);
   begin.mutable_owner()->set_run_id("first");
   begin.mutable_owner()->mutable_hold()->set_seconds(3600);
   rpc::SetDigest(begin);

@@ -62,7 +62,7 @@ absl::Status ArenaStore::ReadLive(int index, int64_t offset, absl::Span<std::byt
   return absl::OkStatus();
 }
 
-weights::PackedTensors::Grain ArenaStore::GrainOf(int index) const {
+weights::UpdateMemory::Grain ArenaStore::GrainOf(int index) const {
   const model::PackedArena::Grain grain = staged_->GrainOf(index);
   return {grain.before, grain.size_bytes};
 }

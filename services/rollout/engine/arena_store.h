@@ -23,7 +23,7 @@ namespace tandem::rollout {
 
 // Threads: see WeightStore. The manifest's dtype is the engine's compute dtype, so bytes are
 // received directly into their final place.
-class ArenaStore : public WeightStore, private weights::PackedTensors {
+class ArenaStore : public WeightStore {
  public:
   // Makes the staged weights live; see WeightStore::Commit().
   using CommitStaged =
@@ -43,7 +43,6 @@ class ArenaStore : public WeightStore, private weights::PackedTensors {
   std::string live_model_digest() const override;
 
   absl::Status PrepareStaging() override;
-  weights::PackedTensors* packed() override { return this; }
   absl::Span<std::byte> Staged(int index) override { return staged_->SegmentBytes(index); }
   absl::Status Arrived(int index, int64_t offset, int64_t size) override;
   // Keeps the memory for the next update.
@@ -52,6 +51,13 @@ class ArenaStore : public WeightStore, private weights::PackedTensors {
                                       const std::string& model_digest) override;
   absl::Span<const std::byte> Live(int index) const override;
 
+  // Access to weights in the layout that the matrix products read.
+  bool packs() const override { return true; }
+  void WriteStaged(int index, int64_t offset, absl::Span<const std::byte> from) override;
+  void ReadStaged(int index, int64_t offset, absl::Span<std::byte> to) const override;
+  absl::Status ReadLive(int index, int64_t offset, absl::Span<std::byte> to) const override;
+  Grain GrainOf(int index) const override;
+
  private:
   ArenaStore(const model::Transformer& model, ArenaPair& arenas, CommitStaged commit,
              common::v1::Manifest manifest)
@@ -59,12 +65,6 @@ class ArenaStore : public WeightStore, private weights::PackedTensors {
         arenas_(arenas),
         commit_(std::move(commit)),
         manifest_(std::move(manifest)) {}
-
-  // PackedTensors: access to weights in the layout that the matrix products read.
-  void WriteStaged(int index, int64_t offset, absl::Span<const std::byte> from) override;
-  void ReadStaged(int index, int64_t offset, absl::Span<std::byte> to) const override;
-  absl::Status ReadLive(int index, int64_t offset, absl::Span<std::byte> to) const override;
-  Grain GrainOf(int index) const override;
 
   const model::ParameterTable& table_;
   ArenaPair& arenas_;

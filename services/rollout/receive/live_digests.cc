@@ -13,14 +13,14 @@ namespace {
 
 // Digests the live bytes of a packed tensor.
 absl::Status DigestPacked(const common::v1::TensorEntry& tensor, int index,
-                          const weights::PackedTensors& packed, weights::DigestSum& sum) {
+                          const WeightStore& store, weights::DigestSum& sum) {
   constexpr int64_t kAtOnce = int64_t{1} << 20;
   ASSIGN_OR_RETURN(const int64_t size, weights::TensorBytes(tensor));
   std::vector<std::byte> buffer(static_cast<size_t>(std::min(size, kAtOnce)));
   for (int64_t offset = 0; offset < size; offset += kAtOnce) {
     const absl::Span<std::byte> part =
         absl::MakeSpan(buffer).first(static_cast<size_t>(std::min(kAtOnce, size - offset)));
-    RETURN_IF_ERROR(packed.ReadLive(index, offset, part));
+    RETURN_IF_ERROR(store.ReadLive(index, offset, part));
     weights::AddHeld(tensor, size, offset, part, sum);
   }
   return absl::OkStatus();
@@ -38,8 +38,8 @@ absl::StatusOr<v1::GetDigestsResponse> DigestLive(const WeightStore& store) {
   std::vector<weights::DigestRun> runs;
   for (int i = 0; i < manifest.tensors_size(); ++i) {
     const absl::Span<const std::byte> bytes = store.Live(i);
-    if (bytes.empty() && store.packed() != nullptr) {
-      RETURN_IF_ERROR(DigestPacked(manifest.tensors(i), i, *store.packed(), sums[i]));
+    if (bytes.empty() && store.packs()) {
+      RETURN_IF_ERROR(DigestPacked(manifest.tensors(i), i, store, sums[i]));
       continue;
     }
     runs.push_back(weights::RunOfHeld(manifest.tensors(i), bytes));

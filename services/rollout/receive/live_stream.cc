@@ -69,8 +69,8 @@ absl::Status LiveStream::Copy(int64_t from, int64_t size, char* to) const {
     const absl::Span<std::byte> part_to(reinterpret_cast<std::byte*>(to),
                                         static_cast<size_t>(part));
     const absl::Span<const std::byte> bytes = store_.Live(static_cast<int>(tensor));
-    if (bytes.empty() && store_.packed() != nullptr) {
-      RETURN_IF_ERROR(store_.packed()->ReadLive(static_cast<int>(tensor), from - begin, part_to));
+    if (bytes.empty() && store_.packs()) {
+      RETURN_IF_ERROR(store_.ReadLive(static_cast<int>(tensor), from - begin, part_to));
     } else if (static_cast<int64_t>(bytes.size()) != ends_[tensor] - begin) {
       return absl::InternalError(absl::StrCat(
           "tensor ", store_.manifest().tensors(static_cast<int>(tensor)).name(),

@@ -31,7 +31,7 @@ absl::Status Stage(const io::ModelFolder& folder, const model::ParameterTable& t
                                     : dtype == "float16" ? at::kHalf
                                                          : at::kFloat;
         const int64_t size = segment.numel * static_cast<int64_t>(c10::elementSize(type));
-        const bool is_packed = bytes.empty() && store.packed() != nullptr;
+        const bool is_packed = bytes.empty() && store.packs();
         if (static_cast<int64_t>(bytes.size()) != size && !is_packed) {
           return absl::InternalError(
               absl::StrCat("tensor ", segment.name, ": its memory has ", bytes.size(), " bytes"));
@@ -43,7 +43,7 @@ absl::Status Stage(const io::ModelFolder& folder, const model::ParameterTable& t
         const absl::Span<std::byte> cast = in_place ? bytes : absl::MakeSpan(buffer);
         RETURN_IF_ERROR(model::CopySegment(segment, tensor, 0, segment.numel, type, cast.data()));
         if (is_packed) {
-          store.packed()->WriteStaged(index, 0, cast);
+          store.WriteStaged(index, 0, cast);
         } else if (!in_place) {
           RETURN_IF_ERROR(weights::WriteBytes(ops, cast, bytes.data()));
         }

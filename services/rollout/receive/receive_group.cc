@@ -1,5 +1,6 @@
 #include "services/rollout/receive/receive_group.h"
 
+#include "absl/strings/str_cat.h"
 #include "common/comm/choose_group.h"
 #include "common/comm/time_left.h"
 #include "common/status/status_macros.h"
@@ -33,9 +34,10 @@ absl::Status ReceiveGroup::Reach(const common::v1::GroupRendezvous& rendezvous, 
   return absl::OkStatus();
 }
 
-absl::Status ReceiveGroup::WaitForKey(const std::string& key, absl::Time deadline,
-                                      const absl::Notification* cancel) {
-  const auto value = store_->Get(key, comm::TimeLeft(deadline), cancel);
+absl::Status ReceiveGroup::AwaitStart(const IncomingUpdate& update) {
+  RETURN_IF_ERROR(Reach(update.request.rendezvous(), update.join_by(), &update.cancel));
+  const auto value = store_->Get(absl::StrCat("go/", update.request.update_id()),
+                                 comm::TimeLeft(update.deadline), &update.cancel);
   if (!value.ok()) store_.reset();
   return value.status();
 }
@@ -66,6 +68,12 @@ absl::StatusOr<comm::ProcessGroup*> ReceiveGroup::Join(
     return absl::CancelledError("the update was dropped");
   group->SetTimeout(comm::TimeLeft(deadline));
   return group.get();
+}
+
+std::function<void(absl::string_view)> ReceiveGroup::Stopper() const {
+  return [group = current()](absl::string_view reason) {
+    if (group != nullptr) group->Abort(reason);
+  };
 }
 
 void ReceiveGroup::Drop() {

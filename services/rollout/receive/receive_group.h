@@ -2,6 +2,7 @@
 #ifndef TANDEM_SERVICES_ROLLOUT_RECEIVE_RECEIVE_GROUP_H_
 #define TANDEM_SERVICES_ROLLOUT_RECEIVE_RECEIVE_GROUP_H_
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -11,19 +12,16 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "common/comm/process_group.h"
+#include "services/rollout/receive/receive_transport.h"
 #include "tandem/common/v1/weights.pb.h"
 
 namespace tandem::rollout {
 
-// Only the receiver's thread may call it, except current(), which is for any thread.
+// Only the receiver's thread may call it, except current() and Stopper(), which are for any thread.
 class ReceiveGroup {
  public:
-  // Connects to the rendezvous store, by `reach_by`.
-  absl::Status Reach(const common::v1::GroupRendezvous& rendezvous, absl::Time reach_by,
-                     const absl::Notification* cancel);
-  // Call after Reach(). Waits for `key` in the store.
-  absl::Status WaitForKey(const std::string& key, absl::Time deadline,
-                          const absl::Notification* cancel);
+  // Connects to the update's rendezvous store, and waits there for the leader's go key.
+  absl::Status AwaitStart(const IncomingUpdate& update);
 
   // Returns the group of the rendezvous: the current one if it matches and works, else a new one,
   // whose ranks must find each other by `join_by`. Its operations end at the deadline.
@@ -39,8 +37,12 @@ class ReceiveGroup {
     absl::MutexLock lock(&mu_);
     return group_;
   }
+  // Returns a function that aborts the joined group, if any.
+  std::function<void(absl::string_view reason)> Stopper() const;
 
  private:
+  absl::Status Reach(const common::v1::GroupRendezvous& rendezvous, absl::Time reach_by,
+                     const absl::Notification* cancel);
   void UseRendezvous(const common::v1::GroupRendezvous& rendezvous);
 
   std::string key_;     // the serialised rendezvous without its secret

@@ -5,11 +5,11 @@
 #include "absl/strings/str_cat.h"
 #include "common/comm/choose_group.h"
 #include "common/model/processor.h"
-#include "common/net/host_port.h"
 #include "common/rpc/policy_version.h"
 #include "common/rpc/proto_duration.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
+#include "common/weights/transport_name.h"
 
 namespace tandem::rollout {
 
@@ -35,8 +35,6 @@ absl::StatusOr<absl::Duration> JoinTimeout(const BeginUpdateRequest& request) {
   return duration;
 }
 
-namespace {
-
 absl::Status CheckRendezvous(const common::v1::GroupRendezvous& rendezvous,
                              const std::string& field) {
   if (const absl::Status known = comm::CheckBackend(rendezvous.backend()); !known.ok()) {
@@ -55,6 +53,8 @@ absl::Status CheckRendezvous(const common::v1::GroupRendezvous& rendezvous,
   return absl::OkStatus();
 }
 
+namespace {
+
 absl::Status CheckInstructionSets(const std::string& trainers) {
   const std::string own = model::CurrentProcessor();
   if (trainers.empty() || trainers == own) return absl::OkStatus();
@@ -66,21 +66,26 @@ absl::Status CheckInstructionSets(const std::string& trainers) {
       "INSTRUCTION_SETS_DIFFER", {{"expected", trainers}, {"actual", own}});
 }
 
-// Checks the request of a rank that reads from another replica.
-absl::Status CheckStream(const BeginUpdateRequest& request) {
-  const std::string& address = request.stream_address();
-  if (const auto parsed = net::ParseHostPort(address); !parsed.ok()) {
-    return rpc::InvalidField("stream_address", std::string(parsed.status().message()));
-  }
-  if (request.has_rendezvous() || request.has_forward() || request.has_fed_by()) {
-    return rpc::InvalidField("rendezvous", "transport 'stream' joins no group; leave it unset");
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
-absl::Status CheckBeginRequest(const BeginUpdateRequest& request) {
+absl::Status CheckNoBase(const BeginUpdateRequest& request) {
+  if (!request.has_base_version()) return absl::OkStatus();
+  return rpc::InvalidField("base_version",
+                           absl::StrCat("transport '", weights::TransportName(request.transport()),
+                                        "' applies to no base; leave it unset"));
+}
+
+absl::Status CheckOwnGroup(const BeginUpdateRequest& request) {
+  RETURN_IF_ERROR(JoinTimeout(request).status());
+  RETURN_IF_ERROR(CheckRendezvous(request.rendezvous(), "rendezvous"));
+  const auto& own = request.rendezvous();
+  if (own.rank() >= 1) return absl::OkStatus();
+  return rpc::InvalidField("rendezvous.rank", absl::StrCat("expected 1 to ", own.size() - 1,
+                                                           ", found ", own.rank(), " (0 sends)"));
+}
+
+absl::Status CheckBeginRequest(const BeginUpdateRequest& request,
+                               const ReceiveTransport* transport) {
   if (request.update_id().empty() || request.update_id().size() > 128) {
     return rpc::InvalidField("update_id", "expected a UUID");
   }
@@ -90,58 +95,12 @@ absl::Status CheckBeginRequest(const BeginUpdateRequest& request) {
     RETURN_IF_ERROR(rpc::CheckPolicyVersion("base_version", request.base_version()));
   }
   RETURN_IF_ERROR(CheckInstructionSets(request.instruction_sets()));
-  const std::string& transport = request.transport();
-  const bool streams = transport == "stream";
-  if (transport != "broadcast" && transport != "reshard" && transport != "delta" && !streams) {
-    return rpc::InvalidField(
-        "transport",
-        absl::StrCat("expected broadcast, reshard, delta or stream, found '", transport, "'"));
+  if (transport == nullptr) {
+    return rpc::InvalidField("transport",
+                             absl::StrCat("expected broadcast, reshard, delta or stream, found '",
+                                          weights::TransportName(request.transport()), "'"));
   }
-  if (request.has_base_version() != (transport == "delta")) {
-    return rpc::InvalidField(
-        "base_version",
-        transport == "delta"
-            ? "transport 'delta' is applied on a base; state its version"
-            : absl::StrCat("transport '", transport, "' applies to no base; leave it unset"));
-  }
-  if (streams) {
-    RETURN_IF_ERROR(CheckStream(request));
-    return UpdateTimeout(request).status();
-  }
-  RETURN_IF_ERROR(JoinTimeout(request).status());
-  RETURN_IF_ERROR(CheckRendezvous(request.rendezvous(), "rendezvous"));
-  const auto& own = request.rendezvous();
-  if (own.rank() < 1) {
-    return rpc::InvalidField("rendezvous.rank", absl::StrCat("expected 1 to ", own.size() - 1,
-                                                             ", found ", own.rank(), " (0 sends)"));
-  }
-  if (request.has_fed_by() &&
-      (request.fed_by() < 0 || request.fed_by() >= own.size() || request.fed_by() == own.rank())) {
-    return rpc::InvalidField("fed_by", absl::StrCat("expected another rank of ", own.size(),
-                                                    ", found ", request.fed_by()));
-  }
-  if (request.has_forward()) {
-    const auto& forward = request.forward();
-    RETURN_IF_ERROR(CheckRendezvous(forward, "forward"));
-    if (forward.prefix() == own.prefix()) {
-      return rpc::InvalidField("forward.prefix", "expected a group of its own");
-    }
-    if (request.relays()) {
-      if (request.forward_to() != 0 || transport == "broadcast") {
-        return rpc::InvalidField(
-            "relays",
-            "parts of buckets are passed on with transport reshard or delta, as relayed "
-            "says, and not to forward_to; leave it unset");
-      }
-    } else if (request.forward_to() < 0 || request.forward_to() >= forward.size() ||
-               request.forward_to() == forward.rank()) {
-      return rpc::InvalidField("forward_to",
-                               absl::StrCat("expected another rank of ", forward.size(), ", found ",
-                                            request.forward_to()));
-    }
-  } else if (request.relays()) {
-    return rpc::InvalidField("relays", "parts of buckets are passed on in `forward`; it is unset");
-  }
+  RETURN_IF_ERROR(transport->Check(request));
   return UpdateTimeout(request).status();
 }
 

@@ -1,6 +1,5 @@
 #include "services/rollout/receive/weight_receiver.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,7 +10,6 @@
 #include "common/weights/broadcast_part.h"
 #include "common/weights/digest.h"
 #include "common/weights/manifest.h"
-#include "common/weights/receive_table.h"
 #include "common/weights/relay_table.h"
 #include "services/rollout/receive/live_digests.h"
 #include "services/rollout/receive/update_checks.h"
@@ -35,7 +33,10 @@ absl::Status ShutDownError() { return absl::UnavailableError("the rollout is shu
 
 WeightReceiver::WeightReceiver(WeightStore* store, StreamReader::Options stream,
                                RolloutOwner* owner)
-    : store_(store), owner_(owner), stream_(stream), worker_([this] { OnDeadline(); }) {}
+    : store_(store),
+      owner_(owner),
+      transports_(*store, stream),
+      worker_([this] { OnDeadline(); }) {}
 
 WeightReceiver::~WeightReceiver() { Shutdown(); }
 
@@ -146,16 +147,11 @@ void WeightReceiver::Close(UpdatePtr update, absl::Status status, Calls& calls) 
   // Queued behind the update's own task, which may still write the arena, and before the next
   // update's, which may start once mu_ is free and would lose its staged weights.
   worker_.Add([this] {
-    group_.Drop();
-    forward_.Drop();
-    broadcast_.reset();
-    reshard_.reset();
+    transports_.Drop();
     store_->DropStaged();
   });
-  calls.push_back([this, waiters, status, group = group_.current(), forward = forward_.current()] {
-    if (group != nullptr) group->Abort(status.message());
-    if (forward != nullptr) forward->Abort(status.message());
-    stream_.Abort();
+  calls.push_back([waiters, status, stop = update->transport->Stopper()] {
+    stop(status.message());
     for (auto& waiter : waiters->begin_waiters) waiter(status);
     for (auto& waiter : waiters->verify_waiters) waiter(status);
     for (auto& waiter : waiters->commit_waiters) waiter(status);
@@ -177,13 +173,8 @@ absl::StatusOr<bool> WeightReceiver::TakePlan(const v1::BeginUpdateRequest& requ
   }
   RETURN_IF_ERROR(weights::CheckManifest(request.manifest()));
   RETURN_IF_ERROR(weights::CheckSameTensors(store_->manifest(), request.manifest()));
-  const auto& tensors = request.manifest().tensors();
-  const bool is_part = std::any_of(tensors.begin(), tensors.end(),
-                                   [](const auto& tensor) { return tensor.has_box(); });
-  const auto check = request.transport() != "broadcast" ? &weights::CheckReceiveTable
-                     : is_part                          ? &weights::CheckBroadcastPart
-                                                        : &weights::CheckTransferPlan;
-  ASSIGN_OR_RETURN(weights::TransferPlan plan, check(request.manifest(), request.buckets()));
+  ASSIGN_OR_RETURN(weights::TransferPlan plan,
+                   update.transport->CheckBuckets(request.manifest(), request.buckets()));
   RETURN_IF_ERROR(weights::CheckRelayed(plan, request.relayed()));
   plan_ = std::make_shared<const weights::TransferPlan>(std::move(plan));
   relayed_ = std::make_shared<const weights::RelayedBuckets>(request.relayed());
@@ -199,7 +190,8 @@ void WeightReceiver::BeginUpdate(const v1::BeginUpdateRequest& request,
     calls.push_back([done, response = std::move(response)] { done(response); });
   };
   const auto begin = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) -> absl::Status {
-    RETURN_IF_ERROR(CheckBeginRequest(request));
+    ReceiveTransport* const transport = transports_.Find(request.transport());
+    RETURN_IF_ERROR(CheckBeginRequest(request, transport));
     RETURN_IF_ERROR(CheckIncarnation(request.incarnation()));
     common::v1::WeightOwner claim = request.owner();
     claim.set_incarnation(request.incarnation());
@@ -233,6 +225,7 @@ void WeightReceiver::BeginUpdate(const v1::BeginUpdateRequest& request,
     }
     RETURN_IF_ERROR(CheckBase(request, *store_));
     auto update = std::make_shared<Update>();
+    update->transport = transport;
     ASSIGN_OR_RETURN(const bool known, TakePlan(request, *update));
     if (!known) {
       answer(v1::BeginUpdateResponse());

@@ -32,14 +32,11 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
-#include "common/weights/broadcast_transport.h"
 #include "common/weights/bucket_plan.h"
 #include "common/weights/relay_table.h"
-#include "common/weights/reshard_receiver.h"
 #include "services/rollout/receive/live_stream.h"
-#include "services/rollout/receive/receive_group.h"
 #include "services/rollout/receive/rollout_owner.h"
-#include "services/rollout/receive/stream_reader.h"
+#include "services/rollout/receive/transport_set.h"
 #include "services/rollout/receive/weight_store.h"
 #include "services/rollout/receive/worker.h"
 #include "tandem/rollout/v1/weight_service.pb.h"
@@ -89,6 +86,7 @@ class WeightReceiver {
 
   struct Update {
     v1::BeginUpdateRequest request;  // without manifest, buckets and relayed
+    ReceiveTransport* transport = nullptr;
     std::shared_ptr<const weights::TransferPlan> plan;
     std::shared_ptr<const weights::RelayedBuckets> relayed;  // null: nothing to relay
     absl::Time deadline;
@@ -143,26 +141,13 @@ class WeightReceiver {
 
   // Runs on the worker.
   void RunUpdate(const UpdatePtr& update);
-  // The link that an update is using, to report with a failure: see VerifyUpdate.
-  struct LinkInUse {
-    const char* name = "rendezvous";
-    bool joined = false;
-  };
-  absl::Status Receive(const UpdatePtr& update, v1::VerifyUpdateResponse& verified);
-  absl::Status ReceiveBuckets(const Update& update, const weights::TransferPlan& plan,
-                              weights::BucketSink& sink, weights::PhaseTimes& times,
-                              std::vector<common::v1::LinkReport>& links, LinkInUse& link);
+  absl::Status Receive(Update& update, v1::VerifyUpdateResponse& verified);
   void RunCommit(const UpdatePtr& update);
   void OnDeadline();
 
   WeightStore* const store_;
   RolloutOwner* const owner_;  // may be null
-  ReceiveGroup group_;
-  ReceiveGroup forward_;  // in which this rank forwards to another
-  StreamReader stream_;
-  // Worker only; each keeps its buffers.
-  std::unique_ptr<weights::BroadcastTransport> broadcast_;
-  std::unique_ptr<weights::ReshardReceiver> reshard_;
+  TransportSet transports_;
 
   mutable absl::Mutex mu_;
   int64_t newest_incarnation_ ABSL_GUARDED_BY(mu_) = -1;

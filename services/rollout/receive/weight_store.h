@@ -3,15 +3,12 @@
 #ifndef TANDEM_SERVICES_ROLLOUT_RECEIVE_WEIGHT_STORE_H_
 #define TANDEM_SERVICES_ROLLOUT_RECEIVE_WEIGHT_STORE_H_
 
-#include <cstddef>
 #include <cstdint>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/types/span.h"
-#include "common/weights/device_ops.h"
-#include "common/weights/packed_tensors.h"
+#include "common/weights/update_memory.h"
 #include "tandem/common/v1/weights.pb.h"
 
 namespace tandem::rollout {
@@ -23,16 +20,13 @@ struct CommitResult {
 };
 
 // Implemented by the engine. Any thread may call manifest() and live_*(); only the receiver's
-// thread calls the others, one at a time.
-class WeightStore {
+// thread calls the others, one at a time. Staged memory is constant between PrepareStaging() and
+// Commit() or DropStaged().
+class WeightStore : public weights::UpdateMemory {
  public:
-  virtual ~WeightStore() = default;
-
   // The tensors in canonical order, with their dtype in the arena, which is also the wire dtype.
   // Constant.
   virtual const common::v1::Manifest& manifest() const = 0;
-  // The device of the arenas and its operations; the spans below are addresses on it. Constant.
-  virtual weights::DeviceOps& ops() const { return weights::CpuOps(); }
   // -1 while nothing is committed.
   virtual int64_t live_version() const = 0;
   // Trainer that published the live version; 0 if none did or nothing is committed.
@@ -42,16 +36,6 @@ class WeightStore {
   // Allocates room for a new version; earlier staged contents become undefined. RESOURCE_EXHAUSTED
   // if it does not fit. Leaves the live weights unchanged.
   virtual absl::Status PrepareStaging() = 0;
-  // The tensors that the arenas hold in another layout; the spans below are empty for these. Null
-  // if there are none. Constant.
-  virtual weights::PackedTensors* packed() { return nullptr; }
-  const weights::PackedTensors* packed() const { return const_cast<WeightStore*>(this)->packed(); }
-  // The bytes of manifest tensor `index` in the staged arena. Constant between PrepareStaging() and
-  // Commit() or DropStaged().
-  virtual absl::Span<std::byte> Staged(int index) = 0;
-  // Reports bytes [offset, offset + size) at Staged(index), whole elements, as final, once each.
-  // The engine can derive its other data from them while more bytes arrive. RESOURCE_EXHAUSTED.
-  virtual absl::Status Arrived(int index, int64_t offset, int64_t size) = 0;
   // Discards the staged weights; may free their memory.
   virtual void DropStaged() = 0;
 
@@ -60,9 +44,6 @@ class WeightStore {
   // be repeated.
   virtual absl::StatusOr<CommitResult> Commit(int64_t policy_version, int64_t incarnation,
                                               const std::string& model_digest) = 0;
-
-  // The bytes of tensor `index` in the live arena; empty while nothing is committed.
-  virtual absl::Span<const std::byte> Live(int index) const = 0;
 };
 
 }  // namespace tandem::rollout

@@ -14,8 +14,8 @@
 #include "common/weights/model_layout.h"
 #include "common/weights/relay_plan.h"
 #include "common/weights/relay_table.h"
-#include "services/trainer/publish/data_plane.h"
 #include "services/trainer/publish/reshard_feeds.h"
+#include "services/trainer/publish/send_transport.h"
 
 namespace tandem::trainer {
 

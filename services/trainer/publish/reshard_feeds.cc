@@ -17,13 +17,12 @@ absl::StatusOr<const ReshardFeeds::Feed*> ReshardFeeds::To(int num_ranks) {
   return feed.get();
 }
 
-absl::StatusOr<ReshardSender::Sent> ReshardFeeds::Send(comm::ProcessGroup& group, int num_ranks,
-                                                       bool delta, weights::PhaseTimes& times) {
+absl::StatusOr<ReshardSender*> ReshardFeeds::SenderTo(int num_ranks) {
   ASSIGN_OR_RETURN(const Feed* feed, To(num_ranks));
   for (auto& [ranks, other] : feeds_) {
     if (other != nullptr && ranks != num_ranks) other->sender->DropBase();
   }
-  return feed->sender->Send(group, num_senders(), delta, times);
+  return feed->sender.get();
 }
 
 }  // namespace tandem::trainer

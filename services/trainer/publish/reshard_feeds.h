@@ -20,7 +20,7 @@ namespace tandem::trainer {
 using RolloutLayouts = std::function<absl::StatusOr<weights::ModelLayout>(int num_ranks)>;
 
 // Threads: the rank's collective thread; on the leader other threads also call To(), one at a time
-// and not while Send() runs.
+// and not while a sender sends.
 class ReshardFeeds {
  public:
   struct Options {
@@ -48,10 +48,9 @@ class ReshardFeeds {
   // layout and of the plan.
   absl::StatusOr<const Feed*> To(int num_ranks);
 
-  // Like ReshardSender::Send(). Only the last replica size sent to has a base, so a rank keeps one
-  // shard for deltas, whatever the replicas.
-  absl::StatusOr<ReshardSender::Sent> Send(comm::ProcessGroup& group, int num_ranks, bool delta,
-                                           weights::PhaseTimes& times);
+  // The sender to a replica with `num_ranks` ranks. Drops the bases of the other senders, so a rank
+  // keeps one shard for deltas, whatever the replicas.
+  absl::StatusOr<ReshardSender*> SenderTo(int num_ranks);
 
  private:
   const Options options_;

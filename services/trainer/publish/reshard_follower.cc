@@ -129,8 +129,9 @@ absl::Status ReshardFollower::Send(const v1::PublishOrder& order, v1::SendReport
   watch.Watch(group);
   group->SetTimeout(comm::TimeLeft(deadline));
   weights::PhaseTimes times;
+  ASSIGN_OR_RETURN(ReshardSender* const sender, feeds_->SenderTo(order.replica_ranks()));
   ASSIGN_OR_RETURN(const ReshardSender::Sent sent,
-                   feeds_->Send(*group, order.replica_ranks(), order.delta(), times));
+                   sender->Send(*group, feeds_->num_senders(), order.delta(), times));
   for (const weights::DigestSum& sum : sent.digests) {
     report.add_digest_lanes(sum.lanes[0]);
     report.add_digest_lanes(sum.lanes[1]);

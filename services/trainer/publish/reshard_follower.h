@@ -19,7 +19,7 @@ namespace tandem::trainer {
 class ReshardFollower {
  public:
   // Feeds and world outlive it. `world`: the group in which rank 0 gives orders. `group_secret`:
-  // the same as the leader's (reshard_plane.h).
+  // the same as the leader's (send_by_reshard.h).
   ReshardFollower(ReshardFeeds* feeds, comm::ProcessGroup* world, std::string group_secret = "")
       : feeds_(feeds), world_(world), group_secret_(std::move(group_secret)), leader_(world, 0) {}
 

@@ -10,9 +10,9 @@
 
 namespace tandem::trainer {
 
-StreamFeed::StreamFeed(DataPlane& plane, Options options, std::vector<ReplicaClient*> sources,
-                       TensorDigests digests)
-    : plane_(plane),
+StreamFeed::StreamFeed(SendTransport& transport, Options options,
+                       std::vector<ReplicaClient*> sources, TensorDigests digests)
+    : transport_(transport),
       options_(options),
       sources_(std::move(sources)),
       digests_(std::move(digests)) {}
@@ -51,11 +51,10 @@ void StreamFeed::FeedFrom(ReplicaClient& source, ReplicaClient& reader, Result& 
   UpdateAttempt::Options options;
   options.owner = options_.owner;
   options.policy_version = options_.policy_version;
-  options.stream_addresses = source.endpoint().rank_addresses;
-  options.stream_source = source.id();
   options.deadline = options_.deadline;  // if a source hangs, the reader gives it up
   options.blame_grace = options_.blame_grace;
-  UpdateAttempt attempt(plane_, options, {&reader});
+  const StreamRoute route(source.endpoint());
+  UpdateAttempt attempt(transport_, route, options, {&reader});
   weights::PhaseTimes times;
   absl::Status status = attempt.Begin({""});
   result.table_id = status.ok() ? attempt.table_id(0) : "";

@@ -1,7 +1,7 @@
 // StreamFeed: brings replicas to a version that other replicas have. Each pulls it over gRPC, rank
 // by rank, from one of those; the trainer's ranks take no part and no group is created.
 //
-//   StreamFeed feed(plane, options, sources, digests);
+//   StreamFeed feed(transport, options, sources, digests);
 //   for (StreamFeed::Result& result : feed.Run(readers)) ...
 #ifndef TANDEM_SERVICES_TRAINER_PUBLISH_STREAM_FEED_H_
 #define TANDEM_SERVICES_TRAINER_PUBLISH_STREAM_FEED_H_
@@ -12,8 +12,8 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "services/trainer/publish/data_plane.h"
 #include "services/trainer/publish/replica_client.h"
+#include "services/trainer/publish/send_transport.h"
 #include "tandem/common/v1/weights.pb.h"
 #include "tandem/trainer/v1/trainer_service.pb.h"
 
@@ -43,7 +43,7 @@ class StreamFeed {
   };
 
   // `sources` have the version; `digests` are those of its whole tensors.
-  StreamFeed(DataPlane& plane, Options options, std::vector<ReplicaClient*> sources,
+  StreamFeed(SendTransport& transport, Options options, std::vector<ReplicaClient*> sources,
              TensorDigests digests);
 
   // Blocks until each reader has the version or cannot get it. Readers run in parallel, a thread
@@ -55,7 +55,7 @@ class StreamFeed {
   // From one source; errors go into the result.
   void FeedFrom(ReplicaClient& source, ReplicaClient& reader, Result& result);
 
-  DataPlane& plane_;
+  SendTransport& transport_;
   const Options options_;
   const std::vector<ReplicaClient*> sources_;
   const TensorDigests digests_;

@@ -40,29 +40,23 @@ std::optional<TransferReport> ParseTransferReport(const absl::Status& status) {
   return report;
 }
 
-TransferBlame FindBlame(const std::vector<TransferReport>& reports, bool chained,
-                        int num_replicas) {
-  TransferBlame blame;
-  std::copy_if(reports.begin(), reports.end(), std::back_inserter(blame.unreached),
+std::vector<TransferReport> Unreached(const std::vector<TransferReport>& reports) {
+  std::vector<TransferReport> unreached;
+  std::copy_if(reports.begin(), reports.end(), std::back_inserter(unreached),
                [](const TransferReport& report) { return report.link == Link::kRendezvous; });
-  if (!blame.unreached.empty()) return blame;
-  if (num_replicas == 1) {
-    blame.broken_link = 0;
-    return blame;
-  }
-  if (!chained) return blame;
+  return unreached;
+}
+
+std::optional<int> BrokenLinkOfChain(const std::vector<TransferReport>& reports, int num_replicas) {
+  if (num_replicas == 1) return 0;
   int feeder = -1;  // the last replica that reports a broken link to the next
   std::optional<int> first;
   for (const TransferReport& report : reports) {
     if (report.link == Link::kForward) feeder = std::max(feeder, report.replica);
     if (AccusesIncoming(report)) first = std::min(first.value_or(report.replica), report.replica);
   }
-  if (feeder >= 0 && feeder + 1 < num_replicas) {
-    blame.broken_link = std::max(first.value_or(0), feeder + 1);
-  } else {
-    blame.broken_link = first;
-  }
-  return blame;
+  if (feeder >= 0 && feeder + 1 < num_replicas) return std::max(first.value_or(0), feeder + 1);
+  return first;
 }
 
 }  // namespace tandem::trainer

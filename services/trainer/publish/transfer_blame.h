@@ -1,8 +1,8 @@
 // Finds the link that caused a failed transfer from the reports of the update's ranks.
 //
-//   TransferBlame blame = FindBlame(reports, /*chained=*/true, num_replicas);
-//   // blame.unreached: ranks that never reached the rendezvous; they are the cause
-//   // blame.broken_link: else, the replica whose incoming link broke first
+//   for (const TransferReport& report : Unreached(reports)) ...   // they are the cause
+//   // Without any: the replica whose incoming link broke first.
+//   const std::optional<int> replica = BrokenLinkOfChain(reports, num_replicas);
 //
 // A broken link in a chain ends the transfers on both sides. The feeder reports its link `forward`
 // and leaves its own feeder, which then does the same; the fed replica reports its link `from`, as
@@ -33,15 +33,12 @@ struct TransferReport {
 // Parses the report in a TRANSFER_FAILED from VerifyUpdate; nullopt for any other status.
 std::optional<TransferReport> ParseTransferReport(const absl::Status& status);
 
-struct TransferBlame {
-  std::vector<TransferReport> unreached;
-  // Number of the replica that the link feeds; the one before it, or the trainer, feeds it.
-  std::optional<int> broken_link;
-};
+// The ranks that never reached the rendezvous.
+std::vector<TransferReport> Unreached(const std::vector<TransferReport>& reports);
 
-// `reports` are in order of arrival. Without a chain all ranks share one group, so the broken link
-// is known only if there is one replica.
-TransferBlame FindBlame(const std::vector<TransferReport>& reports, bool chained, int num_replicas);
+// Number of the replica that the broken link feeds; the one before it, or the trainer, feeds it.
+// `reports` are in order of arrival, and all ranks reached the rendezvous.
+std::optional<int> BrokenLinkOfChain(const std::vector<TransferReport>& reports, int num_replicas);
 
 }  // namespace tandem::trainer
 

@@ -53,9 +53,10 @@ std::string LastBucket(const RankTable& table) {
 
 }  // namespace
 
-UpdateAttempt::UpdateAttempt(DataPlane& plane, Options options,
+UpdateAttempt::UpdateAttempt(SendTransport& transport, const Route& route, Options options,
                              std::vector<ReplicaClient*> replicas)
-    : plane_(plane),
+    : transport_(transport),
+      route_(route),
       options_(std::move(options)),
       replicas_(std::move(replicas)),
       update_id_(rpc::NewUuid()),
@@ -88,66 +89,16 @@ absl::Status UpdateAttempt::FirstFailure() const {
   return absl::OkStatus();
 }
 
-std::vector<std::string> UpdateAttempt::GroupPrefixes(const DataPlane& plane,
-                                                      const std::string& prefix,
-                                                      size_t num_replicas) {
-  std::vector<std::string> prefixes = {prefix};
-  if (!plane.chained()) return prefixes;
-  for (size_t link = 1; link < num_replicas; ++link) {
-    prefixes.push_back(absl::StrCat(prefix, "/link/", link));
-  }
-  return prefixes;
-}
-
-common::v1::GroupRendezvous UpdateAttempt::GroupOf(const std::string& prefix, int rank,
-                                                   int size) const {
-  common::v1::GroupRendezvous group = options_.rendezvous;
-  group.set_prefix(prefix);
-  group.set_rank(rank);
-  group.set_size(size);
-  return group;
-}
-
-// The group of a link has the ranks of the feeding replica, then those of the fed one. If both have
-// equally many, rank i feeds rank i: a bucket's source is a rank in the plan, as in the first
-// group; within the link it is the feeding rank. Otherwise the plan is the link's own.
-void UpdateAttempt::FillGroups(int replica, int rank, BeginUpdateRequest& request) const {
-  const std::vector<std::string> prefixes =
-      GroupPrefixes(plane_, options_.rendezvous.prefix(), replicas_.size());
-  const int ranks = replicas_[replica]->num_ranks();
-  if (!plane_.chained()) {
-    int before = plane_.num_senders();
-    int size = before;
-    for (int i = 0; i < static_cast<int>(replicas_.size()); ++i) {
-      if (i < replica) before += replicas_[i]->num_ranks();
-      size += replicas_[i]->num_ranks();
-    }
-    *request.mutable_rendezvous() = GroupOf(prefixes[0], before + rank, size);
-    return;
-  }
-  const int feeders = replica == 0 ? plane_.num_senders() : replicas_[replica - 1]->num_ranks();
-  *request.mutable_rendezvous() = GroupOf(prefixes[replica], feeders + rank, feeders + ranks);
-  if (replica > 0 && feeders == ranks) request.set_fed_by(rank);
-  if (replica + 1 == static_cast<int>(replicas_.size())) return;
-  const int fed = replicas_[replica + 1]->num_ranks();
-  *request.mutable_forward() = GroupOf(prefixes[replica + 1], rank, ranks + fed);
-  if (fed == ranks) {
-    request.set_forward_to(ranks + rank);
-  } else {
-    request.set_relays(true);
-  }
-}
-
 absl::Status UpdateAttempt::Begin(const std::vector<std::string>& known) {
   const telemetry::ScopedSpan span("begin");
   std::vector<int> sizes;
   for (int replica = 0; replica < static_cast<int>(replicas_.size()); ++replica) {
-    const absl::Status fits = plane_.CheckReplica(replicas_[replica]->num_ranks());
+    const absl::Status fits = transport_.CheckReplica(replicas_[replica]->num_ranks());
     if (!fits.ok()) Blame(replica, 0, "begin", fits).IgnoreError();
     sizes.push_back(replicas_[replica]->num_ranks());
   }
   RETURN_IF_ERROR(FirstFailure());
-  ASSIGN_OR_RETURN(tables_, plane_.TablesFor(sizes));
+  ASSIGN_OR_RETURN(tables_, transport_.TablesFor(sizes));
   for (size_t i = 0; i < tables_.size(); ++i) told_tables_ |= known[i] != tables_[i].id;
   std::unique_ptr<BeginCalls> calls = AskToBegin();
   if (CloseLeftOpen(*calls)) calls = AskToBegin();
@@ -184,11 +135,7 @@ std::unique_ptr<UpdateAttempt::BeginCalls> UpdateAttempt::AskToBegin() {
     if (model::CurrentNumerics() == model::Numerics::kExact) {
       request.set_instruction_sets(model::CurrentProcessor());
     }
-    const bool streams = !options_.stream_addresses.empty();
-    if (streams)
-      request.set_stream_address(options_.stream_addresses[rank]);
-    else
-      FillGroups(replica, rank, request);
+    route_.Fill(replicas_, {replica, rank}, options_.delta, options_.rendezvous, request);
     if (options_.delta) {
       request.set_base_version(options_.base_version);
       request.set_base_model_digest(options_.base_digests[replica][rank]);
@@ -196,12 +143,9 @@ std::unique_ptr<UpdateAttempt::BeginCalls> UpdateAttempt::AskToBegin() {
     const int64_t left =
         std::max<int64_t>(1, absl::ToInt64Milliseconds(options_.deadline - absl::Now()));
     *request.mutable_timeout() = rpc::ToProto(absl::Milliseconds(left));
-    if (!streams && options_.join_timeout < absl::InfiniteDuration()) {
+    if (options_.join_timeout < absl::InfiniteDuration()) {
       *request.mutable_join_timeout() = rpc::ToProto(options_.join_timeout);
     }
-    request.set_transport(streams                                    ? "stream"
-                          : options_.delta || !plane_.sends_deltas() ? plane_.transport()
-                                                                     : "reshard");
     return request;
   });
   calls->WaitUntil(absl::InfiniteFuture());  // each call has the deadline
@@ -248,11 +192,8 @@ void UpdateAttempt::FailFast(const absl::Status& why) {
 SendOrder UpdateAttempt::MakeOrder() {
   SendOrder order;
   order.update_id = update_id_;
-  int size = plane_.num_senders();
-  for (size_t i = 0; i < (plane_.chained() ? 1 : replicas_.size()); ++i) {
-    size += replicas_[i]->num_ranks();
-  }
-  order.rendezvous = GroupOf(options_.rendezvous.prefix(), 0, size);
+  order.rendezvous = GroupOf(options_.rendezvous, options_.rendezvous.prefix(), 0,
+                             transport_.route().LeaderGroupSize(replicas_));
   order.deadline = options_.deadline;
   order.delta = options_.delta;
   order.replica_ranks = replicas_[0]->num_ranks();
@@ -273,7 +214,7 @@ absl::Status UpdateAttempt::Transfer(const std::vector<std::unique_ptr<comm::Sto
   }
   StartVerify();
   const SendOrder order = MakeOrder();
-  if (const absl::Status ordered = plane_.Order(order); !ordered.ok()) {
+  if (const absl::Status ordered = transport_.Order(order); !ordered.ok()) {
     FailFast(ordered);
     return Explain(ordered);
   }
@@ -292,7 +233,7 @@ absl::Status UpdateAttempt::Transfer(const std::vector<std::unique_ptr<comm::Sto
   (*group)->SetTimeout(std::max(absl::Milliseconds(1), options_.deadline - absl::Now()));
   times.Worked("begin", start);
 
-  auto sent = plane_.Send(**group, order, times);
+  auto sent = transport_.Send(**group, order, times);
   if (!sent.ok()) (*group)->Abort("the update failed");
   {
     absl::MutexLock lock(&mu_);
@@ -381,13 +322,13 @@ absl::Status UpdateAttempt::Explain(const absl::Status& transfer) {
 }
 
 std::optional<int> UpdateAttempt::FindCause() {
-  TransferBlame blame;
+  std::vector<TransferReport> reports;
   {
     absl::MutexLock lock(&mu_);
-    const bool chained = plane_.chained() && options_.stream_addresses.empty();
-    blame = FindBlame(reports_, chained, static_cast<int>(replicas_.size()));
+    reports = reports_;
   }
-  for (const TransferReport& report : blame.unreached) {
+  const std::vector<TransferReport> unreached = Unreached(reports);
+  for (const TransferReport& report : unreached) {
     unreached_[report.replica] = true;
     const absl::Status& status = verify_calls_->answers()[report.replica][report.rank].status;
     Blame(report.replica, report.rank, "rendezvous",
@@ -396,7 +337,8 @@ std::optional<int> UpdateAttempt::FindCause() {
                                               options_.rendezvous.port(), ": ", status.message())))
         .IgnoreError();
   }
-  return blame.broken_link;
+  if (!unreached.empty()) return std::nullopt;
+  return route_.BrokenLink(reports, static_cast<int>(replicas_.size()));
 }
 
 absl::Status UpdateAttempt::Verify(weights::PhaseTimes& times) {
@@ -433,14 +375,7 @@ void UpdateAttempt::NoteLinks(int replica, int rank,
                               const rollout::v1::VerifyUpdateResponse& response) {
   for (const common::v1::LinkReport& report : response.links()) {
     v1::UpdateLink& link = links_.emplace_back();
-    // The groups are those of FillGroups().
-    if (!options_.stream_addresses.empty()) {
-      link.set_from(absl::StrCat(options_.stream_source, "/", rank));
-    } else if (plane_.chained() && replica > 0) {
-      link.set_from(absl::StrCat(replicas_[replica - 1]->id(), "/", report.from()));
-    } else {
-      link.set_from(absl::StrCat("trainer/", report.from()));
-    }
+    link.set_from(route_.SenderName(replicas_, {replica, rank}, report.from()));
     link.set_to(absl::StrCat(replicas_[replica]->id(), "/", rank));
     link.set_size_bytes(report.size_bytes());
     link.set_seconds(report.seconds());

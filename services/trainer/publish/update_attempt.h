@@ -1,6 +1,6 @@
 // UpdateAttempt: one run of the transaction begin, transfer, verify, commit over a set of replicas.
 //
-//   UpdateAttempt attempt(plane, options, replicas);
+//   UpdateAttempt attempt(transport, transport.route(), options, replicas);
 //   absl::Status status = attempt.Begin(known);
 //   if (status.ok()) status = attempt.Transfer(...);   // VerifyUpdate calls are in flight
 //   if (status.ok()) status = attempt.Verify();
@@ -21,9 +21,9 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "common/comm/process_group.h"
-#include "services/trainer/publish/data_plane.h"
 #include "services/trainer/publish/rank_calls.h"
 #include "services/trainer/publish/replica_client.h"
+#include "services/trainer/publish/send_transport.h"
 #include "services/trainer/publish/transfer_blame.h"
 #include "tandem/trainer/v1/trainer_service.pb.h"
 
@@ -34,16 +34,12 @@ class UpdateAttempt {
   struct Options {
     common::v1::WeightOwner owner;  // the trainer, whose incarnation every call carries
     int64_t policy_version = 0;
-    // Host, port, backend; GroupPrefixes() gives the prefixes.
+    // Host, port, backend, and the prefix of the leader's group.
     common::v1::GroupRendezvous rendezvous;
     // For a delta: the version that every replica has, and its digest by replica and rank.
     bool delta = false;
     int64_t base_version = -1;
     std::vector<std::vector<std::string>> base_digests;
-    // By rank, source addresses. Not empty: a single replica pulls the version from these and joins
-    // no group.
-    std::vector<std::string> stream_addresses;
-    std::string stream_source;  // id of the source replica
     absl::Time deadline;
     // Time for the ranks to join the rendezvous; infinite: until the deadline.
     absl::Duration join_timeout = absl::InfiniteDuration();
@@ -55,15 +51,14 @@ class UpdateAttempt {
   using GetGroup = std::function<absl::StatusOr<comm::ProcessGroup*>(
       int size, absl::Time join_by, const absl::Notification* cancel)>;
 
-  // Feeds the replicas in their order: see DataPlane::TablesFor().
-  UpdateAttempt(DataPlane& plane, Options options, std::vector<ReplicaClient*> replicas);
+  // Feeds the replicas in their order: see SendTransport::TablesFor(). `route`: the transport's, or
+  // a StreamRoute for a single replica, with ExpectStream() in place of Transfer(). Both outlive the
+  // attempt.
+  UpdateAttempt(SendTransport& transport, const Route& route, Options options,
+                std::vector<ReplicaClient*> replicas);
   ~UpdateAttempt();
 
   const std::string& update_id() const { return update_id_; }
-
-  // Prefixes of the update's groups: the leader's first, then one for each link of the chain.
-  static std::vector<std::string> GroupPrefixes(const DataPlane& plane, const std::string& prefix,
-                                                size_t num_replicas);
 
   // Returns OK when every rank is READY. `known`: by replica, the id of the tables it received
   // last; if one differs, all receive the new tables. needs_manifest() is true if a rank lost its
@@ -75,7 +70,7 @@ class UpdateAttempt {
   // Whether Begin() sent the tables; the replicas that answered then have them.
   bool told_tables() const { return told_tables_; }
 
-  // `stores`: clients of the rendezvous store, one for each of GroupPrefixes().
+  // `stores`: clients of the rendezvous store, one for each of the route's GroupPrefixes().
   absl::Status Transfer(const std::vector<std::unique_ptr<comm::StoreClient>>& stores,
                         const GetGroup& get_group, weights::PhaseTimes& times);
   // Replaces Transfer() for a replica that pulls: sets the digests expected of its whole tensors.
@@ -120,8 +115,6 @@ class UpdateAttempt {
   // or returns the link that broke.
   std::optional<int> FindCause();
   void FailFast(const absl::Status& why);
-  void FillGroups(int replica, int rank, rollout::v1::BeginUpdateRequest& request) const;
-  common::v1::GroupRendezvous GroupOf(const std::string& prefix, int rank, int size) const;
   SendOrder MakeOrder();
   void StartVerify();
   // Stores a rank's report of its links, with the senders' names.
@@ -131,7 +124,8 @@ class UpdateAttempt {
   template <typename Request>
   Request MakeRequest() const;
 
-  DataPlane& plane_;
+  SendTransport& transport_;
+  const Route& route_;
   const Options options_;
   const std::vector<ReplicaClient*> replicas_;
   const std::string update_id_;

@@ -40,7 +40,9 @@ std::vector<ReplicaClient*> WeightPublisher::Clients(const std::vector<Member*>&
 }
 
 absl::StatusOr<std::unique_ptr<WeightPublisher>> WeightPublisher::Create(Options options) {
-  if (options.plane == nullptr) return absl::InvalidArgumentError("a publisher needs a plane");
+  if (options.transport == nullptr) {
+    return absl::InvalidArgumentError("a publisher needs a transport");
+  }
   return absl::WrapUnique(new WeightPublisher(std::move(options)));
 }
 
@@ -54,13 +56,13 @@ absl::StatusOr<PublishReport> WeightPublisher::Publish(int64_t version,
                                                        absl::Duration timeout) {
   const auto start = Clock::now();
   const absl::Time deadline = absl::Now() + timeout;
-  options_.plane->Begin(deadline);
+  options_.transport->Begin(deadline);
   auto report = PublishAll(version, replicas, deadline);
   if (!report.ok()) {
     telemetry::LogError("weight update failed",
                         {{"version", version}, {"error", report.status().message()}});
   }
-  const absl::Status ended = options_.plane->End();
+  const absl::Status ended = options_.transport->End();
   // Returns the first cause; if the group is broken now, that is mostly its consequence.
   RETURN_IF_ERROR(report.status());
   RETURN_IF_ERROR(ended) << "the trainer's group";
@@ -75,7 +77,7 @@ absl::StatusOr<PublishReport> WeightPublisher::PublishAll(
   if (version != last_version_) doubts_.BeginUpdate();
   PublishReport report;
   report.policy_version = version;
-  report.size_bytes = options_.plane->model_bytes();
+  report.size_bytes = options_.transport->model_bytes();
   std::vector<Member*> members;
   for (const ReplicaEndpoint& endpoint : replicas) {
     Member& member = members_[endpoint.id];
@@ -217,7 +219,8 @@ absl::Status WeightPublisher::AskMembers(int64_t version, absl::Time deadline,
 absl::Status WeightPublisher::FeedByStream(int64_t version, absl::Time deadline,
                                            const std::vector<Member*>& sources,
                                            PublishReport& report, std::vector<Member*>& members) {
-  if (!options_.plane->chained() || sources.empty() || members.empty()) return absl::OkStatus();
+  if (!options_.transport->replicas_stream() || sources.empty() || members.empty())
+    return absl::OkStatus();
   // Replicas with the version got it from this publisher, which knows the digests it sent.
   if (digests_version_ != version) return absl::OkStatus();
   const auto start = Clock::now();
@@ -227,7 +230,7 @@ absl::Status WeightPublisher::FeedByStream(int64_t version, absl::Time deadline,
   options.policy_version = version;
   options.deadline = stream_deadline;
   options.blame_grace = options_.blame_grace;
-  StreamFeed feed(*options_.plane, options, Clients(sources), digests_);
+  StreamFeed feed(*options_.transport, options, Clients(sources), digests_);
   const std::vector<StreamFeed::Result> fed = feed.Run(Clients(members));
   report.times.Worked("wire", start);
   report.model_digest = weights::ModelDigest(digests_);

@@ -2,18 +2,15 @@
 //
 //   ASSIGN_OR_RETURN(auto publisher, WeightPublisher::Create(options));          // the leader
 //   ASSIGN_OR_RETURN(PublishReport report, publisher->Publish(version, replicas, timeout));
-//   // The other ranks, at the same place in their order of collectives: see the data plane's
+//   // The other ranks, at the same place in their order of collectives: see the transport's
 //   // header.
 //
 // It serves the rendezvous store of the update groups, holds the channels to the replicas, and
 // reuses the group and the agreed manifest across updates; it recreates both when the set of
 // replicas changes, when a replica has restarted, and after a failure.
 //
-// If replicas feed each other and some already have the version, the others read it from those
-// (stream_feed.h); the plane feeds the rest.
-//
-// If replicas feed each other, those with more ranks come first, whatever the given order
-// (fleet_tables.h).
+// If some replicas already have the version, the others read it from those where the transport
+// allows it (stream_feed.h); the transport feeds the rest, in its route's order (route.h).
 //
 // Under kAvailable every failed attempt changes the next one. Replicas at fault are left out. If
 // none is at fault, the replica whose incoming link broke (transfer_blame.h) leaves the chain: it
@@ -37,9 +34,9 @@
 #include "absl/time/time.h"
 #include "common/comm/choose_group.h"
 #include "common/comm/process_group.h"
-#include "services/trainer/publish/data_plane.h"
 #include "services/trainer/publish/link_doubts.h"
 #include "services/trainer/publish/replica_client.h"
+#include "services/trainer/publish/send_transport.h"
 #include "services/trainer/publish/stream_feed.h"
 #include "services/trainer/publish/update_attempt.h"
 #include "tandem/common/v1/weights.pb.h"
@@ -75,7 +72,7 @@ struct PublishReport {
 class WeightPublisher {
  public:
   struct Options {
-    DataPlane* plane = nullptr;  // outlives the publisher
+    SendTransport* transport = nullptr;  // outlives the publisher
     int64_t incarnation = 0;
     UpdatePolicy policy = UpdatePolicy::kAll;
     std::string backend = "gloo";  // see GroupRendezvous.backend
@@ -154,6 +151,29 @@ class WeightPublisher {
   // try_again says whether another attempt with the rest may succeed.
   absl::Status RunAttempt(int64_t version, absl::Time deadline, Remaining& remaining,
                           PublishReport& report, bool& try_again);
+  // The steps of an attempt. Chooses between a delta and a whole update, and the deadlines.
+  UpdateAttempt::Options PlanAttempt(int64_t version, absl::Time deadline,
+                                     const Remaining& remaining) const;
+  // Opens the update on every rank, and notes which tables the ranks have.
+  absl::Status Begin(UpdateAttempt& attempt, const std::vector<Member*>& members,
+                     weights::PhaseTimes& times);
+  // Moves the bytes, and notes what the next delta's base is.
+  absl::Status Transfer(int64_t version, UpdateAttempt& attempt,
+                        const std::vector<Member*>& members, weights::PhaseTimes& times);
+  // Makes the version live, and takes over the results.
+  absl::Status Commit(int64_t version, UpdateAttempt& attempt, const std::vector<Member*>& members,
+                      weights::PhaseTimes times, PublishReport& report);
+  struct FailedAttempt {
+    std::vector<Member*> healthy;  // members that are not to blame
+    bool other_base = false;       // one of them has another base than the delta's
+  };
+  // After an attempt that was aborted: notes each member's own failure.
+  FailedAttempt TakeFailures(const UpdateAttempt& attempt, Remaining& remaining,
+                             PublishReport& report);
+  // Whether another attempt may succeed, for which it sets remaining.members. `reused_group`: the
+  // group was kept from an earlier update.
+  bool PlanRetry(const UpdateAttempt& attempt, const absl::Status& status, bool reused_group,
+                 FailedAttempt failed, Remaining& remaining, PublishReport& report);
   // After an attempt that failed with `status` and nobody to blame: changes the plan of the next
   // one. Returns false if there is nothing to change.
   bool ChangePlan(const UpdateAttempt& attempt, const absl::Status& status, Remaining& remaining,

@@ -82,19 +82,18 @@ absl::StatusOr<comm::ProcessGroup*> WeightPublisher::GetGroup(int size, absl::Ti
 }
 
 bool WeightPublisher::CanSendDelta(const std::vector<Member*>& members) const {
-  return options_.plane->sends_deltas() && base_version_ >= 0 &&
+  return options_.transport->sends_deltas() && base_version_ >= 0 &&
          members.front()->client->num_ranks() == base_ranks_ &&
          std::all_of(members.begin(), members.end(),
                      [this](const Member* member) { return member->version == base_version_; });
 }
 
 void WeightPublisher::Sort(std::vector<Member*>& members) const {
-  if (!options_.plane->chained()) return;
-  // Those with more ranks feed those with fewer; a replica that could not feed comes last.
-  std::stable_sort(members.begin(), members.end(), [this](const Member* a, const Member* b) {
-    const int ranks_a = a->client->num_ranks(), ranks_b = b->client->num_ranks();
-    if (ranks_a != ranks_b) return ranks_a > ranks_b;
-    return !doubts_.IsLast(a->client->id()) && doubts_.IsLast(b->client->id());
+  const auto candidate = [this](const Member* member) -> GroupRoute::Candidate {
+    return {member->client->num_ranks(), doubts_.IsLast(member->client->id())};
+  };
+  std::stable_sort(members.begin(), members.end(), [&](const Member* a, const Member* b) {
+    return options_.transport->route().FeedsBefore(candidate(a), candidate(b));
   });
 }
 
@@ -175,8 +174,8 @@ absl::Status WeightPublisher::PrepareRendezvous(const std::vector<Member*>& memb
     rendezvous_.set_prefix(absl::StrCat("update/", options_.incarnation, "/", num_groups_++));
     group_members_ = ids;
   }
-  for (const std::string& prefix :
-       UpdateAttempt::GroupPrefixes(*options_.plane, rendezvous_.prefix(), members.size())) {
+  for (const std::string& prefix : options_.transport->route().GroupPrefixes(
+           rendezvous_.prefix(), static_cast<int>(members.size()))) {
     ASSIGN_OR_RETURN(auto store,
                      comm::StoreClient::Connect({store_server_->local_host(), rendezvous_.port(),
                                                  prefix, rendezvous_.secret()},
@@ -246,19 +245,10 @@ bool WeightPublisher::ChangePlan(const UpdateAttempt& attempt, const absl::Statu
   return !members.empty();
 }
 
-absl::Status WeightPublisher::RunAttempt(int64_t version, absl::Time deadline, Remaining& remaining,
-                                         PublishReport& report, bool& try_again) {
-  try_again = false;
-  std::vector<Member*>& members = remaining.members;
-  Sort(members);
-  RETURN_IF_ERROR(PrepareRendezvous(members, deadline));
-  const bool reused = group_ != nullptr;
+UpdateAttempt::Options WeightPublisher::PlanAttempt(int64_t version, absl::Time deadline,
+                                                    const Remaining& remaining) const {
+  const std::vector<Member*>& members = remaining.members;
   const bool available = options_.policy == UpdatePolicy::kAvailable;
-
-  // Under kAvailable a stalled replica must leave the others time to continue without it.
-  const absl::Time attempt_deadline = available && members.size() + remaining.apart.size() > 1
-                                          ? absl::Now() + (deadline - absl::Now()) / 2
-                                          : deadline;
   UpdateAttempt::Options options;
   options.owner = owner_;
   options.policy_version = version;
@@ -268,88 +258,134 @@ absl::Status WeightPublisher::RunAttempt(int64_t version, absl::Time deadline, R
   if (options.delta) {
     for (const Member* member : members) options.base_digests.push_back(member->digests);
   }
-  options.deadline = attempt_deadline;
+  // Under kAvailable a stalled replica must leave the others time to continue without it.
+  options.deadline = available && members.size() + remaining.apart.size() > 1
+                         ? absl::Now() + (deadline - absl::Now()) / 2
+                         : deadline;
   options.blame_grace = options_.blame_grace;
   if (available) {
-    options.join_timeout = std::min(options_.join_timeout, (attempt_deadline - absl::Now()) / 3);
+    options.join_timeout = std::min(options_.join_timeout, (options.deadline - absl::Now()) / 3);
   }
-  UpdateAttempt attempt(*options_.plane, options, Clients(members));
+  return options;
+}
 
-  weights::PhaseTimes times = report.times;
-  const auto begin_start = Clock::now();
+absl::Status WeightPublisher::Begin(UpdateAttempt& attempt, const std::vector<Member*>& members,
+                                    weights::PhaseTimes& times) {
+  const auto start = Clock::now();
   std::vector<std::string> known;
   for (const Member* member : members) known.push_back(member->table_id);
-  absl::Status status = attempt.Begin(known);
+  const absl::Status status = attempt.Begin(known);
   if (!status.ok() && attempt.told_tables()) {
     // Some ranks may have them and others not.
     for (Member* member : members) member->table_id.clear();
   }
-  times.Worked("begin", begin_start);
-  absl::Status gather;
-  if (status.ok()) {
-    for (size_t i = 0; i < members.size(); ++i) members[i]->table_id = attempt.table_id(i);
-    base_version_ = -1;  // until all of it has been sent
-    status = attempt.Transfer(
-        stores_,
-        [&](int size, absl::Time join_by, const absl::Notification* cancel) {
-          return GetGroup(size, join_by, cancel);
-        },
-        times);
-    if (status.ok()) {
-      base_version_ = version;
-      base_ranks_ = members.front()->client->num_ranks();
+  times.Worked("begin", start);
+  if (!status.ok()) return status;
+  for (size_t i = 0; i < members.size(); ++i) members[i]->table_id = attempt.table_id(i);
+  return absl::OkStatus();
+}
+
+absl::Status WeightPublisher::Transfer(int64_t version, UpdateAttempt& attempt,
+                                       const std::vector<Member*>& members,
+                                       weights::PhaseTimes& times) {
+  base_version_ = -1;  // until all of it has been sent
+  RETURN_IF_ERROR(attempt.Transfer(
+      stores_,
+      [&](int size, absl::Time join_by, const absl::Notification* cancel) {
+        return GetGroup(size, join_by, cancel);
+      },
+      times));
+  base_version_ = version;
+  base_ranks_ = members.front()->client->num_ranks();
+  return absl::OkStatus();
+}
+
+absl::Status WeightPublisher::Commit(int64_t version, UpdateAttempt& attempt,
+                                     const std::vector<Member*>& members, weights::PhaseTimes times,
+                                     PublishReport& report) {
+  const absl::Status status = attempt.Commit(times);
+  report.times = std::move(times);
+  TakeResults(version, attempt, members, report);
+  if (status.ok()) return status;
+  DropGroup();
+  RETURN_IF_ERROR(status) << "other replicas have committed; publish again once it is back";
+  return absl::OkStatus();
+}
+
+WeightPublisher::FailedAttempt WeightPublisher::TakeFailures(const UpdateAttempt& attempt,
+                                                             Remaining& remaining,
+                                                             PublishReport& report) {
+  const std::vector<Member*>& members = remaining.members;
+  FailedAttempt failed;
+  for (size_t i = 0; i < members.size(); ++i) {
+    const absl::Status& failure = attempt.failures()[i];
+    if (failure.ok()) {
+      failed.healthy.push_back(members[i]);
+      if (attempt.needs_manifest()) members[i]->table_id.clear();
+      continue;
     }
-    gather = options_.plane->Drain();
+    members[i]->table_id.clear();
+    if (HasOtherBase(failure)) {
+      failed.healthy.push_back(members[i]);
+      members[i]->version = -1;  // forces a full update
+      failed.other_base = true;
+      continue;
+    }
+    report.replicas[members[i]->result].error = failure;
+    const bool can_be_apart = options_.policy == UpdatePolicy::kAvailable && members.size() > 1;
+    if (can_be_apart && attempt.unreached()[i]) {
+      LeaveChain(members[i], "", remaining);
+    } else {
+      members[i]->failed = true;
+    }
+  }
+  return failed;
+}
+
+bool WeightPublisher::PlanRetry(const UpdateAttempt& attempt, const absl::Status& status,
+                                bool reused_group, FailedAttempt failed, Remaining& remaining,
+                                PublishReport& report) {
+  const bool available = options_.policy == UpdatePolicy::kAvailable;
+  if (failed.healthy.size() < remaining.members.size()) {
+    if (!available) return false;
+    remaining.members = std::move(failed.healthy);
+    return !remaining.members.empty();
+  }
+  // A replica has another base than expected, a rank restarted, or a connection broke while the
+  // group was idle: retry in a new group.
+  const bool went_idle = reused_group && !(available && absl::IsDeadlineExceeded(status));
+  if (failed.other_base || attempt.needs_manifest() || went_idle) return true;
+  return available && ChangePlan(attempt, status, remaining, report);
+}
+
+absl::Status WeightPublisher::RunAttempt(int64_t version, absl::Time deadline, Remaining& remaining,
+                                         PublishReport& report, bool& try_again) {
+  try_again = false;
+  std::vector<Member*>& members = remaining.members;
+  Sort(members);
+  RETURN_IF_ERROR(PrepareRendezvous(members, deadline));
+  const bool reused_group = group_ != nullptr;
+  UpdateAttempt attempt(*options_.transport, options_.transport->route(),
+                        PlanAttempt(version, deadline, remaining), Clients(members));
+
+  weights::PhaseTimes times = report.times;
+  absl::Status trainers_group;
+  absl::Status status = Begin(attempt, members, times);
+  if (status.ok()) {
+    status = Transfer(version, attempt, members, times);
+    trainers_group = options_.transport->Drain();
   }
   if (status.ok()) status = attempt.Verify(times);
-  if (status.ok()) {
-    status = attempt.Commit(times);
-    report.times = std::move(times);
-    TakeResults(version, attempt, members, report);
-    if (!status.ok()) {
-      DropGroup();
-      RETURN_IF_ERROR(status) << "other replicas have committed; publish again once it is back";
-    }
-    return status;
-  }
+  if (status.ok()) return Commit(version, attempt, members, std::move(times), report);
 
   DropGroup();
   attempt.Abort(status);
-  if (!gather.ok()) {  // so there is nothing that could be tried again
-    RETURN_IF_ERROR(status) << "the trainer's group: " << gather.message();
+  if (!trainers_group.ok()) {  // so there is nothing that could be tried again
+    RETURN_IF_ERROR(status) << "the trainer's group: " << trainers_group.message();
   }
-  std::vector<Member*> healthy;
-  bool other_base = false;
-  for (size_t i = 0; i < members.size(); ++i) {
-    if (attempt.failures()[i].ok()) {
-      healthy.push_back(members[i]);
-      if (attempt.needs_manifest()) members[i]->table_id.clear();
-    } else if (HasOtherBase(attempt.failures()[i])) {
-      healthy.push_back(members[i]);
-      members[i]->table_id.clear();
-      members[i]->version = -1;  // forces a full update
-      other_base = true;
-    } else {
-      report.replicas[members[i]->result].error = attempt.failures()[i];
-      members[i]->table_id.clear();
-      if (available && attempt.unreached()[i] && members.size() > 1) {
-        LeaveChain(members[i], "", remaining);
-      } else {
-        members[i]->failed = true;
-      }
-    }
-  }
-  if (healthy.size() == members.size()) {
-    // A replica has another base than expected, a rank restarted, or a connection broke while the
-    // group was idle: retry in a new group.
-    const bool went_idle = reused && !(available && absl::IsDeadlineExceeded(status));
-    try_again = other_base || attempt.needs_manifest() || went_idle;
-    if (!try_again && available) try_again = ChangePlan(attempt, status, remaining, report);
-  } else if (available) {
-    members = std::move(healthy);
-    try_again = !members.empty();
-  }
-  try_again &= absl::Now() < deadline;
+  FailedAttempt failed = TakeFailures(attempt, remaining, report);
+  try_again = PlanRetry(attempt, status, reused_group, std::move(failed), remaining, report) &&
+              absl::Now() < deadline;
   if (try_again) {
     telemetry::LogWarning(
         "weight update begins anew",

@@ -12,8 +12,8 @@
 #include "common/weights/manifest.h"
 #include "common/weights/model_layout.h"
 #include "services/trainer/fsdp/shard_layout.h"
-#include "services/trainer/publish/broadcast_plane.h"
-#include "services/trainer/publish/reshard_plane.h"
+#include "services/trainer/publish/send_by_broadcast.h"
+#include "services/trainer/publish/send_by_reshard.h"
 #include "services/trainer/publish/shard_pieces.h"
 
 namespace tandem::trainer {
@@ -90,7 +90,7 @@ absl::Status RankPublisher::PrepareBroadcast(weights::Manifest manifest) {
   ASSIGN_OR_RETURN(
       source_, ShardGatherSource::Create(plan_, Shards(), &group, separate ? &control_ : nullptr));
   if (mesh.rank() == 0) {
-    plane_ = std::make_unique<BroadcastPlane>(
+    transport_ = std::make_unique<SendByBroadcast>(
         plan_, Rollouts(), source_.get(), absl::Seconds(config_.trainer().collective_timeout_s()));
   }
   return absl::OkStatus();
@@ -115,9 +115,9 @@ absl::Status RankPublisher::PrepareReshard(weights::Manifest manifest) {
     follower_ = std::make_unique<ReshardFollower>(feeds_.get(), &control_, group_secret_);
     return absl::OkStatus();
   }
-  plane_ = std::make_unique<ReshardPlane>(feeds_.get(), &control_,
-                                          absl::Seconds(config_.trainer().collective_timeout_s()),
-                                          group_secret_);
+  transport_ = std::make_unique<SendByReshard>(
+      feeds_.get(), &control_, absl::Seconds(config_.trainer().collective_timeout_s()),
+      group_secret_);
   return absl::OkStatus();
 }
 
@@ -145,7 +145,7 @@ absl::StatusOr<v1::PublishWeightsResponse> RankPublisher::Publish(
 
 absl::StatusOr<v1::PublishWeightsResponse> RankPublisher::TakePart(
     const v1::PublishWeightsRequest& request) {
-  if (plane_ != nullptr) return Lead(request);
+  if (transport_ != nullptr) return Lead(request);
   if (follower_ != nullptr) {
     RETURN_IF_ERROR(follower_->Follow());
   }
@@ -159,7 +159,7 @@ absl::StatusOr<v1::PublishWeightsResponse> RankPublisher::Lead(
     const v1::PublishWeightsRequest& request) {
   if (publisher_ == nullptr) {
     WeightPublisher::Options options;
-    options.plane = plane_.get();
+    options.transport = transport_.get();
     options.incarnation = request.incarnation();
     options.policy = config_.trainer().update_policy() == config::v1::UPDATE_POLICY_AVAILABLE
                          ? UpdatePolicy::kAvailable
@@ -174,7 +174,7 @@ absl::StatusOr<v1::PublishWeightsResponse> RankPublisher::Lead(
     }
     absl::StatusOr<std::unique_ptr<WeightPublisher>> publisher = WeightPublisher::Create(options);
     if (!publisher.ok()) {
-      RETURN_IF_ERROR(plane_->End());  // the other ranks follow already
+      RETURN_IF_ERROR(transport_->End());  // the other ranks follow already
       return publisher.status();
     }
     publisher_ = *std::move(publisher);

@@ -79,7 +79,7 @@ class RankPublisher {
   std::unique_ptr<ReshardFeeds> feeds_;
   std::unique_ptr<ReshardFollower> follower_;  // null on the leader
   // On the leader.
-  std::unique_ptr<DataPlane> plane_;
+  std::unique_ptr<SendTransport> transport_;
   std::unique_ptr<WeightPublisher> publisher_;  // created by the first update
 };
 

@@ -25,7 +25,7 @@ rollout::v1::BeginUpdateRequest Request() {
   request.add_buckets()->set_size_bytes(1 << 20);
   request.mutable_rendezvous()->set_host("127.0.0.1");
   request.mutable_timeout()->set_seconds(300);
-  request.set_transport("delta");
+  request.set_transport(common::v1::TRANSPORT_DELTA);
   return request;
 }
 

@@ -5,8 +5,10 @@
 #include <set>
 #include <thread>
 
+#include "common/status/status_macros.h"
 #include "common/weights/digest.h"
 #include "common/weights/tensor_sink.h"
+#include "common/weights/update_memory.h"
 #include "tests/common/comm/local_ranks.h"
 #include "tests/fakes/test_model.h"
 #include "tests/support/status_matchers.h"
@@ -87,16 +89,14 @@ class FlippingGroup : public comm::ProcessGroup {
   int count_ = 0;
 };
 
-struct Memory {
+struct Memory : public UpdateMemory {
   explicit Memory(const TransferPlan& plan) {
     for (const int64_t bytes : plan.tensor_bytes) tensors.emplace_back(bytes, '\x5a');
   }
-  TensorMemory view() {
-    return [this](int i) {
-      return absl::Span<std::byte>(reinterpret_cast<std::byte*>(tensors[i].data()),
-                                   tensors[i].size());
-    };
+  absl::Span<std::byte> Staged(int i) override {
+    return {reinterpret_cast<std::byte*>(tensors[i].data()), tensors[i].size()};
   }
+  absl::Span<const std::byte> Live(int) const override { return {}; }
   std::vector<std::string> tensors;
 };
 
@@ -117,7 +117,7 @@ TEST_P(BucketSizes, EveryReceiverHasTheSendersBytesAndDigestsAndPhasesAddUp) {
             ASSIGN_OR_RETURN(digests[0], transport.Send(plan, group, source, times));
           } else {
             Memory memory(plan);
-            ASSIGN_OR_RETURN(auto sink, TensorSink::Create(plan, memory.view()));
+            ASSIGN_OR_RETURN(auto sink, TensorSink::Create(plan, memory));
             RETURN_IF_ERROR(transport.Receive(plan, group, *sink, times));
             digests[group.rank()] = sink->digests();
             for (size_t i = 0; i < memory.tensors.size(); ++i) {
@@ -155,7 +155,7 @@ TEST(BroadcastTransport, AFlippedBitChangesTheDigestOfItsTensorOnly) {
         }
         Memory memory(plan);
         FlippingGroup flipping(group, 1);  // the second bucket begins within tensor 2
-        ASSIGN_OR_RETURN(auto sink, TensorSink::Create(plan, memory.view()));
+        ASSIGN_OR_RETURN(auto sink, TensorSink::Create(plan, memory));
         RETURN_IF_ERROR(transport.Receive(plan, flipping, *sink, times));
         digests[1] = sink->digests();
         return absl::OkStatus();

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "common/weights/packed_tensors.h"
 #include "common/weights/tensor_bytes.h"
 #include "common/weights/tensor_sink.h"
+#include "common/weights/update_memory.h"
 #include "tests/fakes/test_model.h"
 #include "tests/support/status_matchers.h"
 
@@ -24,7 +24,7 @@ absl::Span<std::byte> BytesOf(std::string& text) {
 }
 
 // Every second tensor backwards, the others as they travel.
-class Store : public PackedTensors {
+class Store : public UpdateMemory {
  public:
   explicit Store(const TestModel& model) {
     for (int i = 0; i < model.manifest().tensors_size(); ++i) {
@@ -37,6 +37,14 @@ class Store : public PackedTensors {
 
   static bool IsPacked(int tensor) { return tensor % 2 == 1; }
 
+  absl::Span<std::byte> Staged(int tensor) override {
+    return IsPacked(tensor) ? absl::Span<std::byte>() : BytesOf(staged[tensor]);
+  }
+  absl::Span<const std::byte> Live(int tensor) const override {
+    if (IsPacked(tensor)) return {};
+    return BytesOf(const_cast<std::string&>(live[tensor]));
+  }
+  bool packs() const override { return true; }
   void WriteStaged(int tensor, int64_t offset, absl::Span<const std::byte> from) override {
     std::string& to = staged[tensor];
     for (size_t i = 0; i < from.size(); ++i) {
@@ -55,7 +63,7 @@ class Store : public PackedTensors {
     return IsPacked(tensor) ? Grain{.before = 12, .size_bytes = 40} : Grain{};
   }
 
-  std::string Staged(int tensor) const {
+  std::string InWireOrder(int tensor) const {
     std::string bytes = staged[tensor];
     if (IsPacked(tensor)) std::reverse(bytes.begin(), bytes.end());
     return bytes;
@@ -74,20 +82,6 @@ class Store : public PackedTensors {
 
 class PackedSink : public ::testing::Test {
  protected:
-  absl::StatusOr<std::unique_ptr<TensorSink>> Sink(const TransferPlan& plan, Store& store) {
-    return TensorSink::Create(
-        plan,
-        [&store](int i) {
-          return Store::IsPacked(i) ? absl::Span<std::byte>() : BytesOf(store.staged[i]);
-        },
-        nullptr,
-        [&store](int i) -> absl::Span<const std::byte> {
-          if (Store::IsPacked(i)) return {};
-          return BytesOf(store.live[i]);
-        },
-        CpuOps(), &store);
-  }
-
   int64_t Draw(int64_t most) { return 1 + static_cast<int64_t>(random_()) % most; }
 
   // The bytes of a message in portions, as a group tells of them: from where they stay, in the
@@ -123,7 +117,7 @@ TEST_F(PackedSink, HasTheBytesHoweverTheyCome) {
       ASSERT_OK_AND_ASSIGN(const TransferPlan plan,
                            MakeTransferPlan(model.manifest(), bucket_bytes));
       Store store(before);
-      ASSERT_OK_AND_ASSIGN(auto sink, Sink(plan, store));
+      ASSERT_OK_AND_ASSIGN(auto sink, TensorSink::Create(plan, store));
       for (int b = 0; b < static_cast<int>(plan.buckets.size()); ++b) {
         std::string bucket, base;
         for (const auto& piece : plan.buckets[b].pieces()) {
@@ -162,7 +156,7 @@ TEST_F(PackedSink, HasTheBytesHoweverTheyCome) {
         ASSERT_OK(sink->Digest(b));
       }
       for (int i = 0; i < model.manifest().tensors_size(); ++i) {
-        EXPECT_EQ(store.Staged(i), model.Bytes(i)) << i << ", buckets of " << bucket_bytes;
+        EXPECT_EQ(store.InWireOrder(i), model.Bytes(i)) << i << ", buckets of " << bucket_bytes;
         std::string bytes = model.Bytes(i);
         EXPECT_EQ(sink->digests()[i].digest(),
                   SumOfHeld(model.manifest().tensors(i), BytesOf(bytes)).Hex());
@@ -195,7 +189,7 @@ TEST_F(PackedSink, TakesRunsThatLieApart) {
     }
   }
   Store store(TestModel{model.units, model.dtype, 2});
-  ASSERT_OK_AND_ASSIGN(auto sink, Sink(plan, store));
+  ASSERT_OK_AND_ASSIGN(auto sink, TensorSink::Create(plan, store));
   for (int b = 0; b < 2; ++b) {
     const BucketSpan span = WholeBucket(plan.buckets[b]);
     EXPECT_TRUE(sink->Place(b, span).empty());
@@ -204,7 +198,7 @@ TEST_F(PackedSink, TakesRunsThatLieApart) {
     ASSERT_OK(sink->Unpack(b, span, at::from_blob(messages[b].data(), {size}, at::kByte)));
     ASSERT_OK(sink->Digest(b));
   }
-  EXPECT_EQ(store.Staged(1), all);
+  EXPECT_EQ(store.InWireOrder(1), all);
   std::string bytes = all;
   EXPECT_EQ(sink->digests()[1].digest(),
             SumOfHeld(model.manifest().tensors(1), BytesOf(bytes)).Hex());

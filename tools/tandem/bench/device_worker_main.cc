@@ -28,6 +28,7 @@
 #include "common/weights/digest.h"
 #include "common/weights/manifest.h"
 #include "common/weights/tensor_sink.h"
+#include "common/weights/update_memory.h"
 #include "nlohmann/json.hpp"
 #include "tools/tandem/bench/raw_baseline.h"
 
@@ -80,6 +81,28 @@ absl::StatusOr<at::Device> ChooseDevice(const Work& work) {
     return absl::UnavailableError(absl::StrCat("--device cuda: ", error.what()));
   }
 }
+
+// The tensors of a plan, end to end in one buffer.
+class ContiguousTensors : public weights::UpdateMemory {
+ public:
+  // All arguments outlive it.
+  ContiguousTensors(const weights::TransferPlan& plan, const at::Tensor& buffer,
+                    weights::DeviceOps& ops)
+      : plan_(plan), begin_(static_cast<std::byte*>(buffer.data_ptr())), ops_(ops) {
+    for (const int64_t bytes : plan.tensor_bytes) starts_.push_back(starts_.back() + bytes);
+  }
+  weights::DeviceOps& ops() const override { return ops_; }
+  absl::Span<std::byte> Staged(int tensor) override {
+    return {begin_ + starts_[tensor], static_cast<size_t>(plan_.tensor_bytes[tensor])};
+  }
+  absl::Span<const std::byte> Live(int) const override { return {}; }
+
+ private:
+  const weights::TransferPlan& plan_;
+  std::byte* const begin_;
+  weights::DeviceOps& ops_;
+  std::vector<int64_t> starts_ = {0};  // by tensor
+};
 
 // Casts a flat master into the buckets.
 class MasterSource : public weights::BucketSource {
@@ -159,12 +182,7 @@ class Rank {
 
   absl::StatusOr<double> Receive() {
     const at::Tensor arena = at::zeros({plan_.total_bytes}, Options(at::kByte));
-    std::vector<int64_t> starts = {0};
-    for (const int64_t bytes : plan_.tensor_bytes) starts.push_back(starts.back() + bytes);
-    const weights::TensorMemory memory = [&](int i) {
-      return absl::MakeSpan(static_cast<std::byte*>(arena.data_ptr()) + starts[i],
-                            static_cast<size_t>(plan_.tensor_bytes[i]));
-    };
+    ContiguousTensors memory(plan_, arena, ops_);
     weights::BroadcastTransport transport(ops_);
     std::string digest;
     ASSIGN_OR_RETURN(const double seconds,
@@ -172,8 +190,7 @@ class Rank {
                          work_.repeats, [this] { return group_.Barrier("begin"); },
                          [&]() -> absl::Status {
                            weights::PhaseTimes times;
-                           ASSIGN_OR_RETURN(auto sink, weights::TensorSink::Create(
-                                                           plan_, memory, nullptr, nullptr, ops_));
+                           ASSIGN_OR_RETURN(auto sink, weights::TensorSink::Create(plan_, memory));
                            RETURN_IF_ERROR(transport.Receive(plan_, group_, *sink, times));
                            digest = weights::ModelDigest(sink->digests());
                            return group_.Barrier("end");

@@ -96,7 +96,7 @@ class WeightReceiverTest : public ::testing::Test {
     request.mutable_timeout()->set_nanos(
         static_cast<int32_t>(absl::ToInt64Nanoseconds(timeout) % 1000000000));
     request.mutable_timeout()->set_seconds(absl::ToInt64Seconds(timeout));
-    request.set_transport("broadcast");
+    request.set_transport(common::v1::TRANSPORT_BROADCAST);
     return request;
   }
 
@@ -360,7 +360,7 @@ TEST_F(WeightReceiverTest, ALeaderThatNeverSaysGoIsGivenUpAtTheDeadline) {
 TEST_F(WeightReceiverTest, SaysWhichLinkFailedAndWaitsForItNoLongerThanItIsTold) {
   const auto failed = [&](const std::string& id, const auto& change) {
     v1::BeginUpdateRequest request = BeginRequest(id, 1, absl::Minutes(10));
-    request.set_transport("reshard");
+    request.set_transport(common::v1::TRANSPORT_RESHARD);
     request.mutable_join_timeout()->set_nanos(100'000'000);
     change(request);
     EXPECT_OK(Begin(request).status());
@@ -513,8 +513,13 @@ TEST_F(WeightReceiverTest, RequestsThatMakeNoSenseNameTheField) {
   request.clear_timeout();
   EXPECT_THAT(Begin(request), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("timeout")));
   request = BeginRequest("a", 1);
-  request.set_transport("pigeon");
-  EXPECT_THAT(Begin(request), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("pigeon")));
+  request.clear_transport();
+  EXPECT_THAT(Begin(request),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("found 'unspecified'")));
+  request = BeginRequest("a", 1);
+  request.set_transport(static_cast<common::v1::Transport>(77));  // of a newer trainer
+  EXPECT_THAT(Begin(request),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("found '77'")));
   request = BeginRequest("a", 1);
   request.set_base_version(0);
   EXPECT_THAT(Begin(request),
@@ -528,7 +533,7 @@ TEST_F(WeightReceiverTest, RequestsThatMakeNoSenseNameTheField) {
 TEST_F(WeightReceiverTest, WhatIsPassedOnToAReplicaThatIsSplitOtherwiseIsChecked) {
   const auto relaying = [&] {
     auto request = BeginRequest("a", 1);
-    request.set_transport("reshard");
+    request.set_transport(common::v1::TRANSPORT_RESHARD);
     *request.mutable_forward() = request.rendezvous();
     request.mutable_forward()->set_prefix("g1");
     request.set_relays(true);
@@ -544,7 +549,11 @@ TEST_F(WeightReceiverTest, WhatIsPassedOnToAReplicaThatIsSplitOtherwiseIsChecked
     EXPECT_THAT(Begin(request), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(what)));
     EXPECT_EQ(receiver_.updating_to(), -1);
   };
-  expect("relays", [](auto& request) { request.set_transport("broadcast"); });
+  expect("relays", [](auto& request) { request.set_transport(common::v1::TRANSPORT_BROADCAST); });
+  expect("forward", [](auto& request) {
+    request.set_transport(common::v1::TRANSPORT_BROADCAST);
+    request.set_relays(false);
+  });
   expect("relays", [](auto& request) { request.set_forward_to(1); });
   expect("relays", [](auto& request) { request.clear_forward(); });
   expect("forward.prefix", [](auto& request) { request.mutable_forward()->set_prefix("g0"); });

@@ -72,7 +72,7 @@ v1::BeginUpdateRequest BeginRequest(const TestModel& model, const std::string& s
   request.set_manifest_digest(plan.manifest.digest());
   request.mutable_buckets()->Assign(plan.buckets.begin(), plan.buckets.end());
   request.mutable_timeout()->set_seconds(absl::ToInt64Seconds(timeout));
-  request.set_transport("stream");
+  request.set_transport(common::v1::TRANSPORT_STREAM);
   request.set_stream_address(source);
   return request;
 }
@@ -335,7 +335,7 @@ TEST(WeightStream, BeginRequestsThatMakeNoSenseNameTheField) {
   expect("rendezvous", [](auto& request) { request.mutable_rendezvous()->set_size(2); });
   expect("rendezvous", [](auto& request) { request.mutable_forward()->set_size(2); });
   expect("base_version", [](auto& request) { request.set_base_version(0); });
-  expect("transport", [](auto& request) { request.set_transport("strea"); });
+  expect("transport", [](auto& request) { request.clear_transport(); });
 }
 
 // What ReadWeights itself answers.

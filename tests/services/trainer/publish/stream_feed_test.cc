@@ -161,7 +161,7 @@ TEST_P(StreamFeedTest, AReplicaThatCannotCommitIsNamedAndTheRepeatBringsItUp) {
   ExpectLive(late, model_, 1);
 }
 
-TEST(StreamFeed, ABroadcastPlaneFeedsALateReplicaItself) {
+TEST(StreamFeed, WithBroadcastTheTrainerFeedsALateReplica) {
   const TestModel model = TestModel::Small();
   FakeRollout one(model), two(model);
   ASSERT_OK_AND_ASSIGN(auto trainer, FakeTrainer::Create(model, {}));

@@ -1,9 +1,13 @@
-// DataPlane: the leader's interface for moving an update's bytes from the trainer's ranks to the
-// replicas. UpdateAttempt runs the transaction around it.
+// SendTransport: the trainer's end of a transport, which moves an update's bytes from its ranks to
+// the replicas. UpdateAttempt runs the transaction around it. The replicas' end is
+// services/rollout/receive/receive_transport.h; route.h says who feeds whom.
+//
+//   broadcast        send_by_broadcast.h
+//   reshard, delta   send_by_reshard.h
 //
 // Threads: the leader's collective thread, unless a comment says otherwise.
-#ifndef TANDEM_SERVICES_TRAINER_PUBLISH_DATA_PLANE_H_
-#define TANDEM_SERVICES_TRAINER_PUBLISH_DATA_PLANE_H_
+#ifndef TANDEM_SERVICES_TRAINER_PUBLISH_SEND_TRANSPORT_H_
+#define TANDEM_SERVICES_TRAINER_PUBLISH_SEND_TRANSPORT_H_
 
 #include <functional>
 #include <memory>
@@ -17,6 +21,7 @@
 #include "common/weights/bucket_plan.h"
 #include "common/weights/phase_times.h"
 #include "common/weights/relay_table.h"
+#include "services/trainer/publish/route.h"
 #include "tandem/common/v1/weights.pb.h"
 
 namespace tandem::trainer {
@@ -56,24 +61,22 @@ struct SendResult {
   std::optional<double> changed_share;  // of a delta
 };
 
-class DataPlane {
+class SendTransport {
  public:
-  virtual ~DataPlane() = default;
+  virtual ~SendTransport() = default;
 
-  // The value of BeginUpdateRequest.transport.
-  virtual std::string transport() const = 0;
-  // Number of trainer ranks in the group shared with replicas.
-  virtual int num_senders() const = 0;
-  // True: each replica is fed by the one before it, in a group of their own, and the trainer feeds
-  // only the first. False: all are in one group.
-  virtual bool chained() const = 0;
-  // Whether the plane can send only changes, if every replica has the version that was sent last.
+  // Who feeds whom. Constant.
+  virtual const GroupRoute& route() const = 0;
+  // Whether it can send only changes, if every replica has the version that was sent last.
   virtual bool sends_deltas() const = 0;
+  // Whether a late replica can read the version from one that has it (stream_feed.h); otherwise the
+  // trainer feeds it.
+  virtual bool replicas_stream() const = 0;
   // Returns why the model cannot be split over a replica of `num_ranks` ranks, or OK. Any thread,
   // like TablesFor().
   virtual absl::Status CheckReplica(int num_ranks) = 0;
-  // Tables for replicas with these numbers of ranks, in feeding order; if replicas feed each other,
-  // larger ones come first. Errors: those of CheckReplica() and of the plans.
+  // Tables for replicas with these numbers of ranks, in the route's feeding order. Errors: those of
+  // CheckReplica() and of the plans.
   virtual absl::StatusOr<std::vector<ReplicaTables>> TablesFor(
       const std::vector<int>& replica_ranks) = 0;
   virtual int64_t model_bytes() const = 0;
@@ -95,4 +98,4 @@ class DataPlane {
 
 }  // namespace tandem::trainer
 
-#endif  // TANDEM_SERVICES_TRAINER_PUBLISH_DATA_PLANE_H_
+#endif  // TANDEM_SERVICES_TRAINER_PUBLISH_SEND_TRANSPORT_H_

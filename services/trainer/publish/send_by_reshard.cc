@@ -1,4 +1,4 @@
-#include "services/trainer/publish/reshard_plane.h"
+#include "services/trainer/publish/send_by_reshard.h"
 
 #include <algorithm>
 #include <utility>
@@ -11,9 +11,10 @@
 
 namespace tandem::trainer {
 
-ReshardPlane::ReshardPlane(ReshardFeeds* feeds, comm::ProcessGroup* world,
-                           absl::Duration world_timeout, std::string group_secret)
+SendByReshard::SendByReshard(ReshardFeeds* feeds, comm::ProcessGroup* world,
+                             absl::Duration world_timeout, std::string group_secret)
     : feeds_(*feeds),
+      route_(feeds->num_senders()),
       tables_(feeds),
       world_(world),
       group_secret_(std::move(group_secret)),
@@ -25,18 +26,18 @@ ReshardPlane::ReshardPlane(ReshardFeeds* feeds, comm::ProcessGroup* world,
   ordered_.assign(num_senders(), false);
 }
 
-absl::Status ReshardPlane::CheckReplica(int num_ranks) {
+absl::Status SendByReshard::CheckReplica(int num_ranks) {
   absl::MutexLock lock(&mu_);
   return feeds_.To(num_ranks).status();
 }
 
-absl::StatusOr<std::vector<ReplicaTables>> ReshardPlane::TablesFor(
+absl::StatusOr<std::vector<ReplicaTables>> SendByReshard::TablesFor(
     const std::vector<int>& replica_ranks) {
   absl::MutexLock lock(&mu_);
   return tables_.For(replica_ranks);
 }
 
-std::string ReshardPlane::LastMessage(int rank, int replica_ranks) {
+std::string SendByReshard::LastMessage(int rank, int replica_ranks) {
   const auto feed = feeds_.To(replica_ranks);
   if (!feed.ok()) return "";
   const weights::Message* last = nullptr;
@@ -51,7 +52,7 @@ std::string ReshardPlane::LastMessage(int rank, int replica_ranks) {
                       feeds_.manifest().tensors(last->pieces.front().piece.tensor).name());
 }
 
-absl::Status ReshardPlane::ReceiveReport(int rank, absl::string_view tag, v1::SendReport& report) {
+absl::Status SendByReshard::ReceiveReport(int rank, absl::string_view tag, v1::SendReport& report) {
   limit_.Apply();
   absl::Status status = links_[rank - 1].Receive(report, tag);
   if (!world_->status().ok()) return status;
@@ -62,7 +63,7 @@ absl::Status ReshardPlane::ReceiveReport(int rank, absl::string_view tag, v1::Se
   return absl::Status(status.code(), absl::StrCat("trainer rank ", rank, ": ", status.message()));
 }
 
-absl::Status ReshardPlane::TellAll(const v1::PublishOrder& order) {
+absl::Status SendByReshard::TellAll(const v1::PublishOrder& order) {
   for (MessageLink& link : links_) {
     RETURN_IF_ERROR(link.Send(order, "publish order"))
         << "phase " << (order.update_id().empty() ? "end" : "begin");
@@ -70,7 +71,7 @@ absl::Status ReshardPlane::TellAll(const v1::PublishOrder& order) {
   return absl::OkStatus();
 }
 
-absl::Status ReshardPlane::Order(const SendOrder& order) {
+absl::Status SendByReshard::Order(const SendOrder& order) {
   v1::PublishOrder message;
   message.set_update_id(order.update_id);
   *message.mutable_rendezvous() = order.rendezvous;
@@ -100,9 +101,16 @@ absl::Status ReshardPlane::Order(const SendOrder& order) {
   return first;
 }
 
-absl::StatusOr<SendResult> ReshardPlane::Send(comm::ProcessGroup& group, const SendOrder& order,
-                                              weights::PhaseTimes& times) {
-  auto sent = feeds_.Send(group, order.replica_ranks, order.delta, times);
+absl::StatusOr<ReshardSender::Sent> SendByReshard::SendOwn(comm::ProcessGroup& group,
+                                                           const SendOrder& order,
+                                                           weights::PhaseTimes& times) {
+  ASSIGN_OR_RETURN(ReshardSender* const sender, feeds_.SenderTo(order.replica_ranks));
+  return sender->Send(group, num_senders(), order.delta, times);
+}
+
+absl::StatusOr<SendResult> SendByReshard::Send(comm::ProcessGroup& group, const SendOrder& order,
+                                               weights::PhaseTimes& times) {
+  auto sent = SendOwn(group, order, times);
   absl::Status status = sent.status();
   if (!status.ok()) {
     group.Abort("the update failed");
@@ -157,7 +165,7 @@ absl::StatusOr<SendResult> ReshardPlane::Send(comm::ProcessGroup& group, const S
   return result;
 }
 
-absl::Status ReshardPlane::Drain() {
+absl::Status SendByReshard::Drain() {
   if (num_senders() == 1) return absl::OkStatus();
   for (int rank = 1; rank < num_senders(); ++rank) {
     if (!ordered_[rank]) continue;
@@ -169,7 +177,7 @@ absl::Status ReshardPlane::Drain() {
   return world_->status();
 }
 
-absl::Status ReshardPlane::End() {
+absl::Status SendByReshard::End() {
   RETURN_IF_ERROR(Drain());
   limit_.Apply();
   const absl::Status told = TellAll(v1::PublishOrder());

@@ -1,4 +1,4 @@
-#include "services/trainer/publish/broadcast_plane.h"
+#include "services/trainer/publish/send_by_broadcast.h"
 
 #include <utility>
 
@@ -8,15 +8,15 @@
 
 namespace tandem::trainer {
 
-BroadcastPlane::BroadcastPlane(const weights::TransferPlan& plan, RolloutLayouts rollout,
-                               ShardGatherSource* source, absl::Duration group_timeout)
+SendByBroadcast::SendByBroadcast(const weights::TransferPlan& plan, RolloutLayouts rollout,
+                                 ShardGatherSource* source, absl::Duration group_timeout)
     : plan_(plan),
       rollout_(std::move(rollout)),
       source_(source),
       group_timeout_(group_timeout),
-      transport_(source->ops()) {}
+      buckets_(source->ops()) {}
 
-absl::StatusOr<std::vector<ReplicaTables>> BroadcastPlane::TablesFor(
+absl::StatusOr<std::vector<ReplicaTables>> SendByBroadcast::TablesFor(
     const std::vector<int>& replica_ranks) {
   std::vector<ReplicaTables> out;
   for (const int num_ranks : replica_ranks) {
@@ -39,15 +39,15 @@ absl::StatusOr<std::vector<ReplicaTables>> BroadcastPlane::TablesFor(
   return out;
 }
 
-absl::Status BroadcastPlane::Order(const SendOrder& order) {
+absl::Status SendByBroadcast::Order(const SendOrder& order) {
   source_->Begin(order.deadline, group_timeout_);
   return absl::OkStatus();
 }
 
-absl::StatusOr<SendResult> BroadcastPlane::Send(comm::ProcessGroup& group, const SendOrder&,
-                                                weights::PhaseTimes& times) {
+absl::StatusOr<SendResult> SendByBroadcast::Send(comm::ProcessGroup& group, const SendOrder&,
+                                                 weights::PhaseTimes& times) {
   SendResult result;
-  ASSIGN_OR_RETURN(result.digests, transport_.Send(plan_, group, *source_, times));
+  ASSIGN_OR_RETURN(result.digests, buckets_.Send(plan_, group, *source_, times));
   const auto wait_start = weights::PhaseTimes::Clock::now();
   RETURN_IF_ERROR(source_->CheckGathered(result.digests));
   times.Worked("gather", wait_start);

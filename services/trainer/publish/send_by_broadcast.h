@@ -1,15 +1,15 @@
-// BroadcastPlane: the leader gathers the shards bucket by bucket and broadcasts each to all ranks
+// SendByBroadcast: the leader gathers the shards bucket by bucket and broadcasts each to all ranks
 // of all replicas.
-#ifndef TANDEM_SERVICES_TRAINER_PUBLISH_BROADCAST_PLANE_H_
-#define TANDEM_SERVICES_TRAINER_PUBLISH_BROADCAST_PLANE_H_
+#ifndef TANDEM_SERVICES_TRAINER_PUBLISH_SEND_BY_BROADCAST_H_
+#define TANDEM_SERVICES_TRAINER_PUBLISH_SEND_BY_BROADCAST_H_
 
 #include <map>
 #include <string>
 #include <vector>
 
 #include "common/weights/broadcast_transport.h"
-#include "services/trainer/publish/data_plane.h"
 #include "services/trainer/publish/fleet_tables.h"
+#include "services/trainer/publish/send_transport.h"
 #include "services/trainer/publish/shard_gather_source.h"
 
 namespace tandem::trainer {
@@ -17,15 +17,14 @@ namespace tandem::trainer {
 // The other ranks call source->Follow() meanwhile. Plan and source outlive it. `group_timeout` is
 // the timeout of the source's group between updates. Each rank of a multi-rank replica receives
 // every bucket in full and keeps its part (broadcast_part.h).
-class BroadcastPlane : public DataPlane {
+class SendByBroadcast : public SendTransport {
  public:
-  BroadcastPlane(const weights::TransferPlan& plan, RolloutLayouts rollout,
-                 ShardGatherSource* source, absl::Duration group_timeout);
+  SendByBroadcast(const weights::TransferPlan& plan, RolloutLayouts rollout,
+                  ShardGatherSource* source, absl::Duration group_timeout);
 
-  std::string transport() const override { return "broadcast"; }
-  int num_senders() const override { return 1; }
-  bool chained() const override { return false; }
+  const GroupRoute& route() const override { return route_; }
   bool sends_deltas() const override { return false; }
+  bool replicas_stream() const override { return false; }
   absl::Status CheckReplica(int num_ranks) override { return rollout_(num_ranks).status(); }
   absl::StatusOr<std::vector<ReplicaTables>> TablesFor(
       const std::vector<int>& replica_ranks) override;
@@ -43,9 +42,10 @@ class BroadcastPlane : public DataPlane {
   ShardGatherSource* const source_;
   const absl::Duration group_timeout_;
   std::map<int, ReplicaTables> tables_;  // by the number of ranks
-  weights::BroadcastTransport transport_;
+  const StarRoute route_;
+  weights::BroadcastTransport buckets_;
 };
 
 }  // namespace tandem::trainer
 
-#endif  // TANDEM_SERVICES_TRAINER_PUBLISH_BROADCAST_PLANE_H_
+#endif  // TANDEM_SERVICES_TRAINER_PUBLISH_SEND_BY_BROADCAST_H_

@@ -1,14 +1,14 @@
-// ReshardPlane: every trainer rank sends its parts of each tensor to the ranks of the first
+// SendByReshard: every trainer rank sends its parts of each tensor to the ranks of the first
 // replica, which forward them to the next (fleet_tables.h). No rank sees more than its own part.
 //
-//   ReshardPlane plane(&feeds, &world, timeout);   // the leader; WeightPublisher calls it
-//   RETURN_IF_ERROR(follower.Follow());            // the others, until End(): reshard_follower.h
+//   SendByReshard transport(&feeds, &world, timeout);   // the leader; WeightPublisher calls it
+//   RETURN_IF_ERROR(follower.Follow());                // the others, until End(): reshard_follower.h
 //
 // The leader gives orders over the trainer's own group and gets a report for each. To cancel an
 // attempt on the other ranks, it sets the key abort/<update_id> in the rendezvous store. Waits in
 // the trainer's group end at the update's deadline plus kReportGrace.
-#ifndef TANDEM_SERVICES_TRAINER_PUBLISH_RESHARD_PLANE_H_
-#define TANDEM_SERVICES_TRAINER_PUBLISH_RESHARD_PLANE_H_
+#ifndef TANDEM_SERVICES_TRAINER_PUBLISH_SEND_BY_RESHARD_H_
+#define TANDEM_SERVICES_TRAINER_PUBLISH_SEND_BY_RESHARD_H_
 
 #include <memory>
 #include <string>
@@ -16,28 +16,27 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "services/trainer/publish/data_plane.h"
 #include "services/trainer/publish/fleet_tables.h"
 #include "services/trainer/publish/group_deadline.h"
 #include "services/trainer/publish/group_messages.h"
 #include "services/trainer/publish/reshard_feeds.h"
+#include "services/trainer/publish/send_transport.h"
 #include "tandem/trainer/v1/publish_order.pb.h"
 
 namespace tandem::trainer {
 
-class ReshardPlane : public DataPlane {
+class SendByReshard : public SendTransport {
  public:
   // Feeds and group outlive it. `world`: all sending ranks, with the leader as rank 0; null if it
   // is alone. `world_timeout`: its timeout between updates. `group_secret`: the trainer ranks'
   // shared secret, which encrypts an update's secret on its way to them; if empty, the update's
   // secret is only as safe as the world's links.
-  ReshardPlane(ReshardFeeds* feeds, comm::ProcessGroup* world, absl::Duration world_timeout,
-               std::string group_secret = "");
+  SendByReshard(ReshardFeeds* feeds, comm::ProcessGroup* world, absl::Duration world_timeout,
+                std::string group_secret = "");
 
-  std::string transport() const override { return feeds_.deltas() ? "delta" : "reshard"; }
-  int num_senders() const override { return feeds_.num_senders(); }
-  bool chained() const override { return true; }
+  const GroupRoute& route() const override { return route_; }
   bool sends_deltas() const override { return feeds_.deltas(); }
+  bool replicas_stream() const override { return true; }
   absl::Status CheckReplica(int num_ranks) override;
   absl::StatusOr<std::vector<ReplicaTables>> TablesFor(
       const std::vector<int>& replica_ranks) override;
@@ -51,13 +50,19 @@ class ReshardPlane : public DataPlane {
 
  private:
   absl::Status TellAll(const v1::PublishOrder& order);
+  // Sends the leader's own part.
+  absl::StatusOr<ReshardSender::Sent> SendOwn(comm::ProcessGroup& group, const SendOrder& order,
+                                              weights::PhaseTimes& times);
   // Names the last message a rank sends to a replica with that many ranks, for errors.
   std::string LastMessage(int rank, int replica_ranks);
   // Receives a rank's report. Returns the rank's failure, with its number, as an error; DATA_LOSS
   // if the report arrived damaged. Errors of the group are also in world_->status().
   absl::Status ReceiveReport(int rank, absl::string_view tag, v1::SendReport& report);
 
+  int num_senders() const { return feeds_.num_senders(); }
+
   ReshardFeeds& feeds_;
+  const ChainRoute route_;
   absl::Mutex mu_;  // guards whatever may create a feed
   FleetTables tables_ ABSL_GUARDED_BY(mu_);
   comm::ProcessGroup* const world_;
@@ -70,4 +75,4 @@ class ReshardPlane : public DataPlane {
 
 }  // namespace tandem::trainer
 
-#endif  // TANDEM_SERVICES_TRAINER_PUBLISH_RESHARD_PLANE_H_
+#endif  // TANDEM_SERVICES_TRAINER_PUBLISH_SEND_BY_RESHARD_H_

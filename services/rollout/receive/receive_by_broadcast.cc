@@ -1,0 +1,63 @@
+#include "services/rollout/receive/receive_by_broadcast.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/comm/link_facts.h"
+#include "common/rpc/status_conversion.h"
+#include "common/status/status_macros.h"
+#include "common/weights/broadcast_part.h"
+#include "common/weights/link_times.h"
+#include "services/rollout/receive/update_checks.h"
+
+namespace tandem::rollout {
+
+absl::Status ReceiveByBroadcast::Check(const v1::BeginUpdateRequest& request) const {
+  RETURN_IF_ERROR(CheckNoBase(request));
+  RETURN_IF_ERROR(CheckOwnGroup(request));
+  const auto unexpected = [](const char* field) {
+    return rpc::InvalidField(
+        field,
+        "transport 'broadcast' receives from the leader and forwards nothing; leave it unset");
+  };
+  if (request.has_fed_by()) return unexpected("fed_by");
+  if (request.relays()) return unexpected("relays");
+  if (request.has_forward()) return unexpected("forward");
+  return absl::OkStatus();
+}
+
+absl::StatusOr<weights::TransferPlan> ReceiveByBroadcast::CheckBuckets(
+    const weights::Manifest& manifest,
+    const google::protobuf::RepeatedPtrField<weights::Bucket>& buckets) const {
+  const auto& tensors = manifest.tensors();
+  const bool is_part = std::any_of(tensors.begin(), tensors.end(),
+                                   [](const auto& tensor) { return tensor.has_box(); });
+  return is_part ? weights::CheckBroadcastPart(manifest, buckets)
+                 : weights::CheckTransferPlan(manifest, buckets);
+}
+
+absl::Status ReceiveByBroadcast::Receive(const IncomingUpdate& update,
+                                         const weights::TransferPlan& plan,
+                                         weights::BucketSink& sink, IncomingTransfer& transfer) {
+  transfer.link = "from";
+  ASSIGN_OR_RETURN(
+      comm::ProcessGroup* const from,
+      group_.Join(update.request.rendezvous(), update.join_by(), update.deadline, &update.cancel));
+  transfer.joined = true;
+  if (buckets_ == nullptr) buckets_ = std::make_unique<weights::BroadcastTransport>(store_.ops());
+  weights::LinkTimes links(from->size());
+  RETURN_IF_ERROR(buckets_->Receive(plan, *from, sink, transfer.times, &links));
+  transfer.links = links.Reports(comm::TransportOf(*from));
+  return absl::OkStatus();
+}
+
+std::string ReceiveByBroadcast::Name(const v1::BeginUpdateRequest& request) const {
+  return absl::StrCat("rank ", request.rendezvous().rank());
+}
+
+void ReceiveByBroadcast::Drop() {
+  group_.Drop();
+  buckets_.reset();
+}
+
+}  // namespace tandem::rollout
