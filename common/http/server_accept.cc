@@ -47,7 +47,7 @@ void Server::Impl::Run() {
       if (!accept_armed_ && !stopping_) ArmAccept();
       io_.run();
     } catch (const std::exception& error) {
-      telemetry::LogError("an HTTP server's loop met an exception", {{"error", error.what()}});
+      telemetry::LogError("exception in an HTTP server's event loop", {{"error", error.what()}});
     }
   }
 }
@@ -129,7 +129,7 @@ void Server::Impl::Evict(const Pointer& victim) {
   ++num_evicted_;
   if (absl::Now() - last_line_ > kBetweenLines) {
     last_line_ = absl::Now();
-    telemetry::LogWarning("HTTP connections were closed to make room",
+    telemetry::LogWarning("HTTP connections closed to make room",
                           {{"connections", std::exchange(num_evicted_, 0)},
                            {"max_connections", limits_.max_connections}});
   }
@@ -198,8 +198,8 @@ void Server::Impl::SetDeadline(const Pointer& connection, absl::Duration after) 
 
 void Server::Impl::OnDeadline(const Pointer& connection) {
   if (connection->phase == Phase::kReading && connection->reader.started()) {
-    Refuse(connection,
-           {408, "REQUEST_TIMEOUT", "the request was not complete in time; send it at once"});
+    Refuse(connection, {408, "REQUEST_TIMEOUT",
+                        "the request did not arrive completely in time; send it without pauses"});
   } else if (connection->phase != Phase::kServing) {
     Close(connection);
   }

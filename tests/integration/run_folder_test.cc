@@ -99,7 +99,7 @@ TEST(RunFolder, ARunIsRefusedTheFolderOfOneThatGoesOn) {
   const ProgramResult next = RunProgram("tandem", TinyRun(folder, "train"));
   EXPECT_EQ(next.exit_code, 0) << next.err;
   EXPECT_THAT(next.err,
-              HasSubstr("takes over the lock of process " + std::to_string(first->pid())));
+              HasSubstr("taking over the lock of process " + std::to_string(first->pid())));
   EXPECT_TRUE(fs::exists(folder / "run/previous-1/metrics.jsonl"));
   EXPECT_FALSE(fs::exists(folder / "run/run.lock"));
 }
@@ -205,7 +205,7 @@ TEST(RunFolder, ADiskWithoutRoomForTheModelIsFoundAtTheStart) {
 
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_THAT(result.err, AllOf(HasSubstr("disk/run: the model that the run ends with needs"),
-                                HasSubstr("are free")));
+                                HasSubstr("are available")));
   EXPECT_THAT(result.err, Not(HasSubstr("replay 1/8")));
 }
 

@@ -162,7 +162,7 @@ TEST(DataPlane, WhoeverIsOnTheWireCannotMakeTwoHostsLookLikeOne) {
   const auto results = RunPair(tap, "socket", &SendPhrases,
                                [](GroupOptions& options) { options.timeout = absl::Seconds(1); });
   EXPECT_THAT(results[0], StatusIs(absl::StatusCode::kPermissionDenied,
-                                   AllOf(HasSubstr("rank 1"), HasSubstr("not proven"))));
+                                   AllOf(HasSubstr("rank 1"), HasSubstr("not signed"))));
   EXPECT_EQ(tap.seen().find(kPhrase), std::string::npos);
 }
 
