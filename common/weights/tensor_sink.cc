@@ -171,7 +171,7 @@ absl::StatusOr<std::unique_ptr<TensorSink>> TensorSink::Create(const TransferPla
 }
 
 absl::Status TensorSink::Collect(int bucket, at::Tensor buffer) {
-  if (base_ == nullptr) return absl::FailedPreconditionError("the update has no base");
+  if (base_ == nullptr) return absl::FailedPreconditionError("the update has no base version");
   auto* const bytes = static_cast<std::byte*>(buffer.data_ptr());
   std::vector<CopyRun> runs;
   for (const auto& piece : plan_.buckets[bucket].pieces()) {

@@ -230,8 +230,9 @@ TEST(StoreSecret, TheLogNamesAStrangerAndNoSecret) {
   EXPECT_THAT(std::string(refused.message()),
               AllOf(Not(HasSubstr(secret)), Not(HasSubstr("another-secret"))));
   absl::MutexLock lock(mu);
-  EXPECT_THAT(*lines, AllOf(HasSubstr("a stranger was refused"), HasSubstr("peer=127.0.0.1:"),
-                            HasSubstr("rendezvous"), Not(HasSubstr(secret))));
+  EXPECT_THAT(*lines,
+              AllOf(HasSubstr("unauthenticated connection refused"), HasSubstr("peer=127.0.0.1:"),
+                    HasSubstr("rendezvous"), Not(HasSubstr(secret))));
 }
 
 }  // namespace

@@ -380,7 +380,7 @@ TEST_F(TransportSecurityTest, TheDebugLogOfCallsSaysNoToken) {
   telemetry::SetLogSink(nullptr);
   telemetry::SetLogLevel(telemetry::LogLevel::kInfo);
   absl::MutexLock lock(mu);
-  EXPECT_THAT(*lines, AllOf(HasSubstr("a call was refused"), HasSubstr("rpc answered"),
+  EXPECT_THAT(*lines, AllOf(HasSubstr("call refused"), HasSubstr("rpc answered"),
                             Not(HasSubstr(kDriverToken)), Not(HasSubstr(kObserverToken)),
                             Not(HasSubstr("PRIVATE KEY"))));
 }
