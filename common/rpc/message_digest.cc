@@ -50,7 +50,7 @@ absl::Status CheckDigest(const Message& message, absl::string_view of_request) {
   const std::string& name = message.GetDescriptor()->name();
   if (stated.empty()) {
     return absl::DataLossError(absl::StrCat(
-        name, " has no message_digest: it arrived damaged, or the peer runs another release"));
+        name, " arrived damaged, or the peer runs another release: it has no message_digest"));
   }
   const std::unique_ptr<Message> bare(message.New());
   bare->CopyFrom(message);

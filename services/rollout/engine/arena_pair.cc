@@ -88,7 +88,7 @@ absl::Status ArenaPair::Load() {
       to->CopyFrom(from->arena());
       return absl::OkStatus();
     } catch (const std::exception& error) {
-      status = absl::InternalError(absl::StrCat("weights do not reach ", device_.str(), ": ",
+      status = absl::InternalError(absl::StrCat("cannot copy weights to ", device_.str(), ": ",
                                                 comm::FirstLine(error.what())));
     }
   }

@@ -78,10 +78,9 @@ absl::Status SnapshotWriter::Start(const SnapshotOptions& options,
       }
     }
   } catch (const std::bad_alloc&) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("no memory for the copy that a checkpoint is written from while training goes "
-                     "on: ",
-                     probe::DescribeMemoryLimits(), "; ", probe::kLowerMemory));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "not enough memory for the copy that a background checkpoint is written from: ",
+        probe::DescribeMemoryLimits(), "; ", probe::kLowerMemory));
   }
   started_ = true;
   done_ = false;

@@ -40,7 +40,8 @@ std::vector<ReplicaClient*> WeightPublisher::Clients(const std::vector<Member*>&
 }
 
 absl::StatusOr<std::unique_ptr<WeightPublisher>> WeightPublisher::Create(Options options) {
-  if (options.plane == nullptr) return absl::InvalidArgumentError("a publisher needs a plane");
+  if (options.plane == nullptr)
+    return absl::InvalidArgumentError("WeightPublisher needs a data plane");
   return absl::WrapUnique(new WeightPublisher(std::move(options)));
 }
 

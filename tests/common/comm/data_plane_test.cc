@@ -209,7 +209,7 @@ TEST(DataPlane, NcclBetweenHostsIsRefusedUnlessEveryRankAllowsIt) {
               [](GroupOptions& options) { options.data_plane.allow_plaintext_nccl = true; }),
       Each(StatusIs(
           absl::StatusCode::kFailedPrecondition,
-          AllOf(HasSubstr("--allow-plaintext-nccl"), HasSubstr("rank 0 does not allow it")))));
+          AllOf(HasSubstr("--allow-plaintext-nccl"), HasSubstr("rank 0 does not allow that")))));
 }
 
 std::vector<LinkEntry> Entries(const std::vector<std::string>& hosts,

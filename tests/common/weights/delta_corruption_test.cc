@@ -153,7 +153,8 @@ TEST(DeltaCorruption, SaysWhereAPayloadBreaks) {
   };
   Bytes longer = coded;
   longer.push_back({});
-  EXPECT_EQ(message(longer), "delta: expected a payload of 2 bytes as the header says, found 3");
+  EXPECT_EQ(message(longer),
+            "delta: expected a payload of 2 bytes, as stated in the header, found 3");
   EXPECT_EQ(
       message(With(longer, 24, uint64_t{3})),
       "delta: expected the last of 1 changes and zeros at the end of the payload, byte 3, found "
