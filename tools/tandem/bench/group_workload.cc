@@ -96,7 +96,7 @@ absl::StatusOr<Timing> TimeRequests(driver::RolloutFleet& fleet,
     status = progress->status;
     if (!done) {
       status = absl::DeadlineExceededError(absl::StrCat(progress->left, " of ", requests.size(),
-                                                        " requests are not done after ",
+                                                        " requests did not finish within ",
                                                         absl::FormatDuration(kPatience)));
     }
   }

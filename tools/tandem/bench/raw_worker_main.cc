@@ -110,7 +110,7 @@ absl::Status Run(const Work& work) {
 
 int main(int argc, char** argv) {
   if (argc != 11) {
-    std::fprintf(stderr, "tandem-bench-raw is started by tandem bench sync\n");
+    std::fprintf(stderr, "tandem bench sync starts tandem-bench-raw; do not run it directly\n");
     return 2;
   }
   tandem::model::TuneAllocator();

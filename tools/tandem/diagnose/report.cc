@@ -205,7 +205,7 @@ absl::StatusOr<Report> Diagnose(const std::string& run_dir, const std::string& d
   const Rows rows(std::move(lines));
   if (rows.empty()) {
     return absl::FailedPreconditionError(
-        absl::StrCat(run_dir, "/metrics.jsonl: no step is done yet"));
+        absl::StrCat(run_dir, "/metrics.jsonl: no step is complete yet"));
   }
   Report report;
   report.run = fs::path(run_dir).lexically_normal().filename().string();

@@ -66,7 +66,7 @@ void CheckVersion(const Service& service, const std::string& version,
                   const ServiceCheckOptions& options, Findings& findings) {
   if (version == options.version) return;
   findings.Warn(service.what(),
-                absl::StrCat("version ", version, ", and this program is ", options.version),
+                absl::StrCat("version ", version, ", but this program is ", options.version),
                 "deploy one version everywhere");
 }
 
@@ -87,7 +87,7 @@ void CheckServedModel(const Service& service, const Info& info,
       DescribeModel(spec->architecture, spec->vocab_size, spec->num_parameters());
   if (served == named) return;
   findings.Fail(service.what(),
-                absl::StrCat("serves ", served, "; the configuration names ", named),
+                absl::StrCat("serves ", served, ", but the configuration names ", named),
                 "start it with the same model.path");
 }
 
@@ -99,13 +99,13 @@ bool CheckInfo(const Service& service, const absl::Status& asked, const Info& in
   if (absl::IsUnimplemented(asked)) {
     // gRPC itself answers so, without a message.
     findings.Fail(service.what(),
-                  service.role == Role::kTrainer ? "answers, and is no trainer"
-                                                 : "answers, and is no rollout",
+                  service.role == Role::kTrainer ? "responds, but is not a trainer"
+                                                 : "responds, but is not a rollout",
                   absl::StrCat("this is the address of another service; correct ", service.key));
     return false;
   }
   if (!asked.ok()) {
-    findings.Fail(service.what(), std::string(asked.message()), "look at its log");
+    findings.Fail(service.what(), std::string(asked.message()), "read its log");
     return false;
   }
   CheckVersion(service, info.build_version(), options, findings);
@@ -124,10 +124,10 @@ std::optional<FleetService> CheckService(const Service& service,
   const auto channel = rpc::MakeChannel(service.address, {.retry = false});
   const auto clocks = rpc::CompareClocks(channel, options.timeout);
   if (!clocks.ok()) {
-    findings.Fail(service.what(),
-                  absl::StrCat("something listens, and it is no service of ours: ",
-                               clocks.status().message()),
-                  absl::StrCat("correct the port of ", service.key));
+    findings.Fail(
+        service.what(),
+        absl::StrCat("the server there is not a Tandem service: ", clocks.status().message()),
+        absl::StrCat("correct the port of ", service.key));
     return std::nullopt;
   }
   const auto context = rpc::MakeContext(options.timeout);
@@ -159,7 +159,7 @@ std::optional<FleetService> CheckService(const Service& service,
   }
   CheckClock(service, *clocks, options, findings);
   findings.Ok(service.what(),
-              absl::StrFormat("answers in %.1f ms: %s",
+              absl::StrFormat("responds in %.1f ms: %s",
                               absl::ToDoubleMilliseconds(clocks->round_trip), state));
   return found;
 }

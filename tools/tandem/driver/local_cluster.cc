@@ -187,7 +187,7 @@ absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(
   std::filesystem::create_directories(run_dir + "/logs", error);
   if (error) {
     return absl::PermissionDeniedError(
-        absl::StrCat("can't make the folder ", run_dir, "/logs: ", error.message()));
+        absl::StrCat("cannot create the folder ", run_dir, "/logs: ", error.message()));
   }
   const std::string config_path = run_dir + "/logs/config.yaml";
   RETURN_IF_ERROR(io::WriteFileAtomically(config_path, config::ToYaml(config)));
@@ -310,7 +310,7 @@ void LocalCluster::TendTo(Member& rollout) {
       if (ended->process->running() && !rank.process->running()) ended = &rank;
     }
     note(absl::StrCat(ended->process->name(), " ", ended->process->ExitDescription(), " and ",
-                      rollout.process->name(), " is started again in ",
+                      rollout.process->name(), " restarts in ",
                       absl::FormatDuration(rollout.pause), "; its log, ", ended->log_path,
                       ", ends with\n    ", LastLines(ended->log_path, 2)));
   }

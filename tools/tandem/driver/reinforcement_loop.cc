@@ -29,8 +29,8 @@ class ReinforcementLoop : public StepLoop {
     const bool is_async = c_.config.trainer().mode() == config::v1::TRAINING_MODE_ASYNC;
     if (resumed() && c_.resume->state.ahead().is_continuous() && !is_async) {
       return absl::FailedPreconditionError(
-          "the checkpoint is of mode async, in which prompts are not trained on in their order; go "
-          "on with trainer.mode=async (trainer.max_staleness=0 is mode sync)");
+          "the checkpoint is of mode async, which trains on prompts out of order; resume with "
+          "trainer.mode=async (trainer.max_staleness=0 is mode sync)");
     }
     Metrics initial;
     RETURN_IF_ERROR(Publish(initial));
