@@ -107,7 +107,7 @@ absl::Status GlooState::Wait(const Issued& issued) {
   try {
     if (issued.work->wait(ToMilliseconds(issued.op.deadline - absl::Now())))
       return absl::OkStatus();
-    // It was called off, maybe when it was done already: then it is known now.
+    // wait() was cancelled, possibly after the work had finished: check once more.
     if (issued.work->wait(milliseconds(1))) return absl::OkStatus();
   } catch (const std::exception& error) {
     return Explain(issued.op, FirstLine(error.what()));
@@ -189,7 +189,7 @@ absl::Status GlooState::status() const {
 
 void GlooState::CallOff(int peer) {
   for (const auto& issued : under_way_) {
-    // Once: who waits asks a second time whether it was done already.
+    // One abort suffices: a waiter checks again whether its work had finished.
     if (issued->op.peer != peer || !issued->is_message || issued->called_off) continue;
     issued->called_off = true;
     issued->work->abort();

@@ -92,7 +92,7 @@ class LocalFamily : public LinkFamily {
     return fd;
   }
 
-  // As far as the system allows it.
+  // Enlarges the socket's buffers as far as the system allows.
   void HoldMuch(const FileDescriptor& fd) const {
     if (type_ != SOCK_STREAM) return;
     if (setsockopt(fd.get(), SOL_SOCKET, SO_SNDBUFFORCE, &kStreamBytes, sizeof(kStreamBytes)) == 0)

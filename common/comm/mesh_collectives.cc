@@ -129,7 +129,7 @@ void CollectiveMessages::AllReduce(std::byte* data, int64_t bytes, const Reducti
     // All to all, each rank reduces. What is sent is a copy, for the result takes its place.
     const auto copy = std::make_shared<std::vector<std::byte>>(data, data + bytes);
     ReduceSlice(data, copy->data(), bytes, reduction);
-    // The copy is held by the messages that are made of it, and those that it is added to.
+    // Messages that send the copy, or are added to it, keep it alive.
     for (const auto& message : messages_) {
       message->then = [then = std::move(message->then), copy] { then(); };
     }

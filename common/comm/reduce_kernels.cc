@@ -16,7 +16,7 @@ namespace tandem::comm::HWY_NAMESPACE {
 // Plain loops of a fixed length, which compilers turn into each target's vectors.
 constexpr int64_t kBlock = 1024;
 
-// Elements as they lie in memory, and as they are computed with.
+// The element type in memory, and the type of the sums.
 template <typename T>
 struct Same {
   using Stored = T;

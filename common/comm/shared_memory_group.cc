@@ -126,7 +126,7 @@ class SharedMemoryGroup : public ProcessGroup, public TakingGroup, public KnowsT
     } else {
       transfer.ReceiveFromAll(root, DataOf(tensor), SizeOf(tensor));
     }
-    // Who sends goes ahead; who receives needs nobody but the sender.
+    // The root waits for nobody; a receiver waits for the root only.
     op->awaited_peers = rank() == root ? 0 : uint64_t{1} << root;
     return Start(std::move(op), {std::move(transfer)}, {tensor});
   }

@@ -199,7 +199,7 @@ std::string SocketEngine::MissingRanks(const SocketTask& task) const {
 }
 
 void SocketEngine::SetLowWater(Line& line) {
-  // How many bytes TLS makes of a message is for TLS to know.
+  // Only TLS knows how many bytes a message takes on the wire.
   if (line.link.is_encrypted()) return;
   const SocketMessage& next = *line.receives.front();
   // How much follows is certain once the header has said it.
@@ -207,7 +207,7 @@ void SocketEngine::SetLowWater(Line& line) {
   const int64_t left = end - next.moved;
   const int low_water = static_cast<int>(std::clamp<int64_t>(left, 1, kMostLowWater));
   if (low_water == line.low_water) return;
-  // Where it is refused the thread wakes more often.
+  // If the system refuses, the thread only wakes more often.
   setsockopt(line.link.socket().get(), SOL_SOCKET, SO_RCVLOWAT, &low_water, sizeof(low_water));
   line.low_water = low_water;
 }
@@ -331,7 +331,7 @@ void SocketEngine::Complete(std::deque<MessagePtr>& queue) {
 bool SocketEngine::CheckHeader(const SocketMessage& message) {
   const SocketHeader& header = message.header;
   bool right = header.magic == kMagic && header.bytes == message.what.bytes;
-  // Ranks that disagree on the order of their collectives are told so.
+  // Detects ranks that issue collectives in different orders.
   if (right && message.part_of != nullptr) {
     right = TagOf(header) == message.what.tag.substr(0, sizeof(header.tag) - 1);
   }

@@ -218,7 +218,7 @@ absl::Status StoreConnection::WriteBytes(const std::string& bytes, absl::Time de
                                          const Cancelled& cancelled) {
   for (size_t done = 0; done < bytes.size();) {
     if (const absl::Status status = Poll(POLLOUT, deadline, cancelled); !status.ok()) {
-      // Nothing of it is on the wire: what comes next can follow.
+      // Nothing was sent yet, so the connection stays usable.
       const bool may_go_on = done == 0 && !absl::IsUnavailable(status);
       return may_go_on ? Described(status) : Close(status);
     }

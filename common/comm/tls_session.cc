@@ -179,7 +179,7 @@ absl::Status TlsSession::Shake(const FileDescriptor& socket, absl::Time deadline
     ERR_clear_error();
     const int result = SSL_do_handshake(ssl_.get());
     absl::Status error = result == 1 ? absl::OkStatus() : ErrorOf(result);
-    // What is to be sent goes out even where it is why the handshake failed.
+    // Sends pending bytes even after a failed handshake: the alert tells the peer why it failed.
     absl::Status unsent;
     while (!Flush(unsent) && unsent.ok()) {
       RETURN_IF_ERROR(AwaitSocket(socket, POLLOUT, deadline, cancelled, options_.what));

@@ -111,7 +111,7 @@ void Server::Impl::AcceptSome() {
     }
     if (errno == EAGAIN || errno == EWOULDBLOCK) break;
     if (!net::IsOutOfDescriptors(errno)) continue;  // this one has gone
-    // Descriptors are short: the spare ones first, then those of connections that wait.
+    // Out of descriptors: free the spare ones first, then those of waiting connections.
     if (spares_.Release() || MakeRoom()) continue;
     // Nothing to free here. Without a pause the loop would spin over the same error.
     accept_timer_.expires_after(kAcceptPause);
@@ -160,8 +160,8 @@ void Server::Impl::Admit(Accepted accepted) {
   table_.Add(connection);
   Guard(connection, [&] {
     SetDeadline(connection, limits_.head_timeout);
-    // Where the loop lags behind newcomers, a short request has arrived by now, and is on its way
-    // before the next of them could take its place.
+    // If the loop lags behind new connections, a short request has already arrived: handle it
+    // before a newer connection can take its place.
     OnInput(connection);
   });
 }

@@ -31,7 +31,7 @@ absl::Status Provide(DeviceOps& ops, int64_t size_bytes, at::Tensor& buffer) {
     ASSIGN_OR_RETURN(buffer, ops.Buffer(size_bytes));
     return absl::OkStatus();
   }
-  // Kept and sent from: ranks of this host read it where it is.
+  // Shareable, so that ranks of this host read it in place.
   try {
     buffer = comm::ShareableZeros(size_bytes, at::kByte);
   } catch (const std::exception&) {

@@ -60,7 +60,7 @@ absl::Status CheckRule(const TensorRule& rule, int tp) {
   return absl::OkStatus();
 }
 
-// The rank's box of a tensor; of no elements where it has nothing of it.
+// The rank's box of a tensor; empty if the rank holds no part of it.
 TensorBox BoxOf(const TensorRule& rule, const model::TensorParallel& parallel) {
   TensorBox box{.rows = rule.rows, .columns = rule.columns, .unit = rule.unit};
   const model::Range groups = model::PartOf(rule.groups, parallel);

@@ -123,7 +123,7 @@ Prediction PredictPlan(const FleetPlan& fleet, const Network& network, const Wir
   for (const Stretch& stretch : stretches) {
     seconds = Simulate(stretch, wire, network.latency, seconds, resources);
   }
-  // The last replica's exchange comes last; those before it had theirs meanwhile.
+  // Only the last replica's exchange adds time; earlier replicas exchange during later transfers.
   const double fed = seconds;
   int first = fleet.trainer_ranks;
   for (const int ranks : fleet.replica_ranks) {

@@ -84,7 +84,7 @@ absl::Status ArenaPair::Load() {
   }
   if (status.ok()) {
     try {
-      // Without the lock: others may ask meanwhile what is live.
+      // Without the lock, so that others can query the live version.
       to->CopyFrom(from->arena());
       return absl::OkStatus();
     } catch (const std::exception& error) {

@@ -62,7 +62,8 @@ void Engine::TrySwap() {
   const std::shared_ptr<Swap> swap = swap_;
   absl::Status lost = lost_;
   {
-    // Held until the outcome is known: who waits cannot give up while the ranks agree.
+    // Hold the lock until the outcome is known, so that the waiter cannot time out while the ranks
+    // agree.
     absl::MutexLock lock(&swap->mu);
     if (swap->given_up) {
       swap_ = nullptr;

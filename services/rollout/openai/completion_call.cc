@@ -133,7 +133,7 @@ absl::Status Call::ReplyWhole(GenerationCalls& calls, CompletionFormat& format) 
 absl::Status Call::ReplyStream(GenerationCalls& calls, CompletionFormat& format) {
   std::vector<SampleChunk> ready = request_.generates ? std::vector<SampleChunk>() : EmptyChunks();
   bool done = !request_.generates;
-  // Until the first tokens are there an error has a code of its own.
+  // Until the first tokens arrive, an error still sets the HTTP status.
   bool begun = false;
   while (true) {
     if (!done) {

@@ -18,7 +18,7 @@
 namespace tandem::rollout {
 namespace {
 
-// An order goes out in a message of this size, and its rest, where it is longer, in another.
+// Every order starts with a message of this size; a longer order continues in a second message.
 constexpr int64_t kFrameBytes = 4096;
 constexpr int64_t kMaxOrderBytes = int64_t{1} << 30;
 

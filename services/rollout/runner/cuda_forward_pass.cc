@@ -47,7 +47,7 @@ constexpr absl::Duration kDrainAfterAbort = absl::Seconds(5);
 class Capture {
  public:
   Capture(at::cuda::CUDAGraph& graph, at::cuda::MempoolId_t pool) : graph_(graph) {
-    // Other threads may allocate or copy meanwhile: that is no part of it.
+    // Allocations and copies of other threads are not captured.
     graph_.capture_begin(pool, cudaStreamCaptureModeThreadLocal);
   }
   ~Capture() {

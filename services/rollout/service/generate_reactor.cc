@@ -11,7 +11,7 @@
 namespace tandem::rollout {
 namespace {
 
-// Whether the weights that are live are those of the trainer that the caller drives.
+// Checks that the live weights come from the caller's trainer.
 absl::Status CheckWanted(const v1::GenerateRequest& request, const Engine& engine) {
   RETURN_IF_ERROR(rpc::CheckIncarnation("incarnation", request.incarnation()));
   if (request.incarnation() == 0) return absl::OkStatus();

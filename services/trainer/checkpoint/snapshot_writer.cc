@@ -20,7 +20,7 @@
 namespace tandem::trainer {
 namespace {
 
-// A part whose elements lie in host memory: a copy, or the shard itself.
+// A part with elements in host memory: a copy, or the shard itself.
 struct HostPart {
   std::string model;
   std::string kind;

@@ -117,7 +117,7 @@ absl::Status RunDoctor(const DoctorOptions& options) {
       if (!plan.ok()) {
         findings.Fail("mesh", std::string(plan.status().message()), "correct the named keys");
       } else if (config->trainer().endpoint().empty()) {
-        // Where the services run elsewhere, their memory is not this host's.
+        // With an endpoint the services run elsewhere, so this host's memory does not matter.
         doctor::CheckMemory(*plan, findings);
       }
     }

@@ -67,7 +67,7 @@ std::string Cell(const Link& link, double fastest) {
 
 std::string HeatTable(const std::vector<Link>& links) {
   std::vector<std::string> senders, receivers;
-  // Of many links, keeps the slowest.
+  // If there are many links, keeps the slowest.
   for (const Link* link : SlowestFirst(links, links.size())) {
     if (senders.size() < kNamesInTable) AddName(link->from, senders);
     if (receivers.size() < kNamesInTable) AddName(link->to, receivers);

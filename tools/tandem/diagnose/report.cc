@@ -36,7 +36,7 @@ class Rows {
   size_t size() const { return rows_.size(); }
   const std::vector<json>& all() const { return rows_; }
 
-  // Of the steps that have it.
+  // Values of the steps that have this metric.
   std::vector<double> Values(const std::string& name) const {
     std::vector<double> out;
     for (const json& row : rows_) {

@@ -86,7 +86,7 @@ class Probe {
       for (size_t i = 1; i < members_.size(); ++i) {
         threads.emplace_back([this, i, &context, rendezvous = message.rendezvous()] {
           Join(members_[i], rendezvous);
-          // The others would wait in vain for one that refused.
+          // The others would wait for a process that refused.
           if (!members_[i].status.ok()) context->TryCancel();
         });
       }
@@ -207,7 +207,7 @@ bool CheckPairs(const Probe& probe, const std::vector<RankProbe>& ranks, Finding
   }
   for (const RankProbe& rank : ranks) {
     if (rank.error().empty()) continue;
-    // Where a pair failed, or another rank's error is the cause, that is what is told first.
+    // Failed pairs, and the error of the rank that caused this one, are listed first.
     all = false;
     findings.Fail(absl::StrCat("data ", probe.NameOf(rank.rank())), rank.error(), kDataPortCure);
   }

@@ -46,7 +46,7 @@ std::vector<Asked> AskAll(const std::vector<FleetService>& services, absl::Durat
     }
   }
   request.mutable_timeout()->set_seconds(std::max<int64_t>(1, absl::ToInt64Seconds(timeout)));
-  // A name that is looked up in vain and a port that nobody answers at, one after another.
+  // Time for a failed name lookup and then for a port without a response.
   const int rounds = (request.addresses_size() + kAtOnce - 1) / kAtOnce;
   const absl::Duration deadline = 3 * rounds * timeout + absl::Seconds(10);
   std::vector<std::thread> threads;

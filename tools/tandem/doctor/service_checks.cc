@@ -70,7 +70,7 @@ void CheckVersion(const Service& service, const std::string& version,
                 "deploy one version everywhere");
 }
 
-// What tells models apart: those of one family share architecture and vocabulary.
+// The parameter count tells models of a family apart, which share architecture and vocabulary.
 std::string DescribeModel(const std::string& architecture, int64_t vocab_size,
                           int64_t num_parameters) {
   return absl::StrCat(architecture, " with ", vocab_size, " tokens and ", num_parameters,
@@ -91,7 +91,7 @@ void CheckServedModel(const Service& service, const Info& info,
                 "start it with the same model.path");
 }
 
-// What a service said of itself; false where it said nothing.
+// Checks a service's own report; returns false if there is none.
 template <typename Info>
 bool CheckInfo(const Service& service, const absl::Status& asked, const Info& info,
                const std::optional<model::ModelSpec>& spec, const ServiceCheckOptions& options,
@@ -113,7 +113,7 @@ bool CheckInfo(const Service& service, const absl::Status& asked, const Info& in
   return true;
 }
 
-// nullopt where it is no member of a fleet.
+// Returns nullopt if the service is not part of a fleet.
 std::optional<FleetService> CheckService(const Service& service,
                                          const std::optional<model::ModelSpec>& spec,
                                          const ServiceCheckOptions& options, Findings& findings) {

@@ -249,7 +249,8 @@ absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(
     RETURN_IF_ERROR(cluster->AwaitReady(*all[0], "", deadline));
     cluster->trainer_address_ = all[0]->address;
   }
-  // A rollout that waits for a trainer is ready to receive; one with a folder of its own serves it.
+  // A rollout that waits for a trainer is healthy once it can receive weights; one with its own
+  // model folder, once it serves.
   const std::string health_name = options.rollout_model.empty()
                                       ? "tandem.rollout.v1.WeightService"
                                       : "tandem.rollout.v1.RolloutService";

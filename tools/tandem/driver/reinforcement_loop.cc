@@ -178,7 +178,7 @@ class ReinforcementLoop : public StepLoop {
 
   BatchCollector collector_;
   int64_t version_ = 0;  // of the trainer's policy
-  // Of the step that is being generated.
+  // Trace of the step being generated.
   telemetry::TraceContext next_trace_;
   absl::Time next_start_;
 };
