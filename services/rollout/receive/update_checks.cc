@@ -101,7 +101,7 @@ absl::Status CheckBeginRequest(const BeginUpdateRequest& request) {
     return rpc::InvalidField(
         "base_version",
         transport == "delta"
-            ? "transport 'delta' is applied on a base; state its version"
+            ? "transport 'delta' applies to a base version; set it"
             : absl::StrCat("transport '", transport, "' applies to no base; leave it unset"));
   }
   if (streams) {
@@ -130,8 +130,7 @@ absl::Status CheckBeginRequest(const BeginUpdateRequest& request) {
       if (request.forward_to() != 0 || transport == "broadcast") {
         return rpc::InvalidField(
             "relays",
-            "parts of buckets are passed on with transport reshard or delta, as relayed "
-            "says, and not to forward_to; leave it unset");
+            "relaying needs transport reshard or delta, and no forward_to; leave it unset");
       }
     } else if (request.forward_to() < 0 || request.forward_to() >= forward.size() ||
                request.forward_to() == forward.rank()) {
@@ -140,7 +139,7 @@ absl::Status CheckBeginRequest(const BeginUpdateRequest& request) {
                                             request.forward_to()));
     }
   } else if (request.relays()) {
-    return rpc::InvalidField("relays", "parts of buckets are passed on in `forward`; it is unset");
+    return rpc::InvalidField("relays", "relaying needs the group `forward`, which is unset");
   }
   return UpdateTimeout(request).status();
 }
