@@ -230,7 +230,8 @@ absl::Status CheckTrainerProcess(const TrainerProcessOptions& options) {
   }
   if (!options.config.trainer().mesh().empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "trainer.mesh: ", options.config.trainer().mesh(), " must be resolved before the ranks start; ",
+        "trainer.mesh: ", options.config.trainer().mesh(),
+        " must be resolved before the ranks start; ",
         "tandem train --dry-run --output FILE writes the configuration with the chosen values"));
   }
   if (options.environment.world_size > 1 && options.environment.master_port == 0) {

@@ -311,9 +311,9 @@ void LocalCluster::TendTo(Member& rollout) {
       if (ended->process->running() && !rank.process->running()) ended = &rank;
     }
     note(absl::StrCat(ended->process->name(), " ", ended->process->ExitDescription(), " and ",
-                      rollout.process->name(), " restarts in ",
-                      absl::FormatDuration(rollout.pause), "; its log, ", ended->log_path,
-                      ", ends with\n    ", LastLines(ended->log_path, 2)));
+                      rollout.process->name(), " restarts in ", absl::FormatDuration(rollout.pause),
+                      "; its log, ", ended->log_path, ", ends with\n    ",
+                      LastLines(ended->log_path, 2)));
   }
   if (now < rollout.start_again) return;
   rollout.start_again = absl::InfiniteFuture();
