@@ -58,7 +58,7 @@ absl::StatusOr<BlockFileReader> BlockFileReader::Open(const std::string& path,
     return absl::ErrnoToStatus(errno, absl::StrCat(path, ": cannot stat"));
   if (info.st_size != reader.digests_.size_bytes) {
     return absl::DataLossError(absl::StrFormat(
-        "%s is damaged: it has %d bytes and %d were written; use another checkpoint", path,
+        "%s is damaged: it has %d bytes, but %d were written; use another checkpoint", path,
         info.st_size, reader.digests_.size_bytes));
   }
   return reader;
@@ -80,10 +80,9 @@ absl::Status BlockFileReader::LoadBlock(int64_t index) {
   }
   block_.resize(done);
   if (hash::HexDigest(block_) != digests_.digests[static_cast<size_t>(index)]) {
-    return absl::DataLossError(
-        absl::StrFormat("%s is damaged: bytes %d to %d are not what was written; use another "
-                        "checkpoint",
-                        path_, begin, begin + static_cast<int64_t>(done)));
+    return absl::DataLossError(absl::StrFormat(
+        "%s is damaged: bytes %d to %d differ from what was written; use another checkpoint", path_,
+        begin, begin + static_cast<int64_t>(done)));
   }
   loaded_ = index;
   return absl::OkStatus();
@@ -91,9 +90,9 @@ absl::Status BlockFileReader::LoadBlock(int64_t index) {
 
 absl::Status BlockFileReader::Read(int64_t offset, absl::Span<std::byte> out) {
   if (offset < 0 || offset + static_cast<int64_t>(out.size()) > digests_.size_bytes) {
-    return absl::DataLossError(absl::StrFormat("%s: bytes %d to %d lie outside of its %d", path_,
-                                               offset, offset + static_cast<int64_t>(out.size()),
-                                               digests_.size_bytes));
+    return absl::DataLossError(
+        absl::StrFormat("%s: bytes %d to %d are outside the file's %d", path_, offset,
+                        offset + static_cast<int64_t>(out.size()), digests_.size_bytes));
   }
   while (!out.empty()) {
     const int64_t index = offset / digests_.block_bytes;

@@ -44,7 +44,7 @@ absl::Status CheckpointReader::CheckCoverage() const {
           for (const Source& source : found->second) {
             if (source.run.shape != tensor.shape) {
               return absl::DataLossError(
-                  absl::StrFormat("%s: %s and manifest.json do not agree on the shape of %s %s",
+                  absl::StrFormat("%s: %s and manifest.json disagree on the shape of %s %s",
                                   folder_, files_[source.file].path(), model.name, tensor.name));
             }
             stored += source.run.count;
@@ -84,8 +84,8 @@ absl::Status CheckpointReader::Read(const std::string& model, const std::string&
   }
   if (num_read != count) {
     return absl::DataLossError(
-        absl::StrFormat("%s: of elements %d to %d of %s %s (%s) the ranks' files hold %d", folder_,
-                        first, first + count, model, tensor, kind, num_read));
+        absl::StrFormat("%s: for elements %d to %d of %s %s (%s) the ranks' files hold only %d",
+                        folder_, first, first + count, model, tensor, kind, num_read));
   }
   return absl::OkStatus();
 }

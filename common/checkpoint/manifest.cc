@@ -207,8 +207,8 @@ absl::StatusOr<Manifest> ReadManifest(const std::string& folder) {
     ASSIGN_OR_RETURN(const std::string digest, fields.String("digest"));
     parsed.erase("digest");
     if (hash::HexDigest(parsed.dump()) != digest) {
-      return absl::DataLossError(
-          absl::StrCat(path, " is damaged: it is not what was written; use another checkpoint"));
+      return absl::DataLossError(absl::StrCat(
+          path, " is damaged: its digest differs from the one written; use another checkpoint"));
     }
   }
   return FromJson(io::JsonFields(parsed, path));
@@ -227,8 +227,8 @@ absl::StatusOr<std::string> ReadSideFile(const std::string& folder, const std::s
     if (static_cast<int64_t>(bytes->size()) != file.size_bytes ||
         hash::HexDigest(*bytes) != file.digest) {
       return absl::DataLossError(
-          absl::StrFormat("%s is damaged: it has %d bytes that are not the %d that were written; "
-                          "use another checkpoint",
+          absl::StrFormat("%s is damaged: its size (%d bytes, %d were written) or its digest is "
+                          "wrong; use another checkpoint",
                           path, bytes->size(), file.size_bytes));
     }
     return *std::move(bytes);
@@ -270,7 +270,7 @@ std::string TensorMismatch::ToString() const {
     parts.push_back(absl::StrCat(unexpected.size(), " unexpected: ", FirstFew(unexpected)));
   }
   if (!shapes.empty()) {
-    parts.push_back(absl::StrCat(shapes.size(), " of another shape: ", FirstFew(shapes)));
+    parts.push_back(absl::StrCat(shapes.size(), " with a different shape: ", FirstFew(shapes)));
   }
   return absl::StrJoin(parts, "; ");
 }

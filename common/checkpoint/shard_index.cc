@@ -79,7 +79,7 @@ absl::StatusOr<ShardIndex> ParseIndex(const std::string& text, const std::string
   ASSIGN_OR_RETURN(out.digests.digests, fields.StringList("block_digests"));
   if (out.digests.size_bytes < 0 || out.digests.block_bytes <= 0 ||
       out.digests.block_bytes > (int64_t{1} << 30)) {
-    return fields.Error("size_bytes", "expected sizes of a file and its blocks");
+    return fields.Error("size_bytes", "expected the sizes of a file and its blocks");
   }
   const int64_t blocks = out.digests.size_bytes / out.digests.block_bytes +
                          (out.digests.size_bytes % out.digests.block_bytes != 0 ? 1 : 0);

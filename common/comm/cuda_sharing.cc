@@ -95,7 +95,7 @@ class CudaSharing : public DeviceSharing {
     if (out.handle.size() > kMaxHandleBytes) {
       return absl::InternalError(absl::StrCat(
           "CUDA IPC, memory handle: ", out.handle.size(), " bytes, expected at most ",
-          kMaxHandleBytes, "; leave PYTORCH_CUDA_ALLOC_CONF's expandable_segments off"));
+          kMaxHandleBytes, "; turn off expandable_segments in PYTORCH_CUDA_ALLOC_CONF"));
     }
     out.holder = std::move(holder);
     return out;
@@ -109,7 +109,7 @@ class CudaSharing : public DeviceSharing {
     const auto wanted = static_cast<int64_t>(to.nbytes());
     if (header.size_bytes != wanted) {
       return absl::InternalError(
-          absl::StrCat("CUDA IPC: ", header.size_bytes, " bytes are offered, expected ", wanted));
+          absl::StrCat("CUDA IPC: ", header.size_bytes, " bytes offered, expected ", wanted));
     }
     ASSIGN_OR_RETURN(const void* segment, Map(handle.substr(sizeof(header))));
     Event filled, taken;
@@ -128,7 +128,7 @@ class CudaSharing : public DeviceSharing {
       const cudaError_t state = cudaEventQuery(taken.get());
       if (state != cudaErrorNotReady) return Explain("copy", state);
       if (absl::Now() >= deadline) {
-        return absl::DeadlineExceededError("CUDA IPC: not copied by its deadline");
+        return absl::DeadlineExceededError("CUDA IPC: the copy missed its deadline");
       }
       absl::SleepFor(kPollPause);
     }

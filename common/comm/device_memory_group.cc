@@ -142,7 +142,7 @@ class Ranks {
   absl::Status Begin(Transfer& transfer) {
     if (const absl::Status broken = status(); !broken.ok()) {
       return absl::FailedPreconditionError(
-          absl::StrCat("the group is broken, make a new one; cause: ", broken.message()));
+          absl::StrCat("the group is broken; create a new one; cause: ", broken.message()));
     }
     absl::MutexLock lock(&mu_);
     transfer.what.timeout = timeout_;
@@ -242,8 +242,8 @@ class DeviceMemoryGroup : public ProcessGroup, public KnowsTransport {
 
  private:
   absl::Status None(absl::string_view op) const {
-    return absl::UnimplementedError(
-        absl::StrCat("group ", name(), ": ", op, " in memory of one device; use NCCL"));
+    return absl::UnimplementedError(absl::StrCat(
+        "group ", name(), ": ", op, " is not available in memory of one device; use NCCL"));
   }
 
   // An offer to `to`, or, where that is nobody, bytes from `peer`.
@@ -259,7 +259,7 @@ class DeviceMemoryGroup : public ProcessGroup, public KnowsTransport {
     RETURN_IF_ERROR(CheckTensor(tensor)) << what;
     if (peer < 0 || peer >= size()) return absl::InvalidArgumentError(what + ": no such rank");
     const bool to_itself = peer == rank() && std::string(op) != "broadcast";
-    if (to_itself) return absl::InvalidArgumentError(what + ": a rank sends nothing to itself");
+    if (to_itself) return absl::InvalidArgumentError(what + ": a rank cannot send to itself");
     RETURN_IF_ERROR(to.empty() ? ranks_->Expect(transfer, peer) : ranks_->Offer(transfer, to))
         << what;
     return std::make_unique<DeviceMemoryWork>(ranks_, std::move(transfer));

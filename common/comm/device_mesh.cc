@@ -14,11 +14,11 @@ absl::Status CheckShape(const MeshShape& shape, int rank) {
   const bool positive =
       shape.dp_replicate > 0 && shape.dp_shard > 0 && shape.tp > 0 && shape.sequence > 0;
   if (!positive || shape.dp_shard % shape.sequence != 0 || rank < 0 || rank >= shape.size()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "device mesh: expected positive sizes, sequence dividing dp_shard, and a rank within; "
-        "found dp_replicate ",
-        shape.dp_replicate, ", dp_shard ", shape.dp_shard, ", tp ", shape.tp, ", sequence ",
-        shape.sequence, ", rank ", rank));
+    return absl::InvalidArgumentError(
+        absl::StrCat("device mesh: expected positive sizes, a sequence size that divides dp_shard, "
+                     "and a rank within the mesh; found dp_replicate ",
+                     shape.dp_replicate, ", dp_shard ", shape.dp_shard, ", tp ", shape.tp,
+                     ", sequence ", shape.sequence, ", rank ", rank));
   }
   return absl::OkStatus();
 }

@@ -70,7 +70,7 @@ class GlooGroup : public ProcessGroup, public KnowsTransport {
 
   ~GlooGroup() override {
     // The backend's destructor waits for its queue.
-    if (state_->IsUnderWay()) Abort("the group was destroyed with operations under way");
+    if (state_->IsUnderWay()) Abort("the group was destroyed while operations were in flight");
   }
 
   const std::string& name() const override { return state_->name; }
@@ -188,7 +188,7 @@ class GlooGroup : public ProcessGroup, public KnowsTransport {
 
   absl::Status CheckPeer(int peer) const {
     RETURN_IF_ERROR(CheckRank(peer));
-    if (peer == rank()) return absl::InvalidArgumentError("a rank sends nothing to itself");
+    if (peer == rank()) return absl::InvalidArgumentError("a rank cannot send to itself");
     return absl::OkStatus();
   }
 

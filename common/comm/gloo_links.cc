@@ -88,8 +88,8 @@ absl::Status CheckSymbols() {
   }
   if (called != nullptr && theirs != nullptr && called != theirs) return absl::OkStatus();
   return absl::InternalError(
-      "Gloo cannot be given connections: expected that of LibTorch 2.11, found another, or a "
-      "program that does not export gloo::transport::tcp::Device::connect()");
+      "cannot pass connections to Gloo: expected the Gloo of LibTorch 2.11 in a program that "
+      "exports gloo::transport::tcp::Device::connect()");
 }
 
 std::string Thrown(const std::exception& error) { return FirstLine(error.what()); }
@@ -166,8 +166,9 @@ class DeviceLinks : public GlooLinks {
     }
     if (links == nullptr || !is_pair_of_rank || peer < 0 ||
         peer >= static_cast<int64_t>(links->sockets_.size()) || !links->sockets_[peer].is_open()) {
-      throw std::runtime_error(absl::StrCat("Gloo asks for a connection that it was not given, to ",
-                                            peer, ": expected one of each peer's rank"));
+      throw std::runtime_error(
+          absl::StrCat("Gloo asks for a connection that it was not given, to rank ", peer,
+                       ": expected exactly one connection per peer"));
     }
     links->threads_.emplace_back([fd = links->sockets_[peer].Release(), done = std::move(done)] {
       done(std::make_shared<Socket>(fd), Error::kSuccess);

@@ -74,7 +74,7 @@ absl::StatusOr<std::shared_ptr<GlooState::Issued>> GlooState::Issue(Operation op
     op.deadline = absl::Now() + timeout_;
     if (!broken_.ok()) {
       return absl::FailedPreconditionError(absl::StrCat(
-          Describe(op), ": the group is broken, make a new one; cause: ", broken_.message()));
+          Describe(op), ": the group is broken; create a new one; cause: ", broken_.message()));
     }
     uint32_t tag = 0;
     if (kind == Kind::kSend) tag = sent_[op.peer]++ & kMaxPeerTag;
@@ -103,17 +103,17 @@ absl::StatusOr<std::shared_ptr<GlooState::Issued>> GlooState::Issue(Operation op
 
 absl::Status GlooState::Wait(const Issued& issued) {
   if (!issued.is_message && !AwaitCollective(issued)) {
-    return Explain(issued.op, "it was given up");
+    return Explain(issued.op, "the operation was abandoned");
   }
   try {
     if (issued.work->wait(ToMilliseconds(issued.op.deadline - absl::Now())))
       return absl::OkStatus();
-    // It was called off, maybe when it was done already: then it is known now.
+    // wait() was cancelled, possibly after the work had finished: check once more.
     if (issued.work->wait(milliseconds(1))) return absl::OkStatus();
   } catch (const std::exception& error) {
     return Explain(issued.op, FirstLine(error.what()));
   }
-  return Explain(issued.op, "it was called off");
+  return Explain(issued.op, "the operation was cancelled");
 }
 
 bool GlooState::AwaitCollective(const Issued& issued) const {
@@ -142,11 +142,11 @@ absl::Status GlooState::Explain(const Operation& op, const std::string& what) {
     if (absl::StrContains(broken_.message(), described)) return broken_;
     return absl::Status(
         broken_.code(),
-        absl::StrCat(described, ": ended, for the group broke: ", broken_.message()));
+        absl::StrCat(described, ": ended because the group broke: ", broken_.message()));
   }
   if (absl::Now() >= op.deadline) {
     return BreakLocked(absl::DeadlineExceededError(
-        absl::StrCat(described, ": not done after ", absl::FormatDuration(op.timeout))));
+        absl::StrCat(described, ": not finished after ", absl::FormatDuration(op.timeout))));
   }
   const auto peer = std::find_if(peers_.begin(), peers_.end(), [&](const Peer& watched) {
     return watched.rank == op.peer && !watched.why.empty();

@@ -20,7 +20,7 @@ absl::StatusOr<int> ReadNumber(const GetEnv& get_env, const std::string& name, i
   const std::optional<std::string> text = get_env(name);
   if (!text.has_value()) {
     return absl::InvalidArgumentError(
-        absl::StrCat(name, " is not set; set it, or start by torchrun"));
+        absl::StrCat(name, " is not set; set it, or launch with torchrun"));
   }
   int value = 0;
   if (!absl::SimpleAtoi(*text, &value) || value < least || value > most) {

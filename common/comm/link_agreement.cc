@@ -45,8 +45,7 @@ absl::StatusOr<LinkEntry> Decode(absl::string_view text) {
   }
   if (!known || lines.size() != 5) {
     return absl::FailedPreconditionError(
-        "it does not say what encryption its links shall have; all ranks must run the same "
-        "release");
+        "it does not state the encryption of its links; run the same release on all ranks");
   }
   entry.data_plane.allow_plaintext_nccl = lines[1] == "1";
   entry.data_plane.source = lines[2];
@@ -71,9 +70,9 @@ absl::StatusOr<LinkEntry> ReadEntry(const GroupOptions& options, int rank, Store
   const absl::string_view proof =
       end == std::string::npos ? "" : absl::string_view(found).substr(end + 1);
   if (!security::AreEqual(proof, ProofOf(options, rank, entry))) {
-    return absl::PermissionDeniedError(absl::StrCat(
-        "what the store has of rank ", rank,
-        " is not proven by the group's secret; start all ranks with the same TANDEM_GROUP_SECRET"));
+    return absl::PermissionDeniedError(absl::StrCat("the store's entry of rank ", rank,
+                                                    " is not signed with the group's secret; start "
+                                                    "all ranks with the same TANDEM_GROUP_SECRET"));
   }
   absl::StatusOr<LinkEntry> decoded = Decode(entry);
   RETURN_IF_ERROR(decoded.status()) << absl::StrCat("rank ", rank);
@@ -87,9 +86,9 @@ std::string SettingOf(const LinkEntry& entry) {
 
 absl::Status NoSecretError(const std::string& group, const LinkEntry& own) {
   return absl::FailedPreconditionError(absl::StrCat(
-      "group ", group, ": links between hosts are to be encrypted (", own.data_plane.source,
-      ") and there is no secret to do it by: give all ranks the same TANDEM_GROUP_SECRET, or "
-      "--data-plane-encryption never on a network that nobody else is on"));
+      "group ", group, ": links between hosts must be encrypted (", own.data_plane.source,
+      "), but there is no secret for it: give all ranks the same TANDEM_GROUP_SECRET, or set "
+      "--data-plane-encryption never on a private network"));
 }
 
 absl::Status CheckNccl(const std::string& group, const std::vector<LinkEntry>& entries) {
@@ -100,11 +99,10 @@ absl::Status CheckNccl(const std::string& group, const std::vector<LinkEntry>& e
       if (entries[refuses].data_plane.allow_plaintext_nccl) continue;
       return absl::FailedPreconditionError(absl::StrCat(
           "group ", group, ": ranks 0 and ", rank,
-          " are on different hosts, whose links are to be encrypted, and NCCL sends plaintext; "
-          "rank ",
+          " are on different hosts, whose links must be encrypted, but NCCL sends plaintext; rank ",
           refuses,
-          " does not allow it: give every rank --allow-plaintext-nccl "
-          "(TANDEM_ALLOW_PLAINTEXT_NCCL=1) on a network that nobody else is on"));
+          " does not allow that: on a private network, give every rank --allow-plaintext-nccl "
+          "(TANDEM_ALLOW_PLAINTEXT_NCCL=1)"));
     }
   }
   return absl::OkStatus();
@@ -125,7 +123,7 @@ absl::StatusOr<LinkPlan> PlanLinks(const std::string& group, int rank, bool has_
       return absl::FailedPreconditionError(
           absl::StrCat("group ", group, ": the data plane's encryption is ", SettingOf(entries[0]),
                        " on rank 0 and ", SettingOf(entries[peer]), " on rank ", peer,
-                       "; give all ranks the same --data-plane-encryption and the same TLS"));
+                       "; give all ranks the same --data-plane-encryption and TLS flags"));
     }
     plan.within_place = plan.within_place && entries[peer].place == entries[0].place;
     plan.within_host = plan.within_host && entries[peer].host == entries[0].host;

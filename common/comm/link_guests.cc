@@ -68,13 +68,13 @@ void LinkGuests::Refuse(Guest& guest) {
   ++num_refused_;
   last_refused_ = guest.name;
   telemetry::CountRefusal(telemetry::RefusedAt::kLinks, last_refused_,
-                          "it is no rank of the group, or is there already");
+                          "it is not a rank of the group, or is connected already");
   guest.fd = FileDescriptor();
 }
 
 std::string LinkGuests::Refused() const {
   if (num_refused_ == 0) return "";
-  return absl::StrCat("; refused ", num_refused_, " connections of strangers, the last from ",
+  return absl::StrCat("; refused ", num_refused_, " unknown connections, the last from ",
                       last_refused_);
 }
 

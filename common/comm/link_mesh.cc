@@ -34,7 +34,7 @@ absl::StatusOr<FileDescriptor> ConnectToRank(LinkFamily& family, int rank, int p
   const std::vector<std::string> parts = absl::StrSplit(entry, ' ');
   const std::string nonce = parts.size() == 2 ? absl::HexStringToBytes(parts[1]) : "";
   if (nonce.size() != kSecretBytes) {
-    return absl::UnavailableError(absl::StrCat(what, ": the store has no address of it"));
+    return absl::UnavailableError(absl::StrCat(what, ": the store has no address for it"));
   }
   Greeting greeting;
   greeting.rank = rank;
@@ -130,7 +130,7 @@ absl::StatusOr<std::vector<FileDescriptor>> ConnectMesh(LinkFamily& family, int 
   Door door(family, listener.fd, guests);
   for (int missing = size - 1 - rank; missing > 0;) {
     if (cancelled != nullptr && cancelled()) {
-      return absl::CancelledError("connection of a higher rank: cancelled");
+      return absl::CancelledError("waiting for connections of higher ranks: cancelled");
     }
     if (absl::Now() >= deadline) {
       return absl::DeadlineExceededError(absl::StrCat(

@@ -59,7 +59,8 @@ class LocalFamily : public LinkFamily {
                                          const Cancelled& cancelled) override {
     ASSIGN_OR_RETURN(FileDescriptor fd, NewSocket());
     sockaddr_un to = {};
-    if (address.size() > sizeof(to)) return absl::UnavailableError("its address is too long");
+    if (address.size() > sizeof(to))
+      return absl::UnavailableError("the socket's address is too long");
     std::memcpy(&to, address.data(), address.size());
     while (connect(fd.get(), reinterpret_cast<const sockaddr*>(&to),
                    static_cast<socklen_t>(address.size())) != 0) {
@@ -69,11 +70,12 @@ class LocalFamily : public LinkFamily {
         return absl::CancelledError("local socket: cancelled");
       }
       if (absl::Now() >= deadline) {
-        return absl::DeadlineExceededError("local socket: deadline exceeded in a full queue");
+        return absl::DeadlineExceededError(
+            "local socket: deadline exceeded; the peer's queue is full");
       }
       absl::SleepFor(kQueuePause);
     }
-    if (!IsOurUser(fd)) return absl::UnavailableError("it is another user's");
+    if (!IsOurUser(fd)) return absl::UnavailableError("it belongs to another user");
     return fd;
   }
 
@@ -168,7 +170,7 @@ absl::StatusOr<FileDescriptor> LocalLinks::ReceiveFile(int from, absl::Time dead
   const std::string what = absl::StrCat("taking shared memory from rank ", from);
   RETURN_IF_ERROR(AwaitSocket(links_[from], POLLIN, deadline, cancelled, what));
   ASSIGN_OR_RETURN(auto handed, TakeHanded(from));
-  if (!handed.has_value()) return absl::UnavailableError(absl::StrCat(what, ": found nothing"));
+  if (!handed.has_value()) return absl::UnavailableError(absl::StrCat(what, ": nothing arrived"));
   return std::move(handed->second);
 }
 
@@ -184,11 +186,11 @@ absl::StatusOr<std::optional<std::pair<uint64_t, FileDescriptor>>> LocalLinks::T
   const ssize_t received =
       recvmsg(links_[from].get(), &message.header, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
   if (received < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return std::nullopt;
-  if (received == 0) return absl::UnavailableError(absl::StrCat(what, ": it has ended"));
+  if (received == 0) return absl::UnavailableError(absl::StrCat(what, ": its process has ended"));
   if (received < 0) return SocketError(what);
   const cmsghdr* const control = CMSG_FIRSTHDR(&message.header);
   if (control == nullptr || control->cmsg_type != SCM_RIGHTS) {
-    return absl::UnavailableError(absl::StrCat(what, ": found something else"));
+    return absl::UnavailableError(absl::StrCat(what, ": received no file descriptor"));
   }
   int fd = -1;
   std::memcpy(&fd, CMSG_DATA(control), sizeof(fd));

@@ -190,7 +190,7 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateMeshGroup(const GroupOptions
   if (options.size == 1) return CreateSingleRankGroup(options);
   if (options.size > static_cast<int>(kMaxReduceSources)) {
     return absl::UnimplementedError(
-        absl::StrCat("group ", options.name, ": encrypted groups have up to ", kMaxReduceSources,
+        absl::StrCat("group ", options.name, ": encrypted groups have at most ", kMaxReduceSources,
                      " ranks, found ", options.size));
   }
   absl::StatusOr<std::shared_ptr<SocketEngine>> engine = JoinMesh(options, plan);

@@ -66,8 +66,8 @@ class NcclState {
     absl::MutexLock lock(&mu_);
     CheckDeadlines();
     if (!broken_.ok()) {
-      return absl::FailedPreconditionError(
-          absl::StrCat(what, ": the group is broken, make a new one; cause: ", broken_.message()));
+      return absl::FailedPreconditionError(absl::StrCat(
+          what, ": the group is broken; create a new one; cause: ", broken_.message()));
     }
     try {
       BackendWork work = call(*backend_);
@@ -120,7 +120,7 @@ class NcclState {
       }
       if (absl::Now() >= first.deadline) {
         BreakLocked(
-            absl::DeadlineExceededError(absl::StrCat(first.what, ": not done by its deadline")))
+            absl::DeadlineExceededError(absl::StrCat(first.what, ": not finished by its deadline")))
             .IgnoreError();
       }
       return;
@@ -295,7 +295,7 @@ class NcclGroup : public ProcessGroup, public KnowsTransport {
 
   absl::Status CheckPeer(int peer) const {
     RETURN_IF_ERROR(CheckRank(peer));
-    if (peer == rank()) return absl::InvalidArgumentError("a rank sends nothing to itself");
+    if (peer == rank()) return absl::InvalidArgumentError("a rank cannot send to itself");
     return absl::OkStatus();
   }
 

@@ -5,7 +5,7 @@ namespace tandem::comm {
 
 absl::StatusOr<std::unique_ptr<DeviceSharing>> CreateCudaSharing() {
   return absl::UnimplementedError(
-      "this build shares no device memory; configure it with -DTANDEM_CUDA=ON");
+      "this build cannot share device memory; configure it with -DTANDEM_CUDA=ON");
 }
 
 }  // namespace tandem::comm

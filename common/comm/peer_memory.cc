@@ -27,8 +27,8 @@ absl::StatusOr<const std::byte*> PeerMemory::Borrow(int from, const LentBytes& l
                                                     int64_t size_bytes) {
   const std::string who = absl::StrCat("rank ", from, " lends memory");
   if (lent.magic != kLentBytesMagic || lent.size_bytes != size_bytes || lent.offset < 0) {
-    return absl::InternalError(absl::StrCat(who, ": expected where ", size_bytes,
-                                            " bytes lie, found what is no such place"));
+    return absl::InternalError(absl::StrCat(who, ": expected the location of ", size_bytes,
+                                            " bytes, found an invalid one"));
   }
   auto mapped = mapped_.find({from, lent.segment});
   while (mapped == mapped_.end()) {

@@ -18,7 +18,7 @@ namespace tandem::comm::HWY_NAMESPACE {
 // once.
 constexpr int64_t kBlock = 1024;
 
-// Elements as they lie in memory, and as they are computed with.
+// The element type in memory, and the type of the sums.
 template <typename T>
 struct Same {
   using Stored = T;

@@ -31,7 +31,7 @@ inline absl::StatusOr<ReduceType> ToReduceType(at::ScalarType type) {
       return ReduceType::kInt64;
     default:
       return absl::InvalidArgumentError(
-          absl::StrCat("tensors of ", c10::toString(type), " are not reduced by this group"));
+          absl::StrCat("tensors of ", c10::toString(type), " cannot be reduced by this group"));
   }
 }
 

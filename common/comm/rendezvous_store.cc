@@ -67,7 +67,7 @@ int64_t RendezvousStore::add(const std::string& key, int64_t delta) {
 }
 
 bool RendezvousStore::deleteKey(const std::string&) {
-  C10_THROW_ERROR(NotImplementedError, "the rendezvous store deletes no keys");
+  C10_THROW_ERROR(NotImplementedError, "the rendezvous store cannot delete keys");
 }
 
 bool RendezvousStore::check(const std::vector<std::string>& keys) {
@@ -81,7 +81,7 @@ bool RendezvousStore::check(const std::vector<std::string>& keys) {
 }
 
 int64_t RendezvousStore::getNumKeys() {
-  C10_THROW_ERROR(NotImplementedError, "the rendezvous store counts no keys");
+  C10_THROW_ERROR(NotImplementedError, "the rendezvous store cannot count keys");
 }
 
 void RendezvousStore::wait(const std::vector<std::string>& keys) { wait(keys, timeout_); }

@@ -54,7 +54,7 @@ absl::Status SharedEngine::Meet(absl::Time deadline, const Cancelled& cancelled)
       const RankState state = segment_->rank(peer).state.load();
       if (state == RankState::kAway) away |= Bit(peer);
       if (state == RankState::kAway && (ended & Bit(peer)) != 0) {
-        return absl::UnavailableError(absl::StrCat("rank ", peer, " ended before it had joined"));
+        return absl::UnavailableError(absl::StrCat("rank ", peer, " exited before it joined"));
       }
     }
     if (away == 0) return absl::OkStatus();
@@ -72,7 +72,7 @@ absl::Status SharedEngine::Issue(OperationPtr operation, bool waited_for_at_once
     if (!broken_.ok()) {
       return absl::FailedPreconditionError(
           absl::StrCat(Describe(operation->what),
-                       ": the group is broken, make a new one; cause: ", broken_.message()));
+                       ": the group is broken; create a new one; cause: ", broken_.message()));
     }
     issued_.push_back(operation);
     ++num_under_way_;
@@ -338,7 +338,7 @@ void SharedEngine::LookAtPeers(bool moved, uint64_t left) {
     // A rank that leaves says so before its end of the link closes.
     if ((ended & Bit(peer)) == 0 || segment_->rank(peer).state.load() != RankState::kIn) continue;
     Break(absl::UnavailableError(
-        absl::StrCat(Current(), "rank ", peer, " is gone: its process has ended")));
+        absl::StrCat(Current(), "rank ", peer, " is gone: its process has exited")));
     return;
   }
 }
@@ -352,9 +352,9 @@ void SharedEngine::LookAtDeadlines() {
       const SharedOperation& front = *queue->front();
       std::string why =
           front.waits_for == 0 ? "" : "; waits for " + DescribeRanks(front.waits_for, front);
-      Break(absl::DeadlineExceededError(absl::StrCat(Describe(operation->what), ": not done after ",
-                                                     absl::FormatDuration(operation->what.timeout),
-                                                     why)));
+      Break(absl::DeadlineExceededError(
+          absl::StrCat(Describe(operation->what), ": not finished after ",
+                       absl::FormatDuration(operation->what.timeout), why)));
       return;
     }
   }
@@ -384,7 +384,7 @@ std::string SharedEngine::DescribeRanks(uint64_t ranks, const SharedOperation& o
       const uint64_t count = block.num_notices.load(std::memory_order_acquire);
       if (count <= operation.number) {
         absl::StrAppend(
-            &name, " (which has not entered it",
+            &name, " (which has not reached it",
             count == 0 ? ""
                        : absl::StrCat("; its latest is ",
                                       DescribeNotice(block.notices[(count - 1) % kNoticesOfRank])),
@@ -404,8 +404,9 @@ void SharedEngine::EndAll(const absl::Status& cause) {
       const std::string description = Describe(operation->what);
       Finish(*operation, absl::StartsWith(cause.message(), description)
                              ? cause
-                             : absl::Status(cause.code(), absl::StrCat(description, ": ended, for ",
-                                                                       cause.message())));
+                             : absl::Status(cause.code(),
+                                            absl::StrCat(description,
+                                                         ": ended because of: ", cause.message())));
     }
   }
 }

@@ -38,7 +38,7 @@ class SharedMemoryGroup : public ProcessGroup, public TakingGroup, public KnowsT
   explicit SharedMemoryGroup(std::shared_ptr<SharedEngine> engine) : engine_(std::move(engine)) {}
 
   ~SharedMemoryGroup() override {
-    if (engine_->is_under_way()) Abort("the group was destroyed with operations under way");
+    if (engine_->is_under_way()) Abort("the group was destroyed while operations were in flight");
     engine_->Leave();
   }
 
@@ -257,7 +257,7 @@ class SharedMemoryGroup : public ProcessGroup, public TakingGroup, public KnowsT
 
   absl::Status CheckPeer(int peer) const {
     RETURN_IF_ERROR(CheckRank(peer));
-    if (peer == rank()) return absl::InvalidArgumentError("a rank sends nothing to itself");
+    if (peer == rank()) return absl::InvalidArgumentError("a rank cannot send to itself");
     return absl::OkStatus();
   }
 
@@ -300,7 +300,7 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> Create(const GroupOptions& options
   if (options.size == 1) return CreateSingleRankGroup(options);
   if (options.size > kMaxLocalRanks) {
     return absl::InvalidArgumentError(absl::StrCat("group ", options.name, ": ", options.size,
-                                                   " ranks share memory, expected at most ",
+                                                   " ranks, but shared memory takes at most ",
                                                    kMaxLocalRanks));
   }
   absl::StatusOr<std::shared_ptr<SharedEngine>> engine = Join(options, has_helper);

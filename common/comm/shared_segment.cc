@@ -41,15 +41,15 @@ absl::Status SystemError(const std::string& what) {
 
 absl::StatusOr<FileDescriptor> CreateFileOf(size_t bytes) {
   FileDescriptor file(memfd_create("tandem-group", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!file.is_open()) return SystemError("shared memory cannot be made (memfd_create)");
+  if (!file.is_open()) return SystemError("cannot create shared memory (memfd_create)");
   // All pages now: later there would be no error to return, only a signal.
   if (const int error = posix_fallocate(file.get(), 0, static_cast<off_t>(bytes)); error != 0) {
     errno = error;
-    return SystemError(absl::StrCat("shared memory of ", bytes, " bytes cannot be made"));
+    return SystemError(absl::StrCat("shared memory of ", bytes, " bytes cannot be allocated"));
   }
   // A rank that shrank the file would end the others with SIGBUS.
   if (fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-    return SystemError("shared memory cannot be sealed");
+    return SystemError("cannot seal shared memory");
   }
   return file;
 }

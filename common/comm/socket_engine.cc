@@ -107,7 +107,7 @@ absl::Status SocketEngine::Begin(SocketTask& task) {
   task.what.deadline = absl::Now() + timeout_;
   if (broken_.ok()) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
-      Describe(task), ": the group is broken, make a new one; cause: ", broken_.message()));
+      Describe(task), ": the group is broken; create a new one; cause: ", broken_.message()));
 }
 
 void SocketEngine::Queue(MessagePtr message) {
@@ -151,7 +151,7 @@ absl::Status SocketEngine::Wait(SocketTask& task) {
   if (task.done.load(std::memory_order_acquire)) return task.result;
   absl::MutexLock lock(&mu_);
   const auto out_of_time = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    BreakLocked(absl::DeadlineExceededError(absl::StrCat(Describe(task), ": not done after ",
+    BreakLocked(absl::DeadlineExceededError(absl::StrCat(Describe(task), ": not finished after ",
                                                          absl::FormatDuration(task.what.timeout),
                                                          "; waits for ", MissingRanks(task))));
     return task.result;
@@ -336,13 +336,13 @@ void SocketEngine::Complete(std::deque<MessagePtr>& queue) {
 bool SocketEngine::CheckHeader(const SocketMessage& message) {
   const SocketHeader& header = message.header;
   bool right = header.magic == kMagic && header.bytes == message.what.bytes;
-  // Ranks that disagree on the order of their collectives are told so.
+  // Detects ranks that issue collectives in different orders.
   if (right && message.part_of != nullptr) {
     right = TagOf(header) == message.what.tag.substr(0, sizeof(header.tag) - 1);
   }
   if (right) return true;
   const std::string found = header.magic != kMagic
-                                ? "what is no message"
+                                ? "invalid data"
                                 : absl::StrCat("'", TagOf(header), "' of ", header.bytes, " bytes");
   BreakLocked(absl::InternalError(
       absl::StrCat(Describe(message), ": rank ", message.what.peer, " sends ", found, " instead")));
@@ -351,8 +351,7 @@ bool SocketEngine::CheckHeader(const SocketMessage& message) {
 
 void SocketEngine::LoseConnection(const SocketMessage& message, const absl::Status& error) {
   const absl::string_view means =
-      absl::IsDataLoss(error) ? " is cut off, for the link to it does not carry what was sent: "
-                              : " is gone: ";
+      absl::IsDataLoss(error) ? " is cut off because its link corrupts data: " : " is gone: ";
   BreakLocked(absl::Status(error.code(), absl::StrCat(Describe(message), ": rank ",
                                                       message.what.peer, means, error.message())));
 }
@@ -388,10 +387,11 @@ void SocketEngine::EndAll() {
   const auto end = [&](SocketTask& task) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (task.done.load()) return;
     const std::string description = Describe(task);
-    task.result = absl::StartsWith(broken_.message(), description)
-                      ? broken_
-                      : absl::Status(broken_.code(),
-                                     absl::StrCat(description, ": ended, for ", broken_.message()));
+    task.result =
+        absl::StartsWith(broken_.message(), description)
+            ? broken_
+            : absl::Status(broken_.code(),
+                           absl::StrCat(description, ": ended because of: ", broken_.message()));
     task.done.store(true, std::memory_order_release);
   };
   for (Line& line : lines_) {

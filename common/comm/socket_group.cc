@@ -83,7 +83,7 @@ class SocketGroup : public ProcessGroup, public TakingGroup, public KnowsTranspo
 
   absl::Status NoCollectives(absl::string_view op) const {
     return absl::UnimplementedError(
-        absl::StrCat("group ", name(), ": ", op, ": this group was made for messages alone"));
+        absl::StrCat("group ", name(), ": ", op, ": this group supports messages only"));
   }
 
   absl::StatusOr<std::shared_ptr<SocketMessage>> Message(absl::string_view op, at::Tensor tensor,

@@ -46,7 +46,7 @@ Moved SocketLink::Receive(void* data, int64_t size) {
     const ssize_t n = recv(socket_.get(), data, static_cast<size_t>(size), 0);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) moved.error = SystemError();
-    if (n == 0) moved.error = absl::UnavailableError("it has closed the connection");
+    if (n == 0) moved.error = absl::UnavailableError("the peer closed the connection");
     if (n > 0) moved.bytes = n;
     return moved;
   }

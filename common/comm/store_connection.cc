@@ -145,7 +145,7 @@ absl::Status StoreConnection::Reopen(absl::Time deadline, const Cancelled& cance
   const absl::Status status = Establish(until, cancelled);
   if (status.ok() || absl::IsCancelled(status)) return status;
   return Close(absl::UnavailableError(
-      absl::StrCat("it has closed the connection, and cannot be reached: ", status.message())));
+      absl::StrCat("it closed the connection and cannot be reached again: ", status.message())));
 }
 
 absl::Status StoreConnection::Greet(absl::Time deadline, const Cancelled& cancelled) {
@@ -165,9 +165,9 @@ absl::Status StoreConnection::Greet(absl::Time deadline, const Cancelled& cancel
   RETURN_IF_ERROR(ReadBytes(&echo, sizeof(echo), deadline, cancelled));
   if (echo == ~uint32_t{0} && secret().empty()) {
     return Close(absl::PermissionDeniedError(
-        "it wants the group's secret, and this rank has none: set TANDEM_GROUP_SECRET"));
+        "it requires the group's secret, but this rank has none; set TANDEM_GROUP_SECRET"));
   }
-  if (echo != 42) return Close(absl::FailedPreconditionError("it is no rendezvous store"));
+  if (echo != 42) return Close(absl::FailedPreconditionError("it is not a rendezvous store"));
   return absl::OkStatus();
 }
 
@@ -185,13 +185,13 @@ absl::Status StoreConnection::Prove(absl::Time deadline, const Cancelled& cancel
   std::string proof(kStoreProofBytes, '\0');
   RETURN_IF_ERROR(ReadBytes(proof.data(), proof.size(), deadline, cancelled));
   if (proof == kStoreRefusal) {
-    return Close(absl::PermissionDeniedError(
-        "it refused this rank's secret, which is of another group, of another update, or of one "
-        "that is over"));
+    return Close(
+        absl::PermissionDeniedError("it refused this rank's secret, which belongs to another "
+                                    "group, to another update, or to one that has ended"));
   }
   if (!security::AreEqual(proof, security::Hmac(secret(), {kStoreServer, own, nonce}))) {
-    return Close(
-        absl::PermissionDeniedError("it does not know the group's secret: it is another's"));
+    return Close(absl::PermissionDeniedError(
+        "it does not know the group's secret: it is another group's store"));
   }
   return absl::OkStatus();
 }
@@ -221,7 +221,7 @@ absl::Status StoreConnection::WriteBytes(const std::string& bytes, absl::Time de
                                          const Cancelled& cancelled) {
   for (size_t done = 0; done < bytes.size();) {
     if (const absl::Status status = Poll(POLLOUT, deadline, cancelled); !status.ok()) {
-      // Nothing of it is on the wire: what comes next can follow.
+      // Nothing was sent yet, so the connection stays usable.
       const bool may_go_on = done == 0 && !absl::IsUnavailable(status);
       return may_go_on ? Described(status) : Close(status);
     }
@@ -243,7 +243,7 @@ absl::Status StoreConnection::ReadBytes(void* data, size_t size, absl::Time dead
     if (n > 0)
       done += static_cast<size_t>(n);
     else if (n == 0)
-      return Close(absl::UnavailableError("it has closed the connection"));
+      return Close(absl::UnavailableError("it closed the connection"));
     else if (errno != EAGAIN && errno != EINTR)
       return Close(absl::UnavailableError(std::strerror(errno)));
   }
@@ -289,7 +289,7 @@ absl::StatusOr<bool> StoreConnection::CancelWait() {
   if (answer == kWaitCancelled) return false;
   ASSIGN_OR_RETURN(answer, ReadByte(until, nullptr));
   if (answer == kWaitCancelled) return true;
-  return Close(absl::UnavailableError(absl::StrCat("an answer of ", answer, " to a wait")));
+  return Close(absl::UnavailableError(absl::StrCat("unexpected response ", answer, " to a wait")));
 }
 
 absl::Status StoreConnection::WaitFor(const std::string& key, absl::Time deadline,
@@ -332,7 +332,7 @@ absl::Status StoreConnection::WaitOnce(const std::string& key, absl::Time deadli
   if (!answer.ok()) return explain(answer.status());
   if (*answer == kReady) return absl::OkStatus();
   return explain(
-      Close(absl::UnavailableError(absl::StrCat("an answer of ", *answer, " to a wait"))));
+      Close(absl::UnavailableError(absl::StrCat("unexpected response ", *answer, " to a wait"))));
 }
 
 void StoreConnection::StopWaiting() { eventfd_write(stop_fd_, 1); }

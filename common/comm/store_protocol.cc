@@ -77,7 +77,7 @@ uint64_t StoreProtocol::Connect(std::string name, absl::Time now) {
   client.name = std::move(name);
   client.proven = secret_.empty();
   client.came = client.asked = now;
-  if (!has_room) Refuse(client, "too many others are connected");
+  if (!has_room) Refuse(client, "too many clients are connected");
   return next_id_++;
 }
 
@@ -93,7 +93,7 @@ bool StoreProtocol::EvictStranger() {
     if (progress(*last) == 0) break;
   }
   if (last == nullptr) return false;
-  Refuse(*last, "it had proven nothing yet, and others came");
+  Refuse(*last, "it had not authenticated, and other clients needed its place");
   return true;
 }
 
@@ -146,9 +146,9 @@ absl::Time StoreProtocol::Expire(absl::Time now) {
     if (deadline > now) {
       next = std::min(next, deadline);
     } else if (!client.proven) {
-      Refuse(client, "it proved nothing in time");
+      Refuse(client, "it did not authenticate in time");
     } else if (deadline < client.asked + limits_.idle_time) {
-      Refuse(client, "it left a message unfinished, or an answer unread");
+      Refuse(client, "it left a message unfinished or a response unread");
     } else {
       client.over = true;
     }
@@ -172,7 +172,7 @@ void StoreProtocol::Receive(uint64_t id, absl::string_view bytes, absl::Time now
   Client& client = clients_.at(id);
   if (client.over) return;
   if (!client.proven && client.in.size() + bytes.size() > kMaxStrangerBytes) {
-    return Refuse(client, "it proved nothing and sent much");
+    return Refuse(client, "it sent too much before it authenticated");
   }
   client.in.append(bytes.data(), bytes.size());
   Answer(client, now);
@@ -191,7 +191,7 @@ void StoreProtocol::Answer(Client& client, absl::Time now) {
   while (!client.over && used < client.in.size() && client.out.size() <= kMaxOutput) {
     Reader reader(absl::string_view(client.in).substr(used));
     AnswerOne(reader, client, now);
-    if (reader.wrong()) Refuse(client, "it does not speak as a member");
+    if (reader.wrong()) Refuse(client, "it does not follow the protocol");
     if (!reader.usable()) break;
     used += reader.used();
     client.asked = client.in_since = now;
@@ -218,7 +218,7 @@ void StoreProtocol::Count(Client& client, absl::Time now) {
   client.counted_bytes = bytes;
   if (buffered_bytes_ > limits_.max_buffered_bytes ||
       (!client.proven && client.out.size() > kMaxStrangerBytes)) {
-    Refuse(client, "messages and answers under way take too much memory");
+    Refuse(client, "pending messages and responses take too much memory");
   }
   if (!client.over) return;
   // The others have their room back at once.
@@ -261,7 +261,7 @@ void StoreProtocol::AnswerOne(Reader& reader, Client& client, absl::Time now) {
   if (!client.proven && query != StoreQuery::kValidate && query != StoreQuery::kChallenge &&
       query != StoreQuery::kProve) {
     client.out = kStoreRefusal;
-    return Refuse(client, "it asked without a proof of the group's secret");
+    return Refuse(client, "it asked before it had authenticated");
   }
   switch (query) {
     case StoreQuery::kValidate:

@@ -211,7 +211,7 @@ absl::Status TlsSession::ErrorOf(int result) {
   ERR_clear_error();
   if (socket_error_ != 0) return absl::UnavailableError(std::strerror(socket_error_));
   if (ended_ || kind == SSL_ERROR_ZERO_RETURN) {
-    return absl::UnavailableError("it has closed the connection");
+    return absl::UnavailableError("the peer closed the connection");
   }
   return absl::DataLossError(absl::StrCat("TLS: ", reason == nullptr ? "unknown error" : reason));
 }

@@ -143,7 +143,7 @@ void Merger::MergeYaml(absl::string_view text, const std::string& name) {
     if (documents.empty()) return;  // an empty file states nothing
     if (documents.size() > 1) {
       return AddError(absl::StrCat(name, ":", documents[1].line + 1), "",
-                      "expected one YAML document, found another");
+                      "expected one YAML document, found a second one");
     }
     document = YAML::Load(yaml);
   } catch (const YAML::Exception& e) {

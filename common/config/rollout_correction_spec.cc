@@ -74,7 +74,7 @@ absl::Status SetBounds(const std::string& threshold, RejectionRule* rule) {
     const double low = range.has_low ? range.low : 1.0 / range.high;
     if (low > range.high) {
       return absl::InvalidArgumentError(
-          absl::StrCat("expected a single number from 1, for it means 1/HIGH_HIGH, found \"",
+          absl::StrCat("expected a single number of at least 1, which means 1/HIGH_HIGH, found \"",
                        threshold, "\"; write LOW_HIGH for other bounds"));
     }
     rule->low = std::log(low);
@@ -83,7 +83,7 @@ absl::Status SetBounds(const std::string& threshold, RejectionRule* rule) {
   }
   if (range.has_low) {
     return absl::InvalidArgumentError(
-        absl::StrCat(rule->name, " has a largest value only, found \"", threshold, "\""));
+        absl::StrCat(rule->name, " takes only a largest value, found \"", threshold, "\""));
   }
   rule->low = -std::numeric_limits<double>::infinity();
   rule->high = range.high;

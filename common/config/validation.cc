@@ -115,8 +115,7 @@ void CheckFilterGroups(const v1::RunConfig& config, Checker* check) {
   check->Integer("algorithm.filter_groups.max_num_gen_batches", filter.max_num_gen_batches(), 0);
   check->Integer("data.gen_batch_size", config.data().gen_batch_size(), 0);
   if (config.data().gen_batch_size() > 0 && !filter.enable()) {
-    check->Fail("data.gen_batch_size",
-                "is used with algorithm.filter_groups.enable only, which is false");
+    check->Fail("data.gen_batch_size", "needs algorithm.filter_groups.enable, which is false");
   }
 }
 
@@ -136,7 +135,7 @@ void CheckData(const v1::DataConfig& data, Checker* check) {
   if (data.rejected_key().empty()) check->Fail("data.rejected_key", "expected a key, found \"\"");
   if (data.answer_key().empty()) check->Fail("data.answer_key", "expected a key, found \"\"");
   if (!data.system_prompt().empty() && !data.chat_template()) {
-    check->Fail("data.system_prompt", "is used with data.chat_template only, which is false");
+    check->Fail("data.system_prompt", "needs data.chat_template, which is false");
   }
 }
 
@@ -236,7 +235,7 @@ void CheckTrainer(const v1::TrainerConfig& trainer, Checker* check) {
                  kMaxProcesses);
   if (!trainer.mesh().empty() && trainer.mesh() != "auto") {
     check->Fail("trainer.mesh", absl::StrCat("expected auto or nothing, found \"", trainer.mesh(),
-                                             "\"; a shape is stated in trainer.mesh_shape"));
+                                             "\"; set a shape with trainer.mesh_shape"));
   }
   check->Integer("trainer.memory_megabytes", trainer.memory_megabytes(), 0, kMaxMegabytes);
 }
@@ -293,8 +292,8 @@ void CheckRolloutCorrection(const v1::RolloutCorrectionConfig& correction, Check
   }
   if (correction.bypass_mode() && correction.rollout_is() != v1::ROLLOUT_IS_NONE) {
     check->Fail(section + "rollout_is",
-                "expected none, for with bypass_mode the ratio of the loss is of the rollout's "
-                "probabilities already; set one of the two");
+                "expected none: with bypass_mode the loss's ratio already uses the rollout's "
+                "probabilities; set only one of the two");
   }
 }
 
@@ -327,7 +326,7 @@ void CheckCritic(const v1::RunConfig& config, Checker* check) {
   check->Integer("trainer.critic_warmup", config.trainer().critic_warmup(), 0);
   if (config.trainer().critic_warmup() > 0 &&
       config.algorithm().adv_estimator() != v1::ADV_ESTIMATOR_GAE) {
-    check->Fail("trainer.critic_warmup", "is used with algorithm.adv_estimator gae only");
+    check->Fail("trainer.critic_warmup", "needs algorithm.adv_estimator gae");
   }
 }
 
@@ -350,7 +349,7 @@ void CheckReward(const v1::RewardConfig& reward, Checker* check) {
                      "\"", nearest.empty() ? "" : absl::StrCat("; did you mean '", nearest, "'?")));
   }
   if (reward.name() == "service" && reward.endpoint().empty()) {
-    check->Fail("reward.endpoint", "expected HOST:PORT, for reward.name is service");
+    check->Fail("reward.endpoint", "expected HOST:PORT, because reward.name is service");
   }
   if (!reward.endpoint().empty()) check->Address("reward.endpoint", reward.endpoint());
   check->Seconds("reward.timeout_s", reward.timeout_s());
@@ -367,27 +366,27 @@ void CheckNumerics(const v1::RunConfig& config, Checker* check) {
   for (int i = 0; i < num_dims; ++i) {
     if (trainer.mesh_dim_names(i) == "tp" && trainer.mesh_shape(i) > 1) {
       fail(
-          "needs a trainer.mesh_shape without tensor parallelism, whose sums over ranks have "
-          "another order; set tp to 1");
+          "needs a trainer.mesh_shape without tensor parallelism, which changes the order of sums; "
+          "set tp to 1");
     }
   }
   if (trainer.mesh() == "auto") {
     fail(
-        "needs a mesh without tensor parallelism, which trainer.mesh auto may choose; state "
-        "trainer.mesh_shape, or leave it and trainer.mesh out");
+        "needs a mesh without tensor parallelism, but trainer.mesh auto may choose it; set "
+        "trainer.mesh_shape, or leave both unset");
   }
   if (config.rollout().tensor_model_parallel_size() > 1) {
     fail(
-        "needs rollout.tensor_model_parallel_size 1, for sums over ranks have another order; use "
-        "more rollout.replicas");
+        "needs rollout.tensor_model_parallel_size 1, because tensor parallelism changes the order "
+        "of sums; use more rollout.replicas");
   }
   if (config.model().attn_implementation() == v1::ATTENTION_IMPLEMENTATION_EAGER) {
-    fail("needs model.attn_implementation auto, the attention that the rollout computes");
+    fail("needs model.attn_implementation auto, which the rollout uses");
   }
   if (config.rollout().in_flight() == v1::IN_FLIGHT_POLICY_KEEP_KV) {
     fail(
-        "needs rollout.in_flight abort, wait or keep_recompute: with keep_kv a token is sampled "
-        "from keys of older weights, as the trainer never does");
+        "needs rollout.in_flight abort, wait or keep_recompute: with keep_kv, tokens attend to "
+        "keys of older weights, which the trainer never computes");
   }
 }
 
@@ -409,11 +408,10 @@ std::vector<std::string> FindInvalidValues(const v1::RunConfig& config, const Pl
   CheckNumerics(config, &check);
   const int64_t longest = config.data().max_prompt_length() + config.rollout().max_tokens();
   if (config.rollout().max_model_len() > 0 && longest > config.rollout().max_model_len()) {
-    check.Fail(
-        "rollout.max_model_len",
-        absl::StrFormat("expected at least data.max_prompt_length + rollout.max_tokens = %d, "
-                        "found %d; 0 takes what the model can",
-                        longest, config.rollout().max_model_len()));
+    check.Fail("rollout.max_model_len",
+               absl::StrFormat("expected at least data.max_prompt_length + rollout.max_tokens = "
+                               "%d, found %d; 0 takes the model's maximum",
+                               longest, config.rollout().max_model_len()));
   }
   return check.Take();
 }
@@ -425,7 +423,7 @@ absl::Status CheckFiles(const v1::RunConfig& config, const FileNeeds& needs, con
     for (const std::string& file : files) {
       std::error_code error;
       if (!std::filesystem::is_regular_file(file, error)) {
-        check.Fail(key, absl::StrCat("no file ", file, " (relative paths begin at the working ",
+        check.Fail(key, absl::StrCat("no file ", file, " (relative paths start at the working ",
                                      "directory)"));
       }
     }

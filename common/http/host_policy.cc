@@ -108,7 +108,7 @@ absl::StatusOr<HostPolicy> HostPolicy::Make(const net::HostPort& listen,
     const std::string lower = absl::AsciiStrToLower(absl::StripAsciiWhitespace(name));
     if (!IsName(absl::StripPrefix(lower, "."))) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "http-allow-host: expected a host name without scheme and port, found \"", name, "\""));
+          "http-allow-host: expected a host name, without scheme or port, found \"", name, "\""));
     }
     if (lower.front() == '.') {
       out.suffixes_.push_back(lower);
@@ -139,7 +139,7 @@ std::optional<Error> HostPolicy::CheckHost(const Request& request) const {
   const std::optional<Authority> host = ParseAuthority(*header);
   if (host.has_value() && (IsOurs(host->host) || IsListed(host->host))) return std::nullopt;
   return Error{421, "HOST_NOT_ALLOWED",
-               absl::StrCat("this server does not answer to the name \"", header->substr(0, 253),
+               absl::StrCat("this server does not serve the host name \"", header->substr(0, 253),
                             "\"; use its IP address, or allow the name with --http-allow-host")};
 }
 

@@ -11,9 +11,8 @@ void AddHttpFlags(CLI::App& app) {
   app.add_option_function<std::string>(
          "--http-allow-host",
          [](const std::string& names) { setenv(kAllowHostVariable, names.c_str(), 1); },
-         std::string("Names, with commas between them, that the HTTP ports answer to beside IP "
-                     "addresses and names of the local network; .example.org stands for all below "
-                     "it. Or ") +
+         std::string("Comma-separated host names that the HTTP ports accept besides IP addresses "
+                     "and names of the local network; .example.org includes its subdomains. Or ") +
              kAllowHostVariable)
       ->type_name("NAME,...");
 }

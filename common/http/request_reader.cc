@@ -65,7 +65,7 @@ RequestReader::State RequestReader::ReadHead() {
   std::optional<std::string> path =
       PercentDecode(absl::string_view(target).substr(0, query), /*plus_is_space=*/false);
   if (!path.has_value() || (path->rfind('/', 0) != 0 && *path != "*")) {
-    return Fail(400, "BAD_REQUEST", "expected a path that begins with / as the request's target");
+    return Fail(400, "BAD_REQUEST", "expected a request target that is a path beginning with /");
   }
   request_.path = *std::move(path);
   if (query < target.size()) request_.query = target.substr(query + 1);
@@ -80,8 +80,8 @@ bool RequestReader::ExpectBody(size_t max_bytes) {
   parser.get().body().max_bytes = max_bytes;
   if (const auto length = parser.content_length(); length && *length > max_bytes) {
     Fail(413, "REQUEST_TOO_LARGE",
-         absl::StrCat("the request's body has ", *length, " bytes; at most ", max_bytes,
-                      " are taken; send several requests"));
+         absl::StrCat("the request's body has ", *length, " bytes; the limit is ", max_bytes,
+                      " bytes; send several requests"));
     return false;
   }
   state_ = State::kBody;
@@ -123,7 +123,7 @@ RequestReader::State RequestReader::Feed(std::string_view bytes) {
                              " bytes; send several requests"));
   }
   if (error) {
-    return Fail(400, "BAD_REQUEST", absl::StrCat("not a request of HTTP/1.1: ", error.message()));
+    return Fail(400, "BAD_REQUEST", absl::StrCat("not an HTTP/1.1 request: ", error.message()));
   }
   if (parser.is_done()) {
     request_.body = std::exchange(parser.get().body().text, {});

@@ -57,7 +57,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Options& options, Ha
     out->impl_ = std::make_unique<Impl>(Fit(options.limits), std::move(policy), handler,
                                         std::move(listener));
   } catch (const std::exception& error) {
-    return absl::UnavailableError(absl::StrCat("no loop for the port: ", error.what()));
+    return absl::UnavailableError(
+        absl::StrCat("cannot create an event loop for the port: ", error.what()));
   }
   return out;
 }

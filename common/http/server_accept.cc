@@ -47,7 +47,7 @@ void Server::Impl::Run() {
       if (!accept_armed_ && !stopping_) ArmAccept();
       io_.run();
     } catch (const std::exception& error) {
-      telemetry::LogError("an HTTP server's loop met an exception", {{"error", error.what()}});
+      telemetry::LogError("exception in an HTTP server's event loop", {{"error", error.what()}});
     }
   }
 }
@@ -111,7 +111,7 @@ void Server::Impl::AcceptSome() {
     }
     if (errno == EAGAIN || errno == EWOULDBLOCK) break;
     if (!net::IsOutOfDescriptors(errno)) continue;  // this one has gone
-    // Descriptors are short: the spare ones first, then those of connections that wait.
+    // Out of descriptors: free the spare ones first, then those of waiting connections.
     if (spares_.Release() || MakeRoom()) continue;
     // Nothing to free here. Without a pause the loop would spin over the same error.
     accept_timer_.expires_after(kAcceptPause);
@@ -129,7 +129,7 @@ void Server::Impl::Evict(const Pointer& victim) {
   ++num_evicted_;
   if (absl::Now() - last_line_ > kBetweenLines) {
     last_line_ = absl::Now();
-    telemetry::LogWarning("HTTP connections were closed to make room",
+    telemetry::LogWarning("HTTP connections closed to make room",
                           {{"connections", std::exchange(num_evicted_, 0)},
                            {"max_connections", limits_.max_connections}});
   }
@@ -160,8 +160,8 @@ void Server::Impl::Admit(Accepted accepted) {
   table_.Add(connection);
   Guard(connection, [&] {
     SetDeadline(connection, limits_.head_timeout);
-    // Where the loop lags behind newcomers, a short request has arrived by now, and is on its way
-    // before the next of them could take its place.
+    // If the loop lags behind new connections, a short request has already arrived: handle it
+    // before a newer connection can take its place.
     OnInput(connection);
   });
 }
@@ -198,8 +198,8 @@ void Server::Impl::SetDeadline(const Pointer& connection, absl::Duration after) 
 
 void Server::Impl::OnDeadline(const Pointer& connection) {
   if (connection->phase == Phase::kReading && connection->reader.started()) {
-    Refuse(connection,
-           {408, "REQUEST_TIMEOUT", "the request was not complete in time; send it at once"});
+    Refuse(connection, {408, "REQUEST_TIMEOUT",
+                        "the request did not arrive completely in time; send it without pauses"});
   } else if (connection->phase != Phase::kServing) {
     Close(connection);
   }

@@ -102,7 +102,7 @@ void Server::Impl::Guard(const Pointer& connection, const Step& step) {
   try {
     step();
   } catch (const std::exception& error) {
-    telemetry::LogError("an HTTP connection met an exception", {{"error", error.what()}});
+    telemetry::LogError("exception in an HTTP connection", {{"error", error.what()}});
     Close(connection);
   }
 }

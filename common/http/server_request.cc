@@ -18,7 +18,7 @@ using boost::asio::ip::tcp;
 
 constexpr char kContinue[] = "HTTP/1.1 100 Continue\r\n\r\n";
 
-Error Failure() { return {500, "INTERNAL", "the request met an error here; see the server's log"}; }
+Error Failure() { return {500, "INTERNAL", "internal error; see the server's log"}; }
 
 }  // namespace
 
@@ -75,7 +75,7 @@ std::optional<Error> Server::Impl::CheckLane(const Connection& connection) const
   if (!full && table_.CountSlow(connection.client) < PerAddress(places)) return std::nullopt;
   return Error{429, "TOO_MANY_REQUESTS",
                absl::StrCat("expected at most ", full ? places : PerAddress(places),
-                            full ? " requests at once" : " requests of one address at once",
+                            full ? " requests at once" : " requests at once from one address",
                             "; try again later")};
 }
 
@@ -90,7 +90,7 @@ bool Server::Impl::AdmitHead(const Pointer& connection) {
   try {
     admission = handler_.Admit(head);
   } catch (const std::exception& error) {
-    telemetry::LogError("an HTTP request met an exception", {{"error", error.what()}});
+    telemetry::LogError("exception in an HTTP request", {{"error", error.what()}});
     return refuse(Failure());
   }
   std::optional<Error> foreign = policy_.CheckOrigin(head);
@@ -139,19 +139,19 @@ void Server::Impl::Dispatch(const Pointer& connection) {
   };
   if ((connection->slow ? slow_ : quick_).Submit(task)) return;
   exchange->ReleaseBody();
-  Refuse(connection, {503, "SERVER_BUSY", "no thread for the request; try again later"});
+  Refuse(connection, {503, "SERVER_BUSY", "no thread available for the request; try again later"});
 }
 
 void Server::Impl::ServeOnWorker(Exchange& exchange) const {
   try {
     handler_.Serve(exchange);
   } catch (const std::exception& error) {
-    telemetry::LogError("an HTTP request met an exception", {{"method", exchange.request().method},
-                                                             {"path", exchange.request().path},
-                                                             {"error", error.what()}});
+    telemetry::LogError("exception in an HTTP request", {{"method", exchange.request().method},
+                                                         {"path", exchange.request().path},
+                                                         {"error", error.what()}});
     exchange.reply().reset();
   } catch (...) {
-    telemetry::LogError("an HTTP request met an exception",
+    telemetry::LogError("exception in an HTTP request",
                         {{"method", exchange.request().method}, {"path", exchange.request().path}});
     exchange.reply().reset();
   }

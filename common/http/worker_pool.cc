@@ -18,7 +18,7 @@ bool WorkerPool::Submit(std::function<void()> task) {
     try {
       threads_.emplace_back([this] { Run(); });
     } catch (const std::system_error& error) {
-      telemetry::LogWarning("no thread for a request", {{"error", error.what()}});
+      telemetry::LogWarning("no thread available for a request", {{"error", error.what()}});
     }
   }
   if (threads_.empty()) return false;
@@ -43,9 +43,9 @@ void WorkerPool::Run() {
     try {
       task();
     } catch (const std::exception& error) {
-      telemetry::LogError("a task ended with an exception", {{"error", error.what()}});
+      telemetry::LogError("a task threw an exception", {{"error", error.what()}});
     } catch (...) {
-      telemetry::LogError("a task ended with an exception", {});
+      telemetry::LogError("a task threw an exception", {});
     }
     mu_.Lock();
   }

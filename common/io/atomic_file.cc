@@ -55,7 +55,7 @@ void AtomicFile::Discard() {
 absl::Status AtomicFile::Append(absl::string_view bytes) {
   if (temporary_path_.empty() || failed_) {
     return absl::FailedPreconditionError(
-        absl::StrCat(path_, ": appended to after Commit() or after a failed write"));
+        absl::StrCat(path_, ": Append() after Commit() or after a failed write"));
   }
   if (absl::Status status = WriteAll(fd_.get(), bytes, path_); !status.ok()) {
     failed_ = true;
@@ -72,7 +72,7 @@ absl::Status AtomicFile::Append(absl::Span<const std::byte> bytes) {
 absl::Status AtomicFile::Commit() {
   if (temporary_path_.empty() || failed_) {
     return absl::FailedPreconditionError(
-        absl::StrCat(path_, ": committed twice, or after a failed write"));
+        absl::StrCat(path_, ": Commit() called twice, or after a failed write"));
   }
   failed_ = true;  // until the rename is done
   if (::fsync(fd_.get()) != 0) return ErrnoStatus(path_, "sync");

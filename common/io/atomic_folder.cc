@@ -44,13 +44,16 @@ absl::Status CheckReplaceable(const std::string& path, const FolderKind* replace
   if (error) return absl::ErrnoToStatus(error.value(), absl::StrCat(path, ": cannot list"));
   if (first == fs::directory_iterator()) return absl::OkStatus();
   if (replaces == nullptr) {
-    return absl::AlreadyExistsError(absl::StrCat(
-        path, ": expected no folder or an empty one, found files; remove it or choose another"));
+    return absl::AlreadyExistsError(
+        absl::StrCat(path,
+                     ": expected no folder or an empty one, found files; remove the folder or "
+                     "choose another path"));
   }
   if (replaces->is_one(path)) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
-      path, ": expected ", replaces->name, " to replace, an empty folder or none; found ",
-      first->path().filename().string(), " in what is none; move it away or choose another path"));
+      path, ": expected ", replaces->name, " to replace, an empty folder or no folder; found ",
+      first->path().filename().string(),
+      " in a folder of another kind; move it away or choose another path"));
 }
 
 absl::StatusOr<AtomicFolder> AtomicFolder::Create(const std::string& path,
@@ -86,7 +89,7 @@ AtomicFolder::~AtomicFolder() {
 
 absl::Status AtomicFolder::Commit() {
   if (temporary_path_.empty()) {
-    return absl::FailedPreconditionError(absl::StrCat(path_, ": committed twice"));
+    return absl::FailedPreconditionError(absl::StrCat(path_, ": Commit() called twice"));
   }
   RETURN_IF_ERROR(SyncFolder(temporary_path_));
   const std::string parent = ParentFolder(path_);
@@ -106,7 +109,7 @@ absl::Status AtomicFolder::Commit() {
     if (::rename(temporary_path_.c_str(), path_.c_str()) != 0) {
       absl::Status status = ErrnoStatus(path_, "replace");
       if (::rename(aside.c_str(), path_.c_str()) != 0) {
-        return AtPlace(absl::StrCat("the old folder is now ", aside), std::move(status));
+        return AtPlace(absl::StrCat("the old folder was moved to ", aside), std::move(status));
       }
       return status;
     }

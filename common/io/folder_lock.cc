@@ -64,8 +64,8 @@ absl::Status HeldBy(const std::string& folder, const std::string& record_text) {
   const absl::StatusOr<LockRecord> record = ParseLockRecord(record_text, folder);
   return absl::FailedPreconditionError(
       absl::StrCat(folder, " is in use by ",
-                   record.ok() ? Describe(*record) : "a process that has not said yet who it is",
-                   "; wait for its end, stop it, or give this run another run_dir"));
+                   record.ok() ? Describe(*record) : "a process that has not identified itself yet",
+                   "; wait until it ends, stop it, or give this run another run_dir"));
 }
 
 // Evidence that a holder renews its lock.
@@ -113,17 +113,16 @@ class FolderLock::Holder {
     if (::fstat(fd_.get(), &held) != 0) return ErrnoStatus(path_, "stat");
     if (::stat(path_.c_str(), &found) != 0) {
       if (errno != ENOENT && errno != ENOTDIR) return ErrnoStatus(path_, "stat");
-      return absl::NotFoundError(absl::StrCat(
-          folder_, " was removed, moved or emptied while this run wrote into it (", path_,
-          " is gone); what it held is lost to this run. Start the run again, and leave its folder "
-          "in place"));
+      return absl::NotFoundError(
+          absl::StrCat(folder_, " was removed, moved or emptied while this run used it (", path_,
+                       " is gone), and its contents are lost. Start the run again, and leave its "
+                       "folder in place"));
     }
     if (AreSame(held, found)) return absl::OkStatus();
-    return absl::FailedPreconditionError(
-        absl::StrCat(path_,
-                     " is another file than this run locked: the folder was replaced, or "
-                     "another process has taken it over; this run ends so as not to mix its "
-                     "files with others'"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        path_,
+        " is not the file that this run locked: the folder was replaced, or another process took "
+        "it over. This run stops, so that two runs do not mix their files"));
   }
 
  private:
@@ -169,7 +168,8 @@ absl::StatusOr<bool> GoesOn(const std::string& folder, const LockRecord& record,
   if (same_kernel && record.pid_namespace == own.pid_namespace) return IsRunning(record);
   if (options.note) {
     options.note(absl::StrCat(folder, ": found the lock of ", Describe(record), "; watching for ",
-                              absl::FormatDuration(options.patience), " whether that goes on"));
+                              absl::FormatDuration(options.patience),
+                              " to see whether its holder is alive"));
   }
   return IsRenewed(absl::StrCat(folder, "/", kLockFile), options);
 }
@@ -218,7 +218,7 @@ absl::StatusOr<FolderLock> FolderLock::Acquire(const std::string& folder, const 
                        GoesOn(folder, *record, locked == Locked::kYes, options));
       if (goes_on) return HeldBy(folder, left);
       if (options.note) {
-        options.note(absl::StrCat(folder, ": takes over the lock of ", Describe(*record),
+        options.note(absl::StrCat(folder, ": taking over the lock of ", Describe(*record),
                                   ", which has ended"));
       }
     }
@@ -232,14 +232,14 @@ absl::StatusOr<FolderLock> FolderLock::Acquire(const std::string& folder, const 
       ASSIGN_OR_RETURN(const std::string present, ReadRecord(fd.get(), path));
       if (present != own) return HeldBy(folder, present);
       if (options.note) {
-        options.note(absl::StrCat(folder, ": its file system has no locks; ", kLockFile,
-                                  " alone keeps other runs out"));
+        options.note(absl::StrCat(folder, ": its file system does not support locks; only ",
+                                  kLockFile, " keeps other runs out"));
       }
     }
     return FolderLock(std::make_unique<Holder>(folder, std::move(fd), options.renewal));
   }
   return absl::UnavailableError(
-      absl::StrCat(path, ": locked and released again and again; is it removed by others?"));
+      absl::StrCat(path, ": the lock file keeps disappearing; does another program remove it?"));
 }
 
 }  // namespace tandem::io

@@ -169,7 +169,7 @@ absl::Status JsonlWriter::Append(const json& object) {
   absl::Status status = WriteAll(fd_.get(), ToJsonLine(object), path_);
   // Half a line would spoil the next one too. If even this fails, the next Open() repairs it.
   if (!status.ok() && ::ftruncate(fd_.get(), before.st_size) != 0) {
-    return AtPlace("half a line is left", std::move(status));
+    return AtPlace("an incomplete line is left", std::move(status));
   }
   return status;
 }

@@ -77,7 +77,7 @@ absl::StatusOr<LockRecord> ParseLockRecord(absl::string_view text, const std::st
   ASSIGN_OR_RETURN(record.pid_namespace, fields.String("pid_namespace"));
   ASSIGN_OR_RETURN(record.boot_id, fields.String("boot_id"));
   ASSIGN_OR_RETURN(record.since, fields.String("since"));
-  if (record.pid <= 0) return fields.Error("pid", "expected the id of a process");
+  if (record.pid <= 0) return fields.Error("pid", "expected a process id");
   return record;
 }
 

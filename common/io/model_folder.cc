@@ -38,7 +38,7 @@ absl::StatusOr<ShardTensors> ReadIndex(const std::string& index_path) {
     if (name.empty() || name.find('/') != std::string::npos || name.front() == '.') {
       return weight_map.Error(
           tensor,
-          absl::StrCat("expected a file's name in the same folder, found ", Describe(file)));
+          absl::StrCat("expected the name of a file in the same folder, found ", Describe(file)));
     }
     shards[name].push_back(tensor);
   }
@@ -96,9 +96,9 @@ absl::Status ModelFolder::OpenSharded(const std::string& index_path) {
     ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::Open(absl::StrCat(path_, "/", name)));
     for (const std::string& tensor : tensors) {
       if (file.Contains(tensor)) continue;
-      return absl::NotFoundError(absl::StrCat(file.path(), ": tensor \"", tensor,
-                                              "\" is not in this file, though ", index_path,
-                                              " says so; download both again or fix weight_map"));
+      return absl::NotFoundError(
+          absl::StrCat(file.path(), ": tensor \"", tensor, "\" is not in this file, but ",
+                       index_path, " lists it there; download both files again or fix weight_map"));
     }
     files_.push_back(std::move(file));
     const std::set<absl::string_view> wanted(tensors.begin(), tensors.end());

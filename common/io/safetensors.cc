@@ -28,15 +28,16 @@ absl::StatusOr<SafetensorsHeader> ReadHeader(absl::Span<const std::byte> file,
   }
   const uint64_t header_bytes = ReadLittleEndian64(file);
   if (header_bytes > static_cast<uint64_t>(kMaxSafetensorsHeaderBytes)) {
-    return absl::DataLossError(absl::StrCat(
-        "expected a safetensors file with a header of at most ", kMaxSafetensorsHeaderBytes,
-        " bytes, found one that claims ", header_bytes, "; it is damaged or of another format"));
+    return absl::DataLossError(absl::StrCat("expected a safetensors file with a header of at most ",
+                                            kMaxSafetensorsHeaderBytes,
+                                            " bytes, found one that states ", header_bytes,
+                                            "; the file is damaged or has another format"));
   }
   const int64_t available = file_bytes - kSafetensorsLengthBytes;
   if (static_cast<int64_t>(header_bytes) > available) {
     return absl::DataLossError(absl::StrCat("expected a header of ", header_bytes, " bytes, found ",
                                             available,
-                                            "; the file is cut short: copy or download it again"));
+                                            "; the file is truncated: copy or download it again"));
   }
   *data_begin = kSafetensorsLengthBytes + static_cast<int64_t>(header_bytes);
   const absl::string_view text(reinterpret_cast<const char*>(file.data()) + kSafetensorsLengthBytes,

@@ -180,7 +180,7 @@ absl::Status CheckRanges(const std::vector<TensorInfo>& tensors, int64_t data_by
   for (const TensorInfo& tensor : tensors) {
     const std::string range = absl::StrCat("[", tensor.begin, ", ", tensor.end, ")");
     if (tensor.end < tensor.begin) {
-      return Bad(tensor, absl::StrCat("data_offsets ", range, " end before they begin"));
+      return Bad(tensor, absl::StrCat("data_offsets ", range, " ends before it begins"));
     }
     absl::StatusOr<int64_t> expected = TensorBytes(tensor.dtype, tensor.shape);
     if (!expected.ok()) return Bad(tensor, std::string(expected.status().message()));
@@ -191,24 +191,24 @@ absl::Status CheckRanges(const std::vector<TensorInfo>& tensors, int64_t data_by
                               "], found data_offsets ", range, " of ", tensor.end - tensor.begin));
     }
     if (tensor.end > data_bytes) {
-      return Bad(tensor,
-                 absl::StrCat("data_offsets ", range, " lie outside the file's ", data_bytes,
-                              " bytes of data; the file is cut short or its header lies: "
-                              "copy or download it again"));
+      return Bad(tensor, absl::StrCat("data_offsets ", range, " is outside the file's ", data_bytes,
+                                      " bytes of data; the file is truncated or its header is "
+                                      "wrong: copy or download it again"));
     }
     if (tensor.begin < covered) {
-      return Bad(tensor, absl::StrCat("data_offsets ", range, " overlap those of tensor ",
+      return Bad(tensor, absl::StrCat("data_offsets ", range, " overlaps that of tensor ",
                                       Quoted(previous->name), ", which end at ", covered));
     }
     if (tensor.begin > covered) {
-      return Bad(tensor, absl::StrCat("data_offsets ", range, " leave a gap after byte ", covered));
+      return Bad(tensor,
+                 absl::StrCat("data_offsets ", range, " leaves a gap after byte ", covered));
     }
     covered = tensor.end;
     previous = &tensor;
   }
   if (covered != data_bytes) {
     return absl::DataLossError(absl::StrCat(
-        "expected ", covered, " bytes of data, as the header says, found ", data_bytes));
+        "expected ", covered, " bytes of data, as stated in the header, found ", data_bytes));
   }
   return absl::OkStatus();
 }

@@ -34,7 +34,7 @@ absl::StatusOr<std::string> HeaderBytes(const std::vector<TensorDeclaration>& te
     }
   } catch (const std::exception& error) {
     return absl::InvalidArgumentError(
-        absl::StrCat("a tensor's name or the metadata is no UTF-8: ", error.what()));
+        absl::StrCat("a tensor's name or the metadata is not valid UTF-8: ", error.what()));
   }
   text += "}";
   text.append((8 - text.size() % 8) % 8, ' ');
@@ -59,10 +59,9 @@ absl::StatusOr<SafetensorsWriter> SafetensorsWriter::Create(
   for (const TensorDeclaration& tensor : tensors) {
     const std::string place = absl::StrCat(path, ": tensor \"", tensor.name, "\"");
     if (tensor.name.empty() || tensor.name == "__metadata__" || !names.insert(tensor.name).second) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(place,
-                       ": expected a name of its own, found one that is empty, reserved or "
-                       "declared before"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          place,
+          ": expected a unique name, found one that is empty, reserved or already declared"));
     }
     absl::StatusOr<int64_t> bytes = TensorBytes(tensor.dtype, tensor.shape);
     if (!bytes.ok()) return AtPlace(place, bytes.status());

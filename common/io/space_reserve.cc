@@ -18,7 +18,7 @@ namespace {
 
 absl::StatusOr<int64_t> FreeBytes(const std::string& folder) {
   struct statvfs info;
-  if (::statvfs(folder.c_str(), &info) != 0) return ErrnoStatus(folder, "ask for its free space");
+  if (::statvfs(folder.c_str(), &info) != 0) return ErrnoStatus(folder, "query its free space");
   int64_t bytes = 0;
   if (__builtin_mul_overflow(static_cast<int64_t>(info.f_bavail),
                              static_cast<int64_t>(info.f_frsize), &bytes)) {
@@ -77,7 +77,8 @@ absl::Status SpaceReserve::Lacking() const {
   ASSIGN_OR_RETURN(const int64_t free_bytes, FreeBytes(folder_));
   return absl::ResourceExhaustedError(
       absl::StrCat(folder_, ": ", purpose_, " needs ", size_bytes_, " bytes and ", free_bytes,
-                   " are free to this user; free more, raise the quota, or set run_dir elsewhere"));
+                   " are available to this user; free some space, raise the quota, or set run_dir "
+                   "to another disk"));
 }
 
 }  // namespace tandem::io

@@ -271,7 +271,7 @@ absl::StatusOr<std::unique_ptr<DeviceAttention>> CreateCudaAttention(const Paged
   const PagedKvCacheOptions& o = cache.options();
   if (!o.device.is_cuda() || !o.device.has_index()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "the KV cache should lie on a CUDA device with its index, found ", o.device.str()));
+        "expected the KV cache on a CUDA device with an index, found ", o.device.str()));
   }
   if (o.head_dim > cuda::kMaxPlainHeadDim) {
     return absl::UnimplementedError(

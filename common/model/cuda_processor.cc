@@ -17,7 +17,7 @@ absl::StatusOr<std::string> ProcessorOf(at::Device device) {
     return absl::StrCat(gpu->name, ", compute capability ", gpu->major, ".", gpu->minor);
   } catch (const std::exception& error) {
     return absl::UnavailableError(
-        absl::StrCat(device.str(), " cannot be asked what it is: ", comm::FirstLine(error.what())));
+        absl::StrCat(device.str(), " cannot be queried: ", comm::FirstLine(error.what())));
   }
 }
 

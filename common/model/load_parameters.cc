@@ -81,8 +81,7 @@ absl::Status LoadParameters(const io::ModelFolder& folder, const ParameterTable&
   const ParameterMismatch mismatch = CompareParameters(table, folder);
   if (!mismatch.empty()) {
     return absl::FailedPreconditionError(absl::StrCat(
-        folder.path(),
-        ": the tensors are not those that config.json describes: ", mismatch.ToString()));
+        folder.path(), ": the tensors do not match config.json: ", mismatch.ToString()));
   }
   for (const ParameterTable::SegmentRef ref : table.segments()) {
     if (IsNewHead(table, ref, folder)) continue;

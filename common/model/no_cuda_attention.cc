@@ -8,7 +8,7 @@ absl::StatusOr<std::unique_ptr<DeviceAttention>> CreateCudaAttention(const Paged
                                                                      int64_t num_heads) {
   return absl::UnimplementedError(
       absl::StrCat("attention on ", cache.options().device.str(),
-                   ": this build computes on CPUs only; configure it with -DTANDEM_CUDA=ON"));
+                   ": this build supports CPUs only; configure it with -DTANDEM_CUDA=ON"));
 }
 
 }  // namespace tandem::model

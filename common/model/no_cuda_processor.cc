@@ -7,10 +7,8 @@ namespace tandem::model {
 
 absl::StatusOr<std::string> ProcessorOf(at::Device device) {
   if (device.is_cpu()) return kernels::InstructionSets();
-  return absl::UnimplementedError(
-      absl::StrCat(device.str(),
-                   ": this build computes on CPUs only; configure it with "
-                   "-DTANDEM_CUDA=ON"));
+  return absl::UnimplementedError(absl::StrCat(
+      device.str(), ": this build supports CPUs only; configure it with -DTANDEM_CUDA=ON"));
 }
 
 }  // namespace tandem::model

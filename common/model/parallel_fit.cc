@@ -10,7 +10,7 @@ absl::Status CheckEnough(int size, const char* what, int64_t count) {
   if (size <= count) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("tensor parallelism over ", size, " ranks: the model has ", count, " ", what,
-                   ", and each rank needs at least one; use at most ", count, " ranks"));
+                   ", but each rank needs at least one; use at most ", count, " ranks"));
 }
 
 absl::Status CheckHeads(const AttentionSpec& spec, int size, KvHeadCopies copies) {
@@ -25,7 +25,7 @@ absl::Status CheckHeads(const AttentionSpec& spec, int size, KvHeadCopies copies
   return absl::InvalidArgumentError(absl::StrCat(
       "tensor parallelism over ", size, " ranks: ", most, " of them would share one of ",
       spec.num_kv_heads, " key-value heads, which ", heads_of_each,
-      " query heads read, and each rank needs at least one; use at most ",
+      " query heads read, but each rank needs at least one; use at most ",
       heads_of_each * spec.num_kv_heads, " ranks"));
 }
 
@@ -39,8 +39,8 @@ absl::Status CheckSequences(const AttentionSpec& spec, TensorParallel parallel, 
   return absl::InvalidArgumentError(absl::StrCat(
       "sequence parallelism over ", ranks, " ranks: ", heads, " query heads and ", kv_heads,
       " key-value heads", parallel.size > 1 ? absl::StrCat(" of tensor rank ", parallel.rank) : "",
-      " cannot be split over them; use a size that divides the query heads, and that divides the "
-      "key-value heads or is a multiple of them"));
+      " cannot be split over them; use a size that divides the query heads and that divides, or is "
+      "a multiple of, the key-value heads"));
 }
 
 }  // namespace

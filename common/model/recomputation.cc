@@ -39,8 +39,8 @@ void Recomputation::Restore() {
       const c10::Storage from = computed[i].storage();
       const c10::Storage to = step.results[i].storage();
       TORCH_INTERNAL_ASSERT(from.nbytes() == to.nbytes() && computed[i].storage_offset() == 0,
-                            "a result of ", to.nbytes(), " bytes was computed again as ",
-                            from.nbytes(), " bytes");
+                            "a result of ", to.nbytes(), " bytes was recomputed as ", from.nbytes(),
+                            " bytes");
       to.set_data_ptr_noswap(from.set_data_ptr(at::DataPtr(nullptr, computed[i].device())));
     }
   }

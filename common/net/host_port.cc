@@ -47,7 +47,7 @@ absl::StatusOr<HostPort> Parse(absl::string_view text, int least_port,
     return absl::InvalidArgumentError(
         absl::StrCat("expected HOST:PORT, found \"", text, "\"", what));
   };
-  if (absl::StrContains(text, "://")) return wrong(": leave out what comes before the host");
+  if (absl::StrContains(text, "://")) return wrong(": remove the scheme before the host");
   const bool has_brackets = absl::StartsWith(text, "[");
   const size_t bracket = text.find(']');
   if (has_brackets && bracket == absl::string_view::npos) return wrong(": a ] is missing");
@@ -55,16 +55,16 @@ absl::StatusOr<HostPort> Parse(absl::string_view text, int least_port,
   absl::string_view host = text.substr(0, colon);
   if (!has_brackets && colon != absl::string_view::npos &&
       absl::StrContains(text.substr(colon + 1), ':')) {
-    return wrong(IsIpv6(text) ? ": an IPv6 address stands in brackets, [::1]:5000" : "");
+    return wrong(IsIpv6(text) ? ": write an IPv6 address in brackets, [::1]:5000" : "");
   }
   if (has_brackets) {
-    if (bracket + 1 != host.size()) return wrong(": after the ] comes :PORT");
+    if (bracket + 1 != host.size()) return wrong(": expected :PORT after the ]");
     host = host.substr(1, bracket - 1);
-    if (!IsIpv6(host)) return wrong(": in brackets stands an IPv6 address");
+    if (!IsIpv6(host)) return wrong(": expected an IPv6 address in the brackets");
   } else if (host.empty()) {
     return wrong(": the host is missing");
   } else if (!IsName(host)) {
-    return wrong(": a host has letters, digits, '.', '-' and '_' alone");
+    return wrong(": a host consists of letters, digits, '.', '-' and '_'");
   }
   if (host.size() > kLongestHost) return wrong(": the host is too long");
   HostPort out{std::string(host), default_port.value_or(0)};
@@ -74,7 +74,7 @@ absl::StatusOr<HostPort> Parse(absl::string_view text, int least_port,
   }
   const std::optional<int> port = ParsePort(text.substr(colon + 1));
   if (!port.has_value() || *port < least_port) {
-    return wrong(absl::StrCat(": a port is a number from ", least_port, " to ", kMaxPort));
+    return wrong(absl::StrCat(": expected a port from ", least_port, " to ", kMaxPort));
   }
   out.port = *port;
   return out;

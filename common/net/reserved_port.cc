@@ -76,7 +76,7 @@ absl::StatusOr<int> ReservePort() {
   }
   return absl::ResourceExhaustedError(absl::StrCat("no port of 127.0.0.1 from ", range.begin,
                                                    " to ", range.end - 1,
-                                                   " is free; end processes that hold them"));
+                                                   " is free; stop processes that use them"));
 }
 
 }  // namespace tandem::net

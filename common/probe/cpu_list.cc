@@ -19,7 +19,7 @@ absl::StatusOr<std::vector<int>> ParseCpuList(absl::string_view text) {
     if (!absl::SimpleAtoi(ends.front(), &first) || !absl::SimpleAtoi(ends.back(), &last) ||
         first < 0 || last < first || last >= CPU_SETSIZE) {
       return absl::InvalidArgumentError(
-          absl::StrCat("expected numbers of CPUs and ranges, as 0-3,8, found \"", part, "\""));
+          absl::StrCat("expected CPU numbers and ranges such as 0-3,8, found \"", part, "\""));
     }
     for (int cpu = first; cpu <= last; ++cpu) {
       if (std::find(cpus.begin(), cpus.end(), cpu) != cpus.end()) {

@@ -159,7 +159,7 @@ class DiagnosticsServiceImpl::ProbeCall
       return !writing_;
     };
     mu_.Await(absl::Condition(&written));
-    return broken_ ? absl::CancelledError("the caller went away") : absl::OkStatus();
+    return broken_ ? absl::CancelledError("the caller cancelled") : absl::OkStatus();
   }
 
   ProbeGroupRequest request_;
@@ -190,7 +190,7 @@ absl::Status DiagnosticsServiceImpl::EnterReach() {
   if (shut_down_) return Draining();
   if (num_reaches_ >= kMaxReaches) {
     return absl::ResourceExhaustedError(
-        absl::StrCat(kMaxReaches, " CheckReach calls are under way; try again later"));
+        absl::StrCat(kMaxReaches, " CheckReach calls are running; try again later"));
   }
   ++num_reaches_;
   return absl::OkStatus();
@@ -210,7 +210,7 @@ absl::Status DiagnosticsServiceImpl::EnterProbe(const ProbeGroupRequest& request
   if (shut_down_) return Draining();
   if (probes_) {
     return rpc::WithReason(
-        absl::ResourceExhaustedError("another probe is under way; try again when it is over"),
+        absl::ResourceExhaustedError("another probe is running; try again when it has finished"),
         "PROBE_IN_PROGRESS");
   }
   probes_ = true;

@@ -58,8 +58,8 @@ absl::Status StatusOf(const std::exception& error) {
     text = "out of memory";
   } else if (const auto* system = dynamic_cast<const std::system_error*>(&error);
              system != nullptr && system->code() == std::errc::resource_unavailable_try_again) {
-    text = absl::StrCat("a thread cannot be started (", text,
-                        "): the memory or the number of threads (ulimit -u, pids.max) is used up");
+    text = absl::StrCat("cannot start a thread (", text,
+                        "): memory or threads are exhausted (ulimit -u, pids.max)");
   } else if (!IsForWantOfMemory(text)) {
     return absl::InternalError(text);
   }

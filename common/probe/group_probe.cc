@@ -97,7 +97,8 @@ absl::Status CheckProbeRequest(const ProbeGroupRequest& request) {
                                              request.first_rank()));
   }
   if (request.has_rendezvous() == (request.first_rank() == 0)) {
-    return refuse("rendezvous", "expected none for rank 0, which serves it, and one for others");
+    return refuse("rendezvous",
+                  "expected none for rank 0, which serves it, and one for the other ranks");
   }
   if (request.addresses_size() > kMaxProbeRanks) {
     return refuse("addresses", absl::StrCat("expected at most ", kMaxProbeRanks, ", found ",

@@ -97,13 +97,12 @@ std::string DescribeMemoryKill(const MemoryKills& before, const MemoryKills& now
   if (now.in_group > before.in_group) {
     const GroupLimit limit = LowestLimit(place);
     return absl::StrCat(
-        "the kernel ended a process of this control group for want of memory "
-        "(oom_kill ",
-        now.in_group, limit.file.empty() ? "" : ", ", limit.file.empty() ? "" : Describe(limit),
-        "); ", kLowerMemory);
+        "the kernel killed a process of this control group: out of memory (oom_kill ", now.in_group,
+        limit.file.empty() ? "" : ", ", limit.file.empty() ? "" : Describe(limit), "); ",
+        kLowerMemory);
   }
   if (now.on_host > before.on_host) {
-    return absl::StrCat("the kernel ended a process of this host for want of memory (oom_kill ",
+    return absl::StrCat("the kernel killed a process of this host: out of memory (oom_kill ",
                         now.on_host, ", the host has ", Size(telemetry::TotalHostBytes()), "); ",
                         kLowerMemory);
   }

@@ -12,8 +12,8 @@ namespace tandem::probe {
 // What to do when memory runs out.
 inline constexpr char kLowerMemory[] =
     "lower rollout.kv_cache_megabytes or trainer.max_tokens_per_micro_batch, or set "
-    "trainer.activation_checkpointing or trainer.offload (tandem train --dry-run says what a rank "
-    "needs), or raise the limit";
+    "trainer.activation_checkpointing or trainer.offload (tandem train --dry-run prints what a "
+    "rank needs), or raise the limit";
 
 // "37.4 MiB are resident; ulimit -v (RLIMIT_AS) allows 4.0 GiB; memory.max of /sys/fs/cgroup/pod is
 // 8.0 GiB; the host has 1.2 GiB left". Omits limits that are not set.

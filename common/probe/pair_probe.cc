@@ -107,7 +107,7 @@ absl::StatusOr<Place> PlaceOf(comm::StoreClient& store, int rank, absl::Time dea
   const std::vector<std::string> parts = absl::StrSplit(entry, ' ');
   if (parts.size() != 3) {
     return absl::UnavailableError(
-        parts.size() > 3 ? entry : absl::StrCat("rank ", rank, " says no address"));
+        parts.size() > 3 ? entry : absl::StrCat("rank ", rank, " published no address"));
   }
   return Place{parts[0], parts[1], absl::HexStringToBytes(parts[2])};
 }
@@ -152,7 +152,7 @@ absl::StatusOr<bool> ProbePairs(const PairProbeOptions& options, RankProbe& out)
         pair.set_peer(peer);
         if (!places[peer].ok()) {
           pair.set_error(
-              absl::StrCat("it did not come to the rendezvous: ", places[peer].status().message()));
+              absl::StrCat("it did not join the rendezvous: ", places[peer].status().message()));
           all_could = false;
           continue;
         }

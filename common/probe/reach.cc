@@ -53,7 +53,7 @@ void AskHealth(const std::string& address, absl::Duration timeout, ReachReport& 
   if (absl::IsDeadlineExceeded(asked)) {
     report.set_outcome(diagnostics::v1::REACH_OUTCOME_TIMED_OUT);
     report.set_error(
-        absl::StrCat("connected, and no answer within ", absl::FormatDuration(timeout)));
+        absl::StrCat("connected, but no response within ", absl::FormatDuration(timeout)));
   } else if (absl::IsUnavailable(asked)) {
     report.set_outcome(diagnostics::v1::REACH_OUTCOME_NO_CHANNEL);
   } else {

@@ -51,10 +51,11 @@ absl::StatusOr<MeshShape> ShapeFromStrategy(const TrainerConfig& trainer, int lo
       return shape;
     case config::v1::SHARDING_STRATEGY_HYBRID_SHARD:
       if (local_ranks < 1 || ranks % local_ranks != 0) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            "trainer.sharding_strategy: hybrid_shard shards within a host, and the ", ranks,
-            " ranks are not a multiple of the ", local_ranks,
-            " on this one (LOCAL_WORLD_SIZE); state trainer.mesh_shape: [replicas, ranks of one]"));
+        return absl::InvalidArgumentError(
+            absl::StrCat("trainer.sharding_strategy: hybrid_shard shards within a host, and the ",
+                         ranks, " ranks are not a multiple of the ", local_ranks,
+                         " on this host (LOCAL_WORLD_SIZE); set trainer.mesh_shape: [replicas, "
+                         "ranks of a replica]"));
       }
       shape.dp_shard = local_ranks;
       shape.dp_replicate = ranks / local_ranks;

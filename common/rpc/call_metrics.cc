@@ -16,15 +16,15 @@ std::string Labelled(const std::string& method) {
 CallMetrics::CallMetrics()
     : started_(prometheus::BuildCounter()
                    .Name("grpc_server_call_started_total")
-                   .Help("Calls that were begun, by method.")
+                   .Help("Calls started, by method.")
                    .Register(registry_)),
       duration_(prometheus::BuildHistogram()
                     .Name("grpc_server_call_duration_seconds")
-                    .Help("From a call's beginning to its status, by method and status code.")
+                    .Help("Duration of calls, by method and status code.")
                     .Register(registry_)),
       refused_(prometheus::BuildCounter()
                    .Name("tandem_rpc_refused_total")
-                   .Help("Calls refused for who made them, by method and status code.")
+                   .Help("Calls refused because of their caller, by method and status code.")
                    .Register(registry_)) {}
 
 void CallMetrics::OnStarted(const std::string& method) {

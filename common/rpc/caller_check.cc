@@ -73,12 +73,12 @@ absl::Status CallerCheck::Check(const std::string& method, const Metadata& metad
     if (tokens_ == nullptr) {
       return absl::UnauthenticatedError(
           absl::StrCat(method,
-                       ": a token was shown, and this server takes none; start it with "
-                       "--tokens FILE, or show a certificate"));
+                       ": the caller sent a token, but this server accepts none; start the server "
+                       "with --tokens FILE, or use a certificate"));
     }
     if (roles.empty()) {
-      return absl::UnauthenticatedError(absl::StrCat(
-          method, ": the token is not one of those that this server was given (--tokens)"));
+      return absl::UnauthenticatedError(
+          absl::StrCat(method, ": unknown token; expected one from the server's --tokens file"));
     }
   } else if (roles.empty()) {
     return absl::UnauthenticatedError(absl::StrCat(
@@ -113,10 +113,10 @@ grpc::Status CallerCheck::Process(const Metadata& metadata, grpc::AuthContext* c
   metrics_->OnRefused(security::FindMethodRoles(method) == nullptr ? "/unknown" : method,
                       status.code());
   if (const auto unsaid = ShouldLog(); unsaid.has_value()) {
-    telemetry::LogWarning("a call was refused", {{"caller", CallerOf(metadata, *connection)},
-                                                 {"code", absl::StatusCodeToString(status.code())},
-                                                 {"message", absl::CHexEscape(status.message())},
-                                                 {"others_since_the_last_line", *unsaid}});
+    telemetry::LogWarning("call refused", {{"caller", CallerOf(metadata, *connection)},
+                                           {"code", absl::StatusCodeToString(status.code())},
+                                           {"message", absl::CHexEscape(status.message())},
+                                           {"others_since_the_last_line", *unsaid}});
   }
   return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()));
 }

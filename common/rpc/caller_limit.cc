@@ -9,8 +9,8 @@ absl::Status CallerLimit::Check(const std::string& caller) const {
   const auto found = calls_.find(caller);
   if (found == calls_.end() || found->second < max_calls_) return absl::OkStatus();
   return absl::ResourceExhaustedError(
-      absl::StrCat("this client has ", found->second, " calls under way, of at most ", max_calls_,
-                   "; wait for some of them, or raise --max-calls-per-client of the server"));
+      absl::StrCat("this client has ", found->second, " calls in flight, the limit is ", max_calls_,
+                   "; wait for some of them, or raise the server's --max-calls-per-client"));
 }
 
 void CallerLimit::Begin(const std::string& caller) {

@@ -177,7 +177,8 @@ absl::StatusOr<ClockDifference> CompareClocks(const std::shared_ptr<grpc::Channe
   if (found == metadata.end() ||
       !absl::SimpleAtoi(absl::string_view(found->second.data(), found->second.size()),
                         &milliseconds)) {
-    return absl::UnimplementedError("the server does not tell its time: it is none of Tandem's");
+    return absl::UnimplementedError(
+        "the server does not report its time: it is not a Tandem service");
   }
   return ClockDifference{absl::FromUnixMillis(milliseconds) - (start + round_trip / 2), round_trip};
 }
@@ -206,7 +207,7 @@ absl::Status WaitUntilHealthy(const std::shared_ptr<grpc::Channel>& channel,
     poll = std::min(poll * 2, kLongestPoll);
   }
   return absl::DeadlineExceededError(
-      absl::StrFormat("%s was not healthy within %s; last answer: %s",
+      absl::StrFormat("%s was not healthy within %s; last response: %s",
                       service_name.empty() ? "the server" : absl::StrCat("service ", service_name),
                       absl::FormatDuration(timeout), last));
 }

@@ -149,7 +149,7 @@ void ConnectionGate::AcceptFrom(const FileDescriptor& listener) {
 void ConnectionGate::WarnOfFull() {
   if (absl::Now() < next_warning_) return;
   next_warning_ = absl::Now() + kWarningPause;
-  telemetry::LogWarning("connections are refused: each that is open has a call under way",
+  telemetry::LogWarning("connections refused: every open connection has a call in flight",
                         {{"port", port_}, {"connections", places_.size()}});
 }
 
@@ -251,7 +251,7 @@ void ConnectionGate::Watch() {
 void ConnectionGate::EndUnheard(Connections::iterator it) {
   if (EndConnection(it->fd, it->peer, port_) && absl::Now() >= next_warning_) {
     next_warning_ = absl::Now() + kWarningPause;
-    telemetry::LogWarning("a connection is ended: what it sends is no call and no message",
+    telemetry::LogWarning("connection closed: it sends neither calls nor messages",
                           {{"port", port_}, {"bytes", it->unheard_bytes}});
   }
   Erase(it);

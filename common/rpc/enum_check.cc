@@ -79,7 +79,7 @@ absl::Status CheckEnums(const Message& message, absl::string_view place) {
 absl::Status CheckAnswerEnums(const Message& response) {
   const absl::Status status = CheckEnums(response);
   if (status.ok()) return status;
-  return absl::InternalError(absl::StrCat("the answer makes no sense here: ", status.message(),
+  return absl::InternalError(absl::StrCat("invalid response: ", status.message(),
                                           "; does the other side run another version?"));
 }
 

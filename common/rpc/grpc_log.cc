@@ -21,9 +21,9 @@ bool IsLastWord(const gpr_log_func_args& line) {
 
 void WriteGrpcLine(gpr_log_func_args* line) {
   if (IsLastWord(*line)) {
-    telemetry::LogError("gRPC cannot go on", {{"at", absl::StrCat(line->file, ":", line->line)},
-                                              {"message", line->message},
-                                              {"memory", probe::DescribeMemoryLimits()}});
+    telemetry::LogError("gRPC aborts", {{"at", absl::StrCat(line->file, ":", line->line)},
+                                        {"message", line->message},
+                                        {"memory", probe::DescribeMemoryLimits()}});
     return;
   }
   telemetry::LogDebug("grpc", {{"severity", gpr_log_severity_string(line->severity)},

@@ -49,8 +49,8 @@ absl::Status CheckDigest(const Message& message, absl::string_view of_request) {
   const std::string stated = message.GetReflection()->GetString(message, &field);
   const std::string& name = message.GetDescriptor()->name();
   if (stated.empty()) {
-    return absl::DataLossError(
-        absl::StrCat(name, " arrived damaged, or comes from another release: no message_digest"));
+    return absl::DataLossError(absl::StrCat(
+        name, " arrived damaged, or the peer runs another release: it has no message_digest"));
   }
   const std::unique_ptr<Message> bare(message.New());
   bare->CopyFrom(message);
@@ -60,8 +60,8 @@ absl::Status CheckDigest(const Message& message, absl::string_view of_request) {
   return absl::DataLossError(
       absl::StrCat(name,
                    of_request.empty() ? " arrived damaged: its"
-                                      : " arrived damaged, or answers another call: its",
-                   " message_digest is ", stated, ", expected ", found, " of what arrived"));
+                                      : " arrived damaged, or belongs to another call: its",
+                   " message_digest is ", stated, ", but what arrived has ", found));
 }
 
 absl::Status ExplainGarbled(absl::Status status) {
@@ -70,7 +70,7 @@ absl::Status ExplainGarbled(absl::Status status) {
       (absl::IsUnimplemented(status) || absl::IsInternal(status)) &&
       (status.message().empty() || status.message() == "No message returned for unary request");
   if (!garbled) return status;
-  return absl::DataLossError("the request or its answer arrived damaged: it is no such message");
+  return absl::DataLossError("the request or its response arrived damaged: it cannot be parsed");
 }
 
 }  // namespace tandem::rpc

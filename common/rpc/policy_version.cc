@@ -31,9 +31,9 @@ absl::Status CheckReportedVersion(absl::string_view place, int64_t version, NoVe
 
 absl::StatusOr<int64_t> PolicyVersionAfter(int64_t version) {
   if (version >= kMaxPolicyVersion) {
-    return absl::OutOfRangeError(
-        absl::StrCat("no policy version is left after ", version, ": versions are 0 to ",
-                     kMaxPolicyVersion, "; start trainer and rollouts again, with a smaller one"));
+    return absl::OutOfRangeError(absl::StrCat("no policy version is left after ", version,
+                                              ": versions are 0 to ", kMaxPolicyVersion,
+                                              "; restart trainer and rollouts with a smaller one"));
   }
   return version + 1;
 }

@@ -43,7 +43,7 @@ absl::StatusOr<std::string> WaitForReadyFile(const std::string& path, ChildProce
     if (child.Wait(std::min(left, kPoll))) {
       const absl::Status end = child.ExitStatus();
       return absl::UnavailableError(absl::StrCat(
-          "it ended before it was ready: ",
+          "it exited before it was ready: ",
           end.ok() ? absl::StrCat(child.name(), " exited with 0") : std::string(end.message())));
     }
   }

@@ -40,35 +40,35 @@ void AddSecurityFlags(CLI::App& app, SecurityOptions& options) {
       ->envname(kKey)
       ->group(group);
   app.add_option("--tls-ca", options.tls_ca,
-                 "PEM file with the authority that the others' certificates are of")
+                 "PEM file with the authority that signs the peers' certificates")
       ->envname(kCa)
       ->group(group);
   app.add_option("--tokens", options.tokens,
-                 "File of lines ROLE TOKEN: who may call without a certificate")
+                 "File of lines ROLE TOKEN: callers admitted without a certificate")
       ->envname(kTokens)
       ->group(group);
   app.add_option("--token-file", options.token_file,
-                 "File with the token that this process shows; or TANDEM_TOKEN")
+                 "File with the token that this process sends; or TANDEM_TOKEN")
       ->envname(kTokenFile)
       ->group(group);
   app.add_flag("--insecure-plaintext", options.insecure_plaintext,
-               "Allows to listen without TLS where other hosts reach it")
+               "Allows listening without TLS on an address that other hosts reach")
       ->envname(kInsecurePlaintext)
       ->group(group);
-  app.add_option("--data-plane-encryption", options.data_plane_encryption,
-                 "auto: links that carry tensors between hosts are TLS where this process has a "
-                 "certificate; always: within a host as well; never. The same on all processes")
+  app.add_option(
+         "--data-plane-encryption", options.data_plane_encryption,
+         "Encryption of links that carry tensors. auto: TLS between hosts, if this process has a "
+         "certificate; always: within a host too; never. Must be the same on all processes")
       ->check(CLI::IsMember({"auto", "always", "never"}))
       ->envname(kDataPlaneEncryption)
       ->group(group);
   app.add_flag("--allow-plaintext-nccl", options.allow_plaintext_nccl,
-               "Allows NCCL, which has no encryption, between hosts whose links are encrypted")
+               "Allows NCCL, which does not encrypt, between hosts whose other links are encrypted")
       ->envname(kAllowPlaintextNccl)
       ->group(group);
-  app.add_option(
-         "--max-calls-per-client", options.max_calls_per_client,
-         "Calls of one client that are under way at a time, of one connection where clients "
-         "are not known; 4096 unless given")
+  app.add_option("--max-calls-per-client", options.max_calls_per_client,
+                 "Maximum calls in flight per client, or per connection if clients are not "
+                 "authenticated; default 4096")
       ->check(CLI::PositiveNumber)
       ->group(group);
 }

@@ -88,7 +88,7 @@ absl::StatusOr<std::shared_ptr<ConnectionGate>> OpenGate(const std::string& role
 
 absl::Status DidNotStart(const std::string& role) {
   return absl::UnavailableError(absl::StrFormat(
-      "the %s's gRPC server did not start; TANDEM_LOG=debug shows what gRPC says of it", role));
+      "the %s's gRPC server did not start; TANDEM_LOG=debug shows gRPC's messages", role));
 }
 
 // Bounds what idle or hostile clients can cost.
@@ -198,7 +198,7 @@ class Server::CallObserver final : public grpc::experimental::Interceptor {
     if (!calls_->resets->Exceeds(peer, absl::Now())) return;
     if (!peer_.has_value() || !gate_->End(*peer_)) return;  // it has left
     calls_->trim_at = absl::ToUnixMillis(absl::Now() + kTrimDelay);
-    telemetry::LogWarning("a connection is ended: its client resets calls as fast as it makes them",
+    telemetry::LogWarning("connection closed: its client resets calls as fast as it makes them",
                           {{"peer", peer}, {"method", method_}});
   }
 
@@ -241,7 +241,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options,
     RETURN_IF_ERROR(security.CheckListen(options.listen));
   }
   if (!health_only && !security.has_tls() && !IsLoopback(options.listen)) {
-    telemetry::LogWarning("listening in plaintext where other hosts reach it",
+    telemetry::LogWarning("listening in plaintext on an address that other hosts reach",
                           {{"address", options.listen}});
   }
   const int max_calls = security.options().max_calls_per_client;

@@ -35,19 +35,18 @@ void UseMoreFileDescriptors() {
 }  // namespace
 
 void AddServiceFlags(CLI::App& app, ServiceFlags& flags) {
-  app.add_option("--config", flags.configs, "Configuration file; may be given several times");
-  app.add_option("--set", flags.overrides, "Override KEY=VALUE; may be given several times");
-  app.add_option("--listen", flags.listen, "HOST:PORT; port 0 takes a free one");
+  app.add_option("--config", flags.configs, "Configuration file; repeatable, later files win");
+  app.add_option("--set", flags.overrides, "Override KEY=VALUE; repeatable");
+  app.add_option("--listen", flags.listen, "HOST:PORT to serve on; port 0 takes a free one");
   app.add_option("--health-listen", flags.health_listen,
-                 "HOST:PORT of a plaintext port for probes, which answers grpc.health.v1 only");
+                 "HOST:PORT of a plaintext port for probes, which serves grpc.health.v1 only");
   app.add_option("--ready-file", flags.ready_file,
-                 "The address is written here once the process serves");
+                 "Writes the address to this file once the process serves");
   app.add_option("--metrics", flags.metrics,
-                 "HOST:PORT on which GET /metrics answers, for Prometheus; none by default");
+                 "HOST:PORT for Prometheus (GET /metrics); default none");
   app.add_option("--trace", flags.trace,
-                 "File for a trace of what the process did, written at its end; Perfetto opens it");
-  app.add_flag("--die-with-parent", flags.die_with_parent,
-               "End when the process that started this one ends");
+                 "Writes a trace of the process to this file at its end; open it with Perfetto");
+  app.add_flag("--die-with-parent", flags.die_with_parent, "Exit when the parent process exits");
   http::AddHttpFlags(app);
   AddSecurityFlags(app, flags.security);
   app.set_version_flag("--version", TANDEM_VERSION);

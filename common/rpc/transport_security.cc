@@ -162,22 +162,22 @@ absl::Status TransportSecurity::CheckListen(absl::string_view listen) const {
   if (has_tls() || IsLoopback(listen)) return absl::OkStatus();
   if (tokens_ != nullptr) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "cannot take tokens on ", listen,
+        "cannot accept tokens on ", listen,
         " in plaintext: give --tls-cert, --tls-key and --tls-ca, or listen on 127.0.0.1"));
   }
   if (options_.insecure_plaintext) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "will not listen on ", listen,
-      " in plaintext, where other hosts reach it: give --tls-cert, --tls-key and --tls-ca "
-      "(TANDEM_TLS_CERT, _KEY, _CA), listen on 127.0.0.1, or ask for it with --insecure-plaintext "
-      "(TANDEM_INSECURE_PLAINTEXT=1) on a network that nobody else is on"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("refusing to listen on ", listen,
+                   " in plaintext, because other hosts reach it: give --tls-cert, --tls-key and "
+                   "--tls-ca (TANDEM_TLS_CERT, _KEY, _CA), listen on 127.0.0.1, or, on a private "
+                   "network, allow it with --insecure-plaintext (TANDEM_INSECURE_PLAINTEXT=1)"));
 }
 
 absl::Status TransportSecurity::CheckTarget(absl::string_view address) const {
   if (has_tls() || IsLoopback(address)) return absl::OkStatus();
   if (options_.token.empty() && token_file_ == nullptr) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("will not send a token to ", address,
+      absl::StrCat("refusing to send a token to ", address,
                    " in plaintext: give --tls-cert, --tls-key and --tls-ca, or no token"));
 }
 

@@ -49,7 +49,7 @@ absl::StatusOr<Owned<X509>> LoadCertificate(const std::string& path) {
 absl::StatusOr<absl::Time> ToTime(const ASN1_TIME* time) {
   std::tm parts{};
   if (ASN1_TIME_to_tm(time, &parts) != 1) {
-    return absl::InvalidArgumentError("a certificate's time cannot be read");
+    return absl::InvalidArgumentError("cannot read a certificate's validity period");
   }
   return absl::FromTM(parts, absl::UTCTimeZone());
 }
@@ -97,7 +97,7 @@ absl::Status CheckCertificateFiles(const std::string& cert, const std::string& k
   }
   if (!fits) {
     return absl::InvalidArgumentError(
-        absl::StrCat(key, ": it is not the key of the certificate ", cert));
+        absl::StrCat(key, ": the key does not belong to the certificate ", cert));
   }
   ASSIGN_OR_RETURN(const CertificateInfo info, ReadCertificate(cert));
   if (info.not_after <= absl::Now()) {

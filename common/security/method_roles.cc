@@ -82,7 +82,7 @@ absl::Status CheckCaller(absl::string_view method, Roles found) {
   if (row != nullptr && row->callers.Meets(found)) return absl::OkStatus();
   return absl::PermissionDeniedError(
       absl::StrCat(method, ": expected a caller with the role ",
-                   row == nullptr ? "none, for the method is unknown" : row->callers.ToString(),
+                   row == nullptr ? "none, because the method is unknown" : row->callers.ToString(),
                    "; found ", found.ToString()));
 }
 
@@ -91,7 +91,7 @@ absl::Status CheckServer(absl::string_view method, Roles found) {
   if (row != nullptr && row->servers.Meets(found)) return absl::OkStatus();
   return absl::PermissionDeniedError(
       absl::StrCat(method, ": expected a server whose certificate has the role ",
-                   row == nullptr ? "none, for the method is unknown" : row->servers.ToString(),
+                   row == nullptr ? "none, because the method is unknown" : row->servers.ToString(),
                    "; found ", found.ToString(), ": is this the right address?"));
 }
 

@@ -62,7 +62,7 @@ absl::StatusOr<std::string> Unseal(absl::string_view secret, absl::string_view s
   const auto refused = [] {
     ERR_clear_error();
     return absl::PermissionDeniedError(
-        "a sealed secret does not open: it was sealed with another secret, or changed since");
+        "cannot open a sealed secret: it was sealed with another secret, or was changed");
   };
   if (sealed.size() < kNonceBytes + kTagBytes) return refused();
   const std::string key = KeyOf(secret);

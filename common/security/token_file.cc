@@ -34,7 +34,7 @@ absl::Status CheckToken(absl::string_view token) {
     // The characters that an HTTP header carries unescaped.
     if (!absl::ascii_isgraph(static_cast<unsigned char>(c))) {
       return absl::InvalidArgumentError(
-          "token: expected visible ASCII characters without spaces, found another one");
+          "token: expected printable ASCII characters without spaces, found another character");
     }
   }
   return absl::OkStatus();
@@ -75,7 +75,7 @@ absl::Status TokenFile::Refresh() {
 
 std::string TokenFile::Get() {
   if (const absl::Status status = Refresh(); !status.ok()) {
-    telemetry::LogWarning("the token file cannot be read, the last token stays",
+    telemetry::LogWarning("cannot read the token file; keeping the last token",
                           {{"error", status.message()}});
   }
   absl::MutexLock lock(&mu_);

@@ -59,7 +59,7 @@ absl::Status TokenTable::Refresh() {
 
 std::optional<Role> TokenTable::Find(absl::string_view token) {
   if (const absl::Status status = Refresh(); !status.ok()) {
-    telemetry::LogWarning("the tokens cannot be read, those of before stay",
+    telemetry::LogWarning("cannot read the tokens; keeping the previous ones",
                           {{"error", status.message()}});
   }
   const std::string digest = Digest(token);

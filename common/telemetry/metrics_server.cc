@@ -37,7 +37,7 @@ absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(
   }
   if (!server.ok()) return server.status();
   out->server_ = *std::move(server);
-  LogInfo("metrics are served", {{"address", out->address()}, {"path", "/metrics"}});
+  LogInfo("serving metrics", {{"address", out->address()}, {"path", "/metrics"}});
   return out;
 }
 
@@ -51,9 +51,9 @@ void MetricsServer::Add(std::shared_ptr<prometheus::Collectable> collectable) {
 http::Admission MetricsServer::Admit(const http::Request& head) {
   http::Admission admission;
   if (head.path != "/metrics") {
-    admission.refusal = Refuse({404, "NOT_FOUND", "there is no such page; see /metrics"});
+    admission.refusal = Refuse({404, "NOT_FOUND", "no such page; see /metrics"});
   } else if (head.method != "GET") {
-    admission.refusal = Refuse({405, "METHOD_NOT_ALLOWED", "/metrics answers GET only"});
+    admission.refusal = Refuse({405, "METHOD_NOT_ALLOWED", "/metrics supports GET only"});
   }
   return admission;
 }

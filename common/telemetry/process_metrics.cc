@@ -52,13 +52,14 @@ std::vector<prometheus::MetricFamily> ProcessMetrics::Collect() const {
   std::vector<prometheus::ClientMetric::Label> labels = {{"role", identity_.role},
                                                          {"version", identity_.version}};
   if (identity_.rank >= 0) labels.push_back({"rank", absl::StrCat(identity_.rank)});
-  auto build = EmptyFamily("tandem_build_info", "1; the labels say what runs here.",
+  auto build = EmptyFamily("tandem_build_info", "Always 1; the labels describe the build.",
                            prometheus::MetricType::Gauge);
   AddGauge(build, 1, std::move(labels));
   out.push_back(std::move(build));
-  auto refused = EmptyFamily("tandem_refused_connections_total",
-                             "Strangers refused where ranks meet and exchange.",
-                             prometheus::MetricType::Counter);
+  auto refused =
+      EmptyFamily("tandem_refused_connections_total",
+                  "Unauthenticated connections refused at the rendezvous and on data links.",
+                  prometheus::MetricType::Counter);
   for (const auto& [place, name] :
        {std::pair(RefusedAt::kRendezvous, "rendezvous"), std::pair(RefusedAt::kLinks, "links")}) {
     prometheus::ClientMetric metric;
@@ -68,7 +69,7 @@ std::vector<prometheus::MetricFamily> ProcessMetrics::Collect() const {
   }
   out.push_back(std::move(refused));
   out.push_back(GaugeFamily("process_start_time_seconds",
-                            "When the process began to keep metrics, since the epoch.",
+                            "Start time of the process, in seconds since the epoch.",
                             start_seconds_));
 
   std::ifstream statm("/proc/self/statm");
@@ -76,19 +77,20 @@ std::vector<prometheus::MetricFamily> ProcessMetrics::Collect() const {
   int64_t resident = 0;
   if (statm >> pages >> resident) {
     const auto page_bytes = static_cast<double>(sysconf(_SC_PAGESIZE));
-    out.push_back(GaugeFamily("process_resident_memory_bytes", "Memory that is resident.",
+    out.push_back(GaugeFamily("process_resident_memory_bytes", "Resident memory.",
                               static_cast<double>(resident) * page_bytes));
-    out.push_back(GaugeFamily("process_virtual_memory_bytes", "Address space that is in use.",
+    out.push_back(GaugeFamily("process_virtual_memory_bytes", "Virtual address space.",
                               static_cast<double>(pages) * page_bytes));
   }
   rusage usage{};
   if (getrusage(RUSAGE_SELF, &usage) == 0) {
-    out.push_back(CounterFamily("process_cpu_seconds_total", "Time of all cores, user and system.",
+    out.push_back(CounterFamily("process_cpu_seconds_total",
+                                "CPU time of all cores, user and system.",
                                 Seconds(usage.ru_utime) + Seconds(usage.ru_stime)));
   }
   if (const int64_t files = NumOpenFiles(); files >= 0) {
-    out.push_back(GaugeFamily("process_open_fds", "File descriptors that are open.",
-                              static_cast<double>(files)));
+    out.push_back(
+        GaugeFamily("process_open_fds", "Open file descriptors.", static_cast<double>(files)));
   }
   if (const int64_t threads = NumThreads(); threads >= 0) {
     out.push_back(

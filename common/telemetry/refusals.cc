@@ -19,7 +19,7 @@ void CountRefusal(RefusedAt place, absl::string_view peer, absl::string_view why
   const int64_t now = absl::ToUnixMillis(absl::Now());
   int64_t next = next_line_ms.load();
   if (now < next || !next_line_ms.compare_exchange_strong(next, now + 1000)) return;
-  LogWarning("a stranger was refused",
+  LogWarning("unauthenticated connection refused",
              {{"at", place == RefusedAt::kRendezvous ? "rendezvous" : "links"},
               {"peer", peer},
               {"why", why},

@@ -169,7 +169,7 @@ absl::Status MergeTraces(const std::vector<std::string>& paths, const std::strin
     const auto trace = io::ParseJson<nlohmann::json>(text);
     if (!trace.ok() || !trace->is_object() || !trace->contains("traceEvents") ||
         !trace->at("traceEvents").is_array()) {
-      LogWarning("trace left out of the merged one", {{"path", path}});
+      LogWarning("trace skipped in the merged trace", {{"path", path}});
       continue;
     }
     for (const auto& event : trace->at("traceEvents")) merged["traceEvents"].push_back(event);

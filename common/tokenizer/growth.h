@@ -29,7 +29,7 @@ inline absl::Status TooMuchText(absl::string_view stage, size_t max_bytes) {
   return absl::ResourceExhaustedError(
       absl::StrCat("tokenizer.json: the ", stage, " makes more than ", max_bytes,
                    " bytes of this text; expected at most ", kMaxGrowth,
-                   " times its size; mend the rule, or split the text"));
+                   " times its size; fix the rule, or split the text"));
 }
 
 }  // namespace tandem::tokenizer

@@ -145,7 +145,7 @@ class BlockSums {
   BlockSums& operator=(const BlockSums&) = delete;
   ~BlockSums() { EndBlock(); }
 
-  // `to`: where it is copied to, or null.
+  // Copies the bytes to `to` as well, unless null.
   void Add(int64_t offset, const std::byte* from, int64_t size, std::byte* to = nullptr) {
     const auto advance = [&](int64_t by) {
       offset += by;

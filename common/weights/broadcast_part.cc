@@ -88,8 +88,8 @@ absl::StatusOr<TransferPlan> CheckBroadcastPart(
         return absl::InvalidArgumentError(absl::StrCat(
             "bucket ", b, " of ", size, " bytes: tensor ", plan.manifest.tensors(tensor).name(),
             " has ", plan.tensor_bytes[tensor], " bytes, of which ", left[tensor],
-            " are not told of yet; found ", piece.size_bytes(), " from byte ",
-            piece.tensor_offset(), " at byte ", piece.bucket_offset(), " of the bucket"));
+            " remain; found ", piece.size_bytes(), " from byte ", piece.tensor_offset(),
+            " at byte ", piece.bucket_offset(), " of the bucket"));
       }
       left[tensor] -= piece.size_bytes();
     }

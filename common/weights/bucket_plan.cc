@@ -63,7 +63,7 @@ absl::StatusOr<TransferPlan> MakeTransferPlan(Manifest manifest, int64_t bucket_
   const int64_t capacity = std::max(kGrain, bucket_bytes / kGrain * kGrain);
   if (plan.total_bytes / capacity >= kMaxBuckets) {
     return absl::InvalidArgumentError(
-        absl::StrCat("bucket size: ", bucket_bytes, " bytes would make more than ", kMaxBuckets,
+        absl::StrCat("bucket size: ", bucket_bytes, " bytes makes more than ", kMaxBuckets,
                      " buckets of a model of ", plan.total_bytes, "; make it larger"));
   }
   for (int tensor = 0; tensor < plan.manifest.tensors_size(); ++tensor) {
@@ -107,15 +107,15 @@ absl::StatusOr<TransferPlan> CheckTransferPlan(
         return absl::InvalidArgumentError(absl::StrCat(
             "bucket ", b, ": ", what, ": expected tensor ", tensor, " (",
             tensor < plan.manifest.tensors_size() ? plan.manifest.tensors(tensor).name()
-                                                  : "none is left",
+                                                  : "no tensor remains",
             ") from byte ", offset, " at byte ", size, " of the bucket, found tensor ",
             piece.tensor(), " from byte ", piece.tensor_offset(), " at byte ",
             piece.bucket_offset(), ", ", piece.size_bytes(), " bytes"));
       };
-      if (tensor == plan.manifest.tensors_size()) return wrong("more than the tensors hold");
+      if (tensor == plan.manifest.tensors_size()) return wrong("more bytes than the tensors have");
       if (piece.tensor() != tensor || piece.tensor_offset() != offset ||
           piece.bucket_offset() != size) {
-        return wrong("a gap, an overlap or another order");
+        return wrong("a gap, an overlap or a wrong order");
       }
       if (piece.size_bytes() <= 0 || piece.size_bytes() > plan.tensor_bytes[tensor] - offset ||
           piece.size_bytes() > kMaxBucketBytes - size) {

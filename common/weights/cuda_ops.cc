@@ -149,7 +149,7 @@ class CudaDeviceOps : public DeviceOps {
 absl::StatusOr<std::unique_ptr<DeviceOps>> CreateCudaOps(at::Device device) {
   if (!device.is_cuda() || !device.has_index()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "weights should lie on cpu or a CUDA device with its index, found ", device.str()));
+        "expected weights on cpu or on a CUDA device with an index, found ", device.str()));
   }
   try {
     return std::make_unique<CudaDeviceOps>(device);

@@ -133,7 +133,7 @@ absl::StatusOr<Header> ReadHeader(absl::Span<const std::byte> coded, int64_t buf
   }
   if (header.payload_bytes != coded.size() - sizeof(header)) {
     return absl::DataLossError(absl::StrCat("delta: expected a payload of ", header.payload_bytes,
-                                            " bytes as the header says, found ",
+                                            " bytes, as stated in the header, found ",
                                             coded.size() - sizeof(header)));
   }
   return header;
@@ -147,8 +147,8 @@ absl::Status Apply(int64_t changed, absl::Span<const std::byte> payload, int64_t
   int64_t next = 0;  // the element behind the last change
   for (int64_t done = 0; done < changed; done += block.count) {
     const auto place = [&, bit = reader.bits()] {
-      return absl::StrCat("delta: changes from number ", done, " of ", changed, ", from bit ", bit,
-                          " of the payload: ");
+      return absl::StrCat("delta: changes starting at number ", done, " of ", changed, ", at bit ",
+                          bit, " of the payload: ");
     };
     block.count = static_cast<int>(std::min<int64_t>(kDeltaBlockChanges, changed - done));
     const absl::Status status = DecodeDeltaBlock(sizeof(T), reader, block);

@@ -50,11 +50,11 @@ absl::StatusOr<FleetPlan> MakeFleetPlan(const Holdings& trainer,
                                         const std::map<int, Holdings>& rollout,
                                         std::vector<int> replica_ranks,
                                         const ReshardOptions& options) {
-  if (replica_ranks.empty()) return absl::InvalidArgumentError("there is no replica to plan for");
+  if (replica_ranks.empty()) return absl::InvalidArgumentError("no replica to plan for");
   for (const int ranks : replica_ranks) {
     if (rollout.count(ranks) == 0) {
       return absl::InvalidArgumentError(
-          absl::StrCat("a replica has ", ranks, " ranks, for which no layout is given"));
+          absl::StrCat("a replica has ", ranks, " ranks, but no layout for this number is given"));
     }
   }
   FleetPlan plan;

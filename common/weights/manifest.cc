@@ -117,8 +117,8 @@ absl::StatusOr<int64_t> TensorBytes(const TensorEntry& tensor) {
   int64_t bytes = io::SizeOf(*dtype);
   for (const int64_t size : tensor.shape()) {
     if (size < 0 || (size > 0 && bytes > kMaxModelBytes / size)) {
-      return absl::InvalidArgumentError(absl::StrCat("tensor ", tensor.name(), ": ",
-                                                     Describe(tensor), " is no size of a tensor"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "tensor ", tensor.name(), ": ", Describe(tensor), " is not a valid tensor size"));
     }
     bytes *= size;
   }
@@ -132,7 +132,7 @@ absl::StatusOr<int64_t> TensorBytes(const TensorEntry& tensor) {
   if (!within(box.first_row(), box.rows(), rows) ||
       !within(box.first_column(), box.columns(), columns)) {
     return absl::InvalidArgumentError(absl::StrCat("tensor ", tensor.name(), ": ", Describe(tensor),
-                                                   " reaches beyond its ", rows, " x ", columns));
+                                                   " exceeds its ", rows, " x ", columns));
   }
   return box.rows() * box.columns() * io::SizeOf(*dtype);
 }
@@ -223,9 +223,9 @@ absl::Status CheckSameTensors(const Manifest& expected, const Manifest& offered)
     }
     return absl::OkStatus();
   }
-  absl::Status status = absl::FailedPreconditionError(
-      absl::StrCat("the trainer's parameters are not the rollout's: ", absl::StrJoin(parts, "; "),
-                   "; start both with the same model"));
+  absl::Status status = absl::FailedPreconditionError(absl::StrCat(
+      "the trainer's parameters differ from the rollout's: ", absl::StrJoin(parts, "; "),
+      "; start both with the same model"));
   rpc::AttachDetail(status, difference);
   return status;
 }

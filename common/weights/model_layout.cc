@@ -48,11 +48,11 @@ absl::Status CheckRule(const TensorRule& rule, int tp) {
   if (rule.rows < 1 || rule.columns < 1) return wrong("expected positive sizes");
   if (rule.split == Split::kWhole) return absl::OkStatus();
   if (rule.groups < tp) {
-    return wrong(absl::StrCat("it has ", rule.groups, " parts, and each rank needs at least one"));
+    return wrong(absl::StrCat("it has ", rule.groups, " parts, but each rank needs at least one"));
   }
   if ((rule.split == Split::kRows && rule.rows % rule.groups != 0) ||
       (rule.split == Split::kColumns && rule.columns % rule.groups != 0)) {
-    return wrong(absl::StrCat(rule.groups, " equal parts of it are no whole rows or columns"));
+    return wrong(absl::StrCat(rule.groups, " equal parts do not consist of whole rows or columns"));
   }
   if (rule.split == Split::kOwner && (rule.group < 0 || rule.group >= rule.groups)) {
     return wrong(absl::StrCat("it is number ", rule.group, " of ", rule.groups));
@@ -60,7 +60,7 @@ absl::Status CheckRule(const TensorRule& rule, int tp) {
   return absl::OkStatus();
 }
 
-// The rank's box of a tensor; of no elements where it has nothing of it.
+// The rank's box of a tensor; empty if the rank holds no part of it.
 TensorBox BoxOf(const TensorRule& rule, const model::TensorParallel& parallel) {
   TensorBox box{.rows = rule.rows, .columns = rule.columns, .unit = rule.unit};
   const model::Range groups = model::PartOf(rule.groups, parallel);

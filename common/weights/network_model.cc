@@ -123,7 +123,7 @@ Prediction PredictPlan(const FleetPlan& fleet, const Network& network, const Wir
   for (const Stretch& stretch : stretches) {
     seconds = Simulate(stretch, wire, network.latency, seconds, resources);
   }
-  // The last replica's exchange comes last; those before it had theirs meanwhile.
+  // Only the last replica's exchange adds time; earlier replicas exchange during later transfers.
   const double fed = seconds;
   int first = fleet.trainer_ranks;
   for (const int ranks : fleet.replica_ranks) {
@@ -134,9 +134,9 @@ Prediction PredictPlan(const FleetPlan& fleet, const Network& network, const Wir
   Prediction out;
   const NetworkResources::Busiest busiest = resources.FindBusiest();
   out.busy_seconds = busiest.seconds;
-  out.critical_path = absl::StrFormat(
-      "%s: %.4g s; before and after it, and along a chain of %d replicas: %.4g s", busiest.name,
-      busiest.seconds, fleet.chain.size(), std::max(0.0, seconds - busiest.seconds));
+  out.critical_path = absl::StrFormat("%s: %.4g s; latency and the chain of %d replicas: %.4g s",
+                                      busiest.name, busiest.seconds, fleet.chain.size(),
+                                      std::max(0.0, seconds - busiest.seconds));
   out.trainer_nics = resources.TrainerNicsOut();
   out.rollout_nics = resources.RolloutNicsIn();
   Finish(network, seconds, resources.CoreSeconds(), out);
@@ -203,9 +203,9 @@ Prediction PredictBroadcast(const FleetPlan& fleet, const Network& network, int6
 
   Prediction out;
   out.busy_seconds = buckets * slowest.seconds;
-  out.critical_path = absl::StrFormat(
-      "%s: %.4g s; before and after it, and along a chain of %d ranks: %.4g s", slowest.name,
-      out.busy_seconds, static_cast<int>(rollouts), seconds - out.busy_seconds);
+  out.critical_path =
+      absl::StrFormat("%s: %.4g s; latency and the chain of %d ranks: %.4g s", slowest.name,
+                      out.busy_seconds, static_cast<int>(rollouts), seconds - out.busy_seconds);
   if (crosses) {
     const double nics = network.collective_nics;
     const double share = all / nics;

@@ -89,12 +89,11 @@ absl::StatusOr<TransferPlan> CheckReceiveTable(
       if (piece.bucket_offset() != size || !IsWithin(piece, plan.tensor_bytes[tensor]) ||
           piece.bucket_stride() != 0 || piece.size_bytes() > left[tensor] ||
           piece.size_bytes() > kMaxBucketBytes - size) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("bucket ", b, ": tensor ", plan.manifest.tensors(tensor).name(), " has ",
-                         plan.tensor_bytes[tensor], " bytes, of which ", left[tensor],
-                         " are not told of yet; found ", piece.size_bytes(), " from byte ",
-                         piece.tensor_offset(), " at byte ", piece.bucket_offset(),
-                         " of the bucket, expected ", size));
+        return absl::InvalidArgumentError(absl::StrCat(
+            "bucket ", b, ": tensor ", plan.manifest.tensors(tensor).name(), " has ",
+            plan.tensor_bytes[tensor], " bytes, of which ", left[tensor], " remain; found ",
+            piece.size_bytes(), " from byte ", piece.tensor_offset(), " at byte ",
+            piece.bucket_offset(), " of the bucket, expected ", size));
       }
       left[tensor] -= piece.size_bytes();
       size += piece.size_bytes();

@@ -107,8 +107,8 @@ absl::StatusOr<RelayPlan> MakeRelayPlan(const ReshardPlan& feed, const ModelLayo
     if (out.hop.received_bytes[rank] == wanted * feed.element_bytes) continue;
     return absl::InvalidArgumentError(
         absl::StrCat("receiver ", rank, " wants ", wanted * feed.element_bytes,
-                     " bytes, and would be passed on ", out.hop.received_bytes[rank],
-                     "; the plan does not bring all that the layout of its receivers has"));
+                     " bytes but would receive ", out.hop.received_bytes[rank],
+                     "; the plan does not deliver everything in the receivers' layout"));
   }
   return out;
 }

@@ -81,7 +81,7 @@ absl::Status RelaySender::Pack(const RelayedBucket& relayed, int first, int coun
     }
     if (static_cast<int64_t>(from.size()) < piece.tensor_offset() + piece.size_bytes()) {
       return absl::InternalError(absl::StrCat("tensor ", piece.tensor(), " has ", from.size(),
-                                              " bytes in memory, fewer than are passed on"));
+                                              " bytes in memory, fewer than it must relay"));
     }
     CopyRun& run = runs.emplace_back();
     run.repeat = std::max<int64_t>(1, piece.repeat());

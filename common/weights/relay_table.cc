@@ -56,7 +56,7 @@ absl::Status CheckRelayed(const TransferPlan& plan, const RelayedBuckets& relaye
         return absl::InvalidArgumentError(absl::StrCat(
             "relayed ", i, ": ", piece.size_bytes(), " bytes from byte ", piece.tensor_offset(),
             " of tensor ", tensor, " of ", plan.manifest.tensors_size(), " at byte ",
-            piece.bucket_offset(), ", expected a part of a tensor at byte ", size));
+            piece.bucket_offset(), ", expected a range within a tensor at byte ", size));
       }
       size += piece.size_bytes();
     }
@@ -68,8 +68,8 @@ absl::Status CheckRelayed(const TransferPlan& plan, const RelayedBuckets& relaye
     }
     if (empty || pieces != bucket.pieces_size()) {
       return absl::InvalidArgumentError(
-          absl::StrCat("relayed ", i, ": its messages have other pieces than the ",
-                       bucket.pieces_size(), " that it is made of, or none"));
+          absl::StrCat("relayed ", i, ": its messages do not add up to its ", bucket.pieces_size(),
+                       " pieces, or one is empty"));
     }
   }
   return absl::OkStatus();

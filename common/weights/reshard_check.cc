@@ -107,11 +107,12 @@ absl::Status CheckMessage(const ReshardPlan& plan, size_t index, const Holdings&
     elements += piece.piece.elements();
     if (piece.piece.elements() <= 0) return wrong("an empty piece");
     if (!Holds(from.ranks[message.from], piece.piece, piece.from)) {
-      return wrong(absl::StrCat("the sender has no such elements of tensor ", piece.piece.tensor));
+      return wrong(
+          absl::StrCat("the sender does not hold these elements of tensor ", piece.piece.tensor));
     }
     if (!Holds(to.ranks[message.to], piece.piece, piece.to)) {
       return wrong(
-          absl::StrCat("the receiver wants no such elements of tensor ", piece.piece.tensor));
+          absl::StrCat("the receiver does not need these elements of tensor ", piece.piece.tensor));
     }
   }
   if (message.size_bytes != elements * plan.element_bytes || elements == 0 ||
@@ -142,8 +143,8 @@ absl::Status CheckCoverage(const ReshardPlan& plan, const Holdings& from, const 
       // one arrives exactly once.
       if (missing[tensor] != 0 || !Disjoint(arriving[rank][tensor])) {
         return absl::InternalError(absl::StrCat(
-            "receiver ", rank, ", tensor ", tensor, ": ", missing[tensor],
-            " elements do not arrive", missing[tensor] == 0 ? ", others arrive twice" : ""));
+            "receiver ", rank, ", tensor ", tensor, ": ", missing[tensor], " elements never arrive",
+            missing[tensor] == 0 ? ", others arrive twice" : ""));
       }
     }
   }

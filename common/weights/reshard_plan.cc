@@ -33,10 +33,9 @@ absl::StatusOr<std::vector<PieceList>> PiecesOfPairs(const Holdings& from, const
         }
       }
       if (missing != 0) {
-        return absl::FailedPreconditionError(
-            absl::StrCat("receiver ", want.rank, " wants ", box.piece.elements(),
-                         " elements of tensor ", tensor, "; of these ", missing,
-                         " are held by no sender (below 0: are held in pieces that overlap)"));
+        return absl::FailedPreconditionError(absl::StrCat(
+            "receiver ", want.rank, " wants ", box.piece.elements(), " elements of tensor ", tensor,
+            "; ", missing, " of these have no sender (negative: several senders hold them)"));
       }
     }
   }

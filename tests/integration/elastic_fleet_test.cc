@@ -77,7 +77,7 @@ TEST(ElasticFleet, ARolloutIsKilledAndAnotherJoinsWhileTheRunGoesOn) {
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.err, HasSubstr("rollout-0 at 127.0.0.1:"));
   EXPECT_THAT(result.err, HasSubstr("is LOST"));
-  EXPECT_THAT(result.err, HasSubstr("is DRAINING: it is not in the list"));
+  EXPECT_THAT(result.err, HasSubstr("is DRAINING: it is no longer in the list"));
   EXPECT_GE(SumOf(run.run_dir(), "fleet/joined"), 4);
   EXPECT_GE(SumOf(run.run_dir(), "fleet/left"), 2);
   ExpectGoodRun(run, kSteps, 2);

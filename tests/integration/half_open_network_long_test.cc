@@ -82,7 +82,7 @@ TEST_F(HalfOpenNetwork, ARolloutWhoseDataPortsAreBlockedIsFedByTheOther) {
   if (IsSkipped()) return;
   Filter("rollout-1", kNoData);
   AwaitStep(run_->step() + 4);
-  EXPECT_THAT(run_->LogOf("trainer-0"), HasSubstr("it is fed apart"));
+  EXPECT_THAT(run_->LogOf("trainer-0"), HasSubstr("feeding it separately"));
   EXPECT_EQ(Metric("fleet/serving"), 2);
   Unfilter("rollout-1");
   ExpectFinished();

@@ -41,7 +41,7 @@ TEST(KillAndResume, AReplayEndsWithTheSameBits) {
   const ProgramResult last = RunProgram("tandem", Resumed(args));
 
   ASSERT_EQ(last.exit_code, 0) << last.err;
-  EXPECT_THAT(last.err, ::testing::HasSubstr("goes on after step"));
+  EXPECT_THAT(last.err, ::testing::HasSubstr("resuming after step"));
   const auto actual = ExpectWholeRun(folder / "run");
   for (size_t i = 0; i < actual.size(); ++i) {
     for (const char* key : {"actor/loss", "actor/grad_norm", "actor/pg_loss"}) {

@@ -139,7 +139,7 @@ TEST_F(OneDriverRunTest, ASecondRunIsRefusedAndToldWhoDrivesTheTrainer) {
 
   EXPECT_EQ(second.exit_code, 1);
   EXPECT_THAT(second.err,
-              AllOf(HasSubstr("another driver drives this trainer"),
+              AllOf(HasSubstr("another driver holds this trainer"),
                     HasSubstr(absl::StrCat("process ", first->pid(), " on ")),
                     HasSubstr("run folder " + Runs() + "/a"), HasSubstr("last heartbeat")));
   EXPECT_EQ(ReadWhole(Runs() + "/b/metrics.jsonl"), "");
@@ -168,7 +168,8 @@ TEST_F(OneDriverRunTest, ADriverThatWasStoppedForLongerThanItsLeaseIsFenced) {
 
   ASSERT_TRUE(stopped->Wait(absl::Seconds(kPatience)));
   EXPECT_THAT(stopped->ExitDescription(), HasSubstr("exited with 1"));
-  EXPECT_THAT(ReadWhole(Log("a")), AllOf(HasSubstr("lease on the trainer"), HasSubstr("is over")));
+  EXPECT_THAT(ReadWhole(Log("a")),
+              AllOf(HasSubstr("lease on the trainer"), HasSubstr("has ended")));
   EXPECT_EQ(Info(trainer).step(), 2);
   EXPECT_THAT(ReadWhole(Runs() + "/a/metrics.jsonl"), Not(HasSubstr("global_step\":1")));
 }

@@ -45,7 +45,7 @@ TEST(RestartBeforeTheFirstCheckpoint, TrainsEveryPromptOnceAndComesToTheSameEnd)
 
   EXPECT_EQ(run.NumStarts("driver"), 2) << run.Logs();
   EXPECT_EQ(run.NumStarts("trainer-0"), 1);
-  EXPECT_THAT(run.Logs(), ::testing::HasSubstr("of which nothing was saved"));
+  EXPECT_THAT(run.Logs(), ::testing::HasSubstr("but saved no checkpoint"));
   ExpectEveryPromptTrainedOnce(run.run_dir(), kSteps);
   EXPECT_EQ(SamplesOf(run), SamplesOf(undisturbed));
   const std::string weights = "/model/model.safetensors";

@@ -99,7 +99,7 @@ TEST(Resume, FallsBackToTheCheckpointBeforeADamagedOne) {
 
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.err,
-              AllOf(HasSubstr("rank-1-of-2.bin is damaged"), HasSubstr("goes on after step 6")));
+              AllOf(HasSubstr("rank-1-of-2.bin is damaged"), HasSubstr("resuming after step 6")));
   ExpectWholeRun(folder / "run");
   EXPECT_EQ(ReadWhole(folder / "run/model/model.safetensors"), model);
   EXPECT_TRUE(fs::exists(folder / "run/previous-1/checkpoints/step-8"));
@@ -108,7 +108,7 @@ TEST(Resume, FallsBackToTheCheckpointBeforeADamagedOne) {
   fs::remove(folder / "run/checkpoints/step-6/rank-0-of-2.bin");
   const ProgramResult none = RunProgram("tandem", With(args, {"--resume"}));
   EXPECT_EQ(none.exit_code, 1);
-  EXPECT_THAT(none.err, AllOf(HasSubstr("no checkpoint is whole"), HasSubstr("step-8/manifest"),
+  EXPECT_THAT(none.err, AllOf(HasSubstr("no checkpoint is complete"), HasSubstr("step-8/manifest"),
                               HasSubstr("step-6/rank-0-of-2.bin is missing")));
   EXPECT_EQ(StepsOf(folder / "run").size(), 8);  // nothing was cut
 }
@@ -131,7 +131,7 @@ TEST(Resume, RefusesACheckpointOfAnotherModelOrCommand) {
   EXPECT_THAT(other.err,
               AllOf(HasSubstr("is a checkpoint of another model"), HasSubstr("model.layers.2.")));
   EXPECT_EQ(train.exit_code, 1);
-  EXPECT_THAT(train.err, HasSubstr("is of tandem replay and this is tandem train"));
+  EXPECT_THAT(train.err, HasSubstr("is of tandem replay, but this is tandem train"));
   EXPECT_EQ(StepsOf(folder / "run").size(), 8);
 }
 
@@ -143,7 +143,7 @@ TEST(Resume, BeginsAnewWhereThereIsNoCheckpointAndSaysSo) {
   const ProgramResult absent = RunProgram("tandem", With(args, {"--resume=" + (folder / "none")}));
 
   EXPECT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_THAT(result.err, HasSubstr("the run begins with step 1"));
+  EXPECT_THAT(result.err, HasSubstr("the run starts with step 1"));
   ExpectWholeRun(folder / "run");
   EXPECT_EQ(absent.exit_code, 1);
   EXPECT_THAT(absent.err, HasSubstr("no folder " + (folder / "none")));

@@ -99,7 +99,7 @@ TEST(RunFolder, ARunIsRefusedTheFolderOfOneThatGoesOn) {
   const ProgramResult next = RunProgram("tandem", TinyRun(folder, "train"));
   EXPECT_EQ(next.exit_code, 0) << next.err;
   EXPECT_THAT(next.err,
-              HasSubstr("takes over the lock of process " + std::to_string(first->pid())));
+              HasSubstr("taking over the lock of process " + std::to_string(first->pid())));
   EXPECT_TRUE(fs::exists(folder / "run/previous-1/metrics.jsonl"));
   EXPECT_FALSE(fs::exists(folder / "run/run.lock"));
 }
@@ -150,7 +150,7 @@ TEST(RunFolder, AFifoInACheckpointIsADamagedCheckpoint) {
 
     ASSERT_EQ(result.exit_code, 0) << name << ": " << result.err;
     EXPECT_THAT(result.err, AllOf(HasSubstr(std::string(name) + ": expected a regular file"),
-                                  HasSubstr("goes on after step 6")));
+                                  HasSubstr("resuming after step 6")));
     ExpectWholeRun(folder / "run");
   }
 }
@@ -183,7 +183,7 @@ TEST(RunFolder, ARunGoesOnWithOtherInputsOnlyWhereItIsTold) {
                                  HasSubstr("--allow-changed=config,data")));
   EXPECT_EQ(in_part.exit_code, 1);
   EXPECT_EQ(allowed.exit_code, 0) << allowed.err;
-  EXPECT_THAT(allowed.err, HasSubstr("goes on after step 4"));
+  EXPECT_THAT(allowed.err, HasSubstr("resuming after step 4"));
   EXPECT_EQ(misuse.exit_code, 2);
   ExpectWholeRun(folder / "run");
 }
@@ -204,8 +204,8 @@ TEST(RunFolder, ADiskWithoutRoomForTheModelIsFoundAtTheStart) {
   const ProgramResult result = RunProgram("/usr/bin/unshare", {"-m", "/bin/sh", "-c", command});
 
   EXPECT_EQ(result.exit_code, 1);
-  EXPECT_THAT(result.err, AllOf(HasSubstr("disk/run: the model that the run ends with needs"),
-                                HasSubstr("are free")));
+  EXPECT_THAT(result.err,
+              AllOf(HasSubstr("disk/run: the final model needs"), HasSubstr("are available")));
   EXPECT_THAT(result.err, Not(HasSubstr("replay 1/8")));
 }
 

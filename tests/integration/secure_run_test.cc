@@ -180,7 +180,8 @@ TEST(SecureRun, IsUnharmedByStrangersAtEveryPort) {
   EXPECT_GT(num_knocks, 10);
   EXPECT_EQ(Samples(folder, kNumSteps), expected);
   const std::string log = ReadWhole(folder / "run/logs/trainer-0.log");
-  EXPECT_THAT(log, AllOf(HasSubstr("a stranger was refused"), HasSubstr("peer=127.0.0.1:")));
+  EXPECT_THAT(log,
+              AllOf(HasSubstr("unauthenticated connection refused"), HasSubstr("peer=127.0.0.1:")));
 }
 
 // Streams whose tokens nobody reads.

@@ -153,7 +153,8 @@ TEST_P(SyncTransportTest, PublishesAndSeesWhoIsAtAnotherVersion) {
   EXPECT_EQ(Sync({first.get()}, {"--verify"}).exit_code, 0);
   const ProgramResult behind = Sync({first.get(), second.get()}, {"--verify"});
   EXPECT_EQ(behind.exit_code, 1);
-  EXPECT_THAT(behind.err, HasSubstr("rollout-1, rank 0: version 0 is live, the trainer is at 1"));
+  EXPECT_THAT(behind.err,
+              HasSubstr("rollout-1, rank 0: version 0 is live, but the trainer is at 1"));
   EXPECT_THAT(behind.out, AllOf(HasSubstr("rollout-0    yes"), HasSubstr("rollout-1    no")));
 }
 

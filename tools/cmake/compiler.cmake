@@ -1,20 +1,20 @@
-# How every file is compiled.
+# Compiler settings for all files.
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
-# Floating-point expressions mean what they say: no contraction that differs between call sites.
+# No contraction of floating-point expressions, which would differ between call sites.
 set(tandem_warnings -Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers)
 add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:${tandem_warnings};-ffp-contract=off>")
-# Kernels likewise, in nvcc's words.
+# The same for CUDA kernels.
 add_compile_options("$<$<COMPILE_LANGUAGE:CUDA>:--fmad=false>")
 set(CMAKE_CUDA_STANDARD 17)  # the newest that CMake 3.25 can ask nvcc 13 for
 
 find_program(TANDEM_CCACHE ccache)
 if(TANDEM_CCACHE)
-  # The precompiled header is part of what a cached object depends on; its time stamp is not.
+  # ccache hashes the precompiled header's content, not its time stamp.
   set(CMAKE_CXX_COMPILER_LAUNCHER
       ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
       CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} ${TANDEM_CCACHE})

@@ -1,5 +1,5 @@
-# Debian's packages by their own CMake files or pkg-config; LibTorch from the folder that tools/setup
-# made. tools/setup names the packages and versions.
+# Finds Debian's packages by their CMake files or pkg-config, and LibTorch in the folder of
+# tools/setup, which lists packages and versions.
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
 find_package(Protobuf REQUIRED)
@@ -24,16 +24,17 @@ execute_process(COMMAND ${CMAKE_SOURCE_DIR}/tools/setup --print
                 OUTPUT_VARIABLE TANDEM_LIBTORCH_DEFAULT OUTPUT_STRIP_TRAILING_WHITESPACE)
 set(TANDEM_LIBTORCH ${TANDEM_LIBTORCH_DEFAULT} CACHE PATH "LibTorch: a folder with include/ and lib/")
 if(NOT EXISTS ${TANDEM_LIBTORCH}/lib/libtorch_cpu.so)
-  message(FATAL_ERROR "LibTorch was looked for in ${TANDEM_LIBTORCH}; run tools/setup, or set TANDEM_LIBTORCH")
+  message(FATAL_ERROR "no LibTorch in ${TANDEM_LIBTORCH}; run tools/setup, or set TANDEM_LIBTORCH")
 endif()
 
-# Tensors, autograd, c10d with Gloo. libtorch_cpu loads two small CUDA libraries that lie beside it;
-# a machine needs no GPU.
+# Tensors, autograd, c10d with Gloo. libtorch_cpu loads two small CUDA libraries beside it, but
+# needs no GPU.
 add_library(torch_cpu INTERFACE)
 target_include_directories(torch_cpu SYSTEM INTERFACE
   ${TANDEM_LIBTORCH}/include ${TANDEM_LIBTORCH}/include/torch/csrc/api/include)
 target_compile_definitions(torch_cpu INTERFACE USE_C10D_GLOO AT_PER_OPERATOR_HEADERS)
-# Without it the templates behind at::parallel_for run serially. The runtime is LibTorch's own, below.
+# Without this flag the templates behind at::parallel_for run serially. The runtime is LibTorch's,
+# below.
 target_compile_options(torch_cpu INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fopenmp>)
 target_link_libraries(torch_cpu INTERFACE
   ${TANDEM_LIBTORCH}/lib/libtorch_cpu.so ${TANDEM_LIBTORCH}/lib/libc10.so
@@ -46,18 +47,18 @@ if(TANDEM_CUDA)
   find_package(CUDAToolkit 13.0 REQUIRED)
   find_path(NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS} REQUIRED)
   find_library(NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR} REQUIRED)
-  # What is linked. Headers and definitions are for the few sources that tandem_cuda_sources() names:
-  # all others are compiled as they are without CUDA.
+  # Link libraries. Only sources named by tandem_cuda_sources() get headers and definitions; all
+  # others compile as without CUDA.
   add_library(torch_cuda INTERFACE)
   target_link_libraries(torch_cuda INTERFACE torch_cpu
     -Wl,--no-as-needed ${TANDEM_LIBTORCH}/lib/libtorch_cuda.so -Wl,--as-needed
     ${TANDEM_LIBTORCH}/lib/libc10_cuda.so ${CUDA_cudart_LIBRARY} ${NCCL_LIBRARY})
-  # FlashInfer's headers, and the CCCL that they come with: CUDA 13.0's is too old for them.
+  # FlashInfer's headers and their own CCCL: CUDA 13.0's is too old.
   execute_process(COMMAND ${CMAKE_SOURCE_DIR}/tools/setup --print-flashinfer
                   OUTPUT_VARIABLE TANDEM_FLASHINFER_DEFAULT OUTPUT_STRIP_TRAILING_WHITESPACE)
   set(TANDEM_FLASHINFER ${TANDEM_FLASHINFER_DEFAULT} CACHE PATH "FlashInfer: a folder with include/ and cccl/")
   if(NOT EXISTS ${TANDEM_FLASHINFER}/include/flashinfer/attention/prefill.cuh)
-    message(FATAL_ERROR "FlashInfer was looked for in ${TANDEM_FLASHINFER}; run tools/setup --cuda, or set TANDEM_FLASHINFER")
+    message(FATAL_ERROR "no FlashInfer in ${TANDEM_FLASHINFER}; run tools/setup --cuda, or set TANDEM_FLASHINFER")
   endif()
 endif()
 

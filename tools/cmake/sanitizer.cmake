@@ -1,5 +1,5 @@
-# TANDEM_SANITIZER=address (with UndefinedBehaviorSanitizer) or thread: everything of ours is
-# instrumented, and each program has tools/sanitizer's file in it, which sets options and suppressions.
+# TANDEM_SANITIZER=address (with UndefinedBehaviorSanitizer) or thread instruments all our code and
+# links into each program the file of tools/sanitizer that sets options and suppressions.
 if(TANDEM_SANITIZER)
   add_compile_options(-fsanitize=${TANDEM_SANITIZER} -fno-omit-frame-pointer -g1)
   add_link_options(-fsanitize=${TANDEM_SANITIZER})

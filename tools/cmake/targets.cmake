@@ -8,9 +8,9 @@
 #   integration (services, processes; each case is one), long and attacks (only in tools/test --all).
 set(TANDEM_PRECOMPILED ${CMAKE_SOURCE_DIR}/common/precompiled.h)
 
-# What a file includes costs more than the file: eight of a target are compiled as one, in a quarter of
-# the time. Names in their anonymous namespaces must differ, therefore. Highway compiles a file once
-# for each instruction set, and that file must be the only one.
+# Unity builds: includes cost more than the files, so eight files of a target compile as one, in a
+# quarter of the time. Names in their anonymous namespaces must therefore differ. Files with Highway
+# kernels compile once per instruction set, each on its own.
 function(_tandem_unity target)
   list(LENGTH ARGN count)
   if(NOT TANDEM_UNITY OR count LESS 2)
@@ -49,7 +49,7 @@ function(_tandem_target target)
   if(ARG_TORCH)
     target_link_libraries(${target} ${scope} torch_cpu)
     if(kind STREQUAL "EXECUTABLE")
-      # The precompiled header fits only code that is made the way it was made itself.
+      # A precompiled header needs the same flags as the code that uses it.
       set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
       target_compile_options(${target} PRIVATE -fPIC)
     endif()
@@ -81,12 +81,12 @@ function(tandem_binary)
   _tandem_unity(${ARG_NAME} ${ARG_SRCS})
 endfunction()
 
-# Tests that tools/test builds a second time, with a sanitizer: a target that builds them all, and a
-# label of the same name that chooses them.
+# Tests that tools/test builds again with a sanitizer: a target that builds them all, and a label of
+# the same name that selects them.
 function(_tandem_sanitized test torch labels)
   set(groups)
   if(CMAKE_CURRENT_SOURCE_DIR MATCHES "/tests/common/" AND "unit" IN_LIST labels)
-    # Those without LibTorch and Highway's kernels are built in a fraction of the time.
+    # Tests without LibTorch and Highway kernels build in a fraction of the time.
     if(torch OR test STREQUAL "model_gemm_test")
       list(APPEND groups tensor_tests)
     else()
@@ -95,7 +95,8 @@ function(_tandem_sanitized test torch labels)
   elseif(CMAKE_CURRENT_SOURCE_DIR MATCHES "/tests/services/" AND "unit" IN_LIST labels)
     list(APPEND groups service_tests)
   endif()
-  # Where threads meet. Not where gRPC's own threads run our code: it is not instrumented.
+  # Multi-threaded tests; not those in which gRPC's threads, which are not instrumented, run our
+  # code.
   if(CMAKE_CURRENT_SOURCE_DIR MATCHES "/tests/(common/(comm|weights)|services/rollout/(engine|scheduler))"
      AND labels MATCHES "^(unit|integration)$")
     list(APPEND groups thread_tests)
@@ -121,7 +122,7 @@ function(tandem_test)
   endif()
   _tandem_target(${ARG_NAME} DEPS ${ARG_DEPS} GTest::gmock GTest::gtest GTest::gtest_main ${torch})
   _tandem_unity(${ARG_NAME} ${ARG_SRCS})
-  # A test's own code runs for moments: what -O2 would gain it costs many times in compiling.
+  # Tests run briefly: -O2 would cost more compile time than it saves.
   target_compile_options(${ARG_NAME} PRIVATE $<$<CONFIG:Release>:-O1>)
   set_target_properties(${ARG_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   _tandem_sanitized(${ARG_NAME} "${ARG_TORCH}" "${ARG_LABELS}")
@@ -138,11 +139,11 @@ function(tandem_test)
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
   endif()
-  # A process for each case, so that what one leaves behind meets no other.
-  # One program that is slow to list its cases, on a busy machine, would end all of ctest.
+  # One process per case, so that cases do not affect each other. On a busy machine, one program
+  # that lists its cases slowly would fail all of ctest.
   gtest_discover_tests(${ARG_NAME} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 120
     PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT}
-    # Two variables in one ENVIRONMENT would be split at their semicolon on the way.
+    # CMake would split two variables in one ENVIRONMENT at their semicolon.
     ENVIRONMENT "TANDEM_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY}"
     ENVIRONMENT_MODIFICATION "TANDEM_SOURCE=set:${CMAKE_SOURCE_DIR}")
 endfunction()

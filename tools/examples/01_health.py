@@ -1,8 +1,8 @@
-"""Asks each process whether it serves: 01_health.py HOST:PORT[=NAME]...
+"""Checks whether each process serves: 01_health.py HOST:PORT[=NAME]...
 
 NAME is a health name: tandem.trainer.v1.TrainerService, tandem.rollout.v1.WeightService (ready to
-receive weights), tandem.rollout.v1.RolloutService (has a version); the process itself where it is left
-out. Exits 1 where one does not serve."""
+receive weights), tandem.rollout.v1.RolloutService (has a version); default: the process itself. Exits 1
+if one does not serve."""
 
 import sys
 

@@ -16,7 +16,7 @@ def main():
     rollout = RolloutServiceStub(open_channel(endpoint))
     request = pb.GenerateRequest(text=prompt, return_text=True,
                                  sampling=SamplingParams(n=samples, max_tokens=16, seed=1))
-    # One message for each finished sample; stream=True gives tokens as they are sampled.
+    # One message per finished sample; stream=True streams tokens as they are sampled.
     for answer in rollout.Generate(request, timeout=60):
         print(f"sample {answer.index}: {answer.text!r} tokens={list(answer.token_ids)} "
               f"logprob={sum(answer.logprobs):.4f} "

@@ -1,5 +1,5 @@
 """One weight update: 03_update_weights.py TRAINER ROLLOUT... Makes the trainer's weights live on the
-rollouts, as one transaction, and prints what travelled and where the time went."""
+rollouts, as one transaction, and prints bytes, digest and time per phase."""
 
 import sys
 import uuid
@@ -11,7 +11,7 @@ from tandem.trainer.v1.trainer_service_pb2_grpc import TrainerServiceStub
 
 
 def publish(trainer, rollouts):
-    """Trainer and rollouts talk to each other; the addresses are the rollouts' as the trainer sees them."""
+    """The trainer connects to the rollouts: pass their addresses as the trainer reaches them."""
     info = trainer.GetModelInfo(pb.GetModelInfoRequest(), timeout=60)
     return trainer.PublishWeights(pb.PublishWeightsRequest(
         request_id=str(uuid.uuid4()), incarnation=info.incarnation, policy_version=info.policy_version,

@@ -1,6 +1,6 @@
-"""One training step: 04_train_step.py TRAINER. Streams a group of four judged samples of one prompt, the
-ids being what a tokenizer made of the texts, and prints the step's metrics. It has no lease, so the
-trainer takes it only while no driver holds one (AcquireLease)."""
+"""One training step: 04_train_step.py TRAINER. Streams a group of four samples of one prompt with their
+rewards, as token ids, and prints the step's metrics. It has no lease, so the trainer accepts it only
+while no driver holds one (AcquireLease)."""
 
 import sys
 import uuid
@@ -13,7 +13,7 @@ from tandem.trainer.v1.trainer_service_pb2_grpc import TrainerServiceStub
 
 
 def sample(group, index, prompt_ids, completion_ids, reward, logprobs=(), finish_reason=None):
-    """One completion as the trainer takes it. Without log-probs it is trained as if sampled just now."""
+    """One completion as a Sample. Without log-probs the trainer treats it as on-policy."""
     return common.Sample(
         sample_id=f"{group}/{index}", group_id=group, index=index, reward=reward, temperature=1,
         finish_reason=finish_reason or common.FINISH_REASON_STOP,
@@ -23,7 +23,7 @@ def sample(group, index, prompt_ids, completion_ids, reward, logprobs=(), finish
 
 
 def train_step(trainer, samples):
-    """The next step: the trainer applies step k after k-1, and a repeat answers the stored result."""
+    """The next step: the trainer applies step k after k-1, and a repeat returns the stored result."""
     info = trainer.GetModelInfo(pb.GetModelInfoRequest(), timeout=60)
     header = pb.TrainStepHeader(request_id=str(uuid.uuid4()), incarnation=info.incarnation,
                                 step=info.step + 1, objective=pb.OBJECTIVE_POLICY_GRADIENT,

@@ -1,7 +1,7 @@
 #!/bin/sh
-# One training step: 04_train_step.sh TRAINER CONFIG, the configuration being the one that the trainer was
-# started with. Writes four judged samples of one prompt to a file and trains on them, as the trainer's
-# first step; `tandem replay` takes the files of run_dir/rollouts as well.
+# One training step: 04_train_step.sh TRAINER CONFIG, with the trainer's own configuration. Writes four
+# samples of one prompt with their rewards to a file and trains on them, as the trainer's first step.
+# `tandem replay` also takes the files of run_dir/rollouts.
 set -eu
 samples=$(mktemp)
 trap 'rm -f "$samples"' EXIT

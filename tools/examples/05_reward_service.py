@@ -1,4 +1,4 @@
-"""A reward of your own: 05_reward_service.py HOST:PORT. Serves until it is told to stop; a run uses it by
+"""A custom reward: 05_reward_service.py HOST:PORT. Serves until SIGTERM; a run uses it with
 reward.name=service and reward.endpoint=HOST:PORT."""
 
 import concurrent.futures
@@ -16,14 +16,14 @@ from tandem.reward.v1.reward_service_pb2_grpc import (RewardServiceServicer,
 
 
 class Rewards(RewardServiceServicer):
-    """Half a point for a completion that is a number, the rest where it is the row's answer."""
+    """Half a point for a completion that is a number, a full point for the row's answer."""
 
     def ComputeRewards(self, request, context):
         return pb.ComputeRewardsResponse(rewards=[self.judge(c) for c in request.completions])
 
     def judge(self, completion):
         text = completion.completion.strip()
-        row = json.loads(completion.row_json or "{}")  # all that the data set says of the prompt
+        row = json.loads(completion.row_json or "{}")  # the whole data row of the prompt
         if not text.isdigit():
             return 0.0
         return 1.0 if text == row.get("answer", completion.answer) else 0.5

@@ -1,5 +1,5 @@
-"""A loop of your own: 06_driver.py TRAINER ROLLOUT STEPS PROMPT..., each prompt as token ids, "7,14,5".
-Generates groups, judges them by a function, trains, publishes; prints each step's mean reward."""
+"""A custom driver: 06_driver.py TRAINER ROLLOUT STEPS PROMPT..., each prompt as token ids, "7,14,5".
+Generates groups, scores them with a function, trains, publishes; prints each step's mean reward."""
 
 import importlib
 import sys
@@ -18,12 +18,12 @@ SAMPLES = 16
 
 
 def reward(text):
-    """What is to be learned: to say 7."""
+    """Rewards the character 7."""
     return text.count("7") / max(1, len(text))
 
 
 def generate(rollout, prompt, prompt_ids, seed):
-    """The samples of a group, judged. What was sampled is trained on: ids and log-probs, never text."""
+    """The samples of a group with rewards. Training uses the sampled ids and log-probs, never text."""
     request = rollout_pb.GenerateRequest(
         request_id=str(uuid.uuid4()), token_ids=rollout_pb.TokenIds(ids=prompt_ids), return_text=True,
         sampling=SamplingParams(n=SAMPLES, max_tokens=8, seed=seed, processed_logprobs=True))
@@ -35,7 +35,7 @@ def generate(rollout, prompt, prompt_ids, seed):
 def main():
     trainer = TrainerServiceStub(open_channel(sys.argv[1]))
     rollout = RolloutServiceStub(open_channel(sys.argv[2]))
-    # As ids, comma-separated: a client with a tokenizer would make them of text.
+    # Token ids, comma-separated; a client with a tokenizer would encode text.
     prompts = {prompt: [int(i) for i in prompt.split(",")] for prompt in sys.argv[4:]}
     publish(trainer, [sys.argv[2]])
     for step in range(1, int(sys.argv[3]) + 1):

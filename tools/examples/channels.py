@@ -1,5 +1,5 @@
-"""Channels and ports as the programs make them: mutual TLS where TANDEM_TLS_CERT, _KEY and _CA say so
-({role} in a path stands for the caller's), a token from TANDEM_TOKEN, plaintext otherwise.
+"""Channels and ports with the programs' security settings: mutual TLS if TANDEM_TLS_CERT, _KEY and _CA
+are set ({role} in a path stands for the caller's role), a token from TANDEM_TOKEN, otherwise plaintext.
 
     from channels import open_channel
 """
@@ -9,8 +9,8 @@ import pathlib
 
 import grpc
 
-# What tools/certificates writes into every certificate beside the role; gRPC for Python looks for a host's
-# name and not for the role.
+# tools/certificates writes this name into every certificate, because gRPC for Python checks a host
+# name, not the role.
 NAME = "tandem"
 
 
@@ -34,7 +34,7 @@ def open_channel(endpoint, role="driver"):
 
 
 def add_port(server, address, role):
-    """The port that `server` serves on; with TLS only who has a certificate is served."""
+    """Adds a port to `server` and returns it; with TLS it requires client certificates."""
     files = _files(role)
     if files is None:
         return server.add_insecure_port(address)

@@ -1,9 +1,9 @@
-"""Checks deploy/ without a cluster: renders every overlay, and holds what comes out against the schemas
-of the API (kubernetes-validate), against kubectl's own rendering where kubectl is installed, and against
-itself: ranks, addresses, ports, health names, grace.
+"""Checks deploy/ without a cluster: renders every overlay, and compares the result with the API's schemas
+(kubernetes-validate), with kubectl's own rendering if kubectl is installed, and with itself: ranks,
+addresses, ports, health names, grace periods.
 
-Kinds that Kubernetes does not know have no schema there. Of these the pods and jobs inside are checked
-as a Pod and a Job, and all other keys against custom_kinds.yaml.
+Custom kinds have no schema. Their pods and jobs are checked as Pod and Job, and all other keys against
+custom_kinds.yaml.
 """
 
 import copy
@@ -22,7 +22,7 @@ from render import RenderError, render
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
 API_VERSION = "1.33"
-# A process drains for at most that long after SIGTERM.
+# Longest drain of a process after SIGTERM.
 DRAIN_SECONDS = 20
 problems = []
 
@@ -49,7 +49,7 @@ def validate(where, item):
 
 
 def pod_templates(item):
-    """(name, number of pods, template) of every pod that the object makes."""
+    """Yields (name, number of pods, template) for every pod template of the object."""
     kind, spec, name = item["kind"], item.get("spec", {}), item.get("metadata", {}).get("name")
     if kind == "StatefulSet":
         yield name, spec["replicas"], spec["template"]
@@ -121,28 +121,28 @@ def check_pod(where, template, services):
                 continue
             grpc = container[probe]["grpc"]
             if listen is None or grpc["port"] != int(listen.rsplit(":", 1)[1]):
-                problem(where, f"{probe} asks port {grpc['port']}, --health-listen is {listen}")
+                problem(where, f"{probe} uses port {grpc['port']}, but --health-listen is {listen}")
             if grpc.get("service", "") not in services:
                 problem(where, f"{probe}: no health name {grpc['service']}")
         if listen is None:
             continue
         paths = {m["mountPath"] for m in container["volumeMounts"]}
         if "/dev/shm" not in paths:
-            problem(where, f"container {container['name']} has the 64 MiB /dev/shm of its runtime")
+            problem(where, f"container {container['name']} has only the default /dev/shm of 64 MiB; mount a larger one")
         if spec.get("terminationGracePeriodSeconds", 30) < 2 * DRAIN_SECONDS:
             problem(where, "terminationGracePeriodSeconds leaves no time after the drain")
 
 
 def check_group_secret(where, name, container):
-    """Ranks in pods of their own know each other by a secret, which no manifest has in it."""
+    """Ranks in separate pods authenticate with a group secret, which no manifest contains."""
     found = [e for e in container.get("env", []) if e["name"] == "TANDEM_GROUP_SECRET"]
     reference = found[0].get("valueFrom", {}).get("secretKeyRef") if len(found) == 1 else None
     if reference is None or reference.get("optional"):
-        problem(where, f"{name}: TANDEM_GROUP_SECRET is not from a secret that the pods wait for")
+        problem(where, f"{name}: expected TANDEM_GROUP_SECRET from a required secret")
 
 
 def check_run(where, objects):
-    """What run.yaml says of ranks and addresses is what the objects make."""
+    """Checks that the ranks and addresses in run.yaml match the objects."""
     maps = [o for o in objects if o["kind"] == "ConfigMap" and o["metadata"]["name"] == "tandem-run"]
     run = yaml.safe_load(maps[0]["data"]["run.yaml"])
     pods = {name: (count, template) for item in objects for name, count, template in pod_templates(item)}
@@ -158,25 +158,25 @@ def check_run(where, objects):
     def check_address(key, address):
         host, port = address.rsplit(":", 1)
         if host not in hosts:
-            problem(where, f"{key}: {address}: no such pod, there are {sorted(hosts)}")
+            problem(where, f"{key}: {address}: no such pod; found {sorted(hosts)}")
         elif argument(hosts[host], "--listen").rsplit(":", 1)[1] != port:
-            problem(where, f"{key}: {address}: it listens on {argument(hosts[host], '--listen')}")
+            problem(where, f"{key}: {address}: the pod listens on {argument(hosts[host], '--listen')}")
 
     check_address("trainer.endpoint", run["trainer"]["endpoint"])
     for address in run["rollout"]["endpoints"]:
         check_address("rollout.endpoints", address)
     if run["rollout"].get("replicas") != len(run["rollout"]["endpoints"]):
-        problem(where, "rollout.replicas is not the number of rollout.endpoints")
+        problem(where, "rollout.replicas differs from the number of rollout.endpoints")
     ranks = run["trainer"]["ranks"]
     for name, (count, template) in pods.items():
         component = template["metadata"]["labels"]["app.kubernetes.io/component"]
         expected = {"trainer": ranks, "rollout": run["rollout"]["replicas"], "driver": 1}[component]
         if count != expected:
-            problem(where, f"{name}: {count} pods, run.yaml says {expected}")
+            problem(where, f"{name}: {count} pods, but run.yaml says {expected}")
         environment = {e["name"]: e.get("value") for e in
                        template["spec"]["containers"][0].get("env", [])}
         if "WORLD_SIZE" in environment and environment["WORLD_SIZE"] != str(ranks):
-            problem(where, f"{name}: WORLD_SIZE is not trainer.ranks, {ranks}")
+            problem(where, f"{name}: WORLD_SIZE differs from trainer.ranks, {ranks}")
         if component == "trainer" and ranks > 1:
             check_group_secret(where, name, template["spec"]["containers"][0])
         if environment.get("MASTER_ADDR") and environment["MASTER_ADDR"] not in hosts:
@@ -185,12 +185,12 @@ def check_run(where, objects):
 
 def check_kubectl(where, folder, objects):
     if shutil.which("kubectl") is None:
-        return "rendered here alone: kubectl is not installed"
+        return "not compared with kubectl, which is not installed"
     answer = subprocess.run(["kubectl", "kustomize", str(folder)], capture_output=True, text=True,
                             timeout=60, check=False)
     if answer.returncode != 0:
         problem(where, answer.stderr.strip())
-        return "kubectl refuses it"
+        return "refused by kubectl"
     theirs = [o for o in yaml.safe_load_all(answer.stdout) if o]
 
     def in_order(items):
@@ -202,7 +202,7 @@ def check_kubectl(where, folder, objects):
             break
     if len(objects) != len(theirs):
         problem(where, f"kubectl renders {len(theirs)} objects, not {len(objects)}")
-    return "rendered as kubectl does"
+    return "rendered like kubectl"
 
 
 def check_overlay(folder, known):
@@ -215,7 +215,7 @@ def check_overlay(folder, known):
     services = health_names()
     names = [(o["kind"], o["metadata"]["name"]) for o in objects]
     for twice in {n for n in names if names.count(n) > 1}:
-        problem(where, f"{twice} is there twice")
+        problem(where, f"{twice} is defined twice")
     for item in objects:
         check_object(where, item, known)
         for _, _, template in pod_templates(item):
@@ -229,7 +229,7 @@ def main():
     folders = [DEPLOY / "kubernetes/base", *sorted((DEPLOY / "kubernetes/overlays").iterdir())]
     for folder in folders:
         check_overlay(folder, known)
-    # And every file by itself, those too that no kustomization names.
+    # Also check every file on its own, including those outside any kustomization.
     for path in sorted([*DEPLOY.rglob("*.yaml"), *DEPLOY.rglob("*.json")]):
         where = path.relative_to(ROOT)
         try:

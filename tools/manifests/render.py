@@ -1,8 +1,8 @@
-"""What `kubectl kustomize FOLDER` gives, for the part of kustomize that deploy/kubernetes uses.
+"""Renders like `kubectl kustomize FOLDER`, for the subset of kustomize that deploy/kubernetes uses.
 
 A kustomization may have: resources, namespace, images (newTag), configMapGenerator (files, options,
 behavior replace) without name suffixes, and patches with a target: JSON patches (RFC 6902) or `$patch: delete`.
-Anything else is an error, so that nothing is rendered differently from kustomize in silence.
+Anything else is an error, so that the result never silently differs from kustomize.
 """
 
 import copy

@@ -22,7 +22,7 @@ from grpc_tools import protoc
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 NOTE = "<!-- Written by tools/reference/generate.py. -->\n"
-# What a metric is called in the code: a literal that begins with one of these.
+# Prefixes by which a metric's name is recognised among the literals in the code.
 GROUPS = ("actor|async|checkpoint|critic|fleet|perf|prompt_length|response_length|reward|rollout|"
           "rollout_corr|timing_s|train|training|update_weights|val-core")
 
@@ -180,7 +180,7 @@ def check_metrics(runs):
             literals.setdefault(name, path)
     errors = []
     for name, path in sorted(literals.items()):
-        # A literal may be the beginning of a name that the code puts together.
+        # A literal may be the prefix of a name that the code composes.
         if not any(p.match(name) or d.startswith(name) for d, p in patterns.items()):
             errors.append(f"{path}: {name} is not in tools/reference/metrics.yaml")
     for name in described:
@@ -207,7 +207,7 @@ def main():
     for name, text in pages.items():
         path = HERE / name
         if not path.exists() or path.read_text() != text:
-            errors.append(f"{path.relative_to(ROOT)} is old: run tools/python tools/reference/generate.py")
+            errors.append(f"{path.relative_to(ROOT)} is out of date: run tools/python tools/reference/generate.py")
     for error in errors:
         print(error, file=sys.stderr)
     return 1 if errors else 0

@@ -20,11 +20,11 @@ extern "C" const char* __tsan_default_suppressions() {
       // thread wrote into a tensor seems to race with the free() of another.
       "called_from_lib:libtorch_cpu.so\n"
       "called_from_lib:libc10.so\n"
-      // Its futures hand what they call back from thread to thread under a lock inside themselves.
+      // Its futures pass callbacks between threads under an internal lock.
       "race:c10::ivalue::Future::invokeCallback\n"
-      // LibTorch's threads of OpenMP, started before a program's first region of its own.
+      // LibTorch's OpenMP threads, started before the program's first own region.
       "called_from_lib:libgomp\n"
-      // gRPC hands calls from thread to thread under Abseil's locks inside itself.
+      // gRPC passes calls between threads under internal Abseil locks.
       "called_from_lib:libgrpc.so\n"
       "called_from_lib:libgrpc++.so\n"
       "called_from_lib:libprotobuf.so\n";
@@ -34,8 +34,8 @@ extern "C" const char* __tsan_default_options() { return "second_deadlock_stack=
 
 namespace {
 
-// What a waiter's condition reads is read inside Unlock() or Await() of any thread, under the lock;
-// between pre and post ThreadSanitizer looks at no access.
+// Any thread's Unlock() or Await() may evaluate a waiter's condition, under the lock. Between pre
+// and post ThreadSanitizer ignores accesses.
 void BeforeWait(absl::Mutex* mutex) {
   __tsan_mutex_pre_unlock(mutex, 0);
   __tsan_mutex_post_unlock(mutex, 0);
@@ -43,7 +43,7 @@ void BeforeWait(absl::Mutex* mutex) {
 }
 void AfterWait(absl::Mutex* mutex) { __tsan_mutex_post_lock(mutex, 0, 0); }
 
-// Where HasBeenNotified(), an inline function, looks: the flag behind the notification's mutex.
+// The flag that the inline HasBeenNotified() reads: it follows the notification's mutex.
 void* FlagOf(const absl::Notification* notification) {
   return const_cast<char*>(reinterpret_cast<const char*>(notification) + sizeof(absl::Mutex));
 }

@@ -17,8 +17,7 @@ constexpr int kInterrupted = 130;
 
 int Run(int argc, char** argv) {
   using namespace tandem::commands;  // NOLINT: the Add functions
-  CLI::App app(
-      "Tandem: reinforcement learning of language models by a trainer and rollout services");
+  CLI::App app("Tandem: reinforcement learning of language models with a trainer and rollouts");
   app.set_version_flag("--version", "tandem " TANDEM_VERSION);
   app.require_subcommand(1);
   tandem::rpc::SecurityOptions security;

@@ -84,11 +84,11 @@ absl::Status ArenaPair::Load() {
   }
   if (status.ok()) {
     try {
-      // Without the lock: others may ask meanwhile what is live.
+      // Without the lock, so that others can query the live version.
       to->CopyFrom(from->arena());
       return absl::OkStatus();
     } catch (const std::exception& error) {
-      status = absl::InternalError(absl::StrCat("weights do not reach ", device_.str(), ": ",
+      status = absl::InternalError(absl::StrCat("cannot copy weights to ", device_.str(), ": ",
                                                 comm::FirstLine(error.what())));
     }
   }

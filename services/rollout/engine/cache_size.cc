@@ -44,10 +44,10 @@ absl::StatusOr<CacheSize> SizeCache(const EngineOptions& options, const model::T
   size.cache.num_blocks = std::min(options.kv_cache_bytes / block_bytes,
                                    options.scheduler.max_num_seqs * (longest + 1));
   if (size.cache.num_blocks < 2) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("rollout.kv_cache_megabytes: a block of ", options.block_size,
-                     " tokens takes ", block_bytes, " bytes and two are needed at least, found ",
-                     options.kv_cache_bytes, " bytes"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "rollout.kv_cache_megabytes: a block of ", options.block_size, " tokens takes ",
+        block_bytes, " bytes, and the cache needs at least two blocks; found ",
+        options.kv_cache_bytes, " bytes"));
   }
   size.max_model_len = std::min(size.max_model_len, size.cache.num_blocks * options.block_size);
   return size;

@@ -72,10 +72,10 @@ absl::StatusOr<int64_t> Engine::Accept(std::unique_ptr<ActiveRequest> request) {
   if (weights_.live_version() < 0) {
     absl::MutexLock lock(&mu_);
     if (info_.released.weights) {
-      return rpc::WithReason(
-          absl::FailedPreconditionError("the rollout sleeps: its weights are released; publish "
-                                        "them, or resume it where it has a folder of its own"),
-          "WEIGHTS_RELEASED");
+      return rpc::WithReason(absl::FailedPreconditionError(
+                                 "the rollout sleeps and its weights are released; publish "
+                                 "weights, or resume a rollout that has its own model folder"),
+                             "WEIGHTS_RELEASED");
     }
     return rpc::WithReason(
         absl::FailedPreconditionError(
@@ -125,8 +125,8 @@ absl::StatusOr<int64_t> Engine::Score(ScoreRequest spec,
   RETURN_IF_ERROR(CheckRequest(spec, limits_));
   if (spec.num_top_logprobs > 0 && options_.ranks != nullptr) {
     return rpc::InvalidField("top_logprobs",
-                             "of given tokens they are known to a rollout of one rank only; this "
-                             "one has several (rollout.tensor_model_parallel_size)");
+                             "not available for given tokens on a tensor-parallel rollout "
+                             "(rollout.tensor_model_parallel_size > 1)");
   }
   auto request = std::make_unique<ActiveRequest>();
   request->scores = true;

@@ -46,8 +46,8 @@ absl::StatusOr<CommitResult> Engine::Commit(int64_t version, absl::Time deadline
     return absl::DeadlineExceededError(absl::StrCat(
         "version ", version, " was not committed: ",
         options_.ranks != nullptr ? "not every rank of the replica could swap, or " : "",
-        "the engine did not come to the end of a step",
-        options_.in_flight == InFlightPolicy::kWait ? " or of its requests" : "", " in time"));
+        "the engine did not finish its step",
+        options_.in_flight == InFlightPolicy::kWait ? " or its requests" : "", " in time"));
   }
   return swap->result;
 }
@@ -62,7 +62,8 @@ void Engine::TrySwap() {
   const std::shared_ptr<Swap> swap = swap_;
   absl::Status lost = lost_;
   {
-    // Held until the outcome is known: who waits cannot give up while the ranks agree.
+    // Hold the lock until the outcome is known, so that the waiter cannot time out while the ranks
+    // agree.
     absl::MutexLock lock(&swap->mu);
     if (swap->given_up) {
       swap_ = nullptr;

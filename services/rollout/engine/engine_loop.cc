@@ -218,9 +218,9 @@ void Engine::Collect(SampleState& sample, const SampledToken& token) {
   ActiveRequest& request = *sample.request;
   if (request.done) return;
   if (token.id < 0) {
-    FinishRequest(request, absl::InternalError(
-                               absl::StrCat("the model's logits are not finite under version ",
-                                            version_, "; the weights may have diverged")));
+    FinishRequest(
+        request, absl::InternalError(absl::StrCat("the model's logits are not finite with version ",
+                                                  version_, "; the weights may have diverged")));
     return;
   }
   ++num_generated_tokens_;

@@ -62,10 +62,10 @@ void Engine::RunPeriodicTasks() {
 
 void Engine::LoseRanks(const absl::Status& error) {
   if (!lost_.ok()) return;
-  telemetry::LogError("the ranks of the replica have lost one another",
+  telemetry::LogError("the replica's ranks lost contact",
                       {{"rank", 0}, {"error", error.ToString()}});
   lost_ = options_.ranks->Explain(error);
-  telemetry::LogError("the replica cannot go on", {{"error", lost_.ToString()}});
+  telemetry::LogError("the replica cannot continue", {{"error", lost_.ToString()}});
   {
     absl::MutexLock lock(&mu_);
     refusal_ = lost_;

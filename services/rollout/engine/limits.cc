@@ -83,7 +83,7 @@ absl::Status CheckRequest(const GenerationRequest& request, const RequestLimits&
   if (request.min_tokens > limits.max_model_len - prompt) {
     return Expected("sampling.min_tokens",
                     absl::StrCat("at most ", limits.max_model_len - prompt,
-                                 ", what the context leaves after the prompt"),
+                                 ", the context left after the prompt"),
                     request.min_tokens);
   }
   if (request.max_tokens.has_value() && request.min_tokens > *request.max_tokens) {
@@ -157,7 +157,7 @@ absl::Status CheckRequest(const ScoreRequest& request, const RequestLimits& limi
                     request.num_top_logprobs);
   }
   if (request.num_top_logprobs > 0 && request.temperature != 1.0) {
-    return Expected("temperature", "1 where top_logprobs are asked for", request.temperature);
+    return Expected("temperature", "1 with top_logprobs", request.temperature);
   }
   return CheckTemperature(request.temperature, "temperature", false);
 }

@@ -75,7 +75,7 @@ absl::StatusOr<FinishReason> ReplayBegun(SampleState& sample) {
     if (reason == FinishReason::kNone) continue;
     if (i == sample.num_sampled()) return reason;
     return rpc::InvalidField(
-        "begun", absl::StrCat("sample ", sample.index, " has ended with its token ", i, " of ",
+        "begun", absl::StrCat("sample ", sample.index, " ends with its token ", i, " of ",
                               sample.num_sampled(), "; expected nothing after it"));
   }
   return FinishReason::kNone;

@@ -47,7 +47,7 @@ absl::Status CheckToken(const std::string& token, const char* authorization) {
   return rpc::WithReason(
       absl::UnauthenticatedError(
           is_bearer
-              ? "the API key is not this rollout's"
+              ? "wrong API key for this rollout"
               : "expected the header \"Authorization: Bearer TOKEN\" with this rollout's token"),
       "INVALID_API_KEY");
 }
@@ -60,11 +60,10 @@ absl::Status CheckListen(const std::string& listen, bool has_token, bool allow_a
                      "; for instance 127.0.0.1:8000"));
   }
   if (rpc::IsLoopback(listen) || has_token || allow_anyone) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("openai-listen: ", listen,
-                   " is reached from other machines, and anyone there could use it; "
-                   "give a token (--openai-token-file or ",
-                   kTokenVariable, "), listen on 127.0.0.1, or say --openai-insecure"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "openai-listen: ", listen,
+      " is reachable from other machines without a token; give one (--openai-token-file or ",
+      kTokenVariable, "), listen on 127.0.0.1, or allow it with --openai-insecure"));
 }
 
 }  // namespace tandem::rollout::openai

@@ -80,7 +80,7 @@ absl::Status Call::Submit(GenerationCalls& calls) const {
 }
 
 absl::Status Call::CheckOn() const {
-  if (exchange_.ClientGone()) return absl::CancelledError("the client has gone");
+  if (exchange_.ClientGone()) return absl::CancelledError("the client disconnected");
   if (context_.stopping()) return absl::UnavailableError("the rollout is shutting down");
   if (absl::Now() < deadline_) return absl::OkStatus();
   return absl::DeadlineExceededError(absl::StrCat("the request took longer than ",
@@ -133,7 +133,7 @@ absl::Status Call::ReplyWhole(GenerationCalls& calls, CompletionFormat& format) 
 absl::Status Call::ReplyStream(GenerationCalls& calls, CompletionFormat& format) {
   std::vector<SampleChunk> ready = request_.generates ? std::vector<SampleChunk>() : EmptyChunks();
   bool done = !request_.generates;
-  // Until the first tokens are there an error has a code of its own.
+  // Until the first tokens arrive, an error still sets the HTTP status.
   bool begun = false;
   while (true) {
     if (!done) {
@@ -166,9 +166,9 @@ absl::Status Call::ReplyStream(GenerationCalls& calls, CompletionFormat& format)
 
 absl::Status CheckModel(const CallContext& context, const std::string& name) {
   if (name.empty() || name == context.model || name == context.model_path) return absl::OkStatus();
-  return rpc::WithReason(absl::NotFoundError(absl::StrCat(
-                             "the model \"", name.substr(0, 200), "\" is not here; expected \"",
-                             context.model, "\", as GET /v1/models says")),
+  return rpc::WithReason(absl::NotFoundError(absl::StrCat("the model \"", name.substr(0, 200),
+                                                          "\" does not exist here; expected \"",
+                                                          context.model, "\", see GET /v1/models")),
                          "MODEL_NOT_FOUND");
 }
 

@@ -143,7 +143,7 @@ absl::Status ReadLogprobs(RequestFields& fields, CompletionRequest& request) {
     RETURN_IF_ERROR(fields.Read("logprobs", wanted));
     RETURN_IF_ERROR(fields.Read("top_logprobs", top));
     if (top != 0 && !wanted) {
-      return rpc::InvalidField("top_logprobs", "is answered only with logprobs true");
+      return rpc::InvalidField("top_logprobs", "needs logprobs true");
     }
     if (wanted) request.num_logprobs = top;
   } else {

@@ -56,7 +56,7 @@ absl::StatusOr<nlohmann::ordered_json> ParseJsonBody(std::string_view body) {
     return absl::InvalidArgumentError(
         absl::StrCat("the body holds a number that is too large: ", error.what()));
   } catch (const nlohmann::ordered_json::exception& error) {
-    return absl::InvalidArgumentError(absl::StrCat("the body is no JSON: ", error.what()));
+    return absl::InvalidArgumentError(absl::StrCat("the body is not valid JSON: ", error.what()));
   }
   return absl::InvalidArgumentError("expected a JSON object as the body");
 }

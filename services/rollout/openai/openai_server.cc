@@ -71,9 +71,9 @@ absl::StatusOr<std::unique_ptr<OpenAiServer>> OpenAiServer::Start(const OpenAiOp
   }
   if (!server.ok()) return server.status();
   out->server_ = *std::move(server);
-  telemetry::LogInfo("the OpenAI-compatible endpoint serves", {{"address", out->address()},
-                                                               {"model", out->context_.model},
-                                                               {"token", !out->token_.empty()}});
+  telemetry::LogInfo("serving the OpenAI-compatible endpoint", {{"address", out->address()},
+                                                                {"model", out->context_.model},
+                                                                {"token", !out->token_.empty()}});
   return out;
 }
 
@@ -101,7 +101,7 @@ absl::Status OpenAiServer::Check(const http::Request& head) const {
   RETURN_IF_ERROR(CheckTokenOf(head, token_));
   if (IsModels(head)) return ExpectMethod(head, "GET");
   if (!IsCompletion(head)) {
-    return absl::NotFoundError(absl::StrCat("there is no ", head.path.substr(0, 200),
+    return absl::NotFoundError(absl::StrCat("no such path: ", head.path.substr(0, 200),
                                             "; see /v1/models, /v1/completions and "
                                             "/v1/chat/completions"));
   }
@@ -134,11 +134,10 @@ void OpenAiServer::Serve(http::Exchange& http) {
     ServeModels(exchange,
                 std::string(absl::StripPrefix(absl::StripPrefix(request.path, kModels), "/")));
   }
-  telemetry::LogDebug("an HTTP request was answered",
-                      {{"method", request.method},
-                       {"path", request.path},
-                       {"code", http.code()},
-                       {"seconds", absl::ToDoubleSeconds(absl::Now() - start)}});
+  telemetry::LogDebug("HTTP request", {{"method", request.method},
+                                       {"path", request.path},
+                                       {"code", http.code()},
+                                       {"seconds", absl::ToDoubleSeconds(absl::Now() - start)}});
 }
 
 void OpenAiServer::ServeModels(HttpExchange& exchange, const std::string& name) const {

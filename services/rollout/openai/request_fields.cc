@@ -105,9 +105,8 @@ absl::Status RequestFields::ExpectNeutral(const std::string& name,
   for (const ordered_json& accepted : neutral) {
     if (*value == accepted) return absl::OkStatus();
   }
-  return rpc::InvalidField(
-      prefix_ + name,
-      absl::StrCat("is not supported here; leave it out (found ", DescribeValue(*value), ")"));
+  return rpc::InvalidField(prefix_ + name, absl::StrCat("is not supported; omit it (found ",
+                                                        DescribeValue(*value), ")"));
 }
 
 void RequestFields::Ignore(std::initializer_list<const char*> names) {
@@ -117,8 +116,7 @@ void RequestFields::Ignore(std::initializer_list<const char*> names) {
 absl::Status RequestFields::ExpectAllKnown() const {
   for (const auto& [name, value] : object_.items()) {
     if (known_.count(name) > 0) continue;
-    return rpc::InvalidField(prefix_ + name.substr(0, 100),
-                             "is not a field that this server knows");
+    return rpc::InvalidField(prefix_ + name.substr(0, 100), "unknown field");
   }
   return absl::OkStatus();
 }

@@ -53,7 +53,7 @@ absl::StatusOr<CommitResult> RankFollower::Commit(int64_t version, absl::Time de
   if (swapped) return CommitResult{};
   if (is_over_) {
     return absl::UnavailableError(
-        absl::StrCat("version ", version, " was not committed: the rank has left its replica"));
+        absl::StrCat("version ", version, " was not committed: the rank left its replica"));
   }
   return absl::DeadlineExceededError(absl::StrCat(
       "version ", version, " was not committed: rank 0 of the replica did not swap in time"));
@@ -77,7 +77,7 @@ absl::Status RankFollower::Run(std::vector<int> cpus) {
   }
   if (status.ok()) return status;
   ranks_->Abort(status.message());
-  telemetry::LogError("the ranks of the replica have lost one another",
+  telemetry::LogError("the replica's ranks lost contact",
                       {{"rank", ranks_->rank()}, {"error", status.ToString()}});
   absl::SleepFor(kLinger);
   return status;
@@ -105,7 +105,8 @@ absl::Status RankFollower::RunStep(const v1::StepOrder& order) {
   const model::PagedKvCacheOptions& cache = runner_->cache().options();
   RETURN_IF_ERROR(mirror_.Read(order, cache.block_size, cache.num_blocks));
   const model::ParameterProvider* const live = weights_.live_parameters();
-  if (live == nullptr) return absl::InternalError("rank 0 orders a step and nothing is live here");
+  if (live == nullptr)
+    return absl::InternalError("rank 0 ordered a step, but no weights are live on this rank");
   return runner_->Run(*live, mirror_.items(), mirror_.block_copies()).status();
 }
 
@@ -126,7 +127,7 @@ absl::Status RankFollower::RunSwap(int64_t version) {
       swap_ = Swap::kPinned;
     } else {
       own = absl::FailedPreconditionError(
-          absl::StrCat("version ", version, " is not committed by the trainer here yet"));
+          absl::StrCat("version ", version, " is not yet committed on this rank by the trainer"));
     }
   }
   const absl::StatusOr<bool> all = AllCan(own);

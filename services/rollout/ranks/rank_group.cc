@@ -73,7 +73,7 @@ absl::Status RankGroup::Send(v1::RankOrder& order) {
   auto* const out = static_cast<uint8_t*>(bytes.data_ptr());
   std::memcpy(out, &size, kHeader);
   if (!order.SerializeToArray(out + kHeader, static_cast<int>(size))) {
-    return absl::InternalError("an order cannot be serialised");
+    return absl::InternalError("cannot serialize an order");
   }
   std::fill(out + kHeader + size, out + total, 0);
   RETURN_IF_ERROR(Broadcast(*orders_, bytes.narrow(0, 0, kFrameBytes), "order"));
@@ -89,7 +89,7 @@ absl::Status RankGroup::Receive(v1::RankOrder& order) {
   std::memcpy(&size, frame.data_ptr(), kHeader);
   if (size < 0 || size > kMaxOrderBytes) {
     return absl::InternalError(
-        absl::StrCat("an order of ", size, " bytes; all ranks must run the same release"));
+        absl::StrCat("received an order of ", size, " bytes; run the same release on all ranks"));
   }
   std::string text(static_cast<const char*>(frame.data_ptr()) + kHeader,
                    static_cast<size_t>(std::min(size, kFrameBytes - kHeader)));
@@ -100,7 +100,7 @@ absl::Status RankGroup::Receive(v1::RankOrder& order) {
   }
   order.Clear();
   if (!order.ParseFromString(text)) {
-    return absl::InternalError(absl::StrCat("order ", number_, " cannot be read"));
+    return absl::InternalError(absl::StrCat("order ", number_, " cannot be parsed"));
   }
   if (order.number() != number_) {
     return absl::InternalError(absl::StrCat("order ", order.number(), " came, expected ", number_));

@@ -106,13 +106,13 @@ absl::Status RankLeader::Explain(const absl::Status& error) {
       silent.push_back(absl::StrCat("rank ", i + 1, " (", addresses[i], ")"));
   }
   const std::string who =
-      silent.empty() ? "its ranks have lost one another"
+      silent.empty() ? "its ranks lost contact"
                      : absl::StrCat(absl::StrJoin(silent, " and "),
-                                    silent.size() == 1 ? " does not answer" : " do not answer");
+                                    silent.size() == 1 ? " does not respond" : " do not respond");
   return rpc::WithReason(
       absl::UnavailableError(absl::StrCat("the replica of ", ranks_->size(),
-                                          " tensor-parallel ranks cannot go on: ", who,
-                                          "; start its ranks again; ", error.message())),
+                                          " tensor-parallel ranks cannot continue: ", who,
+                                          "; restart its ranks; ", error.message())),
       "RANK_LOST", {{"ranks", absl::StrJoin(silent, ", ")}});
 }
 

@@ -9,7 +9,7 @@ namespace {
 
 absl::Status Wrong(int sequence, const char* what) {
   return absl::InternalError(absl::StrCat("step order, sequence ", sequence, ": ", what,
-                                          "; all ranks must run the same release"));
+                                          "; run the same release on all ranks"));
 }
 
 }  // namespace
@@ -49,11 +49,11 @@ absl::Status StepMirror::Read(const v1::StepOrder& order, int64_t block_size, in
     const int64_t end = step.num_computed() + step.num_tokens();
     if (step.num_computed() < 0 || step.num_tokens() < 1 || given < step.num_tokens() ||
         given > step.num_tokens() + 1) {
-      return Wrong(i, "its tokens do not add up");
+      return Wrong(i, "its token counts do not add up");
     }
     if (step.blocks_size() * block_size < end ||
         !std::all_of(step.blocks().begin(), step.blocks().end(), is_block)) {
-      return Wrong(i, "its blocks do not hold its tokens");
+      return Wrong(i, "its blocks cannot hold its tokens");
     }
     Sequence& sequence = sequences_[i];
     sequence.num_computed = step.num_computed();
@@ -70,7 +70,7 @@ absl::Status StepMirror::Read(const v1::StepOrder& order, int64_t block_size, in
   }
   for (int i = 0; i + 1 < order.block_copies_size(); i += 2) {
     if (!is_block(order.block_copies(i)) || !is_block(order.block_copies(i + 1))) {
-      return absl::InternalError("step order: a block is copied that is none");
+      return absl::InternalError("step order: it copies a block that does not exist");
     }
     block_copies_.emplace_back(order.block_copies(i), order.block_copies(i + 1));
   }

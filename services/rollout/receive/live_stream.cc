@@ -90,8 +90,8 @@ absl::StatusOr<bool> LiveStream::Next(v1::ReadWeightsResponse& message) {
   const int64_t total = ends_.back();
   if (position_ == total) return false;
   if (const int64_t live = store_.live_version(); live != version_) {
-    return absl::AbortedError(
-        absl::StrCat("policy_version: ", version_, " went while it was read, ", live, " is live"));
+    return absl::AbortedError(absl::StrCat("policy_version: ", version_,
+                                           " was replaced while it was read, ", live, " is live"));
   }
   const int64_t bucket = position_ / bucket_bytes_;
   const int64_t bucket_end = std::min((bucket + 1) * bucket_bytes_, total);
@@ -103,7 +103,7 @@ absl::StatusOr<bool> LiveStream::Next(v1::ReadWeightsResponse& message) {
   // Their memory may have been released meanwhile.
   if (store_.live_version() != version_) {
     return absl::AbortedError(
-        absl::StrCat("policy_version: ", version_, " went while it was read"));
+        absl::StrCat("policy_version: ", version_, " was replaced while it was read"));
   }
   bucket_digest_.Update(data.data(), data.size());
   position_ += size;

@@ -19,7 +19,7 @@ constexpr absl::Duration kMaxHold = absl::Hours(24);
 
 std::string NameOf(const WeightOwner& owner) {
   if (owner.run_id().empty()) {
-    return absl::StrCat("the trainer of incarnation ", owner.incarnation(), ", driven for no run");
+    return absl::StrCat("the trainer of incarnation ", owner.incarnation(), ", without a run");
   }
   return absl::StrCat("run ", owner.run_id(), " (", owner.driver(), "; trainer incarnation ",
                       owner.incarnation(), ")");
@@ -36,7 +36,7 @@ bool RolloutOwner::IsOtherRun(const WeightOwner& claim) const {
 
 std::string RolloutOwner::DescribeLocked() const {
   if (!owner_.has_value()) return "";
-  return absl::StrCat("; the rollout belongs to ", NameOf(*owner_), ", last heard of ",
+  return absl::StrCat("; the rollout belongs to ", NameOf(*owner_), ", last heartbeat ",
                       absl::FormatDuration(absl::Trunc(clock_() - heard_at_, absl::Seconds(1))),
                       " ago");
 }
@@ -69,14 +69,14 @@ absl::Status RolloutOwner::Check(const WeightOwner& claim) {
   }
   ++num_refused_;
   const std::string found = NameOf(claim);
-  telemetry::LogWarning("another run's trainer wants this rollout and is refused",
+  telemetry::LogWarning("refused another run's trainer",
                         {{"trainer", found}, {"owner", NameOf(*owner_)}});
   return rpc::WithReason(
-      absl::FailedPreconditionError(
-          absl::StrCat(found, " wants this rollout", DescribeLocked(),
-                       "; stop that run, give this one other "
-                       "rollouts, wait until nothing was heard of it for ",
-                       absl::FormatDuration(hold), ", or take over on purpose with --take-over")),
+      absl::FailedPreconditionError(absl::StrCat(found, " wants this rollout", DescribeLocked(),
+                                                 "; stop that run, give this one other rollouts, "
+                                                 "wait until its owner has been silent for ",
+                                                 absl::FormatDuration(hold),
+                                                 ", or take over on purpose with --take-over")),
       "FOREIGN_TRAINER",
       {{"run_id", owner_->run_id()},
        {"driver", owner_->driver()},
@@ -90,7 +90,7 @@ void RolloutOwner::Accept(const WeightOwner& claim) {
                        {{"trainer", NameOf(claim)}, {"after", NameOf(*owner_)}});
   } else if (IsOtherRun(claim)) {
     ++num_take_overs_;
-    telemetry::LogWarning("another run's trainer takes this rollout over",
+    telemetry::LogWarning("another run's trainer takes over this rollout",
                           {{"trainer", NameOf(claim)},
                            {"from", NameOf(*owner_)},
                            {"told_to", claim.take_over() ? "yes" : "no"}});

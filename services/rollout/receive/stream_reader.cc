@@ -82,7 +82,7 @@ class StreamReader::Call : public grpc::ClientReadReactor<v1::ReadWeightsRespons
         return nullptr;
       }
       context_->TryCancel();
-      return absl::DataLossError("a message arrived damaged: it is none");
+      return absl::DataLossError("a message arrived damaged: it cannot be parsed");
     }
     v1::ReadWeightsResponse* message = &messages_[current_];
     current_ = 1 - current_;
@@ -219,10 +219,10 @@ absl::Status StreamReader::ReadOnce(const Source& source, const weights::Transfe
     received = 0;
     if (progress.heard >= progress.logged + kLogInterval) {
       progress.logged = progress.heard;
-      telemetry::LogInfo("weights are being read", {{"source", source.address},
-                                                    {"version", source.policy_version},
-                                                    {"bytes", progress.bytes},
-                                                    {"total_bytes", plan.total_bytes}});
+      telemetry::LogInfo("reading weights", {{"source", source.address},
+                                             {"version", source.policy_version},
+                                             {"bytes", progress.bytes},
+                                             {"total_bytes", plan.total_bytes}});
     }
   }
   return absl::OkStatus();
@@ -265,7 +265,7 @@ absl::Status StreamReader::Read(const Source& source, const weights::TransferPla
                                                  absl::FormatDuration(options_.patience), "; ",
                                                  status.message()));
     }
-    telemetry::LogWarning("weights are read again from where they broke off",
+    telemetry::LogWarning("resuming the interrupted read of weights",
                           {{"source", source.address},
                            {"version", source.policy_version},
                            {"bucket", progress.bucket},

@@ -47,7 +47,7 @@ constexpr absl::Duration kDrainAfterAbort = absl::Seconds(5);
 class Capture {
  public:
   Capture(at::cuda::CUDAGraph& graph, at::cuda::MempoolId_t pool) : graph_(graph) {
-    // Other threads may allocate or copy meanwhile: that is no part of it.
+    // Allocations and copies of other threads are not captured.
     graph_.capture_begin(pool, cudaStreamCaptureModeThreadLocal);
   }
   ~Capture() {
@@ -202,7 +202,7 @@ class CudaForwardPass : public ForwardPass {
       capture.End();
       graphs_.emplace(rows, std::move(graph));
     } catch (const std::exception& error) {
-      telemetry::LogWarning("decode steps are computed without CUDA graphs: one was not captured",
+      telemetry::LogWarning("capturing a CUDA graph failed; decode steps run without CUDA graphs",
                             {{"rows", rows}, {"error", comm::FirstLine(error.what())}});
       graphs_wanted_ = false;
       graphs_.clear();
@@ -230,8 +230,8 @@ absl::Status CheckCudaDevice(at::Device device) {
   const int count = c10::cuda::device_count();  // 0 where there is no driver
   if (device.has_index() && device.index() < count) return absl::OkStatus();
   return absl::UnavailableError(absl::StrCat("rollout.device: ", device.str(),
-                                             ", and this process sees ", count,
-                                             " GPUs; look at nvidia-smi and CUDA_VISIBLE_DEVICES"));
+                                             ": this process sees ", count,
+                                             " GPUs; check nvidia-smi and CUDA_VISIBLE_DEVICES"));
 }
 
 absl::StatusOr<std::unique_ptr<ForwardPass>> CreateCudaForwardPass(const model::Transformer& model,

@@ -78,7 +78,7 @@ void ModelRunner::ReleaseUnused() {
   try {
     forward_->Forget();
   } catch (const std::exception& error) {
-    telemetry::LogError("memory cannot be given back", {{"error", error.what()}});
+    telemetry::LogError("cannot return memory to the system", {{"error", error.what()}});
   }
 }
 

@@ -5,10 +5,9 @@
 namespace tandem::rollout {
 
 absl::Status CheckCudaDevice(at::Device device) {
-  return absl::UnimplementedError(
-      absl::StrCat("rollout.device: ", device.str(),
-                   ", and this build computes on CPUs only; configure it with -DTANDEM_CUDA=ON "
-                   "(tools/build cuda)"));
+  return absl::UnimplementedError(absl::StrCat(
+      "rollout.device: ", device.str(),
+      ": this build supports CPUs only; configure it with -DTANDEM_CUDA=ON (tools/build cuda)"));
 }
 
 absl::StatusOr<std::unique_ptr<ForwardPass>> CreateCudaForwardPass(const model::Transformer& model,

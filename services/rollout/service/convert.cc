@@ -79,8 +79,8 @@ absl::StatusOr<GenerationRequest> FromProto(const v1::GenerateRequest& request,
   for (const v1::BegunSample& begun : request.begun()) {
     if (begun.finish_reason() == common::v1::FINISH_REASON_ABORTED) {
       return rpc::InvalidField("begun.finish_reason",
-                               "expected STOP, LENGTH or nothing, found ABORTED; a sample that was "
-                               "aborted goes on with it unset");
+                               "expected STOP, LENGTH or unset, found ABORTED; leave it unset to "
+                               "continue an aborted sample");
     }
     out.begun.push_back({begun.index(),
                          {begun.token_ids().begin(), begun.token_ids().end()},

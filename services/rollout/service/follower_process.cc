@@ -50,7 +50,7 @@ absl::Status FollowerProcess::Build(const RolloutProcessOptions& options) {
     receiver_->RunSoon([this, path, version](WeightStore& store) {
       const absl::Status status = ReloadLocalWeights(path, model_->table(), store, version);
       if (!status.ok()) {
-        telemetry::LogError("the weights cannot be loaded again", {{"error", status.ToString()}});
+        telemetry::LogError("cannot reload the weights", {{"error", status.ToString()}});
       }
     });
   });
@@ -84,11 +84,11 @@ absl::Status FollowerProcess::Build(const RolloutProcessOptions& options) {
     RETURN_IF_ERROR(LoadLocalWeights(weights, model_->table(), *receiver_));
   }
   server_->SetServing(kWeightServiceName, true);
-  telemetry::LogInfo("a rank of a rollout serves", {{"address", server_->address()},
-                                                    {"rank", ranks_->group().rank()},
-                                                    {"ranks", ranks_->group().size()},
-                                                    {"device", engine_options.device.str()},
-                                                    {"model", path}});
+  telemetry::LogInfo("rollout rank serving", {{"address", server_->address()},
+                                              {"rank", ranks_->group().rank()},
+                                              {"ranks", ranks_->group().size()},
+                                              {"device", engine_options.device.str()},
+                                              {"model", path}});
   if (!options.ready_file.empty()) {
     RETURN_IF_ERROR(rpc::WriteReadyFile(options.ready_file, server_->address()));
   }
@@ -100,14 +100,14 @@ FollowerProcess::~FollowerProcess() { Stop(); }
 absl::Status FollowerProcess::End(absl::Duration grace) {
   const bool ended = ended_.WaitForNotificationWithTimeout(grace);
   Stop();
-  if (!ended) return absl::DeadlineExceededError("rank 0 of the replica did not say stop");
+  if (!ended) return absl::DeadlineExceededError("rank 0 of the replica sent no stop order");
   return end_;
 }
 
 void FollowerProcess::Stop() {
   // First, so that no commit waits for rank 0 any more.
   if (ranks_ != nullptr && thread_.joinable() && !ended_.HasBeenNotified()) {
-    ranks_->group().Abort("the rank ends");
+    ranks_->group().Abort("the rank stops");
   }
   if (server_ != nullptr) server_->Drain(absl::ZeroDuration());
   if (receiver_ != nullptr) receiver_->Shutdown();

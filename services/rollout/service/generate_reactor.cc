@@ -11,7 +11,7 @@
 namespace tandem::rollout {
 namespace {
 
-// Whether the weights that are live are those of the trainer that the caller drives.
+// Checks that the live weights come from the caller's trainer.
 absl::Status CheckWanted(const v1::GenerateRequest& request, const Engine& engine) {
   RETURN_IF_ERROR(rpc::CheckIncarnation("incarnation", request.incarnation()));
   if (request.incarnation() == 0) return absl::OkStatus();
@@ -19,9 +19,9 @@ absl::Status CheckWanted(const v1::GenerateRequest& request, const Engine& engin
   if (info.policy_version < 0 || info.incarnation == request.incarnation()) return absl::OkStatus();
   return rpc::WithReason(
       absl::FailedPreconditionError(absl::StrCat(
-          "the request wants weights of trainer incarnation ", request.incarnation(),
-          ", and version ", info.policy_version, " of incarnation ", info.incarnation, " is live",
-          info.incarnation == 0 ? " (a folder's weights)" : ": another trainer has the rollout",
+          "the request expects weights of trainer incarnation ", request.incarnation(),
+          ", but version ", info.policy_version, " of incarnation ", info.incarnation, " is live",
+          info.incarnation == 0 ? " (a folder's weights)" : ": another trainer owns the rollout",
           "; publish the weights again, or use another rollout")),
       "FOREIGN_WEIGHTS",
       {{"expected", absl::StrCat(request.incarnation())},

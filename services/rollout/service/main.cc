@@ -72,10 +72,10 @@ absl::Status RunLeader(const RolloutProcessOptions& options, rpc::TerminationSig
   const int signal = termination.Wait();
   // Lets callers that retry at once see the cause instead of a refused connection.
   if (process->failed()) absl::SleepFor(kFailureGrace);
-  telemetry::LogInfo("the rollout drains", {{"signal", signal}});
+  telemetry::LogInfo("rollout draining", {{"signal", signal}});
   process->Drain(process->failed() ? kFailureGrace : kGrace);
   if (!process->failed()) return absl::OkStatus();
-  return absl::UnavailableError("the ranks of the replica have lost one another");
+  return absl::UnavailableError("the replica's ranks lost contact");
 }
 
 absl::Status RunFollower(const RolloutProcessOptions& options,
@@ -99,15 +99,15 @@ int Run(const CommandLine& command_line, rpc::TerminationSignal& termination) {
   try {
     end = rank == 0 ? RunLeader(*options, termination) : RunFollower(*options, termination);
   } catch (const std::exception& error) {
-    telemetry::LogError("the rollout ends", {{"error", probe::StatusOf(error).ToString()}});
+    telemetry::LogError("rollout failed", {{"error", probe::StatusOf(error).ToString()}});
     std::fflush(nullptr);
     std::_Exit(rpc::kExitFailure);
   }
   if (!end.ok()) {
-    telemetry::LogError("the rollout ends", {{"error", end.ToString()}});
+    telemetry::LogError("rollout failed", {{"error", end.ToString()}});
     return rpc::kExitFailure;
   }
-  telemetry::LogInfo("the rollout has ended");
+  telemetry::LogInfo("rollout stopped");
   return 0;
 }
 
@@ -121,15 +121,15 @@ int main(int argc, char** argv) {
   tandem::rpc::AddServiceFlags(app, command_line);
   app.add_option("--model", command_line.model,
                  "Hugging Face folder to serve as version 0, without a trainer");
-  app.add_option("--dtype", command_line.dtype, "Type of the computation")
+  app.add_option("--dtype", command_line.dtype, "Element type of the computation")
       ->check(CLI::IsMember({"float32", "bfloat16"}));
   app.add_option("--openai-listen", command_line.openai.listen,
-                 "HOST:PORT of an HTTP endpoint for OpenAI's clients; none by default")
+                 "HOST:PORT of an OpenAI-compatible HTTP endpoint; default none")
       ->envname("TANDEM_OPENAI_LISTEN");
   app.add_option("--openai-token-file", command_line.openai.token_file,
-                 "File with the token that HTTP clients must send; TANDEM_OPENAI_TOKEN otherwise");
+                 "File with the token that HTTP clients must send; or TANDEM_OPENAI_TOKEN");
   app.add_flag("--openai-insecure", command_line.openai.insecure,
-               "Other machines may use the HTTP endpoint without a token");
+               "Lets other machines use the HTTP endpoint without a token");
   return tandem::rpc::RunServiceProgram(app, command_line, tandem::security::Role::kRollout, argc,
                                         argv, [&](tandem::rpc::TerminationSignal& termination) {
                                           return tandem::rollout::Run(command_line, termination);

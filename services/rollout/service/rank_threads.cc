@@ -25,12 +25,13 @@ absl::StatusOr<std::vector<int>> CpusOfRank(const std::string& text, int64_t ran
   for (const int cpu : cpus) {
     if (std::find(allowed.begin(), allowed.end(), cpu) != allowed.end()) continue;
     return absl::InvalidArgumentError(absl::StrCat(
-        "this process may run on CPUs ", probe::FormatCpuList(allowed), ", not on ", cpu));
+        "this process may only use CPUs ", probe::FormatCpuList(allowed), ", not on ", cpu));
   }
   std::vector<int> share = probe::ShareOfCpus(cpus, rank, rank + 1, ranks);
   if (share.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        ranks, " ranks share the CPUs ", probe::FormatCpuList(cpus), "; each needs one at least"));
+    return absl::InvalidArgumentError(absl::StrCat(ranks, " ranks share the CPUs ",
+                                                   probe::FormatCpuList(cpus),
+                                                   "; each rank needs at least one"));
   }
   return share;
 }
@@ -50,8 +51,9 @@ absl::StatusOr<std::vector<int>> SetThreads(const config::v1::RolloutConfig& rol
   threads = std::max<int64_t>(1, threads);
   if (!given->empty() && num_cpus < threads) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "rollout.cpus: rank ", rank, " of ", ranks, " has the CPUs ", probe::FormatCpuList(*given),
-        " for ", threads, " threads, one each; name more of them, or lower rollout.threads"));
+        "rollout.cpus: rank ", rank, " of ", ranks, " has CPUs ", probe::FormatCpuList(*given),
+        " for ", threads,
+        " threads, and each thread needs its own; name more CPUs, or lower rollout.threads"));
   }
   at::set_num_threads(static_cast<int>(threads));
   return given;

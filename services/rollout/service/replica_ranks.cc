@@ -35,12 +35,12 @@ absl::Status CheckEnvironment(const config::v1::RunConfig& config,
   const int64_t ranks = config.rollout().tensor_model_parallel_size();
   if (ranks != environment.world_size) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "rollout.tensor_model_parallel_size is ", ranks, " and the launcher started ",
+        "rollout.tensor_model_parallel_size is ", ranks, ", but the launcher started ",
         environment.world_size, " ranks of the replica (WORLD_SIZE); set them to the same number"));
   }
   if (environment.master_port == 0) {
     return absl::InvalidArgumentError(
-        "MASTER_PORT: expected the port of the rendezvous, which several ranks need; found none");
+        "MASTER_PORT: expected the port of the ranks' rendezvous, found none");
   }
   return comm::CheckGroupSecret(environment, rpc::TransportSecurity::OfProcess()->has_tls());
 }

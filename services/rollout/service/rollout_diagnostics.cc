@@ -11,7 +11,7 @@ namespace {
 
 absl::Status Busy(const std::string& what) {
   return rpc::WithReason(absl::FailedPreconditionError(
-                             absl::StrCat("the rollout ", what, "; ask again when it is idle")),
+                             absl::StrCat("the rollout ", what, "; try again when it is idle")),
                          "BUSY", {{"state", what}});
 }
 

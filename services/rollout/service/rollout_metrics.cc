@@ -43,24 +43,24 @@ RolloutMetrics::RolloutMetrics(std::function<EngineInfo()> info, const RolloutOw
       owner_(owner),
       prompt_tokens_(prometheus::BuildCounter()
                          .Name("tandem_prompt_tokens_total")
-                         .Help("Tokens of the prompts of requests that got their first token.")
+                         .Help("Prompt tokens of requests that received their first token.")
                          .Register(registry_)
                          .Add({})),
       samples_(prometheus::BuildCounter()
                    .Name("tandem_samples_finished_total")
-                   .Help("Samples that ended, by what ended them.")
+                   .Help("Finished samples, by finish reason.")
                    .Register(registry_)),
       requests_(prometheus::BuildCounter()
                     .Name("tandem_requests_total")
-                    .Help("Generate calls that were answered, by status code.")
+                    .Help("Finished Generate calls, by status code.")
                     .Register(registry_)),
       first_token_(AddHistogram(registry_, "tandem_time_to_first_token_seconds",
-                                "From a request's arrival to the first token that is streamed.",
+                                "Time from a request's arrival to its first streamed token.",
                                 kRequestSeconds)),
       inter_token_(AddHistogram(registry_, "tandem_inter_token_latency_seconds",
-                                "Between two tokens of a sample that is streamed.", kTokenSeconds)),
+                                "Time between two tokens of a streamed sample.", kTokenSeconds)),
       end_to_end_(AddHistogram(registry_, "tandem_e2e_request_latency_seconds",
-                               "From a request's arrival to its end.", kRequestSeconds)) {
+                               "Time from a request's arrival to its end.", kRequestSeconds)) {
   // All of them from the start, so that a rate has something to begin at.
   for (const auto reason : {FinishReason::kStop, FinishReason::kLength, FinishReason::kAborted}) {
     Finished(reason);
@@ -89,44 +89,45 @@ std::vector<prometheus::MetricFamily> RolloutMetrics::Collect() const {
   const auto counter = [&](const char* name, const char* help, int64_t value) {
     out.push_back(CounterFamily(name, help, static_cast<double>(value)));
   };
-  gauge("tandem_policy_version", "Version of the weights that serve; -1 before the first.",
+  gauge("tandem_policy_version", "Version of the live weights; -1 before the first.",
         info.policy_version);
   gauge("tandem_num_requests_running", "Requests that hold blocks of the KV cache.",
         info.num_running_requests);
   gauge("tandem_num_requests_waiting", "Requests that wait to be scheduled.",
         info.num_waiting_requests);
-  gauge("tandem_num_tokens_queued", "Tokens that the requests at hand may still ask for.",
+  gauge("tandem_num_tokens_queued", "Tokens that admitted and waiting requests may still need.",
         info.num_queued_tokens);
   out.push_back(GaugeFamily(
       "tandem_request_queue_oldest_seconds",
-      "How long the oldest request whose prompt is not computed yet has waited; 0 without one.",
+      "Waiting time of the oldest request whose prompt is not computed yet; 0 if there is none.",
       info.oldest_wait == absl::InfiniteFuture()
           ? 0
           : absl::ToDoubleSeconds(absl::Now() - info.oldest_wait)));
-  gauge("tandem_engine_paused", "1 while the scheduler stands still.", info.paused ? 1 : 0);
+  gauge("tandem_engine_paused", "1 while the scheduler is paused.", info.paused ? 1 : 0);
   gauge("tandem_kv_cache_blocks", "Blocks of the KV cache.", info.num_kv_blocks);
   const double used = info.num_kv_blocks == 0 ? 0
                                               : 1 - static_cast<double>(info.num_free_kv_blocks) /
                                                         static_cast<double>(info.num_kv_blocks);
   out.push_back(GaugeFamily("tandem_kv_cache_usage_ratio",
                             "Share of the KV cache's blocks that requests hold.", used));
-  counter("tandem_generation_tokens_total", "Tokens that were sampled.", info.num_generated_tokens);
+  counter("tandem_generation_tokens_total", "Sampled tokens.", info.num_generated_tokens);
   counter("tandem_prefill_tokens_total",
-          "Tokens of prompts, and of requests computed again, that the model computed.",
+          "Prompt tokens, and tokens of recomputed requests, that the model computed.",
           info.scheduler.num_prefilled_tokens);
-  counter("tandem_prefix_cache_hits_total", "Tokens that were found in the prefix cache instead.",
+  counter("tandem_prefix_cache_hits_total", "Tokens found in the prefix cache.",
           info.scheduler.num_cached_tokens);
   counter("tandem_prefix_cache_queries_total",
-          "Tokens that were looked for there: those found and those computed.",
+          "Tokens looked up in the prefix cache: found and computed ones.",
           info.scheduler.num_cached_tokens + info.scheduler.num_prefilled_tokens);
-  counter("tandem_num_preemptions_total", "Sequences that gave their blocks back and waited.",
+  counter("tandem_num_preemptions_total",
+          "Preempted sequences: they returned their blocks and waited.",
           info.scheduler.num_preemptions);
   if (owner_ == nullptr) return out;
   counter("tandem_rollout_take_overs_total",
-          "Updates with which another run's trainer took the rollout over.",
+          "Updates by which another run's trainer took over the rollout.",
           owner_->num_take_overs());
   counter("tandem_refused_trainers_total",
-          "Updates of other runs' trainers, or of older ones, that were refused.",
+          "Refused updates of other runs' trainers or of older incarnations.",
           owner_->num_refused());
   return out;
 }

@@ -58,7 +58,7 @@ grpc::ServerUnaryReactor* RolloutServiceImpl::Pause(grpc::CallbackServerContext*
       break;
     default:
       reactor->Finish(rpc::ToGrpcStatus(
-          rpc::InvalidField("mode", "expected KEEP, ABORT or WAIT, found another number")));
+          rpc::InvalidField("mode", "expected KEEP, ABORT or WAIT, found an unknown value")));
       return reactor;
   }
   Release release;
@@ -69,14 +69,14 @@ grpc::ServerUnaryReactor* RolloutServiceImpl::Pause(grpc::CallbackServerContext*
       release.weights = true;
     } else {
       reactor->Finish(rpc::ToGrpcStatus(
-          rpc::InvalidField("release", "expected KV or WEIGHTS, found another number")));
+          rpc::InvalidField("release", "expected KV or WEIGHTS, found an unknown value")));
       return reactor;
     }
   }
   if (const int64_t version = hooks_.updating_to(); release.weights && version >= 0) {
     reactor->Finish(rpc::ToGrpcStatus(rpc::WithReason(
         absl::FailedPreconditionError(absl::StrCat(
-            "release: version ", version, " is being received; pause when it is committed")),
+            "release: version ", version, " is being received; pause after it is committed")),
         "UPDATE_IN_PROGRESS")));
     return reactor;
   }

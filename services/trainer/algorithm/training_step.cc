@@ -203,8 +203,7 @@ void TrainingStep::AssessBatch(TrainingBatch& batch, Metrics& metrics) {
   }
   if (batch.num_trained_tokens() == 0) {
     telemetry::LogWarning(
-        "nothing is trained on in this step: algorithm.rollout_correction.rollout_rs rejects every "
-        "token",
+        "this step trains on nothing: algorithm.rollout_correction.rollout_rs rejects every token",
         {{"samples", batch.sequences.size()}});
   }
   AssignAdvantages(batch, options_.advantages);

@@ -60,7 +60,7 @@ LossAggregation AggregationOf(config::v1::LossAggMode mode) {
 absl::Status CheckAlgorithm(const config::v1::RunConfig& config) {
   const auto unknown = [](const char* key, const std::string& value) {
     return absl::UnimplementedError(
-        absl::StrCat(key, ": ", value, " is a name of the configuration that nothing computes"));
+        absl::StrCat(key, ": ", value, " is a configuration value without an implementation"));
   };
   const proto::PolicyLossMode mode = config.actor().policy_loss().loss_mode();
   if (FindPolicyLoss(mode) == nullptr) {

@@ -23,9 +23,8 @@ absl::Status CheckModel(const checkpoint::CheckpointReader& reader,
                         const CheckpointedModel& model) {
   const checkpoint::ModelEntry* found = reader.manifest().FindModel(model.name);
   if (found == nullptr) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(reader.folder(), " holds no ", model.name,
-                     ": it was written by a run of another algorithm"));
+    return absl::FailedPreconditionError(absl::StrCat(reader.folder(), " holds no ", model.name,
+                                                      ": it was written with another algorithm"));
   }
   const checkpoint::TensorMismatch mismatch =
       checkpoint::CompareTensors(DescribeModel(model).tensors, found->tensors);
@@ -83,7 +82,7 @@ absl::Status VerifyShards(checkpoint::CheckpointReader& reader,
     if (!known) {
       return absl::FailedPreconditionError(
           absl::StrCat(reader.folder(), " holds a ", entry.name,
-                       ", which this run has none of: it was written by another algorithm"));
+                       ", which this run does not use: it was written with another algorithm"));
     }
   }
   for (const CheckpointedModel& model : models) {

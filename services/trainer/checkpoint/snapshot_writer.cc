@@ -20,7 +20,7 @@
 namespace tandem::trainer {
 namespace {
 
-// A part whose elements lie in host memory: a copy, or the shard itself.
+// A part with elements in host memory: a copy, or the shard itself.
 struct HostPart {
   std::string model;
   std::string kind;
@@ -78,10 +78,9 @@ absl::Status SnapshotWriter::Start(const SnapshotOptions& options,
       }
     }
   } catch (const std::bad_alloc&) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("no memory for the copy that a checkpoint is written from while training goes "
-                     "on: ",
-                     probe::DescribeMemoryLimits(), "; ", probe::kLowerMemory));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "not enough memory for the copy that a background checkpoint is written from: ",
+        probe::DescribeMemoryLimits(), "; ", probe::kLowerMemory));
   }
   started_ = true;
   done_ = false;

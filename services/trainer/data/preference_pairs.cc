@@ -28,9 +28,9 @@ absl::StatusOr<std::vector<PreferencePair>> FindPreferencePairs(const TrainingBa
     if (!std::isfinite(first) || !std::isfinite(second) || first == second) {
       return rpc::InvalidField(
           absl::StrCat(place, ".reward"),
-          absl::StrCat("expected two finite rewards that differ, for the larger one marks the "
-                       "chosen sample of the group; found ",
-                       first, " and ", second));
+          absl::StrCat(
+              "expected two different finite rewards, the larger one for the chosen sample; found ",
+              first, " and ", second));
     }
     if (first < second) std::swap(pair.chosen, pair.rejected);
     for (const int64_t i : group) {

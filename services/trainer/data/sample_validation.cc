@@ -39,8 +39,8 @@ absl::Status CheckOrigin(const common::v1::VersionSpan& span, const std::string&
           absl::StrCat(at, ": the tokens were sampled with version ", span.policy_version(),
                        " of another trainer, incarnation ", span.incarnation(),
                        "; this is incarnation ", known.front(),
-                       ", which trains on its own samples and on those of the checkpoint that it "
-                       "continues. Publish this trainer's weights and sample again")),
+                       ", which trains only on its own samples and on those of the checkpoint it "
+                       "resumed. Publish this trainer's weights and sample again")),
       "FOREIGN_SAMPLES",
       {{"expected", absl::StrCat(known.front())}, {"actual", absl::StrCat(span.incarnation())}});
 }
@@ -107,8 +107,8 @@ absl::Status ValidateGiven(const Segment& segment, absl::string_view place) {
                                                                     : "";
   if (list.empty()) return absl::OkStatus();
   return rpc::InvalidField(absl::StrCat(place, ".", list),
-                           "expected none, for the segment was not sampled; set kind to "
-                           "SEGMENT_KIND_SAMPLED for tokens that are trained on");
+                           "expected none, because the segment was not sampled; set kind to "
+                           "SEGMENT_KIND_SAMPLED for tokens to train on");
 }
 
 }  // namespace
@@ -155,12 +155,11 @@ absl::Status ValidateSample(const common::v1::Sample& sample, absl::string_view 
     return rpc::InvalidField(
         absl::StrCat(place, ".segments"),
         absl::StrCat("expected at most ", limits.max_position_embeddings,
-                     " tokens together (max_position_embeddings); found ", num_tokens));
+                     " tokens in all (max_position_embeddings); found ", num_tokens));
   }
   if (!std::isfinite(sample.temperature()) || sample.temperature() < 0) {
-    return rpc::InvalidField(
-        absl::StrCat(place, ".temperature"),
-        absl::StrCat("expected a number from 0; found ", sample.temperature()));
+    return rpc::InvalidField(absl::StrCat(place, ".temperature"),
+                             absl::StrCat("expected a number >= 0; found ", sample.temperature()));
   }
   if (!rewards::IsReward(sample.reward())) {
     return rpc::InvalidField(absl::StrCat(place, ".reward"),

@@ -54,7 +54,7 @@ class CudaStreams : public DeviceStreams {
 absl::StatusOr<std::unique_ptr<DeviceStreams>> CreateCudaStreams(c10::Device device) {
   if (!device.is_cuda() || !device.has_index()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "the model's device should be cpu or a CUDA device with its index, found ", device.str()));
+        "the model's device: expected cpu or a CUDA device with an index, found ", device.str()));
   }
   try {
     return std::make_unique<CudaStreams>(device);

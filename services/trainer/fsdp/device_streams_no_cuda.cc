@@ -5,8 +5,8 @@ namespace tandem::trainer {
 
 absl::StatusOr<std::unique_ptr<DeviceStreams>> CreateCudaStreams(c10::Device device) {
   return absl::UnimplementedError(
-      absl::StrCat("the model was to live on ", device.str(),
-                   ", and this build computes on CPUs only; configure it with -DTANDEM_CUDA=ON"));
+      absl::StrCat("the model's device is ", device.str(),
+                   ", but this build supports CPUs only; configure it with -DTANDEM_CUDA=ON"));
 }
 
 }  // namespace tandem::trainer

@@ -282,8 +282,9 @@ absl::StatusOr<double> ShardedTransformer::ForwardBackwardValues(const PackedBat
 
 absl::Status ShardedTransformer::CheckHead(bool value_head) const {
   if (transformer_.spec().value_head == value_head) return absl::OkStatus();
-  return absl::FailedPreconditionError(value_head ? "values of a model whose head says log-probs"
-                                                  : "log-probs of a model whose head says values");
+  return absl::FailedPreconditionError(
+      value_head ? "this model has a language-model head; values need a value head"
+                 : "this model has a value head; log-probs need a language-model head");
 }
 
 absl::StatusOr<double> ShardedTransformer::TrainHead(const PackedBatch& batch, bool value_head,
@@ -291,7 +292,7 @@ absl::StatusOr<double> ShardedTransformer::TrainHead(const PackedBatch& batch, b
   RETURN_IF_ERROR(CheckHead(value_head));
   if (!options_.trainable) {
     return absl::FailedPreconditionError(
-        "ForwardBackward on a frozen model, which has no gradients");
+        "ForwardBackward() needs a trainable model; this one is frozen and has no gradients");
   }
   return RunPass<double>(batch, "forward and backward",
                          [&](Pass& pass) { return ForwardBackwardSteps(pass, loss); });
@@ -319,8 +320,8 @@ absl::Status ShardedTransformer::CheckBatch(const PackedBatch& batch) const {
   RETURN_IF_ERROR(check(batch.targets, num_rows, at::kLong, "targets"));
   RETURN_IF_ERROR(check(batch.temperatures, num_rows, at::kFloat, "temperatures"));
   if (num_rows > num_tokens) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "packed batch: ", num_rows, " rows are to be predicted from ", num_tokens, " tokens"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("packed batch: ", num_rows, " rows to predict from ", num_tokens, " tokens"));
   }
   return absl::OkStatus();
 }

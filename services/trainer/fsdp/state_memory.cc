@@ -14,16 +14,16 @@ absl::StatusOr<std::unique_ptr<StateMemory>> StateMemory::Create(Offload offload
                                                                  at::Device device) {
   if (offload == Offload::kCpu && device.is_cpu()) {
     return absl::InvalidArgumentError(
-        "trainer.offload: cpu moves the state of GPUs to host memory, and this rank computes on a "
-        "CPU, where it is already; use disk or none");
+        "trainer.offload: cpu moves a GPU's state to host memory, but this rank computes on a CPU; "
+        "use disk or none");
   }
   std::shared_ptr<OffloadFile> file;
   if (offload == Offload::kDisk) {
     ASSIGN_OR_RETURN(file, OffloadFile::Create(folder));
     if (file->in_memory()) {
       telemetry::LogWarning(
-          "trainer.offload_dir keeps its files in memory, where offloading gains "
-          "nothing; choose a folder on a disk",
+          "trainer.offload_dir is in memory, where offloading frees nothing; choose a folder on a "
+          "disk",
           {{"offload_dir", folder}});
     }
   }

@@ -133,7 +133,7 @@ const at::Tensor& UnitGatherer::Get(int index) const {
   const model::Parameter& parameter = options_.table->parameter(index);
   const Unit& unit = units_[parameter.unit];
   TORCH_INTERNAL_ASSERT(unit.flat->attached(), "parameter ", parameter.name,
-                        " was asked for while its unit is not gathered");
+                        " is used while its unit is not gathered");
   return unit.flat->leaves()[index_in_unit_[index]];
 }
 

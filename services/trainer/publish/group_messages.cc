@@ -49,7 +49,7 @@ absl::Status MessageLink::Receive(google::protobuf::Message& message, absl::stri
     if (number < 0 || size < 0 || size > kMaxMessageBytes) {
       return absl::InternalError(absl::StrCat(tag, ": rank ", peer_, " announces message ", number,
                                               " of ", size,
-                                              " bytes; all ranks must run the same release"));
+                                              " bytes; run the same release on all ranks"));
     }
     at::Tensor bytes = at::empty({size}, at::kByte);
     if (size > 0) {
@@ -61,13 +61,14 @@ absl::Status MessageLink::Receive(google::protobuf::Message& message, absl::stri
     message.Clear();
     if (number > expected) {
       return absl::DataLossError(absl::StrCat(tag, ": rank ", peer_, " sent message ", number,
-                                              ", expected ", expected, "; those between are lost"));
+                                              ", expected ", expected,
+                                              "; those in between are lost"));
     }
     if (HeaderOf(number, bytes.const_data_ptr(), size) != header ||
         !message.ParseFromArray(bytes.const_data_ptr(), static_cast<int>(size))) {
       message.Clear();
-      return absl::DataLossError(
-          absl::StrCat(tag, ": what rank ", peer_, " sent, ", size, " bytes, arrived damaged"));
+      return absl::DataLossError(absl::StrCat(tag, ": the message of rank ", peer_, ", ", size,
+                                              " bytes, arrived damaged"));
     }
     return absl::OkStatus();
   }

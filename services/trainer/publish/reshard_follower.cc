@@ -30,7 +30,7 @@ class CallOffWatch {
           if (!store_->Get(key, comm::TimeLeft(deadline)).ok()) return;
           absl::MutexLock lock(&mu_);
           cancel_.Notify();
-          if (group_ != nullptr) group_->Abort("the leader has called the update off");
+          if (group_ != nullptr) group_->Abort("the leader cancelled the update");
         }) {}
 
   ~CallOffWatch() {
@@ -43,7 +43,7 @@ class CallOffWatch {
   void Watch(std::shared_ptr<comm::ProcessGroup> group) {
     absl::MutexLock lock(&mu_);
     group_ = std::move(group);
-    if (cancel_.HasBeenNotified()) group_->Abort("the leader has called the update off");
+    if (cancel_.HasBeenNotified()) group_->Abort("the leader cancelled the update");
   }
 
  private:

@@ -96,8 +96,8 @@ absl::Status ReshardSender::AddKept(Sent& sent) const {
     if (digests == nullptr) continue;
     if (!digests->is_complete()) {
       return absl::InternalError(absl::StrCat("the digests of unit ", u,
-                                              " are not those of all of rank ", shards_.rank,
-                                              "'s shard: its masters were never told of"));
+                                              " do not cover all of rank ", shards_.rank,
+                                              "'s shard: some masters were not digested"));
     }
     for (const ShardDigests::Part& part : digests->parts()) {
       if (kept_[part.tensor] == static_cast<int>(u)) sent.digests[part.tensor].Add(part.sum);

@@ -112,7 +112,8 @@ absl::Status UpdateAttempt::Begin(const std::vector<std::string>& known) {
     }
   }
   RETURN_IF_ERROR(FirstFailure());
-  if (needs_manifest_) return absl::FailedPreconditionError("a rank has forgotten the manifest");
+  if (needs_manifest_)
+    return absl::FailedPreconditionError("a rank lost the manifest: its process restarted");
   return absl::OkStatus();
 }
 

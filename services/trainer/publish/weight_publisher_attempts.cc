@@ -60,7 +60,7 @@ absl::Status WeightPublisher::ServeStoreAt(const std::string& host) {
 }
 
 void WeightPublisher::DropGroup() {
-  if (group_ != nullptr) group_->Abort("the update group is made anew");
+  if (group_ != nullptr) group_->Abort("recreating the update group");
   group_.reset();
   stores_.clear();
   group_members_.clear();
@@ -214,7 +214,7 @@ void WeightPublisher::LeaveChain(Member* member, const std::string& feeder, Rema
   const std::string& id = member->client->id();
   remaining.apart.push_back(member);
   doubts_.OnBroken(id, feeder);
-  telemetry::LogWarning("a replica that lives cannot be reached in the chain: it is fed apart",
+  telemetry::LogWarning("a live replica cannot be reached in the chain; feeding it separately",
                         {{"replica", id},
                          {"fed_by", feeder.empty() ? "trainer" : feeder},
                          {"updates", doubts_.UpdatesLeft(id)}});
@@ -388,7 +388,7 @@ absl::Status WeightPublisher::RunAttempt(int64_t version, absl::Time deadline, R
               absl::Now() < deadline;
   if (try_again) {
     telemetry::LogWarning(
-        "weight update begins anew",
+        "restarting the weight update",
         {{"version", version}, {"replicas", members.size()}, {"reason", status.message()}});
   }
   return status;

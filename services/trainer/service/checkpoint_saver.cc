@@ -28,7 +28,7 @@ CheckpointSaver::CheckpointSaver(RunOnRanks run, int64_t keep_last)
     : run_(std::move(run)), keep_last_(keep_last) {}
 
 CheckpointSaver::~CheckpointSaver() {
-  Cancel(absl::CancelledError("the trainer ended"));
+  Cancel(absl::CancelledError("the trainer stopped"));
   if (thread_.joinable()) thread_.join();
 }
 
@@ -100,7 +100,7 @@ absl::StatusOr<int64_t> CheckpointSaver::TryComplete(io::AtomicFolder& folder, C
     const absl::Status removed = checkpoint::RemoveOldCheckpoints(
         path.parent_path().string(), contents.manifest.step, keep_last_);
     if (!removed.ok()) {
-      telemetry::LogWarning("an old checkpoint stays", {{"error", removed.message()}});
+      telemetry::LogWarning("cannot remove an old checkpoint", {{"error", removed.message()}});
     }
   }
   return size_bytes;
@@ -125,7 +125,7 @@ absl::Status CheckpointSaver::AwaitFiles(const io::AtomicFolder& folder,
       if (absl::Now() > deadline) {
         return absl::DeadlineExceededError(absl::StrCat(index, " has not appeared after ",
                                                         absl::FormatDuration(kWriteTimeout),
-                                                        "; all ranks must see the same run_dir"));
+                                                        "; all ranks must share one run_dir"));
       }
     }
   }
@@ -178,7 +178,7 @@ absl::StatusOr<std::optional<v1::CheckpointOutcome>> CheckpointSaver::Settle(boo
   } else {
     outcome.set_error(std::string(size_bytes_.status().message()));
     outcome.set_error_code(static_cast<int>(size_bytes_.status().code()));
-    telemetry::LogError("a checkpoint could not be written",
+    telemetry::LogError("cannot write a checkpoint",
                         {{"path", path_}, {"error", size_bytes_.status().message()}});
   }
   return outcome;

@@ -8,11 +8,11 @@ namespace tandem::trainer {
 
 absl::Status CommandQueue::Submit(Command command) {
   absl::MutexLock lock(&mu_);
-  if (closed_) return absl::UnavailableError("the trainer is stopping and takes no more calls");
+  if (closed_) return absl::UnavailableError("the trainer is stopping and accepts no more calls");
   if (waiting_.size() >= max_waiting_) {
     return absl::ResourceExhaustedError(absl::StrCat(
         waiting_.size(),
-        " calls wait for the trainer already, which does one at a time; try again later"));
+        " calls are queued already, and the trainer runs one at a time; try again later"));
   }
   waiting_.push_back(std::move(command));
   return absl::OkStatus();

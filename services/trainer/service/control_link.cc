@@ -69,7 +69,7 @@ absl::StatusOr<ControlLink::Message> ControlLink::Receive(absl::string_view tag)
   if (size < 0 || size > kMaxMessageBytes) {
     return absl::InternalError(absl::StrCat("control message of ", size,
                                             " bytes; expected at most ", kMaxMessageBytes,
-                                            ": the ranks do not agree"));
+                                            ": the ranks are out of step"));
   }
   if (size == 0) return out;
   at::Tensor body = at::empty({size}, at::kByte);

@@ -62,36 +62,34 @@ v1::LeaseHolder DriverLease::Describe() const {
 
 absl::Status DriverLease::HeldError() const {
   const v1::LeaseHolder holder = Describe();
-  absl::Status status =
-      rpc::WithReason(absl::FailedPreconditionError(
-                          absl::StrCat("another driver drives this trainer: ", ToString(holder),
-                                       "; stop it, or wait: without a "
-                                       "heartbeat its lease expires in ",
-                                       InSeconds(holder.expires_in()))),
-                      "LEASE_HELD",
-                      {{"run_id", holder.run_id()},
-                       {"host", holder.host()},
-                       {"pid", absl::StrCat(holder.pid())},
-                       {"run_dir", holder.run_dir()},
-                       {"epoch", absl::StrCat(holder.epoch())}});
+  absl::Status status = rpc::WithReason(absl::FailedPreconditionError(absl::StrCat(
+                                            "another driver holds this trainer: ", ToString(holder),
+                                            "; stop it, or wait: without a "
+                                            "heartbeat its lease expires in ",
+                                            InSeconds(holder.expires_in()))),
+                                        "LEASE_HELD",
+                                        {{"run_id", holder.run_id()},
+                                         {"host", holder.host()},
+                                         {"pid", absl::StrCat(holder.pid())},
+                                         {"run_dir", holder.run_dir()},
+                                         {"epoch", absl::StrCat(holder.epoch())}});
   rpc::AttachDetail(status, holder);
   return status;
 }
 
 absl::Status DriverLease::LostError(const v1::Lease& lease) const {
-  std::string why = "it was released, or is of an earlier life of the trainer";
+  std::string why = "it was released, or belongs to an earlier incarnation of the trainer";
   if (held_.has_value() && held_->epoch == lease.epoch()) {
-    why = absl::StrCat("nothing was heard of this driver for ", InSeconds(Describe().silent_for()),
-                       ", and the lease lasts ", absl::FormatDuration(held_->duration),
+    why = absl::StrCat("this driver was silent for ", InSeconds(Describe().silent_for()),
+                       ", and the lease expires after ", absl::FormatDuration(held_->duration),
                        " (trainer.driver_lease_s)");
   } else if (held_.has_value()) {
     why = absl::StrCat("it is now held under epoch ", held_->epoch, " by ", ToString(Describe()));
   }
   return rpc::WithReason(
       absl::FailedPreconditionError(absl::StrCat(
-          "this driver's lease on the trainer, epoch ", lease.epoch(), ", is over: ", why,
-          "; nothing more is accepted from it. To continue the run, start it "
-          "again with --resume")),
+          "this driver's lease on the trainer, epoch ", lease.epoch(), ", has ended: ", why,
+          "; its calls are refused. To continue the run, start it again with --resume")),
       "LEASE_LOST",
       {{"epoch", absl::StrCat(lease.epoch())},
        {"current_epoch", held_.has_value() ? absl::StrCat(held_->epoch) : ""}});
@@ -123,14 +121,14 @@ absl::StatusOr<v1::AcquireLeaseResponse> DriverLease::Acquire(
   } else {
     if (held_.has_value()) {
       ++num_take_overs_;
-      telemetry::LogWarning(live ? "a driver takes the trainer over from one that is alive"
-                                 : "a driver takes the trainer over; the last lease has expired",
+      telemetry::LogWarning(live ? "a driver takes over the trainer from a live one"
+                                 : "a driver takes over the trainer; the last lease has expired",
                             {{"run", request.run_id()},
                              {"host", request.host()},
                              {"pid", request.pid()},
                              {"from", ToString(Describe())}});
     } else {
-      telemetry::LogInfo("a driver drives the trainer", {{"run", request.run_id()},
+      telemetry::LogInfo("a driver acquired the lease", {{"run", request.run_id()},
                                                          {"host", request.host()},
                                                          {"pid", request.pid()},
                                                          {"run_dir", request.run_dir()}});
@@ -175,7 +173,7 @@ absl::Status DriverLease::CheckWrite(const v1::Lease& lease) {
     return HeldError();
   }
   if (held_.has_value()) {
-    telemetry::LogWarning("a call without a lease ends one that has expired",
+    telemetry::LogWarning("a call without a lease replaces an expired lease",
                           {{"of", ToString(Describe())}});
     held_.reset();
   }

@@ -22,7 +22,7 @@ absl::Status RunFollower(ControlLink& link,
     RankResult result;
     if (command->opcode == Opcode::kPing) {
       if (must_leave()) {
-        result.status = absl::AbortedError("the rank was told to end and the leader was not");
+        result.status = absl::AbortedError("the rank was told to stop, but the leader was not");
         result.fatal = true;
       }
     } else {

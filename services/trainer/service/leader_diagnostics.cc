@@ -35,8 +35,8 @@ absl::Status Busy(TrainerLeader& leader) {
   if (state == v1::TRAINER_STATE_READY) return absl::OkStatus();
   const std::string name =
       absl::AsciiStrToLower(v1::TrainerState_Name(state).substr(sizeof("TRAINER_STATE_") - 1));
-  return rpc::WithReason(absl::FailedPreconditionError(absl::StrCat(
-                             "the trainer is ", name, "; ask again when it waits for a call")),
+  return rpc::WithReason(absl::FailedPreconditionError(
+                             absl::StrCat("the trainer is ", name, "; try again when it is idle")),
                          "BUSY", {{"state", name}});
 }
 
@@ -65,7 +65,7 @@ absl::StatusOr<Result> RunInTurn(CommandQueue& queue, absl::Time deadline,
     absl::MutexLock lock(&turn->mu);
     if (!turn->begun) {
       turn->too_late = true;
-      return absl::DeadlineExceededError("the trainer was at something else until the deadline");
+      return absl::DeadlineExceededError("the trainer was busy until the deadline");
     }
   }
   turn->done.WaitForNotification();  // a call that has started has deadlines of its own
@@ -101,7 +101,7 @@ probe::DiagnosticsServiceImpl::Options LeaderDiagnostics(TrainerLeader& leader, 
           ProbeGroupRequest order = request;
           const int64_t left =
               absl::ToInt64Milliseconds(std::min(deadline - absl::Now(), collective_timeout / 2));
-          if (left <= 0) return absl::DeadlineExceededError("the probe's time is over");
+          if (left <= 0) return absl::DeadlineExceededError("the probe timed out");
           *order.mutable_timeout() = rpc::ToProto(absl::Milliseconds(left));
           return leader.ProbeGroup(order);
         });

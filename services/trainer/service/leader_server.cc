@@ -110,7 +110,7 @@ absl::Status LeaderServer::Stop(absl::Duration grace) {
   queue_.Close();
   if (!collective_thread_done_.WaitForNotificationWithTimeout(kThreadGrace)) {
     return absl::DeadlineExceededError(
-        "a command was still being carried out when the grace was over");
+        "a command was still running at the end of the grace period");
   }
   if (status_.Get().state() == v1::TRAINER_STATE_FAILED) return status_.Refusal();
   return absl::OkStatus();

@@ -48,10 +48,10 @@ int Run(const rpc::ServiceFlags& flags, rpc::TerminationSignal& termination) {
     end = probe::StatusOf(error);
   }
   if (end.ok() || (absl::IsCancelled(end) && termination.received() != 0)) {
-    telemetry::LogInfo("the trainer has ended");
+    telemetry::LogInfo("trainer stopped");
     return 0;
   }
-  telemetry::LogError("the trainer ends", {{"error", end.ToString()}});
+  telemetry::LogError("trainer failed", {{"error", end.ToString()}});
   // An orderly exit would never return while threads wait in a broken group.
   std::fflush(nullptr);
   std::_Exit(rpc::kExitFailure);

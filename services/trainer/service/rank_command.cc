@@ -13,7 +13,7 @@ absl::StatusOr<SnapshotState> SnapshotState::Decode(const std::string& text) {
   int running = 0, code = 0;
   if (parts.size() != 4 || !absl::SimpleAtoi(parts[0], &running) ||
       !absl::SimpleAtod(parts[1], &out.seconds) || !absl::SimpleAtoi(parts[2], &code)) {
-    return absl::InternalError(absl::StrCat("a rank answered \"", text, "\" about its snapshot"));
+    return absl::InternalError(absl::StrCat("a rank replied \"", text, "\" about its snapshot"));
   }
   out.running = running != 0;
   out.status = absl::Status(static_cast<absl::StatusCode>(code), parts[3]);

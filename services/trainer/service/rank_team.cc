@@ -57,7 +57,7 @@ void RankTeam::Stop() {
   for (const std::unique_ptr<ControlLink>& link : links_) {
     link->SetTimeout(kReportTimeout);
     const absl::Status sent = link->SendCommand({Opcode::kStop, ""});
-    if (!sent.ok()) telemetry::LogDebug("a rank did not hear stop", {{"error", sent.message()}});
+    if (!sent.ok()) telemetry::LogDebug("cannot send stop to a rank", {{"error", sent.message()}});
   }
 }
 
@@ -76,12 +76,11 @@ absl::Status RankTeam::Diagnose(Opcode opcode, const std::vector<Trouble>& lost,
   const bool is_lost = !lost.empty();
   if (!is_lost) names = absl::StrCat(culprit->rank);
   const char* what = !is_lost                                    ? "failed"
-                     : absl::IsDeadlineExceeded(culprit->status) ? "does not answer"
+                     : absl::IsDeadlineExceeded(culprit->status) ? "does not respond"
                                                                  : "was lost";
   return rpc::WithReason(absl::UnavailableError(absl::StrFormat(
-                             "trainer rank %s of %d %s during %s: %s. The trainer ends; start it "
-                             "again and load the last "
-                             "checkpoint",
+                             "trainer rank %s of %d %s during %s: %s. The trainer stops; restart "
+                             "it and load the last checkpoint",
                              names, size(), what, Name(opcode), culprit->status.message())),
                          is_lost ? "RANK_LOST" : "RANK_FAILED",
                          {{"rank", names}, {"during", Name(opcode)}});

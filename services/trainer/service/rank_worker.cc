@@ -46,7 +46,7 @@ absl::StatusOr<TrainStepCommand> DecodeTrainStep(const std::string& payload) {
     }
     request.Clear();
   }
-  if (!clean_end) return absl::InternalError("the command of a training step is garbled");
+  if (!clean_end) return absl::InternalError("cannot parse the command of a training step");
   return out;
 }
 
@@ -65,7 +65,7 @@ absl::StatusOr<std::string> EncodeTrainStep(const v1::TrainStepHeader& header,
     written =
         written && google::protobuf::util::SerializeDelimitedToZeroCopyStream(request, &stream);
   }
-  if (!written) return absl::InternalError("a sample cannot be serialized");
+  if (!written) return absl::InternalError("cannot serialize a sample");
   return out;
 }
 
@@ -121,7 +121,7 @@ RankResult RankWorker::Run(const RankCommand& command) {
   }
   return Fatal(
       absl::InternalError(absl::StrCat("unknown command ", static_cast<int64_t>(command.opcode),
-                                       "; all ranks must run the same build")));
+                                       "; run the same release on all ranks")));
 }
 
 RankResult RankWorker::TrainStep(const std::string& payload) {

@@ -16,9 +16,8 @@ absl::Status RequestIds::Check(const std::string& request_id, absl::string_view 
   if (!is_new) {
     if (found->second == digest) return absl::OkStatus();
     absl::Status status = rpc::InvalidField(
-        "request_id", absl::StrCat("expected an id that no other request has, or the same contents "
-                                   "as before; found ",
-                                   request_id, " again with others"));
+        "request_id", absl::StrCat("expected a new id, or the contents of the earlier call; found ",
+                                   request_id, " with different contents"));
     return rpc::WithReason(std::move(status), "REQUEST_ID_REUSED", {{"request_id", request_id}});
   }
   order_.push_back(request_id);

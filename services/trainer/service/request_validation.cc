@@ -46,14 +46,14 @@ absl::Status ValidateComputeLogProbs(const v1::ComputeLogProbsRequest& request,
     if (!std::isfinite(sequence.temperature()) || sequence.temperature() < 0) {
       return rpc::InvalidField(
           absl::StrCat(place, ".temperature"),
-          absl::StrCat("expected a number from 0; found ", sequence.temperature()));
+          absl::StrCat("expected a number >= 0; found ", sequence.temperature()));
     }
     num_tokens += sequence.token_ids_size();
   }
   if (num_tokens > kMaxScoredTokens) {
     return rpc::InvalidField(
-        "sequences", absl::StrCat("expected at most ", kMaxScoredTokens, " tokens together; found ",
-                                  num_tokens, ": ask in several calls"));
+        "sequences", absl::StrCat("expected at most ", kMaxScoredTokens, " tokens in all; found ",
+                                  num_tokens, "; split them over several calls"));
   }
   return absl::OkStatus();
 }
@@ -71,9 +71,9 @@ absl::Status ValidatePublishWeights(const v1::PublishWeightsRequest& request) {
     const v1::RolloutReplica& replica = request.replicas(r);
     const std::string place = absl::StrCat("replicas[", r, "]");
     if (replica.replica_id().empty() || !ids.insert(replica.replica_id()).second) {
-      return rpc::InvalidField(absl::StrCat(place, ".replica_id"),
-                               absl::StrCat("expected a name that no other replica has; found \"",
-                                            replica.replica_id(), "\""));
+      return rpc::InvalidField(
+          absl::StrCat(place, ".replica_id"),
+          absl::StrCat("expected a unique name; found \"", replica.replica_id(), "\""));
     }
     if (replica.rank_addresses_size() == 0) {
       return rpc::InvalidField(absl::StrCat(place, ".rank_addresses"),

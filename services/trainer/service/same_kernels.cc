@@ -31,9 +31,8 @@ absl::Status CheckSameKernels(comm::ProcessGroup& world, at::Device device) {
   RETURN_IF_ERROR(comm::WaitOnHost(world, *work));
   if (extremes[0].item<float>() == -extremes[1].item<float>()) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
-      "numerics: exact needs one kind of processor for all ranks; rank ", world.rank(),
-      " computes with ", own,
-      ", another with something else; start all on one kind, or set numerics to fast"));
+      "numerics: exact needs the same kind of processor on all ranks; rank ", world.rank(), " has ",
+      own, ", another rank a different one; start all ranks on one kind, or set numerics to fast"));
 }
 
 }  // namespace tandem::trainer

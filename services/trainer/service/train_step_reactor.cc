@@ -38,7 +38,7 @@ TrainStepReactor::TrainStepReactor(grpc::CallbackServerContext* context, Trainer
 
 void TrainStepReactor::OnReadDone(bool ok) {
   if (context_->IsCancelled()) {
-    Finish(grpc::Status(grpc::StatusCode::CANCELLED, "the caller went away"));
+    Finish(grpc::Status(grpc::StatusCode::CANCELLED, "the caller cancelled"));
     return;
   }
   if (!ok) {  // the caller has closed its side
@@ -85,17 +85,16 @@ absl::Status TrainStepReactor::TakeSample() {
   common::v1::Sample& sample = *message_.mutable_sample();
   RETURN_IF_ERROR(ValidateSample(sample, place, limits_));
   if (!sample.sample_id().empty() && !sample_ids_.insert(sample.sample_id()).second) {
-    return rpc::InvalidField(
-        absl::StrCat(place, ".sample_id"),
-        absl::StrCat("expected an id that no other sample of the step has; found \"",
-                     sample.sample_id(), "\" again"));
+    return rpc::InvalidField(absl::StrCat(place, ".sample_id"),
+                             absl::StrCat("expected an id that is unique in the step; found \"",
+                                          sample.sample_id(), "\" again"));
   }
   for (const common::v1::Segment& segment : sample.segments())
     num_tokens_ += segment.token_ids_size();
   if (num_tokens_ > kMaxStepTokens || samples_.size() >= kMaxStepSamples) {
     return absl::ResourceExhaustedError(
         absl::StrCat(place, ": a step takes at most ", kMaxStepSamples, " samples and ",
-                     kMaxStepTokens, " tokens; make data.train_batch_size smaller"));
+                     kMaxStepTokens, " tokens; lower data.train_batch_size"));
   }
   digest_.Add(sample);
   samples_.push_back(std::move(sample));
@@ -108,7 +107,7 @@ absl::Status TrainStepReactor::CheckComplete(const std::string& digest) const {
       header_->num_samples() != static_cast<int64_t>(samples_.size())) {
     return rpc::InvalidField(
         "header.num_samples",
-        absl::StrCat("expected ", header_->num_samples(), " samples, as the header says; found ",
+        absl::StrCat("expected ", header_->num_samples(), " samples, as the header states; found ",
                      samples_.size(), " before the stream ended"));
   }
   if (!header_->samples_digest().empty() && header_->samples_digest() != digest) {
@@ -136,7 +135,7 @@ void TrainStepReactor::Submit(std::optional<StepSamples> samples) {
     const telemetry::ScopedTraceContext trace(rpc::TraceContextIn(&context_->client_metadata()));
     if (context_->IsCancelled()) {
       Finish(
-          grpc::Status(grpc::StatusCode::CANCELLED, "the caller went away before the step began"));
+          grpc::Status(grpc::StatusCode::CANCELLED, "the caller cancelled before the step began"));
       return;
     }
     absl::StatusOr<v1::TrainStepResponse> result = leader_.TrainStep(*header_, *shared);

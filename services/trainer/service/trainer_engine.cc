@@ -132,10 +132,10 @@ absl::StatusOr<std::unique_ptr<TrainerEngine>> TrainerEngine::Create(
 
 absl::Status TrainerEngine::ResetToInitialState() {
   RETURN_IF_ERROR(FillModel(config_, config_.model().path(), *policy_))
-      << "while loading the policy anew";
+      << "while reloading the policy";
   optimizer_->Reset();
   if (critic_ != nullptr) {
-    RETURN_IF_ERROR(FillModel(config_, critic_path(), *critic_)) << "while loading the critic anew";
+    RETURN_IF_ERROR(FillModel(config_, critic_path(), *critic_)) << "while reloading the critic";
     critic_optimizer_->Reset();
   }
   training_step_->set_kl_coefficient(initial_scalars_.at(kKlCoefficient));
@@ -190,7 +190,7 @@ absl::Status TrainerEngine::MakeCritic() {
                    model::ParseModelSpec(model_config.json, model_config.path));
   if (spec.vocab_size != this->spec().vocab_size) {
     return absl::InvalidArgumentError(
-        absl::StrCat("critic.model.path: expected a model of the policy's vocabulary of ",
+        absl::StrCat("critic.model.path: expected a model with the policy's vocabulary of ",
                      this->spec().vocab_size, " tokens; ", path, " has ", spec.vocab_size));
   }
   options.spec = model::ValueModelSpec(std::move(spec));

@@ -28,7 +28,7 @@ absl::Status AddRankMetrics(const std::vector<RankResult>& results,
   for (const RankResult& result : results) {
     v1::TrainStepResponse of_rank;
     if (!of_rank.ParseFromString(result.payload)) {
-      return absl::InternalError("the result of the step is garbled");
+      return absl::InternalError("cannot parse the result of the step");
     }
     v1::RankMetrics* const kept = response.add_rank_metrics();
     for (const auto& [name, value] : of_rank.metrics()) {
@@ -117,14 +117,13 @@ SampleLimits TrainerLeader::LimitsFor(v1::Objective objective) const {
 
 absl::Status TrainerLeader::CheckIncarnation(int64_t incarnation) const {
   if (incarnation == 0 || incarnation == model_info_.incarnation()) return absl::OkStatus();
-  return rpc::WithReason(
-      absl::FailedPreconditionError(absl::StrFormat(
-          "the call is for incarnation %d of the trainer and this is %d: it was started anew; ask "
-          "GetModelInfo and begin from there",
-          incarnation, model_info_.incarnation())),
-      "STALE_INCARNATION",
-      {{"expected", absl::StrCat(model_info_.incarnation())},
-       {"actual", absl::StrCat(incarnation)}});
+  return rpc::WithReason(absl::FailedPreconditionError(absl::StrFormat(
+                             "the call is for incarnation %d of the trainer, but this is %d: the "
+                             "trainer restarted; call GetModelInfo and continue from there",
+                             incarnation, model_info_.incarnation())),
+                         "STALE_INCARNATION",
+                         {{"expected", absl::StrCat(model_info_.incarnation())},
+                          {"actual", absl::StrCat(incarnation)}});
 }
 
 absl::StatusOr<TrainerLeader::HeaderMeaning> TrainerLeader::CheckHeader(
@@ -166,12 +165,11 @@ absl::Status TrainerLeader::CheckRepeat(const v1::TrainStepHeader& header,
     return run_id.empty() ? std::string("no run") : absl::StrCat("run ", run_id);
   };
   return rpc::WithReason(
-      absl::FailedPreconditionError(absl::StrFormat("step %d is known with samples of digest %s, "
-                                                    "of %s; this call has digest %s, of %s. It is "
-                                                    "no repeat, and nothing of it was trained on: "
-                                                    "ask GetModelInfo, and continue with step %d",
-                                                    header.step(), known_digest, name(known_run),
-                                                    digest, name(run), header.step() + 1)),
+      absl::FailedPreconditionError(absl::StrFormat(
+          "step %d was taken with samples of digest %s, of %s; this call has digest %s, of %s. It "
+          "is not a repeat, and its samples were not trained on: call GetModelInfo, and continue "
+          "with step %d",
+          header.step(), known_digest, name(known_run), digest, name(run), header.step() + 1)),
       "STEP_DIFFERS",
       {{"step", absl::StrCat(header.step())},
        {"expected_digest", known_digest},
@@ -185,7 +183,7 @@ absl::StatusOr<std::vector<RankResult>> TrainerLeader::RunOnRanks(Opcode opcode,
   RETURN_IF_ERROR(status_.Refusal());
   absl::StatusOr<std::vector<RankResult>> results = team_.Run({opcode, std::move(payload)});
   if (!results.ok()) {
-    telemetry::LogError("the trainer cannot go on", {{"error", results.status().message()}});
+    telemetry::LogError("the trainer cannot continue", {{"error", results.status().message()}});
     status_.SetFailed(results.status());
     return results.status();
   }
@@ -217,7 +215,7 @@ absl::StatusOr<v1::TrainStepResponse> TrainerLeader::RunTrainStep(
       return StepOutOfOrder(header.step(), step_);
     } else if (!samples.has_value()) {
       return absl::AbortedError(absl::StrFormat(
-          "step %d was being done when the call came, and was not completed; send it again",
+          "step %d was in progress when the call came and did not complete; send it again",
           header.step()));
     }
   }
@@ -246,11 +244,11 @@ absl::StatusOr<v1::TrainStepResponse> TrainerLeader::RunTrainStep(
   running_step_ = 0;
   RETURN_IF_ERROR(results.status());
   if (!response.ParseFromString((*results)[0].payload)) {
-    return absl::InternalError("the result of the step is garbled");
+    return absl::InternalError("cannot parse the result of the step");
   }
   RETURN_IF_ERROR(AddRankMetrics(*results, response));
   if (response.policy_version() != 0 && response.policy_version() != 1) {
-    return absl::InternalError(absl::StrCat("a rank says that the step made ",
+    return absl::InternalError(absl::StrCat("a rank reports that the step made ",
                                             response.policy_version(),
                                             " versions, expected 0 or 1"));
   }
@@ -289,7 +287,7 @@ absl::StatusOr<v1::ComputeLogProbsResponse> TrainerLeader::ComputeLogProbs(
                    RunOnRanks(Opcode::kComputeLogProbs, request.SerializeAsString()));
   v1::ComputeLogProbsResponse response;
   if (!response.ParseFromString(results[0].payload)) {
-    return absl::InternalError("the result of the ranks is garbled");
+    return absl::InternalError("cannot parse the ranks' result");
   }
   response.set_incarnation(model_info_.incarnation());
   absl::MutexLock lock(&mu_);
@@ -316,7 +314,7 @@ absl::StatusOr<v1::PublishWeightsResponse> TrainerLeader::RunPublish(
     if (request.policy_version() >= 0 && request.policy_version() != policy_version_) {
       return rpc::WithReason(
           absl::FailedPreconditionError(absl::StrFormat(
-              "the call is for policy version %d and the policy is at %d; ask GetModelInfo",
+              "the call is for policy version %d, but the policy is at %d; call GetModelInfo",
               request.policy_version(), policy_version_)),
           "VERSION_MISMATCH",
           {{"expected", absl::StrCat(policy_version_)},
@@ -333,7 +331,7 @@ absl::StatusOr<v1::PublishWeightsResponse> TrainerLeader::RunPublish(
                    RunOnRanks(Opcode::kPublish, command.SerializeAsString()));
   v1::PublishWeightsResponse response;
   if (!response.ParseFromString(results[0].payload)) {
-    return absl::InternalError("the result of the update is garbled");
+    return absl::InternalError("cannot parse the result of the update");
   }
   return response;
 }
@@ -361,7 +359,7 @@ absl::StatusOr<v1::GetWeightDigestsResponse> TrainerLeader::GetWeightDigests(
   for (const RankResult& result : results) {
     v1::HeldDigests held;
     if (!held.ParseFromString(result.payload) || held.lanes_size() != 2 * manifest.tensors_size()) {
-      return absl::InternalError("a rank's digests are garbled");
+      return absl::InternalError("cannot parse a rank's digests");
     }
     for (size_t i = 0; i < sums.size(); ++i) {
       const int lane = 2 * static_cast<int>(i);
@@ -386,7 +384,7 @@ absl::StatusOr<diagnostics::v1::CheckReachResponse> TrainerLeader::CheckReach(
   diagnostics::v1::CheckReachResponse response;
   for (const RankResult& result : results) {
     if (!response.add_processes()->ParseFromString(result.payload)) {
-      return absl::InternalError("a rank's report is garbled");
+      return absl::InternalError("cannot parse a rank's report");
     }
   }
   return response;
@@ -399,7 +397,7 @@ absl::StatusOr<diagnostics::v1::ProbeResults> TrainerLeader::ProbeGroup(
   diagnostics::v1::ProbeResults response;
   for (const RankResult& result : results) {
     if (!response.add_ranks()->ParseFromString(result.payload)) {
-      return absl::InternalError("a rank's probe is garbled");
+      return absl::InternalError("cannot parse a rank's probe");
     }
   }
   return response;

@@ -42,7 +42,7 @@ absl::StatusOr<v1::SaveCheckpointResponse> TrainerLeader::SaveCheckpoint(
     ASSIGN_OR_RETURN(const std::vector<RankResult> results, RunOnRanks(Opcode::kExport, path));
     int64_t size_bytes = 0;
     if (!absl::SimpleAtoi(results[0].payload, &size_bytes)) {
-      return absl::InternalError("the size of the checkpoint is garbled");
+      return absl::InternalError("cannot parse the size of the checkpoint");
     }
     response.set_size_bytes(size_bytes);
     telemetry::LogInfo("model written", {{"path", path}, {"bytes", size_bytes}});
@@ -52,7 +52,7 @@ absl::StatusOr<v1::SaveCheckpointResponse> TrainerLeader::SaveCheckpoint(
   if (request.asynchronous()) return response;
   RETURN_IF_ERROR(SettleCheckpoint(/*wait=*/true));
   const std::optional<v1::CheckpointOutcome> outcome = TakeOutcome();
-  if (!outcome.has_value()) return absl::InternalError("the checkpoint's end went unnoticed");
+  if (!outcome.has_value()) return absl::InternalError("cannot report the checkpoint's outcome");
   if (!outcome->error().empty()) {
     return absl::Status(static_cast<absl::StatusCode>(outcome->error_code()), outcome->error());
   }
@@ -206,7 +206,7 @@ absl::StatusOr<v1::LoadCheckpointResponse> TrainerLeader::LoadInitialState(
   last_response_.reset();
   status_.SetProgress(policy_version_, step_);
   telemetry::SetLogPolicyVersion(policy_version_);
-  if (!is_there) telemetry::LogInfo("back to the state before step 1");
+  if (!is_there) telemetry::LogInfo("restored the state before step 1");
   v1::LoadCheckpointResponse response;
   response.set_policy_version(policy_version_);
   response.mutable_incarnations()->Assign(incarnations_.begin(), incarnations_.end());

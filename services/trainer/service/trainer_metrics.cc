@@ -50,28 +50,29 @@ prometheus::Family<prometheus::Counter>& Counters(prometheus::Registry& registry
 }  // namespace
 
 TrainerMetrics::TrainerMetrics(const TrainerStatus* status)
-    : steps_(
-          Histograms(registry_, "tandem_train_step_seconds", "Steps of training, by status code.")),
-      updates_(Histograms(registry_, "tandem_weight_update_seconds",
-                          "Weight updates from the call to the last commit, by status code.")),
+    : steps_(Histograms(registry_, "tandem_train_step_seconds",
+                        "Duration of training steps, by status code.")),
+      updates_(Histograms(
+          registry_, "tandem_weight_update_seconds",
+          "Duration of weight updates, from the call to the last commit, by status code.")),
       phases_(Counters(registry_, "tandem_weight_update_phase_seconds_total",
                        "Exposed time of weight updates, by phase.")),
       bytes_(Counters(registry_, "tandem_weight_update_bytes_total",
-                      "Bytes of the models that were published, once for an update.")
+                      "Bytes of the published model, counted once per update.")
                  .Add({})),
       sent_bytes_(Counters(registry_, "tandem_weight_update_sent_bytes_total",
-                           "Bytes that left the trainer's ranks for them.")
+                           "Bytes that the trainer's ranks sent for weight updates.")
                       .Add({})),
-      changed_share_(prometheus::BuildGauge()
-                         .Name("tandem_weight_update_changed_ratio")
-                         .Help("Share of the elements that the last delta changed; 1 where the "
-                               "update was no delta.")
-                         .Register(registry_)
-                         .Add({})),
+      changed_share_(
+          prometheus::BuildGauge()
+              .Name("tandem_weight_update_changed_ratio")
+              .Help("Share of the elements that the last update changed; 1 if it was not a delta.")
+              .Register(registry_)
+              .Add({})),
       pauses_(Histograms(registry_, "tandem_weight_update_pause_seconds",
-                         "How long a replica's scheduler stood still for a commit.")),
+                         "Pause of a replica's scheduler during a commit.")),
       replicas_(Counters(registry_, "tandem_weight_update_replicas_total",
-                         "Replicas that were to be updated, by what became of it.")),
+                         "Replicas updated, by outcome.")),
       status_(status) {
   steps_.Add({{"code", "ok"}}, kStepSeconds);
   updates_.Add({{"code", "ok"}}, kUpdateSeconds);
@@ -124,20 +125,22 @@ std::vector<prometheus::MetricFamily> TrainerMetrics::Collect() const {
   out.push_back(std::move(last));
   if (status_ == nullptr) return out;
   const v1::WatchResponse now = status_->Get();
-  out.push_back(telemetry::GaugeFamily("tandem_policy_version", "Version of the policy.",
+  out.push_back(telemetry::GaugeFamily("tandem_policy_version", "Policy version.",
                                        static_cast<double>(now.policy_version())));
-  out.push_back(telemetry::CounterFamily("tandem_train_steps_total", "Steps since the run began.",
+  out.push_back(telemetry::CounterFamily("tandem_train_steps_total",
+                                         "Training steps since the start of the run.",
                                          static_cast<double>(now.step())));
   if (lease_ != nullptr) {
-    out.push_back(telemetry::CounterFamily("tandem_lease_take_overs_total",
-                                           "Times that a driver took the trainer from another one.",
-                                           static_cast<double>(lease_->num_take_overs())));
+    out.push_back(
+        telemetry::CounterFamily("tandem_lease_take_overs_total",
+                                 "Times that a driver took over the trainer from another driver.",
+                                 static_cast<double>(lease_->num_take_overs())));
     out.push_back(
         telemetry::CounterFamily("tandem_lease_refused_calls_total",
-                                 "Calls that were refused for want of the driver's lease.",
+                                 "Calls refused because the caller does not hold the lease.",
                                  static_cast<double>(lease_->num_refused())));
   }
-  out.push_back(telemetry::StateFamily("tandem_trainer_state", "1 for the state that holds.",
+  out.push_back(telemetry::StateFamily("tandem_trainer_state", "1 for the present state.",
                                        StateNames(), NameOf(now.state())));
   return out;
 }

@@ -155,7 +155,7 @@ absl::Status CheckExactDevice(const model::ModelSpec& spec, at::Device device) {
     const int64_t head_dim = layer.attention.head_dim;
     if (device.is_cpu() || head_dim <= model::device::kMaxHeadDim) continue;
     return absl::UnimplementedError(
-        absl::StrCat("numerics: exact on ", device.str(), " is computed for a head_dim of at most ",
+        absl::StrCat("numerics: exact on ", device.str(), " supports a head_dim of at most ",
                      model::device::kMaxHeadDim, ", found ", head_dim,
                      "; set numerics to fast, or hide the GPUs with CUDA_VISIBLE_DEVICES="));
   }
@@ -181,9 +181,9 @@ absl::Status RunLeader(const TrainerProcessOptions& options, TrainerEngine& engi
     metrics->Add(server->metrics());
     metrics->Add(server->call_metrics());
   }
-  telemetry::LogInfo("the trainer serves", {{"address", server->address()},
-                                            {"parameters", engine.spec().num_parameters()},
-                                            {"ranks", engine.mesh().size()}});
+  telemetry::LogInfo("trainer serving", {{"address", server->address()},
+                                         {"parameters", engine.spec().num_parameters()},
+                                         {"ranks", engine.mesh().size()}});
   if (!options.ready_file.empty()) {
     RETURN_IF_ERROR(rpc::WriteReadyFile(options.ready_file, server->address()));
   }
@@ -223,18 +223,20 @@ absl::Status RunOtherRank(const TrainerProcessOptions& options, TrainerEngine& e
 
 absl::Status CheckTrainerProcess(const TrainerProcessOptions& options) {
   if (options.config.trainer().ranks() != options.environment.world_size) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "trainer.ranks is %d and the launcher started %d (WORLD_SIZE); set them to the same number",
-        options.config.trainer().ranks(), options.environment.world_size));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("trainer.ranks is %d, but the launcher started %d ranks (WORLD_SIZE); set "
+                        "both to the same number",
+                        options.config.trainer().ranks(), options.environment.world_size));
   }
   if (!options.config.trainer().mesh().empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "trainer.mesh: ", options.config.trainer().mesh(), " is decided before the ranks start; ",
-        "tandem train --dry-run --output FILE writes the configuration with the values chosen"));
+        "trainer.mesh: ", options.config.trainer().mesh(),
+        " must be resolved before the ranks start; ",
+        "tandem train --dry-run --output FILE writes the configuration with the chosen values"));
   }
   if (options.environment.world_size > 1 && options.environment.master_port == 0) {
     return absl::InvalidArgumentError(
-        "MASTER_PORT: expected the port of the rendezvous, which several ranks need; found none");
+        "MASTER_PORT: expected the port of the ranks' rendezvous, found none");
   }
   return comm::CheckGroupSecret(options.environment,
                                 rpc::TransportSecurity::OfProcess()->has_tls());

@@ -32,7 +32,7 @@ grpc::ServerUnaryReactor* TrainerService::Enqueue(grpc::CallbackServerContext* c
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   const absl::Status queued = queue_.Submit([context, reactor, response, call = std::move(call)] {
     if (context->IsCancelled()) {
-      reactor->Finish(grpc::Status(grpc::StatusCode::CANCELLED, "the caller went away"));
+      reactor->Finish(grpc::Status(grpc::StatusCode::CANCELLED, "the caller cancelled"));
       return;
     }
     const telemetry::ScopedTraceContext trace(rpc::TraceContextIn(&context->client_metadata()));

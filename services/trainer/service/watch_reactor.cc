@@ -36,7 +36,7 @@ void WatchReactor::OnWriteDone(bool ok) {
   is_writing_ = false;
   if (!ok) {
     waiting_.reset();
-    end_ = absl::CancelledError("the caller went away");
+    end_ = absl::CancelledError("the caller cancelled");
   }
   Advance();
 }
@@ -44,7 +44,7 @@ void WatchReactor::OnWriteDone(bool ok) {
 void WatchReactor::OnCancel() {
   absl::MutexLock lock(&mu_);
   waiting_.reset();
-  end_ = absl::CancelledError("the caller went away");
+  end_ = absl::CancelledError("the caller cancelled");
   Advance();
 }
 

@@ -162,7 +162,7 @@ TEST(DataPlane, WhoeverIsOnTheWireCannotMakeTwoHostsLookLikeOne) {
   const auto results = RunPair(tap, "socket", &SendPhrases,
                                [](GroupOptions& options) { options.timeout = absl::Seconds(1); });
   EXPECT_THAT(results[0], StatusIs(absl::StatusCode::kPermissionDenied,
-                                   AllOf(HasSubstr("rank 1"), HasSubstr("not proven"))));
+                                   AllOf(HasSubstr("rank 1"), HasSubstr("not signed"))));
   EXPECT_EQ(tap.seen().find(kPhrase), std::string::npos);
 }
 
@@ -209,7 +209,7 @@ TEST(DataPlane, NcclBetweenHostsIsRefusedUnlessEveryRankAllowsIt) {
               [](GroupOptions& options) { options.data_plane.allow_plaintext_nccl = true; }),
       Each(StatusIs(
           absl::StatusCode::kFailedPrecondition,
-          AllOf(HasSubstr("--allow-plaintext-nccl"), HasSubstr("rank 0 does not allow it")))));
+          AllOf(HasSubstr("--allow-plaintext-nccl"), HasSubstr("rank 0 does not allow that")))));
 }
 
 std::vector<LinkEntry> Entries(const std::vector<std::string>& hosts,

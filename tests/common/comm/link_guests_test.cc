@@ -81,7 +81,7 @@ TEST_F(LinkGuestsTest, RefusesWhoProvesNothingOrIsNoRankThatIsAwaited) {
   const FileDescriptor again = Connect(kStart, nullptr, GreetingOf(2));
   EXPECT_FALSE(IsClosed(two));
   EXPECT_TRUE(IsClosed(again));
-  EXPECT_THAT(guests_.Refused(), HasSubstr("refused 9 connections of strangers"));
+  EXPECT_THAT(guests_.Refused(), HasSubstr("refused 9 unknown connections"));
 }
 
 TEST_F(LinkGuestsTest, KeepsABoundedNumberAndTheOldestMakesPlace) {

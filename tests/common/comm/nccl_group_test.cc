@@ -73,7 +73,7 @@ TEST_P(OneGpu, AStoppedPeerRunsIntoTheDeadlineAndANewGroupWorks) {
     for (int i = 0; i < 1000 && status.ok(); ++i) status = BroadcastOnce(*group, bytes);
     EXPECT_THAT(status, StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("'bytes'")));
     EXPECT_THAT(group->Broadcast(bytes, 0, "next").status(),
-                StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("make a new one")));
+                StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("create a new one")));
   }
   ASSERT_OK_AND_ASSIGN(auto again, StoreServer::Start());
   Peer peer(again->port(), "broadcast", GetParam());

@@ -161,7 +161,7 @@ TEST(SharedMemoryGroup, ACollectiveGoesOnWhileNobodyWaitsForIt) {
                      group.AllGather(full, at::full({4 << 20}, 1 + group.rank(), at::kByte), "u"));
     const absl::Time deadline = absl::Now() + absl::Seconds(20);
     while (!work->IsCompleted() && absl::Now() < deadline) std::this_thread::yield();
-    RETURN_IF_ERROR(Expect(work->IsCompleted(), "not done"));
+    RETURN_IF_ERROR(Expect(work->IsCompleted(), "not finished"));
     RETURN_IF_ERROR(work->Wait());
     return Expect(full[0].item<int>() == 1 && full[-1].item<int>() == 2, "wrong values");
   });
@@ -235,7 +235,7 @@ TEST(SharedMemoryGroup, ADeadlineNamesTheRankThatHasNotEntered) {
   });
   EXPECT_THAT(results[0], StatusIs(absl::StatusCode::kDeadlineExceeded,
                                    AllOf(HasSubstr("all_reduce 'norm'"), HasSubstr("200ms"),
-                                         HasSubstr("rank 2 (which has not entered it"),
+                                         HasSubstr("rank 2 (which has not reached it"),
                                          HasSubstr("barrier 'begin'"))));
   EXPECT_THAT(results[1], StatusIs(absl::StatusCode::kUnavailable, HasSubstr("rank 0")));
 }

@@ -150,7 +150,7 @@ TEST(TcpGroup, ARendezvousThatFailsTellsOfStrangers) {
   rank_zero.join();
   EXPECT_THAT(status,
               StatusIs(absl::StatusCode::kDeadlineExceeded,
-                       HasSubstr("refused 1 connections of strangers, the last from 127.0.0.1:")));
+                       HasSubstr("refused 1 unknown connections, the last from 127.0.0.1:")));
 }
 
 }  // namespace

@@ -167,7 +167,7 @@ TEST(StoreSecret, ThatOfAnEarlierUpdateIsRefusedAndItsConnectionsClosed) {
   EXPECT_THAT((*next)->Get("key", absl::Milliseconds(50)).status(),
               StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("key")));
   EXPECT_THAT(Connect(*server, first).status(),
-              StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr("is over")));
+              StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr("has ended")));
   EXPECT_THAT((*member)->Get("key", kTimeout).status(),
               StatusIs(absl::StatusCode::kUnavailable, ::testing::_));
 }
@@ -196,7 +196,7 @@ TEST(StoreSecret, AStoreThatDoesNotKnowTheSecretIsNotTrusted) {
   EXPECT_THAT(StoreClient::Connect(
                   {"127.0.0.1", ntohs(address.sin_port), "group", security::DrawSecret()}, kTimeout)
                   .status(),
-              StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr("another's")));
+              StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr("another group's")));
   impostor.join();
 }
 
@@ -230,8 +230,9 @@ TEST(StoreSecret, TheLogNamesAStrangerAndNoSecret) {
   EXPECT_THAT(std::string(refused.message()),
               AllOf(Not(HasSubstr(secret)), Not(HasSubstr("another-secret"))));
   absl::MutexLock lock(mu);
-  EXPECT_THAT(*lines, AllOf(HasSubstr("a stranger was refused"), HasSubstr("peer=127.0.0.1:"),
-                            HasSubstr("rendezvous"), Not(HasSubstr(secret))));
+  EXPECT_THAT(*lines,
+              AllOf(HasSubstr("unauthenticated connection refused"), HasSubstr("peer=127.0.0.1:"),
+                    HasSubstr("rendezvous"), Not(HasSubstr(secret))));
 }
 
 }  // namespace

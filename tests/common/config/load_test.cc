@@ -245,7 +245,7 @@ TEST_F(LoadTest, BrokenYamlIsAnsweredWithTheLine) {
   EXPECT_THAT(ErrorOf("a: 1\n---\nb: 2\n"), HasSubstr("run.yaml:2: expected one YAML document"));
   // These have documents without end to yaml-cpp.
   for (const char* text : {",", ", a: 1", "---\n,", "seed: 1\n...\n,"}) {
-    EXPECT_THAT(ErrorOf(text), HasSubstr("expected one YAML document, found another")) << text;
+    EXPECT_THAT(ErrorOf(text), HasSubstr("expected one YAML document, found a second one")) << text;
   }
   EXPECT_THAT(ErrorOf("model: {path: *nowhere}"), HasSubstr("not valid YAML"));
 }

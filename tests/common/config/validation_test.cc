@@ -187,10 +187,10 @@ TEST_F(ValidationTest, RolloutCorrectionSaysWhichRuleAndWhichThreshold) {
   EXPECT_OK(with_rules("token_k1", "0.5_2"));
   EXPECT_OK(with_rules("\"token_k1,seq_mean_k3\"", "\"2,0.01\""));
   EXPECT_OK(with_rules("null", ""));
-  EXPECT_THAT(with_rules("token_k2", "0.5_2"),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("a largest value only")));
+  EXPECT_THAT(with_rules("token_k2", "0.5_2"), StatusIs(absl::StatusCode::kInvalidArgument,
+                                                        HasSubstr("takes only a largest value")));
   EXPECT_THAT(with_rules("token", "0.5"),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("from 1")));
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("at least 1")));
   EXPECT_THAT(LoadRunConfig({}, {section + "bypass_mode=true", section + "rollout_is=token"}),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr(section + "rollout_is: expected none")));

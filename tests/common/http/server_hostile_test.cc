@@ -101,7 +101,7 @@ TEST(HttpServerUnderAttack, OneClientLeavesPlacesToOthers) {
   for (int i = 0; i < 7; ++i) held.push_back(HttpDial(site.port(), kHold, "127.0.0.3"));
   site.AwaitHeld(7);
   EXPECT_THAT(HttpReadAll(HttpDial(site.port(), kHold, "127.0.0.3")),
-              HasSubstr("expected at most 7 requests of one address"));
+              HasSubstr("expected at most 7 requests at once from one address"));
   const FileDescriptor other = HttpDial(site.port(), kHold, "127.0.0.4");
   site.AwaitHeld(8);
   EXPECT_THAT(HttpReadAll(HttpDial(site.port(), kHold, "127.0.0.5")),

@@ -71,7 +71,7 @@ TEST_P(FolderLockTest, TakesOverTheLockOfAProcessThatHasEnded) {
 
   ASSERT_OK(FolderLock::Acquire(folder_.path(), options_).status());
 
-  EXPECT_THAT(notes_, Contains(AllOf(HasSubstr("takes over"), HasSubstr("which has ended"))));
+  EXPECT_THAT(notes_, Contains(AllOf(HasSubstr("taking over"), HasSubstr("which has ended"))));
 }
 
 TEST_P(FolderLockTest, WatchesTheLockOfAnotherMachineAndTakesItOverWhereItStandsStill) {

@@ -53,21 +53,21 @@ TEST(DamagedSafetensors, ClaimsNoMoreHeaderThanThereIs) {
   EXPECT_THAT(ErrorOf(LittleEndian64(~uint64_t{0}) + "{}"), HasSubstr("at most 100000000 bytes"));
   EXPECT_THAT(ErrorOf(LittleEndian64(uint64_t{1} << 63) + "{}"), HasSubstr("at most"));
   EXPECT_THAT(ErrorOf(LittleEndian64(99'000'000) + "{}"),
-              HasSubstr("found 2; the file is cut short"));
+              HasSubstr("found 2; the file is truncated"));
   EXPECT_THAT(ErrorOf(LittleEndian64(0)), HasSubstr("header"));
 }
 
 TEST(DamagedSafetensors, HasRangesThatDoNotFit) {
   EXPECT_THAT(ErrorOfHeader(R"({"a":{"dtype":"U8","shape":[6],"data_offsets":[0,6]},)"
                             R"("b":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})"),
-              AllOf(HasSubstr("tensor \"b\""), HasSubstr("overlap those of tensor \"a\"")));
+              AllOf(HasSubstr("tensor \"b\""), HasSubstr("overlaps that of tensor \"a\"")));
   EXPECT_THAT(ErrorOfHeader(R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8]},)"
                             R"("b":{"dtype":"U8","shape":[8],"data_offsets":[0,8]}})"),
               HasSubstr("overlap"));
   EXPECT_THAT(ErrorOfHeader(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})"),
               AllOf(HasSubstr("tensor \"a\""), HasSubstr("gap after byte 0")));
   EXPECT_THAT(ErrorOfHeader(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[4,0]}})"),
-              HasSubstr("end before they begin"));
+              HasSubstr("ends before it begins"));
   EXPECT_THAT(ErrorOfHeader(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})"),
               HasSubstr("expected 8 bytes for F32 of shape [2]"));
   EXPECT_THAT(ErrorOfHeader(R"({"a":{"dtype":"U8","shape":[16],"data_offsets":[0,16]}})"),

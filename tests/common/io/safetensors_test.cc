@@ -148,7 +148,7 @@ TEST(SafetensorsWriter, RefusesDeclarationsThatMakeNoFile) {
   };
   const auto bad = absl::StatusCode::kInvalidArgument;
   EXPECT_THAT(create({{"w", DType::kU8, {1}}, {"w", DType::kU8, {1}}}),
-              StatusIs(bad, HasSubstr("declared before")));
+              StatusIs(bad, HasSubstr("already declared")));
   EXPECT_THAT(create({{"__metadata__", DType::kU8, {1}}}), StatusIs(bad, HasSubstr("reserved")));
   EXPECT_THAT(create({{"w", DType::kF32, {-1}}}), StatusIs(bad, HasSubstr("found -1")));
   EXPECT_THAT(create({{"w", DType::kF32, {int64_t{1} << 40, int64_t{1} << 40}}}),

@@ -36,7 +36,7 @@ TEST(SpaceReserve, SaysWhatIsNeededAndWhatIsFree) {
   EXPECT_THAT(SpaceReserve::Take(folder.path(), needed, "the model"),
               StatusIs(absl::StatusCode::kResourceExhausted,
                        AllOf(HasSubstr(folder.path()), HasSubstr("the model needs"),
-                             HasSubstr(std::to_string(needed)), HasSubstr("are free"))));
+                             HasSubstr(std::to_string(needed)), HasSubstr("are available"))));
   EXPECT_THAT(NamesIn(folder.path()), IsEmpty());
 }
 

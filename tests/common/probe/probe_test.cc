@@ -127,7 +127,7 @@ TEST(ProbeGroup, ARankThatDoesNotComeIsNamedAndNothingIsReduced) {
     ASSERT_EQ(results[rank][0].pairs_size(), 2);
     EXPECT_EQ(results[rank][0].pairs(0).error(), "");
     EXPECT_EQ(results[rank][0].pairs(1).peer(), 2);
-    EXPECT_THAT(results[rank][0].pairs(1).error(), HasSubstr("did not come to the rendezvous"));
+    EXPECT_THAT(results[rank][0].pairs(1).error(), HasSubstr("did not join the rendezvous"));
     EXPECT_EQ(results[rank][0].reduces_size(), 0);
   }
 }

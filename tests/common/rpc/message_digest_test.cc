@@ -58,7 +58,7 @@ TEST(MessageDigest, OfAnAnswerIsThatOfItsRequestToo) {
   SetDigest(answer, request.message_digest());
   EXPECT_OK(CheckDigest(answer, request.message_digest()));
   EXPECT_THAT(CheckDigest(answer, other.message_digest()),
-              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("answers another call")));
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("belongs to another call")));
 }
 
 TEST(MessageDigest, IsAskedFor) {

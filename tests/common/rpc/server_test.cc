@@ -124,7 +124,7 @@ TEST(Server, WaitingForHealthEndsWithTheServiceOrTheDeadline) {
   const auto channel = MakeChannel(server->address());
   EXPECT_THAT(WaitUntilHealthy(channel, kName, absl::Milliseconds(500)),
               StatusIs(absl::StatusCode::kDeadlineExceeded,
-                       AllOf(HasSubstr(kName), HasSubstr("last answer: NOT_SERVING"))));
+                       AllOf(HasSubstr(kName), HasSubstr("last response: NOT_SERVING"))));
   std::thread later([&] { server->SetServing(kName, true); });
   EXPECT_OK(WaitUntilHealthy(channel, kName, kTimeout));
   later.join();
@@ -135,7 +135,7 @@ TEST(Server, WaitingForNobodyEndsAtTheDeadline) {
   { port = StartServer()->port(); }
   EXPECT_THAT(WaitUntilHealthy(MakeChannel("127.0.0.1:" + std::to_string(port)), "",
                                absl::Milliseconds(100)),
-              StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("last answer: ")));
+              StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("last response: ")));
 }
 
 TEST(Server, ASecondServerOnThePortIsRefused) {

@@ -346,7 +346,7 @@ TEST_F(TransportSecurityTest, OneClientHasSoManyCallsAndOthersGoOn) {
   ASSERT_EQ(service_.num_calls_, 2);
   EXPECT_THAT(CallAs(*server, authority_.Security(Role::kDriver)),
               StatusIs(absl::StatusCode::kResourceExhausted,
-                       AllOf(HasSubstr("at most 2"), HasSubstr("--max-calls-per-client"))));
+                       AllOf(HasSubstr("the limit is 2"), HasSubstr("--max-calls-per-client"))));
   EXPECT_THAT(
       IsServing(ChannelOf(server->address(), authority_.Security(Role::kObserver)), "", kTimeout),
       IsOkAndHolds(true));
@@ -380,7 +380,7 @@ TEST_F(TransportSecurityTest, TheDebugLogOfCallsSaysNoToken) {
   telemetry::SetLogSink(nullptr);
   telemetry::SetLogLevel(telemetry::LogLevel::kInfo);
   absl::MutexLock lock(mu);
-  EXPECT_THAT(*lines, AllOf(HasSubstr("a call was refused"), HasSubstr("rpc answered"),
+  EXPECT_THAT(*lines, AllOf(HasSubstr("call refused"), HasSubstr("rpc answered"),
                             Not(HasSubstr(kDriverToken)), Not(HasSubstr(kObserverToken)),
                             Not(HasSubstr("PRIVATE KEY"))));
 }

@@ -50,7 +50,7 @@ TEST(CertificateFiles, AnErrorSaysWhichFileIsWrong) {
   auto mixed = files;
   mixed.tls_key = expired.tls_key;
   EXPECT_THAT(Check(mixed, Role::kDriver),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("not the key")));
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("does not belong to")));
   auto missing = files;
   missing.tls_ca = folder / "nothing.crt";
   EXPECT_THAT(Check(missing, Role::kDriver),

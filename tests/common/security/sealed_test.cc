@@ -33,7 +33,7 @@ TEST(Sealed, IsAnotherTextEachTime) {
 }
 
 TEST(Sealed, DoesNotOpenOtherwise) {
-  const auto refused = StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr("does not open"));
+  const auto refused = StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr("cannot open"));
   const std::string sealed = Seal(kSecret, DrawSecret(), "update 1");
   EXPECT_THAT(Unseal("another secret", sealed, "update 1"), refused);
   EXPECT_THAT(Unseal(kSecret, sealed, "update 2"), refused);

@@ -92,7 +92,8 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Damage{"LastBucketMissing", [](Buckets& t) { t.RemoveLast(); },
                "u2.t1 is covered up to byte"},
-        Damage{"BucketTwice", [](Buckets& t) { *t.Add() = t[0]; }, "more than the tensors hold"},
+        Damage{"BucketTwice", [](Buckets& t) { *t.Add() = t[0]; },
+               "more bytes than the tensors have"},
         Damage{"BucketsSwapped", [](Buckets& t) { t.SwapElements(0, 1); },
                "bucket 0: a gap, an overlap"},
         Damage{"PieceTooLong", [](Buckets& t) { t[0].mutable_pieces(0)->set_size_bytes(1000); },

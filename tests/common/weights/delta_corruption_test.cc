@@ -153,28 +153,26 @@ TEST(DeltaCorruption, SaysWhereAPayloadBreaks) {
   };
   Bytes longer = coded;
   longer.push_back({});
-  EXPECT_EQ(message(longer), "delta: expected a payload of 2 bytes as the header says, found 3");
+  EXPECT_EQ(message(longer),
+            "delta: expected a payload of 2 bytes, as stated in the header, found 3");
   EXPECT_EQ(
       message(With(longer, 24, uint64_t{3})),
       "delta: expected the last of 1 changes and zeros at the end of the payload, byte 3, found "
       "it at bit 15");
-  EXPECT_EQ(
-      message(payload({3, 0})),
-      "delta: changes from number 0 of 1, from bit 0 of the payload: mode: expected 0, 1 or 2, "
-      "found 3");
-  EXPECT_EQ(
-      message(payload({})),
-      "delta: changes from number 0 of 1, from bit 0 of the payload: expected 1 changes, found "
-      "the end of the payload, 0 bytes");
+  EXPECT_EQ(message(payload({3, 0})),
+            "delta: changes starting at number 0 of 1, at bit 0 of the payload: mode: expected 0, "
+            "1 or 2, found 3");
+  EXPECT_EQ(message(payload({})),
+            "delta: changes starting at number 0 of 1, at bit 0 of the payload: expected 1 "
+            "changes, found the end of the payload, 0 bytes");
   // Parameter 6: 2 ones, a zero and six more bits.
   EXPECT_EQ(message(payload({6 << 2 | 0x80, 0x01, 0})),
-            "delta: changes from number 0 of 1, from bit 0 of the payload: expected changes of 100 "
-            "elements, found one of element 128");
+            "delta: changes starting at number 0 of 1, at bit 0 of the payload: expected changes "
+            "of 100 elements, found one of element 128");
   // 16 ones, and a width of 63.
-  EXPECT_EQ(
-      message(payload({0x80, 0xFF, 0xFF, 0x1F, 0, 0, 0})),
-      "delta: changes from number 0 of 1, from bit 0 of the payload: change 0: expected a gap of "
-      "less than 2^47 elements, found more");
+  EXPECT_EQ(message(payload({0x80, 0xFF, 0xFF, 0x1F, 0, 0, 0})),
+            "delta: changes starting at number 0 of 1, at bit 0 of the payload: change 0: expected "
+            "a gap of less than 2^47 elements, found more");
   EXPECT_EQ(
       message(With(coded, kDeltaHeaderBytes + 1,
                    static_cast<uint8_t>(static_cast<uint8_t>(coded.back()) | 0x80))),

@@ -185,13 +185,13 @@ TEST(CheckCoverage, FindsWhatIsWrongWithAPlan) {
   const auto refuses = [](const char* what) {
     return StatusIs(absl::StatusCode::kInternal, HasSubstr(what));
   };
-  EXPECT_THAT(check([](ReshardPlan& p) { p.messages.pop_back(); }), refuses("do not arrive"));
+  EXPECT_THAT(check([](ReshardPlan& p) { p.messages.pop_back(); }), refuses("never arrive"));
   EXPECT_THAT(check([](ReshardPlan& p) { p.messages.push_back(p.messages[0]); }),
-              refuses("do not arrive"));
+              refuses("never arrive"));
   EXPECT_THAT(check([](ReshardPlan& p) { ++p.messages[0].pieces[0].from.offset; }),
-              refuses("the sender has no such"));
+              refuses("the sender does not hold these"));
   EXPECT_THAT(check([](ReshardPlan& p) { ++p.messages[0].pieces[0].to.offset; }),
-              refuses("the receiver wants no such"));
+              refuses("the receiver does not need these"));
   EXPECT_THAT(check([](ReshardPlan& p) { ++p.messages[0].size_bytes; }), refuses("its size is"));
 }
 

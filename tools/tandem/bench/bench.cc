@@ -26,7 +26,7 @@ std::vector<uint32_t> TorchRandint::Draw(int64_t count) {
 namespace tandem::commands {
 
 void AddBench(CLI::App& app, Runner& runner) {
-  CLI::App* command = app.add_subcommand("bench", "Figures for the comparison tables");
+  CLI::App* command = app.add_subcommand("bench", "Runs a benchmark and prints one JSON object");
   command->require_subcommand(1);
   bench::AddGenerate(*command, runner);
   bench::AddTrain(*command, runner);

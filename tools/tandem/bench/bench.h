@@ -30,7 +30,7 @@ void SetRun(CLI::App& command, commands::Runner& runner, std::shared_ptr<Options
             absl::Status (*run)(const Options&)) {
   command
       .add_flag_callback(
-          "--json", [] {}, "The output is JSON in any case")
+          "--json", [] {}, "Accepted for uniformity: the output is always JSON")
       ->group("");
   command.callback([&runner, options, run] { runner = [options, run] { return run(*options); }; });
 }

@@ -38,7 +38,7 @@ absl::StatusOr<nlohmann::json> MeasureDeviceTransfer(const DeviceTransfer& trans
   }
   for (auto& worker : workers) {
     if (!worker->Wait(absl::Minutes(5))) {
-      return absl::DeadlineExceededError(absl::StrCat(worker->name(), " did not end in time"));
+      return absl::DeadlineExceededError(absl::StrCat(worker->name(), " did not finish in time"));
     }
     RETURN_IF_ERROR(worker->ExitStatus()) << worker->name();
   }

@@ -197,7 +197,7 @@ class Rank {
                          }));
     ASSIGN_OR_RETURN(const std::string sent, store_.Get("digest", kTimeout));
     if (digest == sent) return seconds;
-    return absl::DataLossError(absl::StrCat("digest ", digest, " was received, ", sent, " sent"));
+    return absl::DataLossError(absl::StrCat("digest ", digest, " received, ", sent, " sent"));
   }
 
   // One process has the device for itself: the others wait.
@@ -278,7 +278,8 @@ absl::Status Run(const Work& work) {
 
 int main(int argc, char** argv) {
   if (argc != 10) {
-    std::fprintf(stderr, "tandem-bench-device is started by tandem bench sync --device\n");
+    std::fprintf(stderr,
+                 "tandem bench sync --device starts tandem-bench-device; do not run it directly\n");
     return 2;
   }
   tandem::model::TuneAllocator();

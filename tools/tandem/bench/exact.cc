@@ -215,29 +215,30 @@ absl::Status RunExact(const ExactOptions& options) {
 }  // namespace
 
 void AddExact(CLI::App& bench, commands::Runner& runner) {
-  CLI::App* command = bench.add_subcommand("exact", "What exact numerics cost");
+  CLI::App* command = bench.add_subcommand("exact", "Cost of exact numerics");
   auto options = std::make_shared<ExactOptions>();
   command->add_option("--model", options->model, "Hugging Face folder")->required();
   command->add_option("--dtype", options->dtype, "float32 or bfloat16")->capture_default_str();
-  command->add_option("--batches", options->batches, "Requests at once, for decoding and prefill")
+  command
+      ->add_option("--batches", options->batches, "Concurrent requests, for decoding and prefill")
       ->check(CLI::Range(1, 1 << 16))
       ->capture_default_str();
-  command->add_option("--prompts", options->step.batch, "Prompts of a step")
+  command->add_option("--prompts", options->step.batch, "Prompts per step")
       ->check(CLI::Range(1, 1 << 16))
       ->capture_default_str();
-  command->add_option("--n", options->step.n, "Samples of each prompt")
+  command->add_option("--n", options->step.n, "Samples per prompt")
       ->check(CLI::Range(2, 1 << 10))
       ->capture_default_str();
   command->add_option("--prompt-tokens", options->step.prompt_tokens, "Length of each prompt")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
-  command->add_option("--new-tokens", options->step.new_tokens, "Tokens sampled for each")
+  command->add_option("--new-tokens", options->step.new_tokens, "Tokens to sample per request")
       ->check(CLI::Range(2, 1 << 20))
       ->capture_default_str();
-  command->add_option("--repeats", options->repeats, "Runs of each; medians are reported")
+  command->add_option("--repeats", options->repeats, "Runs of each measurement; reports medians")
       ->check(CLI::Range(1, 100))
       ->capture_default_str();
-  command->add_option("--set", options->overrides, "Overrides a value of the configuration")
+  command->add_option("--set", options->overrides, "Overrides a configuration value")
       ->allow_extra_args(false);
   SetRun(*command, runner, options, RunExact);
 }

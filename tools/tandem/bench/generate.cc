@@ -149,49 +149,49 @@ absl::Status RunGenerate(const GenerateOptions& options) {
 }  // namespace
 
 void AddGenerate(CLI::App& bench, commands::Runner& runner) {
-  CLI::App* command = bench.add_subcommand("generate", "Tokens per second of generation");
+  CLI::App* command =
+      bench.add_subcommand("generate", "Generation throughput in tokens per second");
   auto options = std::make_shared<GenerateOptions>();
   commands::AddModelOptions(*command, options->model);
   command->get_option("--model")->required();
   command
-      ->add_option(
-          "--workload", options->workload,
-          "batch: requests of one length at once. grpo: groups of samples, with the prompt "
-          "shared and without")
+      ->add_option("--workload", options->workload,
+                   "batch: concurrent requests of equal length. grpo: groups of samples, with and "
+                   "without a shared prompt")
       ->check(CLI::IsMember({"batch", "grpo"}))
       ->capture_default_str();
-  command->add_option("--batch", options->work.batch, "Requests at once")->capture_default_str();
-  command->add_option("--prompts", options->groups.prompts, "Of grpo: groups")
+  command->add_option("--batch", options->work.batch, "Concurrent requests")->capture_default_str();
+  command->add_option("--prompts", options->groups.prompts, "grpo: number of groups")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
-  command->add_option("--samples", options->groups.samples, "Of grpo: samples of a group")
+  command->add_option("--samples", options->groups.samples, "grpo: samples per group")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
   command
       ->add_option("--group-prompt-tokens", options->groups.prompt_tokens,
-                   "Of grpo: length of each prompt")
+                   "grpo: length of each prompt")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   command
       ->add_option("--least-new-tokens", options->groups.least_new_tokens,
-                   "Of grpo: the shortest group's samples")
+                   "grpo: new tokens in the shortest group")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   command
       ->add_option("--most-new-tokens", options->groups.most_new_tokens,
-                   "Of grpo: the longest group's samples")
+                   "grpo: new tokens in the longest group")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   command->add_option("--prompt-tokens", options->work.prompt_tokens, "Length of each prompt")
       ->capture_default_str();
-  command->add_option("--new-tokens", options->work.new_tokens, "Tokens sampled for each")
+  command->add_option("--new-tokens", options->work.new_tokens, "Tokens to sample per request")
       ->check(CLI::Range(2, 1 << 20))
       ->capture_default_str();
   command
       ->add_option("--device", options->device,
-                   "What the rollout computes on, as rollout.device: cpu, cuda or cuda:N")
+                   "The rollout's device, like rollout.device: cpu, cuda or cuda:N")
       ->capture_default_str();
-  command->add_option("--repeats", options->repeats, "Runs; the median is reported")
+  command->add_option("--repeats", options->repeats, "Runs; reports the median")
       ->check(CLI::Range(1, 100))
       ->capture_default_str();
   SetRun(*command, runner, options, RunGenerate);

@@ -49,7 +49,7 @@ struct Progress {
 absl::StatusOr<Timing> TimeRequests(driver::RolloutFleet& fleet,
                                     const std::vector<Request>& requests) {
   ASSIGN_OR_RETURN(const int64_t before, PrefilledTokens(fleet));
-  // The callbacks may outlive this call where it gives up.
+  // The callbacks may outlive this call if it times out.
   const auto progress = std::make_shared<Progress>();
   {
     absl::MutexLock lock(&progress->mu);
@@ -96,7 +96,7 @@ absl::StatusOr<Timing> TimeRequests(driver::RolloutFleet& fleet,
     status = progress->status;
     if (!done) {
       status = absl::DeadlineExceededError(absl::StrCat(progress->left, " of ", requests.size(),
-                                                        " requests are not done after ",
+                                                        " requests did not finish within ",
                                                         absl::FormatDuration(kPatience)));
     }
   }

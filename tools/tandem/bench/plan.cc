@@ -149,13 +149,13 @@ absl::Status RunPlan(const PlanOptions& options) {
 }  // namespace
 
 void AddPlan(CLI::App& bench, commands::Runner& runner) {
-  CLI::App* command =
-      bench.add_subcommand("plan", "A weight update planned for any number of ranks");
+  CLI::App* command = bench.add_subcommand(
+      "plan", "Plans a weight update for any number of ranks and predicts its time");
   auto options = std::make_shared<PlanOptions>();
   plan::UpdatePlanRequest& request = options->request;
   command
       ->add_option("--model-shape", request.model_shape,
-                   "A name of model_shapes.json, moe-1t, or a folder with config.json")
+                   "Model: a name of model_shapes.json, moe-1t, or a folder with config.json")
       ->required();
   command->add_option("--trainer-ranks", request.trainer_ranks, "Ranks of the trainer")->required();
   command->add_option("--rollout-ranks", request.rollout_ranks, "Ranks of all rollout replicas")
@@ -166,21 +166,23 @@ void AddPlan(CLI::App& bench, commands::Runner& runner) {
       ->capture_default_str();
   command
       ->add_option("--trainer-tensor-parallel", request.trainer_tensor_parallel,
-                   "Ranks that share each of the trainer's matrix products")
+                   "Tensor-parallel ranks of the trainer")
       ->capture_default_str();
   command->add_option("--dp-replicate", request.dp_replicate, "Copies of the trainer's state")
       ->capture_default_str();
   command
       ->add_option("--hardware", request.hardware,
-                   "An accelerator of hardware.yaml x those of a host, or a YAML file")
+                   "Accelerator of hardware.yaml x number per host, or a YAML file")
       ->capture_default_str();
-  command->add_option("--bucket-megabytes", options->bucket_megabytes, "MiB of a message, at most")
+  command
+      ->add_option("--bucket-megabytes", options->bucket_megabytes,
+                   "Maximum size of a message in MiB")
       ->capture_default_str();
   command->add_option("--dtype", request.dtype, "bfloat16, float16 or float32")
       ->capture_default_str();
   command->add_option("--density", request.density, "Share of elements that change, for delta")
       ->capture_default_str();
-  command->add_flag("--json", options->json, "One JSON object in place of the table");
+  command->add_flag("--json", options->json, "Prints one JSON object instead of the table");
   command->callback([&runner, options] { runner = [options] { return RunPlan(*options); }; });
 }
 

@@ -36,7 +36,7 @@ absl::StatusOr<double> MeasureRawTransfer(const RawTransfer& transfer) {
   }
   for (auto& worker : workers) {
     if (!worker->Wait(absl::Minutes(2))) {
-      return absl::DeadlineExceededError(absl::StrCat(worker->name(), " did not end in time"));
+      return absl::DeadlineExceededError(absl::StrCat(worker->name(), " did not finish in time"));
     }
     RETURN_IF_ERROR(worker->ExitStatus()) << worker->name();
   }

@@ -55,7 +55,7 @@ absl::StatusOr<std::unique_ptr<tandem::comm::ProcessGroup>> Join(const Work& wor
 absl::StatusOr<double> MeasureChain(const Work& work, const tandem::weights::TransferPlan& plan) {
   const int size = work.trainer_ranks + work.rollouts;
   ASSIGN_OR_RETURN(const auto group, Join(work, "raw-chain", work.rank, size));
-  // As updates send, or bare.
+  // Gloo is measured bare; other backends send like updates.
   const bool as_updates = work.backend != "gloo";
   std::unique_ptr<tandem::comm::ProcessGroup> barrier;
   if (as_updates) {
@@ -110,7 +110,7 @@ absl::Status Run(const Work& work) {
 
 int main(int argc, char** argv) {
   if (argc != 11) {
-    std::fprintf(stderr, "tandem-bench-raw is started by tandem bench sync\n");
+    std::fprintf(stderr, "tandem bench sync starts tandem-bench-raw; do not run it directly\n");
     return 2;
   }
   tandem::model::TuneAllocator();

@@ -91,7 +91,7 @@ absl::Status RunRl(const RlOptions& options) {
 }  // namespace
 
 void AddRl(CLI::App& bench, commands::Runner& runner) {
-  CLI::App* command = bench.add_subcommand("rl", "Seconds of a whole training step");
+  CLI::App* command = bench.add_subcommand("rl", "Duration of whole RL steps");
   auto options = std::make_shared<RlOptions>();
   commands::AddRunOptions(*command, options->run);
   command->add_option("--steps", options->steps, "Training steps")->capture_default_str();

@@ -46,7 +46,7 @@ uint64_t SumBytes(const uint64_t* data, int64_t count) {
 double MultiplyAdd(int64_t rounds, float start, float& sum) {
   const hn::ScalableTag<float> d;
   const auto x = hn::Set(d, 0.999f), y = hn::Set(d, start);
-  // Each from a value of its own: chains that are equal would be computed once.
+  // Different initial values, because the compiler would merge equal chains.
   auto a0 = hn::Set(d, 0.0f), a1 = hn::Set(d, 1.0f), a2 = hn::Set(d, 2.0f), a3 = hn::Set(d, 3.0f),
        a4 = hn::Set(d, 4.0f), a5 = hn::Set(d, 5.0f), a6 = hn::Set(d, 6.0f), a7 = hn::Set(d, 7.0f),
        a8 = hn::Set(d, 8.0f), a9 = hn::Set(d, 9.0f), a10 = hn::Set(d, 10.0f),

@@ -102,8 +102,8 @@ absl::Status RunServe(const ServeOptions& options) {
   if (options.model.empty() == options.endpoint.empty() ||
       (!options.model.empty() && !options.trainer.empty())) {
     return commands::Misuse(absl::InvalidArgumentError(
-        "give either --model DIR (a trainer and a rollout are started) or --endpoint HOST:PORT (a "
-        "rollout that is up), with --trainer HOST:PORT where its weights are to be updated"));
+        "give either --model DIR (starts a trainer and a rollout) or --endpoint HOST:PORT (a "
+        "running rollout), with --trainer HOST:PORT to update its weights"));
   }
   ASSIGN_OR_RETURN(const config::v1::RunConfig config, Configure(options, scratch.path()));
   RETURN_IF_ERROR(session.Explain(
@@ -155,34 +155,35 @@ absl::Status RunServe(const ServeOptions& options) {
 
 void AddServe(CLI::App& bench, commands::Runner& runner) {
   CLI::App* command = bench.add_subcommand(
-      "serve", "Latencies of many clients while weights are updated; 1 where a request is lost");
+      "serve", "Latencies of many clients during weight updates; exits 1 if a request is lost");
   auto options = std::make_shared<ServeOptions>();
   command->add_option("--model", options->model,
-                      "Hugging Face folder; a trainer and a rollout are started for it");
-  command->add_option("--endpoint", options->endpoint, "HOST:PORT of a rollout that is up");
+                      "Hugging Face folder; starts a trainer and a rollout for it");
+  command->add_option("--endpoint", options->endpoint, "HOST:PORT of a running rollout");
   command->add_option("--trainer", options->trainer,
-                      "HOST:PORT of its trainer, which then trains on; no updates without");
+                      "HOST:PORT of its trainer, which then trains and updates weights; without it "
+                      "there are no updates");
   command->add_option("--dtype", options->dtype, "float32 or bfloat16")->capture_default_str();
-  command->add_option("--clients", options->work.clients, "Streams at once")
+  command->add_option("--clients", options->work.clients, "Concurrent streams")
       ->check(CLI::Range(1, 1 << 16))
       ->capture_default_str();
   command->add_option("--prompt-tokens", options->work.prompt_tokens, "Length of each prompt")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
-  command->add_option("--new-tokens", options->work.new_tokens, "Tokens sampled for each")
+  command->add_option("--new-tokens", options->work.new_tokens, "Tokens to sample per request")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   command
       ->add_option("--seconds", options->seconds,
-                   "For so long clients begin new requests; those under way are let end")
+                   "Clients start new requests for this long; running ones then finish")
       ->check(CLI::Range(0.1, 1e6))
       ->capture_default_str();
   command
       ->add_option("--update-seconds", options->update_seconds,
-                   "Between two updates to a new version; 0: none")
+                   "Seconds between two weight updates; 0: none")
       ->check(CLI::Range(0.0, 1e6))
       ->capture_default_str();
-  command->add_option("--set", options->overrides, "Overrides a value of the configuration")
+  command->add_option("--set", options->overrides, "Overrides a configuration value")
       ->allow_extra_args(false);
   SetRun(*command, runner, options, RunServe);
 }

@@ -105,7 +105,7 @@ absl::Status ServingLoad::Check(const driver::Completion& completion) const {
   }
   if (end == num_tokens) return absl::OkStatus();
   return absl::InternalError(
-      absl::StrCat("the version spans of a request leave off, or go back, at its token ", end));
+      absl::StrCat("the version spans of a request end or go back at token ", end));
 }
 
 void ServingLoad::OnDone(Client& client, const absl::Status& status) {

@@ -113,7 +113,7 @@ absl::Status RunOnDevice(const SyncOptions& options) {
   const bool cuda = options.device == "cuda";
   if ((!cuda && options.device != "cpu") || options.transport != "broadcast") {
     return commands::Misuse(absl::InvalidArgumentError(
-        "--device: expected cuda or cpu, with --transport broadcast, which it measures"));
+        "--device: expected cuda or cpu; it measures --transport broadcast only"));
   }
   ASSIGN_OR_RETURN(const io::ModelConfig model_config, io::ReadModelConfig(options.model));
   ASSIGN_OR_RETURN(const model::ModelSpec spec,
@@ -176,8 +176,8 @@ absl::Status RunSync(const SyncOptions& options) {
         absl::StrCat("--transport ", options.transport, ": expected broadcast, reshard or delta")));
   }
   if (options.same_version && options.transport == "delta") {
-    return commands::Misuse(
-        absl::InvalidArgumentError("--same-version: nothing of it changes, so there is no delta"));
+    return commands::Misuse(absl::InvalidArgumentError(
+        "--same-version: nothing changes, so there is no delta to send"));
   }
   commands::RunOptions run;
   run.overrides = {absl::StrCat("model.path='", options.model, "'"),
@@ -294,7 +294,7 @@ absl::Status RunSync(const SyncOptions& options) {
 }  // namespace
 
 void AddSync(CLI::App& bench, commands::Runner& runner) {
-  CLI::App* command = bench.add_subcommand("sync", "Seconds and bytes of a weight update");
+  CLI::App* command = bench.add_subcommand("sync", "Time and bytes of a weight update");
   auto options = std::make_shared<SyncOptions>();
   command->add_option("--model", options->model, "Hugging Face folder")->required();
   command->add_option("--trainer-ranks", options->trainer_ranks, "Processes of the trainer")
@@ -304,24 +304,24 @@ void AddSync(CLI::App& bench, commands::Runner& runner) {
       ->capture_default_str();
   command
       ->add_option("--learning-rate", options->learning_rate,
-                   "Of the steps between the updates, which decides how much changes")
+                   "Learning rate of the steps between updates; it decides how much changes")
       ->capture_default_str();
   command->add_option("--dtype", options->dtype, "float32 or bfloat16")->capture_default_str();
-  command->add_option("--repeats", options->repeats, "Updates; the median is reported")
+  command->add_option("--repeats", options->repeats, "Updates; reports the median")
       ->check(CLI::Range(1, 100))
       ->capture_default_str();
   command->add_flag("--no-shared-memory", options->no_shared_memory,
-                    "Sockets between ranks of one host; with --data-plane-encryption always they "
-                    "are TLS, as between hosts");
+                    "Uses sockets between ranks of one host; TLS with --data-plane-encryption "
+                    "always, as between hosts");
   command->add_flag("--same-version", options->same_version,
-                    "Each update sends the live version again, without a training step before it: "
-                    "no gradients and moments take memory");
-  command->add_option(
-      "--device", options->device,
-      "cuda or cpu: the broadcast alone, between processes whose buckets and arenas lie there");
+                    "Resends the live version in each update, without training steps: saves the "
+                    "memory of gradients and moments");
+  command->add_option("--device", options->device,
+                      "cuda or cpu: measures only the broadcast, between processes with buckets "
+                      "and arenas on this device");
   command->add_option("--backend", options->backend,
                       "With --device: nccl (default), cuda_ipc, gloo or shared_memory");
-  command->add_option("--set", options->overrides, "Overrides a value of the configuration")
+  command->add_option("--set", options->overrides, "Overrides a configuration value")
       ->allow_extra_args(false);
   SetRun(*command, runner, options, RunSync);
 }

@@ -17,7 +17,7 @@ absl::StatusOr<std::vector<std::string>> RoomFor(const GenerationWork& work,
   const int64_t length = work.prompt_tokens + work.new_tokens;
   if (length > spec.max_position_embeddings) {
     return commands::Misuse(absl::InvalidArgumentError(absl::StrCat(
-        "a prompt of ", work.prompt_tokens, " tokens and ", work.new_tokens, " new ones are ",
+        "a prompt of ", work.prompt_tokens, " tokens and ", work.new_tokens, " new ones make ",
         length, "; expected at most the model's max_position_embeddings ",
         spec.max_position_embeddings, "; lower ", length_flags)));
   }

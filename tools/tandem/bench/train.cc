@@ -61,9 +61,9 @@ void PrintPhases(const nlohmann::json& ranks) {
   constexpr Row kRows[] = {{"forward", "forward"},
                            {"backward", "backward"},
                            {"head and loss", "head"},
-                           {"waits for gathers", "all_gather_wait"},
-                           {"waits for reductions", "reduce_scatter_wait"},
-                           {"waits for the norm", "norm_wait"},
+                           {"wait for gathers", "all_gather_wait"},
+                           {"wait for reductions", "reduce_scatter_wait"},
+                           {"wait for the norm", "norm_wait"},
                            {"optimizer", "optimizer"},
                            {"other", "other"},
                            {"step", "step"}};
@@ -218,23 +218,23 @@ absl::Status RunTrain(const TrainOptions& options) {
 }  // namespace
 
 void AddTrain(CLI::App& bench, commands::Runner& runner) {
-  CLI::App* command = bench.add_subcommand("train", "Tokens per second of training");
+  CLI::App* command = bench.add_subcommand("train", "Training throughput in tokens per second");
   auto options = std::make_shared<TrainOptions>();
   command->add_option("--model", options->model, "Hugging Face folder")->required();
   command->add_option("--ranks", options->ranks, "Processes")->capture_default_str();
   command->add_option("--batch", options->batch, "Sequences per rank")->capture_default_str();
-  command->add_option("--sequence-length", options->sequence_length, "Tokens trained on in each")
+  command->add_option("--sequence-length", options->sequence_length, "Tokens per sequence")
       ->capture_default_str();
-  command->add_option("--steps", options->steps, "Timed steps, after one that is not")
+  command->add_option("--steps", options->steps, "Timed steps, after one warm-up step")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   command->add_option("--dtype", options->dtype, "float32 or bfloat16")->capture_default_str();
   command->add_option("--hardware", options->hardware,
-                      "What a rank runs on (h100, h200, a YAML file): model flops utilisation is "
-                      "held against its bfloat16 peak");
+                      "Hardware of a rank (h100, h200, a YAML file), whose bfloat16 peak is the "
+                      "base of model flops utilisation");
   command->add_flag("--no-shared-memory", options->no_shared_memory,
-                    "Gloo's sockets between ranks of one host");
-  command->add_option("--set", options->overrides, "Overrides a value of the configuration")
+                    "Uses Gloo's sockets between ranks of one host");
+  command->add_option("--set", options->overrides, "Overrides a configuration value")
       ->allow_extra_args(false);
   SetRun(*command, runner, options, RunTrain);
 }

@@ -38,17 +38,17 @@ absl::Status RunDiagnose(const DiagnoseOptions& options) {
 
 void AddDiagnose(CLI::App& app, Runner& runner) {
   CLI::App* command = app.add_subcommand(
-      "diagnose", "Where the time of a run went between its processes, and what to change");
+      "diagnose", "Shows where a run's time went between its processes, and what to change");
   auto options = std::make_shared<DiagnoseOptions>();
   command->add_option("run_dir", options->run_dir, "Folder of the run")->required();
-  command->add_option("--trace", options->trace, "What is looked at: fsdp, the communication")
+  command->add_option("--trace", options->trace, "What to analyse: fsdp, the communication")
       ->check(CLI::IsMember({"fsdp"}));
-  command->add_option("--html", options->html, "Writes a page with plots to this file too");
+  command->add_option("--html", options->html, "Also writes a page with plots to this file");
   command
       ->add_option("--doctor", options->doctor,
-                   "What tandem doctor --json said of the hosts: links are held against its probe")
+                   "Output of tandem doctor --json, to compare links with its probe")
       ->check(CLI::ExistingFile);
-  command->add_flag("--json", options->as_json, "One JSON object instead of text");
+  command->add_flag("--json", options->as_json, "Prints one JSON object instead of text");
   command->callback([&runner, options] { runner = [options] { return RunDiagnose(*options); }; });
 }
 

@@ -100,9 +100,9 @@ absl::Status RunDoctor(const DoctorOptions& options) {
       config::LoadRunConfig(options.configs, options.overrides, &places);
   if (!config.ok()) {
     findings.Fail("configuration", std::string(config.status().message()),
-                  "correct the lines that it names");
+                  "correct the named lines");
   } else {
-    findings.Ok("configuration", "every value is in its range");
+    findings.Ok("configuration", "all values are valid");
     doctor::CheckProcessor(*config, findings);
     doctor::CheckLimits(findings);
     doctor::CheckSharedMemory(*config, findings);
@@ -115,10 +115,9 @@ absl::Status RunDoctor(const DoctorOptions& options) {
       doctor::CheckDisk(*config, spec->num_parameters(), findings);
       plan = MakePlan(*config, places, *spec);
       if (!plan.ok()) {
-        findings.Fail("mesh", std::string(plan.status().message()),
-                      "correct the keys that it names");
+        findings.Fail("mesh", std::string(plan.status().message()), "correct the named keys");
       } else if (config->trainer().endpoint().empty()) {
-        // Where the services run elsewhere, their memory is not this host's.
+        // With an endpoint the services run elsewhere, so this host's memory does not matter.
         doctor::CheckMemory(*plan, findings);
       }
     }
@@ -127,25 +126,26 @@ absl::Status RunDoctor(const DoctorOptions& options) {
   Print(findings, options.as_json);
   const int errors = findings.Count(Severity::kError);
   if (errors == 0) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      errors, errors == 1 ? " thing stands" : " things stand", " in the way of a run"));
+  return absl::FailedPreconditionError(
+      absl::StrCat(errors, errors == 1 ? " problem blocks" : " problems block", " a run"));
 }
 
 }  // namespace
 
 void AddDoctor(CLI::App& app, Runner& runner) {
-  CLI::App* command = app.add_subcommand(
-      "doctor", "What stands in the way of a run on this host and its services, with cures");
+  CLI::App* command =
+      app.add_subcommand("doctor", "Checks this host and the run's services, and suggests cures");
   auto options = std::make_shared<DoctorOptions>();
   command->add_option("--config", options->configs, "YAML files, later ones win");
-  command->add_option("--set", options->overrides, "Overrides a value")->allow_extra_args(false);
+  command->add_option("--set", options->overrides, "Overrides a configuration value")
+      ->allow_extra_args(false);
   command
       ->add_option("--probe-megabytes", options->probe_megabytes,
-                   "Largest tensor that the processes of the fleet reduce together, where they are "
-                   "idle; 0 only looks whether they reach each other")
+                   "Largest tensor that the fleet's processes all-reduce, if they are idle; 0 only "
+                   "checks that they reach each other")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
-  command->add_flag("--json", options->as_json, "One JSON object a finding");
+  command->add_flag("--json", options->as_json, "Prints one JSON object per finding");
   command->callback([&runner, options] { runner = [options] { return RunDoctor(*options); }; });
 }
 

@@ -91,7 +91,7 @@ void AddEval(CLI::App& app, Runner& runner) {
   command->add_option("--reward", options->reward, "Name of the reward (reward.name)");
   command
       ->add_flag_callback(
-          "--json", [] {}, "The output is JSON in any case")
+          "--json", [] {}, "Accepted for uniformity: the output is always JSON")
       ->group("");
   command->callback([&runner, options] { runner = [options] { return RunEval(*options); }; });
 }

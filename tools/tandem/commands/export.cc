@@ -39,16 +39,16 @@ void AddExport(CLI::App& app, Runner& runner) {
   auto options = std::make_shared<ExportOptions>();
   command->add_option("--checkpoint", options->to.checkpoint, "Folder of the checkpoint")
       ->required();
-  command->add_option("--output", options->to.output, "Folder to write; must not hold files yet")
+  command->add_option("--output", options->to.output, "Folder to write; must be empty or absent")
       ->required();
-  command->add_option("--model", options->to.model, "Which of its models (default policy)");
+  command->add_option("--model", options->to.model, "Model to export (default policy)");
   command->add_option("--source", options->to.source_folder,
                       "Folder of config.json and the tokenizer (default: the run's model.path)");
   command->add_option("--dtype", options->dtype, "float32 or bfloat16 (default float32)")
       ->check(CLI::IsMember({"float32", "bfloat16"}));
   command
       ->add_option("--max-shard-size", options->max_shard_gigabytes,
-                   "Largest safetensors file in GB; larger models are several (default 5)")
+                   "Largest safetensors file in GB; splits larger models (default 5)")
       ->check(CLI::PositiveNumber);
   command->callback([&runner, options] { runner = [options] { return RunExport(*options); }; });
 }

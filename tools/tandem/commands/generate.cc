@@ -45,7 +45,7 @@ absl::StatusOr<driver::Prompt> ReadPrompt(const io::JsonFields& row,
     ASSIGN_OR_RETURN(const std::vector<int64_t> ids, row.IntList("ids"));
     for (size_t i = 0; i < ids.size(); ++i) {
       if (ids[i] < 0 || ids[i] > UINT32_MAX) {
-        return row.Error("ids", absl::StrCat("[", i, "]: ", ids[i], " is no token id"));
+        return row.Error("ids", absl::StrCat("[", i, "]: ", ids[i], " is not a token id"));
       }
       prompt.token_ids.push_back(static_cast<uint32_t>(ids[i]));
     }
@@ -57,7 +57,7 @@ absl::StatusOr<driver::Prompt> ReadPrompt(const io::JsonFields& row,
   }
   if (!row.Has("messages")) return row.Error("prompt", "expected prompt, ids or messages");
   if (tokenizer == nullptr) {
-    return row.Error("messages", "a chat needs the model's chat template: give --model DIR");
+    return row.Error("messages", "messages need the model's chat template: give --model DIR");
   }
   tokenizer::ChatOptions chat;
   chat.add_generation_prompt = true;
@@ -143,7 +143,7 @@ absl::Status RunGenerate(const GenerateOptions& options) {
 }  // namespace
 
 void AddGenerate(CLI::App& app, Runner& runner) {
-  CLI::App* command = app.add_subcommand("generate", "Samples completions of prompts");
+  CLI::App* command = app.add_subcommand("generate", "Samples completions");
   auto options = std::make_shared<GenerateOptions>();
   AddModelOptions(*command, options->model);
   command->add_option("--prompt", options->prompt, "One prompt as text");
@@ -152,17 +152,19 @@ void AddGenerate(CLI::App& app, Runner& runner) {
   command->add_option("--max-tokens", options->max_tokens, "Longest completion")
       ->capture_default_str();
   command->add_option("--temperature", options->temperature, "0 is greedy")->capture_default_str();
-  command->add_option("--top-k", options->top_k, "Keeps the k likeliest tokens; 0: all");
-  command->add_option("--top-p", options->top_p, "Keeps the likeliest tokens up to probability p");
-  command->add_option("--min-p", options->min_p, "Drops tokens below p times the likeliest");
-  command->add_option("--seed", options->seed, "Makes the samples repeatable");
-  command->add_option("--n", options->n, "Samples of each prompt")->capture_default_str();
+  command->add_option("--top-k", options->top_k, "Keeps the k most likely tokens; 0 keeps all");
+  command->add_option("--top-p", options->top_p,
+                      "Keeps the most likely tokens up to probability p");
+  command->add_option("--min-p", options->min_p,
+                      "Drops tokens less likely than p times the most likely one");
+  command->add_option("--seed", options->seed, "Makes the samples reproducible");
+  command->add_option("--n", options->n, "Samples per prompt")->capture_default_str();
   command->add_option("--stop", options->stop, "String that ends a completion")
       ->allow_extra_args(false);
-  command->add_flag("--ignore-eos", options->ignore_eos, "Goes on past the end of sequence");
+  command->add_flag("--ignore-eos", options->ignore_eos, "Continues past the end of sequence");
   command->add_flag("--processed-logprobs", options->processed_logprobs,
                     "Adds log-probs of the logits divided by the temperature");
-  command->add_flag("--json", options->as_json, "One JSON object a sample");
+  command->add_flag("--json", options->as_json, "Prints one JSON object per sample");
   command->callback([&runner, options] { runner = [options] { return RunGenerate(*options); }; });
 }
 

@@ -46,18 +46,18 @@ absl::Status RunHealth(const HealthOptions& options) {
 }  // namespace
 
 void AddHealth(CLI::App& app, Runner& runner) {
-  CLI::App* command = app.add_subcommand(
-      "health", "Exits 0 where a process serves (grpc.health.v1), 1 where it does not");
+  CLI::App* command =
+      app.add_subcommand("health", "Exits 0 if a process serves (grpc.health.v1), 1 if not");
   auto options = std::make_shared<HealthOptions>();
   command->add_option("--endpoint", options->endpoint, "HOST:PORT")->required();
-  command->add_option("--service", options->service,
-                      "Health name: tandem.trainer.v1.TrainerService, "
-                      "tandem.rollout.v1.WeightService (ready for weights), "
-                      "tandem.rollout.v1.RolloutService (has a version); the process where empty");
-  command->add_flag("--wait", options->wait, "Asks until the answer is yes, or --timeout is over");
+  command->add_option(
+      "--service", options->service,
+      "Health name: tandem.trainer.v1.TrainerService, tandem.rollout.v1.WeightService (ready for "
+      "weights), tandem.rollout.v1.RolloutService (has a version); empty: the process");
+  command->add_flag("--wait", options->wait, "Waits until the process serves, at most --timeout");
   command->add_flag("--plaintext", options->plaintext,
-                    "The endpoint is a --health-listen port: speaks to it without TLS");
-  command->add_option("--timeout", options->timeout_s, "Seconds, 5 unless given")
+                    "Connects without TLS, for a --health-listen port");
+  command->add_option("--timeout", options->timeout_s, "Timeout in seconds, default 5")
       ->check(CLI::PositiveNumber);
   command->callback([&runner, options] { runner = [options] { return RunHealth(*options); }; });
 }

@@ -8,15 +8,14 @@
 namespace tandem::commands {
 
 void AddModelOptions(CLI::App& command, ModelOptions& options) {
-  command.add_option("--model", options.model, "Hugging Face folder; a service is started for it");
-  command.add_option("--endpoint", options.endpoint, "HOST:PORT of a service that is up");
+  command.add_option("--model", options.model, "Hugging Face folder; starts a service for it");
+  command.add_option("--endpoint", options.endpoint, "HOST:PORT of a running service");
   command.add_option("--dtype", options.dtype, "float32 or bfloat16")->capture_default_str();
   command
       .add_option("--numerics", options.numerics,
-                  "fast, or exact: a token's log-prob has the same bits on either side")
+                  "fast, or exact: a token's log-prob has the same bits in trainer and rollout")
       ->capture_default_str();
-  command
-      .add_option("--set", options.overrides, "Overrides a value of the service's configuration")
+  command.add_option("--set", options.overrides, "Overrides a configuration value of the service")
       ->allow_extra_args(false);
 }
 
@@ -24,7 +23,7 @@ absl::Status OpenModelSession(const ModelOptions& options, Side side, const Scra
                               Session& session, config::v1::RunConfig& config) {
   if (options.model.empty() == options.endpoint.empty()) {
     return Misuse(absl::InvalidArgumentError(
-        "give either --model DIR (a service is started) or --endpoint HOST:PORT (one that is up)"));
+        "give either --model DIR (starts a service) or --endpoint HOST:PORT (a running service)"));
   }
   RunOptions run;
   run.overrides.push_back(absl::StrCat("model.dtype=", options.dtype));

@@ -93,10 +93,10 @@ CLI::App* AddCommand(CLI::App& app, const char* name, const char* description,
   CLI::App* command = app.add_subcommand(name, description);
   command->add_option("--rollout", options.rollouts, "HOST:PORT of a rollout")
       ->allow_extra_args(false);
-  command->add_option("--timeout", options.timeout_s, "Seconds that a rollout has to answer")
+  command->add_option("--timeout", options.timeout_s, "Timeout in seconds for each rollout")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  command->add_flag("--json", options.as_json, "One JSON object a rollout");
+  command->add_flag("--json", options.as_json, "Prints one JSON object per rollout");
   return command;
 }
 
@@ -107,13 +107,13 @@ void AddPause(CLI::App& app, Runner& runner) {
   CLI::App* command = AddCommand(app, "pause", "Stops the scheduler of running rollouts", *options);
   command
       ->add_option("--mode", options->mode,
-                   "What becomes of running requests: keep (frozen), abort (they end with what "
-                   "they have) or wait (until they are done)")
+                   "What happens to running requests: keep (freeze them), abort (end them with the "
+                   "tokens they have) or wait (until they finish)")
       ->check(CLI::IsMember({"keep", "abort", "wait"}))
       ->capture_default_str();
   command
       ->add_option("--release", options->release,
-                   "Memory that goes back to the system meanwhile: kv, weights, or kv,weights")
+                   "Memory to return to the system during the pause: kv, weights, or kv,weights")
       ->delimiter(',')
       ->check(CLI::IsMember({"kv", "weights"}))
       ->allow_extra_args(false);
@@ -123,8 +123,8 @@ void AddPause(CLI::App& app, Runner& runner) {
 void AddResume(CLI::App& app, Runner& runner) {
   auto options = std::make_shared<PauseOptions>();
   CLI::App* command = AddCommand(app, "resume",
-                                 "Starts the scheduler of paused rollouts; one with a folder of "
-                                 "its own loads released weights",
+                                 "Restarts the scheduler of paused rollouts; a rollout with its "
+                                 "own model folder reloads released weights",
                                  *options);
   command->callback([&runner, options] { runner = [options] { return RunResume(*options); }; });
 }

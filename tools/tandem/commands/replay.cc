@@ -103,7 +103,7 @@ void AddReplay(CLI::App& app, Runner& runner) {
   command
       ->add_option("--input", options->input,
                    "JSONL of prompt_ids, response_ids, rewards or advantages, logprobs, group; the "
-                   "files of run_dir/rollouts are such")
+                   "format of run_dir/rollouts")
       ->required();
   command->callback([&runner, options] { runner = [options] { return RunReplay(*options); }; });
 }

@@ -36,7 +36,7 @@ absl::Status RunReward(const RewardOptions& options) {
 }  // namespace
 
 void AddReward(CLI::App& app, Runner& runner) {
-  CLI::App* command = app.add_subcommand("reward", "Judges completions by a built-in reward");
+  CLI::App* command = app.add_subcommand("reward", "Scores completions with a built-in reward");
   auto options = std::make_shared<RewardOptions>();
   command->add_option("--name", options->name, "gsm8k, exact_match, prefix_match or regex")
       ->required();
@@ -44,7 +44,7 @@ void AddReward(CLI::App& app, Runner& runner) {
       ->add_option("--input", options->input,
                    R"(JSONL of {"completion", "answer", "finish_reason"}; /dev/stdin for a pipe)")
       ->required();
-  command->add_option("--pattern", options->pattern, "Pattern of regex");
+  command->add_option("--pattern", options->pattern, "Pattern of the reward regex");
   command->callback([&runner, options] { runner = [options] { return RunReward(*options); }; });
 }
 

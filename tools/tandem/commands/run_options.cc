@@ -27,17 +27,19 @@ bool IsMisuse(const absl::Status& status) { return status.GetPayload(kMisuseUrl)
 
 void AddRunOptions(CLI::App& command, RunOptions& options) {
   command.add_option("--config", options.config_files, "YAML files, later ones win")->required();
-  command.add_option("--set", options.overrides, "Overrides a value: actor.optim.lr=3e-4")
+  command
+      .add_option("--set", options.overrides,
+                  "Overrides a configuration value: actor.optim.lr=3e-4")
       ->allow_extra_args(false);
   command.add_flag("--local", options.local,
-                   "Starts the ranks and replicas that the configuration names on this machine");
+                   "Starts the configured trainer ranks and rollout replicas on this machine");
 }
 
 void AddReplicaRanksOption(CLI::App& command, RunOptions& options) {
   command
       .add_option("--replica-ranks", options.replica_ranks,
-                  "With --local: tensor-parallel ranks of each replica, where they differ (4,2,1), "
-                  "instead of rollout.replicas and rollout.tensor_model_parallel_size")
+                  "With --local: tensor-parallel ranks of each replica (4,2,1), instead of "
+                  "rollout.replicas and rollout.tensor_model_parallel_size")
       ->delimiter(',')
       ->check(CLI::PositiveNumber);
 }
@@ -45,17 +47,15 @@ void AddReplicaRanksOption(CLI::App& command, RunOptions& options) {
 void AddObservationOptions(CLI::App& command, RunOptions& options) {
   command.add_option(
       "--metrics", options.metrics,
-      "HOST:PORT on which GET /metrics answers, for Prometheus; with --local the "
-      "trainer's ranks and the rollouts take the ports that follow, or for port 0 any "
-      "that is free, which their logs say");
+      "HOST:PORT for Prometheus (GET /metrics); with --local the trainer's ranks and the rollouts "
+      "take the following ports, or, for port 0, free ports, named in their logs");
   command.add_option("--openai-listen", options.openai_listen,
-                     "With --local: HOST:PORT of the first rollout's HTTP endpoint for OpenAI's "
-                     "clients; the other rollouts take the ports that follow");
+                     "With --local: HOST:PORT of the first rollout's OpenAI-compatible endpoint; "
+                     "the other rollouts take the following ports");
   http::AddHttpFlags(command);
-  command.add_flag(
-      "--trace", options.trace,
-      "Writes run_dir/trace.json, which Perfetto opens: one trace a step, through every "
-      "process that was started here");
+  command.add_flag("--trace", options.trace,
+                   "Writes run_dir/trace.json for Perfetto: one trace per step, across all "
+                   "processes that this command started");
 }
 
 void AddResumeOption(CLI::App& command, RunOptions& options) {
@@ -66,18 +66,16 @@ void AddResumeOption(CLI::App& command, RunOptions& options) {
             options.resume = true;
             if (!folders.empty()) options.resume_folder = folders[0];
           },
-          "Goes on from run_dir's newest checkpoint that is whole, or from DIR")
+          "Resumes from run_dir's newest complete checkpoint, or from DIR")
       ->type_name("[DIR]")
       ->expected(0, 1);
-  command.add_flag(
-      "--take-over", options.take_over,
-      "Takes trainer and rollouts from another run, also while it is alive: its driver "
-      "is refused from then on");
+  command.add_flag("--take-over", options.take_over,
+                   "Takes trainer and rollouts from another run, even a live one; its driver is "
+                   "refused from then on");
   command
-      .add_option(
-          "--allow-changed", options.allow_changed,
-          "With --resume: inputs that may differ from those that the checkpoint was written "
-          "with: config, tokenizer, chat_template, data, test_data")
+      .add_option("--allow-changed", options.allow_changed,
+                  "With --resume: inputs that may differ from the checkpoint's: config, tokenizer, "
+                  "chat_template, data, test_data")
       ->delimiter(',')
       ->needs("--resume")
       ->check(CLI::IsMember(driver::InputKinds()));
@@ -91,9 +89,9 @@ absl::StatusOr<config::v1::RunConfig> ResolveConfig(const RunOptions& options,
   std::vector<std::string> overrides = options.overrides;
   if (const auto& ranks = options.replica_ranks; !ranks.empty()) {
     if (!options.local) {
-      return Misuse(absl::InvalidArgumentError(
-          "--replica-ranks goes with --local; rollouts that are up say themselves how many they "
-          "have"));
+      return Misuse(
+          absl::InvalidArgumentError("--replica-ranks needs --local; running rollouts report their "
+                                     "number of ranks themselves"));
     }
     // What is planned for a rank is planned for one with the largest part.
     overrides.push_back(absl::StrCat("rollout.replicas=", ranks.size()));

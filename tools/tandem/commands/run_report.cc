@@ -25,7 +25,7 @@ void PrintPlan(const config::v1::RunConfig& config, const model::ModelSpec& spec
                 shard_mib);
   absl::FPrintF(stderr, "data     %d prompts", train.prompts().size());
   if (train.num_too_long() > 0) {
-    absl::FPrintF(stderr, " (%d longer than data.max_prompt_length = %d tokens are left out)",
+    absl::FPrintF(stderr, " (skipped %d longer than data.max_prompt_length = %d tokens)",
                   train.num_too_long(), config.data().max_prompt_length());
   }
   absl::FPrintF(stderr, "\nstep     %s\n",

@@ -47,7 +47,7 @@ absl::StatusOr<RunStart> PrepareRunFolder(const RunOptions& options,
   session.Keep(folder->lock());
   if (options.resume && candidates.empty()) {
     progress.Note(
-        absl::StrCat("no checkpoint in ", config.run_dir(), ": the run begins with step 1"));
+        absl::StrCat("no checkpoint in ", config.run_dir(), ": the run starts with step 1"));
   }
   ASSIGN_OR_RETURN(std::string run_id, driver::ChooseRunId(folder->path(), options.resume));
   RETURN_IF_ERROR(folder->KeepRunId(run_id));

@@ -32,7 +32,7 @@ absl::StatusOr<std::vector<Sequence>> ReadSequences(const std::string& path) {
     Sequence& sequence = sequences.emplace_back();
     for (size_t i = 0; i < ids.size(); ++i) {
       if (ids[i] < 0 || ids[i] > UINT32_MAX) {
-        return row.Error("ids", absl::StrCat("[", i, "]: ", ids[i], " is no token id"));
+        return row.Error("ids", absl::StrCat("[", i, "]: ", ids[i], " is not a token id"));
       }
       sequence.push_back(static_cast<uint32_t>(ids[i]));
     }
@@ -89,17 +89,17 @@ absl::Status RunScore(const ScoreOptions& options) {
 }  // namespace
 
 void AddScore(CLI::App& app, Runner& runner) {
-  CLI::App* command = app.add_subcommand("score", "Log-probs of given tokens");
+  CLI::App* command = app.add_subcommand("score", "Computes log-probs of given tokens");
   auto options = std::make_shared<ScoreOptions>();
   AddModelOptions(*command, options->model);
   command->add_option("--input", options->input, R"(JSONL of {"ids"}; /dev/stdin for a pipe)")
       ->required();
-  command->add_option("--side", options->side, "Which service computes: trainer or rollout")
+  command->add_option("--side", options->side, "Service that computes: trainer or rollout")
       ->check(CLI::IsMember({"trainer", "rollout"}))
       ->capture_default_str();
   command
       ->add_flag_callback(
-          "--json", [] {}, "The output is JSON in any case")
+          "--json", [] {}, "Accepted for uniformity: the output is always JSON")
       ->group("");
   command->callback([&runner, options] { runner = [options] { return RunScore(*options); }; });
 }

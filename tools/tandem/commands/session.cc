@@ -145,7 +145,7 @@ ScratchFolder::ScratchFolder() {
   // An empty path would be the working folder. main() reports it, as what temp_directory_path()
   // throws.
   if (mkdtemp(pattern.data()) == nullptr) {
-    throw std::filesystem::filesystem_error("cannot make a folder for temporary files", pattern,
+    throw std::filesystem::filesystem_error("cannot create a temporary folder", pattern,
                                             std::error_code(errno, std::generic_category()));
   }
   path_ = pattern;

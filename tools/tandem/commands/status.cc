@@ -127,7 +127,7 @@ absl::Status RunStatus(const StatusOptions& options) {
   if (!options.trainer.empty()) report(AskTrainer(options.trainer));
   for (const std::string& address : options.rollouts) report(AskRollout(address));
   if (unreachable > 0) {
-    return absl::UnavailableError(absl::StrCat(unreachable, " services do not answer"));
+    return absl::UnavailableError(absl::StrCat(unreachable, " services do not respond"));
   }
   return absl::OkStatus();
 }
@@ -135,12 +135,12 @@ absl::Status RunStatus(const StatusOptions& options) {
 }  // namespace
 
 void AddStatus(CLI::App& app, Runner& runner) {
-  CLI::App* command = app.add_subcommand("status", "What running services are and how they do");
+  CLI::App* command = app.add_subcommand("status", "Prints the state of running services");
   auto options = std::make_shared<StatusOptions>();
   command->add_option("--trainer", options->trainer, "HOST:PORT of the trainer's leader");
   command->add_option("--rollout", options->rollouts, "HOST:PORT of a rollout")
       ->allow_extra_args(false);
-  command->add_flag("--json", options->as_json, "One JSON object a service");
+  command->add_flag("--json", options->as_json, "Prints one JSON object per service");
   command->callback([&runner, options] { runner = [options] { return RunStatus(*options); }; });
 }
 

@@ -122,7 +122,7 @@ std::string WhatDiffers(const driver::ReplicaCheck& check,
                         const trainer::v1::GetWeightDigestsResponse& trainer) {
   if (!check.status.ok()) return absl::StrCat(check.replica_id, ": ", check.status.message());
   if (check.policy_version != trainer.policy_version()) {
-    return absl::StrFormat("%s, rank %d: version %d is live, the trainer is at %d",
+    return absl::StrFormat("%s, rank %d: version %d is live, but the trainer is at %d",
                            check.replica_id, check.version_rank, check.policy_version,
                            trainer.policy_version());
   }
@@ -145,7 +145,7 @@ absl::Status FindDamage(Services& services) {
     // A replica without weights, or with those of another version or trainer, gets them anyway.
     if (absl::IsFailedPrecondition(checks[i].status)) continue;
     if (!checks[i].status.ok()) {
-      std::fprintf(stderr, "%s: its weights could not be checked: %s\n",
+      std::fprintf(stderr, "%s: cannot check its weights: %s\n",
                    text::PrintableLine(checks[i].replica_id).c_str(),
                    text::Printable(checks[i].status.message()).c_str());
       continue;
@@ -153,7 +153,7 @@ absl::Status FindDamage(Services& services) {
     const bool is_foreign =
         checks[i].incarnation != 0 && checks[i].incarnation != trainer.incarnation();
     if (checks[i].differences.empty() || is_foreign) continue;
-    std::fprintf(stderr, "%s; it will be sent again\n",
+    std::fprintf(stderr, "%s; sending it again\n",
                  text::Printable(WhatDiffers(checks[i], trainer)).c_str());
     services.replicas[i].set_resend(true);
   }
@@ -235,29 +235,29 @@ absl::Status Verify(const SyncOptions& options) {
 }  // namespace
 
 void AddSync(CLI::App& app, Runner& runner) {
-  CLI::App* command = app.add_subcommand("sync",
-                                         "Makes the trainer's weights live on running rollouts, "
-                                         "also where their version is live but damaged; "
-                                         "or compares what they have");
+  CLI::App* command =
+      app.add_subcommand("sync",
+                         "Publishes the trainer's weights to running rollouts, also where that "
+                         "version is live but damaged; or compares them");
   auto options = std::make_shared<SyncOptions>();
   command->add_option("--config", options->config_files, "YAML files, later ones win");
-  command->add_option("--set", options->overrides, "Overrides a value")->allow_extra_args(false);
+  command->add_option("--set", options->overrides, "Overrides a configuration value")
+      ->allow_extra_args(false);
   command
       ->add_option("--trainer", options->trainer,
                    "HOST:PORT of the trainer's leader, instead of trainer.endpoint")
       ->type_name("HOST:PORT");
   command
-      ->add_option("--rollout", options->rollouts,
-                   "A replica, instead of rollout.endpoints; its ranks with commas between")
+      ->add_option(
+          "--rollout", options->rollouts,
+          "A replica, instead of rollout.endpoints; comma-separated addresses of its ranks")
       ->type_name("HOST:PORT")
       ->allow_extra_args(false);
-  command->add_flag(
-      "--verify", options->verify,
-      "Publishes nothing: compares the digest of every live tensor of every rank with "
-      "the trainer's, and exits 1 where one differs or another version is live");
-  command->add_flag("--take-over", options->take_over,
-                    "Publishes also to rollouts that belong to another run, which loses them");
-  command->add_flag("--json", options->as_json, "One JSON object a replica");
+  command->add_flag("--verify", options->verify,
+                    "Publishes nothing: compares the digest of every live tensor on every rank "
+                    "with the trainer's; exits 1 if one differs or another version is live");
+  command->add_flag("--take-over", options->take_over, "Also takes rollouts from another run");
+  command->add_flag("--json", options->as_json, "Prints one JSON object per replica");
   command->callback([&runner, options] {
     runner = [options] { return options->verify ? Verify(*options) : Publish(*options); };
   });

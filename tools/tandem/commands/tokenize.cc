@@ -29,7 +29,7 @@ absl::StatusOr<json> Decode(const tokenizer::Tokenizer& tokenizer, const io::Jso
   std::vector<int32_t> ids;
   for (size_t i = 0; i < wide.size(); ++i) {
     if (wide[i] < 0 || wide[i] > INT32_MAX) {
-      return row.Error("ids", absl::StrCat("[", i, "]: ", wide[i], " is no token id"));
+      return row.Error("ids", absl::StrCat("[", i, "]: ", wide[i], " is not a token id"));
     }
     ids.push_back(static_cast<int32_t>(wide[i]));
   }
@@ -74,7 +74,7 @@ absl::Status RunTokenize(const TokenizeOptions& options) {
 }  // namespace
 
 void AddTokenize(CLI::App& app, Runner& runner) {
-  CLI::App* command = app.add_subcommand("tokenize", "Text to token ids and back");
+  CLI::App* command = app.add_subcommand("tokenize", "Converts text to token ids and back");
   auto options = std::make_shared<TokenizeOptions>();
   command->add_option("--model", options->model, "Folder with tokenizer.json; needs no weights")
       ->required();
@@ -82,13 +82,13 @@ void AddTokenize(CLI::App& app, Runner& runner) {
       ->add_option("--input", options->input,
                    R"(JSONL of {"text"}, {"ids"} or {"messages"}; /dev/stdin for a pipe)")
       ->required();
-  auto* decode = command->add_flag("--decode", options->decode, "Ids to text");
-  command->add_flag("--chat", options->chat, "Messages through the chat template")
+  auto* decode = command->add_flag("--decode", options->decode, "Converts ids to text");
+  command->add_flag("--chat", options->chat, "Applies the chat template to messages")
       ->excludes(decode);
   command->add_flag("--add-special-tokens", options->add_special_tokens,
-                    "Adds what the tokenizer puts around a text");
+                    "Adds the tokenizer's special tokens");
   command->add_flag("--skip-special-tokens", options->skip_special_tokens,
-                    "With --decode: leaves special tokens out");
+                    "With --decode: omits special tokens");
   command->callback([&runner, options] { runner = [options] { return RunTokenize(*options); }; });
 }
 

@@ -61,7 +61,7 @@ absl::StatusOr<RunInputs> ReadInputs(Kind kind, const RunOptions& options) {
   const bool evaluates = config.trainer().test_freq() > 0;
   if (evaluates && config.data().test_files().empty()) {
     return Misuse(absl::InvalidArgumentError(
-        "trainer.test_freq asks for evaluations, and data.test_files names no file"));
+        "trainer.test_freq requests evaluations, but data.test_files is empty"));
   }
   ASSIGN_OR_RETURN(const io::ModelConfig model_config, io::ReadModelConfig(config.model().path()));
   ASSIGN_OR_RETURN(inputs.spec, model::ParseModelSpec(model_config.json, model_config.path));
@@ -69,7 +69,7 @@ absl::StatusOr<RunInputs> ReadInputs(Kind kind, const RunOptions& options) {
   if (kind != Kind::kReinforcement) {
     if (inputs.tokenizer == nullptr) {
       return absl::FailedPreconditionError(absl::StrCat(
-          config.model().path(), " has no tokenizer.json, which the completions of the rows need"));
+          config.model().path(), " has no tokenizer.json, but the rows' completions are text"));
     }
     if (inputs.tokenizer->eos_id().has_value()) {
       inputs.eos_token_id = static_cast<uint32_t>(*inputs.tokenizer->eos_id());
@@ -121,8 +121,7 @@ absl::Status RunTraining(Kind kind, const RunOptions& options, DryRunOptions dry
   dry_run.supervised = kind != Kind::kReinforcement;
   dry_run.by_preference = kind == Kind::kPreference;
   if (!options.dry_run && (!dry_run.hardware.empty() || !dry_run.output.empty() || dry_run.json)) {
-    return Misuse(absl::InvalidArgumentError(
-        "--hardware, --output and --json say what --dry-run plans for and prints; add --dry-run"));
+    return Misuse(absl::InvalidArgumentError("--hardware, --output and --json need --dry-run"));
   }
   if (!dry_run.hardware.empty()) return PlanElsewhere(options, dry_run);
   Session session;
@@ -222,8 +221,8 @@ void Add(CLI::App& app, Runner& runner, Kind kind, const char* description) {
   AddObservationOptions(*command, *options);
   auto dry_run = std::make_shared<DryRunOptions>();
   command->add_flag("--dry-run", options->dry_run,
-                    "Checks everything and prints the plan: mesh, memory of a rank, batch; 1 where "
-                    "it does not fit");
+                    "Checks everything and prints the plan: mesh, memory of a rank, batch; exits 1 "
+                    "if it does not fit");
   command->add_option("--hardware", dry_run->hardware,
                       "Plans for other machines: h100x8x4, cpu:24gib:2x1, or a YAML file");
   command->add_flag("--json", dry_run->json, "Prints the plan as a JSON object");
@@ -237,11 +236,11 @@ void Add(CLI::App& app, Runner& runner, Kind kind, const char* description) {
 }  // namespace
 
 void AddTrain(CLI::App& app, Runner& runner) {
-  Add(app, runner, Kind::kReinforcement, "Trains a policy by reinforcement learning");
+  Add(app, runner, Kind::kReinforcement, "Trains a policy with reinforcement learning");
 }
 
 void AddSft(CLI::App& app, Runner& runner) {
-  Add(app, runner, Kind::kSupervised, "Trains a policy on the rows' answers (a warm start)");
+  Add(app, runner, Kind::kSupervised, "Trains a policy on the rows' answers (supervised warm-up)");
 }
 
 void AddDpo(CLI::App& app, Runner& runner) {

@@ -41,13 +41,13 @@ absl::Status RunView(const ViewOptions& options) {
 
 void AddView(CLI::App& app, Runner& runner) {
   CLI::App* command =
-      app.add_subcommand("view", "Serves a page to read a run's rollouts and curves, also live");
+      app.add_subcommand("view", "Serves a web page with a run's samples and curves, updated live");
   auto options = std::make_shared<ViewOptions>();
   command->add_option("run_dir", options->run_dir, "Folder of the run")->required();
   command->add_option("--port", options->port, "Port of the page; 0 takes a free one")
       ->check(CLI::Range(0, 65535));
   command->add_option("--host", options->host,
-                      "Address to listen on; whoever can reach it can read the run");
+                      "Address to listen on; anyone who can reach it can read the run");
   http::AddHttpFlags(*command);
   command->callback([&runner, options] { runner = [options] { return RunView(*options); }; });
 }

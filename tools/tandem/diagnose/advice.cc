@@ -32,7 +32,7 @@ void ExposedCommunication(const Report& report, const RunConfig& config, std::ve
   if (report.ranks.size() < 2 || step <= 0 || (gather + scatter) / step < 0.15) return;
   std::string cure;
   if (!config.trainer().shared_memory()) {
-    cure = "ranks of one host talk over sockets; set trainer.shared_memory=true";
+    cure = "ranks of one host use sockets; set trainer.shared_memory=true";
   } else if (gather > scatter) {
     cure = absl::StrFormat(
         "gather further ahead (trainer.prefetch_units=%d), or keep the weights of the forward pass "
@@ -40,11 +40,11 @@ void ExposedCommunication(const Report& report, const RunConfig& config, std::ve
         config.trainer().prefetch_units() + 1);
   } else {
     cure =
-        "make units larger (trainer.min_unit_bytes), so that fewer exchanges are waited for, or "
-        "give a step more tokens (data.train_batch_size, trainer.max_tokens_per_micro_batch)";
+        "use larger units (trainer.min_unit_bytes), for fewer exchanges to wait for, or more "
+        "tokens per step (data.train_batch_size, trainer.max_tokens_per_micro_batch)";
   }
-  out.push_back({absl::StrFormat("%s of a training step is communication that nothing hides "
-                                 "(all-gather %.3f s, reduce-scatter %.3f s of %.3f s)",
+  out.push_back({absl::StrFormat("%s of a training step is exposed communication (all-gather %.3f "
+                                 "s, reduce-scatter %.3f s of %.3f s)",
                                  Percent((gather + scatter) / step), gather, scatter, step),
                  cure});
 }
@@ -57,12 +57,11 @@ void LateRank(const Report& report, const RunConfig&, std::vector<Advice>& out) 
   const double median = compute[(compute.size() - 1) / 2];
   for (const RankTimes& rank : report.ranks) {
     if (median <= 0 || rank.compute < 1.2 * median) continue;
-    out.push_back(
-        {absl::StrFormat("rank %d is late: it computes for %.3f s a step, the median rank "
-                         "for %.3f s; the others wait for it",
-                         rank.rank, rank.compute, median),
-         "look at what else runs on that rank's host, at its clock and thermal limits, and "
-         "at trainer.threads; batches are balanced by tokens"});
+    out.push_back({absl::StrFormat("rank %d is slow: it computes for %.3f s per step, the median "
+                                   "rank for %.3f s; the others wait for it",
+                                   rank.rank, rank.compute, median),
+                   "check what else runs on that rank's host, its clock and thermal limits, and "
+                   "trainer.threads; batches are balanced by tokens"});
   }
 }
 
@@ -74,8 +73,8 @@ void GenerationBound(const Report& report, const RunConfig& config, std::vector<
   out.push_back(
       {absl::StrFormat("the trainer waits for samples for %s of a step (%.3f of %.3f s)",
                        Percent(generation / report.step.mean), generation, report.step.mean),
-       waits ? "sample while the trainer works (trainer.mode=one_step_off or async), or "
-               "add replicas (rollout.replicas)"
+       waits ? "sample during training (trainer.mode=one_step_off or async), or add replicas "
+               "(rollout.replicas)"
              : "add replicas (rollout.replicas), or give them more threads"});
 }
 
@@ -86,8 +85,8 @@ void UpdateShare(const Report& report, const RunConfig& config, std::vector<Advi
   std::string cure = "let ranks and replicas of one host share memory (trainer.shared_memory)";
   if (config.trainer().weight_transport() != config::v1::WEIGHT_TRANSPORT_DELTA) {
     cure =
-        "send what changed only (trainer.weight_transport=delta): at small learning rates a few "
-        "percent of the values change";
+        "send only changes (trainer.weight_transport=delta): at small learning rates a few percent "
+        "of the values change";
   } else if (report.changed_share.has_value() && *report.changed_share > 0.2) {
     cure = absl::StrFormat(
         "a delta of %s of the values saves little: trainer.weight_transport="
@@ -104,20 +103,19 @@ void SlowVerify(const Report& report, const RunConfig&, std::vector<Advice>& out
   if (verify == report.update_phases.end() || report.update.mean <= 0) return;
   const double share = verify->second.mean / report.update.mean;
   if (share < 0.2 || verify->second.mean < 0.01) return;
-  out.push_back(
-      {absl::StrFormat("replicas take %.3f s, %s of an update, to tell that they have all",
-                       verify->second.mean, Percent(share)),
-       "digests are made while bytes arrive: a replica that is late has too few cores for "
-       "both receiving and generating (rollout.threads)"});
+  out.push_back({absl::StrFormat("replicas take %.3f s, %s of an update, to verify it",
+                                 verify->second.mean, Percent(share)),
+                 "digests are computed while bytes arrive: a slow replica has too few cores to "
+                 "receive and generate at once (rollout.threads)"});
 }
 
 void LongPause(const Report& report, const RunConfig& config, std::vector<Advice>& out) {
   if (report.update_pause.count == 0 || report.update_pause.p95 < 0.1) return;
-  out.push_back({absl::StrFormat("replicas stand still for %.3f s at a commit (95th percentile)",
+  out.push_back({absl::StrFormat("replicas pause for %.3f s at a commit (95th percentile)",
                                  report.update_pause.p95),
                  config.rollout().in_flight() == config::v1::IN_FLIGHT_POLICY_WAIT
                      ? "rollout.in_flight=wait lets requests finish first; keep_recompute does not"
-                     : "look at the rollouts' memory: pages that were swapped out come back then"});
+                     : "check the rollouts' memory: pages may be swapped out"});
 }
 
 void GrowingMemory(const Report& report, const RunConfig&, std::vector<Advice>& out) {
@@ -130,7 +128,7 @@ void GrowingMemory(const Report& report, const RunConfig&, std::vector<Advice>& 
   out.push_back({absl::StrFormat("a trainer rank's memory grew by %.0f MiB from step %d to step %d",
                                  growth / (1 << 20), middle.step, last.step),
                  "longer samples need more: compare response_length/max; otherwise set "
-                 "trainer.memory_megabytes, so that the plan states and holds a limit"});
+                 "trainer.memory_megabytes, so that the plan keeps to a limit"});
 }
 
 void SlowLinks(const Report& report, const RunConfig&, std::vector<Advice>& out) {
@@ -138,17 +136,17 @@ void SlowLinks(const Report& report, const RunConfig&, std::vector<Advice>& out)
   const std::vector<SlowLink> slow = FindSlowLinks(report.links);
   for (size_t i = 0; i < std::min(kMost, slow.size()); ++i) {
     out.push_back(
-        {absl::StrFormat("the link %s -> %s carries %.4f GB/s of a weight update (%s), others like "
-                         "it %.4f GB/s%s",
+        {absl::StrFormat("the link %s -> %s carries %.4f GB/s of a weight update (%s), similar "
+                         "links %.4f GB/s%s",
                          slow[i].link->from, slow[i].link->to,
                          1e-9 * slow[i].link->bytes_per_second(), slow[i].link->transport,
                          1e-9 * slow[i].siblings,
                          i + 1 == kMost && slow.size() > kMost
                              ? absl::StrCat("; ", slow.size() - kMost, " more links are as slow")
                              : ""),
-         "tandem doctor times this pair of hosts; look at the adapter's speed (ethtool), at the "
-         "route (ip route get), and at what else uses them; a receiver with too few cores takes "
-         "what comes late as well (rollout.threads)"});
+         "time this pair of hosts with tandem doctor; check the adapter's speed (ethtool), the "
+         "route (ip route get), and what else uses them; a receiver with too few cores is slow as "
+         "well (rollout.threads)"});
   }
 }
 
@@ -157,16 +155,15 @@ void LinksBelowProbe(const Report& report, const RunConfig& config, std::vector<
   if (!fastest.has_value() || !report.probe_bytes_per_second.has_value()) return;
   if (*fastest > 0.5 * *report.probe_bytes_per_second) return;
   out.push_back(
-      {absl::StrFormat("no link between hosts carries more than %.3f GB/s of a weight update; the "
-                       "doctor's probe reached %.3f GB/s between the same hosts",
+      {absl::StrFormat("no link between hosts carries more than %.3f GB/s of a weight update, but "
+                       "the doctor's probe reached %.3f GB/s between the same hosts",
                        1e-9 * *fastest, 1e-9 * *report.probe_bytes_per_second),
        config.trainer().threads() == 0
-           ? "the network is not what holds updates up: give the processes cores of their own "
-             "while "
+           ? "the network is not the bottleneck: give the processes cores of their own while "
              "weights move (trainer.threads, rollout.threads), or make messages larger "
              "(rollout.update_weights_bucket_megabytes)"
-           : "the network is not what holds updates up: more threads (trainer.threads, "
-             "rollout.threads), or larger messages (rollout.update_weights_bucket_megabytes)"});
+           : "the network is not the bottleneck: more threads (trainer.threads, rollout.threads), "
+             "or larger messages (rollout.update_weights_bucket_megabytes)"});
 }
 
 void NcclOverSockets(const Report& report, const RunConfig&, std::vector<Advice>& out) {

@@ -114,7 +114,7 @@ absl::StatusOr<double> ReadProbe(const std::string& path) {
   if (rate > 0) return rate;
   return absl::NotFoundError(absl::StrCat(
       path,
-      ": expected the lines of tandem doctor --json with a probe of the hosts; none has one"));
+      ": expected the output of tandem doctor --json with a probe of the hosts, found no probe"));
 }
 
 std::vector<SlowLink> FindSlowLinks(const std::vector<Link>& links) {

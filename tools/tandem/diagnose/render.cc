@@ -183,16 +183,15 @@ std::string ToText(const Report& report) {
   std::string out =
       absl::StrFormat("%s: %d steps of %.3f s (median %.3f, 95 %% below %.3f)\n", report.run,
                       report.num_steps, report.step.mean, report.step.p50, report.step.p95);
-  absl::StrAppend(&out, "\nWhat the driver waited for, seconds of a step\n");
+  absl::StrAppend(&out, "\nDriver: seconds per step\n");
   for (const auto& [phase, times] : report.driver_phases) {
     absl::StrAppendFormat(&out, "  %-18s %8.3f  %s\n", phase, times.mean,
                           Bar(Share(times.mean, report.step.mean)));
   }
   if (!report.ranks.empty()) {
     absl::StrAppend(&out,
-                    "\nTrainer ranks, seconds of a training step\n"
-                    "  rank     step  compute  all-gather  reduce-scatter  norm wait    other  "
-                    "exposed\n");
+                    "\nTrainer ranks: seconds per training step\n  rank     step  compute  "
+                    "all-gather  reduce-scatter  norm wait    other  exposed\n");
     for (const RankTimes& t : report.ranks) {
       absl::StrAppendFormat(&out,
                             "  %4d %8.3f %8.3f    %8.3f        %8.3f   %8.3f %8.3f   %5.1f %%\n",
@@ -202,9 +201,8 @@ std::string ToText(const Report& report) {
   }
   if (!report.units.empty()) {
     absl::StrAppend(&out,
-                    "\nUnits whose exchange was waited for the longest, seconds of the trace\n"
-                    "  unit                          all-gather  reduce-scatter   forward  "
-                    "backward\n");
+                    "\nUnits with the longest exposed exchange: seconds in the trace\n  unit       "
+                    "                   all-gather  reduce-scatter   forward  backward\n");
     for (size_t i = 0; i < std::min(kUnitsShown, report.units.size()); ++i) {
       const UnitTimes& t = report.units[i];
       absl::StrAppendFormat(&out, "  %-28s    %8.4f        %8.4f  %8.4f  %8.4f\n", t.unit,
@@ -217,7 +215,7 @@ std::string ToText(const Report& report) {
     absl::StrAppendFormat(&out, "\nWeight updates: %.4f s (95 %% below %.4f), pause %.6f s",
                           report.update.mean, report.update.p95, report.update_pause.mean);
     if (report.update_bytes_per_second) {
-      absl::StrAppendFormat(&out, ", %.2f GB/s while bytes were moving",
+      absl::StrAppendFormat(&out, ", %.2f GB/s while bytes moved",
                             *report.update_bytes_per_second * 1e-9);
     }
     if (report.changed_share) {
@@ -260,7 +258,7 @@ std::string ToHtml(const Report& report) {
     }
     absl::StrAppend(&out, "</ul>");
   }
-  absl::StrAppend(&out, "<h2>What the driver waited for</h2>");
+  absl::StrAppend(&out, "<h2>Driver, seconds per step</h2>");
   std::vector<std::pair<std::string, std::vector<Segment>>> rows;
   for (const auto& [phase, times] : report.driver_phases) {
     rows.push_back({phase, {{phase, times.mean, "#2f6fde"}}});
@@ -275,7 +273,7 @@ std::string ToHtml(const Report& report) {
     absl::StrAppend(&out, StackedBars(rows));
   }
   if (!report.units.empty()) {
-    absl::StrAppend(&out, "<h2>Units, seconds of the trace</h2>",
+    absl::StrAppend(&out, "<h2>Units, seconds in the trace</h2>",
                     Legend({{"all-gather, exposed", 0, "#d1495b"},
                             {"reduce-scatter, exposed", 0, "#e69f00"},
                             {"forward", 0, "#2a9d5c"},
@@ -295,7 +293,7 @@ std::string ToHtml(const Report& report) {
     absl::StrAppendFormat(&out, "<h2>Weight updates</h2><p>%.4f s each; pause %.6f s%s</p>",
                           report.update.mean, report.update_pause.mean,
                           report.update_bytes_per_second
-                              ? absl::StrFormat("; %.2f GB/s while bytes were moving",
+                              ? absl::StrFormat("; %.2f GB/s while bytes moved",
                                                 *report.update_bytes_per_second * 1e-9)
                               : "");
     rows.clear();

@@ -67,7 +67,7 @@ std::string Cell(const Link& link, double fastest) {
 
 std::string HeatTable(const std::vector<Link>& links) {
   std::vector<std::string> senders, receivers;
-  // Of many links, keeps the slowest.
+  // If there are many links, keeps the slowest.
   for (const Link* link : SlowestFirst(links, links.size())) {
     if (senders.size() < kNamesInTable) AddName(link->from, senders);
     if (receivers.size() < kNamesInTable) AddName(link->to, receivers);
@@ -159,7 +159,7 @@ std::string RatePlot(const Report& report) {
                           kLineColours[i], EscapeHtml(lines[i]->from), EscapeHtml(lines[i]->to));
   }
   if (report.probe_bytes_per_second) {
-    legend += "<span><i style=\"background:#d1495b\"></i>what the doctor's probe reached</span>";
+    legend += "<span><i style=\"background:#d1495b\"></i>the doctor's probe</span>";
   }
   return legend + "</p>" + out + "</svg>";
 }
@@ -218,9 +218,9 @@ std::string LinksToText(const Report& report) {
 std::string LinksToHtml(const Report& report) {
   if (report.links.empty()) return "";
   return absl::StrCat(
-      "<h2>Links of the weight updates</h2><p>GB/s of the median update, from who sends (rows) to "
-      "who receives (columns), over the time in which the receiver had room for more. Amber is far "
-      "behind the fastest.</p>",
+      "<h2>Links of the weight updates</h2><p>GB/s of the median update, from sender (rows) to "
+      "receiver (columns), over the time that the receiver waited with room for more. Amber is far "
+      "below the fastest.</p>",
       HeatTable(report.links), RatePlot(report));
 }
 

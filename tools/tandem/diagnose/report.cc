@@ -36,7 +36,7 @@ class Rows {
   size_t size() const { return rows_.size(); }
   const std::vector<json>& all() const { return rows_; }
 
-  // Of the steps that have it.
+  // Values of the steps that have this metric.
   std::vector<double> Values(const std::string& name) const {
     std::vector<double> out;
     for (const json& row : rows_) {
@@ -205,7 +205,7 @@ absl::StatusOr<Report> Diagnose(const std::string& run_dir, const std::string& d
   const Rows rows(std::move(lines));
   if (rows.empty()) {
     return absl::FailedPreconditionError(
-        absl::StrCat(run_dir, "/metrics.jsonl: no step is done yet"));
+        absl::StrCat(run_dir, "/metrics.jsonl: no step is complete yet"));
   }
   Report report;
   report.run = fs::path(run_dir).lexically_normal().filename().string();

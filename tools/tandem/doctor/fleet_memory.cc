@@ -67,14 +67,14 @@ void CheckFleetMemory(const plan::RunPlan& plan, const std::vector<FleetProcess>
     if (!machine.too_large.empty()) {
       finding.severity = Severity::kWarning;
       finding.cure = absl::StrCat("raise the limit of ", absl::StrJoin(machine.too_large, ", "),
-                                  " (resources.limits.memory, docker run --memory), or lower what "
-                                  "it takes: tandem train --dry-run shows of what that is made");
+                                  " (resources.limits.memory, docker run --memory), or lower its "
+                                  "use: tandem train --dry-run prints the parts");
     } else if (machine.needed > machine.available) {
       finding.severity = Severity::kWarning;
       finding.cure =
-          "move a process to another host, end what else runs there, or lower what they take: "
+          "move a process to another host, stop other programs there, or lower memory use: "
           "trainer.max_tokens_per_micro_batch, activation_checkpointing and offload, "
-          "rollout.kv_cache_megabytes; tandem train --dry-run shows of what it is made";
+          "rollout.kv_cache_megabytes; tandem train --dry-run prints the parts";
     }
     findings.Add(std::move(finding));
   }

@@ -86,7 +86,7 @@ class Probe {
       for (size_t i = 1; i < members_.size(); ++i) {
         threads.emplace_back([this, i, &context, rendezvous = message.rendezvous()] {
           Join(members_[i], rendezvous);
-          // The others would wait in vain for one that refused.
+          // The others would wait for a process that refused.
           if (!members_[i].status.ok()) context->TryCancel();
         });
       }
@@ -167,25 +167,24 @@ bool CheckMembers(const Probe& probe, Findings& findings) {
     const std::string found = absl::StrCat(probe.NameOf(member.first_rank), ": ", status.message());
     if (HasReason(status, "BUSY") || HasReason(status, "PROBE_IN_PROGRESS")) {
       findings.Warn(what, found,
-                    "nothing was disturbed: only reachability was looked at; ask again when the "
-                    "fleet is idle");
+                    "checked reachability only, to leave the busy fleet undisturbed; run again "
+                    "when it is idle");
     } else if (absl::IsPermissionDenied(status) || absl::IsUnauthenticated(status)) {
       findings.Warn(what, found,
-                    "only reachability was looked at: to load the network takes the role driver");
+                    "checked reachability only: a bandwidth probe needs the role driver");
     } else if (absl::IsUnimplemented(status)) {
       findings.Warn(what, found, "deploy one version everywhere");
     } else {
-      findings.Fail(what, found, "look at its log");
+      findings.Fail(what, found, "read its log");
     }
   }
   return !refused;
 }
 
 constexpr char kDataPortCure[] =
-    "weights move over ports that the system chooses (sysctl net.ipv4.ip_local_port_range), not "
-    "over "
-    "the services' own: open these between the hosts too; where a host has several adapters, the "
-    "route to the trainer's address decides which one is used (ip route get ADDRESS)";
+    "weights use ports that the system chooses (sysctl net.ipv4.ip_local_port_range), not the "
+    "services' ports: open these between the hosts too; on a host with several adapters, the route "
+    "to the trainer's address selects one (ip route get ADDRESS)";
 
 // Returns whether every pair exchanged messages.
 bool CheckPairs(const Probe& probe, const std::vector<RankProbe>& ranks, Findings& findings) {
@@ -202,13 +201,13 @@ bool CheckPairs(const Probe& probe, const std::vector<RankProbe>& ranks, Finding
       findings.Fail(
           absl::StrCat("data ", probe.NameOf(rank.rank()), " -> ", probe.NameOf(pair.peer())),
           absl::StrCat(pair.error(), "; from ", rank.address(), " to ",
-                       to.empty() ? "an address that it did not say" : to),
+                       to.empty() ? "an unknown address" : to),
           kDataPortCure);
     }
   }
   for (const RankProbe& rank : ranks) {
     if (rank.error().empty()) continue;
-    // Where a pair failed, or another rank's error is the cause, that is what is told first.
+    // Failed pairs, and the error of the rank that caused this one, are listed first.
     all = false;
     findings.Fail(absl::StrCat("data ", probe.NameOf(rank.rank())), rank.error(), kDataPortCure);
   }
@@ -237,8 +236,8 @@ std::vector<Reduction> CheckSums(const Probe& probe, const std::vector<RankProbe
           absl::StrCat("all-reduce by ", probe.backend()),
           absl::StrFormat("%s got %d wrong elements of a sum of %s", probe.NameOf(rank.rank()),
                           reduce.num_wrong_elements(), plan::FormatBytes(reduce.size_bytes())),
-          "something damages data between these hosts: look at the adapters' error counts "
-          "(ip -s link, ethtool -S), turn offloads off (ethtool -K), test the memory");
+          "data is damaged between these hosts: check the adapters' error counts (ip -s link, "
+          "ethtool -S), turn offloads off (ethtool -K), test the memory");
     }
   }
   return out;
@@ -276,8 +275,7 @@ void AddFigures(const Probe& probe, const std::vector<RankProbe>& ranks,
       absl::StrFormat("%d processes%s, every sum right: %s", probe.size(),
                       transport == "tls" ? " over TLS" : "", absl::StrJoin(texts, ", "));
   if (!round_trips.empty()) {
-    absl::StrAppendFormat(&finding.found,
-                          "; a message there and back takes %.3f ms, %.3f at most between a pair",
+    absl::StrAppendFormat(&finding.found, "; round trip %.3f ms, at most %.3f ms",
                           1e3 * round_trips[round_trips.size() / 2], 1e3 * round_trips.back());
   }
   finding.measured = {{"backend", probe.backend()},

@@ -46,7 +46,7 @@ std::vector<Asked> AskAll(const std::vector<FleetService>& services, absl::Durat
     }
   }
   request.mutable_timeout()->set_seconds(std::max<int64_t>(1, absl::ToInt64Seconds(timeout)));
-  // A name that is looked up in vain and a port that nobody answers at, one after another.
+  // Time for a failed name lookup and then for a port without a response.
   const int rounds = (request.addresses_size() + kAtOnce - 1) / kAtOnce;
   const absl::Duration deadline = 3 * rounds * timeout + absl::Seconds(10);
   std::vector<std::thread> threads;
@@ -85,28 +85,25 @@ std::string CureFor(diagnostics::v1::ReachOutcome outcome, const std::string& ke
   switch (outcome) {
     case diagnostics::v1::REACH_OUTCOME_NAME_UNKNOWN:
       return absl::StrCat(
-          "make the name known on that host (DNS, /etc/hosts), or state an address "
-          "in ",
-          key);
+          "make the name resolvable on that host (DNS, /etc/hosts), or use an IP address in ", key);
     case diagnostics::v1::REACH_OUTCOME_REFUSED:
       return absl::StrCat(
-          "let the service listen where others reach it (--listen 0.0.0.0:PORT), or "
-          "correct ",
+          "let the service listen on a reachable address (--listen 0.0.0.0:PORT), or correct ",
           key);
     case diagnostics::v1::REACH_OUTCOME_NO_ROUTE:
       return "give the two hosts a route to each other (ip route get ADDRESS), or allow it in the "
              "network's policy";
     case diagnostics::v1::REACH_OUTCOME_TIMED_OUT:
-      return "open the port between the two hosts: a firewall, a security group or a NetworkPolicy "
-             "drops what is sent; if it is open, the process hangs: look at its log";
+      return "open the port between the two hosts: a firewall, security group or NetworkPolicy "
+             "drops packets; if it is open, the process hangs: read its log";
     case diagnostics::v1::REACH_OUTCOME_NO_CHANNEL:
       return "give all processes certificates of one authority (--tls-cert, --tls-key, --tls-ca), "
              "or "
              "none; openssl x509 -in FILE -noout -text shows what one has";
     default:
       return absl::StrCat(
-          "another program answers there, or refuses this role: correct the port of ", key,
-          ", or the certificates' roles");
+          "another program listens there, or the service refuses this role: correct the port of ",
+          key, ", or the certificates' roles");
   }
 }
 
@@ -221,7 +218,7 @@ void AddSummary(const std::vector<FleetProcess>& processes, const std::vector<As
       return a->reached->connect_seconds() < b->reached->connect_seconds();
     });
     const Pair& last = *good.back();
-    absl::StrAppendFormat(&finding.found, "; connections take %.2f ms, %.2f at most (%s -> %s)",
+    absl::StrAppendFormat(&finding.found, "; connecting takes %.2f ms, at most %.2f ms (%s -> %s)",
                           1e3 * good[good.size() / 2]->reached->connect_seconds(),
                           1e3 * last.reached->connect_seconds(), last.from->name(), last.to_name());
   }
@@ -235,7 +232,7 @@ void AddRefusal(const Asked& asked, Findings& findings) {
   const std::string what = absl::StrCat(asked.is_trainer ? "trainer " : "rollout ", asked.address);
   const std::string said = std::string(asked.status.message());
   if (absl::IsUnimplemented(asked.status)) {
-    findings.Warn(what, "it cannot be asked what it reaches", "deploy one version everywhere");
+    findings.Warn(what, "it does not support reachability checks", "deploy one version everywhere");
   } else if (absl::IsPermissionDenied(asked.status) || absl::IsUnauthenticated(asked.status)) {
     findings.Warn(what, said, "use a certificate or token of the role driver or observer");
   } else {

@@ -75,8 +75,8 @@ void CheckProcessor(const config::v1::RunConfig& config, Findings& findings) {
     if (threads <= cores) continue;
     findings.Warn(
         "processor",
-        absl::StrFormat("%s asks for %d threads in all, on %s", key, threads, Count(cores, "core")),
-        absl::StrCat("where all processes run here, set ", key, "=0, which shares the cores out"));
+        absl::StrFormat("%s requests %d threads in all, on %s", key, threads, Count(cores, "core")),
+        absl::StrCat("if all processes run here, set ", key, "=0 to share the cores"));
   }
 }
 
@@ -84,8 +84,7 @@ void CheckLimits(Findings& findings) {
   rlimit files{};
   getrlimit(RLIMIT_NOFILE, &files);
   if (files.rlim_cur < kMinOpenFiles) {
-    findings.Warn("limits",
-                  absl::StrFormat("%d open files are allowed to a process", files.rlim_cur),
+    findings.Warn("limits", absl::StrFormat("a process may open only %d files", files.rlim_cur),
                   absl::StrFormat("ulimit -n %d, or LimitNOFILE= of the service", kMinOpenFiles));
   } else {
     findings.Ok("limits", absl::StrFormat("%d open files", files.rlim_cur));
@@ -96,7 +95,7 @@ void CheckLimits(Findings& findings) {
     findings.Warn("limits",
                   absl::StrCat("the address space is limited to ",
                                FormatBytes(static_cast<int64_t>(address_space.rlim_cur))),
-                  "ulimit -v unlimited: models are mapped, not read");
+                  "ulimit -v unlimited, because models are memory-mapped");
   }
 }
 
@@ -112,7 +111,7 @@ void CheckSharedMemory(const config::v1::RunConfig& config, Findings& findings) 
         "shared memory", absl::StrCat("memfd_create: ", std::strerror(errno)),
         "allow it in the container's seccomp profile, or set trainer.shared_memory=false");
   } else {
-    findings.Ok("shared memory", "ranks of one host exchange through it");
+    findings.Ok("shared memory", "available to ranks of one host");
   }
   if (fd >= 0) close(fd);
   // NCCL's own.
@@ -143,10 +142,10 @@ void CheckAdapters(Findings& findings) {
   freeifaddrs(list);
   if (!has_loopback) {
     findings.Fail("network", "the loopback adapter is down",
-                  "ip link set lo up: processes of one host talk over it");
+                  "ip link set lo up: processes of one host communicate over it");
   } else if (up.empty()) {
     findings.Warn("network", "no adapter but the loopback is up",
-                  "enough for --local; other hosts cannot be reached");
+                  "sufficient for --local; other hosts are unreachable");
   } else {
     findings.Ok("network", absl::StrCat("adapters ", absl::StrJoin(up, ", ")));
   }
@@ -155,8 +154,8 @@ void CheckAdapters(Findings& findings) {
 void CheckMemory(const plan::RunPlan& plan, Findings& findings) {
   if (!plan.fits()) {
     findings.Fail("memory", plan.problem,
-                  "tandem train --dry-run shows what each part takes; more ranks, offload or "
-                  "activation checkpointing lower it");
+                  "tandem train --dry-run prints each part; more ranks, offload or activation "
+                  "checkpointing lower it");
     return;
   }
   const int64_t ranks = plan.config.trainer().ranks();
@@ -187,7 +186,7 @@ void CheckMemory(const plan::RunPlan& plan, Findings& findings) {
     finding.severity = Severity::kWarning;
     finding.found = absl::StrCat("processes will take ", FormatBytes(needed), " in all, and ",
                                  FormatBytes(available), " are available now");
-    finding.cure = "end what else runs on this host, or raise the limit of its control group";
+    finding.cure = "stop other programs on this host, or raise the limit of its control group";
   }
   findings.Add(std::move(finding));
 }

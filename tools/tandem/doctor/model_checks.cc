@@ -31,8 +31,9 @@ void CheckWeights(const config::v1::RunConfig& config, const model::ModelSpec& s
   const model::ParameterTable table(spec);
   const model::ParameterMismatch mismatch = model::CompareParameters(table, *folder);
   if (!mismatch.empty()) {
-    findings.Fail("weights", mismatch.ToString(),
-                  "config.json and the weights are of different models; copy both from one place");
+    findings.Fail(
+        "weights", mismatch.ToString(),
+        "config.json and the weights belong to different models; copy both from one source");
     return;
   }
   findings.Ok("weights",
@@ -46,13 +47,13 @@ void CheckTokenizer(const config::v1::RunConfig& config, const model::ModelSpec&
     findings.Fail("tokenizer", std::string(tokenizer.status().message()),
                   "copy tokenizer.json and tokenizer_config.json of the model again");
   } else if (*tokenizer == nullptr) {
-    findings.Warn("tokenizer", "there is none in the model's folder",
-                  "rows must hold token ids then; text needs tokenizer.json beside the weights");
+    findings.Warn("tokenizer", "the model's folder has none",
+                  "use rows of token ids, or add tokenizer.json for text");
   } else if (static_cast<int64_t>((*tokenizer)->vocab_size()) > spec.vocab_size) {
     findings.Fail(
         "tokenizer",
-        absl::StrCat((*tokenizer)->vocab_size(), " tokens, and the model knows ", spec.vocab_size),
-        "tokenizer.json is another model's; copy both from one place");
+        absl::StrCat((*tokenizer)->vocab_size(), " tokens, but the model has ", spec.vocab_size),
+        "tokenizer.json belongs to another model; copy both from one source");
   } else {
     findings.Ok("tokenizer", absl::StrCat((*tokenizer)->vocab_size(), " tokens"));
   }
@@ -72,7 +73,7 @@ std::optional<model::ModelSpec> CheckModel(const config::v1::RunConfig& config,
   absl::StatusOr<model::ModelSpec> spec = model::ParseModelSpec(folder->json, folder->path);
   if (!spec.ok()) {
     findings.Fail("model", std::string(spec.status().message()),
-                  "take a model that is known, or add it (common/model/README.md)");
+                  "use a supported model, or add its family (common/model/README.md)");
     return std::nullopt;
   }
   findings.Ok("model",
@@ -95,7 +96,7 @@ void CheckData(const config::v1::RunConfig& config, Findings& findings) {
                     "correct the line, or data.prompt_key and data.answer_key");
     } else {
       findings.Ok(key, absl::StrCat(Count(static_cast<int64_t>(source->prompts().size()), "prompt"),
-                                    "; ", source->num_too_long(), " too long are left out"));
+                                    "; ", source->num_too_long(), " too long are skipped"));
     }
   }
 }

@@ -66,11 +66,11 @@ void CheckVersion(const Service& service, const std::string& version,
                   const ServiceCheckOptions& options, Findings& findings) {
   if (version == options.version) return;
   findings.Warn(service.what(),
-                absl::StrCat("version ", version, ", and this program is ", options.version),
+                absl::StrCat("version ", version, ", but this program is ", options.version),
                 "deploy one version everywhere");
 }
 
-// What tells models apart: those of one family share architecture and vocabulary.
+// The parameter count tells models of a family apart, which share architecture and vocabulary.
 std::string DescribeModel(const std::string& architecture, int64_t vocab_size,
                           int64_t num_parameters) {
   return absl::StrCat(architecture, " with ", vocab_size, " tokens and ", num_parameters,
@@ -87,11 +87,11 @@ void CheckServedModel(const Service& service, const Info& info,
       DescribeModel(spec->architecture, spec->vocab_size, spec->num_parameters());
   if (served == named) return;
   findings.Fail(service.what(),
-                absl::StrCat("serves ", served, "; the configuration names ", named),
+                absl::StrCat("serves ", served, ", but the configuration names ", named),
                 "start it with the same model.path");
 }
 
-// What a service said of itself; false where it said nothing.
+// Checks a service's own report; returns false if there is none.
 template <typename Info>
 bool CheckInfo(const Service& service, const absl::Status& asked, const Info& info,
                const std::optional<model::ModelSpec>& spec, const ServiceCheckOptions& options,
@@ -99,13 +99,13 @@ bool CheckInfo(const Service& service, const absl::Status& asked, const Info& in
   if (absl::IsUnimplemented(asked)) {
     // gRPC itself answers so, without a message.
     findings.Fail(service.what(),
-                  service.role == Role::kTrainer ? "answers, and is no trainer"
-                                                 : "answers, and is no rollout",
+                  service.role == Role::kTrainer ? "responds, but is not a trainer"
+                                                 : "responds, but is not a rollout",
                   absl::StrCat("this is the address of another service; correct ", service.key));
     return false;
   }
   if (!asked.ok()) {
-    findings.Fail(service.what(), std::string(asked.message()), "look at its log");
+    findings.Fail(service.what(), std::string(asked.message()), "read its log");
     return false;
   }
   CheckVersion(service, info.build_version(), options, findings);
@@ -113,7 +113,7 @@ bool CheckInfo(const Service& service, const absl::Status& asked, const Info& in
   return true;
 }
 
-// nullopt where it is no member of a fleet.
+// Returns nullopt if the service is not part of a fleet.
 std::optional<FleetService> CheckService(const Service& service,
                                          const std::optional<model::ModelSpec>& spec,
                                          const ServiceCheckOptions& options, Findings& findings) {
@@ -124,10 +124,10 @@ std::optional<FleetService> CheckService(const Service& service,
   const auto channel = rpc::MakeChannel(service.address, {.retry = false});
   const auto clocks = rpc::CompareClocks(channel, options.timeout);
   if (!clocks.ok()) {
-    findings.Fail(service.what(),
-                  absl::StrCat("something listens, and it is no service of ours: ",
-                               clocks.status().message()),
-                  absl::StrCat("correct the port of ", service.key));
+    findings.Fail(
+        service.what(),
+        absl::StrCat("the server there is not a Tandem service: ", clocks.status().message()),
+        absl::StrCat("correct the port of ", service.key));
     return std::nullopt;
   }
   const auto context = rpc::MakeContext(options.timeout);
@@ -159,7 +159,7 @@ std::optional<FleetService> CheckService(const Service& service,
   }
   CheckClock(service, *clocks, options, findings);
   findings.Ok(service.what(),
-              absl::StrFormat("answers in %.1f ms: %s",
+              absl::StrFormat("responds in %.1f ms: %s",
                               absl::ToDoubleMilliseconds(clocks->round_trip), state));
   return found;
 }

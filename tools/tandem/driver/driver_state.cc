@@ -79,7 +79,7 @@ absl::StatusOr<v1::DriverState> ParseDriverState(const std::string& bytes,
   v1::DriverState state;
   if (bytes.empty() || !state.ParseFromString(bytes) || state.step() < 1) {
     return absl::DataLossError(
-        absl::StrCat(place, " holds no state of a run to go on with; it was saved otherwise"));
+        absl::StrCat(place, " holds no driver state to resume from; a script saved it, not a run"));
   }
   RETURN_IF_ERROR(CheckVersions(state.ahead(), place));
   return state;
@@ -91,8 +91,8 @@ absl::Status CheckInputs(const RunIdentity& run, v1::DriverState& state,
                          std::vector<std::string>& notes) {
   if (state.inputs().empty()) {
     notes.push_back(
-        "the checkpoint was written without digests of its inputs: whether the model's "
-        "configuration, the tokenizer and the data are the same is not checked");
+        "the checkpoint has no digests of its inputs: cannot check that the model's configuration, "
+        "the tokenizer and the data are unchanged");
     return absl::OkStatus();
   }
   const InputChanges changes =
@@ -101,16 +101,17 @@ absl::Status CheckInputs(const RunIdentity& run, v1::DriverState& state,
   const std::string lines = absl::StrJoin(changes.lines, "\n  ");
   for (const std::string& kind : changes.kinds) {
     if (run.allow_changed.count(kind) > 0) continue;
-    return absl::FailedPreconditionError(absl::StrCat(
-        "the run would go on with other inputs than the checkpoint was written with:\n  ", lines,
-        "\nGive it the same ones, or say that they may differ: --resume --allow-changed=",
-        absl::StrJoin(changes.kinds, ",")));
+    return absl::FailedPreconditionError(
+        absl::StrCat("the run's inputs differ from the checkpoint's:\n  ", lines,
+                     "\nUse the same inputs, or allow the change: --resume --allow-changed=",
+                     absl::StrJoin(changes.kinds, ",")));
   }
-  notes.push_back(absl::StrCat("goes on with other inputs, as --allow-changed says:\n  ", lines));
+  notes.push_back(
+      absl::StrCat("resuming with changed inputs, as --allow-changed permits:\n  ", lines));
   if (state.has_ahead()) {
     for (const char* kind : {kDataInput, kTokenizerInput, kChatTemplateInput}) {
       if (changes.kinds.count(kind) == 0) continue;
-      notes.push_back("samples of the next step that the checkpoint holds are dropped");
+      notes.push_back("dropping the checkpoint's samples for the next step");
       state.clear_ahead();
       break;
     }
@@ -124,20 +125,20 @@ absl::Status CheckDriverState(const RunIdentity& run, v1::DriverState& state,
                               std::vector<std::string>& notes) {
   if (state.command() != run.command) {
     return absl::FailedPreconditionError(absl::StrFormat(
-        "the checkpoint is of tandem %s and this is tandem %s", state.command(), run.command));
+        "the checkpoint is of tandem %s, but this is tandem %s", state.command(), run.command));
   }
   if (state.seed() != run.seed) {
-    return absl::FailedPreconditionError(absl::StrFormat(
-        "seed: the checkpoint's run had %d, found %d; with another one its place in the data is "
-        "lost. Set seed=%d",
-        state.seed(), run.seed, state.seed()));
+    return absl::FailedPreconditionError(
+        absl::StrFormat("seed: the checkpoint's run had %d, found %d; a different seed loses the "
+                        "position in the data. Set seed=%d",
+                        state.seed(), run.seed, state.seed()));
   }
   RETURN_IF_ERROR(CheckInputs(run, state, notes));
   if (state.num_prompts() != run.num_prompts && run.allow_changed.count(kDataInput) == 0) {
     return absl::FailedPreconditionError(absl::StrFormat(
-        "the checkpoint's run had %d prompts and the data has %d, so its place in it is lost; give "
-        "the same files and data.max_prompt_length, go on with other data (--allow-changed=data), "
-        "or begin anew from the exported checkpoint (tandem export)",
+        "the checkpoint's run had %d prompts, but the data has %d, so the position in the data is "
+        "lost; use the same files and data.max_prompt_length, allow other data "
+        "(--allow-changed=data), or start a new run from the exported checkpoint (tandem export)",
         state.num_prompts(), run.num_prompts));
   }
   return absl::OkStatus();

@@ -63,7 +63,7 @@ absl::Status EndpointList::ReadIfChanged() {
 std::vector<ReplicaAddress> EndpointList::Current() {
   const std::string problem(ReadIfChanged().message());
   if (!problem.empty() && problem != last_problem_ && note_) {
-    note_(absl::StrCat(problem, "; the replicas stay as they are"));
+    note_(absl::StrCat(problem, "; keeping the present replicas"));
   }
   last_problem_ = problem;
   std::vector<ReplicaAddress> out;

@@ -104,7 +104,7 @@ absl::StatusOr<EventFile> EventFile::Create(const std::string& folder) {
   std::filesystem::create_directories(folder, error);
   if (error) {
     return absl::PermissionDeniedError(
-        absl::StrCat("cannot make the folder ", folder, ": ", error.message()));
+        absl::StrCat("cannot create the folder ", folder, ": ", error.message()));
   }
   char host[256] = "localhost";
   gethostname(host, sizeof(host) - 1);

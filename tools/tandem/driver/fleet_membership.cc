@@ -18,7 +18,7 @@ void FleetMembership::SetMembers(const std::vector<ReplicaAddress>& members, abs
     if (replica.address == member) {
       if (replica.is_in_list) continue;
       replica.is_in_list = true;  // taken out and put back
-      Enter(replica, ReplicaState::kJoining, "is in the list again");
+      Enter(replica, ReplicaState::kJoining, "it is in the list of endpoints again");
     } else {
       if (!replica.address.id.empty()) Leave(replica);
       replica = Replica{};
@@ -35,7 +35,7 @@ void FleetMembership::SetMembers(const std::vector<ReplicaAddress>& members, abs
     if (ids.contains(id) || !replica.is_in_list) continue;
     replica.is_in_list = false;
     if (replica.state != ReplicaState::kDraining) {
-      Enter(replica, ReplicaState::kDraining, "it is not in the list of endpoints any more");
+      Enter(replica, ReplicaState::kDraining, "it is no longer in the list of endpoints");
     }
   }
 }
@@ -84,7 +84,7 @@ void FleetMembership::OnAnswer(const Poll& poll, const GetServerInfoResponse& in
   }
   replica->instance_id = info.instance_id();
   if (replica->state == ReplicaState::kLost) {
-    Enter(*replica, ReplicaState::kJoining, "it answers again");
+    Enter(*replica, ReplicaState::kJoining, "it responds again");
   }
   if (info.state() == rollout::v1::ROLLOUT_STATE_DRAINING) {
     Enter(*replica, ReplicaState::kDraining, "it is stopping");
@@ -96,7 +96,7 @@ void FleetMembership::OnAnswer(const Poll& poll, const GetServerInfoResponse& in
   }
   if (info.policy_version() < replica->policy_version) {
     Enter(*replica, ReplicaState::kStale,
-          absl::StrFormat("one process went back from version %d to %d", replica->policy_version,
+          absl::StrFormat("its version went back from %d to %d", replica->policy_version,
                           info.policy_version()));
     return;
   }
@@ -203,8 +203,8 @@ void FleetMembership::EndPublish(int64_t version, const std::set<std::string>& c
 
 void FleetMembership::OnPublished(Replica& replica, absl::Time now) {
   if (replica.backs_off_until > absl::InfinitePast()) {
-    notes_.push_back(
-        absl::StrCat(replica.address.id, " at ", replica.address.address, " takes weights again"));
+    notes_.push_back(absl::StrCat(replica.address.id, " at ", replica.address.address,
+                                  " accepts weights again"));
   }
   replica.backs_off_until = absl::InfinitePast();
   replica.strikes = std::max(0, replica.strikes - 1);
@@ -222,7 +222,7 @@ void FleetMembership::OnNotPublished(Replica& replica, absl::Time now) {
   const absl::Duration pause = std::min(cost * (1 << ((replica.strikes - limit) / 2)), longest);
   replica.backs_off_until = now + pause;
   notes_.push_back(absl::StrCat(replica.address.id, " at ", replica.address.address,
-                                " answers, but takes no weights: it is left out for ",
+                                " responds, but does not accept weights: skipping it for ",
                                 absl::FormatDuration(absl::Trunc(pause, absl::Milliseconds(100)))));
 }
 

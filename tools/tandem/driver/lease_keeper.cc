@@ -81,7 +81,7 @@ absl::StatusOr<std::unique_ptr<LeaseKeeper>> LeaseKeeper::Acquire(
                                   holder->host(),
                                   ", still holds the trainer; without a heartbeat "
                                   "its lease expires in ",
-                                  InSeconds(holder->expires_in()), ": waiting for that"));
+                                  InSeconds(holder->expires_in()), "; waiting for that"));
       }
     }
     if (now >= give_up) {
@@ -146,8 +146,7 @@ void LeaseKeeper::Beat() {
     }
     const absl::Status status = Renew(std::min(kCallTimeout, duration));
     if (IsLeaseLost(status)) {
-      telemetry::LogError("this process drives the trainer no longer",
-                          {{"error", status.message()}});
+      telemetry::LogError("this process lost the trainer's lease", {{"error", status.message()}});
       absl::MutexLock lock(&mu_);
       status_ = status;
       return;

@@ -187,7 +187,7 @@ absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(
   std::filesystem::create_directories(run_dir + "/logs", error);
   if (error) {
     return absl::PermissionDeniedError(
-        absl::StrCat("can't make the folder ", run_dir, "/logs: ", error.message()));
+        absl::StrCat("cannot create the folder ", run_dir, "/logs: ", error.message()));
   }
   const std::string config_path = run_dir + "/logs/config.yaml";
   RETURN_IF_ERROR(io::WriteFileAtomically(config_path, config::ToYaml(config)));
@@ -249,7 +249,8 @@ absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(
     RETURN_IF_ERROR(cluster->AwaitReady(*all[0], "", deadline));
     cluster->trainer_address_ = all[0]->address;
   }
-  // A rollout that waits for a trainer is ready to receive; one with a folder of its own serves it.
+  // A rollout that waits for a trainer is healthy once it can receive weights; one with its own
+  // model folder, once it serves.
   const std::string health_name = options.rollout_model.empty()
                                       ? "tandem.rollout.v1.WeightService"
                                       : "tandem.rollout.v1.RolloutService";
@@ -310,9 +311,9 @@ void LocalCluster::TendTo(Member& rollout) {
       if (ended->process->running() && !rank.process->running()) ended = &rank;
     }
     note(absl::StrCat(ended->process->name(), " ", ended->process->ExitDescription(), " and ",
-                      rollout.process->name(), " is started again in ",
-                      absl::FormatDuration(rollout.pause), "; its log, ", ended->log_path,
-                      ", ends with\n    ", LastLines(ended->log_path, 2)));
+                      rollout.process->name(), " restarts in ", absl::FormatDuration(rollout.pause),
+                      "; its log, ", ended->log_path, ", ends with\n    ",
+                      LastLines(ended->log_path, 2)));
   }
   if (now < rollout.start_again) return;
   rollout.start_again = absl::InfiniteFuture();

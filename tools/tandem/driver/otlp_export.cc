@@ -98,7 +98,7 @@ absl::StatusOr<Endpoint> ParseEndpoint(absl::string_view endpoint) {
 absl::Status Post(const Endpoint& endpoint, std::string body) {
   const auto unavailable = [&](absl::string_view why) {
     return absl::UnavailableError(absl::StrCat("the collector at ", endpoint.host, ":",
-                                               endpoint.port, " did not take the trace: ", why));
+                                               endpoint.port, " did not accept the trace: ", why));
   };
   const absl::StatusOr<http::Response> answer =
       http::Post({endpoint.host, endpoint.port}, endpoint.path + "/v1/traces", "application/json",

@@ -30,7 +30,7 @@ absl::Status CheckOrigin(const GenerateResponse& response, int64_t incarnation) 
         absl::FailedPreconditionError(absl::StrCat(
             "version ", span.policy_version(), " of trainer incarnation ", span.incarnation(),
             " sampled tokens for this run, whose trainer is incarnation ", incarnation,
-            ": another trainer has taken the rollout over; its tokens are dropped")),
+            ": another trainer took over the rollout; dropping its tokens")),
         "FOREIGN_WEIGHTS",
         {{"expected", absl::StrCat(incarnation)}, {"actual", absl::StrCat(span.incarnation())}});
   }
@@ -106,7 +106,8 @@ absl::Status PartialGroup::Append(const GenerateResponse& response) {
                                             response.logprobs_size(), " log-probs"));
   }
   if (!GoesOn(completion)) {
-    return absl::InternalError(absl::StrCat("sample ", response.index(), " goes on past its end"));
+    return absl::InternalError(
+        absl::StrCat("sample ", response.index(), " continues past its end"));
   }
   if (absl::Status status = CheckOrigin(response, request_.incarnation()); !status.ok()) {
     return status;

@@ -23,7 +23,7 @@ absl::Status AddIds(const io::JsonFields& row, const std::string& key, common::v
   segment->set_kind(kind);
   for (size_t i = 0; i < ids.size(); ++i) {
     if (ids[i] < 0 || ids[i] > UINT32_MAX) {
-      return row.Error(key, absl::StrCat("[", i, "]: ", ids[i], " is no token id"));
+      return row.Error(key, absl::StrCat("[", i, "]: ", ids[i], " is not a token id"));
     }
     segment->add_token_ids(static_cast<uint32_t>(ids[i]));
   }

@@ -29,8 +29,8 @@ class ReinforcementLoop : public StepLoop {
     const bool is_async = c_.config.trainer().mode() == config::v1::TRAINING_MODE_ASYNC;
     if (resumed() && c_.resume->state.ahead().is_continuous() && !is_async) {
       return absl::FailedPreconditionError(
-          "the checkpoint is of mode async, in which prompts are not trained on in their order; go "
-          "on with trainer.mode=async (trainer.max_staleness=0 is mode sync)");
+          "the checkpoint is of mode async, which trains on prompts out of order; resume with "
+          "trainer.mode=async (trainer.max_staleness=0 is mode sync)");
     }
     Metrics initial;
     RETURN_IF_ERROR(Publish(initial));
@@ -178,7 +178,7 @@ class ReinforcementLoop : public StepLoop {
 
   BatchCollector collector_;
   int64_t version_ = 0;  // of the trainer's policy
-  // Of the step that is being generated.
+  // Trace of the step being generated.
   telemetry::TraceContext next_trace_;
   absl::Time next_start_;
 };

@@ -66,12 +66,12 @@ absl::StatusOr<ResumePoint> Resume(const std::vector<checkpoint::RunCheckpoint>&
     point.policy_version = loaded->policy_version();
     ASSIGN_OR_RETURN(point.rows, folder.CutBack(*state));
     point.state = *std::move(state);
-    progress.Note(absl::StrCat("goes on after step ", point.state.step(), ", from ", candidate.path,
-                               ", as version ", point.policy_version));
+    progress.Note(absl::StrCat("resuming after step ", point.state.step(), ", from ",
+                               candidate.path, ", as version ", point.policy_version));
     return point;
   }
   return absl::DataLossError(
-      absl::StrCat("no checkpoint is whole:\n  ", absl::StrJoin(problems, "\n  ")));
+      absl::StrCat("no checkpoint is complete:\n  ", absl::StrJoin(problems, "\n  ")));
 }
 
 absl::Status BeginAnew(TrainerClient& trainer, RolloutFleet* fleet, Progress& progress) {
@@ -81,8 +81,7 @@ absl::Status BeginAnew(TrainerClient& trainer, RolloutFleet* fleet, Progress& pr
   ASSIGN_OR_RETURN(const auto loaded, trainer.LoadInitialState(min_policy_version));
   if (before.step() > 0) {
     progress.Note(absl::StrCat("the trainer was at step ", before.step(),
-                               ", of which nothing was saved; it is back at the state it began "
-                               "with, as version ",
+                               ", but saved no checkpoint; restored its initial state as version ",
                                loaded.policy_version()));
   }
   return absl::OkStatus();

@@ -99,7 +99,7 @@ RolloutFleet::~RolloutFleet() {
       if (job->context != nullptr) job->context->TryCancel();
     }
   }
-  for (const auto& job : waiting) Finish(job, absl::CancelledError("the driver ends"));
+  for (const auto& job : waiting) Finish(job, absl::CancelledError("the driver is stopping"));
   // Each call is cancelled, and has a deadline.
   absl::MutexLock lock(&mu_);
   const auto all_done = [this] {
@@ -190,7 +190,8 @@ void RolloutFleet::Cancel(Run& run) {
       if (std::erase(waiting_, job) > 0) waited.push_back(job);
     }
   }
-  for (const auto& job : waited) Finish(job, absl::CancelledError("it is not wanted any more"));
+  for (const auto& job : waited)
+    Finish(job, absl::CancelledError("the request is no longer needed"));
 }
 
 std::shared_ptr<RolloutFleet::Link> RolloutFleet::Pick(const Job& job) {
@@ -213,17 +214,17 @@ void RolloutFleet::Place(const std::shared_ptr<Job>& job) {
     if (is_aborting_) {
       job->group.Abort();
     } else if (job->is_cancelled) {
-      end = absl::CancelledError("it is not wanted any more");
+      end = absl::CancelledError("the request is no longer needed");
     } else if (now >= job->deadline) {
       end = absl::DeadlineExceededError(
-          absl::StrCat("no replica has made the group whole in time; ", DescribeReplicas(),
+          absl::StrCat("no replica completed the group in time; ", DescribeReplicas(),
                        job->last_error.ok() ? "" : "; the last error: ",
                        job->last_error.ok() ? "" : job->last_error.message()));
     } else if (now >= job->not_before) {
       link = Pick(*job);
       if (link == nullptr && !options_.is_elastic) {
-        end =
-            job->last_error.ok() ? absl::UnavailableError("there is no rollout") : job->last_error;
+        end = job->last_error.ok() ? absl::UnavailableError("no rollout is available")
+                                   : job->last_error;
       }
     }
     const bool ends = is_aborting_ || !end.ok();
@@ -257,7 +258,7 @@ void RolloutFleet::OnCallDone(const std::shared_ptr<Job>& job, absl::Status stat
     job->context.reset();
     const std::string& id = link->replica.id;
     if (job->is_cancelled) {
-      status = absl::CancelledError("it is not wanted any more");
+      status = absl::CancelledError("the request is no longer needed");
     } else if (status.ok()) {
       goes_on = job->group.aborted() && !is_aborting_;
     } else {

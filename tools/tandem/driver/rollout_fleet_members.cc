@@ -146,7 +146,7 @@ absl::StatusOr<std::vector<RolloutFleet::Replica>> RolloutFleet::BeginPublish() 
   if (!replicas.empty()) return replicas;
   membership_.AbandonPublish(absl::Now());
   return absl::UnavailableError(
-      absl::StrCat("there is no rollout to publish weights to: ", DescribeReplicas()));
+      absl::StrCat("no rollout to publish weights to: ", DescribeReplicas()));
 }
 
 void RolloutFleet::EndPublish(int64_t version, const std::set<std::string>& committed) {

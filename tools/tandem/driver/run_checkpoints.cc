@@ -42,7 +42,7 @@ void RunCheckpoints::Note(const trainer::v1::CheckpointOutcome& outcome, Metrics
 void RunCheckpoints::NoteFailure(int64_t step, absl::string_view error, Metrics& metrics) {
   metrics["checkpoint/failures"] += 1;
   progress_.Note(absl::StrCat("the checkpoint of step ", step, " could not be written: ", error,
-                              "; training goes on"));
+                              "; training continues"));
 }
 
 absl::Status RunCheckpoints::SaveModel() {

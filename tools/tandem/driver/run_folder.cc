@@ -42,7 +42,7 @@ bool HasEarlierRun(const fs::path& path) {
 
 absl::Status CannotPrepare(const std::string& path, const fs::filesystem_error& error) {
   return absl::PermissionDeniedError(
-      absl::StrCat("run_dir ", path, " can't be prepared: ", error.what()));
+      absl::StrCat("run_dir ", path, " cannot be prepared: ", error.what()));
 }
 
 }  // namespace
@@ -55,7 +55,7 @@ absl::StatusOr<RunFolder> RunFolder::Open(const config::v1::RunConfig& config,
   fs::create_directories(path, error);
   if (error) {
     return absl::PermissionDeniedError(
-        absl::StrCat("run_dir ", path, " can't be made: ", error.message()));
+        absl::StrCat("run_dir ", path, " cannot be created: ", error.message()));
   }
   io::FolderLock::Options lock_options;
   lock_options.note = options.note;
@@ -152,7 +152,7 @@ absl::Status RunFolder::KeepRunId(const std::string& id) {
 absl::Status RunFolder::ReserveModelSpace(int64_t size_bytes) {
   RETURN_IF_ERROR(Check());
   ASSIGN_OR_RETURN(io::SpaceReserve space,
-                   io::SpaceReserve::Take(path_, size_bytes, "the model that the run ends with"));
+                   io::SpaceReserve::Take(path_, size_bytes, "the final model"));
   model_space_.emplace(std::move(space));
   return absl::OkStatus();
 }
@@ -191,7 +191,7 @@ absl::StatusOr<std::vector<nlohmann::json>> RunFolder::CutBack(const v1::DriverS
     }
   } catch (const fs::filesystem_error& error) {
     return absl::PermissionDeniedError(
-        absl::StrCat("run_dir ", path_, " can't be put back to step ", step, ": ", error.what()));
+        absl::StrCat("run_dir ", path_, " cannot be truncated to step ", step, ": ", error.what()));
   }
   RETURN_IF_ERROR(CutUpdates(step));
   std::vector<nlohmann::json> kept;

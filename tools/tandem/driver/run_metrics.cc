@@ -16,12 +16,11 @@ void RunMetrics::OnStep(int64_t step, const std::map<std::string, double>& metri
 std::vector<prometheus::MetricFamily> RunMetrics::Collect() const {
   absl::MutexLock lock(&mu_);
   std::vector<prometheus::MetricFamily> out = {
-      telemetry::GaugeFamily("tandem_run_step", "The step that was done last.",
-                             static_cast<double>(step_)),
-      telemetry::GaugeFamily("tandem_run_steps_planned", "Steps of the whole run.",
+      telemetry::GaugeFamily("tandem_run_step", "Last completed step.", static_cast<double>(step_)),
+      telemetry::GaugeFamily("tandem_run_steps_planned", "Planned number of steps.",
                              static_cast<double>(total_steps_)),
       telemetry::GaugeFamily("tandem_run_last_step_timestamp_seconds",
-                             "When that was, since the epoch.",
+                             "Time of the last completed step, in seconds since the epoch.",
                              absl::ToDoubleSeconds(last_ - absl::UnixEpoch()))};
   auto values = telemetry::EmptyFamily("tandem_run_step_value",
                                        "Values of the last step, under the names of metrics.jsonl.",

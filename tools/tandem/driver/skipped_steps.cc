@@ -21,16 +21,16 @@ absl::Status SkippedSteps::OnStep(int64_t step, int64_t policy_version,
   }
   ++in_a_row_;
   note_(absl::StrCat("step ", step, " trained nothing: ", num_skipped,
-                     " updates were skipped, for their gradients are not finite (actor/grad_norm ",
+                     " updates were skipped because of non-finite gradients (actor/grad_norm ",
                      value("actor/grad_norm"), "); ", in_a_row_,
                      in_a_row_ == 1 ? " such step" : " such steps in a row",
                      "; the trainer's log names the first bad tensor"));
   if (limit_ == 0 || in_a_row_ < limit_) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      "steps ", step - in_a_row_ + 1, " to ", step,
-      " trained nothing, for their gradients are not finite; the trainer's log names the first bad "
-      "tensor. Look at the rewards, at actor.optim.lr and at the last checkpoint; "
-      "trainer.max_skipped_steps=0 goes on regardless"));
+  return absl::FailedPreconditionError(
+      absl::StrCat("steps ", step - in_a_row_ + 1, " to ", step,
+                   " trained nothing because of non-finite gradients; the trainer's log names the "
+                   "first bad tensor. Check the rewards, actor.optim.lr and the last checkpoint; "
+                   "trainer.max_skipped_steps=0 continues regardless"));
 }
 
 }  // namespace tandem::driver

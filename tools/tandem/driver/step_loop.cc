@@ -49,7 +49,7 @@ absl::Status StepLoop::Publish(Metrics& metrics) {
       break;
     }
     c_.progress.Note(
-        absl::StrCat("the weights were published to nobody: ", response.status().message()));
+        absl::StrCat("the weights were published to no rollout: ", response.status().message()));
     absl::SleepFor(kPublishPause);
   }
   RETURN_IF_ERROR(response.status());

@@ -101,9 +101,9 @@ absl::StatusOr<trainer::v1::TrainStepResponse> TrainerClient::TrainStep(
       response.run_id() != run_id()) {
     return absl::DataLossError(
         absl::StrCat("trainer at ", address_, ": step ", step, " with samples of digest ",
-                     digest.Hex(), " was sent, and the answer is of step ", response.step(),
+                     digest.Hex(), " was sent, but the response is of step ", response.step(),
                      " with samples of digest ", response.samples_digest(), ", of run \"",
-                     response.run_id(), "\"; these were not trained on"));
+                     response.run_id(), "\"; the samples sent were not trained on"));
   }
   return response;
 }

@@ -151,7 +151,7 @@ class Search {
       const std::vector<std::string> unbuilt = config::FindInvalidValues(config, {});
       if (!unbuilt.empty()) {
         if (unbuilt_.insert(unbuilt[0]).second) {
-          tried_.push_back(absl::StrCat(what, " is left out: ", unbuilt[0], "."));
+          tried_.push_back(absl::StrCat(what, " is skipped: ", unbuilt[0], "."));
         }
         return;
       }
@@ -220,7 +220,7 @@ class Search {
     }
     if (best_.has_value()) {
       reasons.push_back(absl::StrFormat(
-          "Chosen: %s Of a step %.1f s are compute, %.1f s sharding beside it, %.1f s the rest.",
+          "Chosen: %s Per step: %.1f s compute, %.1f s communication in parallel, %.1f s other.",
           tried_[best_index_], plan.cost.compute, plan.cost.sharding,
           plan.cost.total() - std::max(plan.cost.compute, plan.cost.sharding)));
     }
@@ -231,9 +231,9 @@ class Search {
   std::string Problem(const RunPlan& least) const {
     if (!least.budget.problem.empty()) return least.problem;
     std::string problem = absl::StrCat(
-        WithPlace(request_.places, "trainer.mesh"), ": no plan fits: the smallest need is ",
+        WithPlace(request_.places, "trainer.mesh"), ": no plan fits: the smallest one needs ",
         FormatBytes(least.rank.peak.total()), " for each of ", least.mesh.size(),
-        " ranks, which have ", FormatBytes(std::max<int64_t>(0, least.budget.rank_bytes)));
+        " ranks, but a rank has ", FormatBytes(std::max<int64_t>(0, least.budget.rank_bytes)));
     RunConfig config = least.config;
     for (int64_t ranks = 2 * least.mesh.size(); ranks <= 65536; ranks *= 2) {
       comm::MeshShape mesh = least.mesh;
@@ -243,11 +243,10 @@ class Search {
       SetMesh(mesh, *config.mutable_trainer());
       const absl::StatusOr<RunPlan> larger = EvaluatePlan(request_, config);
       if (!larger.ok() || larger->rank.peak.total() > least.budget.rank_bytes) continue;
-      return absl::StrCat(problem, "; ", ranks, " ranks of the same memory would hold it");
+      return absl::StrCat(problem, "; ", ranks, " ranks with the same memory would fit");
     }
     return absl::StrCat(problem,
-                        "; no number of ranks of this memory holds it: larger memory is "
-                        "needed, or shorter sequences");
+                        "; more ranks do not help: use more memory per rank or shorter sequences");
   }
 
   const PlanRequest& request_;

@@ -36,7 +36,8 @@ absl::Status Expected(const std::string& text, absl::string_view problem) {
 absl::StatusOr<int> Count(const std::string& text, absl::string_view part) {
   int count = 0;
   if (absl::SimpleAtoi(part, &count) && count >= 1 && count <= kMostAccelerators) return count;
-  return Expected(text, absl::StrCat("\"", part, "\" is no count from 1 to ", kMostAccelerators));
+  return Expected(text,
+                  absl::StrCat("\"", part, "\" is not a count from 1 to ", kMostAccelerators));
 }
 
 // Parses one entry of hardware.yaml. Errors name the key and, in a file, its line.
@@ -144,7 +145,7 @@ absl::StatusOr<int64_t> Memory(const std::string& text, absl::string_view part) 
   }
   double value = 0;
   if (!absl::SimpleAtod(number, &value) || !(value > 0) || value > 1e6) {
-    return Expected(text, absl::StrCat("\"", part, "\" is no size of memory"));
+    return Expected(text, absl::StrCat("\"", part, "\" is not a memory size"));
   }
   return static_cast<int64_t>(value * unit);
 }

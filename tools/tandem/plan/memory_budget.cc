@@ -15,9 +15,9 @@ std::string TooLargeForRollout(const config::v1::RunConfig& config, const Rollou
       "rollout.tensor_model_parallel_size: a rollout rank needs ", FormatBytes(rollout.total()),
       " (two copies of the weights ", FormatBytes(rollout.weights + rollout.packed), ", KV cache ",
       FormatBytes(rollout.kv_cache), ", the rest ",
-      FormatBytes(rollout.transfer + rollout.temporaries), ") and ", of_what, " has ",
-      FormatBytes(available), "; spread it over more than ",
-      config.rollout().tensor_model_parallel_size(), " ranks or lower rollout.kv_cache_megabytes");
+      FormatBytes(rollout.transfer + rollout.temporaries), "), but ", of_what, " has ",
+      FormatBytes(available), "; use more than ", config.rollout().tensor_model_parallel_size(),
+      " ranks or lower rollout.kv_cache_megabytes");
 }
 
 }  // namespace
@@ -46,12 +46,12 @@ MemoryBudget BudgetOf(const config::v1::RunConfig& config, const Hardware& hardw
     const int64_t most = hardware.memory_bytes - hardware.reserved_bytes;
     if (ranks > total) {
       budget.problem = absl::StrCat("trainer.ranks: ", ranks, " ranks on ", total,
-                                    " accelerators; give each rank one of its own");
+                                    " accelerators; each rank needs its own");
       return budget;
     }
     if (rollout_ranks > total) {
       budget.problem = absl::StrCat("rollout.replicas: ", rollout_ranks, " rollout ranks on ",
-                                    total, " accelerators; give each at most one");
+                                    total, " accelerators; each rollout rank needs its own");
       return budget;
     }
     budget.shared = rollout_ranks > 0 && ranks + rollout_ranks > total;
@@ -88,7 +88,7 @@ MemoryBudget BudgetOf(const config::v1::RunConfig& config, const Hardware& hardw
   if (with_rollouts && budget.problem.empty() && rollout.sequences == 0) {
     budget.problem = absl::StrCat(
         "rollout.kv_cache_megabytes: ", config.rollout().kv_cache_megabytes(),
-        " MiB do not hold one sequence of data.max_prompt_length + rollout.max_tokens = ",
+        " MiB cannot hold one sequence of data.max_prompt_length + rollout.max_tokens = ",
         config.data().max_prompt_length() + config.rollout().max_tokens(), " tokens");
   }
   return budget;

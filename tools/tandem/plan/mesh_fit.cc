@@ -12,7 +12,7 @@ std::string DescribeMesh(const comm::MeshShape& mesh) {
   if (mesh.dp_shard > 1) parts.push_back(absl::StrCat("dp_shard ", mesh.dp_shard));
   if (mesh.tp > 1) parts.push_back(absl::StrCat("tp ", mesh.tp));
   std::string text = parts.empty() ? "1 rank" : absl::StrJoin(parts, " x ");
-  if (mesh.sequence > 1) absl::StrAppend(&text, ", sequences over ", mesh.sequence);
+  if (mesh.sequence > 1) absl::StrAppend(&text, ", sequences split over ", mesh.sequence);
   return text;
 }
 

@@ -37,7 +37,7 @@ absl::StatusOr<model::ModelSpec> FindModelShape(const std::string& path, absl::s
   for (const auto& [known, shape] : shapes.items()) names.push_back(known);
   const std::string nearest = config::Nearest(stem, names);
   return absl::NotFoundError(
-      absl::StrCat(key, ": neither a folder nor a known shape: ", path,
+      absl::StrCat(key, ": expected a folder or a known model shape, found ", path,
                    nearest.empty() ? "" : absl::StrCat("; did you mean '", nearest, "'?"),
                    " (known: ", absl::StrJoin(names, ", "), ")"));
 }

@@ -38,7 +38,7 @@ std::string Row(const std::string& name, int64_t bytes, int64_t whole) {
 std::string RankTable(const RunPlan& plan) {
   const int64_t whole = std::max<int64_t>(1, plan.budget.rank_bytes);
   std::string text =
-      absl::StrFormat("memory   each of %d trainer ranks at its fullest, in %s; a full bar is %s\n",
+      absl::StrFormat("memory   peak of each of %d trainer ranks, in %s; a full bar is %s\n",
                       plan.mesh.size(), plan.rank.peak.place, FormatBytes(whole));
   for (size_t k = 0; k < kNumMemoryKinds; ++k) {
     const auto kind = static_cast<MemoryKind>(k);
@@ -47,7 +47,7 @@ std::string RankTable(const RunPlan& plan) {
     }
   }
   text += Row("tensors", plan.rank.peak.total(), whole);
-  text += absl::StrFormat("  %-18s %12s  of the process, beside its tensors\n", "runtime",
+  text += absl::StrFormat("  %-18s %12s  of the process, besides tensors\n", "runtime",
                           FormatBytes(plan.budget.process_bytes));
   if (plan.rank.host_bytes > 0) text += Row("in host memory", plan.rank.host_bytes, whole);
   if (plan.rank.disk_bytes > 0) text += Row("on disk", plan.rank.disk_bytes, whole);
@@ -59,9 +59,9 @@ std::string RolloutTable(const RunPlan& plan) {
   const int64_t whole =
       std::max<int64_t>(1, plan.hardware.is_gpu ? plan.budget.rollout_bytes : plan.rollout.total());
   std::string text = absl::StrFormat(
-      "rollout  %d replicas over %d ranks each, %s\n", rollout.replicas(),
+      "rollout  %d replicas of %d ranks each, %s\n", rollout.replicas(),
       rollout.tensor_model_parallel_size(),
-      plan.budget.shared ? "beside the trainer's ranks" : "on accelerators of their own");
+      plan.budget.shared ? "on the trainer's machines" : "on separate accelerators");
   text += Row("weights, twice", plan.rollout.weights, whole);
   if (plan.rollout.packed > 0) text += Row("packed weights", plan.rollout.packed, whole);
   text += Row("KV cache", plan.rollout.kv_cache, whole);
@@ -104,7 +104,7 @@ std::string DescribePlan(const RunPlan& plan) {
   absl::StrAppend(&text, plan.fits() ? "fits     " : "DOES NOT FIT: ",
                   plan.fits()
                       ? absl::StrCat(FormatBytes(plan.budget.rank_bytes - plan.rank.peak.total()),
-                                     " of a rank's memory are left")
+                                     " of a rank's memory left")
                       : plan.problem,
                   "\n");
   return text;

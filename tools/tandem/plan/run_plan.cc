@@ -45,15 +45,15 @@ absl::StatusOr<RunPlan> EvaluatePlan(const PlanRequest& request,
     plan.problem = WithPlace(request.places, plan.budget.problem);
   } else if (plan.rank.peak.total() > plan.budget.rank_bytes) {
     plan.problem = absl::StrCat("a trainer rank needs ", FormatBytes(plan.rank.peak.total()),
-                                " for tensors, most of it in ", plan.rank.peak.place, ", and has ",
+                                " for tensors, at its peak in ", plan.rank.peak.place, ", but has ",
                                 FormatBytes(std::max<int64_t>(0, plan.budget.rank_bytes)));
   } else if (plan.rank.host_bytes * std::min<int64_t>(request.hardware.per_host, plan.mesh.size()) >
              request.hardware.host_memory_bytes) {
-    plan.problem =
-        absl::StrCat("trainer.offload: the ranks of a host keep ",
-                     FormatBytes(plan.rank.host_bytes *
-                                 std::min<int64_t>(request.hardware.per_host, plan.mesh.size())),
-                     " in its memory, which has ", FormatBytes(request.hardware.host_memory_bytes));
+    plan.problem = absl::StrCat(
+        "trainer.offload: the ranks of a host keep ",
+        FormatBytes(plan.rank.host_bytes *
+                    std::min<int64_t>(request.hardware.per_host, plan.mesh.size())),
+        " in host memory, which has ", FormatBytes(request.hardware.host_memory_bytes));
   }
   return plan;
 }
@@ -62,9 +62,10 @@ absl::StatusOr<RunPlan> PlanRun(const PlanRequest& request) {
   if (request.config.trainer().mesh() == "auto") return ChoosePlan(request);
   ASSIGN_OR_RETURN(RunPlan plan, EvaluatePlan(request, request.config));
   if (!plan.fits() && plan.budget.problem.empty()) {
-    absl::StrAppend(&plan.problem,
-                    "; trainer.mesh: auto looks for what fits, or use activation_checkpointing, "
-                    "more ranks, smaller trainer.max_tokens_per_micro_batch, or offload");
+    absl::StrAppend(
+        &plan.problem,
+        "; set trainer.mesh=auto to search for a plan that fits, or use activation_checkpointing, "
+        "offload, more ranks or a smaller trainer.max_tokens_per_micro_batch");
   }
   return plan;
 }

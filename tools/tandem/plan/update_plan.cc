@@ -94,7 +94,7 @@ absl::StatusOr<Layouts> LayoutsOf(const UpdatePlanRequest& request, const comm::
     absl::ConsumePrefix(&message, "model.path: ");
     return absl::Status(
         spec.status().code(),
-        absl::StrCat("--model-shape: ", message, "; of experts: ", absl::StrJoin(moe_names, ", "),
+        absl::StrCat("--model-shape: ", message, "; with experts: ", absl::StrJoin(moe_names, ", "),
                      nearest.empty() ? "" : absl::StrCat("; did you mean '", nearest, "'?")));
   }
   const model::UnitLimits limits = setup::UnitLimitsOf({}, *spec, mesh, element_bytes);
@@ -109,9 +109,9 @@ absl::Status CheckHosts(const UpdatePlanRequest& request, const Hardware& hardwa
   };
   const int64_t needed = hosts(request.trainer_ranks) + hosts(request.rollout_ranks);
   if (hardware.hosts == 1 || hardware.hosts >= needed) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("--hardware ", request.hardware, ": these ranks need ", needed, " hosts of ",
-                   hardware.per_host, "; give as many, or only the ranks of a host (h100x8)"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--hardware ", request.hardware, ": these ranks need ", needed, " hosts of ",
+      hardware.per_host, "; name as many, or only the accelerators of one host (h100x8)"));
 }
 
 }  // namespace

@@ -133,12 +133,12 @@ absl::Status Run(const Options& options) {
 }  // namespace tandem::view
 
 int main(int argc, char** argv) {
-  CLI::App app("What a model does with one sequence of tokens.", "tandem-inspect");
+  CLI::App app("Runs a model on one sequence of tokens.", "tandem-inspect");
   tandem::view::Options options;
   app.add_option("--model", options.model, "Hugging Face folder")->required();
   app.add_option("--input", options.input, "JSON list of token ids")->required();
   app.add_option("--output", options.output, "JSON: entropies, log-probs, sizes")->required();
-  app.add_option("--attention", options.attention, "Weights, a byte each")->required();
+  app.add_option("--attention", options.attention, "Attention weights, one byte each")->required();
   CLI11_PARSE(app, argc, argv);
   absl::Status status;
   try {

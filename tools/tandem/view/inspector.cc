@@ -35,7 +35,7 @@ Inspector::~Inspector() {
 }
 
 absl::StatusOr<std::string> Inspector::Find(Key key) {
-  if (folder_.empty()) return absl::UnavailableError("no temporary folder could be made");
+  if (folder_.empty()) return absl::UnavailableError("cannot create a temporary folder");
   const auto path_of = [&](Key of) { return absl::StrCat(folder_, "/", of.first, "-", of.second); };
   const std::string path = path_of(key);
   if (std::find(found_.begin(), found_.end(), key) != found_.end()) return path;
@@ -49,7 +49,7 @@ absl::StatusOr<std::string> Inspector::Find(Key key) {
   options.log_path = path + ".log";
   ASSIGN_OR_RETURN(const auto child, rpc::ChildProcess::Start(std::move(options)));
   if (!child->Wait(kPatience)) {
-    return absl::DeadlineExceededError("the model took longer than two minutes over the sample");
+    return absl::DeadlineExceededError("the model took longer than two minutes for the sample");
   }
   if (!child->ExitStatus().ok()) {
     absl::StatusOr<std::string> said = io::ReadFile(path + ".log");
@@ -73,7 +73,7 @@ absl::StatusOr<nlohmann::json> Inspector::Inspect(int64_t step, int64_t sample) 
   ASSIGN_OR_RETURN(const std::string path, Find({step, sample}));
   ASSIGN_OR_RETURN(const std::string text, io::ReadFile(path + ".json"));
   nlohmann::json found = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!found.is_object()) return absl::InternalError("tandem-inspect left no JSON object");
+  if (!found.is_object()) return absl::InternalError("tandem-inspect wrote no JSON object");
   ASSIGN_OR_RETURN(const std::vector<int32_t> ids, reader_.SampleIds(step, sample));
   found["tokens"] = reader_.Texts(ids).texts;
   found["model"] = reader_.ModelFolder();
@@ -95,7 +95,7 @@ absl::StatusOr<std::string> Inspector::Attention(int64_t step, int64_t sample, i
   std::ifstream file(path + ".bin", std::ios::binary);
   file.seekg(layer * static_cast<int64_t>(bytes.size()));
   if (!file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()))) {
-    return absl::DataLossError("the attention weights are shorter than they should be");
+    return absl::DataLossError("the file of attention weights is too short");
   }
   return bytes;
 }

@@ -64,7 +64,7 @@ absl::StatusOr<Content> Find(const http::Request& request, RunReader& reader,
     ASSIGN_OR_RETURN(std::string bytes, inspector.Attention(step, sample, layer));
     return Content{"application/octet-stream", std::move(bytes)};
   }
-  return absl::NotFoundError("there is no such page");
+  return absl::NotFoundError("no such page");
 }
 
 int HttpCode(const absl::Status& status) {
@@ -122,7 +122,7 @@ http::Admission ViewServer::Admit(const http::Request& head) {
   http::Admission admission;
   admission.slow = AsksTheModel(head);
   if (head.method != "GET") {
-    admission.refusal = Refuse({405, "METHOD_NOT_ALLOWED", "only GET is answered"});
+    admission.refusal = Refuse({405, "METHOD_NOT_ALLOWED", "only GET is supported"});
   }
   return admission;
 }

@@ -215,7 +215,7 @@ TEST_F(ContinuationTest, RefusesWhatCannotHaveBeenSampled) {
   Outcome outcome;
   Submit(request, outcome);
   ASSERT_TRUE(outcome.Wait());
-  EXPECT_THAT(outcome.status(), StatusIs(kInvalid, HasSubstr("ended with its token 2 of 3")));
+  EXPECT_THAT(outcome.status(), StatusIs(kInvalid, HasSubstr("ends with its token 2 of 3")));
 }
 
 }  // namespace

@@ -190,7 +190,7 @@ TEST_P(LostRankTest, EndsEveryRequestWithACause) {
 
   ASSERT_TRUE(running.Wait());
   EXPECT_EQ(running.status().code(), absl::StatusCode::kUnavailable) << running.status();
-  EXPECT_THAT(std::string(running.status().message()), HasSubstr("cannot go on"));
+  EXPECT_THAT(std::string(running.status().message()), HasSubstr("cannot continue"));
   const auto info = rpc::GetDetail<common::v1::ErrorInfo>(running.status());
   ASSERT_TRUE(info.has_value());
   EXPECT_EQ(info->reason(), "RANK_LOST");

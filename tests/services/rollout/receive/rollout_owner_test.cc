@@ -44,7 +44,7 @@ TEST_F(RolloutOwnerTest, RefusesAnotherRunsTrainerAndNamesTheOwner) {
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        AllOf(HasSubstr("belongs to run a"),
                              HasSubstr("process 812 on host-3, run folder /runs/a"),
-                             HasSubstr("last heard of 12s ago"), HasSubstr("--take-over"))));
+                             HasSubstr("last heartbeat 12s ago"), HasSubstr("--take-over"))));
   EXPECT_EQ(ReasonOf(refused), "FOREIGN_TRAINER");
   EXPECT_EQ(owner_.num_refused(), 1);
 }

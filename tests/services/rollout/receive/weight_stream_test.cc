@@ -262,7 +262,7 @@ TEST(WeightStream, AVersionThatGoesWhileItIsReadEndsTheUpdate) {
   Reader reader(model, {.bucket_bytes = 64, .patience = absl::Seconds(10)});
   EXPECT_THAT(reader.ReadAll(model, source.address()),
               StatusIs(absl::StatusCode::kAborted,
-                       HasSubstr("policy_version: 1 went while it was read, 2 is live")));
+                       HasSubstr("policy_version: 1 was replaced while it was read, 2 is live")));
   EXPECT_EQ(reader.rollout.store.live_version(), -1);
   EXPECT_EQ(source.reads().size(), 1);
 }

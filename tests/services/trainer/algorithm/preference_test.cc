@@ -111,7 +111,7 @@ TEST(PreferencePairs, RefusesEqualRewardsGroupsThatAreNoPairsAndEmptyCompletions
   };
   const Sequence good = GoldenSequence({1, 2, 3}, 1, 0, 1.0);
   const Sequence bad = GoldenSequence({1, 2, 3}, 1, 0, 0.0);
-  refused({good, good}, "samples[0].reward: expected two finite rewards that differ");
+  refused({good, good}, "samples[0].reward: expected two different finite rewards");
   refused({good, bad, bad}, "samples[0].group_id: expected a group of two samples");
   refused({good}, "found 1");
   refused({good, GoldenSequence({1, 2}, 2, 0, 0.0)}, "samples[1].segments: expected a token");

@@ -102,10 +102,12 @@ TEST(ValueModel, RefusesToSayLogProbs) {
     ASSERT_OK_AND_ASSIGN(auto policy, ShardedModel::Create(options));
     options.spec = model::ValueModelSpec(SmallSpec());
     ASSERT_OK_AND_ASSIGN(auto critic, ShardedModel::Create(options));
-    EXPECT_THAT(critic->Forward(Pack({{1, 2}})),
-                StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("says values")));
+    EXPECT_THAT(
+        critic->Forward(Pack({{1, 2}})),
+        StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("this model has a value head")));
     EXPECT_THAT(policy->ForwardValues(Pack({{1, 2}})),
-                StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("says log-probs")));
+                StatusIs(absl::StatusCode::kFailedPrecondition,
+                         HasSubstr("this model has a language-model head")));
   });
 }
 

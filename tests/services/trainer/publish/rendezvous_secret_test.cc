@@ -140,7 +140,7 @@ TEST(UpdateSecretTest, RanksThatKnowDifferentSecretsAreToldSo) {
         ::testing::AllOf(::testing::HasSubstr("trainer rank 1"), ::testing::HasSubstr(what)));
   };
   EXPECT_THAT(PublishWith({"what rank 0 knows", "what rank 1 knows"}).published,
-              denied("does not open"));
+              denied("cannot open"));
   EXPECT_THAT(PublishWith({"what rank 0 knows"}).published, denied("this rank has no"));
   EXPECT_THAT(PublishWith({"", "what rank 1 knows"}).published, denied("in plaintext"));
 }

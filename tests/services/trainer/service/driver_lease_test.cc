@@ -78,8 +78,9 @@ TEST_F(DriverLeaseTest, AnotherProcessOfTheRunTakesOverOnlyOnceTheLeaseHasExpire
   EXPECT_GT(taken.lease().epoch(), dead.lease().epoch());
   EXPECT_EQ(lease_.num_take_overs(), 1);
   const absl::Status fenced = lease_.CheckWrite(dead.lease());
-  EXPECT_THAT(fenced, StatusIs(absl::StatusCode::kFailedPrecondition,
-                               AllOf(HasSubstr("epoch 70, is over"), HasSubstr("under epoch 71"))));
+  EXPECT_THAT(fenced,
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr("epoch 70, has ended"), HasSubstr("under epoch 71"))));
   EXPECT_EQ(ReasonOf(fenced), "LEASE_LOST");
   EXPECT_EQ(ReasonOf(lease_.Renew(dead.lease())), "LEASE_LOST");
   EXPECT_OK(lease_.CheckWrite(taken.lease()));
@@ -102,7 +103,7 @@ TEST_F(DriverLeaseTest, ADriverThatWasStoppedForLongerThanTheLeaseIsFenced) {
 
   EXPECT_THAT(fenced,
               StatusIs(absl::StatusCode::kFailedPrecondition,
-                       AllOf(HasSubstr("nothing was heard of this driver for 10m"),
+                       AllOf(HasSubstr("this driver was silent for 10m"),
                              HasSubstr("30s (trainer.driver_lease_s)"), HasSubstr("--resume"))));
   EXPECT_EQ(ReasonOf(fenced), "LEASE_LOST");
 }
@@ -157,8 +158,9 @@ TEST(RequestIds, KnowARepeatFromAnIdThatIsUsedAgain) {
   RequestIds ids(/*max_kept=*/2);
   EXPECT_OK(ids.Check("id", "SaveCheckpoint", "path a"));
   EXPECT_OK(ids.Check("id", "SaveCheckpoint", "path a"));
-  EXPECT_THAT(ids.Check("id", "SaveCheckpoint", "path b"),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("id again with others")));
+  EXPECT_THAT(
+      ids.Check("id", "SaveCheckpoint", "path b"),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("found id with different contents")));
   EXPECT_THAT(ids.Check("id", "LoadCheckpoint", "path a"),
               StatusIs(absl::StatusCode::kInvalidArgument, ::testing::_));
   EXPECT_OK(ids.Check("", "SaveCheckpoint", "path a"));

@@ -189,7 +189,7 @@ TEST_F(OneDriverTest, ADriverWhoseLeaseHasExpiredIsFencedOffOnceItIsBack) {
   for (const absl::Status& status :
        {stopped.Train(2, samples_).status(), stopped.Train(3, samples_).status(), stopped.Publish(),
         stopped.Save(path).status(), stopped.Load(path).status()}) {
-    EXPECT_THAT(status, StatusIs(kRefused, HasSubstr("is over")));
+    EXPECT_THAT(status, StatusIs(kRefused, HasSubstr("has ended")));
     EXPECT_EQ(ReasonOf(status), "LEASE_LOST");
   }
   EXPECT_EQ(Version(), 2);
@@ -230,7 +230,7 @@ TEST_F(OneDriverTest, AKnownStepWithOtherSamplesIsRefused) {
   const absl::Status stated = driver.client().TrainStep(header, {}).status();
 
   for (const absl::Status& status : {differs, stated}) {
-    EXPECT_THAT(status, StatusIs(kRefused, HasSubstr("step 1 is known with samples of digest")));
+    EXPECT_THAT(status, StatusIs(kRefused, HasSubstr("step 1 was taken with samples of digest")));
     EXPECT_EQ(ReasonOf(status), "STEP_DIFFERS");
   }
   EXPECT_EQ(Version(), 1);

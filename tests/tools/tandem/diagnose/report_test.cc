@@ -121,7 +121,7 @@ TEST_F(ReportTest, TracesOfOtherShapesSayNothing) {
 
 TEST_F(ReportTest, NamesTheRankThatIsLate) {
   Write(3, [](int64_t, json& line) { line["timing_s/rank.1/backward"] = 0.6; });
-  EXPECT_THAT(Diagnosed().advice, Contains(Field(&Advice::finding, HasSubstr("rank 1 is late"))));
+  EXPECT_THAT(Diagnosed().advice, Contains(Field(&Advice::finding, HasSubstr("rank 1 is slow"))));
 }
 
 TEST_F(ReportTest, SaysWhatHidesCommunication) {
@@ -210,7 +210,7 @@ TEST_F(ReportTest, SaysWhatIsNotThere) {
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("no config.yaml")));
   Write(0);
   EXPECT_THAT(Diagnose(folder_ / "run").status(),
-              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("no step is done")));
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("no step is complete")));
   Write(1);
   folder_.Write("run/trace.json", "[1, 2");
   EXPECT_THAT(Diagnose(folder_ / "run").status(),

@@ -104,7 +104,7 @@ TEST_F(DoctorTest, AWrongPort) {
   ExpectOnly(Examine({"trainer.endpoint=127.0.0.1:1"}), "trainer 127.0.0.1:1", "Connection refused",
              "correct trainer.endpoint");
   // Another service does.
-  ExpectOnly(Examine({"trainer.endpoint=" + address}), "trainer " + address, "is no trainer",
+  ExpectOnly(Examine({"trainer.endpoint=" + address}), "trainer " + address, "is not a trainer",
              "the address of another service");
   // The cure.
   EXPECT_TRUE(Examine({"rollout.endpoints=[" + address + "]"}, 0).empty());
@@ -131,7 +131,7 @@ TEST_F(DoctorTest, WeightsOfAnotherModel) {
   config["num_hidden_layers"] = layers + 1;
   std::ofstream(path) << config.dump();
   ExpectOnly(Examine({}), "weights", "missing: model.layers." + std::to_string(layers),
-             "of different models");
+             "belong to different models");
   config["num_hidden_layers"] = layers;
   std::ofstream(path) << config.dump();
   EXPECT_TRUE(Examine({}, 0).empty());

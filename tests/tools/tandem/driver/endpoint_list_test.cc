@@ -39,7 +39,7 @@ TEST(EndpointList, ReadsTheFileAgainWhenItChangesAndKeepsIds) {
   EXPECT_EQ(list.Current().size(), 3u);
   EXPECT_THAT(notes, ElementsAre(AllOf(HasSubstr("/endpoints:2: expected HOST:PORT, found "
                                                  "\"nonsense there\""),
-                                       HasSubstr("stay as they are"))));
+                                       HasSubstr("keeping the present replicas"))));
   folder.Write("endpoints", "a:1\n");
   EXPECT_THAT(list.Current(), ElementsAre(ReplicaAddress{"rollout-0", "fixed:1"},
                                           ReplicaAddress{"rollout-1", "a:1"}));

@@ -169,7 +169,7 @@ TEST_F(FleetMembershipTest, AVersionThatGoesBackWithinOneProcessIsNotServed) {
   Answer(Info(4));
   Answer(Info(3));
   EXPECT_EQ(State(), ReplicaState::kStale);
-  EXPECT_THAT(fleet_.TakeNotes(), Contains(HasSubstr("went back from version 4 to 3")));
+  EXPECT_THAT(fleet_.TakeNotes(), Contains(HasSubstr("went back from 4 to 3")));
 }
 
 TEST_F(FleetMembershipTest, AfterAFailedRequestTheNextAnswerDecides) {
@@ -280,7 +280,8 @@ TEST_F(BackOffTest, OneThatTakesNoWeightsIsLeftOutEverLonger) {
   EXPECT_EQ(Update(one_), both_);
   EXPECT_EQ(fleet_.CountBackingOff(now_), 1);
   EXPECT_FALSE(fleet_.AnyWantsWeights(now_));
-  EXPECT_THAT(fleet_.TakeNotes(), Contains(HasSubstr("bad at h:1 answers, but takes no weights")));
+  EXPECT_THAT(fleet_.TakeNotes(),
+              Contains(HasSubstr("bad at h:1 responds, but does not accept weights")));
 
   std::vector<absl::Duration> pauses;
   for (int i = 0; i < 9; ++i) {
@@ -312,7 +313,7 @@ TEST_F(BackOffTest, OneThatTakesTheWeightsAgainIsBack) {
   }
   EXPECT_EQ(fleet_.CountBackingOff(now_), 0);
   EXPECT_EQ(State("bad"), ReplicaState::kServing);
-  EXPECT_THAT(fleet_.TakeNotes(), Contains(HasSubstr("bad at h:1 takes weights again")));
+  EXPECT_THAT(fleet_.TakeNotes(), Contains(HasSubstr("bad at h:1 accepts weights again")));
   EXPECT_EQ(Update(both_), both_);
 }
 

@@ -133,7 +133,7 @@ TEST_F(CheckDriverStateTest, DropsSamplesOfTheNextStepThatAreOfOtherData) {
 
   EXPECT_OK(Check());
   EXPECT_FALSE(state_.has_ahead());
-  EXPECT_THAT(notes_, Contains(HasSubstr("dropped")));
+  EXPECT_THAT(notes_, Contains(HasSubstr("dropping")));
 }
 
 TEST_F(CheckDriverStateTest, KeepsThemWhereTheConfigurationAloneChanged) {
@@ -148,7 +148,7 @@ TEST_F(CheckDriverStateTest, KeepsThemWhereTheConfigurationAloneChanged) {
 TEST_F(CheckDriverStateTest, TakesACheckpointWithoutDigestsAndSaysSo) {
   state_.clear_inputs();
   EXPECT_OK(Check());
-  EXPECT_THAT(notes_, ElementsAre(HasSubstr("without digests")));
+  EXPECT_THAT(notes_, ElementsAre(HasSubstr("has no digests")));
   run_.num_prompts = 12;
   EXPECT_THAT(Check(), StatusIs(absl::StatusCode::kFailedPrecondition,
                                 Not(HasSubstr("expected the digest"))));
