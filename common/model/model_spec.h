@@ -76,7 +76,7 @@ int64_t CacheElementsPerToken(const ModelSpec& spec, int tensor_ranks, bool on_g
 // Reads a config.json of one of the families (families/registry.h). `place` names the file in
 // errors. INVALID_ARGUMENT names the key: a missing or non-positive size, heads that do not divide,
 // a size so large that a product overflows. UNIMPLEMENTED: another architecture, activation, rope
-// type, or sliding-window attention in use.
+// type, or sliding windows in a family that has none.
 absl::StatusOr<ModelSpec> ParseModelSpec(const nlohmann::json& config, const std::string& place);
 
 }  // namespace tandem::model

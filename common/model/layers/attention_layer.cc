@@ -12,7 +12,7 @@ namespace tandem::model {
 
 AttentionLayer::AttentionLayer(const AttentionSpec& spec, const AttentionParameters& parameters,
                                int64_t layer, double eps, TensorParallel parallel)
-    : at_(parameters), layer_(layer), eps_(eps) {
+    : at_(parameters), layer_(layer), window_(spec.window), eps_(eps) {
   const AttentionPart part = PartOf(spec, parallel);
   shape_ = {part.heads.size(), part.kv_heads.size(), spec.head_dim};
 }
@@ -38,6 +38,7 @@ at::Tensor AttentionLayer::Forward(const LayerContext& context, const at::Tensor
   const HeadRotation rotation = RotationOf(context, rotary);
   AttentionParams params;
   params.scale = 1.0 / std::sqrt(static_cast<double>(shape_.head_dim));
+  params.window = window_;
   at::Tensor attended;
   if (context.recomputation == nullptr) {
     attended = attention.ForwardProjected(layer_, qkv, rotation, params);

@@ -31,6 +31,7 @@ class AttentionLayer {
   AttentionParameters at_;
   QkvShape shape_;  // of this rank's heads
   int64_t layer_;
+  int64_t window_;  // of AttentionSpec
   double eps_;
 };
 
