@@ -26,6 +26,8 @@ inline constexpr int32_t kNoBlock = -1;
 struct LayerCachePlace {
   int64_t group = 0;
   int64_t index = 0;  // below layers_per_block
+
+  friend bool operator==(const LayerCachePlace&, const LayerCachePlace&) = default;
 };
 
 struct CacheGroups {
