@@ -23,8 +23,8 @@ struct PagedSequence {
   int64_t first_token = 0;     // first row in the batch
   int64_t num_tokens = 0;      // rows of the batch
   int64_t context_length = 0;  // tokens in the cache after this batch
-  // Block ids of tokens 0 .. context_length - 1, one for each of the cache's groups at each position
-  // (cache_groups.h). Blocks that have left the window are not read. Outlives the call.
+  // Block table of tokens 0 .. context_length - 1 (cache_groups.h). Blocks that have left the window
+  // are not read. Outlives the call.
   const int32_t* blocks = nullptr;
 };
 

@@ -262,8 +262,8 @@ class Attender {
     // No row needs keys past the last of these rows' positions.
     const int64_t last_token = (row + kRows - 1) / a_.heads_per_kv_head;
     const int64_t n = std::min({kRun, end - run, a_.first_position + last_token + 1 - run});
-    // Tiles before every row's window have probability 0. They must not be read either: their blocks
-    // may belong to other sequences by now.
+    // Tiles before every row's window have probability 0. They must not be read either, because
+    // their blocks may belong to other sequences by now.
     const int64_t skipped = std::max<int64_t>(0, OldestOf(row) - run) / kTile * kTile;
     if (n <= skipped) return;
     float* acc = acc_ + row * a_.padded_head_dim;

@@ -26,8 +26,8 @@ struct AttendArgs {
   int64_t key_block_stride = 0;
   int64_t value_block_stride = 0;
   int64_t block_size = 0;
-  // Blocks of tokens 0 .. first_position + num_tokens - 1; those before every token's window are not
-  // read.
+  // Blocks of tokens 0 .. first_position + num_tokens - 1; those that have left the first token's
+  // window are not read.
   const int32_t* blocks = nullptr;
   int64_t blocks_stride = 1;  // entries from one block to the next
 

@@ -44,6 +44,7 @@ class PagedKvCache {
   const CacheGroups& groups() const { return groups_; }
   int64_t padded_head_dim() const { return padded_head_dim_; }
 
+  // Layers of different groups may get one tensor: they use different blocks of it.
   // [num_blocks, num_kv_heads, block_size / kKvTile, head_dim, kKvTile]; on a GPU
   // [num_blocks + 1, num_kv_heads, block_size, head_dim]
   const at::Tensor& keys(int64_t layer) const { return keys_[groups_.layers[layer].index]; }
@@ -53,7 +54,7 @@ class PagedKvCache {
   // GPU only: the block for tokens that pad a batch.
   int32_t padding_block() const { return static_cast<int32_t>(options_.num_blocks); }
 
-  // Copies a block in every layer that shares it; on a GPU the copy is ordered on the current stream.
+  // Copies a block in all layers that share it; on a GPU, ordered on the current stream.
   void CopyBlock(int64_t from, int64_t to);
 
   // Returns the memory of all blocks to the system; their contents are lost. On the CPU blocks can

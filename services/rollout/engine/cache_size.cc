@@ -8,7 +8,6 @@
 #include "common/model/cache_groups.h"
 
 namespace tandem::rollout {
-
 namespace {
 
 // Returns the longest sequence that `num_blocks` blocks hold alone, of at most `most` tokens.

@@ -32,8 +32,8 @@ struct Sequence {
   // Written by the scheduler.
   int64_t num_computed = 0;  // leading tokens whose keys and values are in the cache
   int64_t num_cached = 0;    // prompt tokens found in the cache at first admission
-  // The block table (common/model/cache_groups.h) of tokens 0 .. num_computed - 1, and of those being
-  // computed.
+  // The block table (common/model/cache_groups.h) of tokens 0 .. num_computed - 1, and of those
+  // being computed.
   std::vector<int32_t> blocks;
   int64_t num_hashed_blocks = 0;  // leading block positions that `hash` covers
   BlockHash hash;
