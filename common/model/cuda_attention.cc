@@ -278,6 +278,13 @@ absl::StatusOr<std::unique_ptr<DeviceAttention>> CreateCudaAttention(const Paged
         absl::StrCat("attention on a GPU: expected a head_dim of at most ", cuda::kMaxPlainHeadDim,
                      ", found ", o.head_dim));
   }
+  for (const int64_t window : cache.groups().windows) {
+    if (window == 0) continue;
+    return absl::UnimplementedError(
+        absl::StrCat("attention on a GPU: expected layers that see all tokens, found a sliding "
+                     "window of ",
+                     window, "; use rollout.device=cpu"));
+  }
   // Slots are numbered in 32 bits.
   if ((o.num_blocks + 1) * o.block_size > std::numeric_limits<int32_t>::max()) {
     return absl::InvalidArgumentError(

@@ -38,8 +38,9 @@ class DeviceAttention : public Attention {
 };
 
 // `cache` is on a CUDA device and outlives the attention. `num_heads` counts query heads, a
-// multiple of the cache's KV heads. UNIMPLEMENTED in a build without TANDEM_CUDA or for a head_dim
-// that the kernels do not support; UNAVAILABLE if there is no such device; RESOURCE_EXHAUSTED if
+// multiple of the cache's KV heads. UNIMPLEMENTED in a build without TANDEM_CUDA, for a head_dim
+// that the kernels do not support, or for layers with a sliding window, whose block tables the plan
+// does not follow; UNAVAILABLE if there is no such device; RESOURCE_EXHAUSTED if
 // its memory does not suffice.
 absl::StatusOr<std::unique_ptr<DeviceAttention>> CreateCudaAttention(const PagedKvCache& cache,
                                                                      int64_t num_heads);

@@ -1,8 +1,11 @@
 #include "common/model/model_spec.h"
 
+#include <algorithm>
+
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/model/cache_groups.h"
 #include "common/model/families/config_reader.h"
 #include "common/model/families/registry.h"
 #include "common/model/parameter_table.h"
@@ -42,12 +45,14 @@ absl::StatusOr<const Family*> FindFamily(const ConfigReader& config) {
 int64_t ModelSpec::num_parameters() const { return ParameterTable(*this).num_parameters(); }
 
 int64_t CacheElementsPerToken(const ModelSpec& spec, int tensor_ranks, bool on_gpu) {
-  int64_t sum = 0;
+  int64_t of_layer = 0;
   for (const LayerSpec& layer : spec.layers) {
     const int64_t heads = MostKvHeads(layer.attention, tensor_ranks);
-    sum += CacheElementsPerToken(CacheSpec{heads, layer.attention.head_dim}, on_gpu);
+    of_layer = std::max(of_layer,
+                        CacheElementsPerToken(CacheSpec{heads, layer.attention.head_dim}, on_gpu));
   }
-  return sum;
+  const CacheGroups groups = GroupLayers(LayerWindows(spec));
+  return groups.num_groups() * groups.layers_per_block * of_layer;
 }
 
 ModelSpec ValueModelSpec(ModelSpec policy) {

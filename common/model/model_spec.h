@@ -69,14 +69,15 @@ struct ModelSpec {
 // of the output projection, like transformers' ForTokenClassification with one label.
 ModelSpec ValueModelSpec(ModelSpec policy);
 
-// Returns the elements per token in the caches of all layers, on the rank of `tensor_ranks` with
-// the most heads.
+// Returns the elements that a token takes in the cache while every layer's window covers it: its
+// part of one block of each group (cache_groups.h), on the rank of `tensor_ranks` with the most
+// heads.
 int64_t CacheElementsPerToken(const ModelSpec& spec, int tensor_ranks, bool on_gpu);
 
 // Reads a config.json of one of the families (families/registry.h). `place` names the file in
 // errors. INVALID_ARGUMENT names the key: a missing or non-positive size, heads that do not divide,
 // a size so large that a product overflows. UNIMPLEMENTED: another architecture, activation, rope
-// type, or sliding-window attention in use.
+// type, or sliding windows in a family that has none.
 absl::StatusOr<ModelSpec> ParseModelSpec(const nlohmann::json& config, const std::string& place);
 
 }  // namespace tandem::model

@@ -123,10 +123,17 @@ struct LayerCache {
       : block_size(cache.options().block_size),
         head_dim(cache.options().head_dim),
         padded_head_dim(cache.padded_head_dim()),
+        num_groups(cache.groups().num_groups()),
+        group(cache.groups().layers[layer].group),
         keys(static_cast<T*>(cache.keys(layer).mutable_data_ptr())),
         values(static_cast<T*>(cache.values(layer).mutable_data_ptr())),
         key_block_stride(cache.options().num_kv_heads * block_size * head_dim),
         value_block_stride(cache.options().num_kv_heads * block_size * padded_head_dim) {}
+
+  // Returns the block that holds a position.
+  int64_t BlockOf(const PagedSequence& sequence, int64_t position) const {
+    return sequence.blocks[position / block_size * num_groups + group];
+  }
 
   void Write(int64_t block, int64_t within, int64_t kv_head, const T* k, const T* v) const {
     T* key = keys + block * key_block_stride + kv_head * block_size * head_dim +
@@ -138,23 +145,27 @@ struct LayerCache {
     std::memset(value + head_dim, 0, (padded_head_dim - head_dim) * sizeof(T));
   }
 
-  // Prefetches a sequence's first tile of keys and the tile that is being written. Blocks lie
-  // anywhere in the cache, so the hardware cannot foresee them.
-  void FetchSoon(const PagedSequence& sequence, int64_t kv_head) const {
+  // Prefetches the first tile of keys that a sequence sees and the tile that is being written.
+  // Blocks lie anywhere in the cache, so the hardware cannot foresee them.
+  void FetchSoon(const PagedSequence& sequence, int64_t kv_head, int64_t window) const {
+    const int64_t oldest = sequence.context_length - sequence.num_tokens + 1 - window;
+    const int64_t first = window > 0 ? std::max<int64_t>(0, oldest) / kKvTile * kKvTile : 0;
     const int64_t last = (sequence.context_length - 1) / kKvTile * kKvTile;
-    for (const int64_t position : {int64_t{0}, last}) {
-      const char* const tile = reinterpret_cast<const char*>(
-          keys + sequence.blocks[position / block_size] * key_block_stride +
-          (kv_head * block_size + position % block_size) * head_dim);
+    for (const int64_t position : {first, last}) {
+      const char* const tile =
+          reinterpret_cast<const char*>(keys + BlockOf(sequence, position) * key_block_stride +
+                                        (kv_head * block_size + position % block_size) * head_dim);
       const int64_t bytes = kKvTile * head_dim * static_cast<int64_t>(sizeof(T));
       for (int64_t byte = 0; byte < bytes; byte += 64) __builtin_prefetch(tile + byte);
-      if (last == 0) break;
+      if (last == first) break;
     }
   }
 
   int64_t block_size;
   int64_t head_dim;
   int64_t padded_head_dim;
+  int64_t num_groups;
+  int64_t group;  // of the layer
   T* keys;
   T* values;
   int64_t key_block_stride;
@@ -168,7 +179,7 @@ void WriteTokens(const LayerCache<T>& cache, const PagedSequence& sequence, int6
   for (int64_t t = first; t < first + count; ++t) {
     const int64_t row = sequence.first_token + t;
     const int64_t position = start + t;
-    cache.Write(sequence.blocks[position / cache.block_size], position % cache.block_size, kv_head,
+    cache.Write(cache.BlockOf(sequence, position), position % cache.block_size, kv_head,
                 heads.Key(row, kv_head), heads.Value(row, kv_head));
   }
 }
@@ -258,7 +269,8 @@ void PagedAttention::Run(int64_t layer, const auto& heads, const AttentionParams
     args.key_block_stride = cache.key_block_stride;
     args.value_block_stride = cache.value_block_stride;
     args.block_size = cache.block_size;
-    args.blocks = sequence.blocks;
+    args.blocks = sequence.blocks + cache.group;
+    args.blocks_stride = cache.num_groups;
     args.scale = static_cast<float>(params.scale);
     args.softcap = static_cast<float>(params.softcap);
     args.window = params.window;
@@ -269,7 +281,7 @@ void PagedAttention::Run(int64_t layer, const auto& heads, const AttentionParams
     for (int64_t i = begin; i < end; ++i) {
       if (i + 1 < end) {
         const PagedSequence& next = sequences_[tiles_[(i + 1) / kv_heads].sequence];
-        cache.FetchSoon(next, (i + 1) % kv_heads);
+        cache.FetchSoon(next, (i + 1) % kv_heads, params.window);
       }
       attend(i);
     }

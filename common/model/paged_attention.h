@@ -23,8 +23,9 @@ struct PagedSequence {
   int64_t first_token = 0;     // first row in the batch
   int64_t num_tokens = 0;      // rows of the batch
   int64_t context_length = 0;  // tokens in the cache after this batch
-  const int32_t* blocks =
-      nullptr;  // block ids of tokens 0 .. context_length - 1; outlives the call
+  // Block table of tokens 0 .. context_length - 1 (cache_groups.h). Blocks that have left the window
+  // are not read. Outlives the call.
+  const int32_t* blocks = nullptr;
 };
 
 // A row's result depends only on the row and its sequence's cache: keys are processed in a fixed

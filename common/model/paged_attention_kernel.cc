@@ -201,10 +201,9 @@ class Attender {
     scores_ = acc_ + rows * (a_.padded_head_dim + 2);
     Start(rows);
     const int64_t end = a_.first_position + a_.num_tokens;  // one past the last visible key
-    int64_t run = a_.window > 0 ? std::max<int64_t>(0, a_.first_position + 1 - a_.window) : 0;
     // Runs outside, rows inside: keys and values come from memory once for all heads of the group.
     // Runs count from position 0, like the trainer's blocks, so that both round alike.
-    for (run = run / kRun * kRun; run < end; run += kRun) {
+    for (int64_t run = OldestOf(0) / kRun * kRun; run < end; run += kRun) {
       int64_t r = 0;
       for (; r + 4 <= rows; r += 4) RunOfRows<4>(r, run, end);
       if (rows - r == 3) RunOfRows<3>(r, run, end);
@@ -228,14 +227,22 @@ class Attender {
     std::fill_n(acc_, rows * a_.padded_head_dim, 0.0f);
   }
 
+  int64_t BlockOf(int64_t position) const {
+    return a_.blocks[position / a_.block_size * a_.blocks_stride];
+  }
   // Returns the tile of keys that begins at a position.
   const T* KeysOf(int64_t position) const {
-    return a_.keys + a_.blocks[position / a_.block_size] * a_.key_block_stride +
+    return a_.keys + BlockOf(position) * a_.key_block_stride +
            position % a_.block_size * a_.head_dim;
   }
   const T* ValuesOf(int64_t position) const {
-    return a_.values + a_.blocks[position / a_.block_size] * a_.value_block_stride +
+    return a_.values + BlockOf(position) * a_.value_block_stride +
            position % a_.block_size * a_.padded_head_dim;
+  }
+  // Returns the first position that row `row` sees.
+  int64_t OldestOf(int64_t row) const {
+    const int64_t position = a_.first_position + row / a_.heads_per_kv_head;
+    return a_.window > 0 ? std::max<int64_t>(0, position + 1 - a_.window) : 0;
   }
 
   // Computes the scores of keys [run + j, run + end), kTiles tiles at once; returns when fewer are
@@ -259,10 +266,13 @@ class Attender {
     // No row needs keys past the last of these rows' positions.
     const int64_t last_token = (row + kRows - 1) / a_.heads_per_kv_head;
     const int64_t n = std::min({kRun, end - run, a_.first_position + last_token + 1 - run});
-    if (n <= 0) return;
+    // Tiles before every row's window have probability 0. They must not be read either, because
+    // their blocks may belong to other sequences by now.
+    const int64_t skipped = std::max<int64_t>(0, OldestOf(row) - run) / kTile * kTile;
+    if (n <= skipped) return;
     float* acc = acc_ + row * a_.padded_head_dim;
     const int64_t whole_tiles = (n + kTile - 1) / kTile * kTile;
-    int64_t j = 0;
+    int64_t j = skipped;
     constexpr int kMost = kScoreSums / kRows;
     if constexpr (kMost >= 8) j = ScoreTiles<kRows, 8>(row, run, j, whole_tiles);
     if constexpr (kMost >= 4) j = ScoreTiles<kRows, 4>(row, run, j, whole_tiles);
@@ -270,13 +280,15 @@ class Attender {
     ScoreTiles<kRows, 1>(row, run, j, whole_tiles);
     for (int r = 0; r < kRows; ++r) {
       const int64_t position = a_.first_position + (row + r) / a_.heads_per_kv_head;
-      if (a_.softcap > 0.0f) CapScores(scores_ + r * kRun, whole_tiles, a_.softcap);
+      if (a_.softcap > 0.0f) {
+        CapScores(scores_ + r * kRun + skipped, whole_tiles - skipped, a_.softcap);
+      }
       const auto visible = shared::VisibleOf(position, run, n, a_.window);
       const float shrunk =
           shared::SoftmaxBlock(scores_ + r * kRun, whole_tiles, visible, running_[row + r]);
       if (shrunk != 1.0f) ScaleRow(acc + r * a_.padded_head_dim, a_.padded_head_dim, shrunk);
     }
-    for (j = 0; j < n;) {
+    for (j = skipped; j < n;) {
       const int64_t position = run + j;
       const int64_t within = position % a_.block_size;
       const int64_t count = std::min(n - j, a_.block_size - within);

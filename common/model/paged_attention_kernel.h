@@ -26,11 +26,14 @@ struct AttendArgs {
   int64_t key_block_stride = 0;
   int64_t value_block_stride = 0;
   int64_t block_size = 0;
+  // Blocks of tokens 0 .. first_position + num_tokens - 1; those that have left the first token's
+  // window are not read.
   const int32_t* blocks = nullptr;
+  int64_t blocks_stride = 1;  // entries from one block to the next
 
   float scale = 1.0f;
   float softcap = 0.0f;
-  int64_t window = 0;
+  int64_t window = 0;            // tokens that each token sees, itself included; 0: all
   const float* sinks = nullptr;  // of the group's heads, or null
 };
 

@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <exception>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -15,6 +16,11 @@ namespace tandem::model {
 namespace {
 
 using kernels::RoundUp;
+
+CacheGroups GroupsOf(const PagedKvCacheOptions& options) {
+  return GroupLayers(options.windows.empty() ? std::vector<int64_t>(options.num_layers, 0)
+                                             : options.windows);
+}
 
 void CopyRow(at::Tensor& blocks, int64_t from, int64_t to) {
   if (!blocks.is_cpu()) {
@@ -31,7 +37,8 @@ void CopyRow(at::Tensor& blocks, int64_t from, int64_t to) {
 int64_t PagedKvCache::BytesPerBlock(const PagedKvCacheOptions& options) {
   const CacheSpec layer{options.num_kv_heads, options.head_dim};
   const int64_t elements = CacheElementsPerToken(layer, /*on_gpu=*/!options.device.is_cpu());
-  return options.num_layers * options.block_size * elements * (options.dtype == at::kFloat ? 4 : 2);
+  return GroupsOf(options).layers_per_block * options.block_size * elements *
+         (options.dtype == at::kFloat ? 4 : 2);
 }
 
 absl::StatusOr<PagedKvCache> PagedKvCache::Create(const PagedKvCacheOptions& o) {
@@ -48,8 +55,13 @@ absl::StatusOr<PagedKvCache> PagedKvCache::Create(const PagedKvCacheOptions& o) 
     return absl::InvalidArgumentError(absl::StrCat(
         "KV cache: expected dtype float32 or bfloat16, found ", c10::toString(o.dtype)));
   }
+  if (!o.windows.empty() && static_cast<int64_t>(o.windows.size()) != o.num_layers) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "KV cache: expected the windows of ", o.num_layers, " layers, found ", o.windows.size()));
+  }
   PagedKvCache cache;
   cache.options_ = o;
+  cache.groups_ = GroupsOf(o);
   cache.padded_head_dim_ = RoundUp(o.head_dim, kKvTile);
   RETURN_IF_ERROR(cache.Allocate());
   return cache;
@@ -59,7 +71,7 @@ absl::Status PagedKvCache::Allocate() {
   const PagedKvCacheOptions& o = options_;
   const auto type = at::TensorOptions().dtype(o.dtype).device(o.device);
   try {
-    for (int64_t layer = 0; layer < o.num_layers; ++layer) {
+    for (int64_t i = 0; i < groups_.layers_per_block; ++i) {
       if (!o.device.is_cpu()) {
         for (auto* tensors : {&keys_, &values_}) {
           tensors->push_back(
@@ -89,9 +101,9 @@ absl::StatusOr<bool> PagedKvCache::TakeMemory() {
 }
 
 void PagedKvCache::CopyBlock(int64_t from, int64_t to) {
-  for (int64_t layer = 0; layer < options_.num_layers; ++layer) {
-    CopyRow(keys_[layer], from, to);
-    CopyRow(values_[layer], from, to);
+  for (int64_t i = 0; i < groups_.layers_per_block; ++i) {
+    CopyRow(keys_[i], from, to);
+    CopyRow(values_[i], from, to);
   }
 }
 

@@ -1,4 +1,5 @@
-// PagedKvCache: the keys and values of every layer, in blocks of a fixed number of tokens.
+// PagedKvCache: the keys and values of every layer, in blocks of a fixed number of tokens. Layers
+// with different windows use different blocks (cache_groups.h).
 //
 //   ASSIGN_OR_RETURN(PagedKvCache cache, PagedKvCache::Create({.num_layers = 24, ...}));
 //   PagedAttention attention(cache, sequences);   // writes and reads it
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/model/cache_groups.h"
 #include "common/model/layers/attention_spec.h"
 
 namespace tandem::model {
@@ -23,6 +25,8 @@ struct PagedKvCacheOptions {
   int64_t head_dim = 0;
   at::ScalarType dtype = at::kFloat;  // float32 or bfloat16, like the model's activations
   at::Device device = at::kCPU;       // like the model's activations
+  // Of each layer, in tokens (LayerWindows()); empty: every layer sees all tokens.
+  std::vector<int64_t> windows;
 };
 
 // Owns the storage; the block manager assigns blocks to sequences. Thread-compatible. On the CPU
@@ -33,25 +37,27 @@ class PagedKvCache {
   // INVALID_ARGUMENT for invalid sizes; RESOURCE_EXHAUSTED if the allocation fails.
   static absl::StatusOr<PagedKvCache> Create(const PagedKvCacheOptions& options);
 
-  // Bytes that one block takes in all layers.
+  // Bytes of one block, in all layers that share it.
   static int64_t BytesPerBlock(const PagedKvCacheOptions& options);
 
   const PagedKvCacheOptions& options() const { return options_; }
+  const CacheGroups& groups() const { return groups_; }
   int64_t padded_head_dim() const { return padded_head_dim_; }
 
+  // Layers of different groups may get one tensor: they use different blocks of it.
   // [num_blocks, num_kv_heads, block_size / kKvTile, head_dim, kKvTile]; on a GPU
   // [num_blocks + 1, num_kv_heads, block_size, head_dim]
   // On the CPU dimensions come before the tokens of a tile: a register holds one dimension of
   // several keys, so their scores need no sum over lanes.
-  const at::Tensor& keys(int64_t layer) const { return keys_[layer]; }
+  const at::Tensor& keys(int64_t layer) const { return keys_[groups_.layers[layer].index]; }
   // [num_blocks, num_kv_heads, block_size, padded_head_dim]; on a GPU like the keys
   // The padding fills whole registers, so that rows are read without tails.
-  const at::Tensor& values(int64_t layer) const { return values_[layer]; }
+  const at::Tensor& values(int64_t layer) const { return values_[groups_.layers[layer].index]; }
 
   // GPU only: the block for tokens that pad a batch.
   int32_t padding_block() const { return static_cast<int32_t>(options_.num_blocks); }
 
-  // Copies a block in every layer; on a GPU the copy is ordered on the current stream.
+  // Copies a block in all layers that share it; on a GPU, ordered on the current stream.
   void CopyBlock(int64_t from, int64_t to);
 
   // Returns the memory of all blocks to the system; their contents are lost. On the CPU blocks can
@@ -67,7 +73,9 @@ class PagedKvCache {
   absl::Status Allocate();
 
   PagedKvCacheOptions options_;
+  CacheGroups groups_;
   int64_t padded_head_dim_ = 0;
+  // One tensor for each layer's place in a block.
   std::vector<at::Tensor> keys_;
   std::vector<at::Tensor> values_;
 };

@@ -31,6 +31,9 @@ CASES = {
     "qwen2": ("qwen2", dict(SMALL, hidden_size=28, num_attention_heads=7, num_key_value_heads=1,
                             tie_word_embeddings=False, rope_theta=1000000.0)),
     "qwen2-tied": ("qwen2", dict(SMALL, tie_word_embeddings=True)),
+    # The second layer sees 8 tokens; most sequences are longer.
+    "qwen2-window": ("qwen2", dict(SMALL, tie_word_embeddings=False, use_sliding_window=True,
+                                   sliding_window=8, max_window_layers=1)),
     "qwen3": ("qwen3", dict(SMALL, head_dim=16, tie_word_embeddings=False)),
     "qwen3-tied": ("qwen3", dict(SMALL, head_dim=12, num_key_value_heads=1, tie_word_embeddings=True,
                                  attention_bias=True)),

@@ -36,8 +36,16 @@ absl::Status ConfigReader::Unsupported(const char* key, const std::string& suppo
 absl::StatusOr<int64_t> ConfigReader::Size(const char* key, int64_t most,
                                            std::optional<int64_t> absent) const {
   if (!Has(key) && absent.has_value()) return *absent;
-  if (!Has(key) || !At(key).is_number_integer() || At(key) < 1 || At(key) > most) {
-    return Invalid(key, absl::StrCat("an integer from 1 to ", most));
+  return Integer(key, 1, most);
+}
+
+absl::StatusOr<int64_t> ConfigReader::Count(const char* key, int64_t most, int64_t absent) const {
+  return Has(key) ? Integer(key, 0, most) : absent;
+}
+
+absl::StatusOr<int64_t> ConfigReader::Integer(const char* key, int64_t least, int64_t most) const {
+  if (!Has(key) || !At(key).is_number_integer() || At(key) < least || At(key) > most) {
+    return Invalid(key, absl::StrCat("an integer from ", least, " to ", most));
   }
   return At(key).get<int64_t>();
 }

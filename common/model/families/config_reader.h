@@ -32,6 +32,7 @@ class ConfigReader {
   const std::string& place() const { return place_; }
   // False also for null.
   bool Has(const char* key) const;
+  bool IsNull(const char* key) const { return object_.contains(key) && object_[key].is_null(); }
   // The value of a key that is present.
   const nlohmann::json& At(const char* key) const { return object_[key]; }
 
@@ -42,6 +43,8 @@ class ConfigReader {
   // `absent`.
   absl::StatusOr<int64_t> Size(const char* key, int64_t most,
                                std::optional<int64_t> absent = std::nullopt) const;
+  // The same from 0 on.
+  absl::StatusOr<int64_t> Count(const char* key, int64_t most, int64_t absent) const;
   absl::StatusOr<double> Positive(const char* key, double absent) const;
   absl::StatusOr<bool> Flag(const char* key, bool absent) const;
   absl::StatusOr<std::string> Text(const char* key, const std::string& absent) const;
@@ -50,6 +53,8 @@ class ConfigReader {
   absl::StatusOr<std::vector<int64_t>> TokenIds(const char* key) const;
 
  private:
+  absl::StatusOr<int64_t> Integer(const char* key, int64_t least, int64_t most) const;
+
   const nlohmann::json& object_;
   const std::string place_;
 };

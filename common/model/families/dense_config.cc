@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/status/status_macros.h"
@@ -10,6 +11,9 @@ namespace tandem::model {
 namespace {
 
 using nlohmann::json;
+
+// transformers' default: the layers before it see all tokens.
+constexpr int64_t kDefaultMaxWindowLayers = 28;
 
 // transformers 5 writes "rope_parameters" with the base inside; older versions "rope_theta" beside
 // an optional "rope_scaling".
@@ -48,21 +52,59 @@ absl::StatusOr<RopeSpec> ParseRope(const ConfigReader& config) {
   return rope;
 }
 
-// Every layer must attend to all earlier tokens.
-absl::Status RefuseSlidingWindow(const ConfigReader& config, int64_t num_layers) {
+// Returns the layers with a sliding window: those that "layer_types" names or, without that key,
+// those from "max_window_layers" on.
+absl::StatusOr<std::vector<int64_t>> SlidingLayers(const ConfigReader& config,
+                                                   const DenseDefaults& defaults,
+                                                   int64_t num_layers) {
+  std::vector<int64_t> sliding;
   if (config.Has("layer_types")) {
     const json& types = config.At("layer_types");
     if (!types.is_array()) return config.Invalid("layer_types", "a list of names");
-    for (const json& type : types) {
-      if (type != "full_attention") return config.Unsupported("layer_types", "full_attention");
+    for (size_t i = 0; i < types.size(); ++i) {
+      if (types[i] == "sliding_attention") {
+        sliding.push_back(static_cast<int64_t>(i));
+      } else if (types[i] != "full_attention") {
+        return config.Unsupported("layer_types", "full_attention, sliding_attention");
+      }
     }
-    return absl::OkStatus();
+    if (!sliding.empty() && static_cast<int64_t>(types.size()) != num_layers) {
+      return config.Invalid(
+          "layer_types", absl::StrCat("a list of \"num_hidden_layers\", ", num_layers, ", names"));
+    }
+    return sliding;
   }
   ASSIGN_OR_RETURN(const bool in_use, config.Flag("use_sliding_window", false));
-  if (!in_use || !config.Has("sliding_window")) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const double first_layer, config.Positive("max_window_layers", 28));
-  if (first_layer >= static_cast<double>(num_layers)) return absl::OkStatus();
-  return config.Unsupported("use_sliding_window", "false");
+  // Null means that there is none; without the key the family's default holds.
+  const bool has_window = config.Has("sliding_window") ||
+                          (defaults.sliding_window > 0 && !config.IsNull("sliding_window"));
+  if (!in_use || !has_window) return sliding;
+  ASSIGN_OR_RETURN(const int64_t first,
+                   config.Count("max_window_layers", kMaxLayers, kDefaultMaxWindowLayers));
+  for (int64_t i = first; i < num_layers; ++i) sliding.push_back(i);
+  return sliding;
+}
+
+absl::Status ParseWindows(const ConfigReader& config, const DenseDefaults& defaults,
+                          std::vector<LayerSpec>& layers) {
+  ASSIGN_OR_RETURN(const std::vector<int64_t> sliding,
+                   SlidingLayers(config, defaults, static_cast<int64_t>(layers.size())));
+  if (sliding.empty()) return absl::OkStatus();
+  if (defaults.sliding_window == 0) {
+    return config.Has("layer_types") ? config.Unsupported("layer_types", "full_attention")
+                                     : config.Unsupported("use_sliding_window", "false");
+  }
+  ASSIGN_OR_RETURN(const bool in_use, config.Flag("use_sliding_window", false));
+  if (!in_use) {
+    return config.Invalid("use_sliding_window", "true, as \"layer_types\" names sliding_attention");
+  }
+  if (config.IsNull("sliding_window")) {
+    return config.Invalid("sliding_window", "a number of tokens");
+  }
+  ASSIGN_OR_RETURN(const int64_t window,
+                   config.Size("sliding_window", kMaxPositions, defaults.sliding_window));
+  for (const int64_t i : sliding) layers[i].attention.window = window;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<AttentionSpec> ParseHeads(const ConfigReader& config, const DenseDefaults& defaults,
@@ -122,12 +164,12 @@ absl::StatusOr<ModelSpec> ParseDenseConfig(const ConfigReader& config,
                      "the model in float32, bfloat16 or float16"));
   }
   ASSIGN_OR_RETURN(spec.rope, ParseRope(config));
-  RETURN_IF_ERROR(RefuseSlidingWindow(config, num_layers));
+  spec.layers.assign(static_cast<size_t>(num_layers), layer);
+  RETURN_IF_ERROR(ParseWindows(config, defaults, spec.layers));
 
   ASSIGN_OR_RETURN(spec.eos_token_ids, config.TokenIds("eos_token_id"));
   ASSIGN_OR_RETURN(spec.bos_token_id, config.TokenId("bos_token_id"));
   ASSIGN_OR_RETURN(spec.pad_token_id, config.TokenId("pad_token_id"));
-  spec.layers.assign(static_cast<size_t>(num_layers), layer);
   return spec;
 }
 

@@ -15,10 +15,11 @@ namespace tandem::model {
 struct DenseDefaults {
   int64_t head_dim = 0;  // 0: hidden_size / num_attention_heads
   int64_t max_position_embeddings = 0;
+  int64_t sliding_window = 0;  // 0: no layer of the family has a window
 };
 
-// Returns the model; each of its layers is `layer` with the config's sizes. The family sets its
-// layers' other properties: biases, norms of q and k.
+// Returns the model; each of its layers is `layer` with the config's sizes and sliding windows. The
+// family sets its layers' other properties: biases, norms of q and k.
 absl::StatusOr<ModelSpec> ParseDenseConfig(const ConfigReader& config,
                                            const DenseDefaults& defaults, LayerSpec layer);
 

@@ -8,7 +8,8 @@ namespace {
 absl::StatusOr<ModelSpec> ParseQwen2(const ConfigReader& config) {
   LayerSpec layer;
   layer.attention.qkv_bias = true;  // the family has no key for it
-  return ParseDenseConfig(config, {.max_position_embeddings = 32768}, layer);
+  return ParseDenseConfig(config, {.max_position_embeddings = 32768, .sliding_window = 4096},
+                          layer);
 }
 
 }  // namespace

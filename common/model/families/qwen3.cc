@@ -11,7 +11,8 @@ absl::StatusOr<ModelSpec> ParseQwen3(const ConfigReader& config) {
   layer.attention.qk_norm = true;
   ASSIGN_OR_RETURN(layer.attention.qkv_bias, config.Flag("attention_bias", false));
   layer.attention.output_bias = layer.attention.qkv_bias;
-  return ParseDenseConfig(config, {.head_dim = 128, .max_position_embeddings = 32768}, layer);
+  return ParseDenseConfig(
+      config, {.head_dim = 128, .max_position_embeddings = 32768, .sliding_window = 4096}, layer);
 }
 
 }  // namespace

@@ -72,7 +72,7 @@ AttentionParameters DeclareAttention(const AttentionSpec& spec, int64_t hidden_s
 }
 
 CacheSpec CacheOf(const AttentionSpec& spec, TensorParallel parallel) {
-  return {PartOf(spec, parallel).kv_heads.size(), spec.head_dim};
+  return {PartOf(spec, parallel).kv_heads.size(), spec.head_dim, spec.window};
 }
 
 int64_t CacheElementsPerToken(const CacheSpec& cache, bool on_gpu) {

@@ -22,6 +22,7 @@ struct AttentionSpec {
   bool qkv_bias = false;
   bool output_bias = false;
   bool qk_norm = false;  // RMSNorm over head_dim on q and k, before rotation
+  int64_t window = 0;    // tokens that each token sees, itself included; 0: all before it
 
   int64_t q_size() const { return num_heads * head_dim; }
   int64_t kv_size() const { return num_kv_heads * head_dim; }
@@ -55,10 +56,11 @@ AttentionParameters DeclareAttention(const AttentionSpec& spec, int64_t hidden_s
                                      const std::string& prefix, TensorParallel parallel,
                                      ParameterDeclarations& declarations);
 
-// What a rank caches per token.
+// What a rank caches per token, and for how long.
 struct CacheSpec {
   int64_t num_kv_heads = 0;
   int64_t head_dim = 0;
+  int64_t window = 0;  // tokens that stay in use; 0: all of the sequence
 
   friend bool operator==(const CacheSpec&, const CacheSpec&) = default;
 };

@@ -63,6 +63,7 @@ at::Tensor TensorOps::Attend(const at::Tensor& qkv, int q_norm, int k_norm) {
   const HeadRotation rotation = RotationOf(q_norm, k_norm);
   AttentionParams params;
   params.scale = 1.0 / std::sqrt(static_cast<double>(attention_.spec.head_dim));
+  params.window = attention_.spec.window;
   const int64_t layer = attention_.layer;
   if (context_.recomputation == nullptr) {
     return attention_.attention.ForwardProjected(layer, qkv, rotation, params);

@@ -1,10 +1,32 @@
 #include "services/rollout/engine/cache_size.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "common/model/cache_groups.h"
 
 namespace tandem::rollout {
+namespace {
+
+// Returns the longest sequence that `num_blocks` blocks hold alone, of at most `most` tokens.
+int64_t LongestSequence(const EngineOptions& options, absl::Span<const int64_t> windows,
+                        int64_t num_blocks, int64_t most) {
+  const auto fits = [&](int64_t num_tokens) {
+    return model::MaxBlocksAtOnce(windows, num_tokens, options.scheduler.max_num_batched_tokens,
+                                  options.block_size) <= num_blocks;
+  };
+  if (fits(most)) return most;
+  int64_t low = 0;  // fits; `most` does not
+  while (most - low > 1) {
+    const int64_t middle = low + (most - low) / 2;
+    (fits(middle) ? low : most) = middle;
+  }
+  return low;
+}
+
+}  // namespace
 
 absl::StatusOr<CacheSize> SizeCache(const EngineOptions& options, const model::Transformer& model) {
   const model::ModelSpec& spec = model.spec();
@@ -24,7 +46,10 @@ absl::StatusOr<CacheSize> SizeCache(const EngineOptions& options, const model::T
   const model::TensorParallel parallel = model.table().tensor_parallel();
   const model::AttentionSpec& attention = spec.layers.front().attention;
   for (const model::LayerSpec& layer : spec.layers) {
-    if (model::CacheOf(layer.attention, {}) == model::CacheOf(attention, {})) continue;
+    if (layer.attention.num_kv_heads == attention.num_kv_heads &&
+        layer.attention.head_dim == attention.head_dim) {
+      continue;
+    }
     return absl::UnimplementedError("the model's layers have caches of different sizes");
   }
   const model::CacheSpec of_layer = model::CacheOf(attention, parallel);
@@ -34,22 +59,26 @@ absl::StatusOr<CacheSize> SizeCache(const EngineOptions& options, const model::T
                 .num_kv_heads = of_layer.num_kv_heads,
                 .head_dim = of_layer.head_dim,
                 .dtype = options.dtype,
-                .device = options.device};
+                .device = options.device,
+                .windows = model::LayerWindows(spec)};
   // The rank with the most heads decides.
   model::PagedKvCacheOptions largest = size.cache;
   largest.num_kv_heads = model::MostKvHeads(attention, parallel.size);
   const int64_t block_bytes = model::PagedKvCache::BytesPerBlock(largest);
-  const int64_t longest = (size.max_model_len + options.block_size - 1) / options.block_size;
+  const std::vector<int64_t> windows = model::GroupLayers(size.cache.windows).windows;
+  const auto groups = static_cast<int64_t>(windows.size());
+  const int64_t longest = model::MaxBlocksAtOnce(
+      windows, size.max_model_len, options.scheduler.max_num_batched_tokens, options.block_size);
   // More than every sequence at its longest is of no use.
   size.cache.num_blocks = std::min(options.kv_cache_bytes / block_bytes,
-                                   options.scheduler.max_num_seqs * (longest + 1));
-  if (size.cache.num_blocks < 2) {
+                                   options.scheduler.max_num_seqs * (longest + groups));
+  if (size.cache.num_blocks < 2 * groups) {
     return absl::InvalidArgumentError(absl::StrCat(
         "rollout.kv_cache_megabytes: a block of ", options.block_size, " tokens takes ",
-        block_bytes, " bytes, and the cache needs at least two blocks; found ",
+        block_bytes, " bytes, and the cache needs at least ", 2 * groups, " blocks; found ",
         options.kv_cache_bytes, " bytes"));
   }
-  size.max_model_len = std::min(size.max_model_len, size.cache.num_blocks * options.block_size);
+  size.max_model_len = LongestSequence(options, windows, size.cache.num_blocks, size.max_model_len);
   return size;
 }
 

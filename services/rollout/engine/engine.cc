@@ -50,7 +50,8 @@ Engine::Engine(const EngineOptions& options, const model::Transformer& model,
               .has_tokenizer = tokenizer != nullptr},
       weights_(model.table(), options.dtype, options.device),
       runner_(std::move(runner)),
-      blocks_(runner_->cache().options().num_blocks, options.block_size),
+      blocks_(runner_->cache().options().num_blocks, options.block_size,
+              runner_->cache().groups().windows),
       scheduler_(options.scheduler, blocks_) {
   UpdateInfo();
 }

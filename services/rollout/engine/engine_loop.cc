@@ -153,7 +153,8 @@ void Engine::Step() {
   }
 
   if (options_.ranks != nullptr) {
-    const absl::Status sent = options_.ranks->Step(items, plan.block_copies, options_.block_size);
+    const absl::Status sent =
+        options_.ranks->Step(items, plan.block_copies, LayoutOf(runner_->cache()));
     if (!sent.ok()) {
       LoseRanks(sent);
       return;

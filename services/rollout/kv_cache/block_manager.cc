@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -30,23 +31,51 @@ BlockHash ChainHash(const BlockHash& parent, absl::Span<const int32_t> tokens) {
   return Hash128(both, sizeof(both), 0);
 }
 
-BlockManager::BlockManager(int64_t num_blocks, int64_t block_size)
-    : block_size_(block_size), blocks_(num_blocks) {
+BlockManager::BlockManager(int64_t num_blocks, int64_t block_size, std::vector<int64_t> windows)
+    : block_size_(block_size), windows_(std::move(windows)), blocks_(num_blocks) {
   // Taken from the back: low ids first, whose memory is touched already.
   for (int64_t i = num_blocks - 1; i >= 0; --i) free_.push_back(static_cast<int32_t>(i));
 }
 
 PrefixMatch BlockManager::MatchPrefix(absl::Span<const int32_t> tokens, int64_t max_tokens) {
-  PrefixMatch match{{}, root_};
+  const int64_t groups = num_groups();
   const int64_t limit = std::min<int64_t>(max_tokens, static_cast<int64_t>(tokens.size()));
-  for (int64_t i = 0; i + block_size_ <= limit; i += block_size_) {
-    const BlockHash hash = ChainHash(match.hash, tokens.subspan(i, block_size_));
-    const auto found = published_.find(hash);
-    if (found == published_.end()) break;
-    match.blocks.push_back(found->second);
+  PrefixMatch match{{}, 0, root_};
+  std::vector<int32_t> table;  // of the positions looked at; kNoBlock if a block is not cached
+  // By group: since which position every block is cached.
+  std::vector<int64_t> cached_since(groups, 0);
+  BlockHash hash = root_;
+  bool may_grow = true;
+  for (int64_t i = 0; may_grow && (i + 1) * block_size_ <= limit; ++i) {
+    hash = ChainHash(hash, tokens.subspan(i * block_size_, block_size_));
+    const int64_t end = (i + 1) * block_size_;
+    bool suffices = true;
+    for (int64_t group = 0; group < groups; ++group) {
+      const auto found = published_.find(Key{hash, group});
+      table.push_back(found == published_.end() ? model::kNoBlock : found->second);
+      if (found == published_.end()) cached_since[group] = i + 1;
+      suffices = suffices && cached_since[group] <= FirstBlockInUse(group, end);
+      // Without a window the group needs this block for every longer prefix, too.
+      may_grow = may_grow && (windows_[group] > 0 || cached_since[group] == 0);
+    }
+    if (!suffices) continue;
+    match.num_tokens = end;
     match.hash = hash;
-    Take(found->second);
   }
+  const int64_t positions = match.num_tokens / block_size_;
+  table.resize(positions * groups);
+  for (int64_t group = 0; group < groups; ++group) {
+    const int64_t first = FirstBlockInUse(group, match.num_tokens);
+    for (int64_t i = 0; i < positions; ++i) {
+      int32_t& block = table[i * groups + group];
+      if (i < first) {
+        block = model::kNoBlock;
+      } else {
+        Take(block);
+      }
+    }
+  }
+  match.blocks = std::move(table);
   return match;
 }
 
@@ -58,7 +87,7 @@ std::optional<int32_t> BlockManager::Allocate() {
   } else if (!reusable_.empty()) {
     id = reusable_.front();
     reusable_.pop_front();
-    published_.erase(blocks_[id].hash);
+    published_.erase(blocks_[id].key);
     blocks_[id].published = false;
   } else {
     return std::nullopt;
@@ -83,11 +112,12 @@ void BlockManager::Release(int32_t id) {
   }
 }
 
-void BlockManager::Publish(int32_t id, const BlockHash& hash) {
+void BlockManager::Publish(int32_t id, const BlockHash& hash, int64_t group) {
   Block& block = blocks_[id];
-  if (block.published || !published_.try_emplace(hash, id).second) return;
+  const Key key{hash, group};
+  if (block.published || !published_.try_emplace(key, id).second) return;
   block.published = true;
-  block.hash = hash;
+  block.key = key;
 }
 
 }  // namespace tandem::rollout

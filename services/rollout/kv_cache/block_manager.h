@@ -19,6 +19,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "common/model/cache_groups.h"
 
 namespace tandem::rollout {
 
@@ -31,32 +32,49 @@ BlockHash RootHash(absl::string_view model, int64_t policy_version, absl::string
 
 BlockHash ChainHash(const BlockHash& parent, absl::Span<const int32_t> tokens);
 
-// The cached full blocks of a prompt.
+// The cached beginning of a prompt.
 struct PrefixMatch {
-  std::vector<int32_t> blocks;
-  BlockHash hash;  // of the last one, or the root
+  std::vector<int32_t> blocks;  // a block table (cache_groups.h)
+  int64_t num_tokens = 0;       // whole blocks
+  BlockHash hash;               // of the last block position, or the root
 };
 
 // A block without references is free. A free published block keeps its contents until it is
-// evicted, least recently used first. Owned by the engine thread.
+// evicted, least recently used first.
+//
+// Every block can serve any cache group (cache_groups.h). A group's block is known by the group and
+// its hash. A group with a window needs the blocks that the window covers, the others all blocks.
+// Owned by the engine thread.
 class BlockManager {
  public:
-  BlockManager(int64_t num_blocks, int64_t block_size);
+  // `windows`: of the cache groups; {0}: one group that sees all tokens.
+  BlockManager(int64_t num_blocks, int64_t block_size, std::vector<int64_t> windows = {0});
 
   int64_t num_blocks() const { return static_cast<int64_t>(blocks_.size()); }
   int64_t block_size() const { return block_size_; }
+  int64_t num_groups() const { return static_cast<int64_t>(windows_.size()); }
   // Blocks that Allocate() can return, including evictable cached blocks.
   int64_t num_free() const { return static_cast<int64_t>(free_.size() + reusable_.size()); }
+  // Block positions of a table for `num_tokens` tokens.
   int64_t BlocksFor(int64_t num_tokens) const {
     return (num_tokens + block_size_ - 1) / block_size_;
+  }
+  // The maximum number of blocks that a sequence holds at once, as model::MaxBlocksAtOnce().
+  int64_t MaxBlocksAtOnce(int64_t num_tokens, int64_t step_tokens) const {
+    return model::MaxBlocksAtOnce(windows_, num_tokens, step_tokens, block_size_);
+  }
+  // The first block position of the group that tokens from `position` on see.
+  int64_t FirstBlockInUse(int64_t group, int64_t position) const {
+    return model::FirstBlockInUse(windows_[group], position, block_size_);
   }
 
   // Sets the root hash for later publications and prefix lookups.
   void SetRoot(const BlockHash& root) { root_ = root; }
   const BlockHash& root() const { return root_; }
 
-  // Returns the cached full blocks that hold the beginning of `tokens`, at most `max_tokens` of
-  // them; each is retained for the caller.
+  // Returns the longest beginning of `tokens`, in whole blocks and of at most `max_tokens`, after
+  // which the next token finds cached what each group's window shows it. Blocks that have left a
+  // window are kNoBlock in the table; the others are retained for the caller.
   PrefixMatch MatchPrefix(absl::Span<const int32_t> tokens, int64_t max_tokens);
 
   // Returns a block of undefined contents with one reference, or nullopt if all are referenced.
@@ -66,26 +84,28 @@ class BlockManager {
   void Release(int32_t block);
   bool IsShared(int32_t block) const { return blocks_[block].references > 1; }
 
-  // Publishes a full, computed block, which must not be written again. If another block already has
-  // the same hash, this one stays private.
-  void Publish(int32_t block, const BlockHash& hash);
+  // Publishes a full, computed block of a group, which must not be written again. If another block
+  // of the group already has the same hash, this one stays private.
+  void Publish(int32_t block, const BlockHash& hash, int64_t group = 0);
 
  private:
+  using Key = std::pair<BlockHash, int64_t>;  // the hash and the group
   struct Block {
     int32_t references = 0;
     bool published = false;
-    BlockHash hash;
+    Key key;
     std::list<int32_t>::iterator reusable;  // valid if published and unreferenced
   };
 
   void Take(int32_t block);
 
   const int64_t block_size_;
+  const std::vector<int64_t> windows_;
   BlockHash root_;
   std::vector<Block> blocks_;
   std::vector<int32_t> free_;    // without contents
   std::list<int32_t> reusable_;  // published, unreferenced; least recently used first
-  absl::flat_hash_map<BlockHash, int32_t> published_;
+  absl::flat_hash_map<Key, int32_t> published_;
 };
 
 }  // namespace tandem::rollout

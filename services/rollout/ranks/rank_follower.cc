@@ -102,8 +102,7 @@ absl::Status RankFollower::Execute(const v1::RankOrder& order) {
 }
 
 absl::Status RankFollower::RunStep(const v1::StepOrder& order) {
-  const model::PagedKvCacheOptions& cache = runner_->cache().options();
-  RETURN_IF_ERROR(mirror_.Read(order, cache.block_size, cache.num_blocks));
+  RETURN_IF_ERROR(mirror_.Read(order, LayoutOf(runner_->cache())));
   const model::ParameterProvider* const live = weights_.live_parameters();
   if (live == nullptr)
     return absl::InternalError("rank 0 ordered a step, but no weights are live on this rank");

@@ -45,9 +45,9 @@ absl::Status RankLeader::SendHeartbeat() {
 
 absl::Status RankLeader::Step(absl::Span<const RunItem> items,
                               absl::Span<const std::pair<int32_t, int32_t>> block_copies,
-                              int64_t block_size) {
+                              const CacheLayout& cache) {
   v1::RankOrder order;
-  WriteStep(items, block_copies, block_size, *order.mutable_step());
+  WriteStep(items, block_copies, cache, *order.mutable_step());
   return Send(order);
 }
 

@@ -1,6 +1,6 @@
 // RankLeader: through it rank 0's engine makes the replica's other ranks mirror its work.
 //
-//   RETURN_IF_ERROR(leader.Step(items, copies, block_size));  // then run it here too
+//   RETURN_IF_ERROR(leader.Step(items, copies, LayoutOf(cache)));  // then run it here too
 //   ASSIGN_OR_RETURN(const absl::Status can, leader.Swap(version));
 //   if (can.ok()) ... every rank has swapped, this one does too
 //   if (absl::Now() >= leader.next_heartbeat()) RETURN_IF_ERROR(leader.SendHeartbeat());
@@ -22,6 +22,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "services/rollout/ranks/rank_group.h"
+#include "services/rollout/ranks/step_order.h"
 #include "services/rollout/runner/model_runner.h"
 
 namespace tandem::rollout {
@@ -37,7 +38,8 @@ class RankLeader {
   int size() const { return ranks_->size(); }
 
   absl::Status Step(absl::Span<const RunItem> items,
-                    absl::Span<const std::pair<int32_t, int32_t>> block_copies, int64_t block_size);
+                    absl::Span<const std::pair<int32_t, int32_t>> block_copies,
+                    const CacheLayout& cache);
 
   // Swaps if every rank can. The inner status is OK, or the first rank that cannot, and why; the
   // outer one is an error of the ranks.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "common/model/cache_groups.h"
 
 namespace tandem::rollout {
 namespace {
@@ -12,10 +13,39 @@ absl::Status Wrong(int sequence, const char* what) {
                                           "; run the same release on all ranks"));
 }
 
+int64_t TableSize(int64_t num_tokens, const CacheLayout& cache) {
+  return (num_tokens + cache.block_size - 1) / cache.block_size *
+         static_cast<int64_t>(cache.windows.size());
+}
+
+bool IsBlock(int32_t block, const CacheLayout& cache) {
+  return block >= 0 && block < cache.num_blocks;
+}
+
+// Whether the table has a block wherever the step reads or writes.
+bool HoldsTokens(const v1::SequenceStep& step, const CacheLayout& cache) {
+  const auto groups = static_cast<int64_t>(cache.windows.size());
+  if (step.blocks_size() < TableSize(step.num_computed() + step.num_tokens(), cache) ||
+      step.blocks_size() % groups != 0) {
+    return false;
+  }
+  for (int i = 0; i < step.blocks_size(); ++i) {
+    if (IsBlock(step.blocks(i), cache)) continue;
+    const int64_t first =
+        model::FirstBlockInUse(cache.windows[i % groups], step.num_computed(), cache.block_size);
+    if (step.blocks(i) != model::kNoBlock || i / groups >= first) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
+CacheLayout LayoutOf(const model::PagedKvCache& cache) {
+  return {cache.options().num_blocks, cache.options().block_size, cache.groups().windows};
+}
+
 void WriteStep(absl::Span<const RunItem> items,
-               absl::Span<const std::pair<int32_t, int32_t>> block_copies, int64_t block_size,
+               absl::Span<const std::pair<int32_t, int32_t>> block_copies, const CacheLayout& cache,
                v1::StepOrder& order) {
   for (const RunItem& item : items) {
     const Sequence& sequence = *item.sequence;
@@ -26,8 +56,8 @@ void WriteStep(absl::Span<const RunItem> items,
     const int64_t given = std::min(end + (item.scores ? 1 : 0), sequence.num_tokens());
     step.mutable_token_ids()->Add(sequence.tokens.begin() + sequence.num_computed,
                                   sequence.tokens.begin() + given);
-    const int64_t blocks = (end + block_size - 1) / block_size;
-    step.mutable_blocks()->Add(sequence.blocks.begin(), sequence.blocks.begin() + blocks);
+    step.mutable_blocks()->Add(sequence.blocks.begin(),
+                               sequence.blocks.begin() + TableSize(end, cache));
     step.set_samples(item.samples);
     step.set_scores(item.scores);
     if (item.scores) step.set_score_temperature(item.score_temperature);
@@ -38,23 +68,18 @@ void WriteStep(absl::Span<const RunItem> items,
   }
 }
 
-absl::Status StepMirror::Read(const v1::StepOrder& order, int64_t block_size, int64_t num_blocks) {
-  const auto is_block = [num_blocks](int32_t block) { return block >= 0 && block < num_blocks; };
+absl::Status StepMirror::Read(const v1::StepOrder& order, const CacheLayout& cache) {
   items_.clear();
   block_copies_.clear();
   sequences_.resize(std::max<size_t>(sequences_.size(), order.sequences_size()));
   for (int i = 0; i < order.sequences_size(); ++i) {
     const v1::SequenceStep& step = order.sequences(i);
     const int64_t given = step.token_ids_size();
-    const int64_t end = step.num_computed() + step.num_tokens();
     if (step.num_computed() < 0 || step.num_tokens() < 1 || given < step.num_tokens() ||
         given > step.num_tokens() + 1) {
       return Wrong(i, "its token counts do not add up");
     }
-    if (step.blocks_size() * block_size < end ||
-        !std::all_of(step.blocks().begin(), step.blocks().end(), is_block)) {
-      return Wrong(i, "its blocks cannot hold its tokens");
-    }
+    if (!HoldsTokens(step, cache)) return Wrong(i, "its blocks cannot hold its tokens");
     Sequence& sequence = sequences_[i];
     sequence.num_computed = step.num_computed();
     // The order holds only what the step reads; earlier tokens are arbitrary.
@@ -69,7 +94,7 @@ absl::Status StepMirror::Read(const v1::StepOrder& order, int64_t block_size, in
     items_.push_back(item);
   }
   for (int i = 0; i + 1 < order.block_copies_size(); i += 2) {
-    if (!is_block(order.block_copies(i)) || !is_block(order.block_copies(i + 1))) {
+    if (!IsBlock(order.block_copies(i), cache) || !IsBlock(order.block_copies(i + 1), cache)) {
       return absl::InternalError("step order: it copies a block that does not exist");
     }
     block_copies_.emplace_back(order.block_copies(i), order.block_copies(i + 1));

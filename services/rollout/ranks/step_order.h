@@ -14,16 +14,27 @@
 
 namespace tandem::rollout {
 
-// Writes what the runner must compute to `order`. `block_size`: tokens per cache block.
+// The ranks' KV caches, which have the same blocks.
+struct CacheLayout {
+  int64_t num_blocks = 0;
+  int64_t block_size = 0;             // tokens per block
+  absl::Span<const int64_t> windows;  // of the cache groups (common/model/cache_groups.h)
+};
+
+// `cache` must outlive the result.
+CacheLayout LayoutOf(const model::PagedKvCache& cache);
+
+// Writes what the runner must compute to `order`.
 void WriteStep(absl::Span<const RunItem> items,
-               absl::Span<const std::pair<int32_t, int32_t>> block_copies, int64_t block_size,
+               absl::Span<const std::pair<int32_t, int32_t>> block_copies, const CacheLayout& cache,
                v1::StepOrder& order);
 
 // A step as read on another rank: WriteStep()'s arguments, as far as the runner needs them.
 class StepMirror {
  public:
-  // INTERNAL if the order is inconsistent, or refers to blocks beyond `num_blocks`.
-  absl::Status Read(const v1::StepOrder& order, int64_t block_size, int64_t num_blocks);
+  // INTERNAL if the order is inconsistent, refers to blocks that the cache does not have, or lacks
+  // one that the step reads.
+  absl::Status Read(const v1::StepOrder& order, const CacheLayout& cache);
 
   absl::Span<const RunItem> items() const { return items_; }
   absl::Span<const std::pair<int32_t, int32_t>> block_copies() const { return block_copies_; }

@@ -110,15 +110,15 @@ Scheduler::Admission Scheduler::AdmitOne(Sequence* sequence, StepPlan& plan) {
   }
   const int64_t slots = NumSlots();
 
-  PrefixMatch match{{}, blocks_.root()};
+  PrefixMatch match{{}, 0, blocks_.root()};
   if (sequence->may_use_cache) {
     // One token at least is computed, for its logits.
     match = blocks_.MatchPrefix(sequence->tokens, sequence->num_tokens() - 1);
   }
   sequence->blocks = std::move(match.blocks);
   sequence->hash = match.hash;
-  sequence->num_hashed_blocks = static_cast<int64_t>(sequence->blocks.size());
-  sequence->num_computed = sequence->num_hashed_blocks * blocks_.block_size();
+  sequence->num_computed = match.num_tokens;
+  sequence->num_hashed_blocks = match.num_tokens / blocks_.block_size();
 
   const std::optional<BlockHash> next = NextBlockHash(*sequence);
   if (sequence->may_use_cache && next.has_value() && being_filled_.contains(*next)) {
@@ -126,9 +126,11 @@ Scheduler::Admission Scheduler::AdmitOne(Sequence* sequence, StepPlan& plan) {
     return Admission::kPassedOver;
   }
   // Room to grow for those that run, lest they preempt each other at once.
-  const int64_t reserve = std::min(slots, blocks_.num_blocks() / 32);
+  const int64_t reserve = std::min(slots * blocks_.num_groups(), blocks_.num_blocks() / 32);
+  const auto held = std::count_if(sequence->blocks.begin(), sequence->blocks.end(),
+                                  [](int32_t block) { return block != model::kNoBlock; });
   const int64_t needed =
-      blocks_.BlocksFor(sequence->num_tokens()) - static_cast<int64_t>(sequence->blocks.size());
+      blocks_.MaxBlocksAtOnce(sequence->num_tokens(), options_.max_num_batched_tokens) - held;
   if (blocks_.num_free() < needed + reserve && !running_.empty()) {
     ReleaseBlocks(sequence);
     return Admission::kNoRoom;
@@ -154,18 +156,20 @@ bool Scheduler::PlanOne(Sequence* sequence, int64_t limit, StepPlan& plan) {
 
 bool Scheduler::Reserve(Sequence* sequence, int64_t num_tokens, StepPlan& plan) {
   const int64_t block_size = blocks_.block_size();
-  const int64_t needed = blocks_.BlocksFor(sequence->num_computed + num_tokens);
-  // A fork shares its partly filled block; the first to write it copies it.
+  const int64_t groups = blocks_.num_groups();
+  const int64_t needed = blocks_.BlocksFor(sequence->num_computed + num_tokens) * groups;
+  // A fork shares its partly filled blocks; the first to write one copies it.
   if (sequence->num_computed % block_size != 0) {
-    const size_t last = sequence->num_computed / block_size;
-    const int32_t shared = sequence->blocks[last];
-    if (blocks_.IsShared(shared)) {
+    const int64_t first = sequence->num_computed / block_size * groups;
+    for (int64_t i = first; i < first + groups; ++i) {
+      const int32_t shared = sequence->blocks[i];
+      if (!blocks_.IsShared(shared)) continue;
       const std::optional<int32_t> own = AllocateFor(sequence, plan);
       if (!own.has_value()) return false;
       // Those that shared it may have been preempted for it.
       plan.block_copies.emplace_back(shared, *own);
       blocks_.Release(shared);
-      sequence->blocks[last] = *own;
+      sequence->blocks[i] = *own;
     }
   }
   while (static_cast<int64_t>(sequence->blocks.size()) < needed) {
@@ -257,7 +261,24 @@ void Scheduler::Complete(const StepPlan& plan) {
       const int64_t i = sequence.num_hashed_blocks++;
       sequence.hash = ChainHash(
           sequence.hash, absl::MakeConstSpan(sequence.tokens).subspan(i * block_size, block_size));
-      blocks_.Publish(sequence.blocks[i], sequence.hash);
+      for (int64_t group = 0; group < blocks_.num_groups(); ++group) {
+        blocks_.Publish(sequence.blocks[i * blocks_.num_groups() + group], sequence.hash, group);
+      }
+    }
+    ReleaseUnseenBlocks(sequence);
+  }
+}
+
+void Scheduler::ReleaseUnseenBlocks(Sequence& sequence) {
+  const int64_t groups = blocks_.num_groups();
+  for (int64_t group = 0; group < groups; ++group) {
+    const int64_t first = blocks_.FirstBlockInUse(group, sequence.num_computed);
+    // Those before were released by earlier steps.
+    for (int64_t i = first - 1; i >= 0; --i) {
+      int32_t& block = sequence.blocks[i * groups + group];
+      if (block == model::kNoBlock) break;
+      blocks_.Release(block);
+      block = model::kNoBlock;
     }
   }
 }
@@ -270,7 +291,9 @@ void Scheduler::Fork(const Sequence& of, Sequence* copy) {
     return;
   }
   copy->blocks = of.blocks;
-  for (const int32_t block : copy->blocks) blocks_.Retain(block);
+  for (const int32_t block : copy->blocks) {
+    if (block != model::kNoBlock) blocks_.Retain(block);
+  }
   copy->num_computed = of.num_computed;
   copy->num_cached = of.num_cached;
   copy->num_hashed_blocks = of.num_hashed_blocks;
@@ -302,7 +325,7 @@ int64_t Scheduler::RecomputeAll() {
 void Scheduler::ReleaseBlocks(Sequence* sequence) {
   // The end of a prefix is of less use to others than its beginning, and goes first.
   for (auto block = sequence->blocks.rbegin(); block != sequence->blocks.rend(); ++block) {
-    blocks_.Release(*block);
+    if (*block != model::kNoBlock) blocks_.Release(*block);
   }
   sequence->blocks.clear();
   sequence->num_computed = 0;

@@ -70,8 +70,8 @@ class Scheduler {
   // Returns an empty plan if nothing can run. Valid until the next call.
   const StepPlan& Plan();
 
-  // Call after the step ran: counts its tokens and publishes the blocks that it filled. Call before
-  // appending tokens or removing sequences.
+  // Call after the step ran: counts its tokens, publishes the blocks that it filled, and releases
+  // those that have left their window. Call before appending tokens or removing sequences.
   void Complete(const StepPlan& plan);
 
   // `copy`, an equal sequence without blocks, shares the blocks of `of` and runs; or waits if its
@@ -134,6 +134,8 @@ class Scheduler {
   std::optional<int32_t> AllocateFor(const Sequence* sequence, StepPlan& plan);
   void Preempt(Sequence* sequence, StepPlan& plan);
   void ReleaseBlocks(Sequence* sequence);
+  // Releases the blocks that no later token of the sequence sees.
+  void ReleaseUnseenBlocks(Sequence& sequence);
   std::optional<BlockHash> NextBlockHash(const Sequence& sequence) const;
   int64_t NumSlots() const;
 

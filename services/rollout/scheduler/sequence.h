@@ -30,10 +30,12 @@ struct Sequence {
   bool may_publish = true;
 
   // Written by the scheduler.
-  int64_t num_computed = 0;       // leading tokens whose keys and values are in the cache
-  int64_t num_cached = 0;         // prompt tokens found in the cache at first admission
-  std::vector<int32_t> blocks;    // of tokens 0 .. num_computed - 1, and of those being computed
-  int64_t num_hashed_blocks = 0;  // leading blocks that `hash` covers
+  int64_t num_computed = 0;  // leading tokens whose keys and values are in the cache
+  int64_t num_cached = 0;    // prompt tokens found in the cache at first admission
+  // The block table (common/model/cache_groups.h) of tokens 0 .. num_computed - 1, and of those
+  // being computed.
+  std::vector<int32_t> blocks;
+  int64_t num_hashed_blocks = 0;  // leading block positions that `hash` covers
   BlockHash hash;
 
   int64_t num_tokens() const { return static_cast<int64_t>(tokens.size()); }

@@ -179,6 +179,16 @@ TEST_F(CudaAttention, HonoursSoftcapWindowAndSinks) {
   }
 }
 
+TEST_F(CudaAttention, RefusesLayersWithASlidingWindow) {
+  ASSERT_OK_AND_ASSIGN(const PagedKvCache cache, PagedKvCache::Create({.num_layers = 2,
+                                                                       .num_blocks = 4,
+                                                                       .num_kv_heads = 2,
+                                                                       .head_dim = 64,
+                                                                       .device = kGpu,
+                                                                       .windows = {0, 16}}));
+  EXPECT_EQ(CreateCudaAttention(cache, 8).status().code(), absl::StatusCode::kUnimplemented);
+}
+
 TEST_F(CudaAttention, PlansOfOneSizeHaveOneAddress) {
   Make({14, 2, 64}, at::kBFloat16);
   Step({{0, 2000}, {1, 3}});

@@ -14,6 +14,7 @@
 #include <numeric>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/model/arena.h"
@@ -39,6 +40,7 @@ struct ExactShape {
   bool qkv_bias = false;
   bool qk_norm = false;
   bool tied = false;
+  int64_t window = 0;  // of the last layer
 
   ModelSpec Spec() const {
     ModelSpec spec;
@@ -58,6 +60,7 @@ struct ExactShape {
     layer.feed_forward.bias = qkv_bias && tied;
     layer.attention.qk_norm = qk_norm;
     spec.layers.assign(2, layer);
+    spec.layers.back().attention.window = window;
     return spec;
   }
 };
@@ -75,6 +78,16 @@ inline const std::vector<ExactShape>& ExactShapes() {
   return shapes;
 }
 
+// Windows within a block of keys, and over several. The paged attention of a GPU has none.
+inline const std::vector<ExactShape>& WindowedShapes() {
+  static const std::vector<ExactShape> shapes = {
+      {"heads4_kv2_dim32_window1", 4, 2, 32, 48, 80, 131, false, false, false, 1},
+      {"heads7_kv1_dim64_window20", 7, 1, 64, 56, 72, 515, true, false, false, 20},
+      {"heads6_kv2_dim80_window150", 6, 2, 80, 72, 56, 131, false, true, false, 150},
+  };
+  return shapes;
+}
+
 // Its products add up several parts of k on a GPU.
 inline constexpr ExactShape kWideShape = {"intermediate1100", 4, 2, 32, 48, 1100, 131};
 
@@ -88,9 +101,9 @@ struct ExactCase {
   int64_t longest = 300;  // tokens of a sequence
 };
 
-inline std::vector<ExactCase> ExactCases() {
+inline std::vector<ExactCase> ExactCases(const std::vector<ExactShape>& shapes = ExactShapes()) {
   std::vector<ExactCase> cases;
-  for (const ExactShape& shape : ExactShapes()) {
+  for (const ExactShape& shape : shapes) {
     for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
       for (const int threads : {1, 2}) cases.push_back({shape, dtype, threads});
     }
@@ -186,7 +199,8 @@ class ExactNumerics {
 
   // The same through a paged cache in random steps: chunks of prompts and single tokens of some of
   // the sequences, in blocks that lie anywhere. From time to time a sequence loses its cache and
-  // begins again, or takes over the whole blocks of another with which it shares a prefix.
+  // begins again, or takes over the whole blocks of another with which it shares a prefix. Blocks
+  // that have left a window are spoiled.
   std::vector<TokenResults> Paged(const std::vector<Tokens>& sequences, int64_t block_size) {
     const at::NoGradGuard no_grad;
     const bool packed_weights = Draw(0, 1) == 1;
@@ -199,15 +213,16 @@ class ExactNumerics {
       EXPECT_OK(made.status());
       on_device = *std::move(made);
     }
+    const int64_t groups = cache.groups().num_groups();
     struct State {
-      std::vector<int32_t> blocks;
+      std::vector<int32_t> blocks;  // a block table
       int64_t computed = 0;
       std::vector<at::Tensor> rows;  // hidden, of the tokens so far
     };
     std::vector<State> states(sequences.size());
     size_t next_block = 0;
     const auto take_blocks = [&](State& state, int64_t count) {
-      while (static_cast<int64_t>(state.blocks.size()) < count) {
+      while (static_cast<int64_t>(state.blocks.size()) < count * groups) {
         state.blocks.push_back(free_blocks_[next_block++]);
       }
     };
@@ -224,7 +239,7 @@ class ExactNumerics {
           state = State();
           ++restarts;
         }
-        if (state.computed == 0) ShareBlocks(sequences, i, block_size, states);
+        if (state.computed == 0) ShareBlocks(cache, sequences, i, states);
         const int64_t most = static_cast<int64_t>(sequences[i].size()) - state.computed;
         const int64_t count = Draw(0, 2) == 0 ? 1 : std::min(most, Draw(1, 90));
         take_blocks(state, (state.computed + count + block_size - 1) / block_size);
@@ -258,6 +273,7 @@ class ExactNumerics {
         State& state = states[members[m]];
         state.rows.push_back(hidden.narrow(0, batch[m].first_token, batch[m].num_tokens));
         state.computed += batch[m].num_tokens;
+        SpoilUnseenBlocks(cache, state, states);
       }
     }
     std::vector<TokenResults> results;
@@ -319,9 +335,11 @@ class ExactNumerics {
 
   // Filled with what must not be read.
   PagedKvCache MakeCache(const std::vector<Tokens>& sequences, int64_t block_size) {
+    const std::vector<int64_t> windows = LayerWindows(model_.spec());
     int64_t num_blocks = 0;
     for (const Tokens& tokens : sequences) {
-      num_blocks += 4 * (static_cast<int64_t>(tokens.size()) / block_size + 1);
+      num_blocks += 4 * GroupLayers(windows).num_groups() *
+                    (static_cast<int64_t>(tokens.size()) / block_size + 1);
     }
     free_blocks_.resize(num_blocks);
     std::iota(free_blocks_.begin(), free_blocks_.end(), 0);
@@ -333,7 +351,8 @@ class ExactNumerics {
                               .num_kv_heads = model_.spec().layers.front().attention.num_kv_heads,
                               .head_dim = model_.spec().layers.front().attention.head_dim,
                               .dtype = dtype_,
-                              .device = device_});
+                              .device = device_,
+                              .windows = windows});
     EXPECT_OK(cache.status());
     for (int64_t layer = 0; layer < model_.spec().num_layers(); ++layer) {
       for (const at::Tensor& t : {cache->keys(layer), cache->values(layer)}) {
@@ -346,8 +365,10 @@ class ExactNumerics {
   // A prefix hit: the whole blocks that another sequence has computed of the same tokens. The last
   // token is always computed anew.
   template <typename State>
-  void ShareBlocks(const std::vector<Tokens>& sequences, size_t i, int64_t block_size,
+  void ShareBlocks(const PagedKvCache& cache, const std::vector<Tokens>& sequences, size_t i,
                    std::vector<State>& states) {
+    const int64_t block_size = cache.options().block_size;
+    const int64_t groups = cache.groups().num_groups();
     for (size_t other = 0; other < sequences.size(); ++other) {
       if (other == i || states[other].computed == 0) continue;
       const auto mismatch = std::mismatch(sequences[i].begin(), sequences[i].end(),
@@ -355,12 +376,43 @@ class ExactNumerics {
       const int64_t same = std::min<int64_t>(mismatch.first - sequences[i].begin(),
                                              static_cast<int64_t>(sequences[i].size()) - 1);
       const int64_t blocks = std::min(same, states[other].computed) / block_size;
-      if (blocks == 0) continue;
+      const auto begin = states[other].blocks.begin();
+      bool is_whole = blocks > 0;
+      for (int64_t entry = 0; entry < blocks * groups; ++entry) {
+        const int64_t first = FirstBlockInUse(cache.groups().windows[entry % groups],
+                                              blocks * block_size, block_size);
+        is_whole = is_whole && (entry / groups < first || begin[entry] != kNoBlock);
+      }
+      if (!is_whole) continue;
       State& state = states[i];
-      state.blocks.assign(states[other].blocks.begin(), states[other].blocks.begin() + blocks);
+      state.blocks.assign(begin, begin + blocks * groups);
       state.computed = blocks * block_size;
       state.rows = {at::cat(states[other].rows).narrow(0, 0, state.computed)};
       return;
+    }
+  }
+
+  // Takes the blocks that no later token sees out of the state's table. Those in no other table are
+  // filled with what must not be read.
+  template <typename State>
+  static void SpoilUnseenBlocks(const PagedKvCache& cache, State& state,
+                                const std::vector<State>& states) {
+    const CacheGroups& groups = cache.groups();
+    for (size_t entry = 0; entry < state.blocks.size(); ++entry) {
+      const auto group = static_cast<int64_t>(entry) % groups.num_groups();
+      const int64_t first =
+          FirstBlockInUse(groups.windows[group], state.computed, cache.options().block_size);
+      if (static_cast<int64_t>(entry) / groups.num_groups() >= first) continue;
+      const int32_t block = std::exchange(state.blocks[entry], kNoBlock);
+      const bool is_shared = std::any_of(states.begin(), states.end(), [&](const State& other) {
+        return std::find(other.blocks.begin(), other.blocks.end(), block) != other.blocks.end();
+      });
+      if (block == kNoBlock || is_shared) continue;
+      for (size_t layer = 0; layer < groups.layers.size(); ++layer) {
+        if (groups.layers[layer].group != group) continue;
+        cache.keys(layer)[block].fill_(std::numeric_limits<float>::quiet_NaN());
+        cache.values(layer)[block].fill_(std::numeric_limits<float>::quiet_NaN());
+      }
     }
   }
 

@@ -23,6 +23,8 @@ TEST_P(ExactNumericsLongTest, EveryWayThroughTheModelHasTheSameBits) {
 
 INSTANTIATE_TEST_SUITE_P(Shapes, ExactNumericsLongTest, ::testing::ValuesIn(ExactCases()),
                          ExactCaseName);
+INSTANTIATE_TEST_SUITE_P(Windows, ExactNumericsLongTest,
+                         ::testing::ValuesIn(ExactCases(WindowedShapes())), ExactCaseName);
 
 }  // namespace
 }  // namespace tandem::model

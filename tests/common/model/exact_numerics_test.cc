@@ -25,6 +25,8 @@ TEST_P(ExactNumericsTest, EveryWayThroughTheModelHasTheSameBits) {
 
 INSTANTIATE_TEST_SUITE_P(Shapes, ExactNumericsTest, ::testing::ValuesIn(ExactCases()),
                          ExactCaseName);
+INSTANTIATE_TEST_SUITE_P(Windows, ExactNumericsTest,
+                         ::testing::ValuesIn(ExactCases(WindowedShapes())), ExactCaseName);
 
 using ExactBatchTest = ExactNumericsTest;
 

@@ -229,7 +229,8 @@ TEST_P(Golden, ABatchWithoutTokensHasGradientsOfZero) {
 
 INSTANTIATE_TEST_SUITE_P(Checkpoints, Golden,
                          ::testing::Values("llama", "llama3-rope-tied", "llama-linear-rope",
-                                           "qwen2", "qwen2-tied", "qwen3", "qwen3-tied"),
+                                           "qwen2", "qwen2-tied", "qwen2-window", "qwen3",
+                                           "qwen3-tied"),
                          [](const ::testing::TestParamInfo<const char*>& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), '-', '_');

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/model/parameter_table.h"
@@ -112,6 +113,69 @@ TEST(ModelSpec, WhatIsNotSupportedIsNamed) {
       StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("use_sliding_window")));
   EXPECT_THAT(ErrorOf({{"layer_types", {"full_attention", "sliding_attention"}}}),
               StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("layer_types")));
+}
+
+std::vector<int64_t> WindowsOf(const json& changes) {
+  std::vector<int64_t> windows;
+  for (const char* architecture : {"Qwen2ForCausalLM", "Qwen3ForCausalLM"}) {
+    json config = Changed(LlamaConfig(), changes);
+    config["architectures"] = {architecture};
+    std::vector<int64_t> found;
+    for (const LayerSpec& layer : Parse(config).layers) found.push_back(layer.attention.window);
+    EXPECT_TRUE(windows.empty() || windows == found) << architecture;
+    windows = found;
+  }
+  return windows;
+}
+
+TEST(ModelSpec, QwenLayersFromMaxWindowLayersOnHaveTheWindow) {
+  const json in_use = {{"use_sliding_window", true}, {"sliding_window", 16}};
+  EXPECT_THAT(WindowsOf(Changed(in_use, {{"max_window_layers", 1}})), ElementsAre(0, 16, 16));
+  EXPECT_THAT(WindowsOf(Changed(in_use, {{"max_window_layers", 0}})), ElementsAre(16, 16, 16));
+  EXPECT_THAT(WindowsOf(Changed(in_use, {{"max_window_layers", 3}})), ElementsAre(0, 0, 0));
+  EXPECT_THAT(WindowsOf(in_use), ElementsAre(0, 0, 0)) << "the default is 28 layers";
+  EXPECT_THAT(WindowsOf({{"use_sliding_window", true}, {"max_window_layers", 2}}),
+              ElementsAre(0, 0, 4096));
+  EXPECT_THAT(WindowsOf({{"sliding_window", 16}, {"max_window_layers", 1}}), ElementsAre(0, 0, 0));
+  // merge_patch() would drop the null.
+  json null_window = {{"use_sliding_window", true}, {"max_window_layers", 1}};
+  null_window["sliding_window"] = nullptr;
+  json config = LlamaConfig();
+  config["architectures"] = {"Qwen2ForCausalLM"};
+  config.update(null_window);
+  EXPECT_EQ(Parse(config).layers.back().attention.window, 0);
+}
+
+TEST(ModelSpec, LayerTypesSayWhichLayersHaveTheWindow) {
+  const json mixed = {
+      {"use_sliding_window", true},
+      {"sliding_window", 16},
+      {"max_window_layers", 1},
+      {"layer_types", {"sliding_attention", "full_attention", "sliding_attention"}}};
+  EXPECT_THAT(WindowsOf(mixed), ElementsAre(16, 0, 16));
+
+  json config = LlamaConfig();
+  config["architectures"] = {"Qwen2ForCausalLM"};
+  config.update(mixed);
+  const auto error = [&](const char* key, const json& value) {
+    json changed = config;
+    changed[key] = value;
+    return ParseModelSpec(changed, "m/config.json").status();
+  };
+  EXPECT_THAT(error("use_sliding_window", false),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("use_sliding_window")));
+  EXPECT_THAT(error("sliding_window", nullptr),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("sliding_window")));
+  EXPECT_THAT(error("sliding_window", 0),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("sliding_window")));
+  EXPECT_THAT(error("layer_types", {"full_attention", "sliding_attention"}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("layer_types"), HasSubstr("3"))));
+  EXPECT_THAT(error("layer_types", {"chunked_attention", "full_attention", "full_attention"}),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("chunked_attention")));
+  config.erase("layer_types");
+  EXPECT_THAT(error("max_window_layers", -1),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("max_window_layers")));
 }
 
 TEST(ModelSpec, AWindowThatNoLayerUsesIsNoObstacle) {

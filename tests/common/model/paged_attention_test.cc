@@ -220,7 +220,69 @@ TEST_F(PagedAttentionTest, ACopiedBlockHoldsTheSame) {
   EXPECT_TRUE(on_original.Forward(0, next.q, next.k, next.v, Params(16)).equal(a));
 }
 
+TEST_F(PagedAttentionTest, BlocksThatHaveLeftTheWindowAreNotRead) {
+  const Shape shape{6, 2, 24};
+  for (const int64_t window : {1, 16, 37, 130}) {
+    const AttentionParams params{.scale = 0.9, .softcap = 2.0, .window = window};
+    const Inputs in = RandomInputs(shape, 300, 21);
+    MakeCache(shape);
+    const at::Tensor whole = InChunks(in, 300, Blocks(19), params);
+    for (const int64_t chunk : {1, 7, 64}) {
+      MakeCache(shape);
+      std::vector<int32_t> blocks = Blocks(19, 3, 2);
+      for (int64_t begin = 0; begin < 300; begin += chunk) {
+        for (int64_t i = 0; i < FirstBlockInUse(window, begin, 16); ++i) {
+          if (blocks[i] == kNoBlock) continue;
+          for (const at::Tensor& t : {cache_->keys(0), cache_->values(0)}) {
+            t[blocks[i]].fill_(std::numeric_limits<float>::quiet_NaN());
+          }
+          blocks[i] = kNoBlock;
+        }
+        const int64_t count = std::min<int64_t>(chunk, 300 - begin);
+        PagedAttention attention(*cache_, {{0, count, begin + count, blocks.data()}});
+        const at::Tensor out =
+            attention.Forward(0, in.q.narrow(0, begin, count), in.k.narrow(0, begin, count),
+                              in.v.narrow(0, begin, count), params);
+        ASSERT_TRUE(out.equal(whole.narrow(0, begin, count)))
+            << "window " << window << ", token " << begin << ", chunks of " << chunk;
+      }
+    }
+  }
+}
+
+TEST_F(PagedAttentionTest, LayersOfDifferentWindowsHaveBlocksOfTheirOwn) {
+  const Shape shape{4, 2, 20};
+  const PagedKvCacheOptions one_layer{
+      .num_layers = 1, .num_blocks = 20, .num_kv_heads = 2, .head_dim = 20};
+  PagedKvCacheOptions options = one_layer;
+  options.num_layers = 2;
+  options.windows = {0, 37};
+  EXPECT_EQ(PagedKvCache::BytesPerBlock(options), PagedKvCache::BytesPerBlock(one_layer));
+  ASSERT_OK_AND_ASSIGN(PagedKvCache cache, PagedKvCache::Create(options));
+  AttentionParams windowed = Params(20);
+  windowed.window = 37;
+  const Inputs full_in = RandomInputs(shape, 100, 22);
+  const Inputs windowed_in = RandomInputs(shape, 100, 23);
+  MakeCache(shape);
+  const at::Tensor full = InChunks(full_in, 100, Blocks(7), Params(20));
+  MakeCache(shape);
+  const at::Tensor of_window = InChunks(windowed_in, 100, Blocks(7), windowed);
+
+  // At each position a block for the first group and one for the second.
+  const std::vector<int32_t> table = Blocks(14, 5);
+  PagedAttention attention(cache, {{0, 100, 100, table.data()}});
+  EXPECT_TRUE(attention.Forward(0, full_in.q, full_in.k, full_in.v, Params(20)).equal(full));
+  EXPECT_TRUE(
+      attention.Forward(1, windowed_in.q, windowed_in.k, windowed_in.v, windowed).equal(of_window));
+}
+
 TEST(PagedKvCacheTest, RefusesSizesThatDoNotFit) {
+  EXPECT_THAT(
+      PagedKvCache::Create(
+          {.num_layers = 2, .num_blocks = 4, .num_kv_heads = 1, .head_dim = 8, .windows = {4}})
+          .status(),
+      testing::StatusIs(absl::StatusCode::kInvalidArgument,
+                        ::testing::HasSubstr("windows of 2 layers")));
   EXPECT_THAT(
       PagedKvCache::Create(
           {.num_layers = 1, .num_blocks = 4, .block_size = 12, .num_kv_heads = 1, .head_dim = 8})

@@ -149,8 +149,10 @@ StepCost DecodeCost(const model::ModelSpec& spec, int64_t element_bytes, int64_t
   const auto rows = static_cast<double>(batch);
   double keys = 0, scores = 0;
   for (const model::LayerSpec& layer : spec.layers) {
-    keys += 2.0 * static_cast<double>(layer.attention.kv_size()) * context * rows;
-    scores += 4.0 * static_cast<double>(layer.attention.q_size()) * context * rows;
+    const auto window = static_cast<double>(layer.attention.window);
+    const double seen = window > 0 ? std::min(context, window) : context;
+    keys += 2.0 * static_cast<double>(layer.attention.kv_size()) * seen * rows;
+    scores += 4.0 * static_cast<double>(layer.attention.q_size()) * seen * rows;
   }
   return {(weights + keys) * static_cast<double>(element_bytes), 2.0 * weights * rows + scores};
 }

@@ -1,8 +1,33 @@
 #include "tools/tandem/plan/rollout_memory.h"
 
 #include <algorithm>
+#include <vector>
+
+#include "common/model/cache_groups.h"
 
 namespace tandem::plan {
+namespace {
+
+int64_t SequencesInCache(const config::v1::RunConfig& config, const model::ModelSpec& spec,
+                         int64_t cache_bytes, int64_t element_bytes, bool on_gpu) {
+  const config::v1::RolloutConfig& rollout = config.rollout();
+  const int tp = std::max<int>(1, rollout.tensor_model_parallel_size());
+  const std::vector<int64_t> windows = model::GroupLayers(model::LayerWindows(spec)).windows;
+  const int64_t block_size = rollout.block_size();
+  const int64_t block_bytes = element_bytes * block_size *
+                              model::CacheElementsPerToken(spec, tp, on_gpu) /
+                              static_cast<int64_t>(windows.size());
+  const int64_t num_blocks = cache_bytes / block_bytes;
+  const int64_t longest = config.data().max_prompt_length() + rollout.max_tokens();
+  const auto blocks_at_once = [&](int64_t step_tokens) {
+    return model::MaxBlocksAtOnce(windows, longest, step_tokens, block_size);
+  };
+  // One must fit alone while its prompt is computed; of many almost all decode.
+  if (num_blocks < blocks_at_once(rollout.max_num_batched_tokens())) return 0;
+  return num_blocks / blocks_at_once(1);
+}
+
+}  // namespace
 
 RolloutMemory PredictRolloutMemory(const config::v1::RunConfig& config,
                                    const model::ModelSpec& spec, bool on_gpu,
@@ -29,11 +54,7 @@ RolloutMemory PredictRolloutMemory(const config::v1::RunConfig& config,
   }
   row = 4 * spec.hidden_size + row / tp;
   memory.temporaries = tokens * row * element + sequences * spec.vocab_size * 4;
-  const int64_t token_bytes =
-      element * model::CacheElementsPerToken(spec, static_cast<int>(tp), on_gpu);
-  const int64_t block = rollout.block_size();
-  const int64_t longest = config.data().max_prompt_length() + rollout.max_tokens();
-  memory.sequences = memory.kv_cache / ((longest + block - 1) / block * block * token_bytes);
+  memory.sequences = SequencesInCache(config, spec, memory.kv_cache, element, on_gpu);
   return memory;
 }
 

@@ -10,6 +10,12 @@ double RingShare(int64_t ranks) {
   return ranks > 1 ? static_cast<double>(ranks - 1) / static_cast<double>(ranks) : 0;
 }
 
+// Keys that a token sees, on average over a sequence.
+double MeanKeys(double length, int64_t window) {
+  if (window == 0 || static_cast<double>(window) >= length) return 0.5 * length;
+  return static_cast<double>(window) * (1.0 - 0.5 * static_cast<double>(window) / length);
+}
+
 }  // namespace
 
 double StepCost::total() const {
@@ -17,10 +23,11 @@ double StepCost::total() const {
 }
 
 double TrainingFlopsPerToken(const model::ModelSpec& spec, int64_t length) {
-  int64_t query_size = 0;
-  for (const model::LayerSpec& layer : spec.layers) query_size += layer.attention.q_size();
-  const double attention =
-      0.5 * 12.0 * static_cast<double>(query_size) * static_cast<double>(length);
+  double attention = 0;
+  for (const model::LayerSpec& layer : spec.layers) {
+    attention += 12.0 * static_cast<double>(layer.attention.q_size()) *
+                 MeanKeys(static_cast<double>(length), layer.attention.window);
+  }
   return 6.0 * static_cast<double>(spec.num_parameters()) + attention;
 }
 

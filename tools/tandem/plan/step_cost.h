@@ -2,9 +2,9 @@
 //
 // compute   6 flops per parameter and token forward and backward (2001.08361, section 2.1), 12 x
 //           layers x q_size x length for attention, of which a causal mask leaves half (2204.02311,
-//           appendix B); a third more with full recomputation; with selective recomputation, which
-//           repeats the element-wise ops alone, 3% (2205.05198: 2.7% of the flops); 2 more for each
-//           pass without gradients.
+//           appendix B) and a sliding window less; a third more with full recomputation; with
+//           selective recomputation, which repeats the element-wise ops alone, 3% (2205.05198: 2.7%
+//           of the flops); 2 more for each pass without gradients.
 // sharding  per micro-batch each unit is gathered for the forward and again for the backward pass,
 //           and its gradients are reduced (1910.02054, section 7: 3 x parameters); a ring moves
 //           (n - 1) / n of the bytes through each rank.

@@ -54,6 +54,35 @@ GenerationRequest Sampled(std::vector<int32_t> prompt, int64_t max_tokens, uint6
   return request;
 }
 
+TEST_F(EngineTest, ALongSampleOfAWindowedModelNeedsAFewBlocks) {
+  model::ModelSpec spec = SmallSpec();
+  for (model::LayerSpec& layer : spec.layers) layer.attention.window = 16;
+  EngineOptions options;
+  options.scheduler.max_num_batched_tokens = 16;
+  options.max_model_len = 400;
+  GenerationRequest request = Sampled(Prompt(60), 300, /*seed=*/5);
+  request.ignore_eos = true;
+  StartRandom(options, spec);
+  const SampleChunk expected = Generate(request);
+
+  // A step of 16 tokens sees 31, in at most 3 blocks of 16.
+  options.kv_cache_bytes =
+      4 * model::PagedKvCache::BytesPerBlock({.num_layers = 2, .num_kv_heads = 2, .head_dim = 12});
+  StartRandom(options, spec);
+  ASSERT_EQ(engine_->Info().num_kv_blocks, 4);
+  EXPECT_EQ(engine_->limits().max_model_len, 400);
+  const SampleChunk sample = Generate(request);
+
+  EXPECT_EQ(sample.token_ids.size(), 300u);
+  EXPECT_EQ(sample.token_ids, expected.token_ids);
+  EXPECT_EQ(engine_->Info().num_free_kv_blocks, 4);
+  std::vector<int32_t> tokens = request.prompt_ids;
+  tokens.insert(tokens.end(), sample.token_ids.begin(), sample.token_ids.end());
+  const auto arena = tandem::testing::PlainCopy(*engine_->weights().live());
+  const std::vector<float> plain = PlainScore(*model_, *arena, tokens);
+  ExpectNear(sample.logprobs, {plain.begin() + 59, plain.end()}, 1e-4f);
+}
+
 TEST_F(EngineTest, SamplesOfAPromptShareOnePrefill) {
   StartRandom({});
   GenerationRequest request = Sampled(Prompt(40), 20, /*seed=*/5);

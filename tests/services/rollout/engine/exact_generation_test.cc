@@ -113,6 +113,25 @@ class ExactGenerationTest : public EngineTest, public ::testing::WithParamInterf
                    "log-prob at the temperature");
   }
 
+  // Many requests at once, some of which are preempted.
+  void ExpectTrainersLogProbsOfMixedTraffic() {
+    std::vector<GenerationRequest> requests;
+    for (int i = 0; i < 40; ++i) requests.push_back(RandomRequest());
+    std::vector<Outcome> outcomes(requests.size());
+    for (size_t i = 0; i < requests.size(); ++i) Submit(requests[i], outcomes[i]);
+    for (size_t i = 0; i < requests.size(); ++i) {
+      ASSERT_TRUE(outcomes[i].Wait());
+      ASSERT_OK(outcomes[i].status());
+      for (int32_t n = 0; n < requests[i].n; ++n) {
+        ExpectTrainersLogProbs(requests[i], outcomes[i].sample(n));
+        if (HasFatalFailure()) return;
+      }
+    }
+    const SchedulerStats stats = engine_->Info().scheduler;
+    EXPECT_GT(stats.num_preemptions, 0);
+    EXPECT_GT(stats.num_cached_tokens, 0);
+  }
+
   std::mt19937_64 random_{19};
 };
 
@@ -122,21 +141,23 @@ TEST_P(ExactGenerationTest, LogProbsAreTheTrainersUnderMixedTraffic) {
   // Too small for all that run: some are preempted.
   options.kv_cache_bytes = (128 << 10) * static_cast<int64_t>(c10::elementSize(options.dtype));
   StartRandom(options, GroupedSpec());
-  std::vector<GenerationRequest> requests;
-  for (int i = 0; i < 40; ++i) requests.push_back(RandomRequest());
-  std::vector<Outcome> outcomes(requests.size());
-  for (size_t i = 0; i < requests.size(); ++i) Submit(requests[i], outcomes[i]);
-  for (size_t i = 0; i < requests.size(); ++i) {
-    ASSERT_TRUE(outcomes[i].Wait());
-    ASSERT_OK(outcomes[i].status());
-    for (int32_t n = 0; n < requests[i].n; ++n) {
-      ExpectTrainersLogProbs(requests[i], outcomes[i].sample(n));
-      if (HasFatalFailure()) return;
-    }
+  ExpectTrainersLogProbsOfMixedTraffic();
+}
+
+TEST_P(ExactGenerationTest, LogProbsAreTheTrainersWithASlidingWindow) {
+  if (kDevice.is_cuda()) GTEST_SKIP() << "a rollout on a GPU has no sliding windows";
+  for (const bool in_every_layer : {false, true}) {
+    model::ModelSpec spec = GroupedSpec();
+    spec.layers.back().attention.window = 40;
+    if (in_every_layer) spec.layers.front().attention.window = 40;
+    EngineOptions options = Options();
+    options.scheduler = {.max_num_seqs = 12, .max_num_batched_tokens = 48};
+    // 32 blocks of one layer, or 16 of both: less than all that run need.
+    options.kv_cache_bytes = (64 << 10) * static_cast<int64_t>(c10::elementSize(options.dtype));
+    StartRandom(options, spec);
+    ExpectTrainersLogProbsOfMixedTraffic();
+    if (HasFailure()) return;
   }
-  const SchedulerStats stats = engine_->Info().scheduler;
-  EXPECT_GT(stats.num_preemptions, 0);
-  EXPECT_GT(stats.num_cached_tokens, 0);
 }
 
 TEST_P(ExactGenerationTest, ASeedFixesASampleWhateverElseRuns) {

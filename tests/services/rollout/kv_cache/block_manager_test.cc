@@ -114,5 +114,65 @@ TEST(BlockManagerTest, EqualContentsAreKnownOnce) {
   EXPECT_EQ(blocks.num_free(), 3);
 }
 
+// Publishes blocks of one group for a prompt's block positions from `first` to `end`.
+void FillGroup(BlockManager& blocks, const std::vector<int32_t>& tokens, int64_t group,
+               int64_t first, int64_t end) {
+  BlockHash hash = blocks.root();
+  const int64_t size = blocks.block_size();
+  for (int64_t i = 0; i < end; ++i) {
+    hash = ChainHash(hash, absl::MakeConstSpan(tokens).subspan(i * size, size));
+    if (i < first) continue;
+    const int32_t block = *blocks.Allocate();
+    blocks.Publish(block, hash, group);
+    blocks.Release(block);
+  }
+}
+
+TEST(BlockManagerTest, AHitNeedsOnlyTheBlocksThatTheWindowShows) {
+  BlockManager blocks(32, 4, {0, 6});
+  FillGroup(blocks, Tokens(16), 0, 0, 4);
+  // Token 16 sees tokens 11 to 16.
+  FillGroup(blocks, Tokens(16), 1, 2, 4);
+
+  const PrefixMatch match = blocks.MatchPrefix(Tokens(20), 19);
+
+  EXPECT_EQ(match.num_tokens, 16);
+  ASSERT_EQ(match.blocks.size(), 8u);
+  for (const size_t gone : {1, 3}) EXPECT_EQ(match.blocks[gone], model::kNoBlock);
+  for (const size_t held : {0, 2, 4, 5, 6, 7}) EXPECT_GE(match.blocks[held], 0);
+  EXPECT_EQ(blocks.num_free(), 32 - 6);
+}
+
+TEST(BlockManagerTest, AHitEndsWhereEveryGroupHasWhatItNeeds) {
+  BlockManager blocks(32, 4, {0, 6});
+  FillGroup(blocks, Tokens(16), 0, 0, 4);
+  FillGroup(blocks, Tokens(16), 1, 0, 2);
+  FillGroup(blocks, Tokens(16), 1, 3, 4);
+  // Without its third block the window is whole only after the second one.
+  EXPECT_EQ(blocks.MatchPrefix(Tokens(16), 16).num_tokens, 8);
+
+  BlockManager other(32, 4, {0, 6});
+  FillGroup(other, Tokens(16), 0, 0, 3);
+  FillGroup(other, Tokens(16), 1, 0, 4);
+  EXPECT_EQ(other.MatchPrefix(Tokens(16), 16).num_tokens, 12);
+}
+
+TEST(BlockManagerTest, WithoutAFullGroupTheBeginningNeedNotBeCached) {
+  BlockManager blocks(32, 4, {6});
+  FillGroup(blocks, Tokens(16), 0, 2, 4);
+  const PrefixMatch match = blocks.MatchPrefix(Tokens(17), 16);
+  EXPECT_EQ(match.num_tokens, 16);
+  EXPECT_EQ(match.blocks[0], model::kNoBlock);
+  EXPECT_EQ(match.blocks[1], model::kNoBlock);
+  EXPECT_EQ(blocks.num_free(), 30);
+}
+
+TEST(BlockManagerTest, ABlockServesOnlyItsGroup) {
+  BlockManager blocks(32, 4, {0, 6});
+  FillGroup(blocks, Tokens(8), 0, 0, 2);
+  EXPECT_TRUE(blocks.MatchPrefix(Tokens(8), 8).blocks.empty());
+  EXPECT_EQ(blocks.num_free(), 32);
+}
+
 }  // namespace
 }  // namespace tandem::rollout

@@ -9,7 +9,8 @@
 namespace tandem::rollout {
 namespace {
 
-constexpr int64_t kBlockSize = 16;
+constexpr int64_t kOneGroup[] = {0};
+constexpr CacheLayout kCache{.num_blocks = 10, .block_size = 16, .windows = kOneGroup};
 
 Sequence MakeSequence(int64_t num_tokens, int64_t num_computed, std::vector<int32_t> blocks) {
   Sequence sequence;
@@ -26,10 +27,10 @@ TEST(StepOrderTest, TheMirrorHasWhatTheStepReads) {
       {.sequence = &decodes, .num_tokens = 1, .samples = true},
       {.sequence = &scored, .num_tokens = 6, .scores = true, .score_temperature = 0.5}};
   v1::StepOrder order;
-  WriteStep(items, {{{7, 8}}}, kBlockSize, order);
+  WriteStep(items, {{{7, 8}}}, kCache, order);
 
   StepMirror mirror;
-  ASSERT_OK(mirror.Read(order, kBlockSize, /*num_blocks=*/10));
+  ASSERT_OK(mirror.Read(order, kCache));
 
   ASSERT_EQ(mirror.items().size(), 2u);
   for (size_t i = 0; i < items.size(); ++i) {
@@ -63,12 +64,32 @@ TEST(StepOrderTest, RefusesWhatDoesNotHoldTogether) {
   const Sequence sequence = MakeSequence(20, 19, {3, 1});
   for (size_t i = 0; i < std::size(spoils); ++i) {
     v1::StepOrder order;
-    WriteStep({{{.sequence = &sequence, .num_tokens = 1}}}, {{{7, 8}}}, kBlockSize, order);
+    WriteStep({{{.sequence = &sequence, .num_tokens = 1}}}, {{{7, 8}}}, kCache, order);
     StepMirror mirror;
-    ASSERT_OK(mirror.Read(order, kBlockSize, 10));
+    ASSERT_OK(mirror.Read(order, kCache));
     spoils[i](order);
-    EXPECT_EQ(mirror.Read(order, kBlockSize, 10).code(), absl::StatusCode::kInternal) << i;
+    EXPECT_EQ(mirror.Read(order, kCache).code(), absl::StatusCode::kInternal) << i;
   }
+}
+
+TEST(StepOrderTest, OnlyBlocksThatHaveLeftTheirWindowMayBeMissing) {
+  const int64_t windows[] = {0, 20};
+  const CacheLayout cache{.num_blocks = 10, .block_size = 16, .windows = windows};
+  // At 36 tokens the window begins with token 17, in the second block.
+  const Sequence sequence = MakeSequence(37, 36, {3, -1, 1, 2, 4, 5});
+  v1::StepOrder order;
+  WriteStep({{{.sequence = &sequence, .num_tokens = 1}}}, {}, cache, order);
+  StepMirror mirror;
+  ASSERT_OK(mirror.Read(order, cache));
+  EXPECT_EQ(mirror.items()[0].sequence->blocks, sequence.blocks);
+
+  for (const int entry : {0, 2, 3, 4, 5}) {
+    v1::StepOrder missing = order;
+    missing.mutable_sequences(0)->set_blocks(entry, -1);
+    EXPECT_EQ(mirror.Read(missing, cache).code(), absl::StatusCode::kInternal) << entry;
+  }
+  order.mutable_sequences(0)->mutable_blocks()->RemoveLast();
+  EXPECT_EQ(mirror.Read(order, cache).code(), absl::StatusCode::kInternal);
 }
 
 }  // namespace

@@ -27,6 +27,12 @@ model::ModelSpec Spec(int64_t heads, int64_t kv_heads, int64_t vocab, int64_t in
   return spec;
 }
 
+// The last layer sees 20 tokens.
+model::ModelSpec Windowed(model::ModelSpec spec) {
+  spec.layers.back().attention.window = 20;
+  return spec;
+}
+
 struct Case {
   const char* name;
   model::ModelSpec spec;
@@ -124,6 +130,7 @@ INSTANTIATE_TEST_SUITE_P(Splits, TensorParallelTest,
                                            Case{"UnevenHeads3", Spec(10, 5, 101, 83), 3},
                                            Case{"KvHeadsInCopies4", Spec(8, 2, 97), 4},
                                            Case{"KvHeadsInUnevenCopies5", Spec(10, 2, 97, 79), 5},
+                                           Case{"SlidingWindow2", Windowed(Spec(6, 2, 97)), 2},
                                            Case{"OneKvHead8", Spec(8, 1, 97), 8}),
                          [](const auto& info) { return info.param.name; });
 

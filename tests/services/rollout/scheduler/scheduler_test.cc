@@ -3,9 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <deque>
+#include <iterator>
+#include <map>
 #include <memory>
 #include <random>
+#include <utility>
 #include <vector>
 
 namespace tandem::rollout {
@@ -17,8 +21,11 @@ class SchedulerTest : public ::testing::Test {
  protected:
   static constexpr int64_t kBlockSize = 4;
 
-  void Start(int64_t num_blocks, const SchedulerOptions& options) {
-    blocks_ = std::make_unique<BlockManager>(num_blocks, kBlockSize);
+  void Start(int64_t num_blocks, const SchedulerOptions& options,
+             const std::vector<int64_t>& windows = {0}) {
+    windows_ = windows;
+    contents_.clear();
+    blocks_ = std::make_unique<BlockManager>(num_blocks, kBlockSize, windows);
     scheduler_ = std::make_unique<Scheduler>(options, *blocks_);
   }
 
@@ -43,6 +50,7 @@ class SchedulerTest : public ::testing::Test {
   std::vector<std::pair<Sequence*, int64_t>> Step() {
     const StepPlan plan = scheduler_->Plan();
     for (const PlannedSequence& p : plan.sequences) CheckBlocks(p);
+    Run(plan);
     std::vector<std::pair<Sequence*, int64_t>> out;
     std::vector<Sequence*> sampled;
     int64_t total = 0;
@@ -60,12 +68,57 @@ class SchedulerTest : public ::testing::Test {
   // Every token has its block, and what is written belongs to the sequence alone.
   void CheckBlocks(const PlannedSequence& p) {
     const Sequence& s = *p.sequence;
-    ASSERT_GE(static_cast<int64_t>(s.blocks.size()) * kBlockSize, s.num_computed + p.num_tokens);
+    const auto groups = static_cast<int64_t>(windows_.size());
+    ASSERT_GE(static_cast<int64_t>(s.blocks.size()) * kBlockSize,
+              (s.num_computed + p.num_tokens) * groups);
     for (int64_t i = s.num_computed; i < s.num_computed + p.num_tokens; ++i) {
-      EXPECT_FALSE(blocks_->IsShared(s.blocks[i / kBlockSize]));
+      for (int64_t group = 0; group < groups; ++group) {
+        const int32_t block = s.blocks[i / kBlockSize * groups + group];
+        ASSERT_NE(block, model::kNoBlock);
+        EXPECT_FALSE(blocks_->IsShared(block));
+      }
     }
   }
 
+  // What the cache holds of a token: it depends on the group and on all tokens so far.
+  static BlockHash ContentOf(const Sequence& s, int64_t position, int64_t group) {
+    return ChainHash({static_cast<uint64_t>(group), 0},
+                     absl::MakeConstSpan(s.tokens).subspan(0, position + 1));
+  }
+  // What is at the place of a token.
+  BlockHash& ContentAt(const Sequence& s, int64_t position, int64_t group) {
+    const auto groups = static_cast<int64_t>(windows_.size());
+    return contents_[{s.blocks[position / kBlockSize * groups + group], position % kBlockSize}];
+  }
+
+  // Writes what the model would, and checks that every token that a window shows is found.
+  void Run(const StepPlan& plan) {
+    for (const auto& [from, to] : plan.block_copies) {
+      for (int64_t i = 0; i < kBlockSize; ++i) contents_[{to, i}] = contents_[{from, i}];
+    }
+    const auto groups = static_cast<int64_t>(windows_.size());
+    for (const PlannedSequence& p : plan.sequences) {
+      const Sequence& s = *p.sequence;
+      for (int64_t i = s.num_computed; i < s.num_computed + p.num_tokens; ++i) {
+        for (int64_t g = 0; g < groups; ++g) ContentAt(s, i, g) = ContentOf(s, i, g);
+      }
+    }
+    for (const PlannedSequence& p : plan.sequences) {
+      const Sequence& s = *p.sequence;
+      for (int64_t g = 0; g < groups; ++g) {
+        const int64_t oldest =
+            windows_[g] == 0 ? 0 : std::max<int64_t>(0, s.num_computed + 1 - windows_[g]);
+        for (int64_t i = oldest; i < s.num_computed + p.num_tokens; ++i) {
+          ASSERT_EQ(ContentAt(s, i, g), ContentOf(s, i, g)) << "token " << i << ", group " << g;
+        }
+      }
+    }
+  }
+
+  int64_t NumHeld() const { return blocks_->num_blocks() - blocks_->num_free(); }
+
+  std::vector<int64_t> windows_;
+  std::map<std::pair<int32_t, int64_t>, BlockHash> contents_;  // by block and offset
   std::deque<Sequence> sequences_;
   std::unique_ptr<BlockManager> blocks_;
   std::unique_ptr<Scheduler> scheduler_;
@@ -271,15 +324,79 @@ TEST_F(SchedulerTest, TheRequestWithMostGivesWayWhenBlocksRunOut) {
   EXPECT_GT(scheduler_->stats().num_preemptions, 0);
 }
 
+TEST_F(SchedulerTest, BlocksThatLeaveTheWindowAreFreed) {
+  Start(/*num_blocks=*/5, {.max_num_batched_tokens = 4}, {6});
+  Sequence* a = Add(10);
+  for (int i = 0; i < 400; ++i) {
+    ASSERT_FALSE(Step().empty());
+    ASSERT_LE(NumHeld(), 3) << "tokens " << a->num_computed;
+  }
+  EXPECT_GT(a->num_sampled(), 390);
+  EXPECT_EQ(a->blocks.front(), model::kNoBlock);
+  EXPECT_EQ(scheduler_->stats().num_preemptions, 0);
+  scheduler_->Remove(a);
+  EXPECT_EQ(NumHeld(), 0);
+}
+
+TEST_F(SchedulerTest, AGroupWithoutAWindowKeepsItsBlocks) {
+  Start(/*num_blocks=*/100, {}, {0, 6});
+  Sequence* a = Add(10);
+  for (int i = 0; i < 200; ++i) Step();
+  EXPECT_EQ(a->num_computed, 209);
+  EXPECT_GE(NumHeld(), 53 + 2);
+  EXPECT_LE(NumHeld(), 53 + 3);
+}
+
+TEST_F(SchedulerTest, AForkCopiesThePartlyFilledBlockOfEveryGroup) {
+  Start(100, {}, {0, 6});
+  Sequence* a = Add(14);
+  Step();
+  Sequence* b = Make(14);
+  b->arrival = a->arrival;
+  b->index = 1;
+  b->tokens = a->tokens;
+  scheduler_->Fork(*a, b);
+  EXPECT_EQ(b->blocks, a->blocks);
+  // Token 14 sees tokens 9 to 14: of the window's blocks two have gone.
+  EXPECT_EQ(NumHeld(), 4 + 2);
+
+  const std::vector<int32_t> before = a->blocks;
+  const StepPlan plan = scheduler_->Plan();
+  EXPECT_THAT(plan.block_copies,
+              ElementsAre(std::pair(before[6], a->blocks[6]), std::pair(before[7], a->blocks[7])));
+  EXPECT_EQ(b->blocks, before);
+  scheduler_->Remove(a);
+  scheduler_->Remove(b);
+  EXPECT_EQ(NumHeld(), 0);
+}
+
+TEST_F(SchedulerTest, AKnownPromptIsFoundAlthoughItsBlocksHaveLeftTheWindow) {
+  for (const std::vector<int64_t>& windows : {std::vector<int64_t>{6}, {0, 6}}) {
+    Start(100, {}, windows);
+    Sequence* a = Add(22, /*first_token=*/5);
+    for (int i = 0; i < 30; ++i) Step();
+    Sequence* b = Add(22, /*first_token=*/5);
+    EXPECT_THAT(Step(), ElementsAre(std::pair(a, 1), std::pair(b, 2)));
+    EXPECT_EQ(b->num_cached, 20);
+    Step();
+  }
+}
+
 TEST_F(SchedulerTest, EveryRequestEndsUnderAnyLoad) {
-  for (uint32_t seed = 0; seed < 30; ++seed) {
+  const std::vector<int64_t> kWindows[] = {{0}, {6}, {0, 6}, {0, 1, 9}};
+  for (uint32_t seed = 0; seed < 120; ++seed) {
     std::mt19937 random(seed);
     sequences_.clear();
-    Start(/*num_blocks=*/8,
-          {.max_num_seqs = 1 + seed % 7, .max_num_batched_tokens = 1 + seed % 13});
+    const SchedulerOptions options{.max_num_seqs = 1 + seed % 7,
+                                   .max_num_batched_tokens = 1 + seed % 13};
+    const std::vector<int64_t>& windows = kWindows[seed % std::size(kWindows)];
+    // A block more than the longest, of 28 tokens, needs alone.
+    const int64_t num_blocks =
+        1 + model::MaxBlocksAtOnce(windows, 28, options.max_num_batched_tokens, kBlockSize);
+    Start(num_blocks, options, windows);
     std::vector<Sequence*> open;
     for (int i = 0; i < 12; ++i) {
-      // Some share prompts; at 28 tokens the longest fills all but one block.
+      // Some share prompts.
       Sequence* s = Make(1 + random() % 20, /*first_token=*/random() % 2 == 0 ? 5 : -1);
       s->priority = seed % 3 == 0 ? static_cast<int32_t>(random() % 3) : 0;
       s->client = seed % 2 == 0 ? random() % 3 : 0;
@@ -296,7 +413,7 @@ TEST_F(SchedulerTest, EveryRequestEndsUnderAnyLoad) {
         return true;
       });
     }
-    EXPECT_EQ(blocks_->num_free(), 8);
+    EXPECT_EQ(blocks_->num_free(), num_blocks);
   }
 }
 

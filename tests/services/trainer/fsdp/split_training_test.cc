@@ -47,13 +47,14 @@ struct Trained {
 };
 
 // Three optimizer steps. Every rank must see the same norms; the first's parts are put together.
-Trained Train(const comm::MeshShape& shape) {
-  const model::ModelSpec spec = Spec();
+Trained Train(const comm::MeshShape& shape, const model::ModelSpec& spec = Spec()) {
   const std::vector<TokenSequence> sequences = RandomSequences(7, 12, spec.vocab_size, 3);
   std::vector<Trained> of_rank(shape.size());
   testing::LocalMesh world(shape);
   world.Run([&](const comm::DeviceMesh& mesh) {
-    ASSERT_OK_AND_ASSIGN(auto model, ShardedModel::Create(Options(mesh)));
+    ShardedModelOptions options = Options(mesh);
+    options.spec = spec;
+    ASSERT_OK_AND_ASSIGN(auto model, ShardedModel::Create(options));
     SetParameters(*model, kSeed);
     AdamW optimizer({.grad_clip = 0.1}, *model, mesh);
     for (int step = 0; step < 3; ++step) {
@@ -70,31 +71,40 @@ Trained Train(const comm::MeshShape& shape) {
   return of_rank[0];
 }
 
-TEST(SplitTraining, HasTheNormsAndWeightsOfOneRank) {
-  const Trained expected = Train({});
-  const std::vector<comm::MeshShape> shapes = {
-      {.tp = 2},
-      {.dp_shard = 2, .tp = 2},
-      {.dp_replicate = 2, .tp = 2},
-      {.dp_shard = 2, .sequence = 2},
-      {.dp_shard = 4, .sequence = 2},
-      {.dp_replicate = 2, .dp_shard = 2, .sequence = 2},
-  };
+void ExpectTheNormsAndWeightsOfOneRank(const model::ModelSpec& spec,
+                                       const std::vector<comm::MeshShape>& shapes) {
+  const Trained expected = Train({}, spec);
   for (const comm::MeshShape& shape : shapes) {
     SCOPED_TRACE(::testing::Message()
                  << "replicate " << shape.dp_replicate << ", shard " << shape.dp_shard
                  << ", tensor " << shape.tp << ", sequence " << shape.sequence);
-    const Trained found = Train(shape);
+    const Trained found = Train(shape, spec);
     for (size_t step = 0; step < expected.norms.size(); ++step) {
       EXPECT_NEAR(found.norms[step], expected.norms[step], 1e-5 * expected.norms[step]);
     }
-    const model::ParameterTable table(Spec(), {}, {0, shape.tp});
-    const std::vector<at::Tensor> parts = PartOfParameters(Spec(), table, expected.parameters);
+    const model::ParameterTable table(spec, {}, {0, shape.tp});
+    const std::vector<at::Tensor> parts = PartOfParameters(spec, table, expected.parameters);
     for (size_t p = 0; p < parts.size(); ++p) {
       EXPECT_LT(RelativeDifference(found.parameters[p], parts[p]), 1e-4)
           << table.parameter(static_cast<int>(p)).name;
     }
   }
+}
+
+TEST(SplitTraining, HasTheNormsAndWeightsOfOneRank) {
+  ExpectTheNormsAndWeightsOfOneRank(Spec(), {{.tp = 2},
+                                             {.dp_shard = 2, .tp = 2},
+                                             {.dp_replicate = 2, .tp = 2},
+                                             {.dp_shard = 2, .sequence = 2},
+                                             {.dp_shard = 4, .sequence = 2},
+                                             {.dp_replicate = 2, .dp_shard = 2, .sequence = 2}});
+}
+
+TEST(SplitTraining, ASlidingWindowIsThatOfOneRank) {
+  model::ModelSpec spec = Spec();
+  spec.layers.back().attention.window = 4;
+  EXPECT_NE(Train({}, spec).norms, Train({}).norms) << "some sequences exceed the window";
+  ExpectTheNormsAndWeightsOfOneRank(spec, {{.tp = 2}, {.dp_shard = 2, .sequence = 2}});
 }
 
 TEST(SplitTraining, RefusesRanksThatHeadsCannotBeSplitOver) {

@@ -33,6 +33,15 @@ TEST(DecodeCost, CountsTheWeightsOfProductsOnceAndTheCacheOfEachSequence) {
   EXPECT_EQ(ten.flops, 2 * weights * 10 + 4 * 2 * 8 * 50 * 10);
 }
 
+TEST(DecodeCost, ReadsNoMoreOfTheCacheThanTheWindow) {
+  model::ModelSpec spec = SmallModel();
+  spec.layers.back().attention.window = 30;
+  const StepCost none = DecodeCost(spec, 2, 1, 0);
+  const StepCost longer = DecodeCost(spec, 2, 1, 50);
+  EXPECT_EQ(longer.bytes - none.bytes, 2 * 2 * 4 * (50 + 30));
+  EXPECT_EQ(longer.flops - none.flops, 4 * 8 * (50 + 30));
+}
+
 TEST(DecodeCost, ReadsATiedEmbeddingAsTheHead) {
   model::ModelSpec spec = SmallModel();
   const double untied = DecodeCost(spec, 4, 1, 0).bytes;

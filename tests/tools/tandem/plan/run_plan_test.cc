@@ -8,6 +8,7 @@
 #include "tests/support/status_matchers.h"
 #include "tools/tandem/plan/model_shape.h"
 #include "tools/tandem/plan/plan_report.h"
+#include "tools/tandem/plan/step_cost.h"
 
 namespace tandem::plan {
 namespace {
@@ -124,6 +125,25 @@ TEST(RunPlan, RefusesARolloutThatCannotHoldTheModel) {
   EXPECT_FALSE(plan->fits());
   EXPECT_THAT(plan->problem,
               AllOf(HasSubstr("rollout.tensor_model_parallel_size"), HasSubstr("75.6 GiB")));
+}
+
+TEST(RunPlan, CountsNoMoreOfAWindowedLayerThanItsWindow) {
+  PlanRequest request = Request("qwen2.5-0.5b", "h100x2",
+                                {"trainer.ranks=1", "data.max_prompt_length=4096",
+                                 "rollout.max_tokens=4096", "rollout.max_num_batched_tokens=2048"});
+  const absl::StatusOr<RunPlan> full = PlanRun(request);
+  ASSERT_TRUE(full.ok()) << full.status();
+  for (model::LayerSpec& layer : request.spec.layers) layer.attention.window = 1024;
+  const absl::StatusOr<RunPlan> windowed = PlanRun(request);
+  ASSERT_TRUE(windowed.ok()) << windowed.status();
+
+  ASSERT_GT(full->rollout.sequences, 0);
+  // 512 blocks of 16 tokens become 65: the window may begin anywhere in its first block.
+  ASSERT_EQ(request.config.rollout().block_size(), 16);
+  EXPECT_GE(windowed->rollout.sequences, full->rollout.sequences * 512 / 65);
+  EXPECT_LT(windowed->rollout.sequences, (full->rollout.sequences + 1) * 512 / 65);
+  EXPECT_EQ(TrainingFlopsPerToken(request.spec, 1024), TrainingFlopsPerToken(full->spec, 1024));
+  EXPECT_LT(TrainingFlopsPerToken(request.spec, 8192), TrainingFlopsPerToken(full->spec, 8192));
 }
 
 TEST(RunPlan, SharesAcceleratorsWhereThereAreTooFew) {

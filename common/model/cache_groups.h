@@ -1,0 +1,58 @@
+// CacheGroups: how the layers of a model share the blocks of its KV cache. Layers with the same
+// window need a sequence's blocks equally long, so they form a group. A block holds keys and values
+// of one group's layers; every block has the same size and can serve any group. A model whose
+// layers all see all tokens has one group.
+//
+//   CacheGroups groups = GroupLayers({0, 512, 512, 512});   // windows of the layers
+//   groups.windows;                                         // {0, 512, 512, 512}
+//   groups.layers_per_block;                                // 1
+#ifndef TANDEM_COMMON_MODEL_CACHE_GROUPS_H_
+#define TANDEM_COMMON_MODEL_CACHE_GROUPS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "common/model/model_spec.h"
+
+namespace tandem::model {
+
+// A sequence's block table has one entry for each group at each block position, the groups of a
+// position side by side: the entry of group g at position i is table[i * num_groups() + g]. The
+// entry is kNoBlock once the block has left the group's window.
+inline constexpr int32_t kNoBlock = -1;
+
+// Where a layer's keys and values are: in the blocks of a group, at a layer's place of the block.
+struct LayerCachePlace {
+  int64_t group = 0;
+  int64_t index = 0;  // below layers_per_block
+
+  friend bool operator==(const LayerCachePlace&, const LayerCachePlace&) = default;
+};
+
+struct CacheGroups {
+  int64_t layers_per_block = 0;
+  std::vector<int64_t> windows;         // of each group, in tokens; 0: all
+  std::vector<LayerCachePlace> layers;  // of each layer
+
+  int64_t num_groups() const { return static_cast<int64_t>(windows.size()); }
+};
+
+// `windows`: of each layer; 0: all tokens. Layers with one window may form several groups, so that
+// blocks have few places that no layer uses.
+CacheGroups GroupLayers(absl::Span<const int64_t> windows);
+
+// Windows of the model's layers.
+std::vector<int64_t> LayerWindows(const ModelSpec& spec);
+
+// Returns the first block position that tokens from `position` on see.
+int64_t FirstBlockInUse(int64_t window, int64_t position, int64_t block_size);
+
+// The maximum number of blocks, of all groups, that a sequence of `num_tokens` tokens holds at once
+// if each step computes at most `step_tokens` of them.
+int64_t MaxBlocksAtOnce(absl::Span<const int64_t> group_windows, int64_t num_tokens,
+                        int64_t step_tokens, int64_t block_size);
+
+}  // namespace tandem::model
+
+#endif  // TANDEM_COMMON_MODEL_CACHE_GROUPS_H_

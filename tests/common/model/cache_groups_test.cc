@@ -1,0 +1,81 @@
+#include "common/model/cache_groups.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace tandem::model {
+namespace {
+
+using ::testing::ElementsAre;
+
+TEST(CacheGroups, AModelWithoutWindowsHasOneGroup) {
+  const CacheGroups groups = GroupLayers({0, 0, 0});
+  EXPECT_EQ(groups.layers_per_block, 3);
+  EXPECT_THAT(groups.windows, ElementsAre(0));
+  EXPECT_THAT(groups.layers,
+              ElementsAre(LayerCachePlace{0, 0}, LayerCachePlace{0, 1}, LayerCachePlace{0, 2}));
+}
+
+TEST(CacheGroups, LayersOfOneWindowShareBlocks) {
+  const CacheGroups groups = GroupLayers({8, 0, 8, 0});
+  EXPECT_EQ(groups.layers_per_block, 2);
+  EXPECT_THAT(groups.windows, ElementsAre(0, 8));
+  EXPECT_THAT(groups.layers, ElementsAre(LayerCachePlace{1, 0}, LayerCachePlace{0, 0},
+                                         LayerCachePlace{1, 1}, LayerCachePlace{0, 1}));
+}
+
+TEST(CacheGroups, OfUnequalSizesAreSplitSoThatBlocksHaveFewUnusedPlaces) {
+  const CacheGroups groups = GroupLayers({0, 8, 8, 8});
+  EXPECT_EQ(groups.layers_per_block, 1);
+  EXPECT_THAT(groups.windows, ElementsAre(0, 8, 8, 8));
+  EXPECT_THAT(groups.layers, ElementsAre(LayerCachePlace{0, 0}, LayerCachePlace{1, 0},
+                                         LayerCachePlace{2, 0}, LayerCachePlace{3, 0}));
+  // A group for each of 28 layers would be too many.
+  std::vector<int64_t> windows(28, 8);
+  windows.front() = 0;
+  EXPECT_EQ(GroupLayers(windows).num_groups(), 8);
+  EXPECT_EQ(GroupLayers(windows).layers_per_block, 4);
+}
+
+TEST(CacheGroups, ABlockIsInUseWhileATokenOfItIsSeen) {
+  EXPECT_EQ(FirstBlockInUse(/*window=*/0, /*position=*/1000, /*block_size=*/16), 0);
+  EXPECT_EQ(FirstBlockInUse(8, 0, 16), 0);
+  EXPECT_EQ(FirstBlockInUse(8, 22, 16), 0) << "token 22 sees token 15";
+  EXPECT_EQ(FirstBlockInUse(8, 23, 16), 1);
+  EXPECT_EQ(FirstBlockInUse(1, 32, 16), 2);
+}
+
+TEST(CacheGroups, NoSequenceHoldsMoreBlocksThanPredicted) {
+  constexpr int64_t kTokens = 200;
+  for (const int64_t window : {1, 5, 16, 17, 40, 500}) {
+    for (const int64_t step : {1, 3, 16, 50}) {
+      int64_t held = 0;
+      for (int64_t computed = 0; computed < kTokens; ++computed) {
+        const int64_t end = std::min(kTokens, computed + step);
+        held = std::max(held, (end + 15) / 16 - FirstBlockInUse(window, computed, 16));
+      }
+      const int64_t predicted = MaxBlocksAtOnce({window}, kTokens, step, 16);
+      EXPECT_LE(held, predicted) << window << " " << step;
+      EXPECT_GE(held, predicted - 1) << window << " " << step;
+    }
+  }
+  EXPECT_EQ(MaxBlocksAtOnce({0}, 33, 4096, 16), 3);
+  EXPECT_EQ(MaxBlocksAtOnce({0, 16}, 1600, 1, 16), 100 + 2);
+}
+
+TEST(CacheGroups, TheUnusedPlacesOfBlocksCountAsMemory) {
+  ModelSpec spec;
+  LayerSpec layer;
+  layer.attention = {.num_heads = 4, .num_kv_heads = 2, .head_dim = 16};
+  spec.layers.assign(28, layer);
+  const int64_t full = CacheElementsPerToken(spec, 1, /*on_gpu=*/false);
+  EXPECT_EQ(full, 28 * 2 * (16 + 16));
+  for (size_t i = 1; i < spec.layers.size(); ++i) spec.layers[i].attention.window = 8;
+  EXPECT_EQ(CacheElementsPerToken(spec, 1, /*on_gpu=*/false), full / 28 * 8 * 4);
+}
+
+}  // namespace
+}  // namespace tandem::model
