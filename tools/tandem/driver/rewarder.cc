@@ -1,5 +1,8 @@
 #include "tools/tandem/driver/rewarder.h"
 
+#include <algorithm>
+#include <string>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -8,10 +11,12 @@
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
 #include "tandem/reward/v1/reward_service.grpc.pb.h"
-#include "tools/tandem/reward/reward.h"
+#include "tools/tandem/reward/registry.h"
 
 namespace tandem::driver {
 namespace {
+
+constexpr char kService[] = "service";  // reward.name: a RewardService
 
 std::string RowName(const Prompt& prompt) {
   return absl::StrCat("row ", prompt.row + 1, " of the data set");
@@ -20,6 +25,11 @@ std::string RowName(const Prompt& prompt) {
 class BuiltInRewarder : public Rewarder {
  public:
   explicit BuiltInRewarder(reward::RewardFn fn) : fn_(std::move(fn)) {}
+
+  // Built-in rewards compute.
+  int64_t max_concurrent_calls() const override {
+    return std::max<int64_t>(1, std::thread::hardware_concurrency());
+  }
 
   absl::Status Judge(std::vector<Group>& groups) override {
     for (Group& group : groups) {
@@ -45,11 +55,16 @@ class BuiltInRewarder : public Rewarder {
 class ServiceRewarder : public Rewarder {
  public:
   static constexpr int kBatch = 256;
+  // The threads only wait. More calls would spend their deadlines in the queue of a service that
+  // judges one after another.
+  static constexpr int64_t kMaxConcurrentCalls = 32;
 
   ServiceRewarder(const std::string& endpoint, absl::Duration timeout)
       : endpoint_(endpoint),
         timeout_(timeout),
         stub_(reward::v1::RewardService::NewStub(rpc::MakeChannel(endpoint))) {}
+
+  int64_t max_concurrent_calls() const override { return kMaxConcurrentCalls; }
 
   absl::Status Judge(std::vector<Group>& groups) override {
     reward::v1::ComputeRewardsRequest request;
@@ -121,8 +136,16 @@ const char* FinishReasonName(common::v1::FinishReason reason) {
   }
 }
 
+absl::Status Rewarder::CheckName(const std::string& name) {
+  std::vector<std::string> known = reward::RewardNames();
+  known.push_back(kService);
+  if (std::find(known.begin(), known.end(), name) != known.end()) return absl::OkStatus();
+  return reward::UnknownReward(name, known);
+}
+
 absl::StatusOr<std::unique_ptr<Rewarder>> Rewarder::Create(const config::v1::RewardConfig& config) {
-  if (config.name() == "service") {
+  RETURN_IF_ERROR(CheckName(config.name()));
+  if (config.name() == kService) {
     if (config.endpoint().empty()) {
       return absl::InvalidArgumentError(
           "reward.name is service, and reward.endpoint does not say where it is (HOST:PORT)");
