@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -25,11 +24,6 @@ std::string RowName(const Prompt& prompt) {
 class BuiltInRewarder : public Rewarder {
  public:
   explicit BuiltInRewarder(reward::RewardFn fn) : fn_(std::move(fn)) {}
-
-  // Built-in rewards compute.
-  int64_t max_concurrent_calls() const override {
-    return std::max<int64_t>(1, std::thread::hardware_concurrency());
-  }
 
   absl::Status Judge(std::vector<Group>& groups) override {
     for (Group& group : groups) {
@@ -55,16 +49,11 @@ class BuiltInRewarder : public Rewarder {
 class ServiceRewarder : public Rewarder {
  public:
   static constexpr int kBatch = 256;
-  // The threads only wait. More calls would spend their deadlines in the queue of a service that
-  // judges one after another.
-  static constexpr int64_t kMaxConcurrentCalls = 32;
 
   ServiceRewarder(const std::string& endpoint, absl::Duration timeout)
       : endpoint_(endpoint),
         timeout_(timeout),
         stub_(reward::v1::RewardService::NewStub(rpc::MakeChannel(endpoint))) {}
-
-  int64_t max_concurrent_calls() const override { return kMaxConcurrentCalls; }
 
   absl::Status Judge(std::vector<Group>& groups) override {
     reward::v1::ComputeRewardsRequest request;

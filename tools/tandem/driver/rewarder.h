@@ -2,7 +2,6 @@
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_REWARDER_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_REWARDER_H_
 
-#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -22,9 +21,6 @@ class Rewarder {
   // INVALID_ARGUMENT for an unknown name, a bad pattern, or `service` without an endpoint.
   static absl::StatusOr<std::unique_ptr<Rewarder>> Create(const config::v1::RewardConfig& config);
   virtual ~Rewarder() = default;
-
-  // How many calls of Judge() are of use at once.
-  virtual int64_t max_concurrent_calls() const = 0;
 
   // Sets score and reward of every completion, baselines included. The error names the row.
   virtual absl::Status Judge(std::vector<Group>& groups) = 0;
