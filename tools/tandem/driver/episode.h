@@ -1,6 +1,6 @@
 // Episode: how one sample of a prompt comes about, turn by turn. The policy continues what the
-// episode asks for; the episode, which stands for the environment, reads the completion and asks for
-// the next turn, or ends.
+// episode asks for; the episode, which stands for the environment, reads the completion and asks
+// for the next turn, or ends.
 //
 //   std::unique_ptr<Episode> episode = MakeSingleTurnEpisode(prompt);
 //   ASSIGN_OR_RETURN(std::optional<Turn> turn, episode->NextTurn(std::nullopt));
@@ -35,10 +35,10 @@ class Episode {
  public:
   virtual ~Episode() = default;
 
-  // Returns the next turn, or nullopt if the episode has ended. `last` is the policy's completion of
-  // the turn before; unset in the first call. The first turn follows from the prompt alone, without a
-  // wait, and is the same for all episodes of a group: their samples share its computation. Later
-  // calls may wait for an environment, up to a deadline of their own.
+  // Returns the next turn, or nullopt if the episode has ended. `last` is the policy's completion
+  // of the turn before; unset in the first call. The first turn follows from the prompt alone,
+  // without a wait, and is the same for all episodes of a group: their samples share its
+  // computation. Later calls may wait for an environment, up to a deadline of their own.
   virtual absl::StatusOr<std::optional<Turn>> NextTurn(std::optional<Completion> last) = 0;
 
   // Returns what is judged and trained on. Call once, after the end.

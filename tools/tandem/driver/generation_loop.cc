@@ -15,9 +15,9 @@
 namespace tandem::driver {
 namespace {
 
-// Threads for judging and for the turns of environments, which mostly wait: so many slow groups hold
-// up nothing else. More calls at once would spend their deadlines in the queue of a RewardService that
-// judges one completion after another.
+// Threads for judging and for the turns of environments, which mostly wait: so many slow groups
+// hold up nothing else. More calls at once would spend their deadlines in the queue of a
+// RewardService that judges one completion after another.
 constexpr int64_t kMaxJudgingThreads = 32;
 
 RolloutFleet::GenerateOptions GroupSampling(const config::v1::RunConfig& config,

@@ -9,8 +9,8 @@
 //
 // A group's way: the queue has room, so the loop's thread draws its prompt and begins its episodes;
 // the sampler's threads bring completions; a pool asks the episodes for later turns and judges the
-// group; the queue keeps it until Take(). So a slow reward or environment holds up only its own group,
-// as long as the pool has a free thread.
+// group; the queue keeps it until Take(). So a slow reward or environment holds up only its own
+// group, as long as the pool has a free thread.
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_GENERATION_LOOP_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_GENERATION_LOOP_H_
 
@@ -66,23 +66,24 @@ class GenerationLoop {
 
   // Opens the first step.
   explicit GenerationLoop(Options options);
-  // Cancels the requests and waits for what runs: a request ends soon, a judgement by the deadline of
-  // the reward.
+  // Cancels the requests and waits for what runs: a request ends soon, a judgement by the deadline
+  // of the reward.
   ~GenerationLoop();
 
   // Waits for the batch of step `step`, for a trainer at `version`. While it waits it calls `look`
-  // periodically; an error of `look` ends the wait. Adds to the queue's metrics timing_s/reward, the
-  // seconds in which groups were judged and none was sampled, and those of AddOverlongMetrics().
-  // Errors: of the sampler, the episodes, the rewarder and the queue; FAILED_PRECONDITION if the
-  // restored state belongs to other data. A group's error fails the Take() that follows it.
+  // periodically; an error of `look` ends the wait. Adds to the queue's metrics timing_s/reward,
+  // the seconds in which groups were judged and none was sampled, and those of
+  // AddOverlongMetrics(). Errors: of the sampler, the episodes, the rewarder and the queue;
+  // FAILED_PRECONDITION if the restored state belongs to other data. A group's error fails the
+  // Take() that follows it.
   absl::StatusOr<StepBatch> Take(int64_t step, int64_t version,
                                  const std::function<absl::Status()>& look);
   // Waits until Take() need not wait. Returns errors of `look` only.
   absl::Status WaitForBatch(const std::function<absl::Status()>& look);
 
-  // Lets the groups of one more step begin: at once in mode one_step_off, after the step has trained
-  // and its weights are published in the others. If `trace` is valid, requests and judgements of the
-  // groups that begin from now on belong to it.
+  // Lets the groups of one more step begin: at once in mode one_step_off, after the step has
+  // trained and its weights are published in the others. If `trace` is valid, requests and
+  // judgements of the groups that begin from now on belong to it.
   void OpenStep(const telemetry::TraceContext& trace = {});
 
   // Returns the open groups for a checkpoint after the step before `next_step`, for a trainer at
@@ -126,8 +127,8 @@ class GenerationLoop {
   int64_t next_place_ ABSL_GUARDED_BY(mu_);
   // Of the checkpoint, by place: the groups that may be restored.
   std::map<int64_t, const v1::FinishedGroup*> restored_ ABSL_GUARDED_BY(mu_);
-  // The complete groups as a checkpoint keeps them, by place: those of open places, and those of the
-  // loaded checkpoint whose prompts are still to be drawn.
+  // The complete groups as a checkpoint keeps them, by place: those of open places, and those of
+  // the loaded checkpoint whose prompts are still to be drawn.
   std::map<int64_t, v1::FinishedGroup> finished_ ABSL_GUARDED_BY(mu_);
   std::map<int64_t, std::shared_ptr<GroupRun>> runs_ ABSL_GUARDED_BY(mu_);  // by place
   telemetry::TraceContext trace_ ABSL_GUARDED_BY(mu_);

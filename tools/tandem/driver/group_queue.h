@@ -1,5 +1,5 @@
-// GroupQueue: which groups may begin ahead of the trainer, and which of the judged ones make the next
-// batch. This is all in which the modes differ: StepQueue serves `sync` and `one_step_off`,
+// GroupQueue: which groups may begin ahead of the trainer, and which of the judged ones make the
+// next batch. This is all in which the modes differ: StepQueue serves `sync` and `one_step_off`,
 // StalenessQueue serves `async`.
 //
 //   while (queue.capacity() > 0) { seed = queue.Begin(place); ... }
@@ -36,8 +36,8 @@ struct GroupSeed {
   friend bool operator==(const GroupSeed&, const GroupSeed&) = default;
 };
 
-// Not thread-safe. A place is the position of a group's prompt in the data set's order, counted over
-// all epochs. The first step is open from the start.
+// Not thread-safe. A place is the position of a group's prompt in the data set's order, counted
+// over all epochs. The first step is open from the start.
 class GroupQueue {
  public:
   virtual ~GroupQueue() = default;

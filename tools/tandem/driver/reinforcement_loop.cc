@@ -73,7 +73,7 @@ class ReinforcementLoop : public StepLoop {
       }
       if (is_async()) generation.OpenStep();
       if (evaluate) RETURN_IF_ERROR(RunEvaluation(step, version_, metrics));
-      if (mode_ == config::v1::TRAINING_MODE_SYNC && has_next) OpenNextStep(generation);
+      if (!is_async() && !is_one_step_off() && has_next) OpenNextStep(generation);
       std::optional<Ahead> ahead;
       if (is_async() || has_next) ahead = generation.Save(step + 1, version_);
       RETURN_IF_ERROR(Report(step, whole.Lap(), metrics, ahead.has_value() ? &*ahead : nullptr));

@@ -87,8 +87,8 @@ class RolloutFleet {
   // Makes the run end with CANCELLED soon. Harmless if it is done.
   void Cancel(Run& run);
 
-  // Samples every prompt, whose place is its index, and returns the groups in that order. On an error, cancels
-  // the rest and returns the first error.
+  // Samples every prompt, whose place is its index, and returns the groups in that order. On an
+  // error, cancels the rest and returns the first error.
   absl::StatusOr<std::vector<Group>> Generate(std::vector<Prompt> prompts,
                                               const GenerateOptions& options);
 

@@ -1,7 +1,7 @@
 // StalenessQueue: the groups of mode async. Groups begin without pause, bounded by AReaL's rule
-// (2505.24298, 5.1): at the trainer's step v, at most (max_staleness + v + 1) batches have begun and
-// not been dropped. So groups that train in the order of their beginning lag by at most max_staleness
-// versions; with 0, sampling and training alternate.
+// (2505.24298, 5.1): at the trainer's step v, at most (max_staleness + v + 1) batches have begun
+// and not been dropped. So groups that train in the order of their beginning lag by at most
+// max_staleness versions; with 0, sampling and training alternate.
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_STALENESS_QUEUE_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_STALENESS_QUEUE_H_
 
@@ -40,8 +40,8 @@ class StalenessQueue : public GroupQueue {
   void Abort(int64_t place) override;
 
   // Takes the `batch_size` groups with the smallest places that lag behind `version` by at most
-  // max_staleness. With drops_stale, drops the stale groups; otherwise takes them too. Metrics, since
-  // the last batch: async/dropped_groups or async/stale_groups, and with `filters`
+  // max_staleness. With drops_stale, drops the stale groups; otherwise takes them too. Metrics,
+  // since the last batch: async/dropped_groups or async/stale_groups, and with `filters`
   // rollout/filtered_groups; async/{running,ready}_groups afterwards. CANCELLED after Abort().
   absl::StatusOr<std::optional<StepBatch>> Take(int64_t version) override;
   bool HasBatch() const override { return !error_.ok() || num_ready() >= options_.batch_size; }

@@ -8,8 +8,8 @@
 
 namespace tandem::reward {
 
-// One value for each sequence of UTF-8, and one, above every code point, for each stray byte. Overlong
-// forms and surrogates are decoded as they stand: only equality matters here.
+// One value for each sequence of UTF-8, and one, above every code point, for each stray byte.
+// Overlong forms and surrogates are decoded as they stand: only equality matters here.
 std::vector<char32_t> CodePoints(absl::string_view text);
 
 }  // namespace tandem::reward

@@ -1,6 +1,6 @@
 // prefix_match: the share k / n of the answer that the completion matches from the start. n is the
-// number of the answer's code points plus its end, k the length of the common prefix. The end matches
-// if the completion stopped there (finish_reason "stop").
+// number of the answer's code points plus its end, k the length of the common prefix. The end
+// matches if the completion stopped there (finish_reason "stop").
 #include <algorithm>
 #include <vector>
 

@@ -2,8 +2,8 @@
 // the row's answer.
 //
 // Bounds the work of each search, so that no pattern or completion can hang a run: a search that
-// reaches the bound counts as not found. The bound is a count, not a time, so that the same input has
-// the same reward on every machine.
+// reaches the bound counts as not found. The bound is a count, not a time, so that the same input
+// has the same reward on every machine.
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 

@@ -1,5 +1,5 @@
-// A reward scores a completion, given its row's answer. Each is one file and one line in registry.cc,
-// and is found by its configured name (registry.h).
+// A reward scores a completion, given its row's answer. Each is one file and one line in
+// registry.cc, and is found by its configured name (registry.h).
 #ifndef TANDEM_TOOLS_TANDEM_REWARD_REWARD_H_
 #define TANDEM_TOOLS_TANDEM_REWARD_REWARD_H_
 
