@@ -12,7 +12,6 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
-#include "common/config/nearest.h"
 #include "common/config/rollout_correction_spec.h"
 #include "common/config/scalar.h"
 #include "common/net/host_port.h"
@@ -337,17 +336,8 @@ void CheckDpo(const v1::DpoConfig& dpo, Checker* check) {
 }
 
 void CheckReward(const v1::RewardConfig& reward, Checker* check) {
-  const std::vector<std::string> names = {"gsm8k", "exact_match", "prefix_match", "regex",
-                                          "service"};
-  bool known = false;
-  for (const std::string& name : names) known = known || name == reward.name();
-  if (!known) {
-    const std::string nearest = Nearest(reward.name(), names);
-    check->Fail(
-        "reward.name",
-        absl::StrCat("expected one of ", absl::StrJoin(names, ", "), ", found \"", reward.name(),
-                     "\"", nearest.empty() ? "" : absl::StrCat("; did you mean '", nearest, "'?")));
-  }
+  if (reward.name().empty())
+    check->Fail("reward.name", "expected the name of a reward, found none");
   if (reward.name() == "service" && reward.endpoint().empty()) {
     check->Fail("reward.endpoint", "expected HOST:PORT, because reward.name is service");
   }

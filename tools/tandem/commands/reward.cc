@@ -1,13 +1,14 @@
 // tandem reward: judges completions with a built-in reward.
-#include "tools/tandem/reward/reward.h"
-
 #include <cstdio>
 #include <memory>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/io/jsonl.h"
 #include "common/status/status_macros.h"
 #include "nlohmann/json.hpp"
 #include "tools/tandem/commands/command.h"
+#include "tools/tandem/reward/registry.h"
 
 namespace tandem::commands {
 namespace {
@@ -38,7 +39,9 @@ absl::Status RunReward(const RewardOptions& options) {
 void AddReward(CLI::App& app, Runner& runner) {
   CLI::App* command = app.add_subcommand("reward", "Scores completions with a built-in reward");
   auto options = std::make_shared<RewardOptions>();
-  command->add_option("--name", options->name, "gsm8k, exact_match, prefix_match or regex")
+  command
+      ->add_option("--name", options->name,
+                   absl::StrCat("One of ", absl::StrJoin(reward::RewardNames(), ", ")))
       ->required();
   command
       ->add_option("--input", options->input,

@@ -9,6 +9,7 @@
 #include "common/http/http_flags.h"
 #include "common/status/status_macros.h"
 #include "tools/tandem/commands/command.h"
+#include "tools/tandem/driver/rewarder.h"
 #include "tools/tandem/driver/run_inputs.h"
 
 namespace tandem::commands {
@@ -101,6 +102,11 @@ absl::StatusOr<config::v1::RunConfig> ResolveConfig(const RunOptions& options,
   absl::StatusOr<config::v1::RunConfig> config =
       config::LoadRunConfig(options.config_files, overrides, places);
   if (!config.ok()) return Misuse(config.status());
+  if (absl::Status name = driver::Rewarder::CheckName(config->reward().name()); !name.ok()) {
+    const auto place = places->find("reward.name");
+    const std::string at = place == places->end() ? "" : absl::StrCat(place->second, ": ");
+    return Misuse(absl::InvalidArgumentError(absl::StrCat(at, name.message())));
+  }
   absl::Status files = config::CheckFiles(*config, needs, *places);
   if (!files.ok()) return Misuse(files);
   // Services may run in another folder.

@@ -19,8 +19,6 @@ struct Prompt {
   std::string text;                 // rendered; empty if the row gave ids
   std::string answer;
   nlohmann::json fields;  // the whole row
-  // Index in the step's batch, from which its seed is derived; unset: its index in the call.
-  std::optional<int64_t> place;
 };
 
 struct Completion {

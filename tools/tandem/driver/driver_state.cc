@@ -32,10 +32,10 @@ Completion FromProto(const v1::Completion& completion) {
   return out;
 }
 
-v1::FinishedGroup ToProto(const Prompt& prompt, const Group& group) {
+v1::FinishedGroup ToProto(int64_t place, const Group& group) {
   v1::FinishedGroup out;
-  out.set_place(*prompt.place);
-  out.set_row(prompt.row);
+  out.set_place(place);
+  out.set_row(group.prompt.row);
   for (const Completion& completion : group.completions) {
     *out.add_completions() = ToProto(completion);
   }

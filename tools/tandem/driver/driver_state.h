@@ -19,9 +19,15 @@ namespace tandem::driver {
 v1::Completion ToProto(const Completion& completion);  // without its reward
 Completion FromProto(const v1::Completion& completion);
 
-// The group must be complete, and the prompt's place set.
-v1::FinishedGroup ToProto(const Prompt& prompt, const Group& group);
+// The group must be complete. `place` is its prompt's among those of the state.
+v1::FinishedGroup ToProto(int64_t place, const Group& group);
 Group FromProto(const v1::FinishedGroup& group);  // without its prompt
+
+// The groups of the upcoming batches after a step, for a checkpoint.
+struct Ahead {
+  v1::Generation generation;
+  int64_t prompt_position = 0;  // where its prompts begin
+};
 
 // DATA_LOSS if the bytes do not parse, OUT_OF_RANGE for an invalid version. `place` names the
 // checkpoint in errors.

@@ -15,12 +15,4 @@ bool Differs(const Group& group, config::v1::FilterMetric metric) {
                      });
 }
 
-int64_t FilterGroups(config::v1::FilterMetric metric, std::vector<Group>& groups) {
-  const auto end = std::remove_if(groups.begin(), groups.end(),
-                                  [metric](const Group& group) { return !Differs(group, metric); });
-  const int64_t count = groups.end() - end;
-  groups.erase(end, groups.end());
-  return count;
-}
-
 }  // namespace tandem::driver

@@ -3,9 +3,6 @@
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_GROUP_FILTER_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_GROUP_FILTER_H_
 
-#include <cstdint>
-#include <vector>
-
 #include "tandem/config/v1/run_config.pb.h"
 #include "tools/tandem/driver/completion.h"
 
@@ -13,9 +10,6 @@ namespace tandem::driver {
 
 // Whether the group's completions differ in the metric. A group of one always does, as in verl.
 bool Differs(const Group& group, config::v1::FilterMetric metric);
-
-// Removes the groups that do not differ; returns how many.
-int64_t FilterGroups(config::v1::FilterMetric metric, std::vector<Group>& groups);
 
 }  // namespace tandem::driver
 

@@ -1,64 +1,32 @@
 #include "tools/tandem/driver/group_queue.h"
 
-#include <algorithm>
-#include <utility>
+#include "tools/tandem/driver/staleness_queue.h"
+#include "tools/tandem/driver/step_queue.h"
 
 namespace tandem::driver {
 
-int64_t GroupQueue::capacity() const {
-  const int64_t begun = num_running() + num_ready();
-  // Those before the batch that trains are done with on both sides of the rule.
-  int64_t capacity = (options_.max_staleness + 1) * options_.batch_size - in_training_ - begun;
-  capacity = std::min(capacity, (options_.num_batches - num_taken_) * options_.batch_size - begun);
-  if (options_.max_running > 0) {
-    capacity = std::min(capacity, options_.max_running - num_running());
+std::unique_ptr<GroupQueue> MakeGroupQueue(const config::v1::RunConfig& config, int64_t first_step,
+                                           int64_t num_batches) {
+  const config::v1::FilterGroupsConfig& filter = config.algorithm().filter_groups();
+  const int64_t batch_size = config.data().train_batch_size();
+  if (config.trainer().mode() == config::v1::TRAINING_MODE_ASYNC) {
+    return std::make_unique<StalenessQueue>(StalenessQueue::Options{
+        .batch_size = batch_size,
+        .max_staleness = config.trainer().max_staleness(),
+        .max_running = config.rollout().max_concurrent_groups(),
+        .first_step = first_step,
+        .num_batches = num_batches,
+        .drops_stale = config.trainer().stale_samples() != config::v1::STALE_SAMPLES_TRAIN,
+        .filters = filter.enable(),
+        .max_filtered = filter.max_num_gen_batches() * batch_size});
   }
-  return std::max<int64_t>(0, capacity);
-}
-
-void GroupQueue::Begin(int64_t place) { running_.insert(place); }
-
-void GroupQueue::Finish(int64_t place, Group group) {
-  running_.erase(place);
-  ready_[place] = std::move(group);
-}
-
-void GroupQueue::Drop(int64_t place) { running_.erase(place); }
-
-std::optional<std::vector<Group>> GroupQueue::Take(int64_t version) {
-  const auto is_stale = [&](const Group& group) {
-    return version - group.oldest_version(version) > options_.max_staleness;
-  };
-  if (options_.drops_stale) {
-    num_stale_ += static_cast<int64_t>(
-        std::erase_if(ready_, [&](const auto& entry) { return is_stale(entry.second); }));
-  }
-  if (num_ready() < options_.batch_size) return std::nullopt;
-  std::vector<Group> batch;
-  while (static_cast<int64_t>(batch.size()) < options_.batch_size) {
-    if (is_stale(ready_.begin()->second)) ++num_stale_;
-    batch.push_back(std::move(ready_.begin()->second));
-    ready_.erase(ready_.begin());
-  }
-  in_training_ = options_.batch_size;
-  ++num_taken_;
-  return batch;
-}
-
-int64_t GroupQueue::TakeNumStale() { return std::exchange(num_stale_, 0); }
-
-int64_t GroupQueue::FirstOpen(int64_t next) const {
-  if (!running_.empty()) next = std::min(next, *running_.begin());
-  if (!ready_.empty()) next = std::min(next, ready_.begin()->first);
-  return next;
-}
-
-std::vector<int64_t> GroupQueue::DonePlaces(int64_t next) const {
-  std::vector<int64_t> done;
-  for (int64_t place = FirstOpen(next); place < next; ++place) {
-    if (!running_.contains(place) && !ready_.contains(place)) done.push_back(place);
-  }
-  return done;
+  const bool has_size = filter.enable() && config.data().gen_batch_size() > 0;
+  return std::make_unique<StepQueue>(
+      StepQueue::Options{.first_step = first_step,
+                         .batch_size = batch_size,
+                         .gen_batch_size = has_size ? config.data().gen_batch_size() : batch_size,
+                         .filters = filter.enable(),
+                         .max_gen_batches = filter.max_num_gen_batches()});
 }
 
 }  // namespace tandem::driver

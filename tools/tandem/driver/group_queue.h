@@ -1,75 +1,76 @@
-// GroupQueue: the groups of mode async between the data set and the trainer: how many more may
-// start, which are ready, and which are stale.
+// GroupQueue: which groups may begin ahead of the trainer, and which of the judged ones make the
+// next batch. This is all in which the modes differ: StepQueue serves `sync` and `one_step_off`,
+// StalenessQueue serves `async`.
 //
-//   while (queue.capacity() > 0) { queue.Begin(place); ... }
-//   queue.Finish(place, group);
-//   if (auto batch = queue.Take(version)) { ... train, publish ... queue.StepDone(); }
-//
-// The rule is AReaL's (2505.24298, 5.1): at the trainer's step v, at most (max_staleness + v + 1)
-// batches have been started and not dropped. So groups that train in the order of their start lag
-// by at most max_staleness versions; with 0, sampling and training alternate.
+//   while (queue.capacity() > 0) { seed = queue.Begin(place); ... }
+//   queue.Finish(place, group, differs);
+//   if (auto batch = queue.Take(version); batch has a value) { ... train, publish ... }
+//   queue.OpenStep();
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_GROUP_QUEUE_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_GROUP_QUEUE_H_
 
 #include <cstdint>
-#include <map>
+#include <memory>
 #include <optional>
-#include <set>
 #include <vector>
 
+#include "absl/status/statusor.h"
+#include "tandem/config/v1/run_config.pb.h"
 #include "tools/tandem/driver/completion.h"
+#include "tools/tandem/driver/run_folder.h"
 
 namespace tandem::driver {
 
+// The judged groups of a step, with the metrics of their collection.
+struct StepBatch {
+  std::vector<Group> groups;
+  Metrics metrics;
+};
+
+// What the seed of a group's samples derives from.
+struct GroupSeed {
+  int64_t step = 0;
+  int64_t batch = 0;  // of the step: dynamic sampling generates one after another
+  int64_t place = 0;
+
+  friend bool operator==(const GroupSeed&, const GroupSeed&) = default;
+};
+
 // Not thread-safe. A place is the position of a group's prompt in the data set's order, counted
-// over all epochs.
+// over all epochs. The first step is open from the start.
 class GroupQueue {
  public:
-  struct Options {
-    int64_t batch_size = 1;  // groups of one step
-    int64_t max_staleness = 0;
-    int64_t max_running = 0;  // groups that are sampled at once; 0: no further limit
-    int64_t num_batches = 0;  // total that Take() will return
-    bool drops_stale = true;  // otherwise stale groups train
-  };
+  virtual ~GroupQueue() = default;
 
-  explicit GroupQueue(const Options& options) : options_(options) {}
+  // How many groups may begin now; 0 after an error.
+  virtual int64_t capacity() const = 0;
 
-  // How many groups may start now.
-  int64_t capacity() const;
+  // Places come in ascending order. In mode async a resumed run begins the groups of its checkpoint
+  // whatever the capacity.
+  virtual GroupSeed Begin(int64_t place) = 0;
+  // The group is complete and judged. `differs`: it has a learning signal.
+  virtual void Finish(int64_t place, Group group, bool differs) = 0;
+  // A completion of the group was aborted.
+  virtual void Abort(int64_t place) = 0;
 
-  void Begin(int64_t place);
-  // The group is complete, judged, and fit for training.
-  void Finish(int64_t place, Group group);
-  // The group has no learning signal, or was finished before the run resumed: another may start.
-  void Drop(int64_t place);
+  // Returns the batch of the open step, for a trainer at `version`; nullopt if it is not complete
+  // yet. Every batch has rollout/judged_reward/mean: the mean over all judged groups. Errors:
+  // FAILED_PRECONDITION if dynamic sampling finds too few groups that differ; see the queues.
+  virtual absl::StatusOr<std::optional<StepBatch>> Take(int64_t version) = 0;
+  // Whether Take() has a batch, stale groups aside, or an error.
+  virtual bool HasBatch() const = 0;
+  // Makes room for the groups of one more step.
+  virtual void OpenStep() = 0;
 
-  // Takes the `batch_size` groups with the smallest places that lag behind `version` by at most
-  // max_staleness. With drops_stale, drops the stale groups; otherwise takes them too. nullopt if
-  // there are too few.
-  std::optional<std::vector<Group>> Take(int64_t version);
-  // Call after training on the taken batch and publishing its weights.
-  void StepDone() { in_training_ = 0; }
-
-  int64_t num_running() const { return static_cast<int64_t>(running_.size()); }
-  int64_t num_ready() const { return static_cast<int64_t>(ready_.size()); }
-  // Number of stale groups since the last call, dropped or taken.
-  int64_t TakeNumStale();
-
-  const std::map<int64_t, Group>& ready() const { return ready_; }
-  // The first unfinished place; `next` if all places before it are finished.
-  int64_t FirstOpen(int64_t next) const;
-  // The finished places from FirstOpen() to `next`.
-  std::vector<int64_t> DonePlaces(int64_t next) const;
-
- private:
-  const Options options_;
-  std::set<int64_t> running_;
-  std::map<int64_t, Group> ready_;
-  int64_t in_training_ = 0;
-  int64_t num_taken_ = 0;  // batches
-  int64_t num_stale_ = 0;
+  // Whether the group at `place` has begun and is neither taken nor dropped.
+  virtual bool IsOpen(int64_t place) const = 0;
+  // The first open place; `next` if there is none.
+  virtual int64_t FirstOpen(int64_t next) const = 0;
 };
+
+// The queue of trainer.mode, for `num_batches` batches from step `first_step` on.
+std::unique_ptr<GroupQueue> MakeGroupQueue(const config::v1::RunConfig& config, int64_t first_step,
+                                           int64_t num_batches);
 
 }  // namespace tandem::driver
 

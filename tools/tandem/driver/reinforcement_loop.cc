@@ -1,17 +1,13 @@
-// Reinforcement learning: generate, judge, train, publish. `sync` and `one_step_off` generate the
-// steps' batches one after another; `async` samples without pause and takes batches from the groups
-// that are ready.
+// Reinforcement learning: generate, judge, train, publish. One loop serves the three modes, which
+// differ in when the next step's groups may begin: `sync` after the step, `one_step_off` before it
+// trains, `async` as soon as its weights are published, and up to max_staleness steps ahead.
 #include <algorithm>
-#include <memory>
-#include <utility>
+#include <optional>
 
 #include "absl/strings/str_format.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/trace.h"
-#include "tools/tandem/driver/batch_collector.h"
-#include "tools/tandem/driver/continuous_generation.h"
-#include "tools/tandem/driver/generation.h"
-#include "tools/tandem/driver/look_interval.h"
+#include "tools/tandem/driver/generation_loop.h"
 #include "tools/tandem/driver/sample_builder.h"
 #include "tools/tandem/driver/staleness.h"
 #include "tools/tandem/driver/step_loop.h"
@@ -22,12 +18,10 @@ namespace {
 class ReinforcementLoop : public StepLoop {
  public:
   explicit ReinforcementLoop(const LoopContext& context)
-      : StepLoop(context, "train"),
-        collector_(context.config, context.train, *context.rewarder, context.interrupted) {}
+      : StepLoop(context, "train"), mode_(context.config.trainer().mode()) {}
 
   absl::StatusOr<RunSummary> Run() {
-    const bool is_async = c_.config.trainer().mode() == config::v1::TRAINING_MODE_ASYNC;
-    if (resumed() && c_.resume->state.ahead().is_continuous() && !is_async) {
+    if (resumed() && c_.resume->state.ahead().is_continuous() && !is_async()) {
       return absl::FailedPreconditionError(
           "the checkpoint is of mode async, which trains on prompts out of order; resume with "
           "trainer.mode=async (trainer.max_staleness=0 is mode sync)");
@@ -41,102 +35,76 @@ class ReinforcementLoop : public StepLoop {
       }
       RETURN_IF_ERROR(WriteInitial(initial));
     }
-    RETURN_IF_ERROR(is_async ? RunContinuously() : RunByBatches());
+    if (first_step_ <= total_steps_) RETURN_IF_ERROR(RunSteps());
     return Finish();
   }
 
  private:
-  absl::Status RunByBatches() {
-    const bool ahead = c_.config.trainer().mode() == config::v1::TRAINING_MODE_ONE_STEP_OFF;
-    std::unique_ptr<Generation> next;
-    if (first_step_ <= total_steps_) next = StartGeneration(first_step_);
+  bool is_async() const { return mode_ == config::v1::TRAINING_MODE_ASYNC; }
+  bool is_one_step_off() const { return mode_ == config::v1::TRAINING_MODE_ONE_STEP_OFF; }
+
+  absl::Status RunSteps() {
+    BeginTrace();
+    GenerationLoop generation(GenerationOptions());
+    const auto look = [this] { return CatchUp(version_); };
     for (int64_t step = first_step_; step <= total_steps_; ++step) {
       RETURN_IF_ERROR(CheckInterrupted());
+      if (is_async()) BeginTrace();
       EnterTrace(next_trace_, next_start_);
       Stopwatch whole;
       Stopwatch watch;
       Metrics metrics;
-      while (!next->WaitFor(kLook)) RETURN_IF_ERROR(CatchUp(version_));
-      ASSIGN_OR_RETURN(StepBatch batch, next->Take());
+      ASSIGN_OR_RETURN(StepBatch batch, generation.Take(step, version_, look));
       AddWaitMetrics(watch.Lap(), batch.metrics, metrics);
-      if (resumed() && step == first_step_) {
-        metrics["rollout/regenerated_prompts"] = static_cast<double>(next->num_regenerated());
-      }
-      next.reset();
-      if (ahead && step < total_steps_) {
-        // The next samples come from the version that this step begins with: one step off.
-        if (step > 1) RETURN_IF_ERROR(Publish(metrics));
-        next = StartGeneration(step + 1);
-      }
-      RETURN_IF_ERROR(Train(step, batch.groups, metrics));
-      const bool evaluate = EvaluationIsDue(step);
-      if (!ahead || evaluate || step == total_steps_) {
-        while (ahead && step < total_steps_ && !next->WaitFor(kLook)) {
-          RETURN_IF_ERROR(CatchUp(version_));
-        }
-        RETURN_IF_ERROR(Publish(metrics));
-      }
-      if (evaluate) RETURN_IF_ERROR(RunEvaluation(step, version_, metrics));
-      if (!ahead && step < total_steps_) next = StartGeneration(step + 1);
-      Ahead state;
-      if (next != nullptr) state = {next->Finished(), next->prompt_position()};
-      RETURN_IF_ERROR(Report(step, whole.Lap(), metrics, next != nullptr ? &state : nullptr));
-    }
-    return absl::OkStatus();
-  }
-
-  absl::Status RunContinuously() {
-    if (first_step_ > total_steps_) return absl::OkStatus();
-    ContinuousGenerationOptions options{.config = c_.config,
-                                        .prompts = c_.train,
-                                        .rewarder = *c_.rewarder,
-                                        .fleet = *c_.fleet,
-                                        .num_batches = total_steps_ - first_step_ + 1,
-                                        .policy_version = version_};
-    if (resumed() && c_.resume->state.has_ahead()) options.restored = &c_.resume->state.ahead();
-    options.on_tokens = [this](int64_t tokens) { c_.progress.AddTokens(tokens); };
-    ContinuousGeneration generation(options);
-    for (int64_t step = first_step_; step <= total_steps_; ++step) {
-      EnterTrace(telemetry::NewTrace(), absl::Now());
-      Stopwatch whole;
-      Stopwatch watch;
-      Metrics metrics;
-      ASSIGN_OR_RETURN(StepBatch batch,
-                       generation.Take(step, version_, [this] { return CatchUp(version_); }));
-      metrics["async/wait_s"] = watch.Lap();
-      AddWaitMetrics(metrics["async/wait_s"], batch.metrics, metrics);
       if (resumed() && step == first_step_) {
         metrics["rollout/regenerated_prompts"] = static_cast<double>(generation.num_regenerated());
       }
+      const bool has_next = step < total_steps_;
+      if (is_one_step_off() && has_next) {
+        // The next samples come from the version that this step begins with: one step off.
+        if (step > 1) RETURN_IF_ERROR(Publish(metrics));
+        OpenNextStep(generation);
+      }
       RETURN_IF_ERROR(Train(step, batch.groups, metrics));
-      RETURN_IF_ERROR(Publish(metrics));
-      generation.StepDone(version_);
-      if (EvaluationIsDue(step)) RETURN_IF_ERROR(RunEvaluation(step, version_, metrics));
-      Ahead ahead;
-      ahead.generation = generation.Finished(step + 1, ahead.prompt_position);
-      RETURN_IF_ERROR(Report(step, whole.Lap(), metrics, &ahead));
+      const bool evaluate = EvaluationIsDue(step);
+      if (!is_one_step_off() || evaluate || !has_next) {
+        if (is_one_step_off() && has_next) RETURN_IF_ERROR(generation.WaitForBatch(look));
+        RETURN_IF_ERROR(Publish(metrics));
+      }
+      if (is_async()) generation.OpenStep();
+      if (evaluate) RETURN_IF_ERROR(RunEvaluation(step, version_, metrics));
+      if (!is_async() && !is_one_step_off() && has_next) OpenNextStep(generation);
+      std::optional<Ahead> ahead;
+      if (is_async() || has_next) ahead = generation.Save(step + 1, version_);
+      RETURN_IF_ERROR(Report(step, whole.Lap(), metrics, ahead.has_value() ? &*ahead : nullptr));
     }
     return absl::OkStatus();
   }
 
-  // Makes a step's batch in the background.
-  std::unique_ptr<Generation> StartGeneration(int64_t step) {
-    GenerationOptions options;
-    options.step = step;
-    options.prompt_position = c_.train.position();
-    if (resumed() && step == first_step_ && c_.resume->state.has_ahead()) {
-      options.restored = &c_.resume->state.ahead();
-    }
+  GenerationLoop::Options GenerationOptions() {
+    GenerationLoop::Options options{.config = c_.config,
+                                    .prompts = c_.train,
+                                    .rewarder = *c_.rewarder,
+                                    .sampler = FleetSampler(*c_.fleet),
+                                    .first_step = first_step_,
+                                    .num_batches = total_steps_ - first_step_ + 1,
+                                    .policy_version = version_,
+                                    .interrupted = c_.interrupted};
+    if (resumed() && c_.resume->state.has_ahead()) options.restored = &c_.resume->state.ahead();
+    // In mode async a group begins before it is known which step trains on it.
+    if (!is_async()) options.trace = next_trace_;
+    options.on_tokens = [this](int64_t tokens) { c_.progress.AddTokens(tokens); };
+    return options;
+  }
+
+  void OpenNextStep(GenerationLoop& generation) {
+    BeginTrace();
+    generation.OpenStep(next_trace_);
+  }
+
+  void BeginTrace() {
     next_trace_ = telemetry::NewTrace();
     next_start_ = absl::Now();
-    options.sample = [this, trace = next_trace_](std::vector<Prompt> prompts,
-                                                 RolloutFleet::GenerateOptions sampling) {
-      const telemetry::ScopedTraceContext scope(trace);
-      const telemetry::ScopedSpan span("generate", {{"prompts", prompts.size()}});
-      sampling.on_tokens = [this](int64_t tokens) { c_.progress.AddTokens(tokens); };
-      return c_.fleet->Generate(std::move(prompts), sampling);
-    };
-    return Generation::Start(collector_, std::move(options));
   }
 
   absl::Status Train(int64_t step, const std::vector<Group>& groups, Metrics& metrics) {
@@ -168,17 +136,17 @@ class ReinforcementLoop : public StepLoop {
                       ahead);
   }
 
-  // What the batch says of itself, with the times that the step has waited for it instead of those
-  // that it took.
-  static void AddWaitMetrics(double waited, const Metrics& of_batch, Metrics& metrics) {
+  // Adds the batch's metrics, and how long the step waited for generation and for rewards.
+  void AddWaitMetrics(double waited, const Metrics& of_batch, Metrics& metrics) const {
     metrics.insert(of_batch.begin(), of_batch.end());
+    if (is_async()) metrics["async/wait_s"] = waited;
     metrics["timing_s/reward"] = std::min(waited, of_batch.at("timing_s/reward"));
     metrics["timing_s/gen"] = waited - metrics["timing_s/reward"];
   }
 
-  BatchCollector collector_;
+  const config::v1::TrainingMode mode_;
   int64_t version_ = 0;  // of the trainer's policy
-  // Trace of the step being generated.
+  // Trace of the step whose groups began last; in mode async, of the step that trains.
   telemetry::TraceContext next_trace_;
   absl::Time next_start_;
 };

@@ -1,5 +1,7 @@
 #include "tools/tandem/driver/rewarder.h"
 
+#include <algorithm>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -8,10 +10,12 @@
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
 #include "tandem/reward/v1/reward_service.grpc.pb.h"
-#include "tools/tandem/reward/reward.h"
+#include "tools/tandem/reward/registry.h"
 
 namespace tandem::driver {
 namespace {
+
+constexpr char kService[] = "service";  // reward.name: a RewardService
 
 std::string RowName(const Prompt& prompt) {
   return absl::StrCat("row ", prompt.row + 1, " of the data set");
@@ -121,8 +125,16 @@ const char* FinishReasonName(common::v1::FinishReason reason) {
   }
 }
 
+absl::Status Rewarder::CheckName(const std::string& name) {
+  std::vector<std::string> known = reward::RewardNames();
+  known.push_back(kService);
+  if (std::find(known.begin(), known.end(), name) != known.end()) return absl::OkStatus();
+  return reward::UnknownReward(name, known);
+}
+
 absl::StatusOr<std::unique_ptr<Rewarder>> Rewarder::Create(const config::v1::RewardConfig& config) {
-  if (config.name() == "service") {
+  RETURN_IF_ERROR(CheckName(config.name()));
+  if (config.name() == kService) {
     if (config.endpoint().empty()) {
       return absl::InvalidArgumentError(
           "reward.name is service, and reward.endpoint does not say where it is (HOST:PORT)");

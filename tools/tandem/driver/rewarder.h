@@ -3,6 +3,7 @@
 #define TANDEM_TOOLS_TANDEM_DRIVER_REWARDER_H_
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -15,6 +16,8 @@ namespace tandem::driver {
 // Thread-safe.
 class Rewarder {
  public:
+  // INVALID_ARGUMENT unless `name` is a built-in reward or `service`; lists the known names.
+  static absl::Status CheckName(const std::string& name);
   // INVALID_ARGUMENT for an unknown name, a bad pattern, or `service` without an endpoint.
   static absl::StatusOr<std::unique_ptr<Rewarder>> Create(const config::v1::RewardConfig& config);
   virtual ~Rewarder() = default;

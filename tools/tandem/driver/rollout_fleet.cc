@@ -306,7 +306,7 @@ absl::StatusOr<std::vector<Group>> RolloutFleet::Generate(std::vector<Prompt> pr
   auto inbox = std::make_shared<Inbox>();
   std::vector<std::shared_ptr<Run>> runs;
   for (size_t i = 0; i < prompts.size(); ++i) {
-    const int64_t place = prompts[i].place.value_or(static_cast<int64_t>(i));
+    const auto place = static_cast<int64_t>(i);
     runs.push_back(Start(prompts[i], place, options, [inbox, i](absl::StatusOr<Group> group) {
       absl::MutexLock lock(&inbox->mu);
       inbox->ended.emplace_back(i, std::move(group));
@@ -340,7 +340,6 @@ absl::StatusOr<std::vector<Group>> RolloutFleet::Generate(std::vector<Prompt> pr
         continue;
       }
       groups[index] = *std::move(group);
-      if (options.on_group) options.on_group(index, groups[index]);
     }
   }
   RETURN_IF_ERROR(first_error);

@@ -55,7 +55,7 @@ class RolloutFleet {
   void EndRun();
 
   struct GenerateOptions {
-    // Sampling of the completions; each prompt mixes its place in the batch into the seed.
+    // Sampling of the completions; each prompt mixes its place into the seed.
     rollout::v1::SamplingParams sampling;
     // Samples one more completion per prompt with these parameters: the group's baseline. It runs
     // at the same time as the others, so it adds no wait.
@@ -63,9 +63,6 @@ class RolloutFleet {
     bool return_text = true;
     // Receives the number of newly sampled tokens, from gRPC's threads.
     std::function<void(int64_t)> on_tokens;
-    // Generate(): receives each complete group and the index of its prompt, on the calling thread.
-    // The group's prompt is not set yet.
-    std::function<void(size_t, const Group&)> on_group;
     // Generate(): called periodically on the calling thread; its error ends the call.
     std::function<absl::Status()> while_waiting;
   };
@@ -90,8 +87,8 @@ class RolloutFleet {
   // Makes the run end with CANCELLED soon. Harmless if it is done.
   void Cancel(Run& run);
 
-  // Samples every prompt and returns the groups in the order of the prompts. On an error, cancels
-  // the rest and returns the first error.
+  // Samples every prompt, whose place is its index, and returns the groups in that order. On an
+  // error, cancels the rest and returns the first error.
   absl::StatusOr<std::vector<Group>> Generate(std::vector<Prompt> prompts,
                                               const GenerateOptions& options);
 

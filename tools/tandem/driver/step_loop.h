@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "common/telemetry/phase_timer.h"
 #include "common/telemetry/trace_context.h"
+#include "tools/tandem/driver/driver_state.h"
 #include "tools/tandem/driver/run_checkpoints.h"
 #include "tools/tandem/driver/skipped_steps.h"
 #include "tools/tandem/driver/training_loop.h"
@@ -20,12 +21,6 @@
 namespace tandem::driver {
 
 using telemetry::Stopwatch;
-
-// The state of the upcoming batches after a step, for a checkpoint.
-struct Ahead {
-  v1::Generation generation;
-  int64_t prompt_position = 0;  // where its prompts begin
-};
 
 // Used by one thread.
 class StepLoop {

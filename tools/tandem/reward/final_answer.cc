@@ -1,3 +1,5 @@
+// gsm8k: 1 if the completion's final number equals the answer's, which follows "####" if the answer
+// has one. Compares decimals: 3 = 3.0, 1,000 = 1000, $18 = 18 dollars.
 #include "tools/tandem/reward/final_answer.h"
 
 #include <cstddef>
@@ -8,6 +10,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "tools/tandem/reward/registry.h"
 
 namespace tandem::reward {
 namespace {
@@ -58,7 +61,9 @@ std::optional<Decimal> FinalNumber(absl::string_view text) {
   return LastNumber(*boxed);
 }
 
-absl::StatusOr<double> FinalAnswerReward(const RewardInput& input) {
+namespace {
+
+absl::StatusOr<double> FinalAnswer(const RewardInput& input) {
   absl::string_view answer = input.answer;
   const size_t mark = answer.rfind(kAnswerMark);
   if (mark != absl::string_view::npos) answer.remove_prefix(mark + kAnswerMark.size());
@@ -72,5 +77,11 @@ absl::StatusOr<double> FinalAnswerReward(const RewardInput& input) {
   }
   return FinalNumber(input.completion) == expected ? 1.0 : 0.0;
 }
+
+}  // namespace
+
+const RewardKind kGsm8kReward = {
+    .name = "gsm8k",
+    .make = [](const RewardOptions&) -> absl::StatusOr<RewardFn> { return RewardFn(FinalAnswer); }};
 
 }  // namespace tandem::reward

@@ -1,13 +1,11 @@
-// The reward for worked answers that end in a number (GSM8K's format); reward.h defines it.
+// The final number of a worked answer (GSM8K's format), which the reward gsm8k compares.
 #ifndef TANDEM_TOOLS_TANDEM_REWARD_FINAL_ANSWER_H_
 #define TANDEM_TOOLS_TANDEM_REWARD_FINAL_ANSWER_H_
 
 #include <optional>
 
-#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "tools/tandem/reward/decimal.h"
-#include "tools/tandem/reward/reward.h"
 
 namespace tandem::reward {
 
@@ -19,8 +17,6 @@ std::optional<absl::string_view> LastBoxed(absl::string_view text);
 // and nullopt if the box has no number or a \frac, whose last number would be the denominator.
 // Without a box, the text's last number.
 std::optional<Decimal> FinalNumber(absl::string_view text);
-
-absl::StatusOr<double> FinalAnswerReward(const RewardInput& input);
 
 }  // namespace tandem::reward
 

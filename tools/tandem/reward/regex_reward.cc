@@ -1,17 +1,23 @@
-#include "tools/tandem/reward/regex_reward.h"
-
+// regex: 1 if the completion contains a match of the pattern (PCRE2): the option's or, without it,
+// the row's answer.
+//
+// Bounds the work of each search, so that no pattern or completion can hang a run: a search that
+// reaches the bound counts as not found. The bound is a count, not a time, so that the same input
+// has the same reward on every machine.
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "common/status/status_macros.h"
+#include "tools/tandem/reward/registry.h"
 
 namespace tandem::reward {
 namespace {
@@ -90,10 +96,8 @@ absl::StatusOr<double> Search(const pcre2_code* code, const std::string& text) {
   return found >= 0 ? 1.0 : 0.0;
 }
 
-}  // namespace
-
-absl::StatusOr<RewardFn> MakeRegexReward(const std::string& pattern) {
-  if (pattern.empty()) {
+absl::StatusOr<RewardFn> MakeRegex(const RewardOptions& options) {
+  if (options.pattern.empty()) {
     return RewardFn([](const RewardInput& input) -> absl::StatusOr<double> {
       if (input.answer.empty()) {
         return absl::InvalidArgumentError(
@@ -105,10 +109,14 @@ absl::StatusOr<RewardFn> MakeRegexReward(const std::string& pattern) {
       return Search(code.get(), input.completion);
     });
   }
-  ASSIGN_OR_RETURN(Code code, Compile(pattern, "reward.pattern"));
+  ASSIGN_OR_RETURN(Code code, Compile(options.pattern, "reward.pattern"));
   return RewardFn([code = std::move(code)](const RewardInput& input) {
     return Search(code.get(), input.completion);
   });
 }
+
+}  // namespace
+
+const RewardKind kRegexReward = {.name = "regex", .make = MakeRegex, .has_pattern = true};
 
 }  // namespace tandem::reward

@@ -39,6 +39,19 @@ TEST(Cli, WhatMayChangeIsNamedByKnownNamesAndGoesWithResume) {
   EXPECT_THAT(alone.err, HasSubstr("--resume"));
 }
 
+TEST(Cli, AnUnknownRewardNamesFileLineAndTheKnownRewards) {
+  const TempFolder folder;
+  const std::string config =
+      folder.Write("run.yaml", "model:\n  path: /nowhere\nreward:\n  name: exactmatch\n");
+
+  const ProgramResult result = RunProgram("tandem", {"train", "--config", config});
+
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("run.yaml:4: reward.name: expected one of"),
+                                HasSubstr("exact_match, gsm8k, prefix_match, regex, service"),
+                                HasSubstr("did you mean exact_match?")));
+}
+
 TEST(Cli, ATypoInAConfigNamesFileLineAndTheNearestKey) {
   const TempFolder folder;
   const std::string config =

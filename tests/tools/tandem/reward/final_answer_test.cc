@@ -8,6 +8,7 @@
 #include "common/status/status_macros.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/test_data.h"
+#include "tools/tandem/reward/registry.h"
 
 namespace tandem::reward {
 namespace {
@@ -17,7 +18,7 @@ using ::tandem::testing::StatusIs;
 using ::testing::HasSubstr;
 
 absl::StatusOr<double> Gsm8k(std::string completion, std::string answer) {
-  return FinalAnswerReward({std::move(completion), std::move(answer)});
+  return kGsm8kReward.make({}).value()({std::move(completion), std::move(answer)});
 }
 
 TEST(Gsm8kReward, ComparesTheLastNumberWithTheOneAfterTheMark) {

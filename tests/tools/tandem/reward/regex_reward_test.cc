@@ -1,10 +1,9 @@
-#include "tools/tandem/reward/regex_reward.h"
-
 #include <gtest/gtest.h>
 
 #include <string>
 
 #include "tests/support/status_matchers.h"
+#include "tools/tandem/reward/registry.h"
 
 namespace tandem::reward {
 namespace {
@@ -13,6 +12,10 @@ using ::tandem::testing::IsOkAndHolds;
 using ::tandem::testing::StatusIs;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+
+absl::StatusOr<RewardFn> MakeRegexReward(const std::string& pattern) {
+  return kRegexReward.make({.pattern = pattern});
+}
 
 TEST(RegexReward, SearchesTheCompletionForTheOption) {
   ASSERT_OK_AND_ASSIGN(const RewardFn reward,

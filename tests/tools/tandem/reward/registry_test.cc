@@ -1,4 +1,4 @@
-#include "tools/tandem/reward/reward.h"
+#include "tools/tandem/reward/registry.h"
 
 #include <gtest/gtest.h>
 
@@ -11,6 +11,7 @@ using ::tandem::testing::IsOk;
 using ::tandem::testing::IsOkAndHolds;
 using ::tandem::testing::StatusIs;
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -20,6 +21,10 @@ TEST(FindReward, KnowsEveryNameItLists) {
     EXPECT_THAT(reward({"18", "18", "stop"}), IsOkAndHolds(1.0)) << name;
     EXPECT_THAT(reward({"", "18", "length"}), IsOkAndHolds(0.0)) << name;
   }
+}
+
+TEST(FindReward, ListsNamesInAlphabeticalOrder) {
+  EXPECT_THAT(RewardNames(), ElementsAre("exact_match", "gsm8k", "prefix_match", "regex"));
 }
 
 TEST(FindReward, TellsTheNearestNameOfATypo) {

@@ -1,0 +1,356 @@
+#include "tools/tandem/driver/generation_loop.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "common/status/status_macros.h"
+#include "common/telemetry/trace.h"
+#include "tools/tandem/driver/evaluator.h"
+#include "tools/tandem/driver/group_filter.h"
+#include "tools/tandem/driver/look_interval.h"
+#include "tools/tandem/driver/overlong_penalty.h"
+
+namespace tandem::driver {
+namespace {
+
+// Threads for judging and for the turns of environments, which mostly wait: so many slow groups
+// hold up nothing else. More calls at once would spend their deadlines in the queue of a
+// RewardService that judges one completion after another.
+constexpr int64_t kMaxJudgingThreads = 32;
+
+RolloutFleet::GenerateOptions GroupSampling(const config::v1::RunConfig& config,
+                                            const GroupSeed& seed) {
+  RolloutFleet::GenerateOptions out{.sampling = TrainSampling(config)};
+  // Another seed for each step and batch; the fleet mixes in the place, the engine the sample.
+  out.sampling.set_seed(config.seed() * 0x9E3779B97F4A7C15ULL + static_cast<uint64_t>(seed.step) +
+                        static_cast<uint64_t>(seed.batch) * 0xD1B54A32D192ED03ULL);
+  if (config.algorithm().adv_estimator() == config::v1::ADV_ESTIMATOR_REMAX) {
+    out.baseline = GreedySampling(config);
+  }
+  return out;
+}
+
+int64_t VersionShift(const GenerationLoop::Options& options) {
+  if (options.restored == nullptr || !options.restored->is_continuous()) return 0;
+  return options.policy_version - options.restored->policy_version();
+}
+
+}  // namespace
+
+struct GenerationLoop::Wave {
+  telemetry::TraceContext step;  // not valid: the wave is not traced
+  telemetry::TraceContext span;  // its own
+  absl::Time start = absl::Now();
+  int64_t num_groups = 0;
+  int64_t num_playing = 0;  // guarded by the loop's lock
+};
+
+GenerationLoop::GenerationLoop(Options options)
+    : options_(std::move(options)),
+      sampler_([this](const Turn& turn, int64_t place,
+                      const RolloutFleet::GenerateOptions& sampling,
+                      std::function<void(absl::StatusOr<Group>)> done) {
+        {
+          absl::MutexLock lock(&mu_);
+          ++num_requests_;
+        }
+        return options_.sampler(turn, place, sampling,
+                                [this, done = std::move(done)](absl::StatusOr<Group> group) {
+                                  done(std::move(group));
+                                  absl::MutexLock lock(&mu_);
+                                  --num_requests_;
+                                });
+      }),
+      is_continuous_(options_.config.trainer().mode() == config::v1::TRAINING_MODE_ASYNC),
+      first_place_(options_.prompts.position()),
+      version_shift_(VersionShift(options_)),
+      queue_(MakeGroupQueue(options_.config, options_.first_step, options_.num_batches)),
+      next_place_(first_place_),
+      trace_(options_.trace),
+      pool_(kMaxJudgingThreads) {
+  if (options_.restored != nullptr) {
+    {
+      absl::MutexLock lock(&mu_);
+      for (const v1::FinishedGroup& group : options_.restored->groups()) {
+        restored_[first_place_ + group.place()] = &group;
+        finished_[first_place_ + group.place()] = group;
+      }
+    }
+    for (const int64_t place : options_.restored->done_places()) {
+      restored_done_.insert(first_place_ + place);
+    }
+    BeginGroups();  // before Save(), so that the next checkpoint holds no less
+  }
+  thread_ = std::thread([this] { Loop(); });
+}
+
+GenerationLoop::~GenerationLoop() {
+  {
+    absl::MutexLock lock(&mu_);
+    is_ending_ = true;
+  }
+  thread_.join();
+  std::map<int64_t, std::shared_ptr<GroupRun>> runs;
+  {
+    absl::MutexLock lock(&mu_);
+    runs.swap(runs_);
+  }
+  for (const auto& [place, run] : runs) run->Cancel();
+  pool_.Stop();
+  // Each request is cancelled, and has a deadline.
+  absl::MutexLock lock(&mu_);
+  const auto all_ended = [this] {
+    mu_.AssertHeld();
+    return num_requests_ == 0;
+  };
+  mu_.Await(absl::Condition(&all_ended));
+}
+
+void GenerationLoop::Loop() {
+  while (true) {
+    {
+      absl::MutexLock lock(&mu_);
+      const auto has_work = [this] {
+        mu_.AssertHeld();
+        return is_ending_ || !error_.ok() || Room() > 0;
+      };
+      mu_.Await(absl::Condition(&has_work));
+      if (is_ending_ || !error_.ok()) return;
+    }
+    BeginGroups();
+  }
+}
+
+int64_t GenerationLoop::Room() const {
+  const int64_t capacity = queue_->capacity();
+  if (!is_continuous_ || options_.restored == nullptr) return capacity;
+  // The checkpoint's prompts begin whatever the rule says.
+  return std::max(capacity, first_place_ + options_.restored->num_prompts() - next_place_);
+}
+
+void GenerationLoop::BeginGroups() {
+  const bool interrupted = options_.interrupted && options_.interrupted();
+  auto wave = std::make_shared<Wave>();
+  std::vector<std::shared_ptr<GroupRun>> runs;
+  {
+    absl::MutexLock lock(&mu_);
+    if (interrupted) {
+      Fail(absl::CancelledError("interrupted"));
+      return;
+    }
+    wave->step = trace_;
+    if (trace_.valid()) {
+      wave->span = trace_;
+      wave->span.span = telemetry::NewSpanId();
+    }
+    CountJudgingTime();
+    for (Prompt& prompt : options_.prompts.Next(Room())) {
+      const int64_t place = next_place_++;
+      if (restored_done_.contains(place)) continue;
+      const GroupSeed seed = queue_->Begin(place);
+      if (const auto saved = restored_.find(place); saved != restored_.end()) {
+        if (absl::Status status = Restore(place, std::move(prompt), *saved->second, trace_);
+            !status.ok()) {
+          Fail(std::move(status));
+          return;
+        }
+        continue;
+      }
+      if (options_.restored != nullptr && place < first_place_ + options_.restored->num_prompts()) {
+        ++num_regenerated_;
+      }
+      runs.push_back(runs_[place] = MakeRun(place, std::move(prompt), seed, wave));
+    }
+    wave->num_groups = wave->num_playing = static_cast<int64_t>(runs.size());
+    num_playing_ += wave->num_groups;
+  }
+  const telemetry::ScopedTraceContext scope(wave->span);
+  for (const auto& run : runs) run->Begin();
+}
+
+std::shared_ptr<GroupRun> GenerationLoop::MakeRun(int64_t place, Prompt prompt,
+                                                  const GroupSeed& seed,
+                                                  const std::shared_ptr<Wave>& wave) {
+  RolloutFleet::GenerateOptions sampling = GroupSampling(options_.config, seed);
+  sampling.on_tokens = options_.on_tokens;
+  return std::make_shared<GroupRun>(
+      GroupRun::Options{.prompt = std::move(prompt),
+                        .place = seed.place,
+                        .sampling = std::move(sampling),
+                        .make_episode = options_.make_episode,
+                        .sampler = sampler_,
+                        .pool = pool_,
+                        .done = [this, place, wave](absl::StatusOr<Group> group) {
+                          OnPlayed(place, *wave, std::move(group));
+                        }});
+}
+
+absl::Status GenerationLoop::Restore(int64_t place, Prompt prompt, const v1::FinishedGroup& saved,
+                                     const telemetry::TraceContext& trace) {
+  if (saved.row() != prompt.row) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "the checkpoint has samples of row %d as prompt %d after its position in the data, and the "
+        "data has row %d there; the files, their order, the seed and data.train_batch_size must be "
+        "the same",
+        saved.row(), saved.place(), prompt.row));
+  }
+  Group group = FromProto(saved);
+  group.prompt = std::move(prompt);
+  group.version_shift = version_shift_;
+  ++num_judging_;
+  pool_.Add([this, place, trace, group = std::move(group)]() mutable {
+    Judge(place, std::move(group), trace);
+  });
+  return absl::OkStatus();
+}
+
+void GenerationLoop::OnPlayed(int64_t place, Wave& wave, absl::StatusOr<Group> group) {
+  const bool is_complete = group.ok() && !group->aborted();
+  std::optional<v1::FinishedGroup> finished;
+  if (is_complete) finished = ToProto(place, *group);
+  {
+    absl::MutexLock lock(&mu_);
+    CountJudgingTime();
+    --num_playing_;
+    runs_.erase(place);
+    if (--wave.num_playing == 0 && wave.step.valid()) {
+      telemetry::RecordSpan("generate", wave.start, wave.span, wave.step.span,
+                            {{"prompts", wave.num_groups}});
+    }
+    if (is_complete) {
+      finished_[place] = *std::move(finished);
+      ++num_judging_;
+    } else {
+      if (group.ok()) {
+        queue_->Abort(place);
+      } else {
+        Fail(group.status());
+      }
+      ++num_changes_;
+    }
+  }
+  // A complete group arrives on a thread of the pool.
+  if (is_complete) Judge(place, *std::move(group), wave.step);
+}
+
+void GenerationLoop::Judge(int64_t place, Group group, const telemetry::TraceContext& trace) {
+  const config::v1::FilterGroupsConfig& filter = options_.config.algorithm().filter_groups();
+  std::vector<Group> groups;
+  groups.push_back(std::move(group));
+  absl::Status status;
+  {
+    const telemetry::ScopedTraceContext scope(trace);
+    const telemetry::ScopedSpan span("reward", {{"groups", groups.size()}});
+    status = options_.rewarder.Judge(groups);
+  }
+  PunishOverlong(options_.config, groups);
+  const bool differs = !filter.enable() || Differs(groups[0], filter.metric());
+  absl::MutexLock lock(&mu_);
+  CountJudgingTime();
+  --num_judging_;
+  ++num_changes_;
+  if (status.ok()) {
+    queue_->Finish(place, std::move(groups[0]), differs);
+  } else {
+    Fail(std::move(status));
+  }
+}
+
+void GenerationLoop::Fail(absl::Status error) {
+  if (error_.ok()) error_ = std::move(error);
+  ++num_changes_;
+}
+
+void GenerationLoop::CountJudgingTime() {
+  const absl::Time now = absl::Now();
+  if (num_judging_ > 0 && num_playing_ == 0) {
+    judging_seconds_ += absl::ToDoubleSeconds(now - counted_until_);
+  }
+  counted_until_ = now;
+}
+
+void GenerationLoop::AwaitChange() {
+  const int64_t seen = num_changes_;
+  const auto has_changed = [this, seen] {
+    mu_.AssertHeld();
+    return num_changes_ != seen;
+  };
+  mu_.AwaitWithTimeout(absl::Condition(&has_changed), kLook);
+}
+
+absl::StatusOr<StepBatch> GenerationLoop::Take(int64_t step, int64_t version,
+                                               const std::function<absl::Status()>& look) {
+  // Requests and judgements have deadlines, so this loop ends.
+  while (true) {
+    {
+      absl::MutexLock lock(&mu_);
+      RETURN_IF_ERROR(error_) << "step " << step;
+      ASSIGN_OR_RETURN(std::optional<StepBatch> batch, queue_->Take(version));
+      if (batch.has_value()) {
+        restored_.clear();  // the places of later steps are not the checkpoint's
+        std::erase_if(finished_, [this](const auto& entry) {
+          mu_.AssertHeld();
+          return !queue_->IsOpen(entry.first);
+        });
+        CountJudgingTime();
+        batch->metrics["timing_s/reward"] = std::exchange(judging_seconds_, 0);
+        if (options_.config.reward().overlong_buffer().enable()) {
+          AddOverlongMetrics(batch->groups, batch->metrics);
+        }
+        return *std::move(batch);
+      }
+      AwaitChange();
+    }
+    RETURN_IF_ERROR(look());
+  }
+}
+
+absl::Status GenerationLoop::WaitForBatch(const std::function<absl::Status()>& look) {
+  while (true) {
+    {
+      absl::MutexLock lock(&mu_);
+      if (!error_.ok() || queue_->HasBatch()) return absl::OkStatus();
+      AwaitChange();
+      if (!error_.ok() || queue_->HasBatch()) return absl::OkStatus();
+    }
+    RETURN_IF_ERROR(look());
+  }
+}
+
+void GenerationLoop::OpenStep(const telemetry::TraceContext& trace) {
+  absl::MutexLock lock(&mu_);
+  trace_ = trace;
+  queue_->OpenStep();
+}
+
+Ahead GenerationLoop::Save(int64_t next_step, int64_t version) const {
+  Ahead out;
+  v1::Generation& state = out.generation;
+  state.set_step(next_step);
+  absl::MutexLock lock(&mu_);
+  out.prompt_position = queue_->FirstOpen(next_place_);
+  state.set_num_prompts(next_place_ - out.prompt_position);
+  if (is_continuous_) {
+    state.set_is_continuous(true);
+    state.set_policy_version(version);
+    for (int64_t place = out.prompt_position; place < next_place_; ++place) {
+      if (!queue_->IsOpen(place)) state.add_done_places(place - out.prompt_position);
+    }
+  }
+  for (const auto& [place, group] : finished_) {
+    if (place < next_place_ && !queue_->IsOpen(place)) continue;
+    v1::FinishedGroup& added = *state.add_groups();
+    added = group;
+    added.set_place(place - out.prompt_position);
+  }
+  return out;
+}
+
+int64_t GenerationLoop::num_regenerated() const {
+  absl::MutexLock lock(&mu_);
+  return num_regenerated_;
+}
+
+}  // namespace tandem::driver

@@ -1,0 +1,89 @@
+// GroupRun: plays the episodes of one group, turn by turn, until all have ended.
+//
+//   auto run = std::make_shared<GroupRun>(options);
+//   run->Begin();
+//   run->Cancel();   // at any time
+#ifndef TANDEM_TOOLS_TANDEM_DRIVER_GROUP_RUN_H_
+#define TANDEM_TOOLS_TANDEM_DRIVER_GROUP_RUN_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "tools/tandem/driver/completion.h"
+#include "tools/tandem/driver/episode.h"
+#include "tools/tandem/driver/rollout_fleet.h"
+#include "tools/tandem/driver/task_pool.h"
+
+namespace tandem::driver {
+
+// Starts sampling completions of a turn; calls `done` once, from any thread, perhaps before it
+// returns, with a group whose prompt is not set. Returns what cancels the request: `done` is then
+// called soon. Requests have a deadline.
+using Sampler = std::function<std::function<void()>(
+    const Turn& turn, int64_t place, const RolloutFleet::GenerateOptions& options,
+    std::function<void(absl::StatusOr<Group>)> done)>;
+
+// Samples with `fleet`, which must outlive the sampler's requests.
+Sampler FleetSampler(RolloutFleet& fleet);
+
+// Thread-safe. The first turn is one request for all samples of the group, so that the rollout
+// computes the prompt once; later turns are a request of each episode. The episodes are asked for
+// their later turns in `pool`. Held by its requests and tasks until they end.
+class GroupRun : public std::enable_shared_from_this<GroupRun> {
+ public:
+  struct Options {
+    Prompt prompt;
+    int64_t place = 0;  // goes to the sampler, which mixes it into the seed
+    RolloutFleet::GenerateOptions sampling;
+    EpisodeFactory make_episode;
+    const Sampler& sampler;  // outlives the run
+    TaskPool& pool;          // likewise
+    // Called once, from any thread: with the group, perhaps aborted, from `pool`; or with the first
+    // error, which cancels the group's other requests. Not called after Cancel().
+    std::function<void(absl::StatusOr<Group>)> done;
+  };
+
+  explicit GroupRun(Options options);
+
+  // Asks the episodes for their first turn and samples it. Call once.
+  void Begin();
+  void Cancel() { End(absl::CancelledError("it is not wanted any more"), /*report=*/false); }
+
+ private:
+  // Samples the next turn of one episode, or, if `episode` is unset, the first turn of all.
+  void Sample(const Turn& turn, std::optional<size_t> episode,
+              const RolloutFleet::GenerateOptions& sampling);
+  void OnSampled(std::optional<size_t> episode, Group sampled);
+  // Hands an episode its completion: it asks for another turn, or ends.
+  void Continue(size_t episode, Completion completion);
+  void Finish(size_t episode, Completion completion);
+  // Cancels the open requests. Only the first call has an effect.
+  void End(absl::Status error, bool report);
+  absl::StatusOr<Turn> FirstTurn();
+  RolloutFleet::GenerateOptions LaterSampling(size_t episode) const;
+  bool has_baseline() const { return options_.sampling.baseline.has_value(); }
+
+  Options options_;
+  // One for each sample; the baseline's is the last.
+  std::vector<std::unique_ptr<Episode>> episodes_;
+  std::vector<int64_t> num_turns_;  // of each episode, sampled by now
+
+  absl::Mutex mu_;
+  std::vector<Completion> completions_ ABSL_GUARDED_BY(mu_);  // of the episodes that have ended
+  size_t num_ended_ ABSL_GUARDED_BY(mu_) = 0;
+  std::map<int64_t, std::function<void()>> open_ ABSL_GUARDED_BY(mu_);  // cancels a request
+  int64_t next_request_ ABSL_GUARDED_BY(mu_) = 0;
+  bool has_ended_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+}  // namespace tandem::driver
+
+#endif  // TANDEM_TOOLS_TANDEM_DRIVER_GROUP_RUN_H_

@@ -1,0 +1,94 @@
+#include "tools/tandem/driver/staleness_queue.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+
+namespace tandem::driver {
+
+int64_t StalenessQueue::capacity() const {
+  if (!error_.ok()) return 0;
+  const int64_t begun = num_running() + num_ready();
+  // Batches before the one that trains cancel out on both sides of the rule.
+  const int64_t num_batches_ahead = options_.max_staleness + num_opened_ - num_taken_;
+  int64_t capacity = num_batches_ahead * options_.batch_size - begun;
+  capacity = std::min(capacity, (options_.num_batches - num_taken_) * options_.batch_size - begun);
+  if (options_.max_running > 0) {
+    capacity = std::min(capacity, options_.max_running - num_running());
+  }
+  return std::max<int64_t>(0, capacity);
+}
+
+GroupSeed StalenessQueue::Begin(int64_t place) {
+  running_.insert(place);
+  return {
+      .step = 1 + place / options_.batch_size, .batch = 0, .place = place % options_.batch_size};
+}
+
+void StalenessQueue::Finish(int64_t place, Group group, bool differs) {
+  running_.erase(place);
+  if (differs) {
+    ready_[place] = std::move(group);
+    return;
+  }
+  ++num_filtered_;
+  filtered_reward_ += group.mean_reward();
+  if (options_.max_filtered == 0 || num_filtered_ <= options_.max_filtered || !error_.ok()) return;
+  error_ = absl::FailedPreconditionError(absl::StrFormat(
+      "step %d: expected %d groups whose rewards differ (data.train_batch_size); found %d, and %d "
+      "whose rewards are all equal, more than algorithm.filter_groups.max_num_gen_batches allows. "
+      "The prompts are too easy or too hard for the policy: give other data, a larger rollout.n or "
+      "rollout.temperature, or more batches (0 generates without end)",
+      options_.first_step + num_taken_, options_.batch_size, num_ready(), num_filtered_));
+}
+
+void StalenessQueue::Abort(int64_t place) {
+  running_.erase(place);
+  if (error_.ok()) error_ = absl::CancelledError("the rollouts' requests were aborted");
+}
+
+absl::StatusOr<std::optional<StepBatch>> StalenessQueue::Take(int64_t version) {
+  if (!error_.ok()) return error_;
+  const auto is_stale = [&](const Group& group) {
+    return version - group.oldest_version(version) > options_.max_staleness;
+  };
+  if (options_.drops_stale) {
+    num_stale_ += static_cast<int64_t>(
+        std::erase_if(ready_, [&](const auto& entry) { return is_stale(entry.second); }));
+  }
+  if (num_ready() < options_.batch_size) return std::nullopt;
+  StepBatch batch;
+  while (static_cast<int64_t>(batch.groups.size()) < options_.batch_size) {
+    if (is_stale(ready_.begin()->second)) ++num_stale_;
+    batch.groups.push_back(std::move(ready_.begin()->second));
+    ready_.erase(ready_.begin());
+  }
+  ++num_taken_;
+  AddMetrics(batch);
+  return batch;
+}
+
+void StalenessQueue::AddMetrics(StepBatch& batch) {
+  double reward = std::exchange(filtered_reward_, 0);
+  for (const Group& group : batch.groups) reward += group.mean_reward();
+  const int64_t num_filtered = std::exchange(num_filtered_, 0);
+  batch.metrics["rollout/judged_reward/mean"] =
+      reward / static_cast<double>(options_.batch_size + num_filtered);
+  if (options_.filters) {
+    batch.metrics["rollout/filtered_groups"] = static_cast<double>(num_filtered);
+  }
+  batch.metrics["async/running_groups"] = static_cast<double>(num_running());
+  batch.metrics["async/ready_groups"] = static_cast<double>(num_ready());
+  batch.metrics[options_.drops_stale ? "async/dropped_groups" : "async/stale_groups"] =
+      static_cast<double>(std::exchange(num_stale_, 0));
+}
+
+int64_t StalenessQueue::FirstOpen(int64_t next) const {
+  if (!running_.empty()) next = std::min(next, *running_.begin());
+  if (!ready_.empty()) next = std::min(next, ready_.begin()->first);
+  return next;
+}
+
+}  // namespace tandem::driver

@@ -1,0 +1,17 @@
+// Code points of texts that may hold bytes that are not UTF-8: what the rewards compare.
+#ifndef TANDEM_TOOLS_TANDEM_REWARD_CODE_POINTS_H_
+#define TANDEM_TOOLS_TANDEM_REWARD_CODE_POINTS_H_
+
+#include <vector>
+
+#include "absl/strings/string_view.h"
+
+namespace tandem::reward {
+
+// One value for each sequence of UTF-8, and one, above every code point, for each stray byte.
+// Overlong forms and surrogates are decoded as they stand: only equality matters here.
+std::vector<char32_t> CodePoints(absl::string_view text);
+
+}  // namespace tandem::reward
+
+#endif  // TANDEM_TOOLS_TANDEM_REWARD_CODE_POINTS_H_

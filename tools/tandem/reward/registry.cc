@@ -1,0 +1,49 @@
+#include "tools/tandem/reward/registry.h"
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/config/nearest.h"
+
+namespace tandem::reward {
+namespace {
+
+// In alphabetical order of their names.
+constexpr const RewardKind* kKinds[] = {
+    &kExactMatchReward,
+    &kGsm8kReward,
+    &kPrefixMatchReward,
+    &kRegexReward,
+};
+
+}  // namespace
+
+absl::Status UnknownReward(absl::string_view name, const std::vector<std::string>& known) {
+  constexpr size_t kLongestShown = 64;  // a name is short; more of what was found would be noise
+  const std::string nearest = config::Nearest(name, known);
+  return absl::InvalidArgumentError(
+      absl::StrCat("reward.name: expected one of ", absl::StrJoin(known, ", "), "; found \"",
+                   absl::Utf8SafeCHexEscape(name.substr(0, kLongestShown)), "\"",
+                   nearest.empty() ? "" : absl::StrCat(", did you mean ", nearest, "?")));
+}
+
+std::vector<std::string> RewardNames() {
+  std::vector<std::string> names;
+  for (const RewardKind* kind : kKinds) names.push_back(kind->name);
+  return names;
+}
+
+absl::StatusOr<RewardFn> FindReward(absl::string_view name, const RewardOptions& options) {
+  for (const RewardKind* kind : kKinds) {
+    if (kind->name != name) continue;
+    if (!options.pattern.empty() && !kind->has_pattern) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("reward.pattern: expected none, for the reward ", name,
+                       " has no pattern; regex has one"));
+    }
+    return kind->make(options);
+  }
+  return UnknownReward(name, RewardNames());
+}
+
+}  // namespace tandem::reward

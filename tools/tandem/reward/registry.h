@@ -1,0 +1,36 @@
+// The built-in rewards by name (reward.name). Each file says what its reward compares:
+// exact_match.cc, final_answer.cc (gsm8k), prefix_match.cc, regex_reward.cc.
+//
+//   ASSIGN_OR_RETURN(reward::RewardFn gsm8k, reward::FindReward("gsm8k"));
+//   ASSIGN_OR_RETURN(double one, gsm8k({.completion = "So 18.", .answer = "9 * 2\n#### 18"}));
+#ifndef TANDEM_TOOLS_TANDEM_REWARD_REGISTRY_H_
+#define TANDEM_TOOLS_TANDEM_REWARD_REGISTRY_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "tools/tandem/reward/reward.h"
+
+namespace tandem::reward {
+
+extern const RewardKind kExactMatchReward;
+extern const RewardKind kGsm8kReward;
+extern const RewardKind kPrefixMatchReward;
+extern const RewardKind kRegexReward;
+
+// INVALID_ARGUMENT for an unknown name, with the known names and the nearest, and for an option
+// that the reward does not support.
+absl::StatusOr<RewardFn> FindReward(absl::string_view name, const RewardOptions& options = {});
+
+// In alphabetical order.
+std::vector<std::string> RewardNames();
+
+// The error for a name that is not one of `known`, which are `RewardNames()` and perhaps others.
+absl::Status UnknownReward(absl::string_view name, const std::vector<std::string>& known);
+
+}  // namespace tandem::reward
+
+#endif  // TANDEM_TOOLS_TANDEM_REWARD_REGISTRY_H_
