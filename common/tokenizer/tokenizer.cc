@@ -174,7 +174,7 @@ absl::StatusOr<std::string> Tokenizer::RenderChat(const nlohmann::ordered_json& 
     std::string names;
     for (const auto& [name, unused] : templates_) absl::StrAppend(&names, " ", name);
     return absl::FailedPreconditionError(
-        absl::StrCat("there is no chat template of the name default; there are:", names));
+        absl::StrCat("no chat template is named default; found:", names));
   }
   const ChatTemplate& chosen = it->second;
   nlohmann::ordered_json context = nlohmann::ordered_json::object();

@@ -83,7 +83,7 @@ def word(enum_name, value):
 def config_reference(protos):
     defaults = yaml.safe_load((ROOT / "common/config/defaults.yaml").read_text())
     lines = [NOTE, "# Configuration keys\n",
-             "What `--config FILE` and `--set KEY=VALUE` may state. Unknown keys are refused.\n"]
+             "Keys that `--config FILE` and `--set KEY=VALUE` take. Unknown keys are errors.\n"]
 
     def section(message, prefix, values):
         lines.append(f"\n## {prefix.rstrip('.') or 'Top level'}\n")
@@ -117,7 +117,7 @@ def type_word(field):
 
 
 def rpc_reference(protos):
-    lines = [NOTE, "# RPCs\n", "Types without a package are those of the service's own.\n"]
+    lines = [NOTE, "# RPCs\n", "Types without a package belong to the service's package.\n"]
     for file in protos.files:
         for s, service in enumerate(file.service):
             lines.append(f"\n## {file.package}.{service.name}\n")
@@ -160,7 +160,7 @@ def read_metrics():
 
 def metrics_reference():
     lines = [NOTE, "# Metrics\n",
-             "The keys of `run_dir/metrics.jsonl`, one object a step. `*` stands for what varies.\n"]
+             "The keys of `run_dir/metrics.jsonl`, one object per step. `*` stands for the varying part.\n"]
     for group in read_metrics():
         lines.append(f"\n## {group['group']}\n\n| metric | meaning |\n|---|---|")
         lines += [f"| `{name}` | {meaning} |" for name, meaning in group["metrics"].items()]

@@ -184,7 +184,7 @@ absl::Status Evaluator::RunLoop(const Stmt& statement, const ScopePtr& scope, co
                                                      Arguments& args) -> absl::StatusOr<Value> {
       ASSIGN_OR_RETURN(const auto bound, Bind("loop", args, {"iterable"}));
       const DepthGuard guard(&call_depth_);
-      if (bound[0] == nullptr) return absl::InvalidArgumentError("loop() takes what to loop over");
+      if (bound[0] == nullptr) return absl::InvalidArgumentError("loop() takes a sequence");
       if (call_depth_ > runtime_.limits().max_call_depth) {
         return absl::ResourceExhaustedError(
             absl::StrCat("loop() recurses more than ", runtime_.limits().max_call_depth, " deep"));

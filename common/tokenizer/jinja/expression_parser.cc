@@ -324,7 +324,7 @@ ExpressionParser::Result ExpressionParser::Postfix(ExprPtr expr) {
         ASSIGN_OR_RETURN(expr, Binary(ExprKind::kItem, line, "", std::move(expr), std::move(key)));
         continue;
       }
-      if (name.kind != Token::Kind::kName) return ErrorAt(line, "expected a name behind '.'");
+      if (name.kind != Token::Kind::kName) return ErrorAt(line, "expected a name after '.'");
       MutableExpr attribute = New(ExprKind::kAttribute, line);
       attribute->name = name.text;
       attribute->args.push_back(std::move(expr));
@@ -407,7 +407,7 @@ absl::Status ExpressionParser::Arguments(Expr* call) {
       call->named.emplace_back(std::move(name), std::move(value));
     } else {
       if (!call->named.empty()) {
-        return ErrorAt(tokens_.line(), "an argument without a name behind one with a name");
+        return ErrorAt(tokens_.line(), "a positional argument after a named one");
       }
       ASSIGN_OR_RETURN(ExprPtr value, Expression());
       call->args.push_back(std::move(value));

@@ -16,15 +16,15 @@ constexpr int64_t kMaxRange = 100'000;  // the sandbox's
 Result Range(Runtime& runtime, Arguments& args) {
   ASSIGN_OR_RETURN(const auto bound, Bind("range", args, {"start", "stop", "step"}));
   if (bound[0] == nullptr) return absl::InvalidArgumentError("range() takes an integer");
-  ASSIGN_OR_RETURN(int64_t start, ToInteger(*bound[0], "what range() takes"));
+  ASSIGN_OR_RETURN(int64_t start, ToInteger(*bound[0], "the argument of range()"));
   int64_t stop = start, step = 1;
   if (bound[1] == nullptr) {
     start = 0;
   } else {
-    ASSIGN_OR_RETURN(stop, ToInteger(*bound[1], "what range() takes"));
+    ASSIGN_OR_RETURN(stop, ToInteger(*bound[1], "the argument of range()"));
   }
   if (bound[2] != nullptr) {
-    ASSIGN_OR_RETURN(step, ToInteger(*bound[2], "what range() takes"));
+    ASSIGN_OR_RETURN(step, ToInteger(*bound[2], "the argument of range()"));
   }
   if (step == 0) return absl::InvalidArgumentError("range() arg 3 must not be zero");
   std::vector<Value> items;

@@ -236,7 +236,7 @@ class Lexer {
       if (!kept.empty()) Emit(Kind::kText, std::string(kept));
       Advance(end - pos_);
       if (TakeEnd("%}", true)) return absl::OkStatus();
-      return ErrorAt(line_, "expected '%}' behind endraw");
+      return ErrorAt(line_, "expected '%}' after endraw");
     }
     return ErrorAt(begin, "a raw block is not closed: expected '{% endraw %}'");
   }

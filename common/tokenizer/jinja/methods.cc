@@ -140,7 +140,7 @@ Result JoinMethod(Runtime& runtime, const std::string& text, const std::string& 
   if (bound[0] == nullptr) return absl::InvalidArgumentError("join() takes an argument");
   ASSIGN_OR_RETURN(const auto items, runtime.Iterate(*bound[0]));
   for (const Value& item : items->items)
-    RETURN_IF_ERROR(ToString(item, "what join() joins").status());
+    RETURN_IF_ERROR(ToString(item, "the argument of join()").status());
   Arguments join;
   join.positional = {Value(items), Value(text)};
   return runtime.CallFilter("join", join);

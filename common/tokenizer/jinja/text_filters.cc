@@ -43,7 +43,7 @@ Result Center(Runtime& runtime, const std::string&, Arguments& args) {
 Result Replace(Runtime& runtime, const std::string& name, Arguments& args) {
   ASSIGN_OR_RETURN(const auto bound, Bind(name, args, {"s", "old", "new", "count"}));
   if (bound[1] == nullptr || bound[2] == nullptr) {
-    return absl::InvalidArgumentError("replace() takes what to replace, and by what");
+    return absl::InvalidArgumentError("replace() takes the old and the new string");
   }
   ASSIGN_OR_RETURN(const std::string text, runtime.ToText(*bound[0]));
   ASSIGN_OR_RETURN(const std::string old_text, runtime.ToText(*bound[1]));
@@ -209,7 +209,7 @@ Result Truncate(Runtime& runtime, const std::string& name, Arguments& args) {
   const std::vector<size_t> offsets = CodePointOffsets(text);
   const auto size = static_cast<int64_t>(offsets.size()) - 1;
   const int64_t kept = length - static_cast<int64_t>(CountCodePoints(end));
-  if (kept < 0) return absl::InvalidArgumentError("truncate() to less than the end's length");
+  if (kept < 0) return absl::InvalidArgumentError("truncate() to less than the length of `end`");
   if (size <= length + leeway) return Value(text);
   std::string out = text.substr(0, offsets[static_cast<size_t>(kept)]);
   if (bound[2] == nullptr || !bound[2]->Truthy()) {
@@ -262,7 +262,7 @@ Result Abs(Runtime& runtime, const std::string& name, Arguments& args) {
   RETURN_IF_ERROR(Bind(name, args, {"x"}).status());
   const Value& value = args.positional[0];
   if (value.is_float()) return Value(std::abs(value.number()));
-  ASSIGN_OR_RETURN(const int64_t number, ToInteger(value, "what abs() takes"));
+  ASSIGN_OR_RETURN(const int64_t number, ToInteger(value, "the argument of abs()"));
   if (number >= 0) return Value(number);
   return runtime.Binary("-", Value(0), Value(number));
 }
