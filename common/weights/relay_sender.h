@@ -1,7 +1,7 @@
 // RelaySender: forwards to ranks of a replica with another split their parts of each bucket that
 // has arrived. The receiving end is a ReshardReceiver.
 //
-//   RelaySender relay(table, /*element_bytes=*/2, *group, staged, live, ops, packed);
+//   RelaySender relay(relayed, /*element_bytes=*/2, *group, staged, base, ops);
 //   RETURN_IF_ERROR(relay.Pass(bucket, times));   // in order, when the bucket is in its place
 //   RETURN_IF_ERROR(relay.Finish(times));
 //

@@ -3,7 +3,7 @@
 //
 //   ContinuousGeneration generation(options);
 //   ASSIGN_OR_RETURN(StepBatch batch, generation.Take(step, version, look));
-//   ... train, publish ...
+//   ...   // trains, publishes
 //   generation.StepDone(version);
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_CONTINUOUS_GENERATION_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_CONTINUOUS_GENERATION_H_

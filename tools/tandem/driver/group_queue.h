@@ -1,9 +1,12 @@
 // GroupQueue: the groups of mode async between the data set and the trainer: how many more may
 // start, which are ready, and which are stale.
 //
-//   while (queue.capacity() > 0) { queue.Begin(place); ... }
+//   while (queue.capacity() > 0) queue.Begin(place++);   // and samples it
 //   queue.Finish(place, group);
-//   if (auto batch = queue.Take(version)) { ... train, publish ... queue.StepDone(); }
+//   if (auto batch = queue.Take(version); batch.has_value()) {
+//     Train(*batch);
+//     queue.StepDone();
+//   }
 //
 // The rule is AReaL's (2505.24298, 5.1): at the trainer's step v, at most (max_staleness + v + 1)
 // batches have been started and not dropped. So groups that train in the order of their start lag
