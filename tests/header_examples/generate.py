@@ -20,8 +20,8 @@ file here (common/net.h for common/net/*.h) declares in the namespace STEM_examp
     extern int port;
     }
 
-    generate.py                              prints what there is; fails if a block is neither
-    generate.py --out FOLDER --depfile FILE  writes FOLDER/GROUP.cc for each group of folders
+    generate.py               prints what there is; fails if a block is neither code nor text
+    generate.py --out FOLDER  writes FOLDER/GROUP.cc for each group of folders, and FOLDER/depfile
 """
 import argparse
 import os
@@ -36,13 +36,12 @@ TOPS = ("common", "services", "tools")
 # The folders whose examples are compiled as one, because what they include costs far more than they do;
 # the longest path decides.
 GROUPS = {
-    "common": "common",
-    "common/comm": "tensors",
-    "common/model": "tensors",
-    "common/weights": "tensors",
-    "services/rollout": "rollout",
-    "services/trainer": "trainer",
-    "tools": "tools",
+    "common": "without_tensors",
+    "common/comm": "with_tensors",
+    "common/model": "with_tensors",
+    "common/weights": "with_tensors",
+    "services": "with_tensors",
+    "tools": "without_tensors",
 }
 
 COMMENT = re.compile(r"^\s*//(?P<indent> *)(?P<text>.*?)\s*$")
@@ -166,13 +165,13 @@ def write_if_changed(path, text):
         path.write_text(text)
 
 
-def write_sources(out, code, read, depfile):
+def write_sources(out, code, read):
     for group, blocks in code.items():
         write_if_changed(out / f"{group}.cc", source_of(blocks))
     # A folder changes when a file joins or leaves it.
     ours = [HERE, *sorted(HERE.rglob("*.h")), *sorted(path for path in HERE.rglob("*") if path.is_dir())]
     depends = " \\\n ".join(map(str, read + ours))
-    depfile.write_text(f"{out}/{next(iter(code))}.cc: {depends}\n")
+    (out / "depfile").write_text(f"{out}/{next(iter(code))}.cc: {depends}\n")
 
 
 def report(code, text):
@@ -194,7 +193,6 @@ def report(code, text):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", type=pathlib.Path)
-    parser.add_argument("--depfile", type=pathlib.Path)
     args = parser.parse_args()
 
     read, text = [], []
@@ -210,7 +208,7 @@ def main():
                 for block in blocks_of(header, path.read_text()):
                     (code[group_of(header)] if block.is_code() else text).append(block)
     if args.out:
-        write_sources(args.out, code, read, args.depfile)
+        write_sources(args.out, code, read)
         return 0
     return 0 if report(code, text) else 1
 
