@@ -24,7 +24,6 @@ file here (common/net.h for common/net/*.h) declares in the namespace STEM_examp
     generate.py --out FOLDER  writes FOLDER/GROUP.cc for each group of folders, and FOLDER/depfile
 """
 import argparse
-import os
 import pathlib
 import re
 import sys
@@ -32,7 +31,6 @@ import sys
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 
-TOPS = ("common", "services", "tools")
 # The folders whose examples are compiled as one, because what they include costs far more than they do;
 # the longest path decides.
 GROUPS = {
@@ -109,10 +107,7 @@ def replace_dots(line):
 
 
 def group_of(header):
-    folders = [folder for folder in GROUPS if str(header).startswith(folder + "/")]
-    if not folders:
-        sys.exit(f"{header}: its folder has no group; add it to GROUPS in {pathlib.Path(__file__).name}")
-    return GROUPS[max(folders, key=len)]
+    return GROUPS[max((folder for folder in GROUPS if str(header).startswith(folder + "/")), key=len)]
 
 
 def namespace_of(header):
@@ -170,7 +165,7 @@ def write_sources(out, code, read):
         write_if_changed(out / f"{group}.cc", source_of(blocks))
     # A folder changes when a file joins or leaves it.
     ours = [HERE, *sorted(HERE.rglob("*.h")), *sorted(path for path in HERE.rglob("*") if path.is_dir())]
-    depends = " \\\n ".join(map(str, read + ours))
+    depends = " \\\n ".join(str(path).replace(" ", "\\ ") for path in read + ours)
     (out / "depfile").write_text(f"{out}/{next(iter(code))}.cc: {depends}\n")
 
 
@@ -197,16 +192,13 @@ def main():
 
     read, text = [], []
     code = {group: [] for group in GROUPS.values()}
-    for top in TOPS:
-        for path, names, files in os.walk(ROOT / top):
-            names.sort()
-            folder = pathlib.Path(path)
-            headers = [folder / file for file in sorted(files) if file.endswith(".h")]
-            read += [folder, *headers]
-            for path in headers:
-                header = path.relative_to(ROOT)
-                for block in blocks_of(header, path.read_text()):
-                    (code[group_of(header)] if block.is_code() else text).append(block)
+    for top in (folder for folder in GROUPS if "/" not in folder):
+        headers = sorted((ROOT / top).rglob("*.h"))
+        read += [ROOT / top, *(path for path in (ROOT / top).rglob("*") if path.is_dir()), *headers]
+        for path in headers:
+            header = path.relative_to(ROOT)
+            for block in blocks_of(header, path.read_text()):
+                (code[group_of(header)] if block.is_code() else text).append(block)
     if args.out:
         write_sources(args.out, code, read)
         return 0
