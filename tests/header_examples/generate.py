@@ -34,12 +34,13 @@ ROOT = HERE.parents[1]
 # The folders whose examples are compiled as one, because what they include costs far more than they do;
 # the longest path decides.
 GROUPS = {
-    "common": "without_tensors",
-    "common/comm": "with_tensors",
-    "common/model": "with_tensors",
-    "common/weights": "with_tensors",
-    "services": "with_tensors",
-    "tools": "without_tensors",
+    "common": "common",
+    "common/comm": "tensors",
+    "common/model": "tensors",
+    "common/weights": "tensors",
+    "services": "trainer",
+    "services/rollout": "rollout",
+    "tools": "tools",
 }
 
 COMMENT = re.compile(r"^\s*//(?P<indent> *)(?P<text>.*?)\s*$")
