@@ -2,7 +2,9 @@
 // proves that the rank's data is complete and durable.
 //
 //   ASSIGN_OR_RETURN(ShardWriter writer, ShardWriter::Create(folder, ShardName(rank, ranks)));
-//   for (...) RETURN_IF_ERROR(writer.Add("policy", "master", run, elements));
+//   for (const auto& [run, elements] : runs) {
+//     RETURN_IF_ERROR(writer.Add("policy", "master", run, elements));
+//   }
 //   RETURN_IF_ERROR(writer.Commit());
 #ifndef TANDEM_COMMON_CHECKPOINT_SHARD_WRITER_H_
 #define TANDEM_COMMON_CHECKPOINT_SHARD_WRITER_H_

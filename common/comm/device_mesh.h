@@ -1,8 +1,9 @@
 // DeviceMesh: the process groups of one rank, one per dimension of the mesh.
 //
 //   ASSIGN_OR_RETURN(auto mesh, DeviceMesh::Create(shape, rank, make));
-//   mesh->shard().AllGather(...);        // among the ranks that share one copy of the state
-//   mesh->replicate().AllReduce(...);    // among the owners of the same shard
+//   // Among the ranks that share one copy of the state, and among the owners of the same shard.
+//   ASSIGN_OR_RETURN(auto gathered, mesh->shard().AllGather(full, shard, "layers.3"));
+//   ASSIGN_OR_RETURN(auto summed, mesh->replicate().AllReduce(gradients, ReduceOp::kSum, "step"));
 //
 // Threads: as in ProcessGroup, one thread per rank issues the operations of all groups, in the same
 // order on every rank of each group.

@@ -5,7 +5,8 @@
 // so does a failed accept() when strangers hold all descriptors. Instead, ranks connect with
 // ConnectSockets(), where each proves that it belongs to the group, and Gloo uses those sockets.
 //
-//   ASSIGN_OR_RETURN(auto sockets, ConnectSockets(host, rank, size, *store, deadline, cancelled));
+//   ASSIGN_OR_RETURN(auto sockets,
+//                    ConnectSockets(host, rank, size, *connection, deadline, cancelled));
 //   ASSIGN_OR_RETURN(auto links, GlooLinks::Create(std::move(sockets)));
 //   options->devices.push_back(links->device());
 //   auto backend = c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, size, options);

@@ -1,7 +1,7 @@
 // Builds collectives from messages between each pair of ranks: which bytes go where, in which
 // order, and what happens on arrival. The engine (socket_engine.h) moves them.
 //
-//   CollectiveMessages messages(rank, size);
+//   CollectiveMessages messages(rank, size, "layers.3");
 //   messages.AllGather(full, shard_bytes);
 //   RETURN_IF_ERROR(engine.Start(collective, messages.Take()));
 //

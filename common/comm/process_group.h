@@ -2,9 +2,8 @@
 // CPUs and NCCL on GPUs behind one interface, with deadlines and errors that name the culprit.
 //
 //   ASSIGN_OR_RETURN(auto group, CreateGlooGroup({.name = "fsdp", .rank = 0, .size = 2}));
-//   // Returns at once.
-//   ASSIGN_OR_RETURN(auto work, group->AllGather(full, shard, "layers.3"));
-//   RETURN_IF_ERROR(work->Wait());    // within the deadline
+//   ASSIGN_OR_RETURN(auto work, group->AllGather(full, shard, "layers.3"));   // returns at once
+//   RETURN_IF_ERROR(work->Wait());                                            // by the timeout
 //
 // Threads: one thread per rank issues the operations of all its groups, in the same order on every
 // rank; only that thread may wait for results. Any thread may call Abort().

@@ -2,8 +2,7 @@
 //
 //   config::Places places;
 //   ASSIGN_OR_RETURN(config::v1::RunConfig config,
-//                    config::LoadRunConfig({"run.yaml", "more.yaml"}, {"actor.optim.lr=3e-4"},
-//                    &places));
+//                    config::LoadRunConfig({"run.yaml"}, {"actor.optim.lr=3e-4"}, &places));
 //   RETURN_IF_ERROR(config::CheckFiles(config, {.train_files = true}, places));
 //
 // Precedence: common/config/defaults.yaml, then the files in order, then the overrides; later ones

@@ -8,7 +8,8 @@
 // Only a folder of the same kind may replace a folder with files: a new model replaces a model,
 // never a folder of rollouts.
 //
-//   io::AtomicFolder::Create(run_dir + "/model", &io::kModelFolder);
+//   ASSIGN_OR_RETURN(io::AtomicFolder folder,
+//                    io::AtomicFolder::Create(run_dir + "/model", &io::kModelFolder));
 #ifndef TANDEM_COMMON_IO_ATOMIC_FOLDER_H_
 #define TANDEM_COMMON_IO_ATOMIC_FOLDER_H_
 

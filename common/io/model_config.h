@@ -1,6 +1,6 @@
 // config.json and generation_config.json of a Hugging Face model folder.
 //
-//   ASSIGN_OR_RETURN(io::ModelConfig config, io::ReadModelConfig(dir));
+//   ASSIGN_OR_RETURN(io::ModelConfig config, io::ReadModelConfig(folder));
 //   io::JsonFields fields = config.fields();
 //   ASSIGN_OR_RETURN(int64_t hidden_size, fields.Int("hidden_size"));
 #ifndef TANDEM_COMMON_IO_MODEL_CONFIG_H_

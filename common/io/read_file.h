@@ -1,7 +1,7 @@
 // Reads whole files into memory, never more than the caller allows.
 //
 //   ASSIGN_OR_RETURN(std::string text, io::ReadFile(path, /*max_bytes=*/1 << 20));
-//   ASSIGN_OR_RETURN(nlohmann::json config, io::ReadJsonFile(dir + "/config.json"));
+//   ASSIGN_OR_RETURN(nlohmann::json config, io::ReadJsonFile(folder + "/config.json"));
 #ifndef TANDEM_COMMON_IO_READ_FILE_H_
 #define TANDEM_COMMON_IO_READ_FILE_H_
 

@@ -2,7 +2,7 @@
 // layers. Parameters, units, arenas, manifest, caches, checkpoints and memory plan all derive from
 // it.
 //
-//   ASSIGN_OR_RETURN(nlohmann::json config, ...);
+//   ASSIGN_OR_RETURN(nlohmann::json config, io::ReadJsonFile("model/config.json"));
 //   ASSIGN_OR_RETURN(ModelSpec spec, ParseModelSpec(config, "model/config.json"));
 #ifndef TANDEM_COMMON_MODEL_MODEL_SPEC_H_
 #define TANDEM_COMMON_MODEL_MODEL_SPEC_H_

@@ -1,7 +1,7 @@
 // PagedKvCache: the keys and values of every layer, in blocks of a fixed number of tokens. Layers
 // with different windows use different blocks (cache_groups.h).
 //
-//   ASSIGN_OR_RETURN(PagedKvCache cache, PagedKvCache::Create({.num_layers = 24, ...}));
+//   ASSIGN_OR_RETURN(PagedKvCache cache, PagedKvCache::Create(options));
 //   PagedAttention attention(cache, sequences);   // writes and reads it
 #ifndef TANDEM_COMMON_MODEL_PAGED_KV_CACHE_H_
 #define TANDEM_COMMON_MODEL_PAGED_KV_CACHE_H_

@@ -2,9 +2,6 @@
 //   - the trainer's gathered units: leaves whose storage is freed after use and refilled, in the
 //     same tensor, before that unit's backward pass;
 //   - the rollout's arena: views at fixed addresses of the live weights.
-//   - the trainer's gathered units: leaves over storage that is emptied after use and refilled, the
-//     same tensor, before that unit's backward;
-//   - the rollout's arena: views at fixed addresses of the weights that are live.
 #ifndef TANDEM_COMMON_MODEL_PARAMETER_PROVIDER_H_
 #define TANDEM_COMMON_MODEL_PARAMETER_PROVIDER_H_
 

@@ -6,7 +6,7 @@
 //   recomputation.Drop();     // the forward pass continues with other stages
 //   ...
 //   recomputation.Restore();  // parameters and x hold the forward pass's values again
-//   torch::autograd::grad({y}, ...);
+//   torch::autograd::grad({y}, {x});
 //
 // The tensors that autograd saved share the results' storages, and these storages lose and regain
 // their memory: the graph is unchanged, and gradients have the same bits, because the same kernels

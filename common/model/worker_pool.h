@@ -5,7 +5,7 @@
 //
 //   WorkerPool pool(at::get_num_threads());
 //   const UseWorkerPool use(&pool);    // this thread's loops of cpu_dispatch.h now run in it
-//   runner->Run(...);
+//   RunStep();
 #ifndef TANDEM_COMMON_MODEL_WORKER_POOL_H_
 #define TANDEM_COMMON_MODEL_WORKER_POOL_H_
 

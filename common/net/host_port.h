@@ -2,7 +2,7 @@
 //
 //   ASSIGN_OR_RETURN(const net::HostPort peer, net::ParseHostPort("trainer-0.tandem:5000"));
 //   ASSIGN_OR_RETURN(const net::HostPort listen, net::ParseListenAddress("[::]:0"));
-//   listen.host  // "::"
+//   const std::string& host = listen.host;       // "::"
 //   const std::string text = listen.ToString();  // "[::]:0"
 //
 // A host is a name, an IPv4 address, or an IPv6 address in brackets; without brackets it is

@@ -1,8 +1,9 @@
 // DiagnosticsService, for every process of a fleet. Functions supply what differs between
 // processes.
 //
-//   DiagnosticsServiceImpl diagnostics({.busy = [&] { ... }});
-//   rpc::Server::Start({..., .on_drain = [&] { diagnostics.Shutdown(); }}, {..., &diagnostics});
+//   DiagnosticsServiceImpl diagnostics({.busy = CheckIdle});
+//   options.on_drain = [&] { diagnostics.Shutdown(); };
+//   ASSIGN_OR_RETURN(auto server, rpc::Server::Start(options, {&diagnostics}));
 #ifndef TANDEM_COMMON_PROBE_DIAGNOSTICS_SERVICE_H_
 #define TANDEM_COMMON_PROBE_DIAGNOSTICS_SERVICE_H_
 

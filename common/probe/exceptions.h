@@ -1,9 +1,8 @@
 // Turns exceptions of libraries into Status. Our own code throws nothing that a user or peer can
 // cause.
 //
-//   std::thread([reactor] {
-//     reactor->Finish(rpc::ToGrpcStatus(probe::Catch([&] { return Run(); })));
-//   });
+//   const absl::Status status = probe::Catch([&] { return Run(); });
+//   reactor->Finish(rpc::ToGrpcStatus(status));
 #ifndef TANDEM_COMMON_PROBE_EXCEPTIONS_H_
 #define TANDEM_COMMON_PROBE_EXCEPTIONS_H_
 

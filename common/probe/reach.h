@@ -2,7 +2,9 @@
 // port, the channel, or the server behind it.
 //
 //   const auto report = probe::Reach("10.0.0.2:5001", absl::Seconds(5));
-//   if (report.outcome() != diagnostics::v1::REACH_OUTCOME_REACHED) ... report.error() ...
+//   if (report.outcome() != diagnostics::v1::REACH_OUTCOME_REACHED) {
+//     return absl::UnavailableError(report.error());
+//   }
 #ifndef TANDEM_COMMON_PROBE_REACH_H_
 #define TANDEM_COMMON_PROBE_REACH_H_
 

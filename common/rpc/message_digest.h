@@ -1,10 +1,10 @@
 // The digest in the field message_digest of a weight update's messages. It detects a message that
 // changed in transit and a response to another call (weight_service.proto defines its input).
 //
-//   rpc::SetDigest(request);                       // after all other changes, before sending
-//   RETURN_IF_ERROR(rpc::CheckDigest(*request));    // on arrival
-//   rpc::SetDigest(response, request->message_digest());
-//   RETURN_IF_ERROR(rpc::CheckDigest(response, request.message_digest()));
+//   rpc::SetDigest(request);                     // the caller, after all other changes
+//   RETURN_IF_ERROR(rpc::CheckDigest(request));  // the service, on arrival
+//   rpc::SetDigest(response, request.message_digest());
+//   RETURN_IF_ERROR(rpc::CheckDigest(response, request.message_digest()));  // the caller
 //
 // It protects against faulty machines and programs, not against an attacker.
 #ifndef TANDEM_COMMON_RPC_MESSAGE_DIGEST_H_

@@ -5,7 +5,7 @@
 //
 //   return rpc::ToGrpcStatus(rpc::InvalidField("sampling.temperature", "expected >= 0, found -1"));
 //
-//   absl::Status status = rpc::FromGrpcStatus(stub->BeginUpdate(...));
+//   absl::Status status = rpc::FromGrpcStatus(stub->BeginUpdate(&context, request, &response));
 //   if (auto params = rpc::GetDetail<common::v1::UnloadedParams>(status)) ...
 //
 // Other clients refuse trailers of more than 8 KiB by default, which would hide the error. So this

@@ -1,9 +1,9 @@
 // FileDescriptor: owns a file descriptor and closes it on destruction.
 //
-//   FileDescriptor fd(open(path, O_RDONLY | O_CLOEXEC));
-//   if (!fd.is_open()) ...
-//   // Or let it close with the scope, if errors of close(2) do not matter.
-//   return fd.Close(path);
+//   FileDescriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+//   if (!fd.is_open()) return absl::ErrnoToStatus(errno, path);
+//   ...
+//   return fd.Close(path);   // or let it close with the scope, if errors of close(2) do not matter
 #ifndef TANDEM_COMMON_STATUS_FILE_DESCRIPTOR_H_
 #define TANDEM_COMMON_STATUS_FILE_DESCRIPTOR_H_
 

@@ -1,9 +1,10 @@
 // TraceContext: the trace and the span that a piece of work belongs to, as in W3C Trace Context, so
 // that one trace follows a step through every process.
 //
-//   telemetry::ScopedTraceContext scope(telemetry::NewTrace());      // the driver, once a step
-//   ... calls carry `traceparent`; spans on this thread become its children ...
-//   ScopedTraceContext scope(ParseTraceparent(header));              // the callee
+//   // The driver, once a step: calls carry `traceparent`, spans on this thread become children.
+//   telemetry::ScopedTraceContext scope(telemetry::NewTrace());
+//
+//   telemetry::ScopedTraceContext scope(telemetry::ParseTraceparent(header));  // the callee
 //
 // The context belongs to the calling thread; pass it along when you hand work to another thread.
 #ifndef TANDEM_COMMON_TELEMETRY_TRACE_CONTEXT_H_

@@ -2,7 +2,7 @@
 //
 //   LinkTimes links(group.size());
 //   links.Arrived(source, bytes, posted, arrived);      // messages of a source in their order
-//   for (common::v1::LinkReport& report : links.Reports("socket")) ...
+//   for (common::v1::LinkReport& report : links.Reports("socket")) Use(report);
 #ifndef TANDEM_COMMON_WEIGHTS_LINK_TIMES_H_
 #define TANDEM_COMMON_WEIGHTS_LINK_TIMES_H_
 

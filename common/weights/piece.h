@@ -3,8 +3,7 @@
 //
 //   Piece rows{.tensor = 3, .first = 0, .length = 4096, .stride = 4096};
 //   Piece column{.tensor = 3, .first = 512, .length = 512, .stride = 4096, .repeat = 64};
-//   // One run of 512 elements.
-//   PieceMatches both = Intersect(rows, column);
+//   PieceMatches both = Intersect(rows, column);   // one run of 512 elements
 #ifndef TANDEM_COMMON_WEIGHTS_PIECE_H_
 #define TANDEM_COMMON_WEIGHTS_PIECE_H_
 

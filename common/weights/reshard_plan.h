@@ -2,10 +2,12 @@
 // the trainer's shards to a replica's boxes, or between replicas with different splits. Computed
 // once per pair of layouts, from numbers alone, so every rank computes the same plan.
 //
-//   ASSIGN_OR_RETURN(ReshardPlan plan, MakeReshardPlan(TrainerHoldings(trainer, mesh),
-//                                                      RolloutHoldings(rollout), {.element_bytes =
-//                                                      2}));
-//   for (const Message& message : plan.messages) ...    // each rank does those it is in, in order
+//   ASSIGN_OR_RETURN(ReshardPlan plan,
+//                    MakeReshardPlan(TrainerHoldings(trainer, mesh), RolloutHoldings(rollout),
+//                                    {.element_bytes = 2}));
+//   for (const Message& message : plan.messages) {
+//     if (message.from == rank || message.to == rank) Process(message);
+//   }
 //
 // Invariants of a plan:
 // - A receiver gets every element that it holds exactly once, and nothing else.

@@ -3,8 +3,10 @@
 //   Product p{.m = rows, .n = out, .k = in};
 //   p.a = {x, Element::kBFloat16, in, 1};
 //   p.b = {weight, Element::kBFloat16, 1, in};   // the transposed weight [out, in]
-//   p.c = y; p.c_type = Element::kBFloat16; p.c_row_stride = out;
-//   Multiply(p, parallel_for);
+//   p.c = y;
+//   p.c_type = Element::kBFloat16;
+//   p.c_row_stride = out;
+//   Multiply(p, num_threads, parallel_for);
 //
 // An element of the result is one chain of fused multiply-adds in the order of k, so a row's bits
 // do not depend on the number of rows, threads or blocks, nor on whether the right side was packed

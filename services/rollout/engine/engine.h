@@ -2,9 +2,9 @@
 //
 //   ASSIGN_OR_RETURN(auto engine, Engine::Create(options, model, tokenizer));
 //   ASSIGN_OR_RETURN(auto arena, engine->weights().Staged());
-//   ... fill it ...
+//   ...   // fills it
 //   ASSIGN_OR_RETURN(CommitResult commit, engine->Commit(version, deadline));
-//   RETURN_IF_ERROR(engine->Submit(request, {.on_chunk = ..., .on_done = ...}));
+//   ASSIGN_OR_RETURN(int64_t handle, engine->Submit(request, {.on_chunk = ..., .on_done = ...}));
 //
 // The engine thread runs steps: schedule, run, sample, collect. All state changes (requests,
 // aborts, commits, pauses) are queued to that thread and take effect between two steps.

@@ -1,6 +1,6 @@
 // Converts a status to the error object that OpenAI clients expect:
-//   {"error": {"message": "...", "type": "invalid_request_error", "param": "temperature", "code":
-//   null}}
+//   {"error": {"message": "...", "type": "invalid_request_error",
+//              "param": "temperature", "code": null}}
 #ifndef TANDEM_SERVICES_ROLLOUT_OPENAI_API_ERROR_H_
 #define TANDEM_SERVICES_ROLLOUT_OPENAI_API_ERROR_H_
 

@@ -3,8 +3,9 @@
 //   GenerationCalls calls(engine, metrics);
 //   RETURN_IF_ERROR(calls.Add(request, /*first_choice=*/0));
 //   while (true) {
-//     ASSIGN_OR_RETURN(const auto chunk, calls.Next(absl::Now() + absl::Milliseconds(250)));
-//     ...
+//     ASSIGN_OR_RETURN(const auto news, calls.Next(absl::Now() + absl::Milliseconds(250)));
+//     if (news.chunk.has_value()) Send(*news.chunk);
+//     if (news.done) break;
 //   }
 #ifndef TANDEM_SERVICES_ROLLOUT_OPENAI_GENERATION_CALLS_H_
 #define TANDEM_SERVICES_ROLLOUT_OPENAI_GENERATION_CALLS_H_

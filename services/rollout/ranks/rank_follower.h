@@ -2,8 +2,11 @@
 // cache, and executes rank 0's orders.
 //
 //   ASSIGN_OR_RETURN(auto follower, RankFollower::Create(options, model, ranks));
-//   ... receive weights into follower->weights(); follower->Commit(version, deadline) ...
 //   absl::Status end = follower->Run();   // until rank 0 stops it, or the ranks lose one another
+//
+// Another thread, once it has received weights into follower->weights():
+//
+//   ASSIGN_OR_RETURN(CommitResult commit, follower->Commit(version, deadline));
 //
 // Threads: Run() is the rank's collective thread. The weights' stager calls Commit() on another
 // thread; the other methods are for any thread.

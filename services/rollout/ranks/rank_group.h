@@ -3,9 +3,12 @@
 //
 //   ASSIGN_OR_RETURN(auto ranks, RankGroup::Join(options));
 //   model::Transformer model(spec, {}, &ranks->compute());
-//   rank 0:  RETURN_IF_ERROR(ranks->Send(order));
-//   others:  RETURN_IF_ERROR(ranks->Receive(order));
-//   all:     ASSIGN_OR_RETURN(auto answers, ranks->Agree(can_i));
+//   if (ranks->rank() == 0) {
+//     RETURN_IF_ERROR(ranks->Send(order));
+//   } else {
+//     RETURN_IF_ERROR(ranks->Receive(order));
+//   }
+//   ASSIGN_OR_RETURN(auto answers, ranks->Agree(can_i));   // all ranks
 //
 // Threads: one thread of the rank issues all operations, including the model's collectives; Abort()
 // and status() are for any thread. Errors are those of the process group, which is then broken.

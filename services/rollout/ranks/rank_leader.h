@@ -2,8 +2,10 @@
 //
 //   RETURN_IF_ERROR(leader.Step(items, copies, LayoutOf(cache)));  // then run it here too
 //   ASSIGN_OR_RETURN(const absl::Status can, leader.Swap(version));
-//   if (can.ok()) ... every rank has swapped, this one does too
-//   if (absl::Now() >= leader.next_heartbeat()) RETURN_IF_ERROR(leader.SendHeartbeat());
+//   if (can.ok()) Swap();   // every other rank has swapped
+//   if (absl::Now() >= leader.next_heartbeat()) {
+//     RETURN_IF_ERROR(leader.SendHeartbeat());
+//   }
 //
 // After an error of the ranks (not of what they agree on) the replica cannot continue: Explain()
 // finds the ranks that failed. Threads: the engine thread, except SetAddresses().

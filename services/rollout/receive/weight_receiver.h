@@ -1,8 +1,8 @@
 // WeightReceiver: the state machine behind rollout.v1.WeightService on one rank.
 //
 //   STALE or SERVING(version)
-//     BeginUpdate ─► BEGUN ─(go key)─► RECEIVING ─► STAGED ─VerifyUpdate─► VERIFIED ─CommitUpdate─►
-//     SERVING
+//     ─BeginUpdate─► BEGUN ─(go key)─► RECEIVING ─► STAGED
+//     ─VerifyUpdate─► VERIFIED ─CommitUpdate─► SERVING(new version)
 //
 // AbortUpdate, a failure or the deadline return from any of them to the initial state and drop the
 // staged weights.

@@ -3,7 +3,7 @@
 //   Scheduler scheduler({.max_num_seqs = 256, .max_num_batched_tokens = 4096}, blocks);
 //   scheduler.Add(sequence);
 //   StepPlan plan = scheduler.Plan();
-//   ... run, sample ...
+//   RunAndSample(plan);
 //   scheduler.Complete(plan);
 #ifndef TANDEM_SERVICES_ROLLOUT_SCHEDULER_SCHEDULER_H_
 #define TANDEM_SERVICES_ROLLOUT_SCHEDULER_SCHEDULER_H_

@@ -1,9 +1,12 @@
 // ReplicaRanks: connects the processes of one replica and checks that they have equal setups.
 //
 //   ASSIGN_OR_RETURN(auto ranks, ReplicaRanks::Join(config, environment, device));
-//   ... make model and engine over ranks->group(); serve ...
-//   rank 0:  ASSIGN_OR_RETURN(auto addresses, ranks->AwaitAddresses(description));
-//   others:  RETURN_IF_ERROR(ranks->TellAddress(address, description));
+//   ...   // makes model and engine over ranks->group(); serves
+//   if (ranks->group().rank() == 0) {
+//     ASSIGN_OR_RETURN(auto addresses, ranks->AwaitAddresses(description));
+//   } else {
+//     RETURN_IF_ERROR(ranks->TellAddress(address, description));
+//   }
 #ifndef TANDEM_SERVICES_ROLLOUT_SERVICE_REPLICA_RANKS_H_
 #define TANDEM_SERVICES_ROLLOUT_SERVICE_REPLICA_RANKS_H_
 

@@ -2,8 +2,8 @@
 // are computed (gae_advantages.cc), and learns the returns.
 //
 //   Critic critic(MakeCriticOptions(config), model, optimizer, mesh);
-//   RETURN_IF_ERROR(critic.Score(batch, metrics));                 // values
-//   AssignAdvantages(batch, ...);                                  // advantages and returns
+//   RETURN_IF_ERROR(critic.Score(batch, metrics));           // values
+//   AssignAdvantages(batch, {.kind = &kGaeAdvantages});      // advantages and returns
 //   RETURN_IF_ERROR(critic.Update(batch, learning_rate, metrics, skipped));
 //
 // Every rank calls it with the same batch. Threads: the collective thread only. Errors are those of

@@ -2,9 +2,10 @@
 // divergence from the reference, the entropy bonus.
 //
 //   PolicyObjective objective(options);
-//   policy.ForwardBackward(micro_batch.packed, [&](const model::LogProbs& out) {
+//   const auto loss = [&](const model::LogProbs& out) {
 //     return objective.Loss(micro_batch, out, place, statistics);
-//   });
+//   };
+//   ASSIGN_OR_RETURN(double value, policy.ForwardBackward(micro_batch.packed, loss));
 #ifndef TANDEM_SERVICES_TRAINER_ALGORITHM_POLICY_OBJECTIVE_H_
 #define TANDEM_SERVICES_TRAINER_ALGORITHM_POLICY_OBJECTIVE_H_
 

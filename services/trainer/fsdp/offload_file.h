@@ -5,7 +5,7 @@
 //   ASSIGN_OR_RETURN(auto file, OffloadFile::Create("run/offload"));
 //   ASSIGN_OR_RETURN(at::Tensor moments, file->Zeros(numel, at::kFloat));
 //   Prefetch(moments);      // starts reading from disk and returns
-//   ...                    // computes
+//   ...                     // computes
 //   Evict(moments);         // releases its pages and starts writing changed ones to disk
 //
 // Between Evict() and the next use the kernel's page cache holds the bytes while memory is free:

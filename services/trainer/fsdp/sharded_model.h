@@ -12,7 +12,7 @@
 //   ASSIGN_OR_RETURN(auto model, ShardedModel::Create(options));
 //   RETURN_IF_ERROR(model->Load(folder));
 //   for (const PackedBatch& batch : micro_batches) {    // the same number on every rank
-//     RETURN_IF_ERROR(model->ForwardBackward(batch, loss));
+//     ASSIGN_OR_RETURN(double value, model->ForwardBackward(batch, loss));
 //   }
 //   ASSIGN_OR_RETURN(AdamW::StepResult result, optimizer.Step(lr));    // clips, updates, zeroes
 //

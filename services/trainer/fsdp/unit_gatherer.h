@@ -2,7 +2,7 @@
 // steps, each with the units that it reads. Entering a step gathers its units and prefetches those
 // of the next `prefetch` steps; all others are freed, unless units stay from forward to backward.
 //
-//   gatherer.Begin({{embed}, {layer 0}, {layer 1}, {head, embed}});
+//   gatherer.Begin({{embedding}, {layer_0}, {layer_1}, {head, embedding}});
 //   for (size_t step = 0; step < 4; ++step) {
 //     RETURN_IF_ERROR(gatherer.Enter(step));
 //     ...                                           // computes

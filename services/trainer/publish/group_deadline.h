@@ -3,7 +3,8 @@
 //
 //   GroupDeadline limit(&world, collective_timeout);
 //   limit.Begin(deadline);
-//   limit.Apply();  group.Send(...)           // before each operation: sets the remaining time
+//   limit.Apply();                            // before each operation: sets the remaining time
+//   ASSIGN_OR_RETURN(auto work, world.Send(order, /*to=*/1, "order"));
 //   limit.End();                              // restores the group's own timeout
 #ifndef TANDEM_SERVICES_TRAINER_PUBLISH_GROUP_DEADLINE_H_
 #define TANDEM_SERVICES_TRAINER_PUBLISH_GROUP_DEADLINE_H_

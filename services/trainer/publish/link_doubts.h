@@ -2,7 +2,7 @@
 // broke while both ends lived, and replicas that feed nobody because the link out of them broke.
 //
 //   doubts.BeginUpdate();
-//   if (doubts.IsApart(id)) ...   // reads the version from another replica instead
+//   if (doubts.IsApart(id)) ReadFromAnotherReplica(id);
 //   doubts.OnBroken("r2", /*feeder=*/"r1");
 //   doubts.OnCarried("r1");       // it got a version in the chain
 //

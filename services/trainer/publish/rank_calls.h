@@ -2,9 +2,10 @@
 // and their digest; a response whose digest does not match is DATA_LOSS.
 //
 //   RankCalls<BeginUpdateRequest, BeginUpdateResponse> calls(replicas);
-//   calls.Start(&Async::BeginUpdate, deadline, [&](int replica, int rank) { return request; });
+//   calls.Start(&WeightServiceAsync::BeginUpdate, deadline,
+//               [&](int replica, int rank) { return request; });
 //   calls.WaitUntil(deadline);
-//   calls.answers()[replica][rank].status
+//   RETURN_IF_ERROR(calls.answers()[0][0].status);   // by replica and rank
 #ifndef TANDEM_SERVICES_TRAINER_PUBLISH_RANK_CALLS_H_
 #define TANDEM_SERVICES_TRAINER_PUBLISH_RANK_CALLS_H_
 

@@ -2,7 +2,7 @@
 // by rank, from one of those; the trainer's ranks take no part and no group is created.
 //
 //   StreamFeed feed(transport, options, sources, digests);
-//   for (StreamFeed::Result& result : feed.Run(readers)) ...
+//   for (StreamFeed::Result& result : feed.Run(readers)) Report(result);
 #ifndef TANDEM_SERVICES_TRAINER_PUBLISH_STREAM_FEED_H_
 #define TANDEM_SERVICES_TRAINER_PUBLISH_STREAM_FEED_H_
 

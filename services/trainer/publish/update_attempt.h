@@ -2,9 +2,10 @@
 //
 //   UpdateAttempt attempt(transport, transport.route(), options, replicas);
 //   absl::Status status = attempt.Begin(known);
-//   if (status.ok()) status = attempt.Transfer(...);   // VerifyUpdate calls are in flight
-//   if (status.ok()) status = attempt.Verify();
-//   if (status.ok()) status = attempt.Commit(); else attempt.Abort(status);   // see failures()
+//   if (status.ok()) status = attempt.Transfer(stores, get_group, times);
+//   if (status.ok()) status = attempt.Verify(times);   // its calls are in flight since Transfer()
+//   if (status.ok()) status = attempt.Commit(times);
+//   if (!status.ok()) attempt.Abort(status);           // see failures()
 //
 // Every wait ends at the deadline. Errors name replica, rank, phase and bucket or tensor. Threads:
 // the leader's collective thread.

@@ -1,9 +1,10 @@
 // WeightPublisher: makes the trainer's current weights live on the rollouts, as one transaction.
 //
-//   ASSIGN_OR_RETURN(auto publisher, WeightPublisher::Create(options));          // the leader
+//   ASSIGN_OR_RETURN(auto publisher, WeightPublisher::Create(std::move(options)));
 //   ASSIGN_OR_RETURN(PublishReport report, publisher->Publish(version, replicas, timeout));
-//   // The other ranks, at the same place in their order of collectives: see the transport's
-//   // header.
+//
+// The leader does this. The other ranks take part at the same place in their order of collectives:
+// see the transport's header.
 //
 // It serves the rendezvous store of the update groups, holds the channels to the replicas, and
 // reuses the group and the agreed manifest across updates; it recreates both when the set of

@@ -4,7 +4,7 @@
 //
 //   DriverLease lease({.first_epoch = incarnation, .duration = absl::Seconds(30)});
 //   ASSIGN_OR_RETURN(v1::AcquireLeaseResponse granted, lease.Acquire(request));
-//   RETURN_IF_ERROR(lease.CheckWrite(request.lease()));  // before anything is changed
+//   RETURN_IF_ERROR(lease.CheckWrite(header.lease()));  // before anything is changed
 //
 // Thread-safe, never blocks. An expired lease cannot be revived, even if nobody took it over: calls
 // without a lease may have been accepted since.

@@ -1,7 +1,8 @@
 // LeaderServer: the leader's two halves: the collective thread, which executes commands one by one
 // with heartbeats in between, and the gRPC server that fills its queue.
 //
-//   ASSIGN_OR_RETURN(auto server, LeaderServer::Start({...}, engine, publisher, std::move(links)));
+//   ASSIGN_OR_RETURN(auto server,
+//                    LeaderServer::Start(options, engine, publisher, std::move(links)));
 //   termination.Wait();                                   // a signal, or on_failed
 //   const absl::Status end = server->Stop(absl::Seconds(20));
 #ifndef TANDEM_SERVICES_TRAINER_SERVICE_LEADER_SERVER_H_

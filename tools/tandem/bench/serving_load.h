@@ -3,7 +3,7 @@
 //
 //   ServingLoad load({"127.0.0.1:5000"}, work, vocab_size);
 //   load.Start();
-//   ... updates ...
+//   ...   // updates
 //   const ServingResult result = load.Finish(absl::Now() + absl::Minutes(2));
 #ifndef TANDEM_TOOLS_TANDEM_BENCH_SERVING_LOAD_H_
 #define TANDEM_TOOLS_TANDEM_BENCH_SERVING_LOAD_H_

@@ -2,7 +2,9 @@
 // the responses to GetServerInfo, and the weight updates.
 //
 //   membership.SetMembers({{"rollout-0", "10.0.0.2:5001"}}, now);
-//   for (const auto& poll : membership.DuePolls(now)) ...  // poll; then OnAnswer() or OnSilence()
+//   for (const auto& poll : membership.DuePolls(now)) {
+//     GetServerInfo(poll.address);   // then OnAnswer() or OnSilence()
+//   }
 //   std::vector<ReplicaAddress> there = membership.BeginPublish(false, now);
 //   membership.EndPublish(version, committed, now);
 //

@@ -2,10 +2,12 @@
 // next batch. This is all in which the modes differ: StepQueue serves `sync` and `one_step_off`,
 // StalenessQueue serves `async`.
 //
-//   while (queue.capacity() > 0) { seed = queue.Begin(place); ... }
+//   while (queue.capacity() > 0) queue.Begin(place++);   // and samples it
 //   queue.Finish(place, group, differs);
-//   if (auto batch = queue.Take(version); batch has a value) { ... train, publish ... }
-//   queue.OpenStep();
+//   if (auto batch = queue.Take(version); batch.has_value()) {
+//     Train(*batch);
+//     queue.OpenStep();
+//   }
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_GROUP_QUEUE_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_GROUP_QUEUE_H_
 

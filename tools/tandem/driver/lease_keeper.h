@@ -1,8 +1,9 @@
 // LeaseKeeper: holds the driver's lease on the trainer, from acquisition to release; its thread
 // sends the heartbeats.
 //
-//   ASSIGN_OR_RETURN(auto keeper, LeaseKeeper::Acquire(*stub, {.run_id = id, .run_dir = dir}));
-//   *request.mutable_lease() = keeper->lease();
+//   ASSIGN_OR_RETURN(auto keeper,
+//                    LeaseKeeper::Acquire(*stub, {.run_id = run_id, .run_dir = run_dir}));
+//   *header.mutable_lease() = keeper->lease();
 //   RETURN_IF_ERROR(keeper->status());  // LEASE_LOST once the trainer has said so
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_LEASE_KEEPER_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_LEASE_KEEPER_H_

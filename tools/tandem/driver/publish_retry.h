@@ -1,7 +1,8 @@
 // PublishRetry: how long to retry an elastic fleet's update that reached no replica.
 //
 //   PublishRetry retry(absl::Now(), patience);
-//   while (!(status = Publish()).ok() && retry.MayTryAgain(status, absl::Now())) ...
+//   absl::Status status = Publish();
+//   while (!status.ok() && retry.MayTryAgain(status, absl::Now())) status = Publish();
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_PUBLISH_RETRY_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_PUBLISH_RETRY_H_
 

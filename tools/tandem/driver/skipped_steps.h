@@ -1,7 +1,7 @@
 // SkippedSteps: ends a run whose steps train nothing because their gradients are not finite.
 //
 //   SkippedSteps skipped(config.trainer().max_skipped_steps(), note);
-//   RETURN_IF_ERROR(skipped.OnStep(step, response.policy_version(), response.metrics()));
+//   RETURN_IF_ERROR(skipped.OnStep(step, response.policy_version(), metrics));
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_SKIPPED_STEPS_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_SKIPPED_STEPS_H_
 

@@ -1,7 +1,7 @@
 // Hardware: the machines that a run is planned for.
 //
 //   ASSIGN_OR_RETURN(Hardware hardware, ParseHardware("h100x8x4"));   // 4 hosts of 8
-//   Hardware here = ThisMachine();
+//   Hardware here = ThisMachine(/*ranks=*/2);
 #ifndef TANDEM_TOOLS_TANDEM_PLAN_HARDWARE_H_
 #define TANDEM_TOOLS_TANDEM_PLAN_HARDWARE_H_
 

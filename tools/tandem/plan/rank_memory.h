@@ -5,7 +5,8 @@
 // is what the trainer reports as perf/peak_tensor_bytes.
 //
 //   const RankMemory memory = PredictRankMemory(spec, setup, workload);
-//   memory.peak.total(), memory.peak.of(MemoryKind::kActivations), memory.peak.place
+//   memory.peak.total();                          // bytes, reached at memory.peak.place
+//   memory.peak.of(MemoryKind::kActivations);     // part of them
 #ifndef TANDEM_TOOLS_TANDEM_PLAN_RANK_MEMORY_H_
 #define TANDEM_TOOLS_TANDEM_PLAN_RANK_MEMORY_H_
 

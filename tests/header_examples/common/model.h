@@ -1,0 +1,103 @@
+// What the usage examples in common/model leave to the reader.
+#ifndef TANDEM_TESTS_HEADER_EXAMPLES_COMMON_MODEL_H_
+#define TANDEM_TESTS_HEADER_EXAMPLES_COMMON_MODEL_H_
+
+#include <ATen/Parallel.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <vector>
+
+#include "common/io/read_file.h"
+#include "common/model/device_processor.h"
+#include "common/model/eager_ops.h"
+#include "common/model/packed_attention.h"
+#include "common/model/transformer.h"
+
+namespace tandem::model::model_names {
+extern ModelSpec spec;
+extern Transformer model;
+extern ParameterProvider& params;
+extern Attention& attention;
+extern PagedKvCache cache;
+extern Rotary rotary;
+extern int64_t layer;
+extern at::Tensor token_ids, positions, targets, temperatures, x;
+extern std::vector<PagedSequence> sequences;
+extern at::Tensor cu_seqlens;
+}  // namespace tandem::model::model_names
+
+namespace tandem::model::arena_example {
+using namespace model_names;
+extern io::ModelFolder folder;
+}  // namespace tandem::model::arena_example
+
+namespace tandem::model::attention_plan_example {
+using namespace model_names;
+}  // namespace tandem::model::attention_plan_example
+
+namespace tandem::model::device_attention_example {
+using namespace model_names;
+extern int64_t num_heads;
+}  // namespace tandem::model::device_attention_example
+
+namespace tandem::model::kernel_function_example {
+using torch::autograd::variable_list;
+extern at::Tensor gate_up;
+at::Tensor Kernel(const at::Tensor& gate_up);
+}  // namespace tandem::model::kernel_function_example
+
+namespace tandem::model::load_parameters_example {
+extern io::ModelFolder folder;
+extern ParameterTable table;
+extern int64_t first, count;
+extern float* shard;
+}  // namespace tandem::model::load_parameters_example
+
+namespace tandem::model::packed_arena_example {
+using namespace model_names;
+extern size_t segment;
+extern std::vector<std::byte> bytes;
+}  // namespace tandem::model::packed_arena_example
+
+namespace tandem::model::packed_places_example {
+extern std::vector<int64_t> cu_seqlens;
+}  // namespace tandem::model::packed_places_example
+
+namespace tandem::model::paged_attention_example {
+using namespace model_names;
+extern std::vector<int32_t> table;
+}  // namespace tandem::model::paged_attention_example
+
+namespace tandem::model::paged_kv_cache_example {
+using namespace model_names;
+extern PagedKvCacheOptions options;
+}  // namespace tandem::model::paged_kv_cache_example
+
+namespace tandem::model::processor_example {
+extern at::Device device;
+}  // namespace tandem::model::processor_example
+
+namespace tandem::model::recomputation_example {
+using namespace model_names;
+extern Transformer transformer;
+extern at::Tensor y;
+}  // namespace tandem::model::recomputation_example
+
+namespace tandem::model::sequence_parallel_attention_example {
+using namespace model_names;
+extern comm::ProcessGroup& group;
+}  // namespace tandem::model::sequence_parallel_attention_example
+
+namespace tandem::model::step_memory_example {
+extern int64_t num_tokens, hidden;
+}  // namespace tandem::model::step_memory_example
+
+namespace tandem::model::transformer_example {
+using namespace model_names;
+}  // namespace tandem::model::transformer_example
+
+namespace tandem::model::worker_pool_example {
+void RunStep();
+}  // namespace tandem::model::worker_pool_example
+
+#endif  // TANDEM_TESTS_HEADER_EXAMPLES_COMMON_MODEL_H_

@@ -1,0 +1,13 @@
+// What the usage examples in services/rollout/sampler leave to the reader.
+#ifndef TANDEM_TESTS_HEADER_EXAMPLES_SERVICES_ROLLOUT_SAMPLER_H_
+#define TANDEM_TESTS_HEADER_EXAMPLES_SERVICES_ROLLOUT_SAMPLER_H_
+
+#include "services/rollout/sampler/uniform.h"
+
+namespace tandem::rollout::sampler_example {
+extern uint64_t seed;
+extern int64_t index, position, vocab_size;
+extern at::Tensor logits;
+}  // namespace tandem::rollout::sampler_example
+
+#endif  // TANDEM_TESTS_HEADER_EXAMPLES_SERVICES_ROLLOUT_SAMPLER_H_

@@ -1,0 +1,63 @@
+// What the usage examples in tools/tandem/driver leave to the reader.
+#ifndef TANDEM_TESTS_HEADER_EXAMPLES_TOOLS_TANDEM_DRIVER_H_
+#define TANDEM_TESTS_HEADER_EXAMPLES_TOOLS_TANDEM_DRIVER_H_
+
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+
+namespace tandem::driver::driver_names {
+extern config::v1::RunConfig config;
+extern int64_t step, version;
+}  // namespace tandem::driver::driver_names
+
+namespace tandem::driver::batch_collector_example {
+using namespace driver_names;
+extern PromptSource& prompts;
+extern Rewarder& rewarder;
+extern std::function<bool()> interrupted;
+extern BatchCollector::Generate generate;
+}  // namespace tandem::driver::batch_collector_example
+
+namespace tandem::driver::continuous_generation_example {
+using namespace driver_names;
+extern ContinuousGenerationOptions options;
+extern std::function<absl::Status()> look;
+}  // namespace tandem::driver::continuous_generation_example
+
+namespace tandem::driver::fleet_membership_example {
+using namespace driver_names;
+extern FleetMembership membership;
+extern std::set<std::string> committed;
+extern absl::Time now;
+inline constexpr header_examples::AnyFunction GetServerInfo;
+}  // namespace tandem::driver::fleet_membership_example
+
+namespace tandem::driver::group_queue_example {
+using namespace driver_names;
+extern GroupQueue queue;
+extern int64_t place;
+extern Group group;
+inline constexpr header_examples::AnyFunction Train;
+}  // namespace tandem::driver::group_queue_example
+
+namespace tandem::driver::lease_keeper_example {
+extern trainer::v1::TrainerService::Stub* stub;
+extern std::string run_id;
+extern trainer::v1::TrainStepHeader header;
+}  // namespace tandem::driver::lease_keeper_example
+
+namespace tandem::driver::publish_retry_example {
+extern absl::Duration patience;
+absl::Status Publish();
+}  // namespace tandem::driver::publish_retry_example
+
+namespace tandem::driver::skipped_steps_example {
+using namespace driver_names;
+extern std::function<void(const std::string&)> note;
+extern trainer::v1::TrainStepResponse response;
+extern std::map<std::string, double> metrics;
+}  // namespace tandem::driver::skipped_steps_example
+
+#endif  // TANDEM_TESTS_HEADER_EXAMPLES_TOOLS_TANDEM_DRIVER_H_
