@@ -190,19 +190,22 @@ std::vector<Size> BlockGraph::Backward(MemoryLedger& ledger, const BlockShape& s
   const auto take = [&ledger](int64_t bytes) {
     return ledger.Take(MemoryKind::kActivations, bytes);
   };
+  const BlockGradients& wanted = shape.gradients;
   std::vector<Size> gradients;
-  const auto weight = [&](int64_t rows, int64_t columns) {
+  const auto weight = [&](bool is_wanted, int64_t rows, int64_t columns) {
+    if (!is_wanted) return;
     gradients.push_back(
         ledger.Take(MemoryKind::kGradientBuffers, rows * columns * shape.element_bytes));
   };
   // A column sum keeps its blocks if it need not be rounded; rounding makes a copy.
-  const auto sum_over_rows = [&](int64_t columns) {
+  const auto sum_over_rows = [&](bool is_wanted, int64_t columns) {
+    if (!is_wanted) return;
     const Size blocks =
         ledger.Take(MemoryKind::kGradientBuffers, size.sum_blocks * columns * kFloat);
     if (shape.element_bytes == kFloat) {
       gradients.push_back(blocks);
     } else {
-      weight(1, columns);
+      weight(true, 1, columns);
     }
   };
   Saved s = std::move(saved_);
@@ -211,8 +214,8 @@ std::vector<Size> BlockGraph::Backward(MemoryLedger& ledger, const BlockShape& s
   // Each op allocates the gradients of its inputs; then autograd frees what the op saved and its
   // output gradients.
   Size grad_activated = take(size.inner);
-  weight(shape.hidden, shape.intermediate);
-  if (shape.mlp_bias) sum_over_rows(shape.hidden);
+  weight(wanted.down, shape.hidden, shape.intermediate);
+  sum_over_rows(shape.mlp_bias && wanted.down_bias, shape.hidden);
   s.activated.reset();
 
   Size grad_gate_up;
@@ -225,8 +228,8 @@ std::vector<Size> BlockGraph::Backward(MemoryLedger& ledger, const BlockShape& s
   grad_activated.reset();
 
   Size grad_mlp_in = take(size.hidden);
-  weight(2 * shape.intermediate, shape.hidden);
-  if (shape.mlp_bias) sum_over_rows(2 * shape.intermediate);
+  weight(wanted.gate_up, 2 * shape.intermediate, shape.hidden);
+  sum_over_rows(shape.mlp_bias && wanted.gate_up_bias, 2 * shape.intermediate);
   s.mlp_in.reset();
   grad_gate_up.reset();
   if (shape.sums_over_ranks) grad_mlp_in = take(size.hidden);
@@ -236,7 +239,7 @@ std::vector<Size> BlockGraph::Backward(MemoryLedger& ledger, const BlockShape& s
   {
     const Size temporary = take(extra.norm);
     grad_residual = take(size.hidden);
-    sum_over_rows(shape.hidden);
+    sum_over_rows(wanted.feed_forward_norm, shape.hidden);
   }
   s.residual.reset();
   s.residual_scale.reset();
@@ -244,8 +247,8 @@ std::vector<Size> BlockGraph::Backward(MemoryLedger& ledger, const BlockShape& s
   grad_mlp_in.reset();
 
   Size grad_attended = take(size.q);
-  weight(shape.hidden, shape.q());
-  if (shape.output_bias) sum_over_rows(shape.hidden);
+  weight(wanted.output, shape.hidden, shape.q());
+  sum_over_rows(shape.output_bias && wanted.output_bias, shape.hidden);
   s.returned.reset();
   if (shape.exchanges_sequences) {
     const Size sent = std::move(grad_attended);
@@ -273,25 +276,23 @@ std::vector<Size> BlockGraph::Backward(MemoryLedger& ledger, const BlockShape& s
     const Size temporary = take(extra.rotate_temporary);
     grad_qkv = take(size.qkv);
   }
-  if (shape.qk_norm) {
-    sum_over_rows(shape.head_dim);
-    sum_over_rows(shape.head_dim);
-  }
+  sum_over_rows(shape.qk_norm && wanted.q_norm, shape.head_dim);
+  sum_over_rows(shape.qk_norm && wanted.k_norm, shape.head_dim);
   s.qkv.reset();
   s.rotate_wide.reset();
   grad_heads.reset();
 
-  Size grad_normed = take(size.hidden);
-  weight(shape.q() + 2 * shape.kv(), shape.hidden);
-  if (shape.qkv_bias) sum_over_rows(shape.q() + 2 * shape.kv());
+  const bool norm_has_backward = wanted.input || wanted.attention_norm;
+  Size grad_normed = take(norm_has_backward ? size.hidden : 0);
+  weight(wanted.qkv, shape.q() + 2 * shape.kv(), shape.hidden);
+  sum_over_rows(shape.qkv_bias && wanted.qkv_bias, shape.q() + 2 * shape.kv());
   s.normed.reset();
   grad_qkv.reset();
-  if (shape.sums_over_ranks) grad_normed = take(size.hidden);
-
-  {
+  if (norm_has_backward) {
+    if (shape.sums_over_ranks) grad_normed = take(size.hidden);
     const Size temporary = take(extra.norm);
     const Size grad_input = take(size.hidden);  // added to the residual's in place
-    sum_over_rows(shape.hidden);
+    sum_over_rows(wanted.attention_norm, shape.hidden);
   }
   gradients.push_back(std::move(grad_residual));
   return gradients;

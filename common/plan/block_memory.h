@@ -25,6 +25,15 @@ enum class Kernels {
   kPlain,           // eager_ops.cc, in float32: a GPU
 };
 
+// The parameters of a block that get gradients, and whether its input does.
+struct BlockGradients {
+  bool attention_norm = true, qkv = true, qkv_bias = true, q_norm = true, k_norm = true;
+  bool output = true, output_bias = true;
+  bool feed_forward_norm = true, gate_up = true, gate_up_bias = true;
+  bool down = true, down_bias = true;
+  bool input = true;
+};
+
 // The part of a block that one rank computes.
 struct BlockShape {
   int64_t tokens = 0;            // of the residual stream
@@ -38,6 +47,7 @@ struct BlockShape {
   bool qk_norm = false, qkv_bias = false, output_bias = false, mlp_bias = false;
   bool exchanges_sequences = false;  // Ulysses: attention's tensors are not the projections'
   bool sums_over_ranks = false;      // tensor parallelism
+  BlockGradients gradients;
   int64_t element_bytes = 4;
   Kernels kernels = Kernels::kCpu;
 
@@ -63,8 +73,8 @@ class BlockGraph {
   // Runs the block forward. Returns the output.
   static Size Forward(MemoryLedger& ledger, const BlockShape& shape, Mode mode, BlockGraph& graph);
 
-  // Runs the block backward and frees saved tensors on the way. Returns the gradients of parameters
-  // and input.
+  // Runs the block backward and frees saved tensors on the way. Returns the gradients of trainable
+  // parameters, and of the input last.
   std::vector<Size> Backward(MemoryLedger& ledger, const BlockShape& shape);
 
  private:

@@ -48,6 +48,7 @@ class ShardedMemory {
     Buffer gathered;    // null while not gathered
     Buffer full;        // gradient buffer while a micro-batch fills it
     bool touched = false;
+    bool trainable = true;
   };
   struct InFlight {
     int unit = -1;
@@ -63,6 +64,13 @@ class ShardedMemory {
   int64_t WidenedRowBytes() const;
   int stages() const { return table_.num_stages() - 1; }  // without the head
   int64_t owned() const;
+  int64_t trained() const;  // of the owned elements, those that get gradients
+  // Bytes of masters, and of shards in compute dtype that are not the masters.
+  int64_t shard_bytes() const;
+  // The parameters of a layer that get gradients.
+  BlockGradients GradientsOf(int64_t layer) const;
+  // Whether the backward pass reaches the stage.
+  bool HasBackward(int stage) const { return stage >= table_.first_trainable_stage(); }
   bool Checkpointed(int stage) const;
   int64_t LayBytes(int unit) const;  // of one element
 
@@ -76,8 +84,8 @@ class ShardedMemory {
   void Lay(int unit);
   void Complete(int unit);
   void Finish();
-  // Adds the gradients of a stage's parameters; sends off the units that have this as their first
-  // stage.
+  // Adds the gradients of a stage's trainable parameters; sends off the units that have this as
+  // their first stage.
   void AddGradients(int stage);
 
   Size RunStage(int stage, BlockGraph::Mode mode, BlockGraph& graph);

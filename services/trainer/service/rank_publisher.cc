@@ -51,7 +51,7 @@ ShardedWeights RankPublisher::Shards() const {
   const comm::MeshShape& shape = engine_.mesh().shape();
   shards.ranks = shape.dp_shard * shape.tp;
   shards.rank = engine_.mesh().rank() % shards.ranks;
-  if (shape.tp > 1) {
+  if (shape.tp > 1 || engine_.policy().transformer().table().has_frozen()) {
     shards.layout = std::make_shared<ShardLayout>(engine_.policy().transformer(), shape);
   }
   for (const UnitShard& shard : engine_.policy().shards()) {
