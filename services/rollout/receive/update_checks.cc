@@ -97,11 +97,18 @@ absl::Status CheckBeginRequest(const BeginUpdateRequest& request) {
         "transport",
         absl::StrCat("expected broadcast, reshard, delta or stream, found '", transport, "'"));
   }
-  if (request.has_base_version() != (transport == "delta")) {
+  if (request.keeps_frozen() && transport != "reshard" && transport != "delta") {
+    return rpc::InvalidField("keeps_frozen",
+                             absl::StrCat("frozen tensors are kept with transport reshard or "
+                                          "delta; '",
+                                          transport, "' brings all"));
+  }
+  const bool needs_base = transport == "delta" || request.keeps_frozen();
+  if (request.has_base_version() != needs_base) {
     return rpc::InvalidField(
         "base_version",
-        transport == "delta"
-            ? "transport 'delta' is applied on a base; state its version"
+        needs_base
+            ? "a delta, and frozen tensors that are kept, need a base; state its version"
             : absl::StrCat("transport '", transport, "' applies to no base; leave it unset"));
   }
   if (streams) {

@@ -22,7 +22,8 @@ absl::StatusOr<absl::Duration> UpdateTimeout(const rollout::v1::BeginUpdateReque
 // Returns the request's join_timeout; infinite if unset.
 absl::StatusOr<absl::Duration> JoinTimeout(const rollout::v1::BeginUpdateRequest& request);
 
-// FAILED_PRECONDITION (BASE_MISMATCH) if a delta's base is not the live version.
+// FAILED_PRECONDITION (BASE_MISMATCH) if the base of a delta, or of the frozen tensors that are
+// kept, is not the live version.
 absl::Status CheckBase(const v1::BeginUpdateRequest& request, const WeightStore& store);
 
 // True if two requests open the same update, ignoring fields that may differ in a retry.

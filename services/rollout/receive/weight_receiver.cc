@@ -164,7 +164,10 @@ void WeightReceiver::Close(UpdatePtr update, absl::Status status, Calls& calls) 
 absl::StatusOr<bool> WeightReceiver::TakePlan(const v1::BeginUpdateRequest& request,
                                               Update& update) {
   if (!request.has_manifest()) {
-    if (plan_ == nullptr || plan_->manifest.digest() != request.manifest_digest()) return false;
+    if (plan_ == nullptr || plan_->manifest.digest() != request.manifest_digest() ||
+        plan_->keeps_frozen != request.keeps_frozen()) {
+      return false;
+    }
     update.plan = plan_;
     update.relayed = relayed_;
     return true;
@@ -179,10 +182,15 @@ absl::StatusOr<bool> WeightReceiver::TakePlan(const v1::BeginUpdateRequest& requ
   const auto& tensors = request.manifest().tensors();
   const bool is_part = std::any_of(tensors.begin(), tensors.end(),
                                    [](const auto& tensor) { return tensor.has_box(); });
-  const auto check = request.transport() != "broadcast" ? &weights::CheckReceiveTable
-                     : is_part                          ? &weights::CheckBroadcastPart
-                                                        : &weights::CheckTransferPlan;
-  ASSIGN_OR_RETURN(weights::TransferPlan plan, check(request.manifest(), request.buckets()));
+  const auto check = [&] {
+    if (request.transport() != "broadcast") {
+      return weights::CheckReceiveTable(request.manifest(), request.buckets(),
+                                        request.keeps_frozen());
+    }
+    return is_part ? weights::CheckBroadcastPart(request.manifest(), request.buckets())
+                   : weights::CheckTransferPlan(request.manifest(), request.buckets());
+  };
+  ASSIGN_OR_RETURN(weights::TransferPlan plan, check());
   RETURN_IF_ERROR(weights::CheckRelayed(plan, request.relayed()));
   plan_ = std::make_shared<const weights::TransferPlan>(std::move(plan));
   relayed_ = std::make_shared<const weights::RelayedBuckets>(request.relayed());

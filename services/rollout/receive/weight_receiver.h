@@ -36,6 +36,7 @@
 #include "common/weights/bucket_plan.h"
 #include "common/weights/relay_table.h"
 #include "common/weights/reshard_receiver.h"
+#include "common/weights/tensor_sink.h"
 #include "services/rollout/receive/live_stream.h"
 #include "services/rollout/receive/receive_group.h"
 #include "services/rollout/receive/rollout_owner.h"
@@ -149,6 +150,9 @@ class WeightReceiver {
     bool joined = false;
   };
   absl::Status Receive(const UpdatePtr& update, v1::VerifyUpdateResponse& verified);
+  // Takes the frozen tensors over from the live arena.
+  static absl::Status KeepFrozen(const weights::TransferPlan& plan, weights::TensorSink& sink,
+                                 weights::PhaseTimes& times);
   absl::Status ReceiveBuckets(const Update& update, const weights::TransferPlan& plan,
                               weights::BucketSink& sink, weights::PhaseTimes& times,
                               std::vector<common::v1::LinkReport>& links, LinkInUse& link);

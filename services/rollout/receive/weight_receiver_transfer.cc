@@ -89,6 +89,10 @@ absl::Status WeightReceiver::Receive(const UpdatePtr& update, v1::VerifyUpdateRe
                   },
                   [this](int i) { return store_->Live(i); }, store_->ops(), store_->packed()));
     status = ReceiveBuckets(*update, *plan, *sink, times, links, link);
+    if (status.ok() && plan->keeps_frozen) {
+      link.name = "own";
+      status = KeepFrozen(*plan, *sink, times);
+    }
   }
   if (!status.ok()) {
     // The group or its rendezvous: the cause is elsewhere, unless the sender finds no other.
@@ -106,6 +110,16 @@ absl::Status WeightReceiver::Receive(const UpdatePtr& update, v1::VerifyUpdateRe
   verified.set_model_digest(weights::ModelDigest(sink->digests()));
   for (const auto& phase : times.phases()) *verified.add_phases() = phase;
   for (const auto& link : links) *verified.add_links() = link;
+  return absl::OkStatus();
+}
+
+absl::Status WeightReceiver::KeepFrozen(const weights::TransferPlan& plan,
+                                        weights::TensorSink& sink, weights::PhaseTimes& times) {
+  const auto start = weights::PhaseTimes::Clock::now();
+  for (int tensor = 0; tensor < plan.manifest.tensors_size(); ++tensor) {
+    if (!plan.Brings(tensor)) RETURN_IF_ERROR(sink.TakeFromBase(tensor));
+  }
+  times.Worked("unpack", start);
   return absl::OkStatus();
 }
 

@@ -17,7 +17,7 @@ BroadcastPlane::BroadcastPlane(const weights::TransferPlan& plan, RolloutLayouts
       transport_(source->ops()) {}
 
 absl::StatusOr<std::vector<ReplicaTables>> BroadcastPlane::TablesFor(
-    const std::vector<int>& replica_ranks) {
+    const std::vector<int>& replica_ranks, bool) {
   std::vector<ReplicaTables> out;
   for (const int num_ranks : replica_ranks) {
     ReplicaTables& known = tables_[num_ranks];

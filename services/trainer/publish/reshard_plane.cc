@@ -27,17 +27,17 @@ ReshardPlane::ReshardPlane(ReshardFeeds* feeds, comm::ProcessGroup* world,
 
 absl::Status ReshardPlane::CheckReplica(int num_ranks) {
   absl::MutexLock lock(&mu_);
-  return feeds_.To(num_ranks).status();
+  return feeds_.To({num_ranks}).status();
 }
 
 absl::StatusOr<std::vector<ReplicaTables>> ReshardPlane::TablesFor(
-    const std::vector<int>& replica_ranks) {
+    const std::vector<int>& replica_ranks, bool keeps_frozen) {
   absl::MutexLock lock(&mu_);
-  return tables_.For(replica_ranks);
+  return tables_.For(replica_ranks, keeps_frozen);
 }
 
-std::string ReshardPlane::LastMessage(int rank, int replica_ranks) {
-  const auto feed = feeds_.To(replica_ranks);
+std::string ReshardPlane::LastMessage(int rank, const FeedKey& key) {
+  const auto feed = feeds_.To(key);
   if (!feed.ok()) return "";
   const weights::Message* last = nullptr;
   int count = 0;
@@ -83,6 +83,7 @@ absl::Status ReshardPlane::Order(const SendOrder& order) {
       std::max<int64_t>(1, absl::ToInt64Milliseconds(order.deadline - absl::Now())));
   message.set_delta(order.delta);
   message.set_replica_ranks(order.replica_ranks);
+  message.set_keeps_frozen(order.keeps_frozen);
   limit_.Begin(order.deadline);
   limit_.Apply();
   RETURN_IF_ERROR(TellAll(message));
@@ -102,7 +103,8 @@ absl::Status ReshardPlane::Order(const SendOrder& order) {
 
 absl::StatusOr<SendResult> ReshardPlane::Send(comm::ProcessGroup& group, const SendOrder& order,
                                               weights::PhaseTimes& times) {
-  auto sent = feeds_.Send(group, order.replica_ranks, order.delta, times);
+  const FeedKey feed = {order.replica_ranks, order.keeps_frozen};
+  auto sent = feeds_.Send(group, feed, order.delta, times);
   absl::Status status = sent.status();
   if (!status.ok()) {
     group.Abort("the update failed");
@@ -128,7 +130,7 @@ absl::StatusOr<SendResult> ReshardPlane::Send(comm::ProcessGroup& group, const S
     ordered_[rank] = false;
     absl::Status told = ReceiveReport(rank, "publish report", report);
     if (!world_->status().ok()) {
-      RETURN_IF_ERROR(told) << "trainer rank " << rank << LastMessage(rank, order.replica_ranks);
+      RETURN_IF_ERROR(told) << "trainer rank " << rank << LastMessage(rank, feed);
     }
     if (told.ok() && report.digest_lanes_size() != 2 * feeds_.manifest().tensors_size()) {
       told = absl::InternalError(

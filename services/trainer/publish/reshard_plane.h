@@ -38,9 +38,10 @@ class ReshardPlane : public DataPlane {
   int num_senders() const override { return feeds_.num_senders(); }
   bool chained() const override { return true; }
   bool sends_deltas() const override { return feeds_.deltas(); }
+  bool can_keep_frozen() const override { return feeds_.has_frozen(); }
   absl::Status CheckReplica(int num_ranks) override;
-  absl::StatusOr<std::vector<ReplicaTables>> TablesFor(
-      const std::vector<int>& replica_ranks) override;
+  absl::StatusOr<std::vector<ReplicaTables>> TablesFor(const std::vector<int>& replica_ranks,
+                                                       bool keeps_frozen) override;
   int64_t model_bytes() const override { return model_bytes_; }
   void Begin(absl::Time deadline) override { limit_.Begin(deadline); }
   absl::Status Order(const SendOrder& order) override;
@@ -51,8 +52,8 @@ class ReshardPlane : public DataPlane {
 
  private:
   absl::Status TellAll(const v1::PublishOrder& order);
-  // Names the last message a rank sends to a replica with that many ranks, for errors.
-  std::string LastMessage(int rank, int replica_ranks);
+  // Names the last message that a rank sends in a feed, for errors.
+  std::string LastMessage(int rank, const FeedKey& feed);
   // Receives a rank's report. Returns the rank's failure, with its number, as an error; DATA_LOSS
   // if the report arrived damaged. Errors of the group are also in world_->status().
   absl::Status ReceiveReport(int rank, absl::string_view tag, v1::SendReport& report);

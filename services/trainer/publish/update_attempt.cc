@@ -147,7 +147,7 @@ absl::Status UpdateAttempt::Begin(const std::vector<std::string>& known) {
     sizes.push_back(replicas_[replica]->num_ranks());
   }
   RETURN_IF_ERROR(FirstFailure());
-  ASSIGN_OR_RETURN(tables_, plane_.TablesFor(sizes));
+  ASSIGN_OR_RETURN(tables_, plane_.TablesFor(sizes, options_.keeps_frozen));
   for (size_t i = 0; i < tables_.size(); ++i) told_tables_ |= known[i] != tables_[i].id;
   std::unique_ptr<BeginCalls> calls = AskToBegin();
   if (CloseLeftOpen(*calls)) calls = AskToBegin();
@@ -189,8 +189,9 @@ std::unique_ptr<UpdateAttempt::BeginCalls> UpdateAttempt::AskToBegin() {
       request.set_stream_address(options_.stream_addresses[rank]);
     else
       FillGroups(replica, rank, request);
-    if (options_.delta) {
-      request.set_base_version(options_.base_version);
+    request.set_keeps_frozen(options_.keeps_frozen);
+    if (options_.delta || options_.keeps_frozen) {
+      request.set_base_version(options_.base_versions[replica]);
       request.set_base_model_digest(options_.base_digests[replica][rank]);
     }
     const int64_t left =
@@ -255,6 +256,7 @@ SendOrder UpdateAttempt::MakeOrder() {
   order.rendezvous = GroupOf(options_.rendezvous.prefix(), 0, size);
   order.deadline = options_.deadline;
   order.delta = options_.delta;
+  order.keeps_frozen = options_.keeps_frozen;
   order.replica_ranks = replicas_[0]->num_ranks();
   order.call_off = [this] { FailFast(absl::AbortedError("the transfer failed")); };
   return order;

@@ -36,9 +36,10 @@ class UpdateAttempt {
     int64_t policy_version = 0;
     // Host, port, backend; GroupPrefixes() gives the prefixes.
     common::v1::GroupRendezvous rendezvous;
-    // For a delta: the version that every replica has, and its digest by replica and rank.
     bool delta = false;
-    int64_t base_version = -1;
+    bool keeps_frozen = false;
+    // For either of these: by replica, the version that it has, and that version's digest by rank.
+    std::vector<int64_t> base_versions;
     std::vector<std::vector<std::string>> base_digests;
     // By rank, source addresses. Not empty: a single replica pulls the version from these and joins
     // no group.

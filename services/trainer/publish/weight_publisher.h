@@ -137,6 +137,8 @@ class WeightPublisher {
                             std::vector<Member*>& members);
   // Whether every member has the version that the trainer's ranks sent last.
   bool CanSendDelta(const std::vector<Member*>& members) const;
+  // Whether every member has some version of this publisher, and with it the frozen tensors.
+  bool CanKeepFrozen(const std::vector<Member*>& members) const;
   // Work left under kAvailable: the members of the chain, and those fed after it. `stranded`: live
   // members that could not be fed even alone.
   struct Remaining {
@@ -198,7 +200,8 @@ class WeightPublisher {
   TensorDigests digests_;
   // The last version that the trainer's ranks sent completely: the base of deltas.
   int64_t base_version_ = -1;
-  int base_ranks_ = 0;  // ranks of the replica to which they sent it
+  int base_ranks_ = 0;              // ranks of the replica to which they sent it
+  bool base_keeps_frozen_ = false;  // what they sent was the trainable tensors
 };
 
 }  // namespace tandem::trainer

@@ -88,6 +88,13 @@ bool WeightPublisher::CanSendDelta(const std::vector<Member*>& members) const {
                      [this](const Member* member) { return member->version == base_version_; });
 }
 
+bool WeightPublisher::CanKeepFrozen(const std::vector<Member*>& members) const {
+  return options_.plane->can_keep_frozen() &&
+         std::all_of(members.begin(), members.end(), [](const Member* member) {
+           return member->version >= 0 && !member->client->repairs();
+         });
+}
+
 void WeightPublisher::Sort(std::vector<Member*>& members) const {
   if (!options_.plane->chained()) return;
   // Those with more ranks feed those with fewer; a replica that could not feed comes last.
@@ -264,9 +271,10 @@ absl::Status WeightPublisher::RunAttempt(int64_t version, absl::Time deadline, R
   options.policy_version = version;
   options.rendezvous = rendezvous_;
   options.delta = CanSendDelta(members);
-  options.base_version = base_version_;
-  if (options.delta) {
-    for (const Member* member : members) options.base_digests.push_back(member->digests);
+  options.keeps_frozen = options.delta ? base_keeps_frozen_ : CanKeepFrozen(members);
+  for (const Member* member : members) {
+    options.base_versions.push_back(member->version);
+    options.base_digests.push_back(member->digests);
   }
   options.deadline = attempt_deadline;
   options.blame_grace = options_.blame_grace;
@@ -298,6 +306,7 @@ absl::Status WeightPublisher::RunAttempt(int64_t version, absl::Time deadline, R
     if (status.ok()) {
       base_version_ = version;
       base_ranks_ = members.front()->client->num_ranks();
+      base_keeps_frozen_ = options.keeps_frozen;
     }
     gather = options_.plane->Drain();
   }
@@ -324,7 +333,10 @@ absl::Status WeightPublisher::RunAttempt(int64_t version, absl::Time deadline, R
     if (attempt.failures()[i].ok()) {
       healthy.push_back(members[i]);
       if (attempt.needs_manifest()) members[i]->table_id.clear();
-    } else if (HasOtherBase(attempt.failures()[i])) {
+    } else if (HasOtherBase(attempt.failures()[i]) ||
+               (options.keeps_frozen && absl::IsDataLoss(attempt.failures()[i]))) {
+      // With other digests than expected, the trainer's frozen tensors may have changed, as by a
+      // checkpoint that it loaded: all of them are sent.
       healthy.push_back(members[i]);
       members[i]->table_id.clear();
       members[i]->version = -1;  // forces a full update

@@ -27,7 +27,9 @@ absl::StatusOr<std::unique_ptr<RankPublisher>> RankPublisher::Create(
       new RankPublisher(engine, config, control, std::move(options.group_secret), std::move(ops)));
   const io::DType dtype =
       engine.compute_dtype() == at::kBFloat16 ? io::DType::kBF16 : io::DType::kF32;
-  const model::ParameterTable whole(engine.spec());
+  const model::ParameterTable whole(
+      engine.spec(),
+      {.frozen_parameters = engine.policy().transformer().table().unit_limits().frozen_parameters});
   ASSIGN_OR_RETURN(out->manifest_, weights::MakeManifest(whole, dtype));
   const bool gathers =
       config.trainer().weight_transport() == config::v1::WEIGHT_TRANSPORT_BROADCAST;
