@@ -5,8 +5,8 @@
 // Parameters are grouped in units, which FSDP gathers at once. A unit's flat buffer holds its
 // parameters one after another in table order, row-major, without gaps. By default a unit is what
 // one stage of the forward pass reads; UnitLimits can merge or split units, and freeze parameters:
-// a unit has either trainable parameters or frozen ones. The canonical order of tensors, segments(),
-// depends on neither.
+// a unit has either trainable parameters or frozen ones. The canonical order of tensors,
+// segments(), depends on neither.
 //
 // If the model is split over a tensor-parallel group, each rank has its own table: shapes, offsets
 // and sizes are those of its parts, and each segment records its box of the logical tensor.
@@ -77,7 +77,8 @@ class ParameterTable : private ParameterDeclarations {
   int first_stage(int unit) const { return first_stage_[unit]; }
   // The first stage that reads a trainable parameter: the backward pass ends there.
   int first_trainable_stage() const { return first_trainable_stage_; }
-  // Whether any parameter is frozen. If none is, units follow each other in the order of segments().
+  // Whether any parameter is frozen. If none is, units follow each other in the order of
+  // segments().
   bool has_frozen() const { return has_frozen_; }
 
   int embedding() const { return embedding_; }

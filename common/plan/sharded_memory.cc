@@ -366,8 +366,9 @@ Size ShardedMemory::HeadForwardBackward(const Size& x) {
   Size grad_normed = take(rows() * hidden_row);
   grad_widened.reset();
   const int head = role_ == Role::kCritic ? table_.value_head() : table_.lm_head();
-  if (table_.parameter(head).trainable) {
-    const int64_t weight_numel = head_rows_ * shape().hidden;
+  {
+    const bool trains = table_.parameter(head).trainable;
+    const int64_t weight_numel = trains ? head_rows_ * shape().hidden : 0;
     Size sum = take(weight_numel * kFloat);
     take(chunk_tensors * chunk_bytes);
     if (shape().element_bytes == kFloat) {

@@ -12,9 +12,9 @@
 namespace tandem::plan {
 
 // Returns trainer.min_unit_bytes and trainer.max_unit_bytes in elements of `element_bytes`, and
-// trainer.frozen_parameters. If the first is 0, chooses it: a rank's part of a unit has at least 1 MiB, below which a collective's
-// latency outweighs its bytes, but no unit has more than an eighth of the model, because two are
-// held at once.
+// trainer.frozen_parameters. If the first is 0, chooses it: a rank's part of a unit has at least
+// 1 MiB, below which a collective's latency outweighs its bytes, but no unit has more than an
+// eighth of the model, because two are held at once.
 model::UnitLimits UnitLimitsOf(const config::v1::TrainerConfig& trainer,
                                const model::ModelSpec& spec, const comm::MeshShape& mesh,
                                int64_t element_bytes);

@@ -2,8 +2,8 @@
 //
 // Each unit of the parameter table is a flat buffer, padded at its end so that every rank of the
 // mesh's shard dimension owns exactly 1/ranks of it; the replicate dimension holds copies, whose
-// gradients are added up. The owned shards are float32 masters; those of a unit of frozen parameters
-// exist in compute dtype only and have no gradients. A unit is gathered in compute dtype
+// gradients are added up. The owned shards are float32 masters; those of a unit of frozen
+// parameters exist in compute dtype only and have no gradients. A unit is gathered in compute dtype
 // just before its stage runs (the next ones are prefetched), freed after, and gathered again for
 // the backward pass; its gradients are reduce-scattered into float32 shards. No rank ever holds the
 // whole model. Along the tensor dimension each rank has its part of every matrix

@@ -1,5 +1,5 @@
-// ReshardFeeds: one trainer rank's senders, by the number of ranks of the fed replica and whether it
-// keeps the frozen tensors. Creates each on first use; all ranks derive the same ones from the
+// ReshardFeeds: one trainer rank's senders, by the number of ranks of the fed replica and whether
+// it keeps the frozen tensors. Creates each on first use; all ranks derive the same ones from the
 // numbers alone.
 #ifndef TANDEM_SERVICES_TRAINER_PUBLISH_RESHARD_FEEDS_H_
 #define TANDEM_SERVICES_TRAINER_PUBLISH_RESHARD_FEEDS_H_
@@ -57,8 +57,8 @@ class ReshardFeeds {
   // The pointer stays valid. Errors: those of the layout and of the plan.
   absl::StatusOr<const Feed*> To(const FeedKey& key);
 
-  // Like ReshardSender::Send(). Only the last feed sent to has a base, so a rank keeps one shard for
-  // deltas, whatever the replicas.
+  // Like ReshardSender::Send(). Only the last feed sent to has a base, so a rank keeps one shard
+  // for deltas, whatever the replicas.
   absl::StatusOr<ReshardSender::Sent> Send(comm::ProcessGroup& group, const FeedKey& key,
                                            bool delta, weights::PhaseTimes& times);
 

@@ -1,4 +1,4 @@
-// Frozen parameters: no gradient, no moments, no change; the others train as if they were not there.
+// Frozen parameters have no gradient, no moments and do not change; the others train as ever.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
