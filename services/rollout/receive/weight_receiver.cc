@@ -8,6 +8,7 @@
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
+#include "common/weights/broadcast_part.h"
 #include "common/weights/digest.h"
 #include "common/weights/manifest.h"
 #include "common/weights/receive_table.h"

@@ -117,7 +117,8 @@ absl::Status WeightReceiver::KeepFrozen(const weights::TransferPlan& plan,
                                         weights::TensorSink& sink, weights::PhaseTimes& times) {
   const auto start = weights::PhaseTimes::Clock::now();
   for (int tensor = 0; tensor < plan.manifest.tensors_size(); ++tensor) {
-    if (!plan.Brings(tensor)) RETURN_IF_ERROR(sink.TakeFromBase(tensor));
+    if (plan.Brings(tensor)) continue;
+    RETURN_IF_ERROR(sink.TakeFromBase(tensor));
   }
   times.Worked("unpack", start);
   return absl::OkStatus();
