@@ -33,7 +33,7 @@ absl::Status CopyTensor(CheckpointReader& reader, const std::string& model,
   std::vector<uint16_t> narrow;
   for (int64_t first = 0; first < numel; first += kPieceElements) {
     piece.resize(static_cast<size_t>(std::min(kPieceElements, numel - first)));
-    RETURN_IF_ERROR(reader.Read(model, tensor.name, "master", first, absl::MakeSpan(piece)));
+    RETURN_IF_ERROR(reader.Read(model, tensor.name, kMasterKind, first, absl::MakeSpan(piece)));
     if (dtype == io::DType::kF32) {
       RETURN_IF_ERROR(writer.Append(
           tensor.name, absl::MakeConstSpan(reinterpret_cast<const std::byte*>(piece.data()),

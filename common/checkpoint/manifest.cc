@@ -50,7 +50,9 @@ json ModelToJson(const ModelEntry& model) {
               {"optimizer_steps", model.optimizer_steps},
               {"tensors", json::array()}};
   for (const LogicalTensor& tensor : model.tensors) {
-    out["tensors"].push_back({{"name", tensor.name}, {"shape", tensor.shape}});
+    json entry = {{"name", tensor.name}, {"shape", tensor.shape}};
+    if (!tensor.trainable) entry["trainable"] = false;
+    out["tensors"].push_back(std::move(entry));
   }
   return out;
 }
@@ -67,6 +69,7 @@ absl::StatusOr<ModelEntry> ModelFromJson(const io::JsonFields& fields) {
         LogicalTensor& to = out.tensors.emplace_back();
         ASSIGN_OR_RETURN(to.name, tensor.String("name"));
         ASSIGN_OR_RETURN(to.shape, tensor.IntList("shape"));
+        ASSIGN_OR_RETURN(to.trainable, tensor.BoolOr("trainable", true));
         ASSIGN_OR_RETURN(const int64_t count, CheckShape(tensor, "shape", to.shape));
         elements += count;
         if (elements >= kMaxElements) {

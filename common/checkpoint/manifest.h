@@ -15,16 +15,21 @@
 
 namespace tandem::checkpoint {
 
+// The kind that every tensor has; the others are the optimizer's state.
+inline constexpr char kMasterKind[] = "master";
+
 struct LogicalTensor {
   std::string name;
   std::vector<int64_t> shape;
+  bool trainable = true;  // a frozen tensor has no optimizer state
 };
 
 // A model with its optimizer.
 struct ModelEntry {
   std::string name;  // "policy", "critic"
   std::string architecture;
-  std::vector<std::string> kinds;  // stored values per tensor: "master", "exp_avg", ...
+  // Stored values per trainable tensor: kMasterKind, "exp_avg", ...; a frozen one has the first.
+  std::vector<std::string> kinds;
   int64_t optimizer_steps = 0;
   std::vector<LogicalTensor> tensors;  // in canonical order
 };
@@ -98,6 +103,7 @@ struct TensorMismatch {
   std::string ToString() const;
 };
 
+// Compares names and shapes.
 TensorMismatch CompareTensors(const std::vector<LogicalTensor>& wanted,
                               const std::vector<LogicalTensor>& found);
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/model/frozen_parameters.h"
 
 namespace tandem::model {
 namespace {
@@ -27,6 +28,8 @@ int ParameterTable::Add(Parameter parameter) {
   for (size_t i = 0; i < parameter.segments.size(); ++i) {
     segment_order_.push_back({index, static_cast<int>(i)});
   }
+  parameter.trainable = parameter.trainable && !IsFrozen(parameter, limits_.frozen_parameters);
+  has_frozen_ |= !parameter.trainable;
   num_parameters_ += parameter.numel;
   units_.back().parameters.push_back(index);
   parameters_.push_back(std::move(parameter));
@@ -69,34 +72,43 @@ void ParameterTable::ListStages() {
   if (tied_) stages_.back().parameters.push_back(embedding_);
 }
 
+// Sizes are an even share of the logical tensors. They are the same on every rank of a split model,
+// so all ranks form the same units although their parts differ.
+int64_t ParameterTable::EvenShare(int index) const {
+  const Parameter& parameter = parameters_[index];
+  if (parameter.tensor_parallel.kind == Placement::Kind::kReplicate) return parameter.numel;
+  int64_t logical = 0;
+  for (const Segment& segment : parameter.segments) logical += NumElements(segment.global_shape);
+  return (logical + parallel_.size - 1) / parallel_.size;
+}
+
 void ParameterTable::FormUnits() {
-  // Stages, or parts of stages that are too large.
-  struct Piece {
-    Unit unit;
-    bool is_whole_stage;
-  };
-  std::vector<Piece> pieces;
-  // Until offsets are assigned, sizes are an even share of the logical tensors. They are the same
-  // on every rank of a split model, so all ranks form the same units although their parts differ.
-  const auto share = [&](int index) {
-    const Parameter& parameter = parameters_[index];
-    if (parameter.tensor_parallel.kind == Placement::Kind::kReplicate) return parameter.numel;
-    int64_t logical = 0;
-    for (const Segment& segment : parameter.segments) logical += NumElements(segment.global_shape);
-    return (logical + parallel_.size - 1) / parallel_.size;
-  };
-  for (Unit& stage : units_) {
-    stage.numel = 0;
-    for (const int index : stage.parameters) stage.numel += share(index);
-    const bool fits = limits_.max_elements == 0 || stage.numel <= limits_.max_elements;
-    if (fits) {
-      pieces.push_back({stage, true});
+  std::vector<UnitPiece> pieces;
+  for (const Unit& stage : units_) SplitStage(stage, pieces);
+  MergePieces(std::move(pieces));
+  AssignOffsets();
+  ListUnitsOfStages();
+}
+
+void ParameterTable::SplitStage(const Unit& stage, std::vector<UnitPiece>& pieces) const {
+  for (const bool trainable : {true, false}) {
+    Unit whole{stage.name, {}, 0, trainable};
+    for (const int index : stage.parameters) {
+      if (parameters_[index].trainable != trainable) continue;
+      whole.parameters.push_back(index);
+      whole.numel += EvenShare(index);
+    }
+    if (whole.parameters.empty()) continue;
+    if (limits_.max_elements == 0 || whole.numel <= limits_.max_elements) {
+      pieces.push_back({std::move(whole), true});
       continue;
     }
     std::vector<Unit> parts;
-    for (const int index : stage.parameters) {
-      const int64_t numel = share(index);
-      if (parts.empty() || parts.back().numel + numel > limits_.max_elements) parts.emplace_back();
+    for (const int index : whole.parameters) {
+      const int64_t numel = EvenShare(index);
+      if (parts.empty() || parts.back().numel + numel > limits_.max_elements) {
+        parts.push_back({"", {}, 0, trainable});
+      }
       parts.back().parameters.push_back(index);
       parts.back().numel += numel;
     }
@@ -105,29 +117,40 @@ void ParameterTable::FormUnits() {
       pieces.push_back({std::move(parts[i]), parts.size() == 1});
     }
   }
+}
 
+void ParameterTable::MergePieces(std::vector<UnitPiece> pieces) {
+  // The last unit of each trainability, as long as it may grow; -1: none.
+  struct Open {
+    int unit = -1;
+    std::string first_name;
+  };
+  Open open_trainable, open_frozen;
   units_.clear();
-  bool open = false;  // the last unit may still grow
-  std::string first_name;
-  for (Piece& piece : pieces) {
-    const bool alone =
-        !piece.is_whole_stage || (tied_ && piece.unit.parameters.front() == embedding_);
-    const bool joins = open && !alone && units_.back().numel < limits_.min_elements &&
+  for (UnitPiece& piece : pieces) {
+    Open& open = piece.unit.trainable ? open_trainable : open_frozen;
+    const bool alone = !piece.may_merge || (tied_ && piece.unit.parameters.front() == embedding_);
+    const bool joins = open.unit >= 0 && !alone && units_[open.unit].numel < limits_.min_elements &&
                        (limits_.max_elements == 0 ||
-                        units_.back().numel + piece.unit.numel <= limits_.max_elements);
-    if (!joins) {
-      first_name = piece.unit.name;
-      units_.push_back(std::move(piece.unit));
-    } else {
-      Unit& unit = units_.back();
+                        units_[open.unit].numel + piece.unit.numel <= limits_.max_elements);
+    if (joins) {
+      Unit& unit = units_[open.unit];
       unit.numel += piece.unit.numel;
-      unit.name = absl::StrCat(first_name, "-", piece.unit.name);
+      unit.name = absl::StrCat(open.first_name, "-", piece.unit.name);
       unit.parameters.insert(unit.parameters.end(), piece.unit.parameters.begin(),
                              piece.unit.parameters.end());
+      continue;
     }
-    open = !alone;
+    open.unit = alone ? -1 : static_cast<int>(units_.size());
+    open.first_name = piece.unit.name;
+    units_.push_back(std::move(piece.unit));
   }
+  for (Unit& unit : units_) {
+    if (!unit.trainable) absl::StrAppend(&unit.name, "/frozen");
+  }
+}
 
+void ParameterTable::AssignOffsets() {
   for (size_t u = 0; u < units_.size(); ++u) {
     int64_t offset = 0;
     for (const int index : units_[u].parameters) {
@@ -141,13 +164,22 @@ void ParameterTable::FormUnits() {
     }
     units_[u].numel = offset;
   }
+}
+
+void ParameterTable::ListUnitsOfStages() {
   first_stage_.assign(units_.size(), num_stages());
+  first_trainable_stage_ = num_stages();
   for (int s = 0; s < num_stages(); ++s) {
     Stage& stage = stages_[s];
     for (const int index : stage.parameters) {
       const int unit = parameters_[index].unit;
       first_stage_[unit] = std::min(first_stage_[unit], s);
-      if (stage.units.empty() || stage.units.back() != unit) stage.units.push_back(unit);
+      if (parameters_[index].trainable) {
+        first_trainable_stage_ = std::min(first_trainable_stage_, s);
+      }
+      const bool listed =
+          std::find(stage.units.begin(), stage.units.end(), unit) != stage.units.end();
+      if (!listed) stage.units.push_back(unit);
     }
   }
 }

@@ -4,8 +4,9 @@
 //
 // Parameters are grouped in units, which FSDP gathers at once. A unit's flat buffer holds its
 // parameters one after another in table order, row-major, without gaps. By default a unit is what
-// one stage of the forward pass reads; UnitLimits can merge or split units. The order of the
-// parameters never changes.
+// one stage of the forward pass reads; UnitLimits can merge or split units, and freeze parameters:
+// a unit has either trainable parameters or frozen ones. The canonical order of tensors,
+// segments(), depends on neither.
 //
 // If the model is split over a tensor-parallel group, each rank has its own table: shapes, offsets
 // and sizes are those of its parts, and each segment records its box of the logical tensor.
@@ -25,17 +26,21 @@
 namespace tandem::model {
 
 struct Unit {
-  std::string name;             // "embed", "layers.3", "layers.3-5", "layers.3/1", "head"
+  std::string name;             // "embed", "layers.3", "layers.3-5", "layers.3/1", "head/frozen"
   std::vector<int> parameters;  // indices into ParameterTable::parameters()
   int64_t numel = 0;            // of the flat buffer, before padding
+  bool trainable = true;        // all of its parameters are, or none
 };
 
 // Limits on unit sizes. Stages are merged until they have min_elements; a stage of more than
 // max_elements is split between parameters, and a larger parameter is a unit of its own. A tied
-// model's embedding, which two distant stages read, is never merged.
+// model's embedding, which two distant stages read, is never merged. Each stage's frozen parameters
+// are units of their own, merged with those of other stages likewise.
 struct UnitLimits {
   int64_t min_elements = 0;  // 0: no merging
   int64_t max_elements = 0;  // 0: no splitting
+  // Patterns (frozen_parameters.h) of which CheckFrozenParameters() must have returned OK.
+  std::vector<std::string> frozen_parameters;
 };
 
 // Indices into ParameterTable::parameters().
@@ -70,6 +75,11 @@ class ParameterTable : private ParameterDeclarations {
   const std::vector<int>& stage_units(int stage) const { return stages_[stage].units; }
   // The first stage that reads the unit: the last in the backward pass.
   int first_stage(int unit) const { return first_stage_[unit]; }
+  // The first stage that reads a trainable parameter: the backward pass ends there.
+  int first_trainable_stage() const { return first_trainable_stage_; }
+  // Whether any parameter is frozen. If none is, units follow each other in the order of
+  // segments().
+  bool has_frozen() const { return has_frozen_; }
 
   int embedding() const { return embedding_; }
   const LayerParameters& layer(int64_t i) const { return layers_[i]; }
@@ -87,7 +97,8 @@ class ParameterTable : private ParameterDeclarations {
   // Elements that this rank holds.
   int64_t num_parameters() const { return num_parameters_; }
 
-  // All segments in order of unit and offset: the model's canonical order of tensors.
+  // All segments in the order in which the layers declare them: the model's canonical order of
+  // tensors.
   struct SegmentRef {
     int parameter;
     int segment;
@@ -107,6 +118,12 @@ class ParameterTable : private ParameterDeclarations {
     std::vector<int> units;
   };
 
+  // A stage's parameters of one trainability, or some of them if they are too large for a unit.
+  struct UnitPiece {
+    Unit unit;
+    bool may_merge;
+  };
+
   // Makes one unit per stage; FormUnits() then applies the limits.
   void DeclareAll(const ModelSpec& spec);
   void BeginUnit(std::string name) { units_.push_back({std::move(name)}); }
@@ -114,6 +131,13 @@ class ParameterTable : private ParameterDeclarations {
   // Merges and splits the units, one per stage, according to limits_.
   void FormUnits();
   void ListStages();
+  // Adds the pieces of one stage: trainable parameters before frozen ones.
+  void SplitStage(const Unit& stage, std::vector<UnitPiece>& pieces) const;
+  void MergePieces(std::vector<UnitPiece> pieces);
+  void AssignOffsets();
+  void ListUnitsOfStages();
+  // A parameter's size before offsets are assigned.
+  int64_t EvenShare(int index) const;
 
   UnitLimits limits_;
   TensorParallel parallel_;
@@ -130,6 +154,8 @@ class ParameterTable : private ParameterDeclarations {
   int value_head_bias_ = -1;
   bool tied_ = false;
   int64_t num_parameters_ = 0;
+  int first_trainable_stage_ = 0;
+  bool has_frozen_ = false;
 };
 
 }  // namespace tandem::model

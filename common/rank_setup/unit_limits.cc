@@ -20,7 +20,9 @@ model::UnitLimits UnitLimitsOf(const config::v1::TrainerConfig& trainer,
     min_bytes = std::min(kLeastBytesOfARank * mesh.dp_shard, model_bytes / kFewestUnits);
   }
   if (trainer.max_unit_bytes() > 0) min_bytes = std::min(min_bytes, trainer.max_unit_bytes());
-  return {min_bytes / element_bytes, trainer.max_unit_bytes() / element_bytes};
+  return {min_bytes / element_bytes,
+          trainer.max_unit_bytes() / element_bytes,
+          {trainer.frozen_parameters().begin(), trainer.frozen_parameters().end()}};
 }
 
 }  // namespace tandem::setup

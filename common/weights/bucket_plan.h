@@ -26,7 +26,10 @@ struct TransferPlan {
   std::vector<Bucket> buckets;
   int64_t total_bytes = 0;
   int64_t largest_bucket_bytes = 0;
+  // The buckets bring the trainable tensors only; the receiver has the frozen ones.
+  bool keeps_frozen = false;
 
+  bool Brings(int tensor) const { return !keeps_frozen || manifest.tensors(tensor).trainable(); }
   // "bucket 3 of 17, from model.layers.0.mlp.up_proj.weight", for errors and traces.
   std::string BucketName(int bucket) const;
 };

@@ -39,10 +39,11 @@ std::vector<Bucket> BucketsFor(const ReshardPlan& plan, int receiver);
 
 // Validates a receive table from a peer and returns its plan. INVALID_ARGUMENT, naming bucket and
 // tensor, unless every piece lies within its tensor and bucket and the pieces of each tensor add up
-// to its size. Does not detect duplicate bytes; the digests do. Allocates nothing beyond what was
-// received.
+// to its size; with `keeps_frozen`, frozen tensors must have no pieces. Does not detect duplicate
+// bytes; the digests do. Allocates nothing beyond what was received.
 absl::StatusOr<TransferPlan> CheckReceiveTable(
-    Manifest manifest, const google::protobuf::RepeatedPtrField<Bucket>& buckets);
+    Manifest manifest, const google::protobuf::RepeatedPtrField<Bucket>& buckets,
+    bool keeps_frozen = false);
 
 }  // namespace tandem::weights
 

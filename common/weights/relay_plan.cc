@@ -52,7 +52,7 @@ Place PlaceIn(const TensorBox& box, const LogicalTensor& tensor, const Piece& pi
 }  // namespace
 
 absl::StatusOr<RelayPlan> MakeRelayPlan(const ReshardPlan& feed, const ModelLayout& from,
-                                        const ModelLayout& to) {
+                                        const ModelLayout& to, const std::vector<bool>& brings) {
   if (feed.num_receivers() != from.tp()) {
     return absl::InvalidArgumentError(absl::StrCat("the plan feeds ", feed.num_receivers(),
                                                    " ranks, the layout has ", from.tp()));
@@ -103,7 +103,9 @@ absl::StatusOr<RelayPlan> MakeRelayPlan(const ReshardPlan& feed, const ModelLayo
   }
   for (int rank = 0; rank < to.tp(); ++rank) {
     int64_t wanted = 0;
-    for (const TensorBox& box : to.parts[rank].boxes) wanted += box.elements();
+    for (const TensorBox& box : to.parts[rank].boxes) {
+      if (brings.empty() || brings[box.tensor]) wanted += box.elements();
+    }
     if (out.hop.received_bytes[rank] == wanted * feed.element_bytes) continue;
     return absl::InvalidArgumentError(
         absl::StrCat("receiver ", rank, " wants ", wanted * feed.element_bytes,

@@ -28,9 +28,10 @@ struct RelayPlan {
 
 // `feed` delivers `from` its parts, one receiver per rank. INVALID_ARGUMENT if `feed` is the plan
 // of another layout, or the layouts belong to different models; also the errors of
-// MakeReshardPlan().
+// MakeReshardPlan(). `brings`: by tensor, whether the feed brings it; empty: it brings all.
 absl::StatusOr<RelayPlan> MakeRelayPlan(const ReshardPlan& feed, const ModelLayout& from,
-                                        const ModelLayout& to);
+                                        const ModelLayout& to,
+                                        const std::vector<bool>& brings = {});
 
 }  // namespace tandem::weights
 

@@ -15,6 +15,9 @@
 namespace tandem::weights {
 namespace {
 
+// Bytes put at once: they stay in the core's cache from one pass over them to the next.
+constexpr int64_t kPortionBytes = int64_t{256} << 10;
+
 // The runs of a piece, in either direction between bucket and tensor.
 CopyRun RunOf(const common::v1::BucketPiece& piece, std::byte* to, int64_t to_stride,
               const std::byte* from, int64_t from_stride) {
@@ -84,9 +87,8 @@ class TensorSink::SpanTaker : public comm::MessageTaker {
   // How much of a piece is put at once: as much as the cache keeps, and whole grains where there
   // are such. 0: less than a grain is here, and more will be.
   int64_t PortionOf(const Piece& piece, int64_t within, int64_t here, bool stays) const {
-    constexpr int64_t kMost = int64_t{256} << 10;
     const int64_t rest = piece.size_bytes() - within;
-    const int64_t most = std::min({rest, here, kMost});
+    const int64_t most = std::min({rest, here, kPortionBytes});
     if (most == rest || !sink_.memory_.packs()) return most;
     const UpdateMemory::Grain grain = sink_.memory_.GrainOf(piece.tensor());
     if (grain.size_bytes == 0) return most;
@@ -177,16 +179,46 @@ absl::Status TensorSink::Collect(int bucket, at::Tensor buffer) {
       RETURN_IF_ERROR(status);
       continue;
     }
-    const absl::Span<const std::byte> from = memory_.Live(piece.tensor());
-    if (static_cast<int64_t>(from.size()) != plan_.tensor_bytes[piece.tensor()]) {
-      return absl::InternalError(
-          absl::StrCat("tensor ", plan_.manifest.tensors(piece.tensor()).name(), ": its base has ",
-                       from.size(), " bytes, expected ", plan_.tensor_bytes[piece.tensor()]));
-    }
+    ASSIGN_OR_RETURN(const absl::Span<const std::byte> from, BaseOf(piece.tensor()));
     runs.push_back(RunOf(piece, bytes + piece.bucket_offset(), RunBytes(piece),
                          from.data() + piece.tensor_offset(), piece.stride()));
   }
   return ops_.Copy(runs);
+}
+
+absl::StatusOr<absl::Span<const std::byte>> TensorSink::BaseOf(int tensor) const {
+  const absl::Span<const std::byte> base = memory_.Live(tensor);
+  if (static_cast<int64_t>(base.size()) == plan_.tensor_bytes[tensor]) return base;
+  return absl::InternalError(absl::StrCat("tensor ", plan_.manifest.tensors(tensor).name(),
+                                          ": its base has ", base.size(), " bytes, expected ",
+                                          plan_.tensor_bytes[tensor]));
+}
+
+absl::Status TensorSink::TakeFromBase(int tensor) {
+  const int64_t size = plan_.tensor_bytes[tensor];
+  if (size == 0) return absl::OkStatus();
+  if (IsPacked(tensor)) {
+    // Portions that stay in the core's cache from reading to packing, and end between grains, which
+    // are packed at once.
+    const UpdateMemory::Grain grain = memory_.GrainOf(tensor);
+    const int64_t multiple = std::max<int64_t>(1, grain.size_bytes);
+    const int64_t portion = (kPortionBytes + multiple - 1) / multiple * multiple;
+    for (int64_t offset = 0; offset < size;) {
+      const int64_t until_end = portion - (grain.before + offset) % multiple;
+      const absl::Span<std::byte> bytes = Scratch(std::min(until_end, size - offset));
+      RETURN_IF_ERROR(memory_.ReadLive(tensor, offset, bytes));
+      RETURN_IF_ERROR(PackFrom(tensor, offset, bytes));
+      offset += static_cast<int64_t>(bytes.size());
+    }
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(const absl::Span<const std::byte> from, BaseOf(tensor));
+  Piece whole;
+  whole.set_tensor(tensor);
+  whole.set_size_bytes(size);
+  RETURN_IF_ERROR(ops_.Copy({RunOf(whole, memory_.Staged(tensor).data(), size, from.data(), size)}));
+  RETURN_IF_ERROR(AddToSums({&whole}));
+  return Arrived(whole);
 }
 
 absl::Span<std::byte> TensorSink::Place(int bucket, const BucketSpan& span) {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/weights/bucket_ends.h"
 #include "common/weights/digest.h"
@@ -32,7 +33,11 @@ class TensorSink : public BucketSink {
   PhaseTimes::Clock::duration taken_time() const override { return taken_time_; }
   absl::Status Digest(int bucket) override;
 
-  // Complete after the last bucket.
+  // Takes over a tensor of the base, which no bucket brings, and digests it. Errors: those of the
+  // base's memory.
+  absl::Status TakeFromBase(int tensor);
+
+  // Complete after the last bucket and, if the plan keeps frozen tensors, TakeFromBase() of these.
   const std::vector<TensorDigest>& digests() const { return digests_; }
 
  private:
@@ -41,6 +46,8 @@ class TensorSink : public BucketSink {
   using Piece = common::v1::BucketPiece;
   class SpanTaker;
   bool IsPacked(int tensor) const { return is_packed_[tensor]; }
+  // The tensor's bytes in the base; INTERNAL if it has another size.
+  absl::StatusOr<absl::Span<const std::byte>> BaseOf(int tensor) const;
   // Digests bytes of a packed tensor from `bytes`, and packs them.
   absl::Status PackFrom(int tensor, int64_t offset, absl::Span<const std::byte> bytes);
   // Scratch of `size` bytes for the next packing; reused, so it stays in the core's cache.

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -20,7 +21,8 @@ namespace tandem::testing {
 struct TestModel {
   std::vector<std::vector<std::vector<int64_t>>> units;
   std::string dtype = "float32";
-  double offset = 0;  // another offset is another set of weights
+  double offset = 0;  // another offset is another set of weights, but for those of frozen units
+  std::set<size_t> frozen = {};  // units
 
   static TestModel Small(std::string dtype = "float32") {
     return {{{{7, 5}}, {{3, 4}, {11}, {2, 3, 5}}, {{1}, {64, 3}}}, std::move(dtype)};
@@ -34,7 +36,7 @@ struct TestModel {
         tensor.set_name("u" + std::to_string(u) + ".t" + std::to_string(t));
         for (const int64_t size : units[u][t]) tensor.add_shape(size);
         tensor.set_dtype(dtype);
-        tensor.set_trainable(true);
+        tensor.set_trainable(!frozen.contains(u));
       }
     }
     manifest.set_digest(weights::ManifestDigest(manifest));
@@ -57,8 +59,8 @@ struct TestModel {
 
   // The unit's flat buffer in float32, without padding.
   at::Tensor Flat(size_t u) const {
-    return (at::arange(UnitNumel(u), at::kDouble) * 0.37 + (1.0 + static_cast<double>(u) + offset))
-        .to(at::kFloat);
+    const double first = 1.0 + static_cast<double>(u) + (frozen.contains(u) ? 0 : offset);
+    return (at::arange(UnitNumel(u), at::kDouble) * 0.37 + first).to(at::kFloat);
   }
 
   // The bytes that tensor i of the manifest has on the wire.

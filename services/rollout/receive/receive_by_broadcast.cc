@@ -27,13 +27,12 @@ absl::Status ReceiveByBroadcast::Check(const v1::BeginUpdateRequest& request) co
 }
 
 absl::StatusOr<weights::TransferPlan> ReceiveByBroadcast::CheckBuckets(
-    const weights::Manifest& manifest,
-    const google::protobuf::RepeatedPtrField<weights::Bucket>& buckets) const {
-  const auto& tensors = manifest.tensors();
+    const v1::BeginUpdateRequest& request) const {
+  const auto& tensors = request.manifest().tensors();
   const bool is_part = std::any_of(tensors.begin(), tensors.end(),
                                    [](const auto& tensor) { return tensor.has_box(); });
-  return is_part ? weights::CheckBroadcastPart(manifest, buckets)
-                 : weights::CheckTransferPlan(manifest, buckets);
+  return is_part ? weights::CheckBroadcastPart(request.manifest(), request.buckets())
+                 : weights::CheckTransferPlan(request.manifest(), request.buckets());
 }
 
 absl::Status ReceiveByBroadcast::Receive(const IncomingUpdate& update,

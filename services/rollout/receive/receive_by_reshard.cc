@@ -46,11 +46,11 @@ absl::Status CheckForward(const v1::BeginUpdateRequest& request) {
 }  // namespace
 
 absl::Status ReceiveByReshard::Check(const v1::BeginUpdateRequest& request) const {
-  if (!IsDelta(request)) {
+  if (!IsDelta(request) && !request.keeps_frozen()) {
     RETURN_IF_ERROR(CheckNoBase(request));
   } else if (!request.has_base_version()) {
-    return rpc::InvalidField("base_version",
-                             "transport 'delta' is applied on a base; state its version");
+    return rpc::InvalidField(
+        "base_version", "transport 'delta' and keeps_frozen need a base; state its version");
   }
   RETURN_IF_ERROR(CheckOwnGroup(request));
   const auto& own = request.rendezvous();
@@ -63,9 +63,8 @@ absl::Status ReceiveByReshard::Check(const v1::BeginUpdateRequest& request) cons
 }
 
 absl::StatusOr<weights::TransferPlan> ReceiveByReshard::CheckBuckets(
-    const weights::Manifest& manifest,
-    const google::protobuf::RepeatedPtrField<weights::Bucket>& buckets) const {
-  return weights::CheckReceiveTable(manifest, buckets);
+    const v1::BeginUpdateRequest& request) const {
+  return weights::CheckReceiveTable(request.manifest(), request.buckets(), request.keeps_frozen());
 }
 
 absl::Status ReceiveByReshard::JoinForward(const IncomingUpdate& update,

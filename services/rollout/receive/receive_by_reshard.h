@@ -24,8 +24,7 @@ class ReceiveByReshard : public ReceiveTransport {
 
   absl::Status Check(const v1::BeginUpdateRequest& request) const override;
   absl::StatusOr<weights::TransferPlan> CheckBuckets(
-      const weights::Manifest& manifest,
-      const google::protobuf::RepeatedPtrField<weights::Bucket>& buckets) const override;
+      const v1::BeginUpdateRequest& request) const override;
   absl::Status AwaitStart(const IncomingUpdate& update) override {
     return group_.AwaitStart(update);
   }

@@ -23,9 +23,8 @@ absl::Status ReceiveByStream::Check(const v1::BeginUpdateRequest& request) const
 }
 
 absl::StatusOr<weights::TransferPlan> ReceiveByStream::CheckBuckets(
-    const weights::Manifest& manifest,
-    const google::protobuf::RepeatedPtrField<weights::Bucket>& buckets) const {
-  return weights::CheckReceiveTable(manifest, buckets);
+    const v1::BeginUpdateRequest& request) const {
+  return weights::CheckReceiveTable(request.manifest(), request.buckets());
 }
 
 absl::StatusOr<std::shared_ptr<const weights::TransferPlan>> ReceiveByStream::PlanFor(

@@ -21,8 +21,7 @@ class ReceiveByStream : public ReceiveTransport {
 
   absl::Status Check(const v1::BeginUpdateRequest& request) const override;
   absl::StatusOr<weights::TransferPlan> CheckBuckets(
-      const weights::Manifest& manifest,
-      const google::protobuf::RepeatedPtrField<weights::Bucket>& buckets) const override;
+      const v1::BeginUpdateRequest& request) const override;
   // Both sides cut the tensors into the same buckets, whatever the trainer's plan.
   absl::StatusOr<std::shared_ptr<const weights::TransferPlan>> PlanFor(
       std::shared_ptr<const weights::TransferPlan> plan) const override;

@@ -8,8 +8,6 @@
 #ifndef TANDEM_SERVICES_ROLLOUT_RECEIVE_RECEIVE_TRANSPORT_H_
 #define TANDEM_SERVICES_ROLLOUT_RECEIVE_RECEIVE_TRANSPORT_H_
 
-#include <google/protobuf/repeated_field.h>
-
 #include <algorithm>
 #include <functional>
 #include <memory>
@@ -61,10 +59,9 @@ class ReceiveTransport {
 
   // INVALID_ARGUMENT names the field that makes no sense for this transport.
   virtual absl::Status Check(const v1::BeginUpdateRequest& request) const = 0;
-  // Validates the bucket table of a request and returns its plan.
+  // Validates the bucket table of a request that has one, and returns its plan.
   virtual absl::StatusOr<weights::TransferPlan> CheckBuckets(
-      const weights::Manifest& manifest,
-      const google::protobuf::RepeatedPtrField<weights::Bucket>& buckets) const = 0;
+      const v1::BeginUpdateRequest& request) const = 0;
   // Returns the plan by which the bytes come, if the rank has been told `plan`.
   virtual absl::StatusOr<std::shared_ptr<const weights::TransferPlan>> PlanFor(
       std::shared_ptr<const weights::TransferPlan> plan) const {

@@ -23,7 +23,7 @@ absl::Status CheckBeginRequest(const rollout::v1::BeginUpdateRequest& request,
                                const ReceiveTransport* transport);
 
 // Checks that several transports share; each returns INVALID_ARGUMENT with the field.
-// The request states no base.
+// The request states no base, and keeps nothing of it.
 absl::Status CheckNoBase(const rollout::v1::BeginUpdateRequest& request);
 // The rank receives in a group, in which it is not the leader.
 absl::Status CheckOwnGroup(const rollout::v1::BeginUpdateRequest& request);
@@ -37,7 +37,8 @@ absl::StatusOr<absl::Duration> UpdateTimeout(const rollout::v1::BeginUpdateReque
 // Returns the request's join_timeout; infinite if unset.
 absl::StatusOr<absl::Duration> JoinTimeout(const rollout::v1::BeginUpdateRequest& request);
 
-// FAILED_PRECONDITION (BASE_MISMATCH) if a delta's base is not the live version.
+// FAILED_PRECONDITION (BASE_MISMATCH) if the base, of a delta or of frozen tensors that are kept, is
+// not the live version.
 absl::Status CheckBase(const v1::BeginUpdateRequest& request, const WeightStore& store);
 
 // True if two requests open the same update, ignoring fields that may differ in a retry.

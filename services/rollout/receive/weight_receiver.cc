@@ -161,7 +161,10 @@ void WeightReceiver::Close(UpdatePtr update, absl::Status status, Calls& calls) 
 absl::StatusOr<bool> WeightReceiver::TakePlan(const v1::BeginUpdateRequest& request,
                                               Update& update) {
   if (!request.has_manifest()) {
-    if (plan_ == nullptr || plan_->manifest.digest() != request.manifest_digest()) return false;
+    if (plan_ == nullptr || plan_->manifest.digest() != request.manifest_digest() ||
+        plan_->keeps_frozen != request.keeps_frozen()) {
+      return false;
+    }
     update.plan = plan_;
     update.relayed = relayed_;
     return true;
@@ -173,8 +176,7 @@ absl::StatusOr<bool> WeightReceiver::TakePlan(const v1::BeginUpdateRequest& requ
   }
   RETURN_IF_ERROR(weights::CheckManifest(request.manifest()));
   RETURN_IF_ERROR(weights::CheckSameTensors(store_->manifest(), request.manifest()));
-  ASSIGN_OR_RETURN(weights::TransferPlan plan,
-                   update.transport->CheckBuckets(request.manifest(), request.buckets()));
+  ASSIGN_OR_RETURN(weights::TransferPlan plan, update.transport->CheckBuckets(request));
   RETURN_IF_ERROR(weights::CheckRelayed(plan, request.relayed()));
   plan_ = std::make_shared<const weights::TransferPlan>(std::move(plan));
   relayed_ = std::make_shared<const weights::RelayedBuckets>(request.relayed());

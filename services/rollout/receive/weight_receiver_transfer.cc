@@ -11,6 +11,21 @@
 #include "services/rollout/receive/weight_receiver.h"
 
 namespace tandem::rollout {
+namespace {
+
+// Copies the frozen tensors, which no bucket brings, from the live weights.
+absl::Status KeepFrozen(const weights::TransferPlan& plan, weights::TensorSink& sink,
+                        weights::PhaseTimes& times) {
+  const auto start = weights::PhaseTimes::Clock::now();
+  for (int tensor = 0; tensor < plan.manifest.tensors_size(); ++tensor) {
+    if (plan.Brings(tensor)) continue;
+    RETURN_IF_ERROR(sink.TakeFromBase(tensor));
+  }
+  times.Worked("unpack", start);
+  return absl::OkStatus();
+}
+
+}  // namespace
 
 void WeightReceiver::RunUpdate(const UpdatePtr& update) {
   {
@@ -65,6 +80,10 @@ absl::Status WeightReceiver::Receive(Update& update, v1::VerifyUpdateResponse& v
   if (status.ok()) {
     ASSIGN_OR_RETURN(sink, weights::TensorSink::Create(*plan, *store_));
     status = transport.Receive(incoming, *plan, *sink, transfer);
+    if (status.ok() && plan->keeps_frozen) {
+      transfer.link = "own";
+      status = KeepFrozen(*plan, *sink, transfer.times);
+    }
   }
   if (!status.ok()) {
     // The group or its rendezvous: the cause is elsewhere, unless the sender finds no other.

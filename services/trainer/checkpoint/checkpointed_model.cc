@@ -5,7 +5,7 @@
 namespace tandem::trainer {
 namespace {
 
-constexpr const char* kKinds[] = {"master", "exp_avg", "exp_avg_sq"};
+constexpr const char* kKinds[] = {checkpoint::kMasterKind, "exp_avg", "exp_avg_sq"};
 
 }  // namespace
 
@@ -18,6 +18,7 @@ std::vector<ShardPart> ShardParts(const CheckpointedModel& model) {
     const std::vector<checkpoint::Run> runs = checkpoint::RunsOfRange(
         table, static_cast<int>(u), shard.offset, shard.offset + shard.master.numel());
     parts.push_back({kKinds[0], shard.master, runs});
+    if (!table.units()[u].trainable) continue;
     parts.push_back({kKinds[1], model.optimizer->first_moments()[u], runs});
     parts.push_back({kKinds[2], model.optimizer->second_moments()[u], runs});
   }
@@ -33,7 +34,8 @@ checkpoint::ModelEntry DescribeModel(const CheckpointedModel& model) {
   out.optimizer_steps = model.optimizer->num_steps();
   for (const model::ParameterTable::SegmentRef ref : transformer.table().segments()) {
     const model::Segment& segment = transformer.table().segment(ref);
-    out.tensors.push_back({segment.name, segment.global_shape});
+    out.tensors.push_back({segment.name, segment.global_shape,
+                           transformer.table().parameter(ref.parameter).trainable});
   }
   return out;
 }

@@ -22,14 +22,15 @@ struct CheckpointedModel {
   AdamW* optimizer = nullptr;
 };
 
-// One flat float32 tensor of a rank's shard of a unit, and the elements it holds.
+// One flat tensor of a rank's shard of a unit, and the elements it holds. float32; the master of a
+// frozen unit in compute dtype.
 struct ShardPart {
   std::string kind;                   // "master", "exp_avg", "exp_avg_sq"
   at::Tensor tensor;                  // [elements of the shard]
   std::vector<checkpoint::Run> runs;  // offsets into `tensor`
 };
 
-// Parts in order of units; for each unit the master, then the two moments.
+// Parts in order of units; for each unit the master, then, unless it is frozen, the two moments.
 std::vector<ShardPart> ShardParts(const CheckpointedModel& model);
 
 // Returns the model's entry in the manifest.

@@ -4,7 +4,10 @@
 #include <ATen/ops/from_blob.h>
 
 #include <algorithm>
+#include <set>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
@@ -19,6 +22,22 @@ namespace {
 
 constexpr int64_t kPieceElements = int64_t{1} << 20;
 
+// Tensors that `model` trains and of which the checkpoint has no moments. Training them from zero
+// moments at the steps of the others would begin with updates several times too large, and their
+// stored values may have been rounded to the compute dtype.
+std::vector<std::string> FrozenWhenSaved(const checkpoint::ModelEntry& model,
+                                         const checkpoint::ModelEntry& saved) {
+  std::set<std::string> frozen;
+  for (const checkpoint::LogicalTensor& tensor : saved.tensors) {
+    if (!tensor.trainable) frozen.insert(tensor.name);
+  }
+  std::vector<std::string> out;
+  for (const checkpoint::LogicalTensor& tensor : model.tensors) {
+    if (tensor.trainable && frozen.contains(tensor.name)) out.push_back(tensor.name);
+  }
+  return out;
+}
+
 absl::Status CheckModel(const checkpoint::CheckpointReader& reader,
                         const CheckpointedModel& model) {
   const checkpoint::ModelEntry* found = reader.manifest().FindModel(model.name);
@@ -26,9 +45,17 @@ absl::Status CheckModel(const checkpoint::CheckpointReader& reader,
     return absl::FailedPreconditionError(absl::StrCat(reader.folder(), " holds no ", model.name,
                                                       ": it was written with another algorithm"));
   }
+  const checkpoint::ModelEntry expected = DescribeModel(model);
   const checkpoint::TensorMismatch mismatch =
-      checkpoint::CompareTensors(DescribeModel(model).tensors, found->tensors);
-  if (mismatch.empty()) return absl::OkStatus();
+      checkpoint::CompareTensors(expected.tensors, found->tensors);
+  if (mismatch.empty()) {
+    const std::vector<std::string> frozen = FrozenWhenSaved(expected, *found);
+    if (frozen.empty()) return absl::OkStatus();
+    return absl::FailedPreconditionError(absl::StrCat(
+        reader.folder(), " has no optimizer state for ", frozen.size(), " tensors of the ",
+        model.name, " that were frozen when it was written, the first is ", frozen.front(),
+        "; keep them in trainer.frozen_parameters, or export it and start a run from that model"));
+  }
   common::v1::UnloadedParams unloaded;
   for (const std::string& name : mismatch.missing) unloaded.add_missing(name);
   for (const std::string& name : mismatch.unexpected) unloaded.add_unexpected(name);

@@ -15,8 +15,8 @@
 namespace tandem::trainer {
 
 // Reads everything the rank needs and changes nothing. FAILED_PRECONDITION, with UnloadedParams:
-// models or tensors differ, checked before any data is read. DATA_LOSS names the damaged file and
-// tensor.
+// models or tensors differ; or, naming it, a tensor is trained now and was frozen when it was
+// saved. Both are checked before any data is read. DATA_LOSS names the damaged file and tensor.
 absl::Status VerifyShards(checkpoint::CheckpointReader& reader,
                           const std::vector<CheckpointedModel>& models);
 

@@ -25,23 +25,25 @@ struct HostPart {
   std::string model;
   std::string kind;
   std::vector<checkpoint::Run> runs;
-  at::Tensor shard;  // defined where `elements` are its own
-  const float* elements = nullptr;
-  std::unique_ptr<float[]> copy;  // null where `elements` are not ours
+  at::Tensor shard;  // on the CPU, if it is written in place; undefined with a copy
+  std::unique_ptr<float[]> copy;
 };
+
+std::unique_ptr<float[]> CopyOf(const at::Tensor& shard) {
+  const at::NoGradGuard no_grad;
+  // Not from LibTorch's allocator: this is no memory that training needs.
+  std::unique_ptr<float[]> copy(new float[static_cast<size_t>(shard.numel())]);
+  at::from_blob(copy.get(), shard.sizes(), at::kFloat).copy_(shard);
+  return copy;
+}
 
 HostPart ToHost(const std::string& model, ShardPart part, bool copy) {
   HostPart out{model, std::move(part.kind), std::move(part.runs)};
   if (!copy && part.tensor.is_cpu()) {
     out.shard = part.tensor;
-    out.elements = part.tensor.const_data_ptr<float>();
-    return out;
+  } else {
+    out.copy = CopyOf(part.tensor);
   }
-  const at::NoGradGuard no_grad;
-  // Not from LibTorch's allocator: this is no memory that training needs.
-  out.copy.reset(new float[static_cast<size_t>(part.tensor.numel())]);
-  at::from_blob(out.copy.get(), part.tensor.sizes(), at::kFloat).copy_(part.tensor);
-  out.elements = out.copy.get();
   return out;
 }
 
@@ -49,11 +51,17 @@ absl::Status Write(const SnapshotOptions& options, std::vector<HostPart>& parts)
   ASSIGN_OR_RETURN(checkpoint::ShardWriter writer,
                    checkpoint::ShardWriter::Create(options.folder, options.name));
   for (HostPart& part : parts) {
+    // A frozen shard in bfloat16 is widened.
+    if (part.shard.defined() && part.shard.scalar_type() != at::kFloat) {
+      part.copy = CopyOf(part.shard);
+    }
+    const float* const elements =
+        part.copy != nullptr ? part.copy.get() : part.shard.const_data_ptr<float>();
     for (const checkpoint::Run& run : part.runs) {
       if (!options.writes_whole_tensors && run.box == checkpoint::WholeBox(run.shape)) continue;
-      RETURN_IF_ERROR(writer.Add(
-          part.model, part.kind, run,
-          absl::MakeConstSpan(part.elements + run.offset, static_cast<size_t>(run.count))));
+      RETURN_IF_ERROR(
+          writer.Add(part.model, part.kind, run,
+                     absl::MakeConstSpan(elements + run.offset, static_cast<size_t>(run.count))));
     }
     part.copy.reset();
     if (part.shard.defined()) Evict(part.shard);

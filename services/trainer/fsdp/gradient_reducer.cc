@@ -158,19 +158,22 @@ absl::Status GradientReducer::SumReplicas() {
   if (replicas.size() == 1) return absl::OkStatus();
   const at::NoGradGuard no_grad;
   // One unit's sum is in flight while the next one's starts.
+  size_t last_unit = 0;
   std::unique_ptr<comm::Work> last_work;
   at::Tensor last_sum;
-  const auto finish_last = [&](size_t unit) -> absl::Status {
+  const auto finish_last = [&]() -> absl::Status {
+    if (last_work == nullptr) return absl::OkStatus();
     {
       const PhaseClock::Scope scope(*options_.clock, Phase::kReduceScatterWait,
-                                    options_.table->units()[unit].name);
+                                    options_.table->units()[last_unit].name);
       RETURN_IF_ERROR(last_work->Wait());
     }
-    if (!OnDevice(static_cast<int>(unit))) units_[unit].shard.copy_(last_sum);
-    Evict(units_[unit].shard);
+    if (!OnDevice(static_cast<int>(last_unit))) units_[last_unit].shard.copy_(last_sum);
+    Evict(units_[last_unit].shard);
     return absl::OkStatus();
   };
   for (size_t u = 0; u < units_.size(); ++u) {
+    if (!units_[u].shard.defined()) continue;
     at::Tensor sum = units_[u].shard.to(options_.pool->device());
     const std::shared_ptr<DeviceStreams::Mark> summed = options_.streams->MarkCompute();
     comm::ProcessGroup::WorkOr work = absl::InternalError("not issued");
@@ -180,13 +183,12 @@ absl::Status GradientReducer::SumReplicas() {
           absl::StrCat("gradients of ", options_.table->units()[u].name, " over replicas"));
     });
     RETURN_IF_ERROR(work.status());
-    if (u > 0) {
-      RETURN_IF_ERROR(finish_last(u - 1));
-    }
+    RETURN_IF_ERROR(finish_last());
+    last_unit = u;
     last_work = *std::move(work);
     last_sum = std::move(sum);
   }
-  return finish_last(units_.size() - 1);
+  return finish_last();
 }
 
 void GradientReducer::Reset() {
@@ -199,6 +201,7 @@ void GradientReducer::Reset() {
 void GradientReducer::ZeroUntouched() {
   for (size_t u = 0; u < units_.size(); ++u) {
     Unit& unit = units_[u];
+    if (!unit.shard.defined()) continue;
     if (alone_) {
       ZeroUnwritten(static_cast<int>(u), unit.shard);
       unit.written.assign(unit.written.size(), true);

@@ -44,7 +44,8 @@ class GradientReducer {
   };
 
   // `shards`: this rank's float32 sums, one for each unit, at stable addresses; on the pool's
-  // device, in host memory, or in an OffloadFile, to which they are evicted between uses.
+  // device, in host memory, or in an OffloadFile, to which they are evicted between uses. Undefined
+  // for frozen units, whose parameters must not be given to Add().
   GradientReducer(const Options& options, std::vector<at::Tensor> shards);
 
   // Adds gradients of parameters (indices into the table). An undefined gradient counts as zero; an
@@ -65,7 +66,7 @@ class GradientReducer {
 
  private:
   struct Unit {
-    at::Tensor shard;
+    at::Tensor shard;           // undefined if the unit is frozen
     at::Tensor full;            // while gradients of a micro-batch are copied in
     std::vector<bool> written;  // by parameter: whether its part of the buffer is filled
     bool touched = false;       // the shard holds a sum

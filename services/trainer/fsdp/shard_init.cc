@@ -18,8 +18,9 @@ namespace {
 // Elements per piece of a rank's part, so that little of a large tensor is resident at a time.
 constexpr int64_t kElementsAtOnce = int64_t{1} << 20;
 
-// Writes elements [first, first + count) of a segment to `out`, float32 on the CPU.
-using Fill = absl::FunctionRef<absl::Status(int64_t first, int64_t count, void* out)>;
+// Writes elements [first, first + count) of a segment to `out`, of `dtype` on the CPU.
+using Fill =
+    absl::FunctionRef<absl::Status(int64_t first, int64_t count, at::ScalarType dtype, void* out)>;
 
 // Calls `fill` for the part of the segment that the shard owns, if any, piece by piece.
 absl::Status FillOwned(const model::Segment& segment, const UnitShard& shard, Fill fill) {
@@ -29,8 +30,9 @@ absl::Status FillOwned(const model::Segment& segment, const UnitShard& shard, Fi
        begin += kElementsAtOnce) {
     const int64_t count = std::min(kElementsAtOnce, end - begin);
     at::Tensor owned = shard.master.narrow(0, begin - shard.offset, count);
-    at::Tensor filled = owned.is_cpu() ? owned : at::empty({count}, at::kFloat);
-    RETURN_IF_ERROR(fill(begin - segment.offset, count, filled.mutable_data_ptr()));
+    const at::ScalarType dtype = owned.scalar_type();
+    at::Tensor filled = owned.is_cpu() ? owned : at::empty({count}, dtype);
+    RETURN_IF_ERROR(fill(begin - segment.offset, count, dtype, filled.mutable_data_ptr()));
     if (!owned.is_cpu()) owned.copy_(filled);
     Evict(owned);
   }
@@ -40,10 +42,12 @@ absl::Status FillOwned(const model::Segment& segment, const UnitShard& shard, Fi
 void DrawSegment(const model::ModelSpec& spec, uint64_t seed, const model::ParameterTable& table,
                  model::ParameterTable::SegmentRef ref, std::vector<UnitShard>& shards) {
   const int unit = table.parameter(ref.parameter).unit;
-  FillOwned(table.segment(ref), shards[unit], [&](int64_t first, int64_t count, void* out) {
-    model::RandomInit(spec, table, ref, seed, first, count, at::kFloat, out);
-    return absl::OkStatus();
-  }).IgnoreError();
+  FillOwned(table.segment(ref), shards[unit],
+            [&](int64_t first, int64_t count, at::ScalarType dtype, void* out) {
+              model::RandomInit(spec, table, ref, seed, first, count, dtype, out);
+              return absl::OkStatus();
+            })
+      .IgnoreError();
 }
 
 }  // namespace
@@ -54,9 +58,9 @@ absl::Status LoadShards(const io::ModelFolder& folder, const model::ParameterTab
       folder, table, [&](model::ParameterTable::SegmentRef ref, const io::TensorView& tensor) {
         const model::Segment& segment = table.segment(ref);
         return FillOwned(segment, shards[table.parameter(ref.parameter).unit],
-                         [&](int64_t first, int64_t count, void* out) {
+                         [&](int64_t first, int64_t count, at::ScalarType dtype, void* out) {
                            absl::Status copied =
-                               model::CopySegment(segment, tensor, first, count, at::kFloat, out);
+                               model::CopySegment(segment, tensor, first, count, dtype, out);
                            io::ReleasePages(tensor.bytes);
                            return copied;
                          });

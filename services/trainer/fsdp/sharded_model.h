@@ -2,7 +2,8 @@
 //
 // Each unit of the parameter table is a flat buffer, padded at its end so that every rank of the
 // mesh's shard dimension owns exactly 1/ranks of it; the replicate dimension holds copies, whose
-// gradients are added up. The owned shards are float32 masters. A unit is gathered in compute dtype
+// gradients are added up. The owned shards are float32 masters; those of a unit of frozen
+// parameters exist in compute dtype only and have no gradients. A unit is gathered in compute dtype
 // just before its stage runs (the next ones are prefetched), freed after, and gathered again for
 // the backward pass; its gradients are reduce-scattered into float32 shards. No rank ever holds the
 // whole model. Along the tensor dimension each rank has its part of every matrix
@@ -64,7 +65,8 @@ struct ShardedModelOptions {
   // Applies activation_checkpointing to blocks 0, n, 2n, ...; the others keep everything.
   int64_t activation_checkpointing_interval = 1;
   bool eager_attention = false;
-  // A frozen model (the reference) has no gradients.
+  // A frozen model (the reference) has no gradients. To freeze some parameters only, see
+  // unit_limits.frozen_parameters.
   bool trainable = true;
   // Seed of a value head that the folder does not have.
   uint64_t value_head_seed = 0;
@@ -78,7 +80,7 @@ struct ShardedModelOptions {
 // A rank's bytes, by purpose.
 struct MemoryBytes {
   int64_t parameters = 0;  // masters, and their compute-dtype shards if that dtype differs
-  int64_t gradients = 0;   // shards
+  int64_t gradients = 0;   // shards; none for frozen units
   int64_t buffers = 0;     // gathered units and gradients in transit, peak
   int64_t offloaded = 0;   // of parameters and gradients (and the optimizer's), in host memory or
                            // files
@@ -86,12 +88,14 @@ struct MemoryBytes {
 
 // One rank's part of one unit.
 struct UnitShard {
-  at::Tensor master;  // float32 [padded_numel / ranks], with `ranks` those sharing a copy
+  // [padded_numel / ranks], with `ranks` those sharing a copy. float32; of a frozen unit in compute
+  // dtype.
+  at::Tensor master;
   // The master in compute dtype, as of the last MasterChanged(); the master itself if no cast is
   // needed.
   at::Tensor computed;
   // float32, the same shape; sums over micro-batches and, after ReduceGradients(), all ranks.
-  // Undefined if frozen.
+  // Undefined if the unit or the model is frozen.
   at::Tensor grad;
   int64_t numel = 0;         // of the unit
   int64_t padded_numel = 0;  // a multiple of ranks

@@ -112,15 +112,21 @@ ShardedTransformer::ShardedTransformer(ShardedModelOptions options,
     shard.offset = owned * options_.mesh->shard().rank();
     // An update in compute type sends from these tensors in place, so they are shareable.
     const bool lends = options_.device.is_cpu() && options_.offload == Offload::kNone;
-    shard.master = lends && gather_masters ? comm::ShareableZeros(owned, at::kFloat)
-                                           : state_memory_->Zeros(owned);
-    if (options_.trainable) {
-      shard.grad = state_memory_->Zeros(owned);
-      gradients.push_back(shard.grad);
+    const auto compute_zeros = [&] {
+      return lends ? comm::ShareableZeros(owned, options_.compute_dtype)
+                   : state_memory_->ComputeZeros(owned, options_.compute_dtype);
+    };
+    if (!unit.trainable) {
+      // No step adds to these values, so they need no more digits than the forward pass reads.
+      shard.computed = compute_zeros();
+      shard.master = shard.computed;
+    } else {
+      shard.master = lends && gather_masters ? comm::ShareableZeros(owned, at::kFloat)
+                                             : state_memory_->Zeros(owned);
+      if (options_.trainable) shard.grad = state_memory_->Zeros(owned);
+      shard.computed = gather_masters ? shard.master : compute_zeros();
     }
-    shard.computed = gather_masters ? shard.master
-                     : lends        ? comm::ShareableZeros(owned, options_.compute_dtype)
-                                    : state_memory_->ComputeZeros(owned, options_.compute_dtype);
+    gradients.push_back(shard.grad);
     if (options_.keeps_digests && KeepsDigests(shard.computed, shard.master)) {
       shard.digests =
           std::make_shared<ShardDigests>(table, static_cast<int>(shards_.size()), shard.offset,
@@ -191,11 +197,12 @@ void ShardedTransformer::MasterChanged(int unit, int64_t begin, int64_t end) {
   at::Tensor& compute_shard = compute_shards_[unit];
   const UnitShard& shard = shards_[unit];
   const bool is_master = compute_shard.is_same(shard.master);  // which then is what is gathered
-  const bool casts = compute_shard.is_cpu() && compute_shard.scalar_type() == at::kBFloat16;
+  const bool casts =
+      !is_master && compute_shard.is_cpu() && compute_shard.scalar_type() == at::kBFloat16;
   const at::NoGradGuard no_grad;
   if (casts || shard.digests != nullptr) {
     if (begin == 0 && shard.digests != nullptr) shard.digests->Clear();
-    const auto* const from = shard.master.const_data_ptr<float>();
+    const float* const from = casts ? shard.master.const_data_ptr<float>() : nullptr;
     auto* const to = static_cast<std::byte*>(compute_shard.data_ptr());
     const int64_t element = compute_shard.element_size();
     at::parallel_for(begin, end, kElementsOfThread, [&](int64_t first, int64_t last) {
@@ -395,7 +402,7 @@ std::vector<std::vector<int>> ShardedTransformer::UnitsOfSteps(bool backward) co
   std::vector<std::vector<int>> steps;
   for (int s = 0; s < table.num_stages(); ++s) steps.push_back(table.stage_units(s));
   // The head's backward follows its forward at once.
-  for (int s = table.num_stages() - 2; backward && s >= 0; --s)
+  for (int s = table.num_stages() - 2; backward && s >= table.first_trainable_stage(); --s)
     steps.push_back(table.stage_units(s));
   return steps;
 }
@@ -410,18 +417,24 @@ std::vector<at::Tensor> ShardedTransformer::StageLeaves(int stage) const {
 absl::Status ShardedTransformer::AddGradients(int stage, absl::Span<const at::Tensor> gradients) {
   const model::ParameterTable& table = transformer_.table();
   const std::vector<int>& parameters = table.stage_parameters(stage);
-  const auto unit_of = [&](size_t i) { return table.parameter(parameters[i]).unit; };
+  int open_unit = -1;  // its last parameter in this stage is yet to come
+  // Backward goes from the last stage to the first: an earlier stage that also reads the unit, as
+  // with a tied embedding, still has gradients to add.
+  const auto complete_open_unit = [&]() -> absl::Status {
+    if (open_unit < 0 || table.first_stage(open_unit) != stage) return absl::OkStatus();
+    return reducer_->Complete(open_unit);
+  };
   for (size_t i = 0; i < parameters.size(); ++i) {
+    const model::Parameter& parameter = table.parameter(parameters[i]);
+    if (!parameter.trainable) continue;
+    if (parameter.unit != open_unit) {
+      RETURN_IF_ERROR(complete_open_unit());
+      open_unit = parameter.unit;
+    }
     const absl::Span<const at::Tensor> given = gradients.empty() ? gradients : gradients.subspan(i);
     RETURN_IF_ERROR(reducer_->Add({&parameters[i], 1}, given));
-    const bool last = i + 1 == parameters.size() || unit_of(i + 1) != unit_of(i);
-    // Backward goes from the last stage to the first: an earlier stage that also reads the unit, as
-    // with a tied embedding, still has gradients to add.
-    if (last && table.first_stage(unit_of(i)) == stage) {
-      RETURN_IF_ERROR(reducer_->Complete(unit_of(i)));
-    }
   }
-  return absl::OkStatus();
+  return complete_open_unit();
 }
 
 absl::StatusOr<ShardedTransformer::HeadResults> ShardedTransformer::ForwardSteps(Pass& pass) {
@@ -468,14 +481,15 @@ absl::StatusOr<at::Tensor> ShardedTransformer::ForwardStages(Pass& pass,
     const PhaseClock::Scope scope(clock_, Phase::kForward, pass.place);
     Boundary& boundary = boundaries[s];
     // Detached, so that each stage has a graph of its own and BackwardStages() sets the order.
-    if (x.defined()) boundary.input = x.detach().requires_grad_();
+    if (x.defined()) boundary.input = x.detach().requires_grad_(HasBackward(s - 1));
     const ActivationCheckpointing checkpointing = CheckpointingOf(s);
-    const bool keep_graph = checkpointing != ActivationCheckpointing::kFull;
-    const bool selective = checkpointing == ActivationCheckpointing::kSelective;
+    const bool keep_graph = HasBackward(s) && checkpointing != ActivationCheckpointing::kFull;
+    const bool selective = keep_graph && checkpointing == ActivationCheckpointing::kSelective;
     const at::AutoGradMode grad_mode(keep_graph);
     x = RunStage(pass, s, boundary.input, selective ? &boundary.recomputation : nullptr);
     if (selective) boundary.recomputation.Drop();
     if (keep_graph) boundary.output = x;
+    if (!HasBackward(s)) boundary.input.reset();
     x = x.detach();
   }
   return x;
@@ -490,7 +504,8 @@ absl::StatusOr<at::Tensor> ShardedTransformer::HeadStep(Pass& pass, at::Tensor x
   if (!pass.empty) {
     const PhaseClock::Scope scope(clock_, Phase::kHead);
     const at::AutoGradMode grad_mode(true);
-    const at::Tensor selected = SelectRows(pass, x).detach().requires_grad_();
+    const at::Tensor selected =
+        SelectRows(pass, x).detach().requires_grad_(HasBackward(num_stages() - 1));
     HeadResults computed = RunHead(pass, selected);
     // The loss sees leaves, so that its graph ends at the head's results; and all rows of the
     // batch, on every rank that has a slice of it.
@@ -536,7 +551,7 @@ absl::StatusOr<at::Tensor> ShardedTransformer::HeadStep(Pass& pass, at::Tensor x
 
 absl::Status ShardedTransformer::BackwardStages(Pass& pass, std::vector<Boundary>& boundaries,
                                                 at::Tensor gradient) {
-  for (int64_t s = num_stages() - 1; s >= 0; --s) {
+  for (int64_t s = num_stages() - 1; HasBackward(s); --s) {
     pass.place = absl::StrCat(StageName(s), ", backward");
     RETURN_IF_ERROR(gatherer_->Enter(2 * num_stages() - s));
     std::vector<at::Tensor> gradients;
@@ -552,7 +567,7 @@ absl::Status ShardedTransformer::BackwardStages(Pass& pass, std::vector<Boundary
       if (boundary.input.defined()) inputs.push_back(boundary.input);
       gradients = GradientsOf({boundary.output}, {gradient}, inputs);
       gradient = at::Tensor();
-      if (boundary.input.defined()) {
+      if (boundary.input.defined()) {  // its gradient is undefined if no earlier stage trains
         gradient = std::move(gradients.back());
         gradients.pop_back();
       }

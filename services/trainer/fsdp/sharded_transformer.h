@@ -81,13 +81,18 @@ class ShardedTransformer : public ShardedModel {
   };
 
   int64_t num_stages() const { return transformer_.spec().num_layers() + 1; }  // without the head
+  // Whether the backward pass reaches the stage. Those before the first trainable parameter need
+  // neither a graph nor gradients.
+  bool HasBackward(int64_t stage) const {
+    return stage >= 0 && stage >= transformer_.table().first_trainable_stage();
+  }
   bool tied() const { return transformer_.table().lm_head() == transformer_.table().embedding(); }
   // The units that each stage reads, forward and, if `backward`, backward.
   std::vector<std::vector<int>> UnitsOfSteps(bool backward) const;
   // The stage's parameters; those that require grad are leaves of its graph.
   std::vector<at::Tensor> StageLeaves(int stage) const;
-  // Passes on the gradients of a stage's parameters, and starts the reduction of units to which no
-  // earlier stage adds.
+  // Passes on the gradients of a stage's trainable parameters, and starts the reduction of units to
+  // which no earlier stage adds.
   absl::Status AddGradients(int stage, absl::Span<const at::Tensor> gradients);
 
   // INVALID_ARGUMENT if the batch's parts do not match.

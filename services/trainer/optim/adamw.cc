@@ -8,6 +8,7 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/sum.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <cmath>
@@ -43,18 +44,23 @@ double SumOfSquaresOnCpu(const at::Tensor& x) {
 
 AdamW::AdamW(AdamWOptions options, ShardedModel& model, const comm::DeviceMesh& mesh)
     : options_(options), model_(model), mesh_(mesh) {
-  for (const UnitShard& shard : model_.shards()) {
-    first_moments_.push_back(model_.NewState(shard.master.numel()));
-    second_moments_.push_back(model_.NewState(shard.master.numel()));
+  const std::vector<UnitShard>& shards = model_.shards();
+  first_moments_.resize(shards.size());
+  second_moments_.resize(shards.size());
+  for (size_t u = 0; u < shards.size(); ++u) {
+    if (!shards[u].grad.defined()) continue;
+    trained_units_.push_back(u);
+    first_moments_[u] = model_.NewState(shards[u].master.numel());
+    second_moments_[u] = model_.NewState(shards[u].master.numel());
   }
 }
 
 void AdamW::Reset() {
   const at::NoGradGuard no_grad;
   for (std::vector<at::Tensor>* moments : {&first_moments_, &second_moments_}) {
-    for (at::Tensor& moment : *moments) {
-      moment.zero_();
-      Evict(moment);
+    for (const size_t u : trained_units_) {
+      (*moments)[u].zero_();
+      Evict((*moments)[u]);
     }
   }
   model_.ZeroGradients();
@@ -80,11 +86,12 @@ std::vector<AdamW::Counted> AdamW::CountedOf(const UnitShard& shard,
 
 at::Tensor AdamW::SumsOfSquares(const std::vector<UnitShard>& shards) const {
   const std::vector<model::Unit>& units = model_.transformer().table().units();
-  const at::Device device = shards.front().grad.device();
+  const at::Device device = shards[trained_units_.front()].grad.device();
   at::Tensor sums = at::zeros({static_cast<int64_t>(shards.size())},
                               at::TensorOptions(at::kDouble).device(device));
-  for (size_t u = 0; u < shards.size(); ++u) {
-    if (u + 1 < shards.size()) Prefetch(shards[u + 1].grad);
+  for (size_t i = 0; i < trained_units_.size(); ++i) {
+    const size_t u = trained_units_[i];
+    if (i + 1 < trained_units_.size()) Prefetch(shards[trained_units_[i + 1]].grad);
     at::Tensor sum = sums[static_cast<int64_t>(u)];
     for (const Counted& part : CountedOf(shards[u], units[u])) {
       const at::Tensor gradient = shards[u].grad.narrow(0, part.begin, part.count);
@@ -146,14 +153,16 @@ std::vector<at::Tensor> AdamW::StateOf(const UnitShard& shard, size_t unit) cons
 
 void AdamW::Update(std::vector<UnitShard>& shards, double learning_rate, double clip_factor) {
   ++num_steps_;
-  const at::TensorOptions float32 = shards.front().master.options();
+  const at::TensorOptions float32 = shards[trained_units_.front()].master.options();
   const at::Tensor steps = at::full({}, static_cast<double>(num_steps_), float32);
   // The kernel divides by the scale while it reads, which spares a pass over the gradients.
   std::optional<at::Tensor> scale;
   if (clip_factor < 1.0) scale = at::full({}, 1.0 / clip_factor, float32);
-  for (size_t u = 0; u < shards.size(); ++u) {
-    if (u + 1 < shards.size()) {
-      for (const at::Tensor& tensor : StateOf(shards[u + 1], u + 1)) Prefetch(tensor);
+  for (size_t i = 0; i < trained_units_.size(); ++i) {
+    const size_t u = trained_units_[i];
+    if (i + 1 < trained_units_.size()) {
+      const size_t next = trained_units_[i + 1];
+      for (const at::Tensor& tensor : StateOf(shards[next], next)) Prefetch(tensor);
     }
     const int64_t numel = shards[u].master.numel();
     const int64_t at_once =
@@ -174,8 +183,9 @@ void AdamW::Update(std::vector<UnitShard>& shards, double learning_rate, double 
 
 int64_t AdamW::state_bytes() const {
   int64_t bytes = 0;
-  for (const at::Tensor& moment : first_moments_) bytes += static_cast<int64_t>(moment.nbytes());
-  for (const at::Tensor& moment : second_moments_) bytes += static_cast<int64_t>(moment.nbytes());
+  for (const size_t u : trained_units_) {
+    bytes += static_cast<int64_t>(first_moments_[u].nbytes() + second_moments_[u].nbytes());
+  }
   return bytes;
 }
 

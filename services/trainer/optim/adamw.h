@@ -28,8 +28,8 @@ struct AdamWOptions {
 
 class AdamW {
  public:
-  // Allocates two float32 moments for each shard, in the same memory as the masters. `mesh` is the
-  // model's. Throws c10::OutOfMemoryError.
+  // Allocates two float32 moments for each trainable shard, in the same memory as the masters.
+  // `mesh` is the model's. Throws c10::OutOfMemoryError.
   AdamW(AdamWOptions options, ShardedModel& model, const comm::DeviceMesh& mesh);
 
   struct StepResult {
@@ -45,7 +45,8 @@ class AdamW {
   // Seconds since the last call, by phase: norm_wait, optimizer.
   std::vector<std::pair<std::string, double>> TakePhaseSeconds() { return clock_.Take(); }
 
-  // Checkpoint state: one pair of moments for each shard, and the number of steps.
+  // Checkpoint state: one pair of moments for each shard, undefined for frozen ones, and the number
+  // of steps.
   std::vector<at::Tensor>& first_moments() { return first_moments_; }
   std::vector<at::Tensor>& second_moments() { return second_moments_; }
   int64_t num_steps() const { return num_steps_; }
@@ -75,6 +76,7 @@ class AdamW {
   AdamWOptions options_;
   ShardedModel& model_;
   const comm::DeviceMesh& mesh_;
+  std::vector<size_t> trained_units_;  // those with a gradient, in order
   std::vector<at::Tensor> first_moments_;
   std::vector<at::Tensor> second_moments_;
   int64_t num_steps_ = 0;

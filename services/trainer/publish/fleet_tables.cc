@@ -42,17 +42,17 @@ absl::StatusOr<std::vector<weights::Manifest>> PartManifests(const weights::Mani
 }
 
 absl::StatusOr<const FleetTables::Hop*> FleetTables::HopOf(const std::string& path,
-                                                           const Hop* before, int num_ranks) {
+                                                           const Hop* before, const FeedKey& key) {
   std::unique_ptr<Hop>& known = hops_[path];
   if (known != nullptr) return known.get();
-  ASSIGN_OR_RETURN(const ReshardFeeds::Feed* feed, feeds_->To(num_ranks));
+  ASSIGN_OR_RETURN(const ReshardFeeds::Feed* feed, feeds_->To(key));
   auto hop = std::make_unique<Hop>();
   hop->rollout = &feed->rollout;
   hop->tensor_bytes = feed->layout.tensor_bytes;
   hop->plan = &feed->layout.plan;
   if (before != nullptr) {
-    ASSIGN_OR_RETURN(hop->relay,
-                     weights::MakeRelayPlan(*before->plan, *before->rollout, *hop->rollout));
+    ASSIGN_OR_RETURN(hop->relay, weights::MakeRelayPlan(*before->plan, *before->rollout,
+                                                        *hop->rollout, feed->layout.Brings()));
     hop->plan = &hop->relay.hop;
     auto relayed = std::make_shared<std::vector<weights::RelayedBuckets>>();
     const int senders = before->rollout->tp();
@@ -64,7 +64,7 @@ absl::StatusOr<const FleetTables::Hop*> FleetTables::HopOf(const std::string& pa
   ASSIGN_OR_RETURN(std::vector<weights::Manifest> manifests,
                    PartManifests(feeds_->manifest(), *hop->rollout));
   auto ranks = std::make_shared<std::vector<RankTable>>();
-  for (int rank = 0; rank < num_ranks; ++rank) {
+  for (int rank = 0; rank < key.num_ranks; ++rank) {
     ranks->push_back({std::move(manifests[rank]), weights::BucketsFor(*hop->plan, rank)});
   }
   hop->ranks = std::move(ranks);
@@ -72,10 +72,12 @@ absl::StatusOr<const FleetTables::Hop*> FleetTables::HopOf(const std::string& pa
   return known.get();
 }
 
-absl::StatusOr<std::vector<ReplicaTables>> FleetTables::For(const std::vector<int>& replica_ranks) {
+absl::StatusOr<std::vector<ReplicaTables>> FleetTables::For(const std::vector<int>& replica_ranks,
+                                                            bool keeps_frozen) {
   if (replica_ranks.empty()) return absl::InvalidArgumentError("there is no replica to feed");
   std::vector<ReplicaTables> out;
   const Hop* hop = nullptr;
+  const std::string kind = keeps_frozen ? "trainable " : "";
   std::string path;
   int size = 0;
   for (const int ranks : replica_ranks) {
@@ -87,14 +89,14 @@ absl::StatusOr<std::vector<ReplicaTables>> FleetTables::For(const std::vector<in
       }
       const std::string before = path;
       absl::StrAppend(&path, path.empty() ? "" : ">", ranks);
-      ASSIGN_OR_RETURN(hop, HopOf(path, hop, ranks));
+      ASSIGN_OR_RETURN(hop, HopOf(kind + path, hop, {ranks, keeps_frozen}));
       size = ranks;
       if (!out.empty()) {
         out.back().relayed = hop->relayed;
-        out.back().id = absl::StrCat(before, ", to ", ranks);
+        out.back().id = absl::StrCat(kind, before, ", to ", ranks);
       }
     }
-    out.push_back({path, hop->ranks, nullptr});
+    out.push_back({kind + path, hop->ranks, nullptr});
   }
   return out;
 }

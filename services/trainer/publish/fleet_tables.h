@@ -30,8 +30,10 @@ class FleetTables {
   explicit FleetTables(ReshardFeeds* feeds) : feeds_(feeds) {}
 
   // Tables for replicas with these numbers of ranks, in feeding order. INVALID_ARGUMENT if there is
-  // none, or a larger one follows a smaller one; errors of the plans.
-  absl::StatusOr<std::vector<ReplicaTables>> For(const std::vector<int>& replica_ranks);
+  // none, or a larger one follows a smaller one; errors of the plans. `keeps_frozen`: the buckets
+  // bring trainable tensors only.
+  absl::StatusOr<std::vector<ReplicaTables>> For(const std::vector<int>& replica_ranks,
+                                                 bool keeps_frozen = false);
 
  private:
   // The ranks of one replica size, and the plan that feeds them.
@@ -45,8 +47,8 @@ class FleetTables {
     std::shared_ptr<const std::vector<weights::RelayedBuckets>> relayed;
   };
 
-  // The hop for the sizes along a path, such as "4>2>1".
-  absl::StatusOr<const Hop*> HopOf(const std::string& path, const Hop* before, int num_ranks);
+  // The hop for the sizes along a path, such as "4>2>1" or "trainable 4>2>1".
+  absl::StatusOr<const Hop*> HopOf(const std::string& path, const Hop* before, const FeedKey& key);
 
   ReshardFeeds* const feeds_;
   std::map<std::string, std::unique_ptr<Hop>> hops_;  // by path

@@ -1,8 +1,10 @@
-// ReshardFeeds: one trainer rank's senders, by the number of ranks of the fed replica. Creates each
-// on first use; all ranks derive the same ones from the numbers alone.
+// ReshardFeeds: one trainer rank's senders, by the number of ranks of the fed replica and whether
+// it keeps the frozen tensors. Creates each on first use; all ranks derive the same ones from the
+// numbers alone.
 #ifndef TANDEM_SERVICES_TRAINER_PUBLISH_RESHARD_FEEDS_H_
 #define TANDEM_SERVICES_TRAINER_PUBLISH_RESHARD_FEEDS_H_
 
+#include <compare>
 #include <functional>
 #include <map>
 #include <memory>
@@ -19,6 +21,13 @@ namespace tandem::trainer {
 // that way.
 using RolloutLayouts = std::function<absl::StatusOr<weights::ModelLayout>(int num_ranks)>;
 
+struct FeedKey {
+  int num_ranks = 0;          // of the fed replica
+  bool keeps_frozen = false;  // only trainable tensors are sent
+
+  auto operator<=>(const FeedKey&) const = default;
+};
+
 // Threads: the rank's collective thread; on the leader other threads also call To(), one at a time
 // and not while a sender sends.
 class ReshardFeeds {
@@ -28,7 +37,7 @@ class ReshardFeeds {
     int rank = 0;               // this one
     ShardedWeights shards;      // this rank's
     RolloutLayouts rollout;
-    weights::Manifest manifest;  // of whole tensors, in wire type
+    weights::Manifest manifest;  // of whole tensors, in wire type; says which are trainable
     int64_t bucket_bytes = 0;
     bool deltas = false;
   };
@@ -38,23 +47,24 @@ class ReshardFeeds {
     std::unique_ptr<ReshardSender> sender;
   };
 
-  explicit ReshardFeeds(Options options) : options_(std::move(options)) {}
+  explicit ReshardFeeds(Options options);
 
   int num_senders() const { return options_.trainer.num_ranks(); }
   bool deltas() const { return options_.deltas; }
+  bool has_frozen() const { return has_frozen_; }
   const weights::Manifest& manifest() const { return options_.manifest; }
 
-  // The feed to a replica with `num_ranks` ranks; the pointer stays valid. Errors: those of the
-  // layout and of the plan.
-  absl::StatusOr<const Feed*> To(int num_ranks);
+  // The pointer stays valid. Errors: those of the layout and of the plan.
+  absl::StatusOr<const Feed*> To(const FeedKey& key);
 
-  // The sender to a replica with `num_ranks` ranks. Drops the bases of the other senders, so a rank
-  // keeps one shard for deltas, whatever the replicas.
-  absl::StatusOr<ReshardSender*> SenderTo(int num_ranks);
+  // The sender of a feed. Drops the bases of the other senders, so a rank keeps one shard for
+  // deltas, whatever the replicas.
+  absl::StatusOr<ReshardSender*> SenderTo(const FeedKey& key);
 
  private:
   const Options options_;
-  std::map<int, std::unique_ptr<Feed>> feeds_;
+  bool has_frozen_ = false;
+  std::map<FeedKey, std::unique_ptr<Feed>> feeds_;
 };
 
 }  // namespace tandem::trainer

@@ -65,7 +65,9 @@ absl::Status ReshardFollower::Follow() {
     if (received.ok() && order.update_id().empty()) return absl::OkStatus();
     if (received.ok()) received = OpenSecret(order);
     // Reports an impossible plan before anyone waits for this rank in the update's group.
-    if (received.ok()) received = feeds_->To(order.replica_ranks()).status();
+    if (received.ok()) {
+      received = feeds_->To({order.replica_ranks(), order.keeps_frozen()}).status();
+    }
     RETURN_IF_ERROR(leader_.Send(ReportOf(received), "publish order"));
     if (received.ok()) {
       RETURN_IF_ERROR(leader_.Send(Carry(order), "publish report"));
@@ -129,7 +131,8 @@ absl::Status ReshardFollower::Send(const v1::PublishOrder& order, v1::SendReport
   watch.Watch(group);
   group->SetTimeout(comm::TimeLeft(deadline));
   weights::PhaseTimes times;
-  ASSIGN_OR_RETURN(ReshardSender* const sender, feeds_->SenderTo(order.replica_ranks()));
+  ASSIGN_OR_RETURN(ReshardSender* const sender,
+                   feeds_->SenderTo({order.replica_ranks(), order.keeps_frozen()}));
   ASSIGN_OR_RETURN(const ReshardSender::Sent sent,
                    sender->Send(*group, feeds_->num_senders(), order.delta(), times));
   for (const weights::DigestSum& sum : sent.digests) {

@@ -29,17 +29,42 @@ using Clock = weights::PhaseTimes::Clock;
 // Bytes cast and digested at a time.
 constexpr int64_t kCastPortionBytes = int64_t{64} << 10;
 
+// The message without the pieces of some tensors.
+template <typename Keep>
+Message Only(const Message& message, int64_t element_bytes, Keep keep) {
+  Message out{message.from, message.to, 0, {}};
+  for (const MessagePiece& part : message.pieces) {
+    if (!keep(part.piece.tensor)) continue;
+    out.pieces.push_back(part);
+    out.size_bytes += part.piece.elements() * element_bytes;
+  }
+  return out;
+}
+
+BucketSpan WholeOf(const Message& message) {
+  return {0, static_cast<int>(message.pieces.size()), 0, message.size_bytes};
+}
+
 }  // namespace
+
+std::vector<bool> ReshardLayout::Brings() const {
+  std::vector<bool> brings;
+  for (const auto& tensor : manifest.tensors()) {
+    brings.push_back(!keeps_frozen || tensor.trainable());
+  }
+  return brings;
+}
 
 absl::StatusOr<ReshardLayout> MakeReshardLayout(const weights::Holdings& trainer,
                                                 const weights::ModelLayout& rollout,
-                                                weights::Manifest manifest, int64_t bucket_bytes) {
+                                                weights::Manifest manifest, int64_t bucket_bytes,
+                                                bool keeps_frozen) {
   ASSIGN_OR_RETURN(const at::ScalarType type, WireType(manifest));
   ReshardLayout layout;
   weights::ReshardOptions options;
   options.element_bytes = static_cast<int64_t>(c10::elementSize(type));
   options.bucket_bytes = bucket_bytes;
-  const weights::Holdings held = weights::RolloutHoldings(rollout);
+  weights::Holdings held = weights::RolloutHoldings(rollout);
   ASSIGN_OR_RETURN(layout.plan, weights::MakeReshardPlan(trainer, held, options));
   layout.counts = weights::FirstOfEachBox(rollout);
   for (const auto& rank : held.ranks) {
@@ -49,13 +74,27 @@ absl::StatusOr<ReshardLayout> MakeReshardLayout(const weights::Holdings& trainer
     }
   }
   layout.manifest = std::move(manifest);
+  layout.keeps_frozen = keeps_frozen;
+  if (!keeps_frozen) return layout;
+  const std::vector<bool> brings = layout.Brings();
+  for (const Message& message : layout.plan.messages) {
+    Message unsent = Only(message, options.element_bytes, [&](int tensor) {
+      return !brings[tensor] && layout.counts[message.to][tensor];
+    });
+    if (!unsent.pieces.empty()) layout.unsent.push_back(std::move(unsent));
+  }
+  for (auto& rank : held.ranks) {
+    std::erase_if(rank,
+                  [&](const weights::Holding& holding) { return !brings[holding.piece.tensor]; });
+  }
+  ASSIGN_OR_RETURN(layout.plan, weights::MakeReshardPlan(trainer, held, options));
   return layout;
 }
 
 absl::StatusOr<std::unique_ptr<ReshardSender>> ReshardSender::Create(const ReshardLayout& layout,
                                                                      ShardedWeights shards,
                                                                      int sender, bool keeps_base) {
-  auto out = absl::WrapUnique(new ReshardSender(layout, std::move(shards), keeps_base));
+  auto out = absl::WrapUnique(new ReshardSender(layout, std::move(shards), sender, keeps_base));
   ASSIGN_OR_RETURN(out->wire_type_, WireType(layout.manifest));
   for (const Message& message : layout.plan.messages) {
     if (message.from != sender) continue;
@@ -64,6 +103,12 @@ absl::StatusOr<std::unique_ptr<ReshardSender>> ReshardSender::Create(const Resha
     }
     out->messages_.push_back({&message, weights::SpansOf(weights::BucketOf(layout.plan, message),
                                                          layout.tensor_bytes[message.to])});
+  }
+  for (const Message& message : layout.unsent) {
+    if (message.from != sender) continue;
+    for (const MessagePiece& piece : message.pieces) {
+      RETURN_IF_ERROR(CheckPiece(layout.manifest, out->shards_, piece.piece, piece.from));
+    }
   }
   out->kept_ = out->FindKept();
   return out;
@@ -79,6 +124,12 @@ std::vector<int> ReshardSender::FindKept() const {
       }
     }
   }
+  for (const Message& message : layout_.unsent) {
+    if (message.from != sender_) continue;
+    for (const MessagePiece& part : message.pieces) {
+      counted[part.piece.tensor] += part.piece.elements();
+    }
+  }
   for (size_t u = 0; u < shards_.units.size(); ++u) {
     const ShardedWeights::Unit& unit = shards_.units[u];
     if (unit.digests == nullptr || unit.computed.scalar_type() != wire_type_) continue;
@@ -88,6 +139,23 @@ std::vector<int> ReshardSender::FindKept() const {
     }
   }
   return kept;
+}
+
+absl::Status ReshardSender::DigestUnsent(Sent& sent) const {
+  at::Tensor buffer;
+  for (const Message& message : layout_.unsent) {
+    if (message.from != sender_) continue;
+    const Message left =
+        Only(message, layout_.plan.element_bytes, [this](int tensor) { return kept_[tensor] < 0; });
+    if (left.pieces.empty()) continue;
+    if (!buffer.defined() || buffer.numel() < left.size_bytes) {
+      ASSIGN_OR_RETURN(buffer, ops_.Buffer(left.size_bytes));
+    }
+    const at::Tensor packed = buffer.narrow(0, 0, left.size_bytes);
+    RETURN_IF_ERROR(Pack(left, WholeOf(left), packed, sent));
+    if (!ops_.on_host()) RETURN_IF_ERROR(Digest(left, {WholeOf(left)}, {packed}, sent));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status ReshardSender::AddKept(Sent& sent) const {
@@ -271,7 +339,7 @@ absl::Status ReshardSender::SendWhole(comm::ProcessGroup& group, int to, size_t 
 absl::Status ReshardSender::SendDelta(comm::ProcessGroup& group, int to, size_t index, Slot& slot,
                                       Sent& sent, weights::PhaseTimes& times) {
   const Message& message = *messages_[index].message;
-  const BucketSpan all{0, static_cast<int>(message.pieces.size()), 0, message.size_bytes};
+  const BucketSpan all = WholeOf(message);
   ASSIGN_OR_RETURN(const at::Tensor buffer, PackedOf(slot));
   const at::Tensor packed = buffer.narrow(0, 0, message.size_bytes);
   Clock::time_point now = Clock::now();
@@ -335,8 +403,10 @@ absl::StatusOr<ReshardSender::Sent> ReshardSender::SendMessages(comm::ProcessGro
   }
   const Clock::time_point start = Clock::now();
   for (Slot& slot : slots_) RETURN_IF_ERROR(comm::FinishAll(&group, slot.works)) << "phase wire";
-  times.Worked("wire", start);
+  const Clock::time_point sent_at = times.Worked("wire", start);
+  RETURN_IF_ERROR(DigestUnsent(sent));
   RETURN_IF_ERROR(AddKept(sent));
+  times.Worked("verify", sent_at);
   return sent;
 }
 

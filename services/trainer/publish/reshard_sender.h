@@ -45,13 +45,22 @@ struct ReshardLayout {
   std::vector<std::vector<bool>> counts;
   // By receiver and tensor: the bytes the receiver holds.
   std::vector<std::vector<int64_t>> tensor_bytes;
+  // If the receivers keep the frozen tensors, the parts of these that count, as messages of a whole
+  // update. Their senders only digest them: so the leader compares every tensor's digest with what
+  // the trainer has now.
+  bool keeps_frozen = false;
+  std::vector<weights::Message> unsent;
+
+  // By tensor, whether the plan brings it.
+  std::vector<bool> Brings() const;
 };
 
-// Layout for the trainer's mesh and replicas whose ranks hold the parts of `rollout`. Errors: the
-// plan's.
+// Layout for the trainer's mesh and replicas whose ranks hold the parts of `rollout`.
+// `keeps_frozen`: the plan brings the trainable tensors only. Errors: the plan's.
 absl::StatusOr<ReshardLayout> MakeReshardLayout(const weights::Holdings& trainer,
                                                 const weights::ModelLayout& rollout,
-                                                weights::Manifest manifest, int64_t bucket_bytes);
+                                                weights::Manifest manifest, int64_t bucket_bytes,
+                                                bool keeps_frozen = false);
 
 class ReshardSender {
  public:
@@ -94,8 +103,12 @@ class ReshardSender {
     std::vector<weights::BucketSpan> spans;  // each travels as one message
   };
 
-  ReshardSender(const ReshardLayout& layout, ShardedWeights shards, bool keeps_base)
-      : layout_(layout), shards_(std::move(shards)), ops_(*shards_.ops), keeps_base_(keeps_base) {}
+  ReshardSender(const ReshardLayout& layout, ShardedWeights shards, int sender, bool keeps_base)
+      : layout_(layout),
+        shards_(std::move(shards)),
+        sender_(sender),
+        ops_(*shards_.ops),
+        keeps_base_(keeps_base) {}
 
   absl::StatusOr<Sent> SendMessages(comm::ProcessGroup& group, int first_receiver, bool delta,
                                     weights::PhaseTimes& times);
@@ -117,6 +130,8 @@ class ReshardSender {
   // By tensor, the unit whose shard keeps the digest of exactly what this rank sends of it and
   // counts; -1: none.
   std::vector<int> FindKept() const;
+  // Digests the parts that are not sent, unless a shard keeps their digests.
+  absl::Status DigestUnsent(Sent& sent) const;
   // Adds the kept digests, of the tensors that Digest() skipped.
   absl::Status AddKept(Sent& sent) const;
   // Whether to digest the part of the tensor that is sent to the rank.
@@ -131,6 +146,7 @@ class ReshardSender {
 
   const ReshardLayout& layout_;
   const ShardedWeights shards_;
+  const int sender_;
   weights::DeviceOps& ops_;
   const bool keeps_base_;
   at::ScalarType wire_type_ = at::kFloat;

@@ -17,7 +17,7 @@ SendByBroadcast::SendByBroadcast(const weights::TransferPlan& plan, RolloutLayou
       buckets_(source->ops()) {}
 
 absl::StatusOr<std::vector<ReplicaTables>> SendByBroadcast::TablesFor(
-    const std::vector<int>& replica_ranks) {
+    const std::vector<int>& replica_ranks, bool /*keeps_frozen*/) {
   std::vector<ReplicaTables> out;
   for (const int num_ranks : replica_ranks) {
     ReplicaTables& known = tables_[num_ranks];

@@ -24,10 +24,11 @@ class SendByBroadcast : public SendTransport {
 
   const GroupRoute& route() const override { return route_; }
   bool sends_deltas() const override { return false; }
+  bool can_keep_frozen() const override { return false; }
   bool replicas_stream() const override { return false; }
   absl::Status CheckReplica(int num_ranks) override { return rollout_(num_ranks).status(); }
-  absl::StatusOr<std::vector<ReplicaTables>> TablesFor(
-      const std::vector<int>& replica_ranks) override;
+  absl::StatusOr<std::vector<ReplicaTables>> TablesFor(const std::vector<int>& replica_ranks,
+                                                       bool keeps_frozen) override;
   int64_t model_bytes() const override { return plan_.total_bytes; }
   void Begin(absl::Time deadline) override { source_->Begin(deadline, group_timeout_); }
   absl::Status Order(const SendOrder& order) override;

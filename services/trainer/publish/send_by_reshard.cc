@@ -28,17 +28,17 @@ SendByReshard::SendByReshard(ReshardFeeds* feeds, comm::ProcessGroup* world,
 
 absl::Status SendByReshard::CheckReplica(int num_ranks) {
   absl::MutexLock lock(&mu_);
-  return feeds_.To(num_ranks).status();
+  return feeds_.To({num_ranks}).status();
 }
 
 absl::StatusOr<std::vector<ReplicaTables>> SendByReshard::TablesFor(
-    const std::vector<int>& replica_ranks) {
+    const std::vector<int>& replica_ranks, bool keeps_frozen) {
   absl::MutexLock lock(&mu_);
-  return tables_.For(replica_ranks);
+  return tables_.For(replica_ranks, keeps_frozen);
 }
 
-std::string SendByReshard::LastMessage(int rank, int replica_ranks) {
-  const auto feed = feeds_.To(replica_ranks);
+std::string SendByReshard::LastMessage(int rank, const FeedKey& key) {
+  const auto feed = feeds_.To(key);
   if (!feed.ok()) return "";
   const weights::Message* last = nullptr;
   int count = 0;
@@ -84,6 +84,7 @@ absl::Status SendByReshard::Order(const SendOrder& order) {
       std::max<int64_t>(1, absl::ToInt64Milliseconds(order.deadline - absl::Now())));
   message.set_delta(order.delta);
   message.set_replica_ranks(order.replica_ranks);
+  message.set_keeps_frozen(order.keeps_frozen);
   limit_.Begin(order.deadline);
   limit_.Apply();
   RETURN_IF_ERROR(TellAll(message));
@@ -102,15 +103,16 @@ absl::Status SendByReshard::Order(const SendOrder& order) {
 }
 
 absl::StatusOr<ReshardSender::Sent> SendByReshard::SendOwn(comm::ProcessGroup& group,
-                                                           const SendOrder& order,
+                                                           const FeedKey& feed, bool delta,
                                                            weights::PhaseTimes& times) {
-  ASSIGN_OR_RETURN(ReshardSender* const sender, feeds_.SenderTo(order.replica_ranks));
-  return sender->Send(group, num_senders(), order.delta, times);
+  ASSIGN_OR_RETURN(ReshardSender* const sender, feeds_.SenderTo(feed));
+  return sender->Send(group, num_senders(), delta, times);
 }
 
 absl::StatusOr<SendResult> SendByReshard::Send(comm::ProcessGroup& group, const SendOrder& order,
                                                weights::PhaseTimes& times) {
-  auto sent = SendOwn(group, order, times);
+  const FeedKey feed = {order.replica_ranks, order.keeps_frozen};
+  auto sent = SendOwn(group, feed, order.delta, times);
   absl::Status status = sent.status();
   if (!status.ok()) {
     group.Abort("the update failed");
@@ -136,7 +138,7 @@ absl::StatusOr<SendResult> SendByReshard::Send(comm::ProcessGroup& group, const 
     ordered_[rank] = false;
     absl::Status told = ReceiveReport(rank, "publish report", report);
     if (!world_->status().ok()) {
-      RETURN_IF_ERROR(told) << "trainer rank " << rank << LastMessage(rank, order.replica_ranks);
+      RETURN_IF_ERROR(told) << "trainer rank " << rank << LastMessage(rank, feed);
     }
     if (told.ok() && report.digest_lanes_size() != 2 * feeds_.manifest().tensors_size()) {
       told = absl::InternalError(

@@ -36,10 +36,11 @@ class SendByReshard : public SendTransport {
 
   const GroupRoute& route() const override { return route_; }
   bool sends_deltas() const override { return feeds_.deltas(); }
+  bool can_keep_frozen() const override { return feeds_.has_frozen(); }
   bool replicas_stream() const override { return true; }
   absl::Status CheckReplica(int num_ranks) override;
-  absl::StatusOr<std::vector<ReplicaTables>> TablesFor(
-      const std::vector<int>& replica_ranks) override;
+  absl::StatusOr<std::vector<ReplicaTables>> TablesFor(const std::vector<int>& replica_ranks,
+                                                       bool keeps_frozen) override;
   int64_t model_bytes() const override { return model_bytes_; }
   void Begin(absl::Time deadline) override { limit_.Begin(deadline); }
   absl::Status Order(const SendOrder& order) override;
@@ -51,10 +52,10 @@ class SendByReshard : public SendTransport {
  private:
   absl::Status TellAll(const v1::PublishOrder& order);
   // Sends the leader's own part.
-  absl::StatusOr<ReshardSender::Sent> SendOwn(comm::ProcessGroup& group, const SendOrder& order,
-                                              weights::PhaseTimes& times);
-  // Names the last message a rank sends to a replica with that many ranks, for errors.
-  std::string LastMessage(int rank, int replica_ranks);
+  absl::StatusOr<ReshardSender::Sent> SendOwn(comm::ProcessGroup& group, const FeedKey& feed,
+                                              bool delta, weights::PhaseTimes& times);
+  // Names the last message that a rank sends in a feed, for errors.
+  std::string LastMessage(int rank, const FeedKey& key);
   // Receives a rank's report. Returns the rank's failure, with its number, as an error; DATA_LOSS
   // if the report arrived damaged. Errors of the group are also in world_->status().
   absl::Status ReceiveReport(int rank, absl::string_view tag, v1::SendReport& report);

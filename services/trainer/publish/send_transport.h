@@ -49,7 +49,8 @@ struct SendOrder {
   common::v1::GroupRendezvous rendezvous;  // of the first group; rank is the leader's
   absl::Time deadline;
   bool delta = false;
-  int replica_ranks = 0;  // of the replica that the trainer feeds
+  bool keeps_frozen = false;  // the replicas keep their frozen tensors, which are not sent
+  int replica_ranks = 0;      // of the replica that the trainer feeds
   // Ends the attempt on the other ranks, which otherwise continue until the deadline. Any thread.
   std::function<void()> call_off;
 };
@@ -69,16 +70,19 @@ class SendTransport {
   virtual const GroupRoute& route() const = 0;
   // Whether it can send only changes, if every replica has the version that was sent last.
   virtual bool sends_deltas() const = 0;
+  // Whether it can leave out the frozen tensors, and the model has any.
+  virtual bool can_keep_frozen() const = 0;
   // Whether a late replica can read the version from one that has it (stream_feed.h); otherwise the
   // trainer feeds it.
   virtual bool replicas_stream() const = 0;
   // Returns why the model cannot be split over a replica of `num_ranks` ranks, or OK. Any thread,
   // like TablesFor().
   virtual absl::Status CheckReplica(int num_ranks) = 0;
-  // Tables for replicas with these numbers of ranks, in the route's feeding order. Errors: those of
-  // CheckReplica() and of the plans.
+  // Tables for replicas with these numbers of ranks, in the route's feeding order. `keeps_frozen`:
+  // for trainable tensors only; requires can_keep_frozen(). Errors: those of CheckReplica() and of
+  // the plans.
   virtual absl::StatusOr<std::vector<ReplicaTables>> TablesFor(
-      const std::vector<int>& replica_ranks) = 0;
+      const std::vector<int>& replica_ranks, bool keeps_frozen) = 0;
   virtual int64_t model_bytes() const = 0;
 
   // Call before an update: until End(), waits in the trainer's own group end at `deadline` plus

@@ -42,10 +42,12 @@ namespace tandem::trainer {
 
 // One rank's part of the model: for each unit, in the parameter table's order, the slice [rank *
 // padded_numel / ranks, (rank + 1) * padded_numel / ranks) of the flat buffer. With tensor
-// parallelism, `layout` says which parts of the tensors each rank holds.
+// parallelism or frozen parameters, `layout` says which parts of the tensors each rank holds.
 struct ShardedWeights {
   struct Unit {
-    at::Tensor master;         // [padded_numel / ranks], float32, on the host or on ops' device
+    // [padded_numel / ranks], on the host or on ops' device. float32; of a frozen unit in compute
+    // type.
+    at::Tensor master;
     int64_t numel = 0;         // of the unit
     int64_t padded_numel = 0;  // a multiple of ranks
     // The master in compute type, or undefined. If that is the wire type, it is sent from here.
@@ -56,7 +58,7 @@ struct ShardedWeights {
   int ranks = 1;
   int rank = 0;
   std::vector<Unit> units;
-  std::shared_ptr<const ShardLayout> layout;  // null: the units are whole
+  std::shared_ptr<const ShardLayout> layout;  // null: the units are the manifest's tensors in order
   // Operations of the device on which the groups of an update move tensors; buckets are its memory.
   weights::DeviceOps* ops = &weights::CpuOps();
 };

@@ -98,7 +98,7 @@ absl::Status UpdateAttempt::Begin(const std::vector<std::string>& known) {
     sizes.push_back(replicas_[replica]->num_ranks());
   }
   RETURN_IF_ERROR(FirstFailure());
-  ASSIGN_OR_RETURN(tables_, transport_.TablesFor(sizes));
+  ASSIGN_OR_RETURN(tables_, transport_.TablesFor(sizes, options_.keeps_frozen));
   for (size_t i = 0; i < tables_.size(); ++i) told_tables_ |= known[i] != tables_[i].id;
   std::unique_ptr<BeginCalls> calls = AskToBegin();
   if (CloseLeftOpen(*calls)) calls = AskToBegin();
@@ -137,8 +137,9 @@ std::unique_ptr<UpdateAttempt::BeginCalls> UpdateAttempt::AskToBegin() {
       request.set_instruction_sets(model::CurrentProcessor());
     }
     route_.Fill(replicas_, {replica, rank}, options_.delta, options_.rendezvous, request);
-    if (options_.delta) {
-      request.set_base_version(options_.base_version);
+    request.set_keeps_frozen(options_.keeps_frozen);
+    if (options_.delta || options_.keeps_frozen) {
+      request.set_base_version(options_.base_versions[replica]);
       request.set_base_model_digest(options_.base_digests[replica][rank]);
     }
     const int64_t left =
@@ -197,6 +198,7 @@ SendOrder UpdateAttempt::MakeOrder() {
                              transport_.route().LeaderGroupSize(replicas_));
   order.deadline = options_.deadline;
   order.delta = options_.delta;
+  order.keeps_frozen = options_.keeps_frozen;
   order.replica_ranks = replicas_[0]->num_ranks();
   order.call_off = [this] { FailFast(absl::AbortedError("the transfer failed")); };
   return order;

@@ -37,9 +37,10 @@ class UpdateAttempt {
     int64_t policy_version = 0;
     // Host, port, backend, and the prefix of the leader's group.
     common::v1::GroupRendezvous rendezvous;
-    // For a delta: the version that every replica has, and its digest by replica and rank.
     bool delta = false;
-    int64_t base_version = -1;
+    bool keeps_frozen = false;  // the replicas keep their frozen tensors, which are not sent
+    // With either of these: by replica, its live version, and that version's digest by rank.
+    std::vector<int64_t> base_versions;
     std::vector<std::vector<std::string>> base_digests;
     absl::Time deadline;
     // Time for the ranks to join the rendezvous; infinite: until the deadline.
@@ -60,6 +61,7 @@ class UpdateAttempt {
   ~UpdateAttempt();
 
   const std::string& update_id() const { return update_id_; }
+  bool keeps_frozen() const { return options_.keeps_frozen; }
 
   // Returns OK when every rank is READY. `known`: by replica, the id of the tables it received
   // last; if one differs, all receive the new tables. needs_manifest() is true if a rank lost its

@@ -135,6 +135,8 @@ class WeightPublisher {
                             std::vector<Member*>& members);
   // Whether every member has the version that the trainer's ranks sent last.
   bool CanSendDelta(const std::vector<Member*>& members) const;
+  // Whether every member has a version of this publisher, and with it the frozen tensors.
+  bool CanKeepFrozen(const std::vector<Member*>& members) const;
   // Work left under kAvailable: the members of the chain, and those fed after it. `stranded`: live
   // members that could not be fed even alone.
   struct Remaining {
@@ -152,7 +154,8 @@ class WeightPublisher {
   // try_again says whether another attempt with the rest may succeed.
   absl::Status RunAttempt(int64_t version, absl::Time deadline, Remaining& remaining,
                           PublishReport& report, bool& try_again);
-  // The steps of an attempt. Chooses between a delta and a whole update, and the deadlines.
+  // The steps of an attempt. Chooses between a delta and a whole update, with or without the frozen
+  // tensors, and the deadlines.
   UpdateAttempt::Options PlanAttempt(int64_t version, absl::Time deadline,
                                      const Remaining& remaining) const;
   // Opens the update on every rank, and notes which tables the ranks have.
@@ -166,7 +169,7 @@ class WeightPublisher {
                       weights::PhaseTimes times, PublishReport& report);
   struct FailedAttempt {
     std::vector<Member*> healthy;  // members that are not to blame
-    bool other_base = false;       // one of them has another base than the delta's
+    bool other_base = false;       // one of them has another base than expected
   };
   // After an attempt that was aborted: notes each member's own failure.
   FailedAttempt TakeFailures(const UpdateAttempt& attempt, Remaining& remaining,
@@ -219,7 +222,8 @@ class WeightPublisher {
   TensorDigests digests_;
   // The last version that the trainer's ranks sent completely: the base of deltas.
   int64_t base_version_ = -1;
-  int base_ranks_ = 0;  // ranks of the replica to which they sent it
+  int base_ranks_ = 0;              // ranks of the replica to which they sent it
+  bool base_keeps_frozen_ = false;  // they sent only the trainable tensors
 };
 
 }  // namespace tandem::trainer

@@ -88,6 +88,13 @@ bool WeightPublisher::CanSendDelta(const std::vector<Member*>& members) const {
                      [this](const Member* member) { return member->version == base_version_; });
 }
 
+bool WeightPublisher::CanKeepFrozen(const std::vector<Member*>& members) const {
+  return options_.transport->can_keep_frozen() &&
+         std::all_of(members.begin(), members.end(), [](const Member* member) {
+           return member->version >= 0 && !member->client->repairs();
+         });
+}
+
 void WeightPublisher::Sort(std::vector<Member*>& members) const {
   const auto candidate = [this](const Member* member) -> GroupRoute::Candidate {
     return {member->client->num_ranks(), doubts_.IsLast(member->client->id())};
@@ -254,9 +261,10 @@ UpdateAttempt::Options WeightPublisher::PlanAttempt(int64_t version, absl::Time 
   options.policy_version = version;
   options.rendezvous = rendezvous_;
   options.delta = CanSendDelta(members);
-  options.base_version = base_version_;
-  if (options.delta) {
-    for (const Member* member : members) options.base_digests.push_back(member->digests);
+  options.keeps_frozen = options.delta ? base_keeps_frozen_ : CanKeepFrozen(members);
+  for (const Member* member : members) {
+    options.base_versions.push_back(member->version);
+    options.base_digests.push_back(member->digests);
   }
   // Under kAvailable a stalled replica must leave the others time to continue without it.
   options.deadline = available && members.size() + remaining.apart.size() > 1
@@ -297,6 +305,7 @@ absl::Status WeightPublisher::Transfer(int64_t version, UpdateAttempt& attempt,
       times));
   base_version_ = version;
   base_ranks_ = members.front()->client->num_ranks();
+  base_keeps_frozen_ = attempt.keeps_frozen();
   return absl::OkStatus();
 }
 
@@ -325,7 +334,10 @@ WeightPublisher::FailedAttempt WeightPublisher::TakeFailures(const UpdateAttempt
       continue;
     }
     members[i]->table_id.clear();
-    if (HasOtherBase(failure)) {
+    // Other digests than expected: the trainer's frozen tensors may have changed, for example
+    // because it loaded a checkpoint. The next attempt sends everything.
+    const bool has_other_frozen = attempt.keeps_frozen() && absl::IsDataLoss(failure);
+    if (HasOtherBase(failure) || has_other_frozen) {
       failed.healthy.push_back(members[i]);
       members[i]->version = -1;  // forces a full update
       failed.other_base = true;

@@ -27,7 +27,9 @@ absl::StatusOr<std::unique_ptr<RankPublisher>> RankPublisher::Create(
       new RankPublisher(engine, config, control, std::move(options.group_secret), std::move(ops)));
   const io::DType dtype =
       engine.compute_dtype() == at::kBFloat16 ? io::DType::kBF16 : io::DType::kF32;
-  const model::ParameterTable whole(engine.spec());
+  const model::ParameterTable whole(
+      engine.spec(),
+      {.frozen_parameters = engine.policy().transformer().table().unit_limits().frozen_parameters});
   ASSIGN_OR_RETURN(out->manifest_, weights::MakeManifest(whole, dtype));
   const bool gathers =
       config.trainer().weight_transport() == config::v1::WEIGHT_TRANSPORT_BROADCAST;
@@ -51,7 +53,7 @@ ShardedWeights RankPublisher::Shards() const {
   const comm::MeshShape& shape = engine_.mesh().shape();
   shards.ranks = shape.dp_shard * shape.tp;
   shards.rank = engine_.mesh().rank() % shards.ranks;
-  if (shape.tp > 1) {
+  if (shape.tp > 1 || engine_.policy().transformer().table().has_frozen()) {
     shards.layout = std::make_shared<ShardLayout>(engine_.policy().transformer(), shape);
   }
   for (const UnitShard& shard : engine_.policy().shards()) {

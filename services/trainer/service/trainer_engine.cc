@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "common/io/model_config.h"
 #include "common/io/model_folder.h"
+#include "common/model/frozen_parameters.h"
 #include "common/rank_setup/rank_setup.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
@@ -85,6 +86,9 @@ absl::StatusOr<std::unique_ptr<TrainerEngine>> TrainerEngine::Create(
   std::unique_ptr<TrainerEngine> engine(new TrainerEngine(config, mesh, device));
   ShardedModelOptions options;
   ASSIGN_OR_RETURN(options.spec, model::ParseModelSpec(model_config.json, model_config.path));
+  RETURN_IF_ERROR(model::CheckFrozenParameters(
+      options.spec,
+      {config.trainer().frozen_parameters().begin(), config.trainer().frozen_parameters().end()}));
   options.compute_dtype = engine->compute_dtype_;
   options.mesh = &mesh;
   options.device = device;
@@ -194,6 +198,7 @@ absl::Status TrainerEngine::MakeCritic() {
                      this->spec().vocab_size, " tokens; ", path, " has ", spec.vocab_size));
   }
   options.spec = model::ValueModelSpec(std::move(spec));
+  options.unit_limits.frozen_parameters.clear();  // they name tensors of the policy
   options.value_head_seed = config_.seed();
   ASSIGN_OR_RETURN(critic_, ShardedModel::Create(options));
   RETURN_IF_ERROR(FillModel(config_, path, *critic_)) << "while loading the critic";

@@ -167,6 +167,24 @@ TEST_F(PackedSink, HasTheBytesHoweverTheyCome) {
   }
 }
 
+TEST_F(PackedSink, TakesTensorsOverFromTheBase) {
+  TestModel model = TestModel::Small();
+  // Both are more than a portion; the second is packed.
+  model.units.push_back({{300, 257}, {257, 300}});
+  ASSERT_OK_AND_ASSIGN(const TransferPlan plan, PlanOfManifest(model.manifest()));
+  Store store(model);
+  ASSERT_OK_AND_ASSIGN(auto sink, Sink(plan, store));
+  for (int i = 0; i < model.manifest().tensors_size(); ++i) {
+    ASSERT_OK(sink->TakeFromBase(i));
+    EXPECT_EQ(store.Staged(i), model.Bytes(i)) << i;
+    std::string bytes = model.Bytes(i);
+    EXPECT_EQ(sink->digests()[i].digest(),
+              SumOfHeld(model.manifest().tensors(i), BytesOf(bytes)).Hex());
+    if (!Store::IsPacked(i)) continue;
+    EXPECT_EQ(store.written[i], std::vector<int>(bytes.size(), 1)) << "once each";
+  }
+}
+
 // A tensor whose columns come from two senders.
 TEST_F(PackedSink, TakesRunsThatLieApart) {
   const TestModel model{{{{3}, {8, 6}}}};

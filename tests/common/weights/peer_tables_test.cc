@@ -107,6 +107,52 @@ TEST(BroadcastPart, RefusesATableThatReachesBeyondBucketOrTensor) {
               refused);
 }
 
+// What is left of holdings without the first tensor.
+Holdings WithoutFirst(Holdings holdings) {
+  for (auto& rank : holdings.ranks) {
+    std::erase_if(rank, [](const Holding& holding) { return holding.piece.tensor == 0; });
+  }
+  return holdings;
+}
+
+TEST(ReceiveTable, ThatKeepsFrozenTensorsHasNothingOfThem) {
+  Rng rng(3);
+  const ModelLayout layout = *LayoutOf(RandomSpec(rng), {}, 1);
+  Manifest manifest = ManifestOf(layout, 0);
+  for (int i = 1; i < manifest.tensors_size(); ++i)
+    manifest.mutable_tensors(i)->set_trainable(true);
+  const Holdings trainer = TrainerHoldings(layout, {.dp_shard = 2});
+  const Holdings all = RolloutHoldings(layout);
+  ASSERT_OK_AND_ASSIGN(const ReshardPlan whole, MakeReshardPlan(trainer, all, {4, 400}));
+  ASSERT_OK_AND_ASSIGN(const ReshardPlan rest,
+                       MakeReshardPlan(trainer, WithoutFirst(all), {4, 400}));
+  EXPECT_EQ(whole.total_bytes() - rest.total_bytes(), layout.tensors[0].elements() * 4);
+
+  const auto whole_table = Repeated(BucketsFor(whole, 0));
+  const auto rest_table = Repeated(BucketsFor(rest, 0));
+  const auto refused = StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("t0"));
+  EXPECT_THAT(CheckReceiveTable(manifest, whole_table).status(), IsOk());
+  EXPECT_THAT(CheckReceiveTable(manifest, rest_table, /*keeps_frozen=*/true).status(), IsOk());
+  EXPECT_THAT(CheckReceiveTable(manifest, rest_table).status(), refused);
+  EXPECT_THAT(CheckReceiveTable(manifest, whole_table, /*keeps_frozen=*/true).status(), refused);
+}
+
+TEST(RelayTable, OfAFeedThatDoesNotBringATensorPassesOnTheOthers) {
+  Rng rng(5);
+  const model::ModelSpec spec = RandomSpec(rng);
+  const ModelLayout two = *LayoutOf(spec, {}, 2);
+  const ModelLayout one = *LayoutOf(spec, {}, 1);
+  ASSERT_OK_AND_ASSIGN(const ReshardPlan feed,
+                       MakeReshardPlan(TrainerHoldings(one, {.dp_shard = 2}),
+                                       WithoutFirst(RolloutHoldings(two)), {4, 400}));
+  EXPECT_THAT(MakeRelayPlan(feed, two, one),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("does not bring all")));
+  std::vector<bool> brings(one.tensors.size(), true);
+  brings[0] = false;
+  ASSERT_OK_AND_ASSIGN(const RelayPlan relay, MakeRelayPlan(feed, two, one, brings));
+  EXPECT_EQ(relay.hop.total_bytes(), (one.elements() - one.tensors[0].elements()) * 4);
+}
+
 TEST(RelayTable, RefusesWhatIsNoPartOfWhatArrives) {
   Rng rng(5);
   const model::ModelSpec spec = RandomSpec(rng);

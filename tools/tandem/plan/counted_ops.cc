@@ -80,9 +80,15 @@ CountedOps::Normed CountedOps::AddNorm(const Residual& in, int weight) {
   Normed out{in.x, {}};
   if (in.delta.defined()) out.residual = New(bytes);
   out.normed = New(bytes);
-  const Tensor inverse_rms = New(tape_ == nullptr ? 0 : batch_.tokens * kFloat);
   Recompute(wide);
   Recompute(out.normed);
+  const bool has_graph =
+      in.x.gradient() || in.delta.gradient() || table_.parameter(weight).trainable;
+  if (!has_graph) {
+    out.normed = out.normed.Constant();
+    return out;
+  }
+  const Tensor inverse_rms = New(tape_ == nullptr ? 0 : batch_.tokens * kFloat);
   // Without a delta the residual is x itself, to whose gradient this adds.
   Record([this, bytes, weight, wide, inverse_rms, summed = in.delta.defined(), x = in.x.gradient(),
           delta = in.delta.gradient(), residual = out.residual, gradient = out.normed.gradient()] {
@@ -91,7 +97,7 @@ CountedOps::Normed CountedOps::AddNorm(const Residual& in, int weight) {
     const Size temporary = Take(WideNormBytes());
     const Size grad_x = Take(bytes);
     AddRowSumGradient(weight);
-    x->Give(grad_x);
+    if (x != nullptr) x->Give(grad_x);
     if (summed) delta->Give(grad_x);
   });
   return out;
@@ -101,7 +107,7 @@ CountedTensor CountedOps::Linear(const Tensor& x, int weight, int bias) {
   const Tensor out = New(batch_.Bytes(table_.parameter(weight).shape[0]));
   Record([this, x, weight, bias, gradient = out.gradient()] {
     const Size grad = gradient->Take();
-    x.gradient()->Give(Take(x.bytes()));
+    if (x.gradient() != nullptr) x.gradient()->Give(Take(x.bytes()));
     AddMatrixGradient(weight);
     if (bias >= 0) AddRowSumGradient(bias);
   });
@@ -109,7 +115,7 @@ CountedTensor CountedOps::Linear(const Tensor& x, int weight, int bias) {
 }
 
 CountedTensor CountedOps::ColumnParallel(const Tensor& x, int weight, int bias, const char* tag) {
-  if (batch_.tensor_ranks == 1) return Linear(x, weight, bias);
+  if (batch_.tensor_ranks == 1 || x.gradient() == nullptr) return Linear(x, weight, bias);
   const Tensor copied = x.View();
   // The gradient is summed over the ranks in a tensor of its own.
   Record([this, bytes = x.bytes(), x = x.gradient(), gradient = copied.gradient()] {
@@ -253,7 +259,7 @@ CountedTensor CountedOps::Sum(const Residual& in) {
   const Tensor out = New(in.x.bytes());
   Record([x = in.x.gradient(), delta = in.delta.gradient(), gradient = out.gradient()] {
     const Size grad = gradient->Take();
-    x->Give(grad);
+    if (x != nullptr) x->Give(grad);
     delta->Give(grad);
   });
   return out;

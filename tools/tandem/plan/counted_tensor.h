@@ -47,7 +47,14 @@ class CountedTensor {
   bool defined() const { return storage_ != nullptr; }
   int64_t bytes() const { return bytes_; }
   const CountedStorage& storage() const { return storage_; }
+  // Null if no gradient flows to the tensor: it is undefined, or constant.
   const std::shared_ptr<CountedGradient>& gradient() const { return gradient_; }
+  // The tensor as one that needs no gradient.
+  CountedTensor Constant() const {
+    CountedTensor constant = *this;
+    constant.gradient_ = nullptr;
+    return constant;
+  }
   // Another tensor in the same memory, with a gradient of its own.
   CountedTensor View() const {
     CountedTensor view = *this;

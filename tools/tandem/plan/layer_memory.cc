@@ -12,11 +12,13 @@ LayerMemory::LayerMemory(MemoryLedger& ledger, const model::ParameterTable& tabl
     : batch_(batch),
       parameters_(table.layer(layer)),
       mode_(mode),
+      x_is_constant_(table.first_trainable_stage() > layer),
       ops_(ledger, table, batch, spec.attention, mode == Mode::kNoGraph ? nullptr : &tape_,
            mode == Mode::kSelective ? &recomputation_ : nullptr, gradients_) {}
 
 Size LayerMemory::Forward(const Size& x) {
   CountedTensor input(x, batch_.Bytes(batch_.hidden));
+  if (x_is_constant_) input = input.Constant();
   CountedTensor out = ops_.Sum(model::LayerForward(ops_, parameters_, {input, {}}));
   recomputation_.Drop();
   if (mode_ != Mode::kNoGraph) {
@@ -30,7 +32,7 @@ std::vector<Size> LayerMemory::Backward(Size gradient) {
   recomputation_.Restore();
   output_gradient_->Give(std::move(gradient));
   tape_.Backward();
-  gradients_.push_back(input_.gradient()->Take());
+  gradients_.push_back(x_is_constant_ ? nullptr : input_.gradient()->Take());
   return std::move(gradients_);
 }
 

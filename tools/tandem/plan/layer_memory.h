@@ -36,7 +36,7 @@ class LayerMemory {
   Size Forward(const Size& x);
 
   // Runs the graph backward and frees what it saved on the way. Returns the gradients of the
-  // parameters, then that of x.
+  // parameters, then that of x; the latter is null if no stage before the layer trains.
   std::vector<Size> Backward(Size gradient);
 
  private:
@@ -46,6 +46,7 @@ class LayerMemory {
   CountedRecomputation recomputation_;
   std::vector<Size> gradients_;
   const Mode mode_;
+  const bool x_is_constant_;  // no stage before the layer trains
   CountedOps ops_;
   CountedTensor input_;
   std::shared_ptr<CountedGradient> output_gradient_;

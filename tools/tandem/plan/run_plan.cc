@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/model/frozen_parameters.h"
 #include "common/rank_setup/mesh_shape.h"
 #include "common/rank_setup/rank_setup.h"
 #include "common/status/status_macros.h"
@@ -59,6 +60,12 @@ absl::StatusOr<RunPlan> EvaluatePlan(const PlanRequest& request,
 }
 
 absl::StatusOr<RunPlan> PlanRun(const PlanRequest& request) {
+  const auto& frozen = request.config.trainer().frozen_parameters();
+  const absl::Status names =
+      model::CheckFrozenParameters(request.spec, {frozen.begin(), frozen.end()});
+  if (!names.ok()) {
+    return absl::InvalidArgumentError(WithPlace(request.places, std::string(names.message())));
+  }
   if (request.config.trainer().mesh() == "auto") return ChoosePlan(request);
   ASSIGN_OR_RETURN(RunPlan plan, EvaluatePlan(request, request.config));
   if (!plan.fits() && plan.budget.problem.empty()) {

@@ -15,6 +15,13 @@ int64_t ChunkRows(int64_t vocab) {
   return std::clamp<int64_t>((int64_t{1} << 24) / vocab / 64 * 64, 64, 1024);
 }
 
+// Patterns name tensors of the policy; its reference has the same units, the critic trains all.
+model::UnitLimits LimitsOf(const setup::RankSetup& setup, ShardedMemory::Role role) {
+  model::UnitLimits limits = setup.unit_limits;
+  if (role == ShardedMemory::Role::kCritic) limits.frozen_parameters.clear();
+  return limits;
+}
+
 // An optimizer step loads an offloaded unit's shard: master, gradient, two moments.
 constexpr int64_t kStateBytes = 4 * kFloat;
 
@@ -28,7 +35,7 @@ ShardedMemory::ShardedMemory(MemoryLedger& ledger, const model::ModelSpec& spec,
       workload_(workload),
       role_(role),
       // Parts may differ in size; no rank's is larger than the last one's.
-      table_(spec_, setup.unit_limits, {setup.mesh.tp - 1, setup.mesh.tp}),
+      table_(spec_, LimitsOf(setup, role), {setup.mesh.tp - 1, setup.mesh.tp}),
       batch_{.tokens = (workload.tokens + setup.mesh.sequence - 1) / setup.mesh.sequence,
              .attention_tokens = workload.tokens,
              .sequences = workload.sequences,
@@ -46,25 +53,36 @@ ShardedMemory::ShardedMemory(MemoryLedger& ledger, const model::ModelSpec& spec,
     Unit unit;
     unit.owned = (layout.numel + shard_ranks_ - 1) / shard_ranks_;
     unit.numel = unit.owned * shard_ranks_;
+    unit.trainable = layout.trainable;
     units_.push_back(std::move(unit));
   }
   ledger_.SetPlace("between steps");
   if (setup.offload != config::v1::OFFLOAD_NONE) return;
-  const int64_t owned = this->owned();
   const auto take = [&](MemoryKind kind, int64_t bytes) {
     resident_.push_back(ledger_.Take(Kind(kind), bytes));
   };
-  take(MemoryKind::kParameters, owned * kFloat);
-  if (setup.element_bytes != kFloat) take(MemoryKind::kParameters, owned * setup.element_bytes);
+  take(MemoryKind::kParameters, shard_bytes());
   if (role == Role::kReference) return;
-  take(MemoryKind::kGradients, owned * kFloat);
-  take(MemoryKind::kOptimizer, 2 * owned * kFloat);
+  take(MemoryKind::kGradients, trained() * kFloat);
+  take(MemoryKind::kOptimizer, 2 * trained() * kFloat);
 }
 
 int64_t ShardedMemory::owned() const {
   int64_t sum = 0;
   for (const Unit& unit : units_) sum += unit.owned;
   return sum;
+}
+
+int64_t ShardedMemory::trained() const {
+  int64_t sum = 0;
+  for (const Unit& unit : units_) sum += unit.trainable ? unit.owned : 0;
+  return sum;
+}
+
+int64_t ShardedMemory::shard_bytes() const {
+  const bool casts = setup_.element_bytes != kFloat;
+  const int64_t computed = casts ? owned() : owned() - trained();
+  return trained() * kFloat + computed * setup_.element_bytes;
 }
 
 int64_t ShardedMemory::largest_unit() const {
@@ -74,8 +92,7 @@ int64_t ShardedMemory::largest_unit() const {
 }
 
 int64_t ShardedMemory::state_bytes() const {
-  const int64_t shards = kFloat + (setup_.element_bytes != kFloat ? setup_.element_bytes : 0);
-  return owned() * (role_ == Role::kReference ? shards : shards + 3 * kFloat);
+  return shard_bytes() + (role_ == Role::kReference ? 0 : trained() * 3 * kFloat);
 }
 
 MemoryKind ShardedMemory::Kind(MemoryKind of_policy) const {
@@ -128,7 +145,7 @@ void ShardedMemory::Release(Buffer buffer) { pool_[buffer.key].push_back(std::mo
 void ShardedMemory::Begin(bool backward) {
   steps_.clear();
   for (int stage = 0; stage <= stages(); ++stage) steps_.push_back(table_.stage_units(stage));
-  for (int stage = stages() - 1; backward && stage >= 0; --stage) {
+  for (int stage = stages() - 1; backward && stage >= 0 && HasBackward(stage); --stage) {
     steps_.push_back(table_.stage_units(stage));
   }
 }
@@ -197,14 +214,20 @@ void ShardedMemory::Finish() {
 }
 
 void ShardedMemory::AddGradients(int stage) {
-  const std::vector<int>& parameters = table_.stage_parameters(stage);
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    const int unit = table_.parameter(parameters[i]).unit;
-    Lay(unit);
-    const bool last =
-        i + 1 == parameters.size() || table_.parameter(parameters[i + 1]).unit != unit;
-    if (last && table_.first_stage(unit) == stage) Complete(unit);
+  int open_unit = -1;
+  const auto complete_open_unit = [&] {
+    if (open_unit >= 0 && table_.first_stage(open_unit) == stage) Complete(open_unit);
+  };
+  for (const int index : table_.stage_parameters(stage)) {
+    const model::Parameter& parameter = table_.parameter(index);
+    if (!parameter.trainable) continue;
+    if (parameter.unit != open_unit) {
+      complete_open_unit();
+      open_unit = parameter.unit;
+    }
+    Lay(open_unit);
   }
+  complete_open_unit();
 }
 
 Size ShardedMemory::RunStage(int stage, const Size& x, LayerMemory::Mode mode,
@@ -255,6 +278,7 @@ void ShardedMemory::ForwardBackward() {
     bool kept = false;
   };
   const auto mode_of = [this](int stage) {
+    if (!HasBackward(stage)) return LayerMemory::Mode::kNoGraph;
     if (setup_.checkpointing == config::v1::ACTIVATION_CHECKPOINTING_NONE || !Checkpointed(stage)) {
       return LayerMemory::Mode::kFull;
     }
@@ -272,13 +296,14 @@ void ShardedMemory::ForwardBackward() {
     boundary.kept = mode_of(s) != LayerMemory::Mode::kNoGraph;
     x = RunStage(s, x, mode_of(s), boundary.layer);
     if (boundary.kept) boundary.output = x;
+    if (!HasBackward(s)) boundary.input.reset();
   }
 
   ledger_.SetPlace("the head");
   Enter(stages());
   Size gradient = HeadForwardBackward(std::exchange(x, nullptr));
 
-  for (int s = stages() - 1; s >= 0; --s) {
+  for (int s = stages() - 1; s >= 0 && HasBackward(s); --s) {
     ledger_.SetPlace(absl::StrCat("backward of stage ", s));
     Enter(2 * stages() - s);
     std::vector<Size> gradients;
@@ -325,8 +350,10 @@ Size ShardedMemory::HeadForwardBackward(const Size& x) {
   widened.reset();
   Size grad_normed = take(rows() * hidden_row);
   grad_widened.reset();
+  const int head = role_ == Role::kCritic ? table_.value_head() : table_.lm_head();
   {
-    const int64_t weight_numel = head_rows_ * batch_.hidden;
+    const bool trains = table_.parameter(head).trainable;
+    const int64_t weight_numel = trains ? head_rows_ * batch_.hidden : 0;
     Size sum = take(weight_numel * kFloat);
     take(chunk_tensors * chunk_bytes);
     if (batch_.element_bytes == kFloat) {
@@ -352,7 +379,7 @@ void ShardedMemory::OptimizerStep() {
   for (Unit& unit : units_) unit.touched = false;
   if (setup_.offload == config::v1::OFFLOAD_NONE) return;
   int64_t most = 0;
-  for (const Unit& unit : units_) most = std::max(most, unit.owned);
+  for (const Unit& unit : units_) most = std::max(most, unit.trainable ? unit.owned : 0);
   ledger_.Take(Kind(MemoryKind::kOptimizer), most * kStateBytes);
 }
 

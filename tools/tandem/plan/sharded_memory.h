@@ -50,6 +50,7 @@ class ShardedMemory {
     Buffer gathered;    // null while not gathered
     Buffer full;        // gradient buffer while a micro-batch fills it
     bool touched = false;
+    bool trainable = true;
   };
   struct InFlight {
     int unit = -1;
@@ -62,6 +63,11 @@ class ShardedMemory {
   int64_t WidenedRowBytes() const;
   int stages() const { return table_.num_stages() - 1; }  // without the head
   int64_t owned() const;
+  int64_t trained() const;  // of the owned elements, those that get gradients
+  // Bytes of masters, and of shards in compute dtype that are not the masters.
+  int64_t shard_bytes() const;
+  // Whether the backward pass reaches the stage.
+  bool HasBackward(int stage) const { return stage >= table_.first_trainable_stage(); }
   bool Checkpointed(int stage) const;
   int64_t LayBytes(int unit) const;  // of one element
 
@@ -75,8 +81,8 @@ class ShardedMemory {
   void Lay(int unit);
   void Complete(int unit);
   void Finish();
-  // Adds the gradients of a stage's parameters; sends off the units that have this as their first
-  // stage.
+  // Adds the gradients of a stage's trainable parameters; sends off the units that have this as
+  // their first stage.
   void AddGradients(int stage);
 
   // `layer`: set to the graph of a stage that has one.

@@ -525,6 +525,13 @@ TEST_F(WeightReceiverTest, RequestsThatMakeNoSenseNameTheField) {
   EXPECT_THAT(Begin(request),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("base_version")));
   request = BeginRequest("a", 1);
+  request.set_keeps_frozen(true);
+  EXPECT_THAT(Begin(request),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("keeps_frozen")));
+  request.set_transport("reshard");
+  EXPECT_THAT(Begin(request),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("base_version")));
+  request = BeginRequest("a", 1);
   request.mutable_buckets()->RemoveLast();
   EXPECT_THAT(Begin(request), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("u2.t1")));
   EXPECT_EQ(receiver_.updating_to(), -1);

@@ -12,6 +12,7 @@
 #include "common/checkpoint/checkpoint_reader.h"
 #include "common/checkpoint/shard_writer.h"
 #include "common/rpc/status_conversion.h"
+#include "common/status/status_macros.h"
 #include "services/trainer/checkpoint/load_shard.h"
 #include "services/trainer/checkpoint/snapshot_writer.h"
 #include "tandem/common/v1/error.pb.h"
@@ -62,6 +63,7 @@ absl::StatusOr<Rank> MakeRank(const comm::DeviceMesh& mesh, const Setting& setti
 // element.
 void SetMoments(Rank& rank) {
   for (size_t u = 0; u < rank.model->shards().size(); ++u) {
+    if (!rank.optimizer->first_moments()[u].defined()) continue;  // frozen
     const at::Tensor& master = rank.model->shards()[u].master;
     rank.optimizer->first_moments()[u].copy_(master * 2 + 1);
     rank.optimizer->second_moments()[u].copy_(master.square());
@@ -87,7 +89,9 @@ void Save(const std::string& folder, const Setting& setting) {
     ASSERT_OK(writer.Start(options, rank.models));
     // Training goes on; what is written is what was there.
     for (UnitShard& shard : rank.model->shards()) shard.master.fill_(-5);
-    for (at::Tensor& moments : rank.optimizer->first_moments()) moments.zero_();
+    for (at::Tensor& moments : rank.optimizer->first_moments()) {
+      if (moments.defined()) moments.zero_();
+    }
     ASSERT_OK(writer.Wait());
     absl::MutexLock lock(&mu);
     manifest.shards.push_back(options.name);
@@ -111,6 +115,7 @@ void ExpectLoads(const std::string& folder, const Setting& setting) {
     EXPECT_EQ(rank.optimizer->num_steps(), kOptimizerSteps);
     for (size_t u = 0; u < rank.model->shards().size(); ++u) {
       const UnitShard& shard = rank.model->shards()[u];
+      if (!rank.optimizer->first_moments()[u].defined()) continue;
       for (const checkpoint::Run& run :
            checkpoint::RunsOfRange(rank.model->transformer().table(), static_cast<int>(u),
                                    shard.offset, shard.offset + shard.master.numel())) {
@@ -137,6 +142,9 @@ struct Change {
   Setting from, to;
 };
 
+const model::UnitLimits kFrozen = {
+    .frozen_parameters = {"model.embed_tokens.weight", "*norm.weight"}};
+
 class ReshardTest : public ::testing::TestWithParam<Change> {};
 
 TEST_P(ReshardTest, LoadsMastersAndMomentsIntoAnotherMesh) {
@@ -158,8 +166,72 @@ INSTANTIATE_TEST_SUITE_P(
                       Change{"toTensorParallel", {{1, 2}, {}}, {{1, 2, 2}, {}}},
                       Change{"fromTensorParallel", {{1, 2, 2}, {}}, {{1, 3}, {0, 100}}},
                       Change{"fromHybridTensorParallel", {{2, 1, 2}, {}}, {{1, 2, 2}, {}}},
-                      Change{"splitUnits", {{1, 3}, {0, 64}}, {{2, 2}, {4000, 0}}}),
+                      Change{"splitUnits", {{1, 3}, {0, 64}}, {{2, 2}, {4000, 0}}},
+                      Change{"frozen", {{1, 3}, kFrozen}, {{1, 2, 2}, kFrozen}},
+                      Change{"frozenLater", {{1, 2}, {}}, {{2, 2}, kFrozen}}),
     [](const auto& info) { return std::string(info.param.name); });
+
+TEST(ShardedCheckpoint, HasNoMomentsOfFrozenParametersAndIsRefusedWhereTheyTrain) {
+  const TempFolder folder;
+  Save(folder / "c", {{1, 2}, kFrozen});
+  ASSERT_OK_AND_ASSIGN(auto reader, checkpoint::CheckpointReader::Open(folder / "c"));
+  std::vector<float> element(1);
+  EXPECT_OK(reader.Read("policy", "model.norm.weight", "master", 0, absl::MakeSpan(element)));
+  EXPECT_THAT(reader.Read("policy", "model.norm.weight", "exp_avg", 0, absl::MakeSpan(element)),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("exp_avg")));
+  LocalMesh world(comm::MeshShape{});
+  world.Run([&](const comm::DeviceMesh& mesh) {
+    ASSERT_OK_AND_ASSIGN(Rank rank, MakeRank(mesh, {}, SmallSpec(), kSeed));
+
+    EXPECT_THAT(VerifyShards(reader, rank.models),
+                StatusIs(absl::StatusCode::kFailedPrecondition,
+                         AllOf(HasSubstr("model.embed_tokens.weight"),
+                               HasSubstr("trainer.frozen_parameters"))));
+  });
+}
+
+TEST(ShardedCheckpoint, OfFrozenParametersInBfloat16HoldsTheirValues) {
+  for (const bool in_background : {true, false}) {
+    const TempFolder folder;
+    std::filesystem::create_directories(folder / "c");
+    LocalMesh world(comm::MeshShape{});
+    world.Run([&](const comm::DeviceMesh& mesh) {
+      ShardedModelOptions options;
+      options.spec = SmallSpec();
+      options.mesh = &mesh;
+      options.compute_dtype = at::kBFloat16;
+      options.unit_limits = kFrozen;
+      ASSERT_OK_AND_ASSIGN(auto model, ShardedModel::Create(options));
+      SetParameters(*model, kSeed);
+      AdamW optimizer({}, *model, mesh);
+      const std::vector<CheckpointedModel> models = {{"policy", model.get(), &optimizer}};
+      std::vector<at::Tensor> saved;
+      for (const UnitShard& shard : model->shards()) saved.push_back(shard.master.clone());
+      SnapshotOptions snapshot;
+      snapshot.folder = folder / "c";
+      snapshot.name = checkpoint::ShardName(0, 1);
+      snapshot.in_background = in_background;
+      SnapshotWriter writer;
+      ASSERT_OK(writer.Start(snapshot, models));
+      ASSERT_OK(writer.Wait());
+      checkpoint::Manifest manifest;
+      manifest.shards = {snapshot.name};
+      manifest.models = {DescribeModel(models[0])};
+      ASSERT_OK_AND_ASSIGN(manifest.files.emplace_back(),
+                           checkpoint::DescribeFile(folder / "c", snapshot.name + ".json"));
+      ASSERT_OK(checkpoint::WriteManifest(folder / "c", manifest));
+      SetParameters(*model, kSeed + 1);
+
+      ASSERT_OK_AND_ASSIGN(auto reader, checkpoint::CheckpointReader::Open(folder / "c"));
+      ASSERT_OK(VerifyShards(reader, models));
+      ASSERT_OK(ReadShards(reader, models));
+
+      for (size_t u = 0; u < saved.size(); ++u) {
+        EXPECT_TRUE(at::equal(model->shards()[u].master, saved[u])) << "unit " << u;
+      }
+    });
+  }
+}
 
 TEST(ShardedCheckpoint, IsWrittenOnceByReplicas) {
   const TempFolder folder;

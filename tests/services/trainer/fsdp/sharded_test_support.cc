@@ -191,8 +191,9 @@ std::vector<at::Tensor> GatherParameters(ShardedModel& model, comm::ProcessGroup
                                          at::Tensor UnitShard::*part) {
   std::vector<at::Tensor> units;
   for (UnitShard& shard : model.shards()) {
-    units.push_back(at::empty({shard.padded_numel}));
-    auto work = group.AllGather(units.back(), shard.*part, "test");
+    units.push_back(at::zeros({shard.padded_numel}));
+    if (!(shard.*part).defined()) continue;
+    auto work = group.AllGather(units.back(), (shard.*part).to(at::kFloat), "test");
     if (!work.ok() || !(*work)->Wait().ok()) return {};
   }
   std::vector<at::Tensor> parameters;

@@ -61,8 +61,8 @@ class WholeModel : public model::ParameterProvider {
   std::vector<at::Tensor> parameters_;  // leaves
 };
 
-// Every parameter's whole tensor, flat, of what `part` says of a shard. Collective among the ranks
-// that share a copy of the model.
+// Every parameter's whole tensor, flat float32, of what `part` says of a shard; zeros for the
+// gradient of a frozen one. Collective among the ranks that share a copy of the model.
 std::vector<at::Tensor> GatherParameters(ShardedModel& model, comm::ProcessGroup& group,
                                          at::Tensor UnitShard::*part);
 

@@ -5,6 +5,7 @@
 #include <cctype>
 #include <deque>
 #include <limits>
+#include <set>
 
 #include "tests/fakes/simulated_device.h"
 #include "tests/fakes/weight_pair.h"
@@ -162,14 +163,32 @@ TEST(WeightPublisher, UnderAvailableTheOthersGoOn) {
   ExpectLive(rollout, model, 1);
 }
 
-class TransportTest : public ::testing::TestWithParam<const char*> {};
+struct Transport {
+  std::string name;
+  std::set<size_t> frozen = {};
+};
+
+class TransportTest : public ::testing::TestWithParam<Transport> {
+ protected:
+  static TestModel Model() {
+    TestModel model = TestModel::Small();
+    model.frozen = GetParam().frozen;
+    return model;
+  }
+};
 INSTANTIATE_TEST_SUITE_P(Transports, TransportTest,
-                         ::testing::Values("broadcast", "reshard", "delta"));
+                         ::testing::Values(Transport{"broadcast"}, Transport{"reshard"},
+                                           Transport{"delta"}, Transport{"broadcast", {0, 2}},
+                                           Transport{"reshard", {0, 2}},
+                                           Transport{"delta", {0, 2}}),
+                         [](const auto& info) {
+                           return info.param.name + (info.param.frozen.empty() ? "" : "Frozen");
+                         });
 
 TEST_P(TransportTest, ReplicasOfSeveralRanksCommitWhole) {
-  const TestModel model = TestModel::Small();
+  const TestModel model = Model();
   FakeRollout one0(model), one1(model), two0(model), two1(model);
-  ASSERT_OK_AND_ASSIGN(auto trainer, FakeTrainer::Create(model, {.transport = GetParam()}));
+  ASSERT_OK_AND_ASSIGN(auto trainer, FakeTrainer::Create(model, {.transport = GetParam().name}));
   for (int version = 1; version < 4; ++version) {
     const TestModel weights = WithOffset(model, version);
     trainer->SetWeights(weights);
@@ -185,7 +204,7 @@ TEST_P(TransportTest, ReplicasOfSeveralRanksCommitWhole) {
 
 // A rank each holds the whole model here; tests/integration splits it.
 TEST_P(TransportTest, ReplicasOfDifferentSizesGetTheSameBytes) {
-  const TestModel model = TestModel::Small();
+  const TestModel model = Model();
   std::deque<FakeRollout> ranks;
   for (int i = 0; i < 8; ++i) ranks.emplace_back(model);
   const auto replica = [&](const std::string& id, int first, int count) {
@@ -198,14 +217,14 @@ TEST_P(TransportTest, ReplicasOfDifferentSizesGetTheSameBytes) {
                                               replica("two", 4, 2), replica("other two", 6, 2)};
   int64_t incarnation = 1, version = 1;
   for (const char* backend : {"messages", "socket"}) {
-    if (std::string(GetParam()) == "broadcast" && std::string(backend) == "socket") continue;
+    if (GetParam().name == "broadcast" && std::string(backend) == "socket") continue;
     ASSERT_OK_AND_ASSIGN(
         auto trainer,
-        FakeTrainer::Create(
-            model, {.ranks = 3,
-                    .incarnation = incarnation++,
-                    .backend = std::string(GetParam()) == "broadcast" ? "shared_memory" : backend,
-                    .transport = GetParam()}));
+        FakeTrainer::Create(model,
+                            {.ranks = 3,
+                             .incarnation = incarnation++,
+                             .backend = GetParam().name == "broadcast" ? "shared_memory" : backend,
+                             .transport = GetParam().name}));
     // Which replica is fed by whom changes with who is there; so does what a delta goes out from.
     const std::vector<std::vector<ReplicaEndpoint>> there = {
         {fleet[0], fleet[1], fleet[2]}, fleet,      fleet, {fleet[0], fleet[2], fleet[3]},
@@ -223,7 +242,7 @@ TEST_P(TransportTest, ReplicasOfDifferentSizesGetTheSameBytes) {
           ExpectLive(rank, weights, version);
         }
       }
-      if (std::string(GetParam()) == "delta") {
+      if (GetParam().name == "delta") {
         EXPECT_EQ(report.changed_share.has_value(),
                   &replicas == &there[2] || &replicas == &there[4] || &replicas == &there[7]);
       }
@@ -287,6 +306,109 @@ TEST(WeightPublisher, AReplicaWhoseBaseIsAnotherThanItWasGetsEverything) {
   ASSERT_OK_AND_ASSIGN(const PublishReport report, trainer->Publish(2, {Endpoint("r", rollout)}));
   EXPECT_FALSE(report.changed_share.has_value());
   ExpectLive(rollout, WithOffset(model, 2), 2);
+}
+
+// Two units of three are frozen; the rest has 53 elements.
+TestModel PartlyFrozen(std::string dtype = "float32") {
+  TestModel model = TestModel::Small(std::move(dtype));
+  model.frozen = {0, 2};
+  return model;
+}
+
+class FrozenTensorsTest : public ::testing::TestWithParam<Shape> {};
+
+TEST_P(FrozenTensorsTest, TravelOnce) {
+  const TestModel model = PartlyFrozen(GetParam().dtype);
+  SimulatedDevice device;
+  weights::DeviceOps& ops = GetParam().on_device ? device : weights::CpuOps();
+  FakeRollout one(model), two(model);
+  one.store.device = two.store.device = &ops;
+  ASSERT_OK_AND_ASSIGN(auto trainer,
+                       FakeTrainer::Create(model, {.ranks = GetParam().ranks,
+                                                   .bucket_bytes = GetParam().bucket_bytes,
+                                                   .backend = GetParam().backend,
+                                                   .transport = GetParam().transport,
+                                                   .device = &ops}));
+  const int64_t trainable = 53 * (GetParam().dtype == "bfloat16" ? 2 : 4);
+  for (int version = 1; version < 5; ++version) {
+    const TestModel weights = WithOffset(model, version);
+    trainer->SetWeights(weights);
+    ASSERT_OK_AND_ASSIGN(const PublishReport report,
+                         trainer->Publish(version, {Endpoint("one", one), Endpoint("two", two)}));
+    EXPECT_EQ(report.sent_bytes, version == 1 ? trainer->plan.total_bytes : trainable);
+    EXPECT_EQ(report.model_digest, one.store.live_model_digest());
+    for (FakeRollout* rollout : {&one, &two}) {
+      ExpectLive(*rollout, weights, version);
+      const auto begun = rollout->begun();
+      EXPECT_EQ(begun.back().keeps_frozen(), version > 1);
+      // The tables of either kind travel once.
+      EXPECT_EQ(begun.back().has_manifest(), version < 3);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, FrozenTensorsTest,
+                         ::testing::Values(Shape{1, 256, "float32", "shared_memory", "reshard"},
+                                           Shape{2, 64, "float32", "socket", "reshard"},
+                                           Shape{3, 8, "float32", "messages", "reshard"},
+                                           Shape{3, 104, "bfloat16", "shared_memory", "reshard"},
+                                           Shape{2, 64, "float32", "gloo", "reshard", true}),
+                         [](const auto& info) {
+                           return "Ranks" + std::to_string(info.param.ranks) + info.param.dtype +
+                                  info.param.backend + (info.param.on_device ? "OnDevice" : "");
+                         });
+
+TEST(WeightPublisher, AReplicaWithoutTheFrozenTensorsGetsEverything) {
+  const TestModel model = PartlyFrozen();
+  FakeRollout one(model), two(model);
+  ASSERT_OK_AND_ASSIGN(auto trainer, FakeTrainer::Create(model, {.transport = "reshard"}));
+  ASSERT_OK(trainer->Publish(1, {Endpoint("one", one)}).status());
+  trainer->SetWeights(WithOffset(model, 2));
+  ASSERT_OK_AND_ASSIGN(const PublishReport joined,
+                       trainer->Publish(2, {Endpoint("one", one), Endpoint("two", two)}));
+  EXPECT_EQ(joined.sent_bytes, joined.size_bytes);
+  ExpectLive(two, WithOffset(model, 2), 2);
+
+  // One whose live weights are not those that it committed.
+  one.store.SetLiveDigest("something else");
+  trainer->SetWeights(WithOffset(model, 3));
+  ASSERT_OK_AND_ASSIGN(const PublishReport changed,
+                       trainer->Publish(3, {Endpoint("one", one), Endpoint("two", two)}));
+  EXPECT_EQ(changed.sent_bytes, changed.size_bytes);
+  ExpectLive(one, WithOffset(model, 3), 3);
+  ExpectLive(two, WithOffset(model, 3), 3);
+
+  trainer->SetWeights(WithOffset(model, 4));
+  ASSERT_OK_AND_ASSIGN(const PublishReport rest,
+                       trainer->Publish(4, {Endpoint("one", one), Endpoint("two", two)}));
+  EXPECT_LT(rest.sent_bytes, rest.size_bytes);
+  ExpectLive(one, WithOffset(model, 4), 4);
+}
+
+TEST(WeightPublisher, FrozenTensorsThatTheTrainerLoadedAgainAreSentWhereTheyDiffer) {
+  const TestModel model = PartlyFrozen();
+  FakeRollout rollout(model);
+  ASSERT_OK_AND_ASSIGN(auto trainer, FakeTrainer::Create(model, {.transport = "reshard"}));
+  ASSERT_OK(trainer->Publish(1, {Endpoint("r", rollout)}).status());
+  TestModel loaded = WithOffset(model, 9);
+  loaded.frozen.clear();  // other values in every unit
+  trainer->SetWeights(loaded);
+
+  ASSERT_OK_AND_ASSIGN(const PublishReport report, trainer->Publish(2, {Endpoint("r", rollout)}));
+
+  EXPECT_EQ(report.sent_bytes, report.size_bytes);
+  ExpectLive(rollout, loaded, 2);
+}
+
+TEST(WeightPublisher, AReplicaToRepairGetsTheFrozenTensorsToo) {
+  const TestModel model = PartlyFrozen();
+  FakeRollout rollout(model);
+  ASSERT_OK_AND_ASSIGN(auto trainer, FakeTrainer::Create(model, {.transport = "reshard"}));
+  ReplicaEndpoint endpoint = Endpoint("r", rollout);
+  ASSERT_OK(trainer->Publish(1, {endpoint}).status());
+  endpoint.resend = true;
+  ASSERT_OK_AND_ASSIGN(const PublishReport report, trainer->Publish(1, {endpoint}));
+  EXPECT_EQ(report.sent_bytes, report.size_bytes);
 }
 
 TEST(WeightPublisher, AnOlderTrainerIsRefused) {

@@ -45,6 +45,33 @@ TEST(MemoryLedger, RemembersTheLargestSumAndWhatItWas) {
   EXPECT_EQ(ledger.peak().place, "first");
 }
 
+TEST(RankMemory, OfFrozenParametersIsTheirShardsInComputeDtype) {
+  const model::ModelSpec spec = Spec();
+  const int64_t frozen = spec.vocab_size * spec.hidden_size;
+  for (const int64_t element_bytes : {4, 2}) {
+    RankSetup setup;
+    setup.element_bytes = element_bytes;
+    const RankMemory all = Predict(setup);
+    setup.unit_limits.frozen_parameters = {"model.embed_tokens.weight"};
+    const RankMemory rest = Predict(setup);
+    // No gradient, no moments, and no master beside a shard in another type.
+    const int64_t master = element_bytes == 4 ? 0 : 4;
+    EXPECT_EQ(all.resident - rest.resident, frozen * (3 * 4 + master));
+    EXPECT_LE(rest.peak.total(), all.peak.total() - frozen * (3 * 4 + master));
+  }
+}
+
+TEST(RankMemory, OfTheCriticDoesNotDependOnWhatThePolicyFreezes) {
+  RankSetup setup;
+  const int64_t policy = Predict(setup).resident;
+  setup.has_critic = true;
+  const int64_t critic = Predict(setup).resident - policy;
+  setup.unit_limits.frozen_parameters = {"*norm.weight"};
+  const int64_t both = Predict(setup).resident;
+  setup.has_critic = false;
+  EXPECT_EQ(both - Predict(setup).resident, critic);
+}
+
 TEST(RankMemory, OfTheStateFallsAsOneOverTheRanks) {
   const int64_t parameters = Spec().num_parameters();
   for (const int ranks : {1, 2, 4, 8}) {

@@ -48,6 +48,24 @@ TEST(RunPlan, OfAutoHasPlainValuesAndSaysWhy) {
   EXPECT_EQ(stated->rank.peak.total(), plan->rank.peak.total());
 }
 
+TEST(RunPlan, OfFrozenParametersNeedsLessAndRefusesNamesThatNoTensorHas) {
+  const std::vector<std::string> settings = {"trainer.ranks=8", "rollout.replicas=8"};
+  const absl::StatusOr<RunPlan> all = PlanRun(Request("qwen2.5-7b", "h100x8x2", settings));
+  ASSERT_TRUE(all.ok()) << all.status();
+  std::vector<std::string> frozen = settings;
+  frozen.push_back("trainer.frozen_parameters=[model.embed_tokens.weight, '*norm.weight']");
+  const absl::StatusOr<RunPlan> rest = PlanRun(Request("qwen2.5-7b", "h100x8x2", frozen));
+  ASSERT_TRUE(rest.ok()) << rest.status();
+  EXPECT_LT(rest->rank.resident, all->rank.resident);
+
+  std::vector<std::string> misspelt = settings;
+  misspelt.push_back("trainer.frozen_parameters=[model.embed.weight]");
+  EXPECT_THAT(PlanRun(Request("qwen2.5-7b", "h100x8x2", misspelt)),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("trainer.frozen_parameters"),
+                             HasSubstr("'model.embed.weight' matches no tensor"))));
+}
+
 TEST(RunPlan, KeepsWhatIsStated) {
   const absl::StatusOr<RunPlan> plan =
       PlanRun(Request("qwen2.5-7b", "h100x8x2",
