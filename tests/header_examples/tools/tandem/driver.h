@@ -14,7 +14,7 @@ extern int64_t step, version;
 
 namespace tandem::driver::episode_example {
 extern Prompt prompt;
-inline constexpr header_examples::AnyFunction Sample;
+Completion Sample(const Turn& turn);
 }  // namespace tandem::driver::episode_example
 
 namespace tandem::driver::fleet_membership_example {
