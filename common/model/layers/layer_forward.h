@@ -3,7 +3,7 @@
 //   - plan::CountedOps (tools/tandem/plan/counted_ops.h) takes sizes in place of tensors, for the memory
 //     plan. Locals live as long there as here, so the plan sees what a pass holds.
 //
-//   TensorOps ops(context, attention, eps);
+//   TensorOps ops(context, attention);
 //   Residual out = LayerForward(ops, table.layer(i), {x, {}});
 //
 // Ops declares Tensor, Residual {x, delta} (the stream, and what is still to be added to it) and

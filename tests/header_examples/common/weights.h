@@ -54,11 +54,9 @@ extern ReshardOptions options;
 }  // namespace tandem::weights::relay_plan_example
 
 namespace tandem::weights::relay_sender_example {
-extern RelayedBuckets relayed;
+extern RelayedBuckets table;
 extern comm::ProcessGroup* group;
-extern TensorMemory staged;
-extern BaseMemory base;
-extern DeviceOps& ops;
+extern UpdateMemory& memory;
 extern PhaseTimes times;
 extern int bucket;
 }  // namespace tandem::weights::relay_sender_example

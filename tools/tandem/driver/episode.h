@@ -4,7 +4,7 @@
 //
 //   std::unique_ptr<Episode> episode = MakeSingleTurnEpisode(prompt);
 //   ASSIGN_OR_RETURN(std::optional<Turn> turn, episode->NextTurn(std::nullopt));
-//   ... sample a completion of `turn` ...
+//   Completion completion = Sample(*turn);
 //   ASSIGN_OR_RETURN(turn, episode->NextTurn(std::move(completion)));  // nullopt: it has ended
 //   const Completion sample = episode->Take();
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_EPISODE_H_

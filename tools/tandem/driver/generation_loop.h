@@ -4,7 +4,7 @@
 //
 //   GenerationLoop generation(options);
 //   ASSIGN_OR_RETURN(StepBatch batch, generation.Take(step, version, look));
-//   ... train, publish ...
+//   TrainAndPublish(batch);
 //   generation.OpenStep();
 //
 // A group's way: the queue has room, so the loop's thread draws its prompt and begins its episodes;

@@ -1,7 +1,7 @@
 // LayerMemory: the memory of one layer's forward and backward pass.
 //
-//   LayerMemory layer(ledger, table, batch, spec.layers[i], i);
-//   x = layer.Forward(x, LayerMemory::Mode::kFull);
+//   LayerMemory layer(ledger, table, batch, spec.layers[i], i, LayerMemory::Mode::kFull);
+//   x = layer.Forward(x);
 //   std::vector<Size> gradients = layer.Backward(gradient);
 #ifndef TANDEM_TOOLS_TANDEM_PLAN_LAYER_MEMORY_H_
 #define TANDEM_TOOLS_TANDEM_PLAN_LAYER_MEMORY_H_

@@ -36,12 +36,12 @@ extern absl::Time deadline;
 extern BeginUpdateRequest request;
 }  // namespace tandem::trainer::rank_calls_example
 
-namespace tandem::trainer::reshard_plane_example {
+namespace tandem::trainer::send_by_reshard_example {
 extern ReshardFeeds feeds;
 extern comm::ProcessGroup& world;
 extern absl::Duration timeout;
 extern ReshardFollower& follower;
-}  // namespace tandem::trainer::reshard_plane_example
+}  // namespace tandem::trainer::send_by_reshard_example
 
 namespace tandem::trainer::shard_gather_source_example {
 extern ShardGatherSource& source;
@@ -50,7 +50,7 @@ extern weights::PhaseTimes times;
 }  // namespace tandem::trainer::shard_gather_source_example
 
 namespace tandem::trainer::stream_feed_example {
-extern DataPlane& plane;
+extern SendTransport& transport;
 extern StreamFeed::Options options;
 extern std::vector<ReplicaClient*> sources, readers;
 extern TensorDigests digests;
@@ -63,7 +63,7 @@ extern int num_replicas;
 }  // namespace tandem::trainer::transfer_blame_example
 
 namespace tandem::trainer::update_attempt_example {
-extern DataPlane& plane;
+extern SendTransport& transport;
 extern UpdateAttempt::Options options;
 extern std::vector<ReplicaClient*> replicas;
 extern std::vector<std::string> known;

@@ -12,19 +12,10 @@ extern config::v1::RunConfig config;
 extern int64_t step, version;
 }  // namespace tandem::driver::driver_names
 
-namespace tandem::driver::batch_collector_example {
-using namespace driver_names;
-extern PromptSource& prompts;
-extern Rewarder& rewarder;
-extern std::function<bool()> interrupted;
-extern BatchCollector::Generate generate;
-}  // namespace tandem::driver::batch_collector_example
-
-namespace tandem::driver::continuous_generation_example {
-using namespace driver_names;
-extern ContinuousGenerationOptions options;
-extern std::function<absl::Status()> look;
-}  // namespace tandem::driver::continuous_generation_example
+namespace tandem::driver::episode_example {
+extern Prompt prompt;
+Completion Sample(const Turn& turn);
+}  // namespace tandem::driver::episode_example
 
 namespace tandem::driver::fleet_membership_example {
 using namespace driver_names;
@@ -34,11 +25,19 @@ extern absl::Time now;
 inline constexpr header_examples::AnyFunction GetServerInfo;
 }  // namespace tandem::driver::fleet_membership_example
 
+namespace tandem::driver::generation_loop_example {
+using namespace driver_names;
+inline constexpr header_examples::AnyFunction TrainAndPublish;
+extern GenerationLoop::Options options;
+extern std::function<absl::Status()> look;
+}  // namespace tandem::driver::generation_loop_example
+
 namespace tandem::driver::group_queue_example {
 using namespace driver_names;
 extern GroupQueue queue;
 extern int64_t place;
 extern Group group;
+extern bool differs;
 inline constexpr header_examples::AnyFunction Train;
 }  // namespace tandem::driver::group_queue_example
 
