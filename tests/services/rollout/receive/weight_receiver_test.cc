@@ -528,7 +528,7 @@ TEST_F(WeightReceiverTest, RequestsThatMakeNoSenseNameTheField) {
   request.set_keeps_frozen(true);
   EXPECT_THAT(Begin(request),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("keeps_frozen")));
-  request.set_transport("reshard");
+  request.set_transport(common::v1::TRANSPORT_RESHARD);
   EXPECT_THAT(Begin(request),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("base_version")));
   request = BeginRequest("a", 1);

@@ -49,7 +49,7 @@ TEST(RankMemory, OfFrozenParametersIsTheirShardsInComputeDtype) {
   const model::ModelSpec spec = Spec();
   const int64_t frozen = spec.vocab_size * spec.hidden_size;
   for (const int64_t element_bytes : {4, 2}) {
-    RankSetup setup;
+    setup::RankSetup setup;
     setup.element_bytes = element_bytes;
     const RankMemory all = Predict(setup);
     setup.unit_limits.frozen_parameters = {"model.embed_tokens.weight"};
@@ -62,7 +62,7 @@ TEST(RankMemory, OfFrozenParametersIsTheirShardsInComputeDtype) {
 }
 
 TEST(RankMemory, OfTheCriticDoesNotDependOnWhatThePolicyFreezes) {
-  RankSetup setup;
+  setup::RankSetup setup;
   const int64_t policy = Predict(setup).resident;
   setup.has_critic = true;
   const int64_t critic = Predict(setup).resident - policy;

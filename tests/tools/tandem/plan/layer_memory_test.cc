@@ -1,0 +1,69 @@
+#include "tools/tandem/plan/layer_memory.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace tandem::plan {
+namespace {
+
+model::ModelSpec Spec() {
+  model::ModelSpec spec;
+  spec.architecture = "LlamaForCausalLM";
+  spec.vocab_size = 512;
+  spec.hidden_size = 64;
+  model::LayerSpec layer;
+  layer.feed_forward.intermediate_size = 128;
+  layer.attention.num_heads = 4;
+  layer.attention.num_kv_heads = 2;
+  layer.attention.head_dim = 16;
+  spec.layers.assign(2, layer);
+  return spec;
+}
+
+// The gradients that a layer's backward pass returns, that of its input last.
+std::vector<Size> Gradients(MemoryLedger& ledger, const std::vector<std::string>& frozen,
+                            int64_t layer, int64_t tensor_ranks, LayerMemory::Mode mode) {
+  const model::ModelSpec spec = Spec();
+  const model::ParameterTable table(spec, {.frozen_parameters = frozen},
+                                    {0, static_cast<int>(tensor_ranks)});
+  const CountedBatch batch = {.tokens = 32,
+                              .attention_tokens = 32,
+                              .longest_sequence = 32,
+                              .hidden = spec.hidden_size,
+                              .tensor_ranks = tensor_ranks};
+  const int64_t bytes = batch.Bytes(spec.hidden_size);
+  LayerMemory memory(ledger, table, batch, spec.layers[layer], layer, mode);
+  const Size out = memory.Forward(ledger.Take(MemoryKind::kActivations, bytes));
+  return memory.Backward(ledger.Take(MemoryKind::kActivations, bytes));
+}
+
+TEST(LayerMemory, HasGradientsOfTrainableParametersAndOfAnInputThatEarlierStagesNeed) {
+  MemoryLedger ledger;
+  const std::vector<std::string> embedding_and_norms = {"model.embed_tokens.weight",
+                                                        "*norm.weight"};
+  for (const int64_t tensor_ranks : {1, 2}) {
+    for (const LayerMemory::Mode mode : {LayerMemory::Mode::kFull, LayerMemory::Mode::kSelective}) {
+      // Two norms and four matrices.
+      const std::vector<Size> all = Gradients(ledger, {}, 0, tensor_ranks, mode);
+      EXPECT_EQ(all.size(), 7U);
+      EXPECT_NE(all.back(), nullptr);
+      const std::vector<Size> first = Gradients(ledger, embedding_and_norms, 0, tensor_ranks, mode);
+      EXPECT_EQ(first.size(), 5U);
+      EXPECT_EQ(first.back(), nullptr);
+      const std::vector<Size> second =
+          Gradients(ledger, embedding_and_norms, 1, tensor_ranks, mode);
+      EXPECT_EQ(second.size(), 5U);
+      EXPECT_NE(second.back(), nullptr);
+      // The norm of the first layer trains, its input does not.
+      const std::vector<Size> norm =
+          Gradients(ledger, {"model.embed_tokens.weight"}, 0, tensor_ranks, mode);
+      EXPECT_EQ(norm.size(), 7U);
+      EXPECT_EQ(norm.back(), nullptr);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tandem::plan
