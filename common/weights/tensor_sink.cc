@@ -216,7 +216,8 @@ absl::Status TensorSink::TakeFromBase(int tensor) {
   Piece whole;
   whole.set_tensor(tensor);
   whole.set_size_bytes(size);
-  RETURN_IF_ERROR(ops_.Copy({RunOf(whole, memory_.Staged(tensor).data(), size, from.data(), size)}));
+  RETURN_IF_ERROR(
+      ops_.Copy({RunOf(whole, memory_.Staged(tensor).data(), size, from.data(), size)}));
   RETURN_IF_ERROR(AddToSums({&whole}));
   return Arrived(whole);
 }

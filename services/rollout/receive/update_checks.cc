@@ -70,9 +70,9 @@ absl::Status CheckInstructionSets(const std::string& trainers) {
 
 absl::Status CheckNoBase(const BeginUpdateRequest& request) {
   if (request.keeps_frozen()) {
-    return rpc::InvalidField("keeps_frozen",
-                             absl::StrCat("transport '", weights::TransportName(request.transport()),
-                                          "' brings every tensor; leave it unset"));
+    return rpc::InvalidField(
+        "keeps_frozen", absl::StrCat("transport '", weights::TransportName(request.transport()),
+                                     "' brings every tensor; leave it unset"));
   }
   if (!request.has_base_version()) return absl::OkStatus();
   return rpc::InvalidField("base_version",

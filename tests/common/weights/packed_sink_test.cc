@@ -173,10 +173,10 @@ TEST_F(PackedSink, TakesTensorsOverFromTheBase) {
   model.units.push_back({{300, 257}, {257, 300}});
   ASSERT_OK_AND_ASSIGN(const TransferPlan plan, PlanOfManifest(model.manifest()));
   Store store(model);
-  ASSERT_OK_AND_ASSIGN(auto sink, Sink(plan, store));
+  ASSERT_OK_AND_ASSIGN(auto sink, TensorSink::Create(plan, store));
   for (int i = 0; i < model.manifest().tensors_size(); ++i) {
     ASSERT_OK(sink->TakeFromBase(i));
-    EXPECT_EQ(store.Staged(i), model.Bytes(i)) << i;
+    EXPECT_EQ(store.InWireOrder(i), model.Bytes(i)) << i;
     std::string bytes = model.Bytes(i);
     EXPECT_EQ(sink->digests()[i].digest(),
               SumOfHeld(model.manifest().tensors(i), BytesOf(bytes)).Hex());

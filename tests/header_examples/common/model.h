@@ -40,6 +40,10 @@ using namespace model_names;
 extern int64_t num_heads;
 }  // namespace tandem::model::device_attention_example
 
+namespace tandem::model::frozen_parameters_example {
+using namespace model_names;
+}  // namespace tandem::model::frozen_parameters_example
+
 namespace tandem::model::kernel_function_example {
 using torch::autograd::variable_list;
 extern at::Tensor gate_up;
