@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <string>
+#include <tuple>
 #include <vector>
 
 namespace tandem::model {
@@ -145,7 +146,7 @@ struct Member {
 
 // The results of whole sequences whose prefixes are equal, and of the same with these computed
 // once: output, and the gradients of q, k and v with those of equal rows added up.
-class SharedPrefix : public ::testing::TestWithParam<at::ScalarType> {
+class SharedPrefix : public ::testing::TestWithParam<std::tuple<at::ScalarType, int64_t>> {
  protected:
   void SetUp() override {
     at::manual_seed(3);
@@ -171,9 +172,12 @@ class SharedPrefix : public ::testing::TestWithParam<at::ScalarType> {
     whole_ = CuSeqlens(lengths);
     shared_ = CuSeqlens(shared_lengths);
     for (const int64_t heads : {kHeads, kKvHeads, kKvHeads}) {
-      inputs_.push_back(at::randn({row, heads, kHeadDim}).to(GetParam()).index_select(0, source_));
+      inputs_.push_back(at::randn({row, heads, kHeadDim}).to(dtype()).index_select(0, source_));
     }
   }
+
+  static at::ScalarType dtype() { return std::get<0>(GetParam()); }
+  static int64_t window() { return std::get<1>(GetParam()); }
 
   // The output's rows of `weights` [rows, heads * dim] summed, differentiated.
   static std::vector<at::Tensor> Results(PackedAttention& attention,
@@ -184,6 +188,7 @@ class SharedPrefix : public ::testing::TestWithParam<at::ScalarType> {
     for (const at::Tensor& x : inputs) leaves.push_back(x.detach().clone().requires_grad_(true));
     AttentionParams params;
     params.scale = 0.3;
+    params.window = window();
     const at::Tensor out = attention.Forward(0, leaves[0], leaves[1], leaves[2], params);
     std::vector<at::Tensor> results =
         torch::autograd::grad({(out.to(at::kFloat) * weights).sum()}, leaves);
@@ -214,7 +219,7 @@ TEST_P(SharedPrefix, GivesTheSameBitsAndTheSumOfTheGradients) {
   const std::vector<at::Tensor> found = Results(shared, kept_inputs, summed.index_select(0, kept_));
 
   EXPECT_TRUE(at::equal(found[0], expected[0].index_select(0, kept_)));
-  const double tolerance = GetParam() == at::kFloat ? 1e-4 : 5e-2;
+  const double tolerance = dtype() == at::kFloat ? 1e-4 : 5e-2;
   for (size_t i = 1; i < expected.size(); ++i) {
     const at::Tensor wide = expected[i].to(at::kFloat);
     const at::Tensor sums = at::zeros_like(wide).index_add(0, source_, wide).index_select(0, kept_);
@@ -223,7 +228,10 @@ TEST_P(SharedPrefix, GivesTheSameBitsAndTheSumOfTheGradients) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, SharedPrefix, ::testing::Values(at::kFloat, at::kBFloat16));
+// Windows that lie in the prefix, in part, and after it.
+INSTANTIATE_TEST_SUITE_P(Types, SharedPrefix,
+                         ::testing::Combine(::testing::Values(at::kFloat, at::kBFloat16),
+                                            ::testing::Values(0, 6, 150)));
 
 TEST(PackedAttention, PositionsStartAtZeroInEachSequence) {
   const at::Tensor positions = PackedPositions(CuSeqlens({2, 0, 3}));
