@@ -111,7 +111,7 @@ TEST(ModelSpec, WhatIsNotSupportedIsNamed) {
   EXPECT_THAT(
       ErrorOf({{"use_sliding_window", true}, {"sliding_window", 16}, {"max_window_layers", 1}}),
       StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("use_sliding_window")));
-  EXPECT_THAT(ErrorOf({{"layer_types", {"full_attention", "sliding_attention"}}}),
+  EXPECT_THAT(ErrorOf({{"layer_types", {"full_attention", "sliding_attention", "full_attention"}}}),
               StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("layer_types")));
 }
 
