@@ -44,7 +44,7 @@ absl::StatusOr<const Family*> FindFamily(const ConfigReader& config) {
 
 int64_t ModelSpec::num_parameters() const { return ParameterTable(*this).num_parameters(); }
 
-int64_t CacheElementsPerToken(const ModelSpec& spec, int tensor_ranks, bool on_gpu) {
+int64_t ModelCacheElementsPerToken(const ModelSpec& spec, int tensor_ranks, bool on_gpu) {
   int64_t of_layer = 0;
   for (const LayerSpec& layer : spec.layers) {
     const int64_t heads = MostKvHeads(layer.attention, tensor_ranks);

@@ -72,7 +72,7 @@ ModelSpec ValueModelSpec(ModelSpec policy);
 // Returns the elements that a token takes in the cache while every layer's window covers it: its
 // part of one block of each group (cache_groups.h), on the rank of `tensor_ranks` with the most
 // heads.
-int64_t CacheElementsPerToken(const ModelSpec& spec, int tensor_ranks, bool on_gpu);
+int64_t ModelCacheElementsPerToken(const ModelSpec& spec, int tensor_ranks, bool on_gpu);
 
 // Reads a config.json of one of the families (families/registry.h). `place` names the file in
 // errors. INVALID_ARGUMENT names the key: a missing or non-positive size, heads that do not divide,

@@ -13,8 +13,8 @@
 namespace tandem::rollout {
 namespace {
 
-// Between two questions to ranks that cannot swap yet: the trainer's calls reach all at nearly the
-// same time.
+// How long to wait before asking ranks again that cannot swap yet: the trainer's calls reach all
+// ranks at nearly the same time.
 constexpr absl::Duration kSwapPause = absl::Milliseconds(5);
 
 }  // namespace

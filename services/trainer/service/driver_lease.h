@@ -83,7 +83,7 @@ class DriverLease {
   int64_t num_refused_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
-// "run 5f0c… of process 812 on host-3, run folder /runs/a (since 12m, last heartbeat 3s ago)".
+// "run 5f0c… of process 812 on host-3, run folder /runs/a (held for 12m, last heartbeat 3s ago)".
 std::string ToString(const v1::LeaseHolder& holder);
 
 }  // namespace tandem::trainer

@@ -20,7 +20,7 @@ std::vector<int64_t> StepsIn(const std::string& folder) {
   return steps;
 }
 
-TEST(RunCheckpoints, AreListedNewestFirst) {
+TEST(CheckpointSchedule, AreListedNewestFirst) {
   const TempFolder folder;
   for (const char* name : {"step-2", "step-10", ".step-12.tmp-1-0", "step-x", "other"}) {
     std::filesystem::create_directory(folder / name);
@@ -30,7 +30,7 @@ TEST(RunCheckpoints, AreListedNewestFirst) {
   EXPECT_TRUE(ListCheckpoints(folder / "absent").empty());
 }
 
-TEST(RunCheckpoints, KeepsTheNewestUpToTheStepThatWasWritten) {
+TEST(CheckpointSchedule, KeepsTheNewestUpToTheStepThatWasWritten) {
   const TempFolder folder;
   for (int step = 1; step <= 6; ++step) {
     folder.Write(CheckpointName(step) + "/manifest.json", R"({"format": "tandem-checkpoint"})");
@@ -44,7 +44,7 @@ TEST(RunCheckpoints, KeepsTheNewestUpToTheStepThatWasWritten) {
   EXPECT_THAT(StepsIn(folder.path()), ElementsAre(6, 5, 4));
 }
 
-TEST(RunCheckpoints, RemovesNoFolderThatIsNoCheckpoint) {
+TEST(CheckpointSchedule, RemovesNoFolderThatIsNoCheckpoint) {
   const TempFolder folder;
   folder.Write("step-1/notes.txt", "x");
   folder.Write("step-2/manifest.json", R"({"format": "tandem-checkpoint"})");
@@ -55,7 +55,7 @@ TEST(RunCheckpoints, RemovesNoFolderThatIsNoCheckpoint) {
   EXPECT_THAT(StepsIn(folder.path()), ElementsAre(3, 1));
 }
 
-TEST(RunCheckpoints, RemovesWhatWasNotFinishedAndNothingElse) {
+TEST(CheckpointSchedule, RemovesWhatWasNotFinishedAndNothingElse) {
   const TempFolder folder;
   for (const char* name : {".step-4.tmp-77-0/rank-0-of-1.bin", ".step-1.removed/manifest.json",
                            ".config.yaml.tmp-77-1", "step-3/manifest.json", ".hidden"}) {

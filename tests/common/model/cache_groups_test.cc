@@ -71,10 +71,10 @@ TEST(CacheGroups, TheUnusedPlacesOfBlocksCountAsMemory) {
   LayerSpec layer;
   layer.attention = {.num_heads = 4, .num_kv_heads = 2, .head_dim = 16};
   spec.layers.assign(28, layer);
-  const int64_t full = CacheElementsPerToken(spec, 1, /*on_gpu=*/false);
+  const int64_t full = ModelCacheElementsPerToken(spec, 1, /*on_gpu=*/false);
   EXPECT_EQ(full, 28 * 2 * (16 + 16));
   for (size_t i = 1; i < spec.layers.size(); ++i) spec.layers[i].attention.window = 8;
-  EXPECT_EQ(CacheElementsPerToken(spec, 1, /*on_gpu=*/false), full / 28 * 8 * 4);
+  EXPECT_EQ(ModelCacheElementsPerToken(spec, 1, /*on_gpu=*/false), full / 28 * 8 * 4);
 }
 
 }  // namespace

@@ -23,8 +23,8 @@ absl::StatusOr<std::vector<std::string>> RoomFor(const GenerationWork& work,
   }
   const int64_t samples = std::max<int64_t>(1, work.batch * work.n);
   const int64_t kv_bytes =
-      model::CacheElementsPerToken(spec, /*tensor_ranks=*/1, /*on_gpu=*/false) * element_bytes *
-      (length + 16);
+      model::ModelCacheElementsPerToken(spec, /*tensor_ranks=*/1, /*on_gpu=*/false) *
+      element_bytes * (length + 16);
   return std::vector<std::string>{
       absl::StrCat("rollout.max_num_seqs=", samples),
       absl::StrCat("data.max_prompt_length=", work.prompt_tokens),

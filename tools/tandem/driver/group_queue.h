@@ -1,6 +1,6 @@
 // GroupQueue: which groups may begin ahead of the trainer, and which of the judged ones make the
-// next batch. This is all in which the modes differ: StepQueue serves `sync` and `one_step_off`,
-// StalenessQueue serves `async`.
+// next batch. StepQueue serves `sync` and `one_step_off`, StalenessQueue serves `async`. When the
+// next step opens is for ReinforcementLoop to say.
 //
 //   while (queue.capacity() > 0) queue.Begin(place++);   // and samples it
 //   queue.Finish(place, group, differs);

@@ -13,8 +13,8 @@
 #include "absl/time/time.h"
 #include "common/telemetry/phase_timer.h"
 #include "common/telemetry/trace_context.h"
+#include "tools/tandem/driver/checkpoint_schedule.h"
 #include "tools/tandem/driver/driver_state.h"
-#include "tools/tandem/driver/run_checkpoints.h"
 #include "tools/tandem/driver/skipped_steps.h"
 #include "tools/tandem/driver/training_loop.h"
 
@@ -60,7 +60,7 @@ class StepLoop {
   const int64_t total_steps_;
   const int64_t first_step_;
   const char* const command_;
-  RunCheckpoints checkpoints_;
+  CheckpointSchedule checkpoints_;
   const absl::Time start_ = absl::Now();
   RunSummary summary_;
 

@@ -15,7 +15,7 @@ int64_t SequencesInCache(const config::v1::RunConfig& config, const model::Model
   const std::vector<int64_t> windows = model::GroupLayers(model::LayerWindows(spec)).windows;
   const int64_t block_size = rollout.block_size();
   const int64_t block_bytes = element_bytes * block_size *
-                              model::CacheElementsPerToken(spec, tp, on_gpu) /
+                              model::ModelCacheElementsPerToken(spec, tp, on_gpu) /
                               static_cast<int64_t>(windows.size());
   const int64_t num_blocks = cache_bytes / block_bytes;
   const int64_t longest = config.data().max_prompt_length() + rollout.max_tokens();

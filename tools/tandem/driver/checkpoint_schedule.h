@@ -1,7 +1,7 @@
-// RunCheckpoints: the driver's part in saving checkpoints: when one is due, and which driver state
+// CheckpointSchedule: the driver's part in saving checkpoints: when one is due, and which driver state
 // it holds. A failed write is reported, and training continues.
-#ifndef TANDEM_TOOLS_TANDEM_DRIVER_RUN_CHECKPOINTS_H_
-#define TANDEM_TOOLS_TANDEM_DRIVER_RUN_CHECKPOINTS_H_
+#ifndef TANDEM_TOOLS_TANDEM_DRIVER_CHECKPOINT_SCHEDULE_H_
+#define TANDEM_TOOLS_TANDEM_DRIVER_CHECKPOINT_SCHEDULE_H_
 
 #include <cstdint>
 
@@ -17,11 +17,11 @@
 namespace tandem::driver {
 
 // Used by one thread; all arguments must outlive it.
-class RunCheckpoints {
+class CheckpointSchedule {
  public:
   // Each checkpoint stores `inputs`.
-  RunCheckpoints(const config::v1::RunConfig& config, TrainerClient& trainer, RunFolder& folder,
-                 Progress& progress, const RunInputs& inputs)
+  CheckpointSchedule(const config::v1::RunConfig& config, TrainerClient& trainer, RunFolder& folder,
+                     Progress& progress, const RunInputs& inputs)
       : config_(config), trainer_(trainer), folder_(folder), progress_(progress), inputs_(inputs) {}
 
   bool IsDue(int64_t step) const {
@@ -54,4 +54,4 @@ class RunCheckpoints {
 
 }  // namespace tandem::driver
 
-#endif  // TANDEM_TOOLS_TANDEM_DRIVER_RUN_CHECKPOINTS_H_
+#endif  // TANDEM_TOOLS_TANDEM_DRIVER_CHECKPOINT_SCHEDULE_H_

@@ -1,4 +1,4 @@
-#include "tools/tandem/driver/run_checkpoints.h"
+#include "tools/tandem/driver/checkpoint_schedule.h"
 
 #include <utility>
 
@@ -8,7 +8,7 @@
 
 namespace tandem::driver {
 
-absl::Status RunCheckpoints::Save(int64_t step, v1::DriverState state, Metrics& metrics) {
+absl::Status CheckpointSchedule::Save(int64_t step, v1::DriverState state, Metrics& metrics) {
   const absl::Time begin = absl::Now();
   RETURN_IF_ERROR(folder_.CheckModelSpace());
   RETURN_IF_ERROR(folder_.SyncMetrics());  // a checkpoint never outlives the lines before it
@@ -30,7 +30,7 @@ absl::Status RunCheckpoints::Save(int64_t step, v1::DriverState state, Metrics& 
   return absl::OkStatus();
 }
 
-void RunCheckpoints::Note(const trainer::v1::CheckpointOutcome& outcome, Metrics& metrics) {
+void CheckpointSchedule::Note(const trainer::v1::CheckpointOutcome& outcome, Metrics& metrics) {
   if (!outcome.error().empty()) {
     NoteFailure(outcome.step(), outcome.error(), metrics);
     return;
@@ -39,13 +39,13 @@ void RunCheckpoints::Note(const trainer::v1::CheckpointOutcome& outcome, Metrics
   metrics["checkpoint/bytes"] = static_cast<double>(outcome.size_bytes());
 }
 
-void RunCheckpoints::NoteFailure(int64_t step, absl::string_view error, Metrics& metrics) {
+void CheckpointSchedule::NoteFailure(int64_t step, absl::string_view error, Metrics& metrics) {
   metrics["checkpoint/failures"] += 1;
   progress_.Note(absl::StrCat("the checkpoint of step ", step, " could not be written: ", error,
                               "; training continues"));
 }
 
-absl::Status RunCheckpoints::SaveModel() {
+absl::Status CheckpointSchedule::SaveModel() {
   RETURN_IF_ERROR(folder_.Begin());  // a run that had no step left to do
   RETURN_IF_ERROR(folder_.Check());
   folder_.ReleaseModelSpace();
