@@ -4,7 +4,8 @@
 //
 //   while (queue.capacity() > 0) queue.Begin(place++);   // and samples it
 //   queue.Finish(place, group, differs);
-//   if (auto batch = queue.Take(version); batch.has_value()) {
+//   ASSIGN_OR_RETURN(std::optional<StepBatch> batch, queue.Take(version));
+//   if (batch.has_value()) {
 //     Train(*batch);
 //     queue.OpenStep();
 //   }

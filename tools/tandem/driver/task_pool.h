@@ -2,7 +2,7 @@
 // thread starts when a task finds no idle one, so a pool whose tasks are short stays small.
 //
 //   TaskPool pool(32);
-//   pool.Add([group] { Judge(group); });
+//   pool.Add([] { Judge(); });
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_TASK_POOL_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_TASK_POOL_H_
 

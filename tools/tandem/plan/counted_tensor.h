@@ -3,7 +3,7 @@
 //
 //   CountedTape tape;
 //   CountedTensor y(ledger.Take(MemoryKind::kActivations, bytes), bytes);
-//   tape.Record([x, gradient = y.gradient()] { ... });   // keeps x until the backward pass
+//   tape.Record([saved = x] { Use(saved); });   // keeps x until the backward pass
 //   y.gradient()->Give(size);
 //   tape.Backward();
 #ifndef TANDEM_TOOLS_TANDEM_PLAN_COUNTED_TENSOR_H_

@@ -25,7 +25,8 @@ namespace tandem::rollout::rank_leader_example {
 extern RankLeader& leader;
 extern std::vector<RunItem> items;
 extern std::vector<std::pair<int32_t, int32_t>> copies;
-extern int64_t block_size, version;
+extern model::PagedKvCache& cache;
+extern int64_t version;
 inline constexpr header_examples::AnyFunction Swap;
 }  // namespace tandem::rollout::rank_leader_example
 

@@ -41,6 +41,10 @@ extern bool differs;
 inline constexpr header_examples::AnyFunction Train;
 }  // namespace tandem::driver::group_queue_example
 
+namespace tandem::driver::group_run_example {
+extern GroupRun::Options options;
+}  // namespace tandem::driver::group_run_example
+
 namespace tandem::driver::lease_keeper_example {
 extern trainer::v1::TrainerService::Stub* stub;
 extern std::string run_id;
@@ -58,5 +62,9 @@ extern std::function<void(const std::string&)> note;
 extern trainer::v1::TrainStepResponse response;
 extern std::map<std::string, double> metrics;
 }  // namespace tandem::driver::skipped_steps_example
+
+namespace tandem::driver::task_pool_example {
+inline constexpr header_examples::AnyFunction Judge;
+}  // namespace tandem::driver::task_pool_example
 
 #endif  // TANDEM_TESTS_HEADER_EXAMPLES_TOOLS_TANDEM_DRIVER_H_

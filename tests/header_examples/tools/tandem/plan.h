@@ -5,6 +5,7 @@
 namespace tandem::plan::counted_tensor_example {
 extern MemoryLedger ledger;
 extern CountedTensor x;
+inline constexpr header_examples::AnyFunction Use;
 extern Size size;
 extern int64_t bytes;
 }  // namespace tandem::plan::counted_tensor_example
