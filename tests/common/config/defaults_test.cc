@@ -56,7 +56,8 @@ std::string StatedDefault(const std::string& comment) {
   for (size_t i = 0; i < rest.size(); ++i) {
     const bool ends =
         (rest[i] == '.' || rest[i] == ':') && (i + 1 == rest.size() || rest[i + 1] == ' ');
-    if (ends) return rest.substr(0, i);
+    // The comment may have a line break there.
+    if (ends) return std::string(absl::StripAsciiWhitespace(rest.substr(0, i)));
   }
   return rest;
 }
