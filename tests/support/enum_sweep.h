@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/message_digest.h"
 #include "common/rpc/status_conversion.h"
 #include "tandem/common/v1/error.pb.h"
 
@@ -64,6 +65,9 @@ inline int ExpectUnknownEnumsAreRefused(const std::shared_ptr<grpc::Channel>& ch
     ForEachUnknownEnum(*request, [&](const std::string& name) {
       ++count;
       SCOPED_TRACE(absl::StrCat(method->full_name(), ": ", request->ShortDebugString()));
+      if (request->GetDescriptor()->FindFieldByName("message_digest") != nullptr) {
+        rpc::SetDigest(*request);
+      }
       const grpc::Slice slice(request->SerializeAsString());
       const grpc::ByteBuffer bytes(&slice, 1);
       grpc::ByteBuffer response;

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "common/rpc/enum_check.h"
 #include "common/rpc/message_digest.h"
 #include "common/rpc/status_conversion.h"
 #include "services/rollout/receive/read_weights_call.h"
@@ -22,10 +23,11 @@ WeightReceiver::Done<Response> Finish(grpc::ServerUnaryReactor* reactor, const R
   };
 }
 
-// Whether the request is what was sent; where not, the call has ended.
+// Whether the request is what was sent and has no unknown enum value; if not, the call has ended.
 template <typename Request>
 bool IsIntact(const Request& request, grpc::ServerUnaryReactor* reactor) {
-  const absl::Status status = rpc::CheckDigest(request);
+  absl::Status status = rpc::CheckDigest(request);
+  if (status.ok()) status = rpc::CheckEnums(request);
   if (!status.ok()) reactor->Finish(rpc::ToGrpcStatus(status));
   return status.ok();
 }

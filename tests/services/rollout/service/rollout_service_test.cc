@@ -92,7 +92,7 @@ TEST_F(RolloutServiceTest, AnEnumThatHasNoNameIsRefusedInEveryRequest) {
   SKIP_WITHOUT_DATA(kStories);
   Start();
   EXPECT_GE(testing::ExpectUnknownEnumsAreRefused(channel_, kRolloutName), 3);
-  EXPECT_EQ(testing::ExpectUnknownEnumsAreRefused(channel_, kWeightName), 0);
+  EXPECT_EQ(testing::ExpectUnknownEnumsAreRefused(channel_, kWeightName), 1);
 
   v1::GenerateRequest request = Request({1, 80}, 3);
   request.add_begun()->add_token_ids(4);
