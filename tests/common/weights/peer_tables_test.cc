@@ -145,8 +145,8 @@ TEST(RelayTable, OfAFeedThatDoesNotBringATensorPassesOnTheOthers) {
   ASSERT_OK_AND_ASSIGN(const ReshardPlan feed,
                        MakeReshardPlan(TrainerHoldings(one, {.dp_shard = 2}),
                                        WithoutFirst(RolloutHoldings(two)), {4, 400}));
-  EXPECT_THAT(MakeRelayPlan(feed, two, one),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("does not deliver everything")));
+  EXPECT_THAT(MakeRelayPlan(feed, two, one), StatusIs(absl::StatusCode::kInvalidArgument,
+                                                      HasSubstr("does not deliver everything")));
   std::vector<bool> brings(one.tensors.size(), true);
   brings[0] = false;
   ASSERT_OK_AND_ASSIGN(const RelayPlan relay, MakeRelayPlan(feed, two, one, brings));

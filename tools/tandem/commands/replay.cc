@@ -12,9 +12,9 @@
 #include "tools/tandem/commands/run_options.h"
 #include "tools/tandem/commands/run_start.h"
 #include "tools/tandem/commands/session.h"
+#include "tools/tandem/driver/checkpoint_schedule.h"
 #include "tools/tandem/driver/progress.h"
 #include "tools/tandem/driver/recorded_samples.h"
-#include "tools/tandem/driver/checkpoint_schedule.h"
 #include "tools/tandem/driver/run_folder.h"
 #include "tools/tandem/driver/run_inputs.h"
 
@@ -63,7 +63,8 @@ absl::Status RunReplay(const ReplayOptions& options) {
   identity.allow_changed = {options.run.allow_changed.begin(), options.run.allow_changed.end()};
   ASSIGN_OR_RETURN(const std::optional<driver::ResumePoint> resume,
                    ResumeIfAsked(start, identity, session, progress));
-  driver::CheckpointSchedule checkpoints(config, session.trainer(), folder, progress, identity.inputs);
+  driver::CheckpointSchedule checkpoints(config, session.trainer(), folder, progress,
+                                         identity.inputs);
   for (int64_t step = resume.has_value() ? resume->state.step() + 1 : 1; step <= total_steps;
        ++step) {
     if (session.interrupted()) return absl::CancelledError("interrupted");
