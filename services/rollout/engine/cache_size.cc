@@ -73,10 +73,10 @@ absl::StatusOr<CacheSize> SizeCache(const EngineOptions& options, const model::T
   size.cache.num_blocks = std::min(options.kv_cache_bytes / block_bytes,
                                    options.scheduler.max_num_seqs * (longest + groups));
   if (size.cache.num_blocks < 2 * groups) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "rollout.kv_cache_megabytes: a block of ", options.block_size, " tokens takes ",
-        block_bytes, " bytes, and the cache needs at least ", 2 * groups, " blocks; found ",
-        options.kv_cache_bytes, " bytes"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("rollout.kv_cache_megabytes: a block of ", options.block_size,
+                     " tokens takes ", block_bytes, " bytes, and the cache needs at least ",
+                     2 * groups, " blocks; found ", options.kv_cache_bytes, " bytes"));
   }
   size.max_model_len = LongestSequence(options, windows, size.cache.num_blocks, size.max_model_len);
   return size;
