@@ -8,7 +8,7 @@
 namespace tandem::plan {
 namespace {
 
-model::ModelSpec Spec() {
+model::ModelSpec TwoLayers() {
   model::ModelSpec spec;
   spec.architecture = "LlamaForCausalLM";
   spec.vocab_size = 512;
@@ -25,7 +25,7 @@ model::ModelSpec Spec() {
 // The gradients that a layer's backward pass returns, that of its input last.
 std::vector<Size> Gradients(MemoryLedger& ledger, const std::vector<std::string>& frozen,
                             int64_t layer, int64_t tensor_ranks, LayerMemory::Mode mode) {
-  const model::ModelSpec spec = Spec();
+  const model::ModelSpec spec = TwoLayers();
   const model::ParameterTable table(spec, {.frozen_parameters = frozen},
                                     {0, static_cast<int>(tensor_ranks)});
   const CountedBatch batch = {.tokens = 32,
