@@ -1,5 +1,5 @@
-// CheckpointSchedule: the driver's part in saving checkpoints: when one is due, and which driver state
-// it holds. A failed write is reported, and training continues.
+// CheckpointSchedule: the driver's part in saving checkpoints: when one is due, and which driver
+// state it holds. A failed write is reported, and training continues.
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_CHECKPOINT_SCHEDULE_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_CHECKPOINT_SCHEDULE_H_
 
