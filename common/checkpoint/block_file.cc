@@ -51,7 +51,7 @@ absl::StatusOr<BlockDigests> BlockFileWriter::Commit() {
 
 absl::StatusOr<BlockFileReader> BlockFileReader::Open(const std::string& path,
                                                       BlockDigests digests) {
-  ASSIGN_OR_RETURN(FileDescriptor fd, io::OpenRegularFile(path));
+  ASSIGN_OR_RETURN(host::FileDescriptor fd, io::OpenRegularFile(path));
   BlockFileReader reader(path, std::move(fd), std::move(digests));
   struct stat info;
   if (::fstat(reader.fd_.get(), &info) != 0)

@@ -13,8 +13,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "common/host/file_descriptor.h"
 #include "common/io/atomic_file.h"
-#include "common/status/file_descriptor.h"
 
 namespace tandem::checkpoint {
 
@@ -60,12 +60,12 @@ class BlockFileReader {
   const std::string& path() const { return path_; }
 
  private:
-  BlockFileReader(std::string path, FileDescriptor fd, BlockDigests digests)
+  BlockFileReader(std::string path, host::FileDescriptor fd, BlockDigests digests)
       : path_(std::move(path)), fd_(std::move(fd)), digests_(std::move(digests)) {}
   absl::Status LoadBlock(int64_t index);
 
   std::string path_;
-  FileDescriptor fd_;
+  host::FileDescriptor fd_;
   BlockDigests digests_;
   std::string block_;
   int64_t loaded_ = -1;  // index of the block in block_

@@ -14,8 +14,8 @@
 #include "absl/strings/strip.h"
 #include "common/config/rollout_correction_spec.h"
 #include "common/config/scalar.h"
+#include "common/host/cpu_list.h"
 #include "common/net/host_port.h"
-#include "common/probe/cpu_list.h"
 
 namespace tandem::config {
 namespace {
@@ -155,7 +155,7 @@ void CheckRolloutDevice(const v1::RolloutConfig& rollout, Checker* check) {
 
 void CheckRolloutCpus(const v1::RolloutConfig& rollout, Checker* check) {
   if (rollout.cpus().empty() || rollout.cpus() == "auto") return;
-  const auto cpus = probe::ParseCpuList(rollout.cpus());
+  const auto cpus = host::ParseCpuList(rollout.cpus());
   if (!cpus.ok()) {
     check->Fail("rollout.cpus", absl::StrCat("auto, or a list: ", cpus.status().message()));
   }

@@ -24,7 +24,7 @@ constexpr size_t kReadBytes = size_t{256} << 10;
 // Splits its input into lines; holds one line and one read at most.
 class LineReader {
  public:
-  LineReader(FileDescriptor fd, std::string path, int64_t max_line_bytes)
+  LineReader(host::FileDescriptor fd, std::string path, int64_t max_line_bytes)
       : fd_(std::move(fd)), path_(std::move(path)), max_line_bytes_(max_line_bytes) {}
 
   // Returns false at the end of the file. `line` is valid until the next call; `complete`: the line
@@ -66,7 +66,7 @@ class LineReader {
     return absl::OkStatus();
   }
 
-  FileDescriptor fd_;
+  host::FileDescriptor fd_;
   std::string path_;
   int64_t max_line_bytes_;
   std::string buffer_;
@@ -107,8 +107,9 @@ absl::StatusOr<int64_t> TornTailOffset(int fd, int64_t size, const std::string& 
 absl::Status ForEachJsonLine(const std::string& path,
                              const std::function<absl::Status(const JsonFields& row)>& fn,
                              const JsonlOptions& options) {
-  ASSIGN_OR_RETURN(FileDescriptor fd, options.regular_file ? OpenRegularFile(path)
-                                                           : OpenFile(path, O_RDONLY, 0, "read"));
+  ASSIGN_OR_RETURN(host::FileDescriptor fd, options.regular_file
+                                                ? OpenRegularFile(path)
+                                                : OpenFile(path, O_RDONLY, 0, "read"));
   LineReader reader(std::move(fd), path, options.max_line_bytes);
   for (int64_t number = 1;; ++number) {
     const std::string place = absl::StrCat(path, ":", number);
@@ -149,7 +150,7 @@ std::string ToJsonLine(const json& object) {
 }
 
 absl::StatusOr<JsonlWriter> JsonlWriter::Open(const std::string& path) {
-  ASSIGN_OR_RETURN(FileDescriptor fd,
+  ASSIGN_OR_RETURN(host::FileDescriptor fd,
                    OpenFile(path, O_RDWR | O_CREAT | O_APPEND | O_NONBLOCK, 0666, "append"));
   RETURN_IF_ERROR(CheckIsRegular(fd.get(), path));
   struct stat info;

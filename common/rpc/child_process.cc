@@ -190,8 +190,8 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(ChildProcessOp
   const ExecPlan plan{program.c_str(), argv.data(),     envp.data(),
                       log.get(),       write_end.get(), options.own_process_group,
                       getpid()};
-  const probe::MemoryKills kills_before =
-      probe::CountMemoryKills(options.control_groups, options.vmstat);
+  const host::MemoryKills kills_before =
+      host::CountMemoryKills(options.control_groups, options.vmstat);
   int fork_error = 0;
   const pid_t pid = Forker::Get().Run([&plan, &fork_error] {
     const pid_t child = fork();
@@ -239,8 +239,8 @@ void ChildProcess::Reap() {
     }
     if (WIFSIGNALED(wait_status_) && WTERMSIG(wait_status_) == SIGKILL) {
       const auto& place = options_.control_groups;
-      memory_hint_ = probe::DescribeMemoryKill(
-          kills_before_, probe::CountMemoryKills(place, options_.vmstat), place);
+      memory_hint_ = host::DescribeMemoryKill(
+          kills_before_, host::CountMemoryKills(place, options_.vmstat), place);
     }
     ended_ = true;
   }

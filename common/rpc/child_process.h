@@ -24,7 +24,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "common/probe/memory_limit.h"
+#include "common/host/memory_limit.h"
 
 namespace tandem::rpc {
 
@@ -42,7 +42,7 @@ struct ChildProcessOptions {
   // which then stops the child in order; signals reach everything that the child started.
   bool own_process_group = true;
   // Where the kernel counts processes killed for lack of memory; tests use other places.
-  probe::ControlGroupPlace control_groups;
+  host::ControlGroupPlace control_groups;
   std::string vmstat = "/proc/vmstat";
   // Called once, on a thread of its own, when the child has ended. Must not destroy the child.
   std::function<void()> on_exit;
@@ -89,7 +89,7 @@ class ChildProcess {
   absl::Mutex mu_;
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
   int wait_status_ ABSL_GUARDED_BY(mu_) = 0;
-  probe::MemoryKills kills_before_;
+  host::MemoryKills kills_before_;
   std::string memory_hint_ ABSL_GUARDED_BY(mu_);
   std::thread reaper_;
 };

@@ -16,9 +16,9 @@
 
 namespace {
 
-using tandem::FileDescriptor;
 using tandem::comm::Greeting;
 using tandem::comm::LinkGuests;
+using tandem::host::FileDescriptor;
 
 enum class Step : uint8_t { kSay, kConnect, kConnectAndGreet, kClose, kWait, kRefuseOldest };
 constexpr int kNumSteps = 6;
@@ -49,7 +49,7 @@ class Run {
       guests_.RefuseOldest();
     } else if (!ends_.empty()) {
       End& end = ends_[which % ends_.size()];
-      if (step == Step::kClose) end.fd = FileDescriptor();
+      if (step == Step::kClose) end.fd = host::FileDescriptor();
       if (step == Step::kSay) Say(end, bytes);
     }
     for (size_t i = 0; i < guests_.size(); ++i) guests_.Hear(i);
@@ -59,7 +59,7 @@ class Run {
 
  private:
   struct End {
-    FileDescriptor fd;
+    host::FileDescriptor fd;
     std::string said;
   };
 
@@ -70,9 +70,9 @@ class Run {
       return;
     }
     End& end = ends_.emplace_back();
-    end.fd = FileDescriptor(fds[1]);
+    end.fd = host::FileDescriptor(fds[1]);
     Say(end, bytes);
-    guests_.Add(FileDescriptor(fds[0]), "10.0.0.7:1", now_);
+    guests_.Add(host::FileDescriptor(fds[0]), "10.0.0.7:1", now_);
   }
 
   static void Say(End& end, const std::string& bytes) {
@@ -95,7 +95,7 @@ class Run {
 
   const std::string secret_ = "a secret of the members";
   const std::string nonce_ = std::string(tandem::security::kSecretBytes, 'n');
-  std::vector<FileDescriptor> links_ = std::vector<FileDescriptor>(kSize);
+  std::vector<host::FileDescriptor> links_ = std::vector<host::FileDescriptor>(kSize);
   LinkGuests guests_{kRank, secret_, nonce_, links_};
   std::vector<End> ends_;
   absl::Time now_ = absl::UnixEpoch();

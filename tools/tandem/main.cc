@@ -4,8 +4,9 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_format.h"
-#include "common/probe/exceptions.h"
 #include "common/rpc/security_flags.h"
+#include "common/status/exceptions.h"
+#include "common/telemetry/uncaught_exceptions.h"
 #include "common/text/printable.h"
 #include "tools/tandem/commands/command.h"
 
@@ -50,12 +51,12 @@ int Run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  tandem::probe::NameUncaughtExceptions("tandem");
+  tandem::telemetry::NameUncaughtExceptions("tandem");
   try {
     return Run(argc, argv);
   } catch (const std::exception& error) {
     absl::FPrintF(stderr, "tandem: %s\n",
-                  tandem::text::Printable(tandem::probe::StatusOf(error).message()));
+                  tandem::text::Printable(tandem::StatusOf(error).message()));
     return kFailure;
   }
 }

@@ -5,13 +5,13 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/time/clock.h"
-#include "common/telemetry/metric_family.h"
+#include "common/metrics/metric_family.h"
 
 namespace tandem::rollout {
 namespace {
 
-using telemetry::CounterFamily;
-using telemetry::GaugeFamily;
+using metrics::CounterFamily;
+using metrics::GaugeFamily;
 
 // Seconds. They reach from a step of a small model to a request that fills a long context.
 const prometheus::Histogram::BucketBoundaries kTokenSeconds = {

@@ -19,18 +19,18 @@
 #include "absl/time/clock.h"
 #include "common/comm/choose_group.h"
 #include "common/comm/device_mesh.h"
+#include "common/host/control_group.h"
+#include "common/metrics/metrics_server.h"
 #include "common/model/device_packed_attention.h"
 #include "common/model/device_processor.h"
 #include "common/model/numerics.h"
 #include "common/model/processor.h"
-#include "common/probe/control_group.h"
 #include "common/rank_setup/mesh_shape.h"
 #include "common/rpc/process.h"
 #include "common/rpc/server.h"
 #include "common/rpc/transport_security.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
-#include "common/telemetry/metrics_server.h"
 #include "services/trainer/service/control_link.h"
 #include "services/trainer/service/follower.h"
 #include "services/trainer/service/leader_server.h"
@@ -50,7 +50,7 @@ int NumThreads(const TrainerProcessOptions& options) {
   if (const int64_t given = options.config.trainer().threads(); given > 0) {
     return static_cast<int>(given);
   }
-  const int cores = probe::UsableCores();
+  const int cores = host::UsableCores();
   return std::max(1, cores / options.environment.local_world_size);
 }
 
@@ -164,7 +164,7 @@ absl::Status CheckExactDevice(const model::ModelSpec& spec, at::Device device) {
 
 absl::Status RunLeader(const TrainerProcessOptions& options, TrainerEngine& engine,
                        RankPublisher& publisher, std::vector<std::unique_ptr<ControlLink>> links,
-                       telemetry::MetricsServer* metrics, rpc::TerminationSignal& termination) {
+                       metrics::MetricsServer* metrics, rpc::TerminationSignal& termination) {
   LeaderServerOptions server_options;
   server_options.config = options.config;
   // Larger in every later process, as long as the clock moves forward; fine enough that two
@@ -253,10 +253,10 @@ absl::Status RunTrainerProcess(const TrainerProcessOptions& options,
   auto cancel = std::make_shared<absl::Notification>();
   termination.OnSignal([cancel] { cancel->Notify(); });
 
-  std::unique_ptr<telemetry::MetricsServer> metrics;
+  std::unique_ptr<metrics::MetricsServer> metrics;
   if (!options.metrics.empty()) {
     ASSIGN_OR_RETURN(metrics,
-                     telemetry::MetricsServer::Start(
+                     metrics::MetricsServer::Start(
                          options.metrics,
                          {.role = "trainer", .version = TANDEM_VERSION, .rank = environment.rank}));
   }

@@ -11,10 +11,10 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "common/probe/host_report.h"
+#include "common/host/file_descriptor.h"
+#include "common/host/host_report.h"
+#include "common/host/process_memory.h"
 #include "common/rpc/server.h"
-#include "common/status/file_descriptor.h"
-#include "common/telemetry/process_memory.h"
 #include "tests/support/certificates.h"
 #include "tests/support/status_matchers.h"
 
@@ -63,7 +63,7 @@ TEST(Reach, AtWhatItEnds) {
 
 TEST(Reach, AProcessThatHangs) {
   // The system takes the connection; nobody ever looks at it.
-  const FileDescriptor listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const host::FileDescriptor listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -104,8 +104,8 @@ TEST(HostReport, SaysWhatThereIs) {
   EXPECT_THAT(host.network_id(), HasSubstr(host.machine_id()));
   EXPECT_GT(host.available_bytes(), 0);
   EXPECT_GT(host.total_bytes(), host.available_bytes());
-  EXPECT_GT(telemetry::ResidentBytes(), 0);
-  EXPECT_LT(telemetry::ResidentBytes(), host.total_bytes());
+  EXPECT_GT(host::ResidentBytes(), 0);
+  EXPECT_LT(host::ResidentBytes(), host.total_bytes());
 }
 
 }  // namespace

@@ -8,9 +8,9 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
+#include "common/host/control_group.h"
 #include "common/io/model_config.h"
 #include "common/model/model_spec.h"
-#include "common/probe/control_group.h"
 #include "common/status/status_macros.h"
 #include "nlohmann/json.hpp"
 #include "tools/tandem/bench/bench.h"
@@ -134,7 +134,7 @@ absl::Status RunGenerate(const GenerateOptions& options) {
   line["step_flops"] = cost.flops;
   if (options.device == "cpu") {
     // The roofline's rates are measured on the CPU cores.
-    const int threads = probe::UsableCores();
+    const int threads = host::UsableCores();
     const MachineRates rates = MeasureMachineRates(static_cast<int64_t>(cost.bytes), threads);
     const double roofline = batch / cost.Seconds(rates);
     line["roofline_tokens_per_second"] = roofline;

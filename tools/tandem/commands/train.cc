@@ -7,9 +7,9 @@
 #include "absl/strings/str_format.h"
 #include "common/config/summary.h"
 #include "common/io/model_folder.h"
+#include "common/metrics/metrics_server.h"
 #include "common/model/model_spec.h"
 #include "common/status/status_macros.h"
-#include "common/telemetry/metrics_server.h"
 #include "common/tokenizer/tokenizer.h"
 #include "tools/tandem/commands/command.h"
 #include "tools/tandem/commands/dry_run.h"
@@ -141,11 +141,11 @@ absl::Status RunTraining(Kind kind, const RunOptions& options, DryRunOptions dry
   driver::Progress progress(command, config.trainer().total_steps());
   ASSIGN_OR_RETURN(RunStart start, PrepareRunFolder(options, config, session, progress));
   if (options.trace) driver::StartRunTrace(config.run_dir());
-  std::unique_ptr<telemetry::MetricsServer> metrics_server;
+  std::unique_ptr<metrics::MetricsServer> metrics_server;
   const auto run_metrics = std::make_shared<driver::RunMetrics>(config.trainer().total_steps());
   if (!options.metrics.empty()) {
-    auto server = telemetry::MetricsServer::Start(options.metrics,
-                                                  {.role = "driver", .version = TANDEM_VERSION});
+    auto server = metrics::MetricsServer::Start(options.metrics,
+                                                {.role = "driver", .version = TANDEM_VERSION});
     if (!server.ok()) return Misuse(server.status());
     metrics_server = *std::move(server);
     metrics_server->Add(run_metrics);

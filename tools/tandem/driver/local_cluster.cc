@@ -15,11 +15,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/config/to_yaml.h"
+#include "common/host/control_group.h"
+#include "common/host/cpu_list.h"
 #include "common/io/atomic_file.h"
 #include "common/net/host_port.h"
 #include "common/net/reserved_port.h"
-#include "common/probe/control_group.h"
-#include "common/probe/cpu_list.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/process.h"
 #include "common/security/secret.h"
@@ -130,7 +130,7 @@ std::vector<int64_t> ReplicaRanks(const config::v1::RunConfig& config,
 // Threads of one rank, if `all_ranks` ranks share this machine.
 int64_t RolloutThreads(const config::v1::RunConfig& config, int64_t all_ranks) {
   if (config.rollout().threads() > 0) return config.rollout().threads();
-  return std::max<int64_t>(1, probe::UsableCores() / std::max<int64_t>(1, all_ranks));
+  return std::max<int64_t>(1, host::UsableCores() / std::max<int64_t>(1, all_ranks));
 }
 
 // With rollout.cpus auto: the CPUs of ranks [begin, begin + ranks) of `all` ranks. Empty if there
@@ -138,7 +138,7 @@ int64_t RolloutThreads(const config::v1::RunConfig& config, int64_t all_ranks) {
 std::string RolloutCpus(const config::v1::RunConfig& config, int64_t begin, int64_t ranks,
                         int64_t all) {
   if (config.rollout().cpus() != "auto") return config.rollout().cpus();
-  return probe::FormatCpuList(probe::ShareOfCpus(probe::AllowedCpus(), begin, begin + ranks, all));
+  return host::FormatCpuList(host::ShareOfCpus(host::AllowedCpus(), begin, begin + ranks, all));
 }
 
 std::string NewGroupSecret() { return absl::BytesToHexString(security::DrawSecret()); }

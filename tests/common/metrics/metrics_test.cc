@@ -9,13 +9,13 @@
 #include <vector>
 
 #include "common/http/host_policy.h"
-#include "common/telemetry/metric_family.h"
-#include "common/telemetry/metrics_server.h"
+#include "common/metrics/metric_family.h"
+#include "common/metrics/metrics_server.h"
 #include "tests/support/http_clients.h"
 #include "tests/support/http_get.h"
 #include "tests/support/status_matchers.h"
 
-namespace tandem::telemetry {
+namespace tandem::metrics {
 namespace {
 
 using ::tandem::testing::HttpAnswer;
@@ -102,7 +102,7 @@ TEST(MetricsServer, AnAllowedNameIsAnswered) {
 
 TEST(MetricsServer, ClientsThatWaitHoldUpNoScrape) {
   ASSERT_OK_AND_ASSIGN(const auto server, MetricsServer::Start("127.0.0.1:0", {}));
-  std::vector<FileDescriptor> waiting;
+  std::vector<host::FileDescriptor> waiting;
   for (int i = 0; i < 200; ++i) {
     waiting.push_back(HttpDial(PortOf(*server), i % 2 == 0 ? "" : "GET /metrics HTTP/1.1\r\nHo"));
   }
@@ -129,4 +129,4 @@ TEST(ProcessMetrics, LeavesOutARankThatIsNone) {
 }
 
 }  // namespace
-}  // namespace tandem::telemetry
+}  // namespace tandem::metrics

@@ -1,10 +1,10 @@
 // Memory that the process uses and that the machine has.
-#ifndef TANDEM_COMMON_TELEMETRY_PROCESS_MEMORY_H_
-#define TANDEM_COMMON_TELEMETRY_PROCESS_MEMORY_H_
+#ifndef TANDEM_COMMON_HOST_PROCESS_MEMORY_H_
+#define TANDEM_COMMON_HOST_PROCESS_MEMORY_H_
 
 #include <cstdint>
 
-namespace tandem::telemetry {
+namespace tandem::host {
 
 // All values are in bytes; 0 if the system does not report them.
 
@@ -18,6 +18,6 @@ int64_t ResidentBytes();
 int64_t AvailableHostBytes();
 int64_t TotalHostBytes();
 
-}  // namespace tandem::telemetry
+}  // namespace tandem::host
 
-#endif  // TANDEM_COMMON_TELEMETRY_PROCESS_MEMORY_H_
+#endif  // TANDEM_COMMON_HOST_PROCESS_MEMORY_H_

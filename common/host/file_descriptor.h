@@ -4,8 +4,8 @@
 //   if (!fd.is_open()) return absl::ErrnoToStatus(errno, path);
 //   ...
 //   return fd.Close(path);   // or let it close with the scope, if errors of close(2) do not matter
-#ifndef TANDEM_COMMON_STATUS_FILE_DESCRIPTOR_H_
-#define TANDEM_COMMON_STATUS_FILE_DESCRIPTOR_H_
+#ifndef TANDEM_COMMON_HOST_FILE_DESCRIPTOR_H_
+#define TANDEM_COMMON_HOST_FILE_DESCRIPTOR_H_
 
 #include <errno.h>
 #include <unistd.h>
@@ -16,7 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
-namespace tandem {
+namespace tandem::host {
 
 // Move-only. One thread at a time.
 class FileDescriptor {
@@ -50,6 +50,6 @@ class FileDescriptor {
   int fd_ = -1;
 };
 
-}  // namespace tandem
+}  // namespace tandem::host
 
-#endif  // TANDEM_COMMON_STATUS_FILE_DESCRIPTOR_H_
+#endif  // TANDEM_COMMON_HOST_FILE_DESCRIPTOR_H_

@@ -1,10 +1,10 @@
 // MetricsServer: serves GET /metrics of a process in Prometheus's text format.
 //
-//   ASSIGN_OR_RETURN(auto metrics, telemetry::MetricsServer::Start("0.0.0.0:9400",
+//   ASSIGN_OR_RETURN(auto metrics, metrics::MetricsServer::Start("0.0.0.0:9400",
 //                                                                  {.role = "rollout"}));
 //   metrics->Add(engine_metrics);  // a std::shared_ptr<prometheus::Collectable>
-#ifndef TANDEM_COMMON_TELEMETRY_METRICS_SERVER_H_
-#define TANDEM_COMMON_TELEMETRY_METRICS_SERVER_H_
+#ifndef TANDEM_COMMON_METRICS_METRICS_SERVER_H_
+#define TANDEM_COMMON_METRICS_METRICS_SERVER_H_
 
 #include <prometheus/collectable.h>
 
@@ -16,9 +16,9 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "common/http/server.h"
-#include "common/telemetry/process_metrics.h"
+#include "common/metrics/process_metrics.h"
 
-namespace tandem::telemetry {
+namespace tandem::metrics {
 
 // Add() is thread-safe. The server's threads call the added collectables and keep them until the
 // server ends.
@@ -45,6 +45,6 @@ class MetricsServer final : private http::Handler {
   std::unique_ptr<http::Server> server_;  // destroyed first
 };
 
-}  // namespace tandem::telemetry
+}  // namespace tandem::metrics
 
-#endif  // TANDEM_COMMON_TELEMETRY_METRICS_SERVER_H_
+#endif  // TANDEM_COMMON_METRICS_METRICS_SERVER_H_

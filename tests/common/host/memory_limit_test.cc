@@ -1,26 +1,15 @@
-#include "common/probe/memory_limit.h"
+#include "common/host/memory_limit.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 
-#include <new>
-#include <stdexcept>
 #include <string>
-#include <system_error>
-#include <thread>
-#include <vector>
 
-#include "absl/status/statusor.h"
-#include "common/probe/exceptions.h"
-#include "tests/support/sanitizer.h"
-#include "tests/support/status_matchers.h"
 #include "tests/support/temp_folder.h"
 
-namespace tandem::probe {
+namespace tandem::host {
 namespace {
 
-using ::tandem::testing::StatusIs;
 using ::tandem::testing::TempFolder;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -80,57 +69,5 @@ TEST_F(MemoryLimitTest, WithoutCountsNothingIsSaid) {
   EXPECT_THAT(DescribeMemoryKill(Count(), Count(), place_), IsEmpty());
 }
 
-TEST(Exceptions, WantOfMemoryIsTheCallersToMend) {
-  for (const absl::Status& status :
-       {StatusOf(std::bad_alloc()),
-        StatusOf(std::runtime_error(
-            "[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory: you "
-            "tried to allocate 8 bytes.\nstack"))}) {
-    EXPECT_THAT(status, StatusIs(absl::StatusCode::kResourceExhausted,
-                                 AllOf(HasSubstr("memory"), HasSubstr("are resident"),
-                                       HasSubstr("rollout.kv_cache_megabytes"))));
-  }
-  EXPECT_THAT(
-      StatusOf(std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again))),
-      StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("thread")));
-}
-
-TEST(Exceptions, OthersKeepTheirFirstLine) {
-  EXPECT_THAT(StatusOf(std::runtime_error("went wrong\n  frame #0")),
-              StatusIs(absl::StatusCode::kInternal, "went wrong"));
-}
-
-TEST(Exceptions, CatchPassesOnWhatIsReturned) {
-  const absl::StatusOr<int> value = Catch([]() -> absl::StatusOr<int> { return 3; });
-  ASSERT_OK(value.status());
-  EXPECT_EQ(*value, 3);
-  EXPECT_THAT(Catch([]() -> absl::StatusOr<int> { throw std::bad_alloc(); }),
-              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("memory")));
-}
-
-TEST(ExceptionsDeathTest, AnExceptionOfAnyThreadEndsTheProcessWithItsCause) {
-  ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
-  EXPECT_EXIT(
-      {
-        NameUncaughtExceptions("tandem-test");
-        std::thread([] { throw std::runtime_error("a peer said so"); }).join();
-      },
-      ::testing::ExitedWithCode(1), "tandem-test ends.*a peer said so");
-}
-
-void RunOutOfAddressSpace() {
-  NameUncaughtExceptions("tandem-test");
-  const rlimit space{rlim_t{8} << 30, rlim_t{8} << 30};
-  setrlimit(RLIMIT_AS, &space);
-  std::thread([] { std::vector<char> much(size_t{1} << 40); }).join();
-}
-
-TEST(ExceptionsDeathTest, WantOfAddressSpaceNamesItsLimit) {
-  if (testing::kSanitizerKeepsMemory) GTEST_SKIP() << "a sanitizer maps more than the limit";
-  ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
-  EXPECT_EXIT(RunOutOfAddressSpace(), ::testing::ExitedWithCode(1),
-              "out of memory.*RLIMIT_AS. allows 8.0 GiB");
-}
-
 }  // namespace
-}  // namespace tandem::probe
+}  // namespace tandem::host

@@ -1,4 +1,4 @@
-#include "common/probe/control_group.h"
+#include "common/host/control_group.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -6,7 +6,7 @@
 #include <sstream>
 #include <thread>
 
-namespace tandem::probe {
+namespace tandem::host {
 namespace {
 
 // Caps `cores` at the quota's whole cores; a `quota` that is no number sets no limit.
@@ -62,4 +62,4 @@ int UsableCores(const ControlGroupPlace& place) {
   return cores;
 }
 
-}  // namespace tandem::probe
+}  // namespace tandem::host

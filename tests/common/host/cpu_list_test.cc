@@ -1,4 +1,4 @@
-#include "common/probe/cpu_list.h"
+#include "common/host/cpu_list.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 
 #include "tests/support/status_matchers.h"
 
-namespace tandem::probe {
+namespace tandem::host {
 namespace {
 
 using ::tandem::testing::StatusIs;
@@ -64,4 +64,4 @@ TEST(CpuList, AThreadIsPinnedAloneAndOnlyWhereItMay) {
 }
 
 }  // namespace
-}  // namespace tandem::probe
+}  // namespace tandem::host

@@ -1,4 +1,4 @@
-#include "common/probe/cpu_list.h"
+#include "common/host/cpu_list.h"
 
 #include <sched.h>
 
@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 
-namespace tandem::probe {
+namespace tandem::host {
 
 absl::StatusOr<std::vector<int>> ParseCpuList(absl::string_view text) {
   std::vector<int> cpus;
@@ -69,4 +69,4 @@ absl::Status PinThisThread(int cpu) {
                                                  ", only on ", FormatCpuList(AllowedCpus())));
 }
 
-}  // namespace tandem::probe
+}  // namespace tandem::host

@@ -1,4 +1,4 @@
-#include "common/telemetry/process_metrics.h"
+#include "common/metrics/process_metrics.h"
 
 #include <sys/resource.h>
 #include <unistd.h>
@@ -12,10 +12,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "common/telemetry/metric_family.h"
+#include "common/metrics/metric_family.h"
 #include "common/telemetry/refusals.h"
 
-namespace tandem::telemetry {
+namespace tandem::metrics {
 namespace {
 
 double Seconds(const timeval& time) {
@@ -99,4 +99,4 @@ std::vector<prometheus::MetricFamily> ProcessMetrics::Collect() const {
   return out;
 }
 
-}  // namespace tandem::telemetry
+}  // namespace tandem::metrics

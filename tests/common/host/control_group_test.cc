@@ -1,4 +1,4 @@
-#include "common/probe/control_group.h"
+#include "common/host/control_group.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 
 #include "tests/support/temp_folder.h"
 
-namespace tandem::probe {
+namespace tandem::host {
 namespace {
 
 using ::tandem::testing::TempFolder;
@@ -89,4 +89,4 @@ TEST_F(ControlGroupTest, WhatIsNoQuotaIsNone) {
 }
 
 }  // namespace
-}  // namespace tandem::probe
+}  // namespace tandem::host

@@ -1,13 +1,13 @@
 // Metrics whose values are computed when they are scraped, in prometheus-cpp's form.
 //
 //   std::vector<prometheus::MetricFamily> Collect() const override {
-//     return {telemetry::GaugeFamily("tandem_policy_version", "Version of the live weights.", 3)};
+//     return {metrics::GaugeFamily("tandem_policy_version", "Version of the live weights.", 3)};
 //   }
 //
 // Names follow Prometheus's rules: prefix tandem_, base units in the plural (_seconds, _bytes),
 // _total for counters.
-#ifndef TANDEM_COMMON_TELEMETRY_METRIC_FAMILY_H_
-#define TANDEM_COMMON_TELEMETRY_METRIC_FAMILY_H_
+#ifndef TANDEM_COMMON_METRICS_METRIC_FAMILY_H_
+#define TANDEM_COMMON_METRICS_METRIC_FAMILY_H_
 
 #include <prometheus/metric_family.h>
 
@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-namespace tandem::telemetry {
+namespace tandem::metrics {
 
 // Makes a family without members.
 inline prometheus::MetricFamily EmptyFamily(std::string name, std::string help,
@@ -57,6 +57,6 @@ inline prometheus::MetricFamily StateFamily(std::string name, std::string help,
   return family;
 }
 
-}  // namespace tandem::telemetry
+}  // namespace tandem::metrics
 
-#endif  // TANDEM_COMMON_TELEMETRY_METRIC_FAMILY_H_
+#endif  // TANDEM_COMMON_METRICS_METRIC_FAMILY_H_

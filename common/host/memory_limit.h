@@ -1,13 +1,13 @@
 // Describes the limits on this process's memory, for whoever reads that it ran out.
-#ifndef TANDEM_COMMON_PROBE_MEMORY_LIMIT_H_
-#define TANDEM_COMMON_PROBE_MEMORY_LIMIT_H_
+#ifndef TANDEM_COMMON_HOST_MEMORY_LIMIT_H_
+#define TANDEM_COMMON_HOST_MEMORY_LIMIT_H_
 
 #include <cstdint>
 #include <string>
 
-#include "common/probe/control_group.h"
+#include "common/host/control_group.h"
 
-namespace tandem::probe {
+namespace tandem::host {
 
 // What to do when memory runs out.
 inline constexpr char kLowerMemory[] =
@@ -33,6 +33,6 @@ MemoryKills CountMemoryKills(const ControlGroupPlace& place = {},
 std::string DescribeMemoryKill(const MemoryKills& before, const MemoryKills& now,
                                const ControlGroupPlace& place = {});
 
-}  // namespace tandem::probe
+}  // namespace tandem::host
 
-#endif  // TANDEM_COMMON_PROBE_MEMORY_LIMIT_H_
+#endif  // TANDEM_COMMON_HOST_MEMORY_LIMIT_H_

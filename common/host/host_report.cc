@@ -1,4 +1,4 @@
-#include "common/probe/host_report.h"
+#include "common/host/host_report.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -11,10 +11,10 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "common/probe/control_group.h"
-#include "common/telemetry/process_memory.h"
+#include "common/host/control_group.h"
+#include "common/host/process_memory.h"
 
-namespace tandem::probe {
+namespace tandem::host {
 namespace {
 
 constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
@@ -81,9 +81,9 @@ diagnostics::v1::HostReport DescribeHost() {
     out.set_network_id(absl::StrCat(out.machine_id(), "/", network.st_ino));
   }
   const Allowance allowance = GroupAllowance();
-  out.set_available_bytes(std::min(telemetry::AvailableHostBytes(), allowance.left));
-  out.set_total_bytes(std::min(telemetry::TotalHostBytes(), allowance.limit));
+  out.set_available_bytes(std::min(host::AvailableHostBytes(), allowance.left));
+  out.set_total_bytes(std::min(host::TotalHostBytes(), allowance.limit));
   return out;
 }
 
-}  // namespace tandem::probe
+}  // namespace tandem::host

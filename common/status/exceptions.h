@@ -1,17 +1,16 @@
 // Turns exceptions of libraries into Status. Our own code throws nothing that a user or peer can
 // cause.
 //
-//   const absl::Status status = probe::Catch([&] { return Run(); });
+//   const absl::Status status = Catch([&] { return Run(); });
 //   reactor->Finish(rpc::ToGrpcStatus(status));
-#ifndef TANDEM_COMMON_PROBE_EXCEPTIONS_H_
-#define TANDEM_COMMON_PROBE_EXCEPTIONS_H_
+#ifndef TANDEM_COMMON_STATUS_EXCEPTIONS_H_
+#define TANDEM_COMMON_STATUS_EXCEPTIONS_H_
 
 #include <exception>
-#include <string>
 
 #include "absl/status/status.h"
 
-namespace tandem::probe {
+namespace tandem {
 
 // RESOURCE_EXHAUSTED if memory or threads ran out, with the limits and what to lower; otherwise
 // INTERNAL with the first line of the exception's text, because LibTorch appends its stack.
@@ -27,10 +26,6 @@ auto Catch(Function function) -> decltype(function()) {
   }
 }
 
-// Makes an uncaught exception, on any thread, end the process with a log line that names the cause
-// and exit code 1, instead of a silent SIGABRT. Call first in main().
-void NameUncaughtExceptions(const std::string& program);
+}  // namespace tandem
 
-}  // namespace tandem::probe
-
-#endif  // TANDEM_COMMON_PROBE_EXCEPTIONS_H_
+#endif  // TANDEM_COMMON_STATUS_EXCEPTIONS_H_

@@ -1,4 +1,4 @@
-#include "common/probe/memory_limit.h"
+#include "common/host/memory_limit.h"
 
 #include <sys/resource.h>
 
@@ -11,9 +11,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "common/telemetry/process_memory.h"
+#include "common/host/process_memory.h"
 
-namespace tandem::probe {
+namespace tandem::host {
 namespace {
 
 std::string Size(int64_t bytes) {
@@ -63,8 +63,7 @@ std::string Describe(const GroupLimit& limit) {
 }  // namespace
 
 std::string DescribeMemoryLimits(const ControlGroupPlace& place) {
-  std::vector<std::string> parts = {
-      absl::StrCat(Size(telemetry::ResidentBytes()), " are resident")};
+  std::vector<std::string> parts = {absl::StrCat(Size(ResidentBytes()), " are resident")};
   rlimit space{};
   if (getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY) {
     parts.push_back(
@@ -73,7 +72,7 @@ std::string DescribeMemoryLimits(const ControlGroupPlace& place) {
   if (const GroupLimit limit = LowestLimit(place); !limit.file.empty()) {
     parts.push_back(Describe(limit));
   }
-  parts.push_back(absl::StrCat("the host has ", Size(telemetry::AvailableHostBytes()), " left"));
+  parts.push_back(absl::StrCat("the host has ", Size(host::AvailableHostBytes()), " left"));
   return absl::StrJoin(parts, "; ");
 }
 
@@ -103,10 +102,10 @@ std::string DescribeMemoryKill(const MemoryKills& before, const MemoryKills& now
   }
   if (now.on_host > before.on_host) {
     return absl::StrCat("the kernel killed a process of this host: out of memory (oom_kill ",
-                        now.on_host, ", the host has ", Size(telemetry::TotalHostBytes()), "); ",
+                        now.on_host, ", the host has ", Size(host::TotalHostBytes()), "); ",
                         kLowerMemory);
   }
   return "";
 }
 
-}  // namespace tandem::probe
+}  // namespace tandem::host

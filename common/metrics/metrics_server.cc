@@ -1,4 +1,4 @@
-#include "common/telemetry/metrics_server.h"
+#include "common/metrics/metrics_server.h"
 
 #include <prometheus/text_serializer.h>
 
@@ -10,7 +10,7 @@
 #include "common/net/host_port.h"
 #include "common/telemetry/log.h"
 
-namespace tandem::telemetry {
+namespace tandem::metrics {
 namespace {
 
 constexpr char kContentType[] = "text/plain; version=0.0.4; charset=utf-8";
@@ -78,4 +78,4 @@ void MetricsServer::Serve(http::Exchange& exchange) {
   exchange.Reply(std::move(response));
 }
 
-}  // namespace tandem::telemetry
+}  // namespace tandem::metrics

@@ -1,6 +1,6 @@
 // This machine's processors, by the system's numbers.
-#ifndef TANDEM_COMMON_PROBE_CPU_LIST_H_
-#define TANDEM_COMMON_PROBE_CPU_LIST_H_
+#ifndef TANDEM_COMMON_HOST_CPU_LIST_H_
+#define TANDEM_COMMON_HOST_CPU_LIST_H_
 
 #include <cstdint>
 #include <string>
@@ -11,7 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 
-namespace tandem::probe {
+namespace tandem::host {
 
 // Parses numbers and ranges, "0-3,8", and keeps their order. INVALID_ARGUMENT names what is no
 // number or is repeated.
@@ -29,6 +29,6 @@ std::vector<int> ShareOfCpus(absl::Span<const int> cpus, int64_t begin, int64_t 
 // allowed CPUs, if the process may not run on it.
 absl::Status PinThisThread(int cpu);
 
-}  // namespace tandem::probe
+}  // namespace tandem::host
 
-#endif  // TANDEM_COMMON_PROBE_CPU_LIST_H_
+#endif  // TANDEM_COMMON_HOST_CPU_LIST_H_

@@ -1,11 +1,11 @@
 // The process's control groups: what a container or a pod may use of its host.
-#ifndef TANDEM_COMMON_PROBE_CONTROL_GROUP_H_
-#define TANDEM_COMMON_PROBE_CONTROL_GROUP_H_
+#ifndef TANDEM_COMMON_HOST_CONTROL_GROUP_H_
+#define TANDEM_COMMON_HOST_CONTROL_GROUP_H_
 
 #include <string>
 #include <vector>
 
-namespace tandem::probe {
+namespace tandem::host {
 
 // Where a process finds its groups; tests use another place.
 struct ControlGroupPlace {
@@ -27,6 +27,6 @@ std::string FirstLine(const std::string& path);
 // rest of each quota period.
 int UsableCores(const ControlGroupPlace& place = {});
 
-}  // namespace tandem::probe
+}  // namespace tandem::host
 
-#endif  // TANDEM_COMMON_PROBE_CONTROL_GROUP_H_
+#endif  // TANDEM_COMMON_HOST_CONTROL_GROUP_H_

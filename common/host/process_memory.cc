@@ -1,9 +1,9 @@
-#include "common/telemetry/process_memory.h"
+#include "common/host/process_memory.h"
 
 #include <fstream>
 #include <string>
 
-namespace tandem::telemetry {
+namespace tandem::host {
 namespace {
 
 // Reads "NAME:      1234 kB" from a file of /proc.
@@ -25,4 +25,4 @@ int64_t ResidentBytes() { return BytesIn("/proc/self/status", "VmRSS:"); }
 int64_t AvailableHostBytes() { return BytesIn("/proc/meminfo", "MemAvailable:"); }
 int64_t TotalHostBytes() { return BytesIn("/proc/meminfo", "MemTotal:"); }
 
-}  // namespace tandem::telemetry
+}  // namespace tandem::host

@@ -1,8 +1,8 @@
 // ProcessMetrics: the system's figures for this process, under the names of Prometheus's own
 // clients: process_resident_memory_bytes, process_cpu_seconds_total, process_open_fds,
 // process_threads, process_start_time_seconds; and tandem_build_info.
-#ifndef TANDEM_COMMON_TELEMETRY_PROCESS_METRICS_H_
-#define TANDEM_COMMON_TELEMETRY_PROCESS_METRICS_H_
+#ifndef TANDEM_COMMON_METRICS_PROCESS_METRICS_H_
+#define TANDEM_COMMON_METRICS_PROCESS_METRICS_H_
 
 #include <prometheus/collectable.h>
 #include <prometheus/metric_family.h>
@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-namespace tandem::telemetry {
+namespace tandem::metrics {
 
 // Thread-safe. Omits values that the system does not report.
 class ProcessMetrics final : public prometheus::Collectable {
@@ -30,6 +30,6 @@ class ProcessMetrics final : public prometheus::Collectable {
   const double start_seconds_;  // since the epoch
 };
 
-}  // namespace tandem::telemetry
+}  // namespace tandem::metrics
 
-#endif  // TANDEM_COMMON_TELEMETRY_PROCESS_METRICS_H_
+#endif  // TANDEM_COMMON_METRICS_PROCESS_METRICS_H_
