@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "services/rollout/openai/token_text.h"
-#include "services/rollout/service/convert.h"
+#include "services/rollout/requests/convert.h"
 
 namespace tandem::rollout::openai {
 namespace {

@@ -23,9 +23,9 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/model/transformer.h"
-#include "services/rollout/engine/arena_pair.h"
 #include "services/rollout/ranks/rank_group.h"
 #include "services/rollout/ranks/step_order.h"
+#include "services/rollout/receive/arena_pair.h"
 #include "services/rollout/receive/weight_store.h"
 #include "services/rollout/runner/model_runner.h"
 

@@ -6,7 +6,7 @@
 #include "common/rpc/policy_version.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
-#include "services/rollout/service/convert.h"
+#include "services/rollout/requests/convert.h"
 
 namespace tandem::rollout {
 namespace {

@@ -23,8 +23,8 @@
 #include "services/rollout/receive/rollout_owner.h"
 #include "services/rollout/receive/weight_receiver.h"
 #include "services/rollout/receive/weight_service.h"
+#include "services/rollout/requests/rollout_metrics.h"
 #include "services/rollout/service/replica_ranks.h"
-#include "services/rollout/service/rollout_metrics.h"
 #include "services/rollout/service/rollout_service.h"
 #include "tandem/config/v1/run_config.pb.h"
 

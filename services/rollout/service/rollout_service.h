@@ -14,8 +14,8 @@
 #include "common/tokenizer/tokenizer.h"
 #include "services/rollout/engine/engine.h"
 #include "services/rollout/receive/rollout_owner.h"
-#include "services/rollout/service/convert.h"
-#include "services/rollout/service/rollout_metrics.h"
+#include "services/rollout/requests/convert.h"
+#include "services/rollout/requests/rollout_metrics.h"
 #include "tandem/rollout/v1/rollout_service.grpc.pb.h"
 
 namespace tandem::rollout {

@@ -1,6 +1,6 @@
 // PendingChunks: tokens waiting for a reader, merged into one chunk per sample.
-#ifndef TANDEM_SERVICES_ROLLOUT_SERVICE_PENDING_CHUNKS_H_
-#define TANDEM_SERVICES_ROLLOUT_SERVICE_PENDING_CHUNKS_H_
+#ifndef TANDEM_SERVICES_ROLLOUT_REQUESTS_PENDING_CHUNKS_H_
+#define TANDEM_SERVICES_ROLLOUT_REQUESTS_PENDING_CHUNKS_H_
 
 #include <cstdint>
 #include <deque>
@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "services/rollout/engine/generation.h"
-#include "services/rollout/service/convert.h"
+#include "services/rollout/requests/convert.h"
 
 namespace tandem::rollout {
 
@@ -43,4 +43,4 @@ class PendingChunks {
 
 }  // namespace tandem::rollout
 
-#endif  // TANDEM_SERVICES_ROLLOUT_SERVICE_PENDING_CHUNKS_H_
+#endif  // TANDEM_SERVICES_ROLLOUT_REQUESTS_PENDING_CHUNKS_H_

@@ -1,4 +1,4 @@
-#include "services/rollout/service/convert.h"
+#include "services/rollout/requests/convert.h"
 
 #include <iterator>
 #include <random>

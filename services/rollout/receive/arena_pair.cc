@@ -1,4 +1,4 @@
-#include "services/rollout/engine/arena_pair.h"
+#include "services/rollout/receive/arena_pair.h"
 
 #include <malloc.h>
 

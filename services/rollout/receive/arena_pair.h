@@ -2,8 +2,8 @@
 // their roles. For a GPU engine both are on the host, where weights are received and verified, and
 // a third on the GPU holds a copy of the live one. A commit overwrites the GPU arena in place, so
 // addresses captured in CUDA graphs stay valid and the GPU holds the model once.
-#ifndef TANDEM_SERVICES_ROLLOUT_ENGINE_ARENA_PAIR_H_
-#define TANDEM_SERVICES_ROLLOUT_ENGINE_ARENA_PAIR_H_
+#ifndef TANDEM_SERVICES_ROLLOUT_RECEIVE_ARENA_PAIR_H_
+#define TANDEM_SERVICES_ROLLOUT_RECEIVE_ARENA_PAIR_H_
 
 #include <array>
 #include <cstdint>
@@ -76,4 +76,4 @@ class ArenaPair {
 
 }  // namespace tandem::rollout
 
-#endif  // TANDEM_SERVICES_ROLLOUT_ENGINE_ARENA_PAIR_H_
+#endif  // TANDEM_SERVICES_ROLLOUT_RECEIVE_ARENA_PAIR_H_

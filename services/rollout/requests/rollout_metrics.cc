@@ -1,4 +1,4 @@
-#include "services/rollout/service/rollout_metrics.h"
+#include "services/rollout/requests/rollout_metrics.h"
 
 #include <string>
 #include <utility>

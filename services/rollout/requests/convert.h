@@ -1,6 +1,6 @@
 // Converts between tandem.rollout.v1 messages and the engine's types.
-#ifndef TANDEM_SERVICES_ROLLOUT_SERVICE_CONVERT_H_
-#define TANDEM_SERVICES_ROLLOUT_SERVICE_CONVERT_H_
+#ifndef TANDEM_SERVICES_ROLLOUT_REQUESTS_CONVERT_H_
+#define TANDEM_SERVICES_ROLLOUT_REQUESTS_CONVERT_H_
 
 #include "absl/status/statusor.h"
 #include "common/tokenizer/tokenizer.h"
@@ -27,4 +27,4 @@ std::string DrawRequestId();
 
 }  // namespace tandem::rollout
 
-#endif  // TANDEM_SERVICES_ROLLOUT_SERVICE_CONVERT_H_
+#endif  // TANDEM_SERVICES_ROLLOUT_REQUESTS_CONVERT_H_

@@ -1,7 +1,7 @@
 // RolloutMetrics: a replica's Prometheus metrics, under vLLM's names with the prefix tandem_, and
 // the version of its weights.
-#ifndef TANDEM_SERVICES_ROLLOUT_SERVICE_ROLLOUT_METRICS_H_
-#define TANDEM_SERVICES_ROLLOUT_SERVICE_ROLLOUT_METRICS_H_
+#ifndef TANDEM_SERVICES_ROLLOUT_REQUESTS_ROLLOUT_METRICS_H_
+#define TANDEM_SERVICES_ROLLOUT_REQUESTS_ROLLOUT_METRICS_H_
 
 #include <prometheus/collectable.h>
 #include <prometheus/counter.h>
@@ -67,4 +67,4 @@ class RolloutMetrics final : public prometheus::Collectable {
 
 }  // namespace tandem::rollout
 
-#endif  // TANDEM_SERVICES_ROLLOUT_SERVICE_ROLLOUT_METRICS_H_
+#endif  // TANDEM_SERVICES_ROLLOUT_REQUESTS_ROLLOUT_METRICS_H_
