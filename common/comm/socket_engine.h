@@ -165,8 +165,7 @@ class SocketEngine {
   const int rank_;
   const int size_;
   const host::FileDescriptor wake_;  // readable once the engine is broken
-  const host::FileDescriptor
-      nudge_;  // readable when the thread has new work; not open without a thread
+  const host::FileDescriptor nudge_;  // readable when the thread has work; not open without one
   bool has_encrypted_links_ = false;
   mutable absl::Mutex mu_;
   std::vector<Line> lines_;  // by link; sockets are constant, mu_ guards all else

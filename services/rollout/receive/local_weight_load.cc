@@ -7,8 +7,8 @@
 #include "common/model/load_parameters.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
-#include "common/weights/digest.h"
 #include "common/weights/manifest.h"
+#include "common/weights/tensor_digests.h"
 
 namespace tandem::rollout {
 namespace {

@@ -18,7 +18,7 @@
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
-#include "common/weights/digest.h"
+#include "common/weights/tensor_digests.h"
 
 namespace tandem::rollout {
 namespace {

@@ -8,9 +8,9 @@
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
 #include "common/weights/broadcast_part.h"
-#include "common/weights/digest.h"
 #include "common/weights/manifest.h"
 #include "common/weights/relay_table.h"
+#include "common/weights/tensor_digests.h"
 #include "services/rollout/receive/live_digests.h"
 #include "services/rollout/receive/update_checks.h"
 

@@ -25,13 +25,13 @@
 #include "common/comm/process_group.h"
 #include "common/weights/delta_codec.h"
 #include "common/weights/device_ops.h"
-#include "common/weights/digest.h"
 #include "common/weights/holdings.h"
 #include "common/weights/manifest.h"
 #include "common/weights/model_layout.h"
 #include "common/weights/phase_times.h"
 #include "common/weights/receive_table.h"
 #include "common/weights/reshard_plan.h"
+#include "common/weights/tensor_digests.h"
 #include "services/trainer/publish/shard_gather_source.h"
 
 namespace tandem::trainer {

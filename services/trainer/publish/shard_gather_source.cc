@@ -140,10 +140,11 @@ absl::Status ShardGatherSource::Pack(int bucket, const Run& run, const at::Tenso
   const weights::Place from{run.unit, run.shard_offset, run.count};
   RETURN_IF_ERROR(PackPieces(shards_, {{piece, from}}, destination));
   Evict(shards_.units[run.unit].master);
-  given_.Note(bucket, run.bucket_offset * element_size_,
-              {static_cast<const std::byte*>(destination.const_data_ptr()), destination.nbytes()});
+  contributions_.Note(
+      bucket, run.bucket_offset * element_size_,
+      {static_cast<const std::byte*>(destination.const_data_ptr()), destination.nbytes()});
   // On the host at once, out of the core's cache; a device is waited for once a bucket.
-  return ops().on_host() ? given_.Digest(ops()) : absl::OkStatus();
+  return ops().on_host() ? contributions_.Digest(ops()) : absl::OkStatus();
 }
 
 void ShardGatherSource::ApplyLimit() {
@@ -180,16 +181,16 @@ absl::Status ShardGatherSource::CheckGathered(const std::vector<weights::TensorD
   for (int rank = 1; rank < shards_.ranks; ++rank) {  // receive from each, even after an error
     ApplyLimit();
     v1::HeldDigests told;
-    absl::Status status = links_[rank].Receive(told, "given digests");
+    absl::Status status = links_[rank].Receive(told, "digests of contributions");
     if (!status.ok() && !absl::IsDataLoss(status)) return status;
-    if (status.ok()) status = given_.Add(told);
+    if (status.ok()) status = contributions_.Add(told);
     if (first.ok() && !status.ok()) {
       first =
           absl::Status(status.code(), absl::StrCat("trainer rank ", rank, ": ", status.message()));
     }
   }
   RETURN_IF_ERROR(first);
-  return given_.Compare(digests);
+  return contributions_.Compare(digests);
 }
 
 absl::Status ShardGatherSource::WaitFor(Slot& slot, int bucket) {
@@ -276,7 +277,7 @@ absl::Status ShardGatherSource::Start(int bucket, at::Tensor buffer, weights::Ph
     next_start_ = next_ask_ = bucket;
   }
   ++next_start_;
-  if (bucket == 0) given_.Reset();
+  if (bucket == 0) contributions_.Reset();
   const int last_to_ask =
       std::min<int>(bucket + kAskAhead, static_cast<int>(plan_.buckets.size()) - 1);
   while (next_ask_ <= last_to_ask) {
@@ -287,7 +288,7 @@ absl::Status ShardGatherSource::Start(int bucket, at::Tensor buffer, weights::Ph
   for (const Run& run : RunsOf(0, bucket)) {
     RETURN_IF_ERROR(Pack(bucket, run, View(buffer, run.bucket_offset, run.count)));
   }
-  RETURN_IF_ERROR(given_.Digest(ops()));
+  RETURN_IF_ERROR(contributions_.Digest(ops()));
   times.Worked("pack", pack_start);
   return absl::OkStatus();
 }
@@ -352,7 +353,7 @@ absl::Status ShardGatherSource::SendBucket(int bucket, at::Tensor staging, Slot&
     ASSIGN_OR_RETURN(auto work, group_->Send(View(staging, 0, used), 0, plan_.BucketName(bucket)));
     slot.works.push_back(std::move(work));
   }
-  return given_.Digest(ops());
+  return contributions_.Digest(ops());
 }
 
 absl::Status ShardGatherSource::Follow() {
@@ -364,11 +365,11 @@ absl::Status ShardGatherSource::Follow() {
     ASSIGN_OR_RETURN(const int64_t word, Hear());
     if (word == kEnd) break;
     if (word == kTellDigests) {
-      RETURN_IF_ERROR(links_[0].Send(given_.Told(), "given digests"));
+      RETURN_IF_ERROR(links_[0].Send(contributions_.ToProto(), "digests of contributions"));
       continue;
     }
     const auto bucket = static_cast<int>(word);
-    if (bucket == 0) given_.Reset();
+    if (bucket == 0) contributions_.Reset();
     if (word < 0 || word >= static_cast<int>(plan_.buckets.size())) {
       return absl::InternalError(absl::StrCat("the leader asks for bucket ", bucket, " of ",
                                               plan_.buckets.size(),

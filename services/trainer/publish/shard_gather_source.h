@@ -34,7 +34,7 @@
 #include "common/weights/device_ops.h"
 #include "services/trainer/fsdp/shard_digests.h"
 #include "services/trainer/fsdp/shard_layout.h"
-#include "services/trainer/publish/given_digests.h"
+#include "services/trainer/publish/contribution_digests.h"
 #include "services/trainer/publish/group_deadline.h"
 #include "services/trainer/publish/group_messages.h"
 
@@ -120,7 +120,7 @@ class ShardGatherSource : public weights::BucketSource {
         shards_(std::move(shards)),
         group_(group),
         control_(control == nullptr ? group : control),
-        given_(plan) {
+        contributions_(plan) {
     for (int peer = 0; peer < shards_.ranks; ++peer) links_.emplace_back(control_, peer);
   }
 
@@ -154,7 +154,7 @@ class ShardGatherSource : public weights::BucketSource {
   std::array<Slot, 2> slots_;          // by the bucket's number
   std::array<Slot, 2> asking_;         // the requests, likewise
   std::optional<GroupDeadline> limit_, control_limit_;
-  GivenDigests given_;
+  ContributionDigests contributions_;
   std::vector<MessageLink> links_;                                   // by rank, for digests
   std::vector<int64_t> told_ = std::vector<int64_t>(shards_.ranks);  // messages, by rank
   int64_t heard_ = 0;

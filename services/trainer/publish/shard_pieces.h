@@ -10,10 +10,10 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "common/weights/digest.h"
 #include "common/weights/holdings.h"
 #include "common/weights/manifest.h"
 #include "common/weights/piece.h"
+#include "common/weights/tensor_digests.h"
 #include "services/trainer/publish/shard_gather_source.h"
 
 namespace tandem::trainer {

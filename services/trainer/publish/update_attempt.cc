@@ -11,8 +11,8 @@
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/trace.h"
-#include "common/weights/digest.h"
-#include "common/weights/replica_digests.h"
+#include "common/weights/compare_digests.h"
+#include "common/weights/tensor_digests.h"
 #include "tandem/common/v1/error.pb.h"
 
 namespace tandem::trainer {

@@ -12,7 +12,7 @@
 #include "common/security/secret.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
-#include "common/weights/digest.h"
+#include "common/weights/tensor_digests.h"
 #include "services/trainer/publish/rank_calls.h"
 #include "services/trainer/publish/stream_feed.h"
 

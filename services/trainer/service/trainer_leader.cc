@@ -14,7 +14,7 @@
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
 #include "common/telemetry/phase_timer.h"
-#include "common/weights/digest.h"
+#include "common/weights/tensor_digests.h"
 #include "services/trainer/algorithm/training_step_options.h"
 #include "services/trainer/service/rank_worker.h"
 #include "tandem/trainer/v1/publish_order.pb.h"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/checkpoint/run_checkpoints.h"
+#include "common/checkpoint/checkpoint_folders.h"
 #include "tandem/driver/v1/driver_state.pb.h"
 #include "tools/tandem/driver/driver_state.h"
 #include "tools/tandem/driver/progress.h"

@@ -7,7 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/checkpoint/run_checkpoints.h"
+#include "common/checkpoint/checkpoint_folders.h"
 #include "common/config/to_yaml.h"
 #include "common/io/atomic_file.h"
 #include "common/io/atomic_folder.h"

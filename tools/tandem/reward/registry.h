@@ -1,5 +1,5 @@
 // The built-in rewards by name (reward.name). Each file says what its reward compares:
-// exact_match.cc, final_answer.cc (gsm8k), prefix_match.cc, regex_reward.cc.
+// exact_match.cc, gsm8k.cc, prefix_match.cc, regex_reward.cc.
 //
 //   ASSIGN_OR_RETURN(reward::RewardFn gsm8k, reward::FindReward("gsm8k"));
 //   ASSIGN_OR_RETURN(double one, gsm8k({.completion = "So 18.", .answer = "9 * 2\n#### 18"}));

@@ -14,7 +14,7 @@
 #include "common/rpc/message_digest.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
-#include "common/weights/digest.h"
+#include "common/weights/tensor_digests.h"
 #include "tests/fakes/fake_rollout.h"
 #include "tests/fakes/faulty_link.h"
 #include "tests/support/status_matchers.h"

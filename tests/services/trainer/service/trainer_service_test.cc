@@ -12,7 +12,7 @@
 #include "common/io/model_folder.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/status_conversion.h"
-#include "common/weights/digest.h"
+#include "common/weights/tensor_digests.h"
 #include "tandem/common/v1/error.pb.h"
 #include "tests/services/trainer/service/one_rank.h"
 #include "tests/services/trainer/service/trainer_test_support.h"

@@ -3,13 +3,13 @@
 //
 // A thread block processes digest blocks of 1024 words; each thread handles the same word positions
 // in every block, so their factors stay in its registers.
-#ifndef TANDEM_COMMON_WEIGHTS_DIGEST_KERNEL_H_
-#define TANDEM_COMMON_WEIGHTS_DIGEST_KERNEL_H_
+#ifndef TANDEM_COMMON_WEIGHTS_ADDITIVE_DIGEST_KERNEL_H_
+#define TANDEM_COMMON_WEIGHTS_ADDITIVE_DIGEST_KERNEL_H_
 
 #include <cstddef>
 #include <cstdint>
 
-#include "common/weights/digest_numbers.h"
+#include "common/weights/additive_digest_constants.h"
 #include "common/weights/host_device.h"
 #include "common/weights/weight_runs.h"
 
@@ -118,4 +118,4 @@ TANDEM_HOST_DEVICE inline void DigestThread(const DigestRun& run, int64_t block,
 
 }  // namespace tandem::weights
 
-#endif  // TANDEM_COMMON_WEIGHTS_DIGEST_KERNEL_H_
+#endif  // TANDEM_COMMON_WEIGHTS_ADDITIVE_DIGEST_KERNEL_H_

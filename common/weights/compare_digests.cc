@@ -1,4 +1,4 @@
-#include "common/weights/replica_digests.h"
+#include "common/weights/compare_digests.h"
 
 #include <map>
 #include <optional>
@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status/status_macros.h"
-#include "common/weights/digest.h"
+#include "common/weights/tensor_digests.h"
 
 namespace tandem::weights {
 namespace {

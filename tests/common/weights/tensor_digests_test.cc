@@ -1,4 +1,4 @@
-#include "common/weights/digest.h"
+#include "common/weights/tensor_digests.h"
 
 #include <gtest/gtest.h>
 

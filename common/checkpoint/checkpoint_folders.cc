@@ -1,4 +1,4 @@
-#include "common/checkpoint/run_checkpoints.h"
+#include "common/checkpoint/checkpoint_folders.h"
 
 #include <algorithm>
 #include <filesystem>

@@ -1,8 +1,8 @@
-// GivenDigests: digests, by tensor, of the bytes a rank contributes to gathered buckets, computed
-// where they are packed. If nothing was damaged in transit, the sum over all ranks equals the
-// digest of the gathered bytes.
-#ifndef TANDEM_SERVICES_TRAINER_PUBLISH_GIVEN_DIGESTS_H_
-#define TANDEM_SERVICES_TRAINER_PUBLISH_GIVEN_DIGESTS_H_
+// ContributionDigests: digests, by tensor, of the bytes that a rank contributes to gathered buckets,
+// computed where they are packed. If nothing was damaged in transit, the sum over all ranks equals
+// the digest of the gathered bytes.
+#ifndef TANDEM_SERVICES_TRAINER_PUBLISH_CONTRIBUTION_DIGESTS_H_
+#define TANDEM_SERVICES_TRAINER_PUBLISH_CONTRIBUTION_DIGESTS_H_
 
 #include <algorithm>
 #include <cstddef>
@@ -15,15 +15,15 @@
 #include "absl/types/span.h"
 #include "common/weights/bucket_plan.h"
 #include "common/weights/device_ops.h"
-#include "common/weights/digest.h"
+#include "common/weights/tensor_digests.h"
 #include "tandem/trainer/v1/publish_order.pb.h"
 
 namespace tandem::trainer {
 
-class GivenDigests {
+class ContributionDigests {
  public:
   // The plan outlives it.
-  explicit GivenDigests(const weights::TransferPlan& plan) : plan_(plan) { Reset(); }
+  explicit ContributionDigests(const weights::TransferPlan& plan) : plan_(plan) { Reset(); }
 
   void Reset() {
     sums_.assign(plan_.manifest.tensors_size(), {});
@@ -54,21 +54,21 @@ class GivenDigests {
     return status;
   }
 
-  v1::HeldDigests Told() const {
+  v1::HeldDigests ToProto() const {
     v1::HeldDigests out;
     for (const weights::DigestSum& sum : sums_) out.mutable_lanes()->Add(sum.lanes, sum.lanes + 2);
     return out;
   }
 
   // Adds another rank's digests. INTERNAL if they belong to another model.
-  absl::Status Add(const v1::HeldDigests& told) {
-    if (told.lanes_size() != 2 * static_cast<int>(sums_.size())) {
+  absl::Status Add(const v1::HeldDigests& other) {
+    if (other.lanes_size() != 2 * static_cast<int>(sums_.size())) {
       return absl::InternalError(
-          absl::StrCat("tells ", told.lanes_size(), " digest words, expected ", 2 * sums_.size()));
+          absl::StrCat("expected ", 2 * sums_.size(), " digest words, found ", other.lanes_size()));
     }
     for (size_t i = 0; i < sums_.size(); ++i) {
       const int lane = 2 * static_cast<int>(i);
-      sums_[i].Add({{told.lanes(lane), told.lanes(lane + 1)}});
+      sums_[i].Add({{other.lanes(lane), other.lanes(lane + 1)}});
     }
     return absl::OkStatus();
   }
@@ -79,7 +79,7 @@ class GivenDigests {
       if (sums_[i].Hex() == gathered[i].digest()) continue;
       return absl::DataLossError(absl::StrCat(
           "phase gather: tensor ", gathered[i].name(), " arrived at the leader with digest ",
-          gathered[i].digest(), ", the trainer's ranks gave ", sums_[i].Hex()));
+          gathered[i].digest(), ", the trainer's ranks sent ", sums_[i].Hex()));
     }
     return absl::OkStatus();
   }
@@ -92,4 +92,4 @@ class GivenDigests {
 
 }  // namespace tandem::trainer
 
-#endif  // TANDEM_SERVICES_TRAINER_PUBLISH_GIVEN_DIGESTS_H_
+#endif  // TANDEM_SERVICES_TRAINER_PUBLISH_CONTRIBUTION_DIGESTS_H_

@@ -1,7 +1,7 @@
 // Compares a replica's tensors with the expected ones, by the digests that its ranks report for
 // their parts.
-#ifndef TANDEM_COMMON_WEIGHTS_REPLICA_DIGESTS_H_
-#define TANDEM_COMMON_WEIGHTS_REPLICA_DIGESTS_H_
+#ifndef TANDEM_COMMON_WEIGHTS_COMPARE_DIGESTS_H_
+#define TANDEM_COMMON_WEIGHTS_COMPARE_DIGESTS_H_
 
 #include <google/protobuf/repeated_ptr_field.h>
 
@@ -40,4 +40,4 @@ absl::StatusOr<std::vector<DigestDifference>> CompareDigests(const DigestList& e
 
 }  // namespace tandem::weights
 
-#endif  // TANDEM_COMMON_WEIGHTS_REPLICA_DIGESTS_H_
+#endif  // TANDEM_COMMON_WEIGHTS_COMPARE_DIGESTS_H_

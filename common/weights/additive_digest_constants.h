@@ -1,6 +1,6 @@
-// Constants of the additive digest (additive_digest.h), shared by all devices.
-#ifndef TANDEM_COMMON_WEIGHTS_DIGEST_NUMBERS_H_
-#define TANDEM_COMMON_WEIGHTS_DIGEST_NUMBERS_H_
+// Constants of the additive digest (additive_digest.h), the same on all devices.
+#ifndef TANDEM_COMMON_WEIGHTS_ADDITIVE_DIGEST_CONSTANTS_H_
+#define TANDEM_COMMON_WEIGHTS_ADDITIVE_DIGEST_CONSTANTS_H_
 
 #include <cstdint>
 
@@ -36,4 +36,4 @@ TANDEM_HOST_DEVICE constexpr uint64_t DigestBlockFactor(uint64_t lane, uint64_t 
 
 }  // namespace tandem::weights
 
-#endif  // TANDEM_COMMON_WEIGHTS_DIGEST_NUMBERS_H_
+#endif  // TANDEM_COMMON_WEIGHTS_ADDITIVE_DIGEST_CONSTANTS_H_

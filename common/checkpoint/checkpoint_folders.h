@@ -1,6 +1,6 @@
 // The checkpoints of a run: folders step-N under run_dir/checkpoints.
-#ifndef TANDEM_COMMON_CHECKPOINT_RUN_CHECKPOINTS_H_
-#define TANDEM_COMMON_CHECKPOINT_RUN_CHECKPOINTS_H_
+#ifndef TANDEM_COMMON_CHECKPOINT_CHECKPOINT_FOLDERS_H_
+#define TANDEM_COMMON_CHECKPOINT_CHECKPOINT_FOLDERS_H_
 
 #include <cstdint>
 #include <string>
@@ -31,4 +31,4 @@ absl::Status RemoveUnfinished(const std::string& folder);
 
 }  // namespace tandem::checkpoint
 
-#endif  // TANDEM_COMMON_CHECKPOINT_RUN_CHECKPOINTS_H_
+#endif  // TANDEM_COMMON_CHECKPOINT_CHECKPOINT_FOLDERS_H_

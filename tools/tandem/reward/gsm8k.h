@@ -1,6 +1,6 @@
 // The final number of a worked answer (GSM8K's format), which the reward gsm8k compares.
-#ifndef TANDEM_TOOLS_TANDEM_REWARD_FINAL_ANSWER_H_
-#define TANDEM_TOOLS_TANDEM_REWARD_FINAL_ANSWER_H_
+#ifndef TANDEM_TOOLS_TANDEM_REWARD_GSM8K_H_
+#define TANDEM_TOOLS_TANDEM_REWARD_GSM8K_H_
 
 #include <optional>
 
@@ -20,4 +20,4 @@ std::optional<Decimal> FinalNumber(absl::string_view text);
 
 }  // namespace tandem::reward
 
-#endif  // TANDEM_TOOLS_TANDEM_REWARD_FINAL_ANSWER_H_
+#endif  // TANDEM_TOOLS_TANDEM_REWARD_GSM8K_H_

@@ -3,8 +3,8 @@
 // A tensor's digest is a sum over its wire bytes (additive_digest.h), so digests of the parts that
 // ranks hold can be combined. A model's digest is xxh3-128 over its tensors' digests in manifest
 // order.
-#ifndef TANDEM_COMMON_WEIGHTS_DIGEST_H_
-#define TANDEM_COMMON_WEIGHTS_DIGEST_H_
+#ifndef TANDEM_COMMON_WEIGHTS_TENSOR_DIGESTS_H_
+#define TANDEM_COMMON_WEIGHTS_TENSOR_DIGESTS_H_
 
 #include <cstddef>
 #include <string>
@@ -49,4 +49,4 @@ std::vector<common::v1::TensorDigest> MakeTensorDigests(const common::v1::Manife
 
 }  // namespace tandem::weights
 
-#endif  // TANDEM_COMMON_WEIGHTS_DIGEST_H_
+#endif  // TANDEM_COMMON_WEIGHTS_TENSOR_DIGESTS_H_

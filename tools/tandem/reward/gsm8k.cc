@@ -1,6 +1,6 @@
 // gsm8k: 1 if the completion's final number equals the answer's, which follows "####" if the answer
 // has one. Compares decimals: 3 = 3.0, 1,000 = 1000, $18 = 18 dollars.
-#include "tools/tandem/reward/final_answer.h"
+#include "tools/tandem/reward/gsm8k.h"
 
 #include <cstddef>
 #include <vector>
@@ -63,7 +63,7 @@ std::optional<Decimal> FinalNumber(absl::string_view text) {
 
 namespace {
 
-absl::StatusOr<double> FinalAnswer(const RewardInput& input) {
+absl::StatusOr<double> Gsm8k(const RewardInput& input) {
   absl::string_view answer = input.answer;
   const size_t mark = answer.rfind(kAnswerMark);
   if (mark != absl::string_view::npos) answer.remove_prefix(mark + kAnswerMark.size());
@@ -82,6 +82,6 @@ absl::StatusOr<double> FinalAnswer(const RewardInput& input) {
 
 const RewardKind kGsm8kReward = {
     .name = "gsm8k",
-    .make = [](const RewardOptions&) -> absl::StatusOr<RewardFn> { return RewardFn(FinalAnswer); }};
+    .make = [](const RewardOptions&) -> absl::StatusOr<RewardFn> { return RewardFn(Gsm8k); }};
 
 }  // namespace tandem::reward

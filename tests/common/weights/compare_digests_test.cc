@@ -1,4 +1,4 @@
-#include "common/weights/replica_digests.h"
+#include "common/weights/compare_digests.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "common/weights/digest.h"
+#include "common/weights/tensor_digests.h"
 #include "tests/support/status_matchers.h"
 
 namespace tandem::weights {

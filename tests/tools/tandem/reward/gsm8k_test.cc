@@ -1,4 +1,4 @@
-#include "tools/tandem/reward/final_answer.h"
+#include "tools/tandem/reward/gsm8k.h"
 
 #include <gtest/gtest.h>
 
