@@ -1,5 +1,4 @@
-// A file with a digest per block, so that a reader of a part verifies just the blocks that it
-// reads.
+// A file with a digest per block: reading a part verifies only the blocks of that part.
 #ifndef TANDEM_COMMON_CHECKPOINT_BLOCK_FILE_H_
 #define TANDEM_COMMON_CHECKPOINT_BLOCK_FILE_H_
 
@@ -20,7 +19,7 @@ namespace tandem::checkpoint {
 
 inline constexpr int64_t kBlockBytes = int64_t{1} << 20;
 
-// What a reader knows of a file before it reads it.
+// The size and digests of a file, which its index stores.
 struct BlockDigests {
   int64_t size_bytes = 0;
   int64_t block_bytes = kBlockBytes;

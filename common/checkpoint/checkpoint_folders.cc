@@ -47,7 +47,7 @@ absl::Status RemoveOldCheckpoints(const std::string& folder, int64_t step, int64
   int64_t kept = 0;
   for (const RunCheckpoint& found : ListCheckpoints(folder)) {
     if (found.step > step || ++kept <= keep_last) continue;
-    if (!kCheckpointFolder.is_one(found.path)) continue;  // somebody else's, or damaged
+    if (!kCheckpointFolder.is_one(found.path)) continue;  // not a checkpoint, or a damaged one
     const fs::path path(found.path);
     const fs::path aside =
         path.parent_path() / absl::StrCat(".", path.filename().string(), ".removed");

@@ -1,4 +1,4 @@
-// The checkpoints of a run: folders step-N under run_dir/checkpoints.
+// The folders of a run's checkpoints, run_dir/checkpoints/step-N: names, lists and removes them.
 #ifndef TANDEM_COMMON_CHECKPOINT_CHECKPOINT_FOLDERS_H_
 #define TANDEM_COMMON_CHECKPOINT_CHECKPOINT_FOLDERS_H_
 

@@ -164,7 +164,7 @@ class SocketEngine {
   const std::string name_;
   const int rank_;
   const int size_;
-  const host::FileDescriptor wake_;  // readable once the engine is broken
+  const host::FileDescriptor wake_;   // readable once the engine is broken
   const host::FileDescriptor nudge_;  // readable when the thread has work; not open without one
   bool has_encrypted_links_ = false;
   mutable absl::Mutex mu_;

@@ -11,7 +11,8 @@ namespace tandem::driver {
 int64_t StalenessQueue::capacity() const {
   if (!error_.ok()) return 0;
   const int64_t begun = num_running() + num_ready();
-  // Batches before the one that trains cancel out on both sides of the rule.
+  // The rule counts every group that began. Groups of batches taken so far are on both sides of it,
+  // so it bounds the groups that run or are ready by the batches that may still begin.
   const int64_t num_batches_ahead = options_.max_staleness + num_opened_ - num_taken_;
   int64_t capacity = num_batches_ahead * options_.batch_size - begun;
   capacity = std::min(capacity, (options_.num_batches - num_taken_) * options_.batch_size - begun);

@@ -71,7 +71,7 @@ absl::StatusOr<double> Gsm8k(const RewardInput& input) {
   if (!expected.has_value()) {
     constexpr size_t kLongest = 80;
     return absl::InvalidArgumentError(
-        absl::StrCat("answer: expected a number, after \"####\" where there is one; found \"",
+        absl::StrCat("answer: expected a number, after \"####\" if it has that mark; found \"",
                      absl::Utf8SafeCHexEscape(answer.substr(0, kLongest)),
                      "\"; fix the row or choose another reward"));
   }

@@ -38,8 +38,8 @@ absl::StatusOr<RewardFn> FindReward(absl::string_view name, const RewardOptions&
     if (kind->name != name) continue;
     if (!options.pattern.empty() && !kind->has_pattern) {
       return absl::InvalidArgumentError(
-          absl::StrCat("reward.pattern: expected none, for the reward ", name,
-                       " has no pattern; regex has one"));
+          absl::StrCat("reward.pattern: expected none: reward ", name,
+                       " uses no pattern; remove the key or set reward.name=regex"));
     }
     return kind->make(options);
   }
