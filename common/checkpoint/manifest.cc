@@ -23,9 +23,8 @@ using nlohmann::json;
 constexpr char kFormat[] = "tandem-checkpoint";
 constexpr int kFormatVersion = 2;
 constexpr int64_t kMaxSideFileBytes = int64_t{16} << 30;
-constexpr int64_t kMaxElements = int64_t{1} << 60;  // as bytes they fit into 63 bits
-constexpr int64_t kMaxCounter =
-    (int64_t{1} << 53) - 1;  // JSON readers hold integers up to here exactly
+constexpr int64_t kMaxElements = int64_t{1} << 60;       // as bytes they fit into 63 bits
+constexpr int64_t kMaxCounter = (int64_t{1} << 53) - 1;  // exact in every JSON reader
 
 // Calls `each` for every object of an array.
 template <typename Each>

@@ -104,8 +104,7 @@ void BlockManager::Take(int32_t id) {
 
 void BlockManager::Release(int32_t id) {
   Block& block = blocks_[id];
-  if (block.references <= 0)
-    std::abort();  // released twice: a bug in the caller, visible only here
+  if (block.references <= 0) std::abort();  // released twice: the caller has a bug
   if (--block.references > 0) return;
   if (!block.published) {
     free_.push_back(id);

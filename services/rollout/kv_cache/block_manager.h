@@ -44,8 +44,8 @@ struct PrefixMatch {
 // A block without references is free. A free published block keeps its contents until it is
 // evicted, least recently used first.
 //
-// Every block can serve any cache group (cache_groups.h). Published blocks are looked up by hash and
-// group. A group with a window needs the blocks that the window covers, the others all blocks.
+// Every block can serve any cache group (cache_groups.h). Published blocks are looked up by hash
+// and group. A group with a window needs the blocks that the window covers, the others all blocks.
 // Owned by the engine thread.
 class BlockManager {
  public:

@@ -53,7 +53,7 @@ const StepPlan& Scheduler::Plan() {
   const bool others_may_come = !waiting_.empty() && NumSlots() < options_.max_num_seqs;
   const int64_t left = budget - plan.num_tokens;
   PlanRunning(/*decodes=*/false, others_may_come ? budget - left / kTokensForOthers : budget, plan);
-  // After a preemption admit nothing: the preempted sequence would take the blocks that others need.
+  // After a preemption admit nothing: the preempted sequence would take blocks that others need.
   if (stats_.num_preemptions == preemptions) Admit(plan);
   return plan;
 }

@@ -62,7 +62,7 @@ absl::StatusOr<std::optional<driver::ResumePoint>> ResumeIfAsked(RunStart& start
   if (start.candidates.empty()) {
     if (!start.resume) return std::nullopt;
     const absl::Status begun =
-        driver::BeginAnew(session.trainer(), session.fleet_or_null(), progress);
+        driver::RestoreInitialState(session.trainer(), session.fleet_or_null(), progress);
     if (!begun.ok()) return session.Explain(begun);
     return std::nullopt;
   }

@@ -24,8 +24,8 @@ struct SessionOptions {
   bool needs_trainer = true;
   bool needs_rollouts = true;
   std::string rollout_model;  // see LocalClusterOptions
-  // Replicas join and leave as trainer.update_policy allows; otherwise those of the start stay.
-  bool is_elastic = false;
+  // Replicas may join and leave (trainer.update_policy=available); otherwise those of the start stay.
+  bool replicas_may_change = false;
   std::string metrics;                 // see LocalClusterOptions
   std::string openai_listen;           // likewise
   std::vector<int64_t> replica_ranks;  // likewise

@@ -151,15 +151,15 @@ absl::Status RunTraining(Kind kind, const RunOptions& options, DryRunOptions dry
     metrics_server->Add(run_metrics);
   }
   RETURN_IF_ERROR(session.Explain(session.Open(
-      config,
-      {.local = options.local,
-       .needs_rollouts = needs_rollouts,
-       .is_elastic = config.trainer().update_policy() == config::v1::UPDATE_POLICY_AVAILABLE,
-       .metrics = metrics_server == nullptr ? "" : options.metrics,
-       .openai_listen = options.openai_listen,
-       .replica_ranks = options.replica_ranks,
-       .trace = options.trace,
-       .note = [&progress](const std::string& text) { progress.Note(text); }})));
+      config, {.local = options.local,
+               .needs_rollouts = needs_rollouts,
+               .replicas_may_change =
+                   config.trainer().update_policy() == config::v1::UPDATE_POLICY_AVAILABLE,
+               .metrics = metrics_server == nullptr ? "" : options.metrics,
+               .openai_listen = options.openai_listen,
+               .replica_ranks = options.replica_ranks,
+               .trace = options.trace,
+               .note = [&progress](const std::string& text) { progress.Note(text); }})));
   RETURN_IF_ERROR(session.Explain(
       session.Drive({.run_id = start.run_id,
                      .run_dir = start.folder.path(),

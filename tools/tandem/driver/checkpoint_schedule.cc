@@ -11,7 +11,7 @@ namespace tandem::driver {
 absl::Status CheckpointSchedule::Save(int64_t step, v1::DriverState state, Metrics& metrics) {
   const absl::Time begin = absl::Now();
   RETURN_IF_ERROR(folder_.CheckModelSpace());
-  RETURN_IF_ERROR(folder_.SyncMetrics());  // a checkpoint never outlives the lines before it
+  RETURN_IF_ERROR(folder_.SyncMetrics());  // a durable checkpoint implies durable lines up to it
   for (const auto& [name, value] : metrics) (*state.mutable_metrics())[name] = value;
   state.set_step(step);
   state.set_run_id(trainer_.run_id());
@@ -21,7 +21,7 @@ absl::Status CheckpointSchedule::Save(int64_t step, v1::DriverState state, Metri
   metrics["timing_s/save_checkpoint"] = absl::ToDoubleSeconds(absl::Now() - begin);
   if (!response.ok()) {
     if (IsLeaseLost(response.status())) return response.status();
-    // The trainer's end is an error; a disk that is full is not.
+    // A trainer that no longer responds is an error; a full disk is not.
     RETURN_IF_ERROR(trainer_.GetModelInfo().status()) << response.status().message();
     NoteFailure(step, response.status().message(), metrics);
   } else if (response->has_earlier()) {
@@ -46,7 +46,7 @@ void CheckpointSchedule::NoteFailure(int64_t step, absl::string_view error, Metr
 }
 
 absl::Status CheckpointSchedule::SaveModel() {
-  RETURN_IF_ERROR(folder_.Begin());  // a run that had no step left to do
+  RETURN_IF_ERROR(folder_.Begin());  // needed if no step was left to do
   RETURN_IF_ERROR(folder_.Check());
   folder_.ReleaseModelSpace();
   ASSIGN_OR_RETURN(
@@ -54,7 +54,7 @@ absl::Status CheckpointSchedule::SaveModel() {
       trainer_.SaveCheckpoint(folder_.model_path(), trainer::v1::CHECKPOINT_FORMAT_HUGGING_FACE));
   Metrics ignored;
   if (response.has_earlier()) Note(response.earlier(), ignored);
-  return folder_.Check();  // the model may have gone with the folder
+  return folder_.Check();  // if the folder is gone, so is the model
 }
 
 }  // namespace tandem::driver

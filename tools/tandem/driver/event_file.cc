@@ -75,7 +75,7 @@ std::string LittleEndian(T value) {
   return out;
 }
 
-// A checksum of data that holds checksums is weak; records hold a rotated one.
+// TFRecord stores the CRC rotated and offset, because the CRC of data that holds CRCs is weak.
 std::string MaskedChecksum(absl::string_view bytes) {
   const uint32_t crc = Crc32c(bytes);
   return LittleEndian(((crc >> 15) | (crc << 17)) + 0xa282ead8u);

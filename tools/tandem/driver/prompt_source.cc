@@ -48,7 +48,7 @@ absl::StatusOr<Prompt> MakePrompt(const json& row, const config::v1::DataConfig&
   const auto found = row.find(config.prompt_key());
   if (found == row.end()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("no key '", config.prompt_key(), "'; data.prompt_key names the prompt"));
+        absl::StrCat("expected the key '", config.prompt_key(), "' (data.prompt_key), found none"));
   }
   if (const auto answer = row.find(config.answer_key()); answer != row.end()) {
     prompt.answer = answer->is_string() ? answer->get<std::string>() : answer->dump();

@@ -30,7 +30,7 @@ absl::Status AddIds(const io::JsonFields& row, const std::string& key, common::v
   return absl::OkStatus();
 }
 
-// A number for the whole completion, or one for each of its tokens.
+// Reads one number for the whole completion, or one per token.
 absl::StatusOr<std::vector<double>> NumberOrList(const io::JsonFields& row, const std::string& key,
                                                  size_t num_tokens) {
   if (!row.json()[key].is_array()) {
@@ -45,8 +45,8 @@ absl::StatusOr<std::vector<double>> NumberOrList(const io::JsonFields& row, cons
   return values;
 }
 
-// Versions of spans [version, begin, end], or of tokens. Recorded samples are trained on whatever
-// sampled them; but a number that is no version is a mistake of the file.
+// Checks versions of spans, [version, begin, end], or of tokens. Recorded samples train whatever
+// version sampled them, but an invalid version shows that the file is wrong.
 absl::Status CheckVersions(const io::JsonFields& row) {
   if (!row.Has("policy_versions")) return absl::OkStatus();
   const json& list = row.json()["policy_versions"];
@@ -54,7 +54,7 @@ absl::Status CheckVersions(const io::JsonFields& row) {
   for (size_t i = 0; i < list.size(); ++i) {
     const json& entry = list[i];
     const json& version = entry.is_array() && !entry.empty() ? entry[0] : entry;
-    // What is negative is not unsigned.
+    // False for negative numbers.
     const bool is_version =
         version.is_number_unsigned() &&
         version.get<uint64_t>() <= static_cast<uint64_t>(rpc::kMaxPolicyVersion);
@@ -134,7 +134,7 @@ absl::StatusOr<Recording> ReadRecording(const std::string& path, int64_t groups_
       group = sample.group_id();
       if (num_groups++ % groups_per_step == 0) steps.emplace_back();
     }
-    // The same name again later in the file is another group.
+    // If the name appears again later in the file, it is another group.
     sample.set_group_id(absl::StrCat(num_groups, "/", group));
     steps.back().push_back(std::move(sample));
     return absl::OkStatus();

@@ -23,8 +23,8 @@ class ReinforcementLoop : public StepLoop {
   absl::StatusOr<RunSummary> Run() {
     if (resumed() && c_.resume->state.ahead().is_continuous() && !is_async()) {
       return absl::FailedPreconditionError(
-          "the checkpoint is of mode async, which trains on prompts out of order; resume with "
-          "trainer.mode=async (trainer.max_staleness=0 is mode sync)");
+          "the checkpoint comes from trainer.mode=async, which trains on prompts out of order; "
+          "resume with trainer.mode=async (trainer.max_staleness=0 behaves like mode sync)");
     }
     Metrics initial;
     RETURN_IF_ERROR(Publish(initial));
@@ -91,7 +91,7 @@ class ReinforcementLoop : public StepLoop {
                                     .policy_version = version_,
                                     .interrupted = c_.interrupted};
     if (resumed() && c_.resume->state.has_ahead()) options.restored = &c_.resume->state.ahead();
-    // In mode async a group begins before it is known which step trains on it.
+    // In mode async a group begins before its training step is known.
     if (!is_async()) options.trace = next_trace_;
     options.on_tokens = [this](int64_t tokens) { c_.progress.AddTokens(tokens); };
     return options;

@@ -36,9 +36,9 @@ struct ResumePoint {
 absl::StatusOr<std::vector<checkpoint::RunCheckpoint>> FindCheckpoints(const ResumeRequest& request,
                                                                        const std::string& run_dir);
 
-// Has the trainer load the first complete checkpoint of `candidates`, reports the damaged ones, and
+// Has the trainer load the first of `candidates` that is not damaged, reports the damaged ones, and
 // truncates the run's folder to it. The policy version continues after the largest that a rollout
-// reports. Errors: DATA_LOSS says what is wrong with each if none is complete; FAILED_PRECONDITION
+// reports. Errors: DATA_LOSS says what is wrong with each if all are damaged; FAILED_PRECONDITION
 // if the checkpoint belongs to another model, algorithm or data, see CheckDriverState().
 absl::StatusOr<ResumePoint> Resume(const std::vector<checkpoint::RunCheckpoint>& candidates,
                                    const RunIdentity& run, TrainerClient& trainer,
@@ -47,7 +47,7 @@ absl::StatusOr<ResumePoint> Resume(const std::vector<checkpoint::RunCheckpoint>&
 // Call if there is no checkpoint to resume from. If the trainer is ahead, because an earlier driver
 // ended before saving the first checkpoint, restores its initial state. Changes nothing if no step
 // was applied.
-absl::Status BeginAnew(TrainerClient& trainer, RolloutFleet* fleet, Progress& progress);
+absl::Status RestoreInitialState(TrainerClient& trainer, RolloutFleet* fleet, Progress& progress);
 
 }  // namespace tandem::driver
 

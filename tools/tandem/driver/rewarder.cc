@@ -45,7 +45,7 @@ class BuiltInRewarder : public Rewarder {
   const reward::RewardFn fn_;
 };
 
-// Completions go in calls of at most kBatch, which stay below the limit of a message.
+// Sends completions in calls of at most kBatch, which stay below the message limit.
 class ServiceRewarder : public Rewarder {
  public:
   static constexpr int kBatch = 256;
@@ -87,10 +87,10 @@ class ServiceRewarder : public Rewarder {
     auto context = rpc::MakeContext(timeout_);
     reward::v1::ComputeRewardsResponse response;
     RETURN_IF_ERROR(rpc::FromGrpcStatus(stub_->ComputeRewards(context.get(), request, &response)))
-        << "reward service at " << endpoint_ << ", asked about " << RowName(*pending.front().prompt)
-        << " and those after it";
+        << "reward service at " << endpoint_ << ", at " << RowName(*pending.front().prompt)
+        << " and following";
     if (response.rewards_size() != static_cast<int>(pending.size())) {
-      return absl::InternalError(absl::StrCat("reward service at ", endpoint_, " answered ",
+      return absl::InternalError(absl::StrCat("reward service at ", endpoint_, " returned ",
                                               response.rewards_size(), " rewards for ",
                                               pending.size(), " completions"));
     }
@@ -137,7 +137,7 @@ absl::StatusOr<std::unique_ptr<Rewarder>> Rewarder::Create(const config::v1::Rew
   if (config.name() == kService) {
     if (config.endpoint().empty()) {
       return absl::InvalidArgumentError(
-          "reward.name is service, and reward.endpoint does not say where it is (HOST:PORT)");
+          "reward.endpoint: expected HOST:PORT, because reward.name is service; found nothing");
     }
     return std::make_unique<ServiceRewarder>(config.endpoint(), absl::Seconds(config.timeout_s()));
   }

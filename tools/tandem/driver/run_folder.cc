@@ -27,7 +27,7 @@ nlohmann::json MetricsLine(int64_t step, const Metrics& metrics) {
   return line;
 }
 
-// A new folder previous-N.
+// Creates the next folder previous-N.
 fs::path MakePrevious(const fs::path& path) {
   int number = 1;
   while (fs::exists(path / absl::StrCat("previous-", number))) ++number;
@@ -49,7 +49,7 @@ absl::Status CannotPrepare(const std::string& path, const fs::filesystem_error& 
 
 absl::StatusOr<RunFolder> RunFolder::Open(const config::v1::RunConfig& config,
                                           const Options& options) {
-  // The trainer's ranks may have other working directories than this process.
+  // The trainer's ranks may run in another working directory.
   const std::string path = fs::absolute(config.run_dir()).string();
   std::error_code error;
   fs::create_directories(path, error);
@@ -70,7 +70,7 @@ absl::StatusOr<RunFolder> RunFolder::Create(const config::v1::RunConfig& config,
   const fs::path path(folder.path_);
   try {
     if (!HasEarlierRun(path)) {
-      // Found out now, not when the model is there to be written.
+      // Check now, not when the model is finished.
       RETURN_IF_ERROR(io::CheckReplaceable(folder.model_path(), &io::kModelFolder));
       RETURN_IF_ERROR(folder.Begin());
     } else if (options.starts_services && fs::exists(path / "logs")) {
@@ -102,7 +102,7 @@ absl::StatusOr<RunFolder> RunFolder::Reopen(const config::v1::RunConfig& config,
   return folder;
 }
 
-absl::Status RunFolder::SetAside() {
+absl::Status RunFolder::MoveEarlierRunAside() {
   const fs::path path(path_);
   if (!HasEarlierRun(path)) return absl::OkStatus();
   // Moves the files that HasEarlierRun() checks last, so that an interrupted move is repeated.
@@ -124,7 +124,7 @@ absl::Status RunFolder::Begin() {
   RETURN_IF_ERROR(Check());
   const fs::path path(path_);
   try {
-    RETURN_IF_ERROR(SetAside());
+    RETURN_IF_ERROR(MoveEarlierRunAside());
     fs::create_directories(path / "rollouts");
     fs::create_directories(path / "logs");
   } catch (const fs::filesystem_error& error) {
@@ -161,7 +161,7 @@ absl::Status RunFolder::CheckModelSpace() const {
   return model_space_.has_value() ? model_space_->Check() : absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<nlohmann::json>> RunFolder::CutBack(const v1::DriverState& state) {
+absl::StatusOr<std::vector<nlohmann::json>> RunFolder::Truncate(const v1::DriverState& state) {
   const int64_t step = state.step();
   const Metrics metrics_of_step(state.metrics().begin(), state.metrics().end());
   if (!has_begun_) {
@@ -170,7 +170,7 @@ absl::StatusOr<std::vector<nlohmann::json>> RunFolder::CutBack(const v1::DriverS
   }
   RETURN_IF_ERROR(Check());
   RETURN_IF_ERROR(io::WriteFileAtomically(path_ + "/config.yaml", config_yaml_));
-  // Metrics last: while there is a later checkpoint, its lines are there too.
+  // Metrics last: as long as a later checkpoint exists, its lines do too.
   try {
     std::vector<fs::path> later;
     for (const fs::directory_entry& entry : fs::directory_iterator(path_ + "/rollouts")) {
@@ -193,7 +193,7 @@ absl::StatusOr<std::vector<nlohmann::json>> RunFolder::CutBack(const v1::DriverS
     return absl::PermissionDeniedError(
         absl::StrCat("run_dir ", path_, " cannot be truncated to step ", step, ": ", error.what()));
   }
-  RETURN_IF_ERROR(CutUpdates(step));
+  RETURN_IF_ERROR(TruncateUpdates(step));
   std::vector<nlohmann::json> kept;
   std::string text;
   bool has_step = false;
@@ -214,7 +214,7 @@ absl::StatusOr<std::vector<nlohmann::json>> RunFolder::CutBack(const v1::DriverS
   }
   RETURN_IF_ERROR(io::WriteFileAtomically(metrics_path(), text));
   ASSIGN_OR_RETURN(metrics_, io::JsonlWriter::Open(metrics_path()));
-  // Later steps would stand twice.
+  // Rewrite the events: the later steps would appear twice.
   std::error_code ignored;
   fs::remove_all(path_ + "/tensorboard", ignored);
   events_.reset();
@@ -228,7 +228,7 @@ absl::StatusOr<std::vector<nlohmann::json>> RunFolder::CutBack(const v1::DriverS
   return kept;
 }
 
-absl::Status RunFolder::CutUpdates(int64_t step) {
+absl::Status RunFolder::TruncateUpdates(int64_t step) {
   if (!fs::exists(updates_path())) return absl::OkStatus();
   std::string text;
   RETURN_IF_ERROR(io::ForEachJsonLine(

@@ -82,7 +82,7 @@ class RunFolder {
   // updates.jsonl and later files of rollouts/, moves later checkpoints into previous-N, adds the
   // step's own line if it was lost, and rewrites config.yaml. Returns the remaining lines of
   // metrics.jsonl. If the run has not begun, only adds the step's line.
-  absl::StatusOr<std::vector<nlohmann::json>> CutBack(const v1::DriverState& state);
+  absl::StatusOr<std::vector<nlohmann::json>> Truncate(const v1::DriverState& state);
 
   // Reserves disk space for the model until ReleaseModelSpace(). RESOURCE_EXHAUSTED if there is too
   // little.
@@ -118,11 +118,11 @@ class RunFolder {
       : path_(std::move(path)), config_yaml_(std::move(config_yaml)), lock_(std::move(lock)) {}
   static absl::StatusOr<RunFolder> Open(const config::v1::RunConfig& config,
                                         const Options& options);
-  absl::Status SetAside();
+  absl::Status MoveEarlierRunAside();
   absl::Status AddUpdate(const nlohmann::json& line);
   absl::Status AddRollouts(int64_t step, const std::string& text);
   absl::Status WriteEvent(int64_t step, const Metrics& metrics);
-  absl::Status CutUpdates(int64_t step);
+  absl::Status TruncateUpdates(int64_t step);
 
   // Writes that wait in memory for Begin().
   struct Kept {

@@ -19,8 +19,8 @@ Segment* AddSegment(Sample& sample, common::v1::SegmentKind kind,
   return segment;
 }
 
-// A prompt with a given completion and the end of sequence. They are tokenised apart, as they are
-// at generation: there the completion begins after the prompt's last token.
+// Builds a prompt with a given completion and the end of sequence. Tokenizes them separately, as in
+// generation, where the completion begins after the prompt's last token.
 absl::StatusOr<Sample> GivenSample(const std::string& sample_id, const std::string& group_id,
                                    const Prompt& prompt, const std::string& text,
                                    const tokenizer::Tokenizer& tokenizer, uint32_t eos_token_id) {

@@ -33,7 +33,7 @@ StepLoop::StepLoop(const LoopContext& context, const char* command)
 
 absl::Status StepLoop::CheckInterrupted() const {
   if (c_.interrupted()) return absl::CancelledError("interrupted");
-  return c_.trainer.LeaseStatus();  // without the lease the loop must stop, generation included
+  return c_.trainer.LeaseStatus();  // without the lease the loop, generation included, must stop
 }
 
 absl::Status StepLoop::Publish(Metrics& metrics) {
@@ -44,7 +44,7 @@ absl::Status StepLoop::Publish(Metrics& metrics) {
   while (true) {
     RETURN_IF_ERROR(CheckInterrupted());
     response = c_.trainer.PublishWeights(*c_.fleet);
-    if (response.ok() || !c_.fleet->is_elastic() ||
+    if (response.ok() || !c_.fleet->replicas_may_change() ||
         !retry.MayTryAgain(response.status(), absl::Now())) {
       break;
     }
@@ -115,7 +115,7 @@ absl::Status StepLoop::RunEvaluation(int64_t step, int64_t version, Metrics& met
   metrics[absl::StrCat("val-core/", c_.config.reward().name(), "/reward/mean@",
                        c_.config.rollout().val_kwargs().n())] = result.mean_reward;
   summary_.evaluations.emplace_back(step, result.mean_reward);
-  // A bar, so that a reader sees the reward climb from line to line.
+  // A bar shows how the reward changes from line to line.
   const int bar = static_cast<int>(std::clamp(result.mean_reward, 0.0, 1.0) * 40);
   c_.progress.Note(absl::StrFormat("step %4d  evaluation %.4f |%-40s| %d prompts", step,
                                    result.mean_reward, std::string(bar, '#'),

@@ -30,8 +30,8 @@ class StepLoop {
 
   absl::Status CheckInterrupted() const;
 
-  // Makes the trainer's weights live on the rollouts. In an elastic fleet that has lost every
-  // replica, waits for new ones.
+  // Makes the trainer's weights live on the rollouts. If replicas may change and none
+  // is left, waits for new ones.
   absl::Status Publish(Metrics& metrics);
   // Call while waiting for replicas: publishes to replicas that lack weights. `version` is the
   // trainer's; while the fleet should serve an older one, new replicas wait, unless no other

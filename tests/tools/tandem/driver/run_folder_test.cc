@@ -138,7 +138,7 @@ TEST(RunFolder, EveryWriteFindsThatTheFolderIsGone) {
   for (const absl::Status& status :
        {folder.Check(), folder.WriteMetrics(2, {}), folder.WriteRollouts(2, {}, 1.0),
         folder.WriteUpdate(2, {}), folder.SyncMetrics(), folder.ReserveModelSpace(1),
-        folder.CutBack({}).status()}) {
+        folder.Truncate({}).status()}) {
     EXPECT_THAT(status, StatusIs(absl::StatusCode::kNotFound, HasSubstr(temp / "run")));
   }
   EXPECT_FALSE(std::filesystem::exists(temp / "run"));
@@ -173,7 +173,7 @@ TEST(RunFolder, IsCutBackToTheStepThatARunGoesOnFrom) {
   }
 
   ASSERT_OK_AND_ASSIGN(RunFolder folder, RunFolder::Reopen(ConfigIn(temp / "run")));
-  ASSERT_OK_AND_ASSIGN(const auto kept, folder.CutBack(StateAfter(2)));
+  ASSERT_OK_AND_ASSIGN(const auto kept, folder.Truncate(StateAfter(2)));
   ASSERT_OK(folder.WriteMetrics(3, {{"actor/loss", 0.25}}));
 
   EXPECT_EQ(kept.size(), 3);
@@ -198,7 +198,7 @@ TEST(RunFolder, AddsTheStepsLineWhereItWasLost) {
   std::ofstream(temp / "run/metrics.jsonl", std::ios::app) << R"({"training/global_st)";
 
   ASSERT_OK_AND_ASSIGN(RunFolder folder, RunFolder::Reopen(ConfigIn(temp / "run")));
-  ASSERT_OK(folder.CutBack(StateAfter(2)));
+  ASSERT_OK(folder.Truncate(StateAfter(2)));
 
   ASSERT_OK_AND_ASSIGN(const auto rows, io::ReadJsonLines(temp / "run/metrics.jsonl"));
   ASSERT_EQ(rows.size(), 2);
