@@ -131,7 +131,7 @@ TEST(Resume, RefusesACheckpointOfAnotherModelOrCommand) {
   EXPECT_THAT(other.err,
               AllOf(HasSubstr("is a checkpoint of another model"), HasSubstr("model.layers.2.")));
   EXPECT_EQ(train.exit_code, 1);
-  EXPECT_THAT(train.err, HasSubstr("is of tandem replay, but this is tandem train"));
+  EXPECT_THAT(train.err, HasSubstr("expected a checkpoint of tandem train, found one of tandem replay"));
   EXPECT_EQ(StepsOf(folder / "run").size(), 8);
 }
 

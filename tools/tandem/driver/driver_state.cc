@@ -137,9 +137,8 @@ absl::Status CheckDriverState(const RunIdentity& run, v1::DriverState& state,
   RETURN_IF_ERROR(CheckInputs(run, state, notes));
   if (state.num_prompts() != run.num_prompts && run.allow_changed.count(kDataInput) == 0) {
     return absl::FailedPreconditionError(absl::StrFormat(
-        "expected %d prompts, as in the checkpoint, but the data has %d: the position in the data "
-        "is "
-        "lost; use the same files and data.max_prompt_length, allow other data "
+        "expected %d prompts, as in the checkpoint, but the data has %d, so the position in the "
+        "data is lost; use the same files and data.max_prompt_length, allow other data "
         "(--allow-changed=data), or start a new run from the exported checkpoint (tandem export)",
         state.num_prompts(), run.num_prompts));
   }

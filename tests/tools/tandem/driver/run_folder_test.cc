@@ -160,7 +160,7 @@ v1::DriverState StateAfter(int64_t step) {
   return state;
 }
 
-TEST(RunFolder, IsCutBackToTheStepThatARunGoesOnFrom) {
+TEST(RunFolder, IsTruncatedToTheStepThatARunResumesFrom) {
   const TempFolder temp;
   {
     ASSERT_OK_AND_ASSIGN(RunFolder folder, RunFolder::Create(ConfigIn(temp / "run")));
