@@ -27,9 +27,9 @@ struct MemoryKills {
 MemoryKills CountMemoryKills(const ControlGroupPlace& place = {},
                              const std::string& vmstat = "/proc/vmstat");
 
-// Explains a child's end by SIGKILL: "the kernel ended a process of this control group for want of
-// memory (oom_kill 2, memory.max 8.0 GiB); lower ...". Empty if `now` counts no more than `before`,
-// which was taken when the child started.
+// Explains to rpc::ChildProcess why a child ended by SIGKILL: "the kernel ended a process of this
+// control group for want of memory (oom_kill 2, memory.max 8.0 GiB); lower ...". Empty if `now`
+// counts no more than `before`, which was taken when the child started.
 std::string DescribeMemoryKill(const MemoryKills& before, const MemoryKills& now,
                                const ControlGroupPlace& place = {});
 

@@ -1,5 +1,6 @@
 // RolloutMetrics: a replica's Prometheus metrics, under vLLM's names with the prefix tandem_, and
-// the version of its weights.
+// the version of its weights. Collect() computes the values when they are scraped: add a metric of
+// the engine there, from EngineInfo.
 #ifndef TANDEM_SERVICES_ROLLOUT_REQUESTS_ROLLOUT_METRICS_H_
 #define TANDEM_SERVICES_ROLLOUT_REQUESTS_ROLLOUT_METRICS_H_
 

@@ -30,7 +30,9 @@ struct StepBatch {
   Metrics metrics;
 };
 
-// What the seed of a group's samples derives from.
+// What the seed of a group's samples derives from, together with the configured seed. GenerationLoop
+// mixes in step and batch, RolloutFleet::Start() the place of the prompt, and the rollout's sampler
+// (services/rollout/sampler/uniform.h) the sample's index and the token's position.
 struct GroupSeed {
   int64_t step = 0;
   int64_t batch = 0;  // of the step: dynamic sampling generates one after another
