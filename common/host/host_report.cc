@@ -81,8 +81,8 @@ diagnostics::v1::HostReport DescribeHost() {
     out.set_network_id(absl::StrCat(out.machine_id(), "/", network.st_ino));
   }
   const Allowance allowance = GroupAllowance();
-  out.set_available_bytes(std::min(host::AvailableHostBytes(), allowance.left));
-  out.set_total_bytes(std::min(host::TotalHostBytes(), allowance.limit));
+  out.set_available_bytes(std::min(AvailableHostBytes(), allowance.left));
+  out.set_total_bytes(std::min(TotalHostBytes(), allowance.limit));
   return out;
 }
 

@@ -72,7 +72,7 @@ std::string DescribeMemoryLimits(const ControlGroupPlace& place) {
   if (const GroupLimit limit = LowestLimit(place); !limit.file.empty()) {
     parts.push_back(Describe(limit));
   }
-  parts.push_back(absl::StrCat("the host has ", Size(host::AvailableHostBytes()), " left"));
+  parts.push_back(absl::StrCat("the host has ", Size(AvailableHostBytes()), " left"));
   return absl::StrJoin(parts, "; ");
 }
 
@@ -102,7 +102,7 @@ std::string DescribeMemoryKill(const MemoryKills& before, const MemoryKills& now
   }
   if (now.on_host > before.on_host) {
     return absl::StrCat("the kernel killed a process of this host: out of memory (oom_kill ",
-                        now.on_host, ", the host has ", Size(host::TotalHostBytes()), "); ",
+                        now.on_host, ", the host has ", Size(TotalHostBytes()), "); ",
                         kLowerMemory);
   }
   return "";

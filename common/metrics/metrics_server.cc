@@ -37,7 +37,7 @@ absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(
   }
   if (!server.ok()) return server.status();
   out->server_ = *std::move(server);
-  LogInfo("serving metrics", {{"address", out->address()}, {"path", "/metrics"}});
+  telemetry::LogInfo("serving metrics", {{"address", out->address()}, {"path", "/metrics"}});
   return out;
 }
 

@@ -60,10 +60,10 @@ std::vector<prometheus::MetricFamily> ProcessMetrics::Collect() const {
       EmptyFamily("tandem_refused_connections_total",
                   "Unauthenticated connections refused at the rendezvous and on data links.",
                   prometheus::MetricType::Counter);
-  for (const auto& [place, name] :
-       {std::pair(RefusedAt::kRendezvous, "rendezvous"), std::pair(RefusedAt::kLinks, "links")}) {
+  for (const auto& [place, name] : {std::pair(telemetry::RefusedAt::kRendezvous, "rendezvous"),
+                                    std::pair(telemetry::RefusedAt::kLinks, "links")}) {
     prometheus::ClientMetric metric;
-    metric.counter.value = static_cast<double>(NumRefusals(place));
+    metric.counter.value = static_cast<double>(telemetry::NumRefusals(place));
     metric.label = {{"at", name}};
     refused.metric.push_back(std::move(metric));
   }

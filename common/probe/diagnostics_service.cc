@@ -82,7 +82,7 @@ CheckReachResponse ReachFromHere(const CheckReachRequest& request, int rank, boo
   CheckReachResponse response;
   diagnostics::v1::ProcessReport& report = *response.add_processes();
   report.set_rank(rank);
-  *report.mutable_host() = DescribeHost();
+  *report.mutable_host() = host::DescribeHost();
   report.mutable_host()->set_has_nccl(has_nccl);
   report.set_resident_bytes(host::ResidentBytes());
   for (auto& reached :

@@ -12,8 +12,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/host/file_descriptor.h"
-#include "common/host/host_report.h"
-#include "common/host/process_memory.h"
 #include "common/rpc/server.h"
 #include "tests/support/certificates.h"
 #include "tests/support/status_matchers.h"
@@ -95,17 +93,6 @@ TEST(Reach, SeveralInTheirOrder) {
   EXPECT_EQ(reports[1].outcome(), diagnostics::v1::REACH_OUTCOME_REFUSED);
   EXPECT_EQ(reports[2].address(), two->address());
   EXPECT_EQ(reports[2].outcome(), diagnostics::v1::REACH_OUTCOME_REACHED);
-}
-
-TEST(HostReport, SaysWhatThereIs) {
-  const auto host = DescribeHost();
-  EXPECT_THAT(host.hostname(), Not(""));
-  EXPECT_THAT(host.machine_id(), Not(""));
-  EXPECT_THAT(host.network_id(), HasSubstr(host.machine_id()));
-  EXPECT_GT(host.available_bytes(), 0);
-  EXPECT_GT(host.total_bytes(), host.available_bytes());
-  EXPECT_GT(host::ResidentBytes(), 0);
-  EXPECT_LT(host::ResidentBytes(), host.total_bytes());
 }
 
 }  // namespace
