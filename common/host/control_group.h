@@ -7,7 +7,7 @@
 
 namespace tandem::host {
 
-// Where a process finds its groups; tests use another place.
+// The paths that describe a process's groups; tests use others.
 struct ControlGroupPlace {
   std::string membership = "/proc/self/cgroup";
   std::string root = "/sys/fs/cgroup";

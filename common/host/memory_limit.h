@@ -9,7 +9,7 @@
 
 namespace tandem::host {
 
-// What to do when memory runs out.
+// The advice that ends every message about lack of memory.
 inline constexpr char kLowerMemory[] =
     "lower rollout.kv_cache_megabytes or trainer.max_tokens_per_micro_batch, or set "
     "trainer.activation_checkpointing or trainer.offload (tandem train --dry-run prints what a "

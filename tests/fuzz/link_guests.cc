@@ -49,7 +49,7 @@ class Run {
       guests_.RefuseOldest();
     } else if (!ends_.empty()) {
       End& end = ends_[which % ends_.size()];
-      if (step == Step::kClose) end.fd = host::FileDescriptor();
+      if (step == Step::kClose) end.fd = FileDescriptor();
       if (step == Step::kSay) Say(end, bytes);
     }
     for (size_t i = 0; i < guests_.size(); ++i) guests_.Hear(i);
@@ -59,7 +59,7 @@ class Run {
 
  private:
   struct End {
-    host::FileDescriptor fd;
+    FileDescriptor fd;
     std::string said;
   };
 
@@ -70,9 +70,9 @@ class Run {
       return;
     }
     End& end = ends_.emplace_back();
-    end.fd = host::FileDescriptor(fds[1]);
+    end.fd = FileDescriptor(fds[1]);
     Say(end, bytes);
-    guests_.Add(host::FileDescriptor(fds[0]), "10.0.0.7:1", now_);
+    guests_.Add(FileDescriptor(fds[0]), "10.0.0.7:1", now_);
   }
 
   static void Say(End& end, const std::string& bytes) {
@@ -95,7 +95,7 @@ class Run {
 
   const std::string secret_ = "a secret of the members";
   const std::string nonce_ = std::string(tandem::security::kSecretBytes, 'n');
-  std::vector<host::FileDescriptor> links_ = std::vector<host::FileDescriptor>(kSize);
+  std::vector<FileDescriptor> links_ = std::vector<FileDescriptor>(kSize);
   LinkGuests guests_{kRank, secret_, nonce_, links_};
   std::vector<End> ends_;
   absl::Time now_ = absl::UnixEpoch();

@@ -31,7 +31,7 @@ struct HostPart {
 
 std::unique_ptr<float[]> CopyOf(const at::Tensor& shard) {
   const at::NoGradGuard no_grad;
-  // Not from LibTorch's allocator: this is no memory that training needs.
+  // Allocated outside LibTorch's allocator: the copy does not count as memory of training.
   std::unique_ptr<float[]> copy(new float[static_cast<size_t>(shard.numel())]);
   at::from_blob(copy.get(), shard.sizes(), at::kFloat).copy_(shard);
   return copy;

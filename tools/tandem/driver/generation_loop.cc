@@ -16,7 +16,7 @@ namespace tandem::driver {
 namespace {
 
 // Threads that judge groups and play turns of environments. They mostly wait, so up to this many
-// slow groups hold up nothing else. With more, calls to a RewardService that judges one completion
+// slow groups delay nothing else. With more, calls to a RewardService that judges one completion
 // at a time would spend their deadline in its queue.
 constexpr int64_t kMaxJudgingThreads = 32;
 
@@ -126,7 +126,7 @@ void GenerationLoop::Loop() {
 int64_t GenerationLoop::Room() const {
   const int64_t capacity = queue_->capacity();
   if (!is_continuous_ || options_.restored == nullptr) return capacity;
-  // The checkpoint's prompts begin whatever the capacity.
+  // The checkpoint's prompts begin even without capacity.
   return std::max(capacity, first_place_ + options_.restored->num_prompts() - next_place_);
 }
 

@@ -125,7 +125,7 @@ class GenerationLoop {
   mutable absl::Mutex mu_;
   std::unique_ptr<GroupQueue> queue_ ABSL_GUARDED_BY(mu_);
   int64_t next_place_ ABSL_GUARDED_BY(mu_);
-  // Of the checkpoint, by place: the groups that may be restored.
+  // Groups of the checkpoint that may be restored, by place.
   std::map<int64_t, const v1::FinishedGroup*> restored_ ABSL_GUARDED_BY(mu_);
   // The complete groups as a checkpoint keeps them, by place: those of open places, and those of
   // the loaded checkpoint whose prompts are still to be drawn.

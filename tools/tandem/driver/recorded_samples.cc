@@ -45,8 +45,8 @@ absl::StatusOr<std::vector<double>> NumberOrList(const io::JsonFields& row, cons
   return values;
 }
 
-// Checks versions of spans, [version, begin, end], or of tokens. Recorded samples train whatever
-// version sampled them, but an invalid version shows that the file is wrong.
+// Checks versions of spans, [version, begin, end], or of tokens. Recorded samples train with any
+// version, but an invalid version shows that the file is wrong.
 absl::Status CheckVersions(const io::JsonFields& row) {
   if (!row.Has("policy_versions")) return absl::OkStatus();
   const json& list = row.json()["policy_versions"];

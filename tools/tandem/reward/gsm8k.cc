@@ -43,7 +43,7 @@ std::optional<absl::string_view> LastBoxed(absl::string_view text) {
       const Brace brace = open.back();
       open.pop_back();
       const absl::string_view content = text.substr(brace.position + 1, i - brace.position - 1);
-      // Of nested boxes the inner one begins last and closes first.
+      // With nested boxes the inner one counts: it begins last and closes first.
       if (brace.is_box && brace.position >= last_position &&
           !absl::StripAsciiWhitespace(content).empty()) {
         last = content;
