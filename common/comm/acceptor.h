@@ -25,7 +25,7 @@ class Acceptor {
   absl::Time paused_until() const { return paused_until_; }
   bool is_paused(absl::Time now) const { return paused_until_ > now; }
 
-  // Calls take(host::FileDescriptor, sockaddr_storage, socklen_t) for each pending connection, at most
+  // Calls take(FileDescriptor, sockaddr_storage, socklen_t) for each pending connection, at most
   // kMaxAtOnce, and make_room() when the process is out of descriptors; make_room() returns false
   // if it could not free one.
   template <typename Take, typename MakeRoom>

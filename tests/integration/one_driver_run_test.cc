@@ -192,9 +192,8 @@ TEST_F(OneDriverRunTest, AResumedRunWaitsForItsPredecessorsLeaseAndSaysSo) {
   const ProgramResult resumed = RunProgram("tandem", resume);
 
   EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
-  EXPECT_THAT(resumed.err,
-              AllOf(HasSubstr("an earlier process of this run"),
-                    HasSubstr(absl::StrCat(killed->pid())), HasSubstr("; waiting")));
+  EXPECT_THAT(resumed.err, AllOf(HasSubstr("an earlier process of this run"),
+                                 HasSubstr(absl::StrCat(killed->pid())), HasSubstr("; waiting")));
   EXPECT_EQ(ReadWhole(Runs() + "/a/run_id"), run_id);
   EXPECT_EQ(Info(trainer).step(), 3);
 }

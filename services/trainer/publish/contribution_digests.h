@@ -1,6 +1,6 @@
-// ContributionDigests: digests, by tensor, of the bytes that a rank contributes to gathered buckets,
-// computed where they are packed. If nothing was damaged in transit, the sum over all ranks equals
-// the digest of the gathered bytes.
+// ContributionDigests: digests, by tensor, of the bytes that a rank contributes to gathered
+// buckets, computed where they are packed. If nothing was damaged in transit, the sum over all
+// ranks equals the digest of the gathered bytes.
 #ifndef TANDEM_SERVICES_TRAINER_PUBLISH_CONTRIBUTION_DIGESTS_H_
 #define TANDEM_SERVICES_TRAINER_PUBLISH_CONTRIBUTION_DIGESTS_H_
 

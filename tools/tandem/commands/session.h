@@ -24,7 +24,7 @@ struct SessionOptions {
   bool needs_trainer = true;
   bool needs_rollouts = true;
   std::string rollout_model;  // see LocalClusterOptions
-  // Replicas may join and leave (trainer.update_policy=available); otherwise those of the start stay.
+  // trainer.update_policy=available: replicas join and leave. Otherwise those of the start stay.
   bool replicas_may_change = false;
   std::string metrics;                 // see LocalClusterOptions
   std::string openai_listen;           // likewise
