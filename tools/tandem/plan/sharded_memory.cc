@@ -54,6 +54,7 @@ ShardedMemory::ShardedMemory(MemoryLedger& ledger, const model::ModelSpec& spec,
              .tensor_ranks = setup.mesh.tp,
              .sequence_ranks = setup.mesh.sequence,
              .kernels = setup.kernels},
+      layers_(spec_, table_, batch_),
       alone_(setup.mesh.dp_shard == 1 && setup.offload == config::v1::OFFLOAD_NONE),
       vocab_(model::PartOf(spec.vocab_size, {setup.mesh.tp - 1, setup.mesh.tp}).size()),
       head_rows_(role == Role::kCritic ? 1 : vocab_),
@@ -183,16 +184,15 @@ absl::Status ShardedMemory::PassOps::EnterBackward(int stage) {
 
 Size ShardedMemory::PassOps::RunStage(int stage, const Size& input, sharding::Saves saves,
                                       Graph& graph) {
-  const CountedBatch& batch = memory_.batch_;
   if (stage == 0) {
+    const CountedBatch& batch = memory_.batch_;
     return memory_.ledger_.Take(MemoryKind::kActivations, batch.Bytes(batch.hidden));
   }
-  graph = std::make_unique<LayerMemory>(memory_.ledger_, memory_.table_, batch,
-                                        memory_.spec_.layers[stage - 1], stage - 1, saves);
+  graph = std::make_unique<LayerReplay>(memory_.ledger_, memory_.layers_.Of(stage - 1, saves));
   return graph->Forward(input);
 }
 
-Size ShardedMemory::PassOps::Backward(int stage, Boundary& boundary, const Size& gradient,
+Size ShardedMemory::PassOps::Backward(int stage, Boundary& boundary, const Size& /*gradient*/,
                                       std::vector<Size>& gradients) {
   if (stage == 0) {
     const CountedBatch& batch = memory_.batch_;
@@ -200,7 +200,7 @@ Size ShardedMemory::PassOps::Backward(int stage, Boundary& boundary, const Size&
                                              memory_.vocab_ * batch.hidden * batch.element_bytes));
     return nullptr;
   }
-  gradients = boundary.graph->Backward(gradient);
+  gradients = boundary.graph->Backward();
   Size input_gradient = std::move(gradients.back());
   gradients.pop_back();
   return input_gradient;

@@ -22,7 +22,7 @@
 #include "common/sharding/training_pass.h"
 #include "tools/tandem/plan/counted_ops.h"
 #include "tools/tandem/plan/counted_pool.h"
-#include "tools/tandem/plan/layer_memory.h"
+#include "tools/tandem/plan/layer_profile.h"
 #include "tools/tandem/plan/memory_ledger.h"
 #include "tools/tandem/plan/rank_memory.h"
 
@@ -55,7 +55,7 @@ class ShardedMemory {
   class PassOps {
    public:
     using Tensor = Size;
-    using Graph = std::unique_ptr<LayerMemory>;  // null for the embedding
+    using Graph = std::unique_ptr<LayerReplay>;  // null for the embedding
     using Boundary = sharding::StageBoundary<PassOps>;
 
     PassOps(ShardedMemory& memory, bool trains) : memory_(memory), trains_(trains) {}
@@ -96,6 +96,8 @@ class ShardedMemory {
     void Release(Buffer buffer) { memory_.pool_.Release(std::move(buffer)); }
     void Seal(int /*unit*/, Buffer& /*full*/) {}
     void Round(const Buffer& /*from*/, Buffer& /*to*/) {}
+    // Shards offloaded from a GPU cannot be written; the buffer for their sums, one for each size
+    // of shard, is not counted.
     bool CanReduceIntoShard(int /*unit*/) const { return true; }
     absl::Status Start(int /*unit*/, Flight& /*flight*/) { return absl::OkStatus(); }
     absl::Status Wait(int /*unit*/) { return absl::OkStatus(); }
@@ -141,6 +143,7 @@ class ShardedMemory {
   const model::ParameterTable table_;
   const sharding::PassStages stages_;
   const CountedBatch batch_;
+  LayerProfiles layers_;
   // The shards are the units, and nothing is gathered. An offloaded shard counts as a gathered
   // unit: it takes memory while it is read.
   const bool alone_;
