@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "common/status/status_macros.h"
 #include "tests/common/comm/local_ranks.h"
 #include "tests/fakes/test_model.h"
 #include "tests/support/status_matchers.h"
