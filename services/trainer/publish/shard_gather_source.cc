@@ -27,7 +27,7 @@ constexpr int kAskAhead = 1;
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ShardGatherSource>> ShardGatherSource::Create(
-    const weights::TransferPlan& plan, ShardedWeights shards, comm::ProcessGroup* group,
+    const weights::TransferPlan& plan, RankShards shards, comm::ProcessGroup* group,
     comm::ProcessGroup* control) {
   if (shards.ranks > 1 &&
       (group == nullptr || group->size() < shards.ranks || group->rank() != shards.rank)) {

@@ -32,36 +32,12 @@
 #include "common/weights/bucket_ends.h"
 #include "common/weights/bucket_plan.h"
 #include "common/weights/device_ops.h"
-#include "services/trainer/fsdp/shard_digests.h"
-#include "services/trainer/fsdp/shard_layout.h"
 #include "services/trainer/publish/contribution_digests.h"
 #include "services/trainer/publish/group_deadline.h"
 #include "services/trainer/publish/group_messages.h"
+#include "services/trainer/publish/rank_shards.h"
 
 namespace tandem::trainer {
-
-// One rank's part of the model: for each unit, in the parameter table's order, the slice [rank *
-// padded_numel / ranks, (rank + 1) * padded_numel / ranks) of the flat buffer. With tensor
-// parallelism or frozen parameters, `layout` says which parts of the tensors each rank holds.
-struct ShardedWeights {
-  struct Unit {
-    // [padded_numel / ranks], on the host or on ops' device. float32; of a frozen unit in compute
-    // type.
-    at::Tensor master;
-    int64_t numel = 0;         // of the unit
-    int64_t padded_numel = 0;  // a multiple of ranks
-    // The master in compute type, or undefined. If that is the wire type, it is sent from here.
-    at::Tensor computed;
-    // Digests of `computed`, if kept; else null.
-    std::shared_ptr<const ShardDigests> digests;
-  };
-  int ranks = 1;
-  int rank = 0;
-  std::vector<Unit> units;
-  std::shared_ptr<const ShardLayout> layout;  // null: the units are the manifest's tensors in order
-  // Operations of the device on which the groups of an update move tensors; buckets are its memory.
-  weights::DeviceOps* ops = &weights::CpuOps();
-};
 
 class ShardGatherSource : public weights::BucketSource {
  public:
@@ -70,7 +46,7 @@ class ShardGatherSource : public weights::BucketSource {
   // serves for that. Reads the masters in place, so they must not change while an update runs.
   // INVALID_ARGUMENT if the units do not match the plan's tensors, or the plan mixes element types.
   static absl::StatusOr<std::unique_ptr<ShardGatherSource>> Create(
-      const weights::TransferPlan& plan, ShardedWeights shards, comm::ProcessGroup* group,
+      const weights::TransferPlan& plan, RankShards shards, comm::ProcessGroup* group,
       comm::ProcessGroup* control = nullptr);
 
   weights::DeviceOps& ops() const { return *shards_.ops; }
@@ -114,8 +90,8 @@ class ShardGatherSource : public weights::BucketSource {
     std::vector<Landing> landings;
   };
 
-  ShardGatherSource(const weights::TransferPlan& plan, ShardedWeights shards,
-                    comm::ProcessGroup* group, comm::ProcessGroup* control)
+  ShardGatherSource(const weights::TransferPlan& plan, RankShards shards, comm::ProcessGroup* group,
+                    comm::ProcessGroup* control)
       : plan_(plan),
         shards_(std::move(shards)),
         group_(group),
@@ -143,7 +119,7 @@ class ShardGatherSource : public weights::BucketSource {
   absl::Status SendBucket(int bucket, at::Tensor staging, Slot& slot);
 
   const weights::TransferPlan& plan_;
-  const ShardedWeights shards_;
+  const RankShards shards_;
   comm::ProcessGroup* const group_;
   comm::ProcessGroup* const control_;
   at::ScalarType wire_type_ = at::kFloat;

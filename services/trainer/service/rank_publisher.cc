@@ -47,18 +47,15 @@ RankPublisher::RankPublisher(TrainerEngine& engine, const config::v1::RunConfig&
       group_secret_(std::move(group_secret)),
       ops_(std::move(ops)) {}
 
-ShardedWeights RankPublisher::Shards() const {
-  ShardedWeights shards;
+RankShards RankPublisher::Shards() const {
+  RankShards shards;
+  shards.units = engine_.policy().shards();
   shards.ops = ops_.get();
   const comm::MeshShape& shape = engine_.mesh().shape();
   shards.ranks = shape.dp_shard * shape.tp;
   shards.rank = engine_.mesh().rank() % shards.ranks;
   if (shape.tp > 1 || engine_.policy().transformer().table().has_frozen()) {
     shards.layout = std::make_shared<ShardLayout>(engine_.policy().transformer(), shape);
-  }
-  for (const UnitShard& shard : engine_.policy().shards()) {
-    shards.units.push_back(
-        {shard.master, shard.numel, shard.padded_numel, shard.computed, shard.digests});
   }
   return shards;
 }

@@ -60,7 +60,7 @@ class RankPublisher {
   absl::StatusOr<v1::PublishWeightsResponse> TakePart(const v1::PublishWeightsRequest& request);
   absl::Status PrepareBroadcast(weights::Manifest manifest);
   absl::Status PrepareReshard(weights::Manifest manifest);
-  ShardedWeights Shards() const;
+  RankShards Shards() const;
   absl::StatusOr<weights::ModelLayout> Layout() const;  // of the trainer's ranks
   RolloutLayouts Rollouts() const;
   int64_t MostBucketBytes() const;

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "common/status/status_macros.h"
 #include "tests/common/comm/local_ranks.h"
 #include "tests/fakes/test_model.h"
 #include "tests/support/status_matchers.h"
@@ -15,13 +16,14 @@ using ::tandem::testing::TestModel;
 using ::testing::Each;
 using ::testing::HasSubstr;
 
-ShardedWeights Shards(const TestModel& model, int rank, int ranks) {
-  ShardedWeights shards;
+RankShards Shards(const TestModel& model, int rank, int ranks) {
+  RankShards shards;
   shards.rank = rank;
   shards.ranks = ranks;
   for (size_t u = 0; u < model.units.size(); ++u) {
-    shards.units.push_back(
-        {model.Shard(u, rank, ranks), model.UnitNumel(u), model.Padded(u, ranks)});
+    shards.units.push_back({.master = model.Shard(u, rank, ranks),
+                            .numel = model.UnitNumel(u),
+                            .padded_numel = model.Padded(u, ranks)});
   }
   return shards;
 }
@@ -107,7 +109,7 @@ TEST(ShardGatherSource, AfterAnEndInTheMiddleTheGroupWorksAndTheNextUpdateIsWhol
 TEST(ShardGatherSource, ShardsThatAreNotThePlansAreRefused) {
   const TestModel model = TestModel::Small();
   ASSERT_OK_AND_ASSIGN(const auto plan, weights::MakeTransferPlan(model.manifest(), 64));
-  ShardedWeights shards = Shards(model, 0, 1);
+  RankShards shards = Shards(model, 0, 1);
   shards.units.pop_back();
   EXPECT_THAT(ShardGatherSource::Create(plan, shards, nullptr),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("the manifest 281")));
