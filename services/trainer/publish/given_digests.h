@@ -22,19 +22,18 @@ namespace tandem::trainer {
 
 class GivenDigests {
  public:
-  // The plan outlives it.
-  explicit GivenDigests(const weights::TransferPlan& plan) : plan_(plan) { Reset(); }
+  explicit GivenDigests(int num_tensors) : sums_(num_tensors) {}
 
   void Reset() {
-    sums_.assign(plan_.manifest.tensors_size(), {});
+    sums_.assign(sums_.size(), {});
     noted_.clear();
   }
 
   // Queues `bytes`, which start at byte `offset` of the bucket, for the next Digest(). They must
   // not change until then.
-  void Note(int bucket, int64_t offset, absl::Span<const std::byte> bytes) {
+  void Note(const weights::Bucket& bucket, int64_t offset, absl::Span<const std::byte> bytes) {
     const int64_t end = offset + static_cast<int64_t>(bytes.size());
-    for (const auto& piece : plan_.buckets[bucket].pieces()) {
+    for (const auto& piece : bucket.pieces()) {
       const int64_t first = std::max(offset, piece.bucket_offset());
       const int64_t last = std::min(end, piece.bucket_offset() + piece.size_bytes());
       if (first >= last) continue;
@@ -52,6 +51,11 @@ class GivenDigests {
     const absl::Status status = ops.Digest(noted_, absl::MakeSpan(sums_));
     noted_.clear();
     return status;
+  }
+
+  // Adds digests of bytes that are not noted, by tensor.
+  void Add(const std::vector<weights::DigestSum>& sums) {
+    for (size_t i = 0; i < sums_.size(); ++i) sums_[i].Add(sums[i]);
   }
 
   v1::HeldDigests Told() const {
@@ -73,10 +77,13 @@ class GivenDigests {
     return absl::OkStatus();
   }
 
-  // DATA_LOSS names the first tensor whose gathered bytes differ.
-  absl::Status Compare(const std::vector<weights::TensorDigest>& gathered) const {
+  const weights::DigestSum& sum(int tensor) const { return sums_[tensor]; }
+
+  // DATA_LOSS names the first of the plan's tensors whose gathered bytes differ.
+  absl::Status Compare(const weights::TransferPlan& plan,
+                       const std::vector<weights::TensorDigest>& gathered) const {
     for (size_t i = 0; i < sums_.size(); ++i) {
-      if (sums_[i].Hex() == gathered[i].digest()) continue;
+      if (!plan.Brings(static_cast<int>(i)) || sums_[i].Hex() == gathered[i].digest()) continue;
       return absl::DataLossError(absl::StrCat(
           "phase gather: tensor ", gathered[i].name(), " arrived at the leader with digest ",
           gathered[i].digest(), ", the trainer's ranks gave ", sums_[i].Hex()));
@@ -85,7 +92,6 @@ class GivenDigests {
   }
 
  private:
-  const weights::TransferPlan& plan_;
   std::vector<weights::DigestSum> sums_;   // by tensor
   std::vector<weights::DigestRun> noted_;  // by slot of these
 };

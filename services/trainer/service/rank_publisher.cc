@@ -93,7 +93,7 @@ absl::Status RankPublisher::PrepareBroadcast(weights::Manifest manifest) {
       source_, ShardGatherSource::Create(plan_, Shards(), &group, separate ? &control_ : nullptr));
   if (mesh.rank() == 0) {
     transport_ = std::make_unique<SendByBroadcast>(
-        plan_, Rollouts(), source_.get(), absl::Seconds(config_.trainer().collective_timeout_s()));
+        Rollouts(), source_.get(), absl::Seconds(config_.trainer().collective_timeout_s()));
   }
   return absl::OkStatus();
 }

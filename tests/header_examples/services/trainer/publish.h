@@ -52,7 +52,8 @@ extern weights::PhaseTimes times;
 namespace tandem::trainer::stream_feed_example {
 extern SendTransport& transport;
 extern StreamFeed::Options options;
-extern std::vector<ReplicaClient*> sources, readers;
+extern std::vector<ReplicaClient*> sources;
+extern std::vector<StreamFeed::Reader> readers;
 extern TensorDigests digests;
 inline constexpr header_examples::AnyFunction Report;
 }  // namespace tandem::trainer::stream_feed_example
