@@ -130,7 +130,6 @@ void WeightReceiver::Remember(Closed closed) {
 
 void WeightReceiver::Close(UpdatePtr update, absl::Status status, Calls& calls) {
   update->state = State::kClosed;
-  update->closed_because = status;
   if (!update->cancel.HasBeenNotified()) update->cancel.Notify();
   Closed closed;
   closed.update_id = update->request.update_id();
