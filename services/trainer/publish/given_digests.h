@@ -16,6 +16,7 @@
 #include "common/weights/bucket_plan.h"
 #include "common/weights/device_ops.h"
 #include "common/weights/digest.h"
+#include "services/trainer/publish/digest_lanes.h"
 #include "tandem/trainer/v1/publish_order.pb.h"
 
 namespace tandem::trainer {
@@ -60,21 +61,13 @@ class GivenDigests {
 
   v1::HeldDigests Told() const {
     v1::HeldDigests out;
-    for (const weights::DigestSum& sum : sums_) out.mutable_lanes()->Add(sum.lanes, sum.lanes + 2);
+    AppendLanes(sums_, *out.mutable_lanes());
     return out;
   }
 
   // Adds another rank's digests. INTERNAL if they belong to another model.
   absl::Status Add(const v1::HeldDigests& told) {
-    if (told.lanes_size() != 2 * static_cast<int>(sums_.size())) {
-      return absl::InternalError(
-          absl::StrCat("tells ", told.lanes_size(), " digest words, expected ", 2 * sums_.size()));
-    }
-    for (size_t i = 0; i < sums_.size(); ++i) {
-      const int lane = 2 * static_cast<int>(i);
-      sums_[i].Add({{told.lanes(lane), told.lanes(lane + 1)}});
-    }
-    return absl::OkStatus();
+    return AddLanes(told.lanes(), absl::MakeSpan(sums_));
   }
 
   const weights::DigestSum& sum(int tensor) const { return sums_[tensor]; }

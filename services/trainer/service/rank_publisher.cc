@@ -12,6 +12,7 @@
 #include "common/weights/manifest.h"
 #include "common/weights/model_layout.h"
 #include "services/trainer/fsdp/shard_layout.h"
+#include "services/trainer/publish/digest_lanes.h"
 #include "services/trainer/publish/send_by_broadcast.h"
 #include "services/trainer/publish/send_by_reshard.h"
 #include "services/trainer/publish/shard_pieces.h"
@@ -130,7 +131,7 @@ absl::StatusOr<v1::HeldDigests> RankPublisher::DigestHeld() {
                    DigestShards(manifest_, Shards(),
                                 weights::CountedHoldings(layout, mesh.shape(), mesh.rank())));
   v1::HeldDigests out;
-  for (const weights::DigestSum& sum : sums) out.mutable_lanes()->Add(sum.lanes, sum.lanes + 2);
+  AppendLanes(sums, *out.mutable_lanes());
   return out;
 }
 

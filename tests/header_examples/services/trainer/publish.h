@@ -8,6 +8,12 @@
 
 #include "services/trainer/publish/reshard_follower.h"
 #include "tandem/rollout/v1/weight_service.grpc.pb.h"
+#include "tandem/trainer/v1/publish_order.pb.h"
+
+namespace tandem::trainer::digest_lanes_example {
+extern std::vector<weights::DigestSum> sums;
+extern v1::HeldDigests message;
+}  // namespace tandem::trainer::digest_lanes_example
 
 namespace tandem::trainer::group_deadline_example {
 extern comm::ProcessGroup& world;
