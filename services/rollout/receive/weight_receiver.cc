@@ -351,7 +351,6 @@ void WeightReceiver::RunCommit(const UpdatePtr& update) {
     }
   }
   if (response.ok()) {
-    telemetry::SetLogPolicyVersion(version);
     telemetry::LogInfo("weights committed", {{"pause_seconds", response->pause_seconds()},
                                              {"bytes", update->plan->total_bytes}});
   } else {
