@@ -18,7 +18,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/types/span.h"
 #include "common/comm/device_mesh.h"
 #include "common/model/parameter_table.h"
 #include "services/trainer/fsdp/buffer_pool.h"
@@ -48,9 +47,8 @@ class GradientReducer {
   // for frozen units, whose parameters must not be given to Add().
   GradientReducer(const Options& options, std::vector<at::Tensor> shards);
 
-  // Adds gradients of parameters (indices into the table). An undefined gradient counts as zero; an
-  // empty span means that all do.
-  absl::Status Add(absl::Span<const int> parameters, absl::Span<const at::Tensor> gradients);
+  // Adds the gradient of a parameter (an index into the table). An undefined one counts as zero.
+  absl::Status Add(int index, const at::Tensor& gradient);
   // Call after the unit's last gradients in the micro-batch: starts the sum over ranks. Parameters
   // without a gradient count as zero.
   absl::Status Complete(int unit);

@@ -431,8 +431,7 @@ absl::Status ShardedTransformer::AddGradients(int stage, absl::Span<const at::Te
       RETURN_IF_ERROR(complete_open_unit());
       open_unit = parameter.unit;
     }
-    const absl::Span<const at::Tensor> given = gradients.empty() ? gradients : gradients.subspan(i);
-    RETURN_IF_ERROR(reducer_->Add({&parameters[i], 1}, given));
+    RETURN_IF_ERROR(reducer_->Add(parameters[i], gradients.empty() ? at::Tensor() : gradients[i]));
   }
   return complete_open_unit();
 }
