@@ -99,8 +99,8 @@ class FakeTrainer {
                                                             out->groups_[rank].get()));
       }
       out->transport_ = std::make_unique<trainer::SendByBroadcast>(
-          out->plan, [model](int num_ranks) { return model.Layout(num_ranks); },
-          out->sources_[0].get(), absl::Seconds(60));
+          [model](int num_ranks) { return model.Layout(num_ranks); }, out->sources_[0].get(),
+          absl::Seconds(60));
     } else {
       RETURN_IF_ERROR(out->MakeReshard(model));
     }

@@ -220,7 +220,7 @@ class TrainerActor : public Actor, public trainer::v1::TrainerService::Service {
       ASSIGN_OR_RETURN(plan_, weights::MakeTransferPlan(model.manifest(), kActorBucketBytes));
       ASSIGN_OR_RETURN(source_, trainer::ShardGatherSource::Create(plan_, shards_, world_.get()));
       sender_ = std::make_unique<trainer::SendByBroadcast>(
-          plan_, [model](int num_ranks) { return model.Layout(num_ranks); }, source_.get(),
+          [model](int num_ranks) { return model.Layout(num_ranks); }, source_.get(),
           kCollectiveTimeout);
       return absl::OkStatus();
     }

@@ -45,11 +45,6 @@ class RankFollower {
   // once Run() has ended.
   absl::StatusOr<CommitResult> Commit(int64_t version, absl::Time deadline);
 
-  // Sets a callback for after each swap.
-  void OnCommit(std::function<void(int64_t policy_version)> on_commit) {
-    on_commit_ = std::move(on_commit);
-  }
-
   // Sets a callback for when rank 0 reloads the folder's weights: this rank must stage them too, on
   // another thread, and Commit() them.
   void OnReload(std::function<void(int64_t policy_version)> on_reload) {
@@ -79,7 +74,6 @@ class RankFollower {
   ArenaPair weights_;
   std::unique_ptr<ModelRunner> runner_;
   StepMirror mirror_;
-  std::function<void(int64_t)> on_commit_;
   std::function<void(int64_t)> on_reload_;
 
   absl::Mutex mu_;

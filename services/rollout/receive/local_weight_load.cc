@@ -73,7 +73,6 @@ absl::Status Load(const io::ModelFolder& folder, const model::ParameterTable& ta
     store.DropStaged();
     return status;
   }
-  telemetry::SetLogPolicyVersion(policy_version);
   telemetry::LogInfo("weights loaded", {{"folder", folder.path()}, {"bytes", folder.size_bytes()}});
   return absl::OkStatus();
 }

@@ -130,7 +130,6 @@ void WeightReceiver::Remember(Closed closed) {
 
 void WeightReceiver::Close(UpdatePtr update, absl::Status status, Calls& calls) {
   update->state = State::kClosed;
-  update->closed_because = status;
   if (!update->cancel.HasBeenNotified()) update->cancel.Notify();
   Closed closed;
   closed.update_id = update->request.update_id();
@@ -352,7 +351,6 @@ void WeightReceiver::RunCommit(const UpdatePtr& update) {
     }
   }
   if (response.ok()) {
-    telemetry::SetLogPolicyVersion(version);
     telemetry::LogInfo("weights committed", {{"pause_seconds", response->pause_seconds()},
                                              {"bytes", update->plan->total_bytes}});
   } else {

@@ -1,10 +1,8 @@
 #include "services/rollout/requests/convert.h"
 
 #include <iterator>
-#include <random>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "common/rpc/enum_check.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
@@ -141,13 +139,6 @@ void Merge(SampleChunk next, SampleChunk& chunk) {
     }
   }
   chunk.finish_reason = next.finish_reason;
-}
-
-std::string DrawRequestId() {
-  std::random_device device;
-  const uint32_t a = device(), b = device(), c = device(), d = device();
-  return absl::StrFormat("%08x-%04x-4%03x-%04x-%04x%08x", a, b >> 16, b & 0xfff,
-                         0x8000 | ((c >> 16) & 0x3fff), c & 0xffff, d);
 }
 
 }  // namespace tandem::rollout

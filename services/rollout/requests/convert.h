@@ -22,9 +22,6 @@ v1::GenerateResponse ToProto(SampleChunk chunk, const std::string& request_id,
 // Appends the tokens, text and end of `next`, a later chunk of the same sample, to `chunk`.
 void Merge(SampleChunk next, SampleChunk& chunk);
 
-// A random UUID.
-std::string DrawRequestId();
-
 }  // namespace tandem::rollout
 
 #endif  // TANDEM_SERVICES_ROLLOUT_REQUESTS_CONVERT_H_

@@ -53,25 +53,22 @@ absl::StatusOr<at::Tensor> GradientReducer::LayingBuffer(int unit) {
   return reduction_->buffer(unit);
 }
 
-absl::Status GradientReducer::Add(absl::Span<const int> parameters,
-                                  absl::Span<const at::Tensor> gradients) {
+absl::Status GradientReducer::Add(int index, const at::Tensor& gradient) {
   const at::NoGradGuard no_grad;
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    const model::Parameter& parameter = options_.table->parameter(parameters[i]);
-    ASSIGN_OR_RETURN(const at::Tensor flat, LayingBuffer(parameter.unit));
-    if (i >= gradients.size() || !gradients[i].defined()) continue;
-    const PhaseClock::Scope scope(*options_.clock, Phase::kBackward);
-    const at::Tensor slot = flat.narrow(0, parameter.offset, parameter.numel).view(parameter.shape);
-    std::vector<bool>& written = units_[parameter.unit].written;
-    const int index = index_in_unit_[parameters[i]];
-    // The first gradient is copied, so that the buffer need not be cleared before.
-    if (written[index]) {
-      slot.add_(gradients[i].to(slot.device()));
-    } else {
-      slot.copy_(gradients[i]);
-    }
-    written[index] = true;
+  const model::Parameter& parameter = options_.table->parameter(index);
+  ASSIGN_OR_RETURN(const at::Tensor flat, LayingBuffer(parameter.unit));
+  if (!gradient.defined()) return absl::OkStatus();
+  const PhaseClock::Scope scope(*options_.clock, Phase::kBackward);
+  const at::Tensor slot = flat.narrow(0, parameter.offset, parameter.numel).view(parameter.shape);
+  std::vector<bool>& written = units_[parameter.unit].written;
+  const int in_unit = index_in_unit_[index];
+  // The first gradient is copied, so that the buffer need not be cleared before.
+  if (written[in_unit]) {
+    slot.add_(gradient.to(slot.device()));
+  } else {
+    slot.copy_(gradient);
   }
+  written[in_unit] = true;
   return absl::OkStatus();
 }
 

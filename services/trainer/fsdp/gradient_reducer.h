@@ -19,7 +19,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/types/span.h"
 #include "common/comm/device_mesh.h"
 #include "common/model/parameter_table.h"
 #include "common/sharding/gradient_reduction.h"
@@ -53,9 +52,8 @@ class GradientReducer {
   GradientReducer(const GradientReducer&) = delete;
   GradientReducer& operator=(const GradientReducer&) = delete;
 
-  // Adds gradients of parameters (indices into the table). An undefined gradient counts as zero; an
-  // empty span means that all do.
-  absl::Status Add(absl::Span<const int> parameters, absl::Span<const at::Tensor> gradients);
+  // Adds the gradient of a parameter (an index into the table). An undefined one counts as zero.
+  absl::Status Add(int index, const at::Tensor& gradient);
   // Call after the unit's last gradients in the micro-batch: starts the sum over ranks. Parameters
   // without a gradient count as zero.
   absl::Status Complete(int unit);

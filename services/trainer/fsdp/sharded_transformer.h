@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "common/model/packed_attention.h"
 #include "common/model/recomputation.h"
 #include "common/model/rotary.h"

@@ -16,25 +16,25 @@
 #include "common/weights/bucket_plan.h"
 #include "common/weights/device_ops.h"
 #include "common/weights/tensor_digests.h"
+#include "services/trainer/publish/digest_lanes.h"
 #include "tandem/trainer/v1/publish_order.pb.h"
 
 namespace tandem::trainer {
 
 class ContributionDigests {
  public:
-  // The plan outlives it.
-  explicit ContributionDigests(const weights::TransferPlan& plan) : plan_(plan) { Reset(); }
+  explicit ContributionDigests(int num_tensors) : sums_(num_tensors) {}
 
   void Reset() {
-    sums_.assign(plan_.manifest.tensors_size(), {});
+    sums_.assign(sums_.size(), {});
     noted_.clear();
   }
 
   // Queues `bytes`, which start at byte `offset` of the bucket, for the next Digest(). They must
   // not change until then.
-  void Note(int bucket, int64_t offset, absl::Span<const std::byte> bytes) {
+  void Note(const weights::Bucket& bucket, int64_t offset, absl::Span<const std::byte> bytes) {
     const int64_t end = offset + static_cast<int64_t>(bytes.size());
-    for (const auto& piece : plan_.buckets[bucket].pieces()) {
+    for (const auto& piece : bucket.pieces()) {
       const int64_t first = std::max(offset, piece.bucket_offset());
       const int64_t last = std::min(end, piece.bucket_offset() + piece.size_bytes());
       if (first >= last) continue;
@@ -54,29 +54,29 @@ class ContributionDigests {
     return status;
   }
 
+  // Adds digests of bytes that are not noted, by tensor.
+  void Add(const std::vector<weights::DigestSum>& sums) {
+    for (size_t i = 0; i < sums_.size(); ++i) sums_[i].Add(sums[i]);
+  }
+
   v1::HeldDigests ToProto() const {
     v1::HeldDigests out;
-    for (const weights::DigestSum& sum : sums_) out.mutable_lanes()->Add(sum.lanes, sum.lanes + 2);
+    AppendLanes(sums_, *out.mutable_lanes());
     return out;
   }
 
   // Adds another rank's digests. INTERNAL if they belong to another model.
   absl::Status Add(const v1::HeldDigests& other) {
-    if (other.lanes_size() != 2 * static_cast<int>(sums_.size())) {
-      return absl::InternalError(
-          absl::StrCat("expected ", 2 * sums_.size(), " digest words, found ", other.lanes_size()));
-    }
-    for (size_t i = 0; i < sums_.size(); ++i) {
-      const int lane = 2 * static_cast<int>(i);
-      sums_[i].Add({{other.lanes(lane), other.lanes(lane + 1)}});
-    }
-    return absl::OkStatus();
+    return AddLanes(other.lanes(), absl::MakeSpan(sums_));
   }
 
-  // DATA_LOSS names the first tensor whose gathered bytes differ.
-  absl::Status Compare(const std::vector<weights::TensorDigest>& gathered) const {
+  const weights::DigestSum& sum(int tensor) const { return sums_[tensor]; }
+
+  // DATA_LOSS names the first of the plan's tensors whose gathered bytes differ.
+  absl::Status Compare(const weights::TransferPlan& plan,
+                       const std::vector<weights::TensorDigest>& gathered) const {
     for (size_t i = 0; i < sums_.size(); ++i) {
-      if (sums_[i].Hex() == gathered[i].digest()) continue;
+      if (!plan.Brings(static_cast<int>(i)) || sums_[i].Hex() == gathered[i].digest()) continue;
       return absl::DataLossError(absl::StrCat(
           "phase gather: tensor ", gathered[i].name(), " arrived at the leader with digest ",
           gathered[i].digest(), ", the trainer's ranks sent ", sums_[i].Hex()));
@@ -85,7 +85,6 @@ class ContributionDigests {
   }
 
  private:
-  const weights::TransferPlan& plan_;
   std::vector<weights::DigestSum> sums_;   // by tensor
   std::vector<weights::DigestRun> noted_;  // by slot of these
 };

@@ -9,6 +9,10 @@
 // same operations, and the trainer's group stays usable. At the end every rank sends the digests of
 // what it gave, which reveals damage between two ranks.
 //
+// If the receivers keep the frozen tensors, the buckets leave these out. Every rank then only
+// digests its part of them, so that the leader knows what the trainer has now.
+//
+//   RETURN_IF_ERROR(source.Choose(/*keeps_frozen=*/false));
 //   RETURN_IF_ERROR(source.Start(0, buffer, times));   // the leader, called by a Transport
 //   RETURN_IF_ERROR(source.Finish(0));
 //   RETURN_IF_ERROR(source.End());
@@ -50,13 +54,21 @@ class ShardGatherSource : public weights::BucketSource {
       comm::ProcessGroup* control = nullptr);
 
   weights::DeviceOps& ops() const { return *shards_.ops; }
+  // Whether some tensors are frozen and others are not.
+  bool has_frozen() const { return trainable_.has_value(); }
+  // The plan of all tensors, or of the trainable ones; the latter requires has_frozen().
+  const weights::TransferPlan& PlanOf(bool keeps_frozen) const {
+    return keeps_frozen ? *trainable_ : whole_;
+  }
 
-  // For the leader (rank 0).
+  // For the leader (rank 0). Chooses the plan of the following buckets; drains those of another.
+  absl::Status Choose(bool keeps_frozen);
   absl::Status Start(int bucket, at::Tensor buffer, weights::PhaseTimes& times) override;
   absl::Status Finish(int bucket) override;
   // Call after the last Finish(): checks that the gathered bytes, with `digests`, are those that
-  // the ranks gave. DATA_LOSS names the damaged tensor, or the rank whose digests arrived damaged.
-  absl::Status CheckGathered(const std::vector<weights::TensorDigest>& digests);
+  // the ranks gave, and fills in the digests of the frozen tensors that were not gathered.
+  // DATA_LOSS names the damaged tensor, or the rank whose digests arrived damaged.
+  absl::Status CheckGathered(std::vector<weights::TensorDigest>& digests);
   // After a failure of the transport: completes all requested transfers. A later Start() restarts
   // the gather.
   absl::Status Drain();
@@ -92,18 +104,24 @@ class ShardGatherSource : public weights::BucketSource {
 
   ShardGatherSource(const weights::TransferPlan& plan, RankShards shards, comm::ProcessGroup* group,
                     comm::ProcessGroup* control)
-      : plan_(plan),
+      : whole_(plan),
+        plan_(&plan),
         shards_(std::move(shards)),
         group_(group),
         control_(control == nullptr ? group : control),
-        contributions_(plan) {
+        contributions_(plan.manifest.tensors_size()) {
     for (int peer = 0; peer < shards_.ranks; ++peer) links_.emplace_back(control_, peer);
   }
 
   absl::Status CheckWholeUnits();
   absl::Status CheckLayout();
+  absl::Status PlanTrainable();
   std::vector<Run> RunsOf(int rank, int bucket) const;
-  std::vector<Run> RunsOfParts(int rank, int64_t begin, int64_t end) const;
+  // The runs of elements [begin, end) of the canonical stream, which lie from `bucket_offset` on.
+  void AddRuns(int rank, int64_t begin, int64_t end, int64_t bucket_offset,
+               std::vector<Run>& runs) const;
+  void AddRunsOfParts(int rank, int64_t begin, int64_t end, int64_t bucket_offset,
+                      std::vector<Run>& runs) const;
   absl::Status Scatter(const Landing& landing) const;
   absl::Status Pack(int bucket, const Run& run, const at::Tensor& destination);
   void ApplyLimit();
@@ -116,19 +134,28 @@ class ShardGatherSource : public weights::BucketSource {
   absl::Status SendWord(int rank, int64_t word, Slot& slot);
   // Receives the leader's next word.
   absl::StatusOr<int64_t> Hear();
+  // The message that requests the plan's first bucket; those of the others follow it.
+  int64_t FirstWord() const {
+    return plan_ == &whole_ ? 0 : static_cast<int64_t>(whole_.buckets.size());
+  }
+  // Reads a request: chooses the plan and returns the bucket.
+  absl::StatusOr<int> BucketOf(int64_t word);
+  // Digests this rank's part of the frozen tensors, if the plan leaves them out.
+  absl::Status DigestKept();
   absl::Status SendBucket(int bucket, at::Tensor staging, Slot& slot);
 
-  const weights::TransferPlan& plan_;
+  const weights::TransferPlan& whole_;
+  std::optional<weights::TransferPlan> trainable_;  // without the frozen tensors, if there are any
+  const weights::TransferPlan* plan_;               // the chosen one of these
   const RankShards shards_;
   comm::ProcessGroup* const group_;
   comm::ProcessGroup* const control_;
   at::ScalarType wire_type_ = at::kFloat;
   int64_t element_size_ = 4;
-  // Elements of the canonical stream before each unit; with a layout, before each tensor.
-  std::vector<int64_t> unit_start_;
-  std::vector<int64_t> bucket_start_;  // elements of the canonical stream before each bucket
-  std::array<Slot, 2> slots_;          // by the bucket's number
-  std::array<Slot, 2> asking_;         // the requests, likewise
+  // Elements of all tensors' canonical stream before each tensor, and before each unit.
+  std::vector<int64_t> tensor_start_, unit_start_;
+  std::array<Slot, 2> slots_;   // by the bucket's number
+  std::array<Slot, 2> asking_;  // the requests, likewise
   std::optional<GroupDeadline> limit_, control_limit_;
   ContributionDigests contributions_;
   std::vector<MessageLink> links_;                                   // by rank, for digests

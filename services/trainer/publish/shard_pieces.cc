@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "common/status/status_macros.h"
 #include "services/trainer/fsdp/offload_file.h"
@@ -89,8 +91,12 @@ absl::StatusOr<std::vector<weights::DigestSum>> DigestShards(
     absl::Span<const weights::Holding> holdings) {
   ASSIGN_OR_RETURN(const at::ScalarType type, WireType(manifest));
   const auto element_bytes = static_cast<int64_t>(c10::elementSize(type));
-  const int64_t portion =
-      (shards.ops->on_host() ? kPortionBytes : kDevicePortionBytes) / element_bytes;
+  int64_t largest = 0;
+  for (const weights::Holding& holding : holdings) {
+    largest = std::max(largest, holding.piece.elements());
+  }
+  const int64_t portion = std::min(
+      largest, (shards.ops->on_host() ? kPortionBytes : kDevicePortionBytes) / element_bytes);
   const auto entered = shards.ops->Enter();
   ASSIGN_OR_RETURN(const at::Tensor bytes, shards.ops->Buffer(portion * element_bytes));
   const at::Tensor buffer = bytes.view(type);

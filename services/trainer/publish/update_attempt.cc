@@ -84,6 +84,14 @@ absl::Status UpdateAttempt::Blame(int replica, int rank, const char* phase,
   return explained;
 }
 
+bool UpdateAttempt::needs_everything(size_t replica) const {
+  const absl::Status& failure = failures_[replica];
+  const auto info = rpc::GetDetail<common::v1::ErrorInfo>(failure);
+  if (info.has_value() && info->reason() == "BASE_MISMATCH") return true;
+  // The trainer's frozen tensors may have changed, for example because it loaded a checkpoint.
+  return options_.keeps_frozen && absl::IsDataLoss(failure);
+}
+
 absl::Status UpdateAttempt::FirstFailure() const {
   for (const absl::Status& failure : failures_) RETURN_IF_ERROR(failure);
   return absl::OkStatus();

@@ -12,6 +12,7 @@
 #include "common/weights/manifest.h"
 #include "common/weights/model_layout.h"
 #include "services/trainer/fsdp/shard_layout.h"
+#include "services/trainer/publish/digest_lanes.h"
 #include "services/trainer/publish/send_by_broadcast.h"
 #include "services/trainer/publish/send_by_reshard.h"
 #include "services/trainer/publish/shard_pieces.h"
@@ -90,7 +91,7 @@ absl::Status RankPublisher::PrepareBroadcast(weights::Manifest manifest) {
       source_, ShardGatherSource::Create(plan_, Shards(), &group, separate ? &control_ : nullptr));
   if (mesh.rank() == 0) {
     transport_ = std::make_unique<SendByBroadcast>(
-        plan_, Rollouts(), source_.get(), absl::Seconds(config_.trainer().collective_timeout_s()));
+        Rollouts(), source_.get(), absl::Seconds(config_.trainer().collective_timeout_s()));
   }
   return absl::OkStatus();
 }
@@ -127,7 +128,7 @@ absl::StatusOr<v1::HeldDigests> RankPublisher::DigestHeld() {
                    DigestShards(manifest_, Shards(),
                                 weights::CountedHoldings(layout, mesh.shape(), mesh.rank())));
   v1::HeldDigests out;
-  for (const weights::DigestSum& sum : sums) out.mutable_lanes()->Add(sum.lanes, sum.lanes + 2);
+  AppendLanes(sums, *out.mutable_lanes());
   return out;
 }
 

@@ -43,10 +43,6 @@ class TrainerEngine {
   at::ScalarType compute_dtype() const { return compute_dtype_; }
   const comm::DeviceMesh& mesh() const { return mesh_; }
   ShardedModel& policy() { return *policy_; }
-  AdamW& optimizer() { return *optimizer_; }
-  // The value model and its optimizer; null unless algorithm.adv_estimator is gae.
-  ShardedModel* critic() { return critic_.get(); }
-  AdamW* critic_optimizer() { return critic_optimizer_.get(); }
 
   // The contents of a checkpoint: the trained models, with their optimizers.
   std::vector<CheckpointedModel> checkpointed_models();
@@ -94,7 +90,7 @@ class TrainerEngine {
   std::unique_ptr<AdamW> optimizer_;
   std::unique_ptr<TrainingStep> training_step_;
   std::unique_ptr<PreferenceStep> preference_step_;
-  std::unique_ptr<ShardedModel> critic_;
+  std::unique_ptr<ShardedModel> critic_;  // null unless algorithm.adv_estimator is gae
   std::unique_ptr<AdamW> critic_optimizer_;
   std::unique_ptr<Critic> critic_part_;
   std::map<std::string, double> initial_scalars_;

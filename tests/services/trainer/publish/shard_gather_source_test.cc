@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "common/status/status_macros.h"
+#include "common/weights/tensor_digests.h"
 #include "tests/common/comm/local_ranks.h"
 #include "tests/fakes/test_model.h"
 #include "tests/support/status_matchers.h"
@@ -74,6 +75,47 @@ TEST(ShardGatherSource, BucketsAreTheCanonicalStreamWhateverTheRanksBucketsAndTy
             });
         EXPECT_THAT(results, Each(IsOk())) << ranks << " ranks, " << bucket_bytes << ", " << dtype;
       }
+    }
+  }
+}
+
+TEST(ShardGatherSource, FrozenTensorsAreDigestedWhereTheyAreAndNotGathered) {
+  TestModel model = TestModel::Small();
+  model.frozen = {0, 2};
+  for (const int ranks : {1, 2, 3}) {
+    for (const int64_t bucket_bytes : {8, 136, 1 << 20}) {
+      SCOPED_TRACE(absl::StrCat(ranks, " ranks, ", bucket_bytes));
+      ASSERT_OK_AND_ASSIGN(const auto whole,
+                           weights::MakeTransferPlan(model.manifest(), bucket_bytes));
+      const auto gather = [&](ShardGatherSource& source, bool keeps_frozen) -> absl::Status {
+        RETURN_IF_ERROR(source.Choose(keeps_frozen));
+        const weights::TransferPlan& plan = source.PlanOf(keeps_frozen);
+        std::string bytes, expected;
+        RETURN_IF_ERROR(GatherBuckets(source, plan, plan.buckets.size(), bytes));
+        std::vector<weights::TensorDigest> digests = model.Digests();
+        for (int i = 0; i < plan.manifest.tensors_size(); ++i) {
+          if (plan.Brings(i))
+            expected += model.Bytes(i);
+          else
+            digests[i].clear_digest();  // the receiver of buckets does not know it
+        }
+        RETURN_IF_ERROR(source.CheckGathered(digests));
+        const bool same = bytes == expected &&
+                          weights::ModelDigest(digests) == weights::ModelDigest(model.Digests());
+        return same ? absl::OkStatus() : absl::InternalError("other bytes or digests");
+      };
+      const auto results =
+          comm::RunRanks(ranks, comm::kGloo, [&](comm::ProcessGroup& group) -> absl::Status {
+            ASSIGN_OR_RETURN(auto source, ShardGatherSource::Create(
+                                              whole, Shards(model, group.rank(), ranks), &group));
+            if (group.rank() > 0) return source->Follow();
+            // One kind after another, within one update as it happens after a failure.
+            for (const bool keeps_frozen : {false, true, true, false}) {
+              RETURN_IF_ERROR(gather(*source, keeps_frozen));
+            }
+            return source->End();
+          });
+      EXPECT_THAT(results, Each(IsOk()));
     }
   }
 }
