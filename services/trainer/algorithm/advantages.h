@@ -44,7 +44,8 @@ struct AdvantageOptions {
 // Returns null for ADV_ESTIMATOR_UNSPECIFIED, and for a value that advantages.cc does not list.
 const AdvantageKind* FindAdvantages(config::v1::AdvEstimator estimator);
 
-// Puts the reward of each completion on its last trained-on token: `token_rewards`.
+// Puts what the sample's own token rewards leave of each completion's reward on its last trained-on
+// token: `token_rewards` then add up to the reward. Call once.
 void SpreadRewards(TrainingBatch& batch);
 
 // Computes the advantage of every trained-on token from total_reward() and token_rewards. Call

@@ -103,8 +103,8 @@ void AddReplay(CLI::App& app, Runner& runner) {
   AddResumeOption(*command, options->run);
   command
       ->add_option("--input", options->input,
-                   "JSONL of prompt_ids, response_ids, rewards or advantages, logprobs, group; the "
-                   "format of run_dir/rollouts")
+                   "JSONL of prompt_ids, response_ids, rewards or advantages, logprobs, step, "
+                   "group, index, the format of run_dir/rollouts; or that folder")
       ->required();
   command->callback([&runner, options] { runner = [options] { return RunReplay(*options); }; });
 }

@@ -300,7 +300,8 @@ absl::Status RunFolder::WriteEvent(int64_t step, const Metrics& metrics) {
 absl::Status RunFolder::WriteRollouts(int64_t step, const std::vector<Group>& groups,
                                       double temperature) {
   std::string text;
-  for (const Group& group : groups) {
+  for (size_t g = 0; g < groups.size(); ++g) {
+    const Group& group = groups[g];
     for (size_t i = 0; i < group.completions.size(); ++i) {
       const Completion& completion = group.completions[i];
       nlohmann::json spans = nlohmann::json::array();
@@ -308,7 +309,8 @@ absl::Status RunFolder::WriteRollouts(int64_t step, const std::vector<Group>& gr
         spans.push_back({span.policy_version(), span.begin(), span.end()});
       }
       nlohmann::json line = {{"step", step},
-                             {"group", group.prompt.row},
+                             {"group", absl::StrCat(step, "/", g)},
+                             {"row", group.prompt.row},
                              {"index", i},
                              {"prompt", group.prompt.text},
                              {"completion", completion.text},
@@ -321,6 +323,7 @@ absl::Status RunFolder::WriteRollouts(int64_t step, const std::vector<Group>& gr
                              {"temperature", temperature},
                              {"policy_versions", spans}};
       if (completion.score != completion.reward) line["score"] = completion.score;
+      if (!completion.token_rewards.empty()) line["token_rewards"] = completion.token_rewards;
       if (group.baseline.has_value()) line["baseline_reward"] = group.baseline->reward;
       text += io::ToJsonLine(line);
     }
