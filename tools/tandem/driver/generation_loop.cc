@@ -33,7 +33,8 @@ RolloutFleet::GenerateOptions GroupSampling(const config::v1::RunConfig& config,
 }
 
 int64_t VersionShift(const GenerationLoop::Options& options) {
-  if (options.restored == nullptr || !options.restored->is_continuous()) return 0;
+  // A checkpoint of an older release states the version in mode async only.
+  if (options.restored == nullptr || options.restored->policy_version() == 0) return 0;
   return options.policy_version - options.restored->policy_version();
 }
 
@@ -332,9 +333,9 @@ Ahead GenerationLoop::Save(int64_t next_step, int64_t version) const {
   absl::MutexLock lock(&mu_);
   out.prompt_position = queue_->FirstOpen(next_place_);
   state.set_num_prompts(next_place_ - out.prompt_position);
+  state.set_policy_version(version);
   if (is_continuous_) {
     state.set_is_continuous(true);
-    state.set_policy_version(version);
     for (int64_t place = out.prompt_position; place < next_place_; ++place) {
       if (!queue_->IsOpen(place)) state.add_done_places(place - out.prompt_position);
     }
