@@ -289,7 +289,8 @@ void CheckRolloutCorrection(const v1::RolloutCorrectionConfig& correction, Check
     check->Fail(section + (of_rules ? "rollout_rs" : "rollout_rs_threshold"),
                 rules.status().message());
   }
-  if (correction.bypass_mode() && correction.rollout_is() != v1::ROLLOUT_IS_NONE) {
+  if (correction.bypass_mode() && correction.rollout_is() != v1::ROLLOUT_IS_NONE &&
+      correction.rollout_is() != v1::ROLLOUT_IS_AUTO) {
     check->Fail(section + "rollout_is",
                 "expected none: with bypass_mode the loss's ratio already uses the rollout's "
                 "probabilities; set only one of the two");

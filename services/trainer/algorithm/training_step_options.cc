@@ -25,11 +25,13 @@ KlEstimator EstimatorOf(proto::KlLossType type) {
   }
 }
 
-RolloutCorrectionOptions CorrectionOf(const proto::RolloutCorrectionConfig& config) {
+RolloutCorrectionOptions CorrectionOf(const proto::RunConfig& run) {
+  const proto::RolloutCorrectionConfig& config = run.algorithm().rollout_correction();
   RolloutCorrectionOptions out;
   out.bypass = config.bypass_mode();
-  if (config.rollout_is() == proto::ROLLOUT_IS_TOKEN) out.weights.level = RolloutIs::kToken;
-  if (config.rollout_is() == proto::ROLLOUT_IS_SEQUENCE) out.weights.level = RolloutIs::kSequence;
+  const proto::RolloutIs level = config::ResolveRolloutIs(run);
+  if (level == proto::ROLLOUT_IS_TOKEN) out.weights.level = RolloutIs::kToken;
+  if (level == proto::ROLLOUT_IS_SEQUENCE) out.weights.level = RolloutIs::kSequence;
   out.weights.batch_normalize = config.rollout_is_batch_normalize();
   // The configuration has been validated: both parse.
   if (const auto bounds = config::ParseWeightBounds(config.rollout_is_threshold()); bounds.ok()) {
@@ -81,7 +83,7 @@ TrainingStepOptions MakeTrainingStepOptions(const config::v1::RunConfig& config)
   out.advantages.divide_by_std = algorithm.norm_adv_by_std_in_grpo();
   out.advantages.gamma = algorithm.gamma();
   out.advantages.lam = algorithm.lam();
-  out.correction = CorrectionOf(algorithm.rollout_correction());
+  out.correction = CorrectionOf(config);
   out.use_kl_in_reward = algorithm.use_kl_in_reward();
   out.kl_penalty = EstimatorOf(algorithm.kl_penalty());
   const proto::KlControlConfig& control = algorithm.kl_ctrl();

@@ -100,7 +100,8 @@ absl::Status ValidateSampled(const Segment& segment, absl::string_view place,
     return rpc::InvalidField(
         absl::StrCat(place, ".logprobs"),
         "expected the rollout's log-probs, which algorithm.rollout_correction (bypass_mode, "
-        "rollout_is, rollout_rs) compares with the trainer's; found none");
+        "rollout_is, which is token by default in the modes one_step_off and async, rollout_rs) "
+        "compares with the trainer's; found none");
   }
   return absl::OkStatus();
 }
