@@ -17,6 +17,7 @@ const AdvantageKind* FindAdvantages(config::v1::AdvEstimator estimator) {
       &kOpoAdvantages,
       &kRemaxAdvantages,
       &kGaeAdvantages,
+      &kPassAtKAdvantages,
   };
   for (const AdvantageKind* kind : kKinds) {
     if (kind->estimator == estimator) return kind;

@@ -33,10 +33,11 @@ extern const AdvantageKind kReinforcePlusPlusBaselineAdvantages;
 extern const AdvantageKind kOpoAdvantages;
 extern const AdvantageKind kRemaxAdvantages;
 extern const AdvantageKind kGaeAdvantages;
+extern const AdvantageKind kPassAtKAdvantages;
 
 struct AdvantageOptions {
   const AdvantageKind* kind = &kGrpoAdvantages;
-  bool divide_by_std = true;  // for grpo
+  bool divide_by_std = true;  // for grpo and grpo_passk
   double gamma = 1.0;         // for reinforce_plus_plus and gae
   double lam = 1.0;           // for gae
 };

@@ -8,6 +8,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "services/trainer/algorithm/importance_weights.h"
 #include "services/trainer/algorithm/sequence_rows.h"
 #include "tandem/config/v1/run_config.pb.h"
 
@@ -25,6 +26,8 @@ struct PolicyLossOptions {
   ClipOptions clip;
   double tau_positive = 1.0;  // for sapo
   double tau_negative = 1.05;
+  double dro_beta = 0.05;           // for dro
+  ImportanceWeightOptions weights;  // for the correction's loss_type reinforce
 };
 
 // Tensors are [num_rows], one row for each trained-on token of a micro-batch.
@@ -55,6 +58,13 @@ extern const PolicyLossKind kVanillaLoss;
 extern const PolicyLossKind kGspoLoss;
 extern const PolicyLossKind kCispoLoss;
 extern const PolicyLossKind kSapoLoss;
+extern const PolicyLossKind kGmpoLoss;
+extern const PolicyLossKind kGpgLoss;
+extern const PolicyLossKind kDppoTvLoss;
+extern const PolicyLossKind kDppoKlLoss;
+extern const PolicyLossKind kDroLoss;
+// Has no mode: algorithm.rollout_correction.loss_type selects it.
+extern const PolicyLossKind kReinforceLoss;
 
 // Returns null for POLICY_LOSS_MODE_UNSPECIFIED, and for a value that policy_loss.cc does not list.
 const PolicyLossKind* FindPolicyLoss(config::v1::PolicyLossMode mode);

@@ -50,6 +50,9 @@ at::Tensor PolicyObjective::Loss(const MicroBatch& micro_batch, const model::Log
   at::Tensor kl;
   if (options_.use_kl_loss) {
     kl = KlLoss(out.logprobs, micro_batch.ref_logprobs.to(device), options_.kl_estimator);
+    if (options_.weights_kl) {
+      kl = kl * (out.logprobs - old_logprobs).clamp(-20.0, 20.0).exp();
+    }
     loss = loss + (kl * weights).sum() * options_.kl_loss_coef;
     statistics.Add(Sum::kKlLoss, place.share * WeightedSum(kl, weights));
   }

@@ -43,6 +43,13 @@ void AddProbDifferences(const TrainingBatch& batch, Metrics& metrics) {
   statistics.AddProbDifferenceMetrics(metrics);
 }
 
+// Their rewards stay, in their groups.
+void MaskTruncated(TrainingBatch& batch) {
+  for (Sequence& sequence : batch.sequences) {
+    if (sequence.is_cut) KeepTokens(sequence, std::vector<bool>(sequence.trained.size(), false));
+  }
+}
+
 absl::Status CheckTrainsOnTokens(const TrainingBatch& batch) {
   if (batch.num_trained_tokens() > 0) return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -201,9 +208,11 @@ void TrainingStep::AssessBatch(TrainingBatch& batch, Metrics& metrics) {
   if (options_.needs_start_logprobs(batch.num_groups)) {
     CorrectRollout(batch, options_.correction, metrics);
   }
+  if (options_.masks_truncated) MaskTruncated(batch);
   if (batch.num_trained_tokens() == 0) {
     telemetry::LogWarning(
-        "this step trains on nothing: algorithm.rollout_correction.rollout_rs rejects every token",
+        "this step trains on nothing: algorithm.rollout_correction.rollout_rs or "
+        "algorithm.mask_truncated_completions leaves out every token",
         {{"samples", batch.sequences.size()}});
   }
   AssignAdvantages(batch, options_.advantages);

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "services/trainer/algorithm/preference_loss.h"
 
 namespace tandem::trainer {
 namespace {
@@ -20,6 +22,11 @@ KlEstimator EstimatorOf(proto::KlLossType type) {
     case proto::KL_LOSS_TYPE_K2:
     case proto::KL_LOSS_TYPE_MSE:
       return KlEstimator::kK2;
+    case proto::KL_LOSS_TYPE_K1_PLUS:
+      return KlEstimator::kK1Plus;
+    case proto::KL_LOSS_TYPE_K3_PLUS:
+    case proto::KL_LOSS_TYPE_LOW_VAR_KL_PLUS:
+      return KlEstimator::kK3Plus;
     default:
       return KlEstimator::kK3;
   }
@@ -72,6 +79,10 @@ absl::Status CheckAlgorithm(const config::v1::RunConfig& config) {
   if (FindAdvantages(estimator) == nullptr) {
     return unknown("algorithm.adv_estimator", proto::AdvEstimator_Name(estimator));
   }
+  const proto::DpoLossType preference = config.dpo().loss_type();
+  if (FindPreferenceLoss(preference) == nullptr) {
+    return unknown("dpo.loss_type", proto::DpoLossType_Name(preference));
+  }
   return absl::OkStatus();
 }
 
@@ -84,6 +95,7 @@ TrainingStepOptions MakeTrainingStepOptions(const config::v1::RunConfig& config)
   out.advantages.gamma = algorithm.gamma();
   out.advantages.lam = algorithm.lam();
   out.correction = CorrectionOf(config);
+  out.masks_truncated = algorithm.mask_truncated_completions();
   out.use_kl_in_reward = algorithm.use_kl_in_reward();
   out.kl_penalty = EstimatorOf(algorithm.kl_penalty());
   const proto::KlControlConfig& control = algorithm.kl_ctrl();
@@ -92,7 +104,14 @@ TrainingStepOptions MakeTrainingStepOptions(const config::v1::RunConfig& config)
   out.kl_controller.horizon = static_cast<double>(control.horizon());
   out.kl_controller.target = control.target_kl();
 
+  const proto::RolloutCorrectionConfig& correction = algorithm.rollout_correction();
   out.objective.policy_loss = FindPolicyLoss(actor.policy_loss().loss_mode());
+  if (correction.loss_type() == proto::CORRECTION_LOSS_TYPE_REINFORCE) {
+    // The weights are part of the loss, from the current policy, not factors of it.
+    out.objective.policy_loss = &kReinforceLoss;
+    out.objective.policy.weights = std::exchange(out.correction.weights, {});
+  }
+  out.objective.policy.dro_beta = actor.policy_loss().dro_beta();
   out.objective.policy.clip = {actor.clip_ratio_low(), actor.clip_ratio_high(),
                                actor.clip_ratio_c()};
   out.objective.policy.tau_positive = actor.tau_pos();
@@ -100,6 +119,7 @@ TrainingStepOptions MakeTrainingStepOptions(const config::v1::RunConfig& config)
   out.objective.use_kl_loss = actor.use_kl_loss();
   out.objective.kl_loss_coef = actor.kl_loss_coef();
   out.objective.kl_estimator = EstimatorOf(actor.kl_loss_type());
+  out.objective.weights_kl = actor.use_bias_correction_kl();
   out.objective.entropy_coeff = actor.entropy_coeff();
 
   out.mini_batch.groups_each = actor.ppo_mini_batch_size();

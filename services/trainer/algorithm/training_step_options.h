@@ -17,6 +17,8 @@ namespace tandem::trainer {
 struct TrainingStepOptions {
   AdvantageOptions advantages;
   RolloutCorrectionOptions correction;
+  // Completions that ended at the token limit are not trained on; their rewards count.
+  bool masks_truncated = false;
   bool use_kl_in_reward = false;
   KlEstimator kl_penalty = KlEstimator::kK1;
   KlControllerOptions kl_controller;

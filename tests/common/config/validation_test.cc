@@ -249,5 +249,22 @@ TEST(RolloutCorrection, AutoCorrectsTheAgeOfSamplesWhereTheyHaveOne) {
   EXPECT_EQ(resolved({section + "rollout_is=sequence"}), v1::ROLLOUT_IS_SEQUENCE);
 }
 
+TEST(RolloutCorrection, ReinforceNeedsTheProbabilitiesOfThePolicyThatSampled) {
+  const std::string section = "algorithm.rollout_correction.";
+  EXPECT_THAT(ErrorOf(section + "loss_type=reinforce"), HasSubstr("needs bypass_mode=true"));
+  EXPECT_OK(LoadRunConfig({}, {section + "loss_type=reinforce", section + "bypass_mode=true",
+                               section + "rollout_is=sequence"}));
+}
+
+TEST(KlLossType, APlusIsPartOfTheName) {
+  for (const auto& [name, type] : {std::pair{"k3+", v1::KL_LOSS_TYPE_K3_PLUS},
+                                   {"low_var_kl+", v1::KL_LOSS_TYPE_LOW_VAR_KL_PLUS},
+                                   {"k1_plus", v1::KL_LOSS_TYPE_K1_PLUS}}) {
+    ASSERT_OK_AND_ASSIGN(const v1::RunConfig config,
+                         LoadRunConfig({}, {std::string("actor.kl_loss_type=") + name}));
+    EXPECT_EQ(config.actor().kl_loss_type(), type) << name;
+  }
+}
+
 }  // namespace
 }  // namespace tandem::config

@@ -20,9 +20,22 @@ using Sum = UpdateStatistics::Sum;
 struct NamedMode {
   const char* name;
   const PolicyLossKind* mode;
+  ImportanceWeightOptions weights = {};
 };
 constexpr NamedMode kModes[] = {
-    {"vanilla", &kVanillaLoss}, {"gspo", &kGspoLoss}, {"cispo", &kCispoLoss}, {"sapo", &kSapoLoss}};
+    {"vanilla", &kVanillaLoss},
+    {"gspo", &kGspoLoss},
+    {"cispo", &kCispoLoss},
+    {"sapo", &kSapoLoss},
+    {"gmpo", &kGmpoLoss},
+    {"gpg", &kGpgLoss},
+    {"dppo_tv", &kDppoTvLoss},
+    {"dppo_kl", &kDppoKlLoss},
+    {"dro", &kDroLoss},
+    {"reinforce", &kReinforceLoss},
+    {"reinforce_token", &kReinforceLoss, {RolloutIs::kToken, {0.0, 2.0, false}}},
+    {"reinforce_sequence", &kReinforceLoss, {RolloutIs::kSequence, {0.0, 2.0, false}}},
+    {"reinforce_token_masked", &kReinforceLoss, {RolloutIs::kToken, {0.5, 1.5, true}}}};
 
 struct NamedAggregation {
   const char* name;
@@ -46,9 +59,11 @@ class PolicyObjectiveGolden : public ::testing::Test {
     logprobs_ = at::tensor(golden_["logprobs"].get<std::vector<float>>(), at::kFloat);
   }
 
-  PolicyObjectiveOptions Options(const PolicyLossKind* mode) const {
+  PolicyObjectiveOptions Options(const NamedMode& mode) const {
     PolicyObjectiveOptions out;
-    out.policy_loss = mode;
+    out.policy_loss = mode.mode;
+    out.policy.weights = mode.weights;
+    out.policy.dro_beta = golden_["dro_beta"];
     out.policy.clip = {golden_["low"], golden_["high"], golden_["dual"]};
     out.policy.tau_positive = golden_["tau_pos"];
     out.policy.tau_negative = golden_["tau_neg"];
@@ -83,7 +98,7 @@ TEST_F(PolicyObjectiveGolden, HasPyTorchsValueAndGradientInEveryMode) {
         const at::Tensor leaf = logprobs_.clone().requires_grad_(true);
         UpdateStatistics statistics;
 
-        const at::Tensor loss = PolicyObjective(Options(mode.mode))
+        const at::Tensor loss = PolicyObjective(Options(mode))
                                     .Loss(mini_batch.micro_batches.front(),
                                           {leaf, at::zeros_like(leaf)}, place, statistics);
 
@@ -114,10 +129,11 @@ TEST_F(PolicyObjectiveGolden, WithoutOldLogProbsIsThePolicyGradient) {
   MicroBatchPlace place;
   place.num_tokens = mini_batch.num_tokens;
   place.num_sequences = mini_batch.num_sequences;
-  for (const NamedMode& mode : {kModes[0], kModes[2]}) {  // those that token_mean concerns
+  for (const NamedMode& mode :
+       {kModes[0], kModes[2], kModes[5]}) {  // those that token_mean concerns
     const at::Tensor leaf = logprobs_.clone().requires_grad_(true);
     UpdateStatistics statistics;
-    const at::Tensor loss = PolicyObjective(Options(mode.mode))
+    const at::Tensor loss = PolicyObjective(Options(mode))
                                 .Loss(mini_batch.micro_batches.front(),
                                       {leaf, at::zeros_like(leaf)}, place, statistics);
     const at::Tensor expected =
@@ -125,6 +141,43 @@ TEST_F(PolicyObjectiveGolden, WithoutOldLogProbsIsThePolicyGradient) {
     EXPECT_TRUE(at::allclose(torch::autograd::grad({loss}, {leaf})[0], expected, 1e-6, 1e-8))
         << mode.name;
   }
+}
+
+// On samples of an older policy, the divergence times the ratio has the gradient of k2 and more.
+TEST_F(PolicyObjectiveGolden, TheKlLossMayBeWeightedByTheRatio) {
+  testing::LocalWorld world(1);
+  const auto group = world.Join(0);
+  const comm::DeviceMesh mesh(*group);
+  const nlohmann::json ref = ReadBatchGolden()["advantages"]["ref"];
+  SetTokens(batch_, &Sequence::ref_logprobs, ref);
+  for (Sequence& sequence : batch_.sequences) {
+    sequence.advantages.assign(sequence.trained.size(), 0.0f);  // the KL loss alone
+  }
+  const MiniBatch mini_batch = SplitBatch(batch_, {}, mesh).front();
+  const MicroBatch& micro_batch = mini_batch.micro_batches.front();
+  MicroBatchPlace place;
+  place.num_tokens = mini_batch.num_tokens;
+  place.num_sequences = mini_batch.num_sequences;
+  PolicyObjectiveOptions options;
+  options.use_kl_loss = true;
+  options.kl_loss_coef = 0.5;
+  options.weights_kl = true;
+  const at::Tensor leaf = logprobs_.clone().requires_grad_(true);
+  UpdateStatistics statistics;
+
+  const at::Tensor loss =
+      PolicyObjective(options).Loss(micro_batch, {leaf, at::zeros_like(leaf)}, place, statistics);
+
+  const at::Tensor wide = logprobs_.to(at::kDouble).requires_grad_(true);
+  const at::Tensor ratio =
+      (wide - micro_batch.old_logprobs.to(at::kDouble)).clamp(-20.0, 20.0).exp();
+  const at::Tensor d = (wide - micro_batch.ref_logprobs.to(at::kDouble)).clamp(-20.0, 20.0);
+  const at::Tensor k3 = ((-d).exp() + d - 1.0).clamp(-10.0, 10.0);
+  const at::Tensor expected = 0.5 * (k3 * ratio).mean();
+  EXPECT_NEAR(loss.item<double>() / expected.item<double>(), 1.0, 1e-5);
+  const at::Tensor actual = torch::autograd::grad({loss}, {leaf})[0].to(at::kDouble);
+  const at::Tensor gradient = torch::autograd::grad({expected}, {wide})[0];
+  EXPECT_TRUE(at::allclose(actual, gradient, 1e-4, 1e-6));
 }
 
 }  // namespace

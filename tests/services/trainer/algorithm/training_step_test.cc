@@ -128,6 +128,24 @@ TEST(TrainingStep, ChangesNothingWhereEveryTokenIsRejected) {
   });
 }
 
+TEST(TrainingStep, DoesNotTrainOnTruncatedCompletionsIfTheyAreMasked) {
+  TrainingStepOptions options;
+  options.masks_truncated = true;
+  WithTrainer(options, [](Trainer& trainer) {
+    TrainingBatch batch = RaggedBatch(1);
+    const at::Tensor before = trainer.policy->shards()[0].master.clone();
+    for (Sequence& sequence : batch.sequences) sequence.is_cut = true;
+    ASSERT_OK_AND_ASSIGN(const StepResult none, trainer.step.PolicyGradient(batch, 1e-3));
+    EXPECT_FALSE(none.weights_changed);
+    EXPECT_TRUE(at::equal(trainer.policy->shards()[0].master, before));
+    EXPECT_EQ(none.metrics.count("critic/score/mean"), 1u);  // their rewards count
+
+    batch.sequences[0].is_cut = false;
+    ASSERT_OK_AND_ASSIGN(const StepResult one, trainer.step.PolicyGradient(batch, 1e-3));
+    EXPECT_TRUE(one.weights_changed);
+  });
+}
+
 TEST(TrainingStep, SkipsAndNamesAnUpdateWhoseLossIsNotFinite) {
   TrainingStepOptions options;
   options.mini_batch.groups_each = 2;
