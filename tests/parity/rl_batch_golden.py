@@ -249,7 +249,29 @@ def losses():
         out["modes"][mode] = {
             "loss": rows(per_token.detach()), "clip_fraction": masked_mean(clipped).item(),
             "clip_fraction_lower": masked_mean(lower).item(), "cases": cases}
+    out["covariance"] = covariances(old, adv, logp)
     return out
+
+
+def covariances(old, adv, logp):
+    """Of log-probs and advantages over all tokens; the tokens that KL-Cov holds, and its loss; and
+    the tokens of the highest entropy."""
+    cov = (old - masked_mean(old)) * (adv - masked_mean(adv))
+    flat = cov[MASK.bool()]
+    count = int(0.1 * len(flat))
+    chosen = torch.zeros_like(flat)
+    chosen[torch.topk(flat, count).indices] = 1.0
+    leaf = logp[MASK.bool()].clone().requires_grad_(True)
+    d = torch.clamp(leaf - old[MASK.bool()], -20.0, 20.0)
+    loss = -adv[MASK.bool()] * torch.exp(d) + 0.3 * chosen * d.abs()
+    (grad,) = torch.autograd.grad(loss.mean(), leaf)
+    own = torch.Generator().manual_seed(5)
+    entropies = f32(torch.rand(len(flat), generator=own) * 2)
+    threshold = torch.quantile(entropies, 0.7)
+    return {"values": flat.tolist(), "ratio": 0.1, "coefficient": 0.3,
+            "kl_selected": chosen.tolist(), "kl_loss": loss.mean().item(), "kl_grad": grad.tolist(),
+            "entropies": entropies.tolist(), "share": 0.3, "threshold": threshold.item(),
+            "keep": (entropies >= threshold).double().tolist()}
 
 
 def statistics(weights):

@@ -28,6 +28,14 @@ struct PolicyLossOptions {
   double tau_negative = 1.05;
   double dro_beta = 0.05;           // for dro
   ImportanceWeightOptions weights;  // for the correction's loss_type reinforce
+  // For clip_cov: the share of the tokens that are chosen, from those whose covariance is in range.
+  double clip_cov_ratio = 0.0002;
+  double clip_cov_low = 1.0;
+  double clip_cov_high = 5.0;
+  // For kl_cov: the share of the tokens with the largest covariance, and the weight of their
+  // penalty.
+  double kl_cov_ratio = 0.0002;
+  double kl_cov_coefficient = 0.1;
 };
 
 // Tensors are [num_rows], one row for each trained-on token of a micro-batch.
@@ -36,6 +44,8 @@ struct PolicyLossInputs {
   at::Tensor old_logprobs;   // log pi_old
   at::Tensor advantages;     // A
   const SequenceRows& rows;  // maps rows to sequences
+  // 1 for the tokens that the kind's select() chose; undefined if it has none.
+  at::Tensor selected = {};
 };
 
 // All [num_rows]. Only `loss` is differentiable, through logprobs.
@@ -52,6 +62,9 @@ struct PolicyLossKind {
   // The loss is a mean over sequences of means over their tokens, whatever loss_agg_mode says (as
   // in verl: gspo, sapo).
   bool is_mean_over_sequences = false;
+  // Sets `selected` of all sequences: tokens that the loss treats otherwise. Called once a step,
+  // before its first update, with old_logprobs and advantages; every rank chooses the same tokens.
+  void (*select)(TrainingBatch& batch, const PolicyLossOptions& options) = nullptr;
 };
 
 extern const PolicyLossKind kVanillaLoss;
@@ -63,6 +76,8 @@ extern const PolicyLossKind kGpgLoss;
 extern const PolicyLossKind kDppoTvLoss;
 extern const PolicyLossKind kDppoKlLoss;
 extern const PolicyLossKind kDroLoss;
+extern const PolicyLossKind kClipCovLoss;
+extern const PolicyLossKind kKlCovLoss;
 // Has no mode: algorithm.rollout_correction.loss_type selects it.
 extern const PolicyLossKind kReinforceLoss;
 

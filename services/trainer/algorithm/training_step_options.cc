@@ -111,7 +111,14 @@ TrainingStepOptions MakeTrainingStepOptions(const config::v1::RunConfig& config)
     out.objective.policy_loss = &kReinforceLoss;
     out.objective.policy.weights = std::exchange(out.correction.weights, {});
   }
-  out.objective.policy.dro_beta = actor.policy_loss().dro_beta();
+  const proto::PolicyLossConfig& loss = actor.policy_loss();
+  out.objective.policy.dro_beta = loss.dro_beta();
+  out.objective.policy.clip_cov_ratio = loss.clip_cov_ratio();
+  out.objective.policy.clip_cov_low = loss.clip_cov_lb();
+  out.objective.policy.clip_cov_high = loss.clip_cov_ub();
+  out.objective.policy.kl_cov_ratio = loss.kl_cov_ratio();
+  out.objective.policy.kl_cov_coefficient = loss.ppo_kl_coef();
+  out.top_entropy_share = actor.top_entropy_quantile();
   out.objective.policy.clip = {actor.clip_ratio_low(), actor.clip_ratio_high(),
                                actor.clip_ratio_c()};
   out.objective.policy.tau_positive = actor.tau_pos();

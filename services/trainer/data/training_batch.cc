@@ -99,7 +99,8 @@ void KeepTokens(Sequence& sequence, const std::vector<bool>& keep) {
   Keep(keep, &sequence.token_rewards);
   for (std::vector<float>* values :
        {&sequence.rollout_logprobs, &sequence.old_logprobs, &sequence.ref_logprobs,
-        &sequence.values, &sequence.returns, &sequence.importance_weights, &sequence.advantages}) {
+        &sequence.values, &sequence.returns, &sequence.importance_weights, &sequence.advantages,
+        &sequence.entropies, &sequence.selected}) {
     Keep(keep, values);
   }
   Keep(keep, &sequence.trained);

@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "services/trainer/algorithm/entropy_mask.h"
+#include "services/trainer/algorithm/token_covariance.h"
 #include "tests/fakes/local_process_group.h"
 #include "tests/services/trainer/algorithm/batch_golden.h"
 
@@ -141,6 +143,76 @@ TEST_F(PolicyObjectiveGolden, WithoutOldLogProbsIsThePolicyGradient) {
     EXPECT_TRUE(at::allclose(torch::autograd::grad({loss}, {leaf})[0], expected, 1e-6, 1e-8))
         << mode.name;
   }
+}
+
+TEST_F(PolicyObjectiveGolden, KlCovHoldsTheTokensOfTheLargestCovariance) {
+  const nlohmann::json& expected = golden_["covariance"];
+  std::vector<double> covariances;
+  for (const TokenCovariance& token : TokenCovariances(batch_)) covariances.push_back(token.value);
+  ExpectNear(covariances, expected["values"], 1e-6, "covariance");
+  PolicyObjectiveOptions options;
+  options.policy_loss = &kKlCovLoss;
+  options.policy.kl_cov_ratio = expected["ratio"];
+  options.policy.kl_cov_coefficient = expected["coefficient"];
+  kKlCovLoss.select(batch_, options.policy);
+  ExpectNear(AllTokens(batch_, &Sequence::selected), expected["kl_selected"], 0, "selected");
+  testing::LocalWorld world(1);
+  const auto group = world.Join(0);
+  const comm::DeviceMesh mesh(*group);
+  const MiniBatch mini_batch = SplitBatch(batch_, {}, mesh).front();
+  MicroBatchPlace place;
+  place.num_tokens = mini_batch.num_tokens;
+  place.num_sequences = mini_batch.num_sequences;
+  const at::Tensor leaf = logprobs_.clone().requires_grad_(true);
+  UpdateStatistics statistics;
+
+  const at::Tensor loss = PolicyObjective(options).Loss(
+      mini_batch.micro_batches.front(), {leaf, at::zeros_like(leaf)}, place, statistics);
+
+  const auto value = expected["kl_loss"].get<double>();
+  EXPECT_NEAR(loss.item<double>(), value, kObjectiveTolerance * std::max(1.0, std::abs(value)));
+  const at::Tensor gradient = torch::autograd::grad({loss}, {leaf})[0].to(at::kDouble).contiguous();
+  ExpectNear(
+      {gradient.const_data_ptr<double>(), gradient.const_data_ptr<double>() + gradient.numel()},
+      expected["kl_grad"], kObjectiveTolerance, "gradient");
+}
+
+TEST_F(PolicyObjectiveGolden, ClipCovLeavesOutTokensOfTheRangeAndNoOthers) {
+  PolicyLossOptions options;
+  options.clip_cov_ratio = 0.1;  // three of 39
+  options.clip_cov_low = 0.2;
+  options.clip_cov_high = 2.0;
+
+  kClipCovLoss.select(batch_, options);
+
+  const std::vector<double> selected = AllTokens(batch_, &Sequence::selected);
+  const std::vector<TokenCovariance> covariances = TokenCovariances(batch_);
+  double num_selected = 0;
+  for (size_t i = 0; i < selected.size(); ++i) {
+    num_selected += selected[i];
+    if (selected[i] == 0) continue;
+    EXPECT_GT(covariances[i].value, 0.2);
+    EXPECT_LT(covariances[i].value, 2.0);
+  }
+  EXPECT_EQ(num_selected, 3);
+  TrainingBatch again = batch_;
+  kClipCovLoss.select(again, options);  // on another rank
+  EXPECT_EQ(AllTokens(again, &Sequence::selected), selected);
+  const at::Tensor leaf = logprobs_.clone().requires_grad_(true);
+  const SequenceRows rows(at::zeros({leaf.numel()}, at::kLong), at::kCPU);
+  const at::Tensor chosen = at::tensor(selected, at::kDouble).to(at::kFloat);
+  const PolicyLoss loss = kClipCovLoss.compute(
+      {leaf, at::zeros_like(leaf), at::ones_like(chosen), rows, chosen}, options);
+  const at::Tensor gradient = torch::autograd::grad({loss.loss.sum()}, {leaf})[0];
+  EXPECT_EQ((gradient * chosen).abs().max().item<float>(), 0);
+}
+
+TEST_F(PolicyObjectiveGolden, TokensOfLowEntropyHaveNoWeight) {
+  const nlohmann::json& expected = golden_["covariance"];
+  SetTokens(batch_, &Sequence::entropies, expected["entropies"]);
+  EXPECT_NEAR(MaskLowEntropy(batch_, expected["share"].get<double>()),
+              expected["threshold"].get<double>(), 1e-9);
+  ExpectNear(AllTokens(batch_, &Sequence::importance_weights), expected["keep"], 0, "weights");
 }
 
 // On samples of an older policy, the divergence times the ratio has the gradient of k2 and more.

@@ -102,6 +102,18 @@ TEST(TrainingStep, WithGspoCorrectionAndMiniBatchesIsTheSameOnAnyRanks) {
   EXPECT_EQ(first.count("rollout_corr/rollout_is_eff_sample_size"), 1u);
 }
 
+TEST(TrainingStep, WithTokensChosenByCovarianceAndEntropyIsTheSameOnAnyRanks) {
+  TrainingStepOptions options;
+  options.objective.policy_loss = &kKlCovLoss;
+  options.objective.policy.kl_cov_ratio = 0.2;
+  options.top_entropy_share = 0.5;
+  options.mini_batch.groups_each = 2;
+  ExpectSameSteps(options);
+  const Metrics first = ThreeSteps(options, 1, 4096).front();
+  EXPECT_GT(first.at("actor/entropy_threshold"), 0);
+  EXPECT_GT(first.at("actor/pg_clipfrac"), 0);  // the chosen tokens
+}
+
 TEST(TrainingStep, RefusesABatchWithoutATokenToTrainOn) {
   WithTrainer({}, [](Trainer& trainer) {
     TrainingBatch batch = RaggedBatch(1);
