@@ -38,6 +38,16 @@ int64_t VersionShift(const GenerationLoop::Options& options) {
   return options.policy_version - options.restored->policy_version();
 }
 
+// The group with its versions in the trainer's current numbers, in which Save() states its own.
+v1::FinishedGroup Renumbered(v1::FinishedGroup group, int64_t version_shift) {
+  for (v1::Completion& completion : *group.mutable_completions()) {
+    for (common::v1::VersionSpan& span : *completion.mutable_version_spans()) {
+      span.set_policy_version(span.policy_version() + version_shift);
+    }
+  }
+  return group;
+}
+
 }  // namespace
 
 struct GenerationLoop::Wave {
@@ -76,7 +86,7 @@ GenerationLoop::GenerationLoop(Options options)
       absl::MutexLock lock(&mu_);
       for (const v1::FinishedGroup& group : options_.restored->groups()) {
         restored_[first_place_ + group.place()] = &group;
-        finished_[first_place_ + group.place()] = group;
+        finished_[first_place_ + group.place()] = Renumbered(group, version_shift_);
       }
     }
     for (const int64_t place : options_.restored->done_places()) {
