@@ -49,8 +49,8 @@ class StalenessQueue : public GroupQueue {
   // Takes the `batch_size` groups with the smallest places that lag behind `version` by at most
   // max_staleness. With drops_stale, drops the stale groups; otherwise takes them too. Metrics,
   // since the last batch: async/dropped_groups, with length and reward if there are any, or
-  // async/stale_groups, and with `filters`
-  // rollout/filtered_groups; async/{running,ready}_groups afterwards. CANCELLED after Abort().
+  // async/stale_groups, and with `filters` rollout/filtered_groups; async/{running,ready}_groups
+  // afterwards. CANCELLED after Abort().
   absl::StatusOr<std::optional<StepBatch>> Take(int64_t version) override;
   bool HasBatch() const override {
     return !error_.ok() || (num_ready() >= options_.batch_size && !MustWait());
