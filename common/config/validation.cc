@@ -272,6 +272,18 @@ void CheckActor(const v1::RunConfig& config, Checker* check) {
   check->AtLeastZero("actor.loss_scale_factor", actor.loss_scale_factor());
   check->Number("actor.tau_pos", actor.tau_pos(), actor.tau_pos() > 0, "> 0");
   check->Number("actor.tau_neg", actor.tau_neg(), actor.tau_neg() > 0, "> 0");
+  const v1::PolicyLossConfig& loss = actor.policy_loss();
+  check->AtLeastZero("actor.policy_loss.dro_beta", loss.dro_beta());
+  check->Number("actor.policy_loss.clip_cov_ratio", loss.clip_cov_ratio(),
+                loss.clip_cov_ratio() >= 0 && loss.clip_cov_ratio() <= 1, "in [0, 1]");
+  check->Number("actor.policy_loss.clip_cov_lb", loss.clip_cov_lb(), true, "that is finite");
+  check->Number("actor.policy_loss.clip_cov_ub", loss.clip_cov_ub(),
+                loss.clip_cov_ub() > loss.clip_cov_lb(), "above clip_cov_lb");
+  check->Number("actor.policy_loss.kl_cov_ratio", loss.kl_cov_ratio(),
+                loss.kl_cov_ratio() >= 0 && loss.kl_cov_ratio() <= 1, "in [0, 1]");
+  check->AtLeastZero("actor.policy_loss.ppo_kl_coef", loss.ppo_kl_coef());
+  check->Number("actor.top_entropy_quantile", actor.top_entropy_quantile(),
+                actor.top_entropy_quantile() > 0 && actor.top_entropy_quantile() <= 1, "in (0, 1]");
 
   CheckMiniBatch("actor.ppo_mini_batch_size", actor.ppo_mini_batch_size(),
                  config.data().train_batch_size(), check);
@@ -289,7 +301,12 @@ void CheckRolloutCorrection(const v1::RolloutCorrectionConfig& correction, Check
     check->Fail(section + (of_rules ? "rollout_rs" : "rollout_rs_threshold"),
                 rules.status().message());
   }
-  if (correction.bypass_mode() && correction.rollout_is() != v1::ROLLOUT_IS_NONE) {
+  const bool is_reinforce = correction.loss_type() == v1::CORRECTION_LOSS_TYPE_REINFORCE;
+  if (is_reinforce && !correction.bypass_mode()) {
+    check->Fail(section + "loss_type", "reinforce needs bypass_mode=true");
+  }
+  if (correction.bypass_mode() && !is_reinforce && correction.rollout_is() != v1::ROLLOUT_IS_NONE &&
+      correction.rollout_is() != v1::ROLLOUT_IS_AUTO) {
     check->Fail(section + "rollout_is",
                 "expected none: with bypass_mode the loss's ratio already uses the rollout's "
                 "probabilities; set only one of the two");
@@ -310,7 +327,7 @@ void CheckAlgorithm(const v1::AlgorithmConfig& algorithm, Checker* check) {
       "algorithm.adv_estimator", algorithm.adv_estimator(),
       {v1::ADV_ESTIMATOR_GRPO, v1::ADV_ESTIMATOR_GAE, v1::ADV_ESTIMATOR_REINFORCE_PLUS_PLUS,
        v1::ADV_ESTIMATOR_REINFORCE_PLUS_PLUS_BASELINE, v1::ADV_ESTIMATOR_REMAX,
-       v1::ADV_ESTIMATOR_RLOO, v1::ADV_ESTIMATOR_OPO});
+       v1::ADV_ESTIMATOR_RLOO, v1::ADV_ESTIMATOR_OPO, v1::ADV_ESTIMATOR_GRPO_PASSK});
   CheckRolloutCorrection(algorithm.rollout_correction(), check);
 }
 

@@ -80,6 +80,10 @@ int64_t ModelCacheElementsPerToken(const ModelSpec& spec, int tensor_ranks, bool
 // type, or sliding windows in a family that has none.
 absl::StatusOr<ModelSpec> ParseModelSpec(const nlohmann::json& config, const std::string& place);
 
+// Reads the config.json of a value model: of the transformer that it begins from, or of
+// transformers' ...ForTokenClassification with one label. Errors are those of ParseModelSpec().
+absl::StatusOr<ModelSpec> ParseValueModelSpec(nlohmann::json config, const std::string& place);
+
 }  // namespace tandem::model
 
 #endif  // TANDEM_COMMON_MODEL_MODEL_SPEC_H_

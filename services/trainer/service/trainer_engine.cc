@@ -191,13 +191,13 @@ absl::Status TrainerEngine::MakeCritic() {
   ASSIGN_OR_RETURN(const io::ModelConfig model_config, io::ReadModelConfig(path));
   ShardedModelOptions options = model_options_;
   ASSIGN_OR_RETURN(model::ModelSpec spec,
-                   model::ParseModelSpec(model_config.json, model_config.path));
+                   model::ParseValueModelSpec(model_config.json, model_config.path));
   if (spec.vocab_size != this->spec().vocab_size) {
     return absl::InvalidArgumentError(
         absl::StrCat("critic.model.path: expected a model with the policy's vocabulary of ",
                      this->spec().vocab_size, " tokens; ", path, " has ", spec.vocab_size));
   }
-  options.spec = model::ValueModelSpec(std::move(spec));
+  options.spec = std::move(spec);
   options.unit_limits.frozen_parameters.clear();  // they name tensors of the policy
   options.value_head_seed = config_.seed();
   ASSIGN_OR_RETURN(critic_, ShardedModel::Create(options));

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/config/load.h"
+#include "common/config/rollout_correction_spec.h"
 #include "tests/common/config/config_file.h"
 #include "tests/support/status_matchers.h"
 
@@ -230,6 +231,39 @@ TEST_F(ValidationTest, FilesAreLookedForOnlyWhereNeeded) {
                        HasSubstr("found no " + folder_ + "/m/config.json")));
   Write("m/config.json", "{}");
   EXPECT_OK(CheckFiles(config, {}));
+}
+
+TEST(RolloutCorrection, AutoCorrectsTheAgeOfSamplesWhereTheyHaveOne) {
+  const auto resolved = [](const std::vector<std::string>& sets) {
+    const absl::StatusOr<v1::RunConfig> config = LoadRunConfig({}, sets);
+    EXPECT_OK(config);
+    return config.ok() ? ResolveRolloutIs(*config) : v1::ROLLOUT_IS_UNSPECIFIED;
+  };
+  const std::string section = "algorithm.rollout_correction.";
+  EXPECT_EQ(resolved({}), v1::ROLLOUT_IS_NONE);
+  EXPECT_EQ(resolved({"trainer.mode=one_step_off"}), v1::ROLLOUT_IS_TOKEN);
+  EXPECT_EQ(resolved({"trainer.mode=async"}), v1::ROLLOUT_IS_TOKEN);
+  EXPECT_EQ(resolved({"trainer.mode=async", "trainer.max_staleness=0"}), v1::ROLLOUT_IS_NONE);
+  EXPECT_EQ(resolved({"trainer.mode=async", section + "bypass_mode=true"}), v1::ROLLOUT_IS_NONE);
+  EXPECT_EQ(resolved({"trainer.mode=async", section + "rollout_is=none"}), v1::ROLLOUT_IS_NONE);
+  EXPECT_EQ(resolved({section + "rollout_is=sequence"}), v1::ROLLOUT_IS_SEQUENCE);
+}
+
+TEST(RolloutCorrection, ReinforceNeedsTheProbabilitiesOfThePolicyThatSampled) {
+  const std::string section = "algorithm.rollout_correction.";
+  EXPECT_THAT(ErrorOf(section + "loss_type=reinforce"), HasSubstr("needs bypass_mode=true"));
+  EXPECT_OK(LoadRunConfig({}, {section + "loss_type=reinforce", section + "bypass_mode=true",
+                               section + "rollout_is=sequence"}));
+}
+
+TEST(KlLossType, APlusIsPartOfTheName) {
+  for (const auto& [name, type] : {std::pair{"k3+", v1::KL_LOSS_TYPE_K3_PLUS},
+                                   {"low_var_kl+", v1::KL_LOSS_TYPE_LOW_VAR_KL_PLUS},
+                                   {"k1_plus", v1::KL_LOSS_TYPE_K1_PLUS}}) {
+    ASSERT_OK_AND_ASSIGN(const v1::RunConfig config,
+                         LoadRunConfig({}, {std::string("actor.kl_loss_type=") + name}));
+    EXPECT_EQ(config.actor().kl_loss_type(), type) << name;
+  }
 }
 
 }  // namespace

@@ -19,9 +19,9 @@
 namespace tandem::commands {
 namespace {
 
-absl::StatusOr<model::ModelSpec> FindShape(const std::string& path, const char* key,
-                                           const config::Places& places) {
-  absl::StatusOr<model::ModelSpec> spec = plan::FindModelShape(path, key);
+// Adds the place of the configuration to an error of `spec`.
+absl::StatusOr<model::ModelSpec> Placed(absl::StatusOr<model::ModelSpec> spec,
+                                        const config::Places& places) {
   if (spec.ok()) return spec;
   return Misuse(absl::Status(spec.status().code(),
                              plan::WithPlace(places, std::string(spec.status().message()))));
@@ -34,7 +34,7 @@ absl::Status AddModels(const DryRunOptions& options, plan::PlanRequest& request)
   request.by_preference = options.by_preference;
   const std::string& critic = request.config.critic().model().path();
   if (critic.empty() || !setup::HasCritic(request.config)) return absl::OkStatus();
-  ASSIGN_OR_RETURN(request.critic_spec, FindShape(critic, "critic.model.path", request.places));
+  ASSIGN_OR_RETURN(request.critic_spec, Placed(plan::FindValueModelShape(critic), request.places));
   return absl::OkStatus();
 }
 
@@ -76,7 +76,8 @@ absl::Status PlanElsewhere(const RunOptions& run, const DryRunOptions& options) 
   if (!config.ok()) return Misuse(config.status());
   absl::StatusOr<plan::Hardware> hardware = plan::ParseHardware(options.hardware);
   if (!hardware.ok()) return Misuse(hardware.status());
-  ASSIGN_OR_RETURN(request.spec, FindShape(config->model().path(), "model.path", request.places));
+  ASSIGN_OR_RETURN(request.spec,
+                   Placed(plan::FindModelShape(config->model().path()), request.places));
   request.config = *std::move(config);
   request.hardware = *std::move(hardware);
   request.this_build = false;

@@ -30,6 +30,8 @@ struct Completion {
   std::vector<common::v1::VersionSpan> version_spans;
   double score = 0;   // from the rewarder
   double reward = 0;  // trained on: the score plus the overlong penalty
+  // The part of the score that each token earned, from the rewarder; empty: all of it on the last.
+  std::vector<double> token_rewards;
 };
 
 // A prompt and all its completions. Only complete groups train; the others are dropped.

@@ -33,8 +33,19 @@ RolloutFleet::GenerateOptions GroupSampling(const config::v1::RunConfig& config,
 }
 
 int64_t VersionShift(const GenerationLoop::Options& options) {
-  if (options.restored == nullptr || !options.restored->is_continuous()) return 0;
+  // A checkpoint of an older release states the version in mode async only.
+  if (options.restored == nullptr || options.restored->policy_version() == 0) return 0;
   return options.policy_version - options.restored->policy_version();
+}
+
+// The group with its versions in the trainer's current numbers, in which Save() states its own.
+v1::FinishedGroup Renumbered(v1::FinishedGroup group, int64_t version_shift) {
+  for (v1::Completion& completion : *group.mutable_completions()) {
+    for (common::v1::VersionSpan& span : *completion.mutable_version_spans()) {
+      span.set_policy_version(span.policy_version() + version_shift);
+    }
+  }
+  return group;
 }
 
 }  // namespace
@@ -75,7 +86,7 @@ GenerationLoop::GenerationLoop(Options options)
       absl::MutexLock lock(&mu_);
       for (const v1::FinishedGroup& group : options_.restored->groups()) {
         restored_[first_place_ + group.place()] = &group;
-        finished_[first_place_ + group.place()] = group;
+        finished_[first_place_ + group.place()] = Renumbered(group, version_shift_);
       }
     }
     for (const int64_t place : options_.restored->done_places()) {
@@ -332,9 +343,9 @@ Ahead GenerationLoop::Save(int64_t next_step, int64_t version) const {
   absl::MutexLock lock(&mu_);
   out.prompt_position = queue_->FirstOpen(next_place_);
   state.set_num_prompts(next_place_ - out.prompt_position);
+  state.set_policy_version(version);
   if (is_continuous_) {
     state.set_is_continuous(true);
-    state.set_policy_version(version);
     for (int64_t place = out.prompt_position; place < next_place_; ++place) {
       if (!queue_->IsOpen(place)) state.add_done_places(place - out.prompt_position);
     }

@@ -27,6 +27,7 @@ class GivenLoop : public StepLoop {
         make_samples_(std::move(make_samples)) {}
 
   absl::StatusOr<RunSummary> Run() {
+    RETURN_IF_ERROR(CountVersions());
     const bool evaluates = c_.test != nullptr && c_.config.trainer().test_freq() > 0;
     if (evaluates && !resumed()) {
       Metrics initial;
@@ -58,6 +59,7 @@ class GivenLoop : public StepLoop {
       RETURN_IF_ERROR(CheckTrained(step, response));
       c_.progress.AddTokens(tokens);
       Metrics metrics(response.metrics().begin(), response.metrics().end());
+      AddPolicyVersion(response.policy_version(), metrics);
       if (response.has_checkpoint()) checkpoints_.Note(response.checkpoint(), metrics);
       if (EvaluationIsDue(step)) {
         RETURN_IF_ERROR(Publish(metrics));

@@ -26,6 +26,7 @@ class ReinforcementLoop : public StepLoop {
           "the checkpoint comes from trainer.mode=async, which trains on prompts out of order; "
           "resume with trainer.mode=async (trainer.max_staleness=0 behaves like mode sync)");
     }
+    RETURN_IF_ERROR(CountVersions());
     Metrics initial;
     RETURN_IF_ERROR(Publish(initial));
     version_ = c_.fleet->version();
@@ -111,7 +112,7 @@ class ReinforcementLoop : public StepLoop {
     Stopwatch watch;
     summary_.rewards.push_back(metrics["rollout/judged_reward/mean"]);
     const double temperature = c_.config.rollout().temperature();
-    RETURN_IF_ERROR(c_.folder.WriteRollouts(step, groups, temperature));
+    RETURN_IF_ERROR(c_.folder.WriteRollouts(step, groups, temperature, version_shift_));
     AddStalenessMetrics(groups, version_, metrics);
     watch.Lap();
     const telemetry::ScopedSpan span("train step");
@@ -123,7 +124,7 @@ class ReinforcementLoop : public StepLoop {
     if (response.has_checkpoint()) checkpoints_.Note(response.checkpoint(), metrics);
     metrics["timing_s/train_step"] = watch.Lap();
     version_ = response.policy_version();
-    metrics["training/policy_version"] = static_cast<double>(version_);
+    AddPolicyVersion(version_, metrics);
     return absl::OkStatus();
   }
 

@@ -74,6 +74,17 @@ absl::StatusOr<ResumePoint> Resume(const std::vector<checkpoint::RunCheckpoint>&
       absl::StrCat("no checkpoint can be loaded:\n  ", absl::StrJoin(problems, "\n  ")));
 }
 
+absl::StatusOr<int64_t> VersionShift(TrainerClient& trainer, const ResumePoint* resume) {
+  if (resume == nullptr) {
+    ASSIGN_OR_RETURN(const auto info, trainer.GetModelInfo());
+    return info.policy_version();
+  }
+  const auto& metrics = resume->state.metrics();
+  const auto found = metrics.find("training/policy_version");
+  if (found == metrics.end()) return 0;  // a checkpoint of an older release
+  return resume->policy_version - static_cast<int64_t>(found->second);
+}
+
 absl::Status RestoreInitialState(TrainerClient& trainer, RolloutFleet* fleet, Progress& progress) {
   ASSIGN_OR_RETURN(const int64_t min_policy_version, LargestVersion(fleet));
   ASSIGN_OR_RETURN(const auto before, trainer.GetModelInfo());

@@ -44,6 +44,11 @@ absl::StatusOr<ResumePoint> Resume(const std::vector<checkpoint::RunCheckpoint>&
                                    const RunIdentity& run, TrainerClient& trainer,
                                    RolloutFleet* fleet, RunFolder& folder, Progress& progress);
 
+// Returns by how much the trainer's version numbers exceed those of the run's metrics and rollouts,
+// which count from the run's first weights: a trainer that loads a checkpoint gives its weights a
+// larger number, because a version never names two sets of weights. `resume`: null at step 1.
+absl::StatusOr<int64_t> VersionShift(TrainerClient& trainer, const ResumePoint* resume);
+
 // Call if there is no checkpoint to resume from. If the trainer is ahead, because an earlier driver
 // ended before saving the first checkpoint, restores its initial state. Changes nothing if no step
 // was applied.

@@ -102,8 +102,39 @@ class ServiceRewarder : public Rewarder {
       }
       pending[i].completion->score = pending[i].completion->reward = response.rewards(i);
     }
+    RETURN_IF_ERROR(SetTokenRewards(response, pending));
     request.Clear();
     pending.clear();
+    return absl::OkStatus();
+  }
+
+  absl::Status SetTokenRewards(const reward::v1::ComputeRewardsResponse& response,
+                               const std::vector<Pending>& pending) const {
+    if (response.token_rewards_size() == 0) return absl::OkStatus();
+    if (response.token_rewards_size() != static_cast<int>(pending.size())) {
+      return absl::InternalError(absl::StrCat(
+          "reward service at ", endpoint_, ": expected token_rewards of each of the ",
+          pending.size(), " completions, or none; found ", response.token_rewards_size()));
+    }
+    for (size_t i = 0; i < pending.size(); ++i) {
+      const auto& values = response.token_rewards(i).values();
+      const auto place = [&] {
+        return absl::StrCat("reward service at ", endpoint_, ", token_rewards[", i, "], of ",
+                            RowName(*pending[i].prompt), ": ");
+      };
+      const size_t num_tokens = pending[i].completion->token_ids.size();
+      if (!values.empty() && static_cast<size_t>(values.size()) != num_tokens) {
+        return absl::InternalError(
+            absl::StrCat(place(), "expected one value for each of the ", num_tokens,
+                         " completion_token_ids, or none; found ", values.size()));
+      }
+      for (const double value : values) {
+        if (!rewards::IsReward(value)) {
+          return absl::InternalError(absl::StrCat(place(), rewards::ExpectedReward(value)));
+        }
+      }
+      pending[i].completion->token_rewards.assign(values.begin(), values.end());
+    }
     return absl::OkStatus();
   }
 

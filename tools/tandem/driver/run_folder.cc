@@ -1,5 +1,6 @@
 #include "tools/tandem/driver/run_folder.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <utility>
 
@@ -298,17 +299,21 @@ absl::Status RunFolder::WriteEvent(int64_t step, const Metrics& metrics) {
 }
 
 absl::Status RunFolder::WriteRollouts(int64_t step, const std::vector<Group>& groups,
-                                      double temperature) {
+                                      double temperature, int64_t version_shift) {
   std::string text;
-  for (const Group& group : groups) {
+  for (size_t g = 0; g < groups.size(); ++g) {
+    const Group& group = groups[g];
     for (size_t i = 0; i < group.completions.size(); ++i) {
       const Completion& completion = group.completions[i];
       nlohmann::json spans = nlohmann::json::array();
       for (const auto& span : completion.version_spans) {
-        spans.push_back({span.policy_version(), span.begin(), span.end()});
+        const int64_t version = span.policy_version() + group.version_shift - version_shift;
+        // Not below 0: a checkpoint of an older release may lack the group's shift.
+        spans.push_back({std::max<int64_t>(0, version), span.begin(), span.end()});
       }
       nlohmann::json line = {{"step", step},
-                             {"group", group.prompt.row},
+                             {"group", absl::StrCat(step, "/", g)},
+                             {"row", group.prompt.row},
                              {"index", i},
                              {"prompt", group.prompt.text},
                              {"completion", completion.text},
@@ -321,6 +326,7 @@ absl::Status RunFolder::WriteRollouts(int64_t step, const std::vector<Group>& gr
                              {"temperature", temperature},
                              {"policy_versions", spans}};
       if (completion.score != completion.reward) line["score"] = completion.score;
+      if (!completion.token_rewards.empty()) line["token_rewards"] = completion.token_rewards;
       if (group.baseline.has_value()) line["baseline_reward"] = group.baseline->reward;
       text += io::ToJsonLine(line);
     }

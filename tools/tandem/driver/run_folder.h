@@ -110,8 +110,10 @@ class RunFolder {
   // Appends a line to updates.jsonl with `step`, the current step: 0 before the first.
   absl::Status WriteUpdate(int64_t step, const trainer::v1::PublishWeightsResponse& update);
 
-  // Writes one line per sample, in the format that `tandem replay` reads.
-  absl::Status WriteRollouts(int64_t step, const std::vector<Group>& groups, double temperature);
+  // Writes one line per sample, in the format that `tandem replay` reads. Subtracts `version_shift`
+  // from the trainer's version numbers; see VersionShift().
+  absl::Status WriteRollouts(int64_t step, const std::vector<Group>& groups, double temperature,
+                             int64_t version_shift = 0);
 
  private:
   RunFolder(std::string path, std::string config_yaml, std::shared_ptr<io::FolderLock> lock)

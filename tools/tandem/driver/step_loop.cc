@@ -31,6 +31,11 @@ StepLoop::StepLoop(const LoopContext& context, const char* command)
   if (c_.resume != nullptr) ResumeFrom(*c_.resume);
 }
 
+absl::Status StepLoop::CountVersions() {
+  ASSIGN_OR_RETURN(version_shift_, VersionShift(c_.trainer, c_.resume));
+  return absl::OkStatus();
+}
+
 absl::Status StepLoop::CheckInterrupted() const {
   if (c_.interrupted()) return absl::CancelledError("interrupted");
   return c_.trainer.LeaseStatus();  // without the lease the loop, generation included, must stop
@@ -74,7 +79,7 @@ absl::Status StepLoop::Publish(Metrics& metrics) {
   if (response->has_changed_share()) {
     metrics["update_weights/changed_share"] = response->changed_share();
   }
-  metrics["training/policy_version"] = static_cast<double>(response->policy_version());
+  AddPolicyVersion(response->policy_version(), metrics);
   return absl::OkStatus();
 }
 

@@ -50,6 +50,12 @@ class StepLoop {
   absl::Status RunEvaluation(int64_t step, int64_t version, Metrics& metrics);
 
   bool resumed() const { return c_.resume != nullptr; }
+  // Call first: asks for what VersionShift() needs.
+  absl::Status CountVersions();
+  // Sets training/policy_version; see VersionShift().
+  void AddPolicyVersion(int64_t version, Metrics& metrics) const {
+    metrics["training/policy_version"] = static_cast<double>(version - version_shift_);
+  }
   // Writes the metrics of step 0: the policy before training.
   absl::Status WriteInitial(const Metrics& metrics);
   absl::Status FinishStep(int64_t step, Metrics& metrics, std::vector<std::string> facts,
@@ -62,6 +68,7 @@ class StepLoop {
   const char* const command_;
   CheckpointSchedule checkpoints_;
   const absl::Time start_ = absl::Now();
+  int64_t version_shift_ = 0;  // see VersionShift()
   RunSummary summary_;
 
  private:

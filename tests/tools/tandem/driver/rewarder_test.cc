@@ -148,6 +148,34 @@ TEST_F(ServiceRewarderTest, ASilentServiceEndsAtTheDeadline) {
               StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr(config_.endpoint())));
 }
 
+TEST_F(ServiceRewarderTest, TokensHaveTheRewardsThatTheServiceGaveThem) {
+  Answer([](v1::ComputeRewardsResponse& response) {
+    response.add_rewards(6);
+    response.add_rewards(1);
+    v1::TokenRewards* first = response.add_token_rewards();
+    for (const double value : {1, 2, 0}) first->add_values(value);
+    response.add_token_rewards();  // none
+    return grpc::Status::OK;
+  });
+  std::vector<Group> groups = Groups(1, 2);
+  ASSERT_OK(Judge(groups));
+  EXPECT_EQ(groups[0].completions[0].reward, 6);
+  EXPECT_EQ(groups[0].completions[0].token_rewards, std::vector<double>({1, 2, 0}));
+  EXPECT_TRUE(groups[0].completions[1].token_rewards.empty());
+}
+
+TEST_F(ServiceRewarderTest, TokenRewardsThatAreTooFewAreAnError) {
+  Answer([](v1::ComputeRewardsResponse& response) {
+    response.add_rewards(1);
+    response.add_token_rewards()->add_values(1);
+    return grpc::Status::OK;
+  });
+  std::vector<Group> groups = Groups(1, 1);
+  EXPECT_THAT(Judge(groups), StatusIs(absl::StatusCode::kInternal,
+                                      AllOf(HasSubstr("token_rewards[0], of row 1"),
+                                            HasSubstr("each of the 3 completion_token_ids"))));
+}
+
 TEST_F(ServiceRewarderTest, RewardsThatAreMissingOrNoNumbersAreErrors) {
   Answer([](v1::ComputeRewardsResponse& response) {
     response.add_rewards(1);

@@ -225,7 +225,8 @@ TEST(RunFolder, WritesSamplesInTheFormThatReplayReads) {
   EXPECT_EQ(rows[0]["prompt_ids"], (std::vector<int>{1, 2}));
   EXPECT_EQ(rows[0]["response_ids"], (std::vector<int>{5, 0}));
   EXPECT_EQ(rows[0]["rewards"], 0.75);
-  EXPECT_EQ(rows[0]["group"], 3);
+  EXPECT_EQ(rows[0]["group"], "4/0");
+  EXPECT_EQ(rows[0]["row"], 3);
   EXPECT_EQ(rows[0]["finish_reason"], "stop");
 }
 
