@@ -21,6 +21,13 @@ class ReinforcementLoop : public StepLoop {
       : StepLoop(context, "train"), mode_(context.config.trainer().mode()) {}
 
   absl::StatusOr<RunSummary> Run() {
+    absl::StatusOr<RunSummary> summary = RunToEnd();
+    if (!summary.ok()) return End(summary.status());
+    return summary;
+  }
+
+ private:
+  absl::StatusOr<RunSummary> RunToEnd() {
     if (resumed() && c_.resume->state.ahead().is_continuous() && !is_async()) {
       return absl::FailedPreconditionError(
           "the checkpoint is of mode async, which trains on prompts out of order; resume with "
@@ -39,45 +46,52 @@ class ReinforcementLoop : public StepLoop {
     return Finish();
   }
 
- private:
   bool is_async() const { return mode_ == config::v1::TRAINING_MODE_ASYNC; }
   bool is_one_step_off() const { return mode_ == config::v1::TRAINING_MODE_ONE_STEP_OFF; }
 
   absl::Status RunSteps() {
     BeginTrace();
     GenerationLoop generation(GenerationOptions());
-    const auto look = [this] { return CatchUp(version_); };
     for (int64_t step = first_step_; step <= total_steps_; ++step) {
-      RETURN_IF_ERROR(CheckInterrupted());
-      if (is_async()) BeginTrace();
-      EnterTrace(next_trace_, next_start_);
       Stopwatch whole;
-      Stopwatch watch;
       Metrics metrics;
-      ASSIGN_OR_RETURN(StepBatch batch, generation.Take(step, version_, look));
-      AddWaitMetrics(watch.Lap(), batch.metrics, metrics);
-      if (resumed() && step == first_step_) {
-        metrics["rollout/regenerated_prompts"] = static_cast<double>(generation.num_regenerated());
-      }
-      const bool has_next = step < total_steps_;
-      if (is_one_step_off() && has_next) {
-        // The next samples come from the version that this step begins with: one step off.
-        if (step > 1) RETURN_IF_ERROR(Publish(metrics));
-        OpenNextStep(generation);
-      }
-      RETURN_IF_ERROR(Train(step, batch.groups, metrics));
-      const bool evaluate = EvaluationIsDue(step);
-      if (!is_one_step_off() || evaluate || !has_next) {
-        if (is_one_step_off() && has_next) RETURN_IF_ERROR(generation.WaitForBatch(look));
-        RETURN_IF_ERROR(Publish(metrics));
-      }
-      if (is_async()) generation.OpenStep();
-      if (evaluate) RETURN_IF_ERROR(RunEvaluation(step, version_, metrics));
-      if (!is_async() && !is_one_step_off() && has_next) OpenNextStep(generation);
+      const absl::Status status = RunStep(step, generation, metrics);
+      if (!status.ok() && !must_finish_step()) return status;
       std::optional<Ahead> ahead;
-      if (is_async() || has_next) ahead = generation.Save(step + 1, version_);
+      if (is_async() || step < total_steps_) ahead = generation.Save(step + 1, version_);
       RETURN_IF_ERROR(Report(step, whole.Lap(), metrics, ahead.has_value() ? &*ahead : nullptr));
+      RETURN_IF_ERROR(status);
     }
+    return absl::OkStatus();
+  }
+
+  // One step up to its report.
+  absl::Status RunStep(int64_t step, GenerationLoop& generation, Metrics& metrics) {
+    const auto look = [this] { return CatchUp(version_); };
+    RETURN_IF_ERROR(CheckInterrupted());
+    if (is_async()) BeginTrace();
+    EnterTrace(next_trace_, next_start_);
+    Stopwatch watch;
+    ASSIGN_OR_RETURN(StepBatch batch, generation.Take(step, version_, look));
+    AddWaitMetrics(watch.Lap(), batch.metrics, metrics);
+    if (resumed() && step == first_step_) {
+      metrics["rollout/regenerated_prompts"] = static_cast<double>(generation.num_regenerated());
+    }
+    const bool has_next = step < total_steps_;
+    if (is_one_step_off() && has_next) {
+      // The next samples come from the version that this step begins with: one step off.
+      if (step > 1) RETURN_IF_ERROR(Publish(metrics));
+      OpenNextStep(generation);
+    }
+    RETURN_IF_ERROR(Train(step, batch.groups, metrics));
+    const bool evaluate = EvaluationIsDue(step);
+    if (!is_one_step_off() || evaluate || !has_next) {
+      if (is_one_step_off() && has_next) RETURN_IF_ERROR(generation.WaitForBatch(look));
+      RETURN_IF_ERROR(Publish(metrics));
+    }
+    if (is_async()) generation.OpenStep();
+    if (evaluate) RETURN_IF_ERROR(RunEvaluation(step, version_, metrics));
+    if (!is_async() && !is_one_step_off() && has_next) OpenNextStep(generation);
     return absl::OkStatus();
   }
 
@@ -127,7 +141,7 @@ class ReinforcementLoop : public StepLoop {
     return absl::OkStatus();
   }
 
-  absl::Status Report(int64_t step, double seconds, Metrics& metrics, const Ahead* ahead) {
+  absl::Status Report(int64_t step, double seconds, Metrics& metrics, Ahead* ahead) {
     metrics["timing_s/step"] = seconds;
     metrics["perf/throughput"] = metrics["perf/total_num_tokens"] / seconds;
     return FinishStep(step, metrics,

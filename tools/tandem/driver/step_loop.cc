@@ -97,6 +97,7 @@ void StepLoop::EnterTrace(const telemetry::TraceContext& trace, absl::Time start
 }
 
 absl::Status StepLoop::CheckTrained(int64_t step, const trainer::v1::TrainStepResponse& response) {
+  trained_step_ = step;
   return skipped_steps_.OnStep(step, response.policy_version(),
                                {response.metrics().begin(), response.metrics().end()});
 }
@@ -130,18 +131,16 @@ absl::Status StepLoop::WriteInitial(const Metrics& metrics) {
 }
 
 absl::Status StepLoop::FinishStep(int64_t step, Metrics& metrics, std::vector<std::string> facts,
-                                  const Ahead* ahead) {
+                                  Ahead* ahead) {
   RETURN_IF_ERROR(c_.folder.Begin());  // the trainer has taken the step
   if (c_.fleet != nullptr) metrics.merge(c_.fleet->TakeMetrics());
-  if (checkpoints_.IsDue(step)) {
-    v1::DriverState state;
-    state.set_command(command_);
-    state.set_seed(c_.config.seed());
-    state.set_num_prompts(static_cast<int64_t>(c_.train.prompts().size()));
-    state.set_prompt_position(ahead == nullptr ? c_.train.position() : ahead->prompt_position);
-    if (ahead != nullptr) *state.mutable_ahead() = ahead->generation;
-    RETURN_IF_ERROR(checkpoints_.Save(step, std::move(state), metrics));
-  }
+  v1::DriverState state;
+  state.set_command(command_);
+  state.set_seed(c_.config.seed());
+  state.set_num_prompts(static_cast<int64_t>(c_.train.prompts().size()));
+  state.set_prompt_position(ahead == nullptr ? c_.train.position() : ahead->prompt_position);
+  if (ahead != nullptr) *state.mutable_ahead() = std::move(ahead->generation);
+  RETURN_IF_ERROR(checkpoints_.AfterStep(step, std::move(state), metrics));
   RETURN_IF_ERROR(c_.folder.WriteMetrics(step, metrics));
   if (c_.on_step) c_.on_step(step, metrics);
   if (!summary_.evaluations.empty()) {
@@ -155,6 +154,11 @@ absl::Status StepLoop::FinishStep(int64_t step, Metrics& metrics, std::vector<st
     telemetry::RecordSpan(absl::StrCat("step ", step), trace_start_, trace_, 0, {{"step", step}});
   }
   return absl::OkStatus();
+}
+
+absl::Status StepLoop::End(absl::Status error) {
+  if (c_.interrupted()) checkpoints_.SaveLast();
+  return error;
 }
 
 absl::StatusOr<RunSummary> StepLoop::Finish() {
