@@ -22,7 +22,7 @@ struct RlOptions {
 
 absl::Status RunRl(const RlOptions& options) {
   commands::Session session;
-  commands::ScratchFolder scratch;
+  commands::ScratchFolder scratch(&session);
   commands::RunOptions run = options.run;
   run.overrides.insert(run.overrides.end(),
                        {absl::StrCat("trainer.total_steps=", options.steps), "trainer.test_freq=0",

@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <regex>
+
 #include "common/rpc/child_process.h"
 #include "common/rpc/process.h"
 #include "nlohmann/json.hpp"
@@ -218,6 +221,24 @@ TEST(Cli, HealthSaysByItsExitStatusWhetherAProcessServes) {
   const ProgramResult gone = ask({"--wait", "--timeout", "0.5"});
   EXPECT_EQ(gone.exit_code, 1);
   EXPECT_THAT(gone.err, HasSubstr(endpoint));
+}
+
+TEST(Cli, TheLogThatAnErrorCitesIsThereAfterwards) {
+  const TempFolder folder;
+  const std::string model = WriteTinyModel(folder);  // a configuration without weights
+  const std::string input = folder.Write("in.jsonl", R"({"ids": [1, 2]})");
+  for (const std::vector<std::string>& args :
+       {std::vector<std::string>{"generate", "--model", model, "--prompt", "1+2="},
+        std::vector<std::string>{"score", "--model", model, "--input", input}}) {
+    const ProgramResult result = RunProgram("tandem", args);
+
+    EXPECT_EQ(result.exit_code, 1) << args[0];
+    static const std::regex cited("its log, (/[^,]*/logs/rollout-0.log)");
+    std::smatch log;
+    ASSERT_TRUE(std::regex_search(result.err, log, cited)) << args[0] << ": " << result.err;
+    EXPECT_TRUE(std::filesystem::exists(log[1].str())) << log[1];
+    std::filesystem::remove_all(std::filesystem::path(log[1].str()).parent_path().parent_path());
+  }
 }
 
 TEST(Cli, AMissingModelFolderIsNamedBeforeAnythingStarts) {
