@@ -1,11 +1,5 @@
 // CheckpointTimes: the steps after which a run saves: every save_freq steps, and whenever the last
 // save is save_interval_seconds ago.
-//
-//   CheckpointTimes times(config.trainer(), absl::Now());
-//   if (times.IsDue(step, absl::Now())) {
-//     Save(step);
-//     times.OnSave(absl::Now());
-//   }
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_CHECKPOINT_TIMES_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_CHECKPOINT_TIMES_H_
 

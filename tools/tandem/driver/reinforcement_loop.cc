@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/trace.h"
+#include "tools/tandem/driver/equal_rewards.h"
 #include "tools/tandem/driver/generation_loop.h"
 #include "tools/tandem/driver/sample_builder.h"
 #include "tools/tandem/driver/staleness.h"
@@ -18,7 +19,10 @@ namespace {
 class ReinforcementLoop : public StepLoop {
  public:
   explicit ReinforcementLoop(const LoopContext& context)
-      : StepLoop(context, "train"), mode_(context.config.trainer().mode()) {}
+      : StepLoop(context, "train"),
+        mode_(context.config.trainer().mode()),
+        equal_rewards_(context.config,
+                       [&context](const std::string& line) { context.progress.Note(line); }) {}
 
   absl::StatusOr<RunSummary> Run() {
     absl::StatusOr<RunSummary> summary = RunToEnd();
@@ -127,6 +131,7 @@ class ReinforcementLoop : public StepLoop {
     const double temperature = c_.config.rollout().temperature();
     RETURN_IF_ERROR(c_.folder.WriteRollouts(step, groups, temperature));
     AddStalenessMetrics(groups, version_, metrics);
+    equal_rewards_.OnStep(step, groups, metrics);
     watch.Lap();
     const telemetry::ScopedSpan span("train step");
     ASSIGN_OR_RETURN(const auto response,
@@ -159,6 +164,7 @@ class ReinforcementLoop : public StepLoop {
   }
 
   const config::v1::TrainingMode mode_;
+  EqualRewards equal_rewards_;
   int64_t version_ = 0;  // of the trainer's policy
   // Trace of the step whose groups began last; in mode async, of the step that trains.
   telemetry::TraceContext next_trace_;
