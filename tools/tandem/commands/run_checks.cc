@@ -1,7 +1,10 @@
 #include "tools/tandem/commands/run_checks.h"
 
 #include <algorithm>
-#include <set>
+#include <cstddef>
+#include <functional>
+#include <string_view>
+#include <unordered_set>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -61,13 +64,19 @@ void CheckLengths(const CheckedRun& run, std::vector<std::string>& warnings) {
       longest, positions, std::max<int64_t>(0, room), max_tokens));
 }
 
+// Two prompts with the same hash are the same, but for one chance in 2^64.
+size_t HashOf(const std::vector<uint32_t>& ids) {
+  return std::hash<std::string_view>()(
+      {reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(uint32_t)});
+}
+
 void CheckOverlap(const CheckedRun& run, std::vector<std::string>& warnings) {
-  std::set<std::vector<uint32_t>> seen;
-  for (const driver::Prompt& prompt : run.train.prompts()) seen.insert(prompt.token_ids);
+  std::unordered_set<size_t> seen;
+  for (const driver::Prompt& prompt : run.train.prompts()) seen.insert(HashOf(prompt.token_ids));
   const std::vector<driver::Prompt>& test = run.test->prompts();
-  const auto shared = std::count_if(
-      test.begin(), test.end(),
-      [&seen](const driver::Prompt& prompt) { return seen.contains(prompt.token_ids); });
+  const auto shared = std::count_if(test.begin(), test.end(), [&](const driver::Prompt& prompt) {
+    return seen.contains(HashOf(prompt.token_ids));
+  });
   if (shared == 0) return;
   warnings.push_back(
       absl::StrFormat("data.test_files: %d of %d prompts are also in data.train_files; the "
