@@ -77,6 +77,7 @@ class ReinforcementLoop : public StepLoop {
     EnterTrace(next_trace_, next_start_);
     Stopwatch watch;
     ASSIGN_OR_RETURN(StepBatch batch, generation.Take(step, version_, look));
+    RETURN_IF_ERROR(CheckInterrupted());
     AddWaitMetrics(watch.Lap(), batch.metrics, metrics);
     if (resumed() && step == first_step_) {
       metrics["rollout/regenerated_prompts"] = static_cast<double>(generation.num_regenerated());

@@ -112,6 +112,7 @@ absl::Status StepLoop::RunEvaluation(int64_t step, int64_t version, Metrics& met
   Stopwatch watch;
   ASSIGN_OR_RETURN(EvalResult result, Evaluate(c_.config, *c_.test, *c_.fleet, *c_.rewarder,
                                                [this, version] { return CatchUp(version); }));
+  RETURN_IF_ERROR(CheckInterrupted());  // which aborts samples, and would spoil the mean
   metrics["timing_s/testing"] = watch.Lap();
   metrics[absl::StrCat("val-core/", c_.config.reward().name(), "/reward/mean@",
                        c_.config.rollout().val_kwargs().n())] = result.mean_reward;
