@@ -144,7 +144,7 @@ TEST_P(InterruptedRun, SavesItsLastStepAndResumesAfterIt) {
   for (size_t i = 0; i < lines.size(); ++i) {
     EXPECT_EQ(lines[i]["training/global_step"], static_cast<int64_t>(i));
   }
-  EXPECT_EQ(lines.size(), last + 2);  // from step 0 on
+  EXPECT_EQ(lines.size(), static_cast<size_t>(last + 2));  // from step 0 on
 }
 
 INSTANTIATE_TEST_SUITE_P(Signals, InterruptedRun, ::testing::Values(SIGINT, SIGTERM),
