@@ -208,6 +208,10 @@ void CheckTrainer(const v1::TrainerConfig& trainer, Checker* check) {
   check->Integer("trainer.max_staleness", trainer.max_staleness(), 0);
   check->Integer("trainer.test_freq", trainer.test_freq(), 0);
   check->Integer("trainer.save_freq", trainer.save_freq(), 0);
+  check->Number(
+      "trainer.save_interval_seconds", trainer.save_interval_seconds(),
+      trainer.save_interval_seconds() >= 0 && trainer.save_interval_seconds() <= kMaxSeconds,
+      "of seconds in [0, 1e7]");
   check->Integer("trainer.keep_last", trainer.keep_last(), 0);
   check->Integer("trainer.max_skipped_steps", trainer.max_skipped_steps(), 0);
   check->Integer("trainer.max_tokens_per_micro_batch", trainer.max_tokens_per_micro_batch(), 1);

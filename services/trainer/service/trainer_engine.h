@@ -32,6 +32,11 @@ namespace tandem::trainer {
 
 class TrainerEngine {
  public:
+  // What Create() refuses without the other ranks: settings that this trainer does not support, a
+  // model folder without a usable config.json, frozen parameters that the model does not have.
+  // Returns the policy's specification.
+  static absl::StatusOr<model::ModelSpec> CheckConfig(const config::v1::RunConfig& config);
+
   // Loads the configured model, or initializes it randomly. `mesh` outlives the engine and moves
   // tensors on `device`. Collective. Errors: those of the model's folder, naming file and tensor;
   // UNIMPLEMENTED for a setting that this trainer does not support.

@@ -36,6 +36,7 @@
 #include "services/trainer/service/leader_server.h"
 #include "services/trainer/service/rank_publisher.h"
 #include "services/trainer/service/rank_worker.h"
+#include "services/trainer/service/roll_call.h"
 #include "services/trainer/service/same_kernels.h"
 #include "services/trainer/service/trainer_engine.h"
 
@@ -117,6 +118,26 @@ absl::StatusOr<std::unique_ptr<comm::DeviceMesh>> JoinMesh(const TrainerProcessO
         group.cancel = cancel;
         return comm::CreateProcessGroup(group, device, trainer.shared_memory());
       });
+}
+
+// Waits, on rank 0, until every rank has reached the rendezvous.
+absl::Status AwaitRanks(const TrainerProcessOptions& options, const comm::Rendezvous& rendezvous,
+                        const absl::Notification* cancel) {
+  const comm::LaunchEnvironment& environment = options.environment;
+  if (environment.world_size == 1) return absl::OkStatus();
+  RollCallOptions roll;
+  roll.rendezvous = rendezvous;
+  roll.rank = environment.rank;
+  roll.size = environment.world_size;
+  roll.timeout = absl::Seconds(options.config.trainer().collective_timeout_s());
+  roll.cancel = cancel;
+  roll.on_missing = [&](const std::vector<int>& missing) {
+    telemetry::LogInfo("waiting for trainer ranks",
+                       {{"missing", probe::FormatCpuList(missing)},
+                        {"ranks", environment.world_size},
+                        {"rendezvous", absl::StrCat(rendezvous.host, ":", rendezvous.port)}});
+  };
+  return CallRoll(roll);
 }
 
 // A group of all ranks for tensors on the CPU, if the mesh's groups move those of a device: a wait
@@ -260,7 +281,12 @@ absl::Status RunTrainerProcess(const TrainerProcessOptions& options,
                          options.metrics,
                          {.role = "trainer", .version = TANDEM_VERSION, .rank = environment.rank}));
   }
+  // Refused now, not when the other ranks have come.
+  RETURN_IF_ERROR(TrainerEngine::CheckConfig(options.config).status());
+  RETURN_IF_ERROR(
+      setup::MeshShapeOf(options.config.trainer(), environment.local_world_size).status());
   ASSIGN_OR_RETURN(RendezvousStore rendezvous_store, RendezvousStore::Arrange(options));
+  RETURN_IF_ERROR(AwaitRanks(options, rendezvous_store.rendezvous, cancel.get()));
   std::vector<std::unique_ptr<ControlLink>> links;
   for (int follower = 1; follower < environment.world_size; ++follower) {
     if (environment.rank != 0 && environment.rank != follower) continue;

@@ -65,6 +65,7 @@ TEST_F(ValidationTest, ValuesOutOfRangeAreRefusedWithTheKey) {
                                  "trainer.max_staleness=-1",
                                  "trainer.test_freq=-2",
                                  "trainer.save_freq=-2",
+                                 "trainer.save_interval_seconds=-1",
                                  "trainer.max_tokens_per_micro_batch=0",
                                  "trainer.threads=-1",
                                  "trainer.prefetch_units=-1",

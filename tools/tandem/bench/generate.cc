@@ -68,7 +68,7 @@ absl::StatusOr<model::ModelSpec> Open(const GenerateOptions& options, const Gene
 
 absl::Status RunGroups(const GenerateOptions& options) {
   commands::Session session;
-  commands::ScratchFolder scratch;
+  commands::ScratchFolder scratch(&session);
   const GroupWorkload& groups = options.groups;
   if (groups.least_new_tokens > groups.most_new_tokens) {
     return commands::Misuse(
@@ -99,7 +99,7 @@ absl::Status RunGroups(const GenerateOptions& options) {
 absl::Status RunGenerate(const GenerateOptions& options) {
   if (options.workload == "grpo") return RunGroups(options);
   commands::Session session;
-  commands::ScratchFolder scratch;
+  commands::ScratchFolder scratch(&session);
   const GenerationWork& work = options.work;
   ASSIGN_OR_RETURN(const model::ModelSpec spec,
                    Open(options, work, "--prompt-tokens or --new-tokens", scratch, session));

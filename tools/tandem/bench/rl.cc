@@ -22,11 +22,12 @@ struct RlOptions {
 
 absl::Status RunRl(const RlOptions& options) {
   commands::Session session;
-  commands::ScratchFolder scratch;
+  commands::ScratchFolder scratch(&session);
   commands::RunOptions run = options.run;
   run.overrides.insert(run.overrides.end(),
                        {absl::StrCat("trainer.total_steps=", options.steps), "trainer.test_freq=0",
-                        "trainer.save_freq=0", absl::StrCat("run_dir=", scratch.path())});
+                        "trainer.save_freq=0", "trainer.save_interval_seconds=0",
+                        absl::StrCat("run_dir=", scratch.path())});
   config::FileNeeds needs;
   needs.train_files = true;
   ASSIGN_OR_RETURN(const config::v1::RunConfig config, commands::ResolveConfig(run, needs));

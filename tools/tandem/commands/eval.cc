@@ -43,7 +43,7 @@ RunOptions WithShorthands(const EvalOptions& options) {
 
 absl::Status RunEval(const EvalOptions& options) {
   Session session;
-  ScratchFolder scratch;
+  ScratchFolder scratch(&session);
   config::FileNeeds needs;
   needs.test_files = true;
   ASSIGN_OR_RETURN(config::v1::RunConfig config, ResolveConfig(WithShorthands(options), needs));

@@ -84,7 +84,7 @@ json ToJson(const driver::Completion& completion, size_t index, bool has_text, b
 
 absl::Status RunGenerate(const GenerateOptions& options) {
   Session session;
-  ScratchFolder scratch;
+  ScratchFolder scratch(&session);
   if (options.prompt.empty() == options.input.empty()) {
     return Misuse(absl::InvalidArgumentError("give either --prompt TEXT or --input FILE.jsonl"));
   }

@@ -71,7 +71,10 @@ absl::Status RunReplay(const ReplayOptions& options) {
                                          identity.inputs);
   for (int64_t step = resume.has_value() ? resume->state.step() + 1 : 1; step <= total_steps;
        ++step) {
-    if (session.interrupted()) return absl::CancelledError("interrupted");
+    if (session.interrupted()) {
+      checkpoints.SaveLast();
+      return absl::CancelledError("interrupted");
+    }
     const auto response = session.trainer().TrainStep(step, trainer::v1::OBJECTIVE_POLICY_GRADIENT,
                                                       steps[(step - 1) % num_steps]);
     RETURN_IF_ERROR(session.Explain(response.status()));
@@ -80,14 +83,13 @@ absl::Status RunReplay(const ReplayOptions& options) {
     metrics["training/policy_version"] =
         static_cast<double>(response->policy_version() - version_shift);
     if (response->has_checkpoint()) checkpoints.Note(response->checkpoint(), metrics);
-    if (checkpoints.IsDue(step)) {
-      driver::v1::DriverState state;
-      state.set_command("replay");
-      state.set_seed(config.seed());
-      state.set_num_prompts(num_steps);
-      state.set_prompt_position(step);
-      RETURN_IF_ERROR(session.Explain(checkpoints.Save(step, std::move(state), metrics)));
-    }
+    driver::v1::DriverState state;
+    state.set_command("replay");
+    state.set_seed(config.seed());
+    state.set_num_prompts(num_steps);
+    state.set_prompt_position(step);
+    const absl::Status saved = checkpoints.AfterStep(step, std::move(state), metrics);
+    if (!saved.ok()) return session.Explain(saved);
     RETURN_IF_ERROR(folder.WriteMetrics(step, metrics));
     progress.AddTokens(static_cast<int64_t>(metrics["perf/total_num_tokens"]));
     progress.Update(step, {absl::StrFormat("loss %.4f", metrics["actor/loss"])});

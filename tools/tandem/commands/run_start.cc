@@ -17,6 +17,24 @@ bool IsWithin(const std::string& path, const std::string& folder) {
   return !relative.empty() && *relative.begin() != "..";
 }
 
+// FAILED_PRECONDITION if the trainer has applied steps, which a run that begins with step 1 cannot
+// follow.
+absl::Status CheckTrainerIsAtStart(const std::string& run_dir, Session& session) {
+  ASSIGN_OR_RETURN(const auto info, session.trainer().GetModelInfo());
+  if (info.step() == 0) return absl::OkStatus();
+  const std::vector<checkpoint::RunCheckpoint> checkpoints =
+      checkpoint::ListCheckpoints(run_dir + "/checkpoints");
+  const std::string resume =
+      checkpoints.empty()
+          ? absl::StrCat(run_dir, " has no checkpoint; --resume=DIR continues from one elsewhere")
+          : absl::StrCat("--resume continues from ", checkpoints[0].path);
+  return absl::FailedPreconditionError(
+      absl::StrCat("the trainer at ", session.trainer().address(), " is at step ", info.step(),
+                   ", but this run begins with step 1. ", resume,
+                   "; --take-over restores the trainer's initial state and gives up its ",
+                   info.step(), " steps"));
+}
+
 }  // namespace
 
 void AllowResumeFolder(const RunOptions& options, config::v1::RunConfig& config) {
@@ -60,7 +78,11 @@ absl::StatusOr<std::optional<driver::ResumePoint>> ResumeIfAsked(RunStart& start
                                                                  Session& session,
                                                                  driver::Progress& progress) {
   if (start.candidates.empty()) {
-    if (!start.resume) return std::nullopt;
+    if (!start.resume) {
+      const absl::Status at_start = CheckTrainerIsAtStart(start.folder.path(), session);
+      if (!at_start.ok()) return session.Explain(at_start);
+      return std::nullopt;
+    }
     const absl::Status begun =
         driver::RestoreInitialState(session.trainer(), session.fleet_or_null(), progress);
     if (!begun.ok()) return session.Explain(begun);

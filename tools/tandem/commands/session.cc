@@ -137,10 +137,12 @@ absl::Status Session::Explain(absl::Status status) {
   if (absl::IsCancelled(status)) {
     status = absl::UnavailableError(absl::StrCat("a service ended the call: ", status.message()));
   }
-  return cluster_ != nullptr ? cluster_->Explain(status) : status;
+  if (cluster_ != nullptr) status = cluster_->Explain(status);
+  if (!status.ok()) absl::StrAppend(&shown_, status.message(), "\n");
+  return status;
 }
 
-ScratchFolder::ScratchFolder() {
+ScratchFolder::ScratchFolder(const Session* session) : session_(session) {
   std::string pattern = (std::filesystem::temp_directory_path() / "tandem-XXXXXX").string();
   // An empty path would be the working folder. main() reports it, as what temp_directory_path()
   // throws.
@@ -152,6 +154,7 @@ ScratchFolder::ScratchFolder() {
 }
 
 ScratchFolder::~ScratchFolder() {
+  if (session_ != nullptr && session_->HasCited(path_)) return;
   std::error_code ignored;
   std::filesystem::remove_all(path_, ignored);
 }

@@ -1,6 +1,8 @@
 // tandem train, sft and dpo: a run from configuration to trained model.
+#include <algorithm>
 #include <cstdlib>
 #include <memory>
+#include <numeric>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
@@ -9,10 +11,13 @@
 #include "common/io/model_folder.h"
 #include "common/metrics/metrics_server.h"
 #include "common/model/model_spec.h"
+#include "common/probe/control_group.h"
 #include "common/status/status_macros.h"
+#include "common/text/printable.h"
 #include "common/tokenizer/tokenizer.h"
 #include "tools/tandem/commands/command.h"
 #include "tools/tandem/commands/dry_run.h"
+#include "tools/tandem/commands/run_checks.h"
 #include "tools/tandem/commands/run_options.h"
 #include "tools/tandem/commands/run_report.h"
 #include "tools/tandem/commands/run_start.h"
@@ -117,6 +122,45 @@ absl::StatusOr<driver::RunIdentity> IdentityOf(const std::string& command,
   return out;
 }
 
+void Warn(const std::string& text) {
+  if (!text.empty()) absl::FPrintF(stderr, "warning  %s\n", text::Printable(text));
+}
+
+// Refuses, or warns of, what would otherwise show after hours, or never.
+absl::Status CheckInputs(Kind kind, const RunInputs& inputs) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> warnings,
+                   CheckRun({.config = inputs.config,
+                             .spec = inputs.spec,
+                             .tokenizer = inputs.tokenizer.get(),
+                             .train = *inputs.train,
+                             .test = inputs.test.has_value() ? &*inputs.test : nullptr,
+                             .reinforcement = kind == Kind::kReinforcement}));
+  for (const std::string& warning : warnings) Warn(warning);
+  return absl::OkStatus();
+}
+
+// Refuses, or warns of, a run that is too large for this machine.
+absl::Status CheckMachine(const RunOptions& options, const RunInputs& inputs,
+                          const DryRunOptions& dry_run, bool needs_rollouts) {
+  const config::v1::RunConfig& config = inputs.config;
+  if (options.local) {
+    LocalProcesses processes{.trainer_ranks = config.trainer().ranks(),
+                             .cores = probe::UsableCores()};
+    const auto& ranks = options.replica_ranks;
+    if (needs_rollouts) {
+      processes.rollout_ranks =
+          ranks.empty()
+              ? config.rollout().replicas() * config.rollout().tensor_model_parallel_size()
+              : std::accumulate(ranks.begin(), ranks.end(), int64_t{0});
+    }
+    ASSIGN_OR_RETURN(const std::string warning, CheckProcesses(processes, options.force));
+    Warn(warning);
+  }
+  const int64_t longest = std::max(LongestPrompt(*inputs.train),
+                                   inputs.test.has_value() ? LongestPrompt(*inputs.test) : 0);
+  return CheckPlanFits(config, inputs.places, inputs.spec, longest, dry_run, options);
+}
+
 absl::Status RunTraining(Kind kind, const RunOptions& options, DryRunOptions dry_run) {
   dry_run.supervised = kind != Kind::kReinforcement;
   dry_run.by_preference = kind == Kind::kPreference;
@@ -128,6 +172,7 @@ absl::Status RunTraining(Kind kind, const RunOptions& options, DryRunOptions dry
   ASSIGN_OR_RETURN(RunInputs inputs, ReadInputs(kind, options));
   if (options.dry_run) {
     PrintPlan(inputs.config, inputs.spec, *inputs.train, dry_run.supervised);
+    RETURN_IF_ERROR(CheckInputs(kind, inputs));
     return PlanHere(inputs.config, inputs.places, inputs.spec, dry_run);
   }
   RETURN_IF_ERROR(ResolveAutoMesh(inputs.places, inputs.spec, dry_run, inputs.config));
@@ -137,6 +182,8 @@ absl::Status RunTraining(Kind kind, const RunOptions& options, DryRunOptions dry
 
   const bool evaluates = inputs.test.has_value();
   const bool needs_rollouts = kind == Kind::kReinforcement || evaluates;
+  RETURN_IF_ERROR(CheckInputs(kind, inputs));
+  RETURN_IF_ERROR(CheckMachine(options, inputs, dry_run, needs_rollouts));
   const std::string command = NameOf(kind);
   driver::Progress progress(command, config.trainer().total_steps());
   ASSIGN_OR_RETURN(RunStart start, PrepareRunFolder(options, config, session, progress));
@@ -219,6 +266,9 @@ void Add(CLI::App& app, Runner& runner, Kind kind, const char* description) {
   AddReplicaRanksOption(*command, *options);
   AddResumeOption(*command, *options);
   AddObservationOptions(*command, *options);
+  command->add_flag("--force", options->force,
+                    "Starts although the plan does not fit in memory, or this machine has far too "
+                    "few cores");
   auto dry_run = std::make_shared<DryRunOptions>();
   command->add_flag("--dry-run", options->dry_run,
                     "Checks everything and prints the plan: mesh, memory of a rank, batch; exits 1 "

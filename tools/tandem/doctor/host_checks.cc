@@ -205,7 +205,8 @@ void CheckDisk(const config::v1::RunConfig& config, int64_t num_parameters, Find
   // Weights and two moments in float32; a checkpoint replaces an older one only once it is whole.
   const int64_t checkpoint = 12 * num_parameters;
   const int64_t keep = config.trainer().keep_last() > 0 ? config.trainer().keep_last() + 1 : 2;
-  const bool saves = config.trainer().save_freq() > 0;
+  const bool saves =
+      config.trainer().save_freq() > 0 || config.trainer().save_interval_seconds() > 0;
   const int64_t least = 4 * num_parameters + (int64_t{64} << 20);  // without checkpoints
   const int64_t needed = least + (saves ? keep * checkpoint : 0);
   const int64_t free = FreeBytes(folder.string());
@@ -218,7 +219,9 @@ void CheckDisk(const config::v1::RunConfig& config, int64_t num_parameters, Find
     if (saves && keep > 2 && free >= least + 2 * checkpoint) {
       absl::StrAppend(&cure, ", or trainer.keep_last lower");
     }
-    if (saves && free >= least) absl::StrAppend(&cure, ", or trainer.save_freq=0");
+    if (saves && free >= least) {
+      absl::StrAppend(&cure, ", or trainer.save_freq=0 and trainer.save_interval_seconds=0");
+    }
     findings.Fail(what, room, cure);
   } else {
     findings.Ok(what, room);

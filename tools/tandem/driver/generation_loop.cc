@@ -219,6 +219,10 @@ absl::Status GenerationLoop::Restore(int64_t place, Prompt prompt, const v1::Fin
 
 void GenerationLoop::OnPlayed(int64_t place, Wave& wave, absl::StatusOr<Group> group) {
   const bool is_complete = group.ok() && !group->aborted();
+  // An interrupt aborts what is being sampled. Those groups stay open: the checkpoint keeps their
+  // prompts, and no step trains on the rest of a batch.
+  const bool stays_open =
+      !is_complete && group.ok() && options_.interrupted && options_.interrupted();
   std::optional<v1::FinishedGroup> finished;
   if (is_complete) finished = ToProto(place, *group);
   {
@@ -234,10 +238,10 @@ void GenerationLoop::OnPlayed(int64_t place, Wave& wave, absl::StatusOr<Group> g
       finished_[place] = *std::move(finished);
       ++num_judging_;
     } else {
-      if (group.ok()) {
-        queue_->Abort(place);
-      } else {
+      if (!group.ok()) {
         Fail(group.status());
+      } else if (!stays_open) {
+        queue_->Abort(place);
       }
       ++num_changes_;
     }

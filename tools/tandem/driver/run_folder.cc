@@ -62,7 +62,8 @@ absl::StatusOr<RunFolder> RunFolder::Open(const config::v1::RunConfig& config,
   lock_options.note = options.note;
   lock_options.interrupted = options.interrupted;
   ASSIGN_OR_RETURN(io::FolderLock lock, io::FolderLock::Acquire(path, lock_options));
-  return RunFolder(path, config::ToYaml(config), std::make_shared<io::FolderLock>(std::move(lock)));
+  return RunFolder(path, config::ToYaml(config), std::make_shared<io::FolderLock>(std::move(lock)),
+                   options.note);
 }
 
 absl::StatusOr<RunFolder> RunFolder::Create(const config::v1::RunConfig& config,
@@ -77,6 +78,15 @@ absl::StatusOr<RunFolder> RunFolder::Create(const config::v1::RunConfig& config,
     } else if (options.starts_services && fs::exists(path / "logs")) {
       folder.previous_ = MakePrevious(path);
       fs::rename(path / "logs", folder.previous_ / "logs");
+      folder.Note(absl::StrCat(folder.path_, " holds an earlier run: moved its logs to ",
+                               folder.previous_.string(),
+                               "; the rest follows after the first step (--resume would have "
+                               "continued that run)"));
+    } else {
+      folder.Note(
+          absl::StrCat(folder.path_,
+                       " holds an earlier run; its files move into a folder previous-N after "
+                       "the first step (--resume would have continued that run)"));
     }
   } catch (const fs::filesystem_error& error) {
     return CannotPrepare(folder.path_, error);
@@ -117,7 +127,12 @@ absl::Status RunFolder::MoveEarlierRunAside() {
   for (const std::string& name : names) {
     if (fs::exists(path / name)) fs::rename(path / name, previous_ / name);
   }
+  Note(absl::StrCat("moved the files of the earlier run to ", previous_.string()));
   return absl::OkStatus();
+}
+
+void RunFolder::Note(const std::string& text) const {
+  if (note_) note_(text);
 }
 
 absl::Status RunFolder::Begin() {
@@ -189,6 +204,9 @@ absl::StatusOr<std::vector<nlohmann::json>> RunFolder::Truncate(const v1::Driver
         fs::create_directory(aside);
       }
       fs::rename(found.path, aside / fs::path(found.path).filename());
+    }
+    if (!aside.empty()) {
+      Note(absl::StrCat("moved the checkpoints after step ", step, " to ", aside.string()));
     }
   } catch (const fs::filesystem_error& error) {
     return absl::PermissionDeniedError(

@@ -45,8 +45,8 @@ class RunFolder {
     // This run starts its own services, which write into logs/ at once: moves an earlier run's logs
     // into previous-N immediately.
     bool starts_services = false;
-    // `note` reports a lock that is taken over; `interrupted` is polled while waiting for another
-    // process's lock; see io::FolderLock.
+    // `note` reports a lock that is taken over, see io::FolderLock, and files that are moved into
+    // previous-N; `interrupted` is polled while waiting for another process's lock.
     std::function<void(const std::string&)> note;
     std::function<bool()> interrupted;
   };
@@ -116,11 +116,16 @@ class RunFolder {
                              int64_t version_shift = 0);
 
  private:
-  RunFolder(std::string path, std::string config_yaml, std::shared_ptr<io::FolderLock> lock)
-      : path_(std::move(path)), config_yaml_(std::move(config_yaml)), lock_(std::move(lock)) {}
+  RunFolder(std::string path, std::string config_yaml, std::shared_ptr<io::FolderLock> lock,
+            std::function<void(const std::string&)> note)
+      : path_(std::move(path)),
+        config_yaml_(std::move(config_yaml)),
+        lock_(std::move(lock)),
+        note_(std::move(note)) {}
   static absl::StatusOr<RunFolder> Open(const config::v1::RunConfig& config,
                                         const Options& options);
   absl::Status MoveEarlierRunAside();
+  void Note(const std::string& text) const;
   absl::Status AddUpdate(const nlohmann::json& line);
   absl::Status AddRollouts(int64_t step, const std::string& text);
   absl::Status WriteEvent(int64_t step, const Metrics& metrics);
@@ -137,6 +142,7 @@ class RunFolder {
   std::string path_;
   std::string config_yaml_;
   std::shared_ptr<io::FolderLock> lock_;
+  std::function<void(const std::string&)> note_;  // may be null
   bool has_begun_ = false;
   Kept kept_;
   std::filesystem::path previous_;  // holds the earlier run's logs; empty: still in place

@@ -102,6 +102,7 @@ void StepLoop::EnterTrace(const telemetry::TraceContext& trace, absl::Time start
 }
 
 absl::Status StepLoop::CheckTrained(int64_t step, const trainer::v1::TrainStepResponse& response) {
+  trained_step_ = step;
   return skipped_steps_.OnStep(step, response.policy_version(),
                                {response.metrics().begin(), response.metrics().end()});
 }
@@ -116,6 +117,7 @@ absl::Status StepLoop::RunEvaluation(int64_t step, int64_t version, Metrics& met
   Stopwatch watch;
   ASSIGN_OR_RETURN(EvalResult result, Evaluate(c_.config, *c_.test, *c_.fleet, *c_.rewarder,
                                                [this, version] { return CatchUp(version); }));
+  RETURN_IF_ERROR(CheckInterrupted());  // which aborts samples, and would spoil the mean
   metrics["timing_s/testing"] = watch.Lap();
   metrics[absl::StrCat("val-core/", c_.config.reward().name(), "/reward/mean@",
                        c_.config.rollout().val_kwargs().n())] = result.mean_reward;
@@ -135,18 +137,16 @@ absl::Status StepLoop::WriteInitial(const Metrics& metrics) {
 }
 
 absl::Status StepLoop::FinishStep(int64_t step, Metrics& metrics, std::vector<std::string> facts,
-                                  const Ahead* ahead) {
+                                  Ahead* ahead) {
   RETURN_IF_ERROR(c_.folder.Begin());  // the trainer has taken the step
   if (c_.fleet != nullptr) metrics.merge(c_.fleet->TakeMetrics());
-  if (checkpoints_.IsDue(step)) {
-    v1::DriverState state;
-    state.set_command(command_);
-    state.set_seed(c_.config.seed());
-    state.set_num_prompts(static_cast<int64_t>(c_.train.prompts().size()));
-    state.set_prompt_position(ahead == nullptr ? c_.train.position() : ahead->prompt_position);
-    if (ahead != nullptr) *state.mutable_ahead() = ahead->generation;
-    RETURN_IF_ERROR(checkpoints_.Save(step, std::move(state), metrics));
-  }
+  v1::DriverState state;
+  state.set_command(command_);
+  state.set_seed(c_.config.seed());
+  state.set_num_prompts(static_cast<int64_t>(c_.train.prompts().size()));
+  state.set_prompt_position(ahead == nullptr ? c_.train.position() : ahead->prompt_position);
+  if (ahead != nullptr) *state.mutable_ahead() = std::move(ahead->generation);
+  RETURN_IF_ERROR(checkpoints_.AfterStep(step, std::move(state), metrics));
   RETURN_IF_ERROR(c_.folder.WriteMetrics(step, metrics));
   if (c_.on_step) c_.on_step(step, metrics);
   if (!summary_.evaluations.empty()) {
@@ -160,6 +160,11 @@ absl::Status StepLoop::FinishStep(int64_t step, Metrics& metrics, std::vector<st
     telemetry::RecordSpan(absl::StrCat("step ", step), trace_start_, trace_, 0, {{"step", step}});
   }
   return absl::OkStatus();
+}
+
+absl::Status StepLoop::End(absl::Status error) {
+  if (c_.interrupted()) checkpoints_.SaveLast();
+  return error;
 }
 
 absl::StatusOr<RunSummary> StepLoop::Finish() {

@@ -58,8 +58,15 @@ class StepLoop {
   }
   // Writes the metrics of step 0: the policy before training.
   absl::Status WriteInitial(const Metrics& metrics);
+  // `ahead`, if any, is moved into the driver's state.
   absl::Status FinishStep(int64_t step, Metrics& metrics, std::vector<std::string> facts,
-                          const Ahead* ahead = nullptr);
+                          Ahead* ahead = nullptr);
+  // Whether the trainer has applied a step that FinishStep() has not seen, and the run is
+  // interrupted: FinishStep() must come before End(), or the step is lost.
+  bool must_finish_step() const { return c_.interrupted() && trained_step_ > finished_step_; }
+  // Call when the loop ends with `error`, and return the result: saves the last step of an
+  // interrupted run.
+  absl::Status End(absl::Status error);
   absl::StatusOr<RunSummary> Finish();
 
   const LoopContext& c_;
@@ -78,6 +85,7 @@ class StepLoop {
   void ResumeFrom(const ResumePoint& point);
 
   SkippedSteps skipped_steps_;
+  int64_t trained_step_ = first_step_ - 1;
   int64_t finished_step_ = first_step_ - 1;
   bool step_begun_ = false;
   absl::Time next_catch_up_ = absl::InfinitePast();

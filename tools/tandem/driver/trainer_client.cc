@@ -187,11 +187,11 @@ absl::StatusOr<trainer::v1::SaveCheckpointResponse> TrainerClient::SaveCheckpoin
 }
 
 absl::StatusOr<trainer::v1::SaveCheckpointResponse> TrainerClient::SaveSharded(
-    const std::string& path, std::string driver_state) {
+    const std::string& path, std::string driver_state, SaveUntil until) {
   trainer::v1::SaveCheckpointRequest request;
   request.set_path(path);
   request.set_format(trainer::v1::CHECKPOINT_FORMAT_SHARDED);
-  request.set_asynchronous(true);
+  request.set_asynchronous(until == SaveUntil::kCopied);
   request.set_driver_state(std::move(driver_state));
   return Save(request);
 }

@@ -148,12 +148,13 @@ TEST_F(DoctorTest, AFullDisk) {
   const std::vector<json> without_room =
       Examine({"run_dir=" + disk + "/run", "trainer.save_freq=1", "trainer.keep_last=3"});
   const std::vector<json> cured =
-      Examine({"run_dir=" + disk + "/run", "trainer.save_freq=0"}, /*expected_exit=*/0);
+      Examine({"run_dir=" + disk + "/run", "trainer.save_interval_seconds=0"}, /*expected_exit=*/0);
   umount2(disk.c_str(), MNT_DETACH);
   ExpectOnly(findings, "disk of " + disk, "free; a run leaves about", "set run_dir elsewhere");
   // What would not be enough is not offered.
   EXPECT_THAT(findings[0]["cure"].get<std::string>(), Not(HasSubstr("trainer.save_freq")));
-  ExpectOnly(without_room, "disk of " + disk, "free; a run leaves about", "trainer.save_freq=0");
+  ExpectOnly(without_room, "disk of " + disk, "free; a run leaves about",
+             "trainer.save_freq=0 and trainer.save_interval_seconds=0");
   EXPECT_TRUE(cured.empty());
 }
 

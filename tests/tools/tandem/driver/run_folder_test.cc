@@ -113,6 +113,26 @@ TEST(RunFolder, MakesRoomForTheLogsOfServicesThatItsRunStarts) {
   EXPECT_FALSE(std::filesystem::exists(temp / "run/previous-2"));
 }
 
+TEST(RunFolder, AnnouncesWhereTheFilesOfAnEarlierRunGo) {
+  const TempFolder temp;
+  std::vector<std::string> notes;
+  RunFolder::Options options;
+  options.note = [&notes](const std::string& text) { notes.push_back(text); };
+  { ASSERT_OK_AND_ASSIGN(RunFolder fresh, RunFolder::Create(ConfigIn(temp / "other"), options)); }
+  EXPECT_TRUE(notes.empty());
+  RunOnce(temp);
+
+  ASSERT_OK_AND_ASSIGN(RunFolder folder, RunFolder::Create(ConfigIn(temp / "run"), options));
+  ASSERT_EQ(notes.size(), 1);
+  EXPECT_THAT(notes[0], AllOf(HasSubstr("holds an earlier run"), HasSubstr("previous-N"),
+                              HasSubstr("--resume")));
+  ASSERT_OK(folder.Begin());
+
+  ASSERT_EQ(notes.size(), 2);
+  EXPECT_THAT(notes[1],
+              HasSubstr("moved the files of the earlier run to " + (temp / "run/previous-1")));
+}
+
 TEST(RunFolder, IsRefusedWhileAnotherRunGoesOnInIt) {
   const TempFolder temp;
   ASSERT_OK_AND_ASSIGN(RunFolder folder, RunFolder::Create(ConfigIn(temp / "run")));
