@@ -252,11 +252,18 @@ void Merger::MergeList(const Source& source, const YAML::Node& node, const std::
           absl::StrFormat("expected at most %d elements, found %d", kMaxListLength, node.size());
     }
     for (size_t i = 0; i < node.size() && problem.empty(); ++i) {
+      if (field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
+        MergeSection(source, node[i], absl::StrFormat("%s[%d]", path, i),
+                     fresh->GetReflection()->AddMessage(fresh.get(), &field));
+        continue;
+      }
       problem = SetScalar(node[i], field, fresh.get());
       if (!problem.empty()) problem = absl::StrFormat("element %d: %s", i, problem);
     }
   } else if (!node.IsNull()) {
-    problem = SetScalar(node, field, fresh.get());
+    problem = field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE
+                  ? "expected a list of sections, found a value"
+                  : SetScalar(node, field, fresh.get());
   }
   if (!problem.empty()) return AddError(PlaceOf(source, node), path, problem);
   message->GetReflection()->SwapFields(message, fresh.get(), {&field});
