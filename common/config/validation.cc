@@ -343,19 +343,18 @@ template <typename Reward>
 void CheckRewardChoice(const Reward& reward, const std::string& key, Checker* check) {
   if (!reward.endpoint().empty()) check->Address(key + ".endpoint", reward.endpoint());
   if (reward.name() == "service" && reward.endpoint().empty()) {
-    check->Fail(key + ".endpoint", absl::StrCat("expected HOST:PORT, because ", key,
-                                                ".name is service"));
+    check->Fail(key + ".endpoint",
+                absl::StrCat("expected HOST:PORT, because ", key, ".name is service"));
   }
   if (!reward.function().empty() && reward.path().empty()) {
     check->Fail(key + ".function", absl::StrCat("needs ", key, ".path, the file of the function"));
   }
 }
 
-void CheckWeightedReward(const v1::WeightedReward& reward, const std::string& key,
-                         Checker* check) {
+void CheckWeightedReward(const v1::WeightedReward& reward, const std::string& key, Checker* check) {
   CheckRewardChoice(reward, key, check);
-  const bool is_service = !reward.endpoint().empty() &&
-                          (reward.name().empty() || reward.name() == "service");
+  const bool is_service =
+      !reward.endpoint().empty() && (reward.name().empty() || reward.name() == "service");
   const int choices = (reward.name().empty() ? 0 : 1) + (reward.path().empty() ? 0 : 1) +
                       (reward.endpoint().empty() ? 0 : 1);
   if (choices != 1 && !(is_service && reward.path().empty())) {

@@ -188,14 +188,9 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(ChildProcessOp
   Descriptor read_end(error_pipe[0]);
   Descriptor write_end(error_pipe[1]);
 
-  const ExecPlan plan{program.c_str(),
-                      argv.data(),
-                      envp.data(),
-                      options.stdin_fd,
-                      log.get(),
-                      write_end.get(),
-                      options.own_process_group,
-                      getpid()};
+  const ExecPlan plan{program.c_str(),           argv.data(), envp.data(),
+                      options.stdin_fd,          log.get(),   write_end.get(),
+                      options.own_process_group, getpid()};
   const probe::MemoryKills kills_before =
       probe::CountMemoryKills(options.control_groups, options.vmstat);
   int fork_error = 0;

@@ -11,6 +11,7 @@
 #include "tools/tandem/driver/group_filter.h"
 #include "tools/tandem/driver/look_interval.h"
 #include "tools/tandem/driver/overlong_penalty.h"
+#include "tools/tandem/driver/part_scores.h"
 
 namespace tandem::driver {
 namespace {
@@ -299,6 +300,7 @@ absl::StatusOr<StepBatch> GenerationLoop::Take(int64_t step, int64_t version,
         if (options_.config.reward().overlong_buffer().enable()) {
           AddOverlongMetrics(batch->groups, batch->metrics);
         }
+        AddPartScoreMetrics(batch->groups, batch->metrics);
         return *std::move(batch);
       }
       AwaitChange();

@@ -63,9 +63,8 @@ absl::Status MessageSocket::Read(char* bytes, size_t size, absl::Time deadline) 
 
 absl::Status MessageSocket::Send(absl::string_view message, absl::Time deadline) {
   if (message.size() > kMaxMessageBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("expected a message of at most ",
-                                                   kMaxMessageBytes, " bytes, found ",
-                                                   message.size()));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "expected a message of at most ", kMaxMessageBytes, " bytes, found ", message.size()));
   }
   char head[4];
   for (size_t i = 0; i < sizeof(head); ++i) head[i] = static_cast<char>(message.size() >> (8 * i));
@@ -81,8 +80,8 @@ absl::StatusOr<std::string> MessageSocket::Receive(absl::Time deadline) {
     size |= static_cast<size_t>(static_cast<uint8_t>(head[i])) << (8 * i);
   }
   if (size > kMaxMessageBytes) {
-    return absl::DataLossError(absl::StrCat("expected a message of at most ", kMaxMessageBytes,
-                                            " bytes, found ", size));
+    return absl::DataLossError(
+        absl::StrCat("expected a message of at most ", kMaxMessageBytes, " bytes, found ", size));
   }
   std::string message(size, '\0');
   RETURN_IF_ERROR(Read(message.data(), size, deadline));

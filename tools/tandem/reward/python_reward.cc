@@ -97,12 +97,11 @@ absl::StatusOr<OptionalRewards> PythonReward::ScoreGroup(const PythonGroup& grou
   const size_t step = worker->scores_groups() ? count : 1;
   OptionalRewards out;
   for (size_t begin = 0; begin < count; begin += step) {
-    ASSIGN_OR_RETURN(
-        const OptionalRewards rewards,
-        Call(RequestOf(group, options_.prompt_key, begin, begin + step), worker));
+    ASSIGN_OR_RETURN(const OptionalRewards rewards,
+                     Call(RequestOf(group, options_.prompt_key, begin, begin + step), worker));
     if (rewards.size() != step) {
-      return absl::DataLossError(absl::StrCat("reward: expected ", step, " rewards, found ",
-                                              rewards.size()));
+      return absl::DataLossError(
+          absl::StrCat("reward: expected ", step, " rewards, found ", rewards.size()));
     }
     out.insert(out.end(), rewards.begin(), rewards.end());
   }

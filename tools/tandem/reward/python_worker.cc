@@ -52,7 +52,7 @@ absl::StatusOr<std::unique_ptr<PythonWorker>> PythonWorker::Start(const PythonFu
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("reward ", function.path, ": cannot make a socket: ", strerror(errno)));
+        absl::StrCat(function.path, ": cannot make a socket: ", strerror(errno)));
   }
   auto process = rpc::ChildProcess::Start(
       {.name = absl::StrCat("reward ", function.path),
@@ -80,7 +80,7 @@ absl::Status PythonWorker::Load(absl::Duration timeout) {
   const auto name = hello.find("function");
   const auto style = hello.find("style");
   if (name == hello.end() || !name->is_string() || style == hello.end()) {
-    return absl::DataLossError(absl::StrCat("reward ", path_, ": the worker named no function"));
+    return absl::DataLossError(absl::StrCat(path_, ": the worker named no function"));
   }
   name_ = *name;
   scores_groups_ = *style == "group";
@@ -101,18 +101,18 @@ absl::StatusOr<json> PythonWorker::Receive(absl::Time deadline, absl::Duration t
   if (!text.ok()) return Explain(text.status(), timeout);
   json message = json::parse(*text, nullptr, /*allow_exceptions=*/false);
   if (!message.is_object()) {
-    return absl::DataLossError(absl::StrCat("reward ", path_, ": expected a message in JSON"));
+    return absl::DataLossError(absl::StrCat(path_, ": expected a message in JSON"));
   }
   if (const auto error = message.find("error"); error != message.end()) {
-    const std::string what = name_.empty() ? "" : absl::StrCat(name_, ": ");
-    return absl::InvalidArgumentError(absl::StrCat(
-        "reward: ", what, error->is_string() ? error->get<std::string>() : error->dump()));
+    return absl::InvalidArgumentError(
+        absl::StrCat(name_, name_.empty() ? "" : ": ",
+                     error->is_string() ? error->get<std::string>() : error->dump()));
   }
   return message;
 }
 
 absl::Status PythonWorker::Explain(const absl::Status& status, absl::Duration timeout) {
-  const std::string what = absl::StrCat("reward ", path_, ": ", name_.empty() ? "loading" : name_);
+  const std::string what = absl::StrCat(path_, ": ", name_.empty() ? "loading" : name_);
   if (absl::IsDeadlineExceeded(status)) {
     process_->Kill();
     return absl::DeadlineExceededError(
