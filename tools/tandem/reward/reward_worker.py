@@ -162,11 +162,11 @@ def accepted(function, arguments):
     return {name: value for name, value in arguments.items() if name in names}
 
 
-def number(value, name):
+def number(value):
     """A reward as JSON has it; None: the reward does not apply to the completion."""
     if isinstance(value, dict):
         if "score" not in value:
-            raise Refused(f"{name} returned a dict without \"score\": {shown(value)}")
+            raise Refused(f"returned a dict without \"score\": {shown(value)}")
         value = value["score"]
     if value is None:
         return None
@@ -175,9 +175,9 @@ def number(value, name):
             raise TypeError
         out = float(value)
     except (TypeError, ValueError):
-        raise Refused(f"{name} returned {shown(value)}; expected a number") from None
+        raise Refused(f"returned {shown(value)}; expected a number") from None
     if not math.isfinite(out):
-        raise Refused(f"{name} returned {out}; expected a finite number")
+        raise Refused(f"returned {out}; expected a finite number")
     return out
 
 
@@ -186,20 +186,20 @@ def shown(value):
     return text if len(text) <= 100 else text[:100] + "..."
 
 
-def call(function, name, style, request):
+def call(function, style, request):
     arguments = completion_arguments(request) if style == "completion" else group_arguments(request)
     value = function(**accepted(function, arguments))
     if inspect.iscoroutine(value):
         import asyncio
         value = asyncio.run(value)
     if style == "completion":
-        return [number(value, name)]
+        return [number(value)]
     values = value.tolist() if hasattr(value, "tolist") else value
     count = len(request["completions"])
     if not isinstance(values, (list, tuple)) or len(values) != count:
-        raise Refused(f"{name} returned {shown(value)}; expected a list of {count} numbers, one for each "
+        raise Refused(f"returned {shown(value)}; expected a list of {count} numbers, one for each "
                       "completion")
-    return [number(v, name) for v in values]
+    return [number(v) for v in values]
 
 
 def answer(path, work):
@@ -223,7 +223,7 @@ def main():
 
     messages.send(answer(path, prepare))
     while found and (request := messages.receive()) is not None:
-        messages.send(answer(path, lambda: {"rewards": call(*found, request)}))
+        messages.send(answer(path, lambda: {"rewards": call(found[0], found[2], request)}))
     sys.stdout.flush()
     os._exit(0)  # threads of the function must not keep the worker
 

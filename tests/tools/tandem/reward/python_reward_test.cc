@@ -183,7 +183,7 @@ TEST_F(PythonRewardTest, WhatIsNoNumberIsRefused) {
   for (const char* value : {"'1'", "[1]", "{'acc': 1}", "float('nan')", "float('inf')"}) {
     EXPECT_THAT(returns(value),
                 StatusIs(absl::StatusCode::kInvalidArgument,
-                         AllOf(HasSubstr("row 3"), HasSubstr("compute_score returned"))))
+                         AllOf(HasSubstr("row 3"), HasSubstr("compute_score: returned"))))
         << value;
   }
   EXPECT_THAT(Score("def f(completions, **kwargs): return [1]", Group({"4", "5"})),
