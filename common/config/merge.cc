@@ -253,8 +253,11 @@ void Merger::MergeList(const Source& source, const YAML::Node& node, const std::
     }
     for (size_t i = 0; i < node.size() && problem.empty(); ++i) {
       if (field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
+        const size_t errors_before = errors_.size();
         MergeSection(source, node[i], absl::StrFormat("%s[%d]", path, i),
                      fresh->GetReflection()->AddMessage(fresh.get(), &field));
+        // Aliases could repeat the errors of a large element without end.
+        if (errors_.size() > errors_before) return;
         continue;
       }
       problem = SetScalar(node[i], field, fresh.get());

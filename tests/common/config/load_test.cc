@@ -135,11 +135,15 @@ TEST_F(LoadTest, AListOfSectionsIsReadAsAWhole) {
 }
 
 TEST_F(LoadTest, ErrorsInAListOfSectionsNamePlaceAndElement) {
-  const std::string file = Write(
-      "run.yaml", "reward:\n  rewards:\n  - name: gsm8k\n  - nmae: x\n    name: gsm8k\n  - 7\n");
-  const std::string error(LoadRunConfig({file}, {}).status().message());
-  EXPECT_THAT(error, HasSubstr("run.yaml:4: reward.rewards[1].nmae: unknown key"));
-  EXPECT_THAT(error, HasSubstr("run.yaml:6: reward.rewards[2]: expected a section of keys"));
+  const auto error_of = [this](const std::string& element) {
+    const std::string file =
+        Write("run.yaml", "reward:\n  rewards:\n  - name: gsm8k\n  - " + element + "\n");
+    return std::string(LoadRunConfig({file}, {}).status().message());
+  };
+  EXPECT_THAT(error_of("nmae: gsm8k"),
+              HasSubstr("run.yaml:4: reward.rewards[1].nmae: unknown key; did you mean 'name'?"));
+  EXPECT_THAT(error_of("7"),
+              HasSubstr("run.yaml:4: reward.rewards[1]: expected a section of keys"));
   EXPECT_THAT(std::string(LoadRunConfig({}, {"reward.rewards=gsm8k"}).status().message()),
               HasSubstr("reward.rewards: expected a list of sections"));
 }
