@@ -146,7 +146,7 @@ def group_arguments(request):
     prompt = look_up(row, request["prompt_key"])
     is_chat = isinstance(prompt, list) and bool(prompt) and isinstance(prompt[0], dict)
     arguments.update(
-        prompts=[prompt if is_chat else request["prompt"]] * count,
+        prompts=[prompt if is_chat or isinstance(prompt, str) else request["prompt"]] * count,
         completions=[[{"role": "assistant", "content": text}] if is_chat else text for text in texts],
         prompt_ids=[request["prompt_ids"]] * count, completion_ids=request["completion_ids"],
         trainer_state=None)

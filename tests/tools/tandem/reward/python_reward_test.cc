@@ -40,7 +40,7 @@ class PythonRewardTest : public ::testing::Test {
 
   static PythonGroup Group(std::vector<std::string> completions) {
     PythonGroup group{.name = "row 3 of the data set",
-                      .prompt = "2+2=",
+                      .prompt = "<user>2+2=",  // rendered
                       .answer = "4",
                       .row = {{"prompt", "2+2="}, {"answer", "4"}, {"level", 7}},
                       .prompt_ids = {1, 2}};
