@@ -77,11 +77,13 @@ void PythonReward::Return(Worker worker) {
   if (worker != nullptr) idle_.push_back(std::move(worker));
 }
 
-absl::StatusOr<OptionalRewards> PythonReward::Call(const nlohmann::json& request,
+absl::StatusOr<OptionalRewards> PythonReward::Call(const std::string& name,
+                                                   const nlohmann::json& request,
                                                    Worker& worker) const {
   absl::StatusOr<OptionalRewards> rewards = worker->Call(request, options_.timeout);
   if (rewards.ok() || !EndsWorker(rewards.status())) return rewards;
-  telemetry::LogWarning("reward worker restarts", {{"cause", rewards.status().message()}});
+  telemetry::LogWarning("reward worker restarts",
+                        {{"judging", name}, {"cause", rewards.status().message()}});
   worker.reset();
   ASSIGN_OR_RETURN(worker, Start(options_.function.log_path));
   rewards = worker->Call(request, options_.timeout);
@@ -97,8 +99,9 @@ absl::StatusOr<OptionalRewards> PythonReward::ScoreGroup(const PythonGroup& grou
   const size_t step = worker->scores_groups() ? count : 1;
   OptionalRewards out;
   for (size_t begin = 0; begin < count; begin += step) {
-    ASSIGN_OR_RETURN(const OptionalRewards rewards,
-                     Call(RequestOf(group, options_.prompt_key, begin, begin + step), worker));
+    ASSIGN_OR_RETURN(
+        const OptionalRewards rewards,
+        Call(group.name, RequestOf(group, options_.prompt_key, begin, begin + step), worker));
     if (rewards.size() != step) {
       return absl::DataLossError(
           absl::StrCat("reward: expected ", step, " rewards, found ", rewards.size()));

@@ -57,7 +57,8 @@ class PythonReward {
 
   absl::StatusOr<OptionalRewards> ScoreGroup(const PythonGroup& group);
   absl::StatusOr<OptionalRewards> ScoreGroup(const PythonGroup& group, Worker& worker) const;
-  absl::StatusOr<OptionalRewards> Call(const nlohmann::json& request, Worker& worker) const;
+  absl::StatusOr<OptionalRewards> Call(const std::string& name, const nlohmann::json& request,
+                                       Worker& worker) const;
   // Waits for one of max_workers places. Each is free again by the deadlines of its group's calls.
   absl::StatusOr<Worker> Take();
   // Frees the place of a worker; keeps the worker if it can take another call.

@@ -38,8 +38,6 @@ class PythonWorker {
   static absl::StatusOr<std::unique_ptr<PythonWorker>> Start(const PythonFunction& function,
                                                              absl::Duration timeout);
 
-  // Name of the function.
-  const std::string& function() const { return name_; }
   // Whether a call scores all completions of a prompt; otherwise a call scores one completion.
   bool scores_groups() const { return scores_groups_; }
   bool running() { return process_->running(); }
