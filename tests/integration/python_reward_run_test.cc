@@ -138,7 +138,8 @@ TEST_F(PythonRewardRun, AnExceptionIsShownWithItsTraceback) {
 }
 
 TEST_F(PythonRewardRun, ARewardThatIsNotThereIsFoundBeforeAnythingStarts) {
-  for (const std::vector<std::string>& flags : {std::vector<std::string>{"--dry-run"}, {}}) {
+  for (const std::vector<std::string>& flags :
+       {std::vector<std::string>{"--dry-run"}, std::vector<std::string>{}}) {
     const ProgramResult missing = Train("", {"reward.path=" + (folder_ / "none.py")}, flags);
     EXPECT_EQ(missing.exit_code, 2);
     EXPECT_THAT(missing.err, HasSubstr("reward.path: no file"));
