@@ -26,6 +26,9 @@ constexpr int64_t kMaxProcesses = 65536;
 constexpr int kMaxDevices = 128;  // what LibTorch can number
 constexpr int64_t kMaxMegabytes = int64_t{1} << 24;
 constexpr double kMaxSeconds = 1e7;
+constexpr int64_t kMaxWorkers = 1024;
+constexpr double kMaxWeight = 1e9;
+constexpr char kDefaultReward[] = "exact_match";
 
 class Checker {
  public:
@@ -356,13 +359,57 @@ void CheckDpo(const v1::DpoConfig& dpo, Checker* check) {
                 dpo.label_smoothing() >= 0 && dpo.label_smoothing() < 0.5, "in [0, 0.5)");
 }
 
+// The keys that say which reward is used, of the section at `key`.
+template <typename Reward>
+void CheckRewardChoice(const Reward& reward, const std::string& key, Checker* check) {
+  if (!reward.endpoint().empty()) check->Address(key + ".endpoint", reward.endpoint());
+  if (reward.name() == "service" && reward.endpoint().empty()) {
+    check->Fail(key + ".endpoint",
+                absl::StrCat("expected HOST:PORT, because ", key, ".name is service"));
+  }
+  if (!reward.function().empty() && reward.path().empty()) {
+    check->Fail(key + ".function", absl::StrCat("needs ", key, ".path, the file of the function"));
+  }
+}
+
+void CheckWeightedReward(const v1::WeightedReward& reward, const std::string& key, Checker* check) {
+  CheckRewardChoice(reward, key, check);
+  const bool is_service =
+      !reward.endpoint().empty() && (reward.name().empty() || reward.name() == "service");
+  const int choices = (reward.name().empty() ? 0 : 1) + (reward.path().empty() ? 0 : 1) +
+                      (reward.endpoint().empty() ? 0 : 1);
+  if (choices != 1 && !(is_service && reward.path().empty())) {
+    check->Fail(key, absl::StrCat("expected one of name (a built-in reward), path (a Python file) "
+                                  "and endpoint (a RewardService), found ",
+                                  choices == 0 ? "none" : "several"));
+  }
+  check->Number(key + ".weight", reward.weight(), std::abs(reward.weight()) <= kMaxWeight,
+                "from -1e9 to 1e9");
+}
+
 void CheckReward(const v1::RewardConfig& reward, Checker* check) {
+  // A configuration cannot unset the default.
+  const bool has_other_name = reward.name() != kDefaultReward;
   if (reward.name().empty())
     check->Fail("reward.name", "expected the name of a reward, found none");
-  if (reward.name() == "service" && reward.endpoint().empty()) {
-    check->Fail("reward.endpoint", "expected HOST:PORT, because reward.name is service");
+  CheckRewardChoice(reward, "reward", check);
+  if (!reward.path().empty() && has_other_name) {
+    check->Fail("reward.path", absl::StrCat("reward.name is ", reward.name(),
+                                            "; set one of the two, or both in reward.rewards"));
   }
-  if (!reward.endpoint().empty()) check->Address("reward.endpoint", reward.endpoint());
+  if (reward.rewards_size() > 0 && (has_other_name || !reward.path().empty() ||
+                                    !reward.endpoint().empty() || !reward.pattern().empty())) {
+    check->Fail("reward.rewards",
+                "expected every reward in this list, found one in reward.name, path, endpoint or "
+                "pattern too");
+  }
+  for (int i = 0; i < reward.rewards_size(); ++i) {
+    CheckWeightedReward(reward.rewards(i), absl::StrFormat("reward.rewards[%d]", i), check);
+  }
+  if (reward.python().empty()) {
+    check->Fail("reward.python", "expected a Python interpreter, found none");
+  }
+  check->Integer("reward.workers", reward.workers(), 1, kMaxWorkers);
   check->Seconds("reward.timeout_s", reward.timeout_s());
 }
 
@@ -439,6 +486,16 @@ absl::Status CheckFiles(const v1::RunConfig& config, const FileNeeds& needs, con
       }
     }
   };
+  const auto check_reward = [&check](const std::string& key, const std::string& file) {
+    std::error_code error;
+    if (file.empty() || std::filesystem::is_regular_file(file, error)) return;
+    check.Fail(key, absl::StrCat("no file ", file, " (relative paths start at the working ",
+                                 "directory)"));
+  };
+  check_reward("reward.path", config.reward().path());
+  for (int i = 0; i < config.reward().rewards_size(); ++i) {
+    check_reward(absl::StrFormat("reward.rewards[%d].path", i), config.reward().rewards(i).path());
+  }
   if (needs.train_files) check_files("data.train_files", config.data().train_files());
   if (needs.test_files) check_files("data.test_files", config.data().test_files());
   if (needs.model) {

@@ -38,6 +38,8 @@ struct ChildProcessOptions {
   // File to append stdout and stderr to. Empty: both go to this process's stderr, because its
   // stdout is for data.
   std::string log_path;
+  // This process's descriptor that becomes the child's stdin; the caller keeps it. -1: /dev/null.
+  int stdin_fd = -1;
   // Gives the child a process group of its own: Ctrl-C in the terminal reaches the parent only,
   // which then stops the child in order; signals reach everything that the child started.
   bool own_process_group = true;

@@ -102,6 +102,10 @@ TEST_F(ValidationTest, ValuesOutOfRangeAreRefusedWithTheKey) {
                                  "reward.name=",
                                  "reward.name=service",
                                  "reward.timeout_s=0",
+                                 "reward.function=f",
+                                 "reward.python=",
+                                 "reward.workers=0",
+                                 "reward.workers=2000",
                                  "reward.overlong_buffer.penalty_factor=-1",
                                  "algorithm.filter_groups.max_num_gen_batches=-1",
                                  "data.gen_batch_size=8",  // without filter_groups
@@ -196,6 +200,39 @@ TEST_F(ValidationTest, RolloutCorrectionSaysWhichRuleAndWhichThreshold) {
   EXPECT_THAT(LoadRunConfig({}, {section + "bypass_mode=true", section + "rollout_is=token"}),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr(section + "rollout_is: expected none")));
+}
+
+TEST_F(ValidationTest, EachRewardIsChosenOnce) {
+  const auto errors = [](const std::vector<std::string>& assignments) {
+    return std::string(LoadRunConfig({}, assignments).status().message());
+  };
+  EXPECT_EQ(errors({"reward.path=a.py", "reward.function=f"}), "");
+  EXPECT_EQ(errors({"reward.rewards=[{name: gsm8k}, {path: a.py, weight: -2}, {endpoint: 'h:1'}, "
+                    "{name: service, endpoint: 'h:1'}]"}),
+            "");
+  EXPECT_THAT(errors({"reward.path=a.py", "reward.name=gsm8k"}),
+              HasSubstr("reward.path: reward.name is gsm8k; set one of the two"));
+  EXPECT_THAT(errors({"reward.rewards=[{name: gsm8k}]", "reward.path=a.py"}),
+              HasSubstr("reward.rewards: expected every reward in this list"));
+  EXPECT_THAT(errors({"reward.rewards=[{weight: 1}]"}),
+              HasSubstr("reward.rewards[0]: expected one of name"));
+  EXPECT_THAT(errors({"reward.rewards=[{name: gsm8k, path: a.py}]"}), HasSubstr("found several"));
+  EXPECT_THAT(errors({"reward.rewards=[{name: service}]"}),
+              HasSubstr("reward.rewards[0].endpoint: expected HOST:PORT"));
+  EXPECT_THAT(errors({"reward.rewards=[{name: gsm8k, weight: .inf}]"}),
+              HasSubstr("reward.rewards[0].weight: expected a number"));
+}
+
+TEST_F(ValidationTest, ARewardFileIsLookedFor) {
+  const std::string path =
+      Write("run.yaml", "reward:\n  rewards:\n  - name: gsm8k\n  - path: " + folder_ + "/a.py\n");
+  Places places;
+  ASSERT_OK_AND_ASSIGN(const v1::RunConfig config, LoadRunConfig({path}, {}, &places));
+  EXPECT_THAT(CheckFiles(config, {.model = false}, places),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr(path + ":4: reward.rewards[1].path: no file " + folder_)));
+  Write("a.py", "");
+  EXPECT_OK(CheckFiles(config, {.model = false}, places));
 }
 
 TEST_F(ValidationTest, PromptAndCompletionFitTheContext) {

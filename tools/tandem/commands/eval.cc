@@ -10,6 +10,8 @@
 #include "tools/tandem/commands/run_options.h"
 #include "tools/tandem/commands/session.h"
 #include "tools/tandem/driver/evaluator.h"
+#include "tools/tandem/driver/part_scores.h"
+#include "tools/tandem/driver/reward_parts.h"
 
 namespace tandem::commands {
 namespace {
@@ -48,9 +50,9 @@ absl::Status RunEval(const EvalOptions& options) {
   needs.test_files = true;
   ASSIGN_OR_RETURN(config::v1::RunConfig config, ResolveConfig(WithShorthands(options), needs));
   config.set_run_dir(scratch.path());
-  absl::StatusOr<std::unique_ptr<driver::Rewarder>> rewarder =
-      driver::Rewarder::Create(config.reward());
+  absl::StatusOr<std::unique_ptr<driver::Rewarder>> rewarder = driver::Rewarder::Create(config);
   if (!rewarder.ok()) return Misuse(rewarder.status());
+  RETURN_IF_ERROR((*rewarder)->Check(driver::kRewardServiceWait));
   ASSIGN_OR_RETURN(auto tokenizer, driver::LoadTokenizerIfAny(config.model().path()));
   ASSIGN_OR_RETURN(const driver::PromptSource source,
                    driver::PromptSource::Load(
@@ -67,13 +69,15 @@ absl::Status RunEval(const EvalOptions& options) {
       driver::Evaluate(config, source, session.fleet(), **rewarder);
   RETURN_IF_ERROR(session.Explain(result.status()));
   absl::FPrintF(stderr, "%s: mean %s %.4f over %d prompts x %d samples, temperature %g\n",
-                config.model().path(), config.reward().name(), result->mean_reward,
+                config.model().path(), driver::RewardLabel(config.reward()), result->mean_reward,
                 result->groups.size(), config.rollout().val_kwargs().n(),
                 config.rollout().val_kwargs().temperature());
-  const nlohmann::json line = {
-      {"reward", result->mean_reward},
-      {"prompts", result->groups.size()},
-      {"samples", result->groups.size() * config.rollout().val_kwargs().n()}};
+  nlohmann::json line = {{"reward", result->mean_reward},
+                         {"prompts", result->groups.size()},
+                         {"samples", result->groups.size() * config.rollout().val_kwargs().n()}};
+  if (const auto scores = driver::MeanPartScores(result->groups); !scores.empty()) {
+    line["scores"] = scores;
+  }
   std::printf("%s\n", line.dump().c_str());
   return absl::OkStatus();
 }

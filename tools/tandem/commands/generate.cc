@@ -13,8 +13,8 @@
 #include "nlohmann/json.hpp"
 #include "tools/tandem/commands/command.h"
 #include "tools/tandem/commands/model_session.h"
+#include "tools/tandem/driver/completion.h"
 #include "tools/tandem/driver/prompt_source.h"
-#include "tools/tandem/driver/rewarder.h"
 
 namespace tandem::commands {
 namespace {

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/io/model_folder_writer.h"
 #include "common/status/status_macros.h"
+#include "tools/tandem/driver/reward_parts.h"
 #include "tools/tandem/driver/run_id.h"
 
 namespace tandem::commands {
@@ -54,7 +55,7 @@ absl::StatusOr<RunStart> PrepareRunFolder(const RunOptions& options,
                      driver::FindCheckpoints({options.resume_folder}, config.run_dir()));
   }
   driver::RunFolder::Options folder_options;
-  folder_options.starts_services = options.local;
+  folder_options.starts_services = options.local || driver::RunsPython(config.reward());
   folder_options.note = [&progress](const std::string& text) { progress.Note(text); };
   folder_options.interrupted = [&session] { return session.interrupted(); };
   const bool goes_on = !candidates.empty() && IsWithin(candidates[0].path, config.run_dir());

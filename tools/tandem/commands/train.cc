@@ -34,6 +34,9 @@ namespace {
 
 enum class Kind { kReinforcement, kSupervised, kPreference };
 
+// A dry run tells what is there now.
+constexpr absl::Duration kDryRunRewardWait = absl::Seconds(5);
+
 const char* NameOf(Kind kind) {
   switch (kind) {
     case Kind::kSupervised:
@@ -100,9 +103,11 @@ absl::StatusOr<RunInputs> ReadInputs(Kind kind, const RunOptions& options) {
   }
   if (kind == Kind::kReinforcement || evaluates) {
     absl::StatusOr<std::unique_ptr<driver::Rewarder>> rewarder =
-        driver::Rewarder::Create(config.reward());
+        driver::Rewarder::Create(config, config.run_dir() + "/logs/reward.log");
     if (!rewarder.ok()) return Misuse(rewarder.status());
     inputs.rewarder = *std::move(rewarder);
+    RETURN_IF_ERROR(
+        inputs.rewarder->Check(options.dry_run ? kDryRunRewardWait : driver::kRewardServiceWait));
   }
   return inputs;
 }

@@ -10,6 +10,7 @@
 #include "tools/tandem/driver/evaluator.h"
 #include "tools/tandem/driver/group_filter.h"
 #include "tools/tandem/driver/overlong_penalty.h"
+#include "tools/tandem/driver/part_scores.h"
 #include "tools/tandem/driver/poll_interval.h"
 
 namespace tandem::driver {
@@ -314,6 +315,7 @@ absl::StatusOr<StepBatch> GenerationLoop::Take(int64_t step, int64_t version,
         if (options_.config.reward().overlong_buffer().enable()) {
           AddOverlongMetrics(batch->groups, batch->metrics);
         }
+        AddPartScoreMetrics(batch->groups, batch->metrics);
         return *std::move(batch);
       }
       AwaitChange();

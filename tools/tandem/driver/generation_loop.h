@@ -73,7 +73,7 @@ class GenerationLoop {
   // Waits for the batch of step `step`, for a trainer at `version`. While it waits it calls `look`
   // periodically; an error of `look` ends the wait. Adds to the queue's metrics timing_s/reward,
   // the seconds in which groups were judged and none was sampled, and those of
-  // AddOverlongMetrics(). Errors: of the sampler, the episodes, the rewarder and the queue;
+  // AddOverlongMetrics() and AddPartScoreMetrics(). Errors: of the sampler, the episodes, the rewarder and the queue;
   // FAILED_PRECONDITION if the restored state belongs to other data. A group's error fails the
   // Take() that follows it.
   absl::StatusOr<StepBatch> Take(int64_t step, int64_t version,

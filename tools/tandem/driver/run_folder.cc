@@ -13,7 +13,6 @@
 #include "common/io/atomic_file.h"
 #include "common/io/atomic_folder.h"
 #include "common/status/status_macros.h"
-#include "tools/tandem/driver/rewarder.h"
 #include "tools/tandem/driver/run_id.h"
 
 namespace tandem::driver {
@@ -345,6 +344,7 @@ absl::Status RunFolder::WriteRollouts(int64_t step, const std::vector<Group>& gr
                              {"policy_versions", spans}};
       if (completion.score != completion.reward) line["score"] = completion.score;
       if (!completion.token_rewards.empty()) line["token_rewards"] = completion.token_rewards;
+      if (!completion.part_scores.empty()) line["scores"] = completion.part_scores;
       if (group.baseline.has_value()) line["baseline_reward"] = group.baseline->reward;
       text += io::ToJsonLine(line);
     }

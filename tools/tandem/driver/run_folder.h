@@ -42,8 +42,8 @@ using Metrics = std::map<std::string, double>;
 class RunFolder {
  public:
   struct Options {
-    // This run starts its own services, which write into logs/ at once: moves an earlier run's logs
-    // into previous-N immediately.
+    // This run starts its own services or reward processes, which write into logs/ at once: moves an
+    // earlier run's logs into previous-N immediately.
     bool starts_services = false;
     // `note` reports a lock that is taken over, see io::FolderLock, and files that are moved into
     // previous-N; `interrupted` is polled while waiting for another process's lock.

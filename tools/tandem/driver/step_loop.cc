@@ -7,7 +7,9 @@
 #include "absl/strings/str_format.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/trace.h"
+#include "tools/tandem/driver/part_scores.h"
 #include "tools/tandem/driver/publish_retry.h"
+#include "tools/tandem/driver/reward_parts.h"
 
 namespace tandem::driver {
 namespace {
@@ -112,6 +114,10 @@ bool StepLoop::EvaluationIsDue(int64_t step) const {
   return c_.test != nullptr && freq > 0 && (step % freq == 0 || step == total_steps_);
 }
 
+std::string StepLoop::EvaluationMetric(const std::string& label) const {
+  return absl::StrCat("val-core/", label, "/reward/mean@", c_.config.rollout().val_kwargs().n());
+}
+
 absl::Status StepLoop::RunEvaluation(int64_t step, int64_t version, Metrics& metrics) {
   const telemetry::ScopedSpan span("evaluate");
   Stopwatch watch;
@@ -119,8 +125,10 @@ absl::Status StepLoop::RunEvaluation(int64_t step, int64_t version, Metrics& met
                                                [this, version] { return CatchUp(version); }));
   RETURN_IF_ERROR(CheckInterrupted());  // which aborts samples, and would spoil the mean
   metrics["timing_s/testing"] = watch.Lap();
-  metrics[absl::StrCat("val-core/", c_.config.reward().name(), "/reward/mean@",
-                       c_.config.rollout().val_kwargs().n())] = result.mean_reward;
+  metrics[EvaluationMetric(RewardLabel(c_.config.reward()))] = result.mean_reward;
+  for (const auto& [label, mean] : MeanPartScores(result.groups)) {
+    metrics[EvaluationMetric(label)] = mean;
+  }
   summary_.evaluations.emplace_back(step, result.mean_reward);
   // A bar shows how the reward changes from line to line.
   const int bar = static_cast<int>(std::clamp(result.mean_reward, 0.0, 1.0) * 40);
@@ -175,9 +183,7 @@ absl::StatusOr<RunSummary> StepLoop::Finish() {
 
 void StepLoop::ResumeFrom(const ResumePoint& point) {
   c_.train.Seek(point.state.prompt_position());
-  const std::string evaluation =
-      absl::StrCat("val-core/", c_.config.reward().name(), "/reward/mean@",
-                   c_.config.rollout().val_kwargs().n());
+  const std::string evaluation = EvaluationMetric(RewardLabel(c_.config.reward()));
   for (const nlohmann::json& row : point.rows) {
     const int64_t step = row["training/global_step"];
     if (row.contains(evaluation) && row[evaluation].is_number()) {

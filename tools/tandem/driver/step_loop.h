@@ -46,6 +46,8 @@ class StepLoop {
   absl::Status CheckTrained(int64_t step, const trainer::v1::TrainStepResponse& response);
 
   bool EvaluationIsDue(int64_t step) const;
+  // Name of the mean reward of evaluations, of the reward with this label.
+  std::string EvaluationMetric(const std::string& label) const;
   // Evaluates the live version. `version` is the trainer's, see CatchUp().
   absl::Status RunEvaluation(int64_t step, int64_t version, Metrics& metrics);
 

@@ -18,11 +18,12 @@ constexpr const RewardKind* kKinds[] = {
 
 }  // namespace
 
-absl::Status UnknownReward(absl::string_view name, const std::vector<std::string>& known) {
+absl::Status UnknownReward(absl::string_view name, const std::vector<std::string>& known,
+                           absl::string_view key) {
   constexpr size_t kLongestShown = 64;  // a name is short; more of what was found would be noise
   const std::string nearest = config::Nearest(name, known);
   return absl::InvalidArgumentError(
-      absl::StrCat("reward.name: expected one of ", absl::StrJoin(known, ", "), "; found \"",
+      absl::StrCat(key, ": expected one of ", absl::StrJoin(known, ", "), "; found \"",
                    absl::Utf8SafeCHexEscape(name.substr(0, kLongestShown)), "\"",
                    nearest.empty() ? "" : absl::StrCat(", did you mean ", nearest, "?")));
 }

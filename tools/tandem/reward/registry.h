@@ -29,7 +29,9 @@ absl::StatusOr<RewardFn> FindReward(absl::string_view name, const RewardOptions&
 std::vector<std::string> RewardNames();
 
 // The error for a name that is not one of `known`, which are `RewardNames()` and perhaps others.
-absl::Status UnknownReward(absl::string_view name, const std::vector<std::string>& known);
+// `key` is the configuration's.
+absl::Status UnknownReward(absl::string_view name, const std::vector<std::string>& known,
+                           absl::string_view key = "reward.name");
 
 }  // namespace tandem::reward
 

@@ -158,6 +158,21 @@ TEST_F(DoctorTest, AFullDisk) {
   EXPECT_TRUE(cured.empty());
 }
 
+TEST_F(DoctorTest, ARewardThatIsNotThere) {
+  ExpectOnly(Examine({"reward.path=" + (folder_ / "none.py")}), "reward", "no file",
+             "correct the reward");
+  const std::string file = folder_.Write("my_reward.py", "def judge(text): return 1\n");
+  ExpectOnly(Examine({"reward.path=" + file}), "reward", "expected compute_score(",
+             "correct the reward");
+  ExpectOnly(Examine({"reward.name=service", "reward.endpoint=127.0.0.1:1"}), "reward",
+             "no RewardService answered at 127.0.0.1:1", "start the service");
+  ExpectOnly(Examine({"reward.name=exakt_match"}), "reward", "did you mean exact_match?",
+             "correct the reward");
+  // The cure.
+  folder_.Write("my_reward.py", "def compute_score(solution_str, **kwargs): return 1\n");
+  EXPECT_TRUE(Examine({"reward.path=" + file}, 0).empty());
+}
+
 TEST_F(DoctorTest, ALineOfTheDataThatIsNone) {
   folder_.Write("data.jsonl", "{\"prompt\": \"Once\"}\n{\"prompt\": \n");
   ExpectOnly(Examine({}), "data.train_files", "data.jsonl:2", "correct the line");

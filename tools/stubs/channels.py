@@ -1,7 +1,7 @@
 """Channels and ports with the programs' security settings: mutual TLS if TANDEM_TLS_CERT, _KEY and _CA
 are set ({role} in a path stands for the caller's role), a token from TANDEM_TOKEN, otherwise plaintext.
 
-    from channels import open_channel
+    from tandem.channels import open_channel
 """
 
 import os
