@@ -14,7 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
-#include "common/weights/digest.h"
+#include "common/weights/tensor_digests.h"
 
 namespace tandem::trainer {
 

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/comm/store_connection.h"
-#include "common/probe/cpu_list.h"
+#include "common/host/cpu_list.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::trainer {
@@ -54,7 +54,7 @@ absl::Status CallRoll(const RollCallOptions& options) {
     if (absl::Now() >= deadline) {
       return absl::DeadlineExceededError(
           absl::StrCat("rank 0 waited ", absl::FormatDuration(options.timeout), " for rank ",
-                       probe::FormatCpuList(missing), " of ", options.size, " at the rendezvous ",
+                       host::FormatCpuList(missing), " of ", options.size, " at the rendezvous ",
                        rendezvous.host, ":", rendezvous.port,
                        ": start them, and check that they reach MASTER_ADDR:MASTER_PORT (nc -vz)"));
     }

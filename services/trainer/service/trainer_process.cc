@@ -133,7 +133,7 @@ absl::Status AwaitRanks(const TrainerProcessOptions& options, const comm::Rendez
   roll.cancel = cancel;
   roll.on_missing = [&](const std::vector<int>& missing) {
     telemetry::LogInfo("waiting for trainer ranks",
-                       {{"missing", probe::FormatCpuList(missing)},
+                       {{"missing", host::FormatCpuList(missing)},
                         {"ranks", environment.world_size},
                         {"rendezvous", absl::StrCat(rendezvous.host, ":", rendezvous.port)}});
   };

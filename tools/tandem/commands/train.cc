@@ -8,10 +8,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/config/summary.h"
+#include "common/host/control_group.h"
 #include "common/io/model_folder.h"
 #include "common/metrics/metrics_server.h"
 #include "common/model/model_spec.h"
-#include "common/probe/control_group.h"
 #include "common/status/status_macros.h"
 #include "common/text/printable.h"
 #include "common/tokenizer/tokenizer.h"
@@ -150,7 +150,7 @@ absl::Status CheckMachine(const RunOptions& options, const RunInputs& inputs,
   const config::v1::RunConfig& config = inputs.config;
   if (options.local) {
     LocalProcesses processes{.trainer_ranks = config.trainer().ranks(),
-                             .cores = probe::UsableCores()};
+                             .cores = host::UsableCores()};
     const auto& ranks = options.replica_ranks;
     if (needs_rollouts) {
       processes.rollout_ranks =
