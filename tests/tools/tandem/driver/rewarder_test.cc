@@ -192,7 +192,7 @@ TEST_F(ServiceRewarderTest, RewardsThatAreMissingOrNoNumbersAreErrors) {
   });
   std::vector<Group> groups = Groups(1, 2);
   EXPECT_THAT(Judge(groups), StatusIs(absl::StatusCode::kInternal,
-                                      HasSubstr("answered 1 rewards for 2 completions")));
+                                      HasSubstr("returned 1 rewards for 2 completions")));
   // 1e308 is a number, and its square is none.
   for (const double reward : {std::numeric_limits<double>::quiet_NaN(), 1e308}) {
     Answer([reward](v1::ComputeRewardsResponse& response) {

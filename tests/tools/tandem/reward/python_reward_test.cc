@@ -145,14 +145,16 @@ TEST_F(PythonRewardTest, FindsAFunctionBySignatureOrName) {
 }
 
 TEST_F(PythonRewardTest, AFileThatCannotBeLoadedIsReportedWithItsLine) {
-  EXPECT_THAT(PythonReward(Options("import no_such_package\n")).Check(),
+  PythonReward::Options options = Options("import no_such_package\n");  // sets path_
+  EXPECT_THAT(PythonReward(options).Check(),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        AllOf(HasSubstr(absl::StrCat("ModuleNotFoundError at ", path_, ":1")),
                              HasSubstr("import no_such_package"))));
-  EXPECT_THAT(PythonReward(Options("x = 1\ndef f(:\n")).Check(),
+  options = Options("x = 1\ndef f(:\n");
+  EXPECT_THAT(PythonReward(options).Check(),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr(absl::StrCat("SyntaxError at ", path_, ":2"))));
-  PythonReward::Options options = Options("");
+  options = Options("");
   options.function.path = folder_ / "none.py";
   EXPECT_THAT(PythonReward(options).Check(),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("no file")));
