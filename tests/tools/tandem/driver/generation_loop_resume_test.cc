@@ -69,6 +69,12 @@ TEST_F(GenerationLoopTest, AResumedStepSamplesOnlyWhatIsMissing) {
 // Of four groups, an interrupt aborts that of row 2; returns what a checkpoint then holds.
 Ahead SaveAfterInterrupt(FakeSampler& sampler, NumberRewarder& rewarder,
                          std::atomic<bool>& interrupted, GenerationLoop::Options options) {
+  sampler.holds = [](const Request& request) { return request.row() == 2 || request.row() >= 4; };
+  sampler.sample = [](const Request& request) {
+    Group out = FakeSampler::Pair("0", "1");
+    if (request.row() == 2) out.completions[0].finish_reason = common::v1::FINISH_REASON_ABORTED;
+    return out;
+  };
   GenerationLoop loop(std::move(options));
   EXPECT_TRUE(sampler.AwaitRequests(4));
   EXPECT_OK(rewarder.AwaitJudged(3));
@@ -80,13 +86,6 @@ Ahead SaveAfterInterrupt(FakeSampler& sampler, NumberRewarder& rewarder,
 }
 
 TEST_F(GenerationLoopTest, AnInterruptKeepsThePromptsOfTheGroupsThatItAborts) {
-  sampler_.holds = [](const Request& request) { return request.row() == 2 || request.row() >= 4; };
-  sampler_.sample = [](const Request& request) {
-    Group out = FakeSampler::Pair("0", "1");
-    if (request.row() == 2) out.completions[0].finish_reason = common::v1::FINISH_REASON_ABORTED;
-    return out;
-  };
-
   const Ahead saved = SaveAfterInterrupt(sampler_, rewarder_, interrupted_, LoopOptions());
 
   EXPECT_EQ(saved.prompt_position, 0);
@@ -96,13 +95,6 @@ TEST_F(GenerationLoopTest, AnInterruptKeepsThePromptsOfTheGroupsThatItAborts) {
 
 TEST_F(GenerationLoopTest, AnInterruptKeepsThePromptsThatItAbortsInModeAsyncToo) {
   SetAsync(/*batch_size=*/4, /*max_staleness=*/1);
-  sampler_.holds = [](const Request& request) { return request.row() == 2 || request.row() >= 4; };
-  sampler_.sample = [](const Request& request) {
-    Group out = FakeSampler::Pair("0", "1");
-    if (request.row() == 2) out.completions[0].finish_reason = common::v1::FINISH_REASON_ABORTED;
-    return out;
-  };
-
   const Ahead saved = SaveAfterInterrupt(sampler_, rewarder_, interrupted_, LoopOptions());
 
   EXPECT_EQ(saved.prompt_position, 0);
