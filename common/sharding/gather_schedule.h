@@ -34,8 +34,8 @@ class GatherSchedule {
   };
 
   GatherSchedule() = default;  // without steps
-  // No unit is held before the first step. Whoever follows the schedule frees what is still held
-  // after the last one.
+  // No unit is held before the first step. After the last one the caller frees the units that are
+  // still held.
   GatherSchedule(std::vector<std::vector<int>> units_of_steps, const GatherOptions& options);
 
   size_t num_steps() const { return steps_.size(); }

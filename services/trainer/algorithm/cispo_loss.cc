@@ -11,7 +11,7 @@ namespace {
 //   loss = -sg(clip(r, 1 - low, 1 + high)) A log pi.
 // `clipped` is 1 where the weight was clipped. There is no dual clip.
 PolicyLoss CispoLoss(const PolicyLossInputs& in, const PolicyLossOptions& options) {
-  const at::Tensor log_ratio = (in.logprobs - in.old_logprobs).detach().clamp(-20.0, 20.0);
+  const at::Tensor log_ratio = ClampedLogRatio(in).detach();
   const at::Tensor ratio = log_ratio.exp();
   const at::Tensor weight = ratio.clamp(1.0 - options.clip.low, 1.0 + options.clip.high);
   PolicyLoss out;

@@ -26,12 +26,11 @@ uint64_t SeedOf(const TrainingBatch& batch) {
   return seed;
 }
 
-// Chooses floor(ratio * tokens), at least one, of the tokens whose covariance is in (low, high),
+// Chooses NumToSelect() of the tokens whose covariance is in (low, high),
 // without replacement.
 void SelectAtRandom(TrainingBatch& batch, const PolicyLossOptions& options) {
   std::vector<TokenCovariance> tokens = TokenCovariances(batch);
-  const auto wanted = std::max<size_t>(
-      1, static_cast<size_t>(options.clip_cov_ratio * static_cast<double>(tokens.size())));
+  const size_t wanted = NumToSelect(options.clip_cov_ratio, tokens.size());
   std::erase_if(tokens, [&](const TokenCovariance& token) {
     return !(token.value > options.clip_cov_low && token.value < options.clip_cov_high);
   });

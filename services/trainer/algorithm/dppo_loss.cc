@@ -20,7 +20,7 @@ using Divergence = at::Tensor (*)(const at::Tensor& prob, const at::Tensor& old_
 // gradient.
 PolicyLoss DppoLoss(const PolicyLossInputs& in, const PolicyLossOptions& options,
                     Divergence divergence) {
-  const at::Tensor log_ratio = (in.logprobs - in.old_logprobs).clamp(-20.0, 20.0);
+  const at::Tensor log_ratio = ClampedLogRatio(in);
   const at::Tensor prob = in.logprobs.detach().clamp_max(0.0).exp();
   const at::Tensor old_prob = in.old_logprobs.clamp_max(0.0).exp();
   const at::Tensor distance = divergence(prob, old_prob);

@@ -13,7 +13,7 @@ namespace {
 // for each token of the sequence. The bounds are of log-ratios; the paper's are 0.4. There is no
 // dual clip.
 PolicyLoss GmpoLoss(const PolicyLossInputs& in, const PolicyLossOptions& options) {
-  const at::Tensor log_ratio = (in.logprobs - in.old_logprobs).clamp(-20.0, 20.0);
+  const at::Tensor log_ratio = ClampedLogRatio(in);
   const at::Tensor sign = in.advantages.sign();
   const at::Tensor bound = at::where(sign.gt(0), at::full_like(sign, options.clip.high),
                                      at::full_like(sign, options.clip.low));

@@ -12,11 +12,10 @@
 namespace tandem::trainer {
 namespace {
 
-// Chooses the floor(ratio * tokens), at least one, tokens of the largest covariance.
+// Chooses the NumToSelect() tokens of the largest covariance.
 void SelectLargest(TrainingBatch& batch, const PolicyLossOptions& options) {
   std::vector<TokenCovariance> tokens = TokenCovariances(batch);
-  const auto wanted = std::max<size_t>(
-      1, static_cast<size_t>(options.kl_cov_ratio * static_cast<double>(tokens.size())));
+  const size_t wanted = NumToSelect(options.kl_cov_ratio, tokens.size());
   std::stable_sort(
       tokens.begin(), tokens.end(),
       [](const TokenCovariance& a, const TokenCovariance& b) { return a.value > b.value; });
@@ -27,7 +26,7 @@ void SelectLargest(TrainingBatch& batch, const PolicyLossOptions& options) {
 // With d = clamp(log pi - log pi_old, -20, 20): loss = -A exp(d), and + coefficient |d| for the
 // chosen tokens. Nothing is clipped; `clipped` is 1 for the chosen ones.
 PolicyLoss KlCovLoss(const PolicyLossInputs& in, const PolicyLossOptions& options) {
-  const at::Tensor log_ratio = (in.logprobs - in.old_logprobs).clamp(-20.0, 20.0);
+  const at::Tensor log_ratio = ClampedLogRatio(in);
   PolicyLoss out;
   out.loss = -in.advantages * log_ratio.exp();
   out.clipped = at::zeros_like(in.advantages);

@@ -48,6 +48,11 @@ struct PolicyLossInputs {
   at::Tensor selected = {};
 };
 
+// clamp(log pi - log pi_old, -20, 20), [num_rows]: one token cannot make a batch infinite, as in verl.
+inline at::Tensor ClampedLogRatio(const PolicyLossInputs& in) {
+  return (in.logprobs - in.old_logprobs).clamp(-20.0, 20.0);
+}
+
 // All [num_rows]. Only `loss` is differentiable, through logprobs.
 struct PolicyLoss {
   at::Tensor loss;           // of each token

@@ -9,9 +9,8 @@ namespace {
 
 // With r = exp(clamp(log pi - log pi_old, -20, 20)):
 //   loss = max(-A r, -A clip(r, 1 - low, 1 + high)), and for A < 0 at most -A dual.
-// The clamp keeps one token from making the whole batch infinite, as in verl.
 PolicyLoss PpoClipLoss(const PolicyLossInputs& in, const PolicyLossOptions& options) {
-  const at::Tensor log_ratio = (in.logprobs - in.old_logprobs).clamp(-20.0, 20.0);
+  const at::Tensor log_ratio = ClampedLogRatio(in);
   const at::Tensor ratio = log_ratio.exp();
   const at::Tensor unclipped = -in.advantages * ratio;
   const at::Tensor clipped =

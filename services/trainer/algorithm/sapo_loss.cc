@@ -12,7 +12,7 @@ namespace {
 //   loss = -A sigmoid(tau (r - 1)) 4 / tau,
 // whose gradient at r = 1 is the policy gradient's. Nothing is clipped.
 PolicyLoss SapoLoss(const PolicyLossInputs& in, const PolicyLossOptions& options) {
-  const at::Tensor log_ratio = (in.logprobs - in.old_logprobs).clamp(-20.0, 20.0);
+  const at::Tensor log_ratio = ClampedLogRatio(in);
   const at::Tensor ratio = log_ratio.exp();
   const at::Tensor tau =
       at::where(in.advantages.gt(0), at::full_like(ratio.detach(), options.tau_positive),

@@ -25,6 +25,10 @@ std::vector<TokenCovariance> TokenCovariances(const TrainingBatch& batch) {
   return out;
 }
 
+size_t NumToSelect(double ratio, size_t num_tokens) {
+  return std::max<size_t>(1, static_cast<size_t>(ratio * static_cast<double>(num_tokens)));
+}
+
 void SelectTokens(TrainingBatch& batch, const std::vector<TokenCovariance>& tokens) {
   for (Sequence& sequence : batch.sequences) {
     sequence.selected.assign(sequence.trained.size(), 0.0f);

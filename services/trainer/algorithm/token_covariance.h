@@ -21,6 +21,9 @@ struct TokenCovariance {
 // step's start, and advantages.
 std::vector<TokenCovariance> TokenCovariances(const TrainingBatch& batch);
 
+// floor(ratio * num_tokens), at least one.
+size_t NumToSelect(double ratio, size_t num_tokens);
+
 // Sets `selected` of every sequence: 1 for the given tokens, 0 for the others.
 void SelectTokens(TrainingBatch& batch, const std::vector<TokenCovariance>& tokens);
 

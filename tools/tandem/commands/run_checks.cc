@@ -6,9 +6,9 @@
 #include <string_view>
 #include <unordered_set>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/config/scalar.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::commands {
@@ -28,12 +28,6 @@ bool ComparesSamples(config::v1::AdvEstimator estimator) {
     default:
       return false;
   }
-}
-
-// "grpo" of ADV_ESTIMATOR_GRPO.
-std::string NameOf(config::v1::AdvEstimator estimator) {
-  constexpr size_t kPrefix = sizeof("ADV_ESTIMATOR_") - 1;
-  return absl::AsciiStrToLower(config::v1::AdvEstimator_Name(estimator).substr(kPrefix));
 }
 
 absl::Status CheckTokens(const char* key, const driver::PromptSource& source, int64_t vocab_size) {
@@ -110,7 +104,8 @@ absl::StatusOr<std::vector<std::string>> CheckRun(const CheckedRun& run) {
   const config::v1::AdvEstimator estimator = run.config.algorithm().adv_estimator();
   if (run.reinforcement && run.config.rollout().n() == 1 && ComparesSamples(estimator)) {
     warnings.push_back(absl::StrCat(
-        "rollout.n: 1, but algorithm.adv_estimator ", NameOf(estimator),
+        "rollout.n: 1, but algorithm.adv_estimator ",
+        config::EnumValueName(*config::v1::AdvEstimator_descriptor()->FindValueByNumber(estimator)),
         " compares the samples of a prompt; with one, its advantage is the bare reward, without a "
         "baseline. Set rollout.n to 4 or more, or use reinforce_plus_plus or remax"));
   }

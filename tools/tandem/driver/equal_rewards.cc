@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/text/printable.h"
+#include "tools/tandem/driver/group_filter.h"
 
 namespace tandem::driver {
 namespace {
@@ -19,13 +20,6 @@ bool AllEqual(const std::vector<Group>& groups) {
   });
 }
 
-bool HasEqualRewards(const Group& group) {
-  return std::all_of(group.completions.begin(), group.completions.end(),
-                     [&group](const Completion& completion) {
-                       return completion.reward == group.completions.front().reward;
-                     });
-}
-
 std::string Shown(const std::string& text) {
   const std::string line = text::PrintableLine(text.substr(0, kShownBytes));
   return absl::StrCat("\"", line, text.size() > kShownBytes ? "..." : "", "\"");
@@ -38,7 +32,7 @@ void EqualRewards::OnStep(int64_t step, const std::vector<Group>& groups, Metric
   for (const Group& group : groups) {
     if (group.completions.size() < 2) continue;
     ++num_compared;
-    if (HasEqualRewards(group)) ++num_equal;
+    if (!Differs(group, config::v1::FILTER_METRIC_SEQ_REWARD)) ++num_equal;
   }
   metrics["rollout/equal_reward_groups"] = static_cast<double>(num_equal);
   if (groups.empty() || groups.front().completions.empty()) return;

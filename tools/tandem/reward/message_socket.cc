@@ -2,7 +2,6 @@
 
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstdint>
@@ -21,20 +20,18 @@ bool WouldBlock(int error) { return error == EAGAIN || error == EWOULDBLOCK || e
 
 }  // namespace
 
-MessageSocket::~MessageSocket() { close(fd_); }
-
 absl::Status MessageSocket::Await(short events, absl::Time deadline) const {  // NOLINT
   while (true) {
     const absl::Duration left = deadline - absl::Now();
     if (left <= absl::ZeroDuration()) return absl::DeadlineExceededError("no answer in time");
-    pollfd entry = {fd_, events, 0};
+    pollfd entry = {fd_.get(), events, 0};
     if (poll(&entry, 1, net::PollTimeout(left)) > 0) return absl::OkStatus();
   }
 }
 
 absl::Status MessageSocket::Write(absl::string_view bytes, absl::Time deadline) {
   while (!bytes.empty()) {
-    const ssize_t sent = send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t sent = send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent > 0) {
       bytes.remove_prefix(static_cast<size_t>(sent));
     } else if (WouldBlock(errno)) {
@@ -48,7 +45,7 @@ absl::Status MessageSocket::Write(absl::string_view bytes, absl::Time deadline) 
 
 absl::Status MessageSocket::Read(char* bytes, size_t size, absl::Time deadline) {
   while (size > 0) {
-    const ssize_t got = recv(fd_, bytes, size, MSG_DONTWAIT);
+    const ssize_t got = recv(fd_.get(), bytes, size, MSG_DONTWAIT);
     if (got > 0) {
       bytes += got;
       size -= static_cast<size_t>(got);

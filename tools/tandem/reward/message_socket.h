@@ -5,11 +5,13 @@
 
 #include <cstddef>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "common/host/file_descriptor.h"
 
 namespace tandem::reward {
 
@@ -19,15 +21,12 @@ class MessageSocket {
   // Largest message in either direction.
   static constexpr size_t kMaxMessageBytes = 256 << 20;
 
-  // Takes ownership of a connected stream socket.
-  explicit MessageSocket(int fd) : fd_(fd) {}
-  ~MessageSocket();
-  MessageSocket(const MessageSocket&) = delete;
-  MessageSocket& operator=(const MessageSocket&) = delete;
+  // `fd`: a connected stream socket.
+  explicit MessageSocket(host::FileDescriptor fd) : fd_(std::move(fd)) {}
 
-  // UNAVAILABLE if the peer has closed the socket, DEADLINE_EXCEEDED after `deadline`. After an
-  // error the socket may hold a part of a message, so close it. INVALID_ARGUMENT for a message that
-  // is too large, of which nothing was sent.
+  // INVALID_ARGUMENT for a message that is too large; nothing is sent then. UNAVAILABLE if the peer
+  // has closed the socket, DEADLINE_EXCEEDED after `deadline`; after these the socket may hold a
+  // part of a message, so close it.
   absl::Status Send(absl::string_view message, absl::Time deadline);
   // Fails like Send(); DATA_LOSS for a length beyond kMaxMessageBytes.
   absl::StatusOr<std::string> Receive(absl::Time deadline);
@@ -37,7 +36,7 @@ class MessageSocket {
   absl::Status Read(char* bytes, size_t size, absl::Time deadline);
   absl::Status Await(short events, absl::Time deadline) const;  // NOLINT: poll()'s type
 
-  const int fd_;
+  const host::FileDescriptor fd_;
 };
 
 }  // namespace tandem::reward

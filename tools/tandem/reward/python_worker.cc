@@ -1,7 +1,6 @@
 #include "tools/tandem/reward/python_worker.h"
 
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -54,19 +53,20 @@ absl::StatusOr<std::unique_ptr<PythonWorker>> PythonWorker::Start(const PythonFu
     return absl::ResourceExhaustedError(
         absl::StrCat(function.path, ": cannot make a socket: ", strerror(errno)));
   }
+  host::FileDescriptor own(ends[0]);
+  host::FileDescriptor of_worker(ends[1]);
   auto process = rpc::ChildProcess::Start(
       {.name = absl::StrCat("reward ", function.path),
        // Unbuffered, so that the log has every line that precedes a crash.
        .argv = {function.python, "-u", "-c", kReadProgram, function.path, function.name},
        .log_path = function.log_path,
-       .stdin_fd = ends[1]});
-  close(ends[1]);
+       .stdin_fd = of_worker.get()});
+  of_worker = host::FileDescriptor();
   if (!process.ok()) {
-    close(ends[0]);
     return StatusBuilder(process.status()) << "reward.python names the interpreter";
   }
   std::unique_ptr<PythonWorker> worker(
-      new PythonWorker(*std::move(process), ends[0], function.path, function.log_path));
+      new PythonWorker(*std::move(process), std::move(own), function.path, function.log_path));
   RETURN_IF_ERROR(worker->Load(timeout));
   return worker;
 }

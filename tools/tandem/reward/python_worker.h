@@ -48,10 +48,10 @@ class PythonWorker {
   absl::StatusOr<OptionalRewards> Call(const nlohmann::json& request, absl::Duration timeout);
 
  private:
-  PythonWorker(std::unique_ptr<rpc::ChildProcess> process, int fd, std::string path,
-               std::string log_path)
+  PythonWorker(std::unique_ptr<rpc::ChildProcess> process, host::FileDescriptor fd,
+               std::string path, std::string log_path)
       : process_(std::move(process)),
-        socket_(fd),
+        socket_(std::move(fd)),
         path_(std::move(path)),
         log_path_(std::move(log_path)) {}
 

@@ -22,8 +22,8 @@ class MessageSocketTest : public ::testing::Test {
   void SetUp() override {
     int ends[2];
     ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
-    near_ = std::make_unique<MessageSocket>(ends[0]);
-    far_ = std::make_unique<MessageSocket>(ends[1]);
+    near_ = std::make_unique<MessageSocket>(host::FileDescriptor(ends[0]));
+    far_ = std::make_unique<MessageSocket>(host::FileDescriptor(ends[1]));
     far_fd_ = ends[1];
   }
   static absl::Time InAMinute() { return absl::Now() + absl::Minutes(1); }
