@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -125,6 +126,16 @@ void CheckOverlongBuffer(const v1::RunConfig& config, Checker* check) {
   check->Integer("reward.overlong_buffer.len", buffer.len(), 1, config.rollout().max_tokens());
 }
 
+void CheckTemplateVariables(const std::string& text, Checker* check) {
+  if (text.empty()) return;
+  const nlohmann::json variables = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!variables.is_object()) {
+    check->Fail(
+        "data.chat_template_kwargs",
+        absl::StrCat(R"(expected a JSON object ({"enable_thinking": false}), found )", text));
+  }
+}
+
 void CheckData(const v1::DataConfig& data, Checker* check) {
   check->Integer("data.train_batch_size", data.train_batch_size(), 1);
   check->Integer("data.max_prompt_length", data.max_prompt_length(), 1);
@@ -133,6 +144,7 @@ void CheckData(const v1::DataConfig& data, Checker* check) {
   if (data.chosen_key().empty()) check->Fail("data.chosen_key", "expected a key, found \"\"");
   if (data.rejected_key().empty()) check->Fail("data.rejected_key", "expected a key, found \"\"");
   if (data.answer_key().empty()) check->Fail("data.answer_key", "expected a key, found \"\"");
+  CheckTemplateVariables(data.chat_template_kwargs(), check);
   if (!data.system_prompt().empty() && !data.chat_template()) {
     check->Fail("data.system_prompt", "needs data.chat_template, which is false");
   }

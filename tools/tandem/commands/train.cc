@@ -21,7 +21,6 @@
 #include "tools/tandem/driver/run_inputs.h"
 #include "tools/tandem/driver/run_metrics.h"
 #include "tools/tandem/driver/run_trace.h"
-#include "tools/tandem/driver/sample_builder.h"
 #include "tools/tandem/driver/training_loop.h"
 
 namespace tandem::commands {
@@ -46,11 +45,36 @@ struct RunInputs {
   config::Places places;
   model::ModelSpec spec;
   std::unique_ptr<tokenizer::Tokenizer> tokenizer;  // null where the folder has none
-  uint32_t eos_token_id = 0;
   std::optional<driver::PromptSource> train;
   std::optional<driver::PromptSource> test;
   std::unique_ptr<driver::Rewarder> rewarder;
 };
+
+// The ids that end a completion: the tokenizer's end of sequence, then the model's.
+absl::StatusOr<std::vector<uint32_t>> EndIds(const std::string& model_path,
+                                             const tokenizer::Tokenizer* tokenizer,
+                                             const io::ModelConfig& model) {
+  if (tokenizer == nullptr) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(model_path, " has no tokenizer.json, but the rows' completions are text"));
+  }
+  std::vector<uint32_t> ids;
+  if (tokenizer->eos_id().has_value()) ids.push_back(static_cast<uint32_t>(*tokenizer->eos_id()));
+  for (const auto id : model.eos_token_ids) ids.push_back(static_cast<uint32_t>(id));
+  if (!ids.empty()) return ids;
+  return absl::FailedPreconditionError(absl::StrCat(model_path, " names no end-of-sequence token"));
+}
+
+driver::RowNeeds::Given GivenOf(Kind kind) {
+  switch (kind) {
+    case Kind::kSupervised:
+      return driver::RowNeeds::Given::kCompletion;
+    case Kind::kPreference:
+      return driver::RowNeeds::Given::kPair;
+    default:
+      return driver::RowNeeds::Given::kNone;
+  }
+}
 
 absl::StatusOr<RunInputs> ReadInputs(Kind kind, const RunOptions& options) {
   RunInputs inputs;
@@ -66,32 +90,19 @@ absl::StatusOr<RunInputs> ReadInputs(Kind kind, const RunOptions& options) {
   ASSIGN_OR_RETURN(const io::ModelConfig model_config, io::ReadModelConfig(config.model().path()));
   ASSIGN_OR_RETURN(inputs.spec, model::ParseModelSpec(model_config.json, model_config.path));
   ASSIGN_OR_RETURN(inputs.tokenizer, driver::LoadTokenizerIfAny(config.model().path()));
+  driver::RowNeeds needs_of_train = {.given = GivenOf(kind),
+                                     .generation = kind == Kind::kReinforcement};
   if (kind != Kind::kReinforcement) {
-    if (inputs.tokenizer == nullptr) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          config.model().path(), " has no tokenizer.json, but the rows' completions are text"));
-    }
-    if (inputs.tokenizer->eos_id().has_value()) {
-      inputs.eos_token_id = static_cast<uint32_t>(*inputs.tokenizer->eos_id());
-    } else if (!model_config.eos_token_ids.empty()) {
-      inputs.eos_token_id = static_cast<uint32_t>(model_config.eos_token_ids[0]);
-    } else {
-      return absl::FailedPreconditionError(
-          absl::StrCat(config.model().path(), " names no end-of-sequence token"));
-    }
+    ASSIGN_OR_RETURN(needs_of_train.end_ids,
+                     EndIds(config.model().path(), inputs.tokenizer.get(), model_config));
   }
-  const auto load = [&](const auto& files) {
+  const auto load = [&](const auto& files, const driver::RowNeeds& row_needs) {
     return driver::PromptSource::Load({files.begin(), files.end()}, config.data(),
-                                      inputs.tokenizer.get(), config.seed());
+                                      inputs.tokenizer.get(), config.seed(), row_needs);
   };
-  ASSIGN_OR_RETURN(inputs.train, load(config.data().train_files()));
-  if (kind == Kind::kPreference) {
-    for (const driver::Prompt& prompt : inputs.train->prompts()) {
-      RETURN_IF_ERROR(driver::CheckPreferenceRow(prompt, config.data()));
-    }
-  }
+  ASSIGN_OR_RETURN(inputs.train, load(config.data().train_files(), needs_of_train));
   if (evaluates) {
-    ASSIGN_OR_RETURN(inputs.test, load(config.data().test_files()));
+    ASSIGN_OR_RETURN(inputs.test, load(config.data().test_files(), driver::RowNeeds()));
   }
   if (kind == Kind::kReinforcement || evaluates) {
     absl::StatusOr<std::unique_ptr<driver::Rewarder>> rewarder =
@@ -187,11 +198,9 @@ absl::Status RunTraining(Kind kind, const RunOptions& options, DryRunOptions dry
                      const driver::Metrics& metrics) { run_metrics->OnStep(step, metrics); },
   };
   absl::StatusOr<driver::RunSummary> summary =
-      kind == Kind::kSupervised
-          ? driver::RunSupervised(context, *inputs.tokenizer, inputs.eos_token_id)
-      : kind == Kind::kPreference
-          ? driver::RunPreference(context, *inputs.tokenizer, inputs.eos_token_id)
-          : driver::RunReinforcement(context);
+      kind == Kind::kSupervised   ? driver::RunSupervised(context)
+      : kind == Kind::kPreference ? driver::RunPreference(context)
+                                  : driver::RunReinforcement(context);
   // If the folder is no longer the run's, that is why the run failed.
   if (!summary.ok()) {
     const absl::Status folder = start.folder.Check();

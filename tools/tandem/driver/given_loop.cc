@@ -1,5 +1,4 @@
 // Supervised training and direct preference optimisation: both train on the rows' own completions.
-#include <functional>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -15,8 +14,8 @@ namespace {
 class GivenLoop : public StepLoop {
  public:
   // The samples of a row, the index-th of its step.
-  using MakeSamples = std::function<absl::StatusOr<std::vector<common::v1::Sample>>(
-      int64_t step, int64_t index, const Prompt&)>;
+  using MakeSamples = std::vector<common::v1::Sample> (*)(int64_t step, int64_t index,
+                                                          const Prompt&);
 
   // `shown` is the metric of the progress line.
   GivenLoop(const LoopContext& context, const char* command, trainer::v1::Objective objective,
@@ -24,7 +23,7 @@ class GivenLoop : public StepLoop {
       : StepLoop(context, command),
         objective_(objective),
         shown_(shown),
-        make_samples_(std::move(make_samples)) {}
+        make_samples_(make_samples) {}
 
   absl::StatusOr<RunSummary> Run() {
     const bool evaluates = c_.test != nullptr && c_.config.trainer().test_freq() > 0;
@@ -43,9 +42,7 @@ class GivenLoop : public StepLoop {
       int64_t tokens = 0;
       int64_t index = 0;
       for (const Prompt& prompt : c_.train.Next(c_.config.data().train_batch_size())) {
-        ASSIGN_OR_RETURN(std::vector<common::v1::Sample> of_row,
-                         make_samples_(step, index++, prompt));
-        for (common::v1::Sample& sample : of_row) {
+        for (common::v1::Sample& sample : make_samples_(step, index++, prompt)) {
           for (const auto& segment : sample.segments()) tokens += segment.token_ids_size();
           samples.push_back(std::move(sample));
         }
@@ -79,28 +76,15 @@ class GivenLoop : public StepLoop {
 
 }  // namespace
 
-absl::StatusOr<RunSummary> RunSupervised(const LoopContext& context,
-                                         const tokenizer::Tokenizer& tokenizer,
-                                         uint32_t eos_token_id) {
+absl::StatusOr<RunSummary> RunSupervised(const LoopContext& context) {
   return GivenLoop(context, "sft", trainer::v1::OBJECTIVE_SUPERVISED, "actor/grad_norm",
-                   [&](int64_t step, int64_t index,
-                       const Prompt& prompt) -> absl::StatusOr<std::vector<common::v1::Sample>> {
-                     ASSIGN_OR_RETURN(
-                         common::v1::Sample sample,
-                         ToSupervisedSample(step, index, prompt, tokenizer, eos_token_id));
-                     return std::vector<common::v1::Sample>{std::move(sample)};
-                   })
+                   ToSupervisedSamples)
       .Run();
 }
 
-absl::StatusOr<RunSummary> RunPreference(const LoopContext& context,
-                                         const tokenizer::Tokenizer& tokenizer,
-                                         uint32_t eos_token_id) {
+absl::StatusOr<RunSummary> RunPreference(const LoopContext& context) {
   return GivenLoop(context, "dpo", trainer::v1::OBJECTIVE_PREFERENCE, "rewards/accuracies",
-                   [&](int64_t step, int64_t index, const Prompt& prompt) {
-                     return ToPreferenceSamples(step, index, prompt, context.config.data(),
-                                                tokenizer, eos_token_id);
-                   })
+                   ToPreferenceSamples)
       .Run();
 }
 

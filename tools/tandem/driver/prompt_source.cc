@@ -9,99 +9,29 @@
 #include "common/hash/hasher.h"
 #include "common/io/jsonl.h"
 #include "common/status/status_macros.h"
+#include "tools/tandem/dataset/row_form.h"
 
 namespace tandem::driver {
-namespace {
-
-using nlohmann::json;
-using nlohmann::ordered_json;
-
-ordered_json AsMessages(const json& prompt, const config::v1::DataConfig& config) {
-  ordered_json messages = ordered_json::array();
-  const bool has_system = prompt.is_array() && !prompt.empty() && prompt[0].is_object() &&
-                          prompt[0].value("role", "") == "system";
-  if (!config.system_prompt().empty() && !has_system) {
-    messages.push_back({{"role", "system"}, {"content", config.system_prompt()}});
-  }
-  if (prompt.is_string()) {
-    messages.push_back({{"role", "user"},
-                        {"content", absl::StrCat(config.prompt_prefix(), prompt.get<std::string>(),
-                                                 config.prompt_suffix())}});
-  } else {
-    for (const json& message : prompt) messages.push_back(ordered_json(message));
-  }
-  return messages;
-}
-
-bool IsIdList(const json& value) {
-  if (!value.is_array() || value.empty()) return false;
-  for (const json& id : value) {
-    if (!id.is_number_unsigned()) return false;
-  }
-  return true;
-}
-
-absl::StatusOr<Prompt> MakePrompt(const json& row, const config::v1::DataConfig& config,
-                                  const tokenizer::Tokenizer* tokenizer) {
-  Prompt prompt;
-  prompt.fields = row;
-  const auto found = row.find(config.prompt_key());
-  if (found == row.end()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("no key '", config.prompt_key(), "'; data.prompt_key names the prompt"));
-  }
-  if (const auto answer = row.find(config.answer_key()); answer != row.end()) {
-    prompt.answer = answer->is_string() ? answer->get<std::string>() : answer->dump();
-  }
-  if (IsIdList(*found)) {
-    prompt.token_ids = found->get<std::vector<uint32_t>>();
-    return prompt;
-  }
-  const bool is_chat = found->is_array();
-  if (!found->is_string() && !is_chat) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(config.prompt_key(), ": expected a string, a list of messages or a list of ",
-                     "token ids, found ", found->type_name()));
-  }
-  if (tokenizer == nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        config.prompt_key(), ": text needs a tokenizer, and the model's folder has none"));
-  }
-  std::vector<int32_t> ids;
-  if (is_chat || config.chat_template()) {
-    tokenizer::ChatOptions options;
-    options.add_generation_prompt = true;
-    ASSIGN_OR_RETURN(prompt.text, tokenizer->RenderChat(AsMessages(*found, config), options));
-    ASSIGN_OR_RETURN(ids, tokenizer->Encode(prompt.text, /*add_special_tokens=*/false));
-  } else {
-    prompt.text =
-        absl::StrCat(config.prompt_prefix(), found->get<std::string>(), config.prompt_suffix());
-    ASSIGN_OR_RETURN(ids, tokenizer->Encode(prompt.text, /*add_special_tokens=*/true));
-  }
-  prompt.token_ids.assign(ids.begin(), ids.end());
-  if (prompt.token_ids.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(config.prompt_key(), ": the prompt has no tokens"));
-  }
-  return prompt;
-}
-
-}  // namespace
 
 absl::StatusOr<PromptSource> PromptSource::Load(const std::vector<std::string>& files,
                                                 const config::v1::DataConfig& config,
                                                 const tokenizer::Tokenizer* tokenizer,
-                                                uint64_t seed) {
+                                                uint64_t seed, const RowNeeds& needs) {
   PromptSource source;
   source.shuffle_ = config.shuffle();
   source.seed_ = seed;
+  const RowPrompts rows(config, tokenizer, needs);
   int64_t row_number = 0;
   for (const std::string& file : files) {
     hash::Hasher digest;
+    DataFile& read = source.files_.emplace_back();
+    read.path = file;
     RETURN_IF_ERROR(io::ForEachJsonLine(file, [&](const io::JsonFields& row) -> absl::Status {
       digest.Update(row.source());
       digest.Update("\n");
-      ASSIGN_OR_RETURN(Prompt prompt, MakePrompt(row.json(), config, tokenizer));
+      const dataset::RowForm form = dataset::RecogniseForm(row.json(), config);
+      if (read.num_rows++ == 0) read.form = form.name;
+      ASSIGN_OR_RETURN(Prompt prompt, rows.Make(row, form));
       prompt.row = row_number++;
       if (static_cast<int64_t>(prompt.token_ids.size()) > config.max_prompt_length()) {
         ++source.num_too_long_;
@@ -110,7 +40,7 @@ absl::StatusOr<PromptSource> PromptSource::Load(const std::vector<std::string>& 
       }
       return absl::OkStatus();
     }));
-    source.files_.push_back({file, digest.Hex()});
+    read.digest = digest.Hex();
   }
   if (source.prompts_.empty()) {
     return absl::InvalidArgumentError(

@@ -1,5 +1,5 @@
-// PromptSource: the rows of JSONL data sets as prompts, tokenised per the run's configuration, in
-// an order that depends only on the seed.
+// PromptSource: the rows of data sets as prompts, tokenised per the run's configuration, in an order
+// that depends only on the seed.
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_PROMPT_SOURCE_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_PROMPT_SOURCE_H_
 
@@ -12,6 +12,7 @@
 #include "common/tokenizer/tokenizer.h"
 #include "tandem/config/v1/run_config.pb.h"
 #include "tools/tandem/driver/completion.h"
+#include "tools/tandem/driver/row_prompt.h"
 
 namespace tandem::driver {
 
@@ -19,17 +20,19 @@ namespace tandem::driver {
 struct DataFile {
   std::string path;
   std::string digest;  // xxh3-128 in hex of its rows, each with a newline
+  std::string form;    // of its first row, see dataset::RowForm
+  int64_t num_rows = 0;
 };
 
 class PromptSource {
  public:
-  // Reads `files`. A row needs the prompt key (a string, a list of chat messages, or token ids);
-  // without the answer key its answer is empty. INVALID_ARGUMENT names file, line and key. Skips
-  // and counts prompts longer than max_prompt_length; an error if none is left. `tokenizer` may be
-  // null if every row gives ids.
+  // Reads `files`. A row needs a prompt (text, a list of chat messages, or token ids) and what
+  // `needs` says. INVALID_ARGUMENT names file, line and key. Skips and counts prompts longer than
+  // max_prompt_length; an error if none is left. `tokenizer` may be null if every row gives ids.
   static absl::StatusOr<PromptSource> Load(const std::vector<std::string>& files,
                                            const config::v1::DataConfig& config,
-                                           const tokenizer::Tokenizer* tokenizer, uint64_t seed);
+                                           const tokenizer::Tokenizer* tokenizer, uint64_t seed,
+                                           const RowNeeds& needs = {});
 
   // Returns the next `count` prompts; after the last prompt a new epoch begins, in a new order.
   std::vector<Prompt> Next(int64_t count);

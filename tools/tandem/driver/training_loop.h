@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "common/tokenizer/tokenizer.h"
 #include "tandem/config/v1/run_config.pb.h"
 #include "tools/tandem/driver/evaluator.h"
 #include "tools/tandem/driver/progress.h"
@@ -53,16 +52,12 @@ struct RunSummary {
 // interrupted.
 absl::StatusOr<RunSummary> RunReinforcement(const LoopContext& context);
 
-// Runs trainer.total_steps steps of supervised training on the rows' answers and writes
+// Runs trainer.total_steps steps of supervised training on the rows' completions and writes
 // run_dir/model.
-absl::StatusOr<RunSummary> RunSupervised(const LoopContext& context,
-                                         const tokenizer::Tokenizer& tokenizer,
-                                         uint32_t eos_token_id);
+absl::StatusOr<RunSummary> RunSupervised(const LoopContext& context);
 
 // Like RunSupervised(), but direct preference optimisation on the rows' pairs.
-absl::StatusOr<RunSummary> RunPreference(const LoopContext& context,
-                                         const tokenizer::Tokenizer& tokenizer,
-                                         uint32_t eos_token_id);
+absl::StatusOr<RunSummary> RunPreference(const LoopContext& context);
 
 }  // namespace tandem::driver
 
