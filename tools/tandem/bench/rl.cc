@@ -37,7 +37,8 @@ absl::Status RunRl(const RlOptions& options) {
   ASSIGN_OR_RETURN(driver::PromptSource source,
                    driver::PromptSource::Load(
                        {config.data().train_files().begin(), config.data().train_files().end()},
-                       config.data(), tokenizer.get(), config.seed()));
+                       config.data(), tokenizer.get(), config.seed(),
+                       {.answer = driver::Rewarder::NeedsAnswer(config.reward())}));
   ASSIGN_OR_RETURN(driver::RunFolder folder, driver::RunFolder::Create(config));
   RETURN_IF_ERROR(session.Explain(
       session.Open(config, {.local = run.local || config.trainer().endpoint().empty()})));

@@ -10,6 +10,7 @@
 #include "tools/tandem/commands/run_options.h"
 #include "tools/tandem/commands/session.h"
 #include "tools/tandem/driver/evaluator.h"
+#include "tools/tandem/driver/rewarder.h"
 
 namespace tandem::commands {
 namespace {
@@ -55,7 +56,8 @@ absl::Status RunEval(const EvalOptions& options) {
   ASSIGN_OR_RETURN(const driver::PromptSource source,
                    driver::PromptSource::Load(
                        {config.data().test_files().begin(), config.data().test_files().end()},
-                       config.data(), tokenizer.get(), config.seed()));
+                       config.data(), tokenizer.get(), config.seed(),
+                       {.answer = driver::Rewarder::NeedsAnswer(config.reward())}));
   SessionOptions session_options;
   // Rollouts that are up serve what they serve; otherwise the model's folder is served here.
   session_options.local = options.run.local || (config.rollout().endpoints().empty() &&

@@ -18,6 +18,7 @@
 #include "tools/tandem/commands/run_start.h"
 #include "tools/tandem/commands/session.h"
 #include "tools/tandem/driver/otlp_export.h"
+#include "tools/tandem/driver/rewarder.h"
 #include "tools/tandem/driver/run_inputs.h"
 #include "tools/tandem/driver/run_metrics.h"
 #include "tools/tandem/driver/run_trace.h"
@@ -90,7 +91,9 @@ absl::StatusOr<RunInputs> ReadInputs(Kind kind, const RunOptions& options) {
   ASSIGN_OR_RETURN(const io::ModelConfig model_config, io::ReadModelConfig(config.model().path()));
   ASSIGN_OR_RETURN(inputs.spec, model::ParseModelSpec(model_config.json, model_config.path));
   ASSIGN_OR_RETURN(inputs.tokenizer, driver::LoadTokenizerIfAny(config.model().path()));
-  driver::RowNeeds needs_of_train = {.given = GivenOf(kind),
+  const bool needs_answer = driver::Rewarder::NeedsAnswer(config.reward());
+  driver::RowNeeds needs_of_train = {.answer = kind == Kind::kReinforcement && needs_answer,
+                                     .given = GivenOf(kind),
                                      .generation = kind == Kind::kReinforcement};
   if (kind != Kind::kReinforcement) {
     ASSIGN_OR_RETURN(needs_of_train.end_ids,
@@ -102,7 +105,7 @@ absl::StatusOr<RunInputs> ReadInputs(Kind kind, const RunOptions& options) {
   };
   ASSIGN_OR_RETURN(inputs.train, load(config.data().train_files(), needs_of_train));
   if (evaluates) {
-    ASSIGN_OR_RETURN(inputs.test, load(config.data().test_files(), driver::RowNeeds()));
+    ASSIGN_OR_RETURN(inputs.test, load(config.data().test_files(), {.answer = needs_answer}));
   }
   if (kind == Kind::kReinforcement || evaluates) {
     absl::StatusOr<std::unique_ptr<driver::Rewarder>> rewarder =

@@ -132,6 +132,11 @@ absl::Status Rewarder::CheckName(const std::string& name) {
   return reward::UnknownReward(name, known);
 }
 
+bool Rewarder::NeedsAnswer(const config::v1::RewardConfig& config) {
+  return config.name() != kService &&
+         reward::NeedsAnswer(config.name(), {.pattern = config.pattern()});
+}
+
 absl::StatusOr<std::unique_ptr<Rewarder>> Rewarder::Create(const config::v1::RewardConfig& config) {
   RETURN_IF_ERROR(CheckName(config.name()));
   if (config.name() == kService) {

@@ -20,6 +20,9 @@ class Rewarder {
   static absl::Status CheckName(const std::string& name);
   // INVALID_ARGUMENT for an unknown name, a bad pattern, or `service` without an endpoint.
   static absl::StatusOr<std::unique_ptr<Rewarder>> Create(const config::v1::RewardConfig& config);
+  // Whether the configured reward compares with the answers of rows, so that each row needs one. A
+  // service reads whole rows.
+  static bool NeedsAnswer(const config::v1::RewardConfig& config);
   virtual ~Rewarder() = default;
 
   // Sets score and reward of every completion, baselines included. The error names the row.

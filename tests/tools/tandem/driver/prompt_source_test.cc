@@ -114,6 +114,49 @@ TEST(PromptSource, NamesFileLineAndKeyOfABadRow) {
                        ::testing::AllOf(HasSubstr(data + ":2"), HasSubstr("'prompt'"))));
 }
 
+TEST(PromptSource, NamesFileRowAndKeysWhereAnAnswerIsMissing) {
+  const TempFolder folder;
+  const std::string data = folder.Write("data.jsonl", R"({"prompt": [1], "answer": "3"})"
+                                                      "\n"
+                                                      R"({"prompt": [1], "anwser": "3"})"
+                                                      "\n");
+
+  EXPECT_THAT(
+      PromptSource::Load({data}, DataConfig(), nullptr, 0, {.answer = true}).status(),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               ::testing::AllOf(HasSubstr(data + ":2: expected the key 'answer' (data.answer_key)"),
+                                HasSubstr("found anwser, prompt"),
+                                HasSubstr("did you mean 'anwser'?"))));
+}
+
+TEST(PromptSource, ReadsTheAnswerOfADottedKey) {
+  const TempFolder folder;
+  const std::string data = folder.Write(
+      "data.jsonl", R"({"prompt": [1], "reward_model": {"ground_truth": "72", "style": "rule"}})");
+  config::v1::DataConfig config = DataConfig();
+  config.set_answer_key("reward_model.ground_truth");
+  for (const config::v1::DataConfig& one : {config, DataConfig()}) {  // named, and recognised
+    ASSERT_OK_AND_ASSIGN(PromptSource source,
+                         PromptSource::Load({data}, one, nullptr, 0, {.answer = true}));
+    EXPECT_EQ(source.prompts()[0].answer, "72");
+  }
+  config.set_answer_key("reward_model.truth");
+  EXPECT_THAT(PromptSource::Load({data}, config, nullptr, 0, {.answer = true}).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("reward_model.ground_truth, reward_model.style")));
+}
+
+TEST(PromptSource, NeverLearnsAGroundTruthAsACompletion) {
+  const TempFolder folder;
+  const std::string data =
+      folder.Write("data.jsonl", R"({"prompt": [1], "reward_model": {"ground_truth": "72"}})");
+
+  EXPECT_THAT(PromptSource::Load({data}, DataConfig(), nullptr, 0,
+                                 {.given = RowNeeds::Given::kCompletion, .end_ids = {0}})
+                  .status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("data.answer_key")));
+}
+
 TEST(PromptSource, RefusesTextWithoutATokenizer) {
   const TempFolder folder;
   const std::string data = folder.Write("data.jsonl", R"({"prompt": "1+2"})");
