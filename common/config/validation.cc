@@ -144,6 +144,15 @@ void CheckData(const v1::DataConfig& data, Checker* check) {
   if (data.chosen_key().empty()) check->Fail("data.chosen_key", "expected a key, found \"\"");
   if (data.rejected_key().empty()) check->Fail("data.rejected_key", "expected a key, found \"\"");
   if (data.answer_key().empty()) check->Fail("data.answer_key", "expected a key, found \"\"");
+  for (const double weight : data.train_weights()) {
+    check->Number("data.train_weights", weight, weight > 0 && weight <= 1000, "in (0, 1000]");
+  }
+  if (!data.train_weights().empty() && data.train_weights_size() != data.train_files_size()) {
+    check->Fail("data.train_weights",
+                absl::StrFormat("expected one weight for each of the %d entries of "
+                                "data.train_files, found %d",
+                                data.train_files_size(), data.train_weights_size()));
+  }
   CheckTemplateVariables(data.chat_template_kwargs(), check);
   if (!data.system_prompt().empty() && !data.chat_template()) {
     check->Fail("data.system_prompt", "needs data.chat_template, which is false");
@@ -424,7 +433,9 @@ absl::Status CheckFiles(const v1::RunConfig& config, const FileNeeds& needs, con
     if (files.empty()) check.Fail(key, "expected at least one file, found none");
     for (const std::string& file : files) {
       std::error_code error;
-      if (!std::filesystem::is_regular_file(file, error)) {
+      const bool is_pattern = file.find_first_of("*?[") != std::string::npos;
+      if (!is_pattern && !std::filesystem::is_regular_file(file, error) &&
+          !std::filesystem::is_directory(file, error)) {
         check.Fail(key, absl::StrCat("no file ", file, " (relative paths start at the working ",
                                      "directory)"));
       }

@@ -12,12 +12,13 @@ find_package(CLI11 REQUIRED)
 pkg_check_modules(pcre2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(utf8proc REQUIRED IMPORTED_TARGET libutf8proc)
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
+pkg_check_modules(zstd REQUIRED IMPORTED_TARGET libzstd)
+find_package(ZLIB REQUIRED)
 pkg_check_modules(hwy REQUIRED IMPORTED_TARGET libhwy)
 pkg_check_modules(prometheus REQUIRED IMPORTED_TARGET prometheus-cpp-core)
 find_package(Boost 1.74 REQUIRED)  # Asio and Beast, which are headers
 if(TANDEM_TESTS)
   find_package(GTest REQUIRED)
-  find_package(ZLIB REQUIRED)
 endif()
 
 execute_process(COMMAND ${CMAKE_SOURCE_DIR}/tools/setup --print

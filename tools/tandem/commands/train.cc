@@ -99,11 +99,14 @@ absl::StatusOr<RunInputs> ReadInputs(Kind kind, const RunOptions& options) {
     ASSIGN_OR_RETURN(needs_of_train.end_ids,
                      EndIds(config.model().path(), inputs.tokenizer.get(), model_config));
   }
-  const auto load = [&](const auto& files, const driver::RowNeeds& row_needs) {
+  const auto load = [&](const auto& files, const driver::RowNeeds& row_needs,
+                        const std::vector<double>& weights = {}) {
     return driver::PromptSource::Load({files.begin(), files.end()}, config.data(),
-                                      inputs.tokenizer.get(), config.seed(), row_needs);
+                                      inputs.tokenizer.get(), config.seed(), row_needs, weights);
   };
-  ASSIGN_OR_RETURN(inputs.train, load(config.data().train_files(), needs_of_train));
+  ASSIGN_OR_RETURN(inputs.train, load(config.data().train_files(), needs_of_train,
+                                      {config.data().train_weights().begin(),
+                                       config.data().train_weights().end()}));
   if (evaluates) {
     ASSIGN_OR_RETURN(inputs.test, load(config.data().test_files(), {.answer = needs_answer}));
   }
@@ -121,7 +124,7 @@ absl::StatusOr<driver::RunIdentity> IdentityOf(const std::string& command,
   driver::RunIdentity out;
   out.command = command;
   out.seed = inputs.config.seed();
-  out.num_prompts = static_cast<int64_t>(inputs.train->prompts().size());
+  out.num_prompts = inputs.train->epoch_size();
   ASSIGN_OR_RETURN(out.inputs, driver::DigestModelInputs(inputs.config));
   driver::AddDataInputs(driver::kDataInput, inputs.train->files(), out.inputs);
   if (inputs.test.has_value()) {

@@ -1,5 +1,7 @@
 #include "tools/tandem/driver/prompt_source.h"
 
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <numeric>
 #include <random>
@@ -7,40 +9,43 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/hash/hasher.h"
-#include "common/io/jsonl.h"
 #include "common/status/status_macros.h"
+#include "tools/tandem/dataset/data_files.h"
 #include "tools/tandem/dataset/row_form.h"
+#include "tools/tandem/dataset/row_reader.h"
 
 namespace tandem::driver {
+namespace {
+
+constexpr uint64_t kSeedFactor = 0x9E3779B97F4A7C15ULL;
+
+// Fisher-Yates by hand: std::shuffle's use of the generator differs between standard libraries.
+void Shuffle(std::vector<int64_t>& order, uint64_t seed) {
+  std::mt19937_64 generator(seed);
+  for (size_t i = order.size() - 1; i > 0; --i) std::swap(order[i], order[generator() % (i + 1)]);
+}
+
+}  // namespace
 
 absl::StatusOr<PromptSource> PromptSource::Load(const std::vector<std::string>& files,
                                                 const config::v1::DataConfig& config,
                                                 const tokenizer::Tokenizer* tokenizer,
-                                                uint64_t seed, const RowNeeds& needs) {
+                                                uint64_t seed, const RowNeeds& needs,
+                                                const std::vector<double>& weights) {
   PromptSource source;
   source.shuffle_ = config.shuffle();
   source.seed_ = seed;
   const RowPrompts rows(config, tokenizer, needs);
   int64_t row_number = 0;
-  for (const std::string& file : files) {
-    hash::Hasher digest;
-    DataFile& read = source.files_.emplace_back();
-    read.path = file;
-    RETURN_IF_ERROR(io::ForEachJsonLine(file, [&](const io::JsonFields& row) -> absl::Status {
-      digest.Update(row.source());
-      digest.Update("\n");
-      const dataset::RowForm form = dataset::RecogniseForm(row.json(), config);
-      if (read.num_rows++ == 0) read.form = form.name;
-      ASSIGN_OR_RETURN(Prompt prompt, rows.Make(row, form));
-      prompt.row = row_number++;
-      if (static_cast<int64_t>(prompt.token_ids.size()) > config.max_prompt_length()) {
-        ++source.num_too_long_;
-      } else {
-        source.prompts_.push_back(std::move(prompt));
-      }
-      return absl::OkStatus();
-    }));
-    read.digest = digest.Hex();
+  for (size_t i = 0; i < files.size(); ++i) {
+    Entry entry = {.begin = static_cast<int64_t>(source.prompts_.size()),
+                   .weight = i < weights.size() ? weights[i] : 1};
+    ASSIGN_OR_RETURN(const std::vector<std::string> paths, dataset::ExpandDataFiles(files[i]));
+    for (const std::string& path : paths) {
+      RETURN_IF_ERROR(source.Read(path, rows, config, row_number));
+    }
+    entry.end = static_cast<int64_t>(source.prompts_.size());
+    source.entries_.push_back(entry);
   }
   if (source.prompts_.empty()) {
     return absl::InvalidArgumentError(
@@ -49,19 +54,60 @@ absl::StatusOr<PromptSource> PromptSource::Load(const std::vector<std::string>& 
             : absl::StrCat("all ", row_number, " prompts are longer than data.max_prompt_length = ",
                            config.max_prompt_length(), " tokens"));
   }
-  source.order_.resize(source.prompts_.size());
+  source.ShuffleEpoch();
   return source;
 }
 
-void PromptSource::ShuffleEpoch() {
-  std::iota(order_.begin(), order_.end(), 0);
-  if (!shuffle_) return;
-  const uint64_t epoch = static_cast<uint64_t>(position_) / order_.size();
-  // Fisher-Yates by hand: std::shuffle's use of the generator differs between standard libraries.
-  std::mt19937_64 generator(seed_ * 0x9E3779B97F4A7C15ULL + epoch + 1);
-  for (size_t i = order_.size() - 1; i > 0; --i) {
-    std::swap(order_[i], order_[generator() % (i + 1)]);
+absl::Status PromptSource::Read(const std::string& path, const RowPrompts& rows,
+                                const config::v1::DataConfig& config, int64_t& row_number) {
+  hash::Hasher digest;
+  DataFile& read = files_.emplace_back();
+  read.path = path;
+  RETURN_IF_ERROR(dataset::ForEachRow(path, [&](const io::JsonFields& row) -> absl::Status {
+    digest.Update(row.source());
+    digest.Update("\n");
+    const dataset::RowForm form = dataset::RecogniseForm(row.json(), config);
+    if (read.num_rows++ == 0) read.form = form.name;
+    ASSIGN_OR_RETURN(Prompt prompt, rows.Make(row, form));
+    prompt.row = row_number++;
+    if (static_cast<int64_t>(prompt.token_ids.size()) > config.max_prompt_length()) {
+      ++num_too_long_;
+    } else {
+      prompts_.push_back(std::move(prompt));
+    }
+    return absl::OkStatus();
+  }));
+  read.digest = digest.Hex();
+  return absl::OkStatus();
+}
+
+std::vector<int64_t> PromptSource::PromptsOf(size_t index, uint64_t epoch) const {
+  const Entry& entry = entries_[index];
+  const int64_t size = entry.end - entry.begin;
+  std::vector<int64_t> out;
+  for (int64_t copy = 0; copy < static_cast<int64_t>(entry.weight); ++copy) {
+    for (int64_t i = entry.begin; i < entry.end; ++i) out.push_back(i);
   }
+  const double share = entry.weight - std::floor(entry.weight);
+  if (share == 0 || size == 0) return out;
+  // The next part of a shuffle that all epochs share: every row comes equally often.
+  std::vector<int64_t> shuffled(size);
+  std::iota(shuffled.begin(), shuffled.end(), entry.begin);
+  Shuffle(shuffled, seed_ * kSeedFactor + index);
+  const uint64_t count = std::max<int64_t>(1, std::llround(share * static_cast<double>(size)));
+  for (uint64_t i = 0; i < count; ++i) out.push_back(shuffled[(epoch * count + i) % size]);
+  std::sort(out.end() - static_cast<int64_t>(count), out.end());
+  return out;
+}
+
+void PromptSource::ShuffleEpoch() {
+  const uint64_t epoch = order_.empty() ? 0 : static_cast<uint64_t>(position_) / order_.size();
+  order_.clear();
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    const std::vector<int64_t> prompts = PromptsOf(i, epoch);
+    order_.insert(order_.end(), prompts.begin(), prompts.end());
+  }
+  if (shuffle_) Shuffle(order_, seed_ * kSeedFactor + epoch + 1);
 }
 
 absl::StatusOr<std::unique_ptr<tokenizer::Tokenizer>> LoadTokenizerIfAny(

@@ -137,7 +137,7 @@ absl::Status StepLoop::FinishStep(int64_t step, Metrics& metrics, std::vector<st
     v1::DriverState state;
     state.set_command(command_);
     state.set_seed(c_.config.seed());
-    state.set_num_prompts(static_cast<int64_t>(c_.train.prompts().size()));
+    state.set_num_prompts(c_.train.epoch_size());
     state.set_prompt_position(ahead == nullptr ? c_.train.position() : ahead->prompt_position);
     if (ahead != nullptr) *state.mutable_ahead() = ahead->generation;
     RETURN_IF_ERROR(checkpoints_.Save(step, std::move(state), metrics));

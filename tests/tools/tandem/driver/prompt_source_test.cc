@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
 #include "tests/support/status_matchers.h"
@@ -87,6 +88,41 @@ TEST(PromptSource, GoesOnFromAPositionAsIfItHadGivenWhatWasBefore) {
     EXPECT_EQ(Rows(other.Next(9)), Rows(whole.Next(9))) << position;
     EXPECT_EQ(other.position(), whole.position());
   }
+}
+
+TEST(PromptSource, RepeatsAndSharesTheRowsOfWeightedFiles) {
+  const TempFolder folder;
+  const std::string twice = folder.Write("a.jsonl", "{\"prompt\": [1]}\n");
+  std::string text;
+  for (int i = 0; i < 4; ++i) text += "{\"prompt\": [2]}\n";
+  const std::string half = folder.Write("b.jsonl", text);
+
+  ASSERT_OK_AND_ASSIGN(PromptSource source,
+                       PromptSource::Load({twice, half}, DataConfig(), nullptr, 3, {}, {2, 0.5}));
+
+  ASSERT_EQ(source.epoch_size(), 4);
+  std::multiset<int64_t> rows;
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    const std::vector<int64_t> of_epoch = Rows(source.Next(4));
+    EXPECT_EQ(std::count(of_epoch.begin(), of_epoch.end(), 0), 2);
+    rows.insert(of_epoch.begin(), of_epoch.end());
+  }
+  // Two epochs take each half once.
+  EXPECT_THAT(rows, ElementsAre(0, 0, 0, 0, 1, 2, 3, 4));
+}
+
+TEST(PromptSource, ReadsFoldersAndNamesTheFormOfEachFile) {
+  const TempFolder folder;
+  folder.Write("data/a.jsonl", "{\"prompt\": [1], \"answer\": \"2\"}\n");
+  folder.Write("data/b.json", R"([{"prompt": [1], "reward_model": {"ground_truth": "2"}}])");
+
+  ASSERT_OK_AND_ASSIGN(PromptSource source, PromptSource::Load({folder / "data"}, DataConfig(),
+                                                               nullptr, 0, {.answer = true}));
+
+  ASSERT_EQ(source.files().size(), 2u);
+  EXPECT_EQ(source.files()[0].form, "prompt (token ids), answer");
+  EXPECT_EQ(source.files()[1].form, "verl: prompt, reward_model.ground_truth");
+  EXPECT_EQ(source.prompts().size(), 2u);
 }
 
 TEST(PromptSource, LeavesLongPromptsOutAndCountsThem) {
