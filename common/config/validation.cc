@@ -226,6 +226,12 @@ void CheckRollout(const v1::RolloutConfig& rollout, Checker* check) {
 void CheckTrainer(const v1::TrainerConfig& trainer, Checker* check) {
   check->Integer("trainer.ranks", trainer.ranks(), 1, kMaxProcesses);
   check->Integer("trainer.total_steps", trainer.total_steps(), 0);
+  check->Number("trainer.total_epochs", trainer.total_epochs(),
+                trainer.total_epochs() >= 0 && trainer.total_epochs() <= 1e6, "in [0, 1e6]");
+  if (absl::StartsWith(trainer.save_best(), "val") && trainer.test_freq() == 0) {
+    check->Fail("trainer.save_best", absl::StrCat("needs trainer.test_freq > 0, for only ",
+                                                  "evaluations measure ", trainer.save_best()));
+  }
   check->Integer("trainer.max_staleness", trainer.max_staleness(), 0);
   check->Integer("trainer.test_freq", trainer.test_freq(), 0);
   check->Integer("trainer.save_freq", trainer.save_freq(), 0);

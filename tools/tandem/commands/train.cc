@@ -1,4 +1,5 @@
 // tandem train, sft and dpo: a run from configuration to trained model.
+#include <cmath>
 #include <cstdlib>
 #include <memory>
 #include <optional>
@@ -12,6 +13,7 @@
 #include "common/telemetry/metrics_server.h"
 #include "common/tokenizer/tokenizer.h"
 #include "tools/tandem/commands/command.h"
+#include "tools/tandem/commands/data_report.h"
 #include "tools/tandem/commands/dry_run.h"
 #include "tools/tandem/commands/run_options.h"
 #include "tools/tandem/commands/run_report.h"
@@ -77,6 +79,14 @@ driver::RowNeeds::Given GivenOf(Kind kind) {
   }
 }
 
+// Replaces trainer.total_epochs by the steps that it needs.
+void SetStepsOfEpochs(const driver::PromptSource& train, config::v1::RunConfig& config) {
+  if (config.trainer().total_epochs() == 0) return;
+  const double prompts = config.trainer().total_epochs() * static_cast<double>(train.epoch_size());
+  config.mutable_trainer()->set_total_steps(static_cast<int64_t>(
+      std::ceil(prompts / static_cast<double>(config.data().train_batch_size()))));
+}
+
 absl::StatusOr<RunInputs> ReadInputs(Kind kind, const RunOptions& options) {
   RunInputs inputs;
   config::FileNeeds needs;
@@ -107,15 +117,25 @@ absl::StatusOr<RunInputs> ReadInputs(Kind kind, const RunOptions& options) {
   ASSIGN_OR_RETURN(inputs.train, load(config.data().train_files(), needs_of_train,
                                       {config.data().train_weights().begin(),
                                        config.data().train_weights().end()}));
+  const bool samples_test =
+      evaluates && (kind == Kind::kReinforcement || config.reward().name() != driver::kNoReward);
   if (evaluates) {
-    ASSIGN_OR_RETURN(inputs.test, load(config.data().test_files(), {.answer = needs_answer}));
+    driver::RowNeeds needs_of_test = needs_of_train;
+    needs_of_test.answer = samples_test && needs_answer;
+    needs_of_test.given_is_optional = needs_of_test.generation = samples_test;
+    absl::StatusOr<driver::PromptSource> test = load(config.data().test_files(), needs_of_test);
+    if (!test.ok() && needs_of_test.answer && kind != Kind::kReinforcement) {
+      return StatusBuilder(test.status()) << "reward.name=none evaluates by the loss alone";
+    }
+    ASSIGN_OR_RETURN(inputs.test, std::move(test));
   }
-  if (kind == Kind::kReinforcement || evaluates) {
+  if (kind == Kind::kReinforcement || samples_test) {
     absl::StatusOr<std::unique_ptr<driver::Rewarder>> rewarder =
         driver::Rewarder::Create(config.reward());
     if (!rewarder.ok()) return Misuse(rewarder.status());
     inputs.rewarder = *std::move(rewarder);
   }
+  SetStepsOfEpochs(*inputs.train, inputs.config);
   return inputs;
 }
 
@@ -145,6 +165,7 @@ absl::Status RunTraining(Kind kind, const RunOptions& options, DryRunOptions dry
   ASSIGN_OR_RETURN(RunInputs inputs, ReadInputs(kind, options));
   if (options.dry_run) {
     PrintPlan(inputs.config, inputs.spec, *inputs.train, dry_run.supervised);
+    absl::FPrintF(stderr, "%s", DescribeData(*inputs.train, inputs.tokenizer.get()));
     return PlanHere(inputs.config, inputs.places, inputs.spec, dry_run);
   }
   RETURN_IF_ERROR(ResolveAutoMesh(inputs.places, inputs.spec, dry_run, inputs.config));
@@ -153,7 +174,7 @@ absl::Status RunTraining(Kind kind, const RunOptions& options, DryRunOptions dry
   PrintPlan(config, inputs.spec, *inputs.train, dry_run.supervised);
 
   const bool evaluates = inputs.test.has_value();
-  const bool needs_rollouts = kind == Kind::kReinforcement || evaluates;
+  const bool needs_rollouts = inputs.rewarder != nullptr;
   const std::string command = NameOf(kind);
   driver::Progress progress(command, config.trainer().total_steps());
   ASSIGN_OR_RETURN(RunStart start, PrepareRunFolder(options, config, session, progress));

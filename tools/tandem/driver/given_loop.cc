@@ -4,6 +4,7 @@
 #include "absl/strings/str_format.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/trace.h"
+#include "tools/tandem/driver/held_out_loss.h"
 #include "tools/tandem/driver/sample_builder.h"
 #include "tools/tandem/driver/step_loop.h"
 
@@ -23,15 +24,19 @@ class GivenLoop : public StepLoop {
       : StepLoop(context, command),
         objective_(objective),
         shown_(shown),
-        make_samples_(make_samples) {}
+        make_samples_(make_samples),
+        held_out_(context.config,
+                  context.test == nullptr ? std::vector<Prompt>() : context.test->prompts(),
+                  objective == trainer::v1::OBJECTIVE_PREFERENCE,
+                  [&context](const trainer::v1::ComputeLogProbsRequest& request) {
+                    return context.trainer.ComputeLogProbs(request);
+                  }) {}
 
   absl::StatusOr<RunSummary> Run() {
     const bool evaluates = c_.test != nullptr && c_.config.trainer().test_freq() > 0;
     if (evaluates && !resumed()) {
       Metrics initial;
-      RETURN_IF_ERROR(Publish(initial));
-      const int64_t version = c_.fleet->version();
-      RETURN_IF_ERROR(RunEvaluation(0, version, initial));
+      RETURN_IF_ERROR(EvaluateGiven(0, initial));
       RETURN_IF_ERROR(WriteInitial(initial));
     }
     for (int64_t step = first_step_; step <= total_steps_; ++step) {
@@ -57,8 +62,7 @@ class GivenLoop : public StepLoop {
       Metrics metrics(response.metrics().begin(), response.metrics().end());
       if (response.has_checkpoint()) checkpoints_.Note(response.checkpoint(), metrics);
       if (EvaluationIsDue(step)) {
-        RETURN_IF_ERROR(Publish(metrics));
-        RETURN_IF_ERROR(RunEvaluation(step, response.policy_version(), metrics));
+        RETURN_IF_ERROR(EvaluateGiven(step, metrics));
       }
       metrics["timing_s/step"] = watch.Lap();
       RETURN_IF_ERROR(FinishStep(step, metrics,
@@ -69,9 +73,23 @@ class GivenLoop : public StepLoop {
   }
 
  private:
+  // Measures the loss on the test rows, and rewards their completions if the run has rollouts.
+  absl::Status EvaluateGiven(int64_t step, Metrics& metrics) {
+    Stopwatch watch;
+    RETURN_IF_ERROR(held_out_.Measure(metrics));
+    if (const auto loss = metrics.find("val/loss"); loss != metrics.end()) {
+      metrics["timing_s/val_loss"] = watch.Lap();
+      c_.progress.Note(absl::StrFormat("step %4d  held-out loss %.4f", step, loss->second));
+    }
+    if (c_.fleet == nullptr) return absl::OkStatus();
+    RETURN_IF_ERROR(Publish(metrics));
+    return RunEvaluation(step, c_.fleet->version(), metrics);
+  }
+
   const trainer::v1::Objective objective_;
   const char* const shown_;
   const MakeSamples make_samples_;
+  HeldOutLoss held_out_;
 };
 
 }  // namespace

@@ -128,6 +128,7 @@ const char* FinishReasonName(common::v1::FinishReason reason) {
 absl::Status Rewarder::CheckName(const std::string& name) {
   std::vector<std::string> known = reward::RewardNames();
   known.push_back(kService);
+  known.push_back(kNoReward);
   if (std::find(known.begin(), known.end(), name) != known.end()) return absl::OkStatus();
   return reward::UnknownReward(name, known);
 }
@@ -139,6 +140,10 @@ bool Rewarder::NeedsAnswer(const config::v1::RewardConfig& config) {
 
 absl::StatusOr<std::unique_ptr<Rewarder>> Rewarder::Create(const config::v1::RewardConfig& config) {
   RETURN_IF_ERROR(CheckName(config.name()));
+  if (config.name() == kNoReward) {
+    return absl::InvalidArgumentError(
+        "reward.name is none, which only the evaluations of tandem sft and tandem dpo can do with");
+  }
   if (config.name() == kService) {
     if (config.endpoint().empty()) {
       return absl::InvalidArgumentError(

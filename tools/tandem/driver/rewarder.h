@@ -13,12 +13,15 @@
 
 namespace tandem::driver {
 
+// reward.name of a run that rewards nothing.
+inline constexpr char kNoReward[] = "none";
+
 // Thread-safe.
 class Rewarder {
  public:
-  // INVALID_ARGUMENT unless `name` is a built-in reward or `service`; lists the known names.
+  // INVALID_ARGUMENT unless `name` is a built-in reward, `service` or `none`; lists the known names.
   static absl::Status CheckName(const std::string& name);
-  // INVALID_ARGUMENT for an unknown name, a bad pattern, or `service` without an endpoint.
+  // INVALID_ARGUMENT for an unknown name, a bad pattern, `service` without an endpoint, or `none`.
   static absl::StatusOr<std::unique_ptr<Rewarder>> Create(const config::v1::RewardConfig& config);
   // Whether the configured reward compares with the answers of rows, so that each row needs one. A
   // service reads whole rows.

@@ -61,6 +61,7 @@ class RowPrompts::Builder {
     if (needs_.generation || needs_.given == RowNeeds::Given::kNone || !has_conversation_) {
       RETURN_IF_ERROR(EncodePrompt());
     }
+    if (needs_.given_is_optional && !HasGiven()) return std::move(prompt_);
     if (needs_.given == RowNeeds::Given::kCompletion) {
       RETURN_IF_ERROR(GiveCompletion());
     } else if (needs_.given == RowNeeds::Given::kPair) {
@@ -138,6 +139,12 @@ class RowPrompts::Builder {
     if (tokenizer_ != nullptr) return absl::OkStatus();
     return absl::InvalidArgumentError(
         absl::StrCat(key, ": text needs a tokenizer, and the model's folder has none"));
+  }
+
+  bool HasGiven() const {
+    return needs_.given == RowNeeds::Given::kPair
+               ? !form_.chosen_key.empty() && !form_.rejected_key.empty()
+               : form_.is_conversation || !form_.completion_key.empty();
   }
 
   // The last message is what follows the prompt.

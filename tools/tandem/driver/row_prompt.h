@@ -25,6 +25,7 @@ struct RowNeeds {
   };
   bool answer = false;  // the reward compares with it
   Given given = Given::kNone;
+  bool given_is_optional = false;  // a row without it gives nothing
   // The prompt is sampled from. Unset: it only precedes what is given.
   bool generation = true;
   // Ids that end a completion. The first is added to a completion that has none.

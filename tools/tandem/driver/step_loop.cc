@@ -5,6 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/io/atomic_file.h"
+#include "common/io/jsonl.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/trace.h"
 #include "tools/tandem/driver/publish_retry.h"
@@ -27,7 +29,8 @@ StepLoop::StepLoop(const LoopContext& context, const char* command)
       checkpoints_(context.config, context.trainer, context.folder, context.progress,
                    context.inputs),
       skipped_steps_(context.config.trainer().max_skipped_steps(),
-                     [&context](const std::string& line) { context.progress.Note(line); }) {
+                     [&context](const std::string& line) { context.progress.Note(line); }),
+      best_(context.config.trainer().save_best()) {
   if (c_.resume != nullptr) ResumeFrom(*c_.resume);
 }
 
@@ -142,6 +145,7 @@ absl::Status StepLoop::FinishStep(int64_t step, Metrics& metrics, std::vector<st
     if (ahead != nullptr) *state.mutable_ahead() = ahead->generation;
     RETURN_IF_ERROR(checkpoints_.Save(step, std::move(state), metrics));
   }
+  RETURN_IF_ERROR(SaveBest(step, metrics));
   RETURN_IF_ERROR(c_.folder.WriteMetrics(step, metrics));
   if (c_.on_step) c_.on_step(step, metrics);
   if (!summary_.evaluations.empty()) {
@@ -157,7 +161,30 @@ absl::Status StepLoop::FinishStep(int64_t step, Metrics& metrics, std::vector<st
   return absl::OkStatus();
 }
 
+absl::Status StepLoop::SaveBest(int64_t step, Metrics& metrics) {
+  const absl::Status saved = best_.OnStep(step, metrics, [&]() -> absl::Status {
+    ASSIGN_OR_RETURN(const auto response,
+                     c_.trainer.SaveCheckpoint(c_.folder.best_path(),
+                                               trainer::v1::CHECKPOINT_FORMAT_HUGGING_FACE));
+    if (response.has_earlier()) checkpoints_.Note(response.earlier(), metrics);
+    const nlohmann::json line = {
+        {"step", step}, {"metric", best_.metric()}, {"value", metrics.at(best_.metric())}};
+    return io::WriteFileAtomically(c_.folder.best_path() + ".json", io::ToJsonLine(line));
+  });
+  if (saved.ok() || IsLeaseLost(saved)) return saved;
+  RETURN_IF_ERROR(c_.folder.Check());
+  RETURN_IF_ERROR(c_.trainer.GetModelInfo().status()) << saved.message();
+  c_.progress.Note(absl::StrCat("the best model, of step ", step, ", could not be written: ",
+                                saved.message(), "; training continues"));
+  return absl::OkStatus();
+}
+
 absl::StatusOr<RunSummary> StepLoop::Finish() {
+  if (!best_.metric().empty() && !best_.step().has_value()) {
+    c_.progress.Note(absl::StrCat("no step had the metric ", best_.metric(),
+                                  " (trainer.save_best); metrics.jsonl has the names"));
+  }
+  summary_.best_step = best_.step();
   RETURN_IF_ERROR(checkpoints_.SaveModel());
   summary_.seconds = absl::ToDoubleSeconds(absl::Now() - start_);
   return std::move(summary_);
@@ -165,6 +192,7 @@ absl::StatusOr<RunSummary> StepLoop::Finish() {
 
 void StepLoop::ResumeFrom(const ResumePoint& point) {
   c_.train.Seek(point.state.prompt_position());
+  best_.ResumeFrom(point.rows);
   const std::string evaluation =
       absl::StrCat("val-core/", c_.config.reward().name(), "/reward/mean@",
                    c_.config.rollout().val_kwargs().n());

@@ -4,6 +4,7 @@
 #define TANDEM_TOOLS_TANDEM_DRIVER_TRAINING_LOOP_H_
 
 #include <functional>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -25,7 +26,7 @@ namespace tandem::driver {
 struct LoopContext {
   const config::v1::RunConfig& config;
   TrainerClient& trainer;
-  RolloutFleet* fleet;  // null: no rollouts (supervised training without evaluation)
+  RolloutFleet* fleet;  // null: no rollouts (sft and dpo that sample nothing)
   Rewarder* rewarder;   // null likewise
   PromptSource& train;
   PromptSource* test;  // null: no evaluation
@@ -46,6 +47,7 @@ struct RunSummary {
   std::vector<double> rewards;
   int64_t steps = 0;
   double seconds = 0;
+  std::optional<int64_t> best_step;  // whose model is in run_dir/best
 };
 
 // Runs trainer.total_steps steps of reinforcement learning and writes run_dir/model. CANCELLED when
