@@ -1,7 +1,7 @@
 // Rows of tables: Parquet files and Arrow's IPC files (.arrow, .feather, with or without footer).
 //
 // arrow_rows.cc reads them with Arrow's C++ libraries, which the build includes if tools/setup
-// --arrow fetched them; otherwise no_arrow_rows.cc says what to do.
+// fetched them; otherwise no_arrow_rows.cc says what to do.
 #ifndef TANDEM_TOOLS_TANDEM_DATASET_ARROW_ROWS_H_
 #define TANDEM_TOOLS_TANDEM_DATASET_ARROW_ROWS_H_
 

@@ -7,7 +7,7 @@ namespace tandem::dataset {
 absl::Status ForEachTableRow(const std::string& path, const RowVisitor&) {
   return absl::UnimplementedError(
       absl::StrCat(path,
-                   ": this build reads no Parquet or Arrow files; run tools/setup --arrow and "
+                   ": this build reads no Parquet or Arrow files; run tools/setup and "
                    "build again, or write the rows as .jsonl"));
 }
 
