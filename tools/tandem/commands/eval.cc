@@ -88,7 +88,7 @@ void AddEval(CLI::App& app, Runner& runner) {
   AddRunOptions(*command, options->run);
   command->get_option("--config")->required(false);
   command->add_option("--model", options->model, "Hugging Face folder (model.path)");
-  command->add_option("--data", options->data, "JSONL file (data.test_files)")
+  command->add_option("--data", options->data, "File, folder or pattern (data.test_files)")
       ->allow_extra_args(false);
   command->add_option("--reward", options->reward, "Name of the reward (reward.name)");
   command
