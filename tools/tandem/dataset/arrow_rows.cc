@@ -143,6 +143,7 @@ arrow::Result<NextBatch> OpenParquet(const std::shared_ptr<arrow::io::RandomAcce
 arrow::Result<NextBatch> OpenIpc(const std::shared_ptr<arrow::io::RandomAccessFile>& file) {
   ARROW_ASSIGN_OR_RAISE(const auto head, file->ReadAt(0, sizeof(kIpcFileMagic) - 1));
   if (head->ToString() != kIpcFileMagic) {
+    ARROW_RETURN_NOT_OK(file->Seek(0));
     ARROW_ASSIGN_OR_RAISE(auto stream, arrow::ipc::RecordBatchStreamReader::Open(
                                            std::static_pointer_cast<arrow::io::InputStream>(file)));
     return NextBatch([stream] { return stream->Next(); });
@@ -150,7 +151,7 @@ arrow::Result<NextBatch> OpenIpc(const std::shared_ptr<arrow::io::RandomAccessFi
   ARROW_ASSIGN_OR_RAISE(auto reader, arrow::ipc::RecordBatchFileReader::Open(file));
   return NextBatch(
       [reader, next = 0]() mutable -> arrow::Result<std::shared_ptr<arrow::RecordBatch>> {
-        if (next == reader->num_record_batches()) return nullptr;
+        if (next == reader->num_record_batches()) return std::shared_ptr<arrow::RecordBatch>();
         return reader->ReadRecordBatch(next++);
       });
 }
