@@ -154,8 +154,9 @@ TEST_F(RowPromptTest, GivesPairsInEveryForm) {
         R"({"input": {"messages": [{"role": "user", "content": "1"}]},
             "preferred_output": [{"role": "assistant", "content": "2"}],
             "non_preferred_output": [{"role": "assistant", "content": "3"}]})"}) {
-    ASSERT_OK_AND_ASSIGN(const Prompt prompt, Make(row, Given::kPair)) << row;
-    EXPECT_THAT(Shown(prompt), ElementsAre("1=[2<eos>]", "1=[3<eos>]")) << row;
+    SCOPED_TRACE(row);
+    ASSERT_OK_AND_ASSIGN(const Prompt prompt, Make(row, Given::kPair));
+    EXPECT_THAT(Shown(prompt), ElementsAre("1=[2<eos>]", "1=[3<eos>]"));
   }
 }
 
