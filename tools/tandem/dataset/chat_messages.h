@@ -21,7 +21,8 @@ bool IsMessageList(const nlohmann::json& value);
 absl::StatusOr<nlohmann::ordered_json> ReadMessages(const nlohmann::ordered_json& list,
                                                     absl::string_view key);
 
-// Returns the schemas of tools: a list, or its JSON as text; null for null, "" or an empty list.
+// Returns the schemas of tools, without null fields: a list, or its JSON as text; null for null, ""
+// or an empty list.
 absl::StatusOr<nlohmann::ordered_json> ReadTools(const nlohmann::ordered_json& value,
                                                  absl::string_view key);
 
