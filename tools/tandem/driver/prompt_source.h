@@ -26,9 +26,10 @@ struct DataFile {
 
 class PromptSource {
  public:
-  // Reads the entries of `files` (dataset::ExpandDataFiles). A row needs a prompt (text, a list of chat messages, or token ids) and what
-  // `needs` says. INVALID_ARGUMENT names file, line and key. Skips and counts prompts longer than
-  // max_prompt_length; an error if none is left. `tokenizer` may be null if every row gives ids.
+  // Reads the entries of `files` (dataset::ExpandDataFiles). A row needs a prompt (text, a list of
+  // chat messages, or token ids) and what `needs` says. INVALID_ARGUMENT names file, line and key.
+  // Skips and counts prompts longer than max_prompt_length; an error if none is left. `tokenizer`
+  // may be null if every row gives ids.
   // `weights` says how often each entry's rows occur in an epoch (data.train_weights); empty: once.
   static absl::StatusOr<PromptSource> Load(const std::vector<std::string>& files,
                                            const config::v1::DataConfig& config,
