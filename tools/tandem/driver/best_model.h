@@ -24,7 +24,8 @@ class BestModel {
   // Continues after the steps of a resumed run, whose lines of metrics.jsonl these are.
   void ResumeFrom(const std::vector<nlohmann::json>& rows);
 
-  // Calls `save` if the step's value is better than every earlier one. Only a successful save counts.
+  // Calls `save` if the step's value is better than every earlier one. Only a successful save
+  // counts.
   absl::Status OnStep(int64_t step, const Metrics& metrics,
                       const std::function<absl::Status()>& save);
 

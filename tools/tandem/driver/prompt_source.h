@@ -1,5 +1,5 @@
-// PromptSource: the rows of data sets as prompts, tokenised per the run's configuration, in an order
-// that depends only on the seed.
+// PromptSource: the rows of data sets as prompts, tokenised per the run's configuration, in an
+// order that depends only on the seed.
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_PROMPT_SOURCE_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_PROMPT_SOURCE_H_
 

@@ -71,8 +71,8 @@ class StepLoop {
   // Restores the data set's position, and the summary of the earlier steps from their metrics.
   void ResumeFrom(const ResumePoint& point);
 
-  // Keeps the model in run_dir/best if the step is the best so far. A model that cannot be written is
-  // noted, and training continues.
+  // Keeps the model in run_dir/best if the step is the best so far. A model that cannot be written
+  // is noted, and training continues.
   absl::Status SaveBest(int64_t step, Metrics& metrics);
 
   SkippedSteps skipped_steps_;

@@ -1,6 +1,6 @@
 // regex: 1 if the completion contains a match of the pattern (PCRE2): the option's or, without it,
-// the row's answer. An option with a group: 1 if group 1 of the first match equals the row's answer,
-// except for surrounding white space.
+// the row's answer. An option with a group: 1 if group 1 of the first match equals the row's
+// answer, except for surrounding white space.
 //
 // Bounds the work of each search, so that no pattern or completion can hang a run: a search that
 // reaches the bound counts as not found. The bound is a count, not a time, so that the same input
