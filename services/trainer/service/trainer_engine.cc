@@ -258,7 +258,9 @@ absl::StatusOr<StepResult> TrainerEngine::TrainStep(v1::Objective objective, int
 
 absl::StatusOr<std::vector<std::vector<float>>> TrainerEngine::ComputeLogProbs(
     const TrainingBatch& batch, bool of_reference) {
-  if (of_reference) RETURN_IF_ERROR(MakeReference());
+  if (of_reference) {
+    RETURN_IF_ERROR(MakeReference());
+  }
   ShardedModel& model = of_reference ? *reference_ : *policy_;
   return ScoreTokens(batch, mesh_, device_, config_.trainer().max_tokens_per_micro_batch(),
                      [&model](const PackedBatch& packed) -> absl::StatusOr<at::Tensor> {

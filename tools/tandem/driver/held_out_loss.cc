@@ -99,7 +99,9 @@ absl::StatusOr<std::vector<double>> HeldOutLoss::SumLogProbs(bool of_reference) 
       asked.push_back(&sequence);
       AddSequence(sequence, request);
       tokens += NumTokens(sequence);
-      if (tokens >= kTokensPerCall) RETURN_IF_ERROR(flush());
+      if (tokens >= kTokensPerCall) {
+        RETURN_IF_ERROR(flush());
+      }
     }
   }
   RETURN_IF_ERROR(flush());
