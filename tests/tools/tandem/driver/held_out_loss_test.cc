@@ -83,7 +83,8 @@ TEST(HeldOutLoss, RefusesLogProbsOfAnotherLength) {
                      return absl::StatusOr<ComputeLogProbsResponse>(response);
                    });
   Metrics metrics;
-  EXPECT_THAT(loss.Measure(metrics), StatusIs(absl::StatusCode::kInternal));
+  EXPECT_THAT(loss.Measure(metrics),
+              StatusIs(absl::StatusCode::kInternal, ::testing::HasSubstr("log-probs")));
 }
 
 }  // namespace
